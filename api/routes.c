@@ -114,6 +114,7 @@ static void place(struct places *places, struct cairn_view name, const char *seg
         {"{ref}", &places->ref},         {"{alias}", &places->ref}, /* a word of the same form */
 
         {"{digest}", &places->digest},   {"{node}", &places->node},
+        {"{lease}", &places->node}, /* a name of the same form */
     };
     for (size_t i = 0; i < CAIRN_COUNT(known); i++) {
         if (strlen(known[i].name) != name.size) continue;

@@ -141,6 +141,8 @@ static enum cairn_code open_once(const struct cairn_cli *cli, const struct cairn
     struct cairn_cli_wait_notice notice;
     if (cli->store) cairn_cli_wait_notice_start(&notice, "store", cli->store);
     enum cairn_code code = find(cli, ref, damaged_too, ret, err);
+    if (code == CAIRN_OK && !cli->store)
+        code = cairn_cli_held_begin(cli, &ret->version.place, &ret->held, err);
     if (code == CAIRN_OK && !damaged_too) code = cairn_cli_source_load(ret, err);
     if (cli->store) cairn_cli_wait_notice_stop(&notice);
     if (code == CAIRN_OK) return code;
@@ -169,6 +171,7 @@ enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct 
 }
 
 void cairn_cli_source_release(struct cairn_cli_source *source) {
+    cairn_cli_held_end(source->held);
     cairn_committed_release(&source->version);
     cairn_store_tags_free(source->tags);
     cairn_store_free(source->store);

@@ -11,6 +11,7 @@
  *          P4  after 5 s of waiting for a store a line on standard error says so.
  *          P14  what belongs to the version and is missing or wrong is CAIRN_CORRUPT. Whole shards
  *              need record, manifest and checksums.bin, and nothing else.
+ *          Q29 through the server: the version is leased from open to release.
  * Limits:  manifests 64 MiB.
  * Threads: immutable after open; each reader has one owner.
  * Next:    cli/fetch.h reads whole versions in parallel.
@@ -18,6 +19,7 @@
 #pragma once
 
 #include "api/committed.h"
+#include "cli/held.h"
 #include "cli/ref.h"
 #include "cli/verb.h"
 #include "store/range.h"
@@ -27,6 +29,7 @@ struct cairn_cli_source {
     struct cairn_store *store; /* NULL: through the server */
     struct cairn_committed version;
     struct cairn_store_tags *tags; /* by shard; with a store only */
+    struct cairn_cli_held *held;   /* the lease; with a server only */
 };
 /* Which version is meant; with --store cli/history.h says so. No document is read yet, so one of
  * which some are damaged is found, too. */

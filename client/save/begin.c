@@ -134,8 +134,10 @@ static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_op
      * uploader together with `stage` (client/save/stage.c). */
     if (code == CAIRN_UPLOADER_GONE && generation_take_free(save)) return CAIRN_OK;
     CAIRN_TRY(code);
+    uint64_t waits_us = cairn_mono_us();
     if (session->slab_count && options->skip) CAIRN_TRY(skip_wait(save, err));
     if (session->slab_count && !options->skip) CAIRN_TRY(generation_take(save, deadline_ms, err));
+    save->wait_us = cairn_mono_us() - waits_us;
     if (cairn_client_save_over(save)) {
         if (err) *err = save->problem;
         return save->problem.code;

@@ -12,21 +12,26 @@
 
 #define SEGMENT_BYTES (16 * CAIRN_MIB)
 #define THREAD_BYTES_MIN (32 * CAIRN_MIB)
-#define THREADS_MAX 4
+#define THREADS_OF_ITSELF_MAX 4
+#define THREADS_MAX CAIRN_CLIENT_COPY_THREADS_MAX
+/* Rows that are apart are summed where they arrived, while the cache has them. */
+#define ROWS_BYTES (128 * CAIRN_KIB)
 
 struct work {
     const struct cairn_client_copy *copy;
     size_t segment_count;
     _Atomic size_t next;
     _Atomic bool stop;
-    _Atomic bool *done; /* by segment */
-    size_t told;        /* segments before which all are done; the caller's */
+    _Atomic bool *done;  /* by segment */
+    size_t told;         /* segments before which all are done; the caller's */
+    _Atomic bool failed; /* a source has; `problem` is the first thread's that saw one */
+    struct cairn_error problem;
 };
 
 uint32_t cairn_client_copy_threads(uint32_t cores, uint32_t ranks, uint64_t bytes) {
     uint64_t own = cores / (2 * cairn_max_u64(ranks, 1)); /* with the other half others send */
     uint64_t worth = cairn_min_u64(own, bytes / THREAD_BYTES_MIN);
-    return (uint32_t)cairn_max_u64(cairn_min_u64(worth, THREADS_MAX), 1);
+    return (uint32_t)cairn_max_u64(cairn_min_u64(worth, THREADS_OF_ITSELF_MAX), 1);
 }
 
 /* ---- copying ---- */
@@ -44,10 +49,35 @@ static size_t run_at(const struct cairn_client_copy *copy, uint64_t offset) {
     return low;
 }
 
+enum source { PLAIN, ROWS, APART, FILLED };
+
+static enum source source_of(const struct cairn_client_run *run) {
+    if (!run->piece || !run->bytes) return PLAIN;
+    if (run->piece->fill) return FILLED;
+    if (!run->piece->strided) return PLAIN;
+    return cairn_strided_has_rows(run->piece->strided) ? ROWS : APART;
+}
+
+/* The checksum, begun with crc, over the bytes [at, at + size) of the run, which are at `to` from
+ * here on. */
+static uint32_t take(const struct cairn_client_run *run, uint32_t crc, uint8_t *to, uint64_t at,
+                     size_t size) {
+    enum source source = source_of(run);
+    if (source == PLAIN) return cairn_crc32c_copy(crc, to, (const uint8_t *)run->source + at, size);
+    if (source != ROWS) return cairn_crc32c(crc, to, size); /* since put_early() */
+    for (size_t done = 0, part; done < size; done += part) {
+        part = (size_t)cairn_min_u64(size - done, ROWS_BYTES);
+        cairn_strided_gather(run->piece->strided, run->source, run->piece->source_from + at + done,
+                             to + done, part);
+        crc = cairn_crc32c(crc, to + done, part);
+    }
+    return crc;
+}
+
 /* A checksum that is moved over what follows can be added (exclusive or) in any order. */
-static uint32_t copy_replicated(const struct cairn_client_run *run, uint32_t crc, uint8_t *to,
+static uint32_t take_replicated(const struct cairn_client_run *run, uint32_t crc, uint8_t *to,
                                 uint64_t at, size_t size) {
-    uint32_t own = cairn_crc32c_copy(0, to, (const uint8_t *)run->source + at, size);
+    uint32_t own = take(run, 0, to, at, size);
     atomic_fetch_xor(&run->piece->crc32c, cairn_crc32c_combine(own, 0, run->bytes - at - size));
     return cairn_crc32c_combine(crc, own, size);
 }
@@ -61,23 +91,54 @@ static uint32_t copy_block(const struct cairn_client_copy *copy, size_t *run, ui
         size_t size = (size_t)cairn_min_u64(end - offset, from->bytes - at);
         uint8_t *to = copy->to + offset;
         if (from->piece && from->piece->kind == CAIRN_TENSOR_REPLICATED)
-            crc = copy_replicated(from, crc, to, at, size);
+            crc = take_replicated(from, crc, to, at, size);
         else
-            crc = cairn_crc32c_copy(crc, to, (const uint8_t *)from->source + at, size);
+            crc = take(from, crc, to, at, size);
         offset += size;
         if (at + size == from->bytes) ++*run;
     }
     return crc;
 }
 
-/* False: none is left. */
+static void fail(struct work *work, const struct cairn_client_run *run, int status) {
+    if (atomic_exchange(&work->failed, true)) return;
+    (void)cairn_fail(&work->problem, CAIRN_SOURCE_GONE,
+                     "tensor %s: its fill function returned %d instead of 0", run->piece->name,
+                     status);
+}
+
+/* What the segment has of sources that are put whole: a tile of a transposed one is more than a
+ * block, and a fill function is called once. False: one failed. */
+static bool put_early(struct work *work, size_t run, uint64_t offset, uint64_t end) {
+    const struct cairn_client_copy *copy = work->copy;
+    for (; run < copy->run_count && copy->runs[run].offset < end; run++) {
+        const struct cairn_client_run *from = &copy->runs[run];
+        enum source source = source_of(from);
+        uint64_t first = cairn_max_u64(offset, from->offset);
+        uint64_t size = cairn_min_u64(end, from->offset + from->bytes) - first;
+        uint64_t at = first - from->offset + (source == PLAIN ? 0 : from->piece->source_from);
+        int status = 0;
+        if (source == APART)
+            cairn_strided_gather(from->piece->strided, from->source, at, copy->to + first,
+                                 (size_t)size);
+        if (source == FILLED)
+            status = from->piece->fill(from->piece->fill_owner, at, copy->to + first, size);
+        if (status) fail(work, from, status);
+        if (status) return false;
+    }
+    return true;
+}
+
+/* False: none is left, or it failed. */
 static bool copy_next(struct work *work) {
     const struct cairn_client_copy *copy = work->copy;
     size_t index = atomic_fetch_add(&work->next, 1);
-    if (index >= work->segment_count || atomic_load(&work->stop)) return false;
+    if (index >= work->segment_count || atomic_load(&work->stop) || atomic_load(&work->failed))
+        return false;
     uint64_t offset = index * SEGMENT_BYTES;
     uint64_t end = cairn_min_u64(offset + SEGMENT_BYTES, copy->bytes);
     size_t run = run_at(copy, offset);
+    if (!put_early(work, run, offset, end)) return false;
     for (uint64_t next; offset < end; offset = next) {
         next = cairn_min_u64(offset + CAIRN_BLOCK_BYTES, end);
         copy->blocks[offset / CAIRN_BLOCK_BYTES] = copy_block(copy, &run, offset, next);
@@ -137,5 +198,9 @@ enum cairn_code cairn_client_copy(const struct cairn_client_copy *copy, struct c
     while (!code && copy_next(&work)) code = tell(&work, err);
     if (code) atomic_store(&work.stop, true);
     for (uint32_t i = 0; i < helper_count; i++) pthread_join(helpers[i], NULL);
+    if (!code && atomic_load(&work.failed)) {
+        if (err) *err = work.problem;
+        code = work.problem.code;
+    }
     return code ? code : tell(&work, err);
 }

@@ -41,16 +41,37 @@ static enum cairn_code is_described(struct cairn_save *save, struct cairn_error 
 static enum cairn_code check_source(const struct cairn_tensor_piece *from,
                                     const struct cairn_client_piece *piece,
                                     struct cairn_error *err) {
-    if (from->in_file
-            ? from->source != NULL || (from->source_bytes && from->source_bytes != piece->bytes)
-            : from->source_bytes != piece->bytes)
+    int places = (from->source != NULL) + (from->fill != NULL) + (from->in_file != NULL);
+    if (places > 1)
+        return cairn_fail(err, CAIRN_INVALID, "one of source, fill and in_file gives the bytes");
+    if (from->source_bytes != piece->bytes && (!from->in_file || from->source_bytes))
         return cairn_fail(err, CAIRN_INVALID,
                           "the source has %" PRIu64 " bytes, the piece has %" PRIu64,
                           from->source_bytes, piece->bytes);
-    if (piece->bytes && !from->in_file && !from->source)
-        return cairn_fail(err, CAIRN_INVALID, "there is no source");
+    if (piece->bytes && !places) return cairn_fail(err, CAIRN_INVALID, "there is no source");
+    if (from->source_stride && places && !from->source)
+        return cairn_fail(err, CAIRN_INVALID, "strides are of a source in memory");
     if (piece->kind == CAIRN_TENSOR_REPLICATED && piece->bytes != piece->tensor_bytes)
         return cairn_fail(err, CAIRN_INVALID, "a replicated tensor is given as a whole");
+    return CAIRN_OK;
+}
+
+/* A source whose strides are those of contiguous memory is copied as such. */
+static enum cairn_code read_strides(const struct cairn_tensor_piece *from,
+                                    struct cairn_client_piece *ret, struct cairn_error *err) {
+    struct cairn_strided strided;
+    bool flat = from->form == CAIRN_FLAT;
+    const uint64_t *count = from->form == CAIRN_WHOLE ? ret->shape : ret->fragment.count;
+    unsigned bits = cairn_dtype_bits(ret->dtype);
+    if (!from->source_stride || !ret->bytes) return CAIRN_OK;
+    if (bits % 8 || !cairn_strided_make(bits / 8, flat ? 1 : ret->dimension_count, count,
+                                        from->source_stride, &strided))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "strides need elements of whole bytes, and places that memory can have");
+    if (cairn_strided_is_contiguous(&strided)) return CAIRN_OK;
+    ret->strided = malloc(sizeof *ret->strided);
+    if (!ret->strided) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the strides");
+    *ret->strided = strided;
     return CAIRN_OK;
 }
 
@@ -62,34 +83,39 @@ static enum cairn_code describe(const struct cairn_tensor_piece *from,
     ret->kind = (enum cairn_tensor_kind)from->kind;
     CAIRN_TRY(cairn_client_piece_shape(from, ret, &elements, err));
     if (from->kind == CAIRN_ALIAS) {
-        if (from->source || from->in_file || from->source_bytes)
+        if (from->source || from->fill || from->in_file || from->source_bytes)
             return cairn_fail(err, CAIRN_INVALID, "an alias has no bytes of its own");
         return cairn_client_piece_name(from->alias_of, err);
     }
     if (from->alias_of) return cairn_fail(err, CAIRN_INVALID, "alias_of is for aliases only");
     CAIRN_TRY(cairn_client_piece_form(from, elements, ret, err));
-    return check_source(from, ret, err);
+    CAIRN_TRY(check_source(from, ret, err));
+    return read_strides(from, ret, err);
 }
 
-static enum cairn_code copy_texts(const struct cairn_tensor_piece *from,
-                                  struct cairn_client_piece *ret, struct cairn_error *err) {
-    ret->name = strdup(from->name);
-    if (from->kind == CAIRN_ALIAS) ret->alias_of = strdup(from->alias_of);
-    if (from->in_file) ret->in_file = strdup(from->in_file);
-    if (ret->name && (ret->alias_of || from->kind != CAIRN_ALIAS) &&
-        (ret->in_file || !from->in_file))
-        return CAIRN_OK;
-    free(ret->name);
-    free(ret->alias_of);
-    free(ret->in_file);
-    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
+static bool copy_owned(const struct cairn_tensor_piece *from, struct cairn_client_piece *made) {
+    const struct cairn_strided *strided = made->strided;
+    made->name = strdup(from->name);
+    made->alias_of = from->kind == CAIRN_ALIAS ? strdup(from->alias_of) : NULL;
+    made->in_file = from->in_file ? strdup(from->in_file) : NULL;
+    made->strided = strided ? malloc(sizeof *strided) : NULL;
+    if (made->strided) *made->strided = *strided;
+    return made->name && (made->alias_of || from->kind != CAIRN_ALIAS) &&
+           (made->in_file || !from->in_file) && (made->strided || !strided);
 }
 
+/* made: what it owns is copied. */
 static enum cairn_code add_piece(struct cairn_save *save, const struct cairn_tensor_piece *from,
                                  struct cairn_client_piece made, struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(save->pieces, save->piece_count, save->piece_capacity, PIECES_MAX,
                                "pieces", err));
-    CAIRN_TRY(copy_texts(from, &made, err));
+    if (!copy_owned(from, &made)) {
+        free(made.name);
+        free(made.alias_of);
+        free(made.in_file);
+        free(made.strided);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a piece");
+    }
     save->pieces[save->piece_count++] = made;
     return CAIRN_OK;
 }
@@ -117,9 +143,13 @@ enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_te
     if (!code) code = cairn_client_piece_name(own.name, err);
     if (code) return misused(save, code);
     piece = &own;
-    struct cairn_client_piece made = {.source = piece->source, .file_offset = piece->file_offset};
+    struct cairn_client_piece made = {.source = piece->source,
+                                      .fill = piece->fill,
+                                      .fill_owner = piece->fill_owner,
+                                      .file_offset = piece->file_offset};
     code = describe(piece, &made, err);
     if (!code) code = add_pieces(save, piece, &made, err);
+    free(made.strided);
     return code ? cairn_within(err, misused(save, code), "tensor %s", piece->name) : CAIRN_OK;
 }
 

@@ -56,6 +56,7 @@ void cairn_client_save_drop_pieces(struct cairn_save *save) {
         free(save->pieces[i].name);
         free(save->pieces[i].alias_of);
         free(save->pieces[i].in_file);
+        free(save->pieces[i].strided);
     }
     for (size_t i = 0; i < save->raw_count; i++) free(save->raws[i].name);
     free(save->pieces);

@@ -22,6 +22,7 @@
 #include "api/table.h"
 #include "client/save/state.h"
 #include "client/session/session.h"
+#include "common/strided.h"
 
 #define CAIRN_CLIENT_NO_FILE UINT32_MAX
 
@@ -38,7 +39,12 @@ struct cairn_client_piece {
     uint64_t bytes;        /* 0: an alias, or a piece without elements */
     uint64_t tensor_bytes; /* of the whole tensor */
     const void *source;
-    char *in_file; /* owned; NULL: the bytes come from source */
+    struct cairn_strided *strided; /* owned; NULL: the source is row-major and contiguous */
+    int (*fill)(void *owner, uint64_t offset, void *to,
+                uint64_t bytes); /* NULL: there is a source */
+    void *fill_owner;
+    uint64_t source_from; /* where in the bytes of strided or fill the piece begins */
+    char *in_file;        /* owned; NULL: the bytes come from source */
     uint64_t file_offset;
     _Atomic uint32_t crc32c; /* of a replicated piece, once copied */
 };
@@ -81,7 +87,7 @@ struct cairn_save {
     struct cairn_client_raw *raws;
     size_t raw_count, raw_capacity;
     struct cairn_client_shares shares;
-    uint64_t stall_us;
+    uint64_t stall_us, wait_us;
 
     /* by the session's lock */
     TAILQ_ENTRY(cairn_save) place;

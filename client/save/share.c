@@ -110,7 +110,10 @@ static struct cairn_client_piece part_of(const struct cairn_client_piece *piece,
     for (unsigned d = 0; d < (flat ? 1 : piece->dimension_count); d++)
         elements *= fragment->count[d];
     part.bytes = elements * cairn_dtype_bits(piece->dtype) / 8;
-    if (piece->source) part.source = (const uint8_t *)piece->source + from;
+    if (piece->source && !piece->strided)
+        part.source = (const uint8_t *)piece->source + from;
+    else
+        part.source_from = from;
     part.file_offset += from;
     return part;
 }

@@ -40,9 +40,13 @@ static uint32_t cores_allowed(void) {
     return all > 0 ? (uint32_t)all : 1; /* more cores than a set has room for */
 }
 
+static uint32_t threads_for(const struct cairn_session *session, uint64_t bytes) {
+    if (session->copy_threads) return session->copy_threads;
+    return cairn_client_copy_threads(cores_allowed(), session->local_world_size, bytes);
+}
+
 static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t index,
                                   struct cairn_error *err) {
-    const struct cairn_session *session = stager->session;
     const struct cairn_client_shard *shard = &stager->arrangement.shards[index];
     cairn_lock_take(&stager->session->lock);
     enum cairn_code code = stager->save->problem.code;
@@ -50,16 +54,14 @@ static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t ind
     cairn_lock_give(&stager->session->lock);
     CAIRN_TRY(code); /* the version is over already: stop copying */
     struct telling telling = {stager, index};
-    const struct cairn_client_copy copy = {
-        .runs = stager->arrangement.runs + shard->first_run,
-        .run_count = shard->run_count,
-        .bytes = shard->bytes,
-        .to = stager->slab + shard->offset,
-        .blocks = stager->shards[index].blocks,
-        .threads =
-            cairn_client_copy_threads(cores_allowed(), session->local_world_size, shard->bytes),
-        .copied = copied,
-        .owner = &telling};
+    const struct cairn_client_copy copy = {.runs = stager->arrangement.runs + shard->first_run,
+                                           .run_count = shard->run_count,
+                                           .bytes = shard->bytes,
+                                           .to = stager->slab + shard->offset,
+                                           .blocks = stager->shards[index].blocks,
+                                           .threads = threads_for(stager->session, shard->bytes),
+                                           .copied = copied,
+                                           .owner = &telling};
     return cairn_client_copy(&copy, err);
 }
 

@@ -157,7 +157,8 @@ void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *
                                       .reached = (enum cairn_milestone)save->state.reached,
                                       .total_bytes = save->total_bytes,
                                       .durable_bytes = save->durable_bytes,
-                                      .stall_us = save->stall_us};
+                                      .stall_us = save->stall_us,
+                                      .wait_us = save->wait_us};
     memcpy(ret->version, save->version, sizeof ret->version);
     if (lock) cairn_lock_give(&session->lock);
 }

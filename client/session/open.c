@@ -19,6 +19,7 @@
 #define SOCKET_DEFAULT "/run/cairn/uploader.sock"
 #define OPEN_AGAIN_MS 10000
 #define OPEN_PAUSE_MS 50
+#define COPY_THREADS_MAX CAIRN_CLIENT_COPY_THREADS_MAX
 
 /* ---- options ---- */
 
@@ -55,6 +56,21 @@ static enum cairn_code read_bytes(const struct cairn_open_options *options,
     return CAIRN_OK;
 }
 
+static enum cairn_code read_threads(const struct cairn_open_options *options,
+                                    struct cairn_session *ret, struct cairn_error *err) {
+    const char *text = getenv("CAIRN_COPY_THREADS");
+    uint64_t threads = options->copy_threads;
+    if (!threads && text && text[0]) {
+        enum cairn_code code = cairn_parse_u64(cairn_view_of(text), &threads, err);
+        if (code) return cairn_within(err, CAIRN_INVALID, "CAIRN_COPY_THREADS");
+    }
+    if (threads > COPY_THREADS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "copy_threads %" PRIu64 ": at most %d", threads,
+                          COPY_THREADS_MAX);
+    ret->copy_threads = (uint32_t)threads;
+    return CAIRN_OK;
+}
+
 static enum cairn_code copy_text(const char *from, char **ret, struct cairn_error *err) {
     *ret = strdup(from);
     return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the options");
@@ -68,6 +84,7 @@ static enum cairn_code read_options(const struct cairn_open_options *options,
     (void)cairn_text_copy(ret->run, sizeof ret->run, options->run);
     CAIRN_TRY(read_ranks(options, ret, err));
     CAIRN_TRY(read_bytes(options, ret, err));
+    CAIRN_TRY(read_threads(options, ret, err));
     const char *path = options->socket ? options->socket : getenv("CAIRN_SOCKET");
     CAIRN_TRY(copy_text(path && path[0] ? path : SOCKET_DEFAULT, &ret->socket, err));
     CAIRN_TRY(copy_text(options->resume ? options->resume : "latest", &ret->resume, err));

@@ -36,7 +36,8 @@
 #define CAIRN_CLIENT_GENERATIONS_MAX 2
 #define CAIRN_CLIENT_GONE_MS 900
 #define CAIRN_CLIENT_PING_MS 500 /* a live uploader answers a ping by then */
-#define CAIRN_CLIENT_SLOTS 4     /* reads under way at once */
+#define CAIRN_CLIENT_COPY_THREADS_MAX 64
+#define CAIRN_CLIENT_SLOTS 4 /* reads under way at once */
 #define CAIRN_CLIENT_TIMEOUT_MS 60000
 #define CAIRN_CLIENT_WAIT_STAGED_MS 30000
 /* Room for a tensors header and the padding between shards, on top of the session's `bytes`. */
@@ -88,6 +89,7 @@ struct cairn_session {
     uint32_t rank, world_size, local_rank, local_world_size;
     uint64_t bytes, node_bytes;
     uint32_t timeout_ms, wait_staged_ms;
+    uint32_t copy_threads; /* 0: as many as help (client/save/copy.h) */
     bool read_only, interruptible;
     const sigset_t *open_signals; /* of the thread in cairn_open, which has them blocked; or NULL */
     uint64_t attempt;

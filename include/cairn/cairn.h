@@ -73,7 +73,11 @@ struct cairn_open_options {
     uint32_t wait_staged_ms; /* how long opening waits for an older attempt's saves and memory;
                                 0 = 30,000 */
     int read_only;           /* no attempt is opened; only restore and list work */
-    int interruptible;       /* 1: a call that waits ends with CAIRN_INTERRUPTED when its thread has
+    uint32_t
+        copy_threads;  /* with how many cairn_save_stage copies, at most 64; 0: CAIRN_COPY_THREADS,
+                              else half of the rank's share of the cores, at most 4, one for each
+                              32 MiB of a shard */
+    int interruptible; /* 1: a call that waits ends with CAIRN_INTERRUPTED when its thread has
                                 handled a signal. From cairn_save_begin and cairn_save_stage that
                                 gives the save up, as any other error does; a wait, a restore or a
                                 list may be called again; cairn_close waits no longer */
@@ -130,10 +134,18 @@ struct cairn_tensor_piece {
     const char *alias_of; /* CAIRN_ALIAS only */
     enum cairn_form form;
     const uint64_t *start, *count; /* in elements; 1 of each for FLAT, dimension_count for BOX */
-    const void *source;    /* the piece, row-major and contiguous; read during cairn_save_stage */
-    uint64_t source_bytes; /* must equal the piece's bytes */
-    const char *in_file;   /* or: the piece lies in this file of cairn_save_file ... */
-    uint64_t file_offset;  /* ... from this byte on; source is then NULL */
+    const void *source;            /* the piece's first element; read during cairn_save_stage */
+    uint64_t source_bytes;         /* must equal the piece's bytes, however far they lie apart */
+    const int64_t *source_stride;  /* elements from one index to the next, per dimension of the
+                                     piece, 1 for FLAT; NULL: row-major and contiguous */
+    /* or: this writes the bytes [offset, offset + bytes) of the piece to `to`, during
+     * cairn_save_stage, and returns 0; anything else fails the save with CAIRN_SOURCE_GONE. Each
+     * byte is asked for once, in ranges of up to 16 MiB, by as many threads as copy: with
+     * copy_threads 1 by the caller's own, in ascending order. It may not call the session. */
+    int (*fill)(void *owner, uint64_t offset, void *to, uint64_t bytes);
+    void *fill_owner;
+    const char *in_file;  /* or: the piece lies in this file of cairn_save_file ... */
+    uint64_t file_offset; /* ... from this byte on; source is then NULL */
 };
 
 /* ---- split: what several ranks hold alike is saved once, by each of them a share ---- */
@@ -237,12 +249,13 @@ enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const 
  * does, the save fails with CAIRN_SOURCE_CHANGED or CAIRN_SOURCE_GONE, where that can be seen. */
 enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
                                 struct cairn_error *err);
-/* Copy every piece and raw shard into the slab, and seal. Where the process may use several cores
- * for each rank of the node, large shards are copied by up to four threads, which end with the
- * call. After it returned the sources may be changed, and training goes on. CAIRN_UPLOADER_GONE:
- * the bytes are copied, and the uploader is away; the session seals the save with the next
- * uploader. cairn_save_wait tells whether it did; the handle may be freed meanwhile. Any other
- * error is final: the save is failed for all ranks. */
+/* Copy every piece and raw shard into the slab, and seal. Strided pieces are copied from where
+ * they lie, without a temporary. Where the process may use several cores for each rank of the node,
+ * large shards are copied by several threads (`copy_threads`), which end with the call. After it
+ * returned the sources may be changed, and training goes on. CAIRN_UPLOADER_GONE: the bytes are
+ * copied, and the uploader is away; the session seals the save with the next uploader.
+ * cairn_save_wait tells whether it did; the handle may be freed meanwhile. Any other error is
+ * final: the save is failed for all ranks. */
 enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err);
 /* Wait for a milestone; one that was reached stays so. CAIRN_TIMEOUT: not yet; the call may be
  * repeated, and the message says what is missing: shards that the store does not have, other ranks,
@@ -261,7 +274,8 @@ struct cairn_save_status {
     char version[48];             /* "" until an uploader has answered the begin */
     enum cairn_milestone reached; /* 0: nothing yet */
     uint64_t total_bytes, durable_bytes;
-    uint64_t stall_us; /* time spent in cairn_save_begin and cairn_save_stage */
+    uint64_t stall_us; /* time spent in cairn_save_begin and cairn_save_stage ... */
+    uint64_t wait_us;  /* ... of which begin waited for memory that earlier saves held */
 };
 /* What is known at this moment; waits for nothing. */
 void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *ret);

@@ -104,6 +104,7 @@ static enum cairn_code read_item(const struct cairn_srv_rows *rows,
     if (cairn_srv_rows_i64(rows, 6)) item.marks |= CAIRN_PLAN_SUPERSEDED;
     if (cairn_srv_rows_i64(rows, 7)) item.marks |= CAIRN_PLAN_PINNED;
     if (!cairn_srv_rows_null(rows, 12)) item.marks |= CAIRN_PLAN_ALIASED;
+    if (!cairn_srv_rows_null(rows, 13)) item.marks |= CAIRN_PLAN_LEASED;
     if (!strcmp(id.text, resumed)) item.marks |= CAIRN_PLAN_RESUMED;
     CAIRN_AUTO_JSON json_t *labels = NULL, *metrics = NULL;
     if (policy->labels_count) labels = json_loads(cairn_srv_rows_text(rows, 10), 0, NULL);
@@ -131,7 +132,8 @@ enum cairn_code cairn_srv_candidates_load(struct cairn_srv_tx *tx, int64_t run_i
     char resumed[CAIRN_VERSION_ID_BYTES];
     CAIRN_TRY(find_resumed(tx, run_id, resumed, sizeof(resumed), err));
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_to_retain), SQL_I(run_id)));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_to_retain), SQL_I(run_id),
+                                 SQL_I(cairn_srv_tick(tx))));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;

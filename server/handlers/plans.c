@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST {C}/restore-plans: which ranges of which objects hold what a reader wants, and one URL per
- * object. Nothing is kept: the same body gives the same ranges again, with new URLs. */
+ * object. The same body gives the same ranges again, with new URLs; with a job its lease is kept
+ * for as long as it is asked for again (Q29). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,12 +9,13 @@
 #include "api/messages.h"
 #include "common/array.h"
 #include "common/encode.h"
+#include "common/text.h"
 #include "common/utf8.h"
 #include "plan/holdings.h"
 #include "plan/ranges.h"
 #include "plan/reads.h"
 #include "server/cache.h"
-#include "server/handlers/request.h"
+#include "server/handlers/read_leases.h"
 #include "server/handlers/shards.h"
 #include "server/handlers/urls.h"
 
@@ -34,6 +36,8 @@ struct plan {
     struct cairn_srv_held *manifest, *layout; /* layout: when tensors are asked for */
     struct span *spans;
     size_t span_count, span_capacity;
+    bool leased;
+    struct cairn_srv_leased lease;
     uint32_t life_s; /* of the URL that ends first; 0 = a store without URLs */
     json_t *objects;
 };
@@ -62,12 +66,24 @@ static enum cairn_code read_body(struct plan *plan, struct cairn_error *err) {
     CAIRN_TRY(cairn_msg_restore_plan_read(plan->body, "", &wanted, err));
     plan->shards = wanted.shards;
     plan->tensors = wanted.tensors;
+    if (wanted.ttl_s && !wanted.job)
+        return cairn_fail(err, CAIRN_INVALID, "/ttl_s: how long of a lease, which needs a job");
+    plan->leased = wanted.job != NULL;
+    plan->lease = (struct cairn_srv_leased){
+        plan->request->params.ref, wanted.job, .ttl_s = wanted.ttl_s};
+    if (wanted.job && !wanted.job[0])
+        return cairn_fail(err, CAIRN_INVALID, "/job: who reads is not empty");
     CAIRN_TRY(check_list(plan->shards, "shards", err));
     return check_list(plan->tensors, "tensors", err);
 }
 
 static enum cairn_code open_version(struct plan *plan, struct cairn_error *err) {
     struct cairn_srv_request *request = plan->request;
+    if (plan->leased) {
+        CAIRN_TRY(cairn_srv_read_lease(request, &plan->lease, err));
+        plan->lease.ref = plan->lease.version.text; /* `latest` may be another one by now */
+        (void)cairn_text_copy(request->params.ref, sizeof(request->params.ref), plan->lease.ref);
+    }
     CAIRN_TRY(cairn_srv_readable(request, &plan->version, err));
     CAIRN_TRY(cairn_srv_cache_manifest(request->server, request->store, &plan->version,
                                        &plan->manifest, err));
@@ -279,13 +295,16 @@ static enum cairn_code write_reply(struct plan *plan, struct cairn_srv_reply *re
                                    struct cairn_error *err) {
     struct cairn_srv *server = plan->request->server;
     if (cairn_srv_urls_known(server))
-        CAIRN_TRY(cairn_srv_urls_life(server, &plan->version, &plan->life_s, err));
+        CAIRN_TRY(cairn_srv_urls_life(server, &plan->version, plan->lease.ttl_s * 1000,
+                                      &plan->life_s, err));
     plan->objects = json_array();
     for (size_t i = 0; i < plan->span_count;) CAIRN_TRY(write_object(plan, i, &i, err));
     json_t *life = plan->life_s ? json_integer((json_int_t)plan->life_s) : json_null();
+    json_t *lease = plan->leased ? cairn_srv_leased_json(&plan->lease) : json_null();
     CAIRN_TRY(cairn_srv_reply_json(reply, 201,
-                                   json_pack("{s:s, s:o, s:O}", "version", plan->version.id.text,
-                                             "expires_s", life, "objects", plan->objects),
+                                   json_pack("{s:s, s:o, s:o, s:O}", "version",
+                                             plan->version.id.text, "expires_s", life, "lease",
+                                             lease, "objects", plan->objects),
                                    err));
     cairn_srv_reply_header(reply, "Cache-Control", "no-store");
     return CAIRN_OK;

@@ -101,7 +101,7 @@ static enum cairn_code judge_conditions(struct read *read, bool *ret_done,
 static enum cairn_code redirect(struct read *read, struct cairn_error *err) {
     struct cairn_srv *server = read->request->server;
     uint32_t life_s = 0;
-    CAIRN_TRY(cairn_srv_urls_life(server, &read->version, &life_s, err));
+    CAIRN_TRY(cairn_srv_urls_life(server, &read->version, 0, &life_s, err));
     CAIRN_TRY(cairn_srv_urls_sign(server, &read->version, read->shard->name, life_s,
                                   &read->reply->location, NULL, err));
     read->reply->status = 307;

@@ -29,10 +29,11 @@ static enum cairn_code grace_left(struct cairn_srv *server, const struct cairn_s
 }
 
 enum cairn_code cairn_srv_urls_life(struct cairn_srv *server,
-                                    const struct cairn_srv_version *version, uint32_t *ret_s,
-                                    struct cairn_error *err) {
+                                    const struct cairn_srv_version *version, uint64_t leased_ms,
+                                    uint32_t *ret_s, struct cairn_error *err) {
     uint64_t left_ms = 0;
     CAIRN_TRY(grace_left(server, version, &left_ms, err));
+    left_ms = cairn_max_u64(left_ms, leased_ms);
     *ret_s = (uint32_t)cairn_max_u64(1, cairn_min_u64(LIFE_MS_MAX, left_ms) / 1000);
     return CAIRN_OK;
 }

@@ -6,7 +6,8 @@
  * Promise: A03  a URL gives one object to whoever has it, and ends within 5 minutes and the life
  *               of the keys that signed it.
  *          C03  it ends within what is left of the trash's grace, less a sweep's interval, since
- *               ticks are so coarse: no object goes before its URLs. But it lives 1 s at least,
+ *               ticks are so coarse, or within the asker's lease: no object goes before its
+ *               URLs. But it lives 1 s at least,
  *               also where no more than that is left.
  * Limits:  stores in S3 only.
  * Threads: any pool thread; not inside a transaction.
@@ -19,9 +20,11 @@
 
 /* Has the store URLs at all? */
 bool cairn_srv_urls_known(const struct cairn_srv *server);
-/* How long a URL of this version may live from now on, keys apart. */
+/* How long a URL of this version may live from now on, keys apart; leased_ms: so long it is kept
+ * for who asks (Q29). */
 enum cairn_code cairn_srv_urls_life(struct cairn_srv *server,
-                                    const struct cairn_srv_version *version, uint32_t *ret_s,
+                                    const struct cairn_srv_version *version, uint64_t leased_ms,
+                                    uint32_t *ret_s,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* ret_life_s: what became of life_s; may be NULL. */
 enum cairn_code cairn_srv_urls_sign(struct cairn_srv *server,

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/catalog/aliases.h"
+#include "server/catalog/read_leases.h"
 #include "server/catalog/shards.h"
 #include "server/handlers/saves.h"
 #include "server/handlers/versions_json.h"
@@ -262,6 +263,12 @@ static enum cairn_code find_for_trash(struct cairn_srv_tx *tx, void *argument,
                           verdict->version.id.text);
     CAIRN_TRY(judge_aliases(tx, &verdict->version, err));
     CAIRN_TRY(cairn_srv_version_needed(tx, &verdict->version, &needed, err));
+    bool leased = false;
+    CAIRN_TRY(cairn_srv_version_leased(tx, verdict->version.id.text, &leased, err));
+    if (leased)
+        return cairn_fail(err, CAIRN_IN_USE,
+                          "%s is being read: its leases end by themselves (cairn lease ls)",
+                          verdict->version.id.text);
     if (needed)
         return cairn_fail(err, CAIRN_IN_USE,
                           "the newest attempt resumed from %s and has committed nothing since",

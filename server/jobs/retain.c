@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "server/catalog/aliases.h"
 #include "server/catalog/frozen.h"
+#include "server/catalog/read_leases.h"
 #include "server/jobs/marks.h"
 #include "server/waiters.h"
 
@@ -98,7 +99,7 @@ static enum cairn_code is_newest(struct cairn_srv_tx *tx, const struct cairn_srv
 static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct removal *removal = argument;
     struct cairn_srv_version *version = &removal->version;
-    bool needed = false, newest = false, aliased = false;
+    bool needed = false, newest = false, aliased = false, leased = false;
     removal->may = false;
     cairn_srv_version_release(version);
     CAIRN_TRY(cairn_srv_version_get(tx, removal->id, version, err));
@@ -107,9 +108,10 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cai
         version->pinned)
         return CAIRN_OK;
     CAIRN_TRY(cairn_srv_version_aliased(tx, version->id.text, &aliased, err));
+    CAIRN_TRY(cairn_srv_version_leased(tx, version->id.text, &leased, err));
     CAIRN_TRY(cairn_srv_version_needed(tx, version, &needed, err));
     if (!removal->allow_empty) CAIRN_TRY(is_newest(tx, version, &newest, err));
-    removal->may = !needed && !newest && !aliased;
+    removal->may = !needed && !newest && !aliased && !leased;
     return CAIRN_OK;
 }
 

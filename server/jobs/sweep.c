@@ -14,6 +14,7 @@
 #include "common/text.h"
 #include "server/catalog/members.h"
 #include "server/catalog/node_rows.h"
+#include "server/catalog/read_leases.h"
 #include "server/catalog/servers.h"
 #include "server/catalog/version_lists.h"
 #include "server/jobs/attempt_records.h"
@@ -188,8 +189,10 @@ static enum cairn_code to_deleting(struct cairn_srv_tx *tx, void *argument,
         cairn_srv_tick(tx) < version.trashed_tick + grace_ms)
         return CAIRN_OK;
     bool aliased = false; /* a mark of another hand may have trashed what an alias points at */
+    bool leased = false;  /* Q29: or what is in the trash is read by its id */
     CAIRN_TRY(cairn_srv_version_aliased(tx, version.id.text, &aliased, err));
-    if (aliased) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_version_leased(tx, version.id.text, &leased, err));
+    if (aliased || leased) return CAIRN_OK;
     struct cairn_srv_move move = {.event = CAIRN_EVENT_DELETE};
     return cairn_srv_version_move(tx, &version, &move, err);
 }
@@ -250,6 +253,7 @@ static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
 static enum cairn_code forget(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct cairn_srv_sweep *found = argument;
     uint64_t tick = cairn_srv_tick(tx);
+    CAIRN_TRY(cairn_srv_read_leases_trim(tx, err));
     uint64_t kept_ms = UNUSED_MS + found->server->settings->gone_retention_ms;
     if (tick <= kept_ms) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_versions_over(tx, tick - kept_ms, ROUND_VERSIONS_MAX, &found->ids, err));

@@ -124,6 +124,124 @@ TEST(a_shard_without_bytes_needs_nothing) {
     EXPECT_CODE(cairn_client_copy(&order, &err), CAIRN_OK);
 }
 
+/* ---- sources that are no plain memory ---- */
+
+#define SIDE 2600 /* F32: 27 MB, so that segments and tiles end within rows */
+struct filled {
+    _Atomic uint64_t asked;
+    _Atomic unsigned calls;
+    const uint8_t *bytes;
+    int refuse_from; /* the call that returns 5; 0: none */
+};
+
+static int fill(void *owner, uint64_t offset, void *to, uint64_t bytes) {
+    struct filled *filled = owner;
+    if (bytes > 16 * CAIRN_MIB) return 1;
+    if (++filled->calls == (unsigned)filled->refuse_from) return 5;
+    memcpy(to, filled->bytes + offset, bytes);
+    filled->asked += bytes;
+    return 0;
+}
+
+struct views {
+    struct cairn_strided transposed, columns;
+    struct cairn_client_piece pieces[3];
+    struct cairn_client_run runs[4];
+    struct filled filled;
+    uint32_t *square, *wanted, *to, *blocks;
+    uint64_t bytes;
+};
+
+static void open_views(struct views *ret) {
+    const uint64_t whole[2] = {SIDE, SIDE}, half[2] = {SIDE, SIDE / 2};
+    const int64_t turned[2] = {1, SIDE}, rows[2] = {SIDE, 1};
+    const uint64_t square = (uint64_t)SIDE * SIDE;
+    *ret = (struct views){0};
+    ret->bytes = 4096 + square * 4 + square * 2 + square * 4;
+    ret->square = malloc(square * 4);
+    ret->wanted = calloc(1, ret->bytes);
+    ret->to = calloc(1, ret->bytes);
+    ret->blocks = calloc(cairn_div_up(ret->bytes, CAIRN_BLOCK_BYTES), 4);
+    uint32_t *at = ret->wanted + 1024;
+    for (uint64_t i = 0; i < square; i++) ret->square[i] = (uint32_t)(i * 2654435761u);
+    for (uint64_t i = 0; i < square; i++) *at++ = ret->square[i % SIDE * SIDE + i / SIDE];
+    for (uint64_t i = 0; i < square / 2; i++)
+        *at++ = ret->square[i / (SIDE / 2) * SIDE + 7 + i % (SIDE / 2)];
+    memcpy(at, ret->square, square * 4);
+    ret->filled.bytes = (const uint8_t *)ret->square;
+    EXPECT(cairn_strided_make(4, 2, whole, turned, &ret->transposed));
+    EXPECT(cairn_strided_make(4, 2, half, rows, &ret->columns));
+    ret->pieces[0] = (struct cairn_client_piece){.strided = &ret->transposed};
+    ret->pieces[1] = (struct cairn_client_piece){.strided = &ret->columns};
+    ret->pieces[2] =
+        (struct cairn_client_piece){.name = "lazy", .fill = fill, .fill_owner = &ret->filled};
+    ret->pieces[0].kind = ret->pieces[1].kind = CAIRN_TENSOR_SHARDED;
+    ret->pieces[2].kind = CAIRN_TENSOR_REPLICATED;
+    ret->runs[0] = (struct cairn_client_run){ret->wanted, 0, 4096, NULL};
+    ret->runs[1] = (struct cairn_client_run){ret->square, 4096, square * 4, &ret->pieces[0]};
+    ret->runs[2] =
+        (struct cairn_client_run){ret->square + 7, 4096 + square * 4, square * 2, &ret->pieces[1]};
+    ret->runs[3] = (struct cairn_client_run){NULL, 4096 + square * 6, square * 4, &ret->pieces[2]};
+}
+
+static void close_views(struct views *views) {
+    free(views->square);
+    free(views->wanted);
+    free(views->to);
+    free(views->blocks);
+}
+
+static enum cairn_code ignore(void *owner, uint64_t bytes, struct cairn_error *err) {
+    CAIRN_UNUSED void *none = owner;
+    return bytes ? CAIRN_OK : cairn_fail(err, CAIRN_INTERNAL, "nothing was told");
+}
+
+static enum cairn_code copy_views(struct views *views, uint32_t threads, struct cairn_error *err) {
+    const struct cairn_client_copy order = {.runs = views->runs,
+                                            .run_count = CAIRN_COUNT(views->runs),
+                                            .bytes = views->bytes,
+                                            .to = (uint8_t *)views->to,
+                                            .blocks = views->blocks,
+                                            .threads = threads,
+                                            .copied = ignore};
+    return cairn_client_copy(&order, err);
+}
+
+TEST(strided_and_filled_pieces_are_staged_as_their_row_major_bytes_by_any_number_of_threads)
+/* copy.h#1, copy.h#4 */
+{
+    for (uint32_t threads = 1; threads <= 5; threads += 2) {
+        struct views views;
+        struct cairn_error err = {0};
+        open_views(&views);
+        EXPECT_CODE(copy_views(&views, threads, &err), CAIRN_OK);
+        EXPECT(memcmp(views.to, views.wanted, views.bytes) == 0);
+        for (uint64_t at = 0; at < views.bytes; at += CAIRN_BLOCK_BYTES)
+            EXPECT_EQ_U64(views.blocks[at / CAIRN_BLOCK_BYTES],
+                          cairn_crc32c(0, (const uint8_t *)views.wanted + at,
+                                       (size_t)cairn_min_u64(CAIRN_BLOCK_BYTES, views.bytes - at)));
+        EXPECT_EQ_U64(views.filled.asked, views.runs[3].bytes); /* each byte once */
+        EXPECT_EQ_U64(views.pieces[2].crc32c,
+                      cairn_crc32c(0, views.square, (size_t)views.runs[3].bytes));
+        close_views(&views);
+    }
+}
+
+TEST(a_fill_function_that_fails_ends_the_copy_and_is_named) /* copy.h#4 */
+{
+    for (int call = 1; call <= 2; call++) {
+        struct views views;
+        struct cairn_error err = {0};
+        size_t before = threads_here();
+        open_views(&views);
+        views.filled.refuse_from = call;
+        EXPECT_CODE(copy_views(&views, 3, &err), CAIRN_SOURCE_GONE);
+        EXPECT(strstr(err.message, "tensor lazy: its fill function returned 5") != NULL);
+        EXPECT_EQ_U64(threads_here(), before);
+        close_views(&views);
+    }
+}
+
 TEST(a_rank_copies_with_half_of_the_cores_that_it_has_for_itself) {
     EXPECT_EQ_U64(cairn_client_copy_threads(128, 8, CAIRN_GIB), 4);
     EXPECT_EQ_U64(cairn_client_copy_threads(48, 8, CAIRN_GIB), 3);

@@ -77,11 +77,31 @@ static enum cairn_code open_ranks(const struct cairn_world *world, struct cairn_
 static const uint64_t matrix_shape[2] = {ROWS, COLUMNS}, half[2] = {ROWS, COLUMNS / 2};
 static const uint64_t norm_shape[1] = {NORMS}, empty_shape[2] = {0, 7};
 
+static const int64_t row_stride[2] = {COLUMNS, 1};
+
+static int fill_norm(void *owner, uint64_t offset, void *to, uint64_t bytes) {
+    memcpy(to, (const uint8_t *)owner + offset, bytes);
+    return 0;
+}
+
 static struct cairn_tensor_piece matrix_of(uint32_t rank, int layer, char name[32],
                                            uint64_t start[2]) {
     snprintf(name, 32, "layers.%d.w", layer);
     start[0] = 0;
     start[1] = rank % 2 * (COLUMNS / 2);
+    if (layer == 1) /* as a view; the others are copied out */
+        return (struct cairn_tensor_piece){.size = sizeof(struct cairn_tensor_piece),
+                                           .name = name,
+                                           .dtype = "F32",
+                                           .dimension_count = 2,
+                                           .shape = matrix_shape,
+                                           .kind = CAIRN_SHARDED,
+                                           .form = CAIRN_BOX,
+                                           .start = start,
+                                           .count = half,
+                                           .source = &matrices[layer][0][start[1]],
+                                           .source_stride = row_stride,
+                                           .source_bytes = sizeof ranks[rank].halves[layer]};
     return (struct cairn_tensor_piece){.size = sizeof(struct cairn_tensor_piece),
                                        .name = name,
                                        .dtype = "F32",
@@ -103,7 +123,9 @@ static struct cairn_tensor_piece norm_of(int layer, char name[32]) {
                                        .dimension_count = 1,
                                        .shape = norm_shape,
                                        .kind = CAIRN_REPLICATED,
-                                       .source = norms[layer],
+                                       .source = layer ? norms[layer] : NULL,
+                                       .fill = layer ? NULL : fill_norm,
+                                       .fill_owner = norms[layer],
                                        .source_bytes = sizeof norms[layer]};
 }
 static const struct cairn_tensor_piece step_piece = {.size = sizeof(struct cairn_tensor_piece),

@@ -196,6 +196,16 @@ def aliases(call, version):
     call("alias_delete", 200, *run, "prod", if_match="*")
 
 
+def leases(call, version):
+    place = ("demo", "tour", version)
+    lease = call("lease_take", 201, *place, body={"job": "eval"}, of="LeaseTakeBody").parsed.lease
+    assert call("lease_take", 200, *place, body={"job": "eval", "ttl_s": 600}, of="LeaseTakeBody").parsed.lease == lease
+    assert call("lease_list", 200, *place).parsed.items[0].job == "eval"
+    assert call("lease_renew", 200, *place, lease, body={"ttl_s": 900}, of="LeaseRenewBody").parsed.expires_s == 900
+    call("checkpoint_delete", 409, *place)
+    call("lease_drop", 200, *place, lease)
+
+
 def retains(call):
     run, keep = ("demo", "tour"), {"keep": {"last": 5, "within": "6h"}}
     for prefix, path in (("", ()), ("project_", ("demo",)), ("run_", run)):
@@ -268,6 +278,7 @@ def main():
             reads(call, second)
             annotates(call, second)
             aliases(call, second)
+            leases(call, second)
             retains(call)
             rest(call, grant, first)
             growth(call, models, call("checkpoint_get", 200, "demo", "tour", second))

@@ -315,7 +315,7 @@ TEST(what_a_path_does_not_take_is_a_problem_of_its_status) {
 static void path_of(const struct cairn_route *route, char ret[256]) {
     static const char *const places[][2] = {
         {"{project}", "a"},    {"{run}", "b"},  {"{ref}", "1"},       {"{node}", "n"},
-        {"{alias}", "best-1"}, {"{name}", "x"}, {"{digest}", DIGEST},
+        {"{alias}", "best-1"}, {"{name}", "x"}, {"{digest}", DIGEST}, {"{lease}", "l"},
     };
     size_t used = 0;
     for (const char *at = route->template_text; *at;) {

@@ -16,7 +16,7 @@
 static const char *const growing[] = {
     "runs",   "attempts", "attempt_ranks", "versions", "version_ranks", "version_groups",
     "shards", "tables",   "layouts",       "nodes",    "set_aside",     "tombstones",
-    "policies", "aliases", "metrics"};
+    "policies", "aliases", "metrics", "read_leases"};
 
 /* Indexes that hold only what still has to be done, so that all of it may be walked. */
 static const char *const short_indexes[] = {"versions_waiting", "versions_dead",
@@ -64,6 +64,8 @@ static const struct row wanted[] = {
     {"metric_smallest", "metrics_smallest"},
     {"metric_largest", "metrics_largest"},
     {"aliases_of_version", "aliases_version"},
+    {"read_lease_holds", "read_leases_version"},
+    {"read_leases_trim", "read_leases_until"},
     {"shard_unsealed", "shards_rank"},
     {"shards_count_of_rank", "shards_rank"},
     {"shards_missing", "shards_due"},
@@ -107,6 +109,8 @@ static const char fill[] =
     "1 FROM versions WHERE state = 1;"
     "INSERT INTO metrics(run_id, metric, ordered, attempt, step, n, version) SELECT run_id, 'm', "
     "step % 7, attempt, step, n, version FROM versions WHERE state = 1;"
+    "INSERT INTO read_leases(lease, version, job, until_tick, since_ms) SELECT version, version, "
+    "'j', step, 1 FROM versions WHERE state = 1;"
     "INSERT INTO policies(project, run, policy) SELECT project, run, '{}' FROM runs;"
     "INSERT INTO set_aside(object, cause, at_ms) SELECT 'o' || run_id, 'c', 1 FROM runs;";
 
@@ -253,6 +257,8 @@ static const char fill_postgres[] =
     "INSERT INTO tables(digest, bytes, used_tick) SELECT convert_to('d' || run_id, 'UTF8'), 'b', "
     "run_id FROM runs;"
     "INSERT INTO set_aside(object, cause, at_ms) SELECT 'o' || run_id, 'c', 1 FROM runs;"
+    "INSERT INTO read_leases(lease, version, job, until_tick, since_ms) SELECT version || i, "
+    "version, 'j', step, 1 FROM versions, generate_series(1, 5) i WHERE state = 1;"
     "ANALYZE";
 
 /* A session with the settings that the server's have. */

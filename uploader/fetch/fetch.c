@@ -289,6 +289,12 @@ enum cairn_code cairn_up_fetch_new(struct cairn_up *up, struct cairn_up_fetch **
     cairn_lock_init(&fetch->lock, CAIRN_LOCK_uploader_fetch);
     fetch->locked.last = &fetch->locked.first;
     fetch->reader_count = (size_t)up->settings.restore_workers;
+    enum cairn_code code = cairn_up_leases_start(fetch, err);
+    if (code) {
+        cairn_lock_release(&fetch->lock);
+        free(fetch);
+        return code;
+    }
     *ret = fetch;
     return CAIRN_OK;
 }
@@ -400,6 +406,7 @@ void cairn_up_fetch_stop(struct cairn_up_fetch *fetch) {
 void cairn_up_fetch_free(struct cairn_up_fetch *fetch) {
     if (!fetch) return;
     cairn_up_fetch_stop(fetch);
+    cairn_up_leases_stop(fetch);
     cairn_lock_release(&fetch->lock);
     free(fetch);
 }

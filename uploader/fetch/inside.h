@@ -11,6 +11,7 @@
 #pragma once
 
 #include "uploader/fetch/fetch.h"
+#include "uploader/fetch/leases.h"
 
 #define CAIRN_UP_PIECE_BYTES (8 * CAIRN_MIB) /* one request; a multiple of the block */
 #define CAIRN_UP_BOUNCES_PER_READER 4        /* one block each */
@@ -67,6 +68,7 @@ struct cairn_up_fetch {
     struct cairn_up *up;
     struct cairn_up_reader *readers;
     size_t reader_count;
+    struct cairn_up_leases leases;
     struct cairn_lock lock; /* uploader_fetch */
     struct {
         bool running; /* threads and pool exist */

@@ -58,14 +58,17 @@ static enum cairn_code ask_server(struct cairn_up_helper *helper,
 
 static enum cairn_code find_place(struct cairn_up_helper *helper,
                                   const struct cairn_up_version_wish *wish,
-                                  struct cairn_version_place *ret, struct cairn_error *err) {
+                                  struct cairn_version_place *ret, bool *ret_asked,
+                                  struct cairn_error *err) {
     ret->name = *wish->name;
+    *ret_asked = false;
     /* What the attempt resumes is known; it is found also while the server is away. */
     if (wish->known_version[0] && !strcmp(wish->ref, wish->known_version)) {
         ret->step = wish->known_step;
         (void)cairn_text_copy(ret->id.text, sizeof(ret->id.text), wish->known_version);
         return CAIRN_OK;
     }
+    *ret_asked = true;
     return ask_server(helper, wish, ret, err);
 }
 
@@ -138,6 +141,7 @@ static enum cairn_code load_all(struct cairn_up_helper *helper, struct cairn_up_
 /* ---- sharing ---- */
 
 static void version_free(struct cairn_up_version *version) {
+    cairn_up_lease_end(version->fetch, version->lease);
     cairn_manifest_release(&version->manifest);
     free(version->checksums);
     cairn_store_tags_free(version->tags);
@@ -163,8 +167,9 @@ enum cairn_code cairn_up_version_load(struct cairn_up_helper *helper,
                                       struct cairn_up_version **ret, struct cairn_error *err) {
     struct cairn_up_fetch *fetch = helper->up->fetch;
     struct cairn_version_place place;
+    bool asked = false;
     memset(&place, 0, sizeof(place)); /* compared by bytes above */
-    CAIRN_TRY(find_place(helper, wish, &place, err));
+    CAIRN_TRY(find_place(helper, wish, &place, &asked, err));
     struct cairn_up_version *version = find_loaded(fetch, &place);
     if (version) {
         *ret = version;
@@ -176,7 +181,9 @@ enum cairn_code cairn_up_version_load(struct cairn_up_helper *helper,
     version->place = place;
     version->documents_fd = -1;
     version->users = 1;
-    enum cairn_code code = load_all(helper, version, err);
+    enum cairn_code code =
+        cairn_up_lease_begin(fetch, &place, asked ? helper->rest : NULL, &version->lease, err);
+    if (code == CAIRN_OK) code = load_all(helper, version, err);
     if (code != CAIRN_OK) {
         version_free(version);
         return code;

@@ -5,6 +5,7 @@
  * Why:     ranks of a node restore the same version; its documents are read and checked once.
  * Promise: P3   documents are proven as api/committed.h says; anything else is CAIRN_CORRUPT
  *               naming run, step and document.
+ *          Q29  it is leased from the server until the last user leaves it (leases.h).
  *          1    the store alone is believed; the server only says which version is meant, and is
  *               not needed when the attempt already said it.
  * Limits:  those of api/committed.h.
@@ -25,6 +26,7 @@ struct cairn_up_version {
     struct cairn_manifest manifest;
     uint8_t *checksums;            /* u32le a block; owned */
     struct cairn_store_tags *tags; /* by shard */
+    struct cairn_up_lease *lease;  /* NULL: none was begun */
     int documents_fd;              /* sealed memfd: manifest, then layout */
     uint64_t manifest_bytes, layout_bytes;
 };

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A range of the sequence is cut into planes of the two innermost dimensions, and what it has of
+ * each into a part of a row, whole rows, and a part of a row. */
+#include "common/strided.h"
+
+#define PLACE_BYTES_MAX ((int64_t)1 << 62)
+/* 16 columns of 64 rows: at 8 bytes 16 KiB on either side, which the first cache holds. */
+#define TILE_COLUMNS 16
+#define TILE_ROWS 64
+
+/* ---- making ---- */
+
+static bool spans(uint64_t count, int64_t stride_bytes, int64_t *sum) {
+    int64_t span;
+    if (count > INT64_MAX || cairn_mul_overflows((int64_t)count - 1, stride_bytes, &span))
+        return false;
+    if (span == INT64_MIN) return false;
+    return !cairn_add_overflows(*sum, span < 0 ? -span : span, sum) && *sum <= PLACE_BYTES_MAX;
+}
+
+static void add_dimension(struct cairn_strided *ret, uint64_t count, int64_t stride_bytes) {
+    unsigned last = ret->dimension_count - 1;
+    int64_t joined;
+    if (count == 1) return;
+    if (ret->dimension_count && !cairn_mul_overflows((int64_t)count, stride_bytes, &joined) &&
+        ret->stride_bytes[last] == joined) {
+        ret->count[last] *= count;
+        ret->stride_bytes[last] = stride_bytes;
+        return;
+    }
+    ret->count[ret->dimension_count] = count;
+    ret->stride_bytes[ret->dimension_count++] = stride_bytes;
+}
+
+bool cairn_strided_make(size_t element_bytes, unsigned dimension_count, const uint64_t *count,
+                        const int64_t *stride, struct cairn_strided *ret) {
+    struct cairn_strided made = {.element_bytes = element_bytes};
+    int64_t width = (int64_t)element_bytes, sum = width;
+    if (dimension_count > CAIRN_STRIDED_DIMENSIONS_MAX || element_bytes < 1 || element_bytes > 16 ||
+        (element_bytes & (element_bytes - 1)))
+        return false;
+    for (unsigned d = 0; d < dimension_count; d++)
+        if (!count[d]) { /* no element at all */
+            *ret = (struct cairn_strided){.dimension_count = 1, .element_bytes = element_bytes};
+            return true;
+        }
+    for (unsigned d = 0; d < dimension_count; d++) {
+        int64_t stride_bytes;
+        if (count[d] == 1) continue;
+        if (cairn_mul_overflows(stride[d], width, &stride_bytes) ||
+            !spans(count[d], stride_bytes, &sum))
+            return false;
+        add_dimension(&made, count[d], stride_bytes);
+    }
+    *ret = made;
+    return true;
+}
+
+bool cairn_strided_has_rows(const struct cairn_strided *strided) {
+    unsigned n = strided->dimension_count;
+    return n == 0 || strided->stride_bytes[n - 1] == (int64_t)strided->element_bytes;
+}
+
+bool cairn_strided_is_contiguous(const struct cairn_strided *strided) {
+    return strided->dimension_count <= 1 && cairn_strided_has_rows(strided);
+}
+
+/* Places differ where, sorted by their strides, each dimension steps over all that is inside. */
+bool cairn_strided_may_overlap(const struct cairn_strided *strided) {
+    bool used[CAIRN_STRIDED_DIMENSIONS_MAX] = {false};
+    uint64_t inside = strided->element_bytes;
+    for (unsigned step = 0; step < strided->dimension_count; step++) {
+        unsigned least = 0;
+        uint64_t least_bytes = UINT64_MAX;
+        for (unsigned d = 0; d < strided->dimension_count; d++) {
+            int64_t stride = strided->stride_bytes[d];
+            uint64_t bytes = stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
+            if (used[d] || bytes >= least_bytes) continue;
+            least = d;
+            least_bytes = bytes;
+        }
+        if (least_bytes < inside) return true;
+        used[least] = true;
+        inside += least_bytes * (strided->count[least] - 1);
+    }
+    return false;
+}
+
+/* ---- moving ---- */
+
+/* Rows of one plane: `rows` of `columns`, dense at one side and apart at the other. */
+struct rows {
+    char *apart, *dense;
+    uint64_t rows, columns;
+    int64_t row_bytes, column_bytes; /* of what is apart */
+    uint64_t dense_row_bytes;
+};
+
+/* Elements may stand at any address. */
+#define DEFINE_MOVE(bits, type)                                                                    \
+    struct __attribute__((packed, may_alias)) element_##bits {                                     \
+        type value;                                                                                \
+    };                                                                                             \
+    static void move_##bits(const struct rows *part, bool out) {                                   \
+        for (uint64_t row = 0; row < part->rows; row++) {                                          \
+            char *apart = part->apart + (int64_t)row * part->row_bytes;                            \
+            struct element_##bits *dense =                                                         \
+                (struct element_##bits *)(void *)(part->dense + row * part->dense_row_bytes);      \
+            for (uint64_t i = 0; i < part->columns; i++, apart += part->column_bytes) {            \
+                struct element_##bits *one = (struct element_##bits *)(void *)apart;               \
+                if (out)                                                                           \
+                    *one = dense[i];                                                               \
+                else                                                                               \
+                    dense[i] = *one;                                                               \
+            }                                                                                      \
+        }                                                                                          \
+    }
+struct wide {
+    uint64_t half[2];
+};
+DEFINE_MOVE(8, uint8_t)
+DEFINE_MOVE(16, uint16_t)
+DEFINE_MOVE(32, uint32_t)
+DEFINE_MOVE(64, uint64_t)
+DEFINE_MOVE(128, struct wide)
+
+static void move_elements(const struct rows *part, size_t element_bytes, bool out) {
+    if (element_bytes == 1) move_8(part, out);
+    if (element_bytes == 2) move_16(part, out);
+    if (element_bytes == 4) move_32(part, out);
+    if (element_bytes == 8) move_64(part, out);
+    if (element_bytes == 16) move_128(part, out);
+}
+
+static void move_whole_rows(const struct rows *part, size_t row_size, bool out) {
+    for (uint64_t row = 0; row < part->rows; row++) {
+        char *apart = part->apart + (int64_t)row * part->row_bytes;
+        char *dense = part->dense + row * part->dense_row_bytes;
+        memcpy(out ? apart : dense, out ? dense : apart, row_size);
+    }
+}
+
+static void move_tiles(const struct rows *part, size_t element_bytes, bool out) {
+    for (uint64_t row = 0; row < part->rows; row += TILE_ROWS)
+        for (uint64_t column = 0; column < part->columns; column += TILE_COLUMNS) {
+            struct rows tile = *part;
+            tile.apart += (int64_t)row * part->row_bytes + (int64_t)column * part->column_bytes;
+            tile.dense += row * part->dense_row_bytes + column * element_bytes;
+            tile.rows = cairn_min_u64(part->rows - row, TILE_ROWS);
+            tile.columns = cairn_min_u64(part->columns - column, TILE_COLUMNS);
+            move_elements(&tile, element_bytes, out);
+        }
+}
+
+static void move_rows(const struct rows *part, size_t element_bytes, bool out) {
+    if (part->column_bytes == (int64_t)element_bytes)
+        move_whole_rows(part, (size_t)part->columns * element_bytes, out);
+    else if (part->rows > 1 && part->columns > 1)
+        move_tiles(part, element_bytes, out);
+    else
+        move_elements(part, element_bytes, out);
+}
+
+/* Elements [from, end) of the plane whose first element is at `plane`. */
+static void move_in_plane(const struct cairn_strided *strided, char *plane, uint64_t from,
+                          uint64_t end, char *dense, bool out) {
+    unsigned n = strided->dimension_count;
+    size_t width = strided->element_bytes;
+    uint64_t columns = n ? strided->count[n - 1] : 1;
+    struct rows part = {.column_bytes = n ? strided->stride_bytes[n - 1] : (int64_t)width,
+                        .row_bytes = n > 1 ? strided->stride_bytes[n - 2] : 0,
+                        .dense_row_bytes = columns * width};
+    while (from < end) {
+        uint64_t row = from / columns, column = from % columns;
+        bool whole = column == 0 && end - from >= columns;
+        part.rows = whole ? (end - from) / columns : 1;
+        part.columns = whole ? columns : cairn_min_u64(columns - column, end - from);
+        part.apart = plane + (int64_t)row * part.row_bytes + (int64_t)column * part.column_bytes;
+        part.dense = dense;
+        move_rows(&part, width, out);
+        from += part.rows * part.columns;
+        dense += part.rows * part.columns * width;
+    }
+}
+
+static char *plane_at(const struct cairn_strided *strided, char *first, uint64_t plane) {
+    for (unsigned d = strided->dimension_count > 2 ? strided->dimension_count - 2 : 0; d-- > 0;) {
+        first += (int64_t)(plane % strided->count[d]) * strided->stride_bytes[d];
+        plane /= strided->count[d];
+    }
+    return first;
+}
+
+static void move(const struct cairn_strided *strided, char *first, uint64_t at, char *dense,
+                 size_t size, bool out) {
+    unsigned n = strided->dimension_count;
+    size_t width = strided->element_bytes;
+    uint64_t plane_count = (n ? strided->count[n - 1] : 1) * (n > 1 ? strided->count[n - 2] : 1);
+    CAIRN_PROMISE(at % width == 0, return );
+    CAIRN_PROMISE(size % width == 0, return );
+    uint64_t from = at / width, end = from + size / width;
+    while (from < end) {
+        uint64_t plane = from / plane_count, inside = from % plane_count;
+        uint64_t stop = cairn_min_u64(plane_count, inside + (end - from));
+        move_in_plane(strided, plane_at(strided, first, plane), inside, stop, dense, out);
+        from += stop - inside;
+        dense += (stop - inside) * width;
+    }
+}
+
+void cairn_strided_gather(const struct cairn_strided *strided, const void *first, uint64_t at,
+                          void *to, size_t size) {
+    move(strided, (char *)(uintptr_t)first, at, to, size, false);
+}
+
+void cairn_strided_scatter(const struct cairn_strided *strided, void *first, uint64_t at,
+                           const void *from, size_t size) {
+    move(strided, first, at, (char *)(uintptr_t)from, size, true);
+}

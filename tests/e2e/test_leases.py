@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Retention removes nothing that a restore in progress reads: a slow reader, while the policy keeps one
+checkpoint, the trash is emptied at once, and the sweep runs twenty times a second."""
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import time
+import unittest
+
+from build_folder import BIN
+from world import World, files_below, wait_until
+
+SIZE = 96 << 20  # more than pipes and buffers hold, so that the reader is in its middle for long
+
+
+class SlowReader(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.world = World(server_arguments=("--trash-grace", "0ms", "--sweep-interval", "50ms"))
+        cls.big, cls.small = cls.world.root / "big", cls.world.root / "small"
+        cls.big.write_bytes(os.urandom(SIZE))
+        cls.small.write_bytes(b"small")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.world.close()
+
+    def ask(self, *words, status=0):
+        return json.loads(self.world.cairn(*words, "--json", status=status).stdout)
+
+    def steps(self, run):
+        return [item["step"] for item in self.ask("ls", run) if item["state"] == "committed" and not item["trashed"]]
+
+    def objects(self, run, step):
+        return [path for path in files_below(pathlib.Path(self.world.store) / run / f"{step:012}")]
+
+    def test_what_a_slow_get_reads_outlives_policy_trash_and_sweep(self):  # C03, Q28, Q29
+        run, digest = "slow/reader", hashlib.sha256()
+        self.world.cairn("put", self.big, f"{run}@1")
+        self.world.cairn("put", self.small, f"{run}@2")
+        self.world.cairn("policy", "set", run, "--keep-last", "1")
+        reader = subprocess.Popen(
+            [str(BIN / "cairn"), "get", f"{run}@1", "--shard", "big", "-d", "-"], stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, env={**os.environ, "CAIRN_URL": self.world.url, "CAIRN_PROGRESS": "none"})
+        with reader:
+            digest.update(reader.stdout.read(1 << 20))
+            held = wait_until(lambda: self.ask("lease", "ls", f"{run}@1"))
+            self.assertIn(f"pid {reader.pid}", held[0]["job"])
+            for step in (3, 4):
+                self.world.cairn("put", self.small, f"{run}@{step}")
+                wait_until(lambda kept=step: self.steps(run) == [kept, 1])
+            wait_until(lambda: not self.objects(run, 2))  # it was read by nobody
+            self.assertIn("is being read", self.world.cairn("rm", f"{run}@1", status=6).stderr)
+            plan = self.ask("forget", run, "--keep-last", "1", "--dry-run")
+            reasons = {v["step"]: [r["rule"] for r in v["reasons"]] for v in plan["versions"] if v["fate"] == "keep"}
+            self.assertEqual(reasons[1], ["leased"])
+            time.sleep(1)  # twenty rounds
+            for piece in iter(lambda: reader.stdout.read(1 << 20), b""):
+                digest.update(piece)
+        self.assertEqual(reader.returncode, 0)
+        self.assertEqual(digest.hexdigest(), hashlib.sha256(self.big.read_bytes()).hexdigest())
+        self.assertEqual(self.ask("lease", "ls", f"{run}@1"), [])
+        self.world.cairn("put", self.small, f"{run}@5")
+        wait_until(lambda: self.steps(run) == [5])
+        wait_until(lambda: not self.objects(run, 1))
+        self.world.cairn("get", f"{run}@1", "-d", self.world.root / "gone", status=3)
+
+    def test_a_lease_is_taken_by_hand_shared_by_its_job_and_given_back(self):
+        run = "slow/hand"
+        self.world.cairn("put", self.small, f"{run}@1")
+        self.world.cairn("put", self.small, f"{run}@2")
+        lease = self.ask("lease", "take", f"{run}@1", "--job", "eval-17", "--for", "10min")
+        self.assertEqual((lease["job"], lease["expires_s"], lease["step"]), ("eval-17", 600, 1))
+        again = self.ask("lease", "take", f"{run}@1", "--job", "eval-17")
+        self.assertEqual(again["lease"], lease["lease"])
+        self.world.cairn("rm", f"{run}@1", status=6)
+        self.assertIn("eval-17", self.world.cairn("lease", "ls", f"{run}@1").stdout)
+        self.assertIn("given back", self.world.cairn("lease", "rm", f"{run}@1", lease["lease"]).stdout)
+        self.world.cairn("lease", "rm", f"{run}@1", lease["lease"], status=3)
+        self.world.cairn("lease", "take", f"{run}@1", status=2)
+        self.world.cairn("lease", "take", f"{run}@1", "--job", "x", "--for", "2h", status=2)
+        self.world.cairn("rm", f"{run}@1")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a node restores is leased for as long, and no longer (Q29). */
+#include <time.h>
+
+#include "tests/uploader/trainer.h"
+
+static const struct cairn_view none = {NULL, 0};
+
+static enum cairn_code call(struct cairn_up_world *world, const char *method, const char *path,
+                            json_t **ret) {
+    struct cairn_rest_options options = {.url = world->server.url, .timeout_ms = 5000};
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_TRY(cairn_rest_new(&options, &rest, &world->err));
+    return cairn_rest_call(rest, method, path, NULL, 0, ret, &world->err);
+}
+
+struct scene {
+    struct cairn_up_world world;
+    struct cairn_trainer trainer;
+    struct trainer_save save;
+    char path[200], leases[220];
+};
+static void scene_release(struct scene *scene) {
+    cairn_trainer_release(&scene->trainer);
+    cairn_up_world_release(&scene->world);
+}
+#define SCENE(name) __attribute__((cleanup(scene_release))) struct scene name = {0}
+
+static bool start(struct scene *scene) {
+    static const char *const args[] = {"--restore-lease=1s", NULL};
+    char state[32];
+    struct trainer_options options = {
+        .socket = scene->world.socket_path, .job = "job-1", .bytes = CAIRN_MIB};
+    if (!world_open(&scene->world, &(struct world_options){.uploader_args = args})) return false;
+    if (!trainer_open(&scene->trainer, &options)) return false;
+    if (!trainer_save(&scene->trainer, 1, 0, 1, 1000, &scene->save)) return false;
+    snprintf(scene->path, sizeof(scene->path), "/v1/runs/llm/seven/checkpoints/%s",
+             scene->save.version);
+    snprintf(scene->leases, sizeof(scene->leases), "%s/leases", scene->path);
+    return !strcmp(trainer_verdict(&scene->trainer, scene->save.number, 10000, state), "committed");
+}
+
+static int64_t restore(struct scene *scene) {
+    CAIRN_AUTO(frame) frame = {0};
+    if (trainer_ask(&scene->trainer, json_pack("{s:s, s:s}", "t", "restore", "ref", "latest"), none,
+                    NULL, 0, &frame))
+        return 0;
+    return json_integer_value(json_object_get(frame.message, "restore"));
+}
+
+static size_t lease_count(struct scene *scene) {
+    CAIRN_AUTO_JSON json_t *page = NULL;
+    if (call(&scene->world, "GET", scene->leases, &page)) return 999;
+    return json_array_size(json_object_get(page, "items"));
+}
+static bool is_free(void *owner) {
+    return lease_count(owner) == 0;
+}
+static bool is_held(void *owner) {
+    return lease_count(owner) == 1;
+}
+
+static enum cairn_code end_restore(struct scene *scene, int64_t number) {
+    return trainer_ask(&scene->trainer,
+                       json_pack("{s:s, s:I}", "t", "release", "restore", (json_int_t)number), none,
+                       NULL, 0, NULL);
+}
+
+#define err scene.world.err /* of the macros */
+
+TEST(what_is_restored_is_leased_until_the_last_restore_of_the_node_ends) { /* Q29, C03 */
+    SCENE(scene);
+    REQUIRE(start(&scene));
+    int64_t one = restore(&scene), two = restore(&scene);
+    REQUIRE(one && two);
+    EXPECT_EQ_U64(lease_count(&scene), 1);
+    /* For more than twice the life of the lease. */
+    struct timespec wait = {2, 500000000};
+    nanosleep(&wait, NULL);
+    EXPECT_CODE(call(&scene.world, "DELETE", scene.path, NULL), CAIRN_IN_USE);
+    REQUIRE_OK(end_restore(&scene, one));
+    nanosleep(&(struct timespec){0, 100000000}, NULL);
+    EXPECT_CODE(call(&scene.world, "DELETE", scene.path, NULL), CAIRN_IN_USE);
+    REQUIRE_OK(end_restore(&scene, two));
+    EXPECT(world_await(is_free, &scene, 900)); /* given back: it would last a little longer */
+    REQUIRE_OK(call(&scene.world, "DELETE", scene.path, NULL));
+}
+
+TEST(a_trainer_that_dies_in_a_restore_leaves_no_lease) {
+    SCENE(scene);
+    REQUIRE(start(&scene));
+    REQUIRE(restore(&scene));
+    EXPECT_EQ_U64(lease_count(&scene), 1);
+    cairn_trainer_release(&scene.trainer);
+    scene.trainer = (struct cairn_trainer){0};
+    EXPECT(world_await(is_free, &scene, 900));
+}
+
+TEST(a_lease_that_ended_while_the_server_was_away_is_taken_again) {
+    SCENE(scene);
+    REQUIRE(start(&scene));
+    REQUIRE(restore(&scene));
+    CAIRN_AUTO_JSON json_t *page = NULL;
+    REQUIRE_OK(call(&scene.world, "GET", scene.leases, &page));
+    char path[400];
+    const json_t *item = json_array_get(json_object_get(page, "items"), 0);
+    snprintf(path, sizeof(path), "%s/%s", scene.leases,
+             json_string_value(json_object_get(item, "lease")));
+    REQUIRE_OK(call(&scene.world, "DELETE", path, NULL)); /* as if it were forgotten */
+    EXPECT(world_await(is_held, &scene, 2000));
+}
