@@ -140,9 +140,10 @@ struct sink {
     enum cairn_code code;
 };
 
+/* jansson goes on after a key that could not be appended, so the first failure is kept. */
 static int sink_append(const char *text, size_t size, void *context) {
     struct sink *sink = context;
-    sink->code = cairn_buf_append(sink->buf, text, size, sink->err);
+    if (sink->code == CAIRN_OK) sink->code = cairn_buf_append(sink->buf, text, size, sink->err);
     return sink->code == CAIRN_OK ? 0 : -1;
 }
 
@@ -151,7 +152,8 @@ static enum cairn_code dump(const json_t *json, size_t flags, struct cairn_buf *
                             struct cairn_error *err) {
     struct sink sink = {.buf = ret, .err = err, .code = CAIRN_OK};
     size_t before = ret->size;
-    if (json_dump_callback(json, sink_append, &sink, flags | JSON_ENCODE_ANY) == 0) return CAIRN_OK;
+    int failed = json_dump_callback(json, sink_append, &sink, flags | JSON_ENCODE_ANY);
+    if (!failed && sink.code == CAIRN_OK) return CAIRN_OK;
     ret->size = before;
     if (ret->data) ret->data[before] = '\0';
     if (sink.code != CAIRN_OK) return sink.code;

@@ -12,7 +12,8 @@
 static struct cairn_model model;
 
 static struct cairn_open_options options_of(const struct cairn_world *world, const char *job) {
-    return (struct cairn_open_options){.run = "llm/7b",
+    return (struct cairn_open_options){.size = sizeof(struct cairn_open_options),
+                                       .run = "llm/7b",
                                        .job = job,
                                        .bytes = MODEL_RANK_BYTES,
                                        .socket = world->sockets[0],
