@@ -86,9 +86,7 @@ static void end_read(struct cairn_srv_tx *tx) {
 
 /* Waited for: what follows knows that it has the lock, and settle that a transaction which it does
  * not find has ended. */
-static enum cairn_code begin_write(struct cairn_srv_tx *tx, struct cairn_error *err) {
-    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
-    if (cairn_srv_postgres_is_lost(own)) CAIRN_TRY(cairn_srv_postgres_reconnect(own, err));
+static enum cairn_code begin_change(struct cairn_srv_postgres *own, struct cairn_error *err) {
     own->batch++;
     own->told_count = 0;
     const struct cairn_srv_value values[] = {SQL_T(own->place->server), SQL_I(own->batch)};
@@ -99,6 +97,28 @@ static enum cairn_code begin_write(struct cairn_srv_tx *tx, struct cairn_error *
     CAIRN_TRY(cairn_srv_postgres_send_position(own, true, &count_position, schema, err));
     enum cairn_code code = cairn_srv_postgres_hear(own, NULL, err);
     if (code == CAIRN_CATALOG_BEHIND) cairn_srv_postgres_drop(own); /* engine_postgres.h#7 */
+    return code;
+}
+
+/* engine_postgres.h#2; false: nobody who holds the lock waits for its server. */
+static bool end_holder(struct cairn_srv_postgres *own) {
+    PGresult *ended = NULL;
+    rollback(&own->tx);
+    if (!own->conn ||
+        cairn_srv_postgres_ask(own, &cairn_srv_postgres_end_holder, NULL, &ended, NULL))
+        return false;
+    bool found = PQntuples(ended) > 0;
+    PQclear(ended);
+    return found;
+}
+
+static enum cairn_code begin_write(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    if (cairn_srv_postgres_is_lost(own)) CAIRN_TRY(cairn_srv_postgres_reconnect(own, err));
+    struct cairn_error why = {0};
+    enum cairn_code code = begin_change(own, &why);
+    if (code == CAIRN_BUSY && end_holder(own)) return begin_change(own, err);
+    if (code && err) *err = why;
     return code;
 }
 
@@ -234,7 +254,11 @@ static enum cairn_code run(struct cairn_srv_tx *tx, const struct cairn_srv_state
                            const struct cairn_srv_value *values, uint64_t *ret_changed,
                            struct cairn_error *err) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
-    if (!ret_changed) return cairn_srv_postgres_send(own, statement, values, err);
+    if (!ret_changed) {
+        CAIRN_TRY(cairn_srv_postgres_send(own, statement, values, err));
+        if (own->unended_bytes < CAIRN_SRV_POSTGRES_UNENDED_BYTES) return CAIRN_OK;
+        return cairn_srv_postgres_leave_to_it(own, err);
+    }
     PGresult *result = NULL;
     CAIRN_TRY(cairn_srv_postgres_ask(own, statement, values, &result, err));
     *ret_changed = strtoull(PQcmdTuples(result), NULL, 10);

@@ -8,7 +8,9 @@
  *              an hour); a connection that does not answer by then is closed.
  *          2   a transaction that changes holds the catalog's advisory lock from its begin to its
  *              end, and is never one of a standby (engine.h#4). One whose server stopped in it ends
- *              after CAIRN_SRV_POSTGRES_STOPPED_TEXT; who waits for the lock waits for longer.
+ *              after CAIRN_SRV_POSTGRES_STOPPED_TEXT, or, where the database was reading from that
+ *              server or writing to it, when another one has waited for the lock for
+ *              CAIRN_SRV_POSTGRES_LOCK_TEXT and ends that session.
  *          3   a COMMIT whose answer was lost is settled by a row of this server that its
  *              transaction wrote; where the database cannot be asked within
  *              CAIRN_SRV_POSTGRES_SETTLE_MS, that is said.
@@ -36,6 +38,9 @@
 #define CAIRN_SRV_POSTGRES_RELEASE_MIN 14 /* the oldest that libpq's pipeline came with */
 #define CAIRN_SRV_POSTGRES_KEPT_MAX 256
 #define CAIRN_SRV_POSTGRES_AHEAD_MAX 64
+/* Sent without an end behind it, up to which the database waits for more without a time-out. libpq
+ * keeps 8 KiB back before it sends by itself. */
+#define CAIRN_SRV_POSTGRES_UNENDED_BYTES 4096
 #define CAIRN_SRV_POSTGRES_TOLD_MAX 400    /* a notification has room for 8,000 bytes */
 #define CAIRN_SRV_POSTGRES_ANSWER_MS 40000 /* longer than statement_timeout, which names itself */
 #define CAIRN_SRV_POSTGRES_SETTLE_MS 30000
@@ -66,7 +71,7 @@ struct cairn_srv_postgres {
     /* Sent, and not answered yet: 'c' a command, 'p' one that tells the catalog's position, 'n'
      * one that counts it up, 's' an end of commands that fail together. */
     char ahead[2 * CAIRN_SRV_POSTGRES_AHEAD_MAX];
-    size_t ahead_count;
+    size_t ahead_count, unended_bytes;
     uint64_t told[CAIRN_SRV_POSTGRES_TOLD_MAX]; /* by this transaction; the first is ALL where it
                                                    is full (told.h) */
     size_t told_count, told_before;             /* in all, and before the savepoint */
@@ -143,6 +148,8 @@ enum cairn_code cairn_srv_postgres_alone(struct cairn_srv_tx *tx,
 /* The catalog's lock, for the transaction. */
 extern const struct cairn_srv_statement cairn_srv_postgres_take_lock;
 extern const struct cairn_srv_statement cairn_srv_postgres_read_position;
+/* Ends the session that holds it and waits for its server, which is stopped or gone. */
+extern const struct cairn_srv_statement cairn_srv_postgres_end_holder;
 /* Again, where the connection was lost. */
 enum cairn_code cairn_srv_postgres_reconnect(struct cairn_srv_postgres *own,
                                              struct cairn_error *err) CAIRN_MUST_USE;

@@ -27,6 +27,17 @@ const struct cairn_srv_statement cairn_srv_postgres_take_lock = {"lock", "", TAK
 const struct cairn_srv_statement cairn_srv_postgres_read_position = {
     "read_position", "", "SELECT position FROM cairn_catalog"};
 
+/* As the same role, of which no more is needed. A transaction takes about a second, so one of five
+ * that waits for its server is not worth waiting for; that one repeats its changes. */
+const struct cairn_srv_statement cairn_srv_postgres_end_holder = {
+    "end_holder", "",
+    "SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
+    "WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.database = (SELECT oid "
+    "FROM pg_database WHERE datname = current_database()) AND l.classid = " LOCK_CLASS
+    " AND l.objid = CAST(CAST(hashtext(current_schema()) AS BIGINT) & 4294967295 AS OID) AND "
+    "a.wait_event_type = 'Client' AND a.state <> 'idle' AND a.xact_start < now() - INTERVAL "
+    "'" CAIRN_SRV_POSTGRES_STOPPED_TEXT "'"};
+
 /* ---- the place ---- */
 
 bool cairn_srv_postgres_knows(const char *where) {

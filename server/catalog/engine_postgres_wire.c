@@ -53,6 +53,7 @@ void cairn_srv_postgres_drop(struct cairn_srv_postgres *own) {
     own->conn = NULL;
     own->kept_count = 0;
     own->ahead_count = 0;
+    own->unended_bytes = 0;
 }
 
 static enum cairn_code lost(struct cairn_srv_postgres *own, const char *what,
@@ -175,6 +176,7 @@ enum cairn_code cairn_srv_postgres_hear(struct cairn_srv_postgres *own, PGresult
         if (!own->conn) break;
     }
     own->ahead_count = 0;
+    own->unended_bytes = 0;
     if (!first && ret)
         *ret = last;
     else
@@ -272,6 +274,7 @@ enum cairn_code cairn_srv_postgres_send(struct cairn_srv_postgres *own,
     }
     if (!sent) return lost(own, statement->name, err);
     own->ahead[own->ahead_count++] = 'c';
+    for (int i = 0; i < parameters.count; i++) own->unended_bytes += (size_t)parameters.sizes[i];
     return CAIRN_OK;
 }
 
@@ -290,6 +293,7 @@ enum cairn_code cairn_srv_postgres_leave_to_it(struct cairn_srv_postgres *own,
                                                struct cairn_error *err) {
     if (!own->conn || !PQpipelineSync(own->conn)) return lost(own, "sending", err);
     own->ahead[own->ahead_count++] = 's';
+    own->unended_bytes = 0;
     return PQflush(own->conn) < 0 ? lost(own, "sending", err) : CAIRN_OK;
 }
 

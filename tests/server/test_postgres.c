@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The catalog in PostgreSQL: what is refused, what a lost connection leaves, who may use it. What
  * both engines do the same is tested by running this folder's other tests over it. */
+#include <inttypes.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -223,6 +224,7 @@ TEST(changes_of_two_servers_wait_for_each_other_and_none_is_lost) /* engine.h#4 
 /* A server that is stopped in the middle of a change, for as long as it says. */
 struct stopped {
     struct cairn_srv_catalog *catalog;
+    enum cairn_code (*change)(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err);
     struct cairn_error err;
     enum cairn_code code;
     sem_t begun;
@@ -242,7 +244,8 @@ static enum cairn_code add_and_stop(struct cairn_srv_tx *tx, void *argument,
 
 static void *change_and_stop(void *argument) {
     struct stopped *stopped = argument;
-    stopped->code = cairn_srv_catalog_write(stopped->catalog, add_and_stop, stopped, &stopped->err);
+    stopped->code =
+        cairn_srv_catalog_write(stopped->catalog, stopped->change, stopped, &stopped->err);
     return NULL;
 }
 
@@ -251,7 +254,7 @@ TEST(a_server_that_stops_in_a_change_delays_the_others_and_loses_it) /* engine_p
     NEED_POSTGRES;
     char url[200], one[] = "one";
     struct cairn_error err = {0};
-    struct stopped stopped = {.ms = 16000};
+    struct stopped stopped = {.ms = 16000, .change = add_and_stop};
     struct cairn_srv_catalog *other = NULL;
     pthread_t thread;
     REQUIRE(cairn_postgres_catalog(url, sizeof(url)));
@@ -273,6 +276,77 @@ TEST(a_server_that_stops_in_a_change_delays_the_others_and_loses_it) /* engine_p
     sem_destroy(&stopped.begun);
     cairn_srv_catalog_free(stopped.catalog);
     cairn_srv_catalog_free(other);
+}
+
+/* More than libpq keeps back, and nothing behind it that ends it. */
+static enum cairn_code send_much_and_stop(struct cairn_srv_tx *tx, void *argument,
+                                          struct cairn_error *err) {
+    struct stopped *stopped = argument;
+    char node[20], text[8000];
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = 0;
+    for (int i = 0; i < 40; i++) {
+        snprintf(node, sizeof(node), "%.7s%d", "stopped", i);
+        memcpy(text, node, strlen(node));
+        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, &insert, SQL_T(text)));
+    }
+    sem_post(&stopped->begun);
+    usleep(stopped->ms * 1000);
+    return CAIRN_OK;
+}
+
+/* The database writes what nobody reads. */
+static enum cairn_code ask_for_much_and_stop(struct cairn_srv_tx *tx, void *argument,
+                                             struct cairn_error *err) {
+    static const struct cairn_srv_statement much = {"much", "t", "SELECT repeat(?1, 4000)"};
+    struct stopped *stopped = argument;
+    char text[8000];
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, &insert, SQL_T("stopped")));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, &much, SQL_T(text)));
+    sem_post(&stopped->begun);
+    usleep(stopped->ms * 1000);
+    return CAIRN_OK;
+}
+
+static uint64_t delayed_ms(enum cairn_code (*change)(struct cairn_srv_tx *tx, void *argument,
+                                                     struct cairn_error *err),
+                           unsigned ms) {
+    char url[200], one[] = "one";
+    struct cairn_error err = {0};
+    struct stopped stopped = {.ms = ms, .change = change};
+    struct cairn_srv_catalog *other = NULL;
+    pthread_t thread;
+    if (!cairn_postgres_catalog(url, sizeof(url)) ||
+        cairn_srv_catalog_open(url, &stopped.catalog, &err) ||
+        cairn_srv_catalog_open(url, &other, &err))
+        return UINT64_MAX;
+    int64_t before = rows_of(other);
+    sem_init(&stopped.begun, 0, 0);
+    if (pthread_create(&thread, NULL, change_and_stop, &stopped)) return UINT64_MAX;
+    sem_wait(&stopped.begun);
+    uint64_t from_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_srv_catalog_write(other, add, one, &err), CAIRN_OK);
+    uint64_t took_ms = cairn_mono_ms() - from_ms;
+    pthread_join(thread, NULL);
+    EXPECT(stopped.code != CAIRN_OK);
+    EXPECT_EQ_U64(rows_of(other), before + 1);
+    sem_destroy(&stopped.begun);
+    cairn_srv_catalog_free(stopped.catalog);
+    cairn_srv_catalog_free(other);
+    return took_ms;
+}
+
+TEST(a_server_that_stops_while_the_database_reads_from_it_or_writes_to_it_delays_the_others)
+/* engine_postgres.h#2 */
+{
+    NEED_POSTGRES;
+    uint64_t read_ms = delayed_ms(send_much_and_stop, 9000);
+    uint64_t written_ms = delayed_ms(ask_for_much_and_stop, 17000);
+    printf("    %" PRIu64 " ms, %" PRIu64 " ms\n", read_ms, written_ms);
+    EXPECT(read_ms < 8000);
+    EXPECT(written_ms < 16000);
 }
 
 TEST(a_database_that_went_back_takes_no_change_of_who_saw_more) /* engine_postgres.h#6 */
