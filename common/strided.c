@@ -161,51 +161,74 @@ static void move_rows(const struct rows *part, size_t element_bytes, bool out) {
         move_elements(part, element_bytes, out);
 }
 
-/* Elements [from, end) of the plane whose first element is at `plane`. */
-static void move_in_plane(const struct cairn_strided *strided, char *plane, uint64_t from,
-                          uint64_t end, char *dense, bool out) {
-    unsigned n = strided->dimension_count;
-    size_t width = strided->element_bytes;
-    uint64_t columns = n ? strided->count[n - 1] : 1;
-    struct rows part = {.column_bytes = n ? strided->stride_bytes[n - 1] : (int64_t)width,
-                        .row_bytes = n > 1 ? strided->stride_bytes[n - 2] : 0,
-                        .dense_row_bytes = columns * width};
-    while (from < end) {
-        uint64_t row = from / columns, column = from % columns;
-        bool whole = column == 0 && end - from >= columns;
-        part.rows = whole ? (end - from) / columns : 1;
-        part.columns = whole ? columns : cairn_min_u64(columns - column, end - from);
-        part.apart = plane + (int64_t)row * part.row_bytes + (int64_t)column * part.column_bytes;
-        part.dense = dense;
-        move_rows(&part, width, out);
-        from += part.rows * part.columns;
-        dense += part.rows * part.columns * width;
-    }
-}
+/* ---- cutting ---- */
 
-static char *plane_at(const struct cairn_strided *strided, char *first, uint64_t plane) {
+static int64_t plane_at(const struct cairn_strided *strided, uint64_t plane) {
+    int64_t place = 0;
     for (unsigned d = strided->dimension_count > 2 ? strided->dimension_count - 2 : 0; d-- > 0;) {
-        first += (int64_t)(plane % strided->count[d]) * strided->stride_bytes[d];
+        place += (int64_t)(plane % strided->count[d]) * strided->stride_bytes[d];
         plane /= strided->count[d];
     }
-    return first;
+    return place;
+}
+
+/* The rows with which the elements [from, end) begin; those of one plane. */
+static struct cairn_strided_rows first_rows(const struct cairn_strided *strided, uint64_t from,
+                                            uint64_t end) {
+    unsigned n = strided->dimension_count;
+    uint64_t columns = n ? strided->count[n - 1] : 1, rows = n > 1 ? strided->count[n - 2] : 1;
+    struct cairn_strided_rows ret = {.row_bytes = n > 1 ? strided->stride_bytes[n - 2] : 0,
+                                     .column_bytes = n ? strided->stride_bytes[n - 1]
+                                                       : (int64_t)strided->element_bytes};
+    uint64_t row = from / columns, column = from % columns, in_plane = row % rows;
+    bool whole = column == 0 && end - from >= columns;
+    ret.rows = whole ? cairn_min_u64((end - from) / columns, rows - in_plane) : 1;
+    ret.columns = whole ? columns : cairn_min_u64(columns - column, end - from);
+    ret.place = plane_at(strided, row / rows) + (int64_t)in_plane * ret.row_bytes +
+                (int64_t)column * ret.column_bytes;
+    return ret;
+}
+
+bool cairn_strided_cut(const struct cairn_strided *strided, uint64_t at, size_t size,
+                       bool (*each)(void *owner, const struct cairn_strided_rows *rows),
+                       void *owner) {
+    size_t width = strided->element_bytes;
+    uint64_t dense = 0;
+    CAIRN_PROMISE(at % width == 0, return false);
+    CAIRN_PROMISE(size % width == 0, return false);
+    for (uint64_t from = at / width, end = from + size / width; from < end;) {
+        struct cairn_strided_rows rows = first_rows(strided, from, end);
+        rows.dense = dense;
+        if (!each(owner, &rows)) return false;
+        from += rows.rows * rows.columns;
+        dense += rows.rows * rows.columns * width;
+    }
+    return true;
+}
+
+struct moving {
+    size_t element_bytes;
+    char *apart, *dense;
+    bool out;
+};
+
+static bool move_part(void *owner, const struct cairn_strided_rows *rows) {
+    const struct moving *moving = owner;
+    const struct rows part = {.apart = moving->apart + rows->place,
+                              .dense = moving->dense + rows->dense,
+                              .rows = rows->rows,
+                              .columns = rows->columns,
+                              .row_bytes = rows->row_bytes,
+                              .column_bytes = rows->column_bytes,
+                              .dense_row_bytes = rows->columns * moving->element_bytes};
+    move_rows(&part, moving->element_bytes, moving->out);
+    return true;
 }
 
 static void move(const struct cairn_strided *strided, char *first, uint64_t at, char *dense,
                  size_t size, bool out) {
-    unsigned n = strided->dimension_count;
-    size_t width = strided->element_bytes;
-    uint64_t plane_count = (n ? strided->count[n - 1] : 1) * (n > 1 ? strided->count[n - 2] : 1);
-    CAIRN_PROMISE(at % width == 0, return );
-    CAIRN_PROMISE(size % width == 0, return );
-    uint64_t from = at / width, end = from + size / width;
-    while (from < end) {
-        uint64_t plane = from / plane_count, inside = from % plane_count;
-        uint64_t stop = cairn_min_u64(plane_count, inside + (end - from));
-        move_in_plane(strided, plane_at(strided, first, plane), inside, stop, dense, out);
-        from += stop - inside;
-        dense += (stop - inside) * width;
-    }
+    struct moving moving = {strided->element_bytes, first, dense, out};
+    (void)cairn_strided_cut(strided, at, size, move_part, &moving);
 }
 
 void cairn_strided_gather(const struct cairn_strided *strided, const void *first, uint64_t at,

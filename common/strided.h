@@ -40,3 +40,16 @@ void cairn_strided_gather(const struct cairn_strided *strided, const void *first
                           void *to, size_t size);
 void cairn_strided_scatter(const struct cairn_strided *strided, void *first, uint64_t at,
                            const void *from, size_t size);
+
+/* Rows that a range of the sequence has of one plane: at one side they follow one another from
+ * `dense` on (bytes from the range's begin), at the other the first element is at `place`. */
+struct cairn_strided_rows {
+    int64_t place; /* bytes from the first element of all */
+    uint64_t dense, rows, columns;
+    int64_t row_bytes, column_bytes; /* steps where it is apart */
+};
+/* Cut a range into such rows, in order, for those who move them by other means than memcpy. False:
+ * a call has returned false. */
+bool cairn_strided_cut(const struct cairn_strided *strided, uint64_t at, size_t size,
+                       bool (*each)(void *owner, const struct cairn_strided_rows *rows),
+                       void *owner);

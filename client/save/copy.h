@@ -13,6 +13,8 @@
  *          4   a source that is no plain memory is put into the slab by segments, and summed there:
  *              a `fill` is called once for each range of its piece that a segment has, by the
  *              thread that has the segment; with one thread on the caller's, in ascending order.
+ *          5   a source on a device is copied by it, up to 256 MiB ahead of the threads, which sum
+ *              what has arrived; what has is told while the device copies the rest.
  * Limits:  4 threads, the caller's among them, unless the session says how many: then 64.
  * Threads: one call at a time for a shard; its threads live as long as the call, and block all
  *          signals.
@@ -27,8 +29,9 @@ struct cairn_client_copy {
     size_t run_count;
     uint64_t bytes; /* of the shard: where its last run ends */
     uint8_t *to;
-    uint32_t *blocks; /* room for the CRC32C of each block */
-    uint32_t threads; /* at most CAIRN_CLIENT_COPY_THREADS_MAX */
+    uint32_t *blocks;                         /* room for the CRC32C of each block */
+    const struct cairn_client_device *device; /* of sources that are on one */
+    uint32_t threads;                         /* at most CAIRN_CLIENT_COPY_THREADS_MAX */
     enum cairn_code (*copied)(void *owner, uint64_t bytes, struct cairn_error *err);
     void *owner;
 };

@@ -44,6 +44,8 @@ struct cairn_client_piece {
                 uint64_t bytes); /* NULL: there is a source */
     void *fill_owner;
     uint64_t source_from; /* where in the bytes of strided or fill the piece begins */
+    bool on_device;       /* source is memory of the session's device ... */
+    void *stream;         /* ... that work in this stream of it writes */
     char *in_file;        /* owned; NULL: the bytes come from source */
     uint64_t file_offset;
     _Atomic uint32_t crc32c; /* of a replicated piece, once copied */

@@ -59,10 +59,28 @@ static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t ind
                                            .bytes = shard->bytes,
                                            .to = stager->slab + shard->offset,
                                            .blocks = stager->shards[index].blocks,
+                                           .device = &stager->session->device,
                                            .threads = threads_for(stager->session, shard->bytes),
                                            .copied = copied,
                                            .owner = &telling};
     return cairn_client_copy(&copy, err);
+}
+
+/* Where the slab cannot be page-locked the device copies slower, which the caller is told once. */
+static void lock_slab(const struct cairn_client_stager *stager) {
+    struct cairn_session *session = stager->session;
+    struct cairn_error why = {0};
+    bool wanted = false;
+    for (size_t i = 0; i < stager->save->piece_count; i++)
+        wanted = wanted || stager->save->pieces[i].on_device;
+    if (!wanted || stager->save->generation < 0) return;
+    const struct cairn_slab *slab = &session->slabs[stager->save->generation];
+    if (!session->device.plugin->lock(session->device.handle, slab->data, slab->size_bytes, &why))
+        return;
+    (void)cairn_within(&why, why.code,
+                       "the memory of saves is not page-locked, so a device copies to it slowly");
+    CAIRN_HOLD(&session->lock);
+    if (!session->saves->notice.code) session->saves->notice = why;
 }
 
 static enum cairn_code check_room(const struct cairn_client_stager *stager,
@@ -164,6 +182,7 @@ static enum cairn_code stage(struct cairn_client_stager *stager, bool *ret_hande
         code = cairn_client_stager_send_stage(stager, deadline_ms, err);
     if (code == CAIRN_UPLOADER_GONE && !stager->save->file_epoch) code = CAIRN_OK;
     CAIRN_TRY(code);
+    lock_slab(stager);
     uint64_t copying_ms = cairn_mono_ms();
     for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
         code = copy_shard(stager, i, err);

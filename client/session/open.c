@@ -244,6 +244,7 @@ void cairn_client_session_stop(struct cairn_session *session) {
 }
 
 void cairn_client_session_free(struct cairn_session *session) {
+    cairn_client_device_release(&session->device); /* before the memory goes that it has locked */
     forget(session);
     cairn_client_window_release(session);
     cairn_condition_release(&session->changed);

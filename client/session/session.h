@@ -27,6 +27,7 @@
 #include <cairn/cairn.h>
 
 #include "api/messages.h"
+#include "client/device/device.h"
 #include "client/session/job.h"
 #include "client/session/link.h"
 #include "common/clock.h"
@@ -97,7 +98,8 @@ struct cairn_session {
     struct cairn_resume resumed;
     struct cairn_slab slabs[CAIRN_CLIENT_GENERATIONS_MAX];
     uint32_t slab_count;
-    char uuid[CAIRN_UUID_TEXT_BYTES]; /* of the first welcome; survives a re-offer */
+    struct cairn_client_device device; /* by the lock; open until the session is freed */
+    char uuid[CAIRN_UUID_TEXT_BYTES];  /* of the first welcome; survives a re-offer */
 
     int wake_fd;
     pthread_t thread;

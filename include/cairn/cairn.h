@@ -124,6 +124,7 @@ enum cairn_form {
     CAIRN_FLAT = 1,  /* elements [start[0], start[0] + count[0]) of the flattened tensor */
     CAIRN_BOX = 2    /* start[d], count[d] per dimension */
 };
+enum cairn_memory { CAIRN_MEMORY_HOST = 0, CAIRN_MEMORY_CUDA = 1 };
 struct cairn_tensor_piece {
     size_t size; /* of this struct */
     const char *name;
@@ -144,6 +145,12 @@ struct cairn_tensor_piece {
      * copy_threads 1 by the caller's own, in ascending order. It may not call the session. */
     int (*fill)(void *owner, uint64_t offset, void *to, uint64_t bytes);
     void *fill_owner;
+    /* CAIRN_MEMORY_CUDA: source is memory of a CUDA device, which is copied after the work that
+     * `stream` (a cudaStream_t of that device; NULL: its default stream) has when
+     * cairn_save_stage is called. It needs libcairn_cuda.so beside libcairn, and the process's CUDA
+     * runtime. */
+    enum cairn_memory memory;
+    void *stream;
     const char *in_file;  /* or: the piece lies in this file of cairn_save_file ... */
     uint64_t file_offset; /* ... from this byte on; source is then NULL */
 };
@@ -234,9 +241,10 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
                                  struct cairn_error *err);
 /* Describe a piece; its source is read by cairn_save_stage. Of a tensor that a split has listed the
  * piece is the whole part that was listed, SHARDED or REPLICATED; only this rank's share of it is
- * read and saved, and cairn_save_stage refuses a save without it. CAIRN_INVALID, CAIRN_TOO_LARGE:
- * this piece is not part of the save, and the others stay. A save that is not staged after such
- * an error is failed when a later one needs its memory. */
+ * read and saved, and cairn_save_stage refuses a save without it. CAIRN_INVALID, CAIRN_TOO_LARGE,
+ * CAIRN_UNSUPPORTED (memory of a device without its plug-in or its runtime): this piece is not part
+ * of the save, and the others stay. A save that is not staged after such an error is failed when a
+ * later one needs its memory. */
 enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                   struct cairn_error *err);
 /* A shard of raw bytes, named <name> in this rank's folder ("rank-00003/<name>"). source is read by
@@ -255,7 +263,8 @@ enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int f
  * returned the sources may be changed, and training goes on. CAIRN_UPLOADER_GONE: the bytes are
  * copied, and the uploader is away; the session seals the save with the next uploader.
  * cairn_save_wait tells whether it did; the handle may be freed meanwhile. Any other error is
- * final: the save is failed for all ranks. */
+ * final: the save is failed for all ranks. CAIRN_IO with CUDA's own name of it: a device failed;
+ * saves of host memory go on. */
 enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err);
 /* Wait for a milestone; one that was reached stays so. CAIRN_TIMEOUT: not yet; the call may be
  * repeated, and the message says what is missing: shards that the store does not have, other ranks,

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device: what a plug-in for an accelerator does for libcairn, and how it is loaded.
+ *
+ * Why:     libcairn needs libc and jansson only; a trainer without an accelerator loads nothing.
+ * Promise: 1   a plug-in is loaded when the first piece of its kind is described, and never before.
+ *          2   what the plug-in or its runtime lacks fails that piece with CAIRN_UNSUPPORTED and
+ *              the reason; pieces in host memory are not touched by it.
+ *          3   after `end` no copy of the job touches the slab any more.
+ * Limits:  one kind of device: CUDA.
+ * Threads: of a job all but `await` are called by one thread; several jobs may be under way.
+ * Next:    client/stage_cuda/stage_cuda.c, client/save/copy.c.
+ */
+#pragma once
+
+#include "common/error.h"
+#include "common/strided.h"
+
+#define CAIRN_DEVICE_ABI 1
+
+struct cairn_device;     /* the plug-in's: its runtime, and the memory that it has page-locked */
+struct cairn_device_job; /* the plug-in's: the copies of one shard */
+
+/* Bytes of a source on the device that go to host memory. */
+struct cairn_device_part {
+    const void *source;                  /* its first element */
+    const struct cairn_strided *strided; /* NULL: contiguous */
+    uint64_t at, bytes;                  /* range of its row-major sequence */
+    uint8_t *to;
+};
+struct cairn_device_plugin {
+    uint32_t abi; /* CAIRN_DEVICE_ABI */
+    enum cairn_code (*open)(struct cairn_device **ret, struct cairn_error *err);
+    void (*close)(struct cairn_device *device); /* also gives up what `lock` took */
+    /* CAIRN_INVALID: the pointer is not memory of a device. */
+    enum cairn_code (*check)(struct cairn_device *device, const void *source,
+                             struct cairn_error *err);
+    /* Page-lock host memory until `close`; again is nothing. After an error copies to it work, only
+     * slower. */
+    enum cairn_code (*lock)(struct cairn_device *device, void *memory, uint64_t bytes,
+                            struct cairn_error *err);
+    /* Called by the thread that calls the rest; its current device is as before after each call. */
+    enum cairn_code (*begin)(struct cairn_device *device, size_t mark_count,
+                             struct cairn_device_job **ret, struct cairn_error *err);
+    /* Copies of the source's device that are queued from here on come after what its stream has. */
+    enum cairn_code (*follow)(struct cairn_device_job *job, const void *source, void *stream,
+                              struct cairn_error *err);
+    enum cairn_code (*copy)(struct cairn_device_job *job, const struct cairn_device_part *part,
+                            struct cairn_error *err);
+    /* Put this mark, below mark_count, behind what was queued since the last one. */
+    enum cairn_code (*mark)(struct cairn_device_job *job, size_t mark, struct cairn_error *err);
+    /* Until all is there that the mark was put behind; by any thread. */
+    enum cairn_code (*await)(struct cairn_device_job *job, size_t mark, struct cairn_error *err);
+    void (*end)(struct cairn_device_job *job);
+};
+/* What a plug-in exports: const struct cairn_device_plugin *cairn_device_plugin_1(void). */
+#define CAIRN_DEVICE_ENTRY "cairn_device_plugin_1"
+
+/* One per session; both NULL: not loaded. */
+struct cairn_client_device {
+    const struct cairn_device_plugin *plugin;
+    struct cairn_device *handle;
+};
+/* Load libcairn_cuda.so from beside libcairn, else by the loader's search. It stays loaded. */
+enum cairn_code cairn_client_device_open(struct cairn_client_device *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_client_device_release(struct cairn_client_device *device);

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runtime: the CUDA runtime's functions that are used here, found in the trainer's process.
+ *
+ * Why:     a process must not have two of them, and a trainer brings its own (PyTorch's wheels do):
+ *          so nothing is linked, and no header is needed to build. What is declared here is the
+ *          part of the runtime's binary interface that releases 11 to 13 share; where a toolkit is
+ *          installed, tests/client/cuda_types.c compares it with the toolkit's headers.
+ * Promise: 1   the runtime that the process has is taken; only where it has none one is loaded.
+ *          2   an error of a call made here is not left for the trainer to find (cudaGetLastError).
+ * Limits:  Linux, 64 bits.
+ * Threads: immutable after init.
+ * Next:    stage_cuda.c.
+ */
+#pragma once
+
+#include "common/error.h"
+
+enum {
+    CAIRN_CUDA_OK = 0,
+    CAIRN_CUDA_INVALID_VALUE = 1,
+    CAIRN_CUDA_OUT_OF_MEMORY = 2,
+    CAIRN_CUDA_ALREADY_REGISTERED = 712,
+    CAIRN_CUDA_MEMORY_OF_DEVICE = 2,
+    CAIRN_CUDA_MEMORY_MANAGED = 3,
+    CAIRN_CUDA_DEVICE_TO_HOST = 2,
+    CAIRN_CUDA_HOST_PORTABLE = 1,
+    CAIRN_CUDA_STREAM_NON_BLOCKING = 1,
+    CAIRN_CUDA_EVENT_BLOCKING = 1, /* who waits sleeps, and leaves the core to others */
+    CAIRN_CUDA_EVENT_NO_TIMING = 2
+};
+struct cairn_cuda_pointer {
+    int type, device;
+    void *on_device, *on_host;
+    long reserved[32]; /* releases write up to 8 of them */
+};
+/* name, arguments; each returns an int, 0: done */
+#define CAIRN_CUDA_CALLS(X)                                                                        \
+    X(GetDevice, (int *))                                                                          \
+    X(SetDevice, (int))                                                                            \
+    X(GetLastError, (void))                                                                        \
+    X(PointerGetAttributes, (struct cairn_cuda_pointer *, const void *))                           \
+    X(HostRegister, (void *, size_t, unsigned))                                                    \
+    X(HostUnregister, (void *))                                                                    \
+    X(StreamCreateWithFlags, (void **, unsigned))                                                  \
+    X(StreamDestroy, (void *))                                                                     \
+    X(StreamSynchronize, (void *))                                                                 \
+    X(StreamWaitEvent, (void *, void *, unsigned))                                                 \
+    X(EventCreateWithFlags, (void **, unsigned))                                                   \
+    X(EventDestroy, (void *))                                                                      \
+    X(EventRecord, (void *, void *))                                                               \
+    X(EventSynchronize, (void *))                                                                  \
+    X(MemcpyAsync, (void *, const void *, size_t, int, void *))                                    \
+    X(Memcpy2DAsync, (void *, size_t, const void *, size_t, size_t, size_t, int, void *))
+
+struct cairn_cuda_runtime {
+#define CAIRN_CUDA_FIELD(name, arguments) int(*name) arguments;
+    CAIRN_CUDA_CALLS(CAIRN_CUDA_FIELD)
+#undef CAIRN_CUDA_FIELD
+    const char *(*name_of)(int status);
+    const char *(*text_of)(int status);
+};
+/* CAIRN_UNSUPPORTED: there is none, or one that lacks a function. */
+enum cairn_code cairn_cuda_runtime_find(struct cairn_cuda_runtime *ret,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* CAIRN_OK for 0; else an error with the call and CUDA's name and text of it. */
+enum cairn_code cairn_cuda_check(const struct cairn_cuda_runtime *cuda, const char *call,
+                                 int status, struct cairn_error *err) CAIRN_MUST_USE;
+#define CAIRN_CUDA(cuda, call, arguments, err)                                                     \
+    cairn_cuda_check((cuda), "cuda" #call, (cuda)->call arguments, (err))

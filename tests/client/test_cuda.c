@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The plug-in for CUDA, through the public calls, over a runtime without a GPU (fake_cuda.h). */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "api/table.h"
+#include "common/clock.h"
+#include "tests/client/rank.h"
+#include "tests/support/fake_cuda.h"
+
+#define ROWS 512
+#define COLUMNS 384
+#define BYTES (sizeof(uint32_t) * ROWS * COLUMNS)
+
+static const uint64_t shape[2] = {ROWS, COLUMNS};
+
+static struct {
+    int (*set_device)(int), (*get_device)(int *), (*get_last_error)(void);
+    int (*make)(void **, size_t), (*release)(void *);
+    int (*make_stream)(void **, unsigned), (*end_stream)(void *);
+    fake_cuda_reset_fn *reset;
+    fake_cuda_state_fn *state;
+    fake_cuda_fail_fn *fail;
+    fake_cuda_write_later_fn *write_later;
+    fake_cuda_slow_fn *slow;
+} cuda;
+
+static bool find(void *library, const char *name, void *ret) {
+    void *symbol = dlsym(library, name);
+    memcpy(ret, &symbol, sizeof symbol);
+    return EXPECT(symbol != NULL);
+}
+
+/* By its path, before anything asks for the soname: from then on it is the process's runtime. */
+static bool have_runtime(void) {
+    char path[600];
+    const char *folder = getenv("CAIRN_BIN_DIR");
+    snprintf(path, sizeof path, "%s/fake_cuda/libcudart.so.13", folder ? folder : ".");
+    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (!EXPECT(library != NULL)) return false;
+    if (!find(library, "cudaSetDevice", &cuda.set_device) ||
+        !find(library, "cudaGetDevice", &cuda.get_device) ||
+        !find(library, "cudaGetLastError", &cuda.get_last_error) ||
+        !find(library, "cudaMalloc", &cuda.make) || !find(library, "cudaFree", &cuda.release) ||
+        !find(library, "cudaStreamCreateWithFlags", &cuda.make_stream) ||
+        !find(library, "cudaStreamDestroy", &cuda.end_stream) ||
+        !find(library, "fake_cuda_reset", &cuda.reset) ||
+        !find(library, "fake_cuda_state", &cuda.state) ||
+        !find(library, "fake_cuda_fail", &cuda.fail) ||
+        !find(library, "fake_cuda_write_later", &cuda.write_later) ||
+        !find(library, "fake_cuda_slow", &cuda.slow))
+        return false;
+    cuda.reset();
+    return cuda.set_device(0) == 0;
+}
+
+/* ---- what is saved ---- */
+
+static struct cairn_tensor_piece on_device(const char *name, const void *source) {
+    return (struct cairn_tensor_piece){.size = sizeof(struct cairn_tensor_piece),
+                                       .name = name,
+                                       .dtype = "U32",
+                                       .dimension_count = 2,
+                                       .shape = shape,
+                                       .kind = CAIRN_LOCAL,
+                                       .source = source,
+                                       .source_bytes = BYTES,
+                                       .memory = CAIRN_MEMORY_CUDA};
+}
+
+/* Memory of a device with these bytes, at once. */
+static void *filled(int device, const void *bytes, size_t size) {
+    void *ret = NULL, *stream = NULL;
+    EXPECT_EQ_U64(cuda.set_device(device), 0);
+    EXPECT_EQ_U64(cuda.make(&ret, size), 0);
+    EXPECT_EQ_U64(cuda.make_stream(&stream, 1), 0);
+    cuda.write_later(stream, ret, bytes, size, 0);
+    EXPECT_EQ_U64(cuda.end_stream(stream), 0);
+    EXPECT_EQ_U64(cuda.set_device(0), 0);
+    return ret;
+}
+
+static const uint8_t *staged_at(struct cairn_rank *rank, const char *name, size_t save) {
+    struct cairn_fake_message stage, seal;
+    struct cairn_table table;
+    struct cairn_tensor tensor;
+    struct cairn_fragment fragment;
+    uint32_t index = 0;
+    if (!cairn_fake_uploader_saw(rank->fake, "stage", save, &stage) ||
+        !cairn_fake_uploader_saw(rank->fake, "seal", save, &seal) ||
+        cairn_table_open(seal.blob, &table, NULL) != CAIRN_OK ||
+        !cairn_table_find(&table, cairn_view_of(name), &index))
+        return NULL;
+    cairn_table_tensor_at(&table, index, &tensor);
+    cairn_table_fragment_at(&table, tensor.fragment_first, &fragment);
+    uint32_t slab = (uint32_t)json_integer_value(json_object_get(stage.message, "slab"));
+    return cairn_fake_uploader_slab(rank->fake, slab) + fragment.offset_bytes;
+}
+
+/* Begin, one piece, stage. */
+static enum cairn_code save_one(struct cairn_session *session, uint64_t step,
+                                const struct cairn_tensor_piece *piece, struct cairn_error *err) {
+    struct cairn_save *save = NULL;
+    CAIRN_TRY(cairn_save_begin(session, step, NULL, &save, err));
+    enum cairn_code code = cairn_save_tensor(save, piece, err);
+    if (!code) code = cairn_save_stage(save, err);
+    cairn_save_free(save);
+    return code;
+}
+
+static uint32_t numbers[ROWS * COLUMNS], turned[ROWS * COLUMNS], host[ROWS * COLUMNS];
+
+static void fill_numbers(void) {
+    for (size_t i = 0; i < ROWS * COLUMNS; i++) numbers[i] = (uint32_t)i * 2654435761u;
+    for (size_t i = 0; i < ROWS * COLUMNS; i++)
+        turned[i] = numbers[i % COLUMNS * ROWS + i / COLUMNS];
+}
+
+static void expect_nothing_left(void) {
+    struct fake_cuda_state state;
+    cuda.state(&state);
+    EXPECT_EQ_U64(state.streams, 0);
+    EXPECT_EQ_U64(state.events, 0);
+    EXPECT_EQ_U64(state.registered, 0);
+}
+
+/* ---- tests ---- */
+
+/* First, before this process has a runtime. */
+TEST(a_piece_on_a_device_is_refused_where_there_is_no_runtime_and_host_pieces_are_saved) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    void *real = dlopen("libcudart.so.13", RTLD_NOW);
+    if (real) dlclose(real);
+    if (real) return; /* a machine with CUDA */
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    const struct cairn_tensor_piece piece = on_device("w", numbers);
+    EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_UNSUPPORTED);
+    EXPECT(strstr(err.message, "no CUDA runtime") != NULL);
+    EXPECT_CODE(rank_add(save, "h", numbers, 16, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_OK);
+    cairn_save_free(save);
+}
+
+TEST(memory_of_devices_is_copied_behind_what_their_streams_had) {
+    struct cairn_error err = {0};
+    struct cairn_save *save = NULL;
+    struct fake_cuda_state state;
+    void *stream = NULL;
+    static const int64_t strides[2] = {1, ROWS};
+    int device = -1;
+    REQUIRE(have_runtime());
+    fill_numbers();
+    memset(host, 7, sizeof host);
+    void *late = filled(0, host, BYTES), *other = filled(1, numbers, BYTES);
+    REQUIRE(cuda.make_stream(&stream, 1) == 0);
+    {
+        CAIRN_AUTO(rank) rank = {0};
+        REQUIRE_OK(rank_open(&rank, 2, &err));
+        REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+        struct cairn_tensor_piece piece = on_device("late", late);
+        piece.stream = stream;
+        EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_OK);
+        piece = on_device("turned", other);
+        piece.source_stride = strides;
+        EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_OK);
+        piece = on_device("host", host);
+        piece.memory = CAIRN_MEMORY_HOST;
+        EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_OK);
+        cuda.write_later(stream, late, numbers, BYTES, 100); /* the trainer's kernel */
+        EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_OK);
+        const uint8_t *at = staged_at(&rank, "late", 1);
+        EXPECT(at && memcmp(at, numbers, BYTES) == 0);
+        at = staged_at(&rank, "turned", 1);
+        EXPECT(at && memcmp(at, turned, BYTES) == 0);
+        at = staged_at(&rank, "host", 1);
+        EXPECT(at && memcmp(at, host, BYTES) == 0);
+        cairn_save_free(save);
+        cuda.state(&state);
+        EXPECT_EQ_U64(state.pageable_copies, 0);
+        EXPECT(state.rows_copies >= ROWS);
+        EXPECT_EQ_U64(state.registered, 1); /* of two generations, the one that was used */
+        EXPECT_EQ_U64(state.streams, 1);    /* the trainer's */
+        EXPECT(cuda.get_device(&device) == 0 && device == 0);
+        EXPECT_EQ_U64(cuda.get_last_error(), 0);
+    }
+    EXPECT_EQ_U64(cuda.end_stream(stream), 0);
+    expect_nothing_left();
+    cuda.release(late);
+    cuda.release(other);
+}
+
+TEST(a_slab_is_page_locked_once_and_where_that_fails_the_save_is_whole_and_it_is_said_once) {
+    struct cairn_error err = {0};
+    struct fake_cuda_state state;
+    REQUIRE(have_runtime());
+    fill_numbers();
+    void *memory = filled(0, numbers, BYTES);
+    {
+        CAIRN_AUTO(rank) rank = {0};
+        REQUIRE_OK(rank_open(&rank, 1, &err));
+        const struct cairn_tensor_piece piece = on_device("w", memory);
+        cuda.fail("HostRegister", 0, 801, 0);
+        EXPECT_CODE(save_one(rank.session, 1, &piece, &err), CAIRN_OK);
+        const uint8_t *at = staged_at(&rank, "w", 1);
+        EXPECT(at && memcmp(at, numbers, BYTES) == 0);
+        cuda.state(&state);
+        EXPECT_EQ_U64(state.pageable_copies, state.copies);
+        EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_UNAVAILABLE);
+        EXPECT(strstr(err.message, "not page-locked") != NULL);
+        EXPECT(strstr(err.message, "cudaErrorNotSupported") != NULL);
+        EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_OK);
+        EXPECT_EQ_U64(cuda.get_last_error(), 0);
+    }
+    expect_nothing_left();
+    cuda.release(memory);
+}
+
+static void fail_and_recover(const char *call, unsigned after, int status, enum cairn_code code) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    void *memory = filled(0, numbers, BYTES);
+    const struct cairn_tensor_piece piece = on_device("w", memory);
+    cuda.reset();
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    cuda.fail(call, after, status, 0);
+    EXPECT_CODE(save_one(rank.session, 1, &piece, &err), code);
+    EXPECT(strstr(err.message, "cudaError") != NULL);
+    EXPECT_EQ_U64(cuda.get_last_error(), 0); /* the trainer finds no error of ours */
+    EXPECT_CODE(save_one(rank.session, 2, &piece, &err), CAIRN_OK);
+    cuda.release(memory);
+}
+
+TEST(an_error_that_passes_fails_one_save_with_its_name_and_the_next_is_whole) {
+    REQUIRE(have_runtime());
+    fail_and_recover("StreamCreateWithFlags", 0, 2, CAIRN_NO_MEMORY);
+    fail_and_recover("EventCreateWithFlags", 0, 2, CAIRN_NO_MEMORY);
+    fail_and_recover("EventCreateWithFlags", 1, 2, CAIRN_NO_MEMORY);
+    fail_and_recover("MemcpyAsync", 0, 1, CAIRN_IO);
+    fail_and_recover("EventSynchronize", 0, 1, CAIRN_IO);
+    fail_and_recover("StreamWaitEvent", 0, 1, CAIRN_IO);
+    expect_nothing_left();
+}
+
+/* At the call, and when the stream comes to the copy. */
+TEST(a_sticky_error_fails_the_save_with_its_name_and_host_saves_go_on) {
+    static const char *const calls[] = {"MemcpyAsync", "execute"};
+    REQUIRE(have_runtime());
+    fill_numbers();
+    for (size_t i = 0; i < CAIRN_COUNT(calls); i++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *save = NULL;
+        void *memory = filled(0, numbers, BYTES);
+        const struct cairn_tensor_piece piece = on_device("w", memory);
+        REQUIRE_OK(rank_open(&rank, 2, &err));
+        cuda.fail(calls[i], 0, 700, 1);
+        EXPECT_CODE(save_one(rank.session, 1, &piece, &err), CAIRN_IO);
+        EXPECT(strstr(err.message, "cudaErrorIllegalAddress (700)") != NULL);
+        EXPECT_CODE(save_one(rank.session, 2, &piece, &err), CAIRN_IO);
+        EXPECT_CODE(rank_save(rank.session, 3, &save, &err), CAIRN_OK);
+        cairn_save_free(save);
+        cuda.reset();
+        cuda.release(memory);
+    }
+}
+
+TEST(host_memory_that_is_called_a_devices_is_refused) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    REQUIRE(have_runtime());
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    const struct cairn_tensor_piece piece = on_device("w", host);
+    EXPECT_CODE(save_one(rank.session, 1, &piece, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "tensor w: the source is not memory of a CUDA device") != NULL);
+}
+
+/* ---- large pieces: several segments, several threads ---- */
+
+#define LARGE_BYTES (100 * CAIRN_MIB)
+
+struct watch {
+    struct cairn_rank *rank;
+    uint64_t first_ms;
+};
+
+static void *watch_staged(void *argument) {
+    struct watch *watch = argument;
+    for (uint64_t until_ms = cairn_mono_ms() + 5000; cairn_mono_ms() < until_ms;) {
+        const struct timespec pause = {.tv_nsec = 1000000};
+        if (cairn_fake_uploader_count(watch->rank->fake, "staged")) break;
+        nanosleep(&pause, NULL);
+    }
+    watch->first_ms = cairn_mono_ms();
+    return NULL;
+}
+
+TEST(parts_are_told_while_later_chunks_are_copied_and_no_other_devices_context_is_opened) {
+    struct cairn_error err = {0};
+    struct fake_cuda_state state;
+    static const uint64_t large[1] = {LARGE_BYTES};
+    CAIRN_AUTO_HEAP uint8_t *bytes = malloc(LARGE_BYTES);
+    REQUIRE(bytes != NULL);
+    for (size_t i = 0; i < LARGE_BYTES; i++) bytes[i] = (uint8_t)(i * 31 >> 7);
+    REQUIRE(have_runtime());
+    void *memory = filled(1, bytes, LARGE_BYTES);
+    REQUIRE(cuda.set_device(1) == 0);
+    for (uint32_t threads = 1; threads <= 8; threads += 7) {
+        CAIRN_AUTO(rank) rank = {0};
+        struct watch watch = {.rank = &rank};
+        pthread_t watcher;
+        REQUIRE_OK(rank_uploader(&rank, 1, &err));
+        struct cairn_open_options options = rank_options(&rank);
+        options.bytes = LARGE_BYTES + CAIRN_MIB;
+        options.copy_threads = threads;
+        REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+        struct cairn_tensor_piece piece = on_device("large", memory);
+        piece.dtype = "U8", piece.dimension_count = 1, piece.shape = large;
+        piece.source_bytes = LARGE_BYTES;
+        cuda.reset();
+        cuda.slow(50000);
+        REQUIRE(!pthread_create(&watcher, NULL, watch_staged, &watch));
+        EXPECT_CODE(save_one(rank.session, 1, &piece, &err), CAIRN_OK);
+        uint64_t ended_ms = cairn_mono_ms();
+        pthread_join(watcher, NULL);
+        EXPECT(watch.first_ms + 100 < ended_ms); /* 7 chunks of 50 ms */
+        const uint8_t *at = staged_at(&rank, "large", 1);
+        EXPECT(at && memcmp(at, bytes, LARGE_BYTES) == 0);
+        cuda.state(&state);
+        EXPECT(state.ahead_most > 1);
+        EXPECT_EQ_U64(state.contexts & 1, 0);
+    }
+    cuda.reset();
+    EXPECT_EQ_U64(cuda.set_device(0), 0);
+    cuda.release(memory);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fake_cuda: a CUDA runtime without a GPU, for tests of the plug-in.
+ *
+ * Why:     order between streams, page-locked memory and errors that come late are what goes wrong
+ *          with a device; here they are real, and errors come when a test asks for them.
+ * Promise: 1   a stream is a thread that carries its work out in order, and later than the call.
+ *          2   memory of a device cannot be read by the host: that is SIGSEGV.
+ *          3   a copy to host memory that is not registered is done by the call itself, as CUDA
+ *              does with pageable memory.
+ * Limits:  2 devices, 64 allocations, streams and events each.
+ * Threads: any.
+ * Next:    tests/client/test_cuda.c.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What tests ask for beside CUDA's own functions; found by dlsym in libcudart.so.13. */
+struct fake_cuda_state {
+    unsigned streams, events, registered; /* that exist at this moment */
+    unsigned contexts;                    /* bit by device: some thread made it its own */
+    unsigned copies, rows_copies, pageable_copies;
+    uint64_t ahead_most; /* most copies that were queued and not done */
+};
+/* Everything as at the start, but for memory and streams that exist. */
+typedef void fake_cuda_reset_fn(void);
+typedef void fake_cuda_state_fn(struct fake_cuda_state *ret);
+/* The call of that name (without "cuda"; "execute": a copy when its stream comes to it) that comes
+ * after `after` others of it fails with status; sticky: all later calls, too. */
+typedef void fake_cuda_fail_fn(const char *call, unsigned after, int status, int sticky);
+/* Queue work in a stream: after `ms`, size bytes from `from` are written to the device's memory. */
+typedef void fake_cuda_write_later_fn(void *stream, void *to, const void *from, size_t size,
+                                      unsigned ms);
+/* Each copy takes so long, at least. */
+typedef void fake_cuda_slow_fn(unsigned us);
