@@ -41,6 +41,7 @@ struct cairn_cli {
     bool rank_given, json, metadata_only, read_data, force, keep, help, detach, follow, files_only;
     bool yes, or_none, dry_run, allow_empty, keep_all, optimizer;
     uint64_t keep_numbers[CAIRN_KEEP_NUMBERS], saves, lease_ms;
+    const char *newer_than, *from;
     const char *keep_within, *keep_best, *keep_labels, *after, *note;
     enum cairn_cli_output output;
     enum cairn_cli_progress progress;
@@ -84,7 +85,8 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
     cairn_cli_verb_bench, cairn_cli_verb_doctor, cairn_cli_verb_reconcile, cairn_cli_verb_inspect,
     cairn_cli_verb_catalog, cairn_cli_verb_forget, cairn_cli_verb_policy, cairn_cli_verb_pin,
     cairn_cli_verb_unpin, cairn_cli_verb_label, cairn_cli_verb_metric, cairn_cli_verb_du,
-    cairn_cli_verb_export, cairn_cli_verb_alias, cairn_cli_verb_lease;
+    cairn_cli_verb_export, cairn_cli_verb_alias, cairn_cli_verb_lease,
+    cairn_cli_verb_lineage;
 
 /* Flags that every verb takes: --server, --token-file, --socket, --output, --progress, ... */
 extern const struct cairn_cli_flag cairn_cli_common_flags[];

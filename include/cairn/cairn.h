@@ -295,8 +295,9 @@ void cairn_save_free(struct cairn_save *save);
 
 struct cairn_restore;
 struct cairn_restore_options {
-    size_t size;     /* of this struct */
-    const char *ref; /* NULL: what cairn_open resumed from, else "latest"; a step, a version id */
+    size_t size; /* of this struct */
+    const char *ref; /* NULL: what cairn_open resumed from, else "latest"; a step, a version id,
+                        "best" or an alias of the run ("prod") */
     const char *format; /* insist on this tag; another is CAIRN_UNSUPPORTED */
     uint32_t timeout_ms;
 };

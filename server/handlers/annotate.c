@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "server/catalog/aliases.h"
 #include "server/catalog/frozen.h"
+#include "server/catalog/lineage.h"
 #include "server/handlers/runs_json.h"
 #include "server/handlers/versions_json.h"
 
@@ -164,6 +165,28 @@ static enum cairn_code show_run(struct cairn_srv_tx *tx, struct patch *patch,
     return cairn_srv_run_json(tx, patch->request->server, run, &patch->shown, err);
 }
 
+/* "project/run@ref"; NULL: none. What it means is kept, whatever the name means later. */
+static enum cairn_code keep_origin(struct cairn_srv_tx *tx, int64_t run_id, const char *from,
+                                   struct cairn_error *err) {
+    char text[2 * CAIRN_NAME_BYTES_MAX + 2] = "";
+    const char *at = from ? strchr(from, '@') : NULL;
+    struct cairn_run_name name;
+    CAIRN_AUTO(srv_version) version = {0};
+    if (!from) return cairn_srv_run_set_origin(tx, run_id, NULL, err);
+    if (!at || (size_t)(at - from) >= sizeof(text))
+        return cairn_fail(err, CAIRN_INVALID, "/from: want project/run@step, or @ and an id");
+    memcpy(text, from, (size_t)(at - from));
+    enum cairn_code code = cairn_run_name_parse(text, &name, err);
+    if (code) return cairn_within(err, code, "/from");
+    struct cairn_srv_ref ref = {&name, at + 1, true};
+    code = cairn_srv_version_find(tx, &ref, &version, err);
+    if (code) return cairn_within(err, code, "/from");
+    if (version.state == CAIRN_STATE_COMMITTED && version.recorded)
+        return cairn_srv_run_set_origin(tx, run_id, &version, err);
+    return cairn_fail(err, CAIRN_NOT_COMMITTED, "/from: %s is %s", version.id.text,
+                      cairn_state_text(cairn_srv_version_shown(&version)));
+}
+
 static enum cairn_code patch_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct patch *patch = argument;
     const struct cairn_run_name *name = &patch->request->params.run_name;
@@ -178,6 +201,8 @@ static enum cairn_code patch_run(struct cairn_srv_tx *tx, void *argument, struct
     CAIRN_TRY(cairn_srv_run_tag(patch->shown, tag, err));
     CAIRN_TRY(cairn_srv_must_match(patch->request, tag, NULL, err));
     CAIRN_TRY(merge_labels(run.labels, said.labels, &patch->labels, err));
+    if (json_object_get(patch->body, "from"))
+        CAIRN_TRY(keep_origin(tx, run.id, said.from, err));
     CAIRN_TRY(cairn_srv_run_annotate(tx, run.id, patch->labels.data, note_of(patch->body, run.note),
                                      err));
     CAIRN_TRY(cairn_srv_run_get(tx, name, &after, err));

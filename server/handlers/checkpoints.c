@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET {C} with its long poll (Q24). */
+/* GET {C} with its long polls: for the end of a version (Q24), and for the next `latest`. */
 #include "common/clock.h"
 #include "common/text.h"
 #include "server/handlers/saves.h"
@@ -22,21 +22,75 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     return cairn_srv_version_json(tx, &shown->version, &shown->json, err);
 }
 
-/* ?wait=30s&for=committed: still to be waited for? */
-static enum cairn_code must_wait(const struct cairn_srv_request *request,
-                                 const struct cairn_srv_version *version, uint64_t *ret_until_ms,
+/* ?wait=30s: until when; 0 when that is over, or nothing is waited for. */
+static enum cairn_code read_wait(const struct cairn_srv_request *request, uint64_t *ret_until_ms,
                                  struct cairn_error *err) {
     const char *wait = cairn_query_get(&request->query, "wait");
-    const char *what = cairn_query_get(&request->query, "for");
-    if (what && strcmp(what, "committed"))
-        return cairn_fail(err, CAIRN_INVALID, "for=%s: only committed can be waited for", what);
     uint64_t wait_ms = 0;
     enum cairn_code code =
         wait ? cairn_parse_duration(cairn_view_of(wait), &wait_ms, err) : CAIRN_OK;
     if (code) return cairn_within(err, code, "wait");
-    if (cairn_srv_version_shown(version) != CAIRN_STATE_OPEN) return CAIRN_OK;
     uint64_t until_ms = request->arrived_ms + cairn_min_u64(wait_ms, CAIRN_WAIT_MS_MAX);
     if (wait_ms && cairn_srv_mono_ms(request->server) < until_ms) *ret_until_ms = until_ms;
+    return CAIRN_OK;
+}
+
+/* ?wait=30s&for=committed: still to be waited for? */
+static enum cairn_code must_wait(const struct cairn_srv_request *request,
+                                 const struct cairn_srv_version *version, uint64_t *ret_until_ms,
+                                 struct cairn_error *err) {
+    const char *what = cairn_query_get(&request->query, "for");
+    if (what && strcmp(what, "committed"))
+        return cairn_fail(err, CAIRN_INVALID, "for=%s: only committed can be waited for", what);
+    CAIRN_TRY(read_wait(request, ret_until_ms, err));
+    if (cairn_srv_version_shown(version) != CAIRN_STATE_OPEN) *ret_until_ms = 0;
+    return CAIRN_OK;
+}
+
+/* ---- ?newer_than= ---- */
+
+struct newer {
+    const char *text; /* as it was asked; NULL: it was not */
+    uint64_t step;
+    bool by_id;
+};
+
+static enum cairn_code read_newer(const struct cairn_srv_request *request, struct newer *ret,
+                                  struct cairn_error *err) {
+    *ret = (struct newer){.text = cairn_query_get(&request->query, "newer_than")};
+    if (!ret->text) return CAIRN_OK;
+    if (strcmp(request->params.ref, "latest") != 0)
+        return cairn_fail(err, CAIRN_INVALID, "newer_than: of `latest` alone");
+    ret->by_id = cairn_version_id_valid(cairn_view_of(ret->text));
+    if (ret->by_id || (!cairn_parse_u64(cairn_view_of(ret->text), &ret->step, NULL) &&
+                       ret->step <= CAIRN_STEP_MAX))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "newer_than: want a step or a version id");
+}
+
+/* After a resume that went back, `latest` has a lower step; who waits by id is told of it, too. */
+static bool is_newer(const struct newer *newer, const struct cairn_srv_version *version) {
+    if (newer->by_id) return strcmp(version->id.text, newer->text) != 0;
+    return version->step > newer->step;
+}
+
+/* found: what the look for `latest` said. CAIRN_NOT_FOUND when the time is over: nothing is lost,
+ * the same call may be made again. */
+static enum cairn_code judge_newer(const struct shown *shown, const struct newer *newer,
+                                   enum cairn_code found, struct cairn_srv_reply *reply,
+                                   struct cairn_error *err) {
+    const struct cairn_srv_request *request = shown->request;
+    uint64_t until_ms = 0;
+    if (found && found != CAIRN_NOT_FOUND) return found;
+    if (!found && is_newer(newer, &shown->version)) return CAIRN_OK;
+    CAIRN_TRY(read_wait(request, &until_ms, err));
+    if (!until_ms)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s has no checkpoint newer than %s yet",
+                          request->params.run_name.project, request->params.run_name.run,
+                          newer->text);
+    reply->park = true;
+    reply->park_key = cairn_srv_key_of_run(&request->params.run_name);
+    reply->park_until_ms = until_ms;
     return CAIRN_OK;
 }
 
@@ -45,7 +99,11 @@ static enum cairn_code serve(struct shown *shown, struct cairn_srv_reply *reply,
     struct cairn_srv_request *request = shown->request;
     if (!cairn_version_id_valid(cairn_view_of(request->params.ref)))
         CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look, shown, err));
+    struct newer newer;
+    CAIRN_TRY(read_newer(request, &newer, err));
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look, shown, err);
+    if (newer.text) code = judge_newer(shown, &newer, code, reply, err);
+    if (code || reply->park) return code;
     /* Q24: a question about a version has its missing record written. */
     if (shown->version.state == CAIRN_STATE_COMMITTED && !shown->version.recorded)
         cairn_srv_jobs_commit(request->server, shown->version.id.text);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "common/clock.h"
+#include "server/catalog/lineage.h"
 #include "server/catalog/members.h"
 #include "server/catalog/versions.h"
 #include "server/nodes.h"
@@ -43,6 +44,19 @@ static enum cairn_code add_heard(struct cairn_srv_tx *tx, struct cairn_srv *serv
     return CAIRN_OK;
 }
 
+static enum cairn_code add_origin(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                  json_t *json, struct cairn_error *err) {
+    struct cairn_srv_origin from;
+    CAIRN_TRY(cairn_srv_run_origin(tx, run->id, &from, err));
+    json_t *value = from.version.text[0]
+                        ? json_pack("{s:s, s:s, s:I}", "run", from.run, "version",
+                                    from.version.text, "step", (json_int_t)from.step)
+                        : json_null();
+    if (json_object_set_new(json, "from", value))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_run_json(struct cairn_srv_tx *tx, struct cairn_srv *server,
                                    const struct cairn_srv_run *run, json_t **ret,
                                    struct cairn_error *err) {
@@ -61,6 +75,7 @@ enum cairn_code cairn_srv_run_json(struct cairn_srv_tx *tx, struct cairn_srv *se
                         : json_null());
     if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     CAIRN_TRY(totals(tx, run, json, err));
+    CAIRN_TRY(add_origin(tx, run, json, err));
     CAIRN_TRY(add_heard(tx, server, run, json, err));
     *ret = CAIRN_TAKE(json);
     return CAIRN_OK;
@@ -76,7 +91,8 @@ enum cairn_code cairn_srv_run_tag(const json_t *shown, char ret[CAIRN_SRV_RUN_TA
                                   struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
     CAIRN_AUTO_JSON json_t *said = json_pack(
-        "{s:O, s:O, s:O}", "labels", json_object_get(shown, "labels"), "note",
+        "{s:O, s:O, s:O, s:O}", "from", json_object_get(shown, "from"), "labels",
+        json_object_get(shown, "labels"), "note",
         json_object_get(shown, "note"), "created_at", json_object_get(shown, "created_at"));
     if (!said) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a tag");
     CAIRN_TRY(cairn_json_dump(said, &text, err));

@@ -17,7 +17,7 @@ from world import BIN, World, wait_until
 
 VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "undelete", "nodes",
          "bench", "doctor", "reconcile", "inspect", "forget", "policy", "pin", "unpin", "label", "metric",
-         "du", "export", "alias", "lease")
+         "du", "export", "alias", "lease", "lineage")
 
 TORCH_FILE = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "torch" / "legacy.pt"
 
@@ -268,6 +268,7 @@ class Commands(unittest.TestCase):
         expect("alias set", ask("alias", "set", "shape/run@2", "good"))
         expect("alias ls", ask("alias", "ls", "shape/run")[0])
         expect("show", ask("show", "shape/run@good"))
+        expect("lineage", ask("lineage", "shape/run@2")[0])
         expect("lease take", ask("lease", "take", "shape/run@2", "--job", "shape"))
         expect("lease ls", ask("lease", "ls", "shape/run@2")[0])
         expect("lease rm", ask("lease", "rm", "shape/run@2", ask("lease", "ls", "shape/run@2")[0]["lease"]))
@@ -284,7 +285,7 @@ class Commands(unittest.TestCase):
         self.assertEqual({row for row, fields in shown.items() if len(fields) > 2},
                          {"up", "put", "ls", "show", "get", "verify", "nodes", "doctor",
                           "reconcile", "inspect", "policy get", "forget", "versions of a plan", "du",
-                          "du RUN", "export", "alias ls", "lease take", "lease ls", "lease rm"})
+                          "du RUN", "export", "alias ls", "lineage", "lease take", "lease ls", "lease rm"})
 
     def test_a_failure_is_one_object_on_the_last_line_where_json_was_asked_for(self):
         for words, code, status, http in (

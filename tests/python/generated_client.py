@@ -196,6 +196,13 @@ def aliases(call, version):
     call("alias_delete", 200, *run, "prod", if_match="*")
 
 
+def lineage(call, version):
+    assert call("lineage", 200, "demo", "tour", version).parsed.items[0].version == version
+    call("run_patch", 200, "demo", "tour", body={"from": f"demo/tour@{version}"}, of="RunPatchBody", if_match="*")
+    assert call("run_get", 200, "demo", "tour").parsed.from_.version == version
+    call("run_patch", 200, "demo", "tour", body={"from": None}, of="RunPatchBody", if_match="*")
+
+
 def leases(call, version):
     place = ("demo", "tour", version)
     lease = call("lease_take", 201, *place, body={"job": "eval"}, of="LeaseTakeBody").parsed.lease
@@ -278,6 +285,7 @@ def main():
             reads(call, second)
             annotates(call, second)
             aliases(call, second)
+            lineage(call, second)
             leases(call, second)
             retains(call)
             rest(call, grant, first)

@@ -147,7 +147,7 @@ TEST(ranges_outside_shard_or_window_are_refused) {
     for (size_t i = 0; i < CAIRN_COUNT(wrong); i++)
         EXPECT(read_ranges(&trainer, &restored, &wrong[i], 1) != CAIRN_OK);
     EXPECT(read_ranges(&trainer, &restored, &fine, 1) == CAIRN_OK);
-    EXPECT(restore(&trainer, "nonsense", NULL, &restored) == CAIRN_INVALID);
+    EXPECT(restore(&trainer, "Nonsense", NULL, &restored) == CAIRN_INVALID);
     EXPECT(restore(&trainer, "77", NULL, &restored) == CAIRN_NOT_FOUND);
     EXPECT(restore(&trainer, "1", "torch-7", &restored) == CAIRN_UNSUPPORTED);
 }
@@ -291,6 +291,26 @@ TEST(a_shard_that_is_replaced_between_two_reads_is_named) /* S17 */
     EXPECT(strstr(trainer.err.message, "shard rank-00000/part-0.bin: bytes ") != NULL);
     EXPECT(strstr(trainer.err.message, ": the object was replaced while it was read") != NULL);
     EXPECT(!cairn_daemon_logged(&world.uploader, "fetch.again"));
+}
+
+TEST(a_version_is_restored_by_the_alias_that_people_gave_it) {
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save save;
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(saved(&world, &trainer, &save));
+    struct cairn_rest_options options = {.url = world.server.url, .timeout_ms = 5000};
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO_JSON json_t *body = json_pack("{s:s}", "ref", "1");
+    REQUIRE(cairn_rest_new(&options, &rest, &world.err) == CAIRN_OK);
+    REQUIRE(cairn_rest_call(rest, "PUT", "/v1/runs/llm/seven/aliases/prod", body, 0, NULL,
+                            &world.err) == CAIRN_OK);
+    AUTO_RESTORED restored = {0}, other = {0};
+    REQUIRE(restore(&trainer, "prod", NULL, &restored) == CAIRN_OK);
+    EXPECT_EQ_TEXT(restored.manifest.id.text, save.version);
+    EXPECT(restore(&trainer, "staging", NULL, &other) == CAIRN_NOT_FOUND);
+    EXPECT(restore(&trainer, "ckpt_1", NULL, &other) == CAIRN_INVALID);
+    EXPECT(restore(&trainer, "../prod", NULL, &other) == CAIRN_INVALID);
 }
 
 TEST(a_missing_shard_is_named) /* S18 */

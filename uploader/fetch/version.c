@@ -29,6 +29,12 @@ static bool digits_only(const char *text) {
     return *text && !text[strspn(text, "0123456789")];
 }
 
+/* latest, best, or an alias that people gave. */
+static bool is_word(const char *text) {
+    return *text >= 'a' && *text <= 'z' && !cairn_text_starts(text, "ckpt_") &&
+           !text[strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-")];
+}
+
 static enum cairn_code ask_server(struct cairn_up_helper *helper,
                                   const struct cairn_up_version_wish *wish,
                                   struct cairn_version_place *ret, struct cairn_error *err) {
@@ -36,10 +42,10 @@ static enum cairn_code ask_server(struct cairn_up_helper *helper,
     struct cairn_msg_checkpoint told = {0};
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) path = {0};
-    if (strcmp(wish->ref, "latest") != 0 && !digits_only(wish->ref) &&
+    if (!is_word(wish->ref) && !digits_only(wish->ref) &&
         !cairn_version_id_valid(cairn_view_of(wish->ref)))
         return cairn_fail(err, CAIRN_INVALID,
-                          "\"%s\" is neither \"latest\" nor a step nor a version id", wish->ref);
+                          "\"%s\" is neither a step nor an alias nor a version id", wish->ref);
     CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/%s", wish->name->project,
                                wish->name->run, wish->ref));

@@ -32,7 +32,7 @@ struct cairn_up_version {
 };
 struct cairn_up_version_wish {
     const struct cairn_run_name *name;
-    const char *ref;           /* "latest", a step or a version id */
+    const char *ref;           /* "latest", "best", an alias, a step or a version id */
     const char *known_version; /* "" or the version that the attempt resumes, with its step: */
     uint64_t known_step;
     uint64_t answer_by_ms; /* as cairn_up_answer_by_ms() */

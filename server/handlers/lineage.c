@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GET {C}/lineage: what a version was trained from, attempt by attempt and across runs. */
+#include "server/catalog/lineage.h"
+
+#include "server/handlers/request.h"
+
+struct call {
+    struct cairn_srv_request *request;
+    json_t *items;
+    bool more;
+};
+
+static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct call *call = argument;
+    CAIRN_AUTO(srv_version) version = {0};
+    struct cairn_srv_ref ref = {&call->request->params.run_name, call->request->params.ref, true};
+    json_decref(call->items);
+    call->items = NULL;
+    CAIRN_TRY(cairn_srv_version_find(tx, &ref, &version, err));
+    return cairn_srv_lineage(tx, &version, &call->items, &call->more, err);
+}
+
+enum cairn_code cairn_srv_on_lineage(struct cairn_srv_request *request,
+                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct call call = {.request = request};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look, &call, err);
+    if (code) json_decref(call.items);
+    if (code) return code;
+    return cairn_srv_reply_json(
+        reply, 200, json_pack("{s:o, s:b}", "items", call.items, "more", call.more), err);
+}
