@@ -102,7 +102,9 @@ static enum cairn_code open_source(struct copying *copying, struct cairn_srv_sto
     return CAIRN_OK;
 }
 
-static enum cairn_code open_target(struct copying *copying, const char *uuid,
+/* *ret_other: it is not empty and no part of a copy, but of the same store: perhaps a copy that has
+ * ended. */
+static enum cairn_code open_target(struct copying *copying, const char *uuid, bool *ret_other,
                                    struct cairn_error *err) {
     struct mark mark;
     struct cairn_srv_store_seen seen;
@@ -114,8 +116,9 @@ static enum cairn_code open_target(struct copying *copying, const char *uuid,
                           "%s is a part of a copy of another catalog, of store %s: empty it first",
                           copying->to.called, mark.uuid);
     if (mark.found) return CAIRN_OK;
-    CAIRN_TRY(judge_empty(copying, err));
-    return begin_fresh(copying, uuid, err);
+    enum cairn_code code = judge_empty(copying, err);
+    *ret_other = code == CAIRN_CONFLICT && !strcmp(seen.uuid, uuid);
+    return code ? code : begin_fresh(copying, uuid, err);
 }
 
 /* ---- rows ---- */
@@ -188,19 +191,32 @@ static enum cairn_code end_copy(struct copying *copying, struct cairn_error *err
     enum cairn_code code = cairn_srv_sql_run(tx, NULL, err, SQL(meta_drop), SQL_T(MARK));
     if (!code) code = tx->engine->commit(tx, err);
     if (code) tx->engine->rollback(tx);
+    if (!code) CAIRN_CRASHPOINT("server.copy.after_end");
     return code;
+}
+
+/* copy.h#2: one that was killed between its end and its answer. */
+static bool is_over_already(struct copying *copying) {
+    if (compare_all(copying, NULL)) return false; /* it was used since, or is another's copy */
+    copying->result->rows_found = copying->result->rows;
+    return true;
 }
 
 static enum cairn_code run(struct copying *copying, struct cairn_error *err) {
     struct cairn_srv_store_seen seen;
     CAIRN_TRY(cairn_srv_tables_read(&copying->tables, err));
     CAIRN_TRY(open_source(copying, &seen, err));
-    CAIRN_TRY(open_target(copying, seen.uuid, err));
+    bool other = false;
+    struct cairn_error why = {0};
+    enum cairn_code code = open_target(copying, seen.uuid, &other, &why);
+    copying->result->from_folder = copying->from.engine->in_folder;
+    copying->result->to_folder = copying->to.engine->in_folder;
+    if (other && is_over_already(copying)) return CAIRN_OK;
+    if (code && err) *err = why;
+    if (code) return code;
     CAIRN_TRY(count_all(copying, err));
     for (size_t i = 0; i < copying->tables.count; i++) CAIRN_TRY(copy_table(copying, i, err));
     CAIRN_TRY(compare_all(copying, err));
-    copying->result->from_folder = copying->from.engine->in_folder;
-    copying->result->to_folder = copying->to.engine->in_folder;
     return end_copy(copying, err);
 }
 

@@ -7,7 +7,8 @@
  * Promise: 1   neither is used by a server meanwhile: both engines' locks are held, or the copy is
  *              refused.
  *          2   the target is empty before, or a part of an earlier copy of the same catalog, which
- *              is gone on with: a copy that is killed at any time is started again.
+ *              is gone on with: a copy that is killed at any time is started again, also when it
+ *              had ended and nobody was told.
  *          3   when it returns CAIRN_OK every row of every table was read on both sides and is the
  *              same; a row that differs is named, with its column.
  *          4   until then no server starts on the target (cairn_srv_copy_is_over).

@@ -339,7 +339,8 @@ static void expect_no_server(const char *where) {
 
 TEST(a_copy_that_was_killed_goes_on_and_no_server_starts_before_its_end) { /* copy.h#2 */
     static const char *const points[] = {"server.copy.after_page", "server.copy.after_page:9",
-                                         "server.copy.after_page:20", "server.copy.before_end"};
+                                         "server.copy.after_page:20", "server.copy.before_end",
+                                         "server.copy.after_end"};
     struct cairn_filled filled = {0};
     struct cairn_error err = {0};
     struct cairn_srv_copied copied;
@@ -349,7 +350,7 @@ TEST(a_copy_that_was_killed_goes_on_and_no_server_starts_before_its_end) { /* co
     REQUIRE(new_target(target));
     for (size_t i = 0; i < CAIRN_COUNT(points); i++) { /* each goes on where the one before died */
         EXPECT_EQ_U64(run_copy(filled.folder, target, points[i], 0), -SIGKILL);
-        expect_no_server(target); /* copy.h#4 */
+        if (i + 1 < CAIRN_COUNT(points)) expect_no_server(target); /* copy.h#4 */
     }
     REQUIRE_OK(copy(filled.folder, target, &copied, &err));
     EXPECT_EQ_U64(copied.rows_found, copied.rows);
