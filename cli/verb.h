@@ -86,7 +86,7 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
     cairn_cli_verb_catalog, cairn_cli_verb_forget, cairn_cli_verb_policy, cairn_cli_verb_pin,
     cairn_cli_verb_unpin, cairn_cli_verb_label, cairn_cli_verb_metric, cairn_cli_verb_du,
     cairn_cli_verb_export, cairn_cli_verb_alias, cairn_cli_verb_lease,
-    cairn_cli_verb_lineage;
+    cairn_cli_verb_lineage, cairn_cli_verb_import;
 
 /* Flags that every verb takes: --server, --token-file, --socket, --output, --progress, ... */
 extern const struct cairn_cli_flag cairn_cli_common_flags[];

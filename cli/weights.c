@@ -11,7 +11,9 @@
 
 #include "cli/stored_assembly.h"
 #include "common/array.h"
+#include "common/json.h"
 #include "common/text.h"
+#include "common/utf8.h"
 #include "formats/safetensors.h"
 #include "formats/torch_assembly.h"
 
@@ -20,12 +22,12 @@
 #define FORMAT_ZERO "deepspeed-zero"
 
 void cairn_cli_weights_release(struct cairn_cli_weights *weights) {
-    cairn_torch_release(&weights->torch);
     if (weights->zero) cairn_zero_free(weights->zero);
     cairn_assembly_release(&weights->assembly);
     cairn_cli_shard_inputs_free(weights->inputs);
     if (weights->stored) cairn_cli_source_release(&weights->source);
     for (size_t i = 0; i < weights->count; i++) {
+        cairn_torch_release(&weights->files[i]->torch);
         cairn_file_release(&weights->files[i]->file);
         free(weights->files[i]->name);
         free(weights->files[i]);
@@ -93,19 +95,6 @@ static enum cairn_code open_by_name(void *context, const char *name, const struc
     return cairn_fail(err, CAIRN_NOT_FOUND, "%s is not there", name);
 }
 
-/* Its files are listed. */
-static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn_error *err) {
-    CAIRN_TRY(list_names(weights, err));
-    struct cairn_zero_folder folder = {
-        .context = weights, .names = weights->names, .count = weights->count, .open = open_by_name};
-    if (!cairn_zero_is(&folder))
-        return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "neither a DeepSpeed folder with its file `latest`, nor one with "
-                          "*_model_states.pt");
-    weights->format = FORMAT_ZERO;
-    return cairn_zero_open(&folder, weights->optimizer, &weights->assembly, &weights->zero, err);
-}
-
 /* The tag folder that `latest` names, or the folder itself. */
 static enum cairn_code choose_folder(const char *path, struct cairn_cli_weights *weights,
                                      struct cairn_error *err) {
@@ -131,7 +120,6 @@ static enum cairn_code use_safetensors(struct cairn_cli_weights *weights,
     CAIRN_AUTO(buf) head = {0};
     CAIRN_AUTO(safetensors) file = {0};
     uint32_t number;
-    weights->format = "safetensors";
     CAIRN_TRY(cairn_safetensors_load(input, &head, &file, err));
     CAIRN_TRY(cairn_assembly_add_input(&weights->assembly, input, &number, err));
     for (size_t i = 0; i < file.count; i++) {
@@ -143,29 +131,130 @@ static enum cairn_code use_safetensors(struct cairn_cli_weights *weights,
         CAIRN_TRY(cairn_assembly_add_piece(&weights->assembly, number, entry->offset_bytes,
                                            entry->size_bytes, err));
     }
-    return cairn_assembly_check(&weights->assembly, err);
+    return CAIRN_OK;
 }
 
+/* Its tensors are added to the assembly. */
 static enum cairn_code use_input(struct cairn_cli_weights *weights,
+                                 struct cairn_cli_weights_file *file,
                                  const struct cairn_input *input, struct cairn_error *err) {
     char first[16] = {0};
     size_t size = (size_t)cairn_min_u64(input->size_bytes, sizeof first);
     CAIRN_TRY(cairn_input_read(input, 0, first, size, err));
-    if (size > 8 && first[8] == '{') return use_safetensors(weights, input, err);
+    if (size > 8 && first[8] == '{') {
+        weights->format = "safetensors";
+        return use_safetensors(weights, input, err);
+    }
     if (!cairn_torch_begins((struct cairn_view){first, size}))
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "neither a file of torch.save nor a safetensors file, by how it begins");
     weights->format = "torch";
-    CAIRN_TRY(cairn_torch_open(input, &weights->torch, err));
-    return cairn_torch_assemble(&weights->torch, "", &weights->assembly, err);
+    CAIRN_TRY(cairn_torch_open(input, &file->torch, err));
+    return cairn_torch_assemble(&file->torch, "", &weights->assembly, err);
 }
 
 static enum cairn_code use_file(const char *path, struct cairn_cli_weights *weights,
                                 struct cairn_error *err) {
+    const char *slash = strrchr(path, '/');
     size_t capacity = 0;
-    CAIRN_TRY(add_file(weights, path, &capacity, err));
-    CAIRN_TRY(open_path(path, weights->files[0], err));
-    return use_input(weights, &weights->files[0]->input, err);
+    CAIRN_TRY(add_file(weights, slash ? slash + 1 : path, &capacity, err));
+    struct cairn_cli_weights_file *file = weights->files[0];
+    CAIRN_TRY(open_path(path, file, err));
+    CAIRN_TRY(use_input(weights, file, &file->input, err));
+    return cairn_assembly_check(&weights->assembly, err);
+}
+
+/* ---- a folder of model files ---- */
+
+/* Model files that a folder may consist of, in the order in which they are looked for; a prefix, so
+ * that a file of training arguments is none. */
+static const struct {
+    const char *begin, *end, *index, *format;
+} models[] = {
+    {"", ".safetensors", "model.safetensors.index.json", "hf-safetensors"},
+    {"pytorch_model", ".bin", "pytorch_model.bin.index.json", "hf-torch"},
+};
+
+static bool is_like(const char *name, const char *begin, const char *end) {
+    size_t size = strlen(name), tail = strlen(end);
+    return strncmp(name, begin, strlen(begin)) == 0 && size > tail &&
+           strcmp(name + size - tail, end) == 0;
+}
+
+static bool has_file(const struct cairn_cli_weights *weights, const char *name, size_t *ret) {
+    for (size_t i = 0; i < weights->count; i++) {
+        if (strcmp(weights->names[i], name) != 0) continue;
+        *ret = i;
+        return true;
+    }
+    return false;
+}
+
+/* Each tensor that the index names is there, so a file that is missing is not missed in silence. */
+static enum cairn_code check_index(struct cairn_cli_weights *weights, const char *index,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {0};
+    const struct cairn_input *input;
+    const char *name;
+    json_t *file;
+    size_t at;
+    if (!has_file(weights, index, &at)) return CAIRN_OK;
+    CAIRN_TRY(open_by_name(weights, weights->names[at], &input, err));
+    if (input->size_bytes > CAIRN_SAFETENSORS_HEADER_BYTES_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "%s is larger than a header may be", index);
+    CAIRN_TRY(cairn_buf_reserve(&text, (size_t)input->size_bytes, err));
+    CAIRN_TRY(cairn_input_read(input, 0, text.data, (size_t)input->size_bytes, err));
+    CAIRN_AUTO_JSON json_t *json = json_loadb(text.data, (size_t)input->size_bytes, 0, NULL);
+    json_t *map = json_object_get(json, "weight_map");
+    if (!json_is_object(map))
+        return cairn_fail(err, CAIRN_INVALID, "%s has no weight_map", index);
+    CAIRN_AUTO_JSON json_t *there = json_object();
+    for (size_t i = 0; i < weights->assembly.tensor_count; i++)
+        json_object_set_new(there, weights->assembly.tensors[i].name, json_true());
+    json_object_foreach(map, name, file)
+        if (!json_object_get(there, name))
+            return cairn_fail(err, CAIRN_INVALID, "tensor %s, which should lie in %s, is not there",
+                              cairn_short(name).text,
+                              json_is_string(file) ? json_string_value(file) : "a file");
+    return CAIRN_OK;
+}
+
+static enum cairn_code use_models(struct cairn_cli_weights *weights, struct cairn_error *err) {
+    size_t kind = 0, used = 0;
+    for (; kind < CAIRN_COUNT(models) && !used; kind++) {
+        for (size_t i = 0; i < weights->count; i++) {
+            const struct cairn_input *input;
+            const char *name = weights->names[i];
+            if (!is_like(name, models[kind].begin, models[kind].end)) continue;
+            used++;
+            CAIRN_TRY(open_by_name(weights, name, &input, err));
+            enum cairn_code code = use_input(weights, weights->files[i], input, err);
+            if (code) return cairn_within(err, code, "%s", name);
+        }
+    }
+    if (!used)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "neither a DeepSpeed folder with its file `latest`, nor one with "
+                          "*_model_states.pt, *.safetensors or pytorch_model*.bin");
+    weights->format = models[kind - 1].format;
+    CAIRN_TRY(cairn_assembly_check(&weights->assembly, err));
+    return check_index(weights, models[kind - 1].index, err);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp((*(struct cairn_cli_weights_file *const *)a)->name,
+                  (*(struct cairn_cli_weights_file *const *)b)->name);
+}
+
+/* Its files are listed. */
+static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn_error *err) {
+    if (weights->count) qsort(weights->files, weights->count, sizeof *weights->files, by_name);
+    CAIRN_TRY(list_names(weights, err));
+    struct cairn_zero_folder folder = {
+        .context = weights, .names = weights->names, .count = weights->count, .open = open_by_name};
+    if (!cairn_zero_is(&folder)) return use_models(weights, err);
+    weights->format = FORMAT_ZERO;
+    return cairn_zero_open(&folder, weights->optimizer, &weights->assembly, &weights->zero, err);
 }
 
 static enum cairn_code use_path(const char *path, struct cairn_cli_weights *weights,
@@ -208,8 +297,12 @@ static enum cairn_code use_stored_files(struct cairn_cli_weights *weights,
     size_t capacity = 0;
     char folder[1024];
     CAIRN_TRY(stored_folder(weights, folder, err));
-    if (manifest->shard_count == 1)
-        return use_input(weights, cairn_cli_shard_inputs_at(weights->inputs, 0), err);
+    if (manifest->shard_count == 1) {
+        CAIRN_TRY(add_file(weights, manifest->shards[0].name, &capacity, err));
+        CAIRN_TRY(use_input(weights, weights->files[0],
+                            cairn_cli_shard_inputs_at(weights->inputs, 0), err));
+        return cairn_assembly_check(&weights->assembly, err);
+    }
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
         const char *name = manifest->shards[i].name;
         if (strncmp(name, folder, strlen(folder)) != 0) continue;
@@ -231,17 +324,36 @@ static enum cairn_code use_stored(struct cairn_cli_weights *weights, struct cair
                                      &weights->assembly, err);
 }
 
+enum cairn_code cairn_cli_weights_open_path(const char *path, bool optimizer,
+                                            struct cairn_cli_weights *ret,
+                                            struct cairn_error *err) {
+    *ret = (struct cairn_cli_weights){.optimizer = optimizer};
+    enum cairn_code code = use_path(path, ret, err);
+    if (code == CAIRN_OK) return CAIRN_OK;
+    cairn_cli_weights_release(ret);
+    return cairn_within(err, code, "%s", path);
+}
+
 enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *text,
                                        bool optimizer, struct cairn_cli_weights *ret,
                                        struct cairn_error *err) {
     struct cairn_cli_ref ref;
-    *ret = (struct cairn_cli_weights){.optimizer = optimizer};
     bool stored = strchr(text, '@') && cairn_cli_ref_parse(text, &ref, NULL) == CAIRN_OK &&
                   (cli->store || access(text, F_OK) != 0);
-    if (stored) CAIRN_TRY(cairn_cli_source_open(cli, &ref, &ret->source, err));
-    ret->stored = stored;
-    enum cairn_code code = stored ? use_stored(ret, err) : use_path(text, ret, err);
+    if (!stored) return cairn_cli_weights_open_path(text, optimizer, ret, err);
+    *ret = (struct cairn_cli_weights){.optimizer = optimizer};
+    CAIRN_TRY(cairn_cli_source_open(cli, &ref, &ret->source, err));
+    ret->stored = true;
+    enum cairn_code code = use_stored(ret, err);
     if (code == CAIRN_OK) return CAIRN_OK;
     cairn_cli_weights_release(ret);
     return cairn_within(err, code, "%s", text);
+}
+
+const char *cairn_cli_weights_file_of(const struct cairn_cli_weights *weights, uint32_t input) {
+    for (size_t i = 0; i < weights->count; i++)
+        if (&weights->files[i]->input == weights->assembly.inputs[input])
+            return weights->files[i]->name;
+    CAIRN_ASSERT(!"an input that is no file of the folder");
+    return NULL;
 }

@@ -4,7 +4,9 @@
  *
  * Why:     a DeepSpeed folder, its tag folder, a file of torch or of safetensors, and a version
  *          that is stored are all "the model" to who exports it.
- * Promise: 1   a DeepSpeed folder is read by its `latest`, or as the tag folder itself.
+ * Promise: 1   a DeepSpeed folder is read by its `latest`, or as the tag folder itself; a folder of
+ *              safetensors or torch files is all of them, and every file that its index names is
+ *              there.
  *          2   what is none of these is refused with what was looked for.
  *          3   project/run@step is a stored version unless a file has that name; its tensors are
  *              those of its layout, or where it has none, what its files hold by the same rules.
@@ -23,11 +25,13 @@ struct cairn_cli_weights_file {
     struct cairn_file file;   /* of a local one */
     struct cairn_input input; /* of a local one */
     uint32_t shard;           /* of a stored one: its place in the manifest */
+    struct cairn_torch torch; /* where it is one of torch */
 };
 struct cairn_cli_weights {
     struct cairn_assembly assembly;
-    const char *format; /* "deepspeed-zero", "torch", "safetensors", "cairn" */
-    char folder[4096];  /* of local files */
+    const char *format; /* "deepspeed-zero", "hf-safetensors", "hf-torch", "torch", "safetensors",
+                           "cairn" */
+    char folder[4096];  /* of local files; "" of one file */
     bool optimizer;     /* the optimizer's state of DeepSpeed is wanted, too */
     bool stored;
     struct cairn_cli_source source; /* where it is stored */
@@ -36,10 +40,15 @@ struct cairn_cli_weights {
     struct cairn_cli_weights_file **files; /* each stands where its input points to */
     size_t count;
     struct cairn_zero *zero;
-    struct cairn_torch torch;
 };
 /* text: a path, or project/run@step. */
 enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *text,
                                        bool optimizer, struct cairn_cli_weights *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* A path alone. */
+enum cairn_code cairn_cli_weights_open_path(const char *path, bool optimizer,
+                                            struct cairn_cli_weights *ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* The name in its folder of the local file behind an input of the assembly. */
+const char *cairn_cli_weights_file_of(const struct cairn_cli_weights *weights, uint32_t input);
 void cairn_cli_weights_release(struct cairn_cli_weights *weights);

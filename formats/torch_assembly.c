@@ -10,22 +10,58 @@
 
 #define RUNS_MAX 1048576
 
+struct seen {
+    struct cairn_torch_tensor tensor;
+    char *name;
+    size_t index, first; /* in the order they were seen; first: of those that are the same */
+    size_t number;       /* in the assembly */
+};
 struct gather {
     const struct cairn_torch *file;
     struct cairn_assembly *assembly;
     const char *prefix;
     uint32_t input;
-    struct cairn_torch_tensor *seen; /* by number in the assembly */
-    size_t seen_capacity;
+    struct seen *seen;
+    size_t count, capacity;
 };
 
-static bool same_elements(const struct cairn_torch_tensor *a, const struct cairn_torch_tensor *b) {
-    return a->storage.size == b->storage.size && a->offset_bytes == b->offset_bytes &&
-           a->dtype == b->dtype && a->dimension_count == b->dimension_count && a->size_bytes &&
-           memcmp(a->storage.data, b->storage.data, a->storage.size) == 0 &&
-           memcmp(a->shape, b->shape, sizeof a->shape) == 0 &&
-           memcmp(a->stride, b->stride, sizeof a->stride) == 0;
+/* ---- which tensors are the same elements ---- */
+
+static int by_number(uint64_t a, uint64_t b) {
+    return (a > b) - (a < b);
 }
+
+static int by_elements(const struct cairn_torch_tensor *a, const struct cairn_torch_tensor *b) {
+    size_t size = a->storage.size < b->storage.size ? a->storage.size : b->storage.size;
+    int order = memcmp(a->storage.data, b->storage.data, size);
+    if (!order) order = by_number(a->storage.size, b->storage.size);
+    if (!order) order = by_number(a->offset_bytes, b->offset_bytes);
+    if (!order) order = by_number(a->dtype, b->dtype);
+    if (!order) order = by_number(a->dimension_count, b->dimension_count);
+    if (!order) order = memcmp(a->shape, b->shape, sizeof a->shape);
+    return order ? order : memcmp(a->stride, b->stride, sizeof a->stride);
+}
+
+static int by_elements_then_place(const void *a, const void *b) {
+    const struct seen *x = *(struct seen *const *)a, *y = *(struct seen *const *)b;
+    int order = by_elements(&x->tensor, &y->tensor);
+    return order ? order : by_number(x->index, y->index);
+}
+
+/* A tensor without bytes is no alias of another one. */
+static enum cairn_code find_same(struct gather *gather, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP struct seen **sorted = calloc(gather->count + 1, sizeof *sorted);
+    if (!sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the tensors of a file");
+    for (size_t i = 0; i < gather->count; i++) sorted[i] = &gather->seen[i];
+    if (gather->count) qsort(sorted, gather->count, sizeof *sorted, by_elements_then_place);
+    for (size_t i = 1; i < gather->count; i++)
+        if (sorted[i]->tensor.size_bytes &&
+            by_elements(&sorted[i - 1]->tensor, &sorted[i]->tensor) == 0)
+            sorted[i]->first = sorted[i - 1]->first;
+    return CAIRN_OK;
+}
+
+/* ---- runs of contiguous elements ---- */
 
 /* How many dimensions, from the last, lie in one run, and how many elements that is. */
 static unsigned run_of(const struct cairn_torch_tensor *tensor, uint64_t *ret_elements) {
@@ -56,22 +92,30 @@ static enum cairn_code add_runs(struct gather *gather, const struct cairn_torch_
     return CAIRN_OK;
 }
 
-static enum cairn_code add_tensor(struct gather *gather, const char *name, cairn_pickle_ref ref,
+static enum cairn_code add_tensor(struct gather *gather, struct seen *seen,
                                   struct cairn_error *err) {
-    struct cairn_torch_tensor tensor;
+    const struct cairn_torch_tensor *tensor = &seen->tensor;
     uint64_t storage = 0;
-    size_t number = gather->assembly->tensor_count;
-    CAIRN_TRY(cairn_torch_tensor(gather->file, ref, &tensor, err));
-    CAIRN_TRY(CAIRN_ARRAY_ROOM(gather->seen, number, gather->seen_capacity, UINT32_MAX / 2,
+    seen->number = gather->assembly->tensor_count;
+    if (seen->first != seen->index)
+        return cairn_assembly_add_alias(gather->assembly, seen->name,
+                                        gather->seen[seen->first].number, err);
+    CAIRN_TRY(cairn_torch_storage_at(gather->file, tensor, &storage, err));
+    CAIRN_TRY(cairn_assembly_add_tensor(gather->assembly, seen->name, tensor->dtype,
+                                        tensor->dimension_count, tensor->shape, err));
+    return add_runs(gather, tensor, storage, err);
+}
+
+static enum cairn_code see(struct gather *gather, const char *name, cairn_pickle_ref ref,
+                           struct cairn_error *err) {
+    struct seen seen = {.index = gather->count, .first = gather->count};
+    CAIRN_TRY(cairn_torch_tensor(gather->file, ref, &seen.tensor, err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(gather->seen, gather->count, gather->capacity, UINT32_MAX / 2,
                                "tensors of a file", err));
-    gather->seen[number] = tensor;
-    for (size_t i = 0; i < number; i++)
-        if (same_elements(&gather->seen[i], &tensor))
-            return cairn_assembly_add_alias(gather->assembly, name, i, err);
-    CAIRN_TRY(cairn_torch_storage_at(gather->file, &tensor, &storage, err));
-    CAIRN_TRY(cairn_assembly_add_tensor(gather->assembly, name, tensor.dtype,
-                                        tensor.dimension_count, tensor.shape, err));
-    return add_runs(gather, &tensor, storage, err);
+    seen.name = strdup(name);
+    if (!seen.name) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
+    gather->seen[gather->count++] = seen;
+    return CAIRN_OK;
 }
 
 static enum cairn_code visit(void *context, const char *path, enum cairn_torch_kind kind,
@@ -80,16 +124,27 @@ static enum cairn_code visit(void *context, const char *path, enum cairn_torch_k
     size_t size = strlen(gather->prefix);
     if (kind != CAIRN_TORCH_LEAF_TENSOR || strncmp(path, gather->prefix, size) != 0)
         return CAIRN_OK;
-    enum cairn_code code = add_tensor(gather, path + size, ref, err);
+    enum cairn_code code = see(gather, path + size, ref, err);
     return code ? cairn_within(err, code, "tensor %s", cairn_short(path).text) : CAIRN_OK;
+}
+
+static enum cairn_code assemble(struct gather *gather, struct cairn_error *err) {
+    CAIRN_TRY(cairn_assembly_add_input(gather->assembly, gather->file->input, &gather->input, err));
+    CAIRN_TRY(cairn_torch_walk(gather->file, visit, gather, err));
+    CAIRN_TRY(find_same(gather, err));
+    for (size_t i = 0; i < gather->count; i++) {
+        enum cairn_code code = add_tensor(gather, &gather->seen[i], err);
+        if (code)
+            return cairn_within(err, code, "tensor %s", cairn_short(gather->seen[i].name).text);
+    }
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_torch_assemble(const struct cairn_torch *file, const char *prefix,
                                      struct cairn_assembly *assembly, struct cairn_error *err) {
     struct gather gather = {.file = file, .assembly = assembly, .prefix = prefix};
-    CAIRN_ASSERT(assembly->tensor_count == 0);
-    CAIRN_TRY(cairn_assembly_add_input(assembly, file->input, &gather.input, err));
-    enum cairn_code code = cairn_torch_walk(file, visit, &gather, err);
+    enum cairn_code code = assemble(&gather, err);
+    for (size_t i = 0; i < gather.count; i++) free(gather.seen[i].name);
     free(gather.seen);
-    return code ? code : cairn_assembly_check(assembly, err);
+    return code;
 }

@@ -16,7 +16,8 @@
 #include "formats/assembly.h"
 #include "formats/torch_tree.h"
 
-/* prefix: of the names that are wanted, "" for all; it is not part of what they are called. */
+/* Its tensors are added; cairn_assembly_check comes after the last file.
+ * prefix: of the names that are wanted, "" for all; it is not part of what they are called. */
 enum cairn_code cairn_torch_assemble(const struct cairn_torch *file, const char *prefix,
                                      struct cairn_assembly *assembly,
                                      struct cairn_error *err) CAIRN_MUST_USE;

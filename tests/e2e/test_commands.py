@@ -17,7 +17,7 @@ from world import BIN, World, wait_until
 
 VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "undelete", "nodes",
          "bench", "doctor", "reconcile", "inspect", "forget", "policy", "pin", "unpin", "label", "metric",
-         "du", "export", "alias", "lease", "lineage")
+         "du", "export", "alias", "lease", "lineage", "import")
 
 TORCH_FILE = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "torch" / "legacy.pt"
 
@@ -276,6 +276,7 @@ class Commands(unittest.TestCase):
         expect("du", ask("du")[0])
         self.assertEqual(set(ask("du", "shape/run")[0]), shown["du RUN"])
         expect("export", ask("export", TORCH_FILE, self.world.root / "shape-export"))
+        expect("put", ask("import", "torch", TORCH_FILE, "shape/run@3"))
         process, said = Up.start(self, self.world.root / "shape-up")
         expect("up", said)
         process.send_signal(signal.SIGINT)

@@ -4,16 +4,18 @@ store alone, value for value what went in."""
 import json
 import pathlib
 import shutil
+import struct
+import subprocess
 import tempfile
 import unittest
 
 from test_export import EXPECTED, ZERO, as_fp32, export, read
-from world import World
+from world import BIN, World
 
 TORCH = ZERO.parent / "torch"
 
 
-class Stored(unittest.TestCase):
+class Case(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.world = World()
@@ -41,6 +43,8 @@ class Stored(unittest.TestCase):
             self.assertEqual(told[0], told[1])
         return told[0]
 
+
+class Stored(Case):
     def test_a_version_of_safetensors_files_is_exported_with_the_same_values(self):
         export(ZERO / "stage2", self.folder / "model", "--max-shard-size", "200B")
         self.world.cairn("put", self.folder / "model", "t/model@1")
@@ -88,6 +92,100 @@ class Stored(unittest.TestCase):
         self.assertIn("shard model.safetensors", told)
         for way in ("server", "store"):
             self.assertEqual(list((self.folder / f"damage-{way}").iterdir()), [])
+
+
+class Import(Case):
+    """`cairn import`: files are kept as they are, and their tensors are known by name."""
+
+    def restored(self, run, name, *box):
+        """As libcairn gives it to a job that asks for a box of it."""
+        ran = subprocess.run(
+            [BIN / "tests" / "tensor_reader", run, "latest", name, *map(str, box)], capture_output=True,
+            env={"CAIRN_SOCKET": self.world.socket()}, timeout=60)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        return ran.stdout
+
+    def imported(self, kind, path, ref):
+        ran = self.world.cairn("import", kind, path, ref, "--json")
+        told = {**json.loads(ran.stdout), "notes": ran.stderr}
+        shown = json.loads(self.world.cairn("show", ref, "--json").stdout)
+        self.assertEqual(shown["version"], told["version"])
+        return told, shown
+
+    def test_each_deepspeed_checkpoint_restores_by_name_into_any_layout(self):
+        for step, (case, expected) in enumerate(EXPECTED.items()):
+            export(ZERO / case, self.folder / case, "--optimizer")
+            wanted = read(self.folder / case)
+            told, shown = self.imported("deepspeed", ZERO / case, f"i/zero@{step}")
+            self.assertEqual(shown["format"], "deepspeed-zero")
+            self.assertEqual(told["tensors"], len(wanted) + 1)  # an alias
+            for name, (_, shape, data) in wanted.items():
+                self.assertEqual(self.restored("i/zero", name), data, (case, name))
+                if name in expected:
+                    self.assertEqual(shape, expected[name]["shape"])
+            self.assertEqual(self.restored("i/zero", "head.weight"), wanted["embed.weight"][2])
+            # Rows 2 to 8, columns 3 to 5 of 11 x 7: they lie with all ranks.
+            whole = struct.unpack("<77f", wanted["embed.weight"][2])
+            self.assertEqual(struct.unpack("<18f", self.restored("i/zero", "embed.weight", 2, 6, 3, 3)),
+                             tuple(whole[7 * row + column] for row in range(2, 8)
+                                   for column in range(3, 6)))
+            _, tensors = self.both(f"i/zero@{step}", f"{case}-back", "--optimizer")
+            self.assertEqual(tensors, wanted)
+            told, tensors = self.both(f"i/zero@{step}", f"{case}-weights")
+            self.assertEqual(tensors, {name: row for name, row in wanted.items()
+                                       if not name.startswith("optimizer.")})
+            self.assertIn("optimizer.state.", [row["name"] for row in told["left_out"]])
+
+    def test_what_was_imported_comes_back_as_the_same_files(self):
+        self.imported("deepspeed", ZERO / "stage2", "i/files@1")
+        self.world.cairn("get", "i/files@1", "-d", self.out)
+        names = sorted(path.name for path in (ZERO / "stage2" / "step2").iterdir())
+        self.assertEqual(sorted(path.name for path in self.out.iterdir()), names)
+        for name in names:
+            self.assertEqual((self.out / name).read_bytes(),
+                             (ZERO / "stage2" / "step2" / name).read_bytes())
+
+    def test_a_torch_file_and_a_safetensors_file_restore_by_name(self):
+        for step, name in enumerate(("everything_legacy.pt", "everything.pt")):
+            export(TORCH / name, self.folder / name)
+            wanted = read(self.folder / name)
+            told, shown = self.imported("torch", TORCH / name, f"i/torch@{step}")
+            self.assertEqual(shown["format"], "torch")
+            for tensor, (_, _, data) in wanted.items():
+                if tensor == "stretched":  # of stride 0: the same bytes for each row
+                    self.assertIn("left out: stretched: ", told["notes"])
+                    continue
+                self.assertEqual(self.restored("i/torch", tensor), data, tensor)
+        _, shown = self.imported("safetensors", self.folder / name / "model.safetensors",
+                                 "i/safe@1")
+        self.assertEqual(shown["format"], "safetensors")
+        _, tensors = self.both("i/safe@1", "safe")
+        self.assertEqual(tensors, wanted)
+
+    def test_a_folder_of_hugging_face_is_all_its_files_and_its_index_is_held_against_them(self):
+        export(ZERO / "stage2", self.folder / "model", "--max-shard-size", "200B")
+        (self.folder / "model" / "config.json").write_text("{}")
+        wanted = read(self.folder / "model")
+        told, shown = self.imported("hf", self.folder / "model", "i/hf@1")
+        self.assertEqual((shown["format"], told["tensors"]), ("hf-safetensors", len(wanted)))
+        _, tensors = self.both("i/hf@1", "hf")
+        self.assertEqual(tensors, wanted)
+        some = sorted((self.folder / "model").glob("*.safetensors"))[1]
+        some.unlink()
+        ran = self.world.cairn("import", "hf", self.folder / "model", "i/hf@2", status=2)
+        self.assertIn(f"should lie in {some.name}", ran.stderr)
+        self.assertIsNone(self.world.version("i/hf", "2"))
+
+    def test_what_is_another_thing_than_was_said_is_refused_before_anything_is_sent(self):
+        for words, status, text in (
+                (("torch", ZERO / "stage1", "i/none@1"), 2, "it is deepspeed-zero"),
+                (("onnx", ZERO / "stage1", "i/none@1"), 2, "none of deepspeed"),
+                (("torch", TORCH / "command.pt", "i/none@1"), 1, "posix.system"),
+                (("deepspeed", ZERO / "stage1", "i/none"), 2, "names no step"),
+                (("hf", self.folder, "i/none@1"), 1, "neither a DeepSpeed folder")):
+            ran = self.world.cairn("import", *words, status=status)
+            self.assertIn(text, ran.stderr)
+        self.assertIsNone(self.world.version("i/none"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A directory becomes a checkpoint: through the node's uploader, or one of the command alone. */
+#include "cli/save_tree.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "api/meta.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/own_uploader.h"
+#include "cli/progress.h"
+#include "cli/ref.h"
+#include "common/clock.h"
+#include "common/text.h"
+
+#define WAIT_STEP_MS 200
+#define POLL_MS 50
+#define BUSY_MS 25000 /* an uploader reports the end of a rank within 15 s */
+#define BUSY_EVERY_MS 500
+#define GIVE_UP_MS 15000     /* for an interrupted save, before the command ends without it */
+#define WAIT_STAGED_MS 30000 /* libcairn's default */
+#define WAIT_DEFAULT_MS (24 * 3600 * 1000ULL)
+
+/* A signal gives the save up, so that the same command can be given again at once. Before the save
+ * has begun the thread of the signals ends the command, since the main thread may wait for long. */
+static struct {
+    const char *verb;
+    _Atomic int signal;
+    _Atomic bool begun;
+    struct cairn_cli_own_uploader own;
+    uint64_t deadline; /* of the whole command: --timeout is not begun anew by its steps */
+} saving;
+
+static uint64_t left_ms(void) {
+    return cairn_deadline_left_ms(&cairn_clock_real, saving.deadline);
+}
+
+static bool second_signal_waits(void) {
+    sigset_t waiting;
+    return !sigpending(&waiting) &&
+           (sigismember(&waiting, SIGINT) || sigismember(&waiting, SIGTERM));
+}
+
+static void take_signal(void *owner, int signal) {
+    (void)owner;
+    saving.signal = signal;
+    for (int i = 0; saving.begun && i < GIVE_UP_MS / POLL_MS && !second_signal_waits(); i++)
+        (void)poll(NULL, 0, POLL_MS);
+    fprintf(stderr, "\ncairn %s: interrupted; %s\n", saving.verb,
+            saving.begun ? "whether the save is given up cairn show tells" : "nothing was begun");
+    cairn_cli_own_uploader_stop(&saving.own);
+    cairn_cli_interrupt_exit(signal);
+}
+static struct cairn_cli_interrupt interrupt = {.take = take_signal};
+
+static enum cairn_code add_files(struct cairn_save *save, const struct cairn_cli_tree *tree,
+                                 struct cairn_error *err) {
+    for (size_t i = 0; i < tree->count && !saving.signal; i++) {
+        CAIRN_AUTO_FD fd = -1;
+        CAIRN_TRY(cairn_cli_tree_file(tree, i, &fd, err));
+        CAIRN_TRY(cairn_save_file(save, tree->files[i].name, fd, tree->files[i].bytes, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code wait_committed(struct cairn_save *save, struct cairn_cli_meter *meter,
+                                      struct cairn_error *err) {
+    for (;;) {
+        uint32_t step_ms = (uint32_t)cairn_min_u64(cairn_max_u64(left_ms(), 1), WAIT_STEP_MS);
+        enum cairn_code code = cairn_save_wait(save, CAIRN_COMMITTED, step_ms, err);
+        struct cairn_save_status status;
+        cairn_save_status(save, &status);
+        cairn_cli_meter_set(meter, status.durable_bytes,
+                            status.reached >= CAIRN_DURABLE ? "committing" : NULL);
+        if (code != CAIRN_TIMEOUT || saving.signal || !left_ms()) return code;
+    }
+}
+
+/* What the tree has besides its files' bytes, for meta. */
+static enum cairn_code describe_tree(const struct cairn_cli_tree *tree, struct cairn_buf *ret,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *meta =
+        json_pack("{s:o}", CAIRN_CLI_TREE_META, cairn_cli_tree_meta_write(&tree->meta));
+    if (!meta) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for modes and links");
+    CAIRN_TRY(cairn_json_dump(meta, ret, err));
+    if (ret->size <= CAIRN_META_BYTES_MAX) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TOO_LARGE,
+                      "modes, links and empty folders of this tree take %zu bytes, at most %zu can "
+                      "be kept; --files-only leaves them out",
+                      ret->size, (size_t)CAIRN_META_BYTES_MAX);
+}
+
+static enum cairn_code give_up(const struct cairn_cli_save_tree *job, struct cairn_save *save,
+                               struct cairn_error *err) {
+    struct cairn_error why = {0};
+    char reason[64];
+    snprintf(reason, sizeof reason, "cairn %s was interrupted", job->verb);
+    enum cairn_code code = cairn_save_fail(save, reason, &why);
+    if (code == CAIRN_ALREADY_COMMITTED)
+        return cairn_fail(err, CAIRN_INTERRUPTED, "interrupted; %s is committed all the same",
+                          job->ref);
+    if (code != CAIRN_OK) return cairn_fail(err, CAIRN_INTERRUPTED, "interrupted; %s", why.message);
+    return cairn_fail(err, CAIRN_INTERRUPTED,
+                      "interrupted; the save of %s was given up, and the same command begins it "
+                      "anew (--detach lets it go on)",
+                      job->ref);
+}
+
+static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
+                                  struct cairn_session *session,
+                                  const struct cairn_cli_tree *tree, uint64_t step,
+                                  struct cairn_save_status *ret_status, uint64_t *ret_tensors,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO(buf) meta = {0};
+    if (!job->cli->files_only) CAIRN_TRY(describe_tree(tree, &meta, err));
+    struct cairn_save_options options = {.size = sizeof options,
+                                         .on_exists = job->cli->force ? CAIRN_EXISTS_NEW_VERSION
+                                                                 : CAIRN_EXISTS_ERROR,
+                                         .format = job->format,
+                                         .labels_json = job->cli->labels,
+                                         .meta_json = meta.size ? meta.data : NULL};
+    struct cairn_save *save = NULL;
+    struct cairn_cli_meter meter;
+    char title[320];
+    snprintf(title, sizeof title, "%s %s", job->verb, job->ref);
+    CAIRN_TRY(cairn_save_begin(session, step, &options, &save, err));
+    cairn_cli_meter_init(&meter, job->cli, title, tree->total_bytes, 0);
+    enum cairn_code code = add_files(save, tree, err);
+    if (code == CAIRN_OK) code = job->describe(job->owner, save, tree, ret_tensors, err);
+    if (code == CAIRN_OK && !saving.signal) code = cairn_save_stage(save, err);
+    bool staged = code == CAIRN_OK && !saving.signal;
+    if (staged && !job->cli->detach) code = wait_committed(save, &meter, err);
+    if (saving.signal && !(staged && (job->cli->detach || code == CAIRN_OK)))
+        code = give_up(job, save, err);
+    else if (!staged)
+        (void)cairn_save_fail(save, err ? err->message : "it failed", NULL);
+    cairn_save_status(save, ret_status);
+    cairn_cli_meter_end(&meter, code == CAIRN_OK);
+    cairn_save_free(save);
+    return code;
+}
+
+static enum cairn_code report(const struct cairn_cli_save_tree *job,
+                              const struct cairn_cli_tree *tree,
+                              const struct cairn_save_status *status, uint64_t tensors,
+                              struct cairn_error *err) {
+    const struct cairn_cli *cli = job->cli;
+    if (cli->output == CAIRN_CLI_NAME) {
+        puts(status->version);
+    } else if (cli->output == CAIRN_CLI_TABLE && cli->detach) {
+        printf("handed over %s as %s: the uploader goes on, the files must stay as they are; "
+               "cairn wait %s\n",
+               job->ref, status->version, job->ref);
+    } else if (cli->output == CAIRN_CLI_TABLE) {
+        char size[24];
+        cairn_size_text(tree->total_bytes, size);
+        printf("committed %s as %s: %s, %s, ", job->ref, status->version,
+               cairn_cli_counted(tree->count, "file", "files").text, size);
+        if (tensors)
+            puts(cairn_cli_counted(tensors, "tensor", "tensors").text);
+        else
+            puts("opaque content (no safetensors file, so no tensor is known by name)");
+    } else {
+        CAIRN_AUTO_JSON json_t *answer =
+            json_pack("{s:s, s:I, s:I, s:I, s:I}", "version", status->version, "step",
+                      (json_int_t)status->step, "files", (json_int_t)tree->count, "bytes",
+                      (json_int_t)tree->total_bytes, "tensors", (json_int_t)tensors);
+        return cairn_cli_print_json(answer, true, err);
+    }
+    return CAIRN_OK;
+}
+
+/* The server counts a killed put as a writer of its run until its uploader reports the end, so a
+ * run that is busy is tried again for 25 s. */
+static enum cairn_code open_when_free(struct cairn_open_options *options,
+                                      struct cairn_session **ret, struct cairn_error *err) {
+    uint64_t free_by_ms = cairn_min_u64(left_ms(), BUSY_MS);
+    uint64_t deadline = cairn_deadline_in(&cairn_clock_real, free_by_ms);
+    bool limited = options->timeout_ms != 0;
+    struct cairn_error busy = {0};
+    for (bool told = false;; told = true) {
+        struct cairn_resume resume;
+        uint64_t most_ms = cairn_max_u64(left_ms(), 1);
+        if (limited) {
+            options->timeout_ms = (uint32_t)cairn_min_u64(most_ms, UINT32_MAX);
+            options->wait_staged_ms = (uint32_t)cairn_min_u64(most_ms, WAIT_STAGED_MS);
+        }
+        enum cairn_code code = cairn_open(options, ret, &resume, err);
+        if (code == CAIRN_RUN_BUSY) busy = *err;
+        if (code == CAIRN_TIMEOUT && busy.code) { /* of the last try; what it waited for is why */
+            *err = busy;
+            return CAIRN_RUN_BUSY;
+        }
+        if (code != CAIRN_RUN_BUSY || saving.signal ||
+            !cairn_deadline_left_ms(&cairn_clock_real, deadline))
+            return code;
+        if (!told)
+            fprintf(stderr, "note: %s; trying again for %llu s\n", err->message,
+                    (unsigned long long)(free_by_ms + 999) / 1000);
+        (void)poll(NULL, 0, (int)cairn_min_u64(cairn_max_u64(left_ms(), 1), BUSY_EVERY_MS));
+    }
+}
+
+/* With the node's uploader; where none listens, with one of this command alone. */
+static enum cairn_code open_session(const struct cairn_cli *cli, const char *run,
+                                    struct cairn_session **ret, struct cairn_error *err) {
+    const char *store = cli->store ? cli->store : getenv("CAIRN_STORE");
+    struct cairn_open_options options = {
+        .size = sizeof(struct cairn_open_options),
+        .run = run,
+        .resume = "keep",
+        .socket = cairn_cli_uploader_socket(cli),
+        .timeout_ms = cli->timeout_ms ? 1 : 0}; /* what is left of it, at each try */
+    enum cairn_code code = open_when_free(&options, ret, err);
+    if (code != CAIRN_UPLOADER_GONE) return code;
+    if (cli->detach)
+        return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                          "no uploader listens on %s, and --detach needs one that stays",
+                          cairn_cli_uploader_socket(cli));
+    if (!store || !*store)
+        return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                          "no uploader listens on %s; start one, or give --store so that this "
+                          "command brings its own",
+                          cairn_cli_uploader_socket(cli));
+    CAIRN_TRY(cairn_cli_own_uploader_start(cli, store, &saving.own, err));
+    options.socket = saving.own.socket;
+    return open_when_free(&options, ret, err);
+}
+
+/* project/run@step, as the step's number and the run's name. */
+static enum cairn_code read_ref(const char *text, uint64_t *ret_step,
+                                char ret_name[2 * CAIRN_NAME_BYTES_MAX + 2],
+                                struct cairn_error *err) {
+    struct cairn_cli_ref ref;
+    CAIRN_TRY(cairn_cli_ref_parse(text, &ref, err));
+    if (cairn_parse_u64(cairn_view_of(ref.version), ret_step, NULL) != CAIRN_OK)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "\"%s\" names no step to save as: %s/%s@1000, for instance", text,
+                          ref.name.project, ref.name.run);
+    snprintf(ret_name, 2 * CAIRN_NAME_BYTES_MAX + 2, "%s/%s", ref.name.project, ref.name.run);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_save_tree_check(const char *verb, const char *path, const char *ref,
+                                          struct cairn_error *err) {
+    struct cairn_cli_ref parsed;
+    char name[2 * CAIRN_NAME_BYTES_MAX + 2];
+    uint64_t step;
+    if (cairn_cli_ref_parse(path, &parsed, NULL) == CAIRN_OK && parsed.version[0] &&
+        access(path, F_OK) && !access(ref, F_OK))
+        return cairn_fail(err, CAIRN_INVALID, "the path stands first: cairn %s %s %s", verb, ref,
+                          path);
+    return read_ref(ref, &step, name, err);
+}
+
+enum cairn_code cairn_cli_save_tree_start(const struct cairn_cli *cli, const char *verb,
+                                          struct cairn_error *err) {
+    saving.verb = verb;
+    saving.deadline =
+        cairn_deadline_in(&cairn_clock_real, cli->timeout_ms ? cli->timeout_ms : WAIT_DEFAULT_MS);
+    return cairn_cli_interrupt_start(&interrupt, err);
+}
+
+enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
+                                        struct cairn_error *err) {
+    struct cairn_cli_tree tree;
+    struct cairn_session *session = NULL;
+    struct cairn_save_status status = {0};
+    uint64_t step = 0, tensors = 0;
+    char name[2 * CAIRN_NAME_BYTES_MAX + 2];
+    CAIRN_TRY(read_ref(job->ref, &step, name, err));
+    CAIRN_TRY(cairn_cli_tree_open(job->path, job->cli->follow, &tree, err));
+    enum cairn_code code = open_session(job->cli, name, &session, err);
+    saving.begun = code == CAIRN_OK;
+    while (saving.signal && !saving.begun) (void)poll(NULL, 0, POLL_MS); /* it ends by itself */
+    if (code == CAIRN_OK) code = save_files(job, session, &tree, step, &status, &tensors, err);
+    (void)cairn_close(session, NULL);
+    cairn_cli_own_uploader_stop(&saving.own);
+    if (code == CAIRN_INTERRUPTED) {
+        fprintf(stderr, "\ncairn %s: %s\n", job->verb, err->message);
+        cairn_cli_interrupt_exit(saving.signal);
+    }
+    if (code == CAIRN_STEP_EXISTS)
+        code = cairn_within(err, code, "not saved (--new-version would keep both)");
+    if (code == CAIRN_OK) code = report(job, &tree, &status, tensors, err);
+    cairn_cli_tree_release(&tree);
+    return code;
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cairn import: a checkpoint of another program becomes a version, its tensors known by name where
+ * they lie. */
+#include <stdlib.h>
+
+#include "cli/output.h"
+#include "cli/save_tree.h"
+#include "cli/weights.h"
+
+static const struct cairn_cli_flag flags[] = {
+    {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
+     "Where no uploader listens: bring one that sends to this store (default $CAIRN_STORE)."},
+    {"labels", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(labels), 0, "JSON", "Labels, an object of texts."},
+    {"new-version", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(force), 0, NULL,
+     "If the step is there already, keep both versions instead of refusing."},
+    {"follow", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(follow), 0, NULL,
+     "Keep what links out of the folder point to; otherwise they are refused."},
+};
+
+/* What a person calls it, and what it must turn out to be. */
+static const struct {
+    const char *kind, *format;
+} kinds[] = {{"deepspeed", "deepspeed-zero"},
+             {"hf", "hf-safetensors"},
+             {"hf", "hf-torch"},
+             {"torch", "torch"},
+             {"safetensors", "safetensors"}};
+
+static enum cairn_code check_kind(const char *kind, const char *format, struct cairn_error *err) {
+    for (size_t i = 0; i < CAIRN_COUNT(kinds); i++)
+        if (strcmp(kind, kinds[i].kind) == 0 && (!format || strcmp(format, kinds[i].format) == 0))
+            return CAIRN_OK;
+    if (format)
+        return cairn_fail(err, CAIRN_INVALID, "it is no checkpoint of %s: it is %s", kind, format);
+    return cairn_fail(err, CAIRN_INVALID,
+                      "\"%s\" is none of deepspeed, hf, torch and safetensors", kind);
+}
+
+/* ---- tensors ---- */
+
+static enum cairn_code describe_piece(const struct cairn_cli_weights *weights,
+                                      const struct cairn_assembly_tensor *tensor,
+                                      const struct cairn_assembly_piece *from, uint64_t done_bytes,
+                                      struct cairn_save *save, struct cairn_error *err) {
+    uint64_t bits = cairn_dtype_bits(tensor->dtype);
+    uint64_t start = done_bytes * 8 / bits, count = from ? from->size_bytes * 8 / bits : 0;
+    bool whole = !from || from->size_bytes == tensor->size_bytes;
+    struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                       .name = tensor->name,
+                                       .dtype = cairn_dtype_text(tensor->dtype),
+                                       .dimension_count = tensor->dimension_count,
+                                       .shape = tensor->shape,
+                                       .kind = CAIRN_SHARDED,
+                                       .form = whole ? CAIRN_WHOLE : CAIRN_FLAT,
+                                       .start = &start,
+                                       .count = &count};
+    /* Of an empty tensor any file will do: with none it would be staged. */
+    piece.in_file = weights->files[0]->name;
+    if (from) {
+        piece.in_file = cairn_cli_weights_file_of(weights, from->input);
+        piece.file_offset = from->offset_bytes;
+        piece.source_bytes = from->size_bytes;
+    }
+    return cairn_save_tensor(save, &piece, err);
+}
+
+static enum cairn_code describe_tensor(const struct cairn_cli_weights *weights,
+                                       const struct cairn_assembly_tensor *tensor,
+                                       struct cairn_save *save, struct cairn_error *err) {
+    const struct cairn_assembly *assembly = &weights->assembly;
+    uint64_t done_bytes = 0;
+    if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS) {
+        const struct cairn_tensor_piece alias = {
+            .size = sizeof alias,
+            .name = tensor->name,
+            .dtype = cairn_dtype_text(tensor->dtype),
+            .dimension_count = tensor->dimension_count,
+            .shape = tensor->shape,
+            .kind = CAIRN_ALIAS,
+            .alias_of = assembly->tensors[tensor->alias_of].name};
+        return cairn_save_tensor(save, &alias, err);
+    }
+    if (!tensor->piece_count) return describe_piece(weights, tensor, NULL, 0, save, err);
+    for (size_t p = 0; p < tensor->piece_count; p++) {
+        const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
+        CAIRN_TRY(describe_piece(weights, tensor, piece, done_bytes, save, err));
+        done_bytes += piece->size_bytes;
+    }
+    return CAIRN_OK;
+}
+
+static int by_place(const void *a, const void *b) {
+    const struct cairn_assembly_piece *x = a, *y = b;
+    if (x->input != y->input) return x->input < y->input ? -1 : 1;
+    return (x->offset_bytes > y->offset_bytes) - (x->offset_bytes < y->offset_bytes);
+}
+
+/* A view of stride 0 has the same bytes several times; a rank table lists each place once. */
+static enum cairn_code find_repeated(const struct cairn_assembly *assembly,
+                                     const struct cairn_assembly_tensor *tensor, bool *ret,
+                                     struct cairn_error *err) {
+    *ret = false;
+    if (tensor->piece_count < 2) return CAIRN_OK;
+    CAIRN_AUTO_HEAP struct cairn_assembly_piece *sorted =
+        calloc(tensor->piece_count, sizeof *sorted);
+    if (!sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the pieces of a tensor");
+    memcpy(sorted, &assembly->pieces[tensor->piece_first], tensor->piece_count * sizeof *sorted);
+    qsort(sorted, tensor->piece_count, sizeof *sorted, by_place);
+    for (size_t p = 1; p < tensor->piece_count; p++)
+        *ret |= by_place(&sorted[p - 1], &sorted[p]) == 0;
+    return CAIRN_OK;
+}
+
+static enum cairn_code describe(void *owner, struct cairn_save *save,
+                                const struct cairn_cli_tree *tree, uint64_t *ret_count,
+                                struct cairn_error *err) {
+    const struct cairn_cli_weights *weights = owner;
+    (void)tree;
+    *ret_count = 0;
+    const struct cairn_assembly *assembly = &weights->assembly;
+    for (size_t i = 0; i < assembly->tensor_count; i++) {
+        const struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
+        bool alias = tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS, repeated;
+        CAIRN_TRY(find_repeated(assembly, alias ? &assembly->tensors[tensor->alias_of] : tensor,
+                                &repeated, err));
+        if (repeated) {
+            cairn_cli_note("left out: %s: a view that repeats its elements; the file has it",
+                           tensor->name);
+            continue;
+        }
+        CAIRN_TRY(describe_tensor(weights, tensor, save, err));
+        ++*ret_count;
+    }
+    for (size_t i = 0; i < weights->assembly.left_out_count; i++)
+        cairn_cli_note("left out: %s: %s", weights->assembly.left_out[i].name,
+                       weights->assembly.left_out[i].why);
+    return CAIRN_OK;
+}
+
+static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+    const char *kind = cli->arguments[0], *path = cli->arguments[1], *ref = cli->arguments[2];
+    struct cairn_cli_weights weights;
+    CAIRN_TRY(check_kind(kind, NULL, err));
+    CAIRN_TRY(cairn_cli_save_tree_check("import", path, ref, err));
+    CAIRN_TRY(cairn_cli_save_tree_start(cli, "import", err));
+    CAIRN_TRY(cairn_cli_weights_open_path(path, true, &weights, err));
+    struct cairn_cli_save_tree job = {.cli = cli,
+                                      .verb = "import",
+                                      .path = *weights.folder ? weights.folder : path,
+                                      .ref = ref,
+                                      .format = weights.format,
+                                      .describe = describe,
+                                      .owner = &weights};
+    enum cairn_code code = check_kind(kind, weights.format, err);
+    if (code)
+        code = cairn_within(err, code, "%s", path);
+    else
+        code = cairn_cli_save_tree_run(&job, err);
+    cairn_cli_weights_release(&weights);
+    return code;
+}
+
+const struct cairn_cli_verb cairn_cli_verb_import = {
+    .name = "import",
+    .synopsis = "cairn import [flags] deepspeed|hf|torch|safetensors PATH project/run@step",
+    .purpose = "Keep a checkpoint of another program, its tensors known by name.",
+    .examples = "  cairn import deepspeed ./checkpoints llm/7b@1000\n"
+                "  cairn import hf ./Llama-3 llm/base@0\n"
+                "  cairn import torch model.pt llm/7b@0 --store /mnt/ckpt\n",
+    .flags = flags,
+    .flag_count = CAIRN_COUNT(flags),
+    .arguments_min = 3,
+    .arguments_max = 3,
+    .run = run,
+};
