@@ -11,7 +11,9 @@
  *          3   a connection for looks can change nothing, and sees one state from begin to end.
  *          4   transactions that change run one after the other, of all processes: what one has
  *              looked at nobody changes before its end.
- * Limits:  one savepoint at a time.
+ *          5   rows of a query that was expected are those that it would give when they are asked
+ *              for: what is changed in between makes it be asked again.
+ * Limits:  one savepoint at a time; CAIRN_SRV_EXPECTED_MAX queries expected at a time.
  * Threads: a connection belongs to one thread at a time; a place is immutable after take.
  * Next:    server/catalog/catalog.c for who calls what when; engine_sqlite.h.
  */
@@ -81,6 +83,10 @@ struct cairn_srv_engine {
     enum cairn_code (*run)(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
                            const struct cairn_srv_value *values, uint64_t *ret_changed,
                            struct cairn_error *err);
+    /* This query will be started soon with these values, unless something fails before. An engine
+     * that is not asked over a network has none. */
+    enum cairn_code (*expect)(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
+                              const struct cairn_srv_value *values, struct cairn_error *err);
     /* As many values as the statement has types; they live until finish. */
     enum cairn_code (*start)(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
                              const struct cairn_srv_value *values, void **ret_running,

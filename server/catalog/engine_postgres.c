@@ -68,6 +68,7 @@ static void note_seen(struct cairn_srv_postgres *own) {
 
 static void rollback(struct cairn_srv_tx *tx) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    cairn_srv_postgres_expect_no_more(own);
     if (!own->conn) return;
     if (own->ahead_count) (void)!cairn_srv_postgres_hear(own, NULL, NULL);
     if (!own->conn || PQtransactionStatus(own->conn) == PQTRANS_IDLE) return;
@@ -79,6 +80,7 @@ static void end_read(struct cairn_srv_tx *tx) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     if (!own->conn) return;
     if (own->position) note_seen(own);
+    cairn_srv_postgres_expect_no_more(own);
     if (cairn_srv_postgres_send(own, &undo_all, NULL, NULL) ||
         cairn_srv_postgres_leave_to_it(own, NULL))
         cairn_srv_postgres_drop(own);
@@ -193,6 +195,7 @@ static enum cairn_code savepoint(struct cairn_srv_tx *tx, struct cairn_error *er
 static enum cairn_code keep(struct cairn_srv_tx *tx, struct cairn_error *err) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     bool settled = !own->ahead_count;
+    cairn_srv_postgres_expect_no_more(own);
     CAIRN_TRY(cairn_srv_postgres_send(own, &keep_it, NULL, err));
     return settled ? CAIRN_OK : cairn_srv_postgres_hear(own, NULL, err);
 }
@@ -200,6 +203,7 @@ static enum cairn_code keep(struct cairn_srv_tx *tx, struct cairn_error *err) {
 static void undo(struct cairn_srv_tx *tx) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     own->told_count = own->told_before;
+    cairn_srv_postgres_expect_no_more(own);
     if (own->conn && own->ahead_count) (void)!cairn_srv_postgres_hear(own, NULL, NULL);
     enum cairn_code code = cairn_srv_postgres_ask(own, &undo_it, NULL, NULL, NULL);
     if (!code) code = cairn_srv_postgres_ask(own, &keep_it, NULL, NULL, NULL);
@@ -225,8 +229,12 @@ static enum cairn_code start(struct cairn_srv_tx *tx, const struct cairn_srv_sta
     struct running *running = calloc(1, sizeof(*running));
     if (!running) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a result");
     running->row = -1;
+    struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    if (!cairn_srv_postgres_only_looks(statement)) cairn_srv_postgres_expect_no_more(own);
     enum cairn_code code =
-        cairn_srv_postgres_ask(cairn_srv_postgres_of(tx), statement, values, &running->result, err);
+        cairn_srv_postgres_take_expected(own, statement, values, &running->result, err);
+    if (!code && !running->result)
+        code = cairn_srv_postgres_ask(own, statement, values, &running->result, err);
     if (code) {
         free(running);
         return code;
@@ -254,6 +262,7 @@ static enum cairn_code run(struct cairn_srv_tx *tx, const struct cairn_srv_state
                            const struct cairn_srv_value *values, uint64_t *ret_changed,
                            struct cairn_error *err) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    cairn_srv_postgres_expect_no_more(own);
     if (!ret_changed) {
         CAIRN_TRY(cairn_srv_postgres_send(own, statement, values, err));
         if (own->unended_bytes < CAIRN_SRV_POSTGRES_UNENDED_BYTES) return CAIRN_OK;
@@ -332,6 +341,7 @@ const struct cairn_srv_engine cairn_srv_engine_postgres = {
     .savepoint = savepoint,
     .keep = keep,
     .undo = undo,
+    .expect = cairn_srv_postgres_expect,
     .run = run,
     .start = start,
     .next = next,

@@ -22,7 +22,7 @@
  *              commits) takes no more changes of this process, and behind says so.
  *          7   from join on the session for changes holds a lock that bears this server's id, by
  *              which others see that it lives; not in a database that has gone back.
- * Limits:  256 statements are kept per connection; a result is held in memory as a whole; 64
+ * Limits:  256 statements are kept per connection; a result is held in memory as a whole; 512
  *          commands on their way at once.
  * Threads: a connection belongs to one thread at a time.
  * Next:    server/catalog/engine.h; engine_postgres_open.c for a session's start,
@@ -37,7 +37,7 @@
 
 #define CAIRN_SRV_POSTGRES_RELEASE_MIN 14 /* the oldest that libpq's pipeline came with */
 #define CAIRN_SRV_POSTGRES_KEPT_MAX 256
-#define CAIRN_SRV_POSTGRES_AHEAD_MAX 64
+#define CAIRN_SRV_POSTGRES_AHEAD_MAX 512
 /* Sent without an end behind it, up to which the database waits for more without a time-out. libpq
  * keeps 8 KiB back before it sends by itself. */
 #define CAIRN_SRV_POSTGRES_UNENDED_BYTES 4096
@@ -69,12 +69,15 @@ struct cairn_srv_postgres {
     const char *kept[CAIRN_SRV_POSTGRES_KEPT_MAX]; /* texts prepared in this session, as c0, c1 */
     size_t kept_count;
     /* Sent, and not answered yet: 'c' a command, 'p' one that tells the catalog's position, 'n'
-     * one that counts it up, 's' an end of commands that fail together. */
+     * one that counts it up, 'e' a query whose rows will be asked for, 's' an end of commands that
+     * fail together. */
     char ahead[2 * CAIRN_SRV_POSTGRES_AHEAD_MAX];
     size_t ahead_count, unended_bytes;
     uint64_t told[CAIRN_SRV_POSTGRES_TOLD_MAX]; /* by this transaction; the first is ALL where it
                                                    is full (told.h) */
     size_t told_count, told_before;             /* in all, and before the savepoint */
+    struct cairn_srv_postgres_expected *expected; /* in the order in which they were sent */
+    size_t expected_count, expected_heard, expected_next;
 };
 static inline struct cairn_srv_postgres *cairn_srv_postgres_of(struct cairn_srv_tx *tx) {
     return (struct cairn_srv_postgres *)tx; /* its first member */
@@ -117,6 +120,27 @@ void cairn_srv_postgres_drop(struct cairn_srv_postgres *own); /* it may connect 
 /* A connection that could not be made, or a message of the database without a result. */
 enum cairn_code cairn_srv_postgres_fail(const PGconn *conn, const PGresult *result,
                                         const char *what, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- engine_postgres_expect.c ---- */
+
+/* As in engine.h. */
+enum cairn_code cairn_srv_postgres_expect(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_statement *statement,
+                                          const struct cairn_srv_value *values,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* The next one's result; not good: nobody gets it. */
+void cairn_srv_postgres_expected_heard(struct cairn_srv_postgres *own, PGresult *take_result,
+                                       bool good);
+/* *ret NULL: it is not expected. */
+enum cairn_code cairn_srv_postgres_take_expected(struct cairn_srv_postgres *own,
+                                                 const struct cairn_srv_statement *statement,
+                                                 const struct cairn_srv_value *values,
+                                                 PGresult **ret,
+                                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* Something is changed, or the change or look is over. */
+void cairn_srv_postgres_expect_no_more(struct cairn_srv_postgres *own);
+void cairn_srv_postgres_expected_release(struct cairn_srv_postgres *own);
+bool cairn_srv_postgres_only_looks(const struct cairn_srv_statement *statement);
 
 /* ---- engine_postgres_remedy.c ---- */
 

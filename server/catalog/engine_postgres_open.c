@@ -254,6 +254,7 @@ enum cairn_code cairn_srv_postgres_connect(void *place, bool read_only, struct c
 void cairn_srv_postgres_disconnect(struct cairn_srv_tx *tx) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     cairn_srv_postgres_drop(own);
+    cairn_srv_postgres_expected_release(own);
     free(own);
 }
 

@@ -54,6 +54,7 @@ void cairn_srv_postgres_drop(struct cairn_srv_postgres *own) {
     own->kept_count = 0;
     own->ahead_count = 0;
     own->unended_bytes = 0;
+    cairn_srv_postgres_expect_no_more(own);
 }
 
 static enum cairn_code lost(struct cairn_srv_postgres *own, const char *what,
@@ -167,7 +168,9 @@ enum cairn_code cairn_srv_postgres_hear(struct cairn_srv_postgres *own, PGresult
             code = note_position(own, own->ahead[i] == 'n', result, &why);
         if (code && !first && err) *err = why;
         if (code && !first) first = code;
-        if (own->ahead[i] == 's' || !result) {
+        if (own->ahead[i] == 'e' && result) {
+            cairn_srv_postgres_expected_heard(own, result, is_good(result));
+        } else if (own->ahead[i] == 's' || !result) {
             PQclear(result);
         } else {
             PQclear(last);

@@ -39,6 +39,11 @@ enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_ru
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_run_expect(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                     struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(run_get), SQL_T(name->project), SQL_T(name->run));
+}
+
 enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                    const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
                                    bool *ret_made, struct cairn_error *err) {

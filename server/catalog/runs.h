@@ -28,6 +28,9 @@ struct cairn_srv_run {
 };
 void cairn_srv_run_release(struct cairn_srv_run *run);
 
+/* It will be got soon (sql.h, expect). */
+enum cairn_code cairn_srv_run_expect(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                   struct cairn_srv_run *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;

@@ -39,6 +39,10 @@ struct cairn_srv_registration {
 enum cairn_code cairn_srv_shards_register(struct cairn_srv_tx *tx,
                                           const struct cairn_srv_registration *batch,
                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* What register will look at first, before the version is known to be open. */
+enum cairn_code cairn_srv_shards_expect(struct cairn_srv_tx *tx, const char *version,
+                                        const struct cairn_srv_shard_said *shards, size_t count,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_rank_sealed(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
                                       bool *ret, struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_shards_count(struct cairn_srv_tx *tx, const char *version,

@@ -92,6 +92,16 @@ enum cairn_code cairn_srv_sql_run(struct cairn_srv_tx *tx, uint64_t *ret_changed
     return tx->engine->run(tx, statement, values, ret_changed, err);
 }
 
+enum cairn_code cairn_srv_sql_expect(struct cairn_srv_tx *tx, struct cairn_error *err,
+                                     const struct cairn_srv_statement *statement, ...) {
+    struct cairn_srv_value values[CAIRN_SRV_PARAMETERS_MAX];
+    va_list arguments;
+    va_start(arguments, statement);
+    collect(values, statement, &arguments);
+    va_end(arguments);
+    return tx->engine->expect ? tx->engine->expect(tx, statement, values, err) : CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_sql_number(struct cairn_srv_tx *tx, bool *ret_found, int64_t *ret,
                                      struct cairn_error *err,
                                      const struct cairn_srv_statement *statement, ...) {

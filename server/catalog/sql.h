@@ -49,6 +49,13 @@ struct cairn_srv_value {
 enum cairn_code cairn_srv_sql_run(struct cairn_srv_tx *tx, uint64_t *ret_changed,
                                   struct cairn_error *err,
                                   const struct cairn_srv_statement *statement, ...) CAIRN_MUST_USE;
+/* A query that will be asked soon, with these values: where a database is asked over a network, all
+ * that were expected are waited for together. What is changed in between makes it be asked again,
+ * and further ones than CAIRN_SRV_EXPECTED_MAX are asked by themselves. */
+#define CAIRN_SRV_EXPECTED_MAX 256
+enum cairn_code cairn_srv_sql_expect(struct cairn_srv_tx *tx, struct cairn_error *err,
+                                     const struct cairn_srv_statement *statement,
+                                     ...) CAIRN_MUST_USE;
 /* Is there a row? */
 enum cairn_code cairn_srv_sql_found(struct cairn_srv_tx *tx, bool *ret, struct cairn_error *err,
                                     const struct cairn_srv_statement *statement,

@@ -108,6 +108,11 @@ enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_version_expect(struct cairn_srv_tx *tx, const char *id,
+                                         struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_get), SQL_T(id));
+}
+
 enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_found,
                                  struct cairn_version_id *ret, uint64_t *ret_step,
                                  struct cairn_error *err) {
@@ -141,10 +146,30 @@ static enum cairn_code find_word(struct cairn_srv_tx *tx, const struct cairn_srv
     return cairn_srv_best(tx, run->id, &policy, ret, err);
 }
 
+/* By its id, which is one of all runs; the run is only asked for where that is not its own. */
+static enum cairn_code find_id(struct cairn_srv_tx *tx, const struct cairn_srv_ref *ref,
+                               bool *ret_found, struct cairn_srv_version *ret,
+                               struct cairn_error *err) {
+    CAIRN_AUTO(srv_version) version = {0};
+    *ret_found = false;
+    if (!cairn_version_id_valid(cairn_view_of(ref->text))) return CAIRN_OK;
+    enum cairn_code code = cairn_srv_version_get(tx, ref->text, &version, err);
+    if (code) return code == CAIRN_NOT_FOUND ? CAIRN_OK : code;
+    *ret_found = !strcmp(version.name.project, ref->name->project) &&
+                 !strcmp(version.name.run, ref->name->run);
+    if (!*ret_found) return CAIRN_OK;
+    *ret = version;
+    version = (struct cairn_srv_version){0};
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_version_find(struct cairn_srv_tx *tx, const struct cairn_srv_ref *ref,
                                        struct cairn_srv_version *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_AUTO(srv_version) version = {0};
+    bool by_id = false;
+    CAIRN_TRY(find_id(tx, ref, &by_id, ret, err));
+    if (by_id) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_run_get(tx, ref->name, &run, err));
     bool found = false;
     uint64_t step = 0;

@@ -62,6 +62,9 @@ struct cairn_srv_version {
 };
 void cairn_srv_version_release(struct cairn_srv_version *version);
 
+/* It will be got soon, by its id (sql.h, expect). */
+enum cairn_code cairn_srv_version_expect(struct cairn_srv_tx *tx, const char *id,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* By id alone; CAIRN_NOT_FOUND. */
 enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,
                                       struct cairn_srv_version *ret,

@@ -202,6 +202,39 @@ TEST(a_database_that_was_killed_and_is_back_goes_on_with_all_that_was_acknowledg
 
 /* ---- several servers ---- */
 
+/* argument: what was counted when nothing had been expected, was, and was before a change. */
+static enum cairn_code expect_and_change(struct cairn_srv_tx *tx, void *argument,
+                                         struct cairn_error *err) {
+    int64_t *seen = argument;
+    CAIRN_TRY(cairn_srv_sql_expect(tx, err, &counting));
+    CAIRN_TRY(cairn_srv_sql_expect(tx, err, &counting));
+    CAIRN_TRY(cairn_srv_sql_expect(tx, err, &counting));
+    CAIRN_TRY(count(tx, &seen[0], err));
+    CAIRN_TRY(add(tx, "a", err));
+    CAIRN_TRY(count(tx, &seen[1], err));
+    CAIRN_TRY(cairn_srv_sql_expect(tx, err, &counting));
+    CAIRN_TRY(add(tx, "b", err)); /* not heard yet when it changes */
+    return count(tx, &seen[2], err);
+}
+
+TEST(what_was_expected_is_asked_again_after_a_change) /* engine.h#5 */
+{
+    NEED_POSTGRES;
+    char url[200];
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    REQUIRE(cairn_postgres_catalog(url, sizeof(url)));
+    REQUIRE_OK(cairn_srv_catalog_open(url, &catalog, &err));
+    uint64_t before = (uint64_t)rows_of(catalog);
+    int64_t seen[3] = {0};
+    EXPECT_CODE(cairn_srv_catalog_write(catalog, expect_and_change, seen, &err), CAIRN_OK);
+    EXPECT_EQ_U64(seen[0], before);
+    EXPECT_EQ_U64(seen[1], before + 1);
+    EXPECT_EQ_U64(seen[2], before + 2);
+    EXPECT_EQ_U64(rows_of(catalog), before + 2);
+    cairn_srv_catalog_free(catalog);
+}
+
 TEST(changes_of_two_servers_wait_for_each_other_and_none_is_lost) /* engine.h#4 */
 {
     NEED_POSTGRES;

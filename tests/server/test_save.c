@@ -211,6 +211,84 @@ TEST(shard_names_of_two_ranks_may_not_be_folders_of_each_other) {
     }
 }
 
+/* As it is registered; its object is not there. */
+static json_t *empty_shard(const char *name, int rank) {
+    return json_pack("{s:s, s:i, s:i, s:s, s:s, s:i, s:s}", "name", name, "rank", rank, "size", 0,
+                     "crc32c", "00000000", "blocks", "", "part_bytes", 0, "token",
+                     "00000000-0000-4000-8000-000000000000");
+}
+
+/* Of ranks 0 and 1 in one call. */
+static enum cairn_code send_both(const struct cairn_hand_save *save, const char *first,
+                                 const char *second) {
+    json_t *shards = json_pack("[o, o]", empty_shard(first, 0), empty_shard(second, 1));
+    if (!shards) return CAIRN_NO_MEMORY;
+    return cairn_hand_send(save, shards, NULL, NULL);
+}
+
+TEST(what_contradicts_itself_in_one_call_is_refused_whole) /* shards.h#1 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 2));
+    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
+    EXPECT_CODE(send_both(&save, "one", "one"), CAIRN_SHARD_CONFLICT);
+    EXPECT_CODE(send_both(&save, "a/b", "a"), CAIRN_SHARD_CONFLICT);
+    EXPECT_CODE(send_both(&save, "a", "a/b/c"), CAIRN_SHARD_CONFLICT);
+    EXPECT_CODE(cairn_hand_send(&save, NULL,
+                                json_pack("[o, o]", cairn_hand_seal(0, NULL, "a", 1),
+                                          cairn_hand_seal(1, NULL, "a/b", 1)),
+                                NULL),
+                CAIRN_SHARD_CONFLICT);
+    EXPECT_CODE(cairn_hand_send(&save, NULL,
+                                json_pack("[o, o]", cairn_hand_seal(0, NULL, "a", 1),
+                                          cairn_hand_seal(0, NULL, "b", 1)),
+                                NULL),
+                CAIRN_SHARD_CONFLICT);
+    json_t *twice = json_pack("{s:i, s:[{s:s, s:i}, {s:s, s:i}], s:i}", "rank", 0, "shards", "name",
+                              "a", "size", 1, "name", "a", "size", 1, "bytes", 2);
+    EXPECT_CODE(cairn_hand_send(&save, NULL, json_pack("[o]", twice), NULL), CAIRN_SHARD_CONFLICT);
+    /* Nothing of all that is there. */
+    json_t *shards = json_pack("[o, o]", cairn_hand_shard(&save, "a/b", 0, CAIRN_VIEW("")),
+                               cairn_hand_shard(&save, "one", 1, CAIRN_VIEW("")));
+    REQUIRE(shards != NULL);
+    EXPECT_CODE(cairn_hand_send(&save, shards, NULL, NULL), CAIRN_OK);
+    EXPECT_CODE(cairn_hand_send(&save, NULL,
+                                json_pack("[o, o]", cairn_hand_seal(0, NULL, "a/b", 0),
+                                          cairn_hand_seal(1, NULL, "one", 0)),
+                                NULL),
+                CAIRN_OK);
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    EXPECT_CODE(cairn_hand_wait(&save, &version), CAIRN_OK);
+}
+
+TEST(a_call_of_more_shards_than_are_compared_together_is_kept_whole) /* shards.h#1 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
+    CAIRN_AUTO_JSON json_t *shards = json_array(), *listed = json_array();
+    for (int i = 0; i < 300; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "d-%d/%d", i % 7, i);
+        json_array_append_new(shards, cairn_hand_shard(&save, name, 0, CAIRN_VIEW("")));
+        json_array_append_new(listed, json_pack("{s:s, s:i}", "name", name, "size", 0));
+    }
+    /* The seal first, as of a rank that has staged; then half of them, then all. */
+    json_t *seal = json_pack("{s:i, s:O, s:i}", "rank", 0, "shards", listed, "bytes", 0);
+    REQUIRE_OK(cairn_hand_send(&save, NULL, json_pack("[o]", seal), NULL));
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[O]", json_array_get(shards, 170)), NULL, NULL));
+    REQUIRE_OK(cairn_hand_send(&save, json_deep_copy(shards), NULL, NULL));
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    REQUIRE_OK(cairn_hand_wait(&save, &version));
+    EXPECT_EQ_U64(json_integer_value(json_object_get(version, "shards")), 300);
+}
+
 TEST(after_the_end_of_a_version_a_registration_is_answered_with_its_state) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));

@@ -66,7 +66,7 @@ static const struct row wanted[] = {
     {"aliases_of_version", "aliases_version"},
     {"read_lease_holds", "read_leases_version"},
     {"read_leases_trim", "read_leases_until"},
-    {"shard_unsealed", "shards_rank"},
+    {"shards_of_rank", "shards_rank"},
     {"shards_count_of_rank", "shards_rank"},
     {"shards_missing", "shards_due"},
     {"shards_page_of_rank", "shards_rank"},
