@@ -211,11 +211,14 @@ static bool await_segment(struct work *work, size_t index) {
 }
 
 /* False: none is left, or it failed. */
-static bool copy_next(struct work *work) {
+static bool next_segment(struct work *work, size_t *ret) {
+    *ret = atomic_fetch_add(&work->next, 1);
+    return *ret < work->segment_count && !atomic_load(&work->stop) && !atomic_load(&work->failed);
+}
+
+/* False: it failed. */
+static bool copy_segment(struct work *work, size_t index) {
     const struct cairn_client_copy *copy = work->copy;
-    size_t index = atomic_fetch_add(&work->next, 1);
-    if (index >= work->segment_count || atomic_load(&work->stop) || atomic_load(&work->failed))
-        return false;
     uint64_t offset = index * SEGMENT_BYTES;
     uint64_t end = cairn_min_u64(offset + SEGMENT_BYTES, copy->bytes);
     size_t run = run_at(copy, offset);
@@ -231,7 +234,8 @@ static bool copy_next(struct work *work) {
 /* ---- the call ---- */
 
 static void *help(void *argument) {
-    while (copy_next(argument)) {
+    size_t index;
+    while (next_segment(argument, &index) && copy_segment(argument, index)) {
     }
     return NULL;
 }
@@ -281,6 +285,31 @@ static enum cairn_code begin_job(struct work *work, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
+/* The device copies in order, so what others wait for is there before the caller's own segment. */
+static enum cairn_code tell_until(struct work *work, size_t index, struct cairn_error *err) {
+    if (!work->job) return CAIRN_OK;
+    for (size_t before = work->told; before < index; before++) {
+        if (!await_segment(work, before)) return CAIRN_OK; /* the copy ends, and says why */
+        CAIRN_TRY(tell(work, err));
+    }
+    return CAIRN_OK;
+}
+
+/* The caller's own part. */
+static enum cairn_code copy_and_tell(struct work *work, struct cairn_error *err) {
+    size_t index;
+    ask_ahead(work);
+    while (next_segment(work, &index)) {
+        ask_until(work, index + 1);
+        CAIRN_TRY(tell_until(work, index, err));
+        if (!copy_segment(work, index)) return CAIRN_OK;
+        ask_ahead(work);
+        CAIRN_TRY(tell(work, err));
+    }
+    ask_until(work, work->segment_count); /* what others have taken */
+    return tell_until(work, work->segment_count, err);
+}
+
 static void stop(struct work *work) {
     CAIRN_HOLD(&work->lock);
     atomic_store(&work->stop, true);
@@ -290,17 +319,9 @@ static void stop(struct work *work) {
 static enum cairn_code copy_all(struct work *work, struct cairn_error *err) {
     pthread_t helpers[THREADS_MAX];
     CAIRN_TRY(begin_job(work, err));
-    ask_ahead(work);
     uint32_t helper_count = start(work, helpers);
-    enum cairn_code code = CAIRN_OK;
-    while (!code && copy_next(work)) {
-        ask_ahead(work);
-        code = tell(work, err);
-    }
-    if (code)
-        stop(work);
-    else
-        ask_until(work, work->segment_count); /* what others have taken */
+    enum cairn_code code = copy_and_tell(work, err);
+    if (code) stop(work);
     for (uint32_t i = 0; i < helper_count; i++) pthread_join(helpers[i], NULL);
     if (!code && atomic_load(&work->failed)) {
         if (err) *err = work->problem;
