@@ -14,6 +14,7 @@
 #include "common/json.h"
 #include "common/text.h"
 #include "common/utf8.h"
+#include "formats/dcp.h"
 #include "formats/safetensors.h"
 #include "formats/torch_assembly.h"
 
@@ -59,7 +60,8 @@ static enum cairn_code list_folder(struct cairn_cli_weights *weights, struct cai
     if (!folder) return cairn_fail_errno(err, "%s", weights->folder);
     enum cairn_code code = CAIRN_OK;
     for (struct dirent *entry; code == CAIRN_OK && (entry = readdir(folder));)
-        if (entry->d_name[0] != '.') code = add_file(weights, entry->d_name, &capacity, err);
+        if (entry->d_name[0] != '.' || strcmp(entry->d_name, CAIRN_DCP_METADATA) == 0)
+            code = add_file(weights, entry->d_name, &capacity, err);
     closedir(folder);
     return code;
 }
@@ -87,10 +89,10 @@ static enum cairn_code open_by_name(void *context, const char *name, const struc
             *ret = cairn_cli_shard_inputs_at(weights->inputs, weights->files[i]->shard);
             return CAIRN_OK;
         }
-        CAIRN_TRY(cairn_buf_printf(&path, err, "%s/%s", weights->folder, name));
-        CAIRN_TRY(open_path(path.data, weights->files[i], err));
         *ret = &weights->files[i]->input;
-        return CAIRN_OK;
+        if (weights->files[i]->file.open) return CAIRN_OK;
+        CAIRN_TRY(cairn_buf_printf(&path, err, "%s/%s", weights->folder, name));
+        return open_path(path.data, weights->files[i], err);
     }
     return cairn_fail(err, CAIRN_NOT_FOUND, "%s is not there", name);
 }
@@ -235,7 +237,8 @@ static enum cairn_code use_models(struct cairn_cli_weights *weights, struct cair
     if (!used)
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "neither a DeepSpeed folder with its file `latest`, nor one with "
-                          "*_model_states.pt, *.safetensors or pytorch_model*.bin");
+                          "*_model_states.pt, .metadata (DCP), *.safetensors or "
+                          "pytorch_model*.bin");
     weights->format = models[kind - 1].format;
     CAIRN_TRY(cairn_assembly_check(&weights->assembly, err));
     return check_index(weights, models[kind - 1].index, err);
@@ -252,6 +255,10 @@ static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn
     CAIRN_TRY(list_names(weights, err));
     struct cairn_zero_folder folder = {
         .context = weights, .names = weights->names, .count = weights->count, .open = open_by_name};
+    if (cairn_dcp_is(&folder)) {
+        weights->format = "torch-dcp";
+        return cairn_dcp_assemble(&folder, &weights->assembly, err);
+    }
     if (!cairn_zero_is(&folder)) return use_models(weights, err);
     weights->format = FORMAT_ZERO;
     return cairn_zero_open(&folder, weights->optimizer, &weights->assembly, &weights->zero, err);

@@ -29,8 +29,8 @@ struct cairn_cli_weights_file {
 };
 struct cairn_cli_weights {
     struct cairn_assembly assembly;
-    const char *format; /* "deepspeed-zero", "hf-safetensors", "hf-torch", "torch", "safetensors",
-                           "cairn" */
+    const char *format; /* "deepspeed-zero", "hf-safetensors", "hf-torch", "torch-dcp", "torch",
+                           "safetensors", "cairn" */
     char folder[4096];  /* of local files; "" of one file */
     bool optimizer;     /* the optimizer's state of DeepSpeed is wanted, too */
     bool stored;

@@ -99,6 +99,16 @@ static const struct cairn_torch_name names[] = {
     NAME(deepspeed.runtime.fp16.loss_scaler, DynamicLossScaler, RECORD, NONE),
     NAME(deepspeed.runtime.zero.config, ZeroStageEnum, SEQUENCE, NONE),
     NAME(deepspeed.utils.tensor_fragment, fragment_address, SEQUENCE, NONE),
+
+    NAME(torch.distributed.checkpoint.metadata, Metadata, RECORD, NONE),
+    NAME(torch.distributed.checkpoint.metadata, MetadataIndex, RECORD, NONE),
+    NAME(torch.distributed.checkpoint.metadata, TensorStorageMetadata, RECORD, NONE),
+    NAME(torch.distributed.checkpoint.metadata, BytesStorageMetadata, RECORD, NONE),
+    NAME(torch.distributed.checkpoint.metadata, ChunkStorageMetadata, RECORD, NONE),
+    NAME(torch.distributed.checkpoint.metadata, TensorProperties, RECORD, NONE),
+    NAME(torch.distributed.checkpoint.metadata, StorageMeta, RECORD, NONE),
+    NAME(torch.distributed.checkpoint.metadata, _MEM_FORMAT_ENCODING, OPAQUE, NONE),
+    NAME(torch.distributed.checkpoint.filesystem, _StorageInfo, RECORD, NONE),
 };
 
 const struct cairn_torch_name *cairn_torch_name_at(uint32_t global) {

@@ -24,6 +24,7 @@ static const struct {
              {"hf", "hf-safetensors"},
              {"hf", "hf-torch"},
              {"torch", "torch"},
+             {"dcp", "torch-dcp"},
              {"safetensors", "safetensors"}};
 
 static enum cairn_code check_kind(const char *kind, const char *format, struct cairn_error *err) {
@@ -33,7 +34,7 @@ static enum cairn_code check_kind(const char *kind, const char *format, struct c
     if (format)
         return cairn_fail(err, CAIRN_INVALID, "it is no checkpoint of %s: it is %s", kind, format);
     return cairn_fail(err, CAIRN_INVALID,
-                      "\"%s\" is none of deepspeed, hf, torch and safetensors", kind);
+                      "\"%s\" is none of deepspeed, dcp, hf, torch and safetensors", kind);
 }
 
 /* ---- tensors ---- */
@@ -162,7 +163,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
 
 const struct cairn_cli_verb cairn_cli_verb_import = {
     .name = "import",
-    .synopsis = "cairn import [flags] deepspeed|hf|torch|safetensors PATH project/run@step",
+    .synopsis = "cairn import [flags] deepspeed|dcp|hf|torch|safetensors PATH project/run@step",
     .purpose = "Keep a checkpoint of another program, its tensors known by name.",
     .examples = "  cairn import deepspeed ./checkpoints llm/7b@1000\n"
                 "  cairn import hf ./Llama-3 llm/base@0\n"

@@ -94,8 +94,8 @@ class Stored(Case):
             self.assertEqual(list((self.folder / f"damage-{way}").iterdir()), [])
 
 
-class Import(Case):
-    """`cairn import`: files are kept as they are, and their tensors are known by name."""
+class Restored:
+    """What an import is asked for afterwards."""
 
     def restored(self, run, name, *box):
         """As libcairn gives it to a job that asks for a box of it."""
@@ -111,6 +111,10 @@ class Import(Case):
         shown = json.loads(self.world.cairn("show", ref, "--json").stdout)
         self.assertEqual(shown["version"], told["version"])
         return told, shown
+
+
+class Import(Case, Restored):
+    """`cairn import`: files are kept as they are, and their tensors are known by name."""
 
     def test_each_deepspeed_checkpoint_restores_by_name_into_any_layout(self):
         for step, (case, expected) in enumerate(EXPECTED.items()):
@@ -179,7 +183,7 @@ class Import(Case):
     def test_what_is_another_thing_than_was_said_is_refused_before_anything_is_sent(self):
         for words, status, text in (
                 (("torch", ZERO / "stage1", "i/none@1"), 2, "it is deepspeed-zero"),
-                (("onnx", ZERO / "stage1", "i/none@1"), 2, "none of deepspeed"),
+                (("onnx", ZERO / "stage1", "i/none@1"), 2, "none of deepspeed, dcp"),
                 (("torch", TORCH / "command.pt", "i/none@1"), 1, "posix.system"),
                 (("deepspeed", ZERO / "stage1", "i/none"), 2, "names no step"),
                 (("hf", self.folder, "i/none@1"), 1, "neither a DeepSpeed folder")):

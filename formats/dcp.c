@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The metadata as a sorted list of pieces, and each tensor's pieces as runs of its elements. */
+#include "formats/dcp.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/array.h"
+#include "common/utf8.h"
+#include "formats/torch_legacy.h"
+#include "formats/torch_tree.h"
+
+#define RUNS_MAX 1048576
+#define STORED_MAX 16777216
+
+/* A piece as the metadata has it: a tensor's box that begins at `start`, or an object. */
+struct stored {
+    struct cairn_view name;
+    bool box; /* false: an object */
+    unsigned dimension_count;
+    uint64_t start[CAIRN_DIMENSIONS_MAX];
+    cairn_pickle_ref info; /* where it lies */
+};
+/* Elements of a tensor that follow each other in a file, too. */
+struct run {
+    uint64_t at, elements; /* in the tensor */
+    uint32_t input;
+    uint64_t offset_bytes;
+};
+struct reader {
+    const struct cairn_zero_folder *folder;
+    struct cairn_assembly *assembly;
+    struct cairn_torch metadata; /* its values alone */
+    struct stored *stored;       /* sorted */
+    size_t stored_count, stored_capacity;
+    struct run *runs;
+    size_t run_count, run_capacity;
+};
+/* A part of a file, as a file. */
+struct window {
+    const struct cairn_input *whole;
+    uint64_t offset_bytes;
+};
+
+bool cairn_dcp_is(const struct cairn_zero_folder *folder) {
+    for (size_t i = 0; i < folder->count; i++)
+        if (strcmp(folder->names[i], CAIRN_DCP_METADATA) == 0) return true;
+    return false;
+}
+
+/* ---- values of the metadata ---- */
+
+static const struct cairn_pickle_value *value_at(const struct reader *reader,
+                                                 cairn_pickle_ref ref) {
+    return cairn_pickle_at(&reader->metadata.values, ref);
+}
+
+/* A member of an instance. */
+static bool member(const struct reader *reader, cairn_pickle_ref of, const char *name,
+                   cairn_pickle_ref *ret) {
+    const struct cairn_pickle_value *object = value_at(reader, of);
+    return object->kind == CAIRN_PICKLE_OBJECT &&
+           cairn_pickle_find(&reader->metadata.values, object->state, name, ret);
+}
+
+static enum cairn_code need(const struct reader *reader, cairn_pickle_ref of, const char *name,
+                            cairn_pickle_ref *ret, struct cairn_error *err) {
+    return member(reader, of, name, ret)
+               ? CAIRN_OK
+               : cairn_fail(err, CAIRN_INVALID, "a record without its %s", name);
+}
+
+static bool is_class(const struct reader *reader, cairn_pickle_ref of, const char *name) {
+    const struct cairn_pickle_value *object = value_at(reader, of);
+    if (object->kind != CAIRN_PICKLE_OBJECT) return false;
+    const struct cairn_pickle_value *callable = value_at(reader, object->callable);
+    const struct cairn_torch_name *known =
+        callable->kind == CAIRN_PICKLE_GLOBAL ? cairn_torch_name_at(callable->global) : NULL;
+    return known && strcmp(known->name, name) == 0;
+}
+
+static enum cairn_code need_sizes(const struct reader *reader, cairn_pickle_ref of,
+                                  const char *name, uint64_t ret[CAIRN_DIMENSIONS_MAX],
+                                  unsigned *ret_count, struct cairn_error *err) {
+    cairn_pickle_ref ref;
+    memset(ret, 0, CAIRN_DIMENSIONS_MAX * sizeof *ret);
+    CAIRN_TRY(need(reader, of, name, &ref, err));
+    return cairn_torch_sizes(&reader->metadata, ref, ret, ret_count, err);
+}
+
+static enum cairn_code need_number(const struct reader *reader, cairn_pickle_ref of,
+                                   const char *name, uint64_t *ret, struct cairn_error *err) {
+    cairn_pickle_ref ref;
+    CAIRN_TRY(need(reader, of, name, &ref, err));
+    const struct cairn_pickle_value *value = value_at(reader, ref);
+    if (value->kind != CAIRN_PICKLE_INTEGER || value->integer < 0)
+        return cairn_fail(err, CAIRN_INVALID, "%s is no size", name);
+    *ret = (uint64_t)value->integer;
+    return CAIRN_OK;
+}
+
+static enum cairn_code copy_name(struct cairn_view text, char ret[CAIRN_TENSOR_NAME_BYTES_MAX + 1],
+                                 struct cairn_error *err) {
+    if (!text.size || text.size > CAIRN_TENSOR_NAME_BYTES_MAX || memchr(text.data, 0, text.size))
+        return cairn_fail(err, CAIRN_INVALID, "a name that is empty, too long or no text");
+    memcpy(ret, text.data, text.size);
+    ret[text.size] = '\0';
+    return CAIRN_OK;
+}
+
+/* ---- the list of pieces ---- */
+
+static int by_place(const void *a, const void *b) {
+    const struct stored *x = a, *y = b;
+    size_t size = x->name.size < y->name.size ? x->name.size : y->name.size;
+    int order = size ? memcmp(x->name.data, y->name.data, size) : 0;
+    if (order || x->name.size != y->name.size)
+        return order ? order : x->name.size < y->name.size ? -1 : 1;
+    for (unsigned d = 0; d < CAIRN_DIMENSIONS_MAX; d++)
+        if (x->start[d] != y->start[d]) return x->start[d] < y->start[d] ? -1 : 1;
+    return 0;
+}
+
+static enum cairn_code list_stored(struct reader *reader, struct cairn_error *err) {
+    cairn_pickle_ref map, name, start;
+    CAIRN_TRY(need(reader, reader->metadata.values.root, "storage_data", &map, err));
+    const struct cairn_pickle_value *pairs = value_at(reader, map);
+    if (pairs->kind != CAIRN_PICKLE_DICT)
+        return cairn_fail(err, CAIRN_INVALID, "its storage_data is no map");
+    for (uint32_t i = 0; i + 2 <= pairs->count; i += 2) {
+        struct stored stored = {.info = pairs->items[i + 1]};
+        CAIRN_TRY(need(reader, pairs->items[i], "fqn", &name, err));
+        if (value_at(reader, name)->kind != CAIRN_PICKLE_TEXT)
+            return cairn_fail(err, CAIRN_INVALID, "a name in storage_data is no text");
+        stored.name = value_at(reader, name)->text;
+        stored.box = member(reader, pairs->items[i], "offset", &start) &&
+                     value_at(reader, start)->kind != CAIRN_PICKLE_NONE;
+        if (stored.box)
+            CAIRN_TRY(cairn_torch_sizes(&reader->metadata, start, stored.start,
+                                        &stored.dimension_count, err));
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(reader->stored, reader->stored_count, reader->stored_capacity,
+                                   STORED_MAX, "pieces of tensors", err));
+        reader->stored[reader->stored_count++] = stored;
+    }
+    if (reader->stored_count)
+        qsort(reader->stored, reader->stored_count, sizeof *reader->stored, by_place);
+    return CAIRN_OK;
+}
+
+/* ---- the file of one piece ---- */
+
+static enum cairn_code read_window(void *context, uint64_t offset, void *into, size_t size,
+                                   struct cairn_error *err) {
+    const struct window *window = context;
+    return cairn_input_read(window->whole, window->offset_bytes + offset, into, size, err);
+}
+
+static enum cairn_code find_file(const struct reader *reader, struct cairn_view name,
+                                 const struct cairn_input **ret, struct cairn_error *err) {
+    for (size_t i = 0; i < reader->folder->count; i++) {
+        const char *known = reader->folder->names[i];
+        if (strlen(known) == name.size && memcmp(known, name.data, name.size) == 0)
+            return reader->folder->open(reader->folder->context, known, ret, err);
+    }
+    return cairn_fail(err, CAIRN_NOT_FOUND, "its file %.*s is not there",
+                      (int)(name.size < 200 ? name.size : 200), (const char *)name.data);
+}
+
+/* Opened as a file of torch.save; *ret_window must stay as long as it. */
+static enum cairn_code open_stored(const struct reader *reader, const struct stored *stored,
+                                   struct window *ret_window, struct cairn_input *ret_input,
+                                   struct cairn_torch *ret, struct cairn_error *err) {
+    cairn_pickle_ref path, transformed;
+    uint64_t offset, size;
+    CAIRN_TRY(need(reader, stored->info, "relative_path", &path, err));
+    CAIRN_TRY(need_number(reader, stored->info, "offset", &offset, err));
+    CAIRN_TRY(need_number(reader, stored->info, "length", &size, err));
+    if (member(reader, stored->info, "transform_descriptors", &transformed) &&
+        value_at(reader, transformed)->kind != CAIRN_PICKLE_NONE &&
+        value_at(reader, transformed)->count)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "it was written through a transformation");
+    if (value_at(reader, path)->kind != CAIRN_PICKLE_TEXT)
+        return cairn_fail(err, CAIRN_INVALID, "relative_path is no text");
+    CAIRN_TRY(find_file(reader, value_at(reader, path)->text, &ret_window->whole, err));
+    if (offset > ret_window->whole->size_bytes || size > ret_window->whole->size_bytes - offset)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%" PRIu64 " bytes from byte %" PRIu64 " leave its file %.*s, which is "
+                          "cut short",
+                          size, offset, (int)value_at(reader, path)->text.size,
+                          (const char *)value_at(reader, path)->text.data);
+    ret_window->offset_bytes = offset;
+    *ret_input =
+        (struct cairn_input){.size_bytes = size, .context = ret_window, .read = read_window};
+    return cairn_torch_open(ret_input, ret, err);
+}
+
+/* ---- one tensor ---- */
+
+/* Runs of a box: all dimensions behind the last one that is cut belong to one run. */
+static enum cairn_code add_runs(struct reader *reader, const struct run *first,
+                                const struct cairn_assembly_tensor *tensor, const uint64_t *start,
+                                const uint64_t *count, struct cairn_error *err) {
+    unsigned outer = tensor->dimension_count;
+    uint64_t stride[CAIRN_DIMENSIONS_MAX], at[CAIRN_DIMENSIONS_MAX] = {0}, run = 1, total = 1;
+    for (unsigned d = outer; d-- > 0; total *= tensor->shape[d]) stride[d] = total;
+    for (bool whole = true; outer && whole; whole = count[outer] == tensor->shape[outer])
+        run *= count[--outer];
+    uint64_t width = cairn_dtype_bits(tensor->dtype) / 8;
+    for (uint64_t done = 0; done < first->elements; done += run) {
+        struct run made = {.elements = run,
+                           .input = first->input,
+                           .offset_bytes = first->offset_bytes + done * width};
+        for (unsigned d = 0; d < tensor->dimension_count; d++)
+            made.at += (start[d] + (d < outer ? at[d] : 0)) * stride[d];
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(reader->runs, reader->run_count, reader->run_capacity, RUNS_MAX,
+                                   "runs of a tensor's elements", err));
+        reader->runs[reader->run_count++] = made;
+        for (unsigned d = outer; d-- > 0 && ++at[d] == count[d];) at[d] = 0;
+    }
+    return CAIRN_OK;
+}
+
+static bool same_box(const struct cairn_torch_tensor *found,
+                     const struct cairn_assembly_tensor *tensor, const uint64_t *count) {
+    return found->dtype == tensor->dtype && found->dimension_count == tensor->dimension_count &&
+           memcmp(found->shape, count, found->dimension_count * sizeof *count) == 0;
+}
+
+/* The tensor that a piece's file holds must be the piece. */
+static enum cairn_code read_piece(struct reader *reader, const struct stored *stored,
+                                  const struct cairn_assembly_tensor *tensor,
+                                  const uint64_t *count, struct run *ret,
+                                  struct cairn_error *err) {
+    struct cairn_torch file;
+    struct cairn_torch_tensor found;
+    struct cairn_input input;
+    struct window window;
+    uint64_t storage = 0;
+    CAIRN_TRY(open_stored(reader, stored, &window, &input, &file, err));
+    enum cairn_code code = cairn_torch_tensor(&file, file.values.root, &found, err);
+    if (code == CAIRN_OK && !same_box(&found, tensor, count))
+        code = cairn_fail(err, CAIRN_INVALID, "its file holds another shape or element type");
+    if (code == CAIRN_OK && !found.contiguous)
+        code = cairn_fail(err, CAIRN_UNSUPPORTED, "its file has it in another order");
+    if (code == CAIRN_OK) code = cairn_torch_storage_at(&file, &found, &storage, err);
+    if (code == CAIRN_OK)
+        code = cairn_assembly_add_input(reader->assembly, window.whole, &ret->input, err);
+    ret->offset_bytes = window.offset_bytes + storage + found.offset_bytes;
+    ret->elements = found.elements;
+    cairn_torch_release(&file);
+    return code;
+}
+
+static enum cairn_code add_chunk(struct reader *reader, struct cairn_view name,
+                                 const struct cairn_assembly_tensor *tensor, cairn_pickle_ref chunk,
+                                 struct cairn_error *err) {
+    struct stored wanted = {.name = name};
+    uint64_t count[CAIRN_DIMENSIONS_MAX];
+    unsigned dimensions;
+    struct run first = {0};
+    CAIRN_TRY(
+        need_sizes(reader, chunk, "offsets", wanted.start, &wanted.dimension_count, err));
+    CAIRN_TRY(need_sizes(reader, chunk, "sizes", count, &dimensions, err));
+    if (wanted.dimension_count != tensor->dimension_count ||
+        dimensions != tensor->dimension_count)
+        return cairn_fail(err, CAIRN_INVALID, "a piece of another number of dimensions");
+    for (unsigned d = 0; d < dimensions; d++) {
+        if (count[d] == 0) return CAIRN_OK;
+        if (wanted.start[d] > tensor->shape[d] ||
+            count[d] > tensor->shape[d] - wanted.start[d])
+            return cairn_fail(err, CAIRN_INVALID, "a piece leaves the tensor");
+    }
+    const struct stored *stored =
+        reader->stored_count ? bsearch(&wanted, reader->stored, reader->stored_count,
+                                       sizeof *reader->stored, by_place)
+                             : NULL;
+    if (!stored) return cairn_fail(err, CAIRN_INVALID, "no file is named for a piece of it");
+    CAIRN_TRY(read_piece(reader, stored, tensor, count, &first, err));
+    return add_runs(reader, &first, tensor, wanted.start, count, err);
+}
+
+static int by_element(const void *a, const void *b) {
+    const struct run *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* The runs follow each other without hole or overlap. */
+static enum cairn_code add_pieces(struct reader *reader, uint64_t elements, uint64_t width,
+                                  struct cairn_error *err) {
+    uint64_t at = 0;
+    if (reader->run_count)
+        qsort(reader->runs, reader->run_count, sizeof *reader->runs, by_element);
+    for (size_t i = 0; i < reader->run_count; i++) {
+        const struct run *run = &reader->runs[i];
+        if (run->at != at)
+            return cairn_fail(err, CAIRN_INVALID, "its pieces %s at element %" PRIu64,
+                              run->at < at ? "overlap" : "leave a hole",
+                              run->at < at ? run->at : at);
+        CAIRN_TRY(cairn_assembly_add_piece(reader->assembly, run->input, run->offset_bytes,
+                                           run->elements * width, err));
+        at += run->elements;
+    }
+    if (at == elements) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "its pieces leave a hole at element %" PRIu64, at);
+}
+
+static enum cairn_code read_dtype(const struct reader *reader, cairn_pickle_ref of, unsigned *ret,
+                                  struct cairn_error *err) {
+    cairn_pickle_ref properties, dtype = 0;
+    CAIRN_TRY(need(reader, of, "properties", &properties, err));
+    const struct cairn_pickle_value *object = value_at(reader, properties);
+    if (object->kind == CAIRN_PICKLE_OBJECT) {
+        const struct cairn_pickle_value *state = value_at(reader, object->state);
+        if (state->kind == CAIRN_PICKLE_TUPLE && state->count)
+            dtype = state->items[0];
+        else
+            (void)cairn_pickle_find(&reader->metadata.values, object->state, "dtype", &dtype);
+    }
+    const struct cairn_pickle_value *value = value_at(reader, dtype);
+    const struct cairn_torch_name *name =
+        value->kind == CAIRN_PICKLE_GLOBAL ? cairn_torch_name_at(value->global) : NULL;
+    if (!name || name->meaning != CAIRN_TORCH_DTYPE)
+        return cairn_fail(err, CAIRN_INVALID, "it has no element type");
+    *ret = name->dtype;
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_tensor(struct reader *reader, const char *name, struct cairn_view view,
+                                  cairn_pickle_ref ref, struct cairn_error *err) {
+    uint64_t shape[CAIRN_DIMENSIONS_MAX], elements, bytes;
+    unsigned dtype, dimensions;
+    cairn_pickle_ref chunks;
+    CAIRN_TRY(read_dtype(reader, ref, &dtype, err));
+    CAIRN_TRY(need_sizes(reader, ref, "size", shape, &dimensions, err));
+    CAIRN_TRY(need(reader, ref, "chunks", &chunks, err));
+    CAIRN_TRY(cairn_assembly_add_tensor(reader->assembly, name, dtype, dimensions, shape, err));
+    const struct cairn_assembly_tensor tensor =
+        reader->assembly->tensors[reader->assembly->tensor_count - 1];
+    reader->run_count = 0;
+    const struct cairn_pickle_value *list = value_at(reader, chunks);
+    if (list->kind != CAIRN_PICKLE_LIST)
+        return cairn_fail(err, CAIRN_INVALID, "its chunks are no list");
+    for (uint32_t i = 0; i < list->count; i++)
+        CAIRN_TRY(add_chunk(reader, view, &tensor, list->items[i], err));
+    if (!cairn_tensor_size(dtype, dimensions, shape, &elements, &bytes))
+        return cairn_fail(err, CAIRN_INVALID, "its size cannot be represented");
+    return add_pieces(reader, elements, cairn_dtype_bits(dtype) / 8, err);
+}
+
+/* ---- what is no tensor ---- */
+
+static enum cairn_code note_tensor(void *context, const char *path, enum cairn_torch_kind kind,
+                                   cairn_pickle_ref ref, struct cairn_error *err) {
+    bool *holds = context;
+    (void)path, (void)ref, (void)err;
+    *holds |= kind == CAIRN_TORCH_LEAF_TENSOR;
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_at_object(struct reader *reader, const char *name,
+                                      struct cairn_view view, struct cairn_error *err) {
+    const struct stored wanted = {.name = view};
+    const struct stored *stored =
+        reader->stored_count ? bsearch(&wanted, reader->stored, reader->stored_count,
+                                       sizeof *reader->stored, by_place)
+                             : NULL;
+    struct cairn_torch file;
+    struct cairn_input input;
+    struct window window;
+    bool holds = false;
+    if (!stored) return cairn_fail(err, CAIRN_INVALID, "no file is named for it");
+    CAIRN_TRY(open_stored(reader, stored, &window, &input, &file, err));
+    enum cairn_code code = cairn_torch_walk(&file, note_tensor, &holds, err);
+    cairn_torch_release(&file);
+    if (code == CAIRN_OK && holds)
+        code = cairn_assembly_leave_out(reader->assembly, name,
+                                        "an object that holds tensors of its own", err);
+    return code;
+}
+
+/* ---- all ---- */
+
+static enum cairn_code read_metadata(struct reader *reader, struct cairn_error *err) {
+    const struct cairn_input *input;
+    CAIRN_TRY(find_file(reader, cairn_view_of(CAIRN_DCP_METADATA), &input, err));
+    if (input->size_bytes > CAIRN_PICKLE_BYTES_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "it has more than %" PRIu64 " bytes",
+                          (uint64_t)CAIRN_PICKLE_BYTES_MAX);
+    reader->metadata.pickled.limit = CAIRN_PICKLE_BYTES_MAX + 1;
+    struct cairn_buf *bytes = &reader->metadata.pickled;
+    CAIRN_TRY(cairn_buf_reserve(bytes, (size_t)input->size_bytes, err));
+    CAIRN_TRY(cairn_input_read(input, 0, bytes->data, (size_t)input->size_bytes, err));
+    bytes->size = (size_t)input->size_bytes;
+    CAIRN_TRY(cairn_pickle_read(cairn_buf_view(bytes), cairn_torch_allowed,
+                                &reader->metadata.values, err));
+    return list_stored(reader, err);
+}
+
+static enum cairn_code assemble(struct reader *reader, struct cairn_error *err) {
+    char name[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
+    cairn_pickle_ref map = 0;
+    enum cairn_code code = read_metadata(reader, err);
+    if (code == CAIRN_OK)
+        code = need(reader, reader->metadata.values.root, "state_dict_metadata", &map, err);
+    if (code != CAIRN_OK) return cairn_within(err, code, CAIRN_DCP_METADATA);
+    const struct cairn_pickle_value *pairs = value_at(reader, map);
+    for (uint32_t i = 0; i + 2 <= pairs->count; i += 2) {
+        const struct cairn_pickle_value *key = value_at(reader, pairs->items[i]);
+        cairn_pickle_ref ref = pairs->items[i + 1];
+        if (pairs->kind != CAIRN_PICKLE_DICT || key->kind != CAIRN_PICKLE_TEXT)
+            return cairn_fail(err, CAIRN_INVALID, CAIRN_DCP_METADATA ": a name is no text");
+        CAIRN_TRY(copy_name(key->text, name, err));
+        code = is_class(reader, ref, "TensorStorageMetadata")
+                   ? add_tensor(reader, name, key->text, ref, err)
+               : is_class(reader, ref, "BytesStorageMetadata")
+                   ? look_at_object(reader, name, key->text, err)
+                   : cairn_fail(err, CAIRN_INVALID, "neither a tensor nor an object");
+        if (code != CAIRN_OK) return cairn_within(err, code, "%s", cairn_short(name).text);
+    }
+    return cairn_assembly_check(reader->assembly, err);
+}
+
+enum cairn_code cairn_dcp_assemble(const struct cairn_zero_folder *folder,
+                                   struct cairn_assembly *assembly, struct cairn_error *err) {
+    struct reader reader = {.folder = folder, .assembly = assembly};
+    enum cairn_code code = assemble(&reader, err);
+    cairn_torch_release(&reader.metadata);
+    free(reader.stored);
+    free(reader.runs);
+    return code;
+}
