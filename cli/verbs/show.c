@@ -2,6 +2,7 @@
 /* cairn show: one checkpoint with its shards and tensors, from the server or the store alone. */
 #include <stdio.h>
 
+#include "cli/liveness.h"
 #include "cli/output.h"
 #include "cli/stored.h"
 #include "common/text.h"
@@ -57,17 +58,24 @@ static enum cairn_code list(const struct cairn_cli *cli, const struct cairn_cli_
 
 static enum cairn_code show(const struct cairn_cli *cli, struct cairn_cli_stored *shown,
                             struct cairn_error *err) {
-    struct cairn_cli_ref ref;
+    struct cairn_cli_ref ref, run;
     struct cairn_msg_version_row version = {0};
     bool more_shards = false, more_tensors = false;
+    CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &run, err));
     CAIRN_TRY(cairn_cli_ref_latest(cli, &ref, err));
+    enum cairn_code code = CAIRN_OK;
+    bool of_run = !cli->store && !run.version[0] && cli->output == CAIRN_CLI_TABLE;
     if (cli->store)
         CAIRN_TRY(cairn_cli_stored_version(cli, &ref, shown, err));
     else
-        CAIRN_TRY(cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &shown->version, err));
+        code = cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &shown->version, err);
+    /* Nothing is committed yet: what is being saved is told all the same. */
+    if (code == CAIRN_NOT_FOUND && of_run) (void)!cairn_cli_print_liveness(cli, &run, NULL);
+    CAIRN_TRY(code);
     CAIRN_TRY(cairn_cli_print_version(cli, shown->version, err));
     if (cli->output != CAIRN_CLI_TABLE) return CAIRN_OK;
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, shown->version, &version, err));
+    if (of_run) CAIRN_TRY(cairn_cli_print_liveness(cli, &run, err));
     if (!cli->store) {
         /* By its id: a step may mean another version by now. */
         cairn_text_copy(ref.version, sizeof ref.version, version.version);
@@ -93,8 +101,8 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
 const struct cairn_cli_verb cairn_cli_verb_show = {
     .name = "show",
     .synopsis = "cairn show [flags] project/run[@step|@latest|@ckpt_...]",
-    .purpose = "Show one checkpoint: state, shards, tensors.",
-    .examples = "  cairn show llm/7b@latest\n  cairn show llm/7b@1200 --json\n"
+    .purpose = "Show one checkpoint: state, shards, tensors; of a run also what it waits for.",
+    .examples = "  cairn show llm/7b\n  cairn show llm/7b@1200 --json\n"
                 "  cairn show llm/7b@latest --store s3://bucket/cairn   (no server needed)\n",
     .flags = flags,
     .flag_count = CAIRN_COUNT(flags),

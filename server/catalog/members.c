@@ -7,6 +7,7 @@
 
 #include "api/messages.h"
 #include "common/rule.h"
+#include "common/text.h"
 
 enum cairn_code cairn_srv_members_check(const json_t *ranks, const json_t *ended,
                                         uint64_t world_size, struct cairn_error *err) {
@@ -191,4 +192,17 @@ cairn_srv_version_needs_nodes(struct cairn_srv_tx *tx, const struct cairn_srv_ve
                                  SQL_I(version->run_id), SQL_I(version->attempt),
                                  SQL_T(version->id.text)));
     return each_node(&rows, each, argument, err);
+}
+
+enum cairn_code cairn_srv_member_node(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                      uint32_t rank, char ret[CAIRN_NAME_BYTES_MAX + 1],
+                                      struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool found = false;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(member_get), SQL_I(run_id), SQL_I(attempt),
+                                 SQL_I(rank)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    (void)cairn_text_copy(ret, CAIRN_NAME_BYTES_MAX + 1,
+                          found ? cairn_srv_rows_text(&rows, 1) : "");
+    return CAIRN_OK;
 }

@@ -73,6 +73,10 @@ enum cairn_code cairn_srv_member_end_put(struct cairn_srv_tx *tx,
                                          enum cairn_srv_end end,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
+/* Where a rank of an attempt runs; "" where it has not said. */
+enum cairn_code cairn_srv_member_node(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                      uint32_t rank, char ret[CAIRN_NAME_BYTES_MAX + 1],
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Nodes with ranks of an attempt that ever sent a heartbeat; the name lives during the call. */
 enum cairn_code cairn_srv_attempt_nodes(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
                                         void (*each)(void *argument,

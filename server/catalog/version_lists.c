@@ -131,6 +131,20 @@ enum cairn_code cairn_srv_versions_open_of_attempt(struct cairn_srv_tx *tx,
     return each_version(tx, &rows, each, argument, err);
 }
 
+enum cairn_code cairn_srv_run_commits(struct cairn_srv_tx *tx, int64_t run_id, int64_t *ret_ms,
+                                      size_t capacity, size_t *ret_count,
+                                      struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    *ret_count = 0;
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(run_commits), SQL_I(run_id), SQL_I(capacity)));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more || *ret_count == capacity) return CAIRN_OK;
+        ret_ms[(*ret_count)++] = cairn_srv_rows_i64(&rows, 0);
+    }
+}
+
 enum cairn_code
 cairn_srv_versions_recorded(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                             enum cairn_code (*each)(void *argument, const char *id, uint64_t step,

@@ -80,6 +80,10 @@ enum cairn_code cairn_srv_versions_page(struct cairn_srv_tx *tx, const struct ca
                                         cairn_srv_each_version *each, void *argument,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 
+/* When a run's newest committed versions were, in the order of Q25. */
+enum cairn_code cairn_srv_run_commits(struct cairn_srv_tx *tx, int64_t run_id, int64_t *ret_ms,
+                                      size_t capacity, size_t *ret_count,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Recorded versions of a run, and whether their rows call them trashed. */
 enum cairn_code
 cairn_srv_versions_recorded(struct cairn_srv_tx *tx, const struct cairn_run_name *name,

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sentences from facts; see liveness.h. */
+#include "cli/liveness.h"
+
+#include <stdio.h>
+
+#include "cli/output.h"
+#include "common/text.h"
+
+#define NAMED_MAX 4
+
+static double seconds(const json_t *json, const char *name) {
+    return json_number_value(json_object_get(json, name));
+}
+
+static void print_missing(const json_t *items, uint64_t count, const char *what, const char *key) {
+    size_t index = 0;
+    json_t *item = NULL;
+    if (!count) return;
+    printf("  %s:", what);
+    json_array_foreach(items, index, item) {
+        const char *node = json_string_value(json_object_get(item, "node"));
+        const json_t *name = json_object_get(item, key);
+        if (index == NAMED_MAX) break;
+        if (json_is_string(name))
+            printf("%s %s", index ? "," : "", json_string_value(name));
+        else
+            printf("%s %lld", index ? "," : "", (long long)json_integer_value(name));
+        if (node && *node) printf(" (%s)", node);
+    }
+    if (count > NAMED_MAX) printf(" and %llu more", (unsigned long long)(count - NAMED_MAX));
+    printf("\n");
+}
+
+static enum cairn_code print_open(const json_t *item, struct cairn_error *err) {
+    struct cairn_msg_liveness_open save = {.begun_at = ""};
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness_open, item, &save, err));
+    printf("step %llu is being saved since %s: %llu of %llu ranks sealed, %llu of %llu shards "
+           "there\n",
+           (unsigned long long)save.step, save.begun_at, (unsigned long long)save.ranks_sealed,
+           (unsigned long long)save.world_size, (unsigned long long)save.shards_registered,
+           (unsigned long long)save.shards);
+    print_missing(save.missing_ranks, save.missing_rank_count, "not sealed, ranks", "rank");
+    print_missing(save.missing_shards, save.missing_shard_count, "not there, shards", "shard");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_print_liveness(const struct cairn_cli *cli,
+                                         const struct cairn_cli_ref *run,
+                                         struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    struct cairn_msg_liveness facts = {0};
+    char age[24], interval[24];
+    size_t index = 0;
+    json_t *item = NULL;
+    CAIRN_TRY(cairn_cli_call(cli, run, (struct cairn_cli_call){.tail = "/liveness"}, &reply, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness, reply, &facts, err));
+    cairn_duration_text((uint64_t)(seconds(reply, "last_commit_age_s") * 1000), age);
+    cairn_duration_text((uint64_t)(seconds(reply, "interval_s") * 1000), interval);
+    if (facts.last_commit_at)
+        printf("\nrun %s/%s: last commit %s ago", run->name.project, run->name.run, age);
+    else
+        printf("\nrun %s/%s: nothing is committed yet", run->name.project, run->name.run);
+    if (json_is_number(json_object_get(reply, "interval_s"))) printf(", one every %s", interval);
+    printf("\n");
+    json_array_foreach(facts.open, index, item) CAIRN_TRY(print_open(item, err));
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}

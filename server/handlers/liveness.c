@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GET {R}/liveness: how long ago a run has committed, how often it does, and what its open saves
+ * wait for, by name. Facts alone: what is too long is for who looks to say. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "server/catalog/members.h"
+#include "server/catalog/ranks.h"
+#include "server/catalog/shards.h"
+#include "server/catalog/version_lists.h"
+#include "server/handlers/request.h"
+#include "server/handlers/runs_json.h"
+
+#define COMMITS_LOOKED_AT 21 /* twenty intervals */
+#define OPEN_MAX 8
+#define RANKS_NAMED_MAX 16
+
+struct call {
+    struct cairn_srv_request *request;
+    struct cairn_srv_run run;
+    json_t *json, *open;
+};
+
+static enum cairn_code no_memory(struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
+/* ---- commits ---- */
+
+static int by_time(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Between commits that follow each other in time; a median, since restarts leave gaps. */
+static json_t *median_s(int64_t *times, size_t count) {
+    int64_t intervals[COMMITS_LOOKED_AT];
+    if (count < 2) return json_null();
+    for (size_t i = 0; i + 1 < count; i++) intervals[i] = times[i + 1] - times[i];
+    qsort(intervals, count - 1, sizeof(*intervals), by_time);
+    return json_real((double)intervals[(count - 1) / 2] / 1000);
+}
+
+static enum cairn_code add_commits(struct cairn_srv_tx *tx, struct call *call,
+                                   struct cairn_error *err) {
+    int64_t times[COMMITS_LOOKED_AT], now_ms = cairn_srv_wall_ms(call->request->server);
+    size_t count = 0;
+    char text[32];
+    CAIRN_TRY(cairn_srv_run_commits(tx, call->run.id, times, COMMITS_LOOKED_AT, &count, err));
+    qsort(times, count, sizeof(*times), by_time);
+    int64_t last_ms = count ? times[count - 1] : 0;
+    int64_t age_ms = now_ms > last_ms ? now_ms - last_ms : 0;
+    cairn_time_text(last_ms, true, text);
+    if (json_object_set_new(call->json, "last_commit_at",
+                            count ? json_string(text) : json_null()) ||
+        json_object_set_new(call->json, "last_commit_age_s",
+                            count ? json_real((double)age_ms / 1000) : json_null()) ||
+        json_object_set_new(call->json, "interval_s", median_s(times, count)))
+        return no_memory(err);
+    return CAIRN_OK;
+}
+
+/* ---- open saves ---- */
+
+struct gaps {
+    uint32_t next, count, named;
+    uint32_t ranks[RANKS_NAMED_MAX];
+};
+
+static void skip_to(struct gaps *gaps, uint32_t rank) {
+    for (; gaps->next < rank; gaps->next++, gaps->count++)
+        if (gaps->named < RANKS_NAMED_MAX) gaps->ranks[gaps->named++] = gaps->next;
+    gaps->next = rank + 1;
+}
+
+static enum cairn_code see_sealed(void *argument, const struct cairn_srv_rank_sealed *rank,
+                                  struct cairn_error *err) {
+    (void)err;
+    skip_to(argument, rank->rank);
+    return CAIRN_OK;
+}
+
+static enum cairn_code name_ranks(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+                                  const struct gaps *gaps, json_t *ret, struct cairn_error *err) {
+    for (uint32_t i = 0; i < gaps->named; i++) {
+        char node[CAIRN_NAME_BYTES_MAX + 1];
+        CAIRN_TRY(cairn_srv_member_node(tx, version->run_id, version->attempt, gaps->ranks[i], node,
+                                        err));
+        if (json_array_append_new(ret, json_pack("{s:I, s:s?}", "rank", (json_int_t)gaps->ranks[i],
+                                                 "node", node[0] ? node : NULL)))
+            return no_memory(err);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_open(struct cairn_srv_tx *tx, void *argument,
+                                const struct cairn_srv_version *version, struct cairn_error *err) {
+    struct call *call = argument;
+    struct gaps gaps = {0};
+    struct cairn_srv_progress progress = {0};
+    char begun[32];
+    const char *id = version->id.text;
+    CAIRN_AUTO_JSON json_t *ranks = json_array(), *shards = json_array();
+    if (version->state == CAIRN_STATE_OPEN) { /* else all but its record is there (Q24) */
+        CAIRN_TRY(cairn_srv_ranks_sealed(tx, id, see_sealed, &gaps, err));
+        skip_to(&gaps, version->world_size);
+        CAIRN_TRY(name_ranks(tx, version, &gaps, ranks, err));
+        CAIRN_TRY(cairn_srv_shards_missing(tx, id, shards, err));
+    }
+    CAIRN_TRY(cairn_srv_version_progress(tx, id, &progress, err));
+    cairn_time_text(version->created_ms, true, begun);
+    json_t *item = json_pack(
+        "{s:s, s:I, s:I, s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:O, s:I, s:O, s:I}", "version", id,
+        "step", (json_int_t)version->step, "attempt", (json_int_t)version->attempt, "n",
+        (int)version->n, "begun_at", begun, "world_size", (json_int_t)version->world_size,
+        "ranks_sealed", (json_int_t)progress.ranks_sealed, "shards", (json_int_t)progress.shards,
+        "shards_registered", (json_int_t)progress.registered, "bytes", (json_int_t)progress.bytes,
+        "missing_ranks", ranks, "missing_rank_count", (json_int_t)gaps.count, "missing_shards",
+        shards, "missing_shard_count", (json_int_t)(progress.shards - progress.registered));
+    return json_array_append_new(call->open, item) ? no_memory(err) : CAIRN_OK;
+}
+
+static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct call *call = argument;
+    cairn_srv_run_release(&call->run);
+    json_decref(call->json);
+    json_decref(call->open);
+    call->open = json_array();
+    call->json = json_object();
+    if (!call->open || !call->json) return no_memory(err);
+    CAIRN_TRY(cairn_srv_run_get(tx, &call->request->params.run_name, &call->run, err));
+    CAIRN_TRY(cairn_srv_run_there(&call->run, err));
+    CAIRN_TRY(add_commits(tx, call, err));
+    struct cairn_srv_page page = {.run_id = call->run.id,
+                                  .state = CAIRN_STATE_OPEN,
+                                  .attempt = INT64_MAX,
+                                  .step = INT64_MAX,
+                                  .n = INT64_MAX,
+                                  .limit = OPEN_MAX};
+    CAIRN_TRY(cairn_srv_versions_page(tx, &page, add_open, call, err));
+    return json_object_set(call->json, "open", call->open) ? no_memory(err) : CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_on_run_liveness(struct cairn_srv_request *request,
+                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct call call = {.request = request};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look, &call, err);
+    if (!code) code = cairn_srv_reply_json(reply, 200, json_incref(call.json), err);
+    cairn_srv_run_release(&call.run);
+    json_decref(call.json);
+    json_decref(call.open);
+    return code;
+}
