@@ -59,10 +59,9 @@ static enum cairn_code begin_read(struct cairn_srv_tx *tx, struct cairn_error *e
                                             err);
 }
 
-static void note_seen(struct cairn_srv_postgres *own) {
-    uint64_t seen = own->place->seen;
-    while (seen < own->position &&
-           !atomic_compare_exchange_weak(&own->place->seen, &seen, own->position)) {
+void cairn_srv_postgres_note_seen(struct cairn_srv_postgres_place *place, uint64_t position) {
+    uint64_t seen = place->seen;
+    while (seen < position && !atomic_compare_exchange_weak(&place->seen, &seen, position)) {
     }
 }
 
@@ -79,7 +78,7 @@ static void rollback(struct cairn_srv_tx *tx) {
 static void end_read(struct cairn_srv_tx *tx) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     if (!own->conn) return;
-    if (own->position) note_seen(own);
+    if (own->position) cairn_srv_postgres_note_seen(own->place, own->position);
     cairn_srv_postgres_expect_no_more(own);
     if (cairn_srv_postgres_send(own, &undo_all, NULL, NULL) ||
         cairn_srv_postgres_leave_to_it(own, NULL))
@@ -171,7 +170,7 @@ static enum cairn_code commit(struct cairn_srv_tx *tx, struct cairn_error *err) 
         CAIRN_TRY(settle(own, &why, err));
         done = true;
     }
-    if (done) note_seen(own);
+    if (done) cairn_srv_postgres_note_seen(own->place, own->position);
     if (done) own->place->mine = own->position;
     if (done) return CAIRN_OK;
     if (!code) return cairn_fail(err, CAIRN_INTERNAL, "catalog: COMMIT was answered by ROLLBACK");

@@ -18,8 +18,8 @@
  *              and a database with fsync or full_page_writes off is refused.
  *          5   no password stands in the settings, in a log or in an error.
  *          6   each transaction that changes counts the catalog's position up. A database in which
- *              it is lower than this process has seen it (restored, or a standby that lacks
- *              commits) takes no more changes of this process, and behind says so.
+ *              it is lower than this process has seen or heard it (restored, or a standby that
+ *              lacks commits) takes no more changes of this process, and behind says so.
  *          7   from join on the session for changes holds a lock that bears this server's id, by
  *              which others see that it lives; not in a database that has gone back.
  * Limits:  256 statements are kept per connection; a result is held in memory as a whole; 512
@@ -115,6 +115,8 @@ enum cairn_code cairn_srv_postgres_exec(struct cairn_srv_postgres *own, const ch
 enum cairn_code cairn_srv_postgres_wait(struct cairn_srv_postgres *own,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Has the other side closed it while nothing was asked? */
+/* A transaction that counted up to this position is committed. */
+void cairn_srv_postgres_note_seen(struct cairn_srv_postgres_place *place, uint64_t position);
 bool cairn_srv_postgres_is_lost(struct cairn_srv_postgres *own);
 void cairn_srv_postgres_drop(struct cairn_srv_postgres *own); /* it may connect again */
 /* A connection that could not be made, or a message of the database without a result. */

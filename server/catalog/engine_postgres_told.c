@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NOTIFY in the transaction of a change, and the session that listens; see told.h. Each catalog of
- * a database has a channel by its schema's number; what is sent is who says it and keys, in
- * hexadecimal. */
+ * a database has a channel by its schema's number; what is sent is who says it, the position of its
+ * transaction, and keys, in hexadecimal. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -41,7 +41,7 @@ enum cairn_code cairn_srv_postgres_send_told(struct cairn_srv_postgres *own,
     CAIRN_AUTO(buf) text = {0};
     if (!own->told_count || !own->place->shared) return CAIRN_OK;
     bool all = own->told[0] == CAIRN_SRV_TOLD_ALL;
-    CAIRN_TRY(cairn_buf_printf(&text, err, "%s", own->place->server));
+    CAIRN_TRY(cairn_buf_printf(&text, err, "%s %" PRIx64, own->place->server, own->position));
     for (size_t i = 0; i < (all ? 1 : own->told_count); i++)
         CAIRN_TRY(cairn_buf_printf(&text, err, " %" PRIx64, own->told[i]));
     const struct cairn_srv_value values[] = {SQL_T(text.data)};
@@ -83,8 +83,11 @@ static void read_told(struct cairn_srv_postgres_place *place, const char *said,
     size_t size = strcspn(said, " ");
     if (size == strlen(place->server) && !memcmp(said, place->server, size)) return; /* told.h#3 */
     place->shared = true;
-    for (const char *at = strchr(said, ' '); at; at = strchr(at + 1, ' '))
-        heard(owner, strtoull(at + 1, NULL, 16));
+    const char *at = strchr(said, ' ');
+    if (!at) return;
+    /* It is committed there, so a database without it has gone back (engine_postgres.h#6). */
+    cairn_srv_postgres_note_seen(place, strtoull(at + 1, NULL, 16));
+    while ((at = strchr(at + 1, ' '))) heard(owner, strtoull(at + 1, NULL, 16));
 }
 
 enum cairn_code cairn_srv_postgres_listen_for(struct cairn_srv_tx *tx, int wake_fd,

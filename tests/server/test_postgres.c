@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "common/file.h"
 #include "server/catalog/dialect.h"
 #include "server/catalog/engine_postgres.h"
+#include "server/catalog/told.h"
 #include "tests/harness.h"
 #include "tests/support/daemon.h"
 #include "tests/support/postgres.h"
@@ -380,6 +382,47 @@ TEST(a_server_that_stops_while_the_database_reads_from_it_or_writes_to_it_delays
     printf("    %" PRIu64 " ms, %" PRIu64 " ms\n", read_ms, written_ms);
     EXPECT(read_ms < 8000);
     EXPECT(written_ms < 16000);
+}
+
+static enum cairn_code add_and_tell(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    cairn_srv_tell_run(tx, &(struct cairn_run_name){"llm", "seven"});
+    return add(tx, argument, err);
+}
+
+static void count_heard(void *owner, uint64_t key) {
+    if (key == cairn_srv_key_of("llm/seven")) atomic_fetch_add((atomic_int *)owner, 1);
+}
+
+/* A standby without the newest commits takes over, and only the other server has seen them. */
+TEST(a_database_that_went_back_behind_what_was_heard_is_told_by_who_saw_less_too)
+/* engine_postgres.h#6 */
+{
+    NEED_POSTGRES;
+    char url[200], one[] = "one", two[] = "two", three[] = "three";
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *writes = NULL, *hears = NULL;
+    atomic_int heard = 0;
+    int64_t rows = 0;
+    REQUIRE(cairn_postgres_catalog(url, sizeof(url)));
+    REQUIRE_OK(cairn_srv_catalog_open(url, &writes, &err));
+    REQUIRE_OK(cairn_srv_catalog_open(url, &hears, &err));
+    EXPECT_CODE(cairn_srv_catalog_write(writes, add, one, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_srv_catalog_write(hears, add, two, &err), CAIRN_OK);
+    int64_t position = cairn_postgres_number(url, "SELECT position FROM cairn_catalog");
+    REQUIRE_OK(cairn_srv_catalog_listen(hears, count_heard, &heard, &err));
+    for (int i = 0; i < 500 && !cairn_srv_catalog_hears(hears); i++) usleep(10000);
+    EXPECT_CODE(cairn_srv_catalog_write(writes, add_and_tell, three, &err), CAIRN_OK);
+    for (int i = 0; i < 500 && !heard; i++) usleep(10000);
+    EXPECT_EQ_U64((uint64_t)heard, 1);
+    char sql[100];
+    snprintf(sql, sizeof(sql), "UPDATE cairn_catalog SET position = %d", (int)position);
+    REQUIRE(cairn_postgres_run(url, sql));
+    EXPECT_CODE(cairn_srv_catalog_read(hears, count, &rows, &err), CAIRN_CATALOG_BEHIND);
+    EXPECT(cairn_srv_catalog_is_behind(hears));
+    cairn_srv_catalog_unlisten(hears);
+    cairn_srv_catalog_free(writes);
+    cairn_srv_catalog_free(hears);
 }
 
 TEST(a_database_that_went_back_takes_no_change_of_who_saw_more) /* engine_postgres.h#6 */
