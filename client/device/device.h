@@ -21,12 +21,13 @@
 struct cairn_device;     /* the plug-in's: its runtime, and the memory that it has page-locked */
 struct cairn_device_job; /* the plug-in's: the copies of one shard */
 
-/* Bytes of a source on the device that go to host memory. */
+/* Bytes that go from the device to host memory, or from there into the device. */
 struct cairn_device_part {
-    const void *source;                  /* its first element */
+    const void *memory;                  /* of the device: the first element */
     const struct cairn_strided *strided; /* NULL: contiguous */
     uint64_t at, bytes;                  /* range of its row-major sequence */
-    uint8_t *to;
+    uint8_t *host;
+    bool into_device; /* host is read, and memory written */
 };
 struct cairn_device_plugin {
     uint32_t abi; /* CAIRN_DEVICE_ABI */
@@ -35,10 +36,11 @@ struct cairn_device_plugin {
     /* CAIRN_INVALID: the pointer is not memory of a device. */
     enum cairn_code (*check)(struct cairn_device *device, const void *source,
                              struct cairn_error *err);
-    /* Page-lock host memory until `close`; again is nothing. After an error copies to it work, only
-     * slower. */
+    /* Page-lock host memory until `unlock` or `close`; again is nothing. After an error copies are
+     * done as well, only slower. read_only: it is mapped so. */
     enum cairn_code (*lock)(struct cairn_device *device, void *memory, uint64_t bytes,
-                            struct cairn_error *err);
+                            bool read_only, struct cairn_error *err);
+    void (*unlock)(struct cairn_device *device, void *memory);
     /* Called by the thread that calls the rest; its current device is as before after each call. */
     enum cairn_code (*begin)(struct cairn_device *device, size_t mark_count,
                              struct cairn_device_job **ret, struct cairn_error *err);
@@ -47,7 +49,8 @@ struct cairn_device_plugin {
                               struct cairn_error *err);
     enum cairn_code (*copy)(struct cairn_device_job *job, const struct cairn_device_part *part,
                             struct cairn_error *err);
-    /* Put this mark, below mark_count, behind what was queued since the last one. */
+    /* Put this mark, below mark_count, behind what was queued since the last one. One that was
+     * waited for may be put again. */
     enum cairn_code (*mark)(struct cairn_device_job *job, size_t mark, struct cairn_error *err);
     /* Until all is there that the mark was put behind; by any thread. */
     enum cairn_code (*await)(struct cairn_device_job *job, size_t mark, struct cairn_error *err);

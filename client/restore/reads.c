@@ -8,10 +8,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "client/restore/landing.h"
 #include "client/restore/restore.h"
 #include "client/session/options.h"
 #include "client/session/window.h"
-#include "common/crc32c.h"
 #include "common/text.h"
 #include "common/utf8.h"
 #include "plan/ranges.h"
@@ -42,6 +42,7 @@ struct reading {
     uint64_t next_offset;
     struct batch *batches; /* one per slot */
     uint64_t slot_bytes;
+    struct cairn_client_landing landing;
     uint64_t deadline_ms;
     uint32_t epoch;
 };
@@ -112,7 +113,8 @@ static bool next_batch(struct reading *reading, size_t slot) {
 
 /* ---- requesting and copying ---- */
 
-static void copy_out(const struct reading *reading, const struct batch *batch) {
+static enum cairn_code copy_out(struct reading *reading, const struct batch *batch,
+                                struct cairn_error *err) {
     const uint8_t *window = reading->session->window.slab.data;
     for (size_t i = 0; i < batch->count; i++) {
         const struct range *range = &batch->ranges[i];
@@ -122,13 +124,12 @@ static void copy_out(const struct reading *reading, const struct batch *batch) {
             uint64_t from = cairn_max_u64(piece->offset, range->offset);
             uint64_t end = cairn_min_u64(piece->offset + piece->bytes, range->end);
             if (from >= end) continue;
-            uint8_t *to = (uint8_t *)reading->reads[piece->want].into + piece->at;
-            /* It streams past the cache, which memcpy does not at these sizes; the sum is free. */
-            (void)cairn_crc32c_copy(0, to + (from - piece->offset),
-                                    window + range->at + (from - range->offset),
-                                    (size_t)(end - from));
+            CAIRN_TRY(cairn_client_landing_put(
+                &reading->landing, &reading->reads[piece->want], piece->at + (from - piece->offset),
+                window + range->at + (from - range->offset), (size_t)(end - from), err));
         }
     }
+    return cairn_client_landing_settle(&reading->landing, err);
 }
 
 static json_t *read_message(const struct reading *reading, const struct batch *batch) {
@@ -201,6 +202,11 @@ static enum cairn_code read_once(struct reading *reading, struct cairn_error *er
     CAIRN_TRY(await_left_over(reading, err));
     CAIRN_TRY(
         cairn_client_window_open(session, reading->epoch, wanted_bytes, reading->deadline_ms, err));
+    if (reading->landing
+            .job) /* a device that cannot lock what is mapped to be read copies slower */
+        (void)reading->landing.device->plugin->lock(reading->landing.device->handle,
+                                                    session->window.slab.data,
+                                                    session->window.slab.size_bytes, true, NULL);
     reading->slot_bytes =
         session->window.slab.size_bytes / SLOTS / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
     CAIRN_PROMISE(reading->slot_bytes > 0, return cairn_client_sound(session, err));
@@ -210,7 +216,7 @@ static enum cairn_code read_once(struct reading *reading, struct cairn_error *er
         CAIRN_TRY(post_slot(reading, slot, &asked, err));
     for (size_t slot = 0; session->window.busy[slot]; slot = (slot + 1) % SLOTS) {
         CAIRN_TRY(await_slot(reading, slot, err));
-        copy_out(reading, &reading->batches[slot]);
+        CAIRN_TRY(copy_out(reading, &reading->batches[slot], err));
         CAIRN_TRY(post_slot(reading, slot, &asked, err));
     }
     return CAIRN_OK;
@@ -222,6 +228,7 @@ static enum cairn_code read_all(struct reading *reading, struct cairn_error *err
     CAIRN_TRY(cairn_client_window_take(reading->session, reading->deadline_ms, err));
     for (int tries = 0; tries < TRIES_MAX && code == CAIRN_UPLOADER_GONE; tries++)
         code = read_once(reading, err);
+    cairn_client_landing_end(&reading->landing); /* before others use the window */
     cairn_client_window_give(reading->session);
     return code;
 }
@@ -315,7 +322,10 @@ static enum cairn_code read_planned(struct cairn_restore *restore, const struct 
                               .piece_count = planned.count,
                               .batches = batches,
                               .deadline_ms = cairn_client_deadline(session, timeout_ms)};
-    CAIRN_TRY(read_all(&reading, err));
+    enum cairn_code code = cairn_client_landing_begin(session, reads, count, &reading.landing, err);
+    if (!code) code = read_all(&reading, err);
+    cairn_client_landing_end(&reading.landing);
+    CAIRN_TRY(code);
     return cairn_client_sound(session, err);
 }
 

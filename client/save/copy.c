@@ -160,12 +160,12 @@ static enum cairn_code ask_segment(struct work *work, size_t index, struct cairn
         if (source_of(from) != DEVICE) continue;
         uint64_t first = cairn_max_u64(offset, from->offset);
         uint64_t stop = cairn_min_u64(end, from->offset + from->bytes);
-        const struct cairn_device_part part = {.source = from->source,
+        const struct cairn_device_part part = {.memory = from->source,
                                                .strided = from->piece->strided,
                                                .at =
                                                    first - from->offset + from->piece->source_from,
                                                .bytes = stop - first,
-                                               .to = copy->to + first};
+                                               .host = copy->to + first};
         enum cairn_code code = copy->device->plugin->copy(work->job, &part, err);
         if (code) return cairn_within(err, code, "tensor %s", from->piece->name);
     }

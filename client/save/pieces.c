@@ -11,6 +11,7 @@
 #include "client/save/describe.h"
 #include "client/save/fail.h"
 #include "client/save/share.h"
+#include "client/session/devices.h"
 #include "client/session/options.h"
 #include "common/array.h"
 #include "common/encode.h"
@@ -93,30 +94,16 @@ static enum cairn_code describe(const struct cairn_tensor_piece *from,
     return read_strides(from, ret, err);
 }
 
-/* Loaded by the first piece of its kind. What two threads load at once is one in the end. */
 static enum cairn_code read_memory(struct cairn_session *session,
                                    const struct cairn_tensor_piece *from,
                                    struct cairn_client_piece *ret, struct cairn_error *err) {
-    struct cairn_client_device device = {0};
     if (from->memory == CAIRN_MEMORY_HOST) return CAIRN_OK;
     if (from->memory != CAIRN_MEMORY_CUDA || (ret->bytes && !from->source))
         return cairn_fail(err, CAIRN_INVALID, "memory %d has no source that is read from it",
                           (int)from->memory);
-    cairn_lock_take(&session->lock);
-    bool open = session->device.handle != NULL;
-    cairn_lock_give(&session->lock);
-    if (!open) CAIRN_TRY(cairn_client_device_open(&device, err));
-    cairn_lock_take(&session->lock);
-    if (!session->device.handle) {
-        session->device = device;
-        device = (struct cairn_client_device){0};
-    }
-    cairn_lock_give(&session->lock);
-    cairn_client_device_release(&device);
     ret->on_device = true;
     ret->stream = from->stream;
-    if (!ret->bytes) return CAIRN_OK;
-    return session->device.plugin->check(session->device.handle, from->source, err);
+    return cairn_client_device_need(session, ret->bytes ? from->source : NULL, err);
 }
 
 static bool copy_owned(const struct cairn_tensor_piece *from, struct cairn_client_piece *made) {

@@ -75,7 +75,8 @@ static void lock_slab(const struct cairn_client_stager *stager) {
         wanted = wanted || stager->save->pieces[i].on_device;
     if (!wanted || stager->save->generation < 0) return;
     const struct cairn_slab *slab = &session->slabs[stager->save->generation];
-    if (!session->device.plugin->lock(session->device.handle, slab->data, slab->size_bytes, &why))
+    if (!session->device.plugin->lock(session->device.handle, slab->data, slab->size_bytes, false,
+                                      &why))
         return;
     (void)cairn_within(&why, why.code,
                        "the memory of saves is not page-locked, so a device copies to it slowly");

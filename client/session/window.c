@@ -17,6 +17,8 @@ void cairn_client_window_release(struct cairn_session *session) {
         if (session->window.busy[slot]) cairn_frame_release(&session->window.pending[slot].answer);
     memset(session->window.busy, 0, sizeof session->window.busy);
     if (session->window.epoch) {
+        if (session->device.handle) /* else it was never page-locked */
+            session->device.plugin->unlock(session->device.handle, session->window.slab.data);
         cairn_client_process_unwatch(session->window.slab.fd);
         cairn_slab_release(&session->window.slab);
     }

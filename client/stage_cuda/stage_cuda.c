@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies from CUDA devices to the slab. A job has a stream of its own on each device that it copies
- * from. That stream waits, by an event, for what the trainer's stream had when the save was staged,
- * so the trainer's stream itself never waits. A mark is an event on each of these streams: the
- * bytes before it are in the slab, page-locked host memory, once it has passed.
+ * Copies between CUDA devices and memory that is shared with the uploader. A job has a stream of
+ * its own on each of its devices. That stream waits, by an event, for what the trainer's stream had
+ * when the job began, so the trainer's stream itself never waits. A mark is an event on each of
+ * these streams: what was queued before it is done once it has passed.
  *
  * The caller's current device is as before after every call. A thread that waits for a mark makes
  * the mark's device its own first: a call of a thread that has none would open a context on
@@ -166,20 +166,25 @@ struct copying {
     struct cairn_error *err;
 };
 
-/* Rows of `bytes` each, `step` apart at the device and one behind the other in the slab. */
+/* Rows of `bytes` each, `step` apart at the device and one behind the other in host memory. */
 static enum cairn_code copy_rows(const struct copying *copying, int64_t place, uint64_t dense,
                                  size_t bytes, uint64_t rows, int64_t step) {
     const struct cairn_cuda_runtime *cuda = copying->cuda;
-    const char *from = (const char *)copying->part->source + place;
-    uint8_t *to = copying->part->to + dense;
-    if (rows > 1 && step >= (int64_t)bytes && step <= PITCH_MAX)
+    const struct cairn_device_part *part = copying->part;
+    char *memory = (char *)(uintptr_t)part->memory + place;
+    char *host = (char *)part->host + dense;
+    bool in = part->into_device;
+    int kind = in ? CAIRN_CUDA_HOST_TO_DEVICE : CAIRN_CUDA_DEVICE_TO_HOST;
+    if (rows > 1 && step >= (int64_t)bytes && step <= PITCH_MAX) {
+        size_t apart = (size_t)step;
         return CAIRN_CUDA(cuda, Memcpy2DAsync,
-                          (to, bytes, from, (size_t)step, bytes, (size_t)rows,
-                           CAIRN_CUDA_DEVICE_TO_HOST, copying->stream),
+                          (in ? memory : host, in ? apart : bytes, in ? host : memory,
+                           in ? bytes : apart, bytes, (size_t)rows, kind, copying->stream),
                           copying->err);
-    for (uint64_t row = 0; row < rows; row++, from += step, to += bytes)
+    }
+    for (uint64_t row = 0; row < rows; row++, memory += step, host += bytes)
         CAIRN_TRY(CAIRN_CUDA(cuda, MemcpyAsync,
-                             (to, from, bytes, CAIRN_CUDA_DEVICE_TO_HOST, copying->stream),
+                             (in ? memory : host, in ? host : memory, bytes, kind, copying->stream),
                              copying->err));
     return CAIRN_OK;
 }
@@ -204,7 +209,7 @@ static enum cairn_code copy_part(struct cairn_device_job *job, const struct cair
     struct copying copying = {.cuda = &job->device->cuda, .part = part, .err = err};
     size_t lane = 0;
     int device = 0;
-    CAIRN_TRY(place(job->device, part->source, &device, err));
+    CAIRN_TRY(place(job->device, part->memory, &device, err));
     CAIRN_TRY(lane_of(job, device, &lane, err));
     copying.stream = job->lanes[lane].stream;
     job->queued[lane] = true;
@@ -228,7 +233,7 @@ static enum cairn_code mark_lanes(struct cairn_device_job *job, struct mark *mar
     for (size_t i = 0; i < job->lane_count; i++) {
         if (!job->queued[i]) continue;
         CAIRN_TRY(use(cuda, job->lanes[i].device, err));
-        CAIRN_TRY(new_event(cuda, &mark->events[i], err));
+        if (!mark->events[i]) CAIRN_TRY(new_event(cuda, &mark->events[i], err));
         CAIRN_TRY(CAIRN_CUDA(cuda, EventRecord, (mark->events[i], job->lanes[i].stream), err));
         job->queued[i] = false;
     }
@@ -237,11 +242,9 @@ static enum cairn_code mark_lanes(struct cairn_device_job *job, struct mark *mar
 
 static enum cairn_code mark(struct cairn_device_job *job, size_t number, struct cairn_error *err) {
     CAIRN_PROMISE(number < job->mark_count, return cairn_fail(err, CAIRN_BROKEN, "no such mark"));
-    CAIRN_PROMISE(!job->marks[number], return cairn_fail(err, CAIRN_BROKEN, "a mark put twice"));
-    struct mark *made = calloc(1, sizeof *made);
-    if (!made) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a mark");
-    job->marks[number] = made;
-    enum cairn_code code = mark_lanes(job, made, err);
+    if (!job->marks[number]) job->marks[number] = calloc(1, sizeof(struct mark));
+    if (!job->marks[number]) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a mark");
+    enum cairn_code code = mark_lanes(job, job->marks[number], err);
     use_before(job);
     return code;
 }
@@ -311,16 +314,26 @@ static void close_device(struct cairn_device *device) {
 }
 
 static enum cairn_code lock_memory(struct cairn_device *device, void *memory, uint64_t bytes,
-                                   struct cairn_error *err) {
+                                   bool read_only, struct cairn_error *err) {
+    unsigned flags = CAIRN_CUDA_HOST_PORTABLE | (read_only ? CAIRN_CUDA_HOST_READ_ONLY : 0);
     CAIRN_HOLD(&device->lock);
     for (size_t i = 0; i < device->locked.memory_count; i++)
         if (device->locked.memory[i] == memory) return CAIRN_OK;
     if (device->locked.memory_count == LOCKED_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "more than %d pieces of memory", LOCKED_MAX);
-    CAIRN_TRY(CAIRN_CUDA(&device->cuda, HostRegister,
-                         (memory, (size_t)bytes, CAIRN_CUDA_HOST_PORTABLE), err));
+    CAIRN_TRY(CAIRN_CUDA(&device->cuda, HostRegister, (memory, (size_t)bytes, flags), err));
     device->locked.memory[device->locked.memory_count++] = memory;
     return CAIRN_OK;
+}
+
+static void unlock_memory(struct cairn_device *device, void *memory) {
+    CAIRN_HOLD(&device->lock);
+    for (size_t i = 0; i < device->locked.memory_count; i++) {
+        if (device->locked.memory[i] != memory) continue;
+        if (device->cuda.HostUnregister(memory)) device->cuda.GetLastError();
+        device->locked.memory[i] = device->locked.memory[--device->locked.memory_count];
+        return;
+    }
 }
 
 static const struct cairn_device_plugin cuda_plugin = {.abi = CAIRN_DEVICE_ABI,
@@ -328,6 +341,7 @@ static const struct cairn_device_plugin cuda_plugin = {.abi = CAIRN_DEVICE_ABI,
                                                        .close = close_device,
                                                        .check = check,
                                                        .lock = lock_memory,
+                                                       .unlock = unlock_memory,
                                                        .begin = begin,
                                                        .follow = follow,
                                                        .copy = copy,

@@ -295,8 +295,8 @@ void cairn_save_free(struct cairn_save *save);
 
 struct cairn_restore;
 struct cairn_restore_options {
-    size_t size; /* of this struct */
-    const char *ref; /* NULL: what cairn_open resumed from, else "latest"; a step, a version id,
+    size_t size;        /* of this struct */
+    const char *ref;    /* NULL: what cairn_open resumed from, else "latest"; a step, a version id,
                         "best" or an alias of the run ("prod") */
     const char *format; /* insist on this tag; another is CAIRN_UNSUPPORTED */
     uint32_t timeout_ms;
@@ -351,12 +351,15 @@ struct cairn_read {
     const uint64_t *start, *count; /* in elements, as in struct cairn_tensor_piece */
     void *into;                    /* row-major, contiguous; written to during the call alone */
     uint64_t into_bytes;           /* must equal the bytes that are read */
+    enum cairn_memory memory; /* CAIRN_MEMORY_CUDA: into is memory of a CUDA device, which is */
+    void *stream;             /* written after the work that this stream of it has */
 };
 /* CAIRN_OK: every destination is filled, and every block was compared with its checksum. After any
  * error the destinations are undefined. CAIRN_CORRUPT names the first bad place; CAIRN_NOT_FOUND:
  * no such shard or tensor; CAIRN_RANGE: bytes or elements outside of it; CAIRN_UNSUPPORTED:
- * elements of less than a byte that are cut within one; CAIRN_TOO_LARGE: the reads fall into too
- * many pieces for one call. Reads of one session take turns. */
+ * elements of less than a byte that are cut within one, memory of a device without its plug-in or
+ * its runtime; CAIRN_IO: a device failed, with CUDA's own name of it; CAIRN_TOO_LARGE: the
+ * reads fall into too many pieces for one call. Reads of one session take turns. */
 enum cairn_code cairn_restore_read(struct cairn_restore *restore, const struct cairn_read *reads,
                                    size_t count, uint32_t timeout_ms, struct cairn_error *err);
 

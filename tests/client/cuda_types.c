@@ -13,6 +13,8 @@ static_assert((int)CAIRN_CUDA_ALREADY_REGISTERED == cudaErrorHostMemoryAlreadyRe
 static_assert((int)CAIRN_CUDA_MEMORY_OF_DEVICE == cudaMemoryTypeDevice, "kind of memory");
 static_assert((int)CAIRN_CUDA_MEMORY_MANAGED == cudaMemoryTypeManaged, "kind of memory");
 static_assert((int)CAIRN_CUDA_DEVICE_TO_HOST == cudaMemcpyDeviceToHost, "direction");
+static_assert((int)CAIRN_CUDA_HOST_TO_DEVICE == cudaMemcpyHostToDevice, "direction");
+static_assert(CAIRN_CUDA_HOST_READ_ONLY == cudaHostRegisterReadOnly, "flag");
 static_assert(CAIRN_CUDA_HOST_PORTABLE == cudaHostRegisterPortable, "flag");
 static_assert(CAIRN_CUDA_STREAM_NON_BLOCKING == cudaStreamNonBlocking, "flag");
 static_assert(CAIRN_CUDA_EVENT_BLOCKING == cudaEventBlockingSync, "flag");

@@ -4,8 +4,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "api/manifest.h"
 #include "api/table.h"
 #include "common/clock.h"
+#include "common/crc32c.h"
 #include "tests/client/rank.h"
 #include "tests/support/fake_cuda.h"
 
@@ -18,6 +20,7 @@ static const uint64_t shape[2] = {ROWS, COLUMNS};
 static struct {
     int (*set_device)(int), (*get_device)(int *), (*get_last_error)(void);
     int (*make)(void **, size_t), (*release)(void *);
+    int (*copy)(void *, const void *, size_t, int, void *);
     int (*make_stream)(void **, unsigned), (*end_stream)(void *);
     fake_cuda_reset_fn *reset;
     fake_cuda_state_fn *state;
@@ -43,6 +46,7 @@ static bool have_runtime(void) {
         !find(library, "cudaGetDevice", &cuda.get_device) ||
         !find(library, "cudaGetLastError", &cuda.get_last_error) ||
         !find(library, "cudaMalloc", &cuda.make) || !find(library, "cudaFree", &cuda.release) ||
+        !find(library, "cudaMemcpyAsync", &cuda.copy) ||
         !find(library, "cudaStreamCreateWithFlags", &cuda.make_stream) ||
         !find(library, "cudaStreamDestroy", &cuda.end_stream) ||
         !find(library, "fake_cuda_reset", &cuda.reset) ||
@@ -96,6 +100,25 @@ static const uint8_t *staged_at(struct cairn_rank *rank, const char *name, size_
     cairn_table_fragment_at(&table, tensor.fragment_first, &fragment);
     uint32_t slab = (uint32_t)json_integer_value(json_object_get(stage.message, "slab"));
     return cairn_fake_uploader_slab(rank->fake, slab) + fragment.offset_bytes;
+}
+
+/* The checksums that were told of the save's first shard are those of its bytes in the slab. */
+static bool sums_are_right(struct cairn_rank *rank, size_t save) {
+    struct cairn_fake_message stage, staged;
+    if (!cairn_fake_uploader_saw(rank->fake, "stage", save, &stage)) return false;
+    const json_t *shard = json_array_get(json_object_get(stage.message, "shards"), 0);
+    uint32_t slab = (uint32_t)json_integer_value(json_object_get(stage.message, "slab"));
+    uint64_t bytes = (uint64_t)json_integer_value(json_object_get(shard, "bytes")), at = 0;
+    const uint8_t *data = cairn_fake_uploader_slab(rank->fake, slab);
+    size_t count = cairn_fake_uploader_count(rank->fake, "staged");
+    for (size_t i = 0; i < count; i++) {
+        if (!cairn_fake_uploader_at(rank->fake, "staged", i, &staged)) return false;
+        for (size_t b = 0; b < staged.blob.size / 4; b++, at += CAIRN_BLOCK_BYTES)
+            if (cairn_load_u32le((const uint8_t *)staged.blob.data + 4 * b) !=
+                cairn_crc32c(0, data + at, (size_t)cairn_min_u64(CAIRN_BLOCK_BYTES, bytes - at)))
+                return false;
+    }
+    return at >= bytes;
 }
 
 /* Begin, one piece, stage. */
@@ -178,6 +201,7 @@ TEST(memory_of_devices_is_copied_behind_what_their_streams_had) {
         EXPECT(at && memcmp(at, turned, BYTES) == 0);
         at = staged_at(&rank, "host", 1);
         EXPECT(at && memcmp(at, host, BYTES) == 0);
+        EXPECT(sums_are_right(&rank, 1));
         cairn_save_free(save);
         cuda.state(&state);
         EXPECT_EQ_U64(state.pageable_copies, 0);
@@ -329,6 +353,7 @@ TEST(parts_are_told_while_later_chunks_are_copied_and_no_other_devices_context_i
         EXPECT(watch.first_ms + 100 < ended_ms); /* 7 chunks of 50 ms */
         const uint8_t *at = staged_at(&rank, "large", 1);
         EXPECT(at && memcmp(at, bytes, LARGE_BYTES) == 0);
+        EXPECT(sums_are_right(&rank, 1));
         cuda.state(&state);
         EXPECT(state.ahead_most > 1);
         EXPECT_EQ_U64(state.contexts & 1, 0);
@@ -336,4 +361,117 @@ TEST(parts_are_told_while_later_chunks_are_copied_and_no_other_devices_context_i
     cuda.reset();
     EXPECT_EQ_U64(cuda.set_device(0), 0);
     cuda.release(memory);
+}
+
+/* ---- restore ---- */
+
+#define STORED_BYTES (21 * CAIRN_MIB + 12345)
+
+/* A version with one shard of these bytes. */
+static enum cairn_code serve(struct cairn_rank *rank, const uint8_t *stored, struct cairn_buf *text,
+                             struct cairn_error *err) {
+    static struct cairn_view bytes[1];
+    struct cairn_manifest_shard shard = {.name = (char *)(uintptr_t) "a",
+                                         .size_bytes = STORED_BYTES,
+                                         .crc32c = cairn_crc32c(0, stored, STORED_BYTES)};
+    struct cairn_manifest manifest = {.origin = {.name = {"llm", "7b"},
+                                                 .attempt = 1,
+                                                 .step = 1,
+                                                 .n = 1,
+                                                 .nonce = "00112233445566778899aabbccddeeff"},
+                                      .id = {"ckpt_00000000-0000-8000-8000-000000000000"},
+                                      .world_size = 1,
+                                      .format_tag = (char *)(uintptr_t) "",
+                                      .meta_json = (char *)(uintptr_t) "{}",
+                                      .labels_json = (char *)(uintptr_t) "{}",
+                                      .shards = &shard,
+                                      .shard_count = 1};
+    bytes[0] = (struct cairn_view){(const char *)stored, STORED_BYTES};
+    CAIRN_TRY(cairn_manifest_encode(&manifest, text, err));
+    const struct cairn_fake_version served = {cairn_buf_view(text), {0}, bytes, 1};
+    CAIRN_TRY(rank_open(rank, 1, err));
+    cairn_fake_uploader_serve(rank->fake, &served);
+    return CAIRN_OK;
+}
+
+TEST(a_model_is_restored_into_memory_of_devices_behind_what_their_streams_had) /* landing.h#1, #3 */
+{
+    struct cairn_error err = {0};
+    struct fake_cuda_state state;
+    CAIRN_AUTO_HEAP uint8_t *stored = malloc(STORED_BYTES), *got = calloc(1, STORED_BYTES);
+    void *stream = NULL, *into = NULL;
+    REQUIRE(stored && got && have_runtime());
+    for (size_t i = 0; i < STORED_BYTES; i++) stored[i] = (uint8_t)(i ^ i >> 8 ^ i >> 16);
+    REQUIRE(cuda.make(&into, STORED_BYTES) == 0);
+    REQUIRE(cuda.make_stream(&stream, 1) == 0);
+    {
+        CAIRN_AUTO(rank) rank = {0};
+        CAIRN_AUTO(buf) text = {0};
+        struct cairn_restore *restore = NULL;
+        uint8_t part[100] = {0};
+        REQUIRE_OK(serve(&rank, stored, &text, &err));
+        REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
+        const struct cairn_read whole = {.size = sizeof whole,
+                                         .shard = "a",
+                                         .bytes = UINT64_MAX,
+                                         .into = into,
+                                         .into_bytes = STORED_BYTES,
+                                         .memory = CAIRN_MEMORY_CUDA,
+                                         .stream = stream};
+        const struct cairn_read some = {.size = sizeof some,
+                                        .shard = "a",
+                                        .offset = 1000,
+                                        .bytes = sizeof part,
+                                        .into = part,
+                                        .into_bytes = sizeof part};
+        const struct cairn_read reads[2] = {whole, some};
+        cuda.write_later(stream, into, got, STORED_BYTES, 100); /* the trainer's last use of it */
+        cuda.slow(20000);
+        EXPECT_CODE(cairn_restore_read(restore, reads, 2, 0, &err), CAIRN_OK);
+        cuda.state(&state);
+        EXPECT_EQ_U64(state.registered, 1); /* the window */
+        EXPECT_EQ_U64(state.pageable_copies, 0);
+        EXPECT_EQ_U64(cuda.copy(got, into, STORED_BYTES, 2, stream), 0);
+        EXPECT(memcmp(got, stored, STORED_BYTES) == 0);
+        EXPECT(memcmp(part, stored + 1000, sizeof part) == 0);
+        cairn_restore_free(restore);
+    }
+    EXPECT_EQ_U64(cuda.end_stream(stream), 0);
+    expect_nothing_left();
+    cuda.release(into);
+}
+
+TEST(a_sticky_error_fails_a_read_into_a_device_with_its_name_and_host_reads_go_on) /* landing.h#2 */
+{
+    static const char *const calls[] = {"HostRegister", "MemcpyAsync", "execute"};
+    CAIRN_AUTO_HEAP uint8_t *stored = calloc(1, STORED_BYTES), *got = malloc(STORED_BYTES);
+    REQUIRE(stored && got && have_runtime());
+    for (size_t i = 0; i < CAIRN_COUNT(calls); i++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        CAIRN_AUTO(buf) text = {0};
+        struct cairn_restore *restore = NULL;
+        void *into = NULL;
+        REQUIRE(cuda.make(&into, STORED_BYTES) == 0);
+        REQUIRE_OK(serve(&rank, stored, &text, &err));
+        REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
+        struct cairn_read read = {.size = sizeof read,
+                                  .shard = "a",
+                                  .bytes = UINT64_MAX,
+                                  .into = into,
+                                  .into_bytes = STORED_BYTES,
+                                  .memory = CAIRN_MEMORY_CUDA};
+        cuda.fail(calls[i], 0, i ? 700 : 801, i > 0);
+        EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), i ? CAIRN_IO : CAIRN_OK);
+        EXPECT(!i || strstr(err.message, "cudaErrorIllegalAddress") != NULL);
+        read.memory = CAIRN_MEMORY_HOST;
+        read.into = got;
+        EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_OK);
+        EXPECT(memcmp(got, stored, STORED_BYTES) == 0);
+        read.memory = CAIRN_MEMORY_CUDA; /* and not of a device */
+        if (!i) EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_INVALID);
+        cairn_restore_free(restore);
+        cuda.reset();
+        cuda.release(into);
+    }
 }

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loading takes no lock of the session, since it may take a second. */
+#include "client/session/devices.h"
+
+enum cairn_code cairn_client_device_need(struct cairn_session *session, const void *memory,
+                                         struct cairn_error *err) {
+    struct cairn_client_device device = {0};
+    cairn_lock_take(&session->lock);
+    bool open = session->device.handle != NULL;
+    cairn_lock_give(&session->lock);
+    if (!open) CAIRN_TRY(cairn_client_device_open(&device, err));
+    cairn_lock_take(&session->lock);
+    if (!session->device.handle) {
+        session->device = device;
+        device = (struct cairn_client_device){0};
+    }
+    cairn_lock_give(&session->lock);
+    cairn_client_device_release(&device);
+    if (!memory) return CAIRN_OK;
+    return session->device.plugin->check(session->device.handle, memory, err);
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * devices: the accelerator of a session, opened when something on it is named for the first time.
+ *
+ * Why:     most trainers' saves and restores need none, and then nothing is loaded.
+ * Promise: 1   what two threads open at once is one in the end, and stays until the session's end.
+ * Limits:  as client/device/device.h.
+ * Threads: any.
+ * Next:    client/save/pieces.c, client/restore/landing.c.
+ */
+#pragma once
+
+#include "client/session/session.h"
+
+/* CAIRN_INVALID: `memory` is not of the device. NULL: nothing is looked at. */
+enum cairn_code cairn_client_device_need(struct cairn_session *session, const void *memory,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
