@@ -192,12 +192,14 @@ static enum cairn_code judge_problem(struct cairn_rest *rest, const struct call 
     const char *title = text_field(rest->problem, "title");
     const char *detail = text_field(rest->problem, "detail");
     const char *hint = text_field(rest->problem, "hint");
-    /* Their details name what is wrong or missing, and the title repeats it in general. */
-    if (detail[0] && (code == CAIRN_INVALID || code == CAIRN_NOT_FOUND))
-        cairn_fail(err, code, "%s%s%s%s", detail, hint[0] ? " (" : "", hint, hint[0] ? ")" : "");
-    else
-        cairn_fail(err, code, "%s%s%s%s%s%s", title[0] ? title : "the server refused",
-                   detail[0] ? " " : "", detail, hint[0] ? " (" : "", hint, hint[0] ? ")" : "");
+    const char *first = detail[0] ? detail : title[0] ? title : "the server refused";
+    /* The cause, then the way out. What the code means in general stands behind them, where a long
+     * message is cut; with CAIRN_INVALID and CAIRN_NOT_FOUND the detail has said it. */
+    bool means = detail[0] && title[0] && code != CAIRN_INVALID && code != CAIRN_NOT_FOUND;
+    size_t size = strlen(first);
+    bool ends = size && first[size - 1] == '.' && !hint[0];
+    cairn_fail(err, code, "%s%s%s%s%s%s", first, hint[0] ? " (" : "", hint, hint[0] ? ")" : "",
+               !means ? "" : ends ? " " : ". ", means ? title : "");
     if (!err) return code;
     err->http_status = status;
     cairn_error_request_id(err, text_field(rest->problem, "request_id"));

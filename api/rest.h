@@ -3,9 +3,9 @@
  * rest: one call to the server's HTTP API, for the uploader, the cli and libcairn_http.
  *
  * Why:     problem bodies must turn into the same codes and sentences everywhere.
- * Promise: 1   a problem+json answer becomes its code, with title, detail and hint in the message
- *              (of CAIRN_INVALID and CAIRN_NOT_FOUND detail and hint); an answer that is no JSON
- *              where JSON is due is CAIRN_PROTOCOL.
+ * Promise: 1   a problem+json answer becomes its code, with detail, hint and title in the message,
+ *              the cause first (of CAIRN_INVALID and CAIRN_NOT_FOUND no title); an answer that is
+ *              no JSON where JSON is due is CAIRN_PROTOCOL.
  *          2   no answer is CAIRN_UNAVAILABLE (or CAIRN_TIMEOUT) and names the server.
  *          3   the bearer token is never in an error or a log line.
  *          4   of several servers the one that answered last is called. A call that it does not

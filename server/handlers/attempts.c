@@ -166,8 +166,8 @@ static enum cairn_code decide_wait(struct open_call *call, bool something,
     if (!something || call->must_wait || waited_ms >= call->wait_ms) return CAIRN_OK;
     call->left_ms = call->wait_ms - waited_ms;
     return cairn_fail(err, CAIRN_BUSY,
-                      "staged saves of attempt %" PRIu64 " are still on their way; ask again with "
-                      "wait_staged %" PRIu64 "ms",
+                      "staged saves of attempt %" PRIu64 " are still being sent; the same call "
+                      "once more waits for them (%" PRIu64 " ms of its wait_staged are left)",
                       call->run.attempt, call->left_ms);
 }
 

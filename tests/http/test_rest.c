@@ -63,7 +63,7 @@ TEST(a_problem_becomes_its_code_and_sentence_and_stays_readable) { /* rest.h#1 *
     CAIRN_AUTO(rig) rig = {0};
     REQUIRE(open_rig(&rig, refuse));
     EXPECT_CODE(cairn_rest_call(rig.rest, "POST", "/x", NULL, 0, NULL, &err), CAIRN_INCOMPLETE);
-    EXPECT_EQ_TEXT(err.message, "The checkpoint is not complete. 2 of\\x0a4 (wait)");
+    EXPECT_EQ_TEXT(err.message, "2 of\\x0a4 (wait). The checkpoint is not complete.");
     EXPECT_EQ_U64(err.http_status, 409);
     const json_t *missing = json_object_get(cairn_rest_problem(rig.rest), "missing");
     EXPECT_EQ_U64(json_array_size(missing), 1);
