@@ -198,6 +198,37 @@ bool cairn_layout_find(const struct cairn_layout *layout, struct cairn_view name
     return false;
 }
 
+static const struct cairn_table *table_of(const struct cairn_layout *layout, uint32_t rank) {
+    uint32_t low = 0, high = layout->table_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (layout->tables[middle].rank < rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < layout->table_count && layout->tables[low].rank == rank ? &layout->tables[low]
+                                                                         : NULL;
+}
+
+bool cairn_layout_describes(const struct cairn_layout *layout, uint32_t rank,
+                            struct cairn_view shard) {
+    const struct cairn_table *table = table_of(layout, rank);
+    uint32_t low = 0, high = table ? table->shard_count : 0;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        struct cairn_table_shard row;
+        cairn_table_shard_at(table, middle, &row);
+        int order = cairn_view_compare(row.name, shard);
+        if (order == 0) return true;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return false;
+}
+
 /* ---- opening ---- */
 
 static enum cairn_code open_header(struct cairn_view bytes, struct cairn_layout *layout,

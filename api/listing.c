@@ -62,10 +62,17 @@ json_t *cairn_listing_tensor(const struct cairn_layout *layout, uint32_t index) 
     return json;
 }
 
+const char *cairn_listing_content(const struct cairn_layout *layout, uint32_t rank,
+                                  const char *shard) {
+    bool described = layout && cairn_layout_describes(layout, rank, cairn_view_of(shard));
+    return described ? "tensors" : "opaque";
+}
+
 json_t *cairn_listing_shard(const char *name, uint64_t rank, uint64_t size_bytes,
-                            const uint32_t *crc32c, const char *state) {
+                            const uint32_t *crc32c, const char *state, const char *content) {
     char text[16] = "";
     if (crc32c) snprintf(text, sizeof text, "%08x", *crc32c);
-    return json_pack("{s:s, s:I, s:I, s:s?, s:s}", "name", name, "rank", (json_int_t)rank, "size",
-                     (json_int_t)size_bytes, "crc32c", crc32c ? text : NULL, "state", state);
+    return json_pack("{s:s, s:I, s:I, s:s?, s:s, s:s?}", "name", name, "rank", (json_int_t)rank,
+                     "size", (json_int_t)size_bytes, "crc32c", crc32c ? text : NULL, "state", state,
+                     "content", content);
 }

@@ -16,6 +16,10 @@
 
 /* The tensor of this name; fragments are counted over all ranks that list it. */
 json_t *cairn_listing_tensor(const struct cairn_layout *layout, uint32_t index);
-/* crc32c: NULL while it is not known. */
+/* What lies in a shard of a committed version: "tensors", or "opaque" where only its name and its
+ * bytes are known. layout: NULL where the version has none. */
+const char *cairn_listing_content(const struct cairn_layout *layout, uint32_t rank,
+                                  const char *shard);
+/* crc32c, content: NULL while they are not known. */
 json_t *cairn_listing_shard(const char *name, uint64_t rank, uint64_t size_bytes,
-                            const uint32_t *crc32c, const char *state);
+                            const uint32_t *crc32c, const char *state, const char *content);

@@ -138,5 +138,8 @@ void cairn_layout_name_at(const struct cairn_layout *layout, uint32_t index,
                           uint32_t *ret_ref_count);
 bool cairn_layout_find(const struct cairn_layout *layout, struct cairn_view name,
                        uint32_t *ret_index);
+/* Is that shard of that rank in its table: do tensors lie in it? Else it is bytes alone. */
+bool cairn_layout_describes(const struct cairn_layout *layout, uint32_t rank,
+                            struct cairn_view shard);
 void cairn_layout_ref_at(const struct cairn_layout *layout, uint32_t ref, uint32_t *ret_table,
                          uint32_t *ret_tensor);

@@ -114,7 +114,8 @@ static enum cairn_code give_up(const struct cairn_cli_save_tree *job, struct cai
 static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
                                   struct cairn_session *session,
                                   const struct cairn_cli_tree *tree, uint64_t step,
-                                  struct cairn_save_status *ret_status, uint64_t *ret_tensors,
+                                  struct cairn_save_status *ret_status,
+                                  struct cairn_cli_described *ret_described,
                                   struct cairn_error *err) {
     CAIRN_AUTO(buf) meta = {0};
     if (!job->cli->files_only) CAIRN_TRY(describe_tree(tree, &meta, err));
@@ -131,7 +132,7 @@ static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
     CAIRN_TRY(cairn_save_begin(session, step, &options, &save, err));
     cairn_cli_meter_init(&meter, job->cli, title, tree->total_bytes, 0);
     enum cairn_code code = add_files(save, tree, err);
-    if (code == CAIRN_OK) code = job->describe(job->owner, save, tree, ret_tensors, err);
+    if (code == CAIRN_OK) code = job->describe(job->owner, save, tree, ret_described, err);
     if (code == CAIRN_OK && !saving.signal) code = cairn_save_stage(save, err);
     bool staged = code == CAIRN_OK && !saving.signal;
     if (staged && !job->cli->detach) code = wait_committed(save, &meter, err);
@@ -147,7 +148,8 @@ static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
 
 static enum cairn_code report(const struct cairn_cli_save_tree *job,
                               const struct cairn_cli_tree *tree,
-                              const struct cairn_save_status *status, uint64_t tensors,
+                              const struct cairn_save_status *status,
+                              const struct cairn_cli_described *described,
                               struct cairn_error *err) {
     const struct cairn_cli *cli = job->cli;
     if (cli->output == CAIRN_CLI_NAME) {
@@ -161,15 +163,19 @@ static enum cairn_code report(const struct cairn_cli_save_tree *job,
         cairn_size_text(tree->total_bytes, size);
         printf("committed %s as %s: %s, %s, ", job->ref, status->version,
                cairn_cli_counted(tree->count, "file", "files").text, size);
-        if (tensors)
-            puts(cairn_cli_counted(tensors, "tensor", "tensors").text);
+        if (described->tensors && described->files < tree->count)
+            printf("%s; %s of opaque content\n",
+                   cairn_cli_counted(described->tensors, "tensor", "tensors").text,
+                   cairn_cli_counted(tree->count - described->files, "file", "files").text);
+        else if (described->tensors)
+            puts(cairn_cli_counted(described->tensors, "tensor", "tensors").text);
         else
             puts("opaque content (no safetensors file, so no tensor is known by name)");
     } else {
         CAIRN_AUTO_JSON json_t *answer =
             json_pack("{s:s, s:I, s:I, s:I, s:I}", "version", status->version, "step",
                       (json_int_t)status->step, "files", (json_int_t)tree->count, "bytes",
-                      (json_int_t)tree->total_bytes, "tensors", (json_int_t)tensors);
+                      (json_int_t)tree->total_bytes, "tensors", (json_int_t)described->tensors);
         return cairn_cli_print_json(answer, true, err);
     }
     return CAIRN_OK;
@@ -271,14 +277,15 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
     struct cairn_cli_tree tree;
     struct cairn_session *session = NULL;
     struct cairn_save_status status = {0};
-    uint64_t step = 0, tensors = 0;
+    uint64_t step = 0;
+    struct cairn_cli_described described = {0};
     char name[2 * CAIRN_NAME_BYTES_MAX + 2];
     CAIRN_TRY(read_ref(job->ref, &step, name, err));
     CAIRN_TRY(cairn_cli_tree_open(job->path, job->cli->follow, &tree, err));
     enum cairn_code code = open_session(job->cli, name, &session, err);
     saving.begun = code == CAIRN_OK;
     while (saving.signal && !saving.begun) (void)poll(NULL, 0, POLL_MS); /* it ends by itself */
-    if (code == CAIRN_OK) code = save_files(job, session, &tree, step, &status, &tensors, err);
+    if (code == CAIRN_OK) code = save_files(job, session, &tree, step, &status, &described, err);
     (void)cairn_close(session, NULL);
     cairn_cli_own_uploader_stop(&saving.own);
     if (code == CAIRN_INTERRUPTED) {
@@ -287,7 +294,7 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
     }
     if (code == CAIRN_STEP_EXISTS)
         code = cairn_within(err, code, "not saved (--new-version would keep both)");
-    if (code == CAIRN_OK) code = report(job, &tree, &status, tensors, err);
+    if (code == CAIRN_OK) code = report(job, &tree, &status, &described, err);
     cairn_cli_tree_release(&tree);
     return code;
 }

@@ -17,14 +17,17 @@
 #include "cli/tree.h"
 #include "cli/verb.h"
 
+struct cairn_cli_described {
+    uint64_t tensors, files; /* the files that they lie in; all others are opaque */
+};
 struct cairn_cli_save_tree {
     const struct cairn_cli *cli;
     const char *verb, *path, *ref;
     const char *format; /* tag of the version, or NULL */
     /* Calls cairn_save_tensor for each tensor in the tree's files. */
     enum cairn_code (*describe)(void *owner, struct cairn_save *save,
-                                const struct cairn_cli_tree *tree, uint64_t *ret_count,
-                                struct cairn_error *err);
+                                const struct cairn_cli_tree *tree,
+                                struct cairn_cli_described *ret, struct cairn_error *err);
     void *owner;
 };
 /* Is ref project/run@step, and does the path stand first? */

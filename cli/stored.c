@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "api/listing.h"
+#include "api/messages.h"
 #include "cli/history.h"
 #include "cli/source.h"
 #include "cli/store.h"
@@ -128,6 +129,17 @@ enum cairn_code cairn_cli_stored_versions(const struct cairn_cli *cli,
 
 /* ---- with shards and tensors ---- */
 
+size_t cairn_cli_opaque_count(const json_t *shards) {
+    size_t at = 0, count = 0;
+    const json_t *item = NULL;
+    json_array_foreach(shards, at, item) {
+        struct cairn_msg_shard_row row = {0};
+        if (cairn_msg_shard_row_read(item, "", &row, NULL)) continue;
+        count += row.content && !strcmp(row.content, "opaque");
+    }
+    return count;
+}
+
 void cairn_cli_stored_release(struct cairn_cli_stored *stored) {
     json_decref(stored->version);
     json_decref(stored->shards);
@@ -142,9 +154,11 @@ static enum cairn_code fill_lists(const struct cairn_committed *version,
     stored->tensors = json_array();
     for (size_t i = 0; i < manifest->shard_count; i++) {
         const struct cairn_manifest_shard *shard = &manifest->shards[i];
+        const char *content = cairn_listing_content(
+            manifest->has_layout ? &version->layout : NULL, shard->rank, shard->name);
         if (json_array_append_new(stored->shards,
                                   cairn_listing_shard(shard->name, shard->rank, shard->size_bytes,
-                                                      &shard->crc32c, "committed")))
+                                                      &shard->crc32c, "committed", content)))
             return no_memory(err);
     }
     for (uint32_t i = 0; i < version->layout.name_count; i++)

@@ -26,6 +26,8 @@ enum cairn_code cairn_cli_stored_versions(const struct cairn_cli *cli,
 struct cairn_cli_stored {
     json_t *version, *shards, *tensors; /* owned; the lists are arrays */
 };
+/* Of a list of shards, as the server gives it too. */
+size_t cairn_cli_opaque_count(const json_t *shards);
 void cairn_cli_stored_release(struct cairn_cli_stored *stored);
 enum cairn_code cairn_cli_stored_version(const struct cairn_cli *cli,
                                          const struct cairn_cli_ref *ref,

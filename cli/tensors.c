@@ -103,7 +103,8 @@ static enum cairn_code describe(struct cairn_save *save, const char *file, const
 }
 
 static enum cairn_code describe_all(struct cairn_save *save, const struct cairn_cli_tree *tree,
-                                    const struct headers *headers, uint64_t *ret_count,
+                                    const struct headers *headers,
+                                    struct cairn_cli_described *ret,
                                     struct cairn_error *err) {
     size_t count = 0;
     for (size_t i = 0; i < headers->count; i++) count += headers->items[i].content.count;
@@ -121,16 +122,18 @@ static enum cairn_code describe_all(struct cairn_save *save, const struct cairn_
             CAIRN_TRY(describe(save, tree->files[header->file].name, name++,
                                &header->content.entries[e], err));
     }
-    *ret_count = count;
+    *ret = (struct cairn_cli_described){.tensors = count};
+    for (size_t i = 0; i < headers->count; i++) ret->files += headers->items[i].content.count > 0;
     return CAIRN_OK;
 }
 
 enum cairn_code cairn_cli_describe_tensors(struct cairn_save *save,
-                                           const struct cairn_cli_tree *tree, uint64_t *ret_count,
+                                           const struct cairn_cli_tree *tree,
+                                           struct cairn_cli_described *ret,
                                            struct cairn_error *err) {
     struct headers headers = {0};
     enum cairn_code code = read_headers(tree, &headers, err);
-    if (code == CAIRN_OK) code = describe_all(save, tree, &headers, ret_count, err);
+    if (code == CAIRN_OK) code = describe_all(save, tree, &headers, ret, err);
     for (size_t i = 0; i < headers.count; i++) cairn_safetensors_release(&headers.items[i].content);
     free(headers.items);
     return code;

@@ -11,9 +11,10 @@
  */
 #pragma once
 
-#include "cli/tree.h"
+#include "cli/save_tree.h"
 
-/* Call cairn_save_tensor for each tensor of each file. *ret_count: how many. */
+/* Call cairn_save_tensor for each tensor of each file. */
 enum cairn_code cairn_cli_describe_tensors(struct cairn_save *save,
-                                           const struct cairn_cli_tree *tree, uint64_t *ret_count,
+                                           const struct cairn_cli_tree *tree,
+                                           struct cairn_cli_described *ret,
                                            struct cairn_error *err) CAIRN_MUST_USE;

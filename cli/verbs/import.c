@@ -112,13 +112,22 @@ static enum cairn_code find_repeated(const struct cairn_assembly *assembly,
     return CAIRN_OK;
 }
 
+/* Files of which something is known by name now. */
+static void note_files(const struct cairn_assembly *assembly,
+                       const struct cairn_assembly_tensor *tensor, bool *known) {
+    for (size_t p = 0; p < tensor->piece_count; p++)
+        known[assembly->pieces[tensor->piece_first + p].input] = true;
+}
+
 static enum cairn_code describe(void *owner, struct cairn_save *save,
-                                const struct cairn_cli_tree *tree, uint64_t *ret_count,
-                                struct cairn_error *err) {
+                                const struct cairn_cli_tree *tree,
+                                struct cairn_cli_described *ret, struct cairn_error *err) {
     const struct cairn_cli_weights *weights = owner;
     (void)tree;
-    *ret_count = 0;
+    *ret = (struct cairn_cli_described){0};
     const struct cairn_assembly *assembly = &weights->assembly;
+    CAIRN_AUTO_HEAP bool *known = calloc(assembly->input_count + 1, sizeof *known);
+    if (!known) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for files");
     for (size_t i = 0; i < assembly->tensor_count; i++) {
         const struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
         bool alias = tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS, repeated;
@@ -130,8 +139,10 @@ static enum cairn_code describe(void *owner, struct cairn_save *save,
             continue;
         }
         CAIRN_TRY(describe_tensor(weights, tensor, save, err));
-        ++*ret_count;
+        note_files(assembly, tensor, known);
+        ret->tensors++;
     }
+    for (size_t i = 0; i < assembly->input_count; i++) ret->files += known[i];
     for (size_t i = 0; i < weights->assembly.left_out_count; i++)
         cairn_cli_note("left out: %s: %s", weights->assembly.left_out[i].name,
                        weights->assembly.left_out[i].why);

@@ -46,13 +46,28 @@ static void cell_saved(const union cairn_cli_row *row, char *ret, size_t capacit
                                                  : row->version.created_at;
     snprintf(ret, capacity, "%s", time ? time : "");
 }
+/* Committed versions with tensors, by layout and number of shards: are there opaque ones, too? */
+static json_t *opaque_in_part;
+
+static void key_of(const struct cairn_msg_version_row *version, char ret[96]) {
+    snprintf(ret, 96, "%.64s %llu", version->layout, (unsigned long long)version->shards);
+}
+
+static const char *opaque_text(const struct cairn_msg_version_row *version) {
+    char key[96];
+    if (strcmp(version->state, "committed") != 0) return "";
+    if (!version->layout) return "opaque";
+    key_of(version, key);
+    return json_is_true(json_object_get(opaque_in_part, key)) ? "opaque-in-part" : "";
+}
+
 static void cell_flags(const union cairn_cli_row *row, char *ret, size_t capacity) {
     const struct cairn_msg_version_row *version = &row->version;
-    bool opaque = !strcmp(version->state, "committed") && !version->layout;
     const struct cairn_short reason = cairn_short(version->reason ? version->reason : "");
     const char *words[] = {version->latest ? "latest" : "",
                            version->superseded ? "superseded" : "",
-                           version->trashed ? "trashed" : "", opaque ? "opaque" : "", reason.text};
+                           version->trashed ? "trashed" : "", opaque_text(version),
+                           reason.text};
     size_t used = 0;
     ret[0] = '\0';
     for (size_t i = 0; i < CAIRN_COUNT(words); i++)
@@ -125,6 +140,55 @@ static enum cairn_code list_versions(const struct cairn_cli *cli, const struct c
     return cairn_cli_list(cli, path.data, limit, items, NULL, err);
 }
 
+static enum cairn_code ask_opaque(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                  bool *ret, struct cairn_error *err) {
+    if (cli->store) {
+        struct cairn_cli_stored stored = {0};
+        enum cairn_code code = cairn_cli_stored_version(cli, ref, &stored, err);
+        *ret = !code && cairn_cli_opaque_count(stored.shards) > 0;
+        cairn_cli_stored_release(&stored);
+        return code;
+    }
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_AUTO_JSON json_t *shards = json_array();
+    CAIRN_TRY(cairn_cli_path(ref, "/shards?content=opaque", &path, err));
+    CAIRN_TRY(cairn_cli_list(cli, path.data, 1, shards, NULL, err));
+    *ret = json_array_size(shards) > 0;
+    return CAIRN_OK;
+}
+
+/* For the flags: one question for each layout. A version whose answer fails has no such flag; a
+ * damaged one is verify's to tell. */
+static void note_opaque(const struct cairn_cli *cli, const struct cairn_run_name *name,
+                        const json_t *items) {
+    size_t at = 0;
+    const json_t *item = NULL;
+    opaque_in_part = json_object();
+    json_array_foreach(items, at, item) {
+        struct cairn_msg_version_row version = {0};
+        struct cairn_cli_ref ref = {.name = *name};
+        char key[96];
+        bool opaque = false;
+        if (cairn_msg_version_row_read(item, "", &version, NULL) || !version.layout ||
+            strcmp(version.state, "committed") != 0)
+            continue;
+        key_of(&version, key);
+        if (json_object_get(opaque_in_part, key)) continue;
+        cairn_text_copy(ref.version, sizeof ref.version, version.version);
+        if (ask_opaque(cli, &ref, &opaque, NULL) == CAIRN_OK)
+            (void)!json_object_set_new(opaque_in_part, key, json_boolean(opaque));
+    }
+}
+
+static enum cairn_code print_versions(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                      const json_t *items, struct cairn_error *err) {
+    if (cli->output == CAIRN_CLI_TABLE) note_opaque(cli, &ref->name, items);
+    enum cairn_code code = cairn_cli_print(cli, items, &version_table, err);
+    json_decref(opaque_in_part);
+    opaque_in_part = NULL;
+    return code;
+}
+
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     uint64_t limit = cli->limit ? cli->limit : LIMIT_DEFAULT;
@@ -141,7 +205,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
         return cairn_fail(err, CAIRN_INVALID, "ls lists a run; for one checkpoint: cairn show %s",
                           cli->arguments[0]);
     CAIRN_TRY(list_versions(cli, &ref, limit, items, err));
-    return cairn_cli_print(cli, items, &version_table, err);
+    return print_versions(cli, &ref, items, err);
 }
 
 const struct cairn_cli_verb cairn_cli_verb_ls = {

@@ -20,10 +20,10 @@ static const struct cairn_cli_flag flags[] = {
 };
 
 static enum cairn_code describe(void *owner, struct cairn_save *save,
-                                const struct cairn_cli_tree *tree, uint64_t *ret_count,
-                                struct cairn_error *err) {
+                                const struct cairn_cli_tree *tree,
+                                struct cairn_cli_described *ret, struct cairn_error *err) {
     (void)owner;
-    return cairn_cli_describe_tensors(save, tree, ret_count, err);
+    return cairn_cli_describe_tensors(save, tree, ret, err);
 }
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {

@@ -28,11 +28,15 @@ static void cell_shard_size(const union cairn_cli_row *row, char *ret, size_t ca
 static void cell_crc(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", row->shard.crc32c ? row->shard.crc32c : "");
 }
+static void cell_content(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s", row->shard.content ? row->shard.content : "");
+}
 static const struct cairn_cli_column shard_columns[] = {
     {"SHARD", false, cell_shard},
     {"RANK", true, cell_rank},
     {"SIZE", true, cell_shard_size},
     {"CRC32C", false, cell_crc},
+    {"CONTENT", false, cell_content},
 };
 static const struct cairn_cli_table shard_table = {CAIRN_MESSAGE_shard_row, shard_columns,
                                                    CAIRN_COUNT(shard_columns), cell_shard};
@@ -45,6 +49,14 @@ static enum cairn_code print_list(const struct cairn_cli *cli, const json_t *ite
     CAIRN_TRY(cairn_cli_print(cli, items, table, err));
     if (more) printf("... and more; the HTTP API lists all %s (docs/http.md)\n", what);
     return CAIRN_OK;
+}
+
+static void print_opaque(const json_t *shards) {
+    size_t count = cairn_cli_opaque_count(shards);
+    if (count)
+        printf("\nopaque content: %s of %zu (CONTENT above), of which only names and bytes are "
+               "known\n",
+               cairn_cli_counted(count, "shard", "shards").text, json_array_size(shards));
 }
 
 static enum cairn_code list(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
@@ -84,10 +96,13 @@ static enum cairn_code show(const struct cairn_cli *cli, struct cairn_cli_stored
             CAIRN_TRY(list(cli, &ref, "/tensors", &shown->tensors, &more_tensors, err));
     }
     CAIRN_TRY(print_list(cli, shown->shards, "shards", more_shards, &shard_table, err));
-    if (version.layout)
-        return print_list(cli, shown->tensors, "tensors", more_tensors, &cairn_cli_tensor_table,
-                          err);
-    puts("\nopaque content: no shard is described as tensors, only names and bytes are known");
+    if (version.layout) {
+        CAIRN_TRY(print_list(cli, shown->tensors, "tensors", more_tensors, &cairn_cli_tensor_table,
+                             err));
+        print_opaque(shown->shards);
+    } else {
+        puts("\nopaque content: no shard is described as tensors, only names and bytes are known");
+    }
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 

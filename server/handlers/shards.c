@@ -16,6 +16,7 @@ struct find {
     struct cairn_srv_version version;
     uint64_t limit, rank;
     bool by_rank, single;
+    const char *content; /* only these; NULL: all */
     char after[CAIRN_SHARD_NAME_BYTES_MAX + 1];
     json_t *items, *next;
     char last[CAIRN_SHARD_NAME_BYTES_MAX + 1];
@@ -73,14 +74,14 @@ enum cairn_code cairn_srv_readable(struct cairn_srv_request *request, struct cai
 
 /* One shard for the list; the one behind the limit only makes the cursor. */
 static enum cairn_code add(struct find *find, const struct cairn_srv_shard_row *row,
-                           const char *state, struct cairn_error *err) {
+                           const char *state, const char *content, struct cairn_error *err) {
     if (json_array_size(find->items) == find->limit) {
         if (!find->next) find->next = cairn_srv_cursor_write(find->last);
         return CAIRN_OK;
     }
     (void)cairn_text_copy(find->last, sizeof(find->last), row->name);
     json_t *item = cairn_listing_shard(row->name, row->rank, row->size,
-                                       row->registered ? &row->crc32c : NULL, state);
+                                       row->registered ? &row->crc32c : NULL, state, content);
     if (json_array_append_new(find->items, item))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     return CAIRN_OK;
@@ -88,7 +89,9 @@ static enum cairn_code add(struct find *find, const struct cairn_srv_shard_row *
 
 static enum cairn_code add_row(void *argument, const struct cairn_srv_shard_row *row,
                                struct cairn_error *err) {
-    return add(argument, row, row->registered ? "registered" : "sealed", err);
+    struct find *find = argument;
+    if (find->content) return CAIRN_OK; /* not known yet */
+    return add(find, row, row->registered ? "registered" : "sealed", NULL, err);
 }
 
 static enum cairn_code list_rows(struct cairn_srv_tx *tx, struct find *find,
@@ -111,24 +114,48 @@ static enum cairn_code look_at_rows(struct cairn_srv_tx *tx, void *argument,
     return list_rows(tx, find, err);
 }
 
-static enum cairn_code list_manifest(struct find *find, struct cairn_error *err) {
-    struct cairn_srv_request *request = find->request;
-    struct cairn_srv_held *held = NULL;
-    CAIRN_TRY(
-        cairn_srv_cache_manifest(request->server, request->store, &find->version, &held, err));
+/* Of one shard of the manifest; NULL: its layout cannot be read. */
+static const char *content_of(const struct cairn_srv_version *version,
+                              const struct cairn_srv_held *layout,
+                              const struct cairn_manifest_shard *shard) {
+    if (version->has_layout && !layout) return NULL;
+    return cairn_listing_content(layout ? &layout->layout : NULL, shard->rank, shard->name);
+}
+
+static enum cairn_code list_shards(struct find *find, const struct cairn_srv_held *held,
+                                   const struct cairn_srv_held *layout, struct cairn_error *err) {
     enum cairn_code code = CAIRN_OK;
     for (size_t i = 0; i < held->manifest.shard_count && !code && !find->next; i++) {
         const struct cairn_manifest_shard *shard = &held->manifest.shards[i];
         int order = strcmp(shard->name, find->after);
         if (find->single ? order != 0 : order <= 0) continue;
         if (find->by_rank && shard->rank != find->rank) continue;
+        const char *content = content_of(&find->version, layout, shard);
+        if (find->content && (!content || strcmp(content, find->content) != 0)) continue;
         struct cairn_srv_shard_row row = {.name = shard->name,
                                           .rank = shard->rank,
                                           .size = shard->size_bytes,
                                           .crc32c = shard->crc32c,
                                           .registered = true};
-        code = add(find, &row, "committed", err);
+        code = add(find, &row, "committed", content, err);
     }
+    return code;
+}
+
+/* A layout that is damaged hides no shard; it is an error where their content was asked for. */
+static enum cairn_code list_manifest(struct find *find, struct cairn_error *err) {
+    struct cairn_srv_request *request = find->request;
+    struct cairn_srv_held *held = NULL, *layout = NULL;
+    struct cairn_error why = {0};
+    CAIRN_TRY(
+        cairn_srv_cache_manifest(request->server, request->store, &find->version, &held, err));
+    enum cairn_code code = CAIRN_OK;
+    if (find->version.has_layout)
+        code = cairn_srv_cache_layout(request->server, request->store, &find->version, &layout,
+                                      &why);
+    if (code && find->content && err) *err = why;
+    if (!find->content || !code) code = list_shards(find, held, layout, err);
+    cairn_srv_cache_give(request->server, layout);
     cairn_srv_cache_give(request->server, held);
     return code;
 }
@@ -151,6 +178,9 @@ static enum cairn_code read_filters(struct find *find, struct cairn_error *err) 
     CAIRN_TRY(cairn_srv_query_limit(request, &find->limit, err));
     CAIRN_TRY(cairn_srv_cursor_read(request, find->after, sizeof(find->after), err));
     const char *rank = cairn_query_get(&request->query, "rank");
+    find->content = cairn_query_get(&request->query, "content");
+    if (find->content && strcmp(find->content, "tensors") && strcmp(find->content, "opaque"))
+        return cairn_fail(err, CAIRN_INVALID, "content: want tensors or opaque");
     find->by_rank = rank != NULL;
     if (!rank) return CAIRN_OK;
     return cairn_within(err, cairn_parse_u64(cairn_view_of(rank), &find->rank, err), "rank");

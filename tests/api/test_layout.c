@@ -86,6 +86,26 @@ TEST(a_layout_finds_all_ranks_that_list_a_name) {
     EXPECT(!cairn_layout_find(&layout, CAIRN_VIEW("own.3"), &index));
 }
 
+TEST(a_shard_is_described_by_the_table_of_its_own_rank_alone) {
+    struct ranks ranks = {0};
+    CAIRN_AUTO(buf) bytes = {0};
+    CAIRN_AUTO(layout) layout = {0};
+    struct cairn_error err = {0};
+    make_ranks(&ranks);
+    EXPECT_CODE(cairn_layout_build(ranks.tables, RANKS, &bytes, &err), CAIRN_OK);
+    cairn_ranks_release(&ranks);
+    REQUIRE_OK(cairn_layout_open(cairn_buf_view(&bytes), &layout, &err));
+    for (uint32_t rank = 0; rank < 12; rank++) {
+        for (uint32_t other = 0; other < RANKS * 5; other += 5) {
+            char name[32];
+            snprintf(name, sizeof name, "rank-%05u.safetensors", other);
+            EXPECT(cairn_layout_describes(&layout, rank, cairn_view_of(name)) == (rank == other));
+        }
+        EXPECT(!cairn_layout_describes(&layout, rank, CAIRN_VIEW("rank-00000")));
+        EXPECT(!cairn_layout_describes(&layout, rank, CAIRN_VIEW("z")));
+    }
+}
+
 TEST(ranks_out_of_order_or_twice_make_no_layout) {
     struct ranks ranks = {0};
     CAIRN_AUTO(buf) bytes = {0};

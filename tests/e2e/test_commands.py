@@ -204,10 +204,10 @@ class Commands(unittest.TestCase):
                 if r["project"] == "s"}
         self.assertEqual({name: (r["committed"], r["latest"]["step"]) for name, r in runs.items()},
                          {"run": (3, 2), "other": (1, 7)})
-        # Shards and tensors, as people see them.
+        # Shards, tensors and how many shards hold none, as people see them.
         lists = [self.world.cairn("show", "s/run@2", *more).stdout.split("\n\n")[1:]
                  for more in ((), store)]
-        self.assertEqual(len(lists[0]), 2)
+        self.assertEqual(len(lists[0]), 3)
         self.assertEqual(*lists)
         self.world.cairn("ls", "s/nowhere", *store, env=nobody, status=3)
         self.world.cairn("show", "s/run@9", *store, env=nobody, status=3)

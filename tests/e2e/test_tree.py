@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import unittest
@@ -163,6 +164,46 @@ class Tree(unittest.TestCase):
         self.assertIn("opaque", self.world.cairn("ls", "t/opaque").stdout)
         said = self.world.cairn("show", "t/opaque@1")
         self.assertIn("opaque", said.stdout)
+
+    def test_of_mixed_content_it_is_said_which_shards_are_opaque(self):
+        source = self.folder("mixed")
+        head = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+        (source / "model.safetensors").write_bytes(
+            struct.pack("<Q", len(head)) + head + bytes(16))
+        (source / "optimizer.pt").write_bytes(b"PK\x03\x04" + bytes(100))
+        (source / "rng").mkdir()
+        (source / "rng" / "0.bin").write_bytes(b"state")
+        said = self.world.cairn("put", source, "t/mixed@1")
+        self.assertIn("1 tensor; 2 files of opaque content", said.stdout)
+        (source / "optimizer.pt").unlink()
+        shutil.rmtree(source / "rng")
+        self.world.cairn("put", source, "t/mixed@2")
+        for more in ((), ("--store", self.world.store)):
+            shown = self.world.cairn("show", "t/mixed@1", *more).stdout
+            self.assertRegex(shown, "(?m)^model.safetensors .* tensors *$")
+            self.assertRegex(shown, "(?m)^optimizer.pt .* opaque *$")
+            self.assertRegex(shown, "(?m)^rng/0.bin .* opaque *$")
+            self.assertIn("opaque content: 2 shards of 3", shown)
+            self.assertNotIn("opaque", self.world.cairn("show", "t/mixed@2", *more).stdout)
+            rows = self.world.cairn("ls", "t/mixed", *more).stdout.splitlines()[1:]
+            self.assertEqual(["opaque-in-part" in row for row in rows], [False, True], rows)
+        path = f"/v1/runs/t/mixed/checkpoints/{self.world.version('t/mixed', '1')['version']}/shards"
+        def shards(query=""):
+            status, _, body = self.world.get(path + query)
+            return status, [(i["name"], i["content"]) for i in json.loads(body).get("items", [])]
+        opaque = [("optimizer.pt", "opaque"), ("rng/0.bin", "opaque")]
+        tensors = [("model.safetensors", "tensors")]
+        self.assertEqual(shards(), (200, tensors + opaque))
+        self.assertEqual(shards("?content=opaque"), (200, opaque))
+        self.assertEqual(shards("?content=tensors"), (200, tensors))
+        self.assertEqual(shards("?content=other")[0], 400)
+        # Without its layout nothing is made up, and nothing is hidden.
+        for layout in [p for p in self.world.stored("*") if "mixed" in p.parts and "layouts" in p.parts]:
+            layout.unlink()
+        self.world.server.kill()
+        self.world.start_server()
+        self.assertEqual(shards(), (200, [(name, None) for name, _ in tensors + opaque]))
+        self.assertEqual(shards("?content=opaque")[0], 502)
 
     def test_doctor_makes_no_folder(self):
         nowhere = self.world.root / "nowhere"
