@@ -8,13 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "cli/output.h"
 #include "common/array.h"
 #include "common/file.h"
 #include "common/pages.h"
-#include "common/text.h"
 #include "common/utf8.h"
 #include "formats/convert.h"
 
@@ -347,27 +346,6 @@ static void close_all(struct job *job, bool failed) {
     if (job->folder_fd >= 0) close(job->folder_fd);
 }
 
-/* After the clean-up: what is free then is what the next try has. */
-static enum cairn_code say_room(const struct cairn_cli_export *export, uint64_t needed_bytes,
-                                struct cairn_error *err) {
-    struct statvfs room = {0};
-    char needed[24], is_free[24];
-    const char *folder = export->folder;
-    if (!err || err->code != CAIRN_NO_SPACE) return CAIRN_NO_SPACE;
-    if (err->os_errno == EFBIG)
-        return cairn_fail(err, CAIRN_NO_SPACE,
-                          "%s: files may not be that large here: raise the limit (ulimit -f), or "
-                          "give a smaller --max-shard-size; nothing was left in %s",
-                          err->message, folder);
-    (void)statvfs(folder, &room);
-    cairn_size_text(needed_bytes, needed);
-    cairn_size_text((uint64_t)room.f_bavail * room.f_frsize, is_free);
-    return cairn_fail(err, CAIRN_NO_SPACE,
-                      "%s: the export needs %s, and %s are free: make room, or name a folder on "
-                      "another disk; nothing was left in %s",
-                      err->message, needed, is_free, folder);
-}
-
 enum cairn_code cairn_cli_export_run(struct cairn_cli_export *export, struct cairn_error *err) {
     struct job job = {.export = export, .folder_fd = -1};
     uint64_t needed_bytes = 0;
@@ -377,5 +355,6 @@ enum cairn_code cairn_cli_export_run(struct cairn_cli_export *export, struct cai
     if (code == CAIRN_OK) code = write_windows(&job, err);
     if (code == CAIRN_OK) code = publish(&job, err);
     close_all(&job, code != CAIRN_OK);
-    return code == CAIRN_NO_SPACE ? say_room(export, needed_bytes, err) : code;
+    if (code != CAIRN_NO_SPACE) return code;
+    return cairn_cli_no_space(export->folder, needed_bytes, "nothing was left there", err);
 }

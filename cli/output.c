@@ -2,8 +2,10 @@
 /* Tables for eyes, JSON for programs. */
 #include "cli/output.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/statvfs.h>
 
 #include "common/text.h"
 
@@ -203,4 +205,22 @@ enum cairn_code cairn_cli_print_version(const struct cairn_cli *cli, const json_
     else
         print_fields(&row);
     return flushed(err);
+}
+
+enum cairn_code cairn_cli_no_space(const char *folder, uint64_t needed_bytes, const char *left,
+                                   struct cairn_error *err) {
+    struct statvfs room = {0};
+    char needed[24], is_free[24];
+    if (!err || err->code != CAIRN_NO_SPACE) return CAIRN_NO_SPACE;
+    if (err->os_errno == EFBIG)
+        return cairn_fail(err, CAIRN_NO_SPACE,
+                          "%s: files may not be that large here: raise the limit (ulimit -f); %s",
+                          err->message, left);
+    (void)statvfs(folder, &room);
+    cairn_size_text(needed_bytes, needed);
+    cairn_size_text((uint64_t)room.f_bavail * room.f_frsize, is_free);
+    return cairn_fail(err, CAIRN_NO_SPACE,
+                      "%s: %s are needed and %s free in %s: make room, or name a folder on another "
+                      "disk; %s",
+                      err->message, needed, is_free, folder, left);
 }

@@ -59,4 +59,8 @@ struct cairn_cli_count cairn_cli_counted(uint64_t count, const char *one, const 
  * another user cannot steer the terminal. */
 void cairn_cli_clean(char *text);
 /* One line of chatter on standard error, cleaned. */
+/* Of a CAIRN_NO_SPACE in err: what is needed in that folder, what is free there, and the way out;
+ * then says what was left. */
+enum cairn_code cairn_cli_no_space(const char *folder, uint64_t needed_bytes, const char *left,
+                                   struct cairn_error *err);
 void cairn_cli_note(const char *format, ...) CAIRN_PRINTF(1, 2);

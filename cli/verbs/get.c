@@ -62,7 +62,9 @@ static enum cairn_code get_tree(const struct cairn_cli *cli, struct cairn_cli_fe
     }
     if (code == CAIRN_OK) code = cairn_cli_target_finish(&target, err);
     cairn_cli_target_close(&target, code != CAIRN_OK && worth_keeping(code));
-    return code;
+    if (code != CAIRN_NO_SPACE) return code;
+    return cairn_cli_no_space(folder, fetch->total_bytes,
+                              "the same command goes on where this one stopped", err);
 }
 
 static enum cairn_code get_stream(struct cairn_cli_fetch *fetch, struct cairn_error *err) {

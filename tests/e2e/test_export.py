@@ -240,7 +240,6 @@ class Export(unittest.TestCase):
         said = subprocess.run(["bash", "-c", limit], capture_output=True, text=True, timeout=120)
         self.assertEqual(said.returncode, 1, said)
         self.assertIn("ulimit -f", said.stderr)
-        self.assertIn("--max-shard-size", said.stderr)
         self.assertEqual(list(self.out.iterdir()), [])
 
     def test_a_rank_that_is_missing_is_named(self):

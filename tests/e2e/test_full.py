@@ -108,11 +108,28 @@ class Commands(unittest.TestCase):
         words = [BIN / "cairn", "export", ZERO, self.disk / "out"]
         said = subprocess.run(words, capture_output=True, text=True, timeout=120)
         self.assertEqual(said.returncode, 1, said)
-        self.assertRegex(said.stderr, r"No space left on device.* needs [0-9.]+ KiB, and .* free")
+        self.assertRegex(said.stderr, r"No space left on device: [0-9.]+ KiB are needed and 0 B free")
         self.assertIn("name a folder on another disk", said.stderr)
         self.assertEqual(list((self.disk / "out").iterdir()), [])
         filler.unlink()
         subprocess.run(words, check=True, capture_output=True, timeout=120)
+
+    def test_a_get_to_a_full_disk_says_what_it_needs_and_goes_on_when_there_is_room(self):
+        world = World(root=self.root)
+        self.addCleanup(world.close)
+        source = self.root / "source"
+        source.mkdir()
+        (source / "a.bin").write_bytes(os.urandom(300000))
+        world.cairn("put", source, "full/got@1")
+        filler = mounted.fill(self.disk, 100000)
+        for more in ((), ("--store", world.store)):
+            said = world.cairn("get", "full/got@1", "-d", self.disk / "out", *more, status=1)
+            self.assertRegex(said.stderr, r"No space left on device: 293.0 KiB are needed and .* free")
+            self.assertIn("goes on where this one stopped", said.stderr)
+            self.assertFalse((self.disk / "out" / "a.bin").exists())
+        filler.unlink()
+        world.cairn("get", "full/got@1", "-d", self.disk / "out")
+        self.assertEqual((self.disk / "out" / "a.bin").read_bytes(), (source / "a.bin").read_bytes())
 
 
 if __name__ == "__main__":
