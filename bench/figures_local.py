@@ -45,6 +45,19 @@ def stage(lab):
                [x.seconds for x in a], [y.seconds for y in b], unit="s")
 
 
+@figure("stage-strided", "staging half of a matrix's columns, and its transpose, against only "
+        "moving them", [("rows", 1.3, "lower"), ("turned", 1.3, "lower")], {"bench_strided"})
+def stage_strided(lab):
+    for view in ("rows", "turned"):
+        staged = lab.keep(Side([program("bench_strided"), "staged", view, "--bytes",
+                                str(lab.bytes)]))
+        plain = lab.keep(Side([program("bench_strided"), "copy", view, "--bytes", str(lab.bytes)]))
+        a, b = lab.pairs(staged.go, plain.go)
+        lab.report(view, [x.seconds / y.seconds for x, y in zip(a, b)], 1.3, "lower",
+                   [x.bytes / x.seconds / 1e9 for x in a],
+                   [y.bytes / y.seconds / 1e9 for y in b], unit="GB/s")
+
+
 @figure("server-away", "stall of saves while the server is stopped, against saves while it is there",
         [("stall", 1.2, "lower")], {"bench_trainer", "cairn-server", "cairn-uploader"})
 def server_away(lab):
