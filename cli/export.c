@@ -16,26 +16,41 @@
 #include "common/pages.h"
 #include "common/utf8.h"
 #include "formats/convert.h"
+#include "formats/torch_write.h"
 
 #define WINDOW_BYTES (8 * CAIRN_MIB) /* of an output file, filled and written by one worker */
 #define WORKERS_DEFAULT 4
 #define WORKERS_MAX 64
 #define FILES_MAX 100000
-#define INDEX "model.safetensors.index.json"
 #define PART "%s.part"
 
 /* One file that is written. */
 struct shard {
     struct cairn_safetensors_entry *entries; /* tag: number in the assembly */
     size_t count;
-    struct cairn_buf head;
-    uint64_t bytes; /* of the file */
+    struct cairn_torch_alias *aliases;
+    size_t alias_count, alias_capacity;
+    struct cairn_torch_plan text; /* all but the tensors; of safetensors its head alone */
+    uint64_t bytes;               /* of the file */
     struct cairn_file file;
     bool published;
     char name[64];
 };
+/* How files are called: "model.safetensors", "model-00001-of-00002.safetensors". */
+struct naming {
+    const char *stem, *end, *index;
+};
+static const struct naming *naming_of(const struct cairn_cli_export *export) {
+    static const struct naming safetensors = {"model", "safetensors",
+                                              "model.safetensors.index.json"};
+    static const struct naming torch = {"pytorch_model", "bin", "pytorch_model.bin.index.json"};
+    return export->torch ? &torch : &safetensors;
+}
 struct job {
     struct cairn_cli_export *export;
+    struct {
+        size_t shard, entry; /* + 1: 0 is nowhere */
+    } *places;               /* by number in the assembly */
     struct shard *shards;
     size_t count, capacity;
     int folder_fd;
@@ -88,6 +103,8 @@ static enum cairn_code place(struct job *job, const char *name, size_t index, ui
     }
     struct shard *shard = &job->shards[job->count - 1];
     struct cairn_safetensors_entry *entry = &shard->entries[shard->count++];
+    job->places[index].shard = job->count;
+    job->places[index].entry = shard->count;
     *entry = (struct cairn_safetensors_entry){.name = cairn_view_of(name),
                                               .dtype = dtype,
                                               .dimension_count = tensor->dimension_count,
@@ -115,9 +132,50 @@ static enum cairn_code place_all(struct job *job, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
+/* Further names stand in the file of what they stand for. */
+static enum cairn_code place_aliases(struct job *job, struct cairn_error *err) {
+    const struct cairn_assembly *assembly = job->export->assembly;
+    for (size_t i = 0; i < assembly->tensor_count; i++) {
+        const struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
+        if (tensor->alias_of == CAIRN_ASSEMBLY_NO_ALIAS || !is_wanted(job->export, tensor) ||
+            !is_wanted(job->export, &assembly->tensors[tensor->alias_of]))
+            continue;
+        struct shard *shard = &job->shards[job->places[tensor->alias_of].shard - 1];
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(shard->aliases, shard->alias_count, shard->alias_capacity,
+                                   UINT32_MAX, "further names", err));
+        shard->aliases[shard->alias_count++] = (struct cairn_torch_alias){
+            cairn_view_of(tensor->name), job->places[tensor->alias_of].entry - 1};
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code plan_shard(struct job *job, struct shard *shard, struct cairn_error *err) {
+    struct cairn_torch_plan *text = &shard->text;
+    if (job->export->torch) {
+        char stem[64];
+        snprintf(stem, sizeof stem, "%.*s", (int)(strrchr(shard->name, '.') - shard->name),
+                 shard->name);
+        CAIRN_TRY(cairn_torch_write(shard->entries, shard->count, shard->aliases,
+                                    shard->alias_count, stem, text, err));
+        shard->bytes = text->file_bytes;
+        return CAIRN_OK;
+    }
+    CAIRN_TRY(
+        cairn_safetensors_write(shard->entries, shard->count, &text->head, &shard->bytes, err));
+    text->texts = calloc(1, sizeof *text->texts);
+    if (!text->texts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a header");
+    text->texts[0].size = text->head.size;
+    text->text_count = 1;
+    return CAIRN_OK;
+}
+
 static enum cairn_code plan(struct job *job, struct cairn_error *err) {
     struct cairn_cli_export *export = job->export;
+    const struct naming *naming = naming_of(export);
+    job->places = calloc(export->assembly->tensor_count + 1, sizeof *job->places);
+    if (!job->places) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the tensors' places");
     CAIRN_TRY(place_all(job, err));
+    if (export->torch) CAIRN_TRY(place_aliases(job, err));
     if (job->count == 0)
         return cairn_fail(err, CAIRN_NOT_FOUND,
                           export->only ? "no tensor has a name like %s" : "there is no tensor%s",
@@ -125,12 +183,11 @@ static enum cairn_code plan(struct job *job, struct cairn_error *err) {
     for (size_t i = 0; i < job->count; i++) {
         struct shard *shard = &job->shards[i];
         if (job->count == 1)
-            snprintf(shard->name, sizeof shard->name, "model.safetensors");
+            snprintf(shard->name, sizeof shard->name, "%s.%s", naming->stem, naming->end);
         else
-            snprintf(shard->name, sizeof shard->name, "model-%05zu-of-%05zu.safetensors", i + 1,
-                     job->count);
-        CAIRN_TRY(cairn_safetensors_write(shard->entries, shard->count, &shard->head, &shard->bytes,
-                                          err));
+            snprintf(shard->name, sizeof shard->name, "%s-%05zu-of-%05zu.%s", naming->stem, i + 1,
+                     job->count, naming->end);
+        CAIRN_TRY(plan_shard(job, shard, err));
     }
     export->file_count = job->count;
     return CAIRN_OK;
@@ -159,8 +216,8 @@ static enum cairn_code read_tensor(const struct cairn_assembly *assembly,
     return CAIRN_OK;
 }
 
-/* What of an entry lies in [begin, end) of its file; a border never cuts an element, since entries
- * are ordered by width. */
+/* What of an entry lies in [begin, end) of its file; a border never cuts an element: entries are
+ * ordered by width, or begin at multiples of 64. */
 static enum cairn_code fill_entry(const struct job *job,
                                   const struct cairn_safetensors_entry *entry, uint64_t begin,
                                   uint64_t end, char *window, char *scratch,
@@ -200,11 +257,23 @@ static size_t first_entry(const struct shard *shard, uint64_t offset) {
     return low;
 }
 
+/* Headers and what else is no tensor. Between its parts lie tensors, and up to 63 bytes. */
+static void fill_text(const struct cairn_torch_plan *text, uint64_t begin, uint64_t end,
+                      char *window) {
+    for (size_t i = 0; i < text->text_count; i++) {
+        const struct cairn_torch_text *part = &text->texts[i];
+        uint64_t from = part->offset_bytes > begin ? part->offset_bytes : begin;
+        uint64_t to = cairn_min_u64(part->offset_bytes + part->size, end);
+        if (from < to)
+            memcpy(window + (from - begin),
+                   text->head.data + part->begin + (from - part->offset_bytes),
+                   (size_t)(to - from));
+    }
+}
+
 static enum cairn_code fill(const struct job *job, const struct shard *shard, uint64_t begin,
                             uint64_t end, char *window, char *scratch, struct cairn_error *err) {
-    if (begin < shard->head.size)
-        memcpy(window, shard->head.data + begin,
-               (size_t)(cairn_min_u64(end, shard->head.size) - begin));
+    fill_text(&shard->text, begin, end, window);
     for (size_t i = first_entry(shard, begin);
          i < shard->count && shard->entries[i].offset_bytes < end; i++) {
         enum cairn_code code =
@@ -287,7 +356,7 @@ static enum cairn_code open_files(struct job *job, struct cairn_error *err) {
     job->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (job->folder_fd < 0) return cairn_fail_errno(err, "%s", folder);
     for (size_t i = 0; i <= job->count; i++) {
-        const char *name = i < job->count ? job->shards[i].name : INDEX;
+        const char *name = i < job->count ? job->shards[i].name : naming_of(job->export)->index;
         if (faccessat(job->folder_fd, name, F_OK, 0) == 0)
             return cairn_fail(err, CAIRN_CONFLICT,
                               "%s has a file %s already: name another folder, or remove it", folder,
@@ -306,17 +375,21 @@ static enum cairn_code open_files(struct job *job, struct cairn_error *err) {
 static enum cairn_code write_index(const struct job *job, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *map = json_object();
     CAIRN_AUTO(buf) text = {.limit = CAIRN_GIB}, path = {0};
-    for (size_t i = 0; i < job->count; i++)
-        for (size_t e = 0; e < job->shards[i].count; e++)
-            json_object_set_new(map,
-                                job->export->assembly->tensors[job->shards[i].entries[e].tag].name,
-                                json_string(job->shards[i].name));
+    for (size_t i = 0; i < job->count; i++) {
+        const struct shard *shard = &job->shards[i];
+        for (size_t e = 0; e < shard->count + shard->alias_count; e++) {
+            struct cairn_view name =
+                e < shard->count ? shard->entries[e].name : shard->aliases[e - shard->count].name;
+            json_object_setn_new(map, name.data, name.size, json_string(shard->name));
+        }
+    }
     CAIRN_AUTO_JSON json_t *index = json_pack("{s:{s:I}, s:O}", "metadata", "total_size",
                                               (json_int_t)job->export->bytes, "weight_map", map);
     if (!index) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the index");
     CAIRN_TRY(cairn_json_dump_pretty(index, &text, err));
     CAIRN_TRY(cairn_buf_append_text(&text, "\n", err));
-    CAIRN_TRY(cairn_buf_printf(&path, err, "%s/" INDEX, job->export->folder));
+    CAIRN_TRY(cairn_buf_printf(&path, err, "%s/%s", job->export->folder,
+                               naming_of(job->export)->index));
     return cairn_file_replace(path.data, cairn_buf_view(&text), 0666, err);
 }
 
@@ -339,10 +412,12 @@ static void close_all(struct job *job, bool failed) {
         if (failed && shard->file.open) unlinkat(job->folder_fd, part, 0);
         if (failed && shard->published) unlinkat(job->folder_fd, shard->name, 0);
         cairn_file_release(&shard->file);
-        cairn_buf_release(&shard->head);
+        cairn_torch_plan_release(&shard->text);
+        free(shard->aliases);
         free(shard->entries);
     }
     free(job->shards);
+    free(job->places);
     if (job->folder_fd >= 0) close(job->folder_fd);
 }
 

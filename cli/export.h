@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export: an assembly written as safetensors files, in parallel and in bounded memory.
+ * export: an assembly written as safetensors or torch files, in parallel and in bounded memory.
  *
  * Why:     merging the shards of a large model in memory takes as much of it as the model has
  *          bytes; their ranges are known, so each byte can go straight to its place.
@@ -8,10 +8,11 @@
  *              comes last. What is there already is never replaced.
  *          2   memory is workers * 2 windows, whatever the size of the model.
  *          3   the same tensors give the same bytes, whatever the number of workers.
- *          4   of tensors that are the same bytes one is written, as readers of such files expect.
+ *          4   of tensors that are the same bytes one is written, as readers of safetensors files
+ *              expect; in a torch file the others are there by name and share its storage.
  * Limits:  shards of at least one tensor each, however large it is.
  * Threads: starts its workers and joins them.
- * Next:    formats/assembly.h, formats/safetensors.h.
+ * Next:    formats/assembly.h, formats/safetensors.h, formats/torch_write.h.
  */
 #pragma once
 
@@ -25,6 +26,7 @@ struct cairn_cli_export {
     const char *folder;       /* made where it is not there */
     unsigned dtype;           /* what floats become; CAIRN_DTYPE_NONE: they stay as they are */
     uint64_t shard_bytes_max; /* 0: one file */
+    bool torch;               /* files of torch.save, not of safetensors */
     const char *only;         /* a pattern of names, as of a shell; NULL: all */
     /* By _run. */
     size_t file_count, tensor_count, filtered;

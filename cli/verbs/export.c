@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn export: a stored version, or a checkpoint of DeepSpeed or torch, as safetensors files,
- * merged as a stream. */
+/* cairn export: a stored version, or a checkpoint of DeepSpeed or torch, as files of
+ * safetensors or torch, merged as a stream. */
 #include <stdio.h>
 
 #include "cli/export.h"
@@ -12,6 +12,8 @@
 #include "common/utf8.h"
 
 static const struct cairn_cli_flag flags[] = {
+    {"to", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(to), 0, "FORM",
+     "safetensors, the default, or torch: files for torch.load(weights_only=True)."},
     {"dtype", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(dtype), 0, "TYPE",
      "What floats become: keep, fp32, bf16 or fp16; default keep."},
     {"max-shard-size", 0, CAIRN_CLI_SIZE, CAIRN_CLI_AT(bytes), 0, "SIZE",
@@ -46,13 +48,20 @@ static enum cairn_code read_dtype(const char *text, unsigned *ret, struct cairn_
                       cairn_short(text).text);
 }
 
+static enum cairn_code read_form(const char *text, bool *ret_torch, struct cairn_error *err) {
+    *ret_torch = strcmp(text, "torch") == 0;
+    if (*ret_torch || strcmp(text, "safetensors") == 0) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "--to %s: it is safetensors or torch",
+                      cairn_short(text).text);
+}
+
 static void report_left_out(const struct cairn_cli_export *job) {
     const struct cairn_assembly *assembly = job->assembly;
     for (size_t i = 0; i < assembly->left_out_count; i++)
         cairn_cli_note("left out: %s: %s", assembly->left_out[i].name, assembly->left_out[i].why);
     for (size_t i = 0; i < assembly->tensor_count; i++) {
         const struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
-        if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS)
+        if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS && !job->torch)
             cairn_cli_note("left out: %s: it is %s under another name", tensor->name,
                            assembly->tensors[tensor->alias_of].name);
     }
@@ -95,6 +104,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_export job = {
         .cli = cli, .folder = cli->arguments[1], .shard_bytes_max = cli->bytes, .only = cli->only};
     uint64_t started_ms = cairn_mono_ms();
+    if (cli->to) CAIRN_TRY(read_form(cli->to, &job.torch, err));
     if (cli->dtype) CAIRN_TRY(read_dtype(cli->dtype, &job.dtype, err));
     CAIRN_TRY(cairn_cli_interrupt_says(interrupted, err));
     CAIRN_TRY(cairn_cli_weights_open(cli, cli->arguments[0], cli->optimizer, &weights, err));
@@ -108,7 +118,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
 const struct cairn_cli_verb cairn_cli_verb_export = {
     .name = "export",
     .synopsis = "cairn export [flags] CHECKPOINT|project/run@step FOLDER",
-    .purpose = "Write a stored, DeepSpeed or torch checkpoint as safetensors files.",
+    .purpose = "Write a stored, DeepSpeed or torch checkpoint as safetensors or torch files.",
     .examples = "  cairn export llm/7b@latest ./model\n"
                 "  cairn export checkpoints ./model --dtype bf16 --max-shard-size 5GB\n"
                 "  cairn export model.pt ./model --only 'encoder.*'\n",

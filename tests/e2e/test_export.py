@@ -4,6 +4,7 @@ say, nothing is left out in silence, and what is damaged leaves no file that loo
 import json
 import os
 import pathlib
+import pickle
 import shutil
 import struct
 import subprocess
@@ -64,6 +65,28 @@ def rounded(hexed, dtype):
                        *((word + 0x7fff + (word >> 16 & 1)) >> 16 for word in words))
 
 
+class TorchReader(pickle.Unpickler):
+    """A file of torch.save without torch: each tensor as (type, shape, stride, storage, bytes)."""
+
+    def __init__(self, archive, stem):
+        super().__init__(archive.open(f"{stem}/data.pkl"))
+        self.archive, self.stem = archive, stem
+
+    def find_class(self, module, name):
+        return {"_rebuild_tensor_v2": lambda *a: self.tensor(a[0][0], *a),
+                "_rebuild_tensor_v3": lambda *a: self.tensor(a[6], *a),
+                "OrderedDict": dict}.get(name, f"{module}.{name}")
+
+    def persistent_load(self, pid):
+        return pid[1], pid[2], pid[4]
+
+    def tensor(self, kind, storage, offset, shape, stride, *_):
+        with self.archive.open(f"{self.stem}/data/{storage[1]}") as file:
+            file._expected_crc = None  # there is none, as where torch does not compute it
+            data = file.read()
+        return kind, list(shape), stride, storage[1], data[offset:]
+
+
 class Export(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-export-"))
@@ -112,6 +135,50 @@ class Export(unittest.TestCase):
                 self.assertEqual((dtype, data.hex()), ("F32", expected[name]["fp32"]), name)
                 whole = EXPECTED[case][name.removeprefix("optimizer.state.").rpartition(".")[0]]
                 self.assertEqual(shape, whole["shape"])
+
+    def test_a_torch_file_has_the_same_values_and_shares_what_is_tied(self):
+        source = VECTORS / "torch" / "everything.pt"
+        export(source, self.out, "--to", "torch")
+        export(source, self.folder / "safe")
+        wanted = read(self.folder / "safe")
+        path = self.out / "pytorch_model.bin"
+        with zipfile.ZipFile(path) as archive:
+            tensors = TorchReader(archive, "pytorch_model").load()
+            self.assertEqual(archive.read("pytorch_model/version"), b"3\n")
+            for info in archive.infolist():
+                with open(path, "rb") as file:  # data begin at multiples of 64
+                    file.seek(info.header_offset + 26)
+                    name, extra = struct.unpack("<HH", file.read(4))
+                    self.assertEqual((info.header_offset + 30 + name + extra) % 64, 0, info.filename)
+        self.assertEqual(set(tensors), set(wanted) | {"tied_again"})
+        self.assertEqual(tensors["tied_again"], tensors["tied"])
+        for name, (_, shape, data) in wanted.items():
+            self.assertEqual((tensors[name][1], tensors[name][4]), (shape, data), name)
+        self.assertEqual(tensors["every.BF16"][0], "torch.BFloat16Storage")
+        self.assertEqual(tensors["every.F8_E4M3"][0], "torch.float8_e4m3fn")
+        export(path, self.folder / "back")
+        self.assertEqual(read(self.folder / "back"), wanted)
+
+    def test_torch_files_of_a_bounded_size_come_with_their_index(self):
+        export(ZERO / "stage2", self.out, "--to", "torch", "--max-shard-size", "200B")
+        index = json.loads((self.out / "pytorch_model.bin.index.json").read_text())["weight_map"]
+        expected, seen = EXPECTED["stage2"], {}
+        for path in sorted(self.out.glob("*.bin")):
+            with zipfile.ZipFile(path) as archive:
+                tensors = TorchReader(archive, path.stem).load()
+            seen.update(tensors)
+            self.assertEqual({index[name] for name in tensors}, {path.name})
+        self.assertEqual(set(seen), set(expected))
+        for name, (_, shape, _, _, data) in seen.items():
+            if name != "scale" and not name.startswith("frozen."):
+                self.assertEqual((shape, data.hex()),
+                                 (expected[name]["shape"], expected[name]["fp32"]), name)
+        self.assertEqual(index["head.weight"], index["embed.weight"])
+        export(self.out, self.folder / "back")
+        export(ZERO / "stage2", self.folder / "safe")
+        self.assertEqual(read(self.folder / "back"), read(self.folder / "safe"))
+        ran = export(ZERO / "stage2", self.folder / "no", "--to", "onnx", status=2)
+        self.assertIn("safetensors or torch", ran.stderr)
 
     def test_floats_are_converted_with_correct_rounding(self):
         expected = EXPECTED["stage3"]

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A pickle of a dict of tensors, and the zip archive around it and its storages. */
+#include "formats/torch_write.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/array.h"
+#include "common/encode.h"
+#include "common/utf8.h"
+#include "formats/torch.h"
+#include "formats/torch_legacy.h"
+#include "formats/zip.h"
+
+#define ALIGN 64
+#define RECORDS_MAX 1048576
+#define LOCAL_BYTES 30
+#define ZIP64_BYTES 20 /* header, size, stored size */
+#define LARGE UINT32_MAX
+
+/* The archive as it grows. */
+struct archive {
+    struct cairn_torch_plan *plan;
+    struct cairn_buf directory;
+    const char *stem;
+    uint64_t at; /* bytes of the file so far */
+    uint64_t count;
+};
+
+void cairn_torch_plan_release(struct cairn_torch_plan *plan) {
+    cairn_buf_release(&plan->head);
+    free(plan->texts);
+    *plan = (struct cairn_torch_plan){0};
+}
+
+/* ---- the pickle ---- */
+
+static enum cairn_code put_text(struct cairn_buf *ret, struct cairn_view text,
+                                struct cairn_error *err) {
+    CAIRN_TRY(cairn_buf_append(ret, "X", 1, err));
+    CAIRN_TRY(cairn_buf_append_u32le(ret, (uint32_t)text.size, err));
+    return cairn_buf_append(ret, text.data, text.size, err);
+}
+
+static enum cairn_code put_number(struct cairn_buf *ret, uint64_t number, struct cairn_error *err) {
+    if (number <= INT32_MAX) {
+        CAIRN_TRY(cairn_buf_append(ret, "J", 1, err));
+        return cairn_buf_append_u32le(ret, (uint32_t)number, err);
+    }
+    CAIRN_TRY(cairn_buf_append(ret, "\x8a\x09", 2, err)); /* nine bytes: it is never negative */
+    CAIRN_TRY(cairn_buf_append_u64le(ret, number, err));
+    return cairn_buf_append(ret, "", 1, err);
+}
+
+static enum cairn_code put_numbers(struct cairn_buf *ret, const uint64_t *numbers, unsigned count,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(cairn_buf_append(ret, "(", 1, err));
+    for (unsigned i = 0; i < count; i++) CAIRN_TRY(put_number(ret, numbers[i], err));
+    return cairn_buf_append(ret, "t", 1, err);
+}
+
+/* A storage that has its element type, or else one of bytes beside it. */
+struct type_names {
+    const struct cairn_torch_name *storage, *dtype;
+};
+
+static bool find_type(unsigned dtype, struct type_names *ret) {
+    const struct cairn_torch_name *name;
+    *ret = (struct type_names){0};
+    for (uint32_t i = 0; (name = cairn_torch_name_at(i)); i++) {
+        if (name->dtype != dtype || dtype == CAIRN_DTYPE_NONE) continue;
+        if (name->meaning == CAIRN_TORCH_STORAGE && !ret->storage) ret->storage = name;
+        if (name->meaning == CAIRN_TORCH_DTYPE && !ret->dtype) ret->dtype = name;
+    }
+    return ret->dtype != NULL;
+}
+
+/* ('storage', class, key, 'cpu', elements) as a persistent id. */
+static enum cairn_code put_storage(struct cairn_buf *ret,
+                                   const struct cairn_safetensors_entry *entry, size_t number,
+                                   const struct type_names *type, struct cairn_error *err) {
+    char key[24];
+    uint64_t width = type->storage ? cairn_dtype_bits(entry->dtype) / 8 : 1;
+    snprintf(key, sizeof key, "%zu", number);
+    CAIRN_TRY(cairn_buf_append(ret, "(", 1, err));
+    CAIRN_TRY(put_text(ret, CAIRN_VIEW("storage"), err));
+    CAIRN_TRY(cairn_buf_printf(ret, err, "c%s\n%s\n",
+                               type->storage ? type->storage->module : "torch.storage",
+                               type->storage ? type->storage->name : "UntypedStorage"));
+    CAIRN_TRY(put_text(ret, cairn_view_of(key), err));
+    CAIRN_TRY(put_text(ret, CAIRN_VIEW("cpu"), err));
+    CAIRN_TRY(put_number(ret, entry->size_bytes / width, err));
+    return cairn_buf_append(ret, "tQ", 2, err);
+}
+
+static enum cairn_code put_tensor(struct cairn_buf *ret, struct cairn_view name,
+                                  const struct cairn_safetensors_entry *entry, size_t number,
+                                  struct cairn_error *err) {
+    uint64_t stride[CAIRN_DIMENSIONS_MAX], total = 1;
+    struct type_names type;
+    if (!find_type(entry->dtype, &type))
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "torch has no element type %s",
+                          cairn_dtype_text(entry->dtype));
+    for (unsigned d = entry->dimension_count; d-- > 0;) {
+        stride[d] = total;
+        total *= entry->shape[d] ? entry->shape[d] : 1;
+    }
+    CAIRN_TRY(put_text(ret, name, err));
+    CAIRN_TRY(cairn_buf_printf(ret, err, "ctorch._utils\n_rebuild_tensor_%s\n(",
+                               type.storage ? "v2" : "v3"));
+    CAIRN_TRY(put_storage(ret, entry, number, &type, err));
+    CAIRN_TRY(put_number(ret, 0, err));
+    CAIRN_TRY(put_numbers(ret, entry->shape, entry->dimension_count, err));
+    CAIRN_TRY(put_numbers(ret, stride, entry->dimension_count, err));
+    CAIRN_TRY(cairn_buf_append_text(ret, "\x89"
+                                         "ccollections\nOrderedDict\n)R", err));
+    if (!type.storage)
+        CAIRN_TRY(cairn_buf_printf(ret, err, "c%s\n%s\n", type.dtype->module, type.dtype->name));
+    return cairn_buf_append(ret, "tR", 2, err);
+}
+
+static enum cairn_code put_pickle(const struct cairn_safetensors_entry *entries, size_t count,
+                                  const struct cairn_torch_alias *aliases, size_t alias_count,
+                                  struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_TRY(cairn_buf_append(ret, "\x80\x02}(", 4, err));
+    for (size_t i = 0; i < count + alias_count; i++) {
+        size_t of = i < count ? i : aliases[i - count].of;
+        struct cairn_view name = i < count ? entries[i].name : aliases[i - count].name;
+        enum cairn_code code = put_tensor(ret, name, &entries[of], of, err);
+        if (code != CAIRN_OK)
+            return cairn_within(err, code, "tensor %.*s", (int)cairn_min_u64(name.size, 200),
+                                (const char *)name.data);
+    }
+    return cairn_buf_append(ret, "u.", 2, err);
+}
+
+/* ---- the archive ---- */
+
+static enum cairn_code put_u16(struct cairn_buf *ret, uint16_t number, struct cairn_error *err) {
+    const uint8_t bytes[2] = {(uint8_t)number, (uint8_t)(number >> 8)};
+    return cairn_buf_append(ret, bytes, sizeof bytes, err);
+}
+
+static uint32_t word_of(uint64_t number) {
+    return number >= LARGE ? LARGE : (uint32_t)number;
+}
+
+/* The fields that a local header and the directory have alike, from "version needed" on. */
+static enum cairn_code put_common(struct cairn_buf *ret, const struct cairn_buf *name,
+                                  uint64_t size, uint32_t crc, uint64_t extra_bytes,
+                                  struct cairn_error *err) {
+    CAIRN_TRY(put_u16(ret, 45, err));
+    CAIRN_TRY(put_u16(ret, 0x0800, err)); /* names are UTF-8 */
+    CAIRN_TRY(put_u16(ret, 0, err));      /* stored */
+    CAIRN_TRY(put_u16(ret, 0, err));      /* midnight ... */
+    CAIRN_TRY(put_u16(ret, 0x21, err));   /* ... of the first day there is */
+    CAIRN_TRY(cairn_buf_append_u32le(ret, crc, err));
+    CAIRN_TRY(cairn_buf_append_u32le(ret, word_of(size), err));
+    CAIRN_TRY(cairn_buf_append_u32le(ret, word_of(size), err));
+    CAIRN_TRY(put_u16(ret, (uint16_t)name->size, err));
+    return put_u16(ret, (uint16_t)extra_bytes, err);
+}
+
+/* Both sizes as 64 bits where they need them, then bytes up to a place for the data. */
+static enum cairn_code put_local(struct archive *archive, const struct cairn_buf *name,
+                                 uint64_t size, uint32_t crc, struct cairn_error *err) {
+    struct cairn_buf *head = &archive->plan->head;
+    uint64_t large = size >= LARGE ? ZIP64_BYTES : 0;
+    uint64_t bare = archive->at + LOCAL_BYTES + name->size + large + 4;
+    uint64_t padding = cairn_round_up(bare, ALIGN) - bare;
+    CAIRN_TRY(cairn_buf_append(head, "PK\3\4", 4, err));
+    CAIRN_TRY(put_common(head, name, size, crc, large + 4 + padding, err));
+    CAIRN_TRY(cairn_buf_append(head, name->data, name->size, err));
+    if (large) {
+        CAIRN_TRY(put_u16(head, 1, err));
+        CAIRN_TRY(put_u16(head, ZIP64_BYTES - 4, err));
+        CAIRN_TRY(cairn_buf_append_u64le(head, size, err));
+        CAIRN_TRY(cairn_buf_append_u64le(head, size, err));
+    }
+    CAIRN_TRY(cairn_buf_append(head, "FB", 2, err));
+    CAIRN_TRY(put_u16(head, (uint16_t)padding, err));
+    for (uint64_t i = 0; i < padding; i++) CAIRN_TRY(cairn_buf_append(head, "Z", 1, err));
+    archive->at = bare + padding;
+    return CAIRN_OK;
+}
+
+static enum cairn_code put_listed(struct archive *archive, const struct cairn_buf *name,
+                                  uint64_t size, uint32_t crc, uint64_t header,
+                                  struct cairn_error *err) {
+    struct cairn_buf *directory = &archive->directory;
+    unsigned wide = (size >= LARGE ? 16u : 0) + (header >= LARGE ? 8u : 0);
+    CAIRN_TRY(cairn_buf_append(directory, "PK\1\2", 4, err));
+    CAIRN_TRY(put_u16(directory, 45, err));
+    CAIRN_TRY(put_common(directory, name, size, crc, wide ? wide + 4 : 0, err));
+    CAIRN_TRY(cairn_buf_append(directory, "\0\0\0\0\0\0\0\0\0\0", 10, err));
+    CAIRN_TRY(cairn_buf_append_u32le(directory, word_of(header), err));
+    CAIRN_TRY(cairn_buf_append(directory, name->data, name->size, err));
+    if (wide) {
+        CAIRN_TRY(put_u16(directory, 1, err));
+        CAIRN_TRY(put_u16(directory, (uint16_t)wide, err));
+    }
+    for (int i = 0; size >= LARGE && i < 2; i++)
+        CAIRN_TRY(cairn_buf_append_u64le(directory, size, err));
+    if (header >= LARGE) CAIRN_TRY(cairn_buf_append_u64le(directory, header, err));
+    archive->count++;
+    return CAIRN_OK;
+}
+
+/* What was appended to head since `begin` lies at this place. */
+static enum cairn_code note_text(struct archive *archive, size_t begin, uint64_t offset,
+                                 struct cairn_error *err) {
+    struct cairn_torch_plan *plan = archive->plan;
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(plan->texts, plan->text_count, plan->text_capacity, RECORDS_MAX,
+                               "entries of an archive", err));
+    plan->texts[plan->text_count++] =
+        (struct cairn_torch_text){offset, begin, plan->head.size - begin};
+    return CAIRN_OK;
+}
+
+/* data NULL: the bytes come later, at *ret_offset. */
+static enum cairn_code put_record(struct archive *archive, const char *name,
+                                  const struct cairn_view *data, uint64_t size,
+                                  uint64_t *ret_offset, struct cairn_error *err) {
+    CAIRN_AUTO(buf) full = {0};
+    uint64_t header = archive->at;
+    size_t begin = archive->plan->head.size;
+    uint32_t crc = data ? cairn_zip_crc32(data->data, data->size) : 0;
+    CAIRN_TRY(cairn_buf_printf(&full, err, "%s/%s", archive->stem, name));
+    CAIRN_TRY(put_local(archive, &full, size, crc, err));
+    if (data) CAIRN_TRY(cairn_buf_append(&archive->plan->head, data->data, data->size, err));
+    if (ret_offset) *ret_offset = archive->at;
+    archive->at += size;
+    CAIRN_TRY(note_text(archive, begin, header, err));
+    return put_listed(archive, &full, size, crc, header, err);
+}
+
+static enum cairn_code put_small(struct archive *archive, const char *name, struct cairn_view data,
+                                 struct cairn_error *err) {
+    return put_record(archive, name, &data, data.size, NULL, err);
+}
+
+static enum cairn_code put_end(struct archive *archive, struct cairn_error *err) {
+    struct cairn_buf *head = &archive->plan->head;
+    size_t begin = head->size;
+    uint64_t directory = archive->at, size = archive->directory.size, end = directory + size;
+    uint16_t count = archive->count >= UINT16_MAX ? UINT16_MAX : (uint16_t)archive->count;
+    CAIRN_TRY(cairn_buf_append(head, archive->directory.data, archive->directory.size, err));
+    CAIRN_TRY(cairn_buf_append(head, "PK\6\6\x2c\0\0\0\0\0\0\0", 12, err));
+    CAIRN_TRY(cairn_buf_append(head, "\x2d\0\x2d\0\0\0\0\0\0\0\0\0", 12, err));
+    for (int i = 0; i < 2; i++) CAIRN_TRY(cairn_buf_append_u64le(head, archive->count, err));
+    CAIRN_TRY(cairn_buf_append_u64le(head, size, err));
+    CAIRN_TRY(cairn_buf_append_u64le(head, directory, err));
+    CAIRN_TRY(cairn_buf_append(head, "PK\6\7\0\0\0\0", 8, err));
+    CAIRN_TRY(cairn_buf_append_u64le(head, end, err));
+    CAIRN_TRY(cairn_buf_append_u32le(head, 1, err));
+    CAIRN_TRY(cairn_buf_append(head, "PK\5\6\0\0\0\0", 8, err));
+    for (int i = 0; i < 2; i++) CAIRN_TRY(put_u16(head, count, err));
+    CAIRN_TRY(cairn_buf_append_u32le(head, word_of(size), err));
+    CAIRN_TRY(cairn_buf_append_u32le(head, word_of(directory), err));
+    CAIRN_TRY(put_u16(head, 0, err));
+    archive->plan->file_bytes = archive->at + (head->size - begin);
+    return note_text(archive, begin, directory, err);
+}
+
+static enum cairn_code put_all(struct archive *archive, struct cairn_safetensors_entry *entries,
+                               size_t count, const struct cairn_buf *pickle,
+                               struct cairn_error *err) {
+    CAIRN_TRY(put_small(archive, "data.pkl", cairn_buf_view(pickle), err));
+    CAIRN_TRY(put_small(archive, ".format_version", CAIRN_VIEW("1"), err));
+    CAIRN_TRY(put_small(archive, ".storage_alignment", CAIRN_VIEW("64"), err));
+    CAIRN_TRY(put_small(archive, "byteorder", CAIRN_VIEW("little"), err));
+    for (size_t i = 0; i < count; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "data/%zu", i);
+        CAIRN_TRY(put_record(archive, name, NULL, entries[i].size_bytes, &entries[i].offset_bytes,
+                             err));
+    }
+    CAIRN_TRY(put_small(archive, "version", CAIRN_VIEW("3\n"), err));
+    return put_end(archive, err);
+}
+
+enum cairn_code cairn_torch_write(struct cairn_safetensors_entry *entries, size_t count,
+                                  const struct cairn_torch_alias *aliases, size_t alias_count,
+                                  const char *stem, struct cairn_torch_plan *ret,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO(buf) pickle = {.limit = CAIRN_PICKLE_BYTES_MAX};
+    struct archive archive = {.plan = ret, .stem = stem, .directory.limit = CAIRN_GIB};
+    uint64_t elements;
+    ret->head.limit = CAIRN_GIB;
+    for (size_t i = 0; i < count; i++)
+        if (!cairn_tensor_size(entries[i].dtype, entries[i].dimension_count, entries[i].shape,
+                               &elements, &entries[i].size_bytes))
+            return cairn_fail(err, CAIRN_INVALID, "a tensor's size cannot be represented");
+    CAIRN_TRY(put_pickle(entries, count, aliases, alias_count, &pickle, err));
+    enum cairn_code code = put_all(&archive, entries, count, &pickle, err);
+    cairn_buf_release(&archive.directory);
+    return code;
+}
