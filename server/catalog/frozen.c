@@ -35,6 +35,11 @@ enum cairn_code cairn_srv_frozen_cause(struct cairn_srv_tx *tx, const struct cai
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_tx_run_thawed_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                               struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(frozen_is), SQL_I(run_id));
+}
+
 enum cairn_code cairn_srv_tx_run_thawed(struct cairn_srv_tx *tx, int64_t run_id,
                                         struct cairn_error *err) {
     bool frozen = false;

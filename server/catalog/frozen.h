@@ -28,6 +28,8 @@ enum cairn_code cairn_srv_frozen_cause(struct cairn_srv_tx *tx, const struct cai
 /* CAIRN_CATALOG_BEHIND when it is frozen: for what must not slip in between. */
 enum cairn_code cairn_srv_tx_run_thawed(struct cairn_srv_tx *tx, int64_t run_id,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_tx_run_thawed_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
 /* The one that is frozen for longest. */
 enum cairn_code cairn_srv_frozen_first(struct cairn_srv_tx *tx, bool *ret_found,
                                        struct cairn_run_name *ret,

@@ -20,6 +20,13 @@ static enum cairn_code is_free(struct cairn_srv_tx *tx, const struct cairn_srv_h
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_lease_row_is_expect(struct cairn_srv_tx *tx,
+                                              const struct cairn_srv_holder *holder,
+                                              struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(lease_is), SQL_T(holder->job), SQL_T(holder->server),
+                                SQL_I(holder->fence));
+}
+
 enum cairn_code cairn_srv_lease_row_take(struct cairn_srv_tx *tx, struct cairn_srv_holder *holder,
                                          uint64_t until_tick, bool *ret_taken,
                                          struct cairn_error *err) {

@@ -27,6 +27,10 @@ enum cairn_code cairn_srv_lease_row_take(struct cairn_srv_tx *tx, struct cairn_s
 enum cairn_code cairn_srv_lease_row_is(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_holder *holder, bool *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* What is will look at (sql.h). */
+enum cairn_code cairn_srv_lease_row_is_expect(struct cairn_srv_tx *tx,
+                                              const struct cairn_srv_holder *holder,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_lease_row_drop(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_holder *holder,
                                          struct cairn_error *err) CAIRN_MUST_USE;

@@ -83,26 +83,60 @@ static enum cairn_code refuse_strangers(struct cairn_srv_tx *tx,
                       cairn_srv_rows_text(&rows, 1));
 }
 
-static enum cairn_code join_rank(struct cairn_srv_tx *tx, const struct cairn_srv_joining *joining,
-                                 bool *none_ended, uint32_t rank, const char *proc,
-                                 struct cairn_error *err) {
-    {
-        CAIRN_AUTO(srv_rows) rows = {0};
-        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(member_get), SQL_I(joining->run_id),
-                                     SQL_I(joining->attempt), SQL_I(rank)));
-        bool known = false;
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &known, err));
-        if (known && !strcmp(cairn_srv_rows_text(&rows, 0), proc)) return CAIRN_OK;
-        if (known)
-            return cairn_fail(err, CAIRN_JOB_REUSED,
-                              "job \"%s\" already has another process as rank %u (on node %s): "
-                              "every incarnation of a job needs a job string of its own",
-                              joining->job, rank, cairn_srv_rows_text(&rows, 1));
+/* Ranks that are looked at together, before any of them is put in. */
+#define TOGETHER_MAX 128
+
+static uint32_t rank_at(const struct cairn_srv_joining *joining, size_t i) {
+    const json_t *item = json_array_get(joining->ranks, i);
+    return (uint32_t)json_integer_value(json_object_get(item, "rank"));
+}
+
+static const char *proc_at(const struct cairn_srv_joining *joining, size_t i) {
+    return json_string_value(json_object_get(json_array_get(joining->ranks, i), "proc"));
+}
+
+/* How many from `from` on; a rank that is named again is looked at after the first was put in. */
+static size_t together(const struct cairn_srv_joining *joining, size_t from, size_t count) {
+    for (size_t i = from + 1; i < count; i++) {
+        if (i - from == TOGETHER_MAX) return i - from;
+        for (size_t k = from; k < i; k++)
+            if (rank_at(joining, k) == rank_at(joining, i)) return i - from;
     }
-    CAIRN_TRY(refuse_strangers(tx, joining, rank, none_ended, err));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(member_insert), SQL_I(joining->run_id),
-                             SQL_I(joining->attempt), SQL_I(rank), SQL_T(proc),
-                             SQL_T(joining->node));
+    return count - from;
+}
+
+static enum cairn_code look_at_rank(struct cairn_srv_tx *tx,
+                                    const struct cairn_srv_joining *joining, size_t i,
+                                    bool *none_ended, bool *ret_known, struct cairn_error *err) {
+    uint32_t rank = rank_at(joining, i);
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(member_get), SQL_I(joining->run_id),
+                                 SQL_I(joining->attempt), SQL_I(rank)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_known, err));
+    if (!*ret_known) return refuse_strangers(tx, joining, rank, none_ended, err);
+    if (!strcmp(cairn_srv_rows_text(&rows, 0), proc_at(joining, i))) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_JOB_REUSED,
+                      "job \"%s\" already has another process as rank %u (on node %s): "
+                      "every incarnation of a job needs a job string of its own",
+                      joining->job, rank, cairn_srv_rows_text(&rows, 1));
+}
+
+static enum cairn_code join_ranks(struct cairn_srv_tx *tx, const struct cairn_srv_joining *joining,
+                                  bool *none_ended, size_t from, size_t count,
+                                  struct cairn_error *err) {
+    bool known[TOGETHER_MAX];
+    CAIRN_ASSERT(count <= TOGETHER_MAX);
+    for (size_t i = 0; i < count; i++)
+        CAIRN_TRY(cairn_srv_sql_expect(tx, err, SQL(member_get), SQL_I(joining->run_id),
+                                       SQL_I(joining->attempt), SQL_I(rank_at(joining, from + i))));
+    for (size_t i = 0; i < count; i++)
+        CAIRN_TRY(look_at_rank(tx, joining, from + i, none_ended, &known[i], err));
+    for (size_t i = 0; i < count; i++)
+        if (!known[i])
+            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(member_insert), SQL_I(joining->run_id),
+                                        SQL_I(joining->attempt), SQL_I(rank_at(joining, from + i)),
+                                        SQL_T(proc_at(joining, from + i)), SQL_T(joining->node)));
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_members_join(struct cairn_srv_tx *tx,
@@ -112,11 +146,10 @@ enum cairn_code cairn_srv_members_join(struct cairn_srv_tx *tx,
     CAIRN_TRY(cairn_srv_members_end(tx, joining, err));
     CAIRN_TRY(compare_incarnation(tx, joining, &same, err));
     bool none_ended = same; /* the same incarnation is taken whoever has ended */
-    for (size_t i = 0; i < json_array_size(joining->ranks); i++) {
-        const json_t *item = json_array_get(joining->ranks, i);
-        CAIRN_TRY(join_rank(tx, joining, &none_ended,
-                            (uint32_t)json_integer_value(json_object_get(item, "rank")),
-                            json_string_value(json_object_get(item, "proc")), err));
+    size_t all = json_array_size(joining->ranks);
+    for (size_t from = 0, count = 0; from < all; from += count) {
+        count = together(joining, from, all);
+        CAIRN_TRY(join_ranks(tx, joining, &none_ended, from, count, err));
     }
     return CAIRN_OK;
 }

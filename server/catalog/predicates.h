@@ -26,7 +26,8 @@
     "v.recorded, v.superseded, v.trashed_tick, v.world_size, v.on_exists, v.skip, v.format, "      \
     "v.labels, v.meta, v.bytes, v.shards, v.layout, v.layout_writer, v.manifest_sha256, v.code, "  \
     "v.reason, v.warnings, v.created_ms, v.committed_ms, v.opened_tick, v.gone_tick, v.sweeps, "   \
-    "v.http_status, v.request_id, v.metrics, v.note, v.pinned"
+    "v.http_status, v.request_id, v.metrics, v.note, v.pinned, (SELECT 1 FROM aliases a WHERE "    \
+    "a.version = v.version LIMIT 1)"
 #define VERSION_FROM " FROM versions v JOIN runs r ON r.run_id = v.run_id "
 #define VERSION_NEWEST_FIRST " ORDER BY v.attempt DESC, v.step DESC, v.n DESC LIMIT 1"
 

@@ -19,6 +19,12 @@ static enum cairn_code each_row(struct cairn_srv_rows *rows, cairn_srv_each_shar
     }
 }
 
+enum cairn_code cairn_srv_shards_all_expect(struct cairn_srv_tx *tx, const char *version,
+                                            struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_expect(tx, err, SQL(shards_of_version), SQL_T(version)));
+    return cairn_srv_sql_expect(tx, err, SQL(ranks_of_version), SQL_T(version));
+}
+
 enum cairn_code cairn_srv_shards_all(struct cairn_srv_tx *tx, const char *version,
                                      cairn_srv_each_shard *each, void *argument,
                                      struct cairn_error *err) {

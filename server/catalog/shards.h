@@ -39,7 +39,7 @@ struct cairn_srv_registration {
 enum cairn_code cairn_srv_shards_register(struct cairn_srv_tx *tx,
                                           const struct cairn_srv_registration *batch,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* What register will look at first, before the version is known to be open. */
+/* What register looks at first: said by its caller, together with what that looks at itself. */
 enum cairn_code cairn_srv_shards_expect(struct cairn_srv_tx *tx, const char *version,
                                         const struct cairn_srv_shard_said *shards, size_t count,
                                         struct cairn_error *err) CAIRN_MUST_USE;
@@ -66,6 +66,9 @@ struct cairn_srv_shard_row {
 typedef enum cairn_code cairn_srv_each_shard(void *argument, const struct cairn_srv_shard_row *row,
                                              struct cairn_error *err);
 /* All of them in the order of the manifest: names by bytes. */
+/* The rows of shards_all, and of ranks_sealed (ranks.h). */
+enum cairn_code cairn_srv_shards_all_expect(struct cairn_srv_tx *tx, const char *version,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_shards_all(struct cairn_srv_tx *tx, const char *version,
                                      cairn_srv_each_shard *each, void *argument,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -15,6 +15,10 @@ enum cairn_code cairn_srv_tick_get(struct cairn_srv_tx *tx, int64_t *ret, struct
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_tick_expect(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(tick));
+}
+
 uint64_t cairn_srv_tick(struct cairn_srv_tx *tx) {
     int64_t value = 0;
     return cairn_srv_tick_get(tx, &value, NULL) ? 0 : (uint64_t)value;

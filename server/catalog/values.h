@@ -17,6 +17,8 @@
 
 enum cairn_code cairn_srv_tick_get(struct cairn_srv_tx *tx, int64_t *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_tick_expect(struct cairn_srv_tx *tx,
+                                      struct cairn_error *err) CAIRN_MUST_USE; /* sql.h */
 uint64_t cairn_srv_tick(struct cairn_srv_tx *tx); /* catalog time in ms; 0 when unreadable */
 /* From seen_ms to seen_ms + step_ms; *ret_raised is false when it is no longer seen_ms. */
 enum cairn_code cairn_srv_tick_raise(struct cairn_srv_tx *tx, uint64_t seen_ms, uint64_t step_ms,

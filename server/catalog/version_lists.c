@@ -74,6 +74,13 @@ enum cairn_code cairn_srv_versions_forget(struct cairn_srv_tx *tx, const struct 
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_version_forgotten_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                                   uint64_t attempt, const char *id,
+                                                   struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(tombstone_there), SQL_I(run_id), SQL_I(attempt),
+                                SQL_T(id));
+}
+
 enum cairn_code cairn_srv_version_forgotten(struct cairn_srv_tx *tx, int64_t run_id,
                                             uint64_t attempt, const char *id, bool *ret,
                                             struct cairn_error *err) {

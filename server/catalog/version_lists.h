@@ -57,6 +57,9 @@ enum cairn_code cairn_srv_versions_forget(struct cairn_srv_tx *tx, const struct 
 enum cairn_code cairn_srv_version_forgotten(struct cairn_srv_tx *tx, int64_t run_id,
                                             uint64_t attempt, const char *id, bool *ret,
                                             struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_version_forgotten_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                                   uint64_t attempt, const char *id,
+                                                   struct cairn_error *err) CAIRN_MUST_USE;
 
 typedef enum cairn_code cairn_srv_each_version(struct cairn_srv_tx *tx, void *argument,
                                                const struct cairn_srv_version *version,

@@ -21,6 +21,22 @@ void cairn_srv_version_release(struct cairn_srv_version *version) {
     version->labels = version->meta = version->warnings = version->metrics = version->note = NULL;
 }
 
+enum cairn_code cairn_srv_version_copy(const struct cairn_srv_version *version,
+                                       struct cairn_srv_version *ret, struct cairn_error *err) {
+    struct cairn_srv_version copy = *version;
+    copy.labels = strdup(version->labels);
+    copy.meta = strdup(version->meta);
+    copy.warnings = strdup(version->warnings);
+    copy.metrics = strdup(version->metrics);
+    copy.note = strdup(version->note);
+    if (!copy.labels || !copy.meta || !copy.warnings || !copy.metrics || !copy.note) {
+        cairn_srv_version_release(&copy);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a version");
+    }
+    *ret = copy;
+    return CAIRN_OK;
+}
+
 static bool read_digest(const struct cairn_srv_rows *rows, int column, uint8_t ret[32]) {
     struct cairn_view blob = cairn_srv_rows_blob(rows, column);
     if (!blob.data || blob.size != 32) return false;
@@ -54,6 +70,7 @@ static void read_numbers(const struct cairn_srv_rows *rows, struct cairn_srv_ver
     ret->sweeps = cairn_srv_rows_u64(rows, 30);
     ret->http_status = (int)cairn_srv_rows_i64(rows, 31);
     ret->pinned = cairn_srv_rows_i64(rows, 35) != 0;
+    ret->aliased = !cairn_srv_rows_null(rows, 36);
 }
 
 enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,
@@ -214,6 +231,13 @@ enum cairn_code cairn_srv_version_at_step(struct cairn_srv_tx *tx, int64_t run_i
     return only_id(&rows, ret, err);
 }
 
+enum cairn_code cairn_srv_version_at_step_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                                 uint64_t step, uint64_t n,
+                                                 struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_at_step), SQL_I(run_id), SQL_I(step),
+                                SQL_I(n));
+}
+
 enum cairn_code cairn_srv_version_unfinished(struct cairn_srv_tx *tx, int64_t run_id,
                                              uint64_t attempt, const char *other,
                                              struct cairn_version_id *ret,
@@ -354,6 +378,11 @@ enum cairn_code cairn_srv_versions_supersede_step(struct cairn_srv_tx *tx,
 }
 
 /* ---- what a version is, and what it becomes beside its state ---- */
+
+enum cairn_code cairn_srv_version_whole_expect(struct cairn_srv_tx *tx, const char *id,
+                                               struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_whole), SQL_T(id));
+}
 
 enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_version *version, bool *ret,

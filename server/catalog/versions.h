@@ -46,7 +46,7 @@ struct cairn_srv_version {
     char *labels, *meta, *warnings; /* owned: JSON */
     char *metrics;                  /* owned: JSON, numbers by name */
     char *note;                     /* owned: "" for none */
-    bool pinned;
+    bool pinned, aliased;
     uint64_t bytes, shards;
     bool has_layout, has_writer, has_manifest;
     uint8_t layout[32];
@@ -61,6 +61,9 @@ struct cairn_srv_version {
     uint64_t opened_tick, gone_tick, sweeps;
 };
 void cairn_srv_version_release(struct cairn_srv_version *version);
+enum cairn_code cairn_srv_version_copy(const struct cairn_srv_version *version,
+                                       struct cairn_srv_version *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 
 /* It will be got soon, by its id (sql.h, expect). */
 enum cairn_code cairn_srv_version_expect(struct cairn_srv_tx *tx, const char *id,
@@ -94,6 +97,9 @@ enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *
 enum cairn_code cairn_srv_version_at_step(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
                                           uint64_t n, struct cairn_version_id *ret,
                                           struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_version_at_step_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                                 uint64_t step, uint64_t n,
+                                                 struct cairn_error *err) CAIRN_MUST_USE;
 /* An open version of the attempt, other than this one, with a rank that has not sealed or a shard
  * not registered; "" when there is none. */
 enum cairn_code cairn_srv_version_unfinished(struct cairn_srv_tx *tx, int64_t run_id,
@@ -179,6 +185,8 @@ enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv
                                        const struct cairn_srv_move *move,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* Q22: all ranks sealed and every sealed shard registered? */
+enum cairn_code cairn_srv_version_whole_expect(struct cairn_srv_tx *tx, const char *id,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_version *version, bool *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;

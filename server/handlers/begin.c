@@ -38,6 +38,8 @@ struct batch {
     const char *node;
     struct begin *begins;
     size_t count;
+    const struct begin *joined; /* the one before, where its version was open and nobody it needs
+                                   had ended */
 };
 
 static void release_begins(struct batch *batch) {
@@ -224,36 +226,73 @@ static enum cairn_code refuse_forgotten(struct cairn_srv_tx *tx, const struct ca
     return cairn_fail(err, CAIRN_DELETED, "%s was over long ago", id->text);
 }
 
-static enum cairn_code begin_one(struct cairn_srv_tx *tx, const struct batch *batch,
-                                 const struct cairn_srv_run *run, struct begin *begin,
-                                 struct cairn_error *err) {
-    struct cairn_version_origin origin = {.name = run->name,
-                                          .attempt = run->attempt,
+static void id_of(const struct batch *batch, const struct begin *begin,
+                  struct cairn_version_id *ret) {
+    struct cairn_version_origin origin = {.name = batch->grant.name,
+                                          .attempt = batch->grant.attempt,
                                           .step = begin->msg.step,
                                           .n = (uint32_t)begin->msg.n};
-    (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), run->nonce);
+    (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), batch->grant.nonce);
+    cairn_version_id_make(&origin, ret);
+}
+
+/* Ranks of one node begin one version in one call: what the rank before found holds for this one,
+ * since joining changes neither. */
+static enum cairn_code join_too(struct cairn_srv_tx *tx, struct batch *batch, struct begin *begin,
+                                struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_version_copy(&batch->joined->version, &begin->version, err));
+    if (begin->code)
+        CAIRN_TRY(refuse(tx, begin, err));
+    else
+        CAIRN_TRY(join(tx, batch, begin, err));
+    if (begin->version.state != CAIRN_STATE_OPEN) batch->joined = NULL;
+    return CAIRN_OK;
+}
+
+static enum cairn_code open_version(struct cairn_srv_tx *tx, const struct batch *batch,
+                                    const struct cairn_srv_run *run, struct begin *begin,
+                                    const struct cairn_version_id *id, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_version_forgotten_expect(tx, run->id, run->attempt, id->text, err));
+    CAIRN_TRY(cairn_srv_tick_expect(tx, err));
+    CAIRN_TRY(refuse_forgotten(tx, run, id, err));
+    if (run->removed) CAIRN_TRY(cairn_srv_run_revive(tx, run, err));
+    CAIRN_TRY(insert(tx, batch, run, begin, id, err));
+    CAIRN_TRY(cairn_srv_version_expect(tx, id->text, err));
+    if (!begin->code && begin->on_exists == CAIRN_SRV_EXISTS_ERROR)
+        CAIRN_TRY(
+            cairn_srv_version_at_step_expect(tx, run->id, begin->msg.step, begin->msg.n, err));
+    CAIRN_TRY(cairn_srv_version_get(tx, id->text, &begin->version, err));
+    begin->first = true;
+    return begin->code ? CAIRN_OK : judge(tx, run, begin, err);
+}
+
+static enum cairn_code begin_one(struct cairn_srv_tx *tx, struct batch *batch,
+                                 const struct cairn_srv_run *run, struct begin *begin,
+                                 struct cairn_error *err) {
     struct cairn_version_id id;
-    cairn_version_id_make(&origin, &id);
+    id_of(batch, begin, &id);
     cairn_srv_version_release(&begin->version);
     begin->first = begin->changed = false;
+    if (batch->joined && !strcmp(batch->joined->version.id.text, id.text))
+        return join_too(tx, batch, begin, err);
     enum cairn_code code = cairn_srv_version_get(tx, id.text, &begin->version, err);
-    if (code == CAIRN_NOT_FOUND) {
-        CAIRN_TRY(refuse_forgotten(tx, run, &id, err));
-        CAIRN_TRY(cairn_srv_run_revive(tx, run, err));
-        CAIRN_TRY(insert(tx, batch, run, begin, &id, err));
-        CAIRN_TRY(cairn_srv_version_get(tx, id.text, &begin->version, err));
-        begin->first = true;
-        code = begin->code ? CAIRN_OK : judge(tx, run, begin, err);
-    }
+    if (code == CAIRN_NOT_FOUND) code = open_version(tx, batch, run, begin, &id, err);
     if (code) return code;
     if (begin->code) return refuse(tx, begin, err);
     CAIRN_TRY(join(tx, batch, begin, err));
-    return close_dead(tx, begin, err);
+    CAIRN_TRY(close_dead(tx, begin, err));
+    batch->joined = begin->version.state == CAIRN_STATE_OPEN ? begin : NULL;
+    return CAIRN_OK;
 }
 
 static enum cairn_code begin_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct batch *batch = argument;
     CAIRN_AUTO(srv_run) run = {0};
+    struct cairn_version_id id;
+    batch->joined = NULL;
+    id_of(batch, &batch->begins[0], &id);
+    CAIRN_TRY(cairn_srv_run_expect(tx, &batch->grant.name, err));
+    CAIRN_TRY(cairn_srv_version_expect(tx, id.text, err));
     CAIRN_TRY(cairn_srv_admit(tx, &batch->grant, &run, err));
     for (size_t i = 0; i < batch->count; i++) {
         if (batch->begins[i].code && !(batch->begins[i].placed && CAIRN_RULE(Q50))) continue;

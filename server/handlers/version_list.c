@@ -30,6 +30,7 @@ struct list {
     uint64_t rows;             /* seen of this chunk */
     bool full;                 /* the page; there is at least one more */
     json_t *items;
+    struct cairn_srv_newest newest;
 };
 
 static enum cairn_code is_wanted(const struct filter *filter,
@@ -63,7 +64,7 @@ static enum cairn_code add_item(struct cairn_srv_tx *tx, void *argument,
     list->n = version->n;
     if (!wanted) return CAIRN_OK;
     json_t *json = NULL;
-    CAIRN_TRY(cairn_srv_version_json(tx, version, &json, err));
+    CAIRN_TRY(cairn_srv_version_json_among(tx, version, &list->newest, &json, err));
     if (json_array_append_new(list->items, json))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     return CAIRN_OK;

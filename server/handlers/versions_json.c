@@ -37,13 +37,24 @@ static json_t *text_or_null(const char *text) {
     return text[0] ? json_string(text) : json_null();
 }
 
-static enum cairn_code count(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
-                             struct cairn_srv_progress *ret, bool *ret_latest,
-                             struct cairn_error *err) {
-    struct cairn_version_id latest = {""};
+/* Only what is shown (Q25) can be the latest. */
+static enum cairn_code is_latest(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+                                 struct cairn_srv_newest *newest, bool *ret,
+                                 struct cairn_error *err) {
     uint64_t step = 0;
-    CAIRN_TRY(cairn_srv_latest(tx, version->run_id, ret_latest, &latest, &step, err));
-    *ret_latest = *ret_latest && !strcmp(latest.text, version->id.text);
+    *ret = false;
+    if (version->state != CAIRN_STATE_COMMITTED || !version->recorded || version->superseded ||
+        version->trashed)
+        return CAIRN_OK;
+    if (!newest->looked)
+        CAIRN_TRY(cairn_srv_latest(tx, version->run_id, &newest->found, &newest->id, &step, err));
+    newest->looked = true;
+    *ret = newest->found && !strcmp(newest->id.text, version->id.text);
+    return CAIRN_OK;
+}
+
+static enum cairn_code count(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+                             struct cairn_srv_progress *ret, struct cairn_error *err) {
     *ret = (struct cairn_srv_progress){.shards = version->shards,
                                        .registered = version->shards,
                                        .ranks_sealed = version->world_size,
@@ -55,11 +66,23 @@ static enum cairn_code count(struct cairn_srv_tx *tx, const struct cairn_srv_ver
 enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_version *version, json_t **ret,
                                        struct cairn_error *err) {
+    return cairn_srv_version_json_among(tx, version, NULL, ret, err);
+}
+
+enum cairn_code cairn_srv_version_json_among(struct cairn_srv_tx *tx,
+                                             const struct cairn_srv_version *version,
+                                             struct cairn_srv_newest *newest, json_t **ret,
+                                             struct cairn_error *err) {
     struct cairn_srv_progress progress = {0};
+    struct cairn_srv_newest own = {0};
     bool latest = false;
     json_t *aliases = NULL;
-    CAIRN_TRY(count(tx, version, &progress, &latest, err));
-    CAIRN_TRY(cairn_srv_aliases_of_version(tx, version->id.text, &aliases, err));
+    CAIRN_TRY(is_latest(tx, version, newest ? newest : &own, &latest, err));
+    CAIRN_TRY(count(tx, version, &progress, err));
+    if (version->aliased)
+        CAIRN_TRY(cairn_srv_aliases_of_version(tx, version->id.text, &aliases, err));
+    else
+        aliases = json_array();
     enum cairn_state shown = cairn_srv_version_shown(version);
     json_t *json = json_object();
     bool failed = !json;

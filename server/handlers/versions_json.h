@@ -15,6 +15,16 @@
 #include "server/catalog/versions.h"
 #include "server/handlers/request.h"
 
+/* What `latest` is in the run of a list, looked for once. */
+struct cairn_srv_newest {
+    bool looked, found;
+    struct cairn_version_id id;
+};
+/* newest: of a list, whose versions are all of one run; NULL: one version alone. */
+enum cairn_code cairn_srv_version_json_among(struct cairn_srv_tx *tx,
+                                             const struct cairn_srv_version *version,
+                                             struct cairn_srv_newest *newest, json_t **ret,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_version *version, json_t **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;

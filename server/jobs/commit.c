@@ -22,6 +22,7 @@
 #include "server/catalog/layouts.h"
 #include "server/catalog/ranks.h"
 #include "server/catalog/shards.h"
+#include "server/catalog/values.h"
 #include "server/jobs/commit_objects.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/jobs.h"
@@ -169,10 +170,14 @@ static enum cairn_code load_tables(struct cairn_srv_tx *tx, struct work *work,
 /* A write, because the choice of the layout's object is kept. */
 static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct work *work = argument;
+    CAIRN_TRY(cairn_srv_version_expect(tx, work->id, err));
+    CAIRN_TRY(cairn_srv_version_whole_expect(tx, work->id, err));
+    CAIRN_TRY(cairn_srv_tick_expect(tx, err)); /* of the lease */
     CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
     CAIRN_TRY(cairn_srv_version_whole(tx, &work->version, &work->whole, err));
     if (!work->whole) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_lease_take_in(tx, &work->lease, err));
+    CAIRN_TRY(cairn_srv_shards_all_expect(tx, work->id, err));
     work->checksums.limit = CAIRN_GIB;
     work->tables = calloc((size_t)work->version.world_size + 1, sizeof(*work->tables));
     if (!work->tables) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank tables");
@@ -371,6 +376,10 @@ static enum cairn_code write_manifest(struct work *work, struct cairn_error *err
 static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct work *work = argument;
     work->committed = false;
+    CAIRN_TRY(cairn_srv_lease_check_expect(tx, &work->lease, err));
+    CAIRN_TRY(cairn_srv_version_expect(tx, work->id, err));
+    CAIRN_TRY(cairn_srv_run_expect(tx, &work->version.name, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed_expect(tx, work->version.run_id, err));
     CAIRN_TRY(cairn_srv_lease_check(tx, &work->lease, err));
     cairn_srv_version_release(&work->version);
     CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));

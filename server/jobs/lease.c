@@ -99,6 +99,14 @@ static enum cairn_code taken_by_another(const struct cairn_srv_lease *lease,
     return cairn_fail(err, CAIRN_BUSY, "another server works on %s", lease->job);
 }
 
+enum cairn_code cairn_srv_lease_check_expect(struct cairn_srv_tx *tx,
+                                             const struct cairn_srv_lease *lease,
+                                             struct cairn_error *err) {
+    if (!lease || !lease->held || !is_needed(lease->server)) return CAIRN_OK;
+    struct cairn_srv_holder holder = holder_of(lease);
+    return cairn_srv_lease_row_is_expect(tx, &holder, err);
+}
+
 enum cairn_code cairn_srv_lease_take_in(struct cairn_srv_tx *tx, struct cairn_srv_lease *lease,
                                         struct cairn_error *err) {
     if (!is_needed(lease->server)) return CAIRN_OK;

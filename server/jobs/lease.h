@@ -41,6 +41,10 @@ enum cairn_code cairn_srv_lease_take(struct cairn_srv_lease *lease,
 /* Inside a change. lease NULL: of nobody's job. */
 enum cairn_code cairn_srv_lease_check(struct cairn_srv_tx *tx, const struct cairn_srv_lease *lease,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* What check will look at (catalog/sql.h). */
+enum cairn_code cairn_srv_lease_check_expect(struct cairn_srv_tx *tx,
+                                             const struct cairn_srv_lease *lease,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
 /* Before something is done in the store that no change guards. */
 enum cairn_code cairn_srv_lease_still(const struct cairn_srv_lease *lease,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -154,6 +154,33 @@ TEST(a_batch_of_begins_is_answered_in_its_order) {
     }
 }
 
+TEST(begins_of_several_steps_in_one_call_are_several_versions_and_one_that_differs_ends_its_own) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 3));
+    json_t *begins = json_array();
+    for (uint32_t i = 0; i < 6; i++) { /* three ranks of step 5, then of step 6 */
+        json_t *one = cairn_hand_begin_body(&hand, 5 + i / 3, 1, i % 3, "error");
+        json_object_del(one, "grant");
+        json_object_del(one, "node");
+        if (i == 4) json_object_set_new(one, "format", json_string("other"));
+        json_array_append_new(begins, one);
+    }
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    REQUIRE_OK(
+        begin(&hand,
+              json_pack("{s:s, s:s, s:o}", "grant", hand.grant, "node", "node-a", "begins", begins),
+              &reply));
+    static const uint64_t wanted[] = {201, 200, 200, 201, 409, 409};
+    const json_t *results = json_object_get(reply, "results");
+    for (size_t i = 0; i < CAIRN_COUNT(wanted); i++) {
+        const json_t *one = json_array_get(results, i);
+        EXPECT_EQ_U64(cairn_world_number(one, "status"), wanted[i]);
+        EXPECT_EQ_U64(cairn_world_number(one, "step"), 5 + i / 3);
+    }
+}
+
 TEST(a_begin_after_another_rank_has_failed_gets_its_reason) /* P9 */
 {
     CAIRN_AUTO(world) world = {0};
