@@ -153,7 +153,8 @@ TEST(wrong_shards_are_refused_by_name) {
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
 }
 
-static void offer_fd(struct cairn_up_world *world, int fd, uint64_t bytes, const char *what) {
+static void offer_refused(struct cairn_up_world *world, int fd, uint64_t bytes, const char *what,
+                          enum cairn_code expected) {
     CAIRN_AUTO(trainer) trainer = {0};
     struct stat status = {0};
     fstat(fd, &status);
@@ -167,7 +168,11 @@ static void offer_fd(struct cairn_up_world *world, int fd, uint64_t bytes, const
                   "slabs", "bytes", (json_int_t)bytes, "device", (json_int_t)status.st_dev, "inode",
                   (json_int_t)status.st_ino, "owner", 0, "saves"),
         none, &fd, 1, &frame);
-    if (!EXPECT(code == CAIRN_PROTOCOL)) printf("  %s: %s\n", what, trainer.err.message);
+    if (!EXPECT(code == expected)) printf("  %s: %s\n", what, trainer.err.message);
+}
+
+static void offer_fd(struct cairn_up_world *world, int fd, uint64_t bytes, const char *what) {
+    offer_refused(world, fd, bytes, what, CAIRN_PROTOCOL);
 }
 
 TEST(descriptors_that_are_no_sealed_memory_are_refused) /* U02, N07 */
@@ -203,6 +208,20 @@ TEST(descriptors_that_are_no_sealed_memory_are_refused) /* U02, N07 */
     close(zero);
     close(dir);
     close(path);
+    expect_alive(&world, "job-2");
+}
+
+TEST(memory_beyond_the_budget_is_refused_before_it_is_looked_at) /* U02, Q13 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    static const char *const small[] = {"--memory-budget=64MiB", NULL};
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = small}));
+    uint64_t size = 65 * CAIRN_MIB;
+    int whole = memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    EXPECT(posix_fallocate(whole, 0, (off_t)size) == 0);
+    EXPECT(fcntl(whole, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+    offer_refused(&world, whole, size, "larger than the budget", CAIRN_NO_MEMORY);
+    close(whole);
     expect_alive(&world, "job-2");
 }
 

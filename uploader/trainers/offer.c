@@ -58,7 +58,22 @@ static enum cairn_code check_whole(int fd, size_t index, uint64_t bytes, struct 
                       index, (unsigned long long)status.st_blocks * 512, bytes);
 }
 
+/* Before anything of them is mapped. What the others hold is counted when they are adopted. */
+static enum cairn_code check_budget(const struct offering *offering, struct cairn_error *err) {
+    uint64_t budget = offering->call->up->budget.total_bytes, bytes = 0;
+    for (size_t i = 0; i < offering->slab_count; i++) {
+        if (!cairn_add_overflows(bytes, offering->slabs[i].bytes, &bytes) && bytes <= budget)
+            continue;
+        return cairn_fail(err, CAIRN_NO_MEMORY,
+                          "slabs of %" PRIu64 " bytes and more were offered, the uploader's "
+                          "memory_budget is %" PRIu64,
+                          offering->slabs[i].bytes, budget);
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code attach(struct offering *offering, struct cairn_error *err) {
+    CAIRN_TRY(check_budget(offering, err));
     for (size_t i = 0; i < offering->slab_count; i++) {
         int fd = offering->slabs[i].fd;
         CAIRN_TRY(check_whole(fd, i, offering->slabs[i].bytes, err));
