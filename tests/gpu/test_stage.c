@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Saves from a real GPU and reads into it, where there is one. What no fake can tell: that the
+ * memory of a slab, huge pages of a memfd, can be page-locked, and that bytes come back as they
+ * were. */
+#include <dlfcn.h>
+
+#include "api/manifest.h"
+#include "api/table.h"
+#include "common/crc32c.h"
+#include "tests/client/rank.h"
+
+#define SIDE 4096 /* F32: 64 MiB */
+#define BYTES ((size_t)SIDE * SIDE * 4)
+
+static struct {
+    int (*count)(int *), (*make)(void **, size_t), (*release)(void *);
+    int (*copy)(void *, const void *, size_t, int);
+    int (*copy_async)(void *, const void *, size_t, int, void *);
+    int (*make_stream)(void **, unsigned), (*end_stream)(void *);
+} cuda;
+
+static bool find(void *library, const char *name, void *ret) {
+    void *symbol = dlsym(library, name);
+    memcpy(ret, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
+/* NULL: there is a GPU; else why there is none. */
+static const char *no_gpu(void) {
+    static const char *const names[] = {"libcudart.so.13", "libcudart.so.12",
+                                        "/usr/local/cuda/lib64/libcudart.so"};
+    void *library = NULL;
+    int count = 0;
+    for (size_t i = 0; i < CAIRN_COUNT(names) && !library; i++)
+        library = dlopen(names[i], RTLD_NOW | RTLD_GLOBAL);
+    if (!library) return "no CUDA runtime is installed";
+    if (!find(library, "cudaGetDeviceCount", &cuda.count) ||
+        !find(library, "cudaMalloc", &cuda.make) || !find(library, "cudaFree", &cuda.release) ||
+        !find(library, "cudaMemcpy", &cuda.copy) ||
+        !find(library, "cudaMemcpyAsync", &cuda.copy_async) ||
+        !find(library, "cudaStreamCreateWithFlags", &cuda.make_stream) ||
+        !find(library, "cudaStreamDestroy", &cuda.end_stream))
+        return "the CUDA runtime lacks a function";
+    if (cuda.count(&count) || !count) return "there is no GPU that the CUDA runtime can use";
+    return NULL;
+}
+
+static const uint8_t *staged_at(struct cairn_rank *rank, const char *name) {
+    struct cairn_fake_message stage, seal;
+    struct cairn_table table;
+    struct cairn_tensor tensor;
+    struct cairn_fragment fragment;
+    uint32_t index = 0;
+    if (!cairn_fake_uploader_saw(rank->fake, "stage", 1, &stage) ||
+        !cairn_fake_uploader_saw(rank->fake, "seal", 1, &seal) ||
+        cairn_table_open(seal.blob, &table, NULL) != CAIRN_OK ||
+        !cairn_table_find(&table, cairn_view_of(name), &index))
+        return NULL;
+    cairn_table_tensor_at(&table, index, &tensor);
+    cairn_table_fragment_at(&table, tensor.fragment_first, &fragment);
+    uint32_t slab = (uint32_t)json_integer_value(json_object_get(stage.message, "slab"));
+    return cairn_fake_uploader_slab(rank->fake, slab) + fragment.offset_bytes;
+}
+
+static enum cairn_code stage(struct cairn_rank *rank, const void *memory, void *stream,
+                             struct cairn_error *err) {
+    static const uint64_t shape[2] = {SIDE, SIDE}, half[2] = {SIDE, SIDE / 2}, start[2] = {0, 64};
+    static const int64_t rows[2] = {SIDE, 1};
+    struct cairn_save *save = NULL;
+    struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                       .name = "whole",
+                                       .dtype = "F32",
+                                       .dimension_count = 2,
+                                       .shape = shape,
+                                       .kind = CAIRN_LOCAL,
+                                       .source = memory,
+                                       .source_bytes = BYTES,
+                                       .memory = CAIRN_MEMORY_CUDA,
+                                       .stream = stream};
+    CAIRN_TRY(cairn_save_begin(rank->session, 1, NULL, &save, err));
+    enum cairn_code code = cairn_save_tensor(save, &piece, err);
+    piece.name = "columns";
+    piece.form = CAIRN_BOX, piece.start = start, piece.count = half;
+    piece.source = (const float *)memory + 64;
+    piece.source_stride = rows, piece.source_bytes = BYTES / 2;
+    if (!code) code = cairn_save_tensor(save, &piece, err);
+    if (!code) code = cairn_save_stage(save, err);
+    cairn_save_free(save);
+    return code;
+}
+
+TEST(memory_of_a_gpu_is_staged_behind_its_stream_into_memory_that_is_page_locked) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    const char *missing = no_gpu();
+    if (missing) SKIP(missing);
+    CAIRN_AUTO_HEAP uint32_t *numbers = malloc(BYTES);
+    void *memory = NULL, *stream = NULL;
+    REQUIRE(numbers != NULL);
+    for (size_t i = 0; i < BYTES / 4; i++) numbers[i] = (uint32_t)i * 2654435761u;
+    REQUIRE_OK(rank_uploader(&rank, 1, &err));
+    struct cairn_open_options options = rank_options(&rank);
+    options.bytes = 2 * BYTES;
+    REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+    REQUIRE(!cuda.make(&memory, BYTES) && !cuda.make_stream(&stream, 1));
+    REQUIRE(!cuda.copy_async(memory, numbers, BYTES, 1, stream));
+    EXPECT_CODE(stage(&rank, memory, stream, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_OK); /* it could be locked */
+    const uint8_t *at = staged_at(&rank, "whole");
+    EXPECT(at && memcmp(at, numbers, BYTES) == 0);
+    at = staged_at(&rank, "columns");
+    bool same = at != NULL;
+    for (size_t row = 0; row < SIDE && same; row++)
+        same = !memcmp(at + row * SIDE * 2, numbers + row * SIDE + 64, SIDE * 2);
+    EXPECT(same);
+    cuda.end_stream(stream);
+    cuda.release(memory);
+}
+
+TEST(a_shard_is_read_into_memory_of_a_gpu) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    CAIRN_AUTO(buf) text = {0};
+    struct cairn_restore *restore = NULL;
+    const char *missing = no_gpu();
+    if (missing) SKIP(missing);
+    CAIRN_AUTO_HEAP uint8_t *stored = malloc(BYTES), *got = calloc(1, BYTES);
+    void *memory = NULL;
+    REQUIRE(stored && got && !cuda.make(&memory, BYTES));
+    for (size_t i = 0; i < BYTES; i++) stored[i] = (uint8_t)(i ^ i >> 8 ^ i >> 16);
+    struct cairn_manifest_shard shard = {.name = (char *)(uintptr_t) "a",
+                                         .size_bytes = BYTES,
+                                         .crc32c = cairn_crc32c(0, stored, BYTES)};
+    struct cairn_manifest manifest = {.origin = {.name = {"llm", "7b"},
+                                                 .attempt = 1,
+                                                 .step = 1,
+                                                 .n = 1,
+                                                 .nonce = "00112233445566778899aabbccddeeff"},
+                                      .id = {"ckpt_00000000-0000-8000-8000-000000000000"},
+                                      .world_size = 1,
+                                      .format_tag = (char *)(uintptr_t) "",
+                                      .meta_json = (char *)(uintptr_t) "{}",
+                                      .labels_json = (char *)(uintptr_t) "{}",
+                                      .shards = &shard,
+                                      .shard_count = 1};
+    REQUIRE_OK(cairn_manifest_encode(&manifest, &text, &err));
+    const struct cairn_view bytes[1] = {{(const char *)stored, BYTES}};
+    const struct cairn_fake_version served = {cairn_buf_view(&text), {0}, bytes, 1};
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    cairn_fake_uploader_serve(rank.fake, &served);
+    REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
+    const struct cairn_read read = {.size = sizeof read,
+                                    .shard = "a",
+                                    .bytes = UINT64_MAX,
+                                    .into = memory,
+                                    .into_bytes = BYTES,
+                                    .memory = CAIRN_MEMORY_CUDA};
+    EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_OK);
+    EXPECT(!cuda.copy(got, memory, BYTES, 2));
+    EXPECT(memcmp(got, stored, BYTES) == 0);
+    cairn_restore_free(restore);
+    cuda.release(memory);
+}
