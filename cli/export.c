@@ -195,27 +195,6 @@ static enum cairn_code plan(struct job *job, struct cairn_error *err) {
 
 /* ---- the bytes of one window ---- */
 
-/* `size` bytes of a tensor as it is stored, from byte `from` on. */
-static enum cairn_code read_tensor(const struct cairn_assembly *assembly,
-                                   const struct cairn_assembly_tensor *tensor, uint64_t from,
-                                   char *into, uint64_t size, struct cairn_error *err) {
-    for (size_t p = 0; p < tensor->piece_count && size; p++) {
-        const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
-        if (from >= piece->size_bytes) {
-            from -= piece->size_bytes;
-            continue;
-        }
-        uint64_t some = cairn_min_u64(piece->size_bytes - from, size);
-        CAIRN_TRY(cairn_input_read(assembly->inputs[piece->input], piece->offset_bytes + from, into,
-                                   (size_t)some, err));
-        into += some;
-        size -= some;
-        from = 0;
-    }
-    CAIRN_ASSERT(size == 0); /* assembly.h#1 */
-    return CAIRN_OK;
-}
-
 /* What of an entry lies in [begin, end) of its file; a border never cuts an element: entries are
  * ordered by width, or begin at multiples of 64. */
 static enum cairn_code fill_entry(const struct job *job,
@@ -230,13 +209,14 @@ static enum cairn_code fill_entry(const struct job *job,
     if (from >= to) return CAIRN_OK;
     uint64_t offset = from - entry->offset_bytes, size = to - from;
     if (entry->dtype == tensor->dtype)
-        return read_tensor(assembly, tensor, offset, window + (from - begin), size, err);
+        return cairn_assembly_read(assembly, tensor, offset, window + (from - begin), size, err);
     uint64_t out = cairn_dtype_bits(entry->dtype) / 8, in = cairn_dtype_bits(tensor->dtype) / 8;
     uint64_t room = WINDOW_BYTES / in;
     for (uint64_t done = 0; done < size / out; done += room) {
         uint64_t some = cairn_min_u64(room, size / out - done);
         CAIRN_TRY(
-            read_tensor(assembly, tensor, (offset / out + done) * in, scratch, some * in, err));
+            cairn_assembly_read(assembly, tensor, (offset / out + done) * in, scratch, some * in,
+                                err));
         cairn_convert(tensor->dtype, scratch, entry->dtype, window + (from - begin) + done * out,
                       (size_t)some);
     }

@@ -39,7 +39,7 @@ struct cairn_cli {
     const char *labels, *part_size, *listen;
     uint64_t rank, world_size, timeout_ms, limit, step, bytes, ranks, steps, workers;
     bool rank_given, json, metadata_only, read_data, force, keep, help, detach, follow, files_only;
-    bool yes, or_none, dry_run, allow_empty, keep_all, optimizer;
+    bool yes, or_none, dry_run, allow_empty, keep_all, optimizer, tensors;
     uint64_t keep_numbers[CAIRN_KEEP_NUMBERS], saves, lease_ms;
     const char *newer_than, *from;
     const char *keep_within, *keep_best, *keep_labels, *after, *note;
@@ -86,7 +86,7 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
     cairn_cli_verb_catalog, cairn_cli_verb_forget, cairn_cli_verb_policy, cairn_cli_verb_pin,
     cairn_cli_verb_unpin, cairn_cli_verb_label, cairn_cli_verb_metric, cairn_cli_verb_du,
     cairn_cli_verb_export, cairn_cli_verb_alias, cairn_cli_verb_lease,
-    cairn_cli_verb_lineage, cairn_cli_verb_import;
+    cairn_cli_verb_lineage, cairn_cli_verb_import, cairn_cli_verb_diff;
 
 /* Flags that every verb takes: --server, --token-file, --socket, --output, --progress, ... */
 extern const struct cairn_cli_flag cairn_cli_common_flags[];

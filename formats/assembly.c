@@ -161,3 +161,23 @@ enum cairn_code cairn_assembly_check(const struct cairn_assembly *assembly,
     }
     return check_names(assembly, err);
 }
+
+enum cairn_code cairn_assembly_read(const struct cairn_assembly *assembly,
+                                    const struct cairn_assembly_tensor *tensor, uint64_t from,
+                                    char *into, uint64_t size, struct cairn_error *err) {
+    for (size_t p = 0; p < tensor->piece_count && size; p++) {
+        const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
+        if (from >= piece->size_bytes) {
+            from -= piece->size_bytes;
+            continue;
+        }
+        uint64_t some = cairn_min_u64(piece->size_bytes - from, size);
+        CAIRN_TRY(cairn_input_read(assembly->inputs[piece->input], piece->offset_bytes + from, into,
+                                   (size_t)some, err));
+        into += some;
+        size -= some;
+        from = 0;
+    }
+    CAIRN_ASSERT(size == 0); /* assembly.h#1 */
+    return CAIRN_OK;
+}

@@ -72,3 +72,8 @@ bool cairn_assembly_find(const struct cairn_assembly *assembly, const char *name
 /* After the last: are promises 1 and 2 kept, and is no name there twice? */
 enum cairn_code cairn_assembly_check(const struct cairn_assembly *assembly,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* `size` bytes of a tensor that is no alias, from byte `from` on; they lie in it. */
+enum cairn_code cairn_assembly_read(const struct cairn_assembly *assembly,
+                                    const struct cairn_assembly_tensor *tensor, uint64_t from,
+                                    char *into, uint64_t size,
+                                    struct cairn_error *err) CAIRN_MUST_USE;

@@ -17,7 +17,7 @@ from world import BIN, World, wait_until
 
 VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "undelete", "nodes",
          "bench", "doctor", "reconcile", "inspect", "forget", "policy", "pin", "unpin", "label", "metric",
-         "du", "export", "alias", "lease", "lineage", "import")
+         "du", "export", "alias", "lease", "lineage", "import", "diff")
 
 TORCH_FILE = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "torch" / "legacy.pt"
 
@@ -276,6 +276,7 @@ class Commands(unittest.TestCase):
         expect("du", ask("du")[0])
         self.assertEqual(set(ask("du", "shape/run")[0]), shown["du RUN"])
         expect("export", ask("export", TORCH_FILE, self.world.root / "shape-export"))
+        expect("diff", ask("diff", "--tensors", TORCH_FILE, TORCH_FILE))
         expect("put", ask("import", "torch", TORCH_FILE, "shape/run@3"))
         process, said = Up.start(self, self.world.root / "shape-up")
         expect("up", said)
@@ -286,7 +287,7 @@ class Commands(unittest.TestCase):
         self.assertEqual({row for row, fields in shown.items() if len(fields) > 2},
                          {"up", "put", "ls", "show", "get", "verify", "nodes", "doctor",
                           "reconcile", "inspect", "policy get", "forget", "versions of a plan", "du",
-                          "du RUN", "export", "alias ls", "lineage", "lease take", "lease ls", "lease rm"})
+                          "du RUN", "export", "diff", "alias ls", "lineage", "lease take", "lease ls", "lease rm"})
 
     def test_a_failure_is_one_object_on_the_last_line_where_json_was_asked_for(self):
         for words, code, status, http in (

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cairn diff --tensors`: which tensors differ, how many elements of them, and by how much."""
+import json
+import struct
+import unittest
+
+from test_export import EXPECTED, ZERO, export
+from test_stored_tensors import Case
+
+
+def safetensors(path, tensors):
+    """tensors: {name: (dtype, shape, bytes)}"""
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(t[2] for t in tensors.values()))
+    return path
+
+
+def floats(*values):
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+class Diff(Case):
+    def diff(self, *words, status=0):
+        ran = self.world.cairn("diff", "--tensors", *words, "--json", status=status)
+        return json.loads(ran.stdout) if not status else ran.stderr
+
+    def test_each_difference_is_counted_and_measured(self):
+        big = [float(i) for i in range(3_000_000)]  # of several windows
+        changed = list(big)
+        changed[0], changed[2_999_999] = 0.5, -1.0
+        nan = float("nan")
+        a = safetensors(self.folder / "a", {
+            "same": ("F32", [2], floats(1, nan)), "big": ("F32", [3_000_000], floats(*big)),
+            "int": ("I64", [2], struct.pack("<2q", 5, -7)), "shape": ("F32", [2], floats(1, 2)),
+            "gone": ("F32", [1], floats(1)), "kind": ("I32", [1], b"\1\0\0\0"),
+            "bf16": ("F32", [3], floats(1, 2.5, 3)), "zero": ("F32", [2], floats(0.0, 4))})
+        b = safetensors(self.folder / "b", {
+            "same": ("F32", [2], floats(1, nan)), "big": ("F32", [3_000_000], floats(*changed)),
+            "int": ("I64", [2], struct.pack("<2q", 5, 35)), "shape": ("F32", [1, 2], floats(1, 2)),
+            "new": ("F32", [1], floats(1)), "kind": ("F32", [1], floats(1)),
+            "bf16": ("BF16", [3], struct.pack("<3H", 0x3f80, 0x4020, 0x4080)),
+            "zero": ("F32", [2], floats(-0.0, nan))})
+        told = self.diff(a, b)
+        rows = {row["name"]: (row["verdict"], row["elements"], row["differing"], row["largest"])
+                for row in told["differ"]}
+        self.assertEqual(rows, {
+            "big": ("differs", 3_000_000, 2, 3_000_000.0), "int": ("differs", 2, 1, 42.0),
+            "shape": ("shape", 0, 0, None), "gone": ("only in A", 0, 0, None),
+            "new": ("only in B", 0, 0, None), "kind": ("dtype", 0, 0, None),
+            "bf16": ("differs", 3, 1, 1.0), "zero": ("differs", 2, 2, 0.0)})
+        self.assertEqual((told["same"], told["equal"]), (1, False))
+        said = self.world.cairn("diff", a, b, "--only", "b*", "--workers", "1").stdout
+        self.assertIn("big: 2 of 3000000 elements differ, at most by 3000000 (F32 3000000)\n", said)
+        self.assertIn("0 tensors are the same, 2 not", said)
+
+    def test_a_checkpoint_and_what_was_made_of_it_are_the_same_wherever_they_lie(self):
+        export(ZERO / "stage3", self.folder / "safe", "--optimizer")
+        self.world.cairn("import", "deepspeed", ZERO / "stage3", "f/run@1")
+        for other in (self.folder / "safe", "f/run@1"):
+            told = self.diff(ZERO / "stage3", other)
+            # An export to safetensors has no second names.
+            self.assertEqual([row["name"] for row in told["differ"]],
+                             ["head.weight"] if other != "f/run@1" else [])
+        self.world.cairn("import", "deepspeed", ZERO / "stage2", "f/run@2")
+        row, = self.diff("f/run@1", "f/run@2", "--only", "embed*")["differ"]
+        sides = [struct.unpack("<77f", bytes.fromhex(EXPECTED[case]["embed.weight"]["fp32"]))
+                 for case in ("stage3", "stage2")]
+        apart = [abs(x - y) for x, y in zip(*sides) if x != y]
+        self.assertEqual((row["elements"], row["differing"], row["largest"]),
+                         (77, len(apart), max(apart)))
+        self.assertIn("f/run@3", self.diff("f/run@1", "f/run@3", status=3))
+
+
+if __name__ == "__main__":
+    unittest.main()
