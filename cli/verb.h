@@ -38,10 +38,11 @@ struct cairn_cli {
     const char *dtype, *only, *to;
     const char *labels, *part_size, *listen;
     uint64_t rank, world_size, timeout_ms, limit, step, bytes, ranks, steps, workers;
+    bool whole_run;
     bool rank_given, json, metadata_only, read_data, force, keep, help, detach, follow, files_only;
     bool yes, or_none, dry_run, allow_empty, keep_all, optimizer, tensors;
     uint64_t keep_numbers[CAIRN_KEEP_NUMBERS], saves, lease_ms;
-    const char *newer_than, *from;
+    const char *newer_than, *from, *confirm;
     const char *keep_within, *keep_best, *keep_labels, *after, *note;
     enum cairn_cli_output output;
     enum cairn_cli_progress progress;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "common/text.h"
+#include "server/catalog/values.h"
 
 void cairn_srv_run_release(struct cairn_srv_run *run) {
     free(run->labels);
@@ -66,6 +67,24 @@ enum cairn_code cairn_srv_run_revive(struct cairn_srv_tx *tx, const struct cairn
 enum cairn_code cairn_srv_run_set_marked(struct cairn_srv_tx *tx, int64_t run_id,
                                          struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(run_set_marked), SQL_I(run_id));
+}
+
+enum cairn_code cairn_srv_run_hide(struct cairn_srv_tx *tx, int64_t run_id,
+                                   struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(run_hide), SQL_I(run_id));
+}
+
+enum cairn_code cairn_srv_run_held(struct cairn_srv_tx *tx, int64_t run_id,
+                                   struct cairn_version_id *ret, uint64_t *ret_step,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool found = false;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(run_held), SQL_I(run_id),
+                                 SQL_I(cairn_srv_tick(tx))));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    (void)cairn_text_copy(ret->text, sizeof(ret->text), found ? cairn_srv_rows_text(&rows, 0) : "");
+    *ret_step = found ? cairn_srv_rows_u64(&rows, 1) : 0;
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_run_remove(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,

@@ -43,6 +43,13 @@ enum cairn_code cairn_srv_run_revive(struct cairn_srv_tx *tx, const struct cairn
                                      struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_run_set_marked(struct cairn_srv_tx *tx, int64_t run_id,
                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* It is shown no more; what it has in the trash goes by itself. */
+enum cairn_code cairn_srv_run_hide(struct cairn_srv_tx *tx, int64_t run_id,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* A version that is pinned, leased or has an alias, and its step; "" where there is none. */
+enum cairn_code cairn_srv_run_held(struct cairn_srv_tx *tx, int64_t run_id,
+                                   struct cairn_version_id *ret, uint64_t *ret_step,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_IN_USE while it has versions that are not gone for good (Q30). Its attempt's number stays,
  * so that no grant of before is ever taken for a later one (Q6). */
 enum cairn_code cairn_srv_run_remove(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,

@@ -9,6 +9,7 @@
 #include "api/selector.h"
 #include "server/catalog/frozen.h"
 #include "server/handlers/runs_json.h"
+#include "server/handlers/trash.h"
 
 #define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
 #define ROWS_MAX 2000 /* that one request looks at */
@@ -19,6 +20,7 @@ struct call {
     struct cairn_buf labels;
     bool made;
     json_t *json;
+    uint64_t versions, bytes; /* of a run that is not removed */
     /* the list */
     uint64_t limit;
     char project[CAIRN_NAME_BYTES_MAX + 1];
@@ -88,12 +90,34 @@ static enum cairn_code remove_run(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_run_remove(tx, &run, err);
 }
 
+static enum cairn_code count(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct call *call = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_run_get(tx, &call->request->params.run_name, &run, err));
+    return cairn_srv_run_totals(tx, run.id, &call->versions, &call->bytes, err);
+}
+
+/* What its removal would free, and how it is said. */
+static void say_what_it_has(struct call *call, struct cairn_srv_reply *reply) {
+    if (cairn_srv_catalog_read(call->request->server->catalog, count, call, NULL)) return;
+    cairn_srv_reply_extra(reply, "versions", json_integer((json_int_t)call->versions));
+    cairn_srv_reply_extra(reply, "bytes", json_integer((json_int_t)call->bytes));
+    snprintf(reply->hint, sizeof(reply->hint),
+             "With ?confirm= and the run's name all of it goes into the trash, and the run "
+             "with it.");
+}
+
 enum cairn_code cairn_srv_on_run_delete(struct cairn_srv_request *request,
                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     const struct cairn_run_name *name = &request->params.run_name;
+    const char *confirm = cairn_query_get(&request->query, "confirm");
     struct call call = {.request = request};
-    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, remove_run, &call, err));
+    if (confirm) return cairn_srv_run_delete_whole(request, confirm, reply, err);
+    enum cairn_code code =
+        cairn_srv_catalog_write(request->server->catalog, remove_run, &call, err);
+    if (code == CAIRN_IN_USE) say_what_it_has(&call, reply);
+    if (code) return code;
     return cairn_srv_reply_json(
         reply, 200, json_pack("{s:s, s:s}", "project", name->project, "run", name->run), err);
 }

@@ -14,6 +14,7 @@
 #include "server/catalog/read_leases.h"
 #include "server/catalog/shards.h"
 #include "server/handlers/saves.h"
+#include "server/handlers/trash.h"
 #include "server/handlers/versions_json.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/marks.h"
@@ -28,6 +29,7 @@ struct verdict {
     char full_reason[CAIRN_SRV_REASON_BYTES];
     struct cairn_srv_version version;
     bool changed, whole;
+    bool with_run;  /* of a delete: its run goes, too */
     const char *id; /* of a delete: what the reference meant when the mark was put */
     json_t *shown, *missing;
     uint64_t expected, present;
@@ -262,7 +264,8 @@ static enum cairn_code find_for_trash(struct cairn_srv_tx *tx, void *argument,
         return cairn_fail(err, CAIRN_IN_USE, "%s is pinned: take the pin off first (cairn unpin)",
                           verdict->version.id.text);
     CAIRN_TRY(judge_aliases(tx, &verdict->version, err));
-    CAIRN_TRY(cairn_srv_version_needed(tx, &verdict->version, &needed, err));
+    if (!verdict->with_run)
+        CAIRN_TRY(cairn_srv_version_needed(tx, &verdict->version, &needed, err));
     bool leased = false;
     CAIRN_TRY(cairn_srv_version_leased(tx, verdict->version.id.text, &leased, err));
     if (leased)
@@ -290,7 +293,10 @@ static enum cairn_code trash(struct cairn_srv_tx *tx, void *argument, struct cai
 
 static enum cairn_code untrash(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct verdict *verdict = argument;
+    CAIRN_AUTO(srv_run) run = {0}; /* shown again, where it was removed with what it has */
     CAIRN_TRY(find_deletable(tx, verdict, err));
+    CAIRN_TRY(cairn_srv_run_get(tx, &verdict->version.name, &run, err));
+    CAIRN_TRY(cairn_srv_run_revive(tx, &run, err));
     CAIRN_TRY(cairn_srv_version_untrash(tx, &verdict->version, err));
     return show_again(tx, verdict, err);
 }
@@ -328,6 +334,22 @@ static enum cairn_code serve_trash(struct cairn_srv_request *request, struct cai
         cairn_srv_waiters_wake_version(request->server->waiters, &verdict.version.id,
                                        &verdict.version.name);
         code = cairn_srv_reply_json(reply, away ? 202 : 200, CAIRN_TAKE(verdict.shown), err);
+    }
+    release_verdict(&verdict);
+    return code;
+}
+
+enum cairn_code cairn_srv_trash_one(struct cairn_srv_request *request, const char *ref,
+                                    bool with_run, struct cairn_srv_trashed *ret,
+                                    struct cairn_error *err) {
+    struct verdict verdict = {.request = request, .id = ref, .with_run = with_run};
+    enum cairn_code code = mark_and_move(&verdict, true, err);
+    if (!code) {
+        const struct cairn_srv_version *version = &verdict.version;
+        *ret = (struct cairn_srv_trashed){version->id, version->step, version->bytes};
+        cairn_log(INFO, "checkpoint.trashed_with", "version=%s step=%" PRIu64, version->id.text,
+                  version->step);
+        cairn_srv_waiters_wake_version(request->server->waiters, &version->id, &version->name);
     }
     release_verdict(&verdict);
     return code;

@@ -117,6 +117,28 @@ class Forget(unittest.TestCase):
         self.world.cairn("policy", "set", run, "--keep-best", "1:loss:min")
         self.assertEqual(self.ask("show", f"{run}@best")["step"], 1)
 
+    def test_a_run_is_removed_with_all_that_it_has_when_its_name_is_said(self):
+        run = self.saved("k/whole", 1, 2, 3)
+        self.world.cairn("rm", f"{run}@1", f"{run}@2")
+        self.assertEqual(self.kept(run), [3])
+        self.assertIn("say --confirm whole", self.world.cairn("rm", run, "--run", status=2).stderr)
+        self.world.cairn("rm", run, "--run", "--confirm", "k", status=1)
+        self.world.cairn("pin", f"{run}@3")
+        self.assertIn("nothing was removed", self.world.cairn("rm", run, "--run", "--confirm", "whole", status=6).stderr)
+        self.world.cairn("unpin", f"{run}@3")
+        last = self.ask("show", f"{run}@3")["version"]
+        done = wait_until(lambda: self.try_remove(run))
+        self.assertEqual(done["removed"], 1)
+        self.assertNotIn(run, self.world.cairn("ls").stdout)
+        self.world.cairn("undelete", f"{run}@{last}")
+        self.assertIn(run, self.world.cairn("ls").stdout)
+        self.assertEqual(self.kept(run), [3])
+
+    def try_remove(self, run):
+        """The node that has just put says for a moment that it holds the attempt."""
+        done = self.world.cairn("rm", run, "--run", "--confirm", run.split("/")[1], "--json", status=None)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
     def test_what_is_pinned_is_not_removed_and_bytes_are_told_by_what_they_are_of(self):
         run = self.saved("i/pin", 1, 2)
         self.world.cairn("pin", f"{run}@1")

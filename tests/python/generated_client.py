@@ -242,6 +242,8 @@ def rest(call, grant, first):
     call("node_delete", 409, "n1")
     call("node_delete", 404, "n2")
     call("run_delete", 409, *run)
+    call("run_delete", 400, *run, confirm="other")
+    assert not call("trash", 200, *run, body={"versions": ["99999"]}, of="TrashBody").parsed.items[0].trashed
     call("run_put", 201, "demo", "empty", body={}, of="RunPutBody")
     assert call("run_delete", 200, "demo", "empty").parsed.run == "empty"
     assert call("livez", 200).parsed.status == "alive"
