@@ -291,6 +291,26 @@ void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *
 /* A staged save goes on without its handle. One that was not staged is failed for all ranks. */
 void cairn_save_free(struct cairn_save *save);
 
+/* ---- the last chance: a signal says that the process will be ended ---- */
+
+struct cairn_last_chance_options {
+    size_t size;         /* of this struct */
+    const int *signals;  /* which; up to 8 */
+    size_t signal_count; /* 0: SIGTERM and SIGUSR1 */
+    uint32_t grace_ms;   /* between the signal and the kill that follows it; 0 = 30,000 */
+};
+/* From here on these signals of the process set a flag, and end nothing by themselves; handlers
+ * that were there are still called. One watch for a process. CAIRN_INVALID: there is one, or a
+ * signal that cannot be handled. */
+enum cairn_code cairn_last_chance_watch(const struct cairn_last_chance_options *options,
+                                        struct cairn_error *err);
+/* 0, or the first of these signals that came: to be asked between two steps, and to be followed by
+ * a save and the end. *ret_left_ms (NULL is allowed) is what is left of grace_ms since it came; it
+ * is not written with 0. In a forked child always 0. */
+int cairn_last_chance(uint32_t *ret_left_ms);
+/* The handlers that were there are back. */
+void cairn_last_chance_unwatch(void);
+
 /* ---- restore ---- */
 
 struct cairn_restore;
