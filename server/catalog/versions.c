@@ -130,6 +130,11 @@ enum cairn_code cairn_srv_version_expect(struct cairn_srv_tx *tx, const char *id
     return cairn_srv_sql_expect(tx, err, SQL(version_get), SQL_T(id));
 }
 
+enum cairn_code cairn_srv_latest_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                        struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_latest), SQL_I(run_id));
+}
+
 enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_found,
                                  struct cairn_version_id *ret, uint64_t *ret_step,
                                  struct cairn_error *err) {

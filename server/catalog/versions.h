@@ -91,6 +91,8 @@ enum cairn_code cairn_srv_version_find(struct cairn_srv_tx *tx, const struct cai
 enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_found,
                                  struct cairn_version_id *ret, uint64_t *ret_step,
                                  struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_latest_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 
 /* The version that has this step in the run already, committed and shown or open with a lower n;
  * "" when there is none. */

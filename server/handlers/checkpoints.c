@@ -19,7 +19,10 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
                                 false};
     CAIRN_TRY(cairn_srv_version_find(tx, &ref, &shown->version, err));
     CAIRN_TRY(cairn_srv_version_there(&shown->version, err));
-    return cairn_srv_version_json(tx, &shown->version, &shown->json, err);
+    /* Who asked for `latest` was given it: it is not looked for again. */
+    struct cairn_srv_newest newest = {.id = shown->version.id};
+    newest.looked = newest.found = !strcmp(ref.text, "latest");
+    return cairn_srv_version_json_among(tx, &shown->version, &newest, &shown->json, err);
 }
 
 /* ?wait=30s: until when; 0 when that is over, or nothing is waited for. */

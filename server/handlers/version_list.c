@@ -75,6 +75,7 @@ static enum cairn_code look_at_list(struct cairn_srv_tx *tx, void *argument,
     struct list *list = argument;
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_run_get(tx, &list->request->params.run_name, &run, err));
+    CAIRN_TRY(cairn_srv_latest_expect(tx, run.id, err));
     for (uint64_t seen = 0; seen < ROWS_MAX && !list->full; seen += list->rows) {
         /* One more than is wanted, to know of a next page. */
         struct cairn_srv_page page = {.run_id = run.id,
