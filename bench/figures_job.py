@@ -46,7 +46,10 @@ def cool(folder):
         return
     os.sync()
     for path in files_below(folder):
-        fd = os.open(path, os.O_RDONLY)
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # the server puts a new number beside the last one and removes that
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(fd)
 
