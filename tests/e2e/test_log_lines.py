@@ -40,7 +40,11 @@ class Lines(unittest.TestCase):
                 at = len(self.world.server.log.read_text())
                 with self.subTest(document=document, damage=damage.__name__):
                     self.assertEqual(self.world.get(data + path)[0], 502)
-                    self.assertEqual(self.events_since(self.world.server, at), ["read.refused"])
+                    said = self.events_since(self.world.server, at)
+                    # The first round of a server that has just started may meet the comparison of
+                    # the run with its store, which this request waits for; it says so.
+                    self.assertEqual([event for event in said if event != "sweep.delayed"],
+                                     ["read.refused"])
                 stored.write_bytes(original)
 
     def test_a_server_that_is_away_under_a_save_is_one_line_of_its_uploader(self):
