@@ -98,13 +98,18 @@ class Dcp(Case, Restored):
         self.assertFalse(self.out.exists())
 
     def test_a_piece_of_another_tensor_is_not_taken_for_it(self):
-        """Two files of pieces exchanged: what lies in them has other shapes."""
-        folder = self.copy("fsdp")
-        (folder / "__0_0.distcp").rename(folder / "other")
-        (folder / "__1_0.distcp").rename(folder / "__0_0.distcp")
-        (folder / "other").rename(folder / "__1_0.distcp")
+        """A metadata that exchanges the places of two tensors, of 6 x 8 elements and of 8 x 6."""
+        folder = self.copy("single")
+        path = folder / ".metadata"
+        metadata = Reader(io.BytesIO(path.read_bytes())).load()
+        keys = {key.fqn: key for key in metadata.storage_data}
+        one, other = keys["model.first.weight"], keys["model.second.weight"]
+        places = metadata.storage_data
+        places[one], places[other] = places[other], places[one]
+        path.write_bytes(pickle.dumps(metadata))
         ran = export(folder, self.out, status=2)
-        self.assertFalse(self.out.exists(), ran.stderr)
+        self.assertIn("model.first.weight: its file holds another shape", ran.stderr)
+        self.assertFalse(self.out.exists())
 
     def test_pieces_that_overlap_or_leave_a_hole_are_refused(self):
         folder = self.copy("fsdp_and_tensor_parallel")
