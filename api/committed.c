@@ -4,6 +4,9 @@
 
 #include <stdlib.h>
 
+#include "api/digest.h"
+#include "api/layout.h"
+#include "api/records.h"
 #include "common/encode.h"
 #include "common/hash.h"
 

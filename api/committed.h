@@ -18,7 +18,9 @@
  */
 #pragma once
 
+#include "api/layout.h"
 #include "api/manifest.h"
+#include "api/records.h"
 #include "api/table.h"
 
 enum cairn_document {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* digest: what of keys.h and table.h needs SHA-256, apart because libcairn.so has none. */
+#include "api/digest.h"
+
 #include <stdio.h>
 
 #include "api/keys.h"

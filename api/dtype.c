@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dtype: element types and the size of a tensor. */
+#include "api/dtype.h"
+
 #include "api/table.h"
 
 struct dtype {

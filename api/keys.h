@@ -56,7 +56,6 @@ enum cairn_code cairn_shard_name_check(struct cairn_view name,
 bool cairn_version_id_valid(struct cairn_view text);
 /* SHA-256 of "cairn-version-1\n" project "\n" run "\n" attempt "\n" nonce "\n" step "\n" n "\n"
  * (decimal numbers), its first 16 bytes as a version 8 UUID. */
-void cairn_version_id_make(const struct cairn_version_origin *origin, struct cairn_version_id *ret);
 
 /* Each writes at most CAIRN_KEY_BYTES_MAX bytes and the NUL. Inputs must be valid (asserted). */
 struct cairn_key {

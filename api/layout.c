@@ -4,6 +4,8 @@
  * Building merges by number: each distinct name is hashed once per table that lists it, only the
  * distinct names are sorted, and references are counted into place.
  */
+#include "api/layout.h"
+
 #include <stdlib.h>
 
 #include "api/names.h"

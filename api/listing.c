@@ -2,6 +2,9 @@
 /* listing: JSON of shards and tensors. */
 #include "api/listing.h"
 
+#include "api/dtype.h"
+#include "api/layout.h"
+
 #include <stdio.h>
 
 static json_t *text_of(struct cairn_view view) {

@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "api/layout.h"
 #include "api/table.h"
 #include "common/json.h"
 

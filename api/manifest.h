@@ -54,52 +54,6 @@ enum cairn_code cairn_manifest_decode(struct cairn_view text, struct cairn_manif
 const struct cairn_manifest_shard *cairn_manifest_find(const struct cairn_manifest *manifest,
                                                        struct cairn_view name);
 
-/* committed.json: the record that a version is committed. */
-struct cairn_record {
-    struct cairn_version_id id;
-    uint8_t manifest_sha256[32];
-    uint64_t attempt, step;
-    uint32_t n;
-    char committed_at[32]; /* RFC 3339, for people */
-};
-enum cairn_code cairn_record_encode(const struct cairn_record *record, struct cairn_buf *ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_record_decode(struct cairn_view text, struct cairn_record *ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-
-/* attempts/<number>.json */
-struct cairn_attempt_record {
-    struct cairn_run_name name;
-    uint64_t attempt;
-    char nonce[CAIRN_NONCE_TEXT_BYTES];
-    char job[256];
-    uint32_t world_size;
-    bool has_resume;
-    struct cairn_version_id resume_version;
-    struct cairn_version_id *superseded; /* owned */
-    size_t superseded_count;
-};
-void cairn_attempt_record_release(struct cairn_attempt_record *record);
-enum cairn_code cairn_attempt_record_encode(const struct cairn_attempt_record *record,
-                                            struct cairn_buf *ret,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_attempt_record_decode(struct cairn_view text,
-                                            struct cairn_attempt_record *ret,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
-
-/* .cairn/store.json */
-struct cairn_store_record {
-    char uuid[CAIRN_UUID_TEXT_BYTES];
-    char owner[128];
-    uint32_t format; /* 1 */
-    uint64_t generation;
-};
-enum cairn_code cairn_store_record_encode(const struct cairn_store_record *record,
-                                          struct cairn_buf *ret,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_store_record_decode(struct cairn_view text, struct cairn_store_record *ret,
-                                          struct cairn_error *err) CAIRN_MUST_USE;
-
 /* Blocks of a shard: ceil(size / 1 MiB); an empty shard has none and crc32c 0. */
 uint64_t cairn_block_count(uint64_t size_bytes);
 /* CRC32C of the whole from its blocks' checksums. */

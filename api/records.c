@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* records: the small stored documents: committed.json, attempts, store.json. */
+#include "api/records.h"
+
 #include <stdlib.h>
 
 #include "api/documents.h"

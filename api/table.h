@@ -17,30 +17,13 @@
  */
 #pragma once
 
+#include "api/dtype.h"
 #include "common/buf.h"
 
 #define CAIRN_DIMENSIONS_MAX 8
 #define CAIRN_TABLE_BYTES_MAX (64 * CAIRN_MIB)
 #define CAIRN_LAYOUT_BYTES_MAX CAIRN_GIB
 #define CAIRN_TENSOR_NAME_BYTES_MAX 1024
-
-/* Element types, safetensors' names; width in bits. Numbers are stored: never change one. */
-/* clang-format off */
-#define CAIRN_DTYPES(X)                                                                            \
-    X(BOOL, 1, 8) X(U8, 2, 8) X(I8, 3, 8) X(F8_E5M2, 4, 8) X(F8_E4M3, 5, 8) X(F8_E8M0, 6, 8)       \
-    X(I16, 7, 16) X(U16, 8, 16) X(F16, 9, 16) X(BF16, 10, 16) X(I32, 11, 32) X(U32, 12, 32)        \
-    X(F32, 13, 32) X(F64, 14, 64) X(I64, 15, 64) X(U64, 16, 64) X(C64, 17, 64)                     \
-    X(F4, 18, 4) X(F6_E2M3, 19, 6) X(F6_E3M2, 20, 6) X(F8_E4M3FNUZ, 21, 8) X(F8_E5M2FNUZ, 22, 8)
-/* clang-format on */
-enum cairn_table_dtype {
-    CAIRN_DTYPE_NONE = 0,
-#define CAIRN_DTYPE_ENUM(name, number, bits) CAIRN_DTYPE_##name = number,
-    CAIRN_DTYPES(CAIRN_DTYPE_ENUM)
-#undef CAIRN_DTYPE_ENUM
-};
-const char *cairn_dtype_text(unsigned dtype); /* "BF16"; NULL if unknown */
-bool cairn_dtype_parse(struct cairn_view text, unsigned *ret);
-unsigned cairn_dtype_bits(unsigned dtype); /* 0 if unknown */
 
 enum cairn_tensor_kind {                           /* stored numbers */
                          CAIRN_TENSOR_SHARDED = 1, /* all ranks' fragments cover it exactly once */
@@ -76,10 +59,6 @@ struct cairn_table_shard {
     uint64_t size_bytes;
     bool tensors; /* a safetensors file; false: raw bytes that fragments point into */
 };
-/* product(shape) and its bytes; false on overflow or when sub-byte elements do not fill bytes. */
-bool cairn_tensor_size(unsigned dtype, unsigned dimension_count, const uint64_t *shape,
-                       uint64_t *ret_elements, uint64_t *ret_bytes);
-
 /* ---- building (one owner) ---- */
 struct cairn_table_builder;
 enum cairn_code cairn_table_builder_new(uint32_t rank, struct cairn_table_builder **ret,
@@ -114,32 +93,3 @@ void cairn_table_fragment_at(const struct cairn_table *table, uint32_t index,
 /* Binary search; false when absent. */
 bool cairn_table_find(const struct cairn_table *table, struct cairn_view name,
                       uint32_t *ret_tensor);
-void cairn_table_digest(struct cairn_view bytes,
-                        uint8_t ret_digest[32]); /* SHA-256; not in libcairn.so */
-
-/* ---- layout: all rank tables and a merged index by name ---- */
-struct cairn_layout {
-    struct cairn_view bytes;
-    uint32_t table_count, name_count;
-    struct cairn_table *tables; /* owned, table_count, sorted by rank */
-    const uint8_t *names, *refs;
-};
-void cairn_layout_digest(const uint32_t *ranks, const uint8_t (*digests)[32], size_t count,
-                         uint8_t ret_digest[32]); /* ranks ascending */
-/* tables sorted by rank, each opened; no table for a rank that has no tensors. */
-enum cairn_code cairn_layout_build(const struct cairn_table *tables, size_t count,
-                                   struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_layout_open(struct cairn_view bytes, struct cairn_layout *ret,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_layout_release(struct cairn_layout *layout);
-/* Names are sorted by bytes; each has the (table, tensor) pairs that list it. */
-void cairn_layout_name_at(const struct cairn_layout *layout, uint32_t index,
-                          struct cairn_view *ret_name, uint32_t *ret_ref_first,
-                          uint32_t *ret_ref_count);
-bool cairn_layout_find(const struct cairn_layout *layout, struct cairn_view name,
-                       uint32_t *ret_index);
-/* Is that shard of that rank in its table: do tensors lie in it? Else it is bytes alone. */
-bool cairn_layout_describes(const struct cairn_layout *layout, uint32_t rank,
-                            struct cairn_view shard);
-void cairn_layout_ref_at(const struct cairn_layout *layout, uint32_t ref, uint32_t *ret_table,
-                         uint32_t *ret_tensor);

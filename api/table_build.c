@@ -8,6 +8,7 @@
 
 #include "api/keys.h"
 #include "api/names.h"
+#include "api/table_check.h"
 #include "api/table_format.h"
 #include "common/array.h"
 #include "common/encode.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* table_check: what a single tensor and a single fragment must satisfy. */
+#include "api/table_check.h"
+
+#include "api/dtype.h"
 #include "api/table_format.h"
 
 enum cairn_code cairn_tensor_check(const struct cairn_tensor *tensor, struct cairn_error *err) {

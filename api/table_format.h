@@ -69,12 +69,3 @@
 #define LAYOUT_NAME_ROW_BYTES 8   /* u32 first reference, u32 count */
 #define LAYOUT_REF_ROW_BYTES 8    /* u32 table, u32 tensor */
 #define LAYOUT_TABLES_MAX (UINT32_C(1) << 20)
-
-/* The rules of one row, shared by the builder and the opener. Numbers of dimension count, dtype and
- * kind are checked here too; names are not. */
-enum cairn_code cairn_tensor_check(const struct cairn_tensor *tensor,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* *ret_bytes: what the fragment's elements take. An empty one is CAIRN_OK with 0 bytes. */
-enum cairn_code cairn_fragment_check(const struct cairn_tensor *tensor,
-                                     const struct cairn_fragment *fragment, uint64_t *ret_bytes,
-                                     struct cairn_error *err) CAIRN_MUST_USE;

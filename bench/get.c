@@ -13,6 +13,7 @@
 #include "bench/measure.h"
 #include "common/crc32c.h"
 #include "common/slab.h"
+#include "store/open.h"
 #include "store/s3/s3.h"
 
 #define WORKERS_MAX 16

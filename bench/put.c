@@ -19,6 +19,7 @@
 #include "bench/measure.h"
 #include "common/crc32c.h"
 #include "common/slab.h"
+#include "store/open.h"
 #include "store/s3/s3.h"
 #include "uploader/journal/journal.h"
 #include "uploader/saves/save.h"

@@ -2,6 +2,7 @@
 /* Path, connection, answer. */
 #include "cli/call.h"
 
+#include "cli/options.h"
 #include "common/encode.h"
 #include "common/text.h"
 

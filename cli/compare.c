@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "api/dtype.h"
 #include "common/encode.h"
 #include "common/pages.h"
 #include "common/utf8.h"

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/dtype.h"
 #include "cli/output.h"
 #include "common/array.h"
 #include "common/file.h"

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "api/read_lease.h"
+#include "cli/options.h"
 #include "cli/output.h"
 #include "common/clock.h"
 #include "common/id.h"

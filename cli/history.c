@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/digest.h"
+#include "api/records.h"
 #include "cli/output.h"
 #include "cli/store.h"
 #include "common/array.h"

@@ -18,6 +18,7 @@
 #pragma once
 
 #include "api/committed.h"
+#include "api/records.h"
 #include "cli/ref.h"
 #include "store/store.h"
 

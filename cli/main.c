@@ -7,10 +7,13 @@
 #include <cairn/cairn.h>
 
 #include "api/failure.h"
+#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/verb.h"
 #include "common/json.h"
 #include "common/start.h"
+#include "store/open.h"
+#include "store/s3/s3.h"
 #include "store/store.h"
 
 static const struct cairn_cli_verb *const verbs[] = {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Flags of all verbs: one parser over tables, and the help made from them. */
+#include "cli/options.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/options.h"
 #include "cli/output.h"
 #include "common/clock.h"
 #include "common/file.h"

@@ -11,6 +11,7 @@
 
 #include "api/meta.h"
 #include "cli/interrupt.h"
+#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/own_uploader.h"
 #include "cli/progress.h"

@@ -7,6 +7,7 @@
 
 #include "cli/call.h"
 #include "cli/history.h"
+#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/store.h"
 #include "cli/wait_notice.h"

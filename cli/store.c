@@ -2,6 +2,7 @@
 /* Opening what --store names; see store.h. */
 #include "cli/store.h"
 
+#include "store/open.h"
 #include "store/s3/settings.h"
 
 enum cairn_code cairn_cli_store_open(const struct cairn_cli *cli, struct cairn_store **ret,

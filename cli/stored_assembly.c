@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/layout.h"
 #include "plan/reads.h"
 
 /* One tensor, or one rank's own. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "api/dtype.h"
 #include "cli/output.h"
 #include "common/file.h"
 #include "formats/input.h"

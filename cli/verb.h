@@ -92,19 +92,3 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
 /* Flags that every verb takes: --server, --token-file, --socket, --output, --progress, ... */
 extern const struct cairn_cli_flag cairn_cli_common_flags[];
 extern const size_t cairn_cli_common_flag_count;
-
-/* argv[0] is the verb's name. */
-enum cairn_code cairn_cli_parse(const struct cairn_cli_verb *verb, int argc, char **argv,
-                                struct cairn_cli *cli, struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_cli_help(const struct cairn_cli_verb *verb,
-                               struct cairn_error *err) CAIRN_MUST_USE;
-/* The candidate nearest to word by edit distance, or NULL when none is near. */
-const char *cairn_cli_nearest(const char *word, const char *const *candidates, size_t count);
-
-/* --server, else CAIRN_URL, else http://127.0.0.1:7420; one, or a list (api/servers.h). */
-const char *cairn_cli_server_url(const struct cairn_cli *cli);
-/* --socket, else CAIRN_SOCKET, else /run/cairn/uploader.sock. */
-const char *cairn_cli_uploader_socket(const struct cairn_cli *cli);
-/* A client of that server. */
-enum cairn_code cairn_cli_connect(const struct cairn_cli *cli, struct cairn_rest **ret,
-                                  struct cairn_error *err) CAIRN_MUST_USE;

@@ -19,6 +19,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "common/assert.h"
+
 #define CAIRN_KIB (UINT64_C(1) << 10)
 #define CAIRN_MIB (UINT64_C(1) << 20)
 #define CAIRN_GIB (UINT64_C(1) << 30)
@@ -99,25 +101,3 @@ static inline uint64_t cairn_max_u64(uint64_t a, uint64_t b) {
 }
 
 #define CAIRN_ORIGIN __FILE_NAME__ ":" CAIRN_TEXT(__LINE__)
-
-/* For our own bugs only, in what libcairn does not link: it ends the process. */
-#define CAIRN_ASSERT(condition)                                                                    \
-    do {                                                                                           \
-        if (__builtin_expect(!(condition), 0))                                                     \
-            cairn_assert_failed(#condition, __FILE_NAME__, __LINE__);                              \
-    } while (0)
-_Noreturn void cairn_assert_failed(const char *condition, const char *file, int line);
-/* For our own bugs only, in what libcairn links, which ends no trainer: the place is noted, what
- * stands behind the condition is carried out (mostly a return; nothing where going on harms
- * nobody), and every later call of the library is CAIRN_BROKEN. Daemons and tests end here, too. */
-#define CAIRN_PROMISE(condition, ...)                                                              \
-    do {                                                                                           \
-        if (__builtin_expect(!(condition), 0)) {                                                   \
-            cairn_promise_broken(#condition, CAIRN_ORIGIN);                                        \
-            __VA_ARGS__;                                                                           \
-        }                                                                                          \
-    } while (0)
-/* common/assert.c: ends the process. client/promise.c, in libcairn alone: notes the first one. */
-void cairn_promise_broken(const char *condition, const char *origin);
-/* "file.c:12: a > b", or NULL: none was broken. */
-const char *cairn_promise_place(void);

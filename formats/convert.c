@@ -2,6 +2,8 @@
 /* Float conversions as loops without branches, which the compiler turns into vectors. */
 #include "formats/convert.h"
 
+#include "api/dtype.h"
+
 #define BLOCK 512 /* elements that go by way of F32 at once */
 
 static uint32_t bits_of(float value) {

@@ -5,8 +5,10 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/dtype.h"
 #include "common/array.h"
 #include "common/utf8.h"
+#include "formats/torch_inside.h"
 #include "formats/torch_legacy.h"
 #include "formats/torch_tree.h"
 

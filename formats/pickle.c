@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "common/array.h"
-#include "formats/pickle_machine.h"
+#include "formats/pickle_inside.h"
 
 #define VALUES_MAX (UINT32_MAX / 2)
 #define MEMO_NONE UINT32_MAX

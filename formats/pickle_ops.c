@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/utf8.h"
-#include "formats/pickle_machine.h"
+#include "formats/pickle_inside.h"
 
 #define VALUE_OF(machine, ref) (&(machine)->out->values[ref])
 

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/dtype.h"
 #include "formats/input.h"
 
 /* An entry is eight JSON values; this is more than 100,000,000 bytes of real entries hold. */

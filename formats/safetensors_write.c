@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/dtype.h"
 #include "common/encode.h"
 
 static int entry_order(const void *a, const void *b) {

@@ -5,7 +5,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/dtype.h"
 #include "common/encode.h"
+#include "formats/torch_inside.h"
 #include "formats/torch_legacy.h"
 
 #define PICKLE_ENTRY "/data.pkl"

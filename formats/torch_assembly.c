@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/dtype.h"
 #include "common/array.h"
 #include "common/utf8.h"
 

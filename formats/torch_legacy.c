@@ -5,7 +5,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/dtype.h"
 #include "common/array.h"
+#include "formats/torch_inside.h"
 
 #define FIRST_WINDOW_BYTES CAIRN_MIB
 #define STORAGES_MAX 16000000

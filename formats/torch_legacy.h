@@ -27,15 +27,3 @@ enum cairn_code cairn_torch_legacy_open(struct cairn_torch *file,
 /* NULL: no storage has that key. */
 const struct cairn_torch_legacy_storage *cairn_torch_legacy_find(const struct cairn_torch *file,
                                                                  struct cairn_view key);
-
-/* What a persistent id says of a storage. */
-struct cairn_torch_storage_id {
-    struct cairn_view key;
-    unsigned dtype; /* CAIRN_DTYPE_NONE: bytes */
-    uint64_t elements;
-};
-enum cairn_code cairn_torch_storage_id(const struct cairn_pickle *values, cairn_pickle_ref ref,
-                                       struct cairn_torch_storage_id *ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* The closed list, for cairn_pickle_read. */
-bool cairn_torch_allowed(struct cairn_view module, struct cairn_view name, uint32_t *ret_global);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every name of Python that a torch file may ask for, and what it stands for here. What is no row
  * is refused by its name; nothing is ever run. */
+#include "api/dtype.h"
+#include "formats/torch_inside.h"
 #include "formats/torch_legacy.h"
 
 /* module, name, enum cairn_torch_meaning, enum cairn_table_dtype */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/dtype.h"
 #include "common/array.h"
 #include "common/encode.h"
 #include "common/utf8.h"

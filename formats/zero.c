@@ -6,9 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/dtype.h"
 #include "common/encode.h"
 #include "common/utf8.h"
-#include "formats/zero_files.h"
+#include "formats/zero_inside.h"
 
 void cairn_zero_free(struct cairn_zero *zero) {
     for (size_t i = 0; i < zero->model_count; i++) cairn_torch_release(&zero->models[i].torch);

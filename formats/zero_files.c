@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The files of a ZeRO checkpoint: which there are, whose they are, and their flat partitions. */
-#include "formats/zero_files.h"
+#include "formats/zero_inside.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/dtype.h"
 #include "common/array.h"
 
 #define MODEL_STATES "_model_states.pt"

@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "formats/zero_files.h"
+#include "api/dtype.h"
+#include "formats/zero_inside.h"
 
 /* The state by group: {0: {"step": 2, "exp_avg": tensor}, 1: ...}. */
 static bool find_state(const struct cairn_zero *zero, const struct cairn_zero_file *file,

@@ -10,6 +10,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "api/dtype.h"
+#include "api/layout.h"
 #include "plan/exact.h"
 #include "plan/holdings.h"
 #include "plan/reads.h"

@@ -20,6 +20,7 @@
  */
 #pragma once
 
+#include "api/layout.h"
 #include "api/table.h"
 
 /* CAIRN_BEGIN_DIFFERS: ranks disagree about a name. CAIRN_INVALID: any other hole in the proof.

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "api/dtype.h"
+#include "api/layout.h"
 #include "common/array.h"
 
 void cairn_plan_stock_release(struct cairn_plan_stock *stock) {

@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "api/layout.h"
 #include "api/manifest.h"
 #include "plan/boxes.h"
 

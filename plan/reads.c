@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 
+#include "api/dtype.h"
+#include "api/layout.h"
 #include "common/array.h"
 #include "plan/holdings.h"
 

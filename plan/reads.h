@@ -16,6 +16,7 @@
  */
 #pragma once
 
+#include "api/layout.h"
 #include "api/manifest.h"
 #include "api/table.h"
 

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "api/dtype.h"
 #include "api/names.h"
 #include "common/array.h"
 #include "plan/holdings.h"

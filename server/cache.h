@@ -14,6 +14,7 @@
  */
 #pragma once
 
+#include "api/layout.h"
 #include "api/manifest.h"
 #include "api/table.h"
 #include "server/catalog/versions.h"

@@ -12,6 +12,7 @@
 #include "common/start.h"
 #include "common/text.h"
 #include "server/catalog/catalog.h"
+#include "server/catalog/sql.h"
 
 static const struct cairn_config_row rows[] = {
 #define CONFIG(type, name, fallback, min, max, why)                                                \

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a URL names, and who opens it; part of store/store.h. */
+/* What a URL names, and who opens it; see open.h. */
+#include "store/open.h"
+
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +9,7 @@
 
 #include "common/encode.h"
 #include "common/text.h"
-#include "store/store.h"
+#include "store/dir/dir.h"
 
 static enum cairn_code folder_of_url(const char *url, struct cairn_buf *ret,
                                      struct cairn_error *err) {

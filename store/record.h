@@ -15,6 +15,7 @@
 #pragma once
 
 #include "api/manifest.h"
+#include "api/records.h"
 #include "store/store.h"
 
 /* deadline_ms: mono clock; 0: the store's own default for each request. */

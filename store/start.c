@@ -3,6 +3,8 @@
 #include "store/start.h"
 
 #include "common/log.h"
+#include "store/open.h"
+#include "store/s3/s3.h"
 
 static enum cairn_code open_store(const struct cairn_store_start *start, struct cairn_store **ret,
                                   struct cairn_error *err) {

@@ -146,24 +146,6 @@ struct cairn_store_options {
     const struct cairn_clock *clock;         /* NULL: real */
     const struct cairn_store_s3_options *s3; /* NULL: from the environment alone; store/s3/s3.h */
 };
-enum cairn_store_scheme {
-#define SCHEME(name, beginning, folder, shown) CAIRN_STORE_SCHEME_##name,
-#include "store/schemes.def"
-#undef SCHEME
-    CAIRN_STORE_SCHEME_COUNT
-};
-/* A scheme that is no folder is opened by a part of its own (store_s3, which needs curl and expat).
- * A program that links it says so once, before the first open; without that such a URL is
- * CAIRN_UNSUPPORTED. */
-void cairn_store_register(enum cairn_store_scheme scheme,
-                          enum cairn_code (*open)(const struct cairn_store_options *options,
-                                                  struct cairn_store **ret,
-                                                  struct cairn_error *err));
-/* The path of the folder that a URL names; CAIRN_UNSUPPORTED: it names none. */
-enum cairn_code cairn_store_folder_of(const char *url, struct cairn_buf *ret,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_store_open(const struct cairn_store_options *options,
-                                 struct cairn_store **ret, struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_store_free(struct cairn_store *store); /* all workers must be gone */
 CAIRN_DEFINE_AUTO_PTR(store);
 const struct cairn_store_profile *cairn_store_profile(const struct cairn_store *store);
@@ -299,9 +281,3 @@ struct cairn_store_worker {
 enum cairn_code cairn_store_test_wrap(struct cairn_store *take_store, struct cairn_store **ret,
                                       struct cairn_error *err) __attribute__((weak));
 #endif
-enum cairn_code cairn_store_dir_open(const struct cairn_store_options *options, const char *path,
-                                     struct cairn_store **ret,
-                                     struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_store_s3_open(const struct cairn_store_options *options,
-                                    struct cairn_store **ret,
-                                    struct cairn_error *err) CAIRN_MUST_USE;

@@ -17,6 +17,7 @@
 #include "uploader/journal/journal.h"
 #include "uploader/journal/others.h"
 #include "uploader/mail.h"
+#include "uploader/recover/build.h"
 #include "uploader/recover/recover.h"
 #include "uploader/saves/attempt.h"
 #include "uploader/saves/ended.h"

@@ -9,6 +9,7 @@
 
 #include <cairn/cairn.h>
 
+#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/ref.h"
 #include "common/clock.h"

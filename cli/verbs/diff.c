@@ -2,6 +2,7 @@
 /* cairn diff: which tensors of two checkpoints differ, and by how much. */
 #include <stdio.h>
 
+#include "api/dtype.h"
 #include "cli/compare.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"

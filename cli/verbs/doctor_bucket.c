@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What doctor asks a bucket about itself: its clock, life cycle, versioning and object lock. */
 #include "cli/verbs/doctor.h"
+#include "store/s3/ask.h"
+#include "store/s3/bucket.h"
 
 #define CLOCK_WARN_MS 60000
 #define CLOCK_FAIL_MS 900000 /* S3 refuses beyond it */

@@ -6,6 +6,7 @@
 
 #include "api/servers.h"
 #include "cli/call.h"
+#include "cli/options.h"
 #include "cli/verbs/doctor.h"
 #include "common/file.h"
 #include "common/net.h"

@@ -10,6 +10,10 @@
 #include "common/http/http.h"
 #include "common/id.h"
 #include "common/text.h"
+#include "store/open.h"
+#include "store/s3/capabilities.h"
+#include "store/s3/place.h"
+#include "store/s3/probe.h"
 
 #define TEST_MS 15000
 #define PLAIN_MS 3000

@@ -3,6 +3,7 @@
  * safetensors or torch, merged as a stream. */
 #include <stdio.h>
 
+#include "api/dtype.h"
 #include "cli/export.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"

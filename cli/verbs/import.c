@@ -3,6 +3,7 @@
  * they lie. */
 #include <stdlib.h>
 
+#include "api/dtype.h"
 #include "cli/output.h"
 #include "cli/save_tree.h"
 #include "cli/weights.h"

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/dtype.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "common/array.h"

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "cli/keep.h"
+#include "cli/options.h"
 #include "cli/output.h"
 #include "common/encode.h"
 

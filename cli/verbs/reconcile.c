@@ -2,6 +2,7 @@
 /* cairn reconcile: end the freeze of a run by what its store says. */
 #include <stdio.h>
 
+#include "cli/options.h"
 #include "cli/output.h"
 
 #define CALL_MS 60000

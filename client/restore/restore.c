@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/dtype.h"
+#include "api/layout.h"
 #include "client/session/options.h"
 #include "common/text.h"
 #include "common/utf8.h"

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 
+#include "api/dtype.h"
 #include "common/text.h"
 #include "common/utf8.h"
 

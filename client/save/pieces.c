@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "api/dtype.h"
 #include "client/save/begun.h"
 #include "client/save/describe.h"
 #include "client/save/fail.h"

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/dtype.h"
 #include "common/encode.h"
 
 #define GROUPS_MAX 64 /* of one rank: server/handlers/groups.h */

@@ -17,27 +17,7 @@
  */
 #pragma once
 
-#include "client/save/save.h"
-#include "plan/split.h"
-
-#define CAIRN_CLIENT_MARKED_BEGINS 4
-
-struct cairn_split {
-    char *group; /* owned */
-    uint32_t member, members;
-    enum cairn_plan_split_by by;
-    uint32_t *weights;                 /* owned; NULL: equal */
-    struct cairn_client_piece *pieces; /* owned, with their names; bytes: of the region */
-    size_t count, capacity;
-    bool planned;
-    struct cairn_plan_split plan;
-    uint32_t *sorted; /* owned: pieces by name */
-    uint32_t *share;  /* owned: 1 + place in the plan of this rank's share of a piece; 0: none */
-    uint32_t begins;
-};
-/* Plan it, unless it is planned. */
-enum cairn_code cairn_client_split_plan(struct cairn_split *split,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
+#include "client/save/split.h"
 
 void cairn_client_shares_release(struct cairn_client_shares *shares);
 /* Plans the splits; *ret_json is the field `splits` of a begin. */

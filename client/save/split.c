@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public calls of splits: a list is built, planned once, and asked. */
+#include "client/save/split.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "api/names.h"
 #include "client/save/describe.h"
-#include "client/save/share.h"
 #include "client/session/options.h"
 #include "common/array.h"
 #include "common/utf8.h"

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "api/records.h"
 #include "common/json.h"
 #include "common/text.h"
 

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "api/manifest.h"
+#include "api/records.h"
 #include "server/catalog/runs.h"
 
 #define CAIRN_SRV_RESUME_BYTES 65

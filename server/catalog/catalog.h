@@ -51,8 +51,8 @@ enum cairn_code cairn_srv_catalog_listen(struct cairn_srv_catalog *catalog,
 void cairn_srv_catalog_unlisten(struct cairn_srv_catalog *catalog);
 /* What they tell is heard at this moment. */
 bool cairn_srv_catalog_hears(const struct cairn_srv_catalog *catalog);
-/* The schema's number, in --version and /version. */
-unsigned cairn_srv_catalog_schema(void);
+/* The engine that knows that place. */
+const struct cairn_srv_engine *cairn_srv_engine_of(const char *where);
 
 /* Run change() on the writing thread; a code other than CAIRN_OK undoes what it did. It must not
  * wait, log or do I/O of its own: every other change waits for it. */

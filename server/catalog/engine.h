@@ -128,8 +128,6 @@ struct cairn_srv_engine {
 
 extern const struct cairn_srv_engine cairn_srv_engine_sqlite;
 extern const struct cairn_srv_engine cairn_srv_engine_postgres;
-/* Which knows that place. */
-const struct cairn_srv_engine *cairn_srv_engine_of(const char *where);
 
 struct cairn_srv_migration {
     unsigned number;

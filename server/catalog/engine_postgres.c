@@ -10,6 +10,7 @@
 
 #include "common/buf.h"
 #include "common/clock.h"
+#include "server/catalog/sql.h"
 
 #define PAUSE_MS 200 /* between two tries to reach a database that is away */
 

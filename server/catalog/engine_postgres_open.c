@@ -9,6 +9,7 @@
 #include "common/text.h"
 #include "server/catalog/dialect.h"
 #include "server/catalog/engine_postgres.h"
+#include "server/catalog/sql.h"
 #include "server/catalog/told.h"
 
 #define MIGRATION_ANSWER_MS (60 * 60 * 1000)

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "server/catalog/dialect.h"
 #include "server/catalog/engine_postgres.h"
+#include "server/catalog/sql.h"
 
 /* The types that parameters are sent as (pg_type.h of PostgreSQL; they never change). */
 #define OID_BYTEA 17

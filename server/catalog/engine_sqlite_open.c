@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/file.h"
+#include "server/catalog/sql.h"
 
 static enum cairn_code code_of(int result) {
     switch (result & 0xff) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading the shards of a version that is not committed yet; see shards.h. */
+#include "server/catalog/shard_lists.h"
+
 #include "server/catalog/shards.h"
 
 static enum cairn_code each_row(struct cairn_srv_rows *rows, cairn_srv_each_shard *each,

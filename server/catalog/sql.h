@@ -22,6 +22,8 @@ struct cairn_srv_statement {
     const char *types; /* of ?1, ?2, ...: i = integer, t = text or null, b = bytes or null */
     const char *sql;
 };
+/* The schema's number, in --version and /version. */
+unsigned cairn_srv_catalog_schema(void);
 extern const struct cairn_srv_statement cairn_srv_statements[];
 extern const size_t cairn_srv_statement_count;
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/digest.h"
 #include "api/messages.h"
 #include "api/meta.h"
 #include "common/log.h"

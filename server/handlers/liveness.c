@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "server/catalog/members.h"
 #include "server/catalog/ranks.h"
+#include "server/catalog/shard_lists.h"
 #include "server/catalog/shards.h"
 #include "server/catalog/version_lists.h"
 #include "server/handlers/request.h"

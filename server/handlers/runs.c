@@ -8,8 +8,9 @@
 #include "api/meta.h"
 #include "api/selector.h"
 #include "server/catalog/frozen.h"
+#include "server/handlers/remove.h"
 #include "server/handlers/runs_json.h"
-#include "server/handlers/trash.h"
+#include "server/handlers/verdicts.h"
 
 #define RUN_TEXT_BYTES (2 * CAIRN_NAME_BYTES_MAX + 2)
 #define ROWS_MAX 2000 /* that one request looks at */

@@ -8,6 +8,7 @@
 #include "api/listing.h"
 #include "common/text.h"
 #include "server/cache.h"
+#include "server/catalog/shard_lists.h"
 #include "server/catalog/shards.h"
 #include "server/jobs/freeze.h"
 

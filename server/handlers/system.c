@@ -2,6 +2,7 @@
 /* /livez, /readyz, /version and /openapi.yaml: the state of the server, for machines and people. */
 #include <cairn/cairn.h>
 
+#include "server/catalog/sql.h"
 #include "server/handlers/request.h"
 #include "server/health.h"
 #include "server/jobs/freeze.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* PUT and HEAD {R}/tables/{digest}: rank tables are kept by their digest, so that a rank whose
  * layout did not change sends 32 bytes (rule Q33). */
+#include "api/digest.h"
 #include "api/table.h"
 #include "common/encode.h"
 #include "server/catalog/layouts.h"

@@ -2,6 +2,7 @@
 /* GET {C}/tensors: the layout's names, paged. */
 #include <stdio.h>
 
+#include "api/layout.h"
 #include "api/listing.h"
 #include "common/text.h"
 #include "server/cache.h"

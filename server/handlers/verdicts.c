@@ -14,7 +14,7 @@
 #include "server/catalog/read_leases.h"
 #include "server/catalog/shards.h"
 #include "server/handlers/saves.h"
-#include "server/handlers/trash.h"
+#include "server/handlers/verdicts.h"
 #include "server/handlers/versions_json.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/marks.h"

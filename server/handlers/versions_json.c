@@ -10,6 +10,7 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "server/catalog/aliases.h"
+#include "server/catalog/shard_lists.h"
 #include "server/catalog/shards.h"
 #include "server/waiters.h"
 

@@ -39,6 +39,3 @@ bool cairn_srv_http_is_quiet(const struct cairn_srv_http *http);
 /* No new connections; what waits is answered 503; then everything is closed. Stops the server's
  * pools and waiters on the way, since they hold connections. NULL is fine. */
 void cairn_srv_http_stop(struct cairn_srv_http *http);
-/* One good and one bare-LF request, sent to ourselves: the proof rests on the library's insides. */
-enum cairn_code cairn_srv_http_self_test(const char *listen, uint16_t port,
-                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One good and one bare-LF request to ourselves at start: the shape proof rests on where
  * libmicrohttpd keeps what it parsed, and another release may do that differently. */
+#include "server/http/selftest.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -8,7 +10,6 @@
 #include <unistd.h>
 
 #include "common/text.h"
-#include "server/http/http.h"
 
 static enum cairn_code connect_to(const char *listen, uint16_t port, int *ret_fd,
                                   struct cairn_error *err) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "api/manifest.h"
+#include "api/records.h"
 #include "common/clock.h"
 #include "common/crashpoint.h"
 #include "common/log.h"

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/digest.h"
+#include "api/layout.h"
 #include "api/manifest.h"
 #include "api/table.h"
 #include "common/array.h"
@@ -21,6 +23,7 @@
 #include "plan/cover.h"
 #include "server/catalog/layouts.h"
 #include "server/catalog/ranks.h"
+#include "server/catalog/shard_lists.h"
 #include "server/catalog/shards.h"
 #include "server/catalog/values.h"
 #include "server/jobs/commit_objects.h"

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/records.h"
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/rule.h"

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/records.h"
 #include "common/encode.h"
 #include "common/file.h"
 #include "common/hash.h"

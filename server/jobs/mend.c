@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "api/records.h"
 #include "common/array.h"
 #include "common/encode.h"
 #include "common/text.h"

@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "api/records.h"
 #include "server/jobs/run_objects.h"
 #include "server/server.h"
 

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "api/manifest.h"
+#include "api/records.h"
 #include "common/clock.h"
 #include "common/crashpoint.h"
 #include "common/log.h"

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/records.h"
 #include "common/array.h"
 #include "common/text.h"
 #include "store/documents.h"

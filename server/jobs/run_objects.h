@@ -15,6 +15,7 @@
 #pragma once
 
 #include "api/manifest.h"
+#include "api/records.h"
 #include "store/store.h"
 
 struct cairn_srv_seen {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dir: opens a folder as a store and lets its requests take turns. */
+#include "store/dir/dir.h"
+
 #include "store/dir/inside.h"
 
 #include <fcntl.h>

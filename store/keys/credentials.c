@@ -12,6 +12,8 @@
 #include "common/lock.h"
 #include "common/text.h"
 #include "store/keys/inside.h"
+#include "store/keys/keys.h"
+#include "store/keys/profile.h"
 
 #define RENEW_BEFORE_MS (5 * 60 * 1000)
 /* However our clock stands to the source's: new keys are used at least this long. */

@@ -39,7 +39,6 @@ struct cairn_credentials {
     char source[160];                  /* "environment", "profile x", ... */
     uint64_t generation;               /* from 1 */
 };
-void cairn_credentials_release(struct cairn_credentials *credentials);
 
 struct cairn_credentials_options {
     const char *profile;       /* NULL, "": AWS_PROFILE, AWS_DEFAULT_PROFILE, "default" */
@@ -72,28 +71,3 @@ bool cairn_credentials_exposed(struct cairn_credentials_provider *provider,
                                char ret_text[CAIRN_CREDENTIALS_EXPOSED_BYTES]);
 /* "environment" or "container endpoint, until 2026-03-02T10:14:07Z". */
 void cairn_credentials_describe(const struct cairn_credentials *credentials, char ret_text[224]);
-
-/* ---- shared files ---- */
-struct cairn_profile_value {
-    /* Nested names as "s3.addressing_style", those of the services section as "services.s3.x". */
-    char *name, *value;
-    bool secret_file; /* from the credentials file, which wins */
-};
-struct cairn_profile {
-    char name[128];
-    bool asked_for; /* named by the caller or the environment */
-    bool found;
-    bool services_found; /* the services section that the profile names */
-    char credentials_path[512], config_path[512];
-    struct cairn_profile_value *values;
-    size_t count, capacity;
-};
-void cairn_profile_release(struct cairn_profile *profile);
-/* Absent files are empty ones. name NULL or "": what the environment names, else "default". */
-enum cairn_code cairn_profile_load(const char *name, struct cairn_profile *ret,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* A profile that somebody named must be in one of the files. */
-enum cairn_code cairn_profile_require(const struct cairn_profile *profile,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* NULL: not set. */
-const char *cairn_profile_get(const struct cairn_profile *profile, const char *name);

@@ -6,6 +6,7 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "store/keys/fetch.h"
+#include "store/keys/keys.h"
 
 /* Where there is no instance metadata its address is a black hole: find out soon. */
 #define METADATA_MS 1000

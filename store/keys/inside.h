@@ -64,16 +64,3 @@ enum cairn_code cairn_credentials_assume_role(const struct cairn_credentials_opt
 enum cairn_code cairn_credentials_process(const char *command, uint32_t timeout_ms,
                                           struct cairn_credentials *ret,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-
-/* ---- files ---- */
-
-/* Another number when one of the shared files was changed, made or removed; never 0. */
-uint64_t cairn_profile_stamp(void);
-/* May others read a file that this profile's keys are in? Names the file and its mode. */
-bool cairn_profile_exposed(const char *name, char ret_text[CAIRN_CREDENTIALS_EXPOSED_BYTES]);
-
-/* NULL when unset or empty. */
-const char *cairn_credentials_variable(const char *name);
-enum cairn_code cairn_credentials_set(struct cairn_credentials *ret, const char *access_key,
-                                      const char *secret, const char *token,
-                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One set of keys: filled, checked, wiped. What every source of keys calls, and what calls none. */
+#include "store/keys/keys.h"
+
 #include <stdlib.h>
 
 #include "common/text.h"

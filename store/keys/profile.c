@@ -3,6 +3,8 @@
  * The environment and the shared files, read as botocore reads them. A line of an ini file is a
  * section, a setting, a nested setting (indented, below one without a value), or nothing.
  */
+#include "store/keys/profile.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +15,7 @@
 #include "common/file.h"
 #include "common/text.h"
 #include "store/keys/inside.h"
+#include "store/keys/keys.h"
 
 #define VALUES_MAX 256
 

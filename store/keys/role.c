@@ -7,6 +7,8 @@
 
 #include "common/text.h"
 #include "store/keys/inside.h"
+#include "store/keys/keys.h"
+#include "store/keys/profile.h"
 
 #define CHAIN_MAX 8
 

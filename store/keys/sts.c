@@ -9,6 +9,7 @@
 #include "common/text.h"
 #include "common/url.h"
 #include "store/keys/fetch.h"
+#include "store/keys/keys.h"
 #include "store/keys/sigv4.h"
 #include "store/time.h"
 #include "store/xml/xml.h"

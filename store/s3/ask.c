@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the bucket says of itself. Such a request is rare and small, so it goes as a presigned URL
  * over an engine of its own. */
+#include "store/s3/ask.h"
+
 #include "store/s3/inside.h"
 #include "store/s3/s3.h"
 #include "store/time.h"

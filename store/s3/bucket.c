@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a bucket's own settings mean for a store in it. */
+#include "store/s3/bucket.h"
+
 #include <stdlib.h>
 
 #include "common/text.h"
+#include "store/s3/ask.h"
 #include "store/s3/inside.h"
 #include "store/s3/s3.h"
 #include "store/xml/walk.h"

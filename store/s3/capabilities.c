@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The findings of a probe are kept in profile.json: whether it is recent and of this endpoint
  * decides whether a start probes. Also removes what interrupted probes left in the store. */
+#include "store/s3/capabilities.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "common/text.h"
+#include "store/s3/place.h"
 #include "store/s3/probe.h"
 
 #define READ_MS 30000

@@ -12,6 +12,7 @@
 #include "common/text.h"
 #include "common/url.h"
 #include "store/keys/credentials.h"
+#include "store/keys/profile.h"
 
 static const char *variable(const char *name) {
     const char *value = getenv(name);

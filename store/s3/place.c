@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Is it a store in S3, and where do its requests go? */
+#include "store/s3/place.h"
+
 #include <stdio.h>
 
 #include "store/s3/inside.h"

@@ -8,6 +8,7 @@
 
 #include "common/crc32c.h"
 #include "common/id.h"
+#include "store/s3/capabilities.h"
 #include "store/s3/probe.h"
 
 #define TOKEN "00000000-0000-4000-8000-00000000d0c7"

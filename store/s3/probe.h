@@ -13,7 +13,10 @@
  */
 #pragma once
 
+#include "store/s3/capabilities.h"
 #include "store/s3/profile.h"
+
+const char *cairn_store_s3_check_text(enum cairn_store_s3_check check); /* its sentence */
 
 #define CAIRN_S3_TEST_PREFIX ".cairn/doctor/"
 

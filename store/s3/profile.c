@@ -6,6 +6,8 @@
 
 #include "common/json.h"
 #include "common/text.h"
+#include "store/keys/profile.h"
+#include "store/s3/place.h"
 #include "store/time.h"
 
 #define KIND "cairn_profile"

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "common/id.h"
+#include "store/keys/keys.h"
 #include "store/s3/inside.h"
 
 #define GIB CAIRN_GIB

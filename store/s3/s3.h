@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * s3: objects in an s3.h#3 bucket, behind store/store.h.
+ * s3: objects in an S3 bucket, behind store/store.h.
  *
- * Why:     the bytes of a run live in some s3.h#3: AWS, Ceph, MinIO, Swift. What differs between
+ * Why:     the bytes of a run live in some S3: AWS, Ceph, MinIO, Swift. What differs between
  *          them is settled here and told in the profile.
  * Promise: 1 to 6 of store/store.h, and
  *          1   success is a whole, well-formed answer with what is due in it (ETag, upload id,
@@ -61,12 +61,10 @@ struct cairn_store_s3_options {
     uint32_t probe_ms;              /* 0 = 30 s: of each request of cairn_store_s3_probe_all */
 };
 
-/* Where requests go: a bucket's name is in the host where addressing is "virtual". Any thread. */
-struct cairn_store_s3_place {
-    char endpoint[700], region[64];
-    const char *addressing; /* "path", "virtual" */
-};
-bool cairn_store_s3_place(struct cairn_store *store, struct cairn_store_s3_place *ret);
+/* For cairn_store_register (store/open.h). */
+enum cairn_code cairn_store_s3_open(const struct cairn_store_options *options,
+                                    struct cairn_store **ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- what the store does, found out by trying ---- */
 
@@ -76,48 +74,3 @@ enum cairn_store_s3_check {
 #undef CHECK
     CAIRN_S3_CHECK_COUNT
 };
-const char *cairn_store_s3_check_text(enum cairn_store_s3_check check); /* its sentence */
-
-struct cairn_store_s3_probe_options {
-    const char *by; /* who tests: "server", "uploader", "doctor" */
-    bool may_list;  /* keys that should be able to list; others are not tested for it */
-    bool anew;      /* whatever is known already */
-    /* Hears each finding; may be NULL. */
-    void (*found)(void *owner, enum cairn_store_s3_check check, bool holds);
-    void *owner;
-};
-/* Sets the store's profile: call it before other threads use the store. What .cairn/profile.json
- * says of this endpoint is trusted for a week; what it does not say is tried, under keys that
- * begin with .cairn/doctor/ and are deleted again by who may. ret_from, which may be NULL: where it
- * is known from. Fails when the store cannot be read, or had to be tested and cannot be written. */
-enum cairn_code cairn_store_s3_probe(struct cairn_store *store,
-                                     const struct cairn_store_s3_probe_options *options,
-                                     char ret_from[160], struct cairn_error *err) CAIRN_MUST_USE;
-/* The same, all anew and with all rights; ret_report, which may be NULL: "SENTENCE: yes" a line. */
-enum cairn_code cairn_store_s3_probe_all(struct cairn_store *store, struct cairn_buf *ret_report,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* What a bucket says of itself: GET of its "lifecycle", "versioning" or "object-lock", tried once.
- * CAIRN_OK: there was an answer, of any status. */
-struct cairn_store_s3_answer {
-    int status;
-    bool has_clock;
-    int64_t clock_ahead_ms; /* the store's Date before ours, to a second */
-    struct cairn_buf document;
-};
-enum cairn_code cairn_store_s3_ask(struct cairn_store *store, const char *subresource,
-                                   struct cairn_store_s3_answer *ret,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* Is the answer a document with this element ("Root/Child/Leaf"), of this text where not NULL? */
-bool cairn_store_s3_answer_has(const struct cairn_store_s3_answer *answer, const char *path,
-                               const char *text);
-/* What the rules of a "lifecycle" document that are switched on do to this store's objects. */
-struct cairn_store_s3_lifecycle {
-    bool aborts;             /* incomplete uploads, of all of the store's keys */
-    bool removes_noncurrent; /* older versions of all of them */
-    bool expires;            /* some of them */
-    uint64_t abort_days;
-    char expiring_rule[64]; /* its ID */
-};
-enum cairn_code cairn_store_s3_lifecycle(struct cairn_store *store, struct cairn_view document,
-                                         struct cairn_store_s3_lifecycle *ret,
-                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -2,6 +2,8 @@
 /* What a reader makes of documents that came wrong once, or each time. */
 #include "api/committed.h"
 
+#include "api/digest.h"
+#include "api/records.h"
 #include "common/hash.h"
 #include "tests/harness.h"
 

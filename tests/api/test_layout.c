@@ -2,6 +2,9 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "api/digest.h"
+#include "api/dtype.h"
+#include "api/layout.h"
 #include "api/table.h"
 #include "tests/api/mutate.h"
 #include "tests/harness.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "api/dtype.h"
+#include "api/layout.h"
 #include "api/listing.h"
 #include "tests/harness.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/manifest.h"
 
+#include "api/records.h"
 #include "common/crc32c.h"
 #include "tests/api/mutate.h"
 #include "tests/harness.h"

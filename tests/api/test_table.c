@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "api/digest.h"
+#include "api/dtype.h"
 #include "tests/api/mutate.h"
 #include "tests/harness.h"
 

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 
+#include "api/layout.h"
 #include "api/manifest.h"
 #include "api/table.h"
 #include "common/clock.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The header of a tensors shard, written and read; and everything a strict reader must refuse. */
+#include "api/dtype.h"
 #include "formats/safetensors.h"
 #include "tests/harness.h"
 

@@ -3,6 +3,7 @@
  * as torch says; and the same files cut and changed everywhere. */
 #include <jansson.h>
 
+#include "api/dtype.h"
 #include "common/file.h"
 #include "formats/torch_tree.h"
 #include "tests/harness.h"

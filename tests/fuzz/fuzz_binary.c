@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "api/frame.h"
+#include "api/layout.h"
 #include "api/table.h"
 #include "common/log.h"
 #include "tests/fuzz/fuzz.h"

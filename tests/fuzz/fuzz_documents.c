@@ -4,6 +4,7 @@
 #include "api/manifest.h"
 #include "api/messages.h"
 #include "api/policy.h"
+#include "api/records.h"
 #include "common/json.h"
 #include "common/utf8.h"
 #include "formats/safetensors.h"

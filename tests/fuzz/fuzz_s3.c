@@ -2,6 +2,7 @@
 /* What stores answer, what is signed, where keys are read from. */
 #include "common/encode.h"
 #include "store/keys/credentials.h"
+#include "store/keys/profile.h"
 #include "store/keys/sigv4.h"
 #include "store/xml/xml.h"
 #include "tests/fuzz/fuzz.h"

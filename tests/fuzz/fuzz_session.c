@@ -15,6 +15,7 @@
 
 #include "api/frame.h"
 #include "common/clock.h"
+#include "store/open.h"
 #include "store/store.h"
 #include "tests/fuzz/fuzz.h"
 #include "uploader/daemon.h"

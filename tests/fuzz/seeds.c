@@ -2,10 +2,14 @@
 /* Good inputs of binary formats and messages, made by the product itself, so they follow it. */
 #include <unistd.h>
 
+#include "api/digest.h"
+#include "api/dtype.h"
 #include "api/frame.h"
 #include "api/grant.h"
+#include "api/layout.h"
 #include "api/manifest.h"
 #include "api/messages.h"
+#include "api/records.h"
 #include "api/table.h"
 #include "tests/fuzz/fuzz.h"
 #include "uploader/journal/journal.h"

@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "api/layout.h"
 #include "api/manifest.h"
 #include "plan/boxes.h"
 

@@ -3,6 +3,7 @@
  * answer whatever the order; and each rule by an example. */
 #include "plan/split.h"
 
+#include "api/dtype.h"
 #include "plan/exact.h"
 #include "tests/harness.h"
 

@@ -5,7 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "api/digest.h"
+#include "api/dtype.h"
 #include "api/manifest.h"
+#include "api/records.h"
 #include "common/crc32c.h"
 #include "common/encode.h"
 #include "common/file.h"

@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "store/keys/keys.h"
+#include "store/keys/profile.h"
 #include "tests/support/key_stage.h"
 
 #define err (stage.error)

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 
 #include "common/text.h"
+#include "store/keys/profile.h"
 #include "store/s3/profile.h"
+#include "store/s3/s3.h"
 #include "tests/harness.h"
 
 struct cairn_rig {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "store/s3/s3.h"
 #include "tests/support/s3_script.h"
 
 static const struct {

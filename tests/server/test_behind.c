@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "api/manifest.h"
+#include "api/records.h"
 #include "common/file.h"
 #include "tests/server/world.h"
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "api/manifest.h"
+#include "api/records.h"
 #include "server/catalog/sql.h"
 #include "tests/server/world.h"
 

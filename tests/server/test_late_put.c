@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/manifest.h"
+#include "api/records.h"
 #include "common/file.h"
 #include "common/text.h"
 #include "tests/server/world.h"

@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "api/digest.h"
+#include "api/dtype.h"
 #include "api/manifest.h"
 #include "api/table.h"
 #include "common/encode.h"

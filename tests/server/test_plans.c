@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "api/digest.h"
+#include "api/dtype.h"
 #include "api/table.h"
 #include "common/encode.h"
 #include "tests/server/world.h"

@@ -13,6 +13,7 @@
 #include "common/file.h"
 #include "server/catalog/dialect.h"
 #include "server/catalog/engine_postgres.h"
+#include "server/catalog/sql.h"
 #include "server/catalog/told.h"
 #include "tests/harness.h"
 #include "tests/support/daemon.h"

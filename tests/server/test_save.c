@@ -2,7 +2,9 @@
 /* A save from begin to recorded, spoken by hand as an uploader speaks it. */
 #include <pthread.h>
 
+#include "api/digest.h"
 #include "api/manifest.h"
+#include "api/records.h"
 #include "common/clock.h"
 #include "common/hash.h"
 #include "tests/server/world.h"

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "api/digest.h"
+#include "api/dtype.h"
 #include "api/table.h"
 #include "common/clock.h"
 #include "common/encode.h"

@@ -13,6 +13,7 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "server/catalog/sql.h"
+#include "store/open.h"
 
 /* ---- the server ---- */
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/http/inside.h"
+#include "server/http/selftest.h"
 #include "tests/sim/net.h"
 
 struct MHD_Response {

@@ -9,6 +9,7 @@
 #include "common/file.h"
 #include "common/id.h"
 #include "store/dir/inside.h"
+#include "store/open.h"
 #include "tests/harness.h"
 
 #define TOKEN "6f0f1c1e-5a55-4c6b-9d4b-0b3f6a5f9f01"

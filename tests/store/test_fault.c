@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fault store around a folder. */
 #include "common/clock.h"
+#include "store/open.h"
 #include "tests/harness.h"
 #include "tests/support/fault/fault.h"
 

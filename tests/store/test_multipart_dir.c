@@ -7,6 +7,7 @@
 #include "common/crashpoint.h"
 #include "common/crc32c.h"
 #include "store/multipart.h"
+#include "store/open.h"
 #include "tests/harness.h"
 #include "tests/support/fault/fault.h"
 

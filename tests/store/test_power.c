@@ -5,6 +5,7 @@
 #include "common/crc32c.h"
 #include "common/file.h"
 #include "store/dir/inside.h"
+#include "store/open.h"
 #include "tests/harness.h"
 #include "tests/support/power.h"
 

@@ -4,7 +4,9 @@
 
 #include <stdlib.h>
 
+#include "api/records.h"
 #include "common/clock.h"
+#include "store/open.h"
 #include "tests/harness.h"
 #include "tests/support/fault/fault.h"
 

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "common/clock.h"
+#include "store/open.h"
 #include "store/store.h"
 #include "tests/harness.h"
 #include <sys/stat.h>

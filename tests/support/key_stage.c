@@ -2,6 +2,8 @@
 /* key_stage: variables, files, a provider. */
 #include "tests/support/key_stage.h"
 
+#include "store/keys/keys.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>

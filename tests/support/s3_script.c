@@ -2,6 +2,8 @@
 /* The responder's answer function is the script. */
 #include "tests/support/s3_script.h"
 
+#include "store/s3/s3.h"
+
 void cairn_rig_release(struct cairn_rig *rig) {
     cairn_store_worker_free(rig->worker);
     cairn_store_free(rig->store);

@@ -11,6 +11,7 @@
 #include "common/http/http.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "store/s3/s3.h"
 #include "tests/harness.h"
 
 static int log_fd = -1;

@@ -18,6 +18,7 @@
 #include "server/nodes.h"
 #include "server/read_slots.h"
 #include "server/waiters.h"
+#include "store/open.h"
 #include "tests/support/postgres.h"
 
 #define ARGUMENTS_MAX 24

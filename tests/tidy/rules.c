@@ -154,17 +154,17 @@ void cairn_tidy_layers(const struct cairn_tidy_file *file, struct cairn_buf *fou
 static const struct {
     const char *room;
     int floor;
-} rooms[] = {{"common/http/", 1},      {"store/dir/", 1},         {"store/xml/", 1},
-             {"store/keys/", 2},       {"store/s3/", 3},          {"store/start", 4},
-             {"cli/verbs/", 1},        {"server/catalog/", 1},    {"server/", 2},
-             {"server/jobs/", 3},      {"server/handlers/", 4},   {"server/http/", 5},
-             {"server/main", 6},       {"client/device/", 0},     {"client/stage_cuda/", 1},
-             {"client/session/", 1},   {"client/save/", 2},       {"client/restore/", 2},
-             {"client/cairn", 3},      {"uploader/state/", 1},    {"uploader/", 2},
-             {"uploader/journal/", 3}, {"uploader/shards/", 3},   {"uploader/saves/", 4},
-             {"uploader/send/", 5},    {"uploader/fetch/", 5},    {"uploader/server/", 5},
-             {"uploader/recover/", 5}, {"uploader/trainers/", 6}, {"uploader/daemon", 7},
-             {"uploader/main", 8}};
+} rooms[] = {{"common/http/", 1},       {"store/dir/", 1},         {"store/xml/", 1},
+             {"store/keys/", 2},        {"store/s3/", 3},          {"store/open", 4},
+             {"store/start", 5},        {"cli/verbs/", 1},         {"server/catalog/", 1},
+             {"server/", 2},            {"server/jobs/", 3},       {"server/handlers/", 4},
+             {"server/http/", 5},       {"server/main", 6},        {"client/device/", 0},
+             {"client/stage_cuda/", 1}, {"client/session/", 1},    {"client/save/", 2},
+             {"client/restore/", 2},    {"client/cairn", 3},       {"uploader/state/", 1},
+             {"uploader/", 2},          {"uploader/journal/", 3},  {"uploader/shards/", 3},
+             {"uploader/saves/", 4},    {"uploader/send/", 5},     {"uploader/fetch/", 5},
+             {"uploader/server/", 5},   {"uploader/recover/", 5},  {"uploader/trainers/", 6},
+             {"uploader/daemon", 7},    {"uploader/main", 8}};
 
 /* The row with the longest name that path begins with; -1: none. */
 static int room_of(const char *path) {
@@ -245,6 +245,8 @@ static void check_answers(const struct cairn_tidy_file *file, const char *intro,
         const char *here = strstr(at, answers[i]);
         if (here && end && here < end) {
             at = here + 1;
+            if (!strncmp(here + strlen(answers[i]), "none of its own; see", 20))
+                report(file, here + 1, found, "an answer that says nothing:", answers[i] + 2);
             continue;
         }
         report(file, intro, found, "the introduction lacks, or has out of order:", answers[i] + 2);

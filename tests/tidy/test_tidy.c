@@ -213,6 +213,8 @@ TEST(a_missing_introduction_is_found) {
             {"api/a.h", LICENCE INTRO(" * Why:     w\n", " * Promise: p\n"), 0},
             {"api/a.h", LICENCE INTRO(" * Promise: p\n", " * Why:     w\n"), 1},
             {"api/a.h", LICENCE INTRO(" * Why:     w\n", ""), 1},
+            {"api/a.h",
+             LICENCE INTRO(" * Why:     w\n", " * Promise: none of its own; see b.\n"), 1},
             {"api/b.h", LICENCE INTRO(" * Why:     w\n", " * Promise: p\n"), 1},
             {"api/a.h", INTRO(" * Why:     w\n", " * Promise: p\n"), 1},
             {"api/a.h", LICENCE "#pragma once\n/* * Why: */\n", 3},

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* K07: what parses and writes, with each allocation failing once. */
+#include "api/dtype.h"
 #include "api/frame.h"
+#include "api/layout.h"
 #include "api/manifest.h"
+#include "api/records.h"
 #include "common/config.h"
 #include "formats/safetensors.h"
 #include "plan/cover.h"
 #include "plan/reads.h"
 #include "store/keys/credentials.h"
+#include "store/keys/profile.h"
 #include "store/keys/sigv4.h"
 #include "store/xml/xml.h"
 #include "tests/fuzz/fuzz.h"

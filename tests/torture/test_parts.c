@@ -4,6 +4,7 @@
 
 #include "common/crc32c.h"
 #include "common/log.h"
+#include "store/open.h"
 #include "store/store.h"
 #include "tests/harness.h"
 #include "tests/support/server_inside.h"

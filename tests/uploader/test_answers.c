@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "api/dtype.h"
 #include "api/table.h"
 #include "common/clock.h"
 #include "tests/uploader/trainer.h"

@@ -10,6 +10,7 @@
 #include "common/file.h"
 #include "tests/uploader/trainer.h"
 #include "uploader/journal/file.h"
+#include "uploader/journal/scan.h"
 
 static const struct trainer_options *opened(struct cairn_up_world *world) {
     static struct trainer_options options;

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "api/manifest.h"
+#include "api/records.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "tests/uploader/trainer.h"

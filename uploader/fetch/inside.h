@@ -3,7 +3,8 @@
  * inside: what the planner and the threads of fetch share.
  *
  * Why:     cutting ranges into requests is pure; running them is not.
- * Promise: none of its own; see uploader/fetch/fetch.h.
+ * Promise: 1   a plan's pieces are whole blocks; what somebody wants of a block in part is copied
+ *              out of a bounce and never read into the window.
  * Limits:  see uploader/fetch/fetch.h.
  * Threads: `locked` and a reading's counters by uploader_fetch; a piece belongs to whoever took it.
  * Next:    fetch.c, plan.c.

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "uploader/journal/file.h"
+#include "uploader/journal/scan.h"
 
 #define CAIRN_UP_GROUP2_HEAD_BYTES 32
 

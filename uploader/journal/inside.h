@@ -3,7 +3,8 @@
  * inside: what open.c finds, journal.c goes on with and rewrite.c replaces.
  *
  * Why:     opening, writing and rewriting are different work on one file.
- * Promise: none of its own; see uploader/journal/journal.h.
+ * Promise: 1   a file's size, sequence and index count a group once it was taken: its head, each of
+ *              its records, its end, in this order.
  * Limits:  see uploader/journal/journal.h.
  * Threads: `own` is the writing thread's, and open's before that thread starts.
  * Next:    uploader/journal/open.c, uploader/journal/journal.c, uploader/journal/rewrite.c.

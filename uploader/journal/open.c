@@ -14,6 +14,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "uploader/journal/inside.h"
+#include "uploader/journal/scan.h"
 
 struct opening {
     struct cairn_up_journal *journal;

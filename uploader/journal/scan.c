@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading a journal from its first byte to its last whole group, past what is damaged. */
+#include "uploader/journal/scan.h"
+
 #include "uploader/journal/before.h"
 
 #define FILES_MAX 8 /* that may be told apart when the first group is damaged */

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Saves and rights out of what the journal held. */
+#include "uploader/recover/build.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/digest.h"
 #include "api/failure.h"
 #include "api/messages.h"
 #include "api/table.h"

@@ -3,7 +3,8 @@
  * inside: what recover.c collects and build.c makes saves of.
  *
  * Why:     reading records and judging what they come to are different work.
- * Promise: none of its own; see uploader/recover/recover.h.
+ * Promise: 1   an entry with a record that cannot be read is kept, with the reason (`bad`), so
+ *              that the server hears of its save.
  * Limits:  see uploader/recover/recover.h.
  * Threads: one owner, before any thread runs.
  * Next:    uploader/recover/recover.c, uploader/recover/build.c.

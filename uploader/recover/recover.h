@@ -27,8 +27,3 @@ void cairn_up_recovery_free(struct cairn_up_recovery *recovery);
 /* For struct cairn_up_journal_options. owner is the recovery. */
 enum cairn_code cairn_up_recovery_replay(void *owner, const struct cairn_up_replayed *record,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Make saves and rights of what was replayed. */
-enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, struct cairn_up *up,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* Ends the wait for offers when its time has come; cheap. */
-void cairn_up_recovery_tick(struct cairn_up *up);

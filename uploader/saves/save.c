@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/digest.h"
 #include "api/messages.h"
 #include "common/array.h"
 #include "common/crashpoint.h"

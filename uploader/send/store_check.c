@@ -2,6 +2,7 @@
 /* store.json is read, compared with the grants, and the result is logged and reported. */
 #include "uploader/send/store_check.h"
 
+#include "api/records.h"
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"

@@ -3,7 +3,7 @@
  * inside: the struct that watch.c and heartbeat.c share.
  *
  * Why:     the heartbeat's request and the long polls are a page each.
- * Promise: none of its own; see uploader/server/watch.h.
+ * Promise: 1   a watcher polls for one version at a time; which one, uploader_state says.
  * Limits:  see uploader/server/watch.h.
  * Threads: `locked` by uploader_watch; a watcher's version and run by uploader_state; rest and
  *          generation belong to the thread that uses them.

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 
+#include "api/digest.h"
 #include "api/messages.h"
 #include "common/log.h"
 #include "common/rule.h"

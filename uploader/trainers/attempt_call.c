@@ -19,6 +19,7 @@
 #include "uploader/send/store_check.h"
 #include "uploader/server/outcome.h"
 #include "uploader/server/watch.h"
+#include "uploader/trainers/inside.h"
 
 #define RETRY_PAUSE_MS 100
 #define ANSWER_MS 20000

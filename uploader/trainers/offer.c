@@ -15,6 +15,7 @@
 #include "uploader/journal/journal.h"
 #include "uploader/server/watch.h"
 #include "uploader/trainers/attempt_call.h"
+#include "uploader/trainers/inside.h"
 
 struct offering {
     struct cairn_up_attempt_call *call;

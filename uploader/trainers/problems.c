@@ -4,6 +4,7 @@
 
 #include "api/messages.h"
 #include "uploader/server/trouble.h"
+#include "uploader/trainers/inside.h"
 #include "uploader/trainers/session.h"
 
 #define VERSION_OF_PROBLEMS 3

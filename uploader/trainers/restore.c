@@ -12,6 +12,7 @@
 #include "common/text.h"
 #include "uploader/fetch/fetch.h"
 #include "uploader/tasks.h"
+#include "uploader/trainers/inside.h"
 #include "uploader/trainers/session.h"
 
 /* One request that a helper works on. */

@@ -15,6 +15,7 @@
 #include "uploader/saves/begin.h"
 #include "uploader/saves/ended.h"
 #include "uploader/server/passed.h"
+#include "uploader/trainers/inside.h"
 #include "uploader/trainers/staging.h"
 
 /* ---- hello ---- */

@@ -63,37 +63,3 @@ void cairn_up_session_end(struct cairn_up_session *session);
 /* An error ends the connection. */
 enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct cairn_frame *frame,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-
-/* Now and then: tells what its rank should know and has not heard. */
-void cairn_up_session_tick(struct cairn_up_session *session);
-
-/* Handlers of other files. An error is answered to the request; CAIRN_PROTOCOL ends the session. */
-struct cairn_up_request {
-    int64_t id;
-    struct cairn_frame *frame;
-};
-enum cairn_code cairn_up_on_attempt(struct cairn_up_session *session,
-                                    const struct cairn_up_request *request,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session,
-                                  const struct cairn_up_request *request,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_offer(struct cairn_up_session *session,
-                                  const struct cairn_up_request *request,
-                                  struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_list(struct cairn_up_session *session,
-                                 const struct cairn_up_request *request,
-                                 struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
-                                    const struct cairn_up_request *request,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_window(struct cairn_up_session *session,
-                                   const struct cairn_up_request *request,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_read(struct cairn_up_session *session,
-                                 const struct cairn_up_request *request,
-                                 struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
-                                    const struct cairn_up_request *request,
-                                    struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_up_session_drop_restores(struct cairn_up_session *session);

@@ -7,6 +7,7 @@
 #include "api/messages.h"
 #include "uploader/saves/slabs.h"
 #include "uploader/tasks.h"
+#include "uploader/trainers/inside.h"
 #include "uploader/trainers/session.h"
 
 struct reserving {

@@ -13,6 +13,7 @@
 #include "api/messages.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "uploader/trainers/inside.h"
 #include "uploader/trainers/session.h"
 
 #define EVENTS_MAX 64

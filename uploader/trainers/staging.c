@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/digest.h"
 #include "api/messages.h"
 #include "common/encode.h"
 #include "uploader/journal/journal.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pickle_machine: the stack machine that a pickle's opcodes work on.
+ * pickle_inside: the stack machine that a pickle's opcodes work on.
  *
  * Why:     opcodes (pickle_ops.c) are short once stack, marks, memo and values keep their own
  *          bounds (pickle.c).

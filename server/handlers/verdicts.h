@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trash: putting one version into the trash, for calls that remove several.
+ * verdicts: putting one version into the trash, for calls that remove several.
  *
  * Why:     what is removed alone, in bulk or with its run is judged by one text.
  * Promise: Q27  judged in the transaction that changes it; what is leased (Q29), pinned or has an
@@ -18,10 +18,6 @@ struct cairn_srv_trashed {
     struct cairn_version_id id;
     uint64_t step, bytes;
 };
-/* DELETE {R}?confirm=: a run with all that it has. */
-enum cairn_code cairn_srv_run_delete_whole(struct cairn_srv_request *request, const char *confirm,
-                                           struct cairn_srv_reply *reply,
-                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* ref as in a path. with_run: the run goes, too, so what its newest attempt needs is no reason. */
 enum cairn_code cairn_srv_trash_one(struct cairn_srv_request *request, const char *ref,
                                     bool with_run, struct cairn_srv_trashed *ret,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zero_files: the files of a ZeRO checkpoint, opened, and what each rank's says.
+ * zero_inside: the files of a ZeRO checkpoint, opened, and what each rank's says.
  *
  * Why:     finding the files and reading their pickles is the same for all stages; only how the
  *          partitions make parameters differs.

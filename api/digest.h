@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * digest: what of keys, tables and layouts is a SHA-256.
+ *
+ * Why:     libcairn needs keys and tables and has no SHA-256, so these stand apart.
+ * Promise: 1   a version's id is a pure function of its origin.
+ *          2   a layout's digest is the SHA-256 over the (rank u32 LE, table digest) pairs by rank.
+ * Limits:  none of its own.
+ * Threads: stateless.
+ * Next:    api/keys.h, api/table.h; docs/format.md.
+ */
+#pragma once
+
+#include "api/keys.h"
+#include "common/buf.h"
+
+void cairn_version_id_make(const struct cairn_version_origin *origin, struct cairn_version_id *ret);
+
+void cairn_table_digest(struct cairn_view bytes,
+                        uint8_t ret_digest[32]);
+
+void cairn_layout_digest(const uint32_t *ranks, const uint8_t (*digests)[32], size_t count,
+                         uint8_t ret_digest[32]); /* ranks ascending */

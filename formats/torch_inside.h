@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch_inside: what both forms of a torch file share; for formats/torch*.c alone.
+ *
+ * Why:     a zip and the form before it name storages and classes alike.
+ * Promise: 1   a class that is not on the closed list is refused before anything is made of it.
+ * Limits:  as formats/torch.h.
+ * Threads: stateless.
+ * Next:    torch.c (storages), torch_names.c (the list).
+ */
+#pragma once
+
+#include "formats/torch.h"
+
+/* What a persistent id says of a storage. */
+struct cairn_torch_storage_id {
+    struct cairn_view key;
+    unsigned dtype; /* CAIRN_DTYPE_NONE: bytes */
+    uint64_t elements;
+};
+enum cairn_code cairn_torch_storage_id(const struct cairn_pickle *values, cairn_pickle_ref ref,
+                                       struct cairn_torch_storage_id *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* The closed list, for cairn_pickle_read. */
+bool cairn_torch_allowed(struct cairn_view module, struct cairn_view name, uint32_t *ret_global);
