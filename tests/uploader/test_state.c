@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state: the tables of a save and of a slab generation, by themselves. */
+/* state: the tables of a save, its shards, their uploads and a slab generation, by themselves. */
 #include "tests/harness.h"
 #include "uploader/state/save.h"
 #include "uploader/state/slab.h"
+#include "uploader/state/upload.h"
 
 static uint64_t random_next(uint64_t *seed) {
     *seed ^= *seed << 13;
@@ -102,7 +103,8 @@ static void walk(uint64_t seed) {
         cancelled_after_seal |= save.phase == CAIRN_UP_PHASE_CANCELLED;
         if (due & CAIRN_UP_DUE_GIVE_UP_SHARDS) wire = random_next(&seed) % 2;
         if (random_next(&seed) % 4 == 0 && save.durable_count < save.shard_count)
-            cairn_up_save_state_shard_durable(&save, &shards[save.durable_count]);
+            (void)cairn_up_save_state_shard_move(&save, &shards[save.durable_count],
+                                                 CAIRN_UP_SHARD_EVENT_STORED);
         if (save.durable_count == save.shard_count) wire = 0;
         due |= cairn_up_save_state_settle(&save, !wire, !wire);
         if (due & CAIRN_UP_DUE_FREE_SLAB) frees++;
@@ -121,4 +123,76 @@ static void walk(uint64_t seed) {
 
 TEST(random_events_never_free_twice_nor_speak_after_the_end) { /* save.h#2, save.h#3 */
     for (uint64_t seed = 1; seed <= 2000; seed++) walk(seed * 2654435761u);
+}
+
+TEST(a_shard_has_one_row_at_most_for_each_phase_and_event) {
+    static const struct {
+        enum cairn_up_shard_phase from;
+        enum cairn_up_shard_event event;
+    } rows[] = {
+#define MOVE(from, event, to, due, why) {CAIRN_UP_SHARD_##from, CAIRN_UP_SHARD_EVENT_##event},
+#include "uploader/state/shard.def"
+#undef MOVE
+    };
+    uint32_t seen[CAIRN_UP_SHARD_PHASES][CAIRN_UP_SHARD_EVENTS] = {0};
+    for (size_t i = 0; i < CAIRN_COUNT(rows); i++)
+        EXPECT_EQ_U64(++seen[rows[i].from][rows[i].event], 1);
+    for (size_t phase = 0; phase < CAIRN_UP_SHARD_PHASES; phase++)
+        EXPECT(seen[phase][CAIRN_UP_SHARD_EVENT_REGISTERED] &&
+               seen[phase][CAIRN_UP_SHARD_EVENT_UNKNOWN]);
+}
+
+/* May this event come? LOST ends it for good; the senders speak of what they send. */
+static bool comes(enum cairn_up_shard_phase phase, enum cairn_up_shard_event event) {
+    if (event == CAIRN_UP_SHARD_EVENT_STORED || event == CAIRN_UP_SHARD_EVENT_LOST)
+        return phase == CAIRN_UP_SHARD_SENDING;
+    return event != CAIRN_UP_SHARD_EVENT_LOOK || phase == CAIRN_UP_SHARD_DURABLE;
+}
+
+TEST(a_saves_counts_are_its_shards_phases_after_any_events) { /* shard.h#1 */
+    uint64_t seed = 88172645463325252u;
+    for (int round = 0; round < 500; round++) {
+        struct cairn_up_save_state save = begun(3);
+        enum cairn_up_shard_phase shards[3] = {0};
+        for (int i = 0; i < 60; i++) {
+            enum cairn_up_shard_phase *shard = &shards[random_next(&seed) % 3], was = *shard;
+            enum cairn_up_shard_event event =
+                (enum cairn_up_shard_event)(random_next(&seed) % CAIRN_UP_SHARD_EVENTS);
+            if (!comes(*shard, event)) continue;
+            bool looks = cairn_up_save_state_shard_move(&save, shard, event);
+            EXPECT(looks == (event == CAIRN_UP_SHARD_EVENT_UNKNOWN &&
+                             (was == CAIRN_UP_SHARD_DURABLE || was == CAIRN_UP_SHARD_REGISTERED)));
+            uint32_t durable = 0, registered = 0;
+            for (size_t k = 0; k < 3; k++) {
+                registered += shards[k] == CAIRN_UP_SHARD_REGISTERED;
+                durable += shards[k] == CAIRN_UP_SHARD_DURABLE;
+            }
+            EXPECT_EQ_U64(save.registered_count, registered);
+            EXPECT_EQ_U64(save.durable_count, durable + registered);
+        }
+    }
+}
+
+TEST(an_upload_joins_the_queue_leaves_it_once_and_is_aborted_once) { /* upload.h#1, upload.h#3 */
+    uint64_t seed = 362436069362436069u;
+    for (int round = 0; round < 500; round++) {
+        enum cairn_up_upload_phase upload = CAIRN_UP_UPLOAD_MADE;
+        unsigned aborts = 0;
+        int queued = 0;
+        for (int i = 0; i < 40; i++) {
+            enum cairn_up_upload_event event =
+                (enum cairn_up_upload_event)(random_next(&seed) % CAIRN_UP_UPLOAD_EVENTS);
+            if (!cairn_up_upload_state_admits(upload, event)) continue;
+            enum cairn_up_upload_due due = cairn_up_upload_state_move(&upload, event);
+            queued += (due == CAIRN_UP_UPLOAD_DUE_JOIN) - (due == CAIRN_UP_UPLOAD_DUE_LEAVE);
+            aborts += due == CAIRN_UP_UPLOAD_DUE_ABORT;
+            if (due == CAIRN_UP_UPLOAD_DUE_JOIN) aborts = 0;
+            EXPECT(aborts <= 1);
+            EXPECT(queued == cairn_up_upload_state_is_queued(upload));
+            EXPECT(upload != CAIRN_UP_UPLOAD_ENDING || aborts == 1);
+        }
+    }
+    for (size_t phase = 0; phase < CAIRN_UP_UPLOAD_PHASES; phase++)
+        EXPECT(cairn_up_upload_state_admits((enum cairn_up_upload_phase)phase,
+                                            CAIRN_UP_UPLOAD_EVENT_GIVE_UP));
 }

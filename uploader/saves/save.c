@@ -256,9 +256,11 @@ static void give_slab(struct cairn_up *up, struct cairn_up_save *save) {
 static void look_again(struct cairn_up *up, struct cairn_up_save *save) {
     for (size_t i = 0; i < save->state.shard_count; i++) {
         struct cairn_up_shard *shard = save->shards[i];
-        if (cairn_up_save_state_shard_unknown(&save->state, &shard->phase) &&
+        if (cairn_up_save_state_shard_move(&save->state, &shard->phase,
+                                           CAIRN_UP_SHARD_EVENT_UNKNOWN) &&
             cairn_up_shard_again(up->queue, shard))
-            cairn_up_save_state_shard_again(&save->state, &shard->phase);
+            (void)cairn_up_save_state_shard_move(&save->state, &shard->phase,
+                                                 CAIRN_UP_SHARD_EVENT_LOOK);
     }
 }
 
@@ -492,12 +494,12 @@ void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t ind
     struct cairn_up_save *save = cairn_up_save_find_locked(up, entry);
     if (!save) return;
     struct cairn_up_shard *shard = save->shards[index];
+    (void)cairn_up_save_state_shard_move(
+        &save->state, &shard->phase, why ? CAIRN_UP_SHARD_EVENT_LOST : CAIRN_UP_SHARD_EVENT_STORED);
     if (!why) {
-        cairn_up_save_state_shard_durable(&save->state, &shard->phase);
         cairn_up_wakeup_raise(&up->outbox_work);
         return;
     }
-    cairn_up_save_state_shard_failed(&save->state, &shard->phase);
     struct cairn_error told = *why;
     cairn_within(&told, told.code, "shard %s", shard->name);
     cairn_up_save_fail_for_locked(up, save, &told);

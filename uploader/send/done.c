@@ -130,9 +130,11 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     back_off(shard, sending->request.code);
     if (is_gap(&sending->request)) send->queue->locked.admitted = false;
     if (sending->buffer) cairn_up_pool_give(&send->queue->pool, sending->buffer);
+    CAIRN_ASSERT(shard->queue.in_flight > 0);
+    CAIRN_ASSERT(!sending->carries || shard->queue.bodies_in_flight > 0);
     shard->queue.in_flight--;
     if (sending->carries) shard->queue.bodies_in_flight--;
-    bool giving_up = shard->queue.giving_up;
+    bool giving_up = shard->queue.upload == CAIRN_UP_UPLOAD_ENDING;
     bool from_slab = !shard->is_file;
     cairn_lock_give(&send->queue->lock);
     if (sending->carries) CAIRN_CRASHPOINT("uploader.part.done");
@@ -167,7 +169,8 @@ void cairn_up_send_cancel_given_up(struct cairn_up_sender *sender, bool all) {
     struct cairn_up_send *send = sender->send;
     for (struct cairn_up_sending *at = sender->flying; at; at = at->next) {
         cairn_lock_take(&send->queue->lock);
-        bool failing = at->shard->queue.giving_up || at->shard->queue.mp.give_up;
+        bool failing =
+            at->shard->queue.upload == CAIRN_UP_UPLOAD_ENDING || at->shard->queue.mp.give_up;
         bool cancel = all || (at->carries && failing);
         cairn_lock_give(&send->queue->lock);
         if (cancel && !at->finished) cairn_store_cancel(sender->store, &at->request);

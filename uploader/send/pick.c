@@ -172,8 +172,11 @@ static bool take_end(struct cairn_up_sender *sender, struct cairn_up_shard *shar
     sending->action = *action;
     sending->shard = shard;
     sending->sender = sender;
-    shard->queue.ended = true;
-    shard->queue.durable = action->kind == CAIRN_MULTIPART_DURABLE;
+    CAIRN_ASSERT(!shard->queue.bodies_in_flight);
+    (void)cairn_up_upload_state_move(&shard->queue.upload,
+                                     action->kind == CAIRN_MULTIPART_DURABLE
+                                         ? CAIRN_UP_UPLOAD_EVENT_STORED
+                                         : CAIRN_UP_UPLOAD_EVENT_LOST);
     shard->queue.in_flight++; /* until the save was told */
     if (shard->queue.filled)
         cairn_up_pool_give(&sender->send->queue->pool, CAIRN_TAKE(shard->queue.filled));
@@ -193,8 +196,11 @@ static void want_source(struct cairn_up_sender *sender, struct cairn_up_shard *s
                wait == CAIRN_UP_SOURCE_GIVEN_BACK
                    ? "it was durable, is not in the store any more, and its memory was given back"
                    : "the uploader restarted and nobody brought its bytes again");
-    shard->queue.giving_up = true;
-    cairn_multipart_give_up(&shard->queue.mp, &why);
+    cairn_up_shard_give_up_locked(shard, &why);
+}
+
+static bool is_ending(const struct cairn_up_shard *shard) {
+    return shard->queue.upload == CAIRN_UP_UPLOAD_ENDING;
 }
 
 /* Everything that this shard can do now. */
@@ -210,14 +216,14 @@ static uint32_t pick_shard(struct cairn_up_sender *sender, struct cairn_up_shard
             if (!shard->queue.filling) (void)take_end(sender, shard, &action, tail);
             return taken;
         case CAIRN_MULTIPART_WAIT:
-            if (shard->is_file && !shard->queue.giving_up && !shard->queue.filled &&
+            if (shard->is_file && !is_ending(shard) && !shard->queue.filled &&
                 shard->queue.mp.ready_bytes < shard->size_bytes)
                 (void)cairn_up_fill_begin(sender->send, shard, 0, false);
             return taken;
         case CAIRN_MULTIPART_NEED_SOURCE:
-            if (shard->queue.giving_up) return taken;
+            if (is_ending(shard)) return taken;
             want_source(sender, shard);
-            if (!shard->queue.giving_up) return taken;
+            if (!is_ending(shard)) return taken;
             break;
         default:
             if (taken == room) {
@@ -332,10 +338,7 @@ static void refuse(struct cairn_up_sender *sender, struct cairn_up_sending *send
     cairn_lock_take(&sender->send->queue->lock);
     cairn_multipart_unsent(&shard->queue.mp, &sending->action);
     if (sending->read_into) sender->reading = false;
-    if (!shard->queue.giving_up) {
-        shard->queue.giving_up = true;
-        cairn_multipart_give_up(&shard->queue.mp, why);
-    }
+    cairn_up_shard_give_up_locked(shard, why);
     if (sending->buffer) cairn_up_pool_give(&sender->send->queue->pool, sending->buffer);
     shard->queue.in_flight--;
     if (sending->carries) shard->queue.bodies_in_flight--;
@@ -355,7 +358,10 @@ static void report_end(struct cairn_up_sender *sender, struct cairn_up_sending *
     struct cairn_error why = journal_error ? *journal_error : shard->queue.mp.error;
     cairn_up_save_shard_ended(send->up, entry, shard->index, durable ? NULL : &why);
     cairn_lock_take(&send->queue->lock);
+    CAIRN_ASSERT(shard->queue.in_flight > 0);
     shard->queue.in_flight--;
+    if (journal_error)
+        (void)cairn_up_upload_state_move(&shard->queue.upload, CAIRN_UP_UPLOAD_EVENT_UNWRITTEN);
     cairn_lock_give(&send->queue->lock);
     cairn_up_sending_free(sending);
     cairn_up_save_settle(send->up, entry);

@@ -68,7 +68,7 @@ static void end(struct cairn_up_reader *reader, bool keep_buffer) {
     cairn_lock_take(&send->queue->lock);
     if (!keep_buffer) cairn_up_pool_give(&send->queue->pool, done.buffer);
     done.shard->queue.filling = false;
-    bool giving_up = done.shard->queue.giving_up;
+    bool giving_up = done.shard->queue.upload == CAIRN_UP_UPLOAD_ENDING;
     reader->fill = (struct cairn_up_fill){0};
     cairn_condition_broadcast(&send->was_read);
     cairn_lock_give(&send->queue->lock);
@@ -159,7 +159,7 @@ static bool step(struct cairn_up_reader *reader) {
     struct cairn_up_queue *queue = reader->send->queue;
     struct cairn_error error = {0};
     cairn_lock_take(&queue->lock);
-    bool unwanted = fill->shard->queue.giving_up || queue->locked.stopping;
+    bool unwanted = fill->shard->queue.upload == CAIRN_UP_UPLOAD_ENDING || queue->locked.stopping;
     cairn_lock_give(&queue->lock);
     enum cairn_code code = unwanted ? CAIRN_CANCELLED : read_some(fill, &error);
     if (code == CAIRN_OK && fill->done < fill->length) return true;

@@ -353,7 +353,8 @@ static void apply_listing(struct cairn_up_batch *batch, const struct listing *li
         struct cairn_up_save *save = cairn_up_save_find_locked(up, listing->listed[i].entry);
         if (!save) continue;
         struct cairn_up_shard *shard = save->shards[listing->listed[i].index];
-        cairn_up_save_state_shard_registered(&save->state, &shard->phase);
+        (void)cairn_up_save_state_shard_move(&save->state, &shard->phase,
+                                             CAIRN_UP_SHARD_EVENT_REGISTERED);
     }
     cairn_up_outcome_version_locked(up, batch->due->version, &found);
 }

@@ -81,16 +81,16 @@ void cairn_up_queue_remove(struct cairn_up_queue *queue, struct cairn_up_shard *
     *(shard->queue.next ? &shard->queue.next->queue.previous : &queue->locked.last) =
         shard->queue.previous;
     shard->queue.next = shard->queue.previous = NULL;
-    shard->queue.queued = false;
 }
 
 void cairn_up_queue_add(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
     cairn_lock_take(&queue->lock);
-    CAIRN_ASSERT(!shard->queue.queued && !shard->queue.ended);
+    enum cairn_up_upload_due due =
+        cairn_up_upload_state_move(&shard->queue.upload, CAIRN_UP_UPLOAD_EVENT_QUEUE);
+    CAIRN_ASSERT(due == CAIRN_UP_UPLOAD_DUE_JOIN);
     shard->queue.previous = queue->locked.last;
     *(queue->locked.last ? &queue->locked.last->queue.next : &queue->locked.first) = shard;
     queue->locked.last = shard;
-    shard->queue.queued = true;
     cairn_lock_give(&queue->lock);
     cairn_up_queue_wake(queue);
 }

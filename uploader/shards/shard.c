@@ -91,7 +91,7 @@ enum cairn_code cairn_up_shard_new(struct cairn_up_queue *queue,
 void cairn_up_shard_free(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
     if (!shard) return;
     cairn_lock_take(&queue->lock);
-    if (shard->queue.queued) {
+    if (cairn_up_upload_state_is_queued(shard->queue.upload)) {
         CAIRN_ASSERT(queue->locked.stopping); /* only the end of the process cuts it short */
         cairn_up_queue_remove(queue, shard);
     }
@@ -138,7 +138,9 @@ uint64_t cairn_up_shard_ready_bytes(struct cairn_up_queue *queue,
 void cairn_up_shard_source(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                            const uint8_t *data) {
     cairn_lock_take(&queue->lock);
-    if (!shard->queue.ended && !shard->queue.giving_up && !shard->queue.data) {
+    bool wanted = shard->queue.upload == CAIRN_UP_UPLOAD_MADE ||
+                  shard->queue.upload == CAIRN_UP_UPLOAD_SENDING;
+    if (wanted && !shard->queue.data) {
         shard->queue.data = data;
         shard->queue.needs_source = false;
         cairn_multipart_source(&shard->queue.mp);
@@ -159,7 +161,7 @@ void cairn_up_shard_restage(struct cairn_up_queue *queue, struct cairn_up_shard 
     shard->queue.needs_source = false;
     shard->queue.source_wait = CAIRN_UP_SOURCE_FOREVER;
     cairn_multipart_restage(&shard->queue.mp);
-    bool idle = !shard->queue.queued && !shard->queue.ended;
+    bool idle = shard->queue.upload == CAIRN_UP_UPLOAD_MADE;
     cairn_lock_give(&queue->lock);
     if (idle)
         cairn_up_queue_add(queue, shard);
@@ -199,10 +201,11 @@ enum cairn_code cairn_up_shard_recover(struct cairn_up_queue *queue, struct cair
 
 bool cairn_up_shard_again(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
     cairn_lock_take(&queue->lock);
-    bool possible = shard->queue.ended && shard->queue.durable && !shard->queue.in_flight &&
-                    renew(shard, NULL) == CAIRN_OK;
+    bool possible =
+        cairn_up_upload_state_admits(shard->queue.upload, CAIRN_UP_UPLOAD_EVENT_LOOK) &&
+        !shard->queue.in_flight && renew(shard, NULL) == CAIRN_OK;
     if (possible) {
-        shard->queue.ended = shard->queue.durable = false;
+        (void)cairn_up_upload_state_move(&shard->queue.upload, CAIRN_UP_UPLOAD_EVENT_LOOK);
         shard->queue.data = NULL; /* its slab may hold other bytes by now */
         shard->queue.source_wait = CAIRN_UP_SOURCE_GIVEN_BACK;
     }
@@ -211,29 +214,32 @@ bool cairn_up_shard_again(struct cairn_up_queue *queue, struct cairn_up_shard *s
     return possible;
 }
 
+void cairn_up_shard_give_up_locked(struct cairn_up_shard *shard, const struct cairn_error *why) {
+    if (cairn_up_upload_state_move(&shard->queue.upload, CAIRN_UP_UPLOAD_EVENT_GIVE_UP) !=
+        CAIRN_UP_UPLOAD_DUE_ABORT)
+        return;
+    shard->queue.not_before_ms = 0;
+    cairn_multipart_give_up(&shard->queue.mp, why);
+}
+
 void cairn_up_shard_give_up(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                             const struct cairn_error *why) {
     cairn_lock_take(&queue->lock);
-    if (!shard->queue.queued && !shard->queue.ended) {
-        shard->queue.ended = true; /* it was never begun */
-        shard->queue.giving_up = true;
-    } else if (!shard->queue.ended && !shard->queue.giving_up) {
-        shard->queue.giving_up = true;
-        shard->queue.not_before_ms = 0;
-        cairn_multipart_give_up(&shard->queue.mp, why);
-    }
+    cairn_up_shard_give_up_locked(shard, why);
     cairn_lock_give(&queue->lock);
     cairn_up_queue_wake(queue);
 }
 
 bool cairn_up_shard_is_quiet(struct cairn_up_queue *queue, const struct cairn_up_shard *shard) {
     CAIRN_HOLD(&queue->lock);
-    return !shard->queue.bodies_in_flight && (shard->queue.ended || shard->queue.giving_up);
+    return !shard->queue.bodies_in_flight && (shard->queue.upload == CAIRN_UP_UPLOAD_ENDING ||
+                                              cairn_up_upload_state_has_ended(shard->queue.upload));
 }
 
 bool cairn_up_shard_has_ended(struct cairn_up_queue *queue, const struct cairn_up_shard *shard) {
     CAIRN_HOLD(&queue->lock);
-    return shard->queue.ended && !shard->queue.in_flight && !shard->queue.filling;
+    return cairn_up_upload_state_has_ended(shard->queue.upload) && !shard->queue.in_flight &&
+           !shard->queue.filling;
 }
 
 static enum cairn_code append_blocks(const struct cairn_multipart *mp, struct cairn_buf *ret_le,
@@ -267,7 +273,8 @@ enum cairn_code cairn_up_shard_prove(struct cairn_up_queue *queue,
                                      struct cairn_up_shard_proof *ret, struct cairn_error *err) {
     CAIRN_HOLD(&queue->lock);
     const struct cairn_multipart *mp = &shard->queue.mp;
-    CAIRN_ASSERT(shard->queue.durable);
+    CAIRN_ASSERT(shard->queue.upload == CAIRN_UP_UPLOAD_DURABLE);
+    CAIRN_ASSERT(mp->blocks || !mp->size_bytes);
     ret->crc32c = mp->crc32c;
     ret->part_bytes = mp->parts ? mp->part_bytes : 0;
     memcpy(ret->token, mp->token, sizeof(ret->token));
@@ -278,6 +285,6 @@ uint64_t cairn_up_shard_acked_bytes(struct cairn_up_queue *queue,
                                     const struct cairn_up_shard *shard) {
     CAIRN_HOLD(&queue->lock);
     const struct cairn_multipart *mp = &shard->queue.mp;
-    if (shard->queue.durable) return mp->size_bytes;
+    if (shard->queue.upload == CAIRN_UP_UPLOAD_DURABLE) return mp->size_bytes;
     return cairn_min_u64(mp->size_bytes, mp->parts_acked * mp->part_bytes);
 }

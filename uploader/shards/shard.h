@@ -18,6 +18,7 @@
 #include "store/multipart.h"
 #include "uploader/shards/queue.h"
 #include "uploader/state/save.h"
+#include "uploader/state/upload.h"
 
 #define CAIRN_UP_BLOCKS_BYTES_MAX (64 * CAIRN_MIB) /* checksums of a shard of 16 TiB */
 
@@ -43,7 +44,7 @@ struct cairn_up_shard {
     /* locked by upload_queue */
     struct {
         struct cairn_up_shard *next, *previous;
-        bool queued;
+        enum cairn_up_upload_phase upload;
         struct cairn_multipart mp;
         const uint8_t *data;            /* the slab's bytes, or NULL */
         int fd;                         /* the file, or -1 */
@@ -53,7 +54,6 @@ struct cairn_up_shard {
         uint64_t refill; /* part number that must be read again, 0: none */
         bool filling;
         bool blocks_journaled, intent_journaled;
-        bool giving_up, ended, durable;
         bool needs_source; /* recovery: the bytes are wanted */
         enum cairn_up_source_wait source_wait;
         uint32_t in_flight, bodies_in_flight, failures;
@@ -110,6 +110,8 @@ enum cairn_code cairn_up_shard_recover(struct cairn_up_queue *queue, struct cair
 bool cairn_up_shard_again(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
 void cairn_up_shard_give_up(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                             const struct cairn_error *why);
+/* The same with upload_queue held; no sender is woken. */
+void cairn_up_shard_give_up_locked(struct cairn_up_shard *shard, const struct cairn_error *why);
 /* No request carries its bytes and none will (Q20). */
 bool cairn_up_shard_is_quiet(struct cairn_up_queue *queue, const struct cairn_up_shard *shard);
 bool cairn_up_shard_has_ended(struct cairn_up_queue *queue, const struct cairn_up_shard *shard);

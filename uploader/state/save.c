@@ -116,45 +116,17 @@ uint32_t cairn_up_save_state_settle(struct cairn_up_save_state *save, bool quiet
 
 /* ---- shards ---- */
 
-void cairn_up_save_state_shard_durable(struct cairn_up_save_state *save,
-                                       enum cairn_up_shard_phase *shard) {
-    CAIRN_ASSERT(*shard == CAIRN_UP_SHARD_SENDING);
-    CAIRN_ASSERT(save->durable_count < save->shard_count);
-    *shard = CAIRN_UP_SHARD_DURABLE;
-    save->durable_count++;
-}
-
-void cairn_up_save_state_shard_failed(struct cairn_up_save_state *save,
-                                      enum cairn_up_shard_phase *shard) {
-    CAIRN_ASSERT(*shard == CAIRN_UP_SHARD_SENDING);
-    CAIRN_ASSERT(save->durable_count < save->shard_count);
-    *shard = CAIRN_UP_SHARD_FAILED;
-}
-
-void cairn_up_save_state_shard_registered(struct cairn_up_save_state *save,
-                                          enum cairn_up_shard_phase *shard) {
-    if (*shard != CAIRN_UP_SHARD_DURABLE) return;
-    CAIRN_ASSERT(save->registered_count < save->durable_count);
-    *shard = CAIRN_UP_SHARD_REGISTERED;
-    save->registered_count++;
-}
-
-bool cairn_up_save_state_shard_unknown(struct cairn_up_save_state *save,
-                                       enum cairn_up_shard_phase *shard) {
-    if (*shard == CAIRN_UP_SHARD_REGISTERED) {
-        CAIRN_ASSERT(save->registered_count > 0);
-        *shard = CAIRN_UP_SHARD_DURABLE;
-        save->registered_count--;
-    }
-    return *shard == CAIRN_UP_SHARD_DURABLE;
-}
-
-void cairn_up_save_state_shard_again(struct cairn_up_save_state *save,
-                                     enum cairn_up_shard_phase *shard) {
-    CAIRN_ASSERT(*shard == CAIRN_UP_SHARD_DURABLE);
-    CAIRN_ASSERT(save->durable_count > 0);
-    *shard = CAIRN_UP_SHARD_SENDING;
-    save->durable_count--;
+bool cairn_up_save_state_shard_move(struct cairn_up_save_state *save,
+                                    enum cairn_up_shard_phase *shard,
+                                    enum cairn_up_shard_event event) {
+    uint32_t due = cairn_up_shard_state_move(shard, event);
+    if (due & CAIRN_UP_SHARD_DUE_DURABLE_MORE) save->durable_count++;
+    if (due & CAIRN_UP_SHARD_DUE_DURABLE_LESS) save->durable_count--;
+    if (due & CAIRN_UP_SHARD_DUE_REGISTERED_MORE) save->registered_count++;
+    if (due & CAIRN_UP_SHARD_DUE_REGISTERED_LESS) save->registered_count--;
+    CAIRN_ASSERT(save->durable_count <= save->shard_count);
+    CAIRN_ASSERT(save->registered_count <= save->durable_count);
+    return due & CAIRN_UP_SHARD_DUE_LOOK;
 }
 
 bool cairn_up_save_state_is_durable(const struct cairn_up_save_state *save) {

@@ -22,6 +22,7 @@
 #pragma once
 
 #include "common/base.h"
+#include "uploader/state/shard.h"
 
 enum cairn_up_phase {
 #define PHASE(name, why) CAIRN_UP_PHASE_##name,
@@ -89,13 +90,6 @@ enum cairn_up_end {
     CAIRN_UP_FAILED
 };
 
-enum cairn_up_shard_phase {
-    CAIRN_UP_SHARD_SENDING,
-    CAIRN_UP_SHARD_DURABLE,
-    CAIRN_UP_SHARD_REGISTERED, /* durable, and the server has answered so */
-    CAIRN_UP_SHARD_FAILED
-};
-
 struct cairn_up_save_state {
     enum cairn_up_phase phase;
     enum cairn_up_reported reported;
@@ -130,20 +124,12 @@ uint32_t cairn_up_save_state_move(struct cairn_up_save_state *save, enum cairn_u
  * quiet: no request carries bytes of it and none will; ended: none of its uploads is under way. */
 uint32_t cairn_up_save_state_settle(struct cairn_up_save_state *save, bool quiet, bool ended);
 
-/* ---- shards: SENDING -> DURABLE -> REGISTERED, or FAILED ---- */
-void cairn_up_save_state_shard_durable(struct cairn_up_save_state *save,
-                                       enum cairn_up_shard_phase *shard);
-void cairn_up_save_state_shard_failed(struct cairn_up_save_state *save,
-                                      enum cairn_up_shard_phase *shard);
-/* The server answered its registration. One looked at again meanwhile stays unregistered. */
-void cairn_up_save_state_shard_registered(struct cairn_up_save_state *save,
-                                          enum cairn_up_shard_phase *shard);
-/* Its registration is not known any more (Q19). True: durable, to be looked at again. */
-bool cairn_up_save_state_shard_unknown(struct cairn_up_save_state *save,
-                                       enum cairn_up_shard_phase *shard);
-/* That look has begun: it is durable once more when it ends well. */
-void cairn_up_save_state_shard_again(struct cairn_up_save_state *save,
-                                     enum cairn_up_shard_phase *shard);
+/* ---- shards ---- */
+/* By a row of uploader/state/shard.def. True: the senders must look at it once more (Q19); when
+ * that look has begun, the event LOOK says so. */
+bool cairn_up_save_state_shard_move(struct cairn_up_save_state *save,
+                                    enum cairn_up_shard_phase *shard,
+                                    enum cairn_up_shard_event event);
 bool cairn_up_save_state_is_durable(const struct cairn_up_save_state *save);
 
 /* ---- the server ---- */

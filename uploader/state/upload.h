@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * upload: the way of one shard to the store, as a table of phases and events.
+ *
+ *     made -> sending -> durable -> made
+ *        \       |   \
+ *         \    ending -> failed
+ *          `-----------/
+ *
+ * Why:     trainers describe a shard, senders send it, a save gives it up and a restarted server
+ *          asks for it again; what each of them may do then was in four booleans.
+ * Promise: 1   move changes a phase only by a row of uploader/state/upload.def.
+ *          2   what is due is returned as data: nothing here waits, writes, locks or reads a clock.
+ *          3   a shard is in the queue while it is sending or ending, and at no other time.
+ * Limits:  none of its own. Which request comes next is store/multipart.h's.
+ * Threads: the caller's; the daemon holds upload_queue.
+ * Next:    uploader/shards/shard.h and uploader/send/pick.c carry out what is due.
+ */
+#pragma once
+
+#include "common/base.h"
+
+enum cairn_up_upload_phase {
+#define PHASE(name, why) CAIRN_UP_UPLOAD_##name,
+#include "uploader/state/upload.def"
+#undef PHASE
+};
+enum cairn_up_upload_event {
+#define EVENT(name, why) CAIRN_UP_UPLOAD_EVENT_##name,
+#include "uploader/state/upload.def"
+#undef EVENT
+};
+#define CAIRN_UP_UPLOAD_PHASES (CAIRN_UP_UPLOAD_FAILED + 1)
+#define CAIRN_UP_UPLOAD_EVENTS (CAIRN_UP_UPLOAD_EVENT_LOOK + 1)
+
+enum cairn_up_upload_due {
+    CAIRN_UP_UPLOAD_DUE_NOTHING,
+    CAIRN_UP_UPLOAD_DUE_JOIN,  /* at the end of the queue */
+    CAIRN_UP_UPLOAD_DUE_LEAVE, /* out of the queue */
+    CAIRN_UP_UPLOAD_DUE_ABORT, /* cairn_multipart_give_up */
+    CAIRN_UP_UPLOAD_DUE_RENEW  /* a second machine for the same object, without its source */
+};
+/* Is (phase, event) a row of the table? */
+bool cairn_up_upload_state_admits(enum cairn_up_upload_phase upload,
+                                  enum cairn_up_upload_event event);
+/* The one function that changes the phase. */
+enum cairn_up_upload_due cairn_up_upload_state_move(enum cairn_up_upload_phase *upload,
+                                                    enum cairn_up_upload_event event);
+/* Sending or ending. */
+bool cairn_up_upload_state_is_queued(enum cairn_up_upload_phase upload);
+/* Durable or failed. */
+bool cairn_up_upload_state_has_ended(enum cairn_up_upload_phase upload);
