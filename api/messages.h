@@ -44,6 +44,7 @@ enum cairn_message_group {
     CAIRN_MESSAGE_RECORD,
     CAIRN_MESSAGE_BODY,
     CAIRN_MESSAGE_REPLY,
+    CAIRN_MESSAGE_WHOLE,
     CAIRN_MESSAGE_ITEM,
 };
 enum cairn_message_presence {

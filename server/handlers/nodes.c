@@ -284,10 +284,10 @@ static json_t *node_json(struct cairn_srv *server, const struct cairn_srv_node_r
     char last_heard[32], trouble[CAIRN_SRV_TROUBLE_BYTES];
     cairn_time_text(wall_ms, true, last_heard);
     cairn_srv_node_trouble(server, row->node, trouble);
-    return json_pack("{s:s, s:s, s:o, s:I, s:o}", "node", row->node, "last_heard", last_heard,
-                     "uploader", json_loads(row->uploader, JSON_DECODE_ANY, NULL), "versions",
-                     (json_int_t)versions, "trouble",
-                     trouble[0] ? json_string(trouble) : json_null());
+    CAIRN_AUTO_JSON json_t *uploader = json_loads(row->uploader, JSON_DECODE_ANY, NULL);
+    return CAIRN_PACK(node_row, .node = row->node, .last_heard = last_heard,
+                      .uploader = json_is_null(uploader) ? NULL : uploader, .versions = versions,
+                      .trouble = trouble[0] ? trouble : NULL);
 }
 
 static enum cairn_code add_item(struct list *list, const struct cairn_srv_node_row *row,
@@ -343,8 +343,7 @@ enum cairn_code cairn_srv_on_node_list(struct cairn_srv_request *request,
         json_decref(list.next);
         return code;
     }
-    return cairn_srv_reply_json(
-        reply, 200, json_pack("{s:o, s:o?}", "items", list.items, "next_cursor", list.next), err);
+    return cairn_srv_reply_page(reply, list.items, list.next, err);
 }
 
 /* ---- DELETE /v1/nodes/{node} ---- */
@@ -369,5 +368,5 @@ enum cairn_code cairn_srv_on_node_delete(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, drop_row, &drop, err));
     if (!drop.there && !heard)
         return cairn_fail(err, CAIRN_NOT_FOUND, "there is no node %s", drop.node);
-    return cairn_srv_reply_json(reply, 200, json_pack("{s:s}", "node", drop.node), err);
+    return cairn_srv_reply_json(reply, 200, CAIRN_PACK(node_dropped, .node = drop.node), err);
 }

@@ -159,6 +159,5 @@ enum cairn_code cairn_srv_on_lease_list(struct cairn_srv_request *request,
     enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list, &call, err);
     if (code) json_decref(call.items);
     if (code) return code;
-    return cairn_srv_reply_json(reply, 200,
-                                json_pack("{s:o, s:n}", "items", call.items, "next_cursor"), err);
+    return cairn_srv_reply_page(reply, call.items, NULL, err);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POST {R}/reconcile: requests it, waits while it goes on, and answers how it stands. */
+#include "api/messages.h"
 #include "server/catalog/frozen.h"
 #include "server/handlers/request.h"
 #include "server/jobs/jobs.h"
@@ -34,8 +35,8 @@ enum cairn_code cairn_srv_on_reconcile(struct cairn_srv_request *request,
     }
     return cairn_srv_reply_json(
         reply, wish.frozen ? 202 : 200,
-        json_pack("{s:s, s:s, s:b, s:s?, s:s?}", "project", wish.name->project, "run",
-                  wish.name->run, "frozen", (int)wish.frozen, "cause",
-                  wish.frozen ? wish.cause : NULL, "note", wish.note[0] ? wish.note : NULL),
+        CAIRN_PACK(reconciled, .project = wish.name->project, .run = wish.name->run,
+                   .frozen = wish.frozen, .cause = wish.frozen ? wish.cause : NULL,
+                   .note = wish.note[0] ? wish.note : NULL),
         err);
 }

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "api/messages.h"
 #include "common/encode.h"
 #include "common/text.h"
 
@@ -36,6 +37,14 @@ enum cairn_code cairn_srv_reply_json(struct cairn_srv_reply *reply, int status, 
     CAIRN_TRY(cairn_buf_append_text(&reply->body, "\n", err));
     reply->status = status;
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_reply_page(struct cairn_srv_reply *reply, json_t *take_items,
+                                     json_t *take_next, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = take_items, *next = take_next;
+    const char *cursor = json_string_value(next);
+    return cairn_srv_reply_json(
+        reply, 200, items ? CAIRN_PACK(page, .items = items, .next_cursor = cursor) : NULL, err);
 }
 
 void cairn_srv_reply_extra(struct cairn_srv_reply *reply, const char *name, json_t *take_value) {

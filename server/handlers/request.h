@@ -72,6 +72,10 @@ void cairn_srv_reply_header(struct cairn_srv_reply *reply, const char *name, con
 /* take_json is dropped, also on failure; NULL (no memory) fails. */
 enum cairn_code cairn_srv_reply_json(struct cairn_srv_reply *reply, int status, json_t *take_json,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* A page of a list. Both are dropped, also on failure; items NULL (no memory) fails; next, a text
+ * of cairn_srv_cursor_write, is NULL on the last page. */
+enum cairn_code cairn_srv_reply_page(struct cairn_srv_reply *reply, json_t *take_items,
+                                     json_t *take_next, struct cairn_error *err) CAIRN_MUST_USE;
 /* Adds one member to a later problem; take_value is dropped when that cannot be done. */
 void cairn_srv_reply_extra(struct cairn_srv_reply *reply, const char *name, json_t *take_value);
 /* A problem document, for replies and for items of a batch. */

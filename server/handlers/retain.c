@@ -134,9 +134,9 @@ static enum cairn_code apply(struct call *call, struct cairn_srv_reply *reply,
     bool more = call->retain.plan.removed > CAIRN_SRV_RETAIN_ROUND;
     if (more) CAIRN_TRY(cairn_srv_catalog_read(server->catalog, plan, call, err));
     json_t *shown =
-        json_pack("{s:I, s:I, s:I, s:s?}", "removed", (json_int_t)removed, "removed_bytes",
-                  (json_int_t)bytes, "left", (json_int_t)(more ? call->retain.plan.removed : 0),
-                  "plan_etag", more ? call->retain.tag : NULL);
+        CAIRN_PACK(retention_applied, .removed = removed, .removed_bytes = bytes,
+                   .left = more ? call->retain.plan.removed : 0,
+                   .plan_etag = more ? call->retain.tag : NULL);
     return cairn_srv_reply_json(reply, 200, shown, err);
 }
 

@@ -198,6 +198,5 @@ enum cairn_code cairn_srv_on_run_list(struct cairn_srv_request *request,
         json_decref(call.next);
         return code;
     }
-    return cairn_srv_reply_json(
-        reply, 200, json_pack("{s:o, s:o?}", "items", call.json, "next_cursor", call.next), err);
+    return cairn_srv_reply_page(reply, call.json, call.next, err);
 }

@@ -193,9 +193,7 @@ enum cairn_code cairn_srv_on_shard_list(struct cairn_srv_request *request,
     CAIRN_TRY(read_filters(&find, err));
     enum cairn_code code = run(&find, err);
     if (!code)
-        code = cairn_srv_reply_json(
-            reply, 200, json_pack("{s:O, s:O?}", "items", find.items, "next_cursor", find.next),
-            err);
+        code = cairn_srv_reply_page(reply, CAIRN_TAKE(find.items), CAIRN_TAKE(find.next), err);
     release(&find);
     return code;
 }

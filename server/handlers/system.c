@@ -2,6 +2,7 @@
 /* /livez, /readyz, /version and /openapi.yaml: the state of the server, for machines and people. */
 #include <cairn/cairn.h>
 
+#include "api/messages.h"
 #include "server/catalog/sql.h"
 #include "server/handlers/request.h"
 #include "server/health.h"
@@ -23,7 +24,7 @@ extern const char cairn_srv_openapi_begin[], cairn_srv_openapi_end[];
 enum cairn_code cairn_srv_on_livez(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
                                    struct cairn_error *err) {
     (void)request;
-    return cairn_srv_reply_json(reply, 200, json_pack("{s:s}", "status", "alive"), err);
+    return cairn_srv_reply_json(reply, 200, CAIRN_PACK(alive, .status = "alive"), err);
 }
 
 enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
@@ -45,25 +46,28 @@ enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
     bool any_stuck = cairn_srv_jobs_stuck(server, stuck) > 0;
     bool any_frozen = cairn_srv_frozen_text(server, frozen) > 0;
     bool any_node = cairn_srv_nodes_trouble(server, nodes) > 0;
-    json_t *checks =
+    CAIRN_AUTO_JSON json_t *checks =
         json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "server",
                   leaving ? "it is stopping: ask another one" : "ok", "catalog",
                   change.code ? change.message : catalog->text, "store", store->text, "generation",
                   generation.code ? generation.message : "ok", "commits", any_stuck ? stuck : "ok",
                   "runs", any_frozen ? frozen : "ok", "nodes", any_node ? nodes : "ok");
-    json_t *ages = json_pack("{s:I, s:I}", "catalog", (json_int_t)catalog->age_ms, "store",
-                             (json_int_t)store->age_ms);
+    CAIRN_AUTO_JSON json_t *ages =
+        json_pack("{s:I, s:I}", "catalog", (json_int_t)catalog->age_ms, "store",
+                  (json_int_t)store->age_ms);
     return cairn_srv_reply_json(
         reply, ready ? 200 : 503,
-        json_pack("{s:b, s:o, s:o}", "ready", (int)ready, "checks", checks, "age_ms", ages), err);
+        checks && ages ? CAIRN_PACK(readiness, .ready = ready, .checks = checks, .age_ms = ages)
+                       : NULL,
+        err);
 }
 
 enum cairn_code cairn_srv_on_version(struct cairn_srv_request *request,
                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
     (void)request;
     return cairn_srv_reply_json(reply, 200,
-                                json_pack("{s:s, s:i, s:s}", "version", CAIRN_VERSION, "schema",
-                                          (int)cairn_srv_catalog_schema(), "api", "v1"),
+                                CAIRN_PACK(program, .version = CAIRN_VERSION,
+                                           .schema = cairn_srv_catalog_schema(), .api = "v1"),
                                 err);
 }
 

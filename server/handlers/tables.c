@@ -2,6 +2,7 @@
 /* PUT and HEAD {R}/tables/{digest}: rank tables are kept by their digest, so that a rank whose
  * layout did not change sends 32 bytes (rule Q33). */
 #include "api/digest.h"
+#include "api/messages.h"
 #include "api/table.h"
 #include "common/encode.h"
 #include "server/catalog/layouts.h"
@@ -42,7 +43,7 @@ enum cairn_code cairn_srv_on_table_put(struct cairn_srv_request *request,
     if (code) return cairn_within(err, CAIRN_TABLE_INVALID, "the table");
     CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, keep, &put, err));
     return cairn_srv_reply_json(reply, put.there ? 200 : 201,
-                                json_pack("{s:s}", "digest", request->params.digest), err);
+                                CAIRN_PACK(table_kept, .digest = request->params.digest), err);
 }
 
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {

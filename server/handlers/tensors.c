@@ -58,6 +58,5 @@ enum cairn_code cairn_srv_on_tensor_list(struct cairn_srv_request *request,
         cairn_srv_cache_give(request->server, held);
         if (code) return code;
     }
-    return cairn_srv_reply_json(reply, 200,
-                                json_pack("{s:O, s:o?}", "items", items, "next_cursor", next), err);
+    return cairn_srv_reply_page(reply, CAIRN_TAKE(items), next, err);
 }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "api/messages.h"
 #include "common/log.h"
 #include "server/handlers/request.h"
 #include "server/handlers/shards.h"
@@ -16,9 +17,8 @@ static void add_finding(void *owner, enum cairn_store_finding finding, const cha
                         const char *text) {
     json_t *list = owner;
     if (json_array_size(list) >= FINDINGS_MAX) return;
-    (void)!json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "what",
-                                                 cairn_store_finding_text(finding), "key", key,
-                                                 "detail", text));
+    (void)!json_array_append_new(list, CAIRN_PACK(finding, .key = key, .detail = text,
+                                                  .what = cairn_store_finding_text(finding)));
 }
 
 static enum cairn_code write_record_again(struct cairn_srv_request *request,
@@ -39,13 +39,13 @@ static enum cairn_code reply_findings(const struct cairn_store_audit *audit, boo
                                       json_t *take_findings, struct cairn_srv_reply *reply,
                                       struct cairn_error *err) {
     size_t damaged = audit->damaged - repaired;
+    CAIRN_AUTO_JSON json_t *findings = take_findings;
     return cairn_srv_reply_json(
         reply, 200,
-        json_pack("{s:s, s:I, s:b, s:I, s:I, s:b, s:b, s:o}", "version",
-                  audit->committed->place.id.text, "step", (json_int_t)audit->committed->place.step,
-                  "ok", (int)(damaged == 0), "damaged", (json_int_t)damaged, "strays",
-                  (json_int_t)audit->strays, "listed", (int)audit->listed, "record_rewritten",
-                  (int)repaired, "findings", take_findings),
+        CAIRN_PACK(verified, .version = audit->committed->place.id.text,
+                   .step = audit->committed->place.step, .ok = damaged == 0, .damaged = damaged,
+                   .strays = audit->strays, .listed = audit->listed, .record_rewritten = repaired,
+                   .findings = findings),
         err);
 }
 

@@ -172,8 +172,6 @@ enum cairn_code cairn_srv_on_checkpoint_list(struct cairn_srv_request *request,
     char text[96];
     snprintf(text, sizeof(text), "%" PRIu64 ".%" PRIu64 ".%" PRIu64, list.attempt, list.step,
              list.n);
-    return cairn_srv_reply_json(reply, 200,
-                                json_pack("{s:o, s:o?}", "items", list.items, "next_cursor",
-                                          list.full ? cairn_srv_cursor_write(text) : NULL),
+    return cairn_srv_reply_page(reply, list.items, list.full ? cairn_srv_cursor_write(text) : NULL,
                                 err);
 }

@@ -9,7 +9,7 @@
 
 static void print_form(enum cairn_message message) {
     static const char *const groups[] = {"REQUEST", "NOTICE", "ANSWER", "EVENT",
-                                         "RECORD",  "BODY",   "REPLY",  "ITEM"};
+                                         "RECORD",  "BODY",   "REPLY",  "WHOLE", "ITEM"};
     static const char *const presences[] = {"MUST", "SAID", "NULLS", "MAY"};
     static const char *const kinds[] = {"integer", "integer", "boolean", "string",
                                         "object",  "array",   "any"};

@@ -79,12 +79,15 @@ def compare_field(document, place, field, schema):
 
 
 def compare_form(document, forms, name, schema):
-    """A body has exactly the fields of its form; of anything else the form may have fewer."""
+    """A body, and what the server packs by its form, have exactly the fields of the form; of anything
+    else the form may have fewer."""
     form = forms[name]
     fields = form["fields"]
     must = {key for key, field in fields.items() if field["presence"] == "MUST"}
+    if form["group"] == "WHOLE":  # written always; a reader may be told less by an older server
+        must = {key for key, field in fields.items() if field["presence"] != "MAY"}
     found = [(some, due) for some, due in shapes(document, schema)
-             if (fields.keys() == some.keys() if form["group"] == "BODY" else fields.keys() <= some.keys())]
+             if (fields.keys() == some.keys() if form["group"] in ("BODY", "WHOLE") else fields.keys() <= some.keys())]
     if not found:
         yield f"{name}: no schema of these fields: {sorted(fields)}"
     for properties, required in found:
@@ -107,7 +110,7 @@ def check_messages(document, forms):
     named = {operation["operationId"]: operation for _, _, _, operation in operations(document)}
     described = set()
     for name, form in forms.items():
-        if form["group"] not in ("BODY", "REPLY") or not form["text"]:
+        if form["group"] not in ("BODY", "REPLY", "WHOLE") or not form["text"]:
             continue
         operation = named.get(form["text"])
         if not operation:
