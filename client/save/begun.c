@@ -27,6 +27,19 @@ static enum cairn_code parse_object(const char *what, const char *text, bool of_
     return CAIRN_OK;
 }
 
+/* client/session/origin.h#1, #2 */
+static enum cairn_code add_origin(const struct cairn_session *session, json_t **meta,
+                                  struct cairn_error *err) {
+    if (!session->origin || json_object_get(*meta, "origin")) return CAIRN_OK;
+    CAIRN_AUTO_JSON json_t *both = *meta ? json_copy(*meta) : json_object();
+    if (!both || json_object_set(both, "origin", session->origin))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
+    if (cairn_meta_check(both, "meta", false, NULL, NULL)) return CAIRN_OK;
+    json_decref(*meta);
+    *meta = CAIRN_TAKE(both);
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_client_begin_body(struct cairn_save *save,
                                         const struct cairn_save_options *options,
                                         struct cairn_error *err) {
@@ -34,6 +47,7 @@ enum cairn_code cairn_client_begin_body(struct cairn_save *save,
     if (save->session->rank == 0) {
         CAIRN_TRY(parse_object("labels", options->labels_json, true, &labels, err));
         CAIRN_TRY(parse_object("meta", options->meta_json, false, &meta, err));
+        CAIRN_TRY(add_origin(save->session, &meta, err));
     }
     if (options->format && (strlen(options->format) >= 64 || !options->format[0] ||
                             !cairn_name_valid(cairn_view_of(options->format))))

@@ -12,6 +12,7 @@
 #include "client/session/dispatch.h"
 #include "client/session/io.h"
 #include "client/session/options.h"
+#include "client/session/origin.h"
 #include "client/session/process.h"
 #include "client/session/window.h"
 #include "common/text.h"
@@ -251,6 +252,7 @@ void cairn_client_session_free(struct cairn_session *session) {
     cairn_lock_release(&session->lock);
     free(session->socket);
     free(session->resume);
+    json_decref(session->origin);
     free(session);
 }
 
@@ -276,6 +278,7 @@ enum cairn_code cairn_client_session_new(const struct cairn_open_options *option
         cairn_client_session_free(session);
         return code;
     }
+    if (session->rank == 0 && !session->read_only) session->origin = cairn_client_origin();
     *ret = session;
     return CAIRN_OK;
 }

@@ -87,6 +87,7 @@ struct cairn_session {
     char proc[CAIRN_UUID_TEXT_BYTES];
     char *socket;
     char *resume;
+    json_t *origin; /* client/session/origin.h; rank 0's, immutable */
     uint32_t rank, world_size, local_rank, local_world_size;
     uint64_t bytes, node_bytes;
     uint32_t timeout_ms, wait_staged_ms;

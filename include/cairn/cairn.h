@@ -222,7 +222,8 @@ struct cairn_save_options {
     int skip;                /* 1: skip this save while an earlier one is still being sent */
     const char *format;      /* tag that an opener can insist on; NULL = none */
     const char *labels_json; /* object of strings; of rank 0 */
-    const char *meta_json;   /* object, 64 KiB as canonical JSON; rank 0's */
+    const char *meta_json;   /* object, 64 KiB as canonical JSON; rank 0's. "origin" is added: host,
+                                user, git commit, job ids; one that is there, also null, stays */
     uint32_t timeout_ms;     /* for begin: includes the wait for this rank's own memory */
     /* Replica groups that this rank saves a share of; they must stay until it is staged. Ranks
      * whose lists differ end the save for all with CAIRN_BEGIN_DIFFERS, which says where. */

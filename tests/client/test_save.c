@@ -384,6 +384,7 @@ TEST(labels_and_meta_are_checked_and_sent_by_rank_0_alone) {
                                          .meta_json = "{\"loss\":3}",
                                          .format = "v2",
                                          .on_exists = CAIRN_EXISTS_SUPERSEDE};
+    setenv("SLURM_JOB_ID", "4711", 1);
     REQUIRE_OK(rank_open(&rank, 2, &err));
     REQUIRE_OK(cairn_save_begin(rank.session, 1, &options, &save, &err));
     REQUIRE(cairn_fake_uploader_saw(rank.fake, "begin", 1, &begin));
@@ -400,6 +401,17 @@ TEST(labels_and_meta_are_checked_and_sent_by_rank_0_alone) {
     REQUIRE(cairn_fake_uploader_saw(rank.fake, "begin", 2, &begin));
     EXPECT(json_object_get(json_object_get(begin.message, "labels"), "team") != NULL);
     EXPECT_EQ_U64(u64_of(json_object_get(begin.message, "meta"), "loss"), 3);
+    const json_t *origin = json_object_get(json_object_get(begin.message, "meta"), "origin");
+    EXPECT(json_string_value(json_object_get(origin, "host")) != NULL); /* origin.h#1 */
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(json_object_get(origin, "job"),
+                                                     "slurm_job_id")),
+                   "4711");
+    EXPECT(json_object_get(json_object_get(origin, "versions"), "cairn") != NULL);
+    cairn_save_free(save);
+    options.meta_json = "{\"origin\":null}"; /* the caller's stays */
+    REQUIRE_OK(cairn_save_begin(rank.session, 5, &options, &save, &err));
+    REQUIRE(cairn_fake_uploader_saw(rank.fake, "begin", 3, &begin));
+    EXPECT(json_is_null(json_object_get(json_object_get(begin.message, "meta"), "origin")));
     cairn_save_free(save);
     const char *bad[] = {"[]", "{\"a\":3}", "{", "{\"a\":\"b\",\"a\":\"c\"}"};
     for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
@@ -407,6 +419,7 @@ TEST(labels_and_meta_are_checked_and_sent_by_rank_0_alone) {
         EXPECT_CODE(cairn_save_begin(rank.session, 2, &options, &save, &err), CAIRN_INVALID);
     }
     EXPECT(cairn_fake_uploader_saw(rank.fake, "count", 4, NULL)); /* Q8 */
+    unsetenv("SLURM_JOB_ID");
 }
 
 TEST(meta_is_measured_by_its_canonical_bytes_before_anything_is_sent) /* V34, Q50 */
