@@ -13,7 +13,10 @@ enum cairn_code cairn_cli_call(const struct cairn_cli *cli, const struct cairn_c
     CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
-    CAIRN_TRY(cairn_cli_path(ref, call.tail ? call.tail : "", &path, err));
+    if (ref)
+        CAIRN_TRY(cairn_cli_path(ref, call.tail ? call.tail : "", &path, err));
+    else
+        CAIRN_TRY(cairn_buf_printf(&path, err, "/v1%s", call.tail));
     if (call.wait_ms) return cairn_rest_wait(rest, path.data, call.wait_ms, ret, err);
     CAIRN_TRY(cairn_rest_set_if_match(rest, call.if_match, err));
     return cairn_rest_call(rest, call.method ? call.method : "GET", path.data, call.body,

@@ -25,6 +25,7 @@ struct cairn_cli_call {
     uint32_t
         wait_ms; /* of a GET that the server may hold for so long; then timeout_ms is not used */
 };
+/* ref NULL: of the API as a whole. */
 enum cairn_code cairn_cli_call(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                struct cairn_cli_call call, json_t **ret,
                                struct cairn_error *err) CAIRN_MUST_USE;

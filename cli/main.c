@@ -27,7 +27,7 @@ static const struct cairn_cli_verb *const verbs[] = {
     &cairn_cli_verb_metric,   &cairn_cli_verb_du,        &cairn_cli_verb_export,
     &cairn_cli_verb_alias,     &cairn_cli_verb_lease,
     &cairn_cli_verb_lineage,   &cairn_cli_verb_import,
-    &cairn_cli_verb_diff,
+    &cairn_cli_verb_diff,      &cairn_cli_verb_events,
 };
 
 static void usage(FILE *to) {

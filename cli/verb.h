@@ -43,6 +43,8 @@ struct cairn_cli {
     bool yes, or_none, dry_run, allow_empty, keep_all, optimizer, tensors;
     uint64_t keep_numbers[CAIRN_KEEP_NUMBERS], saves, lease_ms;
     const char *newer_than, *from, *confirm;
+    uint64_t since;
+    bool since_given;
     const char *keep_within, *keep_best, *keep_labels, *after, *note;
     enum cairn_cli_output output;
     enum cairn_cli_progress progress;
@@ -87,7 +89,8 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
     cairn_cli_verb_catalog, cairn_cli_verb_forget, cairn_cli_verb_policy, cairn_cli_verb_pin,
     cairn_cli_verb_unpin, cairn_cli_verb_label, cairn_cli_verb_metric, cairn_cli_verb_du,
     cairn_cli_verb_export, cairn_cli_verb_alias, cairn_cli_verb_lease,
-    cairn_cli_verb_lineage, cairn_cli_verb_import, cairn_cli_verb_diff;
+    cairn_cli_verb_lineage, cairn_cli_verb_import, cairn_cli_verb_diff,
+    cairn_cli_verb_events;
 
 /* Flags that every verb takes: --server, --token-file, --socket, --output, --progress, ... */
 extern const struct cairn_cli_flag cairn_cli_common_flags[];

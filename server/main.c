@@ -19,6 +19,7 @@
 #include "server/catalog/sql.h"
 #include "server/chunks.h"
 #include "server/copying.h"
+#include "server/feed.h"
 #include "server/handlers/stream.h"
 #include "server/health.h"
 #include "server/http/http.h"
@@ -60,6 +61,7 @@ static enum cairn_code open_catalog(struct cairn_srv *server, struct cairn_error
     CAIRN_TRY(cairn_dir_make(settings->data_dir, 0700, err));
     const char *where = settings->catalog[0] ? settings->catalog : settings->data_dir;
     CAIRN_TRY(cairn_srv_catalog_open(where, &server->catalog, err));
+    cairn_srv_catalog_set_clock(server->catalog, server->clock);
     return cairn_srv_copy_is_over(server->catalog, err);
 }
 
@@ -89,6 +91,7 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
     CAIRN_TRY(cairn_srv_catalog_listen(server->catalog, wake, server->waiters, err));
+    CAIRN_TRY(cairn_srv_feed_new(server, &server->feed, err));
     CAIRN_TRY(cairn_srv_read_slots_new(server->settings->streams_max, &server->read_slots, err));
     CAIRN_TRY(cairn_srv_chunks_new(CAIRN_SRV_STREAM_CHUNK_BYTES,
                                    2 * (size_t)server->settings->streams_max, &server->chunks,
@@ -169,6 +172,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_jobs_free(server->jobs);
     cairn_srv_leases_free(server->leases);
     cairn_srv_sweep_free(server->sweep);
+    cairn_srv_feed_free(server->feed); /* no change is under way any more */
     cairn_srv_pool_free(server->requests);
     cairn_srv_pool_free(server->looks);
     cairn_srv_pool_free(server->reads);

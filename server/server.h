@@ -32,6 +32,7 @@ struct cairn_srv_compared;
 struct cairn_srv_read_slots;
 struct cairn_srv_chunks;
 struct cairn_srv_health;
+struct cairn_srv_feed;
 
 /* What this server has seen of catalog time; inside changes alone (jobs/ticks.h). */
 struct cairn_srv_ticks {
@@ -68,6 +69,7 @@ struct cairn_srv {
     _Atomic uint64_t frozen_runs;            /* rows of frozen_runs */
     struct cairn_srv_read_slots *read_slots; /* of shards that are being read */
     struct cairn_srv_chunks *chunks;         /* memory of these */
+    struct cairn_srv_feed *feed;             /* NULL: nobody follows events (tests) */
     struct cairn_srv_health *health;         /* NULL: no thread checks now and then (tests) */
     _Atomic bool copies_missing;             /* some attempt's, perhaps; true at the start (Q5) */
 };

@@ -63,7 +63,8 @@
     X(INTERRUPTED,       "interrupted",           500, 0, 130, "Interrupted; what was begun can be resumed.") \
     X(UNSUPPORTED,       "unsupported",           501, 0, 1, "This build, store or file system cannot do that.") \
     X(INTERNAL,          "internal",              500, 0, 1, "A bug of Cairn; please report it.")   \
-    X(PRECONDITION_MISSING, "precondition-required", 428, 0, 2, "Say with If-Match which state is to be changed.")
+    X(PRECONDITION_MISSING, "precondition-required", 428, 0, 2, "Say with If-Match which state is to be changed.") \
+    X(CURSOR_EXPIRED,    "cursor-expired",        410, 0, 6, "What came after that event is no longer kept.")
 /* clang-format on */
 
 enum cairn_code {

@@ -4,6 +4,7 @@
 
 #include "common/clock.h"
 #include "common/text.h"
+#include "server/catalog/events.h"
 #include "server/catalog/versions.h"
 
 static enum cairn_code only_id(struct cairn_srv_rows *rows, struct cairn_version_id *ret,
@@ -23,13 +24,15 @@ enum cairn_code cairn_srv_alias_get(struct cairn_srv_tx *tx, int64_t run_id, con
 
 enum cairn_code cairn_srv_alias_put(struct cairn_srv_tx *tx, int64_t run_id, const char *alias,
                                     const char *version, int64_t wall_ms, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(alias_put), SQL_I(run_id), SQL_T(alias),
-                             SQL_T(version), SQL_I(wall_ms));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(alias_put), SQL_I(run_id), SQL_T(alias),
+                                SQL_T(version), SQL_I(wall_ms)));
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_ALIAS_SET, version, CAIRN_OK, alias, err);
 }
 
 enum cairn_code cairn_srv_alias_drop(struct cairn_srv_tx *tx, int64_t run_id, const char *alias,
                                      struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(alias_drop), SQL_I(run_id), SQL_T(alias));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(alias_drop), SQL_I(run_id), SQL_T(alias)));
+    return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_ALIAS_REMOVED, run_id, 0, alias, err);
 }
 
 static enum cairn_code append(json_t *array, json_t *take_item, struct cairn_error *err) {

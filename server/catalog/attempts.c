@@ -7,6 +7,7 @@
 #include "api/records.h"
 #include "common/json.h"
 #include "common/text.h"
+#include "server/catalog/events.h"
 
 enum cairn_code cairn_srv_attempt_of_job(struct cairn_srv_tx *tx, int64_t run_id, const char *job,
                                          bool *ret_found, struct cairn_srv_attempt *ret,
@@ -58,11 +59,14 @@ enum cairn_code cairn_srv_attempt_insert(struct cairn_srv_tx *tx, int64_t run_id
     const struct cairn_srv_attempt *attempt = opened->attempt;
     CAIRN_AUTO_HEAP char *superseded = NULL;
     CAIRN_TRY(ids_text(opened->superseded->ids, opened->superseded->count, &superseded, err));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(attempt_insert), SQL_I(run_id),
-                             SQL_I(attempt->number), SQL_T(attempt->nonce), SQL_T(opened->job),
-                             SQL_I(attempt->world_size), SQL_T(attempt->resume),
-                             SQL_T(attempt->has_choice ? attempt->choice.text : NULL),
-                             SQL_T(superseded), SQL_I(opened->wall_ms), SQL_T(opened->incarnation));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(attempt_insert), SQL_I(run_id),
+                                SQL_I(attempt->number), SQL_T(attempt->nonce), SQL_T(opened->job),
+                                SQL_I(attempt->world_size), SQL_T(attempt->resume),
+                                SQL_T(attempt->has_choice ? attempt->choice.text : NULL),
+                                SQL_T(superseded), SQL_I(opened->wall_ms),
+                                SQL_T(opened->incarnation)));
+    return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_ATTEMPT_OPENED, run_id, attempt->number,
+                                  opened->job, err);
 }
 
 /* ---- its record in the store ---- */

@@ -10,6 +10,7 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "server/catalog/engine.h"
+#include "server/catalog/actor.h"
 #include "server/catalog/told.h"
 
 #define CHANGES_WAITING_MAX 4096
@@ -21,6 +22,7 @@
 struct waiting {
     enum cairn_code (*change)(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err);
     void *argument;
+    const struct cairn_srv_actor *actor;
     struct cairn_error *err;
     enum cairn_code code;
     bool done;
@@ -34,6 +36,9 @@ struct cairn_srv_catalog {
     struct cairn_srv_tx *writer;
     struct cairn_srv_listener *listener;
     bool in_memory; /* no thread: whoever calls writes and reads over the one connection */
+    const struct cairn_clock *clock; /* of events */
+    void (*happened)(void *owner);
+    void *watcher;
     pthread_t thread;
     struct cairn_lock lock;
     struct cairn_condition work;
@@ -54,6 +59,7 @@ struct cairn_srv_catalog {
 /* ---- the writing thread ---- */
 
 static void run_one(struct cairn_srv_tx *tx, struct waiting *one) {
+    tx->actor = one->actor;
     one->code = tx->engine->savepoint(tx, one->err);
     if (one->code) return;
     one->code = one->change(tx, one->argument, one->err);
@@ -139,6 +145,8 @@ static void run_batch(struct cairn_srv_catalog *catalog, struct batch *batch) {
     struct waiting *one = NULL;
     enum cairn_code code = tx->engine->begin_write(tx, &err);
     batch->until_ms = cairn_deadline_in(&cairn_clock_real, COMMIT_AFTER_MS);
+    tx->wall_ms = catalog->clock->wall_ms(catalog->clock);
+    tx->events = 0;
     while ((one = add_one(catalog, batch))) {
         if (code) continue;
         run_one(tx, one);
@@ -146,6 +154,7 @@ static void run_batch(struct cairn_srv_catalog *catalog, struct batch *batch) {
     }
     if (!code) code = tx->engine->commit(tx, &err);
     note_trouble(catalog, code, &err);
+    if (!code && tx->events && catalog->happened) catalog->happened(catalog->watcher);
     if (!code) return;
     tx->engine->rollback(tx);
     for (one = batch->first; one; one = one->next) {
@@ -188,7 +197,8 @@ enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
                                                                   void *argument,
                                                                   struct cairn_error *err),
                                         void *argument, struct cairn_error *err) {
-    struct waiting one = {.change = change, .argument = argument, .err = err};
+    struct waiting one = {
+        .change = change, .argument = argument, .actor = cairn_srv_actor_get(), .err = err};
     cairn_condition_init(&one.finished);
     {
         CAIRN_HOLD(&catalog->lock);
@@ -207,6 +217,18 @@ enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
     if (!one.done) write_batch(catalog);
     cairn_condition_release(&one.finished);
     return one.code;
+}
+
+void cairn_srv_catalog_set_clock(struct cairn_srv_catalog *catalog,
+                                 const struct cairn_clock *clock) {
+    catalog->clock = clock;
+}
+
+void cairn_srv_catalog_set_watcher(struct cairn_srv_catalog *catalog,
+                                   void (*happened)(void *owner), void *owner) {
+    CAIRN_HOLD(&catalog->lock);
+    catalog->happened = happened;
+    catalog->watcher = owner;
 }
 
 const char *cairn_srv_catalog_server(const struct cairn_srv_catalog *catalog) {
@@ -332,6 +354,7 @@ static struct cairn_srv_catalog *new_catalog(void) {
     struct cairn_srv_catalog *catalog = calloc(1, sizeof(*catalog));
     if (!catalog) return NULL;
     catalog->locked.last = &catalog->locked.first;
+    catalog->clock = &cairn_clock_real;
     cairn_lock_init(&catalog->lock, CAIRN_LOCK_catalog_writer);
     cairn_lock_init(&catalog->readers_lock, CAIRN_LOCK_catalog_readers);
     cairn_condition_init(&catalog->work);

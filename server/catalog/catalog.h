@@ -61,6 +61,14 @@ enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
                                                                   void *argument,
                                                                   struct cairn_error *err),
                                         void *argument, struct cairn_error *err) CAIRN_MUST_USE;
+/* The clock by which events are dated; the system's until it is set, before the first change. */
+struct cairn_clock;
+void cairn_srv_catalog_set_clock(struct cairn_srv_catalog *catalog,
+                                 const struct cairn_clock *clock);
+/* happened() is called on the writing thread after each commit that made events (events.h); it only
+ * wakes somebody. NULL: nobody any more, which holds when no change is under way. */
+void cairn_srv_catalog_set_watcher(struct cairn_srv_catalog *catalog,
+                                   void (*happened)(void *owner), void *owner);
 /* CAIRN_OK, or why the last change could not be written. */
 enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
                                            struct cairn_error *err) CAIRN_MUST_USE;

@@ -22,12 +22,16 @@
 #include "server/catalog/sql.h"
 
 struct cairn_srv_engine;
+struct cairn_srv_actor; /* actor.h */
 struct cairn_srv_table; /* tables.h */
 
 /* A connection; an engine's own struct begins with it. */
 struct cairn_srv_tx {
     const struct cairn_srv_engine *engine;
     struct cairn_srv_tx *next; /* of the idle ones for looks */
+    const struct cairn_srv_actor *actor; /* of the change that runs; NULL: the server itself */
+    int64_t wall_ms;                     /* of the transaction; for people only */
+    uint64_t events;                     /* rows of events that it has made */
 };
 
 struct cairn_srv_engine {

@@ -3,6 +3,7 @@
 #include "server/catalog/frozen.h"
 
 #include "common/text.h"
+#include "server/catalog/events.h"
 
 enum cairn_code cairn_srv_frozen_count(struct cairn_srv_tx *tx, uint64_t *ret,
                                        struct cairn_error *err) {
@@ -20,7 +21,8 @@ enum cairn_code cairn_srv_frozen_put(struct cairn_srv_tx *tx, int64_t run_id, co
     CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(frozen_insert), SQL_I(run_id), SQL_T(cause),
                                 SQL_I(wall_ms), SQL_I(asked)));
     *ret_made = changed > 0;
-    return CAIRN_OK;
+    if (!changed) return CAIRN_OK;
+    return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_FROZEN, run_id, 0, cause, err);
 }
 
 enum cairn_code cairn_srv_frozen_cause(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
@@ -86,7 +88,8 @@ enum cairn_code cairn_srv_frozen_set_note(struct cairn_srv_tx *tx, int64_t run_i
 
 enum cairn_code cairn_srv_frozen_drop(struct cairn_srv_tx *tx, int64_t run_id,
                                       struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(frozen_drop), SQL_I(run_id));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(frozen_drop), SQL_I(run_id)));
+    return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_RECONCILED, run_id, 0, NULL, err);
 }
 
 enum cairn_code

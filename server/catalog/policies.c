@@ -7,18 +7,22 @@
 
 #include "common/array.h"
 #include "common/text.h"
+#include "server/catalog/events.h"
 
 enum cairn_code cairn_srv_policy_put(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                      const struct cairn_policy *policy, struct cairn_error *err) {
-    if (!policy)
-        return cairn_srv_sql_run(tx, NULL, err, SQL(policy_drop), SQL_T(name->project),
-                                 SQL_T(name->run));
+    if (!policy) {
+        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(policy_drop), SQL_T(name->project),
+                                    SQL_T(name->run)));
+        return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_POLICY_REMOVED, name, NULL, err);
+    }
     CAIRN_AUTO_JSON json_t *json = NULL;
     CAIRN_AUTO(buf) text = {0};
     CAIRN_TRY(cairn_policy_json(policy, &json, err));
     CAIRN_TRY(cairn_json_dump(json, &text, err));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(policy_put), SQL_T(name->project), SQL_T(name->run),
-                             SQL_T(text.data));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(policy_put), SQL_T(name->project),
+                                SQL_T(name->run), SQL_T(text.data)));
+    return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_POLICY_SET, name, text.data, err);
 }
 
 static enum cairn_code look(struct cairn_srv_tx *tx, const char *project, const char *run,

@@ -63,3 +63,11 @@
     "EXISTS (SELECT 1 FROM versions v WHERE v.run_id = layouts.run_id AND v.layout = "             \
     "layouts.digest AND v.layout_writer = layouts.writer AND v.state IN (" OPEN ", " COMMITTED     \
     ", " DELETING "))"
+/* One change is under way at a time (engine.h#4), so its number is the order of the commits. The
+ * newest row is never trimmed, so none is given twice. */
+#define EVENT_NEXT "(SELECT coalesce(max(n.seq), 0) + 1 FROM events n)"
+#define EVENT_COLUMNS                                                                              \
+    "seq, at_ms, tick, event, project, run, version, step, attempt, code, reason, who, origin"
+#define EVENT_SHOWN                                                                                \
+    "e.seq, e.at_ms, e.event, e.project, e.run, e.version, e.step, e.attempt, e.code, e.reason, "  \
+    "e.who, e.origin"

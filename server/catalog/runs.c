@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "common/text.h"
+#include "server/catalog/events.h"
 #include "server/catalog/values.h"
 
 void cairn_srv_run_release(struct cairn_srv_run *run) {
@@ -52,6 +53,8 @@ enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_r
     CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(run_insert), SQL_T(name->project),
                                 SQL_T(name->run), SQL_T(labels ? labels : "{}"), SQL_I(wall_ms)));
     if (ret_made) *ret_made = changed > 0;
+    if (changed)
+        CAIRN_TRY(cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_RUN_CREATED, name, NULL, err));
     CAIRN_TRY(cairn_srv_run_get(tx, name, ret, err));
     if (!ret->removed) return CAIRN_OK;
     if (ret_made) *ret_made = true;
@@ -61,7 +64,8 @@ enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_r
 
 enum cairn_code cairn_srv_run_revive(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                                      struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(run_revive), SQL_I(run->id));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_revive), SQL_I(run->id)));
+    return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_CREATED, run->id, 0, NULL, err);
 }
 
 enum cairn_code cairn_srv_run_set_marked(struct cairn_srv_tx *tx, int64_t run_id,
@@ -97,7 +101,8 @@ enum cairn_code cairn_srv_run_remove(struct cairn_srv_tx *tx, const struct cairn
                           "and wait until they are gone for good",
                           run->name.project, run->name.run);
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_drop_ranks), SQL_I(run->id)));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(run_remove), SQL_I(run->id));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_remove), SQL_I(run->id)));
+    return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_REMOVED, run->id, 0, NULL, err);
 }
 
 enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
@@ -140,13 +145,15 @@ enum cairn_code cairn_srv_run_has_staged(struct cairn_srv_tx *tx, int64_t run_id
 
 enum cairn_code cairn_srv_run_set_labels(struct cairn_srv_tx *tx, int64_t run_id,
                                          const char *labels, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(run_set_labels), SQL_I(run_id), SQL_T(labels));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_set_labels), SQL_I(run_id), SQL_T(labels)));
+    return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_ANNOTATED, run_id, 0, NULL, err);
 }
 
 enum cairn_code cairn_srv_run_annotate(struct cairn_srv_tx *tx, int64_t run_id, const char *labels,
                                        const char *note, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(run_annotate), SQL_I(run_id), SQL_T(labels),
-                             SQL_T(note));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_annotate), SQL_I(run_id), SQL_T(labels),
+                                SQL_T(note)));
+    return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_ANNOTATED, run_id, 0, NULL, err);
 }
 
 enum cairn_code cairn_srv_run_totals(struct cairn_srv_tx *tx, int64_t run_id,

@@ -9,6 +9,7 @@
 #include "api/manifest.h"
 #include "common/text.h"
 #include "server/catalog/aliases.h"
+#include "server/catalog/events.h"
 #include "server/catalog/policies.h"
 #include "server/catalog/told.h"
 
@@ -276,12 +277,14 @@ enum cairn_code cairn_srv_version_was_committed(struct cairn_srv_tx *tx, const c
 enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_version_new *opened,
                                          struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_insert), SQL_T(opened->id.text),
-                             SQL_I(opened->run->id), SQL_I(opened->run->attempt),
-                             SQL_I(opened->step), SQL_I(opened->n), SQL_T(opened->run->nonce),
-                             SQL_I(opened->world_size), SQL_I(opened->on_exists),
-                             SQL_I(opened->skip), SQL_T(opened->format), SQL_I(opened->wall_ms),
-                             SQL_I(cairn_srv_tick(tx)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_insert), SQL_T(opened->id.text),
+                                SQL_I(opened->run->id), SQL_I(opened->run->attempt),
+                                SQL_I(opened->step), SQL_I(opened->n), SQL_T(opened->run->nonce),
+                                SQL_I(opened->world_size), SQL_I(opened->on_exists),
+                                SQL_I(opened->skip), SQL_T(opened->format), SQL_I(opened->wall_ms),
+                                SQL_I(cairn_srv_tick(tx))));
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_OPENED, opened->id.text,
+                                      CAIRN_OK, NULL, err);
 }
 
 enum cairn_code cairn_srv_version_set_meta(struct cairn_srv_tx *tx, const char *id,
@@ -297,9 +300,28 @@ enum cairn_code cairn_srv_version_annotate(struct cairn_srv_tx *tx,
                                            struct cairn_error *err) {
     CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED ||
                  !strcmp(version->labels, said->labels)); /* Q22 */
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_annotate), SQL_T(version->id.text),
-                             SQL_T(said->labels), SQL_T(said->metrics), SQL_T(said->note),
-                             SQL_I(said->pinned));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_annotate), SQL_T(version->id.text),
+                                SQL_T(said->labels), SQL_T(said->metrics), SQL_T(said->note),
+                                SQL_I(said->pinned)));
+    const char *pin = version->pinned == said->pinned ? NULL : said->pinned ? "pinned" : "unpinned";
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_ANNOTATED, version->id.text,
+                                      CAIRN_OK, pin, err);
+}
+
+/* Q24: that it is committed is told when it is recorded. */
+static enum cairn_code tell_move(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+                                 enum cairn_event event, struct cairn_error *err) {
+    static const enum cairn_srv_event told[] = {
+        [CAIRN_EVENT_GIVE_UP] = CAIRN_SRV_EVENT_CHECKPOINT_ABORTED,
+        [CAIRN_EVENT_DELETE] = CAIRN_SRV_EVENT_CHECKPOINT_DELETING,
+        [CAIRN_EVENT_SWEPT] = CAIRN_SRV_EVENT_CHECKPOINT_GONE,
+        [CAIRN_EVENT_TAKE_OVER] = CAIRN_SRV_EVENT_CHECKPOINT_FOUND,
+    };
+    bool gives_up = event == CAIRN_EVENT_GIVE_UP;
+    if (event == CAIRN_EVENT_COMMIT) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, told[event], version->id.text,
+                                      gives_up ? version->code : CAIRN_OK,
+                                      gives_up ? version->reason : NULL, err);
 }
 
 enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv_version *version,
@@ -313,10 +335,11 @@ enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv
     }
     version->state = next;
     cairn_srv_tell_version(tx, &version->id, &version->name);
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_move), SQL_T(version->id.text), SQL_I(next),
-                             SQL_I(version->code),
-                             SQL_T(version->reason[0] ? version->reason : NULL),
-                             SQL_I(version->http_status), SQL_T(version->request_id));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_move), SQL_T(version->id.text),
+                                SQL_I(next), SQL_I(version->code),
+                                SQL_T(version->reason[0] ? version->reason : NULL),
+                                SQL_I(version->http_status), SQL_T(version->request_id)));
+    return tell_move(tx, version, move->event, err);
 }
 
 enum cairn_code cairn_srv_version_set_committed(struct cairn_srv_tx *tx,
@@ -355,31 +378,61 @@ enum cairn_code cairn_srv_version_take(struct cairn_srv_tx *tx,
 
 enum cairn_code cairn_srv_version_settle_missing(struct cairn_srv_tx *tx, const char *id, bool gone,
                                                  struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_settle_missing), SQL_T(id), SQL_I(gone),
-                             SQL_I(cairn_srv_tick(tx)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_settle_missing), SQL_T(id), SQL_I(gone),
+                                SQL_I(cairn_srv_tick(tx))));
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_LOST, id, CAIRN_OK,
+                                      gone ? "nothing of it is in the store"
+                                           : "its record is not in the store",
+                                      err);
 }
 
 enum cairn_code cairn_srv_version_follow_mark(struct cairn_srv_tx *tx, const char *id, bool trashed,
                                               struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_follow_mark), SQL_T(id), SQL_I(trashed),
-                             SQL_I(cairn_srv_tick(tx)));
+    bool differs = false;
+    CAIRN_TRY(cairn_srv_sql_found(tx, &differs, err, SQL(version_mark_differs), SQL_T(id),
+                                  SQL_I(trashed)));
+    if (!differs) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_follow_mark), SQL_T(id), SQL_I(trashed),
+                                SQL_I(cairn_srv_tick(tx))));
+    return cairn_srv_event_of_version(tx,
+                                      trashed ? CAIRN_SRV_EVENT_CHECKPOINT_TRASHED
+                                              : CAIRN_SRV_EVENT_CHECKPOINT_UNDELETED,
+                                      id, CAIRN_OK, "the mark in the store says so", err);
+}
+
+static enum cairn_code tell_superseded(struct cairn_srv_tx *tx, const struct cairn_srv_ids *ids,
+                                       const char *reason, struct cairn_error *err) {
+    for (size_t i = 0; i < ids->count; i++)
+        CAIRN_TRY(cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_SUPERSEDED,
+                                             ids->ids[i].text, CAIRN_OK, reason, err));
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_versions_supersede_beyond(struct cairn_srv_tx *tx, int64_t run_id,
                                                     const struct cairn_version_id *choice,
                                                     uint64_t choice_step, struct cairn_srv_ids *ret,
                                                     struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_supersede_beyond), SQL_I(run_id),
-                                 SQL_T(choice ? choice->text : ""), SQL_I(choice_step)));
-    return cairn_srv_ids_read(&rows, CAIRN_SRV_ALL, ret, err);
+    {
+        CAIRN_AUTO(srv_rows) rows = {0};
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_supersede_beyond), SQL_I(run_id),
+                                     SQL_T(choice ? choice->text : ""), SQL_I(choice_step)));
+        CAIRN_TRY(cairn_srv_ids_read(&rows, CAIRN_SRV_ALL, ret, err));
+    }
+    return tell_superseded(tx, ret, "an attempt went on without it", err);
 }
 
 enum cairn_code cairn_srv_versions_supersede_step(struct cairn_srv_tx *tx,
                                                   const struct cairn_srv_version *version,
                                                   struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(versions_supersede_step), SQL_I(version->run_id),
-                             SQL_I(version->step), SQL_I(version->attempt), SQL_I(version->n));
+    CAIRN_AUTO(srv_ids) ids = {0};
+    {
+        CAIRN_AUTO(srv_rows) rows = {0};
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_supersede_step),
+                                     SQL_I(version->run_id), SQL_I(version->step),
+                                     SQL_I(version->attempt), SQL_I(version->n)));
+        CAIRN_TRY(cairn_srv_ids_read(&rows, CAIRN_SRV_ALL, &ids, err));
+    }
+    return tell_superseded(tx, &ids, version->id.text, err);
 }
 
 /* ---- what a version is, and what it becomes beside its state ---- */
@@ -416,12 +469,15 @@ static enum cairn_code count_trash_change(struct cairn_srv_tx *tx,
 
 enum cairn_code cairn_srv_version_trash(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_version *version,
-                                        struct cairn_error *err) {
+                                        const char *reason, struct cairn_error *err) {
     CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
     CAIRN_ASSERT(version->recorded);
     CAIRN_TRY(count_trash_change(tx, version, err));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_trash), SQL_T(version->id.text),
-                             SQL_I(cairn_srv_tick(tx)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_trash), SQL_T(version->id.text),
+                                SQL_I(cairn_srv_tick(tx))));
+    if (version->trashed) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_TRASHED, version->id.text,
+                                      CAIRN_OK, reason, err);
 }
 
 enum cairn_code cairn_srv_version_untrash(struct cairn_srv_tx *tx,
@@ -429,17 +485,28 @@ enum cairn_code cairn_srv_version_untrash(struct cairn_srv_tx *tx,
                                           struct cairn_error *err) {
     CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
     CAIRN_TRY(count_trash_change(tx, version, err));
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_untrash), SQL_T(version->id.text));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_untrash), SQL_T(version->id.text)));
+    if (!version->trashed) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_UNDELETED, version->id.text,
+                                      CAIRN_OK, NULL, err);
 }
 
 enum cairn_code cairn_srv_version_supersede(struct cairn_srv_tx *tx, const char *id,
                                             struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_supersede), SQL_T(id));
+    uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(version_supersede), SQL_T(id)));
+    if (!changed) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_SUPERSEDED, id, CAIRN_OK, NULL,
+                                      err);
 }
 
 enum cairn_code cairn_srv_version_revive(struct cairn_srv_tx *tx, const char *id,
                                          struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_revive), SQL_T(id));
+    uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(version_revive), SQL_T(id)));
+    if (!changed) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_REVIVED, id, CAIRN_OK, NULL,
+                                      err);
 }
 
 enum cairn_code cairn_srv_version_set_recorded(struct cairn_srv_tx *tx,
@@ -449,7 +516,9 @@ enum cairn_code cairn_srv_version_set_recorded(struct cairn_srv_tx *tx,
     CAIRN_TRY(cairn_srv_sql_run(tx, ret_changed, err, SQL(version_set_recorded),
                                 SQL_T(version->id.text)));
     CAIRN_ASSERT(*ret_changed <= 1);
-    return CAIRN_OK;
+    if (!*ret_changed) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_COMMITTED, version->id.text,
+                                      CAIRN_OK, NULL, err);
 }
 
 enum cairn_code cairn_srv_version_set_swept(struct cairn_srv_tx *tx,

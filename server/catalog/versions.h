@@ -196,9 +196,11 @@ enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
 enum cairn_code cairn_srv_version_needed(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_version *version, bool *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Of a committed version; a second time changes nothing. The struct stays as it was read. */
+/* Of a committed version; a second time changes nothing. The struct stays as it was read. reason,
+ * which may be NULL, is what its event says. */
 enum cairn_code cairn_srv_version_trash(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_version *version,
+                                        const char *reason,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_version_untrash(struct cairn_srv_tx *tx,
                                           const struct cairn_srv_version *version,

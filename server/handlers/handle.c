@@ -2,6 +2,7 @@
 /* Which handler answers which route, and what holds for all of them; see handle.h. */
 #include "server/handlers/handle.h"
 
+#include "server/catalog/actor.h"
 #include "server/catalog/versions.h"
 #include "server/jobs/compare.h"
 #include "server/jobs/freeze.h"
@@ -92,8 +93,8 @@ static enum cairn_code look_at_newest(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
-                                 struct cairn_error *err) {
+static enum cairn_code handle(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                              struct cairn_error *err) {
     struct cairn_srv *server = request->server;
     cairn_srv_reply_release(reply);
     *reply = (struct cairn_srv_reply){0};
@@ -106,5 +107,14 @@ enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn
         struct newest newest = {request, reply};
         (void)!cairn_srv_catalog_read(server->catalog, look_at_newest, &newest, NULL);
     }
+    return code;
+}
+
+enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                                 struct cairn_error *err) {
+    const struct cairn_srv_actor actor = {.who = "", .from = request->from};
+    cairn_srv_actor_set(&actor);
+    enum cairn_code code = handle(request, reply, err);
+    cairn_srv_actor_set(NULL);
     return code;
 }

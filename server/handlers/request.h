@@ -21,6 +21,7 @@
 #include "server/server.h"
 
 struct cairn_srv_stream;
+struct cairn_srv_follower;
 
 struct cairn_srv_request {
     struct cairn_srv *server;
@@ -32,7 +33,9 @@ struct cairn_srv_request {
     char *path; /* raw, without the query; NULL before that is known */
     struct cairn_view body;
     char range[256], if_range[128], if_match[1024], if_none_match[1024];
+    char accept[256], last_event_id[24];
     char grant[CAIRN_GRANT_BYTES_MAX];
+    char from[64]; /* address of the peer; "": not known */
     uint64_t arrived_ms;      /* mono clock, when it was whole */
     uint64_t seen;            /* of the waiters, from before the handler ran */
     uint64_t asked, asked_ms; /* Q3: nodes by their rows, with this number, since then; 0: not */
@@ -51,6 +54,7 @@ struct cairn_srv_reply {
     json_t *extra;             /* further members of a problem; dropped with the reply */
     char hint[200];
     struct cairn_srv_stream *stream; /* instead of body */
+    struct cairn_srv_follower *follower; /* likewise: a stream of events */
     uint64_t head_bytes;             /* of a HEAD: Content-Length without a body; 0 = the body's */
     bool park;
     uint64_t park_key, park_until_ms;

@@ -287,7 +287,7 @@ static enum cairn_code find_for_untrash(struct cairn_srv_tx *tx, void *argument,
 static enum cairn_code trash(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct verdict *verdict = argument;
     CAIRN_TRY(find_for_trash(tx, verdict, err));
-    CAIRN_TRY(cairn_srv_version_trash(tx, &verdict->version, err));
+    CAIRN_TRY(cairn_srv_version_trash(tx, &verdict->version, "by hand", err));
     return show_again(tx, verdict, err);
 }
 

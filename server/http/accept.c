@@ -57,10 +57,13 @@ static enum cairn_code copy_headers(struct cairn_srv_exchange *exchange, struct 
         {"If-Range", request->if_range, sizeof(request->if_range)},
         {"If-Match", request->if_match, sizeof(request->if_match)},
         {"If-None-Match", request->if_none_match, sizeof(request->if_none_match)},
+        {"Last-Event-ID", request->last_event_id, sizeof(request->last_event_id)},
         {"X-Cairn-Grant", request->grant, sizeof(request->grant)},
     };
     for (size_t i = 0; i < CAIRN_COUNT(wanted); i++)
         CAIRN_TRY(copy_header(exchange, wanted[i].name, wanted[i].to, wanted[i].capacity, err));
+    /* Browsers send long ones, and what does not fit asks for nothing that is served here. */
+    (void)cairn_srv_http_header(exchange, "Accept", request->accept, sizeof(request->accept), NULL);
     return CAIRN_OK;
 }
 

@@ -3,6 +3,7 @@
  * where the library has refused it without one. */
 #include <stdlib.h>
 
+#include "server/feed.h"
 #include "server/handlers/stream.h"
 #include "server/http/inside.h"
 
@@ -10,6 +11,7 @@ void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange) {
     if (!exchange) return;
     cairn_buf_release(&exchange->body);
     cairn_srv_stream_free(exchange->reply.stream);
+    cairn_srv_follower_free(exchange->reply.follower);
     cairn_srv_reply_release(&exchange->reply);
     free(exchange->request.path);
     free(exchange->target);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The daemon and the way of one request through it; see http.h. */
+#include <arpa/inet.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -8,6 +9,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/net.h"
+#include "server/feed.h"
 #include "server/handlers/handle.h"
 #include "server/http/inside.h"
 
@@ -84,12 +86,28 @@ static void run_exchange(struct cairn_srv_task *task, struct cairn_store_worker 
 
 /* ---- the event loop's side ---- */
 
+/* The peer's address, for events; of a Unix socket none. */
+static void note_peer(struct cairn_srv_exchange *exchange) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    char *to = exchange->request.from;
+    size_t size = sizeof(exchange->request.from);
+    if (!info || !info->client_addr) return;
+    if (info->client_addr->sa_family == AF_INET)
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)info->client_addr)->sin_addr, to,
+                  (socklen_t)size);
+    if (info->client_addr->sa_family == AF_INET6)
+        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)info->client_addr)->sin6_addr, to,
+                  (socklen_t)size);
+}
+
 static enum MHD_Result dispatch(struct cairn_srv_exchange *exchange) {
     struct cairn_srv *server = exchange->http->server;
     exchange->dispatched = true;
     atomic_fetch_add(&exchange->http->answering, 1);
     exchange->conn->moved_ms = UINT64_MAX; /* its peer need not move while it is worked on */
     exchange->request.server = server;
+    note_peer(exchange);
     exchange->request.body = cairn_buf_view(&exchange->body);
     exchange->request.arrived_ms = cairn_srv_mono_ms(server);
     if (is_instant(exchange->request.route->id)) {
@@ -297,6 +315,7 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
 void cairn_srv_http_close(struct cairn_srv_http *http) {
     http->stopping = true;
     cairn_srv_acceptor_close(http);
+    if (http->server->feed) cairn_srv_feed_stop(http->server->feed);
     /* Parked requests are answered now: suspended connections must all be resumed before the daemon
      * may stop. */
     if (http->server->waiters) cairn_srv_waiters_stop(http->server->waiters);

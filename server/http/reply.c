@@ -5,6 +5,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "server/feed.h"
 #include "server/handlers/stream.h"
 #include "server/http/inside.h"
 
@@ -44,6 +45,7 @@ struct flow {
     struct MHD_Connection *connection;
     struct cairn_srv_conn *conn;
     struct cairn_srv_stream *stream;
+    struct cairn_srv_follower *follower; /* or this */
     uint64_t timeout_ms;
 };
 
@@ -71,18 +73,50 @@ static ssize_t read_flow(void *cls, uint64_t position, char *to, size_t capacity
 static void free_flow(void *cls) {
     struct flow *flow = cls;
     cairn_srv_stream_free(flow->stream);
+    cairn_srv_follower_free(flow->follower);
     free(flow);
 }
 
-static struct MHD_Response *stream_response(struct cairn_srv_exchange *exchange) {
+static struct flow *new_flow(struct cairn_srv_exchange *exchange) {
     struct flow *flow = calloc(1, sizeof(*flow));
     if (!flow) return NULL;
     flow->connection = exchange->connection;
     flow->conn = exchange->conn;
     flow->timeout_ms = exchange->http->server->settings->request_timeout_ms;
+    return flow;
+}
+
+static struct MHD_Response *stream_response(struct cairn_srv_exchange *exchange) {
+    struct flow *flow = new_flow(exchange);
+    if (!flow) return NULL;
     flow->stream = CAIRN_TAKE(exchange->reply.stream);
     struct MHD_Response *response = MHD_create_response_from_callback(
         cairn_srv_stream_size(flow->stream), STREAM_BLOCK_BYTES, read_flow, flow, free_flow);
+    if (!response) free_flow(flow);
+    return response;
+}
+
+/* ---- streams of events ---- */
+
+static ssize_t read_events(void *cls, uint64_t position, char *to, size_t capacity) {
+    struct flow *flow = cls;
+    struct cairn_srv_follower_hooks hooks = {pause_flow, wake_flow, flow};
+    (void)position;
+    cairn_srv_conn_set(flow->conn, flow->timeout_ms);
+    ssize_t got = cairn_srv_follower_take(flow->follower, to, capacity, &hooks);
+    return got < 0 ? MHD_CONTENT_READER_END_OF_STREAM : got;
+}
+
+/* What a reader does not take stays with the system: little of it, or a thousand that never read
+ * hold megabytes each (feed.h#2). */
+static struct MHD_Response *events_response(struct cairn_srv_exchange *exchange) {
+    const int bytes = CAIRN_SRV_FEED_TEXT_BYTES;
+    struct flow *flow = new_flow(exchange);
+    if (!flow) return NULL;
+    (void)setsockopt(exchange->conn->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+    flow->follower = CAIRN_TAKE(exchange->reply.follower);
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, CAIRN_SRV_FEED_TEXT_BYTES, read_events, flow, free_flow);
     if (!response) free_flow(flow);
     return response;
 }
@@ -136,6 +170,7 @@ static struct MHD_Response *page_response(struct cairn_srv_exchange *exchange) {
 static struct MHD_Response *make_response(struct cairn_srv_exchange *exchange) {
     struct cairn_srv_reply *reply = &exchange->reply;
     if (reply->stream) return stream_response(exchange);
+    if (reply->follower) return events_response(exchange);
     if (reply->head_bytes)
         return MHD_create_response_from_callback(reply->head_bytes, 1024, read_nothing, NULL, NULL);
     if (is_large(exchange)) return page_response(exchange);

@@ -71,8 +71,15 @@ enum cairn_code cairn_srv_retain_plan(struct cairn_srv_tx *tx,
 
 /* ---- carrying it out ---- */
 
+static const char *const reasons[] = {
+    [CAIRN_SRV_SCOPE_RUN] = "by the retention policy of the run",
+    [CAIRN_SRV_SCOPE_PROJECT] = "by the retention policy of the project",
+    [CAIRN_SRV_SCOPE_SERVER] = "by the retention policy of the server",
+    [CAIRN_SRV_SCOPE_NONE] = "by a retention policy that was given by hand",
+};
+
 struct removal {
-    const char *id;
+    const char *id, *reason;
     bool allow_empty, away, may;
     struct cairn_srv_version version;
 };
@@ -118,7 +125,8 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cai
 static enum cairn_code put_away(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct removal *removal = argument;
     CAIRN_TRY(judge(tx, removal, err));
-    return removal->may ? cairn_srv_version_trash(tx, &removal->version, err) : CAIRN_OK;
+    if (!removal->may) return CAIRN_OK;
+    return cairn_srv_version_trash(tx, &removal->version, removal->reason, err);
 }
 
 /* marks.h#1: the mark first, then the row; the mark is made what the row says in the end. */
@@ -149,6 +157,7 @@ enum cairn_code cairn_srv_retain_carry_out(struct cairn_srv *server,
     for (size_t i = 0; i < retain->candidates.count && tried < most; i++) {
         if (!cairn_plan_removes(&retain->plan, i)) continue;
         struct removal removal = {.id = retain->candidates.ids[i].text,
+                                  .reason = reasons[retain->scope],
                                   .allow_empty = retain->allow_empty};
         CAIRN_ASSERT(removal.id[0]); /* a plan with assumed saves is carried out by nobody */
         enum cairn_code code = remove_one(server, worker, &removal, err);

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "server/catalog/events.h"
 #include "server/catalog/members.h"
 #include "server/catalog/node_rows.h"
 #include "server/catalog/read_leases.h"
@@ -270,6 +271,14 @@ static enum cairn_code forget_gone(struct cairn_srv_sweep *found, struct cairn_e
     return CAIRN_OK;
 }
 
+static enum cairn_code trim(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct cairn_srv_sweep *found = argument;
+    const struct cairn_srv_settings *settings = found->server->settings;
+    uint64_t tick = cairn_srv_tick(tx), age_ms = settings->events_age_ms, dropped = 0;
+    return cairn_srv_events_trim(tx, settings->events_max, tick > age_ms ? tick - age_ms : 0,
+                                 &dropped, err);
+}
+
 /* What tests of the store left behind, by keys that may not delete; and what small puts left in a
  * folder that died. */
 static void tidy(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
@@ -304,7 +313,8 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     if (cairn_srv_attempt_copies_write(server, worker, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.copy_left", "cause=\"%s\"", why.message);
     CAIRN_TRY(sweep_objects(found, worker, err));
-    return forget_gone(found, err);
+    CAIRN_TRY(forget_gone(found, err));
+    return cairn_srv_catalog_write(server->catalog, trim, found, err);
 }
 
 enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_sweep **ret,

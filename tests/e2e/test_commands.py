@@ -17,7 +17,7 @@ from world import BIN, World, wait_until
 
 VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "undelete", "nodes",
          "bench", "doctor", "reconcile", "inspect", "forget", "policy", "pin", "unpin", "label", "metric",
-         "du", "export", "alias", "lease", "lineage", "import", "diff")
+         "du", "export", "alias", "lease", "lineage", "import", "diff", "events")
 
 TORCH_FILE = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "torch" / "legacy.pt"
 
@@ -273,6 +273,12 @@ class Commands(unittest.TestCase):
         expect("lease ls", ask("lease", "ls", "shape/run@2")[0])
         expect("lease rm", ask("lease", "rm", "shape/run@2", ask("lease", "ls", "shape/run@2")[0]["lease"]))
         self.world.cairn("alias", "rm", "shape/run", "good")
+        lines = self.world.cairn("events", "shape/run", "--since", "0", "--json").stdout.splitlines()
+        self.assertEqual({key for line in lines for key in json.loads(line)} | {"code"},
+                         shown["events"])
+        of_one = self.world.cairn("events", "shape/run@2").stdout
+        self.assertIn(" checkpoint.trashed shape/run@2 ckpt_", of_one)
+        self.assertIn(": by hand by 127.0.0.1", of_one)
         expect("du", ask("du")[0])
         self.assertEqual(set(ask("du", "shape/run")[0]), shown["du RUN"])
         expect("export", ask("export", TORCH_FILE, self.world.root / "shape-export"))
@@ -287,7 +293,8 @@ class Commands(unittest.TestCase):
         self.assertEqual({row for row, fields in shown.items() if len(fields) > 2},
                          {"up", "put", "ls", "show", "get", "verify", "nodes", "doctor",
                           "reconcile", "inspect", "policy get", "forget", "versions of a plan", "du",
-                          "du RUN", "export", "diff", "alias ls", "lineage", "lease take", "lease ls", "lease rm"})
+                          "du RUN", "export", "diff", "alias ls", "lineage", "lease take", "lease ls", "lease rm",
+                          "events"})
 
     def test_a_failure_is_one_object_on_the_last_line_where_json_was_asked_for(self):
         for words, code, status, http in (

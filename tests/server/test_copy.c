@@ -108,7 +108,7 @@ static void put_column(struct cairn_filled *filled, const struct cairn_srv_table
              (unsigned long long)filled->row);
     if (may_be_null(column) && cairn_test_random(&filled->random) % 2)
         put_null(row);
-    else if (!strcmp(column, "run_id"))
+    else if (!strcmp(column, "run_id") || !strcmp(column, "seq"))
         put_number(row, (int64_t)filled->row + 1);
     else if (!strcmp(column, "version"))
         put_value(row, version, strlen(version));

@@ -16,7 +16,7 @@
 static const char *const growing[] = {
     "runs",   "attempts", "attempt_ranks", "versions", "version_ranks", "version_groups",
     "shards", "tables",   "layouts",       "nodes",    "set_aside",     "tombstones",
-    "policies", "aliases", "metrics", "read_leases"};
+    "policies", "aliases", "metrics", "read_leases", "events"};
 
 /* Indexes that hold only what still has to be done, so that all of it may be walked. */
 static const char *const short_indexes[] = {"versions_waiting", "versions_dead",
@@ -32,6 +32,8 @@ static const struct {
     {"runs_any", "the first row ends it"},
     {"attempt_copy_owed", "after a start, and where a copy of an attempt's record was late"},
     {"attempt_newest_recorded", "the first row of an index by time ends it"},
+    {"event_first", "the first row of its index ends it"},
+    {"event_last", "the first row of its index ends it"},
     {"nodes_count", "over an index, once a sweep: are there more rows than may be?"},
     {"nodes_drop_oldest", "over an index, as many as are too many"},
 };
@@ -67,6 +69,10 @@ static const struct row wanted[] = {
     {"read_lease_holds", "read_leases_version"},
     {"read_leases_trim", "read_leases_until"},
     {"shards_of_rank", "shards_rank"},
+    {"events_of_run", "events_run"},
+    {"events_newest_of_run", "events_run"},
+    {"events_of_version", "events_version"},
+    {"events_newest_of_version", "events_version"},
     {"shards_count_of_rank", "shards_rank"},
     {"shards_missing", "shards_due"},
     {"shards_page_of_rank", "shards_rank"},
@@ -112,6 +118,9 @@ static const char fill[] =
     "INSERT INTO read_leases(lease, version, job, until_tick, since_ms) SELECT version, version, "
     "'j', step, 1 FROM versions WHERE state = 1;"
     "INSERT INTO policies(project, run, policy) SELECT project, run, '{}' FROM runs;"
+    "INSERT INTO events(seq, at_ms, tick, event, project, run, version, step, attempt, code, "
+    "reason, who, origin) SELECT step, 1, step, 'e', 'p', 'r' || (step % 60), version, step, 1, 0, "
+    "'', '', '' FROM versions;"
     "INSERT INTO set_aside(object, cause, at_ms) SELECT 'o' || run_id, 'c', 1 FROM runs;";
 
 struct place {
@@ -256,6 +265,9 @@ static const char fill_postgres[] =
     "convert_to('d' || run_id, 'UTF8'), 'w', run_id % 3, run_id % 3 FROM runs;"
     "INSERT INTO tables(digest, bytes, used_tick) SELECT convert_to('d' || run_id, 'UTF8'), 'b', "
     "run_id FROM runs;"
+    "INSERT INTO events(seq, at_ms, tick, event, project, run, version, step, attempt, code, "
+    "reason, who, origin) SELECT step, 1, step, 'e', 'p', 'r' || (step % 60), version, step, 1, 0, "
+    "'', '', '' FROM versions;"
     "INSERT INTO set_aside(object, cause, at_ms) SELECT 'o' || run_id, 'c', 1 FROM runs;"
     "INSERT INTO read_leases(lease, version, job, until_tick, since_ms) SELECT version || i, "
     "version, 'j', step, 1 FROM versions, generate_series(1, 5) i WHERE state = 1;"

@@ -62,7 +62,7 @@ static enum cairn_code load_settings(struct cairn_inside *inside, const char *fo
 }
 
 /* In PostgreSQL where the test runs over that: then changes have a thread of their own. */
-static enum cairn_code open_catalog(struct cairn_inside *inside, struct cairn_error *err) {
+static enum cairn_code choose_catalog(struct cairn_inside *inside, struct cairn_error *err) {
     struct cairn_srv_catalog **ret = &inside->server.catalog;
     char *url = inside->catalog;
     if (inside->on_disk) return cairn_srv_catalog_open(inside->settings.data_dir, ret, err);
@@ -70,6 +70,12 @@ static enum cairn_code open_catalog(struct cairn_inside *inside, struct cairn_er
     if (!url[0] && !cairn_postgres_catalog(url, sizeof(inside->catalog)))
         return cairn_fail(err, CAIRN_UNAVAILABLE, "no PostgreSQL for this test");
     return cairn_srv_catalog_open(url, ret, err);
+}
+
+static enum cairn_code open_catalog(struct cairn_inside *inside, struct cairn_error *err) {
+    CAIRN_TRY(choose_catalog(inside, err));
+    cairn_srv_catalog_set_clock(inside->server.catalog, inside->server.clock);
+    return CAIRN_OK;
 }
 
 /* What lives in memory only. */

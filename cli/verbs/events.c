@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cairn events: what has happened to runs and checkpoints, and who changed what; or as it
+ * happens. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "cli/output.h"
+
+#define LONG_POLL_MS 30000 /* below the time after which proxies close an idle connection */
+#define LIMIT_DEFAULT 100
+#define LIMIT_MAX 1000
+
+static const struct cairn_cli_flag flags[] = {
+    {"follow", 'f', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(follow), 0, NULL, "Go on as they happen."},
+    {"since", 0, CAIRN_CLI_NUMBER, CAIRN_CLI_AT(since), CAIRN_CLI_AT(since_given), "ID",
+     "Begin behind that event; 0: with the oldest that is kept."},
+    {"limit", 'n', CAIRN_CLI_COUNT, CAIRN_CLI_AT(limit), 0, "N",
+     "How many, at most 1000 (100 by default)."},
+};
+
+static enum cairn_code print_event(const struct cairn_cli *cli, const json_t *item,
+                                   struct cairn_error *err) {
+    struct cairn_msg_event_row row = {0};
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_event_row, item, &row, err));
+    if (cli->output == CAIRN_CLI_JSON || cli->output == CAIRN_CLI_JSONL)
+        return cairn_cli_print_json(item, false, err);
+    if (cli->output == CAIRN_CLI_NAME) {
+        printf("%" PRIu64 "\n", row.id);
+        return CAIRN_OK;
+    }
+    char line[1200], what[300] = "";
+    if (row.version && row.version[0])
+        snprintf(what, sizeof what, " %s/%s@%" PRIu64 " %s", row.project, row.run, row.step,
+                 row.version);
+    else if (row.run && row.run[0])
+        snprintf(what, sizeof what, " %s/%s", row.project, row.run);
+    else if (row.project && row.project[0])
+        snprintf(what, sizeof what, " %s", row.project);
+    const char *who = row.who && row.who[0] ? row.who : row.from;
+    snprintf(line, sizeof line, "%s %s%s%s%s%s%s%s%s", row.at, row.event, what,
+             row.code && row.code[0] ? " " : "", row.code ? row.code : "",
+             row.reason && row.reason[0] ? ": " : "", row.reason ? row.reason : "",
+             who && who[0] ? " by " : "", who ? who : "");
+    cairn_cli_clean(line);
+    puts(line);
+    return CAIRN_OK;
+}
+
+/* One page; *since is what the next one begins behind. */
+static enum cairn_code one_page(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                uint64_t limit, bool *since_given, uint64_t *since, bool *ret_full,
+                                struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    struct cairn_msg_event_page page = {0};
+    char tail[120];
+    size_t index = 0;
+    json_t *item = NULL;
+    if (*since_given)
+        snprintf(tail, sizeof tail, "/events?limit=%" PRIu64 "&since=%" PRIu64, limit, *since);
+    else
+        snprintf(tail, sizeof tail, "/events?limit=%" PRIu64, limit);
+    struct cairn_cli_call call = {.tail = tail,
+                                  .wait_ms = cli->follow && *since_given ? LONG_POLL_MS : 0};
+    CAIRN_TRY(cairn_cli_call(cli, ref, call, &json, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_event_page, json, &page, err));
+    json_array_foreach(page.items, index, item) CAIRN_TRY(print_event(cli, item, err));
+    *since = page.since;
+    *ret_full = *since_given && json_array_size(page.items) == limit;
+    *since_given = true;
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+static enum cairn_code run_events(struct cairn_cli *cli, struct cairn_error *err) {
+    struct cairn_cli_ref ref = {0}, *of = NULL;
+    uint64_t limit = cli->limit ? cli->limit : LIMIT_DEFAULT, since = cli->since;
+    bool since_given = cli->since_given, full = false;
+    if (limit > LIMIT_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "--limit is at most %d", LIMIT_MAX);
+    if (cli->argument_count) {
+        CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
+        of = &ref;
+    }
+    do {
+        CAIRN_TRY(one_page(cli, of, limit, &since_given, &since, &full, err));
+    } while (cli->follow || (full && !cli->limit));
+    return CAIRN_OK;
+}
+
+const struct cairn_cli_verb cairn_cli_verb_events = {
+    .name = "events",
+    .synopsis = "cairn events [flags] [project/run[@step]]",
+    .purpose = "What has happened, why, and who changed what.",
+    .examples = "  cairn events llm/7b\n  cairn events llm/7b@1200\n"
+                "  cairn events --follow --json\n",
+    .flags = flags,
+    .flag_count = CAIRN_COUNT(flags),
+    .arguments_max = 1,
+    .run = run_events,
+};

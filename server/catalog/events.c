@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of events; see events.h. */
+#include "server/catalog/events.h"
+
+#include "common/clock.h"
+#include "common/text.h"
+#include "server/catalog/actor.h"
+#include "server/catalog/engine.h"
+#include "server/catalog/values.h"
+#include "server/catalog/versions.h"
+
+static const char *const names[CAIRN_SRV_EVENT_COUNT] = {
+#define EVENT(id, name, what) [CAIRN_SRV_EVENT_##id] = name,
+#include "api/events.def"
+#undef EVENT
+};
+
+/* ---- inside a change ---- */
+
+static const char *who(const struct cairn_srv_tx *tx) {
+    return tx->actor ? tx->actor->who : "server";
+}
+
+static const char *from(const struct cairn_srv_tx *tx) {
+    return tx->actor ? tx->actor->from : "";
+}
+
+struct reason {
+    char text[CAIRN_SRV_REASON_BYTES];
+};
+
+static struct reason reason_of(const char *text) {
+    struct reason ret;
+    (void)cairn_text_copy(ret.text, sizeof(ret.text), text ? text : "");
+    return ret;
+}
+
+enum cairn_code cairn_srv_event_of_version(struct cairn_srv_tx *tx, enum cairn_srv_event event,
+                                           const char *version, enum cairn_code why,
+                                           const char *reason, struct cairn_error *err) {
+    tx->events++;
+    struct reason said = reason_of(reason);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(event_of_version), SQL_T(version),
+                             SQL_I(tx->wall_ms), SQL_T(names[event]), SQL_I(why), SQL_T(said.text),
+                             SQL_T(who(tx)), SQL_T(from(tx)));
+}
+
+enum cairn_code cairn_srv_event_of_run(struct cairn_srv_tx *tx, enum cairn_srv_event event,
+                                       int64_t run_id, uint64_t attempt, const char *reason,
+                                       struct cairn_error *err) {
+    tx->events++;
+    struct reason said = reason_of(reason);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(event_of_run), SQL_I(run_id), SQL_I(tx->wall_ms),
+                             SQL_T(names[event]), SQL_I(attempt), SQL_T(said.text), SQL_T(who(tx)),
+                             SQL_T(from(tx)));
+}
+
+enum cairn_code cairn_srv_event_of_name(struct cairn_srv_tx *tx, enum cairn_srv_event event,
+                                        const struct cairn_run_name *name, const char *reason,
+                                        struct cairn_error *err) {
+    tx->events++;
+    struct reason said = reason_of(reason);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(event_of_name), SQL_T(name->project),
+                             SQL_T(name->run), SQL_I(tx->wall_ms), SQL_T(names[event]),
+                             SQL_T(said.text), SQL_T(who(tx)), SQL_T(from(tx)));
+}
+
+/* The first number whose tick is `since` or later, or `last`: ticks rise with the numbers. */
+static enum cairn_code first_since(struct cairn_srv_tx *tx, uint64_t first, uint64_t last,
+                                   uint64_t since, uint64_t *ret, struct cairn_error *err) {
+    while (first < last) {
+        uint64_t middle = first + (last - first) / 2;
+        bool found = false;
+        int64_t tick = 0;
+        CAIRN_TRY(cairn_srv_sql_number(tx, &found, &tick, err, SQL(event_tick), SQL_I(middle)));
+        CAIRN_ASSERT(found); /* the last one is there */
+        if ((uint64_t)tick < since)
+            first = middle + 1;
+        else
+            last = middle;
+    }
+    *ret = first;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_events_trim(struct cairn_srv_tx *tx, uint64_t keep, uint64_t since,
+                                      uint64_t *ret_dropped, struct cairn_error *err) {
+    uint64_t first = 0, last = 0, from_here = 0;
+    *ret_dropped = 0;
+    CAIRN_TRY(cairn_srv_events_bounds(tx, &first, &last, err));
+    CAIRN_TRY(first_since(tx, first, last, since, &from_here, err));
+    if (last >= keep && last - keep + 1 > from_here) from_here = last - keep + 1;
+    from_here = cairn_min_u64(from_here, first + CAIRN_SRV_EVENTS_TRIM);
+    from_here = cairn_min_u64(from_here, last);
+    if (from_here <= first) return CAIRN_OK;
+    return cairn_srv_sql_run(tx, ret_dropped, err, SQL(events_drop), SQL_I(from_here));
+}
+
+/* ---- looking ---- */
+
+enum cairn_code cairn_srv_events_bounds(struct cairn_srv_tx *tx, uint64_t *ret_first,
+                                        uint64_t *ret_last, struct cairn_error *err) {
+    bool found = false;
+    int64_t first = 0, last = 0;
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &first, err, SQL(event_first)));
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &last, err, SQL(event_last)));
+    *ret_first = (uint64_t)first;
+    *ret_last = (uint64_t)last;
+    return CAIRN_OK;
+}
+
+static enum cairn_code open_rows(struct cairn_srv_tx *tx, const struct cairn_srv_events_ask *ask,
+                                 struct cairn_srv_rows *ret, struct cairn_error *err) {
+    int64_t after = (int64_t)ask->after, limit = (int64_t)ask->limit;
+    if (ask->version[0])
+        return cairn_srv_sql_open(tx, ret, err,
+                                  ask->newest ? SQL(events_newest_of_version)
+                                              : SQL(events_of_version),
+                                  SQL_T(ask->version), SQL_I(after), SQL_I(limit));
+    if (ask->name->run[0])
+        return cairn_srv_sql_open(tx, ret, err,
+                                  ask->newest ? SQL(events_newest_of_run) : SQL(events_of_run),
+                                  SQL_T(ask->name->project), SQL_T(ask->name->run), SQL_I(after),
+                                  SQL_I(limit));
+    return cairn_srv_sql_open(tx, ret, err, ask->newest ? SQL(events_newest) : SQL(events_all),
+                              SQL_I(after), SQL_I(limit));
+}
+
+static bool put(json_t *json, const char *name, json_t *take_value) {
+    return !json_object_set_new(json, name, take_value);
+}
+
+static bool put_text(json_t *json, const char *name, const char *text) {
+    return !text[0] || put(json, name, json_string(text));
+}
+
+/* Columns: seq, at_ms, event, project, run, version, step, attempt, code, reason, who, origin. */
+static json_t *as_json(const struct cairn_srv_rows *rows) {
+    char at[32];
+    enum cairn_code why = (enum cairn_code)cairn_srv_rows_i64(rows, 8);
+    cairn_time_text(cairn_srv_rows_i64(rows, 1), true, at);
+    json_t *json = json_pack("{s:I, s:s, s:s}", "id", (json_int_t)cairn_srv_rows_i64(rows, 0),
+                             "event", cairn_srv_rows_text(rows, 2), "at", at);
+    bool good = json && put_text(json, "project", cairn_srv_rows_text(rows, 3)) &&
+                put_text(json, "run", cairn_srv_rows_text(rows, 4)) &&
+                put_text(json, "version", cairn_srv_rows_text(rows, 5));
+    if (good && !cairn_srv_rows_null(rows, 6))
+        good = put(json, "step", json_integer((json_int_t)cairn_srv_rows_i64(rows, 6)));
+    if (good && cairn_srv_rows_i64(rows, 7))
+        good = put(json, "attempt", json_integer((json_int_t)cairn_srv_rows_i64(rows, 7)));
+    if (good && why) good = put(json, "code", json_string(cairn_code_info(why)->slug));
+    good = good && put_text(json, "reason", cairn_srv_rows_text(rows, 9)) &&
+           put_text(json, "who", cairn_srv_rows_text(rows, 10)) &&
+           put_text(json, "from", cairn_srv_rows_text(rows, 11));
+    if (good) return json;
+    json_decref(json);
+    return NULL;
+}
+
+enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,
+                                      const struct cairn_srv_events_ask *ask,
+                                      enum cairn_code (*each)(const struct cairn_srv_told *told,
+                                                              void *owner, struct cairn_error *err),
+                                      void *owner, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(open_rows(tx, ask, &rows, err));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        CAIRN_AUTO_JSON json_t *json = as_json(&rows);
+        if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an event");
+        struct cairn_srv_told told = {.number = cairn_srv_rows_u64(&rows, 0),
+                                      .event = cairn_srv_rows_text(&rows, 2),
+                                      .json = json};
+        (void)cairn_text_copy(told.name.project, sizeof(told.name.project),
+                              cairn_srv_rows_text(&rows, 3));
+        (void)cairn_text_copy(told.name.run, sizeof(told.name.run), cairn_srv_rows_text(&rows, 4));
+        (void)cairn_text_copy(told.version.text, sizeof(told.version.text),
+                              cairn_srv_rows_text(&rows, 5));
+        CAIRN_TRY(each(&told, owner, err));
+    }
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * events: what has happened, as rows: what, when, to which run and version, why, by whom.
+ *
+ * Why:     people ask why a checkpoint is not there and who deleted it; programs want to hear of
+ *          the next one without asking again and again.
+ * Promise: 1   an event is a row of the transaction that makes the change: it is there exactly when
+ *              the change is.
+ *          2   numbers rise in the order of the commits, over all servers of a catalog, and none is
+ *              given twice while it is kept; who has read up to a number has missed nothing below.
+ *          3   rows are trimmed from the oldest on, by count and by age in catalog ticks (Q34); the
+ *              newest one always stays.
+ * Limits:  reasons of CAIRN_SRV_REASON_BYTES; a trim drops at most CAIRN_SRV_EVENTS_TRIM rows.
+ * Threads: inside a transaction.
+ * Next:    api/events.def, server/feed.h, server/handlers/events.c.
+ */
+#pragma once
+
+#include "api/keys.h"
+#include "common/json.h"
+#include "server/catalog/sql.h"
+
+#define CAIRN_SRV_EVENTS_TRIM 10000
+
+enum cairn_srv_event {
+#define EVENT(id, name, what) CAIRN_SRV_EVENT_##id,
+#include "api/events.def"
+#undef EVENT
+    CAIRN_SRV_EVENT_COUNT
+};
+
+/* ---- inside a change ---- */
+
+/* reason may be NULL. */
+enum cairn_code cairn_srv_event_of_version(struct cairn_srv_tx *tx, enum cairn_srv_event event,
+                                           const char *version, enum cairn_code why,
+                                           const char *reason,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* attempt 0: it is of none. */
+enum cairn_code cairn_srv_event_of_run(struct cairn_srv_tx *tx, enum cairn_srv_event event,
+                                       int64_t run_id, uint64_t attempt, const char *reason,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Of what has no row in runs: name->run "" for a project, both for all. */
+enum cairn_code cairn_srv_event_of_name(struct cairn_srv_tx *tx, enum cairn_srv_event event,
+                                        const struct cairn_run_name *name, const char *reason,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Keeps the newest `keep`, and those of tick `since` and later. */
+enum cairn_code cairn_srv_events_trim(struct cairn_srv_tx *tx, uint64_t keep, uint64_t since,
+                                      uint64_t *ret_dropped,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- looking ---- */
+
+/* What somebody asks for: all, those of a run, or those of a version. */
+struct cairn_srv_events_ask {
+    const struct cairn_run_name *name; /* run "": all */
+    const char *version;               /* "": all of the run */
+    uint64_t after, limit;
+    bool newest; /* the last `limit` ones instead of the first after a number */
+};
+struct cairn_srv_told {
+    uint64_t number;
+    struct cairn_run_name name;
+    struct cairn_version_id version; /* "": of none */
+    const char *event;               /* until the next row */
+    json_t *json;                    /* as it is answered; borrowed */
+};
+/* Each in the order of its number; the newest ones first where those were asked for. */
+enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,
+                                      const struct cairn_srv_events_ask *ask,
+                                      enum cairn_code (*each)(const struct cairn_srv_told *told,
+                                                              void *owner, struct cairn_error *err),
+                                      void *owner, struct cairn_error *err) CAIRN_MUST_USE;
+/* 0 and 0: there is none yet. */
+enum cairn_code cairn_srv_events_bounds(struct cairn_srv_tx *tx, uint64_t *ret_first,
+                                        uint64_t *ret_last, struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The last events in memory, and who waits for the next; see feed.h. An event is kept as the text
+ * of its frame (HTML Living Standard, 9.2.5), made once for all followers. */
+#include "server/feed.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "common/thread.h"
+#include "server/pool.h"
+#include "server/waiters.h"
+
+#define ROWS_AT_ONCE 256
+#define LOAD_ROWS 64
+#define AGAIN_MS 1000 /* after the catalog could not be read */
+static const char beat[] = ": nothing new\n\n";
+
+struct kept {
+    uint64_t number;
+    struct cairn_run_name name;
+    struct cairn_version_id version;
+    struct cairn_buf frame;
+};
+
+struct cairn_srv_follower {
+    struct cairn_srv_task task; /* first */
+    struct cairn_srv_feed *feed;
+    struct cairn_srv_follow follow;
+    struct cairn_buf text; /* what is made and not taken; of who owns the follower now */
+    size_t taken;
+    uint64_t given_ms; /* when the reader last got something */
+    bool ended;
+    struct cairn_srv_follower_hooks hooks;
+    struct cairn_srv_follower *next, **at; /* under the lock; at NULL: it does not wait */
+};
+
+struct cairn_srv_feed {
+    struct cairn_srv *server;
+    struct cairn_thread thread;
+    _Atomic uint64_t followers;
+    struct cairn_lock lock;
+    struct {
+        struct kept ring[CAIRN_SRV_FEED_KEPT];
+        size_t count, oldest;
+        uint64_t last; /* every event up to it is in the ring, or older than that */
+        struct cairn_srv_follower *waiting;
+        uint64_t first_given_ms; /* of those that wait; for the beat */
+        bool stopping;
+    } locked;
+};
+
+/* ---- frames ---- */
+
+static enum cairn_code make_frame(const struct cairn_srv_told *told, struct cairn_buf *to,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO(buf) json = {0};
+    CAIRN_TRY(cairn_json_dump(told->json, &json, err)); /* one line: JSON escapes every other */
+    return cairn_buf_printf(to, err, "id: %" PRIu64 "\nevent: %s\ndata: %.*s\n\n", told->number,
+                            told->event, (int)json.size, json.data);
+}
+
+static bool is_followed(const struct cairn_srv_follow *follow, const struct cairn_run_name *name,
+                        const struct cairn_version_id *version) {
+    if (!follow->name.run[0]) return true;
+    if (strcmp(follow->name.run, name->run) || strcmp(follow->name.project, name->project))
+        return false;
+    return !follow->version.text[0] || !strcmp(follow->version.text, version->text);
+}
+
+/* ---- who waits: with the lock held ---- */
+
+static void unlink_follower(struct cairn_srv_follower *follower) {
+    *follower->at = follower->next;
+    if (follower->next) follower->next->at = follower->at;
+    follower->at = NULL;
+}
+
+static struct cairn_srv_follower *take_waiting(struct cairn_srv_feed *feed, const struct kept *kept,
+                                               uint64_t given_before_ms) {
+    struct cairn_srv_follower *taken = NULL, *next = NULL;
+    for (struct cairn_srv_follower *one = feed->locked.waiting; one; one = next) {
+        next = one->next;
+        bool due = one->given_ms <= given_before_ms || feed->locked.stopping;
+        if (!due && !(kept && is_followed(&one->follow, &kept->name, &kept->version))) continue;
+        unlink_follower(one);
+        one->next = taken;
+        taken = one;
+    }
+    return taken;
+}
+
+static void wake_all(struct cairn_srv_follower *first) {
+    while (first) {
+        struct cairn_srv_follower *one = first;
+        first = one->next;
+        one->hooks.wake(one->hooks.owner);
+    }
+}
+
+/* ---- the feed's thread ---- */
+
+static void keep(struct cairn_srv_feed *feed, struct kept *take_kept) {
+    struct cairn_srv_follower *woken = NULL;
+    {
+        CAIRN_HOLD(&feed->lock);
+        /* Numbers follow each other; where rows were taken out by hand the ring begins anew. */
+        if (take_kept->number != feed->locked.last + 1) feed->locked.count = 0;
+        size_t at = (feed->locked.oldest + feed->locked.count) % CAIRN_SRV_FEED_KEPT;
+        if (feed->locked.count == CAIRN_SRV_FEED_KEPT)
+            feed->locked.oldest = (feed->locked.oldest + 1) % CAIRN_SRV_FEED_KEPT;
+        else
+            feed->locked.count++;
+        cairn_buf_release(&feed->locked.ring[at].frame);
+        feed->locked.ring[at] = *take_kept;
+        feed->locked.last = take_kept->number;
+        woken = take_waiting(feed, &feed->locked.ring[at], 0);
+    }
+    wake_all(woken);
+}
+
+static void wake_waiters(struct cairn_srv_feed *feed, const struct cairn_srv_told *told) {
+    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
+    struct cairn_srv_waiters *waiters = feed->server->waiters;
+    cairn_srv_waiters_wake(waiters, CAIRN_SRV_EVENTS_KEY);
+    snprintf(key, sizeof(key), "%s%s/%s", CAIRN_SRV_EVENTS_KEY, told->name.project, told->name.run);
+    cairn_srv_waiters_wake(waiters, key);
+    if (!told->version.text[0]) return;
+    snprintf(key, sizeof(key), "%s%s", CAIRN_SRV_EVENTS_KEY, told->version.text);
+    cairn_srv_waiters_wake(waiters, key);
+}
+
+struct news {
+    struct cairn_srv_feed *feed;
+    uint64_t count;
+};
+
+static enum cairn_code keep_one(const struct cairn_srv_told *told, void *owner,
+                                struct cairn_error *err) {
+    struct news *news = owner;
+    struct kept kept = {.number = told->number, .name = told->name, .version = told->version};
+    enum cairn_code code = make_frame(told, &kept.frame, err);
+    if (code) {
+        cairn_buf_release(&kept.frame);
+        return code;
+    }
+    keep(news->feed, &kept);
+    wake_waiters(news->feed, told);
+    news->count++;
+    return CAIRN_OK;
+}
+
+static uint64_t last_of(struct cairn_srv_feed *feed) {
+    CAIRN_HOLD(&feed->lock);
+    return feed->locked.last;
+}
+
+static enum cairn_code read_news(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct news *news = argument;
+    const struct cairn_run_name all = {"", ""};
+    struct cairn_srv_events_ask ask = {
+        .name = &all, .version = "", .after = last_of(news->feed), .limit = ROWS_AT_ONCE};
+    news->count = 0;
+    return cairn_srv_events_read(tx, &ask, keep_one, news, err);
+}
+
+/* Returns when the next beat is due. */
+static uint64_t beat_now(struct cairn_srv_feed *feed) {
+    struct cairn_srv_follower *woken = NULL;
+    uint64_t now_ms = cairn_mono_ms(), next_ms = now_ms + CAIRN_SRV_FEED_BEAT_MS;
+    {
+        CAIRN_HOLD(&feed->lock);
+        woken = take_waiting(
+            feed, NULL, now_ms > CAIRN_SRV_FEED_BEAT_MS ? now_ms - CAIRN_SRV_FEED_BEAT_MS : 0);
+        for (const struct cairn_srv_follower *one = feed->locked.waiting; one; one = one->next)
+            next_ms = cairn_min_u64(next_ms, one->given_ms + CAIRN_SRV_FEED_BEAT_MS);
+    }
+    wake_all(woken);
+    return next_ms;
+}
+
+static void run(struct cairn_thread *thread, void *owner) {
+    struct cairn_srv_feed *feed = owner;
+    struct cairn_srv_catalog *catalog = feed->server->catalog;
+    uint64_t next_ms = 0;
+    while (cairn_thread_wait(thread, next_ms)) {
+        struct cairn_error why = {0};
+        struct news news = {.feed = feed};
+        enum cairn_code code = CAIRN_OK;
+        do {
+            code = cairn_srv_catalog_read(catalog, read_news, &news, &why);
+        } while (!code && news.count == ROWS_AT_ONCE);
+        next_ms = beat_now(feed);
+        if (code) {
+            cairn_log(DEBUG, "feed.late", "cause=\"%s\"", why.message);
+            next_ms = cairn_min_u64(next_ms, cairn_mono_ms() + AGAIN_MS);
+        }
+        if (cairn_srv_catalog_is_shared(catalog))
+            next_ms = cairn_min_u64(next_ms, cairn_mono_ms() + CAIRN_SRV_FEED_LOOK_MS);
+    }
+}
+
+static void happened(void *owner) {
+    struct cairn_srv_feed *feed = owner;
+    cairn_thread_wake(&feed->thread);
+}
+
+/* ---- begin and end ---- */
+
+static enum cairn_code find_last(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct cairn_srv_feed *feed = argument;
+    uint64_t first = 0;
+    return cairn_srv_events_bounds(tx, &first, &feed->locked.last, err);
+}
+
+enum cairn_code cairn_srv_feed_new(struct cairn_srv *server, struct cairn_srv_feed **ret,
+                                   struct cairn_error *err) {
+    struct cairn_srv_feed *feed = calloc(1, sizeof(*feed));
+    if (!feed) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for events");
+    feed->server = server;
+    cairn_lock_init(&feed->lock, CAIRN_LOCK_server_feed);
+    feed->thread = (struct cairn_thread){.name = "cairn-feed", .run = run, .owner = feed};
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_last, feed, err);
+    if (!code) code = cairn_thread_start(&feed->thread, err);
+    if (code) {
+        cairn_srv_feed_free(feed);
+        return code;
+    }
+    cairn_srv_catalog_set_watcher(server->catalog, happened, feed);
+    *ret = feed;
+    return CAIRN_OK;
+}
+
+void cairn_srv_feed_stop(struct cairn_srv_feed *feed) {
+    struct cairn_srv_follower *woken = NULL;
+    {
+        CAIRN_HOLD(&feed->lock);
+        feed->locked.stopping = true;
+        woken = take_waiting(feed, NULL, UINT64_MAX);
+    }
+    wake_all(woken);
+}
+
+void cairn_srv_feed_free(struct cairn_srv_feed *feed) {
+    if (!feed) return;
+    cairn_srv_feed_stop(feed);
+    CAIRN_ASSERT(!feed->followers);
+    cairn_srv_catalog_set_watcher(feed->server->catalog, NULL, NULL);
+    cairn_thread_stop(&feed->thread);
+    for (size_t i = 0; i < CAIRN_SRV_FEED_KEPT; i++)
+        cairn_buf_release(&feed->locked.ring[i].frame);
+    cairn_lock_release(&feed->lock);
+    free(feed);
+}
+
+/* ---- a follower: the connection's side ---- */
+
+enum cairn_code cairn_srv_follower_new(struct cairn_srv_feed *feed,
+                                       const struct cairn_srv_follow *follow,
+                                       struct cairn_srv_follower **ret, struct cairn_error *err) {
+    uint64_t most = feed->server->settings->event_streams_max;
+    struct cairn_srv_follower *follower = calloc(1, sizeof(*follower));
+    if (!follower) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a stream of events");
+    if (atomic_fetch_add(&feed->followers, 1) >= most) {
+        atomic_fetch_sub(&feed->followers, 1);
+        free(follower);
+        return cairn_fail(err, CAIRN_BUSY,
+                          "%" PRIu64 " streams of events are open, more than event-streams-max "
+                          "allows: ask with ?since= and ?wait= instead",
+                          most);
+    }
+    follower->feed = feed;
+    follower->follow = *follow;
+    follower->given_ms = 0; /* a first comment at once: the stream is open */
+    *ret = follower;
+    return CAIRN_OK;
+}
+
+void cairn_srv_follower_free(struct cairn_srv_follower *follower) {
+    if (!follower) return;
+    CAIRN_ASSERT(!follower->at);
+    atomic_fetch_sub(&follower->feed->followers, 1);
+    cairn_buf_release(&follower->text);
+    free(follower);
+}
+
+/* What the ring has for it, up to the bound; false: it needs rows that the ring does not have. The
+ * lock is held. */
+static bool fill_from_ring(struct cairn_srv_follower *follower, struct cairn_error *err,
+                           enum cairn_code *ret_code) {
+    struct cairn_srv_feed *feed = follower->feed;
+    uint64_t first = feed->locked.last + 1 - feed->locked.count;
+    *ret_code = CAIRN_OK;
+    if (follower->follow.after + 1 < first) return false;
+    while (follower->follow.after < feed->locked.last && !*ret_code &&
+           follower->text.size < CAIRN_SRV_FEED_TEXT_BYTES / 2) {
+        size_t index = (size_t)(follower->follow.after + 1 - first);
+        const struct kept *kept =
+            &feed->locked.ring[(feed->locked.oldest + index) % CAIRN_SRV_FEED_KEPT];
+        follower->follow.after++;
+        if (is_followed(&follower->follow, &kept->name, &kept->version))
+            *ret_code = cairn_buf_append(&follower->text, kept->frame.data, kept->frame.size, err);
+    }
+    return true;
+}
+
+static enum cairn_code load_one(const struct cairn_srv_told *one, void *owner,
+                                struct cairn_error *err) {
+    struct cairn_srv_follower *follower = owner;
+    if (follower->text.size >= CAIRN_SRV_FEED_TEXT_BYTES / 2) return CAIRN_OK;
+    follower->follow.after = one->number;
+    return make_frame(one, &follower->text, err);
+}
+
+static enum cairn_code load_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct cairn_srv_follower *follower = argument;
+    struct cairn_srv_follow *follow = &follower->follow;
+    struct cairn_srv_events_ask ask = {.name = &follow->name,
+                                       .version = follow->version.text,
+                                       .after = follow->after,
+                                       .limit = LOAD_ROWS};
+    uint64_t first = 0, last = 0;
+    CAIRN_TRY(cairn_srv_events_bounds(tx, &first, &last, err));
+    if (follow->after + 1 < first)
+        return cairn_fail(err, CAIRN_DELETED, "events up to %" PRIu64 " were trimmed", first - 1);
+    CAIRN_TRY(cairn_srv_events_read(tx, &ask, load_one, follower, err));
+    if (!follower->text.size) follow->after = last; /* nothing of it up to there */
+    return CAIRN_OK;
+}
+
+static void load_in_pool(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
+    struct cairn_srv_follower *follower = (struct cairn_srv_follower *)task;
+    struct cairn_error why = {0};
+    (void)worker;
+    if (cairn_srv_catalog_read(follower->feed->server->catalog, load_rows, follower, &why))
+        follower->ended = true;
+    follower->hooks.wake(follower->hooks.owner);
+}
+
+enum found { TEXT, NOTHING, ROWS, END };
+
+/* Looks into the ring, and waits there when it has nothing. The follower is paused: it may be woken
+ * at any moment from the linking on. */
+static enum found look(struct cairn_srv_follower *follower, bool may_wait) {
+    struct cairn_srv_feed *feed = follower->feed;
+    struct cairn_error why = {0};
+    enum cairn_code code;
+    CAIRN_HOLD(&feed->lock);
+    if (feed->locked.stopping || follower->ended) return END;
+    if (!fill_from_ring(follower, &why, &code)) return ROWS;
+    if (code) return END;
+    if (follower->text.size) return TEXT;
+    if (cairn_mono_ms() - follower->given_ms >= CAIRN_SRV_FEED_BEAT_MS)
+        return cairn_buf_append_text(&follower->text, beat, &why) ? END : TEXT;
+    if (!may_wait) return NOTHING;
+    follower->next = feed->locked.waiting;
+    follower->at = &feed->locked.waiting;
+    if (follower->next) follower->next->at = &follower->next;
+    feed->locked.waiting = follower;
+    return NOTHING;
+}
+
+/* Without a reader's thread: what is not there is waited for while the connection is paused. */
+static void wait_for_more(struct cairn_srv_follower *follower,
+                          const struct cairn_srv_follower_hooks *hooks) {
+    follower->hooks = *hooks;
+    hooks->pause(hooks->owner);
+    switch (look(follower, true)) {
+    case NOTHING:
+        return;
+    case ROWS:
+        follower->task = (struct cairn_srv_task){.run = load_in_pool};
+        if (cairn_srv_pool_push(follower->feed->server->looks, &follower->task)) return;
+        follower->ended = true;
+        break;
+    case END:
+        follower->ended = true;
+        break;
+    case TEXT:
+        break;
+    }
+    hooks->wake(hooks->owner);
+}
+
+ssize_t cairn_srv_follower_take(struct cairn_srv_follower *follower, void *to, size_t capacity,
+                                const struct cairn_srv_follower_hooks *hooks) {
+    if (!follower->text.size && look(follower, false) == END) return -1;
+    if (!follower->text.size) {
+        wait_for_more(follower, hooks);
+        return 0;
+    }
+    size_t size = follower->text.size - follower->taken;
+    if (size > capacity) size = capacity;
+    memcpy(to, follower->text.data + follower->taken, size);
+    follower->taken += size;
+    follower->given_ms = cairn_mono_ms();
+    if (follower->taken < follower->text.size) return (ssize_t)size;
+    cairn_buf_release(&follower->text);
+    follower->taken = 0;
+    return (ssize_t)size;
+}

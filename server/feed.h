@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * feed: events as they come, to everybody who follows them.
+ *
+ * Why:     a thousand pages that are open must cost one look at the catalog for each event, and one
+ *          that never reads must cost nothing but its connection.
+ * Promise: 1   a follower gets every event that it asked for, in order and once, from the number on
+ *              at which it began: from memory while it keeps up, from the catalog where it does
+ *              not; where rows that it needs were trimmed its stream ends.
+ *          2   a follower holds CAIRN_SRV_FEED_TEXT_BYTES at most that its reader has not taken.
+ *          3   after CAIRN_SRV_FEED_BEAT_MS without an event there is a comment, so that a reader
+ *              that has gone is found out and a proxy does not close the connection.
+ *          4   an event of this server wakes its followers at once, one of another server within
+ *              CAIRN_SRV_FEED_LOOK_MS.
+ * Limits:  the last CAIRN_SRV_FEED_KEPT events in memory; setting event-streams-max followers,
+ *          CAIRN_BUSY beyond.
+ * Threads: one of its own; take and close from the connection's event loop; locked by server_feed.
+ * Next:    server/handlers/events.c, server/http/reply.c, server/catalog/events.h.
+ */
+#pragma once
+
+#include <sys/types.h>
+
+#include "server/catalog/events.h"
+#include "server/server.h"
+
+#define CAIRN_SRV_FEED_KEPT 1024
+#define CAIRN_SRV_FEED_TEXT_BYTES (16 * CAIRN_KIB)
+#define CAIRN_SRV_FEED_BEAT_MS 15000
+#define CAIRN_SRV_FEED_LOOK_MS 150
+/* The key of waiters of all events; of a run's or version's it is followed by its name. */
+#define CAIRN_SRV_EVENTS_KEY "events:"
+#define CAIRN_SRV_EVENTS_KEY_BYTES (2 * CAIRN_NAME_BYTES_MAX + 16)
+
+enum cairn_code cairn_srv_feed_new(struct cairn_srv *server, struct cairn_srv_feed **ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* Every stream ends; from here on none begins. */
+void cairn_srv_feed_stop(struct cairn_srv_feed *feed);
+void cairn_srv_feed_free(struct cairn_srv_feed *feed); /* stops; NULL is fine */
+
+/* What is followed: all (run ""), a run, or a version of it (""  : all of the run). */
+struct cairn_srv_follow {
+    struct cairn_run_name name;
+    struct cairn_version_id version;
+    uint64_t after; /* the first is the one behind this number */
+};
+struct cairn_srv_follower;
+enum cairn_code cairn_srv_follower_new(struct cairn_srv_feed *feed,
+                                       const struct cairn_srv_follow *follow,
+                                       struct cairn_srv_follower **ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* As cairn_srv_stream_take: 0: none is there yet, pause() was called and wake() will be, on another
+ * thread. -1: the stream ends. */
+struct cairn_srv_follower_hooks {
+    void (*pause)(void *owner);
+    void (*wake)(void *owner);
+    void *owner;
+};
+ssize_t cairn_srv_follower_take(struct cairn_srv_follower *follower, void *to, size_t capacity,
+                                const struct cairn_srv_follower_hooks *hooks);
+void cairn_srv_follower_free(struct cairn_srv_follower *follower); /* NULL is fine */
