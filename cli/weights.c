@@ -358,9 +358,9 @@ enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *
 }
 
 const char *cairn_cli_weights_file_of(const struct cairn_cli_weights *weights, uint32_t input) {
-    for (size_t i = 0; i < weights->count; i++)
-        if (&weights->files[i]->input == weights->assembly.inputs[input])
-            return weights->files[i]->name;
-    CAIRN_ASSERT(!"an input that is no file of the folder");
-    return NULL;
+    size_t at = 0;
+    while (at < weights->count && &weights->files[at]->input != weights->assembly.inputs[input])
+        at++;
+    CAIRN_ASSERT(at < weights->count); /* every input is a file of the folder */
+    return weights->files[at]->name;
 }

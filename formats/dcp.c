@@ -330,7 +330,7 @@ static enum cairn_code read_dtype(const struct reader *reader, cairn_pickle_ref 
 static enum cairn_code add_tensor(struct reader *reader, const char *name, struct cairn_view view,
                                   cairn_pickle_ref ref, struct cairn_error *err) {
     uint64_t shape[CAIRN_DIMENSIONS_MAX], elements, bytes;
-    unsigned dtype, dimensions;
+    unsigned dtype = 0, dimensions = 0; /* the optimiser of gcc 12 does not see that both are set */
     cairn_pickle_ref chunks;
     CAIRN_TRY(read_dtype(reader, ref, &dtype, err));
     CAIRN_TRY(need_sizes(reader, ref, "size", shape, &dimensions, err));

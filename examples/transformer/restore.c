@@ -41,6 +41,7 @@ static int want(struct job *job, const struct model_tensor *tensor) {
     struct cairn_read *read = &job->reads[job->piece_count];
     memset(piece, 0, sizeof *piece);
     memset(read, 0, sizeof *read);
+    read->size = sizeof *read;
     piece->name = tensor->name;
     piece->element_bytes = tensor->element_bytes;
     piece->elements = tensor->elements;

@@ -61,7 +61,7 @@ static size_t objects_under(struct scene *scene, const struct cairn_hand_save *s
 TEST(what_is_leased_is_trashed_by_nobody_until_the_lease_ends) { /* Q29 */
     SCENE(scene);
     char tail[128];
-    CAIRN_AUTO_JSON json_t *plan = NULL, *applied = NULL, *page = NULL, *after = NULL;
+    CAIRN_AUTO_JSON json_t *plan = NULL, *page = NULL, *after = NULL;
     REQUIRE(start(&scene));
     REQUIRE_OK(lease(&scene, scene.saves[0].path, "{\"job\":\"r1\",\"ttl_s\":600}", tail));
     EXPECT_CODE(call(&scene, "DELETE", scene.saves[0].path, "", NULL, NULL), CAIRN_IN_USE);
