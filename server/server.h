@@ -36,7 +36,8 @@ struct cairn_srv_feed;
 
 /* What this server has seen of catalog time; inside changes alone (jobs/ticks.h). */
 struct cairn_srv_ticks {
-    uint64_t seen_tick, seen_boot_ms;
+    _Atomic uint64_t seen_tick; /* of changes; others look at it */
+    uint64_t seen_boot_ms;
 };
 
 struct cairn_srv {

@@ -256,7 +256,7 @@ enum cairn_code cairn_srv_catalog_listen(struct cairn_srv_catalog *catalog,
 }
 
 void cairn_srv_catalog_unlisten(struct cairn_srv_catalog *catalog) {
-    cairn_srv_listener_free(CAIRN_TAKE(catalog->listener));
+    cairn_srv_listener_stop(catalog->listener);
 }
 
 bool cairn_srv_catalog_hears(const struct cairn_srv_catalog *catalog) {
@@ -336,6 +336,7 @@ static enum cairn_code open_place(struct cairn_srv_catalog *catalog, const char 
 }
 
 static void release_place(struct cairn_srv_catalog *catalog) {
+    cairn_srv_listener_free(catalog->listener);
     while (catalog->readers.idle) {
         struct cairn_srv_tx *reader = catalog->readers.idle;
         catalog->readers.idle = reader->next;

@@ -113,10 +113,15 @@ enum cairn_code cairn_srv_listener_new(const struct cairn_srv_engine *engine, vo
     return code;
 }
 
-void cairn_srv_listener_free(struct cairn_srv_listener *listener) {
+void cairn_srv_listener_stop(struct cairn_srv_listener *listener) {
     if (!listener) return;
     if (listener->wake_fd >= 0) (void)eventfd_write(listener->wake_fd, 1);
     cairn_thread_stop(&listener->thread);
+}
+
+void cairn_srv_listener_free(struct cairn_srv_listener *listener) {
+    if (!listener) return;
+    cairn_srv_listener_stop(listener);
     if (listener->wake_fd >= 0) close(listener->wake_fd);
     free(listener);
 }

@@ -39,5 +39,7 @@ enum cairn_code cairn_srv_listener_new(const struct cairn_srv_engine *engine, vo
                                        void (*changed)(void *owner, uint64_t key), void *owner,
                                        struct cairn_srv_listener **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-void cairn_srv_listener_free(struct cairn_srv_listener *listener);        /* NULL is fine */
+/* Nobody is called any more; others may still ask hears(). NULL is fine here and below. */
+void cairn_srv_listener_stop(struct cairn_srv_listener *listener);
+void cairn_srv_listener_free(struct cairn_srv_listener *listener);
 bool cairn_srv_listener_hears(const struct cairn_srv_listener *listener); /* NULL: false */

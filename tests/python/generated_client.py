@@ -214,6 +214,12 @@ def leases(call, version):
     call("lease_drop", 200, *place, lease)
 
 
+def events(call, version):
+    newest = call("event_list", 200).parsed.items[-1].id
+    assert call("run_events", 200, "demo", "tour", since=0, limit=1).parsed.items[0].id <= newest
+    assert call("checkpoint_events", 200, "demo", "tour", version).parsed.items[0].version == version
+
+
 def retains(call):
     run, keep = ("demo", "tour"), {"keep": {"last": 5, "within": "6h"}}
     for prefix, path in (("", ()), ("project_", ("demo",)), ("run_", run)):
@@ -290,6 +296,7 @@ def main():
             aliases(call, second)
             lineage(call, second)
             leases(call, second)
+            events(call, second)
             retains(call)
             rest(call, grant, first)
             growth(call, models, call("checkpoint_get", 200, "demo", "tour", second))
