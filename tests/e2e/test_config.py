@@ -268,9 +268,10 @@ class Config(unittest.TestCase):
     def uploader(self, env):
         """Until its first request, or until it ends by itself."""
         with open(self.folder / "log", "wb") as log, subprocess.Popen(
-                [BIN / "cairn-uploader", "--node", "n", "--server", "http://127.0.0.1:1", "--store",
-                 f"s3://{BUCKET}/p", "--socket", self.folder / "sock", "--state-dir",
-                 self.folder / "state", "--memory-budget", "64MiB"],
+                [BIN / "cairn-uploader", "--node", f"n-{os.getpid()}", "--server",
+                 "http://127.0.0.1:1", "--store", f"s3://{BUCKET}/p", "--socket",
+                 self.folder / "sock", "--state-dir", self.folder / "state",
+                 "--memory-budget", "64MiB"],
                 env=env, stdout=log, stderr=log) as process:
             try:
                 wait_until(lambda: self.server.seen or process.poll() is not None)

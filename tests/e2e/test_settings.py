@@ -137,7 +137,8 @@ class Variables(Case):
 class Uploader(Case):
     def test_parent_the_uploader_ends_with_its_starter(self):
         Server.ends_with_its_starter(self, "cairn-uploader", "--state-dir", ".", "--socket",
-                                     "u.sock", "--server", "http://127.0.0.1:9", "--ready-file")
+                                     "u.sock", "--server", "http://127.0.0.1:9", "--node",
+                                     f"n-{os.getpid()}", "--ready-file")
 
     def test_run_dir_holds_the_socket(self):
         world = self.world(nodes=0)
