@@ -304,7 +304,7 @@ TEST(a_server_that_stops_in_a_change_delays_the_others_and_loses_it) /* engine_p
     EXPECT_CODE(cairn_srv_catalog_write(other, add, one, &err), CAIRN_OK);
     uint64_t took_ms = cairn_mono_ms() - from_ms;
     EXPECT(took_ms > 3000);
-    EXPECT(took_ms < stopped.ms - 1000);
+    EXPECT(took_ms < 10000); /* by the stopped session's own bound; ended by who waits: 12 s */
     pthread_join(thread, NULL);
     EXPECT(stopped.code != CAIRN_OK);
     EXPECT_EQ_U64(rows_of(other), before + 1);
