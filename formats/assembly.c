@@ -12,6 +12,8 @@
 #define INPUTS_MAX 1048576
 #define TENSORS_MAX 1048576
 #define PIECES_MAX 16777216
+#define BOXES_OF_A_TENSOR_MAX 65536
+#define SCRATCH_BYTES (128 * 1024)
 
 void cairn_assembly_release(struct cairn_assembly *assembly) {
     for (size_t i = 0; i < assembly->tensor_count; i++) free(assembly->tensors[i].name);
@@ -22,6 +24,7 @@ void cairn_assembly_release(struct cairn_assembly *assembly) {
     free(assembly->inputs);
     free(assembly->tensors);
     free(assembly->pieces);
+    free(assembly->boxes);
     free(assembly->left_out);
     *assembly = (struct cairn_assembly){0};
 }
@@ -77,6 +80,7 @@ enum cairn_code cairn_assembly_add_alias(struct cairn_assembly *assembly, const 
     CAIRN_ASSERT(of < assembly->tensor_count);
     struct cairn_assembly_tensor tensor = assembly->tensors[of];
     tensor.piece_count = 0;
+    tensor.boxed = false;
     tensor.alias_of = tensor.alias_of == CAIRN_ASSEMBLY_NO_ALIAS ? of : tensor.alias_of;
     return add(assembly, name, tensor, err);
 }
@@ -98,6 +102,54 @@ enum cairn_code cairn_assembly_add_piece(struct cairn_assembly *assembly, uint32
     assembly->pieces[assembly->piece_count++] =
         (struct cairn_assembly_piece){input, offset_bytes, size_bytes};
     tensor->piece_count++;
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_part(struct cairn_assembly *assembly,
+                                struct cairn_assembly_tensor *tensor,
+                                struct cairn_assembly_piece piece, const struct cairn_box *box,
+                                struct cairn_error *err) {
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(assembly->pieces, assembly->piece_count, assembly->piece_capacity,
+                               PIECES_MAX, "pieces of tensors", err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(assembly->boxes, assembly->box_count, assembly->box_capacity,
+                               PIECES_MAX, "pieces of tensors", err));
+    if (tensor->piece_count >= BOXES_OF_A_TENSOR_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "tensor %s: more than %d pieces",
+                          cairn_short(tensor->name).text, BOXES_OF_A_TENSOR_MAX);
+    if (!tensor->piece_count++) tensor->box_first = assembly->box_count;
+    assembly->pieces[assembly->piece_count++] = piece;
+    assembly->boxes[assembly->box_count++] = *box;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_assembly_add_box(struct cairn_assembly *assembly,
+                                       const struct cairn_assembly_piece *piece,
+                                       const struct cairn_box *box, uint64_t first,
+                                       struct cairn_error *err) {
+    CAIRN_ASSERT(assembly->tensor_count && piece->input < assembly->input_count);
+    struct cairn_assembly_tensor *tensor = &assembly->tensors[assembly->tensor_count - 1];
+    CAIRN_ASSERT(tensor->boxed || !tensor->piece_count);
+    uint64_t width = cairn_dtype_bits(tensor->dtype) / 8, elements;
+    unsigned dimensions = tensor->dimension_count;
+    struct cairn_box cut[2 * CAIRN_DIMENSIONS_MAX];
+    struct cairn_assembly_piece part = *piece;
+    if (cairn_dtype_bits(tensor->dtype) % 8)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "tensor %s: elements of less than a byte, cut",
+                          cairn_short(tensor->name).text);
+    tensor->boxed = true;
+    if (part.size_bytes == 0) return CAIRN_OK;
+    elements = part.size_bytes / width;
+    if (part.size_bytes % width || !cairn_box_fits(box, dimensions, tensor->shape) ||
+        first > cairn_box_elements(box, dimensions) ||
+        elements > cairn_box_elements(box, dimensions) - first)
+        return cairn_fail(err, CAIRN_INVALID, "tensor %s: a piece leaves the tensor",
+                          cairn_short(tensor->name).text);
+    unsigned count = cairn_box_cut(box, dimensions, first, elements, cut);
+    for (unsigned i = 0; i < count; i++) {
+        part.size_bytes = cairn_box_elements(&cut[i], dimensions) * width;
+        CAIRN_TRY(add_part(assembly, tensor, part, &cut[i], err));
+        part.offset_bytes += part.size_bytes;
+    }
     return CAIRN_OK;
 }
 
@@ -141,31 +193,152 @@ static enum cairn_code check_names(const struct cairn_assembly *assembly, struct
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_assembly_check(const struct cairn_assembly *assembly,
-                                     struct cairn_error *err) {
-    for (size_t i = 0; i < assembly->tensor_count; i++) {
-        const struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
-        uint64_t bytes = 0;
-        for (size_t p = 0; p < tensor->piece_count; p++) {
-            const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
-            uint64_t file_bytes = assembly->inputs[piece->input]->size_bytes;
-            if (piece->offset_bytes > file_bytes ||
-                piece->size_bytes > file_bytes - piece->offset_bytes)
-                return cairn_fail(err, CAIRN_INVALID, "tensor %s: a piece leaves its file",
-                                  cairn_short(tensor->name).text);
-            bytes += piece->size_bytes;
-        }
-        if (tensor->alias_of == CAIRN_ASSEMBLY_NO_ALIAS && bytes != tensor->size_bytes)
-            return cairn_fail(err, CAIRN_INVALID,
-                              "tensor %s: its pieces have %" PRIu64 " of its %" PRIu64 " bytes",
-                              cairn_short(tensor->name).text, bytes, tensor->size_bytes);
+/* ---- boxes that were proved ---- */
+
+/* A box that is one run of its tensor, by its place there. */
+struct run {
+    uint64_t place;
+    struct cairn_assembly_piece piece;
+};
+
+static int by_place(const void *a, const void *b) {
+    const struct run *x = a, *y = b;
+    return (x->place > y->place) - (x->place < y->place);
+}
+
+/* Where all boxes are runs their pieces are put into the tensor's order, and need no boxes. */
+static enum cairn_code make_runs(struct cairn_assembly *assembly,
+                                 struct cairn_assembly_tensor *tensor, struct cairn_error *err) {
+    struct cairn_assembly_piece *pieces = &assembly->pieces[tensor->piece_first];
+    const struct cairn_box *boxes = &assembly->boxes[tensor->box_first];
+    unsigned dimensions = tensor->dimension_count;
+    size_t count = tensor->piece_count;
+    CAIRN_AUTO_HEAP struct run *runs = calloc(count + 1, sizeof *runs);
+    if (!runs) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for pieces of tensors");
+    for (size_t i = 0; i < count; i++) {
+        if (cairn_box_run(&boxes[i], dimensions, tensor->shape) !=
+            cairn_box_elements(&boxes[i], dimensions))
+            return CAIRN_OK;
+        runs[i] =
+            (struct run){cairn_box_place(&boxes[i], dimensions, tensor->shape, 0), pieces[i]};
     }
+    if (count) qsort(runs, count, sizeof *runs, by_place);
+    tensor->boxed = false;
+    tensor->piece_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct cairn_assembly_piece *last =
+            tensor->piece_count ? &pieces[tensor->piece_count - 1] : NULL;
+        if (last && last->input == runs[i].piece.input &&
+            last->offset_bytes + last->size_bytes == runs[i].piece.offset_bytes)
+            last->size_bytes += runs[i].piece.size_bytes;
+        else
+            pieces[tensor->piece_count++] = runs[i].piece;
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code check_boxes(struct cairn_assembly *assembly,
+                                   struct cairn_assembly_tensor *tensor, struct cairn_error *err) {
+    enum cairn_code code = tensor->size_bytes || tensor->piece_count
+                               ? cairn_boxes_prove(&assembly->boxes[tensor->box_first],
+                                                   tensor->piece_count, tensor->dimension_count,
+                                                   tensor->shape, err)
+                               : CAIRN_OK;
+    if (code != CAIRN_OK)
+        return cairn_within(err, code, "tensor %s", cairn_short(tensor->name).text);
+    return make_runs(assembly, tensor, err);
+}
+
+static enum cairn_code check_tensor(struct cairn_assembly *assembly,
+                                    struct cairn_assembly_tensor *tensor, struct cairn_error *err) {
+    uint64_t bytes = 0;
+    if (tensor->boxed) CAIRN_TRY(check_boxes(assembly, tensor, err));
+    for (size_t p = 0; p < tensor->piece_count; p++) {
+        const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
+        uint64_t file_bytes = assembly->inputs[piece->input]->size_bytes;
+        if (piece->offset_bytes > file_bytes ||
+            piece->size_bytes > file_bytes - piece->offset_bytes)
+            return cairn_fail(err, CAIRN_INVALID, "tensor %s: a piece leaves its file",
+                              cairn_short(tensor->name).text);
+        bytes += piece->size_bytes;
+    }
+    if (tensor->alias_of == CAIRN_ASSEMBLY_NO_ALIAS && bytes != tensor->size_bytes)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "tensor %s: its pieces have %" PRIu64 " of its %" PRIu64 " bytes",
+                          cairn_short(tensor->name).text, bytes, tensor->size_bytes);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_assembly_check(struct cairn_assembly *assembly, struct cairn_error *err) {
+    for (size_t i = 0; i < assembly->tensor_count; i++)
+        CAIRN_TRY(check_tensor(assembly, &assembly->tensors[i], err));
     return check_names(assembly, err);
+}
+
+/* ---- reading ---- */
+
+/* What is read of a tensor: its elements [first, first + size / width). */
+struct wanted {
+    const struct cairn_assembly_tensor *tensor;
+    uint64_t first, width;
+    char *into;
+    char *scratch;
+};
+
+/* The elements [from, to) of one box, which all are wanted. */
+static enum cairn_code read_box(const struct wanted *wanted, const struct cairn_input *input,
+                                const struct cairn_assembly_piece *piece,
+                                const struct cairn_box *box, uint64_t from, uint64_t to,
+                                struct cairn_error *err) {
+    const struct cairn_assembly_tensor *tensor = wanted->tensor;
+    uint64_t width = wanted->width;
+    uint64_t run = cairn_box_run(box, tensor->dimension_count, tensor->shape);
+    bool direct = run * width >= SCRATCH_BYTES;
+    while (from < to) {
+        uint64_t most = direct ? run - from % run : SCRATCH_BYTES / width;
+        uint64_t some = cairn_min_u64(most, to - from);
+        uint64_t place = cairn_box_place(box, tensor->dimension_count, tensor->shape, from);
+        char *into = direct ? wanted->into + (place - wanted->first) * width : wanted->scratch;
+        CAIRN_TRY(cairn_input_read(input, piece->offset_bytes + from * width, into,
+                                   (size_t)(some * width), err));
+        for (uint64_t done = 0; !direct && done < some;) {
+            uint64_t together = cairn_min_u64(run - (from + done) % run, some - done);
+            place = cairn_box_place(box, tensor->dimension_count, tensor->shape, from + done);
+            memcpy(wanted->into + (place - wanted->first) * width, into + done * width,
+                   (size_t)(together * width));
+            done += together;
+        }
+        from += some;
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_boxes(const struct cairn_assembly *assembly,
+                                  const struct cairn_assembly_tensor *tensor, uint64_t from,
+                                  char *into, uint64_t size, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP char *scratch = malloc(SCRATCH_BYTES);
+    uint64_t width = cairn_dtype_bits(tensor->dtype) / 8, read_bytes = 0;
+    struct wanted wanted = {tensor, from / width, width, into, scratch};
+    CAIRN_ASSERT(from % width == 0 && size % width == 0);
+    if (!scratch) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a piece of a tensor");
+    for (size_t p = 0; p < tensor->piece_count; p++) {
+        const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
+        const struct cairn_box *box = &assembly->boxes[tensor->box_first + p];
+        uint64_t first = cairn_box_before(box, tensor->dimension_count, tensor->shape,
+                                          wanted.first);
+        uint64_t end = cairn_box_before(box, tensor->dimension_count, tensor->shape,
+                                        wanted.first + size / width);
+        CAIRN_TRY(read_box(&wanted, assembly->inputs[piece->input], piece, box, first, end, err));
+        read_bytes += (end - first) * width;
+    }
+    CAIRN_ASSERT(read_bytes == size); /* assembly.h#1 */
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_assembly_read(const struct cairn_assembly *assembly,
                                     const struct cairn_assembly_tensor *tensor, uint64_t from,
                                     char *into, uint64_t size, struct cairn_error *err) {
+    if (tensor->boxed) return read_boxes(assembly, tensor, from, into, size, err);
     for (size_t p = 0; p < tensor->piece_count && size; p++) {
         const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
         if (from >= piece->size_bytes) {

@@ -5,17 +5,20 @@
  * Why:     a tensor of a sharded checkpoint lies in pieces in the files of several ranks; whoever
  *          writes it elsewhere needs the ranges in order, and no copy of it in memory.
  * Promise: 1   the pieces of a tensor, one behind the other, are its elements in row-major order;
- *              together they have its size.
+ *              or each is a box of it (formats/boxes.h), and each element is in exactly one box.
  *          2   every piece lies inside of its file.
  *          3   an alias has no pieces; what it stands for comes before it.
  *          4   what the files hold and the assembly does not is in left_out, by name, with why.
- * Limits:  16,777,216 pieces; 1,048,576 tensors.
+ *          5   a read of boxes takes one range of each box's file that is as long as what is read;
+ *              it needs 128 KiB beside the caller's memory.
+ * Limits:  16,777,216 pieces; 1,048,576 tensors; 65,536 boxes of one, of whole bytes an element.
  * Threads: one owner while it is built; immutable after that.
  * Next:    formats/zero.h and formats/torch_assembly.h build one; cli/export.h writes it.
  */
 #pragma once
 
 #include "api/table.h"
+#include "formats/boxes.h"
 #include "formats/input.h"
 
 struct cairn_assembly_piece {
@@ -31,6 +34,8 @@ struct cairn_assembly_tensor {
     uint64_t size_bytes;
     size_t alias_of; /* number of a tensor; CAIRN_ASSEMBLY_NO_ALIAS: it has bytes of its own */
     size_t piece_first, piece_count;
+    size_t box_first; /* of its pieces' boxes, of which there are as many; where it is cut so */
+    bool boxed;
 };
 /* What an optimizer keeps of a parameter is named optimizer.state.<parameter>.<what>. */
 #define CAIRN_ASSEMBLY_OPTIMIZER "optimizer.state."
@@ -45,6 +50,8 @@ struct cairn_assembly {
     size_t tensor_count, tensor_capacity;
     struct cairn_assembly_piece *pieces;
     size_t piece_count, piece_capacity;
+    struct cairn_box *boxes;
+    size_t box_count, box_capacity;
     struct cairn_assembly_left_out *left_out;
     size_t left_out_count, left_out_capacity;
 };
@@ -63,16 +70,24 @@ enum cairn_code cairn_assembly_add_tensor(struct cairn_assembly *assembly, const
 enum cairn_code cairn_assembly_add_piece(struct cairn_assembly *assembly, uint32_t input,
                                          uint64_t offset_bytes, uint64_t size_bytes,
                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* The next elements of a part of the last tensor, which lie one behind the other in an input: those
+ * of `box` from its element `first` on. Parts come in any order; of one tensor all are such. */
+enum cairn_code cairn_assembly_add_box(struct cairn_assembly *assembly,
+                                       const struct cairn_assembly_piece *piece,
+                                       const struct cairn_box *box, uint64_t first,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* Another name of a tensor that was added. */
 enum cairn_code cairn_assembly_add_alias(struct cairn_assembly *assembly, const char *name,
                                          size_t of, struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_assembly_leave_out(struct cairn_assembly *assembly, const char *name,
                                          const char *why, struct cairn_error *err) CAIRN_MUST_USE;
 bool cairn_assembly_find(const struct cairn_assembly *assembly, const char *name, size_t *ret);
-/* After the last: are promises 1 and 2 kept, and is no name there twice? */
-enum cairn_code cairn_assembly_check(const struct cairn_assembly *assembly,
+/* After the last: are promises 1 and 2 kept, and is no name there twice? Boxes that are runs of the
+ * tensor become pieces in its order. */
+enum cairn_code cairn_assembly_check(struct cairn_assembly *assembly,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* `size` bytes of a tensor that is no alias, from byte `from` on; they lie in it. */
+/* `size` bytes of a tensor that is no alias, from byte `from` on; they lie in it, and begin and end
+ * with an element. */
 enum cairn_code cairn_assembly_read(const struct cairn_assembly *assembly,
                                     const struct cairn_assembly_tensor *tensor, uint64_t from,
                                     char *into, uint64_t size,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The metadata as a sorted list of pieces, and each tensor's pieces as runs of its elements. */
+/* The metadata as a sorted list of pieces, and each tensor's pieces as boxes of it. */
 #include "formats/dcp.h"
 
 #include <inttypes.h>
@@ -12,7 +12,6 @@
 #include "formats/torch_legacy.h"
 #include "formats/torch_tree.h"
 
-#define RUNS_MAX 1048576
 #define STORED_MAX 16777216
 
 /* A piece as the metadata has it: a tensor's box that begins at `start`, or an object. */
@@ -23,20 +22,12 @@ struct stored {
     uint64_t start[CAIRN_DIMENSIONS_MAX];
     cairn_pickle_ref info; /* where it lies */
 };
-/* Elements of a tensor that follow each other in a file, too. */
-struct run {
-    uint64_t at, elements; /* in the tensor */
-    uint32_t input;
-    uint64_t offset_bytes;
-};
 struct reader {
     const struct cairn_zero_folder *folder;
     struct cairn_assembly *assembly;
     struct cairn_torch metadata; /* its values alone */
     struct stored *stored;       /* sorted */
     size_t stored_count, stored_capacity;
-    struct run *runs;
-    size_t run_count, run_capacity;
 };
 /* A part of a file, as a file. */
 struct window {
@@ -198,30 +189,6 @@ static enum cairn_code open_stored(const struct reader *reader, const struct sto
 
 /* ---- one tensor ---- */
 
-/* Runs of a box: all dimensions behind the last one that is cut belong to one run. */
-static enum cairn_code add_runs(struct reader *reader, const struct run *first,
-                                const struct cairn_assembly_tensor *tensor, const uint64_t *start,
-                                const uint64_t *count, struct cairn_error *err) {
-    unsigned outer = tensor->dimension_count;
-    uint64_t stride[CAIRN_DIMENSIONS_MAX], at[CAIRN_DIMENSIONS_MAX] = {0}, run = 1, total = 1;
-    for (unsigned d = outer; d-- > 0; total *= tensor->shape[d]) stride[d] = total;
-    for (bool whole = true; outer && whole; whole = count[outer] == tensor->shape[outer])
-        run *= count[--outer];
-    uint64_t width = cairn_dtype_bits(tensor->dtype) / 8;
-    for (uint64_t done = 0; done < first->elements; done += run) {
-        struct run made = {.elements = run,
-                           .input = first->input,
-                           .offset_bytes = first->offset_bytes + done * width};
-        for (unsigned d = 0; d < tensor->dimension_count; d++)
-            made.at += (start[d] + (d < outer ? at[d] : 0)) * stride[d];
-        CAIRN_TRY(CAIRN_ARRAY_ROOM(reader->runs, reader->run_count, reader->run_capacity, RUNS_MAX,
-                                   "runs of a tensor's elements", err));
-        reader->runs[reader->run_count++] = made;
-        for (unsigned d = outer; d-- > 0 && ++at[d] == count[d];) at[d] = 0;
-    }
-    return CAIRN_OK;
-}
-
 static bool same_box(const struct cairn_torch_tensor *found,
                      const struct cairn_assembly_tensor *tensor, const uint64_t *count) {
     return found->dtype == tensor->dtype && found->dimension_count == tensor->dimension_count &&
@@ -231,7 +198,7 @@ static bool same_box(const struct cairn_torch_tensor *found,
 /* The tensor that a piece's file holds must be the piece. */
 static enum cairn_code read_piece(struct reader *reader, const struct stored *stored,
                                   const struct cairn_assembly_tensor *tensor,
-                                  const uint64_t *count, struct run *ret,
+                                  const uint64_t *count, struct cairn_assembly_piece *ret,
                                   struct cairn_error *err) {
     struct cairn_torch file;
     struct cairn_torch_tensor found;
@@ -248,7 +215,7 @@ static enum cairn_code read_piece(struct reader *reader, const struct stored *st
     if (code == CAIRN_OK)
         code = cairn_assembly_add_input(reader->assembly, window.whole, &ret->input, err);
     ret->offset_bytes = window.offset_bytes + storage + found.offset_bytes;
-    ret->elements = found.elements;
+    ret->size_bytes = found.size_bytes;
     cairn_torch_release(&file);
     return code;
 }
@@ -257,53 +224,27 @@ static enum cairn_code add_chunk(struct reader *reader, struct cairn_view name,
                                  const struct cairn_assembly_tensor *tensor, cairn_pickle_ref chunk,
                                  struct cairn_error *err) {
     struct stored wanted = {.name = name};
-    uint64_t count[CAIRN_DIMENSIONS_MAX];
+    struct cairn_box box = {0};
     unsigned dimensions;
-    struct run first = {0};
+    struct cairn_assembly_piece piece = {0};
     CAIRN_TRY(
         need_sizes(reader, chunk, "offsets", wanted.start, &wanted.dimension_count, err));
-    CAIRN_TRY(need_sizes(reader, chunk, "sizes", count, &dimensions, err));
+    CAIRN_TRY(need_sizes(reader, chunk, "sizes", box.count, &dimensions, err));
+    memcpy(box.start, wanted.start, sizeof box.start);
     if (wanted.dimension_count != tensor->dimension_count ||
         dimensions != tensor->dimension_count)
         return cairn_fail(err, CAIRN_INVALID, "a piece of another number of dimensions");
-    for (unsigned d = 0; d < dimensions; d++) {
-        if (count[d] == 0) return CAIRN_OK;
-        if (wanted.start[d] > tensor->shape[d] ||
-            count[d] > tensor->shape[d] - wanted.start[d])
-            return cairn_fail(err, CAIRN_INVALID, "a piece leaves the tensor");
-    }
+    for (unsigned d = 0; d < dimensions; d++)
+        if (box.count[d] == 0) return CAIRN_OK;
+    if (!cairn_box_fits(&box, dimensions, tensor->shape))
+        return cairn_fail(err, CAIRN_INVALID, "a piece leaves the tensor");
     const struct stored *stored =
         reader->stored_count ? bsearch(&wanted, reader->stored, reader->stored_count,
                                        sizeof *reader->stored, by_place)
                              : NULL;
     if (!stored) return cairn_fail(err, CAIRN_INVALID, "no file is named for a piece of it");
-    CAIRN_TRY(read_piece(reader, stored, tensor, count, &first, err));
-    return add_runs(reader, &first, tensor, wanted.start, count, err);
-}
-
-static int by_element(const void *a, const void *b) {
-    const struct run *x = a, *y = b;
-    return (x->at > y->at) - (x->at < y->at);
-}
-
-/* The runs follow each other without hole or overlap. */
-static enum cairn_code add_pieces(struct reader *reader, uint64_t elements, uint64_t width,
-                                  struct cairn_error *err) {
-    uint64_t at = 0;
-    if (reader->run_count)
-        qsort(reader->runs, reader->run_count, sizeof *reader->runs, by_element);
-    for (size_t i = 0; i < reader->run_count; i++) {
-        const struct run *run = &reader->runs[i];
-        if (run->at != at)
-            return cairn_fail(err, CAIRN_INVALID, "its pieces %s at element %" PRIu64,
-                              run->at < at ? "overlap" : "leave a hole",
-                              run->at < at ? run->at : at);
-        CAIRN_TRY(cairn_assembly_add_piece(reader->assembly, run->input, run->offset_bytes,
-                                           run->elements * width, err));
-        at += run->elements;
-    }
-    if (at == elements) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_INVALID, "its pieces leave a hole at element %" PRIu64, at);
+    CAIRN_TRY(read_piece(reader, stored, tensor, box.count, &piece, err));
+    return cairn_assembly_add_box(reader->assembly, &piece, &box, 0, err);
 }
 
 static enum cairn_code read_dtype(const struct reader *reader, cairn_pickle_ref of, unsigned *ret,
@@ -329,7 +270,7 @@ static enum cairn_code read_dtype(const struct reader *reader, cairn_pickle_ref 
 
 static enum cairn_code add_tensor(struct reader *reader, const char *name, struct cairn_view view,
                                   cairn_pickle_ref ref, struct cairn_error *err) {
-    uint64_t shape[CAIRN_DIMENSIONS_MAX], elements, bytes;
+    uint64_t shape[CAIRN_DIMENSIONS_MAX];
     unsigned dtype = 0, dimensions = 0; /* the optimiser of gcc 12 does not see that both are set */
     cairn_pickle_ref chunks;
     CAIRN_TRY(read_dtype(reader, ref, &dtype, err));
@@ -338,15 +279,12 @@ static enum cairn_code add_tensor(struct reader *reader, const char *name, struc
     CAIRN_TRY(cairn_assembly_add_tensor(reader->assembly, name, dtype, dimensions, shape, err));
     const struct cairn_assembly_tensor tensor =
         reader->assembly->tensors[reader->assembly->tensor_count - 1];
-    reader->run_count = 0;
     const struct cairn_pickle_value *list = value_at(reader, chunks);
     if (list->kind != CAIRN_PICKLE_LIST)
         return cairn_fail(err, CAIRN_INVALID, "its chunks are no list");
     for (uint32_t i = 0; i < list->count; i++)
         CAIRN_TRY(add_chunk(reader, view, &tensor, list->items[i], err));
-    if (!cairn_tensor_size(dtype, dimensions, shape, &elements, &bytes))
-        return cairn_fail(err, CAIRN_INVALID, "its size cannot be represented");
-    return add_pieces(reader, elements, cairn_dtype_bits(dtype) / 8, err);
+    return CAIRN_OK;
 }
 
 /* ---- what is no tensor ---- */
@@ -428,6 +366,5 @@ enum cairn_code cairn_dcp_assemble(const struct cairn_zero_folder *folder,
     enum cairn_code code = assemble(&reader, err);
     cairn_torch_release(&reader.metadata);
     free(reader.stored);
-    free(reader.runs);
     return code;
 }

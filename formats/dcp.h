@@ -4,14 +4,14 @@
  *
  * Why:     its ranks write each piece of a tensor as a file of torch.save of its own into
  *          `__R_N.distcp`; which piece is where stands in a pickle, `.metadata`.
- * Promise: 1   every tensor of the metadata is in the assembly under its flat name, its boxes put
- *              into row-major order; holes, overlaps and boxes of another shape or element type
+ * Promise: 1   every tensor of the metadata is in the assembly under its flat name, with its
+ *              boxes; holes, overlaps and boxes of another shape or element type
  *              are CAIRN_INVALID, with the name.
  *          2   the pickle is read by the closed machine of formats/torch.h; nothing of it is run.
  *              Files are those of the folder alone.
  *          3   plain values (steps, options) are no tensors; what holds one is in left_out.
  *              What was written through a transformation (compression) is CAIRN_UNSUPPORTED.
- * Limits:  1,048,576 runs of contiguous elements a tensor; as formats/assembly.h.
+ * Limits:  as formats/assembly.h.
  * Threads: one owner.
  * Next:    formats/assembly.h; cli/weights.h.
  */

@@ -40,29 +40,44 @@ static enum cairn_code check_kind(const char *kind, const char *format, struct c
 
 /* ---- tensors ---- */
 
+/* Piece p of a tensor, which lies done_bytes behind its begin where the tensor has no boxes. */
 static enum cairn_code describe_piece(const struct cairn_cli_weights *weights,
-                                      const struct cairn_assembly_tensor *tensor,
-                                      const struct cairn_assembly_piece *from, uint64_t done_bytes,
-                                      struct cairn_save *save, struct cairn_error *err) {
+                                      const struct cairn_assembly_tensor *tensor, size_t p,
+                                      uint64_t done_bytes, struct cairn_save *save,
+                                      struct cairn_error *err) {
+    const struct cairn_assembly *assembly = &weights->assembly;
+    const struct cairn_assembly_piece *from = &assembly->pieces[tensor->piece_first + p];
+    const struct cairn_box *box = tensor->boxed ? &assembly->boxes[tensor->box_first + p] : NULL;
     uint64_t bits = cairn_dtype_bits(tensor->dtype);
-    uint64_t start = done_bytes * 8 / bits, count = from ? from->size_bytes * 8 / bits : 0;
-    bool whole = !from || from->size_bytes == tensor->size_bytes;
+    uint64_t start = done_bytes * 8 / bits, count = from->size_bytes * 8 / bits;
+    bool whole = from->size_bytes == tensor->size_bytes;
     struct cairn_tensor_piece piece = {.size = sizeof piece,
                                        .name = tensor->name,
                                        .dtype = cairn_dtype_text(tensor->dtype),
                                        .dimension_count = tensor->dimension_count,
                                        .shape = tensor->shape,
                                        .kind = CAIRN_SHARDED,
-                                       .form = whole ? CAIRN_WHOLE : CAIRN_FLAT,
-                                       .start = &start,
-                                       .count = &count};
-    /* Of an empty tensor any file will do: with none it would be staged. */
-    piece.in_file = weights->files[0]->name;
-    if (from) {
-        piece.in_file = cairn_cli_weights_file_of(weights, from->input);
-        piece.file_offset = from->offset_bytes;
-        piece.source_bytes = from->size_bytes;
-    }
+                                       .form = whole ? CAIRN_WHOLE : box ? CAIRN_BOX : CAIRN_FLAT,
+                                       .start = box ? box->start : &start,
+                                       .count = box ? box->count : &count,
+                                       .in_file = cairn_cli_weights_file_of(weights, from->input),
+                                       .file_offset = from->offset_bytes,
+                                       .source_bytes = from->size_bytes};
+    return cairn_save_tensor(save, &piece, err);
+}
+
+/* Of an empty tensor any file will do: with none it would be staged. */
+static enum cairn_code describe_empty(const struct cairn_cli_weights *weights,
+                                      const struct cairn_assembly_tensor *tensor,
+                                      struct cairn_save *save, struct cairn_error *err) {
+    const struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                             .name = tensor->name,
+                                             .dtype = cairn_dtype_text(tensor->dtype),
+                                             .dimension_count = tensor->dimension_count,
+                                             .shape = tensor->shape,
+                                             .kind = CAIRN_SHARDED,
+                                             .form = CAIRN_WHOLE,
+                                             .in_file = weights->files[0]->name};
     return cairn_save_tensor(save, &piece, err);
 }
 
@@ -82,11 +97,10 @@ static enum cairn_code describe_tensor(const struct cairn_cli_weights *weights,
             .alias_of = assembly->tensors[tensor->alias_of].name};
         return cairn_save_tensor(save, &alias, err);
     }
-    if (!tensor->piece_count) return describe_piece(weights, tensor, NULL, 0, save, err);
+    if (!tensor->piece_count) return describe_empty(weights, tensor, save, err);
     for (size_t p = 0; p < tensor->piece_count; p++) {
-        const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
-        CAIRN_TRY(describe_piece(weights, tensor, piece, done_bytes, save, err));
-        done_bytes += piece->size_bytes;
+        CAIRN_TRY(describe_piece(weights, tensor, p, done_bytes, save, err));
+        done_bytes += assembly->pieces[tensor->piece_first + p].size_bytes;
     }
     return CAIRN_OK;
 }
