@@ -14,7 +14,7 @@
 
 #define PROGRESS_MS 5000
 
-struct wish {
+struct command {
     struct cairn_srv_copy_options options;
     bool json, json_progress, quiet;
     uint64_t told_ms;
@@ -23,12 +23,12 @@ struct wish {
 };
 
 static void progress(void *owner, const struct cairn_srv_copy_progress *at) {
-    struct wish *wish = owner;
-    if (wish->quiet || cairn_mono_ms() < wish->told_ms + PROGRESS_MS) return;
-    wish->told_ms = cairn_mono_ms();
+    struct command *command = owner;
+    if (command->quiet || cairn_mono_ms() < command->told_ms + PROGRESS_MS) return;
+    command->told_ms = cairn_mono_ms();
     const char *what = at->comparing ? "comparing" : "copying";
     fprintf(stderr,
-            wish->json_progress
+            command->json_progress
                 ? "{\"phase\":\"%s\",\"table\":\"%s\",\"rows\":%llu,\"rows_in_all\":%llu}\n"
                 : "%s %s: %llu of %llu rows\n",
             what, at->table, (unsigned long long)at->rows, (unsigned long long)at->rows_in_all);
@@ -36,12 +36,12 @@ static void progress(void *owner, const struct cairn_srv_copy_progress *at) {
 
 /* ---- grant.key ---- */
 
-static enum cairn_code copy_key(struct wish *wish, const char *from, const char *to,
+static enum cairn_code copy_key(struct command *command, const char *from, const char *to,
                                 struct cairn_error *err) {
     CAIRN_AUTO(buf) key = {.limit = 256}, there = {.limit = 256};
     enum cairn_code code = cairn_file_load(from, &key, err);
     if (code == CAIRN_NOT_FOUND) {
-        snprintf(wish->key_note, sizeof(wish->key_note),
+        snprintf(command->key_note, sizeof(command->key_note),
                  "there is no %s: a server with this catalog does not start without it", from);
         return CAIRN_OK;
     }
@@ -49,40 +49,41 @@ static enum cairn_code copy_key(struct wish *wish, const char *from, const char 
     code = cairn_file_load(to, &there, err);
     if (code == CAIRN_NOT_FOUND) {
         CAIRN_TRY(cairn_file_replace(to, cairn_buf_view(&key), 0600, err));
-        snprintf(wish->key_note, sizeof(wish->key_note), "grant.key was copied, too");
+        snprintf(command->key_note, sizeof(command->key_note), "grant.key was copied, too");
         return CAIRN_OK;
     }
     CAIRN_TRY(code);
     bool same = key.size == there.size && !memcmp(key.data, there.data, key.size);
-    snprintf(wish->key_note, sizeof(wish->key_note),
+    snprintf(command->key_note, sizeof(command->key_note),
              same ? "%s is the one of the source" : "%s is not the one of the source: replace it",
              to);
     return CAIRN_OK;
 }
 
-static enum cairn_code see_to_key(struct wish *wish, struct cairn_error *err) {
+static enum cairn_code see_to_key(struct command *command, struct cairn_error *err) {
     char from[1100], to[1100];
-    snprintf(from, sizeof(from), "%.1000s/grant.key", wish->options.from);
-    snprintf(to, sizeof(to), "%.1000s/grant.key", wish->options.to);
-    if (wish->copied.from_folder && wish->copied.to_folder) return copy_key(wish, from, to, err);
-    if (wish->copied.to_folder)
-        snprintf(wish->key_note, sizeof(wish->key_note),
+    snprintf(from, sizeof(from), "%.1000s/grant.key", command->options.from);
+    snprintf(to, sizeof(to), "%.1000s/grant.key", command->options.to);
+    if (command->copied.from_folder && command->copied.to_folder)
+        return copy_key(command, from, to, err);
+    if (command->copied.to_folder)
+        snprintf(command->key_note, sizeof(command->key_note),
                  "%s must be the grant.key that the servers of the source have in their data_dir",
                  to);
-    else if (wish->copied.from_folder)
-        snprintf(wish->key_note, sizeof(wish->key_note),
+    else if (command->copied.from_folder)
+        snprintf(command->key_note, sizeof(command->key_note),
                  "each server of the target needs %s in its data_dir", from);
     else
-        snprintf(wish->key_note, sizeof(wish->key_note),
+        snprintf(command->key_note, sizeof(command->key_note),
                  "each server of the target needs the source's grant.key in its data_dir");
     return CAIRN_OK;
 }
 
 /* ---- what is told ---- */
 
-static enum cairn_code print_json(const struct wish *wish, uint64_t took_ms,
+static enum cairn_code print_json(const struct command *command, uint64_t took_ms,
                                   struct cairn_error *err) {
-    const struct cairn_srv_copied *copied = &wish->copied;
+    const struct cairn_srv_copied *copied = &command->copied;
     CAIRN_AUTO_JSON json_t *tables = json_array();
     bool good = tables;
     for (size_t i = 0; good && i < copied->table_count; i++) {
@@ -93,10 +94,10 @@ static enum cairn_code print_json(const struct wish *wish, uint64_t took_ms,
                               (json_int_t)copied->tables[i].rows, "sha256", hex));
     }
     CAIRN_AUTO_JSON json_t *answer =
-        good ? json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:O}", "from", wish->options.from, "to",
-                         wish->options.to, "rows", (json_int_t)copied->rows, "rows_found",
+        good ? json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:O}", "from", command->options.from, "to",
+                         command->options.to, "rows", (json_int_t)copied->rows, "rows_found",
                          (json_int_t)copied->rows_found, "took_ms", (json_int_t)took_ms,
-                         "grant_key", wish->key_note, "tables", tables)
+                         "grant_key", command->key_note, "tables", tables)
              : NULL;
     CAIRN_AUTO(buf) text = {0};
     if (!answer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
@@ -105,9 +106,9 @@ static enum cairn_code print_json(const struct wish *wish, uint64_t took_ms,
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-static enum cairn_code print_table(const struct wish *wish, uint64_t took_ms,
+static enum cairn_code print_table(const struct command *command, uint64_t took_ms,
                                    struct cairn_error *err) {
-    const struct cairn_srv_copied *copied = &wish->copied;
+    const struct cairn_srv_copied *copied = &command->copied;
     char took[24];
     printf("%-18s %12s  %s\n", "TABLE", "ROWS", "SHA-256");
     for (size_t i = 0; i < copied->table_count; i++) {
@@ -117,42 +118,42 @@ static enum cairn_code print_table(const struct wish *wish, uint64_t took_ms,
                (unsigned long long)copied->tables[i].rows, hex);
     }
     cairn_duration_text(took_ms, took);
-    printf("copied %s to %s: %llu rows in %s", wish->options.from, wish->options.to,
+    printf("copied %s to %s: %llu rows in %s", command->options.from, command->options.to,
            (unsigned long long)copied->rows, took);
     if (copied->rows_found)
         printf(", %llu of them found there from before", (unsigned long long)copied->rows_found);
-    printf("; each was read on both sides and is the same\n%s\n", wish->key_note);
+    printf("; each was read on both sides and is the same\n%s\n", command->key_note);
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-static enum cairn_code copy(struct wish *wish, struct cairn_error *err) {
-    uint64_t begun_ms = wish->told_ms = cairn_mono_ms();
-    CAIRN_TRY(cairn_srv_copy(&wish->options, &wish->copied, err));
-    CAIRN_TRY(see_to_key(wish, err));
+static enum cairn_code copy(struct command *command, struct cairn_error *err) {
+    uint64_t begun_ms = command->told_ms = cairn_mono_ms();
+    CAIRN_TRY(cairn_srv_copy(&command->options, &command->copied, err));
+    CAIRN_TRY(see_to_key(command, err));
     uint64_t took_ms = cairn_mono_ms() - begun_ms;
-    return wish->json ? print_json(wish, took_ms, err) : print_table(wish, took_ms, err);
+    return command->json ? print_json(command, took_ms, err) : print_table(command, took_ms, err);
 }
 
 /* ---- arguments ---- */
 
-static enum cairn_code read_arguments(int argc, char **argv, struct wish *wish,
+static enum cairn_code read_arguments(int argc, char **argv, struct command *command,
                                       struct cairn_error *err) {
     for (int i = 0; i < argc; i++) {
         if (!strcmp(argv[i], "--json")) {
-            wish->json = true;
+            command->json = true;
         } else if (!strcmp(argv[i], "--progress") && i + 1 < argc) {
-            wish->quiet = !strcmp(argv[++i], "none");
-            wish->json_progress = !strcmp(argv[i], "json");
-        } else if (argv[i][0] == '-' || wish->options.to) {
+            command->quiet = !strcmp(argv[++i], "none");
+            command->json_progress = !strcmp(argv[i], "json");
+        } else if (argv[i][0] == '-' || command->options.to) {
             return cairn_fail(err, CAIRN_INVALID, "--copy-catalog takes FROM and TO, not %s",
                               argv[i]);
-        } else if (wish->options.from) {
-            wish->options.to = argv[i];
+        } else if (command->options.from) {
+            command->options.to = argv[i];
         } else {
-            wish->options.from = argv[i];
+            command->options.from = argv[i];
         }
     }
-    if (wish->options.to && *wish->options.from && *wish->options.to) return CAIRN_OK;
+    if (command->options.to && *command->options.from && *command->options.to) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID,
                       "--copy-catalog takes FROM and TO: a data_dir, or postgresql://...");
 }
@@ -170,13 +171,13 @@ static bool tell_json(enum cairn_code code, const struct cairn_error *why) {
 }
 
 int cairn_srv_copying_main(int argc, char **argv) {
-    static struct wish wish;
+    static struct command command;
     struct cairn_error err = {0};
-    wish = (struct wish){.options = {.progress = progress, .owner = &wish}};
-    enum cairn_code code = read_arguments(argc, argv, &wish, &err);
-    if (!code) code = copy(&wish, &err);
+    command = (struct command){.options = {.progress = progress, .owner = &command}};
+    enum cairn_code code = read_arguments(argc, argv, &command, &err);
+    if (!code) code = copy(&command, &err);
     err.code = code;
-    if (code && !(wish.json && tell_json(code, &err)))
+    if (code && !(command.json && tell_json(code, &err)))
         fprintf(stderr, "cairn catalog: %s\n", err.message);
     return cairn_code_info(code)->exit_status;
 }

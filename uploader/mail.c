@@ -13,7 +13,7 @@ struct cairn_up_mail {
     int wake_fd;
     struct cairn_lock lock; /* uploader_mail */
     struct {
-        struct cairn_up_letter *first, **last;
+        struct cairn_up_mail_item *first, **last;
         struct cairn_up_undelivered undelivered; /* there was no memory for a message */
     } locked;
 };
@@ -41,13 +41,13 @@ void cairn_up_message_free(struct cairn_up_message *message) {
 
 /* Dropping a message may post another one. */
 void cairn_up_mail_drop(struct cairn_up_mail *mail) {
-    for (struct cairn_up_letter *letter; (letter = cairn_up_mail_take(mail));) {
-        for (struct cairn_up_letter *next; letter; letter = next) {
-            next = letter->next;
-            if (letter->run)
-                letter->run(letter->owner, NULL);
+    for (struct cairn_up_mail_item *item; (item = cairn_up_mail_take(mail));) {
+        for (struct cairn_up_mail_item *next; item; item = next) {
+            next = item->next;
+            if (item->run)
+                item->run(item->owner, NULL);
             else
-                cairn_up_message_free((struct cairn_up_message *)letter);
+                cairn_up_message_free((struct cairn_up_message *)item);
         }
     }
 }
@@ -68,11 +68,11 @@ void cairn_up_mail_wake(struct cairn_up_mail *mail) {
     (void)ignored; /* full means that it is awake already */
 }
 
-static void deliver_later(struct cairn_up_mail *mail, struct cairn_up_letter *letter) {
+static void deliver_later(struct cairn_up_mail *mail, struct cairn_up_mail_item *item) {
     cairn_lock_take(&mail->lock);
-    letter->next = NULL;
-    *mail->locked.last = letter;
-    mail->locked.last = &letter->next;
+    item->next = NULL;
+    *mail->locked.last = item;
+    mail->locked.last = &item->next;
     cairn_lock_give(&mail->lock);
     cairn_up_mail_wake(mail);
 }
@@ -94,7 +94,7 @@ static void leave_undelivered(struct cairn_up_mail *mail, uint64_t conn) {
 static struct cairn_up_message *message_new(struct cairn_up_mail *mail, uint64_t conn) {
     struct cairn_up_message *message = calloc(1, sizeof(*message));
     if (message)
-        message->letter.conn = conn;
+        message->item.conn = conn;
     else
         leave_undelivered(mail, conn);
     return message;
@@ -113,7 +113,7 @@ static void post(struct cairn_up_mail *mail, uint64_t conn, json_t *take_message
     message->message = take_message;
     message->fd_count = fd_count;
     if (fd_count) memcpy(message->fds, take_fds, fd_count * sizeof(*take_fds));
-    deliver_later(mail, &message->letter);
+    deliver_later(mail, &message->item);
 }
 
 void cairn_up_mail_post(struct cairn_up_mail *mail, uint64_t conn, json_t *take_message) {
@@ -122,16 +122,16 @@ void cairn_up_mail_post(struct cairn_up_mail *mail, uint64_t conn, json_t *take_
 
 void cairn_up_mail_call(struct cairn_up_mail *mail, uint64_t conn,
                         void (*run)(void *owner, struct cairn_up_session *session), void *owner,
-                        struct cairn_up_letter *letter) {
-    *letter = (struct cairn_up_letter){.conn = conn, .run = run, .owner = owner};
-    deliver_later(mail, letter);
+                        struct cairn_up_mail_item *item) {
+    *item = (struct cairn_up_mail_item){.conn = conn, .run = run, .owner = owner};
+    deliver_later(mail, item);
 }
 
 void cairn_up_mail_hang_up(struct cairn_up_mail *mail, uint64_t conn) {
     struct cairn_up_message *message = message_new(mail, conn);
     if (!message) return;
     message->hang_up = true;
-    deliver_later(mail, &message->letter);
+    deliver_later(mail, &message->item);
 }
 
 void cairn_up_mail_answer_fds(struct cairn_up_mail *mail, uint64_t conn, int64_t request,
@@ -159,12 +159,12 @@ int cairn_up_mail_fd(const struct cairn_up_mail *mail) {
     return mail->wake_fd;
 }
 
-struct cairn_up_letter *cairn_up_mail_take(struct cairn_up_mail *mail) {
+struct cairn_up_mail_item *cairn_up_mail_take(struct cairn_up_mail *mail) {
     uint64_t count;
     ssize_t ignored = read(mail->wake_fd, &count, sizeof(count));
     (void)ignored;
     CAIRN_HOLD(&mail->lock);
-    struct cairn_up_letter *first = mail->locked.first;
+    struct cairn_up_mail_item *first = mail->locked.first;
     mail->locked.first = NULL;
     mail->locked.last = &mail->locked.first;
     return first;

@@ -9,7 +9,7 @@
  *          U04  a message for which there is no memory ends its connection: nobody may wait for an
  *               answer that does not come, and an event that is missing would be believed not to
  *               have happened.
- *          U09  every letter is run once, with NULL at the latest when the mail box is freed.
+ *          U09  every item is run once, with NULL at the latest when the mail box is freed.
  * Limits:  CAIRN_UP_UNDELIVERED_MAX connections of U04 by number; with more of them, all end.
  * Threads: post, call, answer, refuse, hang_up: any, locked by uploader_mail. take, undelivered:
  *          the socket's.
@@ -28,24 +28,24 @@ struct cairn_up_session;
 
 enum cairn_code cairn_up_mail_new(struct cairn_up_mail **ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* Nobody reads it any more: runs every letter with NULL, those that come of it, too. */
+/* Nobody reads it any more: runs every item with NULL, those that come of it, too. */
 void cairn_up_mail_drop(struct cairn_up_mail *mail);
 /* What is still there is dropped. NULL is allowed. */
 void cairn_up_mail_free(struct cairn_up_mail *mail);
 
 /* An event (api/messages.def). take_message NULL: there was no memory to make it (U04). */
 void cairn_up_mail_post(struct cairn_up_mail *mail, uint64_t conn, json_t *take_message);
-/* On the socket thread: run(owner, session), session NULL when that connection ended. The letter is
+/* On the socket thread: run(owner, session), session NULL when that connection ended. The item is
  * the caller's until run begins: what somebody waits for must not fail for want of memory. */
-struct cairn_up_letter {
-    struct cairn_up_letter *next;
+struct cairn_up_mail_item {
+    struct cairn_up_mail_item *next;
     uint64_t conn;
     void (*run)(void *owner, struct cairn_up_session *session);
     void *owner;
 };
 void cairn_up_mail_call(struct cairn_up_mail *mail, uint64_t conn,
                         void (*run)(void *owner, struct cairn_up_session *session), void *owner,
-                        struct cairn_up_letter *letter);
+                        struct cairn_up_mail_item *item);
 /* Answers; their `id` is set here. take_fds are duplicated by nobody: they are closed after they
  * were sent. */
 void cairn_up_mail_answer(struct cairn_up_mail *mail, uint64_t conn, int64_t request,
@@ -59,9 +59,9 @@ void cairn_up_mail_hang_up(struct cairn_up_mail *mail, uint64_t conn);
 
 /* ---- the socket's thread ---- */
 
-/* A letter without run: a message, or the end of the connection. */
+/* An item without run: a message, or the end of the connection. */
 struct cairn_up_message {
-    struct cairn_up_letter letter;
+    struct cairn_up_mail_item item;
     json_t *message;
     int fds[CAIRN_NET_FDS_MAX];
     size_t fd_count;
@@ -71,8 +71,8 @@ void cairn_up_message_free(struct cairn_up_message *message);
 /* Becomes readable with mail. */
 int cairn_up_mail_fd(const struct cairn_up_mail *mail);
 void cairn_up_mail_wake(struct cairn_up_mail *mail);
-/* All letters, oldest first; the caller runs or frees each. */
-struct cairn_up_letter *cairn_up_mail_take(struct cairn_up_mail *mail);
+/* All items, oldest first; the caller runs or frees each. */
+struct cairn_up_mail_item *cairn_up_mail_take(struct cairn_up_mail *mail);
 /* Connections of U04 since the last call. */
 struct cairn_up_undelivered {
     uint64_t conns[CAIRN_UP_UNDELIVERED_MAX];

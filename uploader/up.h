@@ -37,7 +37,7 @@ struct cairn_up_tasks;
 struct cairn_up_fetch;
 struct cairn_up_save;
 struct cairn_up_slab;
-struct cairn_up_slab_wish;
+struct cairn_up_slab_request;
 struct cairn_up_attempt_call;
 struct cairn_up_attempt_batch;
 struct cairn_up_attempt;
@@ -69,7 +69,7 @@ struct cairn_up {
         struct cairn_up_save **saves; /* by journal entry, ascending */
         size_t save_count, save_capacity;
         struct cairn_up_slab *slabs;                    /* all that exist */
-        struct cairn_up_slab_wish *wishes;              /* for memory, oldest first */
+        struct cairn_up_slab_request *slab_requests;    /* for memory, oldest first */
         struct cairn_up_attempt_call *attempt_calls;    /* that wait for the next request */
         struct cairn_up_attempt_batch *attempt_batches; /* requests under way */
         struct cairn_up_attempt *attempts;              /* with users, and stale ones without */

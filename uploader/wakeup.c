@@ -27,9 +27,9 @@ void cairn_up_wakeup_stop(struct cairn_up_wakeup *wakeup) {
     cairn_lock_give(&wakeup->lock);
 }
 
-bool cairn_up_wakeup_wait(struct cairn_up_wakeup *wakeup, uint64_t until_ms, bool deaf) {
+bool cairn_up_wakeup_wait(struct cairn_up_wakeup *wakeup, uint64_t until_ms, bool backing_off) {
     CAIRN_HOLD(&wakeup->lock);
-    while (!wakeup->locked.stopping && (deaf || !wakeup->locked.raised)) {
+    while (!wakeup->locked.stopping && (backing_off || !wakeup->locked.raised)) {
         if (!cairn_condition_wait(&wakeup->work, &wakeup->lock, until_ms)) break;
     }
     wakeup->locked.raised = false;

@@ -25,5 +25,5 @@ void cairn_up_wakeup_release(struct cairn_up_wakeup *wakeup);
 void cairn_up_wakeup_raise(struct cairn_up_wakeup *wakeup);
 /* Every wait ends at once from here on. */
 void cairn_up_wakeup_stop(struct cairn_up_wakeup *wakeup);
-/* Until it is raised, or until then; deaf: until then in any case. False: stop. */
-bool cairn_up_wakeup_wait(struct cairn_up_wakeup *wakeup, uint64_t until_ms, bool deaf);
+/* Until it is raised, or until then; backing_off: until then in any case. False: stop. */
+bool cairn_up_wakeup_wait(struct cairn_up_wakeup *wakeup, uint64_t until_ms, bool backing_off);

@@ -22,7 +22,7 @@ void cairn_client_window_release(struct cairn_session *session);
 enum cairn_code cairn_client_window_take(struct cairn_session *session, uint64_t deadline_ms,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_window_give(struct cairn_session *session);
-/* While taken: a window of the link `epoch`. wanted_bytes is a wish. */
+/* While taken: a window of the link `epoch`. wanted_bytes: it may get less. */
 enum cairn_code cairn_client_window_open(struct cairn_session *session, uint32_t epoch,
                                          uint64_t wanted_bytes, uint64_t deadline_ms,
                                          struct cairn_error *err) CAIRN_MUST_USE;

@@ -6,37 +6,40 @@
 #include "server/jobs/jobs.h"
 #include "server/waiters.h"
 
-struct wish {
+struct reconciling {
     const struct cairn_run_name *name;
     bool frozen;
     char cause[CAIRN_SRV_CAUSE_BYTES], note[CAIRN_SRV_CAUSE_BYTES];
 };
 
-static enum cairn_code wish_for(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct wish *wish = argument;
+static enum cairn_code request_reconcile(struct cairn_srv_tx *tx, void *argument,
+                                         struct cairn_error *err) {
+    struct reconciling *reconciling = argument;
     CAIRN_AUTO(srv_run) run = {0};
-    CAIRN_TRY(cairn_srv_run_get(tx, wish->name, &run, err));
-    return cairn_srv_frozen_request(tx, run.id, &wish->frozen, wish->cause, wish->note, err);
+    CAIRN_TRY(cairn_srv_run_get(tx, reconciling->name, &run, err));
+    return cairn_srv_frozen_request(tx, run.id, &reconciling->frozen, reconciling->cause,
+                                    reconciling->note, err);
 }
 
 enum cairn_code cairn_srv_on_reconcile(struct cairn_srv_request *request,
                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = request->server;
-    struct wish wish = {.name = &request->params.run_name};
+    struct reconciling reconciling = {.name = &request->params.run_name};
     CAIRN_TRY(cairn_srv_thawed(server, err));
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, wish_for, &wish, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, request_reconcile, &reconciling, err));
     uint64_t until_ms = request->arrived_ms + CAIRN_WAIT_MS_MAX / 2;
-    if (wish.frozen && cairn_srv_mono_ms(server) < until_ms) {
+    if (reconciling.frozen && cairn_srv_mono_ms(server) < until_ms) {
         cairn_srv_jobs_sweep(server);
         reply->park = true;
-        reply->park_key = cairn_srv_key_of_run(wish.name);
+        reply->park_key = cairn_srv_key_of_run(reconciling.name);
         reply->park_until_ms = until_ms;
         return CAIRN_OK;
     }
     return cairn_srv_reply_json(
-        reply, wish.frozen ? 202 : 200,
-        CAIRN_PACK(reconciled, .project = wish.name->project, .run = wish.name->run,
-                   .frozen = wish.frozen, .cause = wish.frozen ? wish.cause : NULL,
-                   .note = wish.note[0] ? wish.note : NULL),
+        reply, reconciling.frozen ? 202 : 200,
+        CAIRN_PACK(reconciled, .project = reconciling.name->project, .run = reconciling.name->run,
+                   .frozen = reconciling.frozen,
+                   .cause = reconciling.frozen ? reconciling.cause : NULL,
+                   .note = reconciling.note[0] ? reconciling.note : NULL),
         err);
 }

@@ -177,14 +177,14 @@ static size_t descriptors(unsigned which, int ret[CAIRN_NET_FDS_MAX]) {
 
 /* What the socket's thread does with what was posted (uploader/trainers/socket.c). */
 static void read_mail(struct scene *scene) {
-    struct cairn_up_letter *letter = cairn_up_mail_take(scene->up.mail);
-    for (struct cairn_up_letter *next; letter; letter = next) {
-        next = letter->next;
-        if (letter->run) {
-            letter->run(letter->owner, letter->conn == CONN ? scene->session : NULL);
+    struct cairn_up_mail_item *item = cairn_up_mail_take(scene->up.mail);
+    for (struct cairn_up_mail_item *next; item; item = next) {
+        next = item->next;
+        if (item->run) {
+            item->run(item->owner, item->conn == CONN ? scene->session : NULL);
             continue;
         }
-        struct cairn_up_message *message = (struct cairn_up_message *)letter;
+        struct cairn_up_message *message = (struct cairn_up_message *)item;
         const json_t *id = json_object_get(message->message, "id");
         if (id && json_integer_value(id) == scene->awaited) scene->awaited = 0;
         scene->hung_up |= message->hang_up;

@@ -23,7 +23,7 @@ static const char *grant_held(struct cairn_up *up) {
 static const char *held_by(struct cairn_up *up) {
     if (up->locked.save_count) return "a save";
     if (up->locked.slabs) return "a slab";
-    if (up->locked.wishes) return "a wish for memory";
+    if (up->locked.slab_requests) return "a request for memory";
     if (up->locked.attempt_calls || up->locked.attempt_batches) return "a call for an attempt";
     if (up->budget.locked.reserved_bytes != up->queue->pool.bytes) return "memory of its budget";
     return grant_held(up);

@@ -113,7 +113,7 @@ static bool leave_a_save_behind(struct cairn_up_world *world, struct cairn_train
 
 /* Asked, and nobody has answered yet. */
 static bool waits(struct cairn_trainer *trainer, uint32_t wait_ms) {
-    if (!trainer_wish(trainer, wait_ms)) return false;
+    if (!trainer_request_slabs(trainer, wait_ms)) return false;
     struct pollfd answer = {.fd = trainer->fd, .events = POLLIN};
     return poll(&answer, 1, 300) == 0;
 }
@@ -121,7 +121,7 @@ static bool waits(struct cairn_trainer *trainer, uint32_t wait_ms) {
 /* Refused, and not at the end of its patience. */
 static bool is_refused_at_once(struct cairn_trainer *trainer) {
     uint64_t asked_ms = cairn_mono_ms();
-    if (!trainer_wish(trainer, PATIENT_MS) || trainer_wished(trainer)) return false;
+    if (!trainer_request_slabs(trainer, PATIENT_MS) || trainer_take_slabs(trainer)) return false;
     return trainer->err.code == CAIRN_NO_MEMORY && cairn_mono_ms() - asked_ms < PATIENT_MS / 2;
 }
 
@@ -138,7 +138,7 @@ TEST(g_a_new_rank_waits_for_memory_whose_bytes_are_still_being_sent_for_another_
     EXPECT(waits(&young, PATIENT_MS)); /* 56 MiB are free */
     let_store_go(&world);
     uint64_t freed_ms = cairn_mono_ms();
-    EXPECT(trainer_wished(&young));
+    EXPECT(trainer_take_slabs(&young));
     EXPECT_EQ_U64(young.slab_count, 1);
     EXPECT(cairn_mono_ms() - freed_ms < PATIENT_MS / 2);
 }
@@ -174,7 +174,7 @@ TEST(g_a_rank_that_needs_more_than_the_budget_does_not_wait_for_an_older_attempt
     EXPECT(is_refused_at_once(&young));
 }
 
-TEST(g_a_small_wish_is_served_after_the_large_one_that_came_first) /* Q13 */
+TEST(g_a_small_request_is_served_after_the_large_one_that_came_first) /* Q13 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) gone = {0};
@@ -192,13 +192,13 @@ TEST(g_a_small_wish_is_served_after_the_large_one_that_came_first) /* Q13 */
     EXPECT(waits(&large, PATIENT_MS)); /* 76 MiB are free */
     EXPECT(waits(&hasty, 1000));
     EXPECT(waits(&small, PATIENT_MS));
-    EXPECT(!trainer_wished(&hasty)); /* its limit changes nothing about who came first */
+    EXPECT(!trainer_take_slabs(&hasty)); /* its limit changes nothing about who came first */
     EXPECT_EQ_U64(hasty.err.code, CAIRN_NO_MEMORY);
     EXPECT(strstr(hasty.err.message, "for ranks that asked before") != NULL);
     let_store_go(&world);
-    EXPECT(trainer_wished(&large));
+    EXPECT(trainer_take_slabs(&large));
     EXPECT_EQ_U64(large.slab_count, 1);
-    EXPECT(trainer_wished(&small));
+    EXPECT(trainer_take_slabs(&small));
     EXPECT_EQ_U64(small.slab_count, 1); /* of the 16 MiB that are left */
 }
 
@@ -219,9 +219,9 @@ TEST(g_a_rank_that_opens_again_waits_for_both_of_its_generations) /* Q13 */
     EXPECT(waits(&again, PATIENT_MS)); /* one fits into the 56 MiB that are free */
     EXPECT(waits(&other, PATIENT_MS)); /* it is behind */
     let_store_go(&world);
-    EXPECT(trainer_wished(&again));
+    EXPECT(trainer_take_slabs(&again));
     EXPECT_EQ_U64(again.slab_count, 2);
-    EXPECT(trainer_wished(&other));
+    EXPECT(trainer_take_slabs(&other));
     EXPECT_EQ_U64(other.slab_count, 2);
 }
 
@@ -243,12 +243,12 @@ TEST(g_a_rank_that_waits_for_an_older_attempt_leaves_to_other_runs_what_it_will_
     REQUIRE(enter(&modest, &other) && enter(&greedy, &third));
     EXPECT(waits(&young, PATIENT_MS));
     EXPECT(!waits(&modest, PATIENT_MS));
-    EXPECT(trainer_wished(&modest));
+    EXPECT(trainer_take_slabs(&modest));
     EXPECT_EQ_U64(modest.slab_count, 1);
     EXPECT(waits(&greedy, 1000)); /* 36 MiB are free */
-    EXPECT(!trainer_wished(&greedy));
+    EXPECT(!trainer_take_slabs(&greedy));
     EXPECT_EQ_U64(greedy.err.code, CAIRN_NO_MEMORY);
     trainer_hang_up(&old);
-    EXPECT(trainer_wished(&young));
+    EXPECT(trainer_take_slabs(&young));
     EXPECT_EQ_U64(young.slab_count, 1);
 }

@@ -243,7 +243,7 @@ TEST(not_found_about_a_save_that_ended_comes_behind_its_verdict) {
     }
 }
 
-TEST(begins_that_a_rank_passed_are_failed_for_it) /* Q12 */
+TEST(begins_that_a_rank_abandoned_are_failed_for_it) /* Q12 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};

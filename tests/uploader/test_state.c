@@ -142,9 +142,9 @@ TEST(a_shard_has_one_row_at_most_for_each_phase_and_event) {
                seen[phase][CAIRN_UP_SHARD_EVENT_UNKNOWN]);
 }
 
-/* May this event come? LOST ends it for good; the senders speak of what they send. */
+/* May this event come? FAILED ends it for good; the senders speak of what they send. */
 static bool comes(enum cairn_up_shard_phase phase, enum cairn_up_shard_event event) {
-    if (event == CAIRN_UP_SHARD_EVENT_STORED || event == CAIRN_UP_SHARD_EVENT_LOST)
+    if (event == CAIRN_UP_SHARD_EVENT_STORED || event == CAIRN_UP_SHARD_EVENT_FAILED)
         return phase == CAIRN_UP_SHARD_SENDING;
     return event != CAIRN_UP_SHARD_EVENT_LOOK || phase == CAIRN_UP_SHARD_DURABLE;
 }

@@ -196,14 +196,14 @@ static bool open_attempt(struct cairn_trainer *trainer, const struct trainer_opt
     return attempted != NULL;
 }
 
-bool trainer_wish(struct cairn_trainer *trainer, uint32_t wait_ms) {
+bool trainer_request_slabs(struct cairn_trainer *trainer, uint32_t wait_ms) {
     return trainer_send(trainer,
                         json_pack("{s:s, s:i, s:I}", "t", "slabs", "wait_staged_ms", (int)wait_ms,
                                   "id", (json_int_t)++trainer->request),
                         nothing, NULL, 0);
 }
 
-bool trainer_wished(struct cairn_trainer *trainer) {
+bool trainer_take_slabs(struct cairn_trainer *trainer) {
     CAIRN_AUTO(frame) frame = {0};
     if (await_answer(trainer, trainer->request, &frame) != CAIRN_OK) return false;
     uint64_t bytes = (uint64_t)json_integer_value(json_object_get(frame.message, "bytes"));
@@ -223,7 +223,7 @@ bool trainer_open(struct cairn_trainer *trainer, const struct trainer_options *o
     if (ok && options->job) ok = open_attempt(trainer, options);
     uint32_t wait_ms = options->slabs_wait_ms ? options->slabs_wait_ms : 1000;
     if (ok && options->job && !options->no_slabs)
-        ok = trainer_wish(trainer, wait_ms) && trainer_wished(trainer);
+        ok = trainer_request_slabs(trainer, wait_ms) && trainer_take_slabs(trainer);
     if (!ok) fprintf(stderr, "trainer: %s\n", trainer->err.message);
     return ok;
 }

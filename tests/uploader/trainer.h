@@ -44,8 +44,8 @@ struct trainer_options {
 };
 bool trainer_open(struct cairn_trainer *trainer, const struct trainer_options *options);
 /* After an opening with no_slabs, in two steps: ask for memory, and wait for what is given. */
-bool trainer_wish(struct cairn_trainer *trainer, uint32_t wait_ms);
-bool trainer_wished(struct cairn_trainer *trainer);
+bool trainer_request_slabs(struct cairn_trainer *trainer, uint32_t wait_ms);
+bool trainer_take_slabs(struct cairn_trainer *trainer);
 bool trainer_hello(struct cairn_trainer *trainer, const struct trainer_options *options);
 void cairn_trainer_release(struct cairn_trainer *trainer);
 void trainer_hang_up(struct cairn_trainer *trainer); /* keeps its memory */

@@ -36,21 +36,21 @@ static bool is_word(const char *text) {
 }
 
 static enum cairn_code ask_server(struct cairn_up_helper *helper,
-                                  const struct cairn_up_version_wish *wish,
+                                  const struct cairn_up_version_request *request,
                                   struct cairn_version_place *ret, struct cairn_error *err) {
     struct cairn_rest *rest = NULL;
     struct cairn_msg_checkpoint told = {0};
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) path = {0};
-    if (!is_word(wish->ref) && !digits_only(wish->ref) &&
-        !cairn_version_id_valid(cairn_view_of(wish->ref)))
+    if (!is_word(request->ref) && !digits_only(request->ref) &&
+        !cairn_version_id_valid(cairn_view_of(request->ref)))
         return cairn_fail(err, CAIRN_INVALID,
-                          "\"%s\" is neither a step nor an alias nor a version id", wish->ref);
+                          "\"%s\" is neither a step nor an alias nor a version id", request->ref);
     CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
-    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/%s", wish->name->project,
-                               wish->name->run, wish->ref));
-    CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL, cairn_up_call_ms(wish->answer_by_ms, 0),
-                              &reply, err));
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/%s", request->name->project,
+                               request->name->run, request->ref));
+    CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL,
+                              cairn_up_call_ms(request->answer_by_ms, 0), &reply, err));
     CAIRN_TRY(cairn_msg_checkpoint_read(reply, "", &told, err));
     if (strcmp(told.state, "committed") != 0 || !told.recorded)
         return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s, not committed", told.version,
@@ -63,19 +63,19 @@ static enum cairn_code ask_server(struct cairn_up_helper *helper,
 }
 
 static enum cairn_code find_place(struct cairn_up_helper *helper,
-                                  const struct cairn_up_version_wish *wish,
+                                  const struct cairn_up_version_request *request,
                                   struct cairn_version_place *ret, bool *ret_asked,
                                   struct cairn_error *err) {
-    ret->name = *wish->name;
+    ret->name = *request->name;
     *ret_asked = false;
     /* What the attempt resumes is known; it is found also while the server is away. */
-    if (wish->known_version[0] && !strcmp(wish->ref, wish->known_version)) {
-        ret->step = wish->known_step;
-        (void)cairn_text_copy(ret->id.text, sizeof(ret->id.text), wish->known_version);
+    if (request->known_version[0] && !strcmp(request->ref, request->known_version)) {
+        ret->step = request->known_step;
+        (void)cairn_text_copy(ret->id.text, sizeof(ret->id.text), request->known_version);
         return CAIRN_OK;
     }
     *ret_asked = true;
-    return ask_server(helper, wish, ret, err);
+    return ask_server(helper, request, ret, err);
 }
 
 /* ---- reading and proving ---- */
@@ -169,13 +169,13 @@ static struct cairn_up_version *find_loaded(struct cairn_up_fetch *fetch,
 }
 
 enum cairn_code cairn_up_version_load(struct cairn_up_helper *helper,
-                                      const struct cairn_up_version_wish *wish,
+                                      const struct cairn_up_version_request *request,
                                       struct cairn_up_version **ret, struct cairn_error *err) {
     struct cairn_up_fetch *fetch = helper->up->fetch;
     struct cairn_version_place place;
     bool asked = false;
     memset(&place, 0, sizeof(place)); /* compared by bytes above */
-    CAIRN_TRY(find_place(helper, wish, &place, &asked, err));
+    CAIRN_TRY(find_place(helper, request, &place, &asked, err));
     struct cairn_up_version *version = find_loaded(fetch, &place);
     if (version) {
         *ret = version;

@@ -30,7 +30,7 @@ struct cairn_up_version {
     int documents_fd;              /* sealed memfd: manifest, then layout */
     uint64_t manifest_bytes, layout_bytes;
 };
-struct cairn_up_version_wish {
+struct cairn_up_version_request {
     const struct cairn_run_name *name;
     const char *ref;           /* "latest", "best", an alias, a step or a version id */
     const char *known_version; /* "" or the version that the attempt resumes, with its step: */
@@ -39,7 +39,7 @@ struct cairn_up_version_wish {
 };
 /* On a helper thread. Shared: give it back with _leave. */
 enum cairn_code cairn_up_version_load(struct cairn_up_helper *helper,
-                                      const struct cairn_up_version_wish *wish,
+                                      const struct cairn_up_version_request *request,
                                       struct cairn_up_version **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_version_leave(struct cairn_up_version *version);

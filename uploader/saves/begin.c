@@ -112,9 +112,10 @@ static void count_new(struct cairn_up *up, struct cairn_up_save *save,
     (void)cairn_up_save_state_move(&save->state, CAIRN_UP_EVENT_FAIL);
 }
 
-enum cairn_code cairn_up_save_passed_locked(struct cairn_up *up, const struct cairn_up_begin *begin,
-                                            const struct cairn_error *why,
-                                            struct cairn_error *err) {
+enum cairn_code cairn_up_save_abandoned_locked(struct cairn_up *up,
+                                               const struct cairn_up_begin *begin,
+                                               const struct cairn_error *why,
+                                               struct cairn_error *err) {
     struct cairn_up_save *save = NULL;
     CAIRN_TRY(
         cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), begin, &save, err));
@@ -124,7 +125,7 @@ enum cairn_code cairn_up_save_passed_locked(struct cairn_up *up, const struct ca
 }
 
 /* Q44: a save that this process knows is cancelled, also after its seal; then the server's word
- * answers. What a rank has merely passed (nobody asks) is left alone once it is sealed. */
+ * answers. What a rank has merely abandoned (nobody asks) is left alone once it is sealed. */
 static void count_known(struct cairn_up *up, struct cairn_up_save *known,
                         const struct cairn_error *why, struct cairn_up_reply reply) {
     enum cairn_up_phase phase = known->state.phase;

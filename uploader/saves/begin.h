@@ -9,7 +9,7 @@
  *          Q44  what this process knows is cancelled by a count, also after its seal.
  * Limits:  see uploader/saves/save.h.
  * Threads: any; uploader_state is taken, or held where the name says so.
- * Next:    uploader/saves/save.h; uploader/trainers/session.c, uploader/server/passed.c.
+ * Next:    uploader/saves/save.h; uploader/trainers/session.c, uploader/server/abandoned.c.
  */
 #pragma once
 
@@ -31,6 +31,7 @@ enum cairn_code cairn_up_save_count(struct cairn_up *up, const struct cairn_up_b
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* Q12: this node has nothing of that save, the server calls its version open, and the rank will not
  * begin it: a new save that fails. */
-enum cairn_code cairn_up_save_passed_locked(struct cairn_up *up, const struct cairn_up_begin *begin,
-                                            const struct cairn_error *why,
-                                            struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_save_abandoned_locked(struct cairn_up *up,
+                                               const struct cairn_up_begin *begin,
+                                               const struct cairn_error *why,
+                                               struct cairn_error *err) CAIRN_MUST_USE;

@@ -494,8 +494,9 @@ void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t ind
     struct cairn_up_save *save = cairn_up_save_find_locked(up, entry);
     if (!save) return;
     struct cairn_up_shard *shard = save->shards[index];
-    (void)cairn_up_save_state_shard_move(
-        &save->state, &shard->phase, why ? CAIRN_UP_SHARD_EVENT_LOST : CAIRN_UP_SHARD_EVENT_STORED);
+    (void)cairn_up_save_state_shard_move(&save->state, &shard->phase,
+                                         why ? CAIRN_UP_SHARD_EVENT_FAILED
+                                             : CAIRN_UP_SHARD_EVENT_STORED);
     if (!why) {
         cairn_up_wakeup_raise(&up->outbox_work);
         return;

@@ -12,17 +12,17 @@
 
 /* What the memory of all ranks of this node comes to, one generation each. Every rank's part is
  * rounded up to whole units; where ranks differ, by as much as can be. */
-static uint64_t node_generation(const struct cairn_up_slab_wish *wish) {
-    uint64_t own = cairn_round_up(wish->bytes, CAIRN_SLAB_UNIT_BYTES);
-    if (!wish->node_bytes || wish->node_bytes == wish->bytes * wish->local_world_size)
-        return own * wish->local_world_size;
-    return cairn_max_u64(own,
-                         wish->node_bytes + wish->local_world_size * (CAIRN_SLAB_UNIT_BYTES - 1));
+static uint64_t node_generation(const struct cairn_up_slab_request *request) {
+    uint64_t own = cairn_round_up(request->bytes, CAIRN_SLAB_UNIT_BYTES);
+    if (!request->node_bytes || request->node_bytes == request->bytes * request->local_world_size)
+        return own * request->local_world_size;
+    return cairn_max_u64(own, request->node_bytes +
+                                  request->local_world_size * (CAIRN_SLAB_UNIT_BYTES - 1));
 }
 
-/* What the node's slabs come to, as one wish sees them. */
+/* What the node's slabs come to, as one request sees them. */
 struct holdings {
-    uint64_t own;        /* of the wish's attempt, for its sessions that live */
+    uint64_t own;        /* of the request's attempt, for its sessions that live */
     uint64_t own_back;   /* of its attempt too, but no session has it any more */
     uint64_t other_back; /* of other attempts, without a session */
     uint64_t older;      /* of older attempts of its run, with a session or without */
@@ -53,183 +53,190 @@ static uint64_t less(uint64_t bytes, uint64_t taken) {
     return bytes > taken ? bytes - taken : 0;
 }
 
-static uint64_t bytes_of(const struct cairn_up_slab_wish *wish) {
-    return cairn_round_up(wish->bytes, CAIRN_SLAB_UNIT_BYTES);
+static uint64_t bytes_of(const struct cairn_up_slab_request *request) {
+    return cairn_round_up(request->bytes, CAIRN_SLAB_UNIT_BYTES);
 }
 
 /* How many generations a rank gets out of that, where its attempt holds `own` already. */
-static uint32_t share(const struct cairn_up_slab_wish *wish, uint64_t own, uint64_t free_bytes) {
-    uint64_t count =
-        cairn_min_u64((own + free_bytes) / node_generation(wish), free_bytes / bytes_of(wish));
+static uint32_t share(const struct cairn_up_slab_request *request, uint64_t own,
+                      uint64_t free_bytes) {
+    uint64_t count = cairn_min_u64((own + free_bytes) / node_generation(request),
+                                   free_bytes / bytes_of(request));
     return (uint32_t)cairn_min_u64(CAIRN_UP_GENERATIONS_MAX, count);
 }
 
 /* At most so many; 0: nothing was taken. */
-static uint32_t take_budget(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
+static uint32_t take_budget(struct cairn_up *up, const struct cairn_up_slab_request *request,
                             uint32_t count) {
     char what[320];
-    snprintf(what, sizeof(what), "slabs of %s rank %u", wish->attempt->run_text, wish->rank);
-    while (count && cairn_budget_take(&up->budget, count * bytes_of(wish), what, NULL) != CAIRN_OK)
+    snprintf(what, sizeof(what), "slabs of %s rank %u", request->attempt->run_text, request->rank);
+    while (count &&
+           cairn_budget_take(&up->budget, count * bytes_of(request), what, NULL) != CAIRN_OK)
         count--;
     return count;
 }
 
-static enum cairn_code refuse(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
+static enum cairn_code refuse(struct cairn_up *up, const struct cairn_up_slab_request *request,
                               uint64_t free_bytes, uint64_t kept_bytes, struct cairn_error *err) {
     char kept[80] = "";
     if (kept_bytes)
         snprintf(kept, sizeof(kept), ", %" PRIu64 " of them for ranks that asked before",
                  cairn_min_u64(kept_bytes, free_bytes));
-    return cairn_fail(err, CAIRN_NO_MEMORY,
-                      "one save of %s of this node needs %" PRIu64 " bytes (this rank %" PRIu64
-                      "), the uploader's memory_budget is %" PRIu64 " of which %" PRIu64
-                      " are free%s",
-                      cairn_counted(wish->local_world_size, "rank").text, node_generation(wish),
-                      wish->bytes, up->budget.total_bytes, free_bytes, kept);
+    return cairn_fail(
+        err, CAIRN_NO_MEMORY,
+        "one save of %s of this node needs %" PRIu64 " bytes (this rank %" PRIu64
+        "), the uploader's memory_budget is %" PRIu64 " of which %" PRIu64 " are free%s",
+        cairn_counted(request->local_world_size, "rank").text, node_generation(request),
+        request->bytes, up->budget.total_bytes, free_bytes, kept);
 }
 
-static enum cairn_code check_wish(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
-                                  struct cairn_error *err) {
+static enum cairn_code check_request(struct cairn_up *up,
+                                     const struct cairn_up_slab_request *request,
+                                     struct cairn_error *err) {
     /* Above these no sum below can wrap. */
-    if (wish->bytes > UINT64_C(1) << 46 || wish->node_bytes > UINT64_C(1) << 60 ||
-        !wish->local_world_size || wish->local_world_size > 65536)
+    if (request->bytes > UINT64_C(1) << 46 || request->node_bytes > UINT64_C(1) << 60 ||
+        !request->local_world_size || request->local_world_size > 65536)
         return cairn_fail(err, CAIRN_NO_MEMORY,
                           "%" PRIu64
                           " bytes a rank for %s; the uploader's memory_budget is %" PRIu64,
-                          wish->bytes, cairn_counted(wish->local_world_size, "rank").text,
+                          request->bytes, cairn_counted(request->local_world_size, "rank").text,
                           up->budget.total_bytes);
-    if (node_generation(wish) > up->budget.total_bytes) /* whatever comes back */
-        return refuse(up, wish, cairn_budget_free_bytes(&up->budget), 0, err);
+    if (node_generation(request) > up->budget.total_bytes) /* whatever comes back */
+        return refuse(up, request, cairn_budget_free_bytes(&up->budget), 0, err);
     return CAIRN_OK;
 }
 
 /* ---- waiting ---- */
 
 /* Ranks of a run share what it gets, in their order. */
-static bool is_behind(const struct cairn_up *up, const struct cairn_up_slab_wish *wish) {
-    for (const struct cairn_up_slab_wish *at = up->locked.wishes; at != wish; at = at->next)
-        if (!strcmp(at->attempt->run_text, wish->attempt->run_text)) return true;
+static bool is_behind(const struct cairn_up *up, const struct cairn_up_slab_request *request) {
+    for (const struct cairn_up_slab_request *at = up->locked.slab_requests; at != request;
+         at = at->next)
+        if (!strcmp(at->attempt->run_text, request->attempt->run_text)) return true;
     return false;
 }
 
 /* How many generations are worth its wait. A session keeps for its life what it gets now, so a rank
  * waits for both where memory of its own attempt comes back, and for one where any does. */
-static uint32_t worth_waiting(const struct cairn_up_slab_wish *wish, const struct holdings *held,
-                              uint64_t free_bytes, uint64_t kept_bytes) {
-    uint32_t both = share(wish, held->own, less(free_bytes, kept_bytes) + held->own_back);
+static uint32_t worth_waiting(const struct cairn_up_slab_request *request,
+                              const struct holdings *held, uint64_t free_bytes,
+                              uint64_t kept_bytes) {
+    uint32_t both = share(request, held->own, less(free_bytes, kept_bytes) + held->own_back);
     if (both) return both;
-    return share(wish, held->own, free_bytes + held->own_back + held->other_back) ? 1 : 0;
+    return share(request, held->own, free_bytes + held->own_back + held->other_back) ? 1 : 0;
 }
 
-/* What a wish waits for is kept from those that came later, however little they ask for. What older
- * attempts of its run hold will be its own, so others may have what that is not needed for. */
-static uint64_t kept_for(const struct cairn_up_slab_wish *wish, const struct holdings *held,
+/* What a request waits for is kept from those that came later, however little they ask for. What
+ * older attempts of its run hold will be its own, so others may have what that is not needed for. */
+static uint64_t kept_for(const struct cairn_up_slab_request *request, const struct holdings *held,
                          uint64_t free_bytes) {
-    uint32_t count = share(wish, held->own, free_bytes + held->own_back + held->older);
-    uint64_t wanted = cairn_max_u64(count, 1) * node_generation(wish);
+    uint32_t count = share(request, held->own, free_bytes + held->own_back + held->older);
+    uint64_t wanted = cairn_max_u64(count, 1) * node_generation(request);
     return less(wanted, held->own + held->older);
 }
 
-/* True: it is decided. The lock is held; kept_bytes are for the wishes before this one. */
-static bool decide(struct cairn_up *up, struct cairn_up_slab_wish *wish, uint64_t *kept_bytes) {
-    bool late = cairn_mono_ms() >= wish->deadline_ms || up->locked.draining;
-    if (!late && is_behind(up, wish)) return false;
-    struct holdings held = look(up, wish->attempt);
+/* True: it is decided. The lock is held; kept_bytes are for the requests before this one. */
+static bool decide(struct cairn_up *up, struct cairn_up_slab_request *request,
+                   uint64_t *kept_bytes) {
+    bool late = cairn_mono_ms() >= request->deadline_ms || up->locked.draining;
+    if (!late && is_behind(up, request)) return false;
+    struct holdings held = look(up, request->attempt);
     uint64_t free_bytes = cairn_budget_free_bytes(&up->budget);
-    uint32_t now = share(wish, held.own, less(free_bytes, *kept_bytes));
-    if (!late && (held.older || now < worth_waiting(wish, &held, free_bytes, *kept_bytes))) {
-        *kept_bytes += kept_for(wish, &held, less(free_bytes, *kept_bytes));
+    uint32_t now = share(request, held.own, less(free_bytes, *kept_bytes));
+    if (!late && (held.older || now < worth_waiting(request, &held, free_bytes, *kept_bytes))) {
+        *kept_bytes += kept_for(request, &held, less(free_bytes, *kept_bytes));
         return false;
     }
-    wish->count = take_budget(up, wish, now);
-    if (!wish->count) {
-        wish->code = refuse(up, wish, free_bytes, *kept_bytes, &wish->error);
+    request->count = take_budget(up, request, now);
+    if (!request->count) {
+        request->code = refuse(up, request, free_bytes, *kept_bytes, &request->error);
         return true;
     }
-    wish->attempt->reserving_bytes += wish->count * bytes_of(wish);
+    request->attempt->reserving_bytes += request->count * bytes_of(request);
     return true;
 }
 
 void cairn_up_slabs_serve(struct cairn_up *up) {
-    struct cairn_up_slab_wish *decided = NULL, **end = &decided;
+    struct cairn_up_slab_request *decided = NULL, **end = &decided;
     uint64_t kept_bytes = 0;
     cairn_lock_take(&up->lock);
-    for (struct cairn_up_slab_wish **at = &up->locked.wishes; *at;) {
-        struct cairn_up_slab_wish *wish = *at;
-        if (!decide(up, wish, &kept_bytes)) {
-            at = &wish->next;
+    for (struct cairn_up_slab_request **at = &up->locked.slab_requests; *at;) {
+        struct cairn_up_slab_request *request = *at;
+        if (!decide(up, request, &kept_bytes)) {
+            at = &request->next;
             continue;
         }
-        *at = wish->next;
-        wish->next = NULL;
-        *end = wish;
-        end = &wish->next;
+        *at = request->next;
+        request->next = NULL;
+        *end = request;
+        end = &request->next;
     }
     cairn_lock_give(&up->lock);
-    for (struct cairn_up_slab_wish *wish = decided, *next; wish; wish = next) {
-        next = wish->next;
-        wish->decided(wish);
+    for (struct cairn_up_slab_request *request = decided, *next; request; request = next) {
+        next = request->next;
+        request->decided(request);
     }
 }
 
-void cairn_up_slabs_wish(struct cairn_up *up, struct cairn_up_slab_wish *wish) {
-    wish->code = check_wish(up, wish, &wish->error);
-    if (wish->code != CAIRN_OK) {
-        wish->decided(wish);
+void cairn_up_slabs_request(struct cairn_up *up, struct cairn_up_slab_request *request) {
+    request->code = check_request(up, request, &request->error);
+    if (request->code != CAIRN_OK) {
+        request->decided(request);
         return;
     }
     cairn_lock_take(&up->lock);
-    struct cairn_up_slab_wish **end = &up->locked.wishes;
+    struct cairn_up_slab_request **end = &up->locked.slab_requests;
     while (*end) end = &(*end)->next;
-    *end = wish;
-    wish->next = NULL;
+    *end = request;
+    request->next = NULL;
     cairn_lock_give(&up->lock);
     cairn_up_slabs_serve(up);
 }
 
 /* ---- making ---- */
 
-void cairn_up_slabs_unmake(struct cairn_up *up, const struct cairn_up_slab_wish *wish) {
+void cairn_up_slabs_unmake(struct cairn_up *up, const struct cairn_up_slab_request *request) {
     cairn_lock_take(&up->lock);
-    wish->attempt->reserving_bytes -= wish->count * bytes_of(wish);
+    request->attempt->reserving_bytes -= request->count * bytes_of(request);
     cairn_lock_give(&up->lock);
-    cairn_budget_give(&up->budget, wish->count * bytes_of(wish));
+    cairn_budget_give(&up->budget, request->count * bytes_of(request));
     cairn_up_slabs_serve(up);
 }
 
-static enum cairn_code make_one(const struct cairn_up_slab_wish *wish, uint32_t index,
+static enum cairn_code make_one(const struct cairn_up_slab_request *request, uint32_t index,
                                 struct cairn_up_slab **ret, struct cairn_error *err) {
     struct cairn_up_slab *made = calloc(1, sizeof(*made));
     if (!made) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a slab's record");
     *ret = made;
     made->memory.fd = -1;
-    made->conn = wish->conn;
+    made->conn = request->conn;
     made->index = index;
-    made->attempt = wish->attempt;
-    made->bytes = bytes_of(wish);
-    return cairn_slab_create("cairn-slab", bytes_of(wish), false, &made->memory, err);
+    made->attempt = request->attempt;
+    made->bytes = bytes_of(request);
+    return cairn_slab_create("cairn-slab", bytes_of(request), false, &made->memory, err);
 }
 
-enum cairn_code cairn_up_slabs_make(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
+enum cairn_code cairn_up_slabs_make(struct cairn_up *up,
+                                    const struct cairn_up_slab_request *request,
                                     struct cairn_up_slab *ret[CAIRN_UP_GENERATIONS_MAX],
                                     struct cairn_error *err) {
     struct cairn_up_slab *made[CAIRN_UP_GENERATIONS_MAX] = {0};
     enum cairn_code code = CAIRN_OK;
-    CAIRN_ASSERT(wish->count <= CAIRN_UP_GENERATIONS_MAX);
-    for (uint32_t i = 0; code == CAIRN_OK && i < wish->count; i++)
-        code = make_one(wish, i, &made[i], err);
+    CAIRN_ASSERT(request->count <= CAIRN_UP_GENERATIONS_MAX);
+    for (uint32_t i = 0; code == CAIRN_OK && i < request->count; i++)
+        code = make_one(request, i, &made[i], err);
     if (code != CAIRN_OK) {
-        for (uint32_t i = 0; i < wish->count; i++) {
+        for (uint32_t i = 0; i < request->count; i++) {
             if (made[i] && made[i]->memory.data) cairn_slab_release(&made[i]->memory);
             free(made[i]);
         }
-        cairn_up_slabs_unmake(up, wish);
+        cairn_up_slabs_unmake(up, request);
         return code;
     }
     CAIRN_HOLD(&up->lock);
-    wish->attempt->reserving_bytes -= wish->count * bytes_of(wish);
-    for (uint32_t i = 0; i < wish->count; i++) {
-        wish->attempt->users++;
+    request->attempt->reserving_bytes -= request->count * bytes_of(request);
+    for (uint32_t i = 0; i < request->count; i++) {
+        request->attempt->users++;
         made[i]->next = up->locked.slabs;
         up->locked.slabs = made[i];
         ret[i] = made[i];

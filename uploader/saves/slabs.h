@@ -35,9 +35,9 @@ struct cairn_up_slab {
     struct cairn_up_slab_state state;
     bool leaving; /* a helper gives its pages back, without the lock; its bytes count until then */
 };
-/* One session's wish for memory. */
-struct cairn_up_slab_wish {
-    struct cairn_up_slab_wish *next;
+/* One session's request for memory. */
+struct cairn_up_slab_request {
+    struct cairn_up_slab_request *next;
     uint64_t conn;
     struct cairn_up_attempt *attempt; /* kept in use by the caller */
     uint32_t rank, local_world_size;
@@ -45,21 +45,22 @@ struct cairn_up_slab_wish {
     uint64_t deadline_ms;
     /* Called once, with no lock held, on any thread: count generations are reserved in the budget
      * and must be made, or code says why not. */
-    void (*decided)(struct cairn_up_slab_wish *wish);
+    void (*decided)(struct cairn_up_slab_request *request);
     enum cairn_code code;
     struct cairn_error error;
     uint32_t count;
 };
-/* Wishes are decided in the order in which they came; waiting takes no thread. */
-void cairn_up_slabs_wish(struct cairn_up *up, struct cairn_up_slab_wish *wish);
+/* Requests are decided in the order in which they came; waiting takes no thread. */
+void cairn_up_slabs_request(struct cairn_up *up, struct cairn_up_slab_request *request);
 /* Decide what can be decided; cheap when nobody waits. The lock is not held. */
 void cairn_up_slabs_serve(struct cairn_up *up);
-/* On a helper: wish->count generations, all of one size; they belong to conn. */
-enum cairn_code cairn_up_slabs_make(struct cairn_up *up, const struct cairn_up_slab_wish *wish,
+/* On a helper: request->count generations, all of one size; they belong to conn. */
+enum cairn_code cairn_up_slabs_make(struct cairn_up *up,
+                                    const struct cairn_up_slab_request *request,
                                     struct cairn_up_slab *ret[CAIRN_UP_GENERATIONS_MAX],
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* Instead of make: the budget is given back. */
-void cairn_up_slabs_unmake(struct cairn_up *up, const struct cairn_up_slab_wish *wish);
+void cairn_up_slabs_unmake(struct cairn_up *up, const struct cairn_up_slab_request *request);
 /* A slab that a trainer brought again; checked by the caller against what it claims. */
 enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, uint32_t index,
                                             struct cairn_up_attempt *attempt,

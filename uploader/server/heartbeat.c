@@ -12,9 +12,9 @@
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/saves/ended.h"
+#include "uploader/server/abandoned.h"
 #include "uploader/server/inside.h"
 #include "uploader/server/outcome.h"
-#include "uploader/server/passed.h"
 #include "uploader/server/trouble.h"
 
 #define LAST_MS 2000 /* a stopping uploader does not wait long for a server that is away */
@@ -237,7 +237,7 @@ void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
     apply_fenced(up, told.fenced);
     apply_versions(up, told.versions);
     apply_unknown(up, told.unknown, changed);
-    cairn_up_passed_look(up, told.versions, &watch->missed);
+    cairn_up_abandoned_look(up, told.versions, &watch->missed);
     note_beaten(up);
     cairn_up_wakeup_raise(&up->outbox_work);
 }

@@ -6,7 +6,7 @@
  * Promise: Q3   `unsent` of an attempt counts the saves whose begin, seal or fail the server has
  *               not answered.
  *          Q12  versions the answer names as over are over here at once; those that it names as
- *               open and that a rank has behind it are failed (uploader/server/passed.h).
+ *               open and that a rank has abandoned are failed (uploader/server/abandoned.h).
  * Limits:  as many versions as this node has open.
  * Threads: the heartbeat's thread.
  * Next:    uploader/server/watch.h.

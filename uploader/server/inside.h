@@ -12,7 +12,7 @@
 #pragma once
 
 #include "api/rest.h"
-#include "uploader/server/passed.h"
+#include "uploader/server/abandoned.h"
 #include "uploader/server/watch.h"
 
 #define CAIRN_UP_HURRY_MS 100

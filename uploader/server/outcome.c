@@ -113,7 +113,8 @@ void cairn_up_outcome_forgotten_locked(struct cairn_up *up, const char *version,
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];
-        if (save->state.phase != CAIRN_UP_PHASE_ASKING || strcmp(save->place.id.text, version) != 0)
+        if (save->state.phase != CAIRN_UP_PHASE_IN_DOUBT ||
+            strcmp(save->place.id.text, version) != 0)
             continue;
         if (!found)
             cairn_up_save_over_locked(up, save, CAIRN_UP_FAILED, CAIRN_SOURCE_GONE,

@@ -97,10 +97,11 @@ static enum cairn_code poll_version(struct cairn_up_watcher *watcher, uint64_t w
 }
 
 /* Until time is up or somebody poked since *pokes; false: stop. */
-static bool pause_watch(struct cairn_up_watch *watch, uint64_t ms, bool deaf, uint64_t *pokes) {
+static bool pause_watch(struct cairn_up_watch *watch, uint64_t ms, bool backing_off,
+                        uint64_t *pokes) {
     CAIRN_HOLD(&watch->lock);
     uint64_t until_ms = cairn_mono_ms() + ms;
-    while (ms && !watch->locked.stopping && (deaf || watch->locked.pokes == *pokes)) {
+    while (ms && !watch->locked.stopping && (backing_off || watch->locked.pokes == *pokes)) {
         if (!cairn_condition_wait(&watch->stop, &watch->lock, until_ms)) break;
     }
     *pokes = watch->locked.pokes;

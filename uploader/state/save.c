@@ -32,8 +32,8 @@ static const struct move moves[] = {
 };
 
 const char *cairn_up_phase_text(enum cairn_up_phase phase) {
-    static const char *const texts[] = {"beginning", "withdrawn", "open",   "sealing", "sealed",
-                                        "failing",   "cancelled", "asking", "over"};
+    static const char *const texts[] = {"beginning", "withdrawn", "open",     "sealing", "sealed",
+                                        "failing",   "cancelled", "in doubt", "over"};
     CAIRN_ASSERT((size_t)phase < CAIRN_COUNT(texts));
     return texts[phase];
 }
@@ -54,9 +54,9 @@ void cairn_up_save_state_recover(uint64_t owner, const struct cairn_up_save_past
         ret->staging = again ? CAIRN_UP_STAGING_AGAIN : CAIRN_UP_STAGING_DESCRIBED;
 }
 
-void cairn_up_save_state_ask(uint64_t owner, struct cairn_up_save_state *ret) {
+void cairn_up_save_state_init_in_doubt(uint64_t owner, struct cairn_up_save_state *ret) {
     cairn_up_save_state_init(owner, ret);
-    ret->phase = CAIRN_UP_PHASE_ASKING;
+    ret->phase = CAIRN_UP_PHASE_IN_DOUBT;
     ret->reported = CAIRN_UP_REPORTED_SEAL;
     ret->unjournaled = ret->durable_said = true;
 }
@@ -137,7 +137,7 @@ bool cairn_up_save_state_is_durable(const struct cairn_up_save_state *save) {
 
 bool cairn_up_save_state_is_begun(const struct cairn_up_save_state *save) {
     return save->phase != CAIRN_UP_PHASE_BEGINNING && save->phase != CAIRN_UP_PHASE_WITHDRAWN &&
-           save->phase != CAIRN_UP_PHASE_ASKING && save->phase != CAIRN_UP_PHASE_OVER;
+           save->phase != CAIRN_UP_PHASE_IN_DOUBT && save->phase != CAIRN_UP_PHASE_OVER;
 }
 
 bool cairn_up_save_state_end_is_unreported(const struct cairn_up_save_state *save) {
@@ -191,7 +191,7 @@ bool cairn_up_save_state_unknown(struct cairn_up_save_state *save) {
 }
 
 bool cairn_up_save_state_may_be_committed(const struct cairn_up_save_state *save) {
-    if (save->phase == CAIRN_UP_PHASE_ASKING) return true;
+    if (save->phase == CAIRN_UP_PHASE_IN_DOUBT) return true;
     bool sealed = save->phase == CAIRN_UP_PHASE_SEALED || save->phase == CAIRN_UP_PHASE_CANCELLED;
     return sealed && save->reported >= CAIRN_UP_REPORTED_SEAL &&
            save->registered_count == save->shard_count;
@@ -213,7 +213,7 @@ bool cairn_up_save_state_is_unfinished(const struct cairn_up_save_state *save) {
 
 bool cairn_up_save_state_is_sealed(const struct cairn_up_save_state *save) {
     return save->phase == CAIRN_UP_PHASE_SEALED || save->phase == CAIRN_UP_PHASE_CANCELLED ||
-           save->phase == CAIRN_UP_PHASE_ASKING;
+           save->phase == CAIRN_UP_PHASE_IN_DOUBT;
 }
 
 bool cairn_up_save_state_is_failing(const struct cairn_up_save_state *save) {
@@ -233,7 +233,7 @@ enum cairn_up_joined cairn_up_save_state_join(struct cairn_up_save_state *save,
                                               enum cairn_up_end end) {
     save->trainer = CAIRN_UP_TRAINER_HERE;
     switch (save->phase) {
-    case CAIRN_UP_PHASE_ASKING:
+    case CAIRN_UP_PHASE_IN_DOUBT:
         return CAIRN_UP_JOINED_ENDED;
     case CAIRN_UP_PHASE_OVER:
         if (end == CAIRN_UP_COMMITTED) return CAIRN_UP_JOINED_COMMITTED;

@@ -114,7 +114,7 @@ struct cairn_up_save_past {
 void cairn_up_save_state_recover(uint64_t owner, const struct cairn_up_save_past *past,
                                  struct cairn_up_save_state *ret);
 /* A save that a trainer had sealed and the journal does not have. */
-void cairn_up_save_state_ask(uint64_t owner, struct cairn_up_save_state *ret);
+void cairn_up_save_state_init_in_doubt(uint64_t owner, struct cairn_up_save_state *ret);
 
 /* Is (phase, event) a row of the table? */
 bool cairn_up_save_state_admits(const struct cairn_up_save_state *save, enum cairn_up_event event);

@@ -335,7 +335,7 @@ static void attempt_task(struct cairn_up_helper *helper, void *owner) {
         for (struct cairn_up_attempt_call *next; chain; chain = next) {
             next = chain->next;
             chain->next = NULL;
-            cairn_up_mail_call(helper->up->mail, chain->conn, attempt_done, chain, &chain->letter);
+            cairn_up_mail_call(helper->up->mail, chain->conn, attempt_done, chain, &chain->item);
         }
     }
     batch_free(batch);

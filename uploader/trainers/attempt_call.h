@@ -20,7 +20,7 @@
 struct cairn_up_attempt_call {
     struct cairn_up_attempt_call *next; /* in the same request, or waiting for the next one */
     struct cairn_up *up;
-    struct cairn_up_letter letter;
+    struct cairn_up_mail_item item;
     uint64_t conn;
     int64_t request;
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];

@@ -182,7 +182,7 @@ static bool remember(struct cairn_up_session *session, const struct cairn_msg_of
         cairn_up_save_drop_locked(up, save);
         return false;
     }
-    cairn_up_save_state_ask(save->entry, &save->state);
+    cairn_up_save_state_init_in_doubt(save->entry, &save->state);
     return true;
 }
 
@@ -297,7 +297,7 @@ static void offer_task(struct cairn_up_helper *helper, void *owner) {
     call->code = attach(offering, &call->error);
     if (call->code == CAIRN_OK) call->code = find_right(helper, offering, &call->error);
     CAIRN_CRASHPOINT("uploader.offer.checked");
-    cairn_up_mail_call(helper->up->mail, call->conn, offer_done, offering, &call->letter);
+    cairn_up_mail_call(helper->up->mail, call->conn, offer_done, offering, &call->item);
 }
 
 /* ---- the message ---- */

@@ -18,7 +18,7 @@
 /* One request that a helper works on. */
 struct pending {
     struct cairn_up *up;
-    struct cairn_up_letter letter;
+    struct cairn_up_mail_item item;
     uint64_t conn;
     int64_t request;
     struct cairn_run_name name;
@@ -110,21 +110,21 @@ static void restore_done(void *owner, struct cairn_up_session *session) {
 
 static void restore_task(struct cairn_up_helper *helper, void *owner) {
     struct pending *pending = owner;
-    struct cairn_up_version_wish wish = {
+    struct cairn_up_version_request request = {
         .name = &pending->name,
         .ref = pending->ref,
         .known_version = pending->known_version,
         .known_step = pending->known_step,
         .answer_by_ms = pending->answer_by_ms,
     };
-    pending->code = cairn_up_version_load(helper, &wish, &pending->version, &pending->error);
+    pending->code = cairn_up_version_load(helper, &request, &pending->version, &pending->error);
     if (pending->code == CAIRN_OK && pending->insists &&
         strcmp(pending->version->manifest.format_tag, pending->format) != 0)
         pending->code =
             cairn_fail(&pending->error, CAIRN_UNSUPPORTED,
                        "%s has format \"%.64s\", wanted: \"%s\"", pending->version->place.id.text,
                        pending->version->manifest.format_tag, pending->format);
-    cairn_up_mail_call(helper->up->mail, pending->conn, restore_done, pending, &pending->letter);
+    cairn_up_mail_call(helper->up->mail, pending->conn, restore_done, pending, &pending->item);
 }
 
 enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
@@ -221,7 +221,7 @@ static void window_task(struct cairn_up_helper *helper, void *owner) {
     struct pending *pending = owner;
     pending->code =
         cairn_up_window_new(helper->up, pending->bytes, &pending->window, &pending->error);
-    cairn_up_mail_call(helper->up->mail, pending->conn, window_done, pending, &pending->letter);
+    cairn_up_mail_call(helper->up->mail, pending->conn, window_done, pending, &pending->item);
 }
 
 enum cairn_code cairn_up_on_window(struct cairn_up_session *session,
@@ -340,7 +340,7 @@ static enum cairn_code ask_list(struct cairn_up_helper *helper, struct pending *
 static void list_task(struct cairn_up_helper *helper, void *owner) {
     struct pending *pending = owner;
     pending->code = ask_list(helper, pending, &pending->error);
-    cairn_up_mail_call(helper->up->mail, pending->conn, list_done, pending, &pending->letter);
+    cairn_up_mail_call(helper->up->mail, pending->conn, list_done, pending, &pending->item);
 }
 
 enum cairn_code cairn_up_on_list(struct cairn_up_session *session,

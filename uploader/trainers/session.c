@@ -14,7 +14,7 @@
 #include "common/text.h"
 #include "uploader/saves/begin.h"
 #include "uploader/saves/ended.h"
-#include "uploader/server/passed.h"
+#include "uploader/server/abandoned.h"
 #include "uploader/trainers/inside.h"
 #include "uploader/trainers/staging.h"
 
@@ -93,20 +93,20 @@ static uint32_t counted_before(struct cairn_up_session *session, uint64_t step) 
     return cairn_up_counted_of(cairn_up_attempt_counted(session->attempt, session->rank), step);
 }
 
-/* Q12: begins that this rank has passed and nobody heard of are failed for it. */
-static void fail_passed(struct cairn_up_session *session, const struct cairn_up_begin *begin,
-                        uint32_t before) {
+/* Q12: begins that this rank has abandoned and nobody heard of are failed for it. */
+static void fail_abandoned(struct cairn_up_session *session, const struct cairn_up_begin *begin,
+                           uint32_t before) {
     struct cairn_error why = {0};
     (void)cairn_fail(&why, CAIRN_CANCELLED, "the rank went on without this save");
     if (!CAIRN_RULE(Q12)) return;
     for (uint32_t n = before + 1; before && n < begin->n && n < before + 64; n++) {
-        struct cairn_up_begin passed = *begin;
+        struct cairn_up_begin abandoned = *begin;
         struct cairn_error error = {0};
-        passed.n = n;
-        passed.conn = 0;
-        if (cairn_up_save_count(session->up, &passed, &why, (struct cairn_up_reply){0}, &error) !=
-            CAIRN_OK)
-            cairn_up_passed_unreported(begin->step, n, &error);
+        abandoned.n = n;
+        abandoned.conn = 0;
+        if (cairn_up_save_count(session->up, &abandoned, &why, (struct cairn_up_reply){0},
+                                &error) != CAIRN_OK)
+            cairn_up_abandoned_unreported(begin->step, n, &error);
     }
 }
 
@@ -122,7 +122,7 @@ static enum cairn_code on_begin(struct cairn_up_session *session,
     struct cairn_up_begin begin = {0};
     CAIRN_TRY(read_begin(session, request->frame->message, &begin, err));
     begin.number = ++session->save_last;
-    fail_passed(session, &begin, counted_before(session, begin.step));
+    fail_abandoned(session, &begin, counted_before(session, begin.step));
     return cairn_up_save_begin(session->up, &begin, reply_of(session, request), err);
 }
 

@@ -11,8 +11,8 @@
 #include "uploader/trainers/session.h"
 
 struct reserving {
-    struct cairn_up_slab_wish wish; /* first: what is decided is found by it */
-    struct cairn_up_letter letter;
+    struct cairn_up_slab_request memory; /* first: what is decided is found by it */
+    struct cairn_up_mail_item item;
     struct cairn_up *up;
     int64_t request;
     struct cairn_up_slab *slabs[CAIRN_UP_GENERATIONS_MAX];
@@ -22,32 +22,32 @@ struct reserving {
 static void slabs_done(void *owner, struct cairn_up_session *session) {
     struct reserving *reserving = owner;
     struct cairn_up *up = reserving->up;
-    uint64_t conn = reserving->wish.conn;
+    uint64_t conn = reserving->memory.conn;
     cairn_lock_take(&up->lock);
     int fds[CAIRN_UP_GENERATIONS_MAX];
     size_t fd_count = 0;
     uint64_t bytes = 0;
     if (!session) cairn_up_slabs_orphan_locked(up, conn);
-    enum cairn_code *code = &reserving->wish.code;
-    uint32_t count = reserving->made ? reserving->wish.count : 0;
+    enum cairn_code *code = &reserving->memory.code;
+    uint32_t count = reserving->made ? reserving->memory.count : 0;
     for (uint32_t i = 0; session && i < count; i++) {
         bytes = reserving->slabs[i]->memory.size_bytes;
         int fd = fcntl(reserving->slabs[i]->memory.fd, F_DUPFD_CLOEXEC, 0);
         if (fd >= 0) fds[fd_count++] = fd;
     }
     if (*code == CAIRN_OK && session && fd_count < count) {
-        *code = cairn_fail(&reserving->wish.error, CAIRN_IO, "no descriptor for a slab");
+        *code = cairn_fail(&reserving->memory.error, CAIRN_IO, "no descriptor for a slab");
         for (size_t i = 0; i < fd_count; i++) close(fds[i]);
         cairn_up_slabs_orphan_locked(up, conn);
     }
-    cairn_up_attempt_leave(up, reserving->wish.attempt);
+    cairn_up_attempt_leave(up, reserving->memory.attempt);
     cairn_lock_give(&up->lock);
     if (session) {
         session->reserving = false;
         session->reserved = *code == CAIRN_OK;
     }
     if (*code != CAIRN_OK)
-        cairn_up_mail_refuse(up->mail, conn, reserving->request, &reserving->wish.error);
+        cairn_up_mail_refuse(up->mail, conn, reserving->request, &reserving->memory.error);
     else if (session)
         cairn_up_mail_answer_fds(up->mail, conn, reserving->request,
                                  CAIRN_PACK(slabs_given, .count = count, .bytes = bytes), fds,
@@ -57,34 +57,34 @@ static void slabs_done(void *owner, struct cairn_up_session *session) {
 
 static void slabs_task(struct cairn_up_helper *helper, void *owner) {
     struct reserving *reserving = owner;
-    reserving->wish.code =
-        cairn_up_slabs_make(helper->up, &reserving->wish, reserving->slabs, &reserving->wish.error);
-    reserving->made = reserving->wish.code == CAIRN_OK;
-    cairn_up_mail_call(helper->up->mail, reserving->wish.conn, slabs_done, reserving,
-                       &reserving->letter);
+    reserving->memory.code = cairn_up_slabs_make(helper->up, &reserving->memory, reserving->slabs,
+                                                 &reserving->memory.error);
+    reserving->made = reserving->memory.code == CAIRN_OK;
+    cairn_up_mail_call(helper->up->mail, reserving->memory.conn, slabs_done, reserving,
+                       &reserving->item);
 }
 
 static void slabs_drop(void *owner) { /* the process ends */
     struct reserving *reserving = owner;
     cairn_lock_take(&reserving->up->lock);
-    cairn_up_attempt_leave(reserving->up, reserving->wish.attempt);
+    cairn_up_attempt_leave(reserving->up, reserving->memory.attempt);
     cairn_lock_give(&reserving->up->lock);
     free(reserving);
 }
 
 /* Page work is a helper's; a refusal is told at once. */
-static void slabs_decided(struct cairn_up_slab_wish *wish) {
-    struct reserving *reserving = (struct reserving *)wish;
+static void slabs_decided(struct cairn_up_slab_request *memory) {
+    struct reserving *reserving = (struct reserving *)memory;
     struct cairn_up *up = reserving->up;
-    if (wish->code == CAIRN_OK) {
-        /* Once it is added the wish is the helper's, which may have freed it already. */
+    if (memory->code == CAIRN_OK) {
+        /* Once it is added the request is the helper's, which may have freed it already. */
         enum cairn_code code =
-            cairn_up_tasks_add(up->tasks, slabs_task, slabs_drop, reserving, &wish->error);
+            cairn_up_tasks_add(up->tasks, slabs_task, slabs_drop, reserving, &memory->error);
         if (code == CAIRN_OK) return;
-        wish->code = code;
-        cairn_up_slabs_unmake(up, wish);
+        memory->code = code;
+        cairn_up_slabs_unmake(up, memory);
     }
-    cairn_up_mail_call(up->mail, wish->conn, slabs_done, reserving, &reserving->letter);
+    cairn_up_mail_call(up->mail, memory->conn, slabs_done, reserving, &reserving->item);
 }
 
 enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session,
@@ -101,7 +101,7 @@ enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session,
     if (!reserving) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for slabs");
     reserving->up = session->up;
     reserving->request = request->id;
-    reserving->wish = (struct cairn_up_slab_wish){
+    reserving->memory = (struct cairn_up_slab_request){
         .conn = session->conn,
         .attempt = session->attempt,
         .rank = session->rank,
@@ -115,6 +115,6 @@ enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session,
     session->attempt->users++;
     cairn_lock_give(&session->up->lock);
     session->reserving = true;
-    cairn_up_slabs_wish(session->up, &reserving->wish);
+    cairn_up_slabs_request(session->up, &reserving->memory);
     return CAIRN_OK;
 }

@@ -294,14 +294,14 @@ static void carry_out(struct cairn_up_socket *box, struct cairn_up_message *mess
 }
 
 static void read_mail(struct cairn_up_socket *box) {
-    struct cairn_up_letter *letter = cairn_up_mail_take(box->up->mail);
-    for (struct cairn_up_letter *next; letter; letter = next) {
-        next = letter->next;
-        struct conn *conn = conn_find(box, letter->conn);
-        if (letter->run)
-            letter->run(letter->owner, conn ? conn->session : NULL); /* it is the owner's */
+    struct cairn_up_mail_item *item = cairn_up_mail_take(box->up->mail);
+    for (struct cairn_up_mail_item *next; item; item = next) {
+        next = item->next;
+        struct conn *conn = conn_find(box, item->conn);
+        if (item->run)
+            item->run(item->owner, conn ? conn->session : NULL); /* it is the owner's */
         else
-            carry_out(box, (struct cairn_up_message *)letter, conn);
+            carry_out(box, (struct cairn_up_message *)item, conn);
     }
     end_undelivered(box);
 }

@@ -358,7 +358,7 @@ static bool seal_again(struct cairn_up *up, struct cairn_up_save *save,
                        struct cairn_up_reply reply) {
     enum cairn_up_phase phase = save->state.phase;
     bool committed = phase == CAIRN_UP_PHASE_OVER && save->end == CAIRN_UP_COMMITTED;
-    if (!committed && phase != CAIRN_UP_PHASE_SEALED && phase != CAIRN_UP_PHASE_ASKING)
+    if (!committed && phase != CAIRN_UP_PHASE_SEALED && phase != CAIRN_UP_PHASE_IN_DOUBT)
         return false;
     cairn_up_mail_answer(up->mail, reply.conn, reply.request, CAIRN_PACK(sealed, 0));
     return true;

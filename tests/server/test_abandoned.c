@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a heartbeat's answer says of open versions, by which an uploader finds those that a rank has
- * behind it (Q12). */
+ * abandoned (Q12). */
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each open version of an answer is held against what the ranks of its attempt have counted. */
-#include "uploader/server/passed.h"
+#include "uploader/server/abandoned.h"
 
 #include <inttypes.h>
 
@@ -38,8 +38,9 @@ static void note(struct cairn_up_missed *missed, const struct cairn_msg_brief *o
     missed->at[missed->count++].rank = rank;
 }
 
-void cairn_up_passed_unreported(uint64_t step, uint32_t n, const struct cairn_error *why) {
-    cairn_log(WARN, "session.passed", "step=%" PRIu64 " n=%u cause=\"%s\"", step, n, why->message);
+void cairn_up_abandoned_unreported(uint64_t step, uint32_t n, const struct cairn_error *why) {
+    cairn_log(WARN, "session.abandoned", "step=%" PRIu64 " n=%u cause=\"%s\"", step, n,
+              why->message);
 }
 
 static void fail(struct cairn_up *up, struct cairn_up_attempt *attempt,
@@ -53,8 +54,8 @@ static void fail(struct cairn_up *up, struct cairn_up_attempt *attempt,
     (void)cairn_fail(&why, CAIRN_CANCELLED, "the rank went on without this save");
     cairn_log(WARN, "save.missed", "run=%s step=%" PRIu64 " n=%u rank=%u version=%s",
               attempt->run_text, open->step, open->n, counted->rank, open->version);
-    if (cairn_up_save_passed_locked(up, &begin, &why, &error) != CAIRN_OK)
-        cairn_up_passed_unreported(open->step, open->n, &error);
+    if (cairn_up_save_abandoned_locked(up, &begin, &why, &error) != CAIRN_OK)
+        cairn_up_abandoned_unreported(open->step, open->n, &error);
 }
 
 static void look(struct cairn_up *up, const struct cairn_msg_brief *open,
@@ -72,8 +73,8 @@ static void look(struct cairn_up *up, const struct cairn_msg_brief *open,
     }
 }
 
-void cairn_up_passed_look(struct cairn_up *up, const json_t *versions,
-                          struct cairn_up_missed *missed) {
+void cairn_up_abandoned_look(struct cairn_up *up, const json_t *versions,
+                             struct cairn_up_missed *missed) {
     struct cairn_up_missed now = {.count = 0};
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; CAIRN_RULE(Q12) && i < json_array_size(versions); i++) {

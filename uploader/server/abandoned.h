@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * passed: versions that the server calls open and that a rank of this node has behind it.
+ * abandoned: versions that the server calls open and that a rank of this node will not finish.
  *
  * Why:     a save that a rank gave up is closed here once the server has taken the fail. A backup
  *          of the catalog that is put back forgets that fail, the other ranks tell the save again,
@@ -31,8 +31,8 @@ struct cairn_up_missed {
     } at[CAIRN_UP_MISSED_MAX];
     size_t count;
 };
-/* A begin that a rank has passed could not be failed for it. */
-void cairn_up_passed_unreported(uint64_t step, uint32_t n, const struct cairn_error *why);
+/* The fail of a begin that a rank has abandoned could not be journaled. */
+void cairn_up_abandoned_unreported(uint64_t step, uint32_t n, const struct cairn_error *why);
 /* versions: of the answer; NULL is allowed. */
-void cairn_up_passed_look(struct cairn_up *up, const json_t *versions,
-                          struct cairn_up_missed *missed);
+void cairn_up_abandoned_look(struct cairn_up *up, const json_t *versions,
+                             struct cairn_up_missed *missed);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Versions that the server calls open and that rank 0 has behind it, since a backup of the catalog
+/* Versions that the server calls open and that rank 0 has abandoned, since a backup of the catalog
  * that was put back has forgotten how they ended (Q12, V42). Rank 1 is of another node. */
 #include <poll.h>
 #include <unistd.h>
