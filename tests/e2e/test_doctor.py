@@ -78,7 +78,7 @@ class Doctor(unittest.TestCase):
                 self.assertIn(check, found)
                 self.assertEqual(found[check][0], level, (check, found[check]))
 
-    def test_a_store_that_does_all(self):
+    def test_doctor_finds_nothing_missing_at_a_store_that_does_all(self):
         s3 = self.store()
         found = self.ask(s3)
         self.expect(found, dict.fromkeys(
@@ -94,7 +94,7 @@ class Doctor(unittest.TestCase):
         self.assertEqual(list(s3.keys("")), [PROFILE])
         self.assertEqual(s3.uploads(""), [])
 
-    def test_kinds_of_stores(self):
+    def test_doctor_names_what_each_kind_of_store_lacks(self):
         for profile, wanted in {
                 "minio": {"uploads by prefix": "WARN", "upload checksum": "ok", "degraded": "ok"},
                 "r2": {"conditional complete": "WARN", "conditional put": "ok"},
@@ -115,7 +115,7 @@ class Doctor(unittest.TestCase):
                     self.assertIn("Content-MD5", found["degraded"][1])
                     self.assertIn("If-None-Match", found["degraded"][1])
 
-    def test_e_a_listing_of_more_than_was_asked_for(self):
+    def test_e_doctor_fails_a_store_that_lists_more_than_was_asked_for(self):
         found = self.ask(self.store("noprefix"))
         self.expect(found, {"listing": "FAIL", "requests": "FAIL", "profile": None})
         self.assertIn('below ".cairn/doctor/', found["requests"][1].replace("cairn/.cairn", ".cairn"))
@@ -216,7 +216,7 @@ class Doctor(unittest.TestCase):
                 for name in names:
                     self.assertEqual(bool(found[name][2]), level != "ok", found[name])
 
-    def test_parts_that_are_listed_with_nothing_to_know_them_by(self):
+    def test_doctor_warns_of_lists_of_parts_without_checksum_or_usual_etag(self):
         s3 = self.store("radosgw")
         s3.rules("op=part : etag=opaque")
         self.expect(self.ask(s3), {"list parts": "ok"})

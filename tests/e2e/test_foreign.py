@@ -106,7 +106,7 @@ class Foreign(unittest.TestCase):
         path.mkdir()
         return path
 
-    def test_boto3(self):
+    def test_objects_are_read_and_copied_by_boto3(self):
         try:
             import boto3
             from boto3.s3.transfer import TransferConfig
@@ -137,7 +137,7 @@ class Foreign(unittest.TestCase):
         done = run(arguments, env=environment)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
-    def test_rclone(self):
+    def test_objects_are_read_and_copied_by_rclone(self):
         rclone = [program("rclone"), "--config", "/dev/null", "--s3-no-check-bucket",
                   "--s3-list-version", "2", "--fast-list", "--s3-upload-cutoff", "5Mi",
                   "--s3-chunk-size", "5Mi"]
@@ -152,7 +152,7 @@ class Foreign(unittest.TestCase):
         self.call([*rclone, "copy", folder, f"x:{self.s3.bucket}/rclone-{self.prefix}"], env)
         self.check_copy(f"rclone-{self.prefix}")
 
-    def test_aws(self):
+    def test_objects_are_read_and_copied_by_the_aws_command(self):
         aws = [program("aws"), "--endpoint-url", os.environ["AWS_ENDPOINT_URL"],
                "--region", "us-east-1", "s3", "cp", "--recursive", "--only-show-errors"]
         # What was fetched finds its modules beside itself.
@@ -163,7 +163,7 @@ class Foreign(unittest.TestCase):
         self.call([*aws, folder, f"s3://{self.s3.bucket}/aws-{self.prefix}/"], env)
         self.check_copy(f"aws-{self.prefix}")
 
-    def test_s5cmd(self):
+    def test_objects_are_read_and_copied_by_s5cmd(self):
         s5cmd = [program("s5cmd"), "--endpoint-url", os.environ["AWS_ENDPOINT_URL"], "cp",
                  "--part-size", "5", "--concurrency", "3"]
         folder = self.folder("s5cmd")

@@ -155,7 +155,7 @@ class OnS3(unittest.TestCase):
             self.assertEqual(world.get(path + "?via=redirect", method="HEAD")[0], 200)
             connection.close()
 
-    def test_doctor_finds_nothing_wrong_and_leaves_nothing(self):
+    def test_doctor_finds_nothing_wrong_and_leaves_no_object(self):
         said = self.world.cairn("doctor", self.world.store, "--json")
         findings = {f["check"]: f["level"] for f in json.loads(said.stdout)["findings"]}
         for check in ("keys", "put", "range", "multipart", "abort", "list parts", "delete",

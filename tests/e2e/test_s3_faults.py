@@ -131,7 +131,7 @@ class Faults(unittest.TestCase):
 
     # ---- a save of 8 shards survives ----
 
-    def test_503s_and_resets(self):
+    def test_503s_and_resets_during_a_save_store_no_part_twice_and_resend_few_bytes(self):
         # A hedge sends a slow part twice on purpose, and a busy machine makes parts slow: it has
         # tests of its own.
         self.start(nodes=2, uploader_arguments=["--no-hedge"])
@@ -162,14 +162,14 @@ class Faults(unittest.TestCase):
         self.assertLess(time.monotonic() - started, 30, "it did not come back soon")
         self.check()
 
-    def test_an_outage_of_5_s(self):
+    def test_an_outage_of_5_s_fails_no_save(self):
         self.outage(5)
 
     @unittest.skipUnless(SLOW, "CAIRN_TEST_SLOW=1 runs it")
-    def test_an_outage_of_60_s(self):
+    def test_an_outage_of_60_s_fails_no_save(self):
         self.outage(60)
 
-    def test_keys_that_expire_midway(self):  # S10
+    def test_keys_that_expire_during_a_save_are_renewed_and_it_commits(self):  # S10
         keys = KeyServer()
         try:
             self.s3 = S3Fault(self.folder)
@@ -193,7 +193,7 @@ class Faults(unittest.TestCase):
         finally:
             keys.stop()
 
-    def test_replies_of_complete_and_of_records_that_are_lost(self):  # S05
+    def test_lost_replies_of_complete_and_of_records_fail_no_save(self):  # S05
         self.start()
         self.s3.rules("op=complete nth=1 : lose-reply\n"
                       "op=put key=*manifest.json nth=1 : lose-reply\n"
@@ -245,7 +245,7 @@ class Faults(unittest.TestCase):
     def test_a_shard_that_shrinks_is_seen_also_where_keys_may_not_be_listed(self):  # A, P2
         self.commit_of_a_shard_that_shrinks("op=list|uploads : status=403/AccessDenied")
 
-    def test_store_json_whose_reply_is_lost(self):
+    def test_a_server_whose_put_of_store_json_loses_its_reply_starts(self):
         self.s3 = S3Fault(self.folder)
         self.s3.rules("op=put key=*store.json nth=1 : lose-reply")
         self.start()
@@ -253,7 +253,7 @@ class Faults(unittest.TestCase):
         self.finish(self.put_in_background(self.source(1)))
         self.check()
 
-    def test_an_upload_that_vanishes(self):  # S07
+    def test_an_upload_that_the_store_drops_is_begun_anew(self):  # S07
         self.start()
         self.s3.rules("op=part nth=4 : drop-upload")
         self.finish(self.put_in_background(self.source()))
@@ -264,7 +264,7 @@ class Faults(unittest.TestCase):
         self.start()
         self.kill_and_go_on()
 
-    def test_nor_where_parts_are_listed_without_checksums(self):
+    def test_a_killed_uploader_sends_no_finished_part_again_where_parts_are_listed_without_checksums(self):
         self.start(s3_arguments=["--profile", "radosgw"])
         self.kill_and_go_on()
 
@@ -288,7 +288,7 @@ class Faults(unittest.TestCase):
 
     # ---- bytes that change ----
 
-    def test_a_byte_that_flips_on_the_way_to_the_store(self):  # S20
+    def test_a_part_with_a_byte_flipped_on_the_way_to_the_store_is_refused_and_sent_again(self):  # S20
         self.start()
         self.s3.rules("op=part nth=2 : req-flip@1000")
         self.finish(self.put_in_background(self.source()))
@@ -320,7 +320,7 @@ class Faults(unittest.TestCase):
         return said, [line for line in lines if line["op"] == "get" and "/data/" in line["key"]], \
             before
 
-    def test_one_byte_that_flips_once_on_the_way_back(self):  # S17
+    def test_a_range_with_a_byte_flipped_once_on_the_way_back_is_read_once_more(self):  # S17
         self.start()
         source = self.source()
         self.finish(self.put_in_background(source))
@@ -344,7 +344,7 @@ class Faults(unittest.TestCase):
                                      source.read_bytes())
         self.check()
 
-    def test_one_byte_of_any_one_get_that_flips(self):  # S17: records and manifests, too
+    def test_a_byte_flipped_in_any_one_get_fails_no_verify(self):  # S17: records and manifests, too
         self.start()
         self.finish(self.put_in_background(self.source(20)))
         readers = [self.readers()[name] for name in ("verify", "verify --store")]
@@ -357,7 +357,7 @@ class Faults(unittest.TestCase):
             self.assertGreater(turn, 4)
         self.check()
 
-    def test_a_byte_that_flips_on_the_way_back_each_time(self):  # S17
+    def test_a_range_with_a_byte_flipped_each_time_is_read_twice_and_is_damage(self):  # S17
         self.start()
         self.finish(self.put_in_background(self.source()))
         for name, arguments in self.readers().items():
@@ -390,7 +390,7 @@ class Faults(unittest.TestCase):
     def shard_key(self):
         return next(iter(self.world.keys("/data/")))
 
-    def test_an_object_that_is_replaced_between_two_ranges(self):  # S17
+    def test_an_object_that_is_replaced_between_two_ranges_is_damage(self):  # S17
         self.start()
         source = self.source()
         self.finish(self.put_in_background(source))
@@ -419,7 +419,7 @@ class Faults(unittest.TestCase):
         put_object(self.s3, self.shard_key(), body)
         self.check()
 
-    def test_a_range_that_bears_the_etag_of_another_object(self):  # S17
+    def test_a_range_with_the_etag_of_another_object_is_read_once_more_then_damage(self):  # S17
         self.start()
         self.finish(self.put_in_background(self.source(20)))
         arguments = (*self.readers()["get --store"], "--workers", "1")
@@ -446,7 +446,7 @@ class Faults(unittest.TestCase):
 
     # ---- what is not there, and what is not allowed ----
 
-    def test_a_shard_that_is_missing_or_forbidden(self):  # S18
+    def test_a_shard_that_is_missing_or_forbidden_is_named_by_every_reader(self):  # S18
         self.start()
         source = self.source()
         self.finish(self.put_in_background(source))
@@ -498,7 +498,7 @@ class Faults(unittest.TestCase):
 
     # ---- a store that is away ----
 
-    def test_the_store_alone_is_away(self):
+    def test_a_store_that_does_not_answer_is_waited_for_and_named_until_the_time_limit(self):
         self.start()
         self.finish(self.put_in_background(self.source(1)))
         self.s3.rules("op=list : stall@0")
@@ -515,7 +515,7 @@ class Faults(unittest.TestCase):
         self.world.cairn(*arguments, "--timeout", "3s", status=8)
         self.assertLess(time.monotonic() - started, 6)
 
-    def test_a_byte_that_flips_where_the_store_does_not_check(self):
+    def test_a_byte_flipped_where_the_store_checks_nothing_is_found_by_verify(self):
         """Found and named by verify; with checksum = md5 the store finds it itself."""
         self.start(s3_arguments=["--profile", "radosgw"])
         self.assertIn("not checked", (self.world.root / "server.log").read_text())

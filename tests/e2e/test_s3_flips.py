@@ -58,7 +58,7 @@ class Flips(unittest.TestCase):
         first = at // BLOCK * BLOCK
         self.assertEqual(ranges, {(first, min(first + BLOCK, size) - 1)}, why)
 
-    def test_in_any_part_on_the_way_to_the_store(self):
+    def test_a_byte_flipped_in_any_part_is_named_with_its_block_by_every_reader(self):
         wanted = {f"part-{part}-{place}": (part, place) for part, _ in PARTS for place in PLACES}
         tree = self.make_tree([*wanted, "whole"])
         self.s3.rules("\n".join(f"op=part key=*/data/{name} part={part} : "
@@ -101,7 +101,7 @@ class Flips(unittest.TestCase):
             at = first + PLACES[place][1](last - first + 1)
             self.expect_block(named["model.bin"], at, said.stderr, READ_SIZE)
 
-    def test_in_any_answer_on_the_way_back(self):
+    def test_a_byte_flipped_twice_in_any_answer_is_named_with_its_block(self):
         source = self.make_tree(["model.bin"], READ_SIZE) / "model.bin"
         self.world.cairn("put", source, "f/run@1")
         for reader in ("verify --store", "get --store"):
