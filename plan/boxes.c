@@ -65,8 +65,8 @@ unsigned cairn_plan_flat_split(const uint64_t *shape, unsigned dimensions, uint6
     return splitter.count;
 }
 
-bool cairn_plan_box_meet(const struct cairn_plan_box *a, const struct cairn_plan_box *b,
-                         unsigned dimensions, struct cairn_plan_box *ret) {
+bool cairn_plan_box_intersect(const struct cairn_plan_box *a, const struct cairn_plan_box *b,
+                              unsigned dimensions, struct cairn_plan_box *ret) {
     for (unsigned d = 0; d < dimensions; d++) {
         ret->low[d] = cairn_max_u64(a->low[d], b->low[d]);
         ret->high[d] = cairn_min_u64(a->high[d], b->high[d]);

@@ -28,8 +28,8 @@ void cairn_plan_strides(const uint64_t *extent, unsigned dimensions, uint64_t *r
 unsigned cairn_plan_flat_split(const uint64_t *shape, unsigned dimensions, uint64_t start,
                                uint64_t end, struct cairn_plan_box ret[CAIRN_PLAN_SPLIT_MAX]);
 /* false: they do not touch. */
-bool cairn_plan_box_meet(const struct cairn_plan_box *a, const struct cairn_plan_box *b,
-                         unsigned dimensions, struct cairn_plan_box *ret);
+bool cairn_plan_box_intersect(const struct cairn_plan_box *a, const struct cairn_plan_box *b,
+                              unsigned dimensions, struct cairn_plan_box *ret);
 /* "[0:4, 8:16]", cut at its end when it is long. */
 void cairn_plan_region_text(const struct cairn_plan_box *box, unsigned dimensions,
                             char ret_text[CAIRN_PLAN_REGION_TEXT_BYTES]);

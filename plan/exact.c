@@ -70,8 +70,8 @@ static void found_hole(struct prover *prover, const struct cairn_plan_box *regio
 
 static bool found_overlap(struct prover *prover, uint32_t first, uint32_t second) {
     struct cairn_plan_box shared;
-    if (!cairn_plan_box_meet(&prover->boxes[first], &prover->boxes[second], prover->dimensions,
-                             &shared)) {
+    if (!cairn_plan_box_intersect(&prover->boxes[first], &prover->boxes[second], prover->dimensions,
+                                  &shared)) {
         return false;
     }
     prover->proof = (struct cairn_plan_proof){
@@ -142,8 +142,9 @@ static enum cairn_code find_hole(struct prover *prover, const struct part *part)
         struct part left = prover->parts[--prover->part_count];
         struct cairn_plan_box shared, slabs[2 * CAIRN_DIMENSIONS_MAX];
         uint32_t i = left.from;
-        while (i < left.to && !cairn_plan_box_meet(&left.region, &prover->boxes[prover->order[i]],
-                                                   prover->dimensions, &shared)) {
+        while (i < left.to &&
+               !cairn_plan_box_intersect(&left.region, &prover->boxes[prover->order[i]],
+                                         prover->dimensions, &shared)) {
             i++;
         }
         if (i == left.to) {

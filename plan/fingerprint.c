@@ -78,8 +78,8 @@ static enum cairn_code compare(const struct printer *printer, const struct cairn
         struct cairn_plan_box part;
         if (i % LOOK_EVERY == 0 && printer->stop && atomic_load(printer->stop))
             return cairn_fail(printer->err, CAIRN_CANCELLED, "the cover proof was stopped");
-        if (cairn_plan_box_meet(region, &printer->boxes[printer->active[i]], printer->dimensions,
-                                &part))
+        if (cairn_plan_box_intersect(region, &printer->boxes[printer->active[i]],
+                                     printer->dimensions, &part))
             add_box(printer, &part, &sum);
     }
     *ret_equal = !memcmp(&sum, &wanted, sizeof sum);
@@ -91,7 +91,7 @@ static void keep_overlapping(struct printer *printer, const struct cairn_plan_bo
     for (uint32_t i = 0; i < printer->active_count; i++) {
         struct cairn_plan_box part;
         uint32_t box = printer->active[i];
-        if (cairn_plan_box_meet(region, &printer->boxes[box], printer->dimensions, &part))
+        if (cairn_plan_box_intersect(region, &printer->boxes[box], printer->dimensions, &part))
             printer->active[kept++] = box;
     }
     printer->active_count = kept;
@@ -130,8 +130,8 @@ static enum cairn_code judge(struct printer *printer, const struct cairn_plan_bo
     ret->finding = CAIRN_PLAN_FOUND_OVERLAP;
     ret->first = a < b ? a : b;
     ret->second = a < b ? b : a;
-    bool met = cairn_plan_box_meet(&printer->boxes[a], &printer->boxes[b], printer->dimensions,
-                                   &ret->region);
+    bool met = cairn_plan_box_intersect(&printer->boxes[a], &printer->boxes[b], printer->dimensions,
+                                        &ret->region);
     CAIRN_ASSERT(met);
     return CAIRN_OK;
 }

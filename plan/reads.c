@@ -11,7 +11,7 @@
 #include "api/dtype.h"
 #include "api/layout.h"
 #include "common/array.h"
-#include "plan/holdings.h"
+#include "plan/fragments.h"
 
 #define ALIAS_HOPS_MAX 16
 
@@ -20,7 +20,7 @@ struct planner {
     const struct cairn_layout *layout;
     struct cairn_plan_pieces *pieces;
     size_t pieces_max;
-    struct cairn_plan_stock stock;
+    struct cairn_plan_fragments fragments;
     struct cairn_error *err;
 };
 
@@ -77,9 +77,9 @@ static enum cairn_code put_piece(struct planner *planner, const struct cairn_pla
 }
 
 /* `run` elements from place `from` of the fragment to place `to` of the destination. */
-static enum cairn_code put_run(struct planner *planner, const struct cairn_plan_holding *holding,
+static enum cairn_code put_run(struct planner *planner, const struct cairn_plan_fragment *fragment,
                                uint32_t want, uint64_t from, uint64_t to, uint64_t run) {
-    const struct cairn_tensor *tensor = &planner->stock.tensor;
+    const struct cairn_tensor *tensor = &planner->fragments.tensor;
     uint64_t bits = cairn_dtype_bits(tensor->dtype);
     if (bits < 8 && (from * bits % 8 || to * bits % 8 || run * bits % 8)) {
         return cairn_fail(planner->err, CAIRN_UNSUPPORTED,
@@ -88,8 +88,8 @@ static enum cairn_code put_run(struct planner *planner, const struct cairn_plan_
     }
     struct cairn_plan_piece piece = {
         .want = want,
-        .shard = holding->shard,
-        .offset = holding->offset_bytes + from * bits / 8,
+        .shard = fragment->shard,
+        .offset = fragment->offset_bytes + from * bits / 8,
         .bytes = run * bits / 8,
         .at = to * bits / 8,
     };
@@ -97,22 +97,22 @@ static enum cairn_code put_run(struct planner *planner, const struct cairn_plan_
 }
 
 /* Where the first element of `box` lies in a span, in elements. */
-static uint64_t place_in(const struct cairn_plan_stock *stock, const struct cairn_plan_span *span,
-                         const struct cairn_plan_box *box) {
-    if (span->flat) return cairn_plan_flat_index(stock, box->low) - span->start;
+static uint64_t place_in(const struct cairn_plan_fragments *fragments,
+                         const struct cairn_plan_span *span, const struct cairn_plan_box *box) {
+    if (span->flat) return cairn_plan_flat_index(fragments, box->low) - span->start;
     uint64_t place = 0;
-    for (unsigned d = 0; d < stock->tensor.dimension_count; d++) {
+    for (unsigned d = 0; d < fragments->tensor.dimension_count; d++) {
         place += (box->low[d] - span->box.low[d]) * span->strides[d];
     }
     return place;
 }
 
 /* How many dimensions are walked through; the inner ones are one run on both sides. */
-static unsigned outer_dimensions(const struct cairn_plan_stock *stock,
+static unsigned outer_dimensions(const struct cairn_plan_fragments *fragments,
                                  const struct cairn_plan_span *a, const struct cairn_plan_span *b,
                                  const struct cairn_plan_box *box, uint64_t *ret_run) {
     uint64_t run = 1;
-    unsigned d = stock->tensor.dimension_count;
+    unsigned d = fragments->tensor.dimension_count;
     for (; d > 0; d--) {
         uint64_t count = box->high[d - 1] - box->low[d - 1];
         if (count == 1) continue;
@@ -124,22 +124,23 @@ static unsigned outer_dimensions(const struct cairn_plan_stock *stock,
 }
 
 /* All elements of `box`, which lies in the fragment and in the wanted span. */
-static enum cairn_code put_box(struct planner *planner, const struct cairn_plan_holding *holding,
+static enum cairn_code put_box(struct planner *planner, const struct cairn_plan_fragment *fragment,
                                const struct cairn_plan_span *wanted, uint32_t want,
                                const struct cairn_plan_box *box) {
-    const struct cairn_plan_stock *stock = &planner->stock;
-    uint64_t from = place_in(stock, &holding->span, box), to = place_in(stock, wanted, box), run;
-    unsigned outer = outer_dimensions(stock, &holding->span, wanted, box, &run);
+    const struct cairn_plan_fragments *fragments = &planner->fragments;
+    uint64_t from = place_in(fragments, &fragment->span, box),
+             to = place_in(fragments, wanted, box), run;
+    unsigned outer = outer_dimensions(fragments, &fragment->span, wanted, box, &run);
     uint64_t at[CAIRN_DIMENSIONS_MAX] = {0};
     for (;;) {
-        CAIRN_TRY(put_run(planner, holding, want, from, to, run));
+        CAIRN_TRY(put_run(planner, fragment, want, from, to, run));
         unsigned d = outer;
         while (d > 0) { /* the next row: count up the innermost outer dimension, with carry */
             d--;
-            from += holding->span.strides[d];
+            from += fragment->span.strides[d];
             to += wanted->strides[d];
             if (++at[d] < box->high[d] - box->low[d]) break;
-            from -= at[d] * holding->span.strides[d];
+            from -= at[d] * fragment->span.strides[d];
             to -= at[d] * wanted->strides[d];
             at[d] = 0;
             if (d == 0) return CAIRN_OK;
@@ -150,17 +151,17 @@ static enum cairn_code put_box(struct planner *planner, const struct cairn_plan_
 
 /* Where a fragment and a wanted span meet. */
 static enum cairn_code put_overlap(struct planner *planner,
-                                   const struct cairn_plan_holding *holding,
+                                   const struct cairn_plan_fragment *fragment,
                                    const struct cairn_plan_span *wanted, uint32_t want) {
-    const struct cairn_plan_stock *stock = &planner->stock;
-    const struct cairn_plan_span *held = &holding->span;
-    unsigned dimensions = stock->tensor.dimension_count;
+    const struct cairn_plan_fragments *fragments = &planner->fragments;
+    const struct cairn_plan_span *held = &fragment->span;
+    unsigned dimensions = fragments->tensor.dimension_count;
     struct cairn_plan_box parts[CAIRN_PLAN_SPLIT_MAX], shared;
     if (held->flat && wanted->flat) {
         uint64_t low = cairn_max_u64(held->start, wanted->start);
         uint64_t high = cairn_min_u64(held->end, wanted->end);
         if (low >= high) return CAIRN_OK;
-        return put_run(planner, holding, want, low - held->start, low - wanted->start, high - low);
+        return put_run(planner, fragment, want, low - held->start, low - wanted->start, high - low);
     }
     unsigned count = 1;
     parts[0] = held->flat ? wanted->box : held->box;
@@ -168,19 +169,19 @@ static enum cairn_code put_overlap(struct planner *planner,
     if (held->flat || wanted->flat) {
         /* Only what both can have in common is split, so that few boxes come of it. */
         uint64_t low, high;
-        cairn_plan_flat_bounds(stock, held->flat ? wanted : held, &low, &high);
+        cairn_plan_flat_bounds(fragments, held->flat ? wanted : held, &low, &high);
         low = cairn_max_u64(low, other->start);
         high = cairn_min_u64(high, other->end);
         if (low >= high) return CAIRN_OK;
         shared = parts[0];
-        count = cairn_plan_flat_split(stock->tensor.shape, dimensions, low, high, parts);
+        count = cairn_plan_flat_split(fragments->tensor.shape, dimensions, low, high, parts);
     } else {
         shared = wanted->box;
     }
     for (unsigned i = 0; i < count; i++) {
         struct cairn_plan_box box;
-        if (!cairn_plan_box_meet(&parts[i], &shared, dimensions, &box)) continue;
-        CAIRN_TRY(put_box(planner, holding, wanted, want, &box));
+        if (!cairn_plan_box_intersect(&parts[i], &shared, dimensions, &box)) continue;
+        CAIRN_TRY(put_box(planner, fragment, wanted, want, &box));
     }
     return CAIRN_OK;
 }
@@ -194,13 +195,13 @@ static bool inside(uint64_t start, uint64_t count, uint64_t size) {
 /* The region that a want names, checked against its tensor, and its number of elements. */
 static enum cairn_code want_span(struct planner *planner, const struct cairn_plan_want *want,
                                  struct cairn_plan_span *ret, uint64_t *ret_elements) {
-    const struct cairn_plan_stock *stock = &planner->stock;
-    const struct cairn_tensor *tensor = &stock->tensor;
+    const struct cairn_plan_fragments *fragments = &planner->fragments;
+    const struct cairn_tensor *tensor = &fragments->tensor;
     bool good = true;
     uint64_t elements = 1;
     if (want->form == CAIRN_PLAN_WHOLE) {
-        cairn_plan_span_flat(stock, 0, stock->elements, ret);
-        *ret_elements = stock->elements;
+        cairn_plan_span_flat(fragments, 0, fragments->elements, ret);
+        *ret_elements = fragments->elements;
         return CAIRN_OK;
     }
     if (want->form != CAIRN_PLAN_FLAT && want->form != CAIRN_PLAN_BOX) {
@@ -209,8 +210,8 @@ static enum cairn_code want_span(struct planner *planner, const struct cairn_pla
     if (want->form == CAIRN_PLAN_FLAT || tensor->dimension_count == 0) {
         bool flat = want->form == CAIRN_PLAN_FLAT; /* a box of no dimensions is the scalar */
         uint64_t start = flat ? want->start[0] : 0, count = flat ? want->count[0] : 1;
-        good = inside(start, count, stock->elements);
-        if (good) cairn_plan_span_flat(stock, start, count, ret);
+        good = inside(start, count, fragments->elements);
+        if (good) cairn_plan_span_flat(fragments, start, count, ret);
         elements = count;
     } else {
         for (unsigned d = 0; good && d < tensor->dimension_count; d++) {
@@ -227,12 +228,12 @@ static enum cairn_code want_span(struct planner *planner, const struct cairn_pla
     return CAIRN_OK;
 }
 
-/* First holding that may reach beyond `low`. */
-static size_t first_reaching(const struct cairn_plan_stock *stock, uint64_t low) {
-    size_t from = 0, to = stock->count;
+/* First fragment that may reach beyond `low`. */
+static size_t first_reaching(const struct cairn_plan_fragments *fragments, uint64_t low) {
+    size_t from = 0, to = fragments->count;
     while (from < to) {
         size_t middle = from + (to - from) / 2;
-        if (stock->holdings[middle].reach <= low)
+        if (fragments->list[middle].reach <= low)
             from = middle + 1;
         else
             to = middle;
@@ -298,13 +299,14 @@ static enum cairn_code want_tensor(struct planner *planner, const struct cairn_p
     uint32_t index;
     uint64_t elements = 0;
     CAIRN_TRY(cairn_plan_resolve(planner->layout, want->tensor, &index, planner->err));
-    struct cairn_plan_stock *stock = &planner->stock;
-    if (!stock->loaded || stock->name != index || stock->local_rank != want->local_rank) {
-        CAIRN_TRY(
-            cairn_plan_stock_choose(stock, planner->layout, index, want->local_rank, planner->err));
+    struct cairn_plan_fragments *fragments = &planner->fragments;
+    if (!fragments->loaded || fragments->name != index ||
+        fragments->local_rank != want->local_rank) {
+        CAIRN_TRY(cairn_plan_fragments_choose(fragments, planner->layout, index, want->local_rank,
+                                              planner->err));
     }
     CAIRN_TRY(want_span(planner, want, ret, &elements));
-    uint64_t bits = elements * cairn_dtype_bits(stock->tensor.dtype);
+    uint64_t bits = elements * cairn_dtype_bits(fragments->tensor.dtype);
     if (bits % 8) {
         return cairn_fail(planner->err, CAIRN_UNSUPPORTED,
                           "tensor \"%.*s\": the slice does not fill bytes",
@@ -316,19 +318,20 @@ static enum cairn_code want_tensor(struct planner *planner, const struct cairn_p
 
 static enum cairn_code plan_tensor(struct planner *planner, const struct cairn_plan_want *want,
                                    uint32_t want_index, uint64_t *ret_bytes) {
-    struct cairn_plan_stock *stock = &planner->stock;
+    struct cairn_plan_fragments *fragments = &planner->fragments;
     struct cairn_plan_span span;
     uint64_t low, high;
     size_t first = planner->pieces->count;
     CAIRN_TRY(want_tensor(planner, want, &span, ret_bytes));
     if (*ret_bytes == 0) return CAIRN_OK;
-    if (!stock->loaded) {
-        CAIRN_TRY(cairn_plan_stock_load(stock, planner->layout, planner->manifest, planner->err));
+    if (!fragments->loaded) {
+        CAIRN_TRY(
+            cairn_plan_fragments_load(fragments, planner->layout, planner->manifest, planner->err));
     }
-    cairn_plan_flat_bounds(stock, &span, &low, &high);
-    for (size_t i = first_reaching(stock, low); i < stock->count; i++) {
-        if (stock->holdings[i].low >= high) break;
-        CAIRN_TRY(put_overlap(planner, &stock->holdings[i], &span, want_index));
+    cairn_plan_flat_bounds(fragments, &span, &low, &high);
+    for (size_t i = first_reaching(fragments, low); i < fragments->count; i++) {
+        if (fragments->list[i].low >= high) break;
+        CAIRN_TRY(put_overlap(planner, &fragments->list[i], &span, want_index));
     }
     if (planner->pieces->count > first) sort_pieces(planner->pieces, first);
     return prove_filled(planner, want, first, *ret_bytes);
@@ -382,7 +385,7 @@ enum cairn_code cairn_plan_reads_most(const struct cairn_manifest *manifest,
     for (uint32_t i = 0; code == CAIRN_OK && i < want_count; i++) {
         code = plan_want(&planner, &wants[i], i, &pieces.want_bytes[i]);
     }
-    cairn_plan_stock_release(&planner.stock);
+    cairn_plan_fragments_release(&planner.fragments);
     if (code == CAIRN_OK)
         *ret = pieces;
     else
@@ -407,6 +410,6 @@ enum cairn_code cairn_plan_want_bytes(const struct cairn_manifest *manifest,
     uint32_t shard;
     if (want->shard.data) return want_shard(&planner, want, &shard, ret_bytes);
     enum cairn_code code = want_tensor(&planner, want, &span, ret_bytes);
-    cairn_plan_stock_release(&planner.stock);
+    cairn_plan_fragments_release(&planner.fragments);
     return code;
 }

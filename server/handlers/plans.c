@@ -12,7 +12,7 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "common/utf8.h"
-#include "plan/holdings.h"
+#include "plan/fragments.h"
 #include "plan/ranges.h"
 #include "plan/reads.h"
 #include "server/cache.h"
@@ -155,10 +155,10 @@ static enum cairn_code read_box(const struct cairn_layout *layout, const json_t 
                                 struct cairn_error *err) {
     char place[48];
     uint32_t index = 0;
-    struct cairn_plan_stock stock = {0};
+    struct cairn_plan_fragments fragments = {0};
     CAIRN_TRY(cairn_plan_resolve(layout, want->tensor, &index, err));
-    CAIRN_TRY(cairn_plan_stock_choose(&stock, layout, index, want->local_rank, err));
-    unsigned dimensions = stock.tensor.dimension_count;
+    CAIRN_TRY(cairn_plan_fragments_choose(&fragments, layout, index, want->local_rank, err));
+    unsigned dimensions = fragments.tensor.dimension_count;
     snprintf(place, sizeof(place), "%s/start", pointer);
     CAIRN_TRY(read_numbers(start, place, dimensions, numbers->start, err));
     snprintf(place, sizeof(place), "%s/count", pointer);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * holdings: the stored fragments of one tensor, ready to be met by what is wanted of it.
+ * fragments: the stored fragments of one tensor, sorted for looking up what a read wants of it.
  *
  * Why:     wants often come in groups about one tensor; its fragments are looked up, checked
  *          against the manifest and sorted once for all of them.
- * Promise: 1   every holding lies in its tensor and in a shard that the manifest has with that
+ * Promise: 1   every fragment lies in its tensor and in a shard that the manifest has with that
  *              size; ranks that describe the tensor differently are CAIRN_CORRUPT.
  *          2   of a REPLICATED tensor one rank's copy is taken, always the same for one layout.
- * Limits:  for plan/reads.c alone.
+ * Limits:  those of api/table.h; memory O(fragments of the tensor).
  * Threads: one owner.
  * Next:    plan/reads.c.
  */
@@ -30,41 +30,41 @@ struct cairn_plan_span {
     struct cairn_plan_box box;
     uint64_t strides[CAIRN_DIMENSIONS_MAX];
 };
-struct cairn_plan_holding { /* one stored fragment */
+struct cairn_plan_fragment { /* one stored fragment */
     struct cairn_plan_span span;
     uint64_t low, high; /* the flat range that it lies in */
     uint64_t reach;     /* largest high of this and all before it */
     uint32_t shard;     /* index into the manifest */
     uint64_t offset_bytes;
 };
-struct cairn_plan_stock { /* a zeroed one is empty */
+struct cairn_plan_fragments { /* a zeroed one is empty */
     bool loaded;
     uint32_t name, local_rank;
     uint32_t ref_first, ref_count; /* that are read */
     struct cairn_tensor tensor;
     uint64_t elements, strides[CAIRN_DIMENSIONS_MAX];
-    struct cairn_plan_holding *holdings; /* owned; sorted by low */
+    struct cairn_plan_fragment *list; /* owned; sorted by low */
     size_t count, capacity;
 };
-void cairn_plan_stock_release(struct cairn_plan_stock *stock);
-/* The tensor of that name in the layout, without its holdings. local_rank: whose, if LOCAL. */
-enum cairn_code cairn_plan_stock_choose(struct cairn_plan_stock *stock,
-                                        const struct cairn_layout *layout, uint32_t name,
-                                        uint32_t local_rank,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* The holdings of the tensor that was chosen. */
-enum cairn_code cairn_plan_stock_load(struct cairn_plan_stock *stock,
-                                      const struct cairn_layout *layout,
-                                      const struct cairn_manifest *manifest,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_plan_fragments_release(struct cairn_plan_fragments *fragments);
+/* The tensor of that name in the layout, without its fragments. local_rank: whose, if LOCAL. */
+enum cairn_code cairn_plan_fragments_choose(struct cairn_plan_fragments *fragments,
+                                            const struct cairn_layout *layout, uint32_t name,
+                                            uint32_t local_rank,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* The fragments of the tensor that was chosen. */
+enum cairn_code cairn_plan_fragments_load(struct cairn_plan_fragments *fragments,
+                                          const struct cairn_layout *layout,
+                                          const struct cairn_manifest *manifest,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
 
-void cairn_plan_span_flat(const struct cairn_plan_stock *stock, uint64_t start, uint64_t count,
-                          struct cairn_plan_span *ret);
+void cairn_plan_span_flat(const struct cairn_plan_fragments *fragments, uint64_t start,
+                          uint64_t count, struct cairn_plan_span *ret);
 void cairn_plan_span_box(unsigned dimensions, const uint64_t *start, const uint64_t *count,
                          struct cairn_plan_span *ret);
 /* Where the element stands in the flattened tensor. */
-uint64_t cairn_plan_flat_index(const struct cairn_plan_stock *stock, const uint64_t *point);
+uint64_t cairn_plan_flat_index(const struct cairn_plan_fragments *fragments, const uint64_t *point);
 /* The flat range from a span's first to its last element. */
-void cairn_plan_flat_bounds(const struct cairn_plan_stock *stock,
+void cairn_plan_flat_bounds(const struct cairn_plan_fragments *fragments,
                             const struct cairn_plan_span *span, uint64_t *ret_low,
                             uint64_t *ret_high);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* holdings: from the layout's rows to regions with places in shards. */
-#include "plan/holdings.h"
+/* fragments: from the layout's rows to regions with places in shards. */
+#include "plan/fragments.h"
 
 #include <stdlib.h>
 
@@ -8,9 +8,9 @@
 #include "api/layout.h"
 #include "common/array.h"
 
-void cairn_plan_stock_release(struct cairn_plan_stock *stock) {
-    free(stock->holdings);
-    *stock = (struct cairn_plan_stock){0};
+void cairn_plan_fragments_release(struct cairn_plan_fragments *fragments) {
+    free(fragments->list);
+    *fragments = (struct cairn_plan_fragments){0};
 }
 
 static void ref_load(const struct cairn_layout *layout, uint32_t ref, uint32_t *ret_table,
@@ -47,39 +47,40 @@ static enum cairn_code find_local(const struct cairn_layout *layout, struct cair
                       CAIRN_PLAN_SHOWN(name), rank);
 }
 
-enum cairn_code cairn_plan_stock_choose(struct cairn_plan_stock *stock,
-                                        const struct cairn_layout *layout, uint32_t name,
-                                        uint32_t local_rank, struct cairn_error *err) {
+enum cairn_code cairn_plan_fragments_choose(struct cairn_plan_fragments *fragments,
+                                            const struct cairn_layout *layout, uint32_t name,
+                                            uint32_t local_rank, struct cairn_error *err) {
     struct cairn_view text;
     uint32_t first, count, table;
     uint64_t bytes;
-    stock->loaded = false;
+    fragments->loaded = false;
     cairn_layout_name_at(layout, name, &text, &first, &count);
-    ref_load(layout, first, &table, &stock->tensor);
-    if (stock->tensor.kind == CAIRN_TENSOR_REPLICATED) {
+    ref_load(layout, first, &table, &fragments->tensor);
+    if (fragments->tensor.kind == CAIRN_TENSOR_REPLICATED) {
         first += pick_holder(text, count);
         count = 1;
-    } else if (stock->tensor.kind == CAIRN_TENSOR_LOCAL) {
+    } else if (fragments->tensor.kind == CAIRN_TENSOR_LOCAL) {
         CAIRN_TRY(find_local(layout, text, local_rank, &first, &count, err));
     }
-    ref_load(layout, first, &table, &stock->tensor);
-    if (!cairn_tensor_size(stock->tensor.dtype, stock->tensor.dimension_count, stock->tensor.shape,
-                           &stock->elements, &bytes)) {
+    ref_load(layout, first, &table, &fragments->tensor);
+    if (!cairn_tensor_size(fragments->tensor.dtype, fragments->tensor.dimension_count,
+                           fragments->tensor.shape, &fragments->elements, &bytes)) {
         return cairn_fail(err, CAIRN_CORRUPT, "tensor \"%.*s\": no type or size",
                           CAIRN_PLAN_SHOWN(text));
     }
-    cairn_plan_strides(stock->tensor.shape, stock->tensor.dimension_count, stock->strides);
-    stock->name = name;
-    stock->local_rank = local_rank;
-    stock->ref_first = first;
-    stock->ref_count = count;
+    cairn_plan_strides(fragments->tensor.shape, fragments->tensor.dimension_count,
+                       fragments->strides);
+    fragments->name = name;
+    fragments->local_rank = local_rank;
+    fragments->ref_first = first;
+    fragments->ref_count = count;
     return CAIRN_OK;
 }
 
-void cairn_plan_span_flat(const struct cairn_plan_stock *stock, uint64_t start, uint64_t count,
-                          struct cairn_plan_span *ret) {
+void cairn_plan_span_flat(const struct cairn_plan_fragments *fragments, uint64_t start,
+                          uint64_t count, struct cairn_plan_span *ret) {
     *ret = (struct cairn_plan_span){.flat = true, .start = start, .end = start + count};
-    memcpy(ret->strides, stock->strides, sizeof ret->strides);
+    memcpy(ret->strides, fragments->strides, sizeof ret->strides);
 }
 
 void cairn_plan_span_box(unsigned dimensions, const uint64_t *start, const uint64_t *count,
@@ -92,24 +93,26 @@ void cairn_plan_span_box(unsigned dimensions, const uint64_t *start, const uint6
     cairn_plan_strides(count, dimensions, ret->strides);
 }
 
-uint64_t cairn_plan_flat_index(const struct cairn_plan_stock *stock, const uint64_t *point) {
+uint64_t cairn_plan_flat_index(const struct cairn_plan_fragments *fragments,
+                               const uint64_t *point) {
     uint64_t index = 0;
-    for (unsigned d = 0; d < stock->tensor.dimension_count; d++) {
-        index += point[d] * stock->strides[d];
+    for (unsigned d = 0; d < fragments->tensor.dimension_count; d++) {
+        index += point[d] * fragments->strides[d];
     }
     return index;
 }
 
-void cairn_plan_flat_bounds(const struct cairn_plan_stock *stock,
+void cairn_plan_flat_bounds(const struct cairn_plan_fragments *fragments,
                             const struct cairn_plan_span *span, uint64_t *ret_low,
                             uint64_t *ret_high) {
     *ret_low = span->start;
     *ret_high = span->end;
     if (span->flat) return;
     uint64_t last[CAIRN_DIMENSIONS_MAX];
-    for (unsigned d = 0; d < stock->tensor.dimension_count; d++) last[d] = span->box.high[d] - 1;
-    *ret_low = cairn_plan_flat_index(stock, span->box.low);
-    *ret_high = cairn_plan_flat_index(stock, last) + 1;
+    for (unsigned d = 0; d < fragments->tensor.dimension_count; d++)
+        last[d] = span->box.high[d] - 1;
+    *ret_low = cairn_plan_flat_index(fragments, span->box.low);
+    *ret_high = cairn_plan_flat_index(fragments, last) + 1;
 }
 
 static enum cairn_code find_shard(const struct cairn_manifest *manifest,
@@ -132,32 +135,34 @@ static bool same_tensor(const struct cairn_tensor *a, const struct cairn_tensor 
            memcmp(a->shape, b->shape, a->dimension_count * sizeof *a->shape) == 0;
 }
 
-static void put_holding(struct cairn_plan_stock *stock, const struct cairn_fragment *fragment,
-                        uint32_t shard) {
-    struct cairn_plan_holding *holding = &stock->holdings[stock->count++];
-    *holding = (struct cairn_plan_holding){.shard = shard, .offset_bytes = fragment->offset_bytes};
+static void put_fragment(struct cairn_plan_fragments *fragments,
+                         const struct cairn_fragment *fragment, uint32_t shard) {
+    struct cairn_plan_fragment *placed = &fragments->list[fragments->count++];
+    *placed = (struct cairn_plan_fragment){.shard = shard, .offset_bytes = fragment->offset_bytes};
     if (fragment->form == CAIRN_FRAGMENT_FLAT) {
-        cairn_plan_span_flat(stock, fragment->start[0], fragment->count[0], &holding->span);
+        cairn_plan_span_flat(fragments, fragment->start[0], fragment->count[0], &placed->span);
     } else {
-        cairn_plan_span_box(stock->tensor.dimension_count, fragment->start, fragment->count,
-                            &holding->span);
+        cairn_plan_span_box(fragments->tensor.dimension_count, fragment->start, fragment->count,
+                            &placed->span);
     }
-    cairn_plan_flat_bounds(stock, &holding->span, &holding->low, &holding->high);
+    cairn_plan_flat_bounds(fragments, &placed->span, &placed->low, &placed->high);
 }
 
-static enum cairn_code load_ref(struct cairn_plan_stock *stock, const struct cairn_layout *layout,
+static enum cairn_code load_ref(struct cairn_plan_fragments *fragments,
+                                const struct cairn_layout *layout,
                                 const struct cairn_manifest *manifest, uint32_t ref,
                                 struct cairn_error *err) {
     struct cairn_tensor tensor;
     uint32_t table_index, known = UINT32_MAX, shard = 0;
     ref_load(layout, ref, &table_index, &tensor);
     const struct cairn_table *table = &layout->tables[table_index];
-    if (!same_tensor(&tensor, &stock->tensor)) {
+    if (!same_tensor(&tensor, &fragments->tensor)) {
         return cairn_fail(err, CAIRN_CORRUPT, "tensor \"%.*s\": ranks describe it differently",
                           CAIRN_PLAN_SHOWN(tensor.name));
     }
-    CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(stock->holdings, stock->count, tensor.fragment_count,
-                                   stock->capacity, UINT32_MAX, "fragments of one tensor", err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(fragments->list, fragments->count, tensor.fragment_count,
+                                   fragments->capacity, UINT32_MAX, "fragments of one tensor",
+                                   err));
     for (uint32_t i = 0; i < tensor.fragment_count; i++) {
         struct cairn_fragment fragment;
         cairn_table_fragment_at(table, tensor.fragment_first + i, &fragment);
@@ -165,34 +170,35 @@ static enum cairn_code load_ref(struct cairn_plan_stock *stock, const struct cai
             CAIRN_TRY(find_shard(manifest, table, fragment.shard, &shard, err));
             known = fragment.shard;
         }
-        put_holding(stock, &fragment, shard);
+        put_fragment(fragments, &fragment, shard);
     }
     return CAIRN_OK;
 }
 
-static int compare_holdings(const void *a, const void *b) {
-    const struct cairn_plan_holding *holding_a = a, *holding_b = b;
-    if (holding_a->low != holding_b->low) return holding_a->low < holding_b->low ? -1 : 1;
-    if (holding_a->shard != holding_b->shard) return holding_a->shard < holding_b->shard ? -1 : 1;
-    if (holding_a->offset_bytes == holding_b->offset_bytes) return 0;
-    return holding_a->offset_bytes < holding_b->offset_bytes ? -1 : 1;
+static int compare_fragments(const void *a, const void *b) {
+    const struct cairn_plan_fragment *fragment_a = a, *fragment_b = b;
+    if (fragment_a->low != fragment_b->low) return fragment_a->low < fragment_b->low ? -1 : 1;
+    if (fragment_a->shard != fragment_b->shard)
+        return fragment_a->shard < fragment_b->shard ? -1 : 1;
+    if (fragment_a->offset_bytes == fragment_b->offset_bytes) return 0;
+    return fragment_a->offset_bytes < fragment_b->offset_bytes ? -1 : 1;
 }
 
-enum cairn_code cairn_plan_stock_load(struct cairn_plan_stock *stock,
-                                      const struct cairn_layout *layout,
-                                      const struct cairn_manifest *manifest,
-                                      struct cairn_error *err) {
-    stock->count = 0;
-    for (uint32_t i = 0; i < stock->ref_count; i++) {
-        CAIRN_TRY(load_ref(stock, layout, manifest, stock->ref_first + i, err));
+enum cairn_code cairn_plan_fragments_load(struct cairn_plan_fragments *fragments,
+                                          const struct cairn_layout *layout,
+                                          const struct cairn_manifest *manifest,
+                                          struct cairn_error *err) {
+    fragments->count = 0;
+    for (uint32_t i = 0; i < fragments->ref_count; i++) {
+        CAIRN_TRY(load_ref(fragments, layout, manifest, fragments->ref_first + i, err));
     }
-    if (stock->count) {
-        qsort(stock->holdings, stock->count, sizeof *stock->holdings, compare_holdings);
+    if (fragments->count) {
+        qsort(fragments->list, fragments->count, sizeof *fragments->list, compare_fragments);
     }
-    for (size_t i = 0; i < stock->count; i++) {
-        uint64_t before = i ? stock->holdings[i - 1].reach : 0;
-        stock->holdings[i].reach = cairn_max_u64(before, stock->holdings[i].high);
+    for (size_t i = 0; i < fragments->count; i++) {
+        uint64_t before = i ? fragments->list[i - 1].reach : 0;
+        fragments->list[i].reach = cairn_max_u64(before, fragments->list[i].high);
     }
-    stock->loaded = true;
+    fragments->loaded = true;
     return CAIRN_OK;
 }
