@@ -18,7 +18,7 @@
 #include "common/budget.h"
 #include "common/clock.h"
 #include "common/lock.h"
-#include "common/often.h"
+#include "common/log_limit.h"
 #include "store/store.h"
 #include "uploader/alone.h"
 #include "uploader/settings.h"
@@ -62,9 +62,9 @@ struct cairn_up {
     struct cairn_up_watch *watch;
     struct cairn_up_tasks *tasks;
     struct cairn_up_fetch *fetch;
-    struct cairn_often said;        /* what callers do wrong; of the socket's thread */
-    struct cairn_lock lock;         /* uploader_state */
-    struct cairn_condition changed; /* slabs went back, saves ended */
+    struct cairn_log_limit log_limit; /* what callers do wrong; of the socket's thread */
+    struct cairn_lock lock;           /* uploader_state */
+    struct cairn_condition changed;   /* slabs went back, saves ended */
     struct {
         struct cairn_up_save **saves; /* by journal entry, ascending */
         size_t save_count, save_capacity;

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "common/http/deaf.h"
 #include "common/http/direct.h"
+#include "common/http/half_open.h"
 #include "common/url.h"
 
 #define STALL_MS_DEFAULT 30000
@@ -330,11 +330,12 @@ static bool resend(struct cairn_http_engine *engine, struct cairn_http_transfer 
 }
 
 /* Those whose peer has gone without a word. */
-static void leave_deaf(struct cairn_http_engine *engine) {
+static void leave_half_open(struct cairn_http_engine *engine) {
     struct cairn_http_transfer *transfer = TAILQ_FIRST(&engine->active), *next = NULL;
     for (; transfer; transfer = next) {
         next = TAILQ_NEXT(transfer, place);
-        if (cairn_http_deaf_due_us(transfer) > cairn_mono_us() || !cairn_http_deaf_look(transfer))
+        if (cairn_http_half_open_due_us(transfer) > cairn_mono_us() ||
+            !cairn_http_half_open_check(transfer))
             continue;
         if (!transfer->direct) {
             if (start_anew(engine, transfer)) continue;
@@ -462,7 +463,7 @@ static uint32_t wait_ms(const struct cairn_http_engine *engine, uint64_t until_u
     const struct cairn_http_transfer *t;
     TAILQ_FOREACH(t, &engine->active, place)
         due = cairn_min_u64(due, cairn_min_u64(cairn_min_u64(due_us(t, &total), look_us(t)),
-                                               cairn_http_deaf_due_us(t)));
+                                               cairn_http_half_open_due_us(t)));
     TAILQ_FOREACH(t, &engine->waiting, place) due = cairn_min_u64(due, due_us(t, &total));
     if (due <= now) return 0;
     return (uint32_t)cairn_min_u64((due - now + 999) / 1000, WAIT_MS_MAX);
@@ -517,7 +518,7 @@ enum cairn_code cairn_http_poll(struct cairn_http_engine *engine, uint32_t timeo
             return cairn_fail(err, CAIRN_INTERNAL, "libcurl's multi handle is broken");
         reap(engine);
         step_direct(engine);
-        leave_deaf(engine);
+        leave_half_open(engine);
         end_late(engine);
         if (engine->ended_count != ended) return CAIRN_OK;
         if (atomic_exchange(&engine->woken, false)) return CAIRN_OK;

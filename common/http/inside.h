@@ -61,7 +61,7 @@ struct cairn_http_transfer {
     uint16_t local_port; /* of that connection, where libcurl speaks over it */
     bool heard;          /* the peer has acknowledged bytes of it, or has answered */
     uint64_t started_us,
-        deaf_look_us; /* when it began there; the next look at the peer's silence */
+        half_open_check_us; /* when it began there; the next look at the peer's silence */
     bool headers_over, chunked;
     enum cairn_code refused; /* why a callback of ours stopped it; error holds the sentence */
     struct cairn_error error;

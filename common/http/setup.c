@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "common/http/deaf.h"
+#include "common/http/half_open.h"
 #include "common/http/inside.h"
 #include "common/http/trace.h"
 #include "common/net.h"
@@ -54,7 +54,7 @@ static curl_socket_t on_open(void *owner, curlsocktype purpose, struct curl_sock
     }
     dial->tried = true;
     int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    if (fd >= 0) cairn_http_deaf_add(dial->engine, fd);
+    if (fd >= 0) cairn_http_half_open_add(dial->engine, fd);
     return fd;
 }
 
@@ -63,7 +63,7 @@ static curl_socket_t on_open(void *owner, curlsocktype purpose, struct curl_sock
  * makes no difference. */
 static int on_close(void *owner, curl_socket_t fd) {
     struct linger none = {.l_onoff = 1, .l_linger = 0};
-    cairn_http_deaf_remove(owner, fd);
+    cairn_http_half_open_remove(owner, fd);
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
     return close(fd);
 }

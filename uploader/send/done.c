@@ -99,7 +99,7 @@ static void log_failure(const struct cairn_up_sending *sending) {
     snprintf(cause, sizeof(cause), "%s %s %d", cairn_store_op_word(sending->request.op),
              cairn_code_info(code)->name, sending->request.error.http_status);
     cairn_lock_take(&send->queue->lock);
-    bool says = cairn_often_says(&send->said, cause, cairn_mono_ms(), &unsaid);
+    bool says = cairn_log_limit_allows(&send->log_limit, cause, cairn_mono_ms(), &unsaid);
     cairn_lock_give(&send->queue->lock);
     if (says)
         cairn_log(WARN, "send.retry", "shard=%s action=%s part=%u cause=\"%s\" unsaid=%" PRIu64,

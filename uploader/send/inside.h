@@ -64,8 +64,8 @@ struct cairn_up_sender {
 
 struct cairn_up_send {
     struct cairn_up *up;
-    struct cairn_up_queue *queue; /* of shards; its lock is upload_queue */
-    struct cairn_often said;      /* of failed requests; locked by upload_queue */
+    struct cairn_up_queue *queue;     /* of shards; its lock is upload_queue */
+    struct cairn_log_limit log_limit; /* of failed requests; locked by upload_queue */
     struct cairn_up_sender *senders;
     size_t sender_count;
     struct cairn_up_reader *readers; /* as many as the pool has buffers */

@@ -70,7 +70,7 @@ static void report(struct cairn_up_store_check *check, struct cairn_up *up,
     cairn_lock_give(&up->lock);
     uint64_t unsaid = 0;
     if (!check->reported &&
-        cairn_often_says(&check->said, "store.not_ready", cairn_mono_ms(), &unsaid))
+        cairn_log_limit_allows(&check->log_limit, "store.not_ready", cairn_mono_ms(), &unsaid))
         cairn_log(WARN, "store.not_ready",
                   "url=%s cause=\"%s\" unsaid=%llu hint=\"nothing is sent before this is the store "
                   "of the grants; is it mounted?\"",

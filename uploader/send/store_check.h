@@ -22,7 +22,7 @@ struct cairn_up_store_check {
     struct cairn_store_worker *worker; /* owned */
     uint64_t next_ms;                  /* mono clock */
     bool reported;                     /* of this gap */
-    struct cairn_often said;           /* of gaps that come again and again */
+    struct cairn_log_limit log_limit;  /* of gaps that come again and again */
     unsigned mismatches;               /* checks in a row that found another store */
 };
 enum cairn_code cairn_up_store_check_init(struct cairn_up_store_check *check, struct cairn_up *up,

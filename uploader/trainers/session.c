@@ -254,7 +254,7 @@ enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct 
     if (code != CAIRN_PROTOCOL) return CAIRN_OK;
     /* The error is still delivered, then the connection ends. */
     uint64_t unsaid = 0;
-    if (cairn_often_says(&session->up->said, error.message, cairn_mono_ms(), &unsaid))
+    if (cairn_log_limit_allows(&session->up->log_limit, error.message, cairn_mono_ms(), &unsaid))
         cairn_log(WARN, "session.protocol",
                   "conn=%" PRIu64 " message=%s cause=\"%s\" unsaid=%" PRIu64, session->conn,
                   frame->name, error.message, unsaid);

@@ -221,7 +221,7 @@ static enum cairn_code conn_new(struct cairn_up_socket *box, int fd, struct cair
 /* K08: whoever waits is there still, and epoll would say so without a pause. */
 static void pause_accepting(struct cairn_up_socket *box, const struct cairn_error *why) {
     uint64_t now_ms = cairn_mono_ms(), unsaid = 0;
-    if (cairn_often_says(&box->up->said, why->message, now_ms, &unsaid))
+    if (cairn_log_limit_allows(&box->up->log_limit, why->message, now_ms, &unsaid))
         cairn_log(WARN, "socket.accept", "cause=\"%s\" unsaid=%" PRIu64, why->message, unsaid);
     box->accept_again_ms = now_ms + CAIRN_NET_ACCEPT_PAUSE_MS;
     struct epoll_event event = {.events = 0, .data.ptr = &box->listen_fd};
@@ -239,7 +239,7 @@ static void accept_all(struct cairn_up_socket *box) {
         if (fd < 0) return;
         if (conn_new(box, fd, &error) == CAIRN_OK) continue;
         uint64_t unsaid = 0;
-        if (cairn_often_says(&box->up->said, error.message, cairn_mono_ms(), &unsaid))
+        if (cairn_log_limit_allows(&box->up->log_limit, error.message, cairn_mono_ms(), &unsaid))
             cairn_log(WARN, "socket.refused", "cause=\"%s\" unsaid=%" PRIu64, error.message,
                       unsaid);
         close(fd);
@@ -260,7 +260,7 @@ static void read_conn(struct cairn_up_socket *box, struct conn *conn) {
         if (code == CAIRN_OK) continue;
         conn->dead = true;
         uint64_t unsaid = 0;
-        if (cairn_often_says(&box->up->said, error.message, cairn_mono_ms(), &unsaid))
+        if (cairn_log_limit_allows(&box->up->log_limit, error.message, cairn_mono_ms(), &unsaid))
             cairn_log(WARN, "session.broken", "conn=%" PRIu64 " cause=\"%s\" unsaid=%" PRIu64,
                       conn->number, error.message, unsaid);
     }
@@ -351,7 +351,7 @@ static void look_at_name(struct cairn_up_socket *box) {
     accept_all(box);
     int old_fd = box->listen_fd;
     if (listen_at_name(box, &error) != CAIRN_OK) {
-        if (cairn_often_says(&box->up->said, error.message, cairn_mono_ms(), &unsaid))
+        if (cairn_log_limit_allows(&box->up->log_limit, error.message, cairn_mono_ms(), &unsaid))
             cairn_log(ERROR, "socket.gone", "path=%s cause=\"%s\" unsaid=%" PRIu64,
                       box->up->places.socket_path, error.message, unsaid);
         return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel knows when the peer last acknowledged anything. */
-#include "common/http/deaf.h"
+#include "common/http/half_open.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -14,11 +14,11 @@
 #define RETRANSMISSIONS_MIN 2
 #define ROUNDING_US 10000 /* the kernel counts in its own ticks */
 
-void cairn_http_deaf_add(struct cairn_http_engine *engine, int fd) {
+void cairn_http_half_open_add(struct cairn_http_engine *engine, int fd) {
     if (engine->socket_count < engine->socket_room) engine->sockets[engine->socket_count++] = fd;
 }
 
-void cairn_http_deaf_remove(struct cairn_http_engine *engine, int fd) {
+void cairn_http_half_open_remove(struct cairn_http_engine *engine, int fd) {
     for (uint32_t i = 0; i < engine->socket_count; i++) {
         if (engine->sockets[i] != fd) continue;
         engine->sockets[i] = engine->sockets[--engine->socket_count];
@@ -44,18 +44,19 @@ static int socket_of(const struct cairn_http_transfer *transfer) {
     return -1;
 }
 
-uint64_t cairn_http_deaf_due_us(const struct cairn_http_transfer *transfer) {
+uint64_t cairn_http_half_open_due_us(const struct cairn_http_transfer *transfer) {
     if (!transfer->on_kept || transfer->heard || transfer->resent || transfer->request->reply_at_us)
         return UINT64_MAX;
-    return cairn_max_u64(transfer->deaf_look_us, transfer->started_us + CAIRN_HTTP_DEAF_US);
+    return cairn_max_u64(transfer->half_open_check_us,
+                         transfer->started_us + CAIRN_HTTP_HALF_OPEN_US);
 }
 
-bool cairn_http_deaf_look(struct cairn_http_transfer *transfer) {
+bool cairn_http_half_open_check(struct cairn_http_transfer *transfer) {
     struct tcp_info info = {0};
     socklen_t size = sizeof info;
     uint64_t now = cairn_mono_us(), passed_us = now - transfer->started_us;
     int fd = socket_of(transfer);
-    transfer->deaf_look_us = now + AGAIN_US;
+    transfer->half_open_check_us = now + AGAIN_US;
     if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
         transfer->heard = true; /* a Unix socket: its peer's end is always told */
         return false;
