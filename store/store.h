@@ -32,7 +32,8 @@
 struct cairn_store;
 struct cairn_store_worker;
 
-/* What this store was found to do; filled at open (folder) or by doctor and first use (s3.h#3). */
+/* What this store was found to do: set at open (folder), or from .cairn/profile.json or a probe of
+ * the endpoint (S3: store/s3/capabilities.h), and corrected by what requests find later. */
 struct cairn_store_profile {
     bool over_network;       /* requests wait for it: many at once are worth having */
     bool read_is_durable;    /* what can be read is durable; else a HEAD with a token makes it so */
