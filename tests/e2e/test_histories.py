@@ -19,6 +19,9 @@ import read_without_cairn as plain  # noqa: E402
 RUN = "h/run"
 SEEDS = int(os.environ.get("CAIRN_SEEDS", "3"))
 READER = pathlib.Path(plain.__file__)
+# Of meta: all integers of 64 bits, and all finite numbers of IEEE 754, may stand there.
+NUMBERS = [0, -1, -(1 << 63), (1 << 63) - 1, (1 << 53) + 1, 3.0, -0.0, 0.1, -2.5, 1 / 3, 1e22, 1e300, -1.5e-7,
+           5e-324, -2.2250738585072014e-308, 1.7976931348623157e308, 123456789.12345679]
 plain.say = lambda _: None  # what it says is looked at where the program itself is run
 
 
@@ -34,10 +37,10 @@ class Histories(unittest.TestCase):
 
     # ---- what happens ----
 
-    def train(self, resume, *steps, supersede=False):
+    def train(self, resume, *steps, supersede=False, meta="{}"):
         self.count += 1
         env = {**os.environ, "CAIRN_JOB": f"job-{self.count}", "CAIRN_RESUME": str(resume),
-               "TRAINER_ROWS": "1", "CAIRN_SOCKET": self.world.socket()}
+               "TRAINER_ROWS": "1", "CAIRN_SOCKET": self.world.socket(), "TRAINER_META": meta}
         if supersede:
             env["TRAINER_SUPERSEDE"] = "1"
         done = subprocess.run([BIN / "tests/trainer", RUN, "0", "1", *map(str, steps or [""])],
@@ -196,6 +199,28 @@ class Histories(unittest.TestCase):
             self.world.start_server()
             self.assertEqual(self.world.version(RUN)["step"], step, verb)
             self.compare(verb)
+
+    # ---- numbers of meta ----
+
+    def test_numbers_of_meta_are_the_same_for_all_three(self):
+        self.train("none", 10, meta=json.dumps({"numbers": NUMBERS}))
+        version, out = self.by_server("latest"), self.world.root / "numbers"
+        said = [self.world.cairn("show", f"{RUN}@{version}", "--json").stdout,
+                self.world.cairn("show", f"{RUN}@{version}", "--json", "--store", self.store,
+                                 env={"CAIRN_URL": "http://127.0.0.1:9"}).stdout]
+        found = [self.world.version(RUN)["meta"], *(json.loads(text)["meta"] for text in said)]
+        self.assertEqual(self.by_store(version)[0], version)
+        subprocess.run([sys.executable, READER, self.store, f"{RUN}@{version}", out],
+                       check=True, capture_output=True)
+        found.append(json.loads((out / "meta.json").read_text()))
+        for meta in found:  # repr tells 3 from 3.0, 0.0 from -0.0, and each float from its neighbours
+            self.assertEqual(repr(meta["numbers"]), repr(NUMBERS))
+
+    def test_a_save_with_a_number_in_meta_that_no_reader_could_keep_is_refused(self):
+        for number in ("1e400", "-1e400", str(1 << 63), str(-(1 << 63) - 1), "-0", "NaN"):
+            told = self.train("none", 10, meta='{"n":%s}' % number)
+            self.assertEqual(told[-1]["code"], "invalid", number)
+        self.assertIsNone(self.by_server("latest"))
 
     # ---- lost and damaged ----
 

@@ -3,7 +3,7 @@
  * libcairn tells a job:  trainer RUN RANK WORLD STEP...   One JSON line for the opening and each
  * step. TRAINER_ROWS is the size in MiB; TRAINER_HOLD names a path: step N waits for PATH.N;
  * TRAINER_TIMEOUT_MS: how long each call may wait, 60 s by default.
- * TRAINER_SUPERSEDE: a step that is there is superseded, not refused.
+ * TRAINER_SUPERSEDE: a step that is there is superseded, not refused. TRAINER_META: meta, as JSON.
  * TRAINER_AHEAD: it saves on without waiting for any commit, as a real job does; "staged" is then
  * what a step's line says, and whatever cairn_session_problem tells is a line of its own: before
  * each step, and after the last one until nothing was told for TRAINER_AHEAD milliseconds. */
@@ -71,7 +71,8 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
                                        .source_bytes = sizeof *memory * job->rows * COLUMNS};
     struct cairn_save_options options = {
         .size = sizeof(struct cairn_save_options),
-        .on_exists = getenv("TRAINER_SUPERSEDE") ? CAIRN_EXISTS_SUPERSEDE : CAIRN_EXISTS_ERROR};
+        .on_exists = getenv("TRAINER_SUPERSEDE") ? CAIRN_EXISTS_SUPERSEDE : CAIRN_EXISTS_ERROR,
+        .meta_json = getenv("TRAINER_META")};
     enum cairn_code code = cairn_save_begin(session, step, &options, &save, err);
     if (code == CAIRN_OK) code = cairn_save_tensor(save, &piece, err);
     if (code == CAIRN_OK) code = cairn_save_raw(save, "state", memory, RAW_BYTES, err);

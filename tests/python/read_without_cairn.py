@@ -3,7 +3,7 @@
 
   read_without_cairn.py STORE                        list committed versions, newest first
   read_without_cairn.py STORE PROJECT/RUN[@REF]      print the version that REF means
-  read_without_cairn.py STORE PROJECT/RUN[@REF] OUT  check it, write OUT/shards/* and OUT/tensors/*
+  read_without_cairn.py STORE PROJECT/RUN[@REF] OUT  check it, write OUT/{shards,tensors}/*, OUT/meta.json
 
 REF is a step, a version id or latest, the default. Exit status 3: there is none; 7: damage.
 """
@@ -292,11 +292,12 @@ def tensors(rows, data):
     return whole
 
 def write_out(manifest, folder, out):
-    """Writes shards/NAME, tensors/NUMBER.bin and tensors.json: {name: file, dtype, shape}."""
+    """Writes shards/NAME, meta.json, tensors/NUMBER.bin and tensors.json: {name: file, dtype, shape}."""
     data = dict(shards(manifest, folder))
     for name, content in data.items():
         (out / "shards" / name).parent.mkdir(parents=True, exist_ok=True)
         (out / "shards" / name).write_bytes(content)
+    (out / "meta.json").write_text(json.dumps(manifest["meta"]))
     if not manifest["layout"]:
         return
     index = {}
