@@ -4,8 +4,8 @@
  *
  * Why:     memory that is lent for ever, or a grant that nobody uses and every heartbeat names,
  *          harms no save of a seed; on a node that runs for months it is the end of it.
- * Promise: 1   when the last rank has gone, an uploader has no slab, no request for one, no call for
- *              an attempt, and its budget holds the buffers of its senders alone.
+ * Promise: 1   when the last rank has gone, an uploader has no slab, no request for one and no call
+ *              for an attempt, and its budget holds the buffers of its senders alone.
  *          2   it names no grant for anybody but ranks that it watches, of the newest attempt.
  *          3   a session knows no save whose end its rank was told and whose handle it gave back,
  *              and has lent no memory.

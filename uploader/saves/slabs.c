@@ -127,7 +127,7 @@ static uint32_t worth_waiting(const struct cairn_up_slab_request *request,
 }
 
 /* What a request waits for is kept from those that came later, however little they ask for. What
- * older attempts of its run hold will be its own, so others may have what that is not needed for. */
+ * older attempts of its run hold will be its own, so others may have what that makes free. */
 static uint64_t kept_for(const struct cairn_up_slab_request *request, const struct holdings *held,
                          uint64_t free_bytes) {
     uint32_t count = share(request, held->own, free_bytes + held->own_back + held->older);
