@@ -199,14 +199,19 @@ static void run(struct cairn_thread *thread, void *owner) {
             cairn_log(DEBUG, "feed.late", "cause=\"%s\"", why.message);
             next_ms = cairn_min_u64(next_ms, cairn_mono_ms() + AGAIN_MS);
         }
+        uint64_t look_ms = cairn_srv_catalog_hears(catalog) ? CAIRN_SRV_FEED_HEARD_MS
+                                                            : CAIRN_SRV_FEED_LOOK_MS;
         if (cairn_srv_catalog_is_shared(catalog))
-            next_ms = cairn_min_u64(next_ms, cairn_mono_ms() + CAIRN_SRV_FEED_LOOK_MS);
+            next_ms = cairn_min_u64(next_ms, cairn_mono_ms() + look_ms);
     }
 }
 
-static void happened(void *owner) {
-    struct cairn_srv_feed *feed = owner;
+void cairn_srv_feed_look(struct cairn_srv_feed *feed) {
     cairn_thread_wake(&feed->thread);
+}
+
+static void happened(void *owner) {
+    cairn_srv_feed_look(owner);
 }
 
 /* ---- begin and end ---- */

@@ -10,8 +10,9 @@
  *          2   a follower holds CAIRN_SRV_FEED_TEXT_BYTES at most that its reader has not taken.
  *          3   after CAIRN_SRV_FEED_BEAT_MS without an event there is a comment, so that a reader
  *              that has gone is found out and a proxy does not close the connection.
- *          4   an event of this server wakes its followers at once, one of another server within
- *              CAIRN_SRV_FEED_LOOK_MS.
+ *          4   an event of this server wakes its followers at once, one of another server when it
+ *              is heard (catalog/told.h); where listening is lost, within CAIRN_SRV_FEED_LOOK_MS,
+ *              and behind a session that is silently dead within CAIRN_SRV_FEED_HEARD_MS.
  * Limits:  the last CAIRN_SRV_FEED_KEPT events in memory; setting event-streams-max followers,
  *          CAIRN_BUSY beyond.
  * Threads: one of its own; take and close from the connection's event loop; locked by server_feed.
@@ -28,12 +29,15 @@
 #define CAIRN_SRV_FEED_TEXT_BYTES (16 * CAIRN_KIB)
 #define CAIRN_SRV_FEED_BEAT_MS 15000
 #define CAIRN_SRV_FEED_LOOK_MS 150
+#define CAIRN_SRV_FEED_HEARD_MS 1000
 /* The key of waiters of all events; of a run's or version's it is followed by its name. */
 #define CAIRN_SRV_EVENTS_KEY "events:"
 #define CAIRN_SRV_EVENTS_KEY_BYTES (2 * CAIRN_NAME_BYTES_MAX + 16)
 
 enum cairn_code cairn_srv_feed_new(struct cairn_srv *server, struct cairn_srv_feed **ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* There may be events of another server. */
+void cairn_srv_feed_look(struct cairn_srv_feed *feed);
 /* Every stream ends; from here on none begins. */
 void cairn_srv_feed_stop(struct cairn_srv_feed *feed);
 void cairn_srv_feed_free(struct cairn_srv_feed *feed); /* stops; NULL is fine */

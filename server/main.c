@@ -77,7 +77,10 @@ static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *
 }
 
 static void wake(void *owner, uint64_t key) {
-    cairn_srv_waiters_wake_key(owner, key);
+    const struct cairn_srv *server = owner;
+    if (key == CAIRN_SRV_TOLD_EVENTS || key == CAIRN_SRV_TOLD_ALL)
+        cairn_srv_feed_look(server->feed);
+    if (key != CAIRN_SRV_TOLD_EVENTS) cairn_srv_waiters_wake_key(server->waiters, key);
 }
 
 static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error *err) {
@@ -90,8 +93,8 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(cairn_srv_compared_new(&server->compared, err));
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
-    CAIRN_TRY(cairn_srv_catalog_listen(server->catalog, wake, server->waiters, err));
     CAIRN_TRY(cairn_srv_feed_new(server, &server->feed, err));
+    CAIRN_TRY(cairn_srv_catalog_listen(server->catalog, wake, server, err));
     CAIRN_TRY(cairn_srv_read_slots_new(server->settings->streams_max, &server->read_slots, err));
     CAIRN_TRY(cairn_srv_chunks_new(CAIRN_SRV_STREAM_CHUNK_BYTES,
                                    2 * (size_t)server->settings->streams_max, &server->chunks,

@@ -6,6 +6,7 @@
 #include "common/text.h"
 #include "server/catalog/actor.h"
 #include "server/catalog/engine.h"
+#include "server/catalog/told.h"
 #include "server/catalog/values.h"
 #include "server/catalog/versions.h"
 
@@ -25,6 +26,12 @@ static const char *from(const struct cairn_srv_tx *tx) {
     return tx->actor ? tx->actor->from : "";
 }
 
+/* Who follows hears of it: here by the count when it is committed, at other servers by the key. */
+static void note_event(struct cairn_srv_tx *tx) {
+    tx->events++;
+    cairn_srv_tell_events(tx);
+}
+
 struct reason {
     char text[CAIRN_SRV_REASON_BYTES];
 };
@@ -38,7 +45,7 @@ static struct reason reason_of(const char *text) {
 enum cairn_code cairn_srv_event_of_version(struct cairn_srv_tx *tx, enum cairn_srv_event event,
                                            const char *version, enum cairn_code why,
                                            const char *reason, struct cairn_error *err) {
-    tx->events++;
+    note_event(tx);
     struct reason said = reason_of(reason);
     return cairn_srv_sql_run(tx, NULL, err, SQL(event_of_version), SQL_T(version),
                              SQL_I(tx->wall_ms), SQL_T(names[event]), SQL_I(why), SQL_T(said.text),
@@ -48,7 +55,7 @@ enum cairn_code cairn_srv_event_of_version(struct cairn_srv_tx *tx, enum cairn_s
 enum cairn_code cairn_srv_event_of_run(struct cairn_srv_tx *tx, enum cairn_srv_event event,
                                        int64_t run_id, uint64_t attempt, const char *reason,
                                        struct cairn_error *err) {
-    tx->events++;
+    note_event(tx);
     struct reason said = reason_of(reason);
     return cairn_srv_sql_run(tx, NULL, err, SQL(event_of_run), SQL_I(run_id), SQL_I(tx->wall_ms),
                              SQL_T(names[event]), SQL_I(attempt), SQL_T(said.text), SQL_T(who(tx)),
@@ -58,7 +65,7 @@ enum cairn_code cairn_srv_event_of_run(struct cairn_srv_tx *tx, enum cairn_srv_e
 enum cairn_code cairn_srv_event_of_name(struct cairn_srv_tx *tx, enum cairn_srv_event event,
                                         const struct cairn_run_name *name, const char *reason,
                                         struct cairn_error *err) {
-    tx->events++;
+    note_event(tx);
     struct reason said = reason_of(reason);
     return cairn_srv_sql_run(tx, NULL, err, SQL(event_of_name), SQL_T(name->project),
                              SQL_T(name->run), SQL_I(tx->wall_ms), SQL_T(names[event]),

@@ -39,6 +39,10 @@ uint64_t cairn_srv_key_of_run(const struct cairn_run_name *name) {
     return cairn_srv_key_of(text);
 }
 
+void cairn_srv_tell_events(struct cairn_srv_tx *tx) {
+    if (tx->engine->tell) tx->engine->tell(tx, CAIRN_SRV_TOLD_EVENTS);
+}
+
 void cairn_srv_tell_run(struct cairn_srv_tx *tx, const struct cairn_run_name *name) {
     CAIRN_ASSERT(name->run[0]);
     if (tx->engine->tell) tx->engine->tell(tx, cairn_srv_key_of_run(name));

@@ -21,12 +21,14 @@
 #include "server/catalog/catalog.h"
 
 #define CAIRN_SRV_TOLD_ALL UINT64_C(0)
+#define CAIRN_SRV_TOLD_EVENTS UINT64_C(1) /* there are new rows of events */
 
 /* What a text is known by, here and to other servers. */
 uint64_t cairn_srv_key_of(const char *text);
 uint64_t cairn_srv_key_of_run(const struct cairn_run_name *name);
 
 /* Inside a change: who waits for it at another server looks again. */
+void cairn_srv_tell_events(struct cairn_srv_tx *tx);
 void cairn_srv_tell_run(struct cairn_srv_tx *tx, const struct cairn_run_name *name);
 /* Of a version, and of its run. */
 void cairn_srv_tell_version(struct cairn_srv_tx *tx, const struct cairn_version_id *id,

@@ -158,32 +158,6 @@ TEST(events_are_trimmed_from_the_oldest_on_by_count_and_by_age) { /* events.h#3 
 
 /* ---- long polls and streams ---- */
 
-static bool ask_stream(struct cairn_raw *raw, uint16_t port, const char *path, uint64_t after) {
-    char text[400];
-    raw->fd = -1;
-    if (!cairn_raw_open(raw, port)) return false;
-    int size = snprintf(text, sizeof(text),
-                        "GET %s HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n",
-                        path);
-    if (after)
-        size += snprintf(text + size, sizeof(text) - (size_t)size,
-                         "Last-Event-ID: %" PRIu64 "\r\n", after);
-    snprintf(text + size, sizeof(text) - (size_t)size, "\r\n");
-    return cairn_raw_text(raw, text);
-}
-
-/* Reads on until the text has come. */
-static bool comes(struct cairn_raw *raw, struct cairn_buf *got, const char *text,
-                  uint32_t within_ms) {
-    uint64_t until_ms = cairn_mono_ms() + within_ms;
-    while (!got->data || !strstr(got->data, text)) {
-        uint64_t now_ms = cairn_mono_ms();
-        if (now_ms >= until_ms || !cairn_raw_more(raw, (uint32_t)(until_ms - now_ms), got))
-            return false;
-    }
-    return true;
-}
-
 static uint64_t count_of(const struct cairn_buf *got, const char *text) {
     uint64_t count = 0;
     for (const char *at = got->data; at && (at = strstr(at, text)); at++) count++;
@@ -238,27 +212,27 @@ TEST(a_stream_goes_on_behind_the_last_event_that_its_reader_knows) { /* feed.h#1
     struct cairn_raw from_first, from_now, of_other;
     REQUIRE(cairn_hand_start(&world, &hand, saves, 2));
     REQUIRE_OK(call(&world, "PUT", "/v1/runs/llm/other", "{}", NULL));
-    REQUIRE(ask_stream(&from_first, world.server.port, EVENTS, 1));
-    REQUIRE(ask_stream(&from_now, world.server.port, "/v1/events", 0));
-    REQUIRE(ask_stream(&of_other, world.server.port, "/v1/runs/llm/other/events", 0));
-    EXPECT(comes(&from_first, &old, "checkpoint.committed", 10000));
+    REQUIRE(cairn_raw_ask_events(&from_first, world.server.port, EVENTS, 1));
+    REQUIRE(cairn_raw_ask_events(&from_now, world.server.port, "/v1/events", 0));
+    REQUIRE(cairn_raw_ask_events(&of_other, world.server.port, "/v1/runs/llm/other/events", 0));
+    EXPECT(cairn_raw_until(&from_first, &old, "checkpoint.committed", 10000));
     EXPECT(strstr(old.data, "HTTP/1.1 200") && strstr(old.data, "text/event-stream"));
     EXPECT(strstr(old.data, "\nid: 2\n") || strstr(old.data, "id: 2\n"));
     EXPECT(!strstr(old.data, "id: 1\n"));
-    EXPECT(comes(&from_now, &new, ": nothing new", 10000)); /* it is open */
-    EXPECT(comes(&of_other, &other, ": nothing new", 10000));
+    EXPECT(cairn_raw_until(&from_now, &new, ": nothing new", 10000)); /* it is open */
+    EXPECT(cairn_raw_until(&of_other, &other, ": nothing new", 10000));
     REQUIRE_OK(call(&world, "DELETE", saves[0].path, NULL, NULL));
     REQUIRE_OK(call(&world, "PUT", "/v1/runs/llm/other", "{\"labels\":{\"a\":\"b\"}}", NULL));
-    EXPECT(comes(&from_first, &old, "event: checkpoint.trashed\n", 10000));
-    EXPECT(comes(&from_now, &new, "event: run.annotated\n", 10000));
-    EXPECT(comes(&of_other, &other, "event: run.annotated\n", 10000));
+    EXPECT(cairn_raw_until(&from_first, &old, "event: checkpoint.trashed\n", 10000));
+    EXPECT(cairn_raw_until(&from_now, &new, "event: run.annotated\n", 10000));
+    EXPECT(cairn_raw_until(&of_other, &other, "event: run.annotated\n", 10000));
     EXPECT_EQ_U64(count_of(&new, "event: checkpoint.trashed\n"), 1);
     EXPECT_EQ_U64(count_of(&new, "event: "), 2);
     EXPECT_EQ_U64(count_of(&other, "event: "), 1);
     EXPECT_EQ_U64(count_of(&old, "event: checkpoint.committed\n"), 2);
     CAIRN_AUTO(buf) refused = {.limit = CAIRN_MIB};
     struct cairn_raw late;
-    REQUIRE(ask_stream(&late, world.server.port, EVENTS, 99999));
+    REQUIRE(cairn_raw_ask_events(&late, world.server.port, EVENTS, 99999));
     EXPECT_EQ_U64(cairn_raw_reply(&late, 10000, &refused), 410);
     cairn_raw_release(&late);
     cairn_raw_release(&from_first);
@@ -292,11 +266,11 @@ TEST(a_thousand_streams_of_which_half_never_read_hold_little_and_hinder_nobody) 
     uint64_t before_kib = rss_kib(world.server.pid);
     size_t open = 0;
     for (; open < STREAMS; open++)
-        if (!ask_stream(&raws[open], world.server.port, "/v1/events", 1)) break;
+        if (!cairn_raw_ask_events(&raws[open], world.server.port, "/v1/events", 1)) break;
     REQUIRE(open == STREAMS);
     for (size_t i = 0; i < STREAMS; i += 2) {
         CAIRN_AUTO(buf) first = {.limit = CAIRN_MIB};
-        EXPECT(comes(&raws[i], &first, ": nothing new", 60000));
+        EXPECT(cairn_raw_until(&raws[i], &first, ": nothing new", 60000));
     }
     memset(filler, 'x', sizeof(filler) - 1);
     filler[sizeof(filler) - 1] = '\0';
@@ -312,13 +286,13 @@ TEST(a_thousand_streams_of_which_half_never_read_hold_little_and_hinder_nobody) 
         CAIRN_AUTO(buf) got = {.limit = CAIRN_MIB};
         char last[32];
         snprintf(last, sizeof(last), "id: %d\n", 1 + ROUNDS);
-        if (comes(&raws[i], &got, last, 30000)) all++;
+        if (cairn_raw_until(&raws[i], &got, last, 30000)) all++;
         if (count_of(&got, "event: run.annotated\n") != ROUNDS) all--;
     }
     EXPECT_EQ_U64(all, STREAMS / 2);
     struct cairn_raw more;
     CAIRN_AUTO(buf) refused = {.limit = CAIRN_MIB};
-    REQUIRE(ask_stream(&more, world.server.port, "/v1/events", 0));
+    REQUIRE(cairn_raw_ask_events(&more, world.server.port, "/v1/events", 0));
     EXPECT_EQ_U64(cairn_raw_reply(&more, 10000, &refused), 503);
     cairn_raw_release(&more);
     uint64_t held_kib = rss_kib(world.server.pid) - before_kib;

@@ -13,49 +13,10 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "server/nodes.h"
-#include "tests/server/world.h"
+#include "tests/server/servers.h"
+#include "tests/support/raw.h"
 
-#define NEED_POSTGRES                                                                              \
-    do {                                                                                           \
-        if (cairn_postgres_missing()) SKIP(cairn_postgres_missing());                              \
-    } while (0)
 #define LEASE "--job-lease=1s", "--sweep-interval=100ms"
-
-static bool start_first(struct cairn_world *one, const char *const *extra, const char *const *env) {
-    const char *before = getenv("CAIRN_TEST_CATALOG");
-    if (!before) setenv("CAIRN_TEST_CATALOG", "postgresql", 1);
-    bool good = cairn_world_start(one, extra, env);
-    if (!before) unsetenv("CAIRN_TEST_CATALOG");
-    if (!good) fprintf(stderr, "%s\n", one->err.message);
-    return good;
-}
-
-/* Another data_dir for the same catalog and store. */
-static bool place_second(const struct cairn_world *one, struct cairn_world *two) {
-    snprintf(two->folder, sizeof(two->folder), "%.200s/two", one->folder);
-    snprintf(two->store_path, sizeof(two->store_path), "%s", one->store_path);
-    snprintf(two->data_path, sizeof(two->data_path), "%.200s/two/data", one->folder);
-    snprintf(two->catalog, sizeof(two->catalog), "%s", one->catalog);
-    return !cairn_dir_make(two->folder, 0700, &two->err) &&
-           !cairn_dir_make(two->data_path, 0700, &two->err);
-}
-
-static bool copy_key(const struct cairn_world *one, struct cairn_world *two) {
-    char from[400], to[400];
-    CAIRN_AUTO(buf) key = {.limit = 256};
-    snprintf(from, sizeof(from), "%s/grant.key", one->data_path);
-    snprintf(to, sizeof(to), "%s/grant.key", two->data_path);
-    return !cairn_file_load(from, &key, &two->err) &&
-           !cairn_file_replace(to, cairn_buf_view(&key), 0600, &two->err);
-}
-
-static bool start_second(const struct cairn_world *one, struct cairn_world *two,
-                         const char *const *extra) {
-    bool good =
-        place_second(one, two) && copy_key(one, two) && cairn_world_restart(two, extra, NULL);
-    if (!good) fprintf(stderr, "%s\n", two->err.message);
-    return good;
-}
 
 /* What the other server is asked with. */
 static struct cairn_hand_save over(const struct cairn_hand_save *save, struct cairn_hand *hand,
@@ -81,8 +42,8 @@ static struct cairn_error failure;
 TEST(what_one_server_begins_the_other_goes_on_with_and_both_show_it) {
     NEED_POSTGRES;
     CAIRN_AUTO(world) one = {0}, two = {0};
-    REQUIRE(start_first(&one, NULL, NULL));
-    REQUIRE(start_second(&one, &two, NULL));
+    REQUIRE(cairn_servers_first(&one, NULL, NULL));
+    REQUIRE(cairn_servers_second(&one, &two, NULL));
     struct cairn_hand hand, other;
     struct cairn_hand_save save;
     REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
@@ -117,8 +78,8 @@ TEST(a_server_without_the_others_grant_key_is_refused_with_what_to_do) /* Q38 */
 {
     NEED_POSTGRES;
     CAIRN_AUTO(world) one = {0}, two = {0};
-    REQUIRE(start_first(&one, NULL, NULL));
-    REQUIRE(place_second(&one, &two));
+    REQUIRE(cairn_servers_first(&one, NULL, NULL));
+    REQUIRE(cairn_servers_place(&one, &two));
     EXPECT(!cairn_world_restart(&two, NULL, NULL));
     EXPECT(strstr(why_of(&two), "copy grant.key from the data_dir of one of them"));
     char path[400];
@@ -127,7 +88,7 @@ TEST(a_server_without_the_others_grant_key_is_refused_with_what_to_do) /* Q38 */
     REQUIRE_OK(cairn_file_replace(path, (struct cairn_view){key, sizeof(key)}, 0600, &err));
     EXPECT(!cairn_world_restart(&two, NULL, NULL));
     EXPECT(strstr(why_of(&two), "is not the key that the other servers"));
-    REQUIRE(copy_key(&one, &two));
+    REQUIRE(cairn_servers_copy_key(&one, &two));
     EXPECT(cairn_world_restart(&two, NULL, NULL));
 }
 
@@ -182,7 +143,7 @@ static void stop_in_commit(const char *point) {
     CAIRN_AUTO(world) one = {0}, two = {0};
     char variable[128], path[300];
     snprintf(variable, sizeof(variable), "CAIRN_CRASH_AT=%s:stop", point);
-    REQUIRE(start_first(&one, WORLD_ARGS(LEASE), WORLD_ARGS(variable)));
+    REQUIRE(cairn_servers_first(&one, WORLD_ARGS(LEASE), WORLD_ARGS(variable)));
     struct cairn_hand hand;
     struct cairn_hand_save save;
     pthread_t thread;
@@ -193,7 +154,7 @@ static void stop_in_commit(const char *point) {
     struct sending sending = {&save, cairn_hand_seal(0, NULL, "x", 3)};
     REQUIRE(!pthread_create(&thread, NULL, send_seal, &sending));
     EXPECT(is_stopped(&one));
-    bool started = start_second(&one, &two, WORLD_ARGS(LEASE));
+    bool started = cairn_servers_second(&one, &two, WORLD_ARGS(LEASE));
     EXPECT(started && becomes(&two, "recorded = 1"));
     kill(one.server.pid, SIGCONT);
     pthread_join(thread, NULL);
@@ -220,18 +181,55 @@ TEST(a_server_stopped_at_any_point_of_a_commit_finishes_nothing_that_another_too
     }
 }
 
+TEST(a_job_that_another_server_holds_keeps_none_of_the_others_waiting) /* as SKIP LOCKED would */
+{
+    NEED_POSTGRES;
+    CAIRN_AUTO(world) one = {0}, two = {0};
+    REQUIRE(cairn_servers_first(&one, NULL,
+                                WORLD_ARGS("CAIRN_CRASH_AT=server.commit.before_proof:stop")));
+    struct cairn_hand hand, other;
+    struct cairn_hand_save saves[2];
+    pthread_t thread;
+    REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
+    for (uint64_t i = 0; i < 2; i++) {
+        REQUIRE_OK(cairn_hand_begin(&hand, i + 1, 1, "error", &saves[i]));
+        json_t *shard = cairn_hand_shard(&saves[i], "x", 0, CAIRN_VIEW("abc"));
+        REQUIRE_OK(cairn_hand_send(&saves[i], json_pack("[o]", shard), NULL, NULL));
+    }
+    struct sending sending = {&saves[0], cairn_hand_seal(0, NULL, "x", 3)};
+    REQUIRE(!pthread_create(&thread, NULL, send_seal, &sending));
+    EXPECT(is_stopped(&one));
+    bool started = cairn_servers_second(&one, &two, NULL);
+    EXPECT(started);
+    struct cairn_hand_save there = over(&saves[1], &other, &two);
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    json_t *seals = json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3));
+    EXPECT_CODE(cairn_hand_send(&there, NULL, seals, NULL), CAIRN_OK);
+    EXPECT_CODE(cairn_hand_wait(&there, &version), CAIRN_OK);
+    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    EXPECT_EQ_U64(cairn_postgres_number(one.catalog, "SELECT count(*) FROM leases"), 1);
+    EXPECT_EQ_U64(cairn_postgres_number(one.catalog, "SELECT state FROM versions WHERE step = 1"),
+                  0);
+    kill(one.server.pid, SIGCONT);
+    pthread_join(thread, NULL);
+    EXPECT(becomes(&one, "recorded = 1 AND step = 1"));
+    EXPECT_EQ_U64(count_in_log(&one, "checkpoint.committed"), 1);
+    EXPECT_EQ_U64(count_in_log(&two, "checkpoint.committed"), 1);
+}
+
 static void stop_in_sweep(const char *point) {
     CAIRN_AUTO(world) one = {0}, two = {0};
     char variable[128];
     snprintf(variable, sizeof(variable), "CAIRN_CRASH_AT=%s:stop", point);
-    REQUIRE(start_first(&one, WORLD_ARGS(LEASE, "--trash-grace=0ms"), WORLD_ARGS(variable)));
+    REQUIRE(
+        cairn_servers_first(&one, WORLD_ARGS(LEASE, "--trash-grace=0ms"), WORLD_ARGS(variable)));
     struct cairn_hand hand;
     struct cairn_hand_save save;
     REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(cairn_hand_save_all(&hand, 3, 1, "error", 100, &save));
     REQUIRE_OK(cairn_world_call(&one, "DELETE", save.path, NULL, NULL));
     EXPECT(is_stopped(&one));
-    bool started = start_second(&one, &two, WORLD_ARGS(LEASE, "--trash-grace=0ms"));
+    bool started = cairn_servers_second(&one, &two, WORLD_ARGS(LEASE, "--trash-grace=0ms"));
     EXPECT(started && becomes(&two, "state = 4"));
     kill(one.server.pid, SIGCONT);
     usleep(700000);
@@ -248,92 +246,6 @@ TEST(a_server_stopped_at_any_point_of_a_sweep_finishes_nothing_that_another_took
         stop_in_sweep(points[i]);
         REQUIRE(cairn_world_forget(cairn_test_folder()));
     }
-}
-
-/* ---- who waits at one server for what another one changes ---- */
-
-/* A long poll with a connection of its own, and when it was answered. */
-struct waits {
-    const struct cairn_world *world;
-    const char *path;
-    enum cairn_code code;
-    bool committed;
-    uint64_t answered_us;
-    pthread_t thread;
-};
-static void *wait_there(void *argument) {
-    struct waits *waits = argument;
-    struct cairn_rest_options options = {.url = waits->world->server.url};
-    struct cairn_error why = {0};
-    CAIRN_AUTO_PTR(rest) rest = NULL;
-    CAIRN_AUTO_JSON json_t *version = NULL;
-    waits->code = cairn_rest_new(&options, &rest, &why);
-    if (!waits->code) waits->code = cairn_rest_wait(rest, waits->path, 30000, &version, &why);
-    waits->answered_us = cairn_mono_us();
-    waits->committed = !strcmp(cairn_world_text(version, "state"), "committed");
-    return NULL;
-}
-
-static bool cut_listeners(const char *catalog) {
-    return cairn_postgres_run(catalog,
-                              "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE "
-                              "application_name = 'cairn-listen'");
-}
-
-#define ROUNDS 12
-
-/* A save over the first server, of whose commit both are asked. How much later than the first one
- * the second one answers, on average and at most, but for one pause of the machine. */
-static void measure(struct cairn_world *one, struct cairn_world *two, struct cairn_hand *hand,
-                    uint64_t *step, bool cut, uint64_t *ret_most_ms, uint64_t *ret_mean_ms) {
-    uint64_t all_us = 0, most_us = 0, second_us = 0;
-    for (int i = 0; i < ROUNDS; i++) {
-        struct cairn_hand_save save;
-        REQUIRE_OK(cairn_hand_begin(hand, ++*step, 1, "error", &save));
-        json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("abc"));
-        REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard), NULL, NULL));
-        struct waits waits[2] = {{.world = one, .path = save.path},
-                                 {.world = two, .path = save.path}};
-        for (int k = 0; k < 2; k++)
-            REQUIRE(!pthread_create(&waits[k].thread, NULL, wait_there, &waits[k]));
-        for (int k = 0; k < 10 + i; k++) {
-            if (cut) EXPECT(cut_listeners(one->catalog));
-            usleep(37000);
-        }
-        json_t *seals = json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3));
-        EXPECT_CODE(cairn_hand_send(&save, NULL, seals, NULL), CAIRN_OK);
-        for (int k = 0; k < 2; k++) {
-            pthread_join(waits[k].thread, NULL);
-            EXPECT_CODE(waits[k].code, CAIRN_OK);
-            EXPECT(waits[k].committed);
-        }
-        uint64_t late_us =
-            waits[1].answered_us - cairn_min_u64(waits[0].answered_us, waits[1].answered_us);
-        all_us += late_us;
-        second_us = cairn_max_u64(second_us, cairn_min_u64(most_us, late_us));
-        most_us = cairn_max_u64(most_us, late_us);
-    }
-    *ret_most_ms = second_us / 1000;
-    *ret_mean_ms = all_us / 1000 / ROUNDS;
-    printf("    %s: at most %" PRIu64 " ms, on average %" PRIu64 " ms\n", cut ? "cut off" : "heard",
-           *ret_most_ms, *ret_mean_ms);
-}
-
-TEST(a_commit_on_one_server_ends_a_wait_on_another_within_200_ms_heard_or_not) /* told.h#2 */
-{
-    NEED_POSTGRES;
-    CAIRN_AUTO(world) one = {0}, two = {0};
-    REQUIRE(start_first(&one, NULL, NULL));
-    REQUIRE(start_second(&one, &two, NULL));
-    struct cairn_hand hand;
-    uint64_t step = 0, most_ms = 0, mean_ms = 0;
-    REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
-    measure(&one, &two, &hand, &step, false, &most_ms, &mean_ms);
-    EXPECT(most_ms <= 200);
-    EXPECT(mean_ms <= 50);
-    measure(&one, &two, &hand, &step, true, &most_ms, &mean_ms);
-    EXPECT(most_ms <= 200);
-    EXPECT(cairn_daemon_logged(&two.server, "catalog.unheard"));
 }
 
 /* ---- rules of time, of two servers under clocks of the test ---- */
@@ -445,8 +357,8 @@ TEST(a_resume_waits_for_what_a_node_has_told_another_server_and_no_longer) /* Q3
 {
     NEED_POSTGRES;
     CAIRN_AUTO(world) one = {0}, two = {0};
-    REQUIRE(start_first(&one, NULL, NULL));
-    REQUIRE(start_second(&one, &two, NULL));
+    REQUIRE(cairn_servers_first(&one, NULL, NULL));
+    REQUIRE(cairn_servers_second(&one, &two, NULL));
     struct cairn_hand hand;
     pthread_t thread;
     struct resuming resuming = {.world = &one};
@@ -492,8 +404,8 @@ TEST(no_server_answers_older_than_what_another_has_acknowledged) /* E2 */
 {
     NEED_POSTGRES;
     CAIRN_AUTO(world) one = {0}, two = {0};
-    REQUIRE(start_first(&one, NULL, NULL));
-    REQUIRE(start_second(&one, &two, NULL));
+    REQUIRE(cairn_servers_first(&one, NULL, NULL));
+    REQUIRE(cairn_servers_second(&one, &two, NULL));
     struct cairn_hand hand;
     struct cairn_hand_save saves[2];
     char undelete[256], manifest[256];
@@ -520,5 +432,44 @@ TEST(no_server_answers_older_than_what_another_has_acknowledged) /* E2 */
         EXPECT_CODE(cairn_world_call(looks, "GET", WORLD_RUN "/checkpoints/latest", NULL, &back),
                     CAIRN_OK);
         EXPECT_EQ_U64(cairn_world_number(back, "step"), 2);
+    }
+}
+
+/* One GET with an If-None-Match; the status, and the answer's tag. */
+static int ask_unless(const struct cairn_world *world, const char *path, const char *tag,
+                      char ret_tag[80]) {
+    CAIRN_AUTO(buf) reply = {0};
+    char request[600];
+    int size = snprintf(request, sizeof(request),
+                        "GET %s HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: %s\r\n\r\n", path,
+                        tag[0] ? tag : "\"none\"");
+    int status = cairn_raw_exchange(world->server.port, request, (size_t)size, &reply);
+    const char *at = reply.size ? strstr(reply.data, "\r\nETag: ") : NULL;
+    snprintf(ret_tag, 80, "%.*s", at ? (int)strcspn(at + 8, "\r") : 0, at ? at + 8 : "");
+    return status;
+}
+
+TEST(the_tag_of_before_an_acknowledged_change_is_no_servers_304_afterwards) /* E2b */
+{
+    NEED_POSTGRES;
+    CAIRN_AUTO(world) one = {0}, two = {0};
+    REQUIRE(cairn_servers_first(&one, NULL, NULL));
+    REQUIRE(cairn_servers_second(&one, &two, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    char before[80] = "", tag[80], again[80];
+    REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 100, &save));
+    const char *const paths[] = {save.path, WORLD_RUN "/checkpoints/latest",
+                                 WORLD_RUN "/checkpoints/1"};
+    for (int i = 0; i < 60; i++) {
+        struct cairn_world *writes = i % 2 ? &one : &two, *looks = i % 2 ? &two : &one;
+        note_at(writes, &save, i);
+        for (size_t k = 0; k < CAIRN_COUNT(paths); k++) {
+            EXPECT_EQ_U64(ask_unless(looks, paths[k], before, tag), 200);
+            EXPECT_EQ_U64(ask_unless(writes, paths[k], tag, again), 304);
+            EXPECT_EQ_TEXT(again, tag); /* of both servers alike */
+        }
+        snprintf(before, sizeof(before), "%s", tag);
     }
 }

@@ -17,8 +17,11 @@ static struct {
     atomic_bool stopping;
     atomic_int left[2]; /* messages until the cut, to the client and to the server; 0: no order */
     atomic_bool torn;
+    atomic_uint silences; /* orders; a connection from before the newest one is silent */
     pthread_t thread;
 } own = {.door = -1};
+
+static const char listens[] = "cairn-listen"; /* what a session that listens is named by itself */
 
 /* One way of one connection: where the message that goes through ends. */
 struct way {
@@ -64,6 +67,13 @@ static bool walk(struct way *way, bool to_server, const uint8_t *data, size_t si
     return write(way->to, data, size) == (ssize_t)size;
 }
 
+/* Nothing is read: what one side sends stays in its socket. Until the client gives up. */
+static void be_silent(int client) {
+    struct pollfd fd = {.fd = client, .events = POLLRDHUP};
+    while (!atomic_load(&own.stopping) && poll(&fd, 1, 100) == 0) {
+    }
+}
+
 static void *relay(void *argument) {
     int client = (int)(intptr_t)argument;
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -72,13 +82,21 @@ static void *relay(void *argument) {
     bool good = server >= 0 && !connect(server, (struct sockaddr *)&name, sizeof(name));
     struct way ways[2] = {{.from = server, .to = client, .typed = true},
                           {.from = client, .to = server}};
+    unsigned silences = atomic_load(&own.silences);
+    bool marked = false;
     while (good && !atomic_load(&own.stopping)) {
         struct pollfd fds[2] = {{.fd = server, .events = POLLIN}, {.fd = client, .events = POLLIN}};
         if (poll(fds, 2, 100) < 0) break;
+        if (marked && atomic_load(&own.silences) != silences) {
+            be_silent(client);
+            break;
+        }
         for (int i = 0; i < 2 && good; i++) {
             uint8_t data[16384];
             if (!fds[i].revents) continue;
             ssize_t size = read(ways[i].from, data, sizeof(data));
+            if (i == 1 && size > 0 && memmem(data, (size_t)size, listens, strlen(listens)))
+                marked = true;
             good = size > 0 && walk(&ways[i], i == 1, data, (size_t)size);
         }
     }
@@ -126,6 +144,10 @@ void cairn_cut_order(bool to_server, unsigned count, bool torn) {
     atomic_store(&own.left[!to_server], 0);
     atomic_store(&own.torn, torn);
     atomic_store(&own.left[to_server], (int)count);
+}
+
+void cairn_cut_silence(void) {
+    atomic_fetch_add(&own.silences, 1);
 }
 
 bool cairn_cut_done(void) {

@@ -7,6 +7,9 @@
  * Promise: 1   without an order everything is passed on.
  *          2   after an order the count-th message that way (torn: its second half), and all after
  *              it, are not passed on and both sides are closed; later connections are not harmed.
+ *          3   after silence nothing of the connections over which a session has begun to listen
+ *              is passed on any more, either way, and neither side is closed: as where what is
+ *              between them drops it. Later connections are not harmed.
  * Limits:  one relay at a time; no TLS.
  * Threads: the test's thread gives orders; the relay has threads of its own.
  * Next:    tests/server/test_postgres_cuts.c.
@@ -19,5 +22,7 @@
 bool cairn_cut_start(const char *folder);
 void cairn_cut_stop(void);
 void cairn_cut_order(bool to_server, unsigned count, bool torn);
+/* Of the sessions that listen now. */
+void cairn_cut_silence(void);
 /* Was the order of before carried out? Takes it back where it was not. */
 bool cairn_cut_done(void);

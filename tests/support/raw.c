@@ -3,9 +3,11 @@
 #include "tests/support/raw.h"
 
 #include <arpa/inet.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
 #include <sys/socket.h>
@@ -90,6 +92,31 @@ bool cairn_raw_closed(struct cairn_raw *raw, uint32_t wait_ms) {
         if (!readable(raw, deadline_ms)) return false;
         if (recv(raw->fd, piece, sizeof(piece), 0) <= 0) return true;
     }
+}
+
+bool cairn_raw_ask_events(struct cairn_raw *raw, uint16_t port, const char *path, uint64_t after) {
+    char text[400];
+    raw->fd = -1;
+    if (!cairn_raw_open(raw, port)) return false;
+    int size = snprintf(text, sizeof(text),
+                        "GET %s HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n",
+                        path);
+    if (after)
+        size += snprintf(text + size, sizeof(text) - (size_t)size,
+                         "Last-Event-ID: %" PRIu64 "\r\n", after);
+    snprintf(text + size, sizeof(text) - (size_t)size, "\r\n");
+    return cairn_raw_text(raw, text);
+}
+
+bool cairn_raw_until(struct cairn_raw *raw, struct cairn_buf *got, const char *text,
+                     uint32_t within_ms) {
+    uint64_t until_ms = cairn_mono_ms() + within_ms;
+    while (!got->data || !strstr(got->data, text)) {
+        uint64_t now_ms = cairn_mono_ms();
+        if (now_ms >= until_ms || !cairn_raw_more(raw, (uint32_t)(until_ms - now_ms), got))
+            return false;
+    }
+    return true;
 }
 
 int cairn_raw_exchange(uint16_t port, const void *request, size_t size, struct cairn_buf *ret) {

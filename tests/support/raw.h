@@ -27,5 +27,10 @@ int cairn_raw_reply(struct cairn_raw *raw, uint32_t wait_ms, struct cairn_buf *r
 bool cairn_raw_more(struct cairn_raw *raw, uint32_t wait_ms, struct cairn_buf *ret);
 /* Did the peer close (or reset) within wait_ms? */
 bool cairn_raw_closed(struct cairn_raw *raw, uint32_t wait_ms);
+/* Opens one and asks for a stream of events, behind the one of that number (0: from now on). */
+bool cairn_raw_ask_events(struct cairn_raw *raw, uint16_t port, const char *path, uint64_t after);
+/* Appends what comes until the text is there. */
+bool cairn_raw_until(struct cairn_raw *raw, struct cairn_buf *got, const char *text,
+                     uint32_t within_ms);
 /* Send one request on a connection of its own; the status of its reply, as above. */
 int cairn_raw_exchange(uint16_t port, const void *request, size_t size, struct cairn_buf *ret);

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * servers: a second server beside a world's, over the same catalog and the same store.
+ *
+ * Why:     what several servers share is tested by modules that need them set up alike.
+ * Promise: 1   the second one has a data_dir of its own, in the first one's folder, with its key.
+ * Limits:  the catalog is in PostgreSQL whatever CAIRN_TEST_CATALOG says.
+ * Threads: main thread only.
+ * Next:    tests/server/test_servers.c, tests/server/test_told.c.
+ */
+#pragma once
+
+#include "tests/server/world.h"
+
+#define NEED_POSTGRES                                                                              \
+    do {                                                                                           \
+        if (cairn_postgres_missing()) SKIP(cairn_postgres_missing());                              \
+    } while (0)
+
+/* false, here and below: said why on standard error, or in ret->err. */
+bool cairn_servers_first(struct cairn_world *ret, const char *const *extra, const char *const *env);
+/* Where it is to be: folders and the catalog, without a key; nothing is started. */
+bool cairn_servers_place(const struct cairn_world *first, struct cairn_world *ret);
+bool cairn_servers_copy_key(const struct cairn_world *first, struct cairn_world *second);
+/* All of it; what is added to the catalog's URL (NULL: nothing) is for the second alone. */
+bool cairn_servers_second(const struct cairn_world *first, struct cairn_world *ret,
+                          const char *const *extra);
+bool cairn_servers_second_by(const struct cairn_world *first, struct cairn_world *ret,
+                             const char *const *extra, const char *added_to_url);

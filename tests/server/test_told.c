@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one server hears of another one's changes, and how late: told, cut off, and behind a session
+ * that is silently dead (catalog/told.h). */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "tests/server/servers.h"
+#include "tests/support/cut.h"
+#include "tests/support/raw.h"
+
+#define err failure /* of the macros */
+static struct cairn_error failure;
+
+/* ---- who waits at one server for what another one changes ---- */
+
+/* A long poll with a connection of its own, and when it was answered. */
+struct waits {
+    const struct cairn_world *world;
+    const char *path;
+    enum cairn_code code;
+    bool committed;
+    uint64_t answered_us;
+    pthread_t thread;
+};
+static void *wait_there(void *argument) {
+    struct waits *waits = argument;
+    struct cairn_rest_options options = {.url = waits->world->server.url};
+    struct cairn_error why = {0};
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    waits->code = cairn_rest_new(&options, &rest, &why);
+    if (!waits->code) waits->code = cairn_rest_wait(rest, waits->path, 30000, &version, &why);
+    waits->answered_us = cairn_mono_us();
+    waits->committed = !strcmp(cairn_world_text(version, "state"), "committed");
+    return NULL;
+}
+
+static bool cut_listeners(const char *catalog) {
+    return cairn_postgres_run(catalog,
+                              "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE "
+                              "application_name = 'cairn-listen'");
+}
+
+/* ---- by wait ---- */
+
+enum listening { HEARD, CUT_OFF, DEAD };
+
+/* A save over the first server, of whose commit both are asked: how much later than the first one
+ * the second one answers. */
+static void late_by(struct cairn_world *one, struct cairn_world *two, struct cairn_hand *hand,
+                    uint64_t step, enum listening listening, uint64_t *ret_us) {
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_begin(hand, step, 1, "error", &save));
+    json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("abc"));
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard), NULL, NULL));
+    struct waits waits[2] = {{.world = one, .path = save.path}, {.world = two, .path = save.path}};
+    for (int k = 0; k < 2; k++)
+        REQUIRE(!pthread_create(&waits[k].thread, NULL, wait_there, &waits[k]));
+    for (uint64_t k = 0; k < 10 + step % 12; k++) {
+        if (listening == CUT_OFF) EXPECT(cut_listeners(one->catalog));
+        usleep(listening == DEAD ? 74000 : 37000); /* up to beyond a look */
+    }
+    json_t *seals = json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3));
+    EXPECT_CODE(cairn_hand_send(&save, NULL, seals, NULL), CAIRN_OK);
+    for (int k = 0; k < 2; k++) {
+        pthread_join(waits[k].thread, NULL);
+        EXPECT_CODE(waits[k].code, CAIRN_OK);
+        EXPECT(waits[k].committed);
+    }
+    *ret_us = waits[1].answered_us - cairn_min_u64(waits[0].answered_us, waits[1].answered_us);
+}
+
+/* At most, but for one pause of the machine, and on average. */
+struct late {
+    uint64_t count, all_us, most_us, second_us;
+};
+static void add_late(struct late *late, uint64_t us) {
+    late->count++;
+    late->all_us += us;
+    late->second_us = cairn_max_u64(late->second_us, cairn_min_u64(late->most_us, us));
+    late->most_us = cairn_max_u64(late->most_us, us);
+}
+
+static uint64_t most_ms(const struct late *late) {
+    return late->second_us / 1000;
+}
+static uint64_t mean_ms(const struct late *late) {
+    return late->all_us / 1000 / cairn_max_u64(late->count, 1);
+}
+static void print_late(const char *how, const struct late *late) {
+    printf("    %s: at most %" PRIu64 " ms, on average %" PRIu64 " ms of %" PRIu64 "\n", how,
+           most_ms(late), mean_ms(late), late->count);
+}
+
+#define ROUNDS 12
+
+static void measure(struct cairn_world *one, struct cairn_world *two, struct cairn_hand *hand,
+                    uint64_t *step, enum listening listening, struct late *ret) {
+    *ret = (struct late){0};
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t us = 0;
+        late_by(one, two, hand, ++*step, listening, &us);
+        add_late(ret, us);
+    }
+    print_late(listening == HEARD ? "heard" : "cut off", ret);
+}
+
+TEST(a_commit_on_one_server_ends_a_wait_on_another_within_200_ms_heard_or_not) /* told.h#2 */
+{
+    NEED_POSTGRES;
+    CAIRN_AUTO(world) one = {0}, two = {0};
+    REQUIRE(cairn_servers_first(&one, NULL, NULL));
+    REQUIRE(cairn_servers_second(&one, &two, NULL));
+    struct cairn_hand hand;
+    struct late late;
+    uint64_t step = 0;
+    REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
+    measure(&one, &two, &hand, &step, HEARD, &late);
+    EXPECT(most_ms(&late) <= 200);
+    EXPECT(mean_ms(&late) <= 50);
+    measure(&one, &two, &hand, &step, CUT_OFF, &late);
+    EXPECT(most_ms(&late) <= 200);
+    EXPECT(cairn_daemon_logged(&two.server, "catalog.unheard"));
+}
+
+static bool is_logged_within(const struct cairn_world *world, const char *text, uint64_t ms) {
+    uint64_t until_ms = cairn_mono_ms() + ms;
+    bool found = false;
+    while (!(found = cairn_daemon_logged(&world->server, text)) && cairn_mono_ms() < until_ms)
+        usleep(20000);
+    return found;
+}
+
+#define DEAD_MOST_MS 10000 /* 5 s in which it is silent, and 5 s in which it is asked (told.h#2) */
+#define LOOK_MS 1000       /* of who waits meanwhile (http/http.c) */
+#define SLACK_MS 500
+#define PAUSE_MS 4000 /* of a machine that is busy, once */
+
+TEST(a_wait_ends_within_a_second_behind_a_listening_session_that_is_dead_until_there_is_another)
+{ /* told.h#2 */
+    NEED_POSTGRES;
+    CAIRN_AUTO(world) one = {0}, two = {0};
+    REQUIRE(cairn_servers_first(&one, NULL, NULL));
+    REQUIRE(cairn_cut_start(cairn_postgres_folder()));
+    REQUIRE(cairn_servers_second_by(&one, &two, NULL,
+                                    "&port=5433&sslmode=disable&gssencmode=disable"));
+    struct cairn_hand hand;
+    struct late late;
+    uint64_t step = 0;
+    REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
+    measure(&one, &two, &hand, &step, HEARD, &late);
+    EXPECT(mean_ms(&late) <= 200);
+    cairn_cut_silence();
+    uint64_t from_ms = cairn_mono_ms();
+    late = (struct late){0};
+    while (!cairn_daemon_logged(&two.server, "catalog.unheard") &&
+           cairn_mono_ms() < from_ms + 4 * (uint64_t)DEAD_MOST_MS) {
+        uint64_t us = 0;
+        late_by(&one, &two, &hand, ++step, DEAD, &us);
+        add_late(&late, us);
+    }
+    print_late("silently dead", &late);
+    EXPECT(late.count >= 2);
+    EXPECT(mean_ms(&late) > 100); /* nothing was heard */
+    EXPECT(most_ms(&late) <= LOOK_MS + SLACK_MS);
+    EXPECT(late.most_us / 1000 <= LOOK_MS + PAUSE_MS);
+    EXPECT(cairn_daemon_logged(&two.server, "no answer within 5 s"));
+    EXPECT(is_logged_within(&two, "catalog.heard", DEAD_MOST_MS));
+    measure(&one, &two, &hand, &step, HEARD, &late);
+    EXPECT(mean_ms(&late) <= 200);
+    cairn_world_release(&two);
+    two = (struct cairn_world){0};
+    cairn_cut_stop();
+}
+
+/* ---- by event ---- */
+
+#define EVENTS_OF_EACH 30
+#define STREAM_LIMIT (4 * CAIRN_MIB)
+
+static uint64_t last_event(struct cairn_world *world) {
+    CAIRN_AUTO_JSON json_t *page = NULL;
+    EXPECT(!cairn_world_call(world, "GET", "/v1/events?limit=1", NULL, &page));
+    return cairn_world_number(page, "since");
+}
+
+static enum cairn_code change(struct cairn_world *world, const char *run, int number) {
+    char path[100], label[20];
+    snprintf(path, sizeof(path), "/v1/runs/llm/%s", run);
+    snprintf(label, sizeof(label), "%d", number);
+    CAIRN_TRY(cairn_rest_set_if_match(world->rest, "*", NULL));
+    return cairn_world_call(world, "PUT", path, json_pack("{s:{s:s}}", "labels", "n", label), NULL);
+}
+
+struct changing {
+    struct cairn_world *world;
+    const char *run;
+    enum cairn_code code;
+    pthread_t thread;
+};
+static void *change_often(void *argument) {
+    struct changing *changing = argument;
+    for (int i = 0; i < EVENTS_OF_EACH && !changing->code; i++)
+        changing->code = change(changing->world, changing->run, i);
+    return NULL;
+}
+
+/* The numbers of a stream's events are first, first + 1 ... last. */
+static void expect_numbers(const struct cairn_buf *got, uint64_t first, uint64_t last) {
+    uint64_t next = first;
+    for (const char *at = got->data; at && (at = strstr(at, "\nid: ")); at += 5) {
+        EXPECT_EQ_U64(strtoull(at + 5, NULL, 10), next);
+        next++;
+    }
+    EXPECT_EQ_U64(next, last + 1);
+}
+
+static void read_up_to(struct cairn_raw *raw, struct cairn_buf *got, uint64_t last) {
+    char text[40];
+    snprintf(text, sizeof(text), "\nid: %" PRIu64 "\n", last);
+    EXPECT(cairn_raw_until(raw, got, text, 60000));
+}
+
+TEST(events_of_two_servers_that_change_at_once_come_from_each_in_one_order_without_a_gap)
+{ /* events.h#2, feed.h#1 */
+    NEED_POSTGRES;
+    CAIRN_AUTO(world) one = {0}, two = {0};
+    struct cairn_raw raws[3] = {{-1}, {-1}, {-1}};
+    CAIRN_AUTO(buf) first = {.limit = STREAM_LIMIT}, second = {.limit = STREAM_LIMIT},
+               later = {.limit = STREAM_LIMIT};
+    REQUIRE(cairn_servers_first(&one, NULL, NULL));
+    REQUIRE(cairn_servers_second(&one, &two, NULL));
+    REQUIRE_OK(change(&one, "a", -1));
+    REQUIRE_OK(change(&two, "b", -1));
+    uint64_t from = last_event(&one);
+    REQUIRE(cairn_raw_ask_events(&raws[0], one.server.port, "/v1/events", from));
+    REQUIRE(cairn_raw_ask_events(&raws[1], two.server.port, "/v1/events", from));
+    struct changing both[2] = {{.world = &one, .run = "a"}, {.world = &two, .run = "b"}};
+    for (int i = 0; i < 2; i++)
+        REQUIRE(!pthread_create(&both[i].thread, NULL, change_often, &both[i]));
+    for (int i = 0; i < 2; i++) pthread_join(both[i].thread, NULL);
+    for (int i = 0; i < 2; i++) EXPECT_CODE(both[i].code, CAIRN_OK);
+    uint64_t last = last_event(&two);
+    EXPECT_EQ_U64(last_event(&one), last); /* a page, at once */
+    EXPECT_EQ_U64(last - from, 2 * EVENTS_OF_EACH);
+    read_up_to(&raws[0], &first, last);
+    read_up_to(&raws[1], &second, last);
+    expect_numbers(&first, from + 1, last);
+    expect_numbers(&second, from + 1, last);
+    /* What the first server's reader knows the second server goes on behind. */
+    uint64_t known = from + EVENTS_OF_EACH;
+    REQUIRE(cairn_raw_ask_events(&raws[2], two.server.port, "/v1/events", known));
+    EXPECT_CODE(change(&one, "a", EVENTS_OF_EACH), CAIRN_OK);
+    read_up_to(&raws[2], &later, last + 1);
+    expect_numbers(&later, known + 1, last + 1);
+    for (size_t i = 0; i < CAIRN_COUNT(raws); i++) cairn_raw_release(&raws[i]);
+}
+
+static int by_size(const void *a, const void *b) {
+    uint64_t first = *(const uint64_t *)a, second = *(const uint64_t *)b;
+    return (first > second) - (first < second);
+}
+
+/* From the answer to a change at the second server to its event in a stream of the first one. */
+static void measure_events(struct cairn_world *two, struct cairn_raw *raw, uint64_t from,
+                           const char *how, uint64_t *ret_middle_ms, uint64_t *ret_most_ms) {
+    uint64_t us[ROUNDS] = {0};
+    CAIRN_AUTO(buf) got = {.limit = STREAM_LIMIT};
+    for (int i = 0; i < ROUNDS; i++) {
+        usleep(100000 + 37000 * (unsigned)i);
+        EXPECT_CODE(change(two, "a", i), CAIRN_OK);
+        uint64_t answered_us = cairn_mono_us();
+        read_up_to(raw, &got, from + 1 + (uint64_t)i);
+        us[i] = cairn_mono_us() - answered_us;
+    }
+    qsort(us, ROUNDS, sizeof(us[0]), by_size);
+    *ret_middle_ms = us[ROUNDS / 2] / 1000;
+    *ret_most_ms = us[ROUNDS - 2] / 1000; /* but for one pause of the machine */
+    printf("    %s: at most %" PRIu64 " ms, half of them within %" PRIu64 " ms\n", how,
+           *ret_most_ms, *ret_middle_ms);
+}
+
+TEST(a_stream_and_a_long_poll_hear_an_event_of_another_server_and_do_not_wait_for_a_look)
+{ /* feed.h#4 */
+    NEED_POSTGRES;
+    CAIRN_AUTO(world) one = {0}, two = {0};
+    struct cairn_raw raw;
+    uint64_t middle_ms = 0, most_ms = 0;
+    char path[64];
+    REQUIRE(cairn_servers_first(&one, NULL, NULL));
+    REQUIRE(cairn_servers_second(&one, &two, NULL));
+    REQUIRE_OK(change(&one, "a", -1));
+    REQUIRE_OK(change(&two, "a", -2));
+    uint64_t from = last_event(&one);
+    REQUIRE(cairn_raw_ask_events(&raw, one.server.port, "/v1/events", from));
+    measure_events(&two, &raw, from, "stream", &middle_ms, &most_ms);
+    EXPECT(middle_ms <= 200);
+    EXPECT(most_ms <= 1000 + SLACK_MS);
+    cairn_raw_release(&raw);
+    from = last_event(&one);
+    snprintf(path, sizeof(path), "/v1/events?since=%" PRIu64, from);
+    struct waits waits = {.world = &one, .path = path};
+    REQUIRE(!pthread_create(&waits.thread, NULL, wait_there, &waits));
+    usleep(500000);
+    EXPECT_CODE(change(&two, "a", ROUNDS), CAIRN_OK);
+    uint64_t answered_us = cairn_mono_us();
+    pthread_join(waits.thread, NULL);
+    EXPECT_CODE(waits.code, CAIRN_OK);
+    EXPECT(waits.answered_us < answered_us + (1000 + SLACK_MS) * UINT64_C(1000));
+}
