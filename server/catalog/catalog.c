@@ -72,6 +72,8 @@ static void run_one(struct cairn_srv_tx *tx, struct waiting *one) {
 static enum cairn_code still_open(struct cairn_srv_tx *tx, const struct waiting *one,
                                   struct cairn_error *err) {
     if (tx->engine->is_open(tx)) return CAIRN_OK;
+    if (tx->undone.code) *err = tx->undone;
+    if (err->code) return err->code;
     if (one->code && one->err) *err = *one->err;
     if (err->code) return err->code;
     return cairn_fail(err, one->code ? one->code : CAIRN_IO,

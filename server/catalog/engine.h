@@ -7,7 +7,7 @@
  * Promise: 1   commit answers CAIRN_OK when what was done is durable, and anything else when none
  *              of it is there; an engine that cannot know asks until it does.
  *          2   after undo, nothing since savepoint is there and the transaction goes on; where it
- *              cannot go on, is_open says so.
+ *              cannot go on, is_open says so. So it does where something fails that was kept.
  *          3   a connection for looks can change nothing, and sees one state from begin to end.
  *          4   transactions that change run one after the other, of all processes: what one has
  *              looked at nobody changes before its end.
@@ -32,6 +32,7 @@ struct cairn_srv_tx {
     const struct cairn_srv_actor *actor; /* of the change that runs; NULL: the server itself */
     int64_t wall_ms;                     /* of the transaction; for people only */
     uint64_t events;                     /* rows of events that it has made */
+    struct cairn_error undone; /* why is_open says no; code CAIRN_OK: see what was asked last */
 };
 
 struct cairn_srv_engine {
@@ -83,7 +84,8 @@ struct cairn_srv_engine {
     /* ---- statements ---- */
 
     /* A statement that gives no rows, or whose rows nobody asks for. Where ret_changed is NULL its
-     * failure may be told with a later statement, with keep or with commit. */
+     * failure may be told with a later statement, or with commit: then by that of a later change,
+     * or of none, and all of the transaction is undone. */
     enum cairn_code (*run)(struct cairn_srv_tx *tx, const struct cairn_srv_statement *statement,
                            const struct cairn_srv_value *values, uint64_t *ret_changed,
                            struct cairn_error *err);

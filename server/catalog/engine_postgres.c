@@ -91,6 +91,7 @@ static void end_read(struct cairn_srv_tx *tx) {
 static enum cairn_code begin_change(struct cairn_srv_postgres *own, struct cairn_error *err) {
     own->batch++;
     own->told_count = 0;
+    own->tx.undone = (struct cairn_error){0};
     const struct cairn_srv_value values[] = {SQL_T(own->place->server), SQL_I(own->batch)};
     const struct cairn_srv_value schema[] = {SQL_I(cairn_srv_catalog_schema())};
     CAIRN_TRY(cairn_srv_postgres_send(own, &begin_a_change, NULL, err));
@@ -181,7 +182,7 @@ static enum cairn_code commit(struct cairn_srv_tx *tx, struct cairn_error *err) 
 
 static bool is_open(struct cairn_srv_tx *tx) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
-    if (!own->conn || PQstatus(own->conn) != CONNECTION_OK) return false;
+    if (tx->undone.code || !own->conn || PQstatus(own->conn) != CONNECTION_OK) return false;
     return own->ahead_count || PQtransactionStatus(own->conn) != PQTRANS_IDLE;
 }
 
@@ -191,13 +192,14 @@ static enum cairn_code savepoint(struct cairn_srv_tx *tx, struct cairn_error *er
     return cairn_srv_postgres_send(own, &set_savepoint, NULL, err);
 }
 
-/* Waited for only where something was sent ahead that may still fail. */
+/* Not waited for: what was sent ahead is heard with the next change's looks, or with COMMIT. Where
+ * some of it fails then, nothing of the transaction stays (engine.h#2). */
 static enum cairn_code keep(struct cairn_srv_tx *tx, struct cairn_error *err) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
-    bool settled = !own->ahead_count;
     cairn_srv_postgres_expect_no_more(own);
     CAIRN_TRY(cairn_srv_postgres_send(own, &keep_it, NULL, err));
-    return settled ? CAIRN_OK : cairn_srv_postgres_hear(own, NULL, err);
+    own->kept_ahead = own->ahead_count;
+    return CAIRN_OK;
 }
 
 static void undo(struct cairn_srv_tx *tx) {
@@ -205,6 +207,7 @@ static void undo(struct cairn_srv_tx *tx) {
     own->told_count = own->told_before;
     cairn_srv_postgres_expect_no_more(own);
     if (own->conn && own->ahead_count) (void)!cairn_srv_postgres_hear(own, NULL, NULL);
+    if (tx->undone.code) return; /* the savepoint may be an earlier change's */
     enum cairn_code code = cairn_srv_postgres_ask(own, &undo_it, NULL, NULL, NULL);
     if (!code) code = cairn_srv_postgres_ask(own, &keep_it, NULL, NULL, NULL);
     if (code) cairn_srv_postgres_drop(own); /* is_open says so */

@@ -73,6 +73,7 @@ struct cairn_srv_postgres {
      * fail together. */
     char ahead[2 * CAIRN_SRV_POSTGRES_AHEAD_MAX];
     size_t ahead_count, unended_bytes;
+    size_t kept_ahead; /* the first of them belong to changes that were kept */
     uint64_t told[CAIRN_SRV_POSTGRES_TOLD_MAX]; /* by this transaction; the first is ALL where it
                                                    is full (told.h) */
     size_t told_count, told_before;             /* in all, and before the savepoint */

@@ -53,7 +53,7 @@ void cairn_srv_postgres_drop(struct cairn_srv_postgres *own) {
     if (own->conn) PQfinish(own->conn);
     own->conn = NULL;
     own->kept_count = 0;
-    own->ahead_count = 0;
+    own->ahead_count = own->kept_ahead = 0;
     own->unended_bytes = 0;
     cairn_srv_postgres_expect_no_more(own);
 }
@@ -168,6 +168,7 @@ enum cairn_code cairn_srv_postgres_hear(struct cairn_srv_postgres *own, PGresult
         if (!code && strchr("pn", own->ahead[i]) && is_good(result))
             code = note_position(own, own->ahead[i] == 'n', result, &why);
         if (code && !first && err) *err = why;
+        if (code && !first && i < own->kept_ahead) own->tx.undone = why;
         if (code && !first) first = code;
         if (own->ahead[i] == 'e' && result) {
             cairn_srv_postgres_expected_heard(own, result, is_good(result));
@@ -179,7 +180,7 @@ enum cairn_code cairn_srv_postgres_hear(struct cairn_srv_postgres *own, PGresult
         }
         if (!own->conn) break;
     }
-    own->ahead_count = 0;
+    own->ahead_count = own->kept_ahead = 0;
     own->unended_bytes = 0;
     if (!first && ret)
         *ret = last;

@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "common/id.h"
 #include "server/catalog/sql.h"
 
 #define CAIRN_SRV_JOB_BYTES 96
@@ -20,8 +21,22 @@ struct cairn_srv_holder {
     const char *job, *server;
     uint64_t fence; /* set by take */
 };
-/* until_tick: of the new holder. *ret_taken false: another one has it. */
+/* Who has it now. */
+struct cairn_srv_lease_row {
+    bool there;
+    char server[CAIRN_UUID_TEXT_BYTES];
+    uint64_t fence, until_tick;
+};
+enum cairn_code cairn_srv_lease_row_find(struct cairn_srv_tx *tx, const char *job,
+                                         struct cairn_srv_lease_row *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* What find will look at (sql.h). */
+enum cairn_code cairn_srv_lease_row_expect(struct cairn_srv_tx *tx, const char *job,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* From whom find has found in the same change. until_tick: of the new holder. *ret_taken false:
+ * another one has it. */
 enum cairn_code cairn_srv_lease_row_take(struct cairn_srv_tx *tx, struct cairn_srv_holder *holder,
+                                         const struct cairn_srv_lease_row *found, uint64_t now_tick,
                                          uint64_t until_tick, bool *ret_taken,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_lease_row_is(struct cairn_srv_tx *tx,

@@ -175,6 +175,15 @@ enum cairn_code cairn_srv_members_gone(struct cairn_srv_tx *tx,
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_members_gone_expect(struct cairn_srv_tx *tx,
+                                              const struct cairn_srv_version *version,
+                                              struct cairn_error *err) {
+    if (!CAIRN_RULE(Q56)) return CAIRN_OK;
+    return cairn_srv_sql_expect(tx, err, SQL(member_gone), SQL_I(version->run_id),
+                                SQL_I(version->attempt), SQL_T(version->id.text),
+                                SQL_I(CAIRN_SRV_END_SETTLED), SQL_I(version->world_size));
+}
+
 enum cairn_code cairn_srv_member_end_get(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_process *process, bool *ret_known,
                                          enum cairn_srv_end *ret, struct cairn_error *err) {

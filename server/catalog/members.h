@@ -55,6 +55,10 @@ enum cairn_code cairn_srv_members_gone(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_version *version,
                                        char ret_reason[CAIRN_SRV_REASON_BYTES],
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* What gone will look at (sql.h); of a version that need not be there yet. */
+enum cairn_code cairn_srv_members_gone_expect(struct cairn_srv_tx *tx,
+                                              const struct cairn_srv_version *version,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
 /* How far this process of this rank was reported ended by this node; CAIRN_SRV_END_NONE with
  * *ret_known false when the attempt has no such process. */
 struct cairn_srv_process {

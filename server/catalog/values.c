@@ -25,13 +25,8 @@ uint64_t cairn_srv_tick(struct cairn_srv_tx *tx) {
 }
 
 enum cairn_code cairn_srv_tick_raise(struct cairn_srv_tx *tx, uint64_t seen_ms, uint64_t step_ms,
-                                     bool *ret_raised, struct cairn_error *err) {
-    uint64_t changed = 0;
-    CAIRN_TRY(
-        cairn_srv_sql_run(tx, &changed, err, SQL(tick_raise), SQL_I(step_ms), SQL_I(seen_ms)));
-    CAIRN_ASSERT(changed <= 1);
-    *ret_raised = changed > 0;
-    return CAIRN_OK;
+                                     struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(tick_raise), SQL_I(step_ms), SQL_I(seen_ms));
 }
 
 enum cairn_code cairn_srv_value_get(struct cairn_srv_tx *tx, const char *name, char *ret,

@@ -20,9 +20,9 @@ enum cairn_code cairn_srv_tick_get(struct cairn_srv_tx *tx, int64_t *ret,
 enum cairn_code cairn_srv_tick_expect(struct cairn_srv_tx *tx,
                                       struct cairn_error *err) CAIRN_MUST_USE; /* sql.h */
 uint64_t cairn_srv_tick(struct cairn_srv_tx *tx); /* catalog time in ms; 0 when unreadable */
-/* From seen_ms to seen_ms + step_ms; *ret_raised is false when it is no longer seen_ms. */
+/* From seen_ms, which this change has read, to seen_ms + step_ms. */
 enum cairn_code cairn_srv_tick_raise(struct cairn_srv_tx *tx, uint64_t seen_ms, uint64_t step_ms,
-                                     bool *ret_raised, struct cairn_error *err) CAIRN_MUST_USE;
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 
 /* One text by its name; "" where there is none. */
 enum cairn_code cairn_srv_value_get(struct cairn_srv_tx *tx, const char *name, char *ret,

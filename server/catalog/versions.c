@@ -272,6 +272,11 @@ enum cairn_code cairn_srv_version_was_committed(struct cairn_srv_tx *tx, const c
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_version_set_recorded_expect(struct cairn_srv_tx *tx, const char *id,
+                                                      struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_was_committed), SQL_T(id));
+}
+
 /* ---- changes ---- */
 
 enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
@@ -511,12 +516,15 @@ enum cairn_code cairn_srv_version_revive(struct cairn_srv_tx *tx, const char *id
 
 enum cairn_code cairn_srv_version_set_recorded(struct cairn_srv_tx *tx,
                                                const struct cairn_srv_version *version,
-                                               uint64_t *ret_changed, struct cairn_error *err) {
-    cairn_srv_tell_version(tx, &version->id, &version->name);
-    CAIRN_TRY(cairn_srv_sql_run(tx, ret_changed, err, SQL(version_set_recorded),
-                                SQL_T(version->id.text)));
-    CAIRN_ASSERT(*ret_changed <= 1);
+                                               bool *ret_changed, struct cairn_error *err) {
+    bool committed = false, recorded = false;
+    CAIRN_TRY(
+        cairn_srv_version_was_committed(tx, version->id.text, &committed, &recorded, err));
+    *ret_changed = committed && !recorded;
     if (!*ret_changed) return CAIRN_OK;
+    cairn_srv_tell_version(tx, &version->id, &version->name);
+    CAIRN_TRY(
+        cairn_srv_sql_run(tx, NULL, err, SQL(version_set_recorded), SQL_T(version->id.text)));
     return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_COMMITTED, version->id.text,
                                       CAIRN_OK, NULL, err);
 }

@@ -209,11 +209,14 @@ enum cairn_code cairn_srv_version_supersede(struct cairn_srv_tx *tx, const char 
                                             struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_version_revive(struct cairn_srv_tx *tx, const char *id,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* Q24: its record is in the store; *ret_changed 0 when that was known. */
+/* Q24: its record is in the store; *ret_changed false when that was known. */
 enum cairn_code cairn_srv_version_set_recorded(struct cairn_srv_tx *tx,
                                                const struct cairn_srv_version *version,
-                                               uint64_t *ret_changed,
+                                               bool *ret_changed,
                                                struct cairn_error *err) CAIRN_MUST_USE;
+/* What set_recorded will look at (sql.h). */
+enum cairn_code cairn_srv_version_set_recorded_expect(struct cairn_srv_tx *tx, const char *id,
+                                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Q30: of a version that is gone: one more sweep of its prefix; the first starts its times. */
 enum cairn_code cairn_srv_version_set_swept(struct cairn_srv_tx *tx,
                                             const struct cairn_srv_version *version, bool first,

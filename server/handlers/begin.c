@@ -206,12 +206,9 @@ static enum cairn_code refuse(struct cairn_srv_tx *tx, struct begin *begin,
 }
 
 /* Q56: it needs a rank whose end was reported before this begin came. */
-static enum cairn_code close_dead(struct cairn_srv_tx *tx, struct begin *begin,
+static enum cairn_code close_dead(struct cairn_srv_tx *tx, struct begin *begin, const char *reason,
                                   struct cairn_error *err) {
-    char reason[CAIRN_SRV_REASON_BYTES];
-    if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_members_gone(tx, &begin->version, reason, err));
-    if (!reason[0]) return CAIRN_OK;
+    if (begin->version.state != CAIRN_STATE_OPEN || !reason[0]) return CAIRN_OK;
     struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_SOURCE_GONE, reason};
     begin->changed = true;
     return cairn_srv_version_move(tx, &begin->version, &move, err);
@@ -262,6 +259,11 @@ static enum cairn_code open_version(struct cairn_srv_tx *tx, const struct batch 
     if (!begin->code && begin->on_exists == CAIRN_SRV_EXISTS_ERROR)
         CAIRN_TRY(
             cairn_srv_version_at_step_expect(tx, run->id, begin->msg.step, begin->msg.n, err));
+    const struct cairn_srv_version opened = {.id = *id,
+                                             .run_id = run->id,
+                                             .attempt = run->attempt,
+                                             .world_size = (uint32_t)begin->msg.world_size};
+    CAIRN_TRY(cairn_srv_members_gone_expect(tx, &opened, err));
     CAIRN_TRY(cairn_srv_version_get(tx, id->text, &begin->version, err));
     begin->first = true;
     return begin->code ? CAIRN_OK : judge(tx, run, begin, err);
@@ -280,8 +282,11 @@ static enum cairn_code begin_one(struct cairn_srv_tx *tx, struct batch *batch,
     if (code == CAIRN_NOT_FOUND) code = open_version(tx, batch, run, begin, &id, err);
     if (code) return code;
     if (begin->code) return refuse(tx, begin, err);
+    char gone[CAIRN_SRV_REASON_BYTES] = "";
+    if (begin->version.state == CAIRN_STATE_OPEN) /* before the join, which changes none of them */
+        CAIRN_TRY(cairn_srv_members_gone(tx, &begin->version, gone, err));
     CAIRN_TRY(join(tx, batch, begin, err));
-    CAIRN_TRY(close_dead(tx, begin, err));
+    CAIRN_TRY(close_dead(tx, begin, gone, err));
     batch->joined = begin->version.state == CAIRN_STATE_OPEN ? begin : NULL;
     return CAIRN_OK;
 }

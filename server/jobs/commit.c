@@ -175,12 +175,11 @@ static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cair
     struct work *work = argument;
     CAIRN_TRY(cairn_srv_version_expect(tx, work->id, err));
     CAIRN_TRY(cairn_srv_version_whole_expect(tx, work->id, err));
-    CAIRN_TRY(cairn_srv_tick_expect(tx, err)); /* of the lease */
+    CAIRN_TRY(cairn_srv_lease_take_expect(tx, &work->lease, err));
+    CAIRN_TRY(cairn_srv_shards_all_expect(tx, work->id, err));
     CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
     CAIRN_TRY(cairn_srv_version_whole(tx, &work->version, &work->whole, err));
     if (!work->whole) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_lease_take_in(tx, &work->lease, err));
-    CAIRN_TRY(cairn_srv_shards_all_expect(tx, work->id, err));
     work->checksums.limit = CAIRN_GIB;
     work->tables = calloc((size_t)work->version.world_size + 1, sizeof(*work->tables));
     if (!work->tables) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank tables");
@@ -189,6 +188,7 @@ static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cair
     CAIRN_TRY(cairn_srv_shards_all(tx, work->id, add_shard, work, err));
     CAIRN_TRY(cairn_srv_ranks_sealed(tx, work->id, add_rank, work, err));
     CAIRN_ASSERT(work->ranks_sealed == work->version.world_size); /* what "whole" counted */
+    CAIRN_TRY(cairn_srv_lease_take_in(tx, &work->lease, err)); /* what is expected is taken */
     if (!work->table_count) return CAIRN_OK;
     digest_layout(work);
     CAIRN_TRY(choose_layout(tx, work, err));
@@ -401,7 +401,7 @@ static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cair
     CAIRN_AUTO_HEAP char *warnings = cairn_srv_replicas_warnings(work->replicas);
     if (!warnings) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for warnings");
     CAIRN_TRY(cairn_srv_version_set_committed(tx, &work->version, warnings, err));
-    uint64_t shown = 0;
+    bool shown = false;
     if (!CAIRN_RULE(Q24))
         CAIRN_TRY(cairn_srv_version_set_recorded(tx, &work->version, &shown, err));
     if (!CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_record_supersede(tx, &work->version, err));

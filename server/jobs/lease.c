@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/thread.h"
+#include "server/catalog/values.h"
 #include "server/jobs/ticks.h"
 
 struct cairn_srv_leases {
@@ -84,10 +85,13 @@ static enum cairn_code try_to_take(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     struct cairn_srv_lease *lease = argument;
     struct cairn_srv_holder holder = holder_of(lease);
+    struct cairn_srv_lease_row found;
     bool taken = false;
+    CAIRN_TRY(cairn_srv_lease_row_find(tx, lease->job, &found, err)); /* expected */
     CAIRN_TRY(cairn_srv_ticks_advance(tx, lease->server, err));
-    uint64_t until = cairn_srv_ticks_now(lease->server) + lease->server->settings->job_lease_ms;
-    CAIRN_TRY(cairn_srv_lease_row_take(tx, &holder, until, &taken, err));
+    uint64_t now = cairn_srv_ticks_now(lease->server);
+    uint64_t until = now + lease->server->settings->job_lease_ms;
+    CAIRN_TRY(cairn_srv_lease_row_take(tx, &holder, &found, now, until, &taken, err));
     if (taken && !lease->held) count(lease, 1);
     lease->held |= taken;
     lease->fence = holder.fence;
@@ -105,6 +109,14 @@ enum cairn_code cairn_srv_lease_check_expect(struct cairn_srv_tx *tx,
     if (!lease || !lease->held || !is_needed(lease->server)) return CAIRN_OK;
     struct cairn_srv_holder holder = holder_of(lease);
     return cairn_srv_lease_row_is_expect(tx, &holder, err);
+}
+
+enum cairn_code cairn_srv_lease_take_expect(struct cairn_srv_tx *tx,
+                                            const struct cairn_srv_lease *lease,
+                                            struct cairn_error *err) {
+    if (!is_needed(lease->server)) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_lease_row_expect(tx, lease->job, err));
+    return cairn_srv_tick_expect(tx, err);
 }
 
 enum cairn_code cairn_srv_lease_take_in(struct cairn_srv_tx *tx, struct cairn_srv_lease *lease,

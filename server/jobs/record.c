@@ -45,11 +45,13 @@ static enum cairn_code mark_recorded(struct cairn_srv_tx *tx, void *argument,
                                      struct cairn_error *err) {
     struct recording *recording = argument;
     const struct cairn_srv_version *version = recording->version;
-    uint64_t changed = 0;
+    bool changed = false;
+    CAIRN_TRY(cairn_srv_lease_check_expect(tx, recording->lease, err));
+    CAIRN_TRY(cairn_srv_version_set_recorded_expect(tx, version->id.text, err));
     CAIRN_TRY(cairn_srv_lease_check(tx, recording->lease, err));
-    CAIRN_TRY(cairn_srv_lease_drop_in(tx, recording->lease, err));
     CAIRN_TRY(cairn_srv_version_set_recorded(tx, version, &changed, err));
-    recording->first = changed > 0;
+    CAIRN_TRY(cairn_srv_lease_drop_in(tx, recording->lease, err));
+    recording->first = changed;
     return changed && CAIRN_RULE(Q52) ? cairn_srv_record_supersede(tx, version, err) : CAIRN_OK;
 }
 

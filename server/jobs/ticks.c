@@ -18,9 +18,8 @@ enum cairn_code cairn_srv_ticks_advance(struct cairn_srv_tx *tx, struct cairn_sr
         return CAIRN_OK;
     }
     uint64_t step_ms = cairn_min_u64(boot_ms - found->seen_boot_ms, TICK_STEP_MS_MAX);
-    bool raised = false;
-    CAIRN_TRY(cairn_srv_tick_raise(tx, tick, step_ms, &raised, err));
-    if (raised) found->seen_tick = tick + step_ms;
+    CAIRN_TRY(cairn_srv_tick_raise(tx, tick, step_ms, err)); /* nobody else changes it (E1) */
+    found->seen_tick = tick + step_ms;
     found->seen_boot_ms = boot_ms;
     return CAIRN_OK;
 }

@@ -314,6 +314,84 @@ TEST(a_server_that_stops_in_a_change_delays_the_others_and_loses_it) /* engine_p
     cairn_srv_catalog_free(other);
 }
 
+/* Changes that share a transaction: the first one holds it until the others wait. */
+struct sharing {
+    struct cairn_srv_catalog *catalog;
+    enum cairn_code (*change)(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err);
+    const char *name;
+    enum cairn_code code;
+    pthread_t thread;
+};
+
+static enum cairn_code add_slowly(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    usleep(900000);
+    return add(tx, argument, err);
+}
+static enum cairn_code add_twice(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    CAIRN_TRY(add(tx, argument, err));
+    return add(tx, argument, err); /* fails, and nobody asks */
+}
+static enum cairn_code look_only(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    int64_t rows = 0;
+    (void)argument;
+    return count(tx, &rows, err);
+}
+static enum cairn_code fail_by_itself(struct cairn_srv_tx *tx, void *argument,
+                                      struct cairn_error *err) {
+    (void)tx;
+    return cairn_fail(err, CAIRN_NOT_FOUND, "%s: not there", (const char *)argument);
+}
+
+static void *share(void *argument) {
+    struct sharing *sharing = argument;
+    struct cairn_error err = {0};
+    char name[40];
+    snprintf(name, sizeof(name), "%s", sharing->name);
+    sharing->code = cairn_srv_catalog_write(sharing->catalog, sharing->change, name, &err);
+    return NULL;
+}
+
+static void fail_behind(struct cairn_srv_catalog *catalog, const char *url,
+                        enum cairn_code (*last)(struct cairn_srv_tx *tx, void *argument,
+                                                struct cairn_error *err)) {
+    struct sharing all[3] = {{.catalog = catalog, .change = add_slowly, .name = "slow"},
+                             {.catalog = catalog, .change = add_twice, .name = "twice"},
+                             {.catalog = catalog, .change = last, .name = "last"}};
+    char sql[100];
+    for (size_t i = 0; i < CAIRN_COUNT(all); i++) {
+        REQUIRE(!pthread_create(&all[i].thread, NULL, share, &all[i]));
+        usleep(200000);
+    }
+    for (size_t i = 0; i < CAIRN_COUNT(all); i++) pthread_join(all[i].thread, NULL);
+    EXPECT(all[1].code != CAIRN_OK && all[1].code != CAIRN_NOT_FOUND);
+    EXPECT(all[0].code == all[1].code); /* they shared it */
+    EXPECT(all[2].code != CAIRN_OK);
+    for (size_t i = 0; i < CAIRN_COUNT(all); i++) {
+        snprintf(sql, sizeof(sql), "SELECT count(*) FROM meta WHERE name = '%s'", all[i].name);
+        EXPECT_EQ_U64(cairn_postgres_number(url, sql), 0);
+    }
+}
+
+TEST(a_statement_that_fails_after_its_change_was_kept_fails_all_that_share_the_transaction)
+{ /* engine.h#2 */
+    NEED_POSTGRES;
+    char url[200], name[] = "later";
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    REQUIRE(cairn_postgres_catalog(url, sizeof(url)));
+    REQUIRE_OK(cairn_srv_catalog_open(url, &catalog, &err));
+    EXPECT_CODE(cairn_srv_catalog_write(catalog, add, (char[]){"first"}, &err), CAIRN_OK);
+    fail_behind(catalog, url, add);
+    fail_behind(catalog, url, look_only);
+    fail_behind(catalog, url, fail_by_itself);
+    EXPECT_CODE(cairn_srv_catalog_write(catalog, add, name, &err), CAIRN_OK); /* it goes on */
+    EXPECT_EQ_U64(
+        cairn_postgres_number(url, "SELECT count(*) FROM meta WHERE name IN ('first', 'later')"),
+        2);
+    cairn_srv_catalog_free(catalog);
+}
+
 /* More than libpq keeps back, and nothing behind it that ends it. */
 static enum cairn_code send_much_and_stop(struct cairn_srv_tx *tx, void *argument,
                                           struct cairn_error *err) {
