@@ -23,7 +23,6 @@
 #define FORMAT_ZERO "deepspeed-zero"
 
 void cairn_cli_weights_release(struct cairn_cli_weights *weights) {
-    if (weights->zero) cairn_zero_free(weights->zero);
     cairn_assembly_release(&weights->assembly);
     cairn_cli_shard_inputs_free(weights->inputs);
     if (weights->stored) cairn_cli_source_release(&weights->source);
@@ -261,7 +260,7 @@ static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn
     }
     if (!cairn_zero_is(&folder)) return use_models(weights, err);
     weights->format = FORMAT_ZERO;
-    return cairn_zero_open(&folder, weights->optimizer, &weights->assembly, &weights->zero, err);
+    return cairn_zero_open(&folder, weights->optimizer, &weights->assembly, err);
 }
 
 static enum cairn_code use_path(const char *path, struct cairn_cli_weights *weights,

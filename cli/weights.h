@@ -39,7 +39,6 @@ struct cairn_cli_weights {
     const char **names;                    /* of the folder's files */
     struct cairn_cli_weights_file **files; /* each stands where its input points to */
     size_t count;
-    struct cairn_zero *zero;
 };
 /* text: a path, or project/run@step. */
 enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *text,

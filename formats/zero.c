@@ -226,6 +226,20 @@ static enum cairn_code merge_slices(struct merge *merge, const struct cairn_pick
     return CAIRN_OK;
 }
 
+/* A group of this rank's experts: others' are cut over other ranks, under the same names. */
+static bool holds_experts(const struct cairn_zero_file *model, cairn_pickle_ref shapes) {
+    static const char word[] = ".deepspeed_moe.experts.";
+    const struct cairn_pickle_value *entries = cairn_zero_value(model, shapes);
+    bool map = entries->kind == CAIRN_PICKLE_DICT || entries->kind == CAIRN_PICKLE_OBJECT;
+    for (uint32_t i = 0; map && i + 2 <= entries->count; i += 2) {
+        const struct cairn_pickle_value *key = cairn_zero_value(model, entries->items[i]);
+        if (key->kind == CAIRN_PICKLE_TEXT &&
+            memmem(key->text.data, key->text.size, word, sizeof word - 1))
+            return true;
+    }
+    return false;
+}
+
 static enum cairn_code merge_parameters(struct merge *merge, struct cairn_error *err) {
     struct cairn_zero_file *model = &merge->zero->models[0];
     cairn_pickle_ref shapes;
@@ -235,6 +249,7 @@ static enum cairn_code merge_parameters(struct merge *merge, struct cairn_error 
         return cairn_fail(err, CAIRN_INVALID, "%s: param_shapes is no list", model->name);
     if (merge->zero->stage == 3) return merge_slices(merge, groups, err);
     for (uint32_t g = 0; g < groups->count; g++) {
+        if (merge->zero->experts && holds_experts(model, groups->items[g])) continue;
         enum cairn_code code = merge_group(merge, g, groups->items[g], err);
         if (code != CAIRN_OK) return cairn_within(err, code, "parameter group %u", g);
     }
@@ -336,6 +351,7 @@ static enum cairn_code merge_rest(struct merge *merge, struct cairn_error *err) 
 /* The values, then what else is cut like them. */
 static enum cairn_code merge_channels(struct merge *merge, struct cairn_error *err) {
     struct cairn_zero *zero = merge->zero;
+    if (!zero->rank_count) return merge_rest(merge, err);
     for (size_t c = 0; c < zero->channel_count; c++) {
         merge->channel = &zero->channels[c];
         enum cairn_code code = merge_parameters(merge, err);
@@ -346,19 +362,35 @@ static enum cairn_code merge_channels(struct merge *merge, struct cairn_error *e
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder, bool optimizer,
-                                struct cairn_assembly *assembly, struct cairn_zero **ret,
-                                struct cairn_error *err) {
+/* Of the optimizer what is not taken: all, where it is not wanted or not cut by groups. */
+static enum cairn_code leave_out_state(const struct cairn_zero *zero, bool optimizer,
+                                       struct cairn_assembly *assembly, struct cairn_error *err) {
+    if (!optimizer)
+        return cairn_assembly_leave_out(assembly, CAIRN_ASSEMBLY_OPTIMIZER,
+                                        CAIRN_ASSEMBLY_WITHOUT_OPTIMIZER, err);
+    if (!zero->rank_count)
+        return cairn_assembly_leave_out(assembly, CAIRN_ASSEMBLY_OPTIMIZER,
+                                        "without ZeRO it is kept by number, not by name", err);
+    return zero->experts ? cairn_assembly_leave_out(
+                               assembly, CAIRN_ASSEMBLY_OPTIMIZER "*.deepspeed_moe.experts.*",
+                               "the optimizer's state of experts is not put together", err)
+                         : CAIRN_OK;
+}
+
+enum cairn_code cairn_zero_merge(const struct cairn_zero_folder *folder, bool optimizer,
+                                 bool experts, struct cairn_assembly *assembly,
+                                 struct cairn_zero **ret, struct cairn_error *err) {
     struct cairn_zero *zero = calloc(1, sizeof *zero);
     if (!zero) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a checkpoint");
     struct merge merge = {.zero = zero, .assembly = assembly};
+    zero->experts = experts;
     enum cairn_code code = cairn_zero_files_open(folder, assembly, zero, err);
-    if (code == CAIRN_OK && optimizer) code = cairn_zero_state_read(zero, assembly, err);
+    if (code == CAIRN_OK && experts && zero->stage == 3)
+        code = cairn_fail(err, CAIRN_UNSUPPORTED, "experts of ZeRO stage 3");
+    if (code == CAIRN_OK && optimizer && zero->rank_count)
+        code = cairn_zero_state_read(zero, assembly, err);
     if (code == CAIRN_OK) code = merge_channels(&merge, err);
-    if (code == CAIRN_OK && !optimizer)
-        code = cairn_assembly_leave_out(assembly, CAIRN_ASSEMBLY_OPTIMIZER,
-                                        CAIRN_ASSEMBLY_WITHOUT_OPTIMIZER, err);
-    if (code == CAIRN_OK) code = cairn_assembly_check(assembly, err);
+    if (code == CAIRN_OK) code = leave_out_state(zero, optimizer, assembly, err);
     free(merge.known);
     if (code != CAIRN_OK) {
         cairn_zero_free(zero);

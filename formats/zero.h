@@ -4,11 +4,15 @@
  *
  * Why:     each rank saves its slice of flat fp32 groups; what a parameter is must be put together
  *          from all of them, by rules that differ by stage.
- * Promise: 1   stages 1, 2 and 3, several parameter groups and sub-groups, frozen parameters,
- *              buffers and shared parameters; every partition is used to its last element but for
- *              padding, and what does not fit exactly is CAIRN_INVALID with the names.
- *          2   what the checkpoint holds in another way (tensor or pipeline parallel, experts, no
- *              ZeRO) is CAIRN_UNSUPPORTED and says which file shows it; never a silent part.
+ * Promise: 1   stages 1, 2 and 3, the BF16 optimizer and no ZeRO at all, several parameter groups
+ *              and sub-groups, frozen parameters, buffers and shared parameters; every partition is
+ *              used to its last element but for padding, and what does not fit exactly is
+ *              CAIRN_INVALID with the names.
+ *          2   of a tensor parallel model whole tensors (formats/zero_parallel.h), of a pipeline
+ *              all stages, of experts each file; one that is missing is CAIRN_INVALID, by name.
+ *              Combinations of these, and cuts that zero_rules.h does not know, are
+ *              CAIRN_UNSUPPORTED; never a silent part. Experts have the values of their own files,
+ *              as the model computes with them.
  *          3   a parameter of which no file has bytes is in the assembly's left_out.
  *          4   the optimizer's state, where it is wanted, is cut like the parameters; each of its
  *              tensors is optimizer.state.<parameter>.<what>, and numbers of a whole group (step)
@@ -34,10 +38,7 @@ struct cairn_zero_folder {
 /* Is it a DeepSpeed checkpoint's? By the names of its files alone. */
 bool cairn_zero_is(const struct cairn_zero_folder *folder);
 
-struct cairn_zero; /* the files, opened */
-void cairn_zero_free(struct cairn_zero *zero);
-CAIRN_DEFINE_AUTO_PTR(zero);
 /* Fills the assembly, whose inputs are the folder's. */
 enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder, bool optimizer,
-                                struct cairn_assembly *assembly, struct cairn_zero **ret,
+                                struct cairn_assembly *assembly,
                                 struct cairn_error *err) CAIRN_MUST_USE;

@@ -11,6 +11,7 @@
 
 #define MODEL_STATES "_model_states.pt"
 #define OPTIMIZER_STATES "_optim_states.pt"
+#define FLAT_GROUPS "single_partition_of_fp32_groups" /* all that the BF16 optimizer tells */
 #define RANKS_MAX 65536
 #define GROUPS_MAX 1048576
 
@@ -39,22 +40,14 @@ bool cairn_zero_is(const struct cairn_zero_folder *folder) {
 
 /* ---- which files ---- */
 
-/* What this reader does not put together must not be left out in silence. */
-static enum cairn_code check_kind(const char *name, struct cairn_error *err) {
-    unsigned parallel = 0;
-    if (strncmp(name, "layer_", 6) == 0)
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "%s: %s", name,
-                          strstr(name, "expert")
-                              ? "experts lie in files of their own"
-                              : "layers of a pipeline lie in files of their own");
-    if (strncmp(name, "expp_rank_", 10) == 0)
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "%s: experts have optimizer files of their own",
-                          name);
-    if (number_behind(name, "mp_rank_", &parallel) && parallel > 0)
-        return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "%s: tensors are cut over %u tensor parallel ranks or more", name,
-                          parallel + 1);
-    return CAIRN_OK;
+bool cairn_zero_model_rank(const char *name, unsigned *ret) {
+    *ret = 0;
+    if (strncmp(name, "layer_", 6) == 0 || strncmp(name, "expert_", 7) == 0 ||
+        strncmp(name, "expp_rank_", 10) == 0 ||
+        !(ends(name, MODEL_STATES) || ends(name, OPTIMIZER_STATES)))
+        return false;
+    number_behind(name, "mp_rank_", ret);
+    return true;
 }
 
 static int by_rank(const void *a, const void *b) {
@@ -69,7 +62,6 @@ static enum cairn_code list(const struct cairn_zero_folder *folder, const char *
     for (size_t i = 0; i < folder->count; i++) {
         struct cairn_zero_file file = {.name = folder->names[i]};
         if (!ends(file.name, end)) continue;
-        CAIRN_TRY(check_kind(file.name, err));
         number_behind(file.name, "zero_pp_rank_", &file.rank);
         CAIRN_TRY(CAIRN_ARRAY_ROOM(*ret, *ret_count, capacity, RANKS_MAX, "ranks", err));
         (*ret)[(*ret_count)++] = file;
@@ -165,7 +157,7 @@ static enum cairn_code read_partition(struct cairn_zero *zero, struct cairn_zero
                                       struct cairn_error *err) {
     struct cairn_zero_channel *values = &zero->channels[0];
     struct cairn_zero_partition *partition = &values->partitions[file->rank];
-    const char *key = zero->stage == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
+    const char *key = zero->stage == 3 ? "fp32_flat_groups" : FLAT_GROUPS;
     cairn_pickle_ref groups;
     CAIRN_TRY(cairn_zero_field(file, optimizer, key, &groups, err));
     const struct cairn_pickle_value *list_of = cairn_zero_value(file, groups);
@@ -205,10 +197,14 @@ static enum cairn_code read_optimizer(struct cairn_zero *zero, struct cairn_zero
     cairn_pickle_ref optimizer, stage;
     CAIRN_TRY(
         cairn_zero_field(file, file->torch.values.root, "optimizer_state_dict", &optimizer, err));
-    if (!cairn_pickle_find(&file->torch.values, optimizer, "zero_stage", &stage))
+    int64_t number = 1;
+    if (cairn_pickle_find(&file->torch.values, optimizer, "zero_stage", &stage))
+        number = integer_of(file, stage);
+    else if (!cairn_pickle_find(&file->torch.values, optimizer, FLAT_GROUPS, &stage))
         return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "%s has no zero_stage: its optimizer is not one of ZeRO's", file->name);
-    int64_t number = integer_of(file, stage);
+                          "%s has neither a zero_stage nor " FLAT_GROUPS
+                          ": its optimizer is none that partitions",
+                          file->name);
     if (number < 1 || number > 3)
         return cairn_fail(err, CAIRN_UNSUPPORTED, "%s: ZeRO stage %" PRId64, file->name, number);
     if (zero->stage && zero->stage != (unsigned)number)
@@ -219,18 +215,29 @@ static enum cairn_code read_optimizer(struct cairn_zero *zero, struct cairn_zero
     return read_partition(zero, file, optimizer, assembly, err);
 }
 
+/* Without a file of partitions the model's own must have the weights. */
+static enum cairn_code check_unpartitioned(const struct cairn_zero_file *model,
+                                           struct cairn_error *err) {
+    const struct cairn_pickle *values = &model->torch.values;
+    cairn_pickle_ref config, zero, stage;
+    bool told = cairn_pickle_find(values, values->root, "ds_config", &config) &&
+                cairn_pickle_find(values, config, "zero_optimization", &zero) &&
+                cairn_pickle_find(values, zero, "stage", &stage);
+    if (!told || integer_of(model, stage) == 0) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "no file *%s is there, and %s was written with ZeRO of stage %" PRId64,
+                      OPTIMIZER_STATES, model->name, integer_of(model, stage));
+}
+
 enum cairn_code cairn_zero_files_open(const struct cairn_zero_folder *folder,
                                       struct cairn_assembly *assembly, struct cairn_zero *zero,
                                       struct cairn_error *err) {
-    for (size_t i = 0; i < folder->count; i++)
-        if (ends(folder->names[i], ".pt")) CAIRN_TRY(check_kind(folder->names[i], err));
     CAIRN_TRY(list(folder, MODEL_STATES, &zero->models, &zero->model_count, err));
     CAIRN_TRY(list(folder, OPTIMIZER_STATES, &zero->optimizers, &zero->rank_count, err));
-    if (zero->model_count == 0 || zero->rank_count == 0)
-        return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "no file *%s is there: the weights were not partitioned by ZeRO",
-                          zero->model_count ? OPTIMIZER_STATES : MODEL_STATES);
+    if (zero->model_count == 0)
+        return cairn_fail(err, CAIRN_INVALID, "no file *%s of it is there", MODEL_STATES);
     CAIRN_TRY(open_all(folder, zero->models, zero->model_count, err));
+    if (zero->rank_count == 0) return check_unpartitioned(&zero->models[0], err);
     CAIRN_TRY(open_all(folder, zero->optimizers, zero->rank_count, err));
     zero->channel_count = 1;
     CAIRN_TRY(cairn_zero_channel_begin(zero, &zero->channels[0], err));

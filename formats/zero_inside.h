@@ -40,11 +40,19 @@ struct cairn_zero_channel {
 struct cairn_zero {
     struct cairn_zero_file *models, *optimizers; /* by rank */
     size_t model_count, rank_count;
-    unsigned stage;
+    unsigned stage; /* 0: its weights are not partitioned */
+    bool experts; /* they lie in files of their own; so groups of them are not merged */
     struct cairn_zero_channel channels[CAIRN_ZERO_CHANNELS_MAX];
     size_t channel_count;
 };
 
+void cairn_zero_free(struct cairn_zero *zero);
+/* What one model parallel rank has; false: a file of a layer, of an expert, or another one. */
+bool cairn_zero_model_rank(const char *name, unsigned *ret);
+/* The files of one model parallel rank, merged; the assembly is not yet checked. */
+enum cairn_code cairn_zero_merge(const struct cairn_zero_folder *folder, bool optimizer,
+                                 bool experts, struct cairn_assembly *assembly,
+                                 struct cairn_zero **ret, struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_zero_files_open(const struct cairn_zero_folder *folder,
                                       struct cairn_assembly *assembly, struct cairn_zero *zero,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -345,13 +345,14 @@ class Export(unittest.TestCase):
                 shutil.rmtree(folder.parent)
 
     def test_what_is_cut_in_another_way_is_refused_and_not_left_out(self):
-        for name, words in (("mp_rank_01_model_states.pt", "tensor parallel"),
-                            ("layer_03-model_states.pt", "pipeline"),
-                            ("layer_1_expert_2_mp_rank_00_model_states.pt", "experts"),
-                            ("expp_rank_0_mp_rank_00_optim_states.pt", "experts")):
+        for name, status, words in (
+                ("mp_rank_01_model_states.pt", 2, "model parallel rank 1"),
+                ("layer_03-model_01-model_states.pt", 1, "pipeline"),
+                ("layer_1_expert_2_mp_rank_00_model_states.pt", 2, "experts"),
+                ("expert_2_mp_rank_00_model_states.pt", 1, "experts")):
             folder = self.copy("stage1")
             shutil.copy(folder / "mp_rank_00_model_states.pt", folder / name)
-            self.refuse(folder, 1, name, words)
+            self.refuse(folder, status, words)
             shutil.rmtree(folder.parent)
 
     def test_what_is_no_checkpoint_is_said(self):

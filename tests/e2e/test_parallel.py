@@ -1,70 +1,165 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/parallel: a job of data, tensor and pipeline parallelism that goes on with other ranks
-and reaches the same weights, to the bit, as one process that was never stopped."""
-import os
-import pathlib
-import signal
-import subprocess
+"""DeepSpeed checkpoints that are cut in other ways than by ZeRO alone, written by DeepSpeed itself:
+exported and imported to the values that its ranks held; what is missing or damaged is named, and
+leaves nothing."""
+import json
+import shutil
 import unittest
+import zipfile
 
-from world import BIN, World, wait_until
+from test_export import ZERO, export, read
+from test_stored_tensors import Case, Restored
+
+PARALLEL = ZERO / "parallel"
+EXPECTED = json.loads((PARALLEL / "expected.json").read_text())["cases"]
+DTYPES = {"float32": "F32", "int64": "I64", "bfloat16": "BF16"}
+CASES = ("bf16_optimizer", "stage0", "experts", "tensor_parallel", "pipeline")
 
 
-class Parallel(unittest.TestCase):
-    def setUp(self):
-        self.world = World()
+def wanted(case):
+    return {name: (DTYPES[row["dtype"]], row["shape"], bytes.fromhex(row["hex"]))
+            for name, row in EXPECTED[case].items()}
 
-    def tearDown(self):
-        self.world.close()
 
-    def start(self, run, job, steps, *layout):
-        return subprocess.Popen(
-            [BIN / "examples/parallel-job", run, job, str(steps), *map(str, layout)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "CAIRN_SOCKET": str(self.world.socket())})
+def repickled(path, change):
+    """The torch file with other bytes in its pickle."""
+    with zipfile.ZipFile(path) as whole:
+        entries = {name: whole.read(name) for name in whole.namelist()}
+    with zipfile.ZipFile(path, "w") as changed:
+        for name, data in entries.items():
+            changed.writestr(name, change(data) if name.endswith("data.pkl") else data)
 
-    def train(self, run, job, steps, *layout):
-        process = self.start(run, job, steps, *layout)
-        out, err = process.communicate(timeout=120)
-        self.assertEqual(process.returncode, 0, err)
-        return out.splitlines()
 
-    def test_a_job_goes_on_on_any_layout_and_reaches_the_same_weights(self):
-        alone = self.train("p/alone", "a", 7, 1, 1, 1)
-        first = self.train("p/run", "j1", 3, 2, 2, 2)
-        self.assertIn("from step 0 to 3", first[0])
-        second = self.train("p/run", "j2", 5, 1, 3, 1)
-        self.assertIn("from step 3 to 5", second[0])
-        third = self.train("p/run", "j3", 7, 3, 1, 2)
-        self.assertIn("from step 5 to 7", third[0])
-        self.assertEqual(third[1], alone[1])
-        self.assertNotEqual(second[1], alone[1])
+class Parallel(Case, Restored):
+    def copy(self, case):
+        shutil.rmtree(self.folder / case, ignore_errors=True)
+        shutil.copytree(PARALLEL / case, self.folder / case)
+        return self.folder / case / "step2"
 
-    def test_weights_are_stored_once_whatever_the_data_parallelism(self):
-        self.train("p/once", "j1", 1, 4, 2, 1)
-        version = self.world.version("p/once")
-        side, layers = 240, 4
-        model = 2 * 4 * layers * side * side  # weights and moments in FP32
-        self.assertLess(version["bytes"], model + 8 * 4096 + 1)
-        self.assertGreaterEqual(version["bytes"], model)
+    def refuse(self, source, status, *words):
+        ran = export(source, self.out, status=status)
+        for word in words:
+            self.assertIn(word, ran.stderr)
+        self.assertEqual(list(self.out.glob("*")) if self.out.exists() else [], [])
 
-    def test_a_killed_job_goes_on_from_its_newest_checkpoint(self):
-        job = self.start("p/killed", "j1", 100000, 2, 2, 1)
+    def check(self, case, tensors):
+        """Each value is what the ranks held."""
+        expected = wanted(case)
+        self.assertEqual(set(tensors), set(expected))
+        for name, row in expected.items():
+            self.assertEqual(tensors[name], row, (case, name))
 
-        def latest():
-            return (self.world.version("p/killed") or {"step": 0})["step"]
-        wait_until(lambda: latest() >= 2 or job.poll() is not None, 60)
-        for line in pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split():
-            os.kill(int(line), signal.SIGKILL)
-        job.kill()
-        job.communicate()
-        step = latest()
-        out = self.train("p/killed", "j2", step + 2, 1, 1, 4)
-        began = int(out[0].split("from step ")[1].split()[0])
-        self.assertGreaterEqual(began, step)
-        alone = self.train("p/alone", "a", step + 2, 1, 1, 1)
-        if began < step + 2:
-            self.assertEqual(out[1], alone[1])
+    def test_each_checkpoint_is_exported_to_what_its_ranks_held(self):
+        for case in CASES:
+            told = json.loads(export(PARALLEL / case, self.folder / case, "--json").stdout)
+            tensors = read(self.folder / case)
+            for alias, of in told["aliases"].items():
+                tensors[alias] = tensors[of]
+            self.check(case, tensors)
+            self.assertEqual([row["name"] for row in told["left_out"]], ["optimizer.state."], case)
+
+    def test_each_checkpoint_restores_by_name_and_is_exported_from_the_store(self):
+        for step, case in enumerate(("experts", "tensor_parallel", "pipeline")):
+            self.imported("deepspeed", PARALLEL / case, f"p/{case}@{step}")
+            _, tensors = self.both(f"p/{case}@{step}", case)
+            self.check(case, tensors)
+            for name, (_, _, data) in wanted(case).items():
+                self.assertEqual(self.restored(f"p/{case}", name), data, (case, name))
+
+    def test_the_optimizers_state_of_tensor_parallel_ranks_is_cut_like_the_parameters(self):
+        export(PARALLEL / "tensor_parallel", self.out, "--optimizer")
+        tensors, state = read(self.out), wanted("universal_state")
+        moments = {name: row for name, row in state.items() if not name.endswith(".step")}
+        self.assertEqual(len(moments), 14)
+        for name, row in moments.items():
+            self.assertEqual(tensors[name], row, name)
+
+    def test_a_rank_or_an_expert_that_is_missing_is_named(self):
+        folder = self.copy("tensor_parallel")
+        (folder / "mp_rank_01_model_states.pt").unlink()
+        self.refuse(folder, 2, "rank 1")
+        folder = self.copy("tensor_parallel")
+        (folder / "bf16_zero_pp_rank_1_mp_rank_01_optim_states.pt").unlink()
+        self.refuse(folder, 2, "rank 1", "2 ranks")
+        for case in ("tensor_parallel", "pipeline"):
+            folder = self.copy(case)
+            for path in folder.glob("*mp_rank_01*"):
+                path.unlink()
+            self.refuse(folder, 2, "2 model parallel ranks")
+        folder = self.copy("experts")
+        (folder / "layer_0_expert_3_mp_rank_00_model_states.pt").unlink()
+        self.refuse(folder, 2, "layer_0_expert_3_mp_rank_00_model_states.pt is not there")
+        folder = self.copy("experts")
+        shutil.copy(folder / "layer_0_expert_3_mp_rank_00_model_states.pt",
+                    folder / "layer_0_expert_4_mp_rank_00_model_states.pt")
+        self.refuse(folder, 2, "6 experts, and files of 7 experts are there")
+        folder = self.copy("pipeline")
+        for path in folder.glob("*mp_rank_01_model*"):
+            path.unlink()
+        self.refuse(folder, 2, "rank 1")
+        folder = self.copy("bf16_optimizer")
+        for path in folder.glob("*_optim_states.pt"):
+            path.unlink()
+        self.refuse(folder, 2, "ZeRO of stage 1")
+
+    def test_a_file_that_is_cut_or_changed_is_named_and_nothing_is_written(self):
+        for case in ("experts", "tensor_parallel", "pipeline"):
+            folder = self.copy(case)
+            for path in sorted(folder.glob("*.pt")):
+                whole = path.read_bytes()
+                if path.name.startswith("expp_"):
+                    continue  # the optimizer's state of experts, which is left out
+                for size in [*range(0, len(whole), 4096), len(whole) - 1]:
+                    path.write_bytes(whole[:size])
+                    self.refuse(folder, 2, path.name)
+                path.write_bytes(whole)
+
+    def test_a_flipped_byte_never_gives_other_names_or_shapes_in_silence(self):
+        """Tensors have no checksum here; what describes them is refused, or says the same."""
+        for case, name in (("tensor_parallel", "mp_rank_01_model_states.pt"),
+                           ("experts", "layer_1_expert_1_mp_rank_00_model_states.pt"),
+                           ("pipeline", "bf16_zero_pp_rank_1_mp_rank_01_optim_states.pt")):
+            path = self.copy(case) / name
+            whole, expected = path.read_bytes(), wanted(case)
+            for place in range(0, len(whole), 131):
+                data = bytearray(whole)
+                data[place] ^= 0x20
+                path.write_bytes(data)
+                ran = export(path.parent, self.out, status=None)
+                if ran.returncode:
+                    self.assertIn(ran.returncode, (1, 2, 3, 7), (place, ran.stderr))
+                    self.assertFalse(self.out.exists() and list(self.out.iterdir()))
+                    continue
+                self.assertEqual({key: row[:2] for key, row in read(self.out).items()},
+                                 {key: row[:2] for key, row in expected.items()}, (name, place))
+                shutil.rmtree(self.out)
+
+    def with_pattern(self, before, after):
+        """The tensor parallel checkpoint, with another text of the same size among its rules."""
+        folder = self.copy("tensor_parallel")
+        self.assertEqual(len(before), len(after))
+        for path in folder.glob("mp_rank_0?_model_states.pt"):
+            def change(data):
+                self.assertIn(before, data)
+                return data.replace(before, after)
+            repickled(path, change)
+        return folder
+
+    def test_ranks_that_differ_in_what_they_all_have_are_not_averaged(self):
+        folder = self.with_pattern(b"^norm", b"^colu")
+        self.refuse(folder, 1, "column.", "ranks 0 and 1 differ")
+
+    def test_what_no_rule_tells_is_refused_and_not_guessed(self):
+        for before, after, status, words in (
+                (b"universal_checkpoint_info", b"universal_checkpoint_inf0", 1,
+                 "has no universal_checkpoint_info"),
+                (b"parameter_with_2_sub_params_cat_dim_0",
+                 b"autotp_unsupported_parameter_patterns", 1,
+                 "autotp_unsupported_parameter_patterns"),
+                (b"original_vocab_size", b"original_vocab_s1ze", 2, "original_vocab_size"),
+                (b"row\\.weight", b"r(?:ow)w.*t", 1, "r(?:ow)w.*t"),
+                (b"row\\.weight", b"column.bias", 2, "dimension 1")):
+            self.refuse(self.with_pattern(before, after), status, words)
 
 
 if __name__ == "__main__":

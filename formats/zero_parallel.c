@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Each tensor once, its slices as boxes. */
+#include "formats/zero_parallel.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/dtype.h"
+#include "common/utf8.h"
+
+#define COMPARED_BYTES (64 * 1024)
+
+struct join {
+    const struct cairn_zero_part *parts;
+    size_t count;
+    struct cairn_zero_rules *rules;
+    struct cairn_assembly *assembly;
+    const struct cairn_assembly_tensor **slices; /* of one tensor, by rank */
+};
+
+enum cairn_code cairn_zero_same(const struct cairn_assembly *a,
+                                const struct cairn_assembly_tensor *of_a,
+                                const struct cairn_assembly *b,
+                                const struct cairn_assembly_tensor *of_b, bool *ret,
+                                struct cairn_error *err) {
+    CAIRN_AUTO_HEAP char *bytes = malloc(2 * COMPARED_BYTES);
+    if (!bytes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to compare tensors");
+    *ret = of_a->dtype == of_b->dtype && of_a->dimension_count == of_b->dimension_count &&
+           memcmp(of_a->shape, of_b->shape, sizeof of_a->shape) == 0;
+    for (uint64_t at = 0; *ret && at < of_a->size_bytes; at += COMPARED_BYTES) {
+        uint64_t some = cairn_min_u64(of_a->size_bytes - at, COMPARED_BYTES);
+        CAIRN_TRY(cairn_assembly_read(a, of_a, at, bytes, some, err));
+        CAIRN_TRY(cairn_assembly_read(b, of_b, at, bytes + COMPARED_BYTES, some, err));
+        *ret = memcmp(bytes, bytes + COMPARED_BYTES, some) == 0;
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_zero_copy_pieces(const struct cairn_assembly *from,
+                                       const struct cairn_assembly_tensor *tensor,
+                                       struct cairn_assembly *into, struct cairn_error *err) {
+    CAIRN_ASSERT(!tensor->boxed);
+    for (size_t p = 0; p < tensor->piece_count; p++) {
+        const struct cairn_assembly_piece *piece = &from->pieces[tensor->piece_first + p];
+        uint32_t input;
+        CAIRN_TRY(cairn_assembly_add_input(into, from->inputs[piece->input], &input, err));
+        CAIRN_TRY(
+            cairn_assembly_add_piece(into, input, piece->offset_bytes, piece->size_bytes, err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- the slices of one tensor ---- */
+
+/* Elements [from, from + elements of the box) of a slice become the box of the whole. */
+static enum cairn_code add_box(struct join *join, size_t rank, uint64_t from,
+                               const struct cairn_box *box, struct cairn_error *err) {
+    const struct cairn_assembly_tensor *slice = join->slices[rank];
+    const struct cairn_assembly *assembly = &join->parts[rank].assembly;
+    uint64_t width = cairn_dtype_bits(slice->dtype) / 8, first = 0, skip = from * width;
+    uint64_t left = cairn_box_elements(box, slice->dimension_count) * width;
+    CAIRN_ASSERT(!slice->boxed);
+    for (size_t p = 0; p < slice->piece_count && left; p++) {
+        struct cairn_assembly_piece piece = assembly->pieces[slice->piece_first + p];
+        if (skip >= piece.size_bytes) {
+            skip -= piece.size_bytes;
+            continue;
+        }
+        CAIRN_TRY(cairn_assembly_add_input(join->assembly, assembly->inputs[piece.input],
+                                           &piece.input, err));
+        piece.offset_bytes += skip;
+        piece.size_bytes = cairn_min_u64(piece.size_bytes - skip, left);
+        CAIRN_TRY(cairn_assembly_add_box(join->assembly, &piece, box, first / width, err));
+        first += piece.size_bytes;
+        left -= piece.size_bytes;
+        skip = 0;
+    }
+    return CAIRN_OK;
+}
+
+/* Slices that follow each other in one dimension, in `layers` layers one behind the other. */
+static enum cairn_code add_slices(struct join *join, unsigned dimension, unsigned layers,
+                                  const uint64_t *whole, struct cairn_error *err) {
+    uint64_t at = 0;
+    for (unsigned layer = 0; layer < layers; layer++) {
+        for (size_t r = 0; r < join->count && at < whole[dimension]; r++) {
+            const struct cairn_assembly_tensor *slice = join->slices[r];
+            struct cairn_box box = {0};
+            memcpy(box.count, slice->shape, sizeof box.count);
+            box.count[dimension] /= layers;
+            uint64_t from = layer * cairn_box_elements(&box, slice->dimension_count);
+            box.start[dimension] = at;
+            at += box.count[dimension];
+            if (at > whole[dimension]) box.count[dimension] -= at - whole[dimension];
+            if (slice->size_bytes) CAIRN_TRY(add_box(join, r, from, &box, err));
+        }
+    }
+    return CAIRN_OK;
+}
+
+/* The size of the whole along the dimension that is cut; all else must be the same. */
+static enum cairn_code sum_sizes(const struct join *join, unsigned dimension, unsigned layers,
+                                 uint64_t *whole, struct cairn_error *err) {
+    const struct cairn_assembly_tensor *first = join->slices[0];
+    if (dimension >= first->dimension_count)
+        return cairn_fail(err, CAIRN_INVALID, "it has no dimension %u to be cut in", dimension);
+    memcpy(whole, first->shape, sizeof first->shape);
+    whole[dimension] = 0;
+    for (size_t r = 0; r < join->count; r++) {
+        const struct cairn_assembly_tensor *slice = join->slices[r];
+        bool fits = slice->dtype == first->dtype &&
+                    slice->dimension_count == first->dimension_count &&
+                    slice->shape[dimension] % layers == 0 &&
+                    slice->shape[dimension] <= UINT64_MAX - whole[dimension];
+        for (unsigned d = 0; fits && d < first->dimension_count; d++)
+            fits = d == dimension || slice->shape[d] == first->shape[d];
+        if (!fits)
+            return cairn_fail(err, CAIRN_INVALID, "tensor parallel rank %zu has another form of it",
+                              r);
+        whole[dimension] += slice->shape[dimension];
+    }
+    return CAIRN_OK;
+}
+
+/* ---- one tensor ---- */
+
+static enum cairn_code take_one(struct join *join, const char *what, struct cairn_error *err) {
+    const struct cairn_assembly_tensor *first = join->slices[0];
+    for (size_t r = 1; r < join->count; r++) {
+        bool same;
+        CAIRN_TRY(cairn_zero_same(&join->parts[0].assembly, first, &join->parts[r].assembly,
+                                  join->slices[r], &same, err));
+        if (!same)
+            return cairn_fail(err, CAIRN_UNSUPPORTED,
+                              "tensor parallel ranks 0 and %zu differ in it, and it is %s", r,
+                              what);
+    }
+    CAIRN_TRY(cairn_assembly_add_tensor(join->assembly, first->name, first->dtype,
+                                        first->dimension_count, first->shape, err));
+    return cairn_zero_copy_pieces(&join->parts[0].assembly, first, join->assembly, err);
+}
+
+/* A buffer is no parameter, and no rule is made for it. */
+static bool is_buffer(const struct cairn_zero_file *model, const char *name) {
+    const struct cairn_pickle *values = &model->torch.values;
+    cairn_pickle_ref names;
+    if (!cairn_pickle_find(values, values->root, "buffer_names", &names)) return false;
+    const struct cairn_pickle_value *list = cairn_zero_value(model, names);
+    for (uint32_t i = 0; list->kind == CAIRN_PICKLE_LIST && i < list->count; i++) {
+        const struct cairn_pickle_value *text = cairn_zero_value(model, list->items[i]);
+        if (text->kind == CAIRN_PICKLE_TEXT && text->text.size == strlen(name) &&
+            memcmp(text->text.data, name, text->text.size) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The parameter to which a tensor belongs: what the optimizer keeps is cut like it. */
+static void name_of_parameter(const char *name, char ret[CAIRN_TENSOR_NAME_BYTES_MAX + 1]) {
+    size_t size = strlen(CAIRN_ASSEMBLY_OPTIMIZER);
+    bool state = strncmp(name, CAIRN_ASSEMBLY_OPTIMIZER, size) == 0;
+    snprintf(ret, CAIRN_TENSOR_NAME_BYTES_MAX + 1, "%s", state ? name + size : name);
+    char *dot = state ? strrchr(ret, '.') : NULL;
+    if (dot) *dot = '\0';
+}
+
+static enum cairn_code join_slices(struct join *join, struct cairn_error *err) {
+    const struct cairn_assembly_tensor *first = join->slices[0];
+    char parameter[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
+    uint64_t whole[CAIRN_DIMENSIONS_MAX], rows;
+    enum cairn_zero_rule rule;
+    name_of_parameter(first->name, parameter);
+    if (first->dimension_count == 0) return take_one(join, "a number that is not cut", err);
+    if (is_buffer(&join->parts[0].zero->models[0], parameter))
+        return take_one(join, "a buffer, of which no rule says how it is cut", err);
+    CAIRN_TRY(cairn_zero_rules_find(join->rules, parameter, &rule, &rows, err));
+    if (rule == CAIRN_ZERO_SAME) return take_one(join, "told to be the same", err);
+    if (rule == CAIRN_ZERO_AVERAGE) return take_one(join, "told to be averaged", err);
+    unsigned dimension = rule == CAIRN_ZERO_CAT_COLUMNS, layers = 1 + (rule == CAIRN_ZERO_HALVES);
+    CAIRN_TRY(sum_sizes(join, dimension, layers, whole, err));
+    if (rows && (dimension || layers > 1))
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "a vocabulary that is not cut in its rows");
+    if (rows && rows < whole[0]) whole[0] = rows;
+    CAIRN_TRY(cairn_assembly_add_tensor(join->assembly, first->name, first->dtype,
+                                        first->dimension_count, whole, err));
+    return add_slices(join, dimension, layers, whole, err);
+}
+
+/* Of this name in every rank's assembly, where they mostly have the same place. */
+static enum cairn_code find_slices(struct join *join, size_t index, struct cairn_error *err) {
+    const char *name = join->parts[0].assembly.tensors[index].name;
+    for (size_t r = 0; r < join->count; r++) {
+        const struct cairn_assembly *assembly = &join->parts[r].assembly;
+        size_t at = index;
+        if ((at >= assembly->tensor_count || strcmp(assembly->tensors[at].name, name) != 0) &&
+            !cairn_assembly_find(assembly, name, &at))
+            return cairn_fail(err, CAIRN_INVALID, "tensor parallel rank %zu has none", r);
+        join->slices[r] = &assembly->tensors[at];
+        bool alias = join->slices[r]->alias_of != CAIRN_ASSEMBLY_NO_ALIAS;
+        if (alias != (join->slices[0]->alias_of != CAIRN_ASSEMBLY_NO_ALIAS))
+            return cairn_fail(err, CAIRN_INVALID, "tensor parallel rank %zu shares it otherwise",
+                              r);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code join_all(struct join *join, struct cairn_error *err) {
+    const struct cairn_assembly *first = &join->parts[0].assembly;
+    for (size_t r = 1; r < join->count; r++)
+        if (join->parts[r].assembly.tensor_count != first->tensor_count)
+            return cairn_fail(err, CAIRN_INVALID,
+                              "tensor parallel rank %zu has %zu tensors, rank 0 has %zu", r,
+                              join->parts[r].assembly.tensor_count, first->tensor_count);
+    for (size_t i = 0; i < first->tensor_count; i++) {
+        const struct cairn_assembly_tensor *tensor = &first->tensors[i];
+        enum cairn_code code = find_slices(join, i, err);
+        if (code == CAIRN_OK)
+            code = tensor->alias_of == CAIRN_ASSEMBLY_NO_ALIAS
+                       ? join_slices(join, err)
+                       : cairn_assembly_add_alias(join->assembly, tensor->name, tensor->alias_of,
+                                                  err);
+        if (code) return cairn_within(err, code, "%s", cairn_short(tensor->name).text);
+    }
+    for (size_t i = 0; i < first->left_out_count; i++)
+        CAIRN_TRY(cairn_assembly_leave_out(join->assembly, first->left_out[i].name,
+                                           first->left_out[i].why, err));
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_zero_parallel_join(const struct cairn_zero_part *parts, size_t count,
+                                         struct cairn_assembly *assembly,
+                                         struct cairn_error *err) {
+    struct join join = {.parts = parts, .count = count, .assembly = assembly};
+    CAIRN_AUTO_HEAP const struct cairn_assembly_tensor **slices = calloc(count, sizeof *slices);
+    if (!slices) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for ranks");
+    join.slices = slices;
+    enum cairn_code code = cairn_zero_rules_read(parts[0].zero, &join.rules, err);
+    if (code == CAIRN_OK) code = join_all(&join, err);
+    cairn_zero_rules_free(join.rules);
+    return code;
+}

@@ -1,0 +1,316 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the checkpoints in parallel/ beside it, with DeepSpeed itself on CPUs: the BF16 optimizer,
+no ZeRO, experts, tensor and pipeline parallelism, and what ds_to_universal makes of the tensor
+parallel one. parallel/expected.json has the values that the ranks themselves held, put together by
+torch alone; for the universal one, those of its files.
+
+Needs torch and deepspeed; run it again only to add a case. The versions are in the file. With
+arguments only those cases are written.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+
+os.environ.update(DS_ACCELERATOR="cpu", CUDA_VISIBLE_DEVICES="")
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing  # noqa: E402
+
+HERE = pathlib.Path(__file__).resolve().parent
+HIDDEN = 6
+BF16 = {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
+CASES = {"bf16_optimizer": 2, "stage0": 2, "experts": 2, "tensor_parallel": 4, "pipeline": 4}
+
+
+def hexed(tensor):
+    return bytes(tensor.detach().contiguous().view(-1).view(torch.uint8).tolist()).hex()
+
+
+def config(stage, **further):
+    return {"train_micro_batch_size_per_gpu": 2, "train_batch_size": further.pop("batch", None),
+            "optimizer": {"type": "Adam", "params": {"lr": 1e-2, "torch_adam": True}},
+            "zero_optimization": {"stage": stage}, **further}
+
+
+def held(engine):
+    """{name: (dtype, shape, hex)} of this rank: fp32 of what is trained, else as it is."""
+    from deepspeed.utils import safe_get_full_fp32_param
+    found = {}
+    for name, parameter in engine.module.named_parameters(remove_duplicate=False):
+        value = safe_get_full_fp32_param(parameter) if parameter.requires_grad else None
+        found[name] = (parameter if value is None else value).detach().clone()
+    for name, value in engine.module.named_buffers():
+        found[name] = value.detach().clone()
+    return found
+
+
+class TensorParallel:
+    """What DeepSpeed asks a model parallel unit; ranks 0, 1 cut one model, and 2, 3 another."""
+
+    def __init__(self):
+        rank = dist.get_rank()
+        self.rank = rank % 2
+        self.models = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+        self.data = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+        self.model_group, self.data_group = self.models[rank // 2], self.data[rank % 2]
+
+    def get_model_parallel_rank(self):
+        return self.rank
+
+    def get_model_parallel_world_size(self):
+        return 2
+
+    def get_model_parallel_group(self):
+        return self.model_group
+
+    def get_data_parallel_rank(self):
+        return dist.get_rank() // 2
+
+    def get_data_parallel_world_size(self):
+        return 2
+
+    def get_data_parallel_group(self):
+        return self.data_group
+
+    get_tensor_model_parallel_rank = get_model_parallel_rank
+    get_tensor_model_parallel_world_size = get_model_parallel_world_size
+    get_tensor_model_parallel_group = get_model_parallel_group
+
+
+class Cut(torch.nn.Module):
+    """A rank's part: 6 of 11 + 1 words, 5 of 10 columns, 3 of 6 rows, two gates of 2 of 4 each."""
+
+    def __init__(self, rank):
+        super().__init__()
+        torch.manual_seed(10 + rank)
+        self.word_embeddings = torch.nn.Embedding(6, HIDDEN)
+        self.column = torch.nn.Linear(HIDDEN, 5)
+        self.row = torch.nn.Linear(3, 7, bias=False)
+        self.gates = torch.nn.Linear(HIDDEN, 4)
+        self.norm = torch.nn.Parameter(torch.linspace(1, 2, HIDDEN))
+        self.register_buffer("scale", torch.arange(3.) + 1)
+        for name, parameter in self.named_parameters():
+            parameter.model_parallel = name != "norm"
+
+    def forward(self, tokens):
+        hidden = self.word_embeddings(tokens % 6).mean(1)
+        own = self.column(hidden).sum()
+        own += self.row(hidden[:, :3] * self.scale.to(hidden.dtype)).sum()
+        same = (self.norm * (tokens.to(self.norm.dtype).mean() / 7)).sum()
+        return own + self.gates(hidden).square().sum() + same
+
+
+PATTERNS = {
+    "universal_checkpoint_version": 0.2, "original_vocab_size": 11, "padded_vocab_size": 12,
+    "tp_replicated_parameter_patterns": [r"^norm"],
+    "parameter_with_row_parallelism_patterns": [r"row\.weight"],
+    "vocabulary_parameter_patterns": [r".*word_embeddings.weight"],
+    "parameter_with_2_sub_params_cat_dim_0": [r"gates\.\w+"],
+}
+
+
+def joined(parts):
+    """The whole tensors of the two ranks' parts."""
+    def cat(name, dim=0):
+        return torch.cat([part[name] for part in parts], dim)
+
+    def gates(name):
+        halves = [part[name].chunk(2) for part in parts]
+        return torch.cat([half for k in (0, 1) for half in (halves[0][k], halves[1][k])])
+
+    return {"word_embeddings.weight": cat("word_embeddings.weight")[:11],
+            "column.weight": cat("column.weight"), "column.bias": cat("column.bias"),
+            "row.weight": cat("row.weight", 1), "gates.weight": gates("gates.weight"),
+            "gates.bias": gates("gates.bias"), "norm": parts[0]["norm"], "scale": parts[0]["scale"]}
+
+
+class Routed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        from deepspeed.moe.layer import MoE
+        self.embed = torch.nn.Embedding(11, HIDDEN)
+        self.first = MoE(HIDDEN, torch.nn.Linear(HIDDEN, HIDDEN), num_experts=4, ep_size=2, k=1)
+        self.second = MoE(HIDDEN, torch.nn.Linear(HIDDEN, HIDDEN), num_experts=2, ep_size=2, k=1)
+        self.last = torch.nn.Linear(HIDDEN, 7)
+
+    def forward(self, tokens):
+        hidden = self.embed(tokens)
+        hidden = hidden + self.first(hidden)[0]
+        return self.last(hidden + self.second(hidden)[0])
+
+
+def run_engine(engine, ranks_of_data):
+    for step in range(2):
+        torch.manual_seed(100 * step + ranks_of_data)
+        engine.backward(engine(torch.randint(0, 11, (2, 3))).float().sum())
+        engine.step()
+
+
+def plain(stage, folder, further):
+    import deepspeed
+    from make import Model
+    torch.manual_seed(1)
+    model = Model()
+    engine, _, _, _ = deepspeed.initialize(
+        model=model, model_parameters=[p for p in model.parameters() if p.requires_grad],
+        config=config(stage, **further))
+    run_engine(engine, dist.get_rank())
+    engine.save_checkpoint(folder, tag="step2")
+    return held(engine)
+
+
+def experts(folder):
+    import deepspeed
+    from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer
+    torch.manual_seed(1)
+    model = Routed()
+    groups = split_params_into_different_moe_groups_for_optimizer(
+        {"params": list(model.parameters()), "name": "all"})
+    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=groups,
+                                           config=config(2, **{"bf16": {"enabled": True}}))
+    run_engine(engine, dist.get_rank())
+    engine.save_checkpoint(folder, tag="step2")
+    found = {}
+    for name, value in held(engine).items():
+        head, found_at, tail = name.partition(".deepspeed_experts.")
+        if found_at:  # the files of experts hold the rounded values
+            number, _, rest = tail.partition(".")
+            local = 2 if head.startswith("first") else 1
+            name = f"{head}{found_at}{int(number) + dist.get_rank() * local}.{rest}"
+            value = value.bfloat16()
+        found[name] = value
+    return found
+
+
+def tensor_parallel(folder):
+    import deepspeed
+    unit = TensorParallel()
+    model = Cut(unit.rank)
+    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(),
+                                           mpu=unit, config=config(1, **BF16))
+    run_engine(engine, 0)
+    engine.save_checkpoint(folder, tag="step2",
+                           client_state={"universal_checkpoint_info": PATTERNS, "iteration": 2})
+    return held(engine)
+
+
+def words(layer, tokens):
+    return layer(tokens).mean(1)
+
+
+def heads(layer, hidden):
+    return hidden @ layer.weight.t()
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.arange(1. * HIDDEN) + 1)
+
+    def forward(self, hidden):
+        return hidden * self.scale.to(hidden.dtype)
+
+
+def pipeline(folder):
+    import deepspeed
+    from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
+    torch.manual_seed(1)
+    model = PipelineModule(
+        [TiedLayerSpec("embed", torch.nn.Embedding, 11, HIDDEN, forward_fn=words),
+         LayerSpec(torch.nn.Linear, HIDDEN, 5), torch.relu, LayerSpec(torch.nn.Linear, 5, HIDDEN),
+         LayerSpec(Scaled),
+         TiedLayerSpec("embed", torch.nn.Embedding, 11, HIDDEN, forward_fn=heads)],
+        num_stages=2, loss_fn=lambda out, _: out.float().square().mean(),
+        partition_method="uniform")
+    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(),
+                                           config=config(1, **BF16))
+    rows = iter([(torch.randint(0, 11, (2, 3)), torch.zeros(2)) for _ in range(8)])
+    for _ in range(2):
+        engine.train_batch(rows)
+    engine.save_checkpoint(folder, tag="step2")
+    return held(engine)
+
+
+def train(rank, case, ranks, folder, port):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks),
+                      MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    import deepspeed
+    deepspeed.init_distributed("gloo")
+    found = {"bf16_optimizer": lambda: plain(1, folder, BF16),
+             "stage0": lambda: plain(0, folder, {}), "experts": lambda: experts(folder), "tensor_parallel": lambda: tensor_parallel(folder),
+             "pipeline": lambda: pipeline(folder)}[case]()
+    torch.save(found, pathlib.Path(folder, f"held{rank}"))
+    dist.barrier()
+
+
+def whole(case, ranks, folder):
+    parts = [torch.load(pathlib.Path(folder, f"held{rank}")) for rank in range(ranks)]
+    if case == "tensor_parallel":
+        return joined(parts[:2])
+    values = {}
+    for part in parts:
+        for name, value in part.items():
+            values.setdefault(name, value)
+    return values
+
+
+def rows(values):
+    return {name: {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape),
+                   "hex": hexed(value)} for name, value in values.items()}
+
+
+def make_universal(expected):
+    source, out = HERE / "parallel" / "tensor_parallel" / "step2", HERE / "parallel" / "universal"
+    shutil.rmtree(out, ignore_errors=True)
+    from deepspeed.checkpoint import ds_to_universal
+    ds_to_universal.main(argparse.Namespace(
+        input_folder=str(source), output_folder=str(out / "step2_universal"),
+        num_extract_workers=1, num_merge_workers=1, keep_temp_folder=False, strict=True,
+        inject_missing_state=False))
+    values, state = {}, {}
+    for path in sorted((out / "step2_universal" / "zero").glob("*/*.pt")):
+        value = torch.load(path, weights_only=False)
+        value = value["param"] if isinstance(value, dict) else torch.as_tensor(value)
+        if path.stem == "fp32":
+            values[path.parent.name] = value
+        else:
+            state[f"optimizer.state.{path.parent.name}.{path.stem}"] = value
+    expected["universal"] = rows(values)
+    expected["universal_state"] = rows(state)
+
+
+def main():
+    import deepspeed
+    import deepspeed.comm.torch
+    import deepspeed.moe.layer  # noqa: F401 (once, before the ranks are forked)
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # compiled, and not needed
+    torch.set_num_threads(1)
+    path = HERE / "parallel" / "expected.json"
+    path.parent.mkdir(exist_ok=True)
+    cases = json.loads(path.read_text())["cases"] if path.exists() else {}
+    wanted = sys.argv[1:] or [*CASES, "universal"]
+    for number, case in enumerate(name for name in wanted if name in CASES):
+        with tempfile.TemporaryDirectory() as folder:
+            torch.multiprocessing.start_processes(
+                train, args=(case, CASES[case], folder, 29700 + number), nprocs=CASES[case],
+                start_method="fork")
+            cases[case] = rows(whole(case, CASES[case], folder))
+            shutil.rmtree(HERE / "parallel" / case, ignore_errors=True)
+            shutil.copytree(folder, HERE / "parallel" / case,
+                            ignore=shutil.ignore_patterns("*.py", "held*"))
+        path.write_text(json.dumps({"cases": cases}))
+    if "universal" in wanted:
+        make_universal(cases)
+    path.write_text(json.dumps({"torch": torch.__version__, "deepspeed": deepspeed.__version__,
+                                "cases": cases}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(0)
