@@ -48,23 +48,17 @@ static enum cairn_code find_by_server(struct cairn_cli_source *source,
                             32, err);
 }
 
-static enum cairn_code find_in_store(struct cairn_cli_source *source,
-                                     const struct cairn_cli_ref *ref, bool damaged_too,
-                                     struct cairn_error *err) {
-    CAIRN_AUTO_PTR(store_worker) worker = NULL;
-    CAIRN_TRY(cairn_cli_store_open(source->cli, &source->store, err));
-    CAIRN_TRY(cairn_store_worker_new(source->store, &worker, err));
-    return cairn_cli_history_find(worker, ref, damaged_too, &source->version.place, err);
-}
-
 static enum cairn_code find(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                             bool damaged_too, struct cairn_cli_source *ret,
                             struct cairn_error *err) {
     struct cairn_cli_ref wanted = *ref;
     if (!wanted.version[0]) cairn_text_copy(wanted.version, sizeof wanted.version, "latest");
     *ret = (struct cairn_cli_source){.cli = cli, .version = {.place = {.name = ref->name}}};
-    return cli->store ? find_in_store(ret, &wanted, damaged_too, err)
-                      : find_by_server(ret, &wanted, err);
+    if (!cli->store) return find_by_server(ret, &wanted, err);
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    CAIRN_TRY(cairn_cli_store_open(cli, &ret->store, err));
+    CAIRN_TRY(cairn_store_worker_new(ret->store, &worker, err));
+    return cairn_cli_history_find(worker, &wanted, damaged_too, &ret->version.place, err);
 }
 
 /* ---- its documents ---- */
@@ -105,19 +99,15 @@ static enum cairn_code load_documents(struct cairn_cli_source *source,
     return cairn_committed_load(version, from, wanted, err);
 }
 
-static enum cairn_code load_from_store(struct cairn_cli_source *source, struct cairn_error *err) {
+enum cairn_code cairn_cli_source_load(struct cairn_cli_source *source, struct cairn_error *err) {
     CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    struct cairn_document_source from = {
+        .get = get_from_server, .tell_again = note_document_retry, .owner = source};
+    if (!source->store) return load_documents(source, &from, err);
     CAIRN_TRY(cairn_store_worker_new(source->store, &worker, err));
-    struct cairn_document_source from = cairn_store_documents(worker, note_document_retry);
+    from = cairn_store_documents(worker, note_document_retry);
     CAIRN_TRY(load_documents(source, &from, err));
     return cairn_store_tags_new(source->version.manifest.shard_count, &source->tags, err);
-}
-
-enum cairn_code cairn_cli_source_load(struct cairn_cli_source *source, struct cairn_error *err) {
-    if (source->store) return load_from_store(source, err);
-    const struct cairn_document_source from = {
-        .get = get_from_server, .tell_again = note_document_retry, .owner = source};
-    return load_documents(source, &from, err);
 }
 
 enum cairn_code cairn_cli_source_load_layout(struct cairn_cli_source *source,

@@ -29,11 +29,6 @@ static enum cairn_code test(const struct cairn_store_start *start, struct cairn_
     return CAIRN_OK;
 }
 
-static void tell_note(struct cairn_store *store) {
-    const char *note = cairn_store_profile(store)->note;
-    if (*note) cairn_log(WARN, "store.profile", "url=%s note=\"%s\"", cairn_store_url(store), note);
-}
-
 enum cairn_code cairn_store_start(const struct cairn_store_start *start, struct cairn_store **ret,
                                   struct cairn_error *err) {
     CAIRN_AUTO_PTR(store) store = NULL;
@@ -50,7 +45,8 @@ enum cairn_code cairn_store_start(const struct cairn_store_start *start, struct 
 #ifdef CAIRN_CRASHPOINTS
     if (cairn_store_test_wrap) CAIRN_TRY(cairn_store_test_wrap(CAIRN_TAKE(store), &store, err));
 #endif
-    tell_note(store);
+    const char *note = cairn_store_profile(store)->note;
+    if (*note) cairn_log(WARN, "store.profile", "url=%s note=\"%s\"", cairn_store_url(store), note);
     *ret = CAIRN_TAKE(store);
     return CAIRN_OK;
 }

@@ -180,15 +180,6 @@ static void note_opaque(const struct cairn_cli *cli, const struct cairn_run_name
     }
 }
 
-static enum cairn_code print_versions(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                                      const json_t *items, struct cairn_error *err) {
-    if (cli->output == CAIRN_CLI_TABLE) note_opaque(cli, &ref->name, items);
-    enum cairn_code code = cairn_cli_print(cli, items, &version_table, err);
-    json_decref(opaque_in_part);
-    opaque_in_part = NULL;
-    return code;
-}
-
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     uint64_t limit = cli->limit ? cli->limit : LIMIT_DEFAULT;
@@ -205,7 +196,11 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
         return cairn_fail(err, CAIRN_INVALID, "ls lists a run; for one checkpoint: cairn show %s",
                           cli->arguments[0]);
     CAIRN_TRY(list_versions(cli, &ref, limit, items, err));
-    return print_versions(cli, &ref, items, err);
+    if (cli->output == CAIRN_CLI_TABLE) note_opaque(cli, &ref.name, items);
+    enum cairn_code code = cairn_cli_print(cli, items, &version_table, err);
+    json_decref(opaque_in_part);
+    opaque_in_part = NULL;
+    return code;
 }
 
 const struct cairn_cli_verb cairn_cli_verb_ls = {

@@ -226,17 +226,10 @@ static enum cairn_code finish_handed_over(struct cairn_client_stager *stager, ui
     return later ? code : CAIRN_OK;
 }
 
-static enum cairn_code send_handed_over(struct cairn_session *session, uint64_t deadline_ms,
-                                        struct cairn_error *err) {
-    for (;;) {
-        struct cairn_client_stager *stager = take_handed_over(session);
-        if (!stager) return CAIRN_OK;
-        CAIRN_TRY(finish_handed_over(stager, deadline_ms, err));
-    }
-}
-
 enum cairn_code cairn_client_offer(struct cairn_session *session, uint64_t deadline_ms,
                                    struct cairn_error *err) {
     CAIRN_TRY(offer(session, deadline_ms, err));
-    return send_handed_over(session, deadline_ms, err);
+    for (struct cairn_client_stager *stager; (stager = take_handed_over(session));)
+        CAIRN_TRY(finish_handed_over(stager, deadline_ms, err));
+    return CAIRN_OK;
 }

@@ -157,17 +157,12 @@ static enum cairn_code parse_lists(struct batch *batch, const json_t *shards, co
 
 /* ---- the call ---- */
 
-static enum cairn_code expect_looks(struct cairn_srv_tx *tx, const struct batch *batch,
-                                    struct cairn_error *err) {
+static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct batch *batch = argument;
     const char *version = batch->request->params.ref;
     CAIRN_TRY(cairn_srv_version_expect(tx, version, err));
     CAIRN_TRY(cairn_srv_run_expect(tx, &batch->grant.name, err));
-    return cairn_srv_shards_expect(tx, version, batch->shards, batch->shard_count, err);
-}
-
-static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct batch *batch = argument;
-    CAIRN_TRY(expect_looks(tx, batch, err));
+    CAIRN_TRY(cairn_srv_shards_expect(tx, version, batch->shards, batch->shard_count, err));
     cairn_srv_version_release(&batch->version);
     CAIRN_TRY(cairn_srv_save_version(tx, batch->request, &batch->version, err));
     /* A version that is over takes nothing and compares nothing; its end is the answer. */

@@ -200,20 +200,13 @@ static bool is_due(const struct cairn_srv_version *version, uint64_t tick) {
            version->gone_tick + pauses_ms[version->sweeps] <= tick;
 }
 
-static enum cairn_code look_again(struct dead *dead, bool *ret_due, struct cairn_error *err) {
-    *ret_due = true;
-    CAIRN_TRY(cairn_srv_lease_take(&dead->lease, err));
-    CAIRN_TRY(cairn_srv_catalog_read(dead->server->catalog, look, dead, err));
-    if (dead->lease.held) *ret_due = is_due(&dead->version, cairn_srv_ticks_now(dead->server));
-    return CAIRN_OK;
-}
-
 enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_store_worker *worker,
                                         const char *version_id, struct cairn_error *err) {
     struct dead dead = {.server = server, .worker = worker, .id = version_id};
-    bool due = false;
     cairn_srv_lease_init(&dead.lease, server, "version", version_id);
-    enum cairn_code code = look_again(&dead, &due, err);
+    enum cairn_code code = cairn_srv_lease_take(&dead.lease, err);
+    if (!code) code = cairn_srv_catalog_read(server->catalog, look, &dead, err);
+    bool due = !dead.lease.held || is_due(&dead.version, cairn_srv_ticks_now(server));
     if (!code && due) code = remove_all(&dead, err);
     if (!code && due) code = cairn_srv_catalog_write(server->catalog, mark_gone, &dead, err);
     if (!code && due) {

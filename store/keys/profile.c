@@ -97,10 +97,6 @@ static char *name_behind(const char *word, char *head) {
     return name + 1;
 }
 
-static void forget_values(struct cairn_profile *profile) {
-    while (profile->count) free_value(&profile->values[--profile->count]);
-}
-
 /* Sections of other kinds ("sso-session x", "plugins") are nobody's, whatever their name. */
 static void enter_section(struct reader *reader, char *line) {
     char *end = strrchr(line, ']');
@@ -112,11 +108,12 @@ static void enter_section(struct reader *reader, char *line) {
     reader->parent[0] = '\0';
     reader->inside = end && name && !strcmp(name, reader->section);
     if (!reader->inside) return;
-    if (reader->pass == CONFIG) forget_values(reader->profile);
+    struct cairn_profile *profile = reader->profile;
+    while (reader->pass == CONFIG && profile->count) free_value(&profile->values[--profile->count]);
     if (reader->pass == SERVICES)
-        reader->profile->services_found = true;
+        profile->services_found = true;
     else
-        reader->profile->found = true;
+        profile->found = true;
 }
 
 static enum cairn_code add_value(struct reader *reader, const char *parent, const char *name,

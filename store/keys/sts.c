@@ -63,20 +63,15 @@ static enum cairn_code add_field(struct cairn_buf *body, const char *name, const
     return cairn_percent_encode(cairn_view_of(value), false, body, err);
 }
 
-static enum cairn_code take_session(const struct cairn_xml_session *session,
-                                    struct cairn_credentials *ret, struct cairn_error *err) {
-    CAIRN_TRY(cairn_credentials_set(ret, session->access_key,
-                                    cairn_secret_view(&session->secret).data,
-                                    cairn_secret_view(&session->token).data, err));
-    if (!session->expiration[0]) return CAIRN_OK;
-    return cairn_s3_time_iso(session->expiration, &ret->expires_ms, err);
-}
-
 static enum cairn_code read_session(const struct cairn_buf *answer, const char *root,
                                     struct cairn_credentials *ret, struct cairn_error *err) {
     CAIRN_AUTO(xml_session) session = {0};
     CAIRN_TRY(cairn_xml_session_read(cairn_buf_view(answer), root, &session, err));
-    return take_session(&session, ret, err);
+    CAIRN_TRY(cairn_credentials_set(ret, session.access_key,
+                                    cairn_secret_view(&session.secret).data,
+                                    cairn_secret_view(&session.token).data, err));
+    if (!session.expiration[0]) return CAIRN_OK;
+    return cairn_s3_time_iso(session.expiration, &ret->expires_ms, err);
 }
 
 /* ---- web identity ---- */

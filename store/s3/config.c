@@ -152,12 +152,6 @@ static enum cairn_code check_host(const struct cairn_s3_config *config, const ch
     return CAIRN_OK;
 }
 
-/* As libcurl will write the Host header: without the scheme's own port. */
-static void set_host(struct cairn_s3_config *config, struct cairn_view host) {
-    snprintf(config->host, sizeof config->host, "%.*s", (int)host.size, (const char *)host.data);
-    for (char *at = config->host; *at; at++) *at = (char)tolower((unsigned char)*at);
-}
-
 static enum cairn_code take_endpoint(struct cairn_s3_config *config, const char *endpoint,
                                      struct cairn_error *err) {
     config->is_aws = !endpoint;
@@ -172,7 +166,10 @@ static enum cairn_code take_endpoint(struct cairn_s3_config *config, const char 
     snprintf(config->scheme, sizeof config->scheme, "%.*s", (int)url.scheme.size,
              (const char *)url.scheme.data);
     CAIRN_TRY(check_host(config, endpoint, url.host.data, url.host.size, err));
-    set_host(config, cairn_url_host(&url));
+    /* As libcurl will write the Host header: without the scheme's own port. */
+    struct cairn_view host = cairn_url_host(&url);
+    snprintf(config->host, sizeof config->host, "%.*s", (int)host.size, (const char *)host.data);
+    for (char *at = config->host; *at; at++) *at = (char)tolower((unsigned char)*at);
     size_t path_size = strlen(url.path);
     while (path_size && url.path[path_size - 1] == '/') path_size--;
     if (path_size >= sizeof config->base_path)

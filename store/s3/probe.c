@@ -285,13 +285,6 @@ static enum cairn_code check_all(struct check *check, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-/* Without the right to delete the object stays; the server's sweep removes it. */
-static void remove_own(struct check *check) {
-    struct cairn_store_request remove = request_of(check, CAIRN_STORE_DELETE);
-    enum cairn_code code = cairn_store_perform(check->worker, &remove, NULL);
-    say(check, CAIRN_S3_CHECK_DELETES, code == CAIRN_OK);
-}
-
 enum cairn_code cairn_s3_probe_run(struct cairn_s3_store *store,
                                    const struct cairn_s3_probe_scope *how,
                                    struct cairn_error *err) {
@@ -307,7 +300,9 @@ enum cairn_code cairn_s3_probe_run(struct cairn_s3_store *store,
     cairn_uuid_random(id);
     snprintf(check.key, sizeof check.key, CAIRN_S3_TEST_PREFIX "%s", id);
     enum cairn_code code = how->check_alone ? check_checksum(&check, err) : check_all(&check, err);
-    remove_own(&check);
+    /* Without the right to delete the object stays; the server's sweep removes it. */
+    struct cairn_store_request remove = request_of(&check, CAIRN_STORE_DELETE);
+    say(&check, CAIRN_S3_CHECK_DELETES, cairn_store_perform(worker, &remove, NULL) == CAIRN_OK);
     if (code) return cairn_within(err, code, "testing the store");
     cairn_s3_profile_note(&found);
     store->base.profile = found;

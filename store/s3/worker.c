@@ -32,18 +32,10 @@ static void free_task(struct cairn_s3_task *task) {
     free(task);
 }
 
-static void name_request(const struct cairn_store_request *request, char ret_text[160]) {
-    char number[24] = "";
-    if (request->op == CAIRN_STORE_UPLOAD_PART)
-        snprintf(number, sizeof number, " %" PRIu32 " of", request->part_number);
-    snprintf(ret_text, 160, "%s%s %s", cairn_store_op_verb(request->op), number,
-             cairn_short(request->key).text);
-}
-
 static void finish(struct cairn_s3_task *task) {
     struct cairn_s3_worker *worker = task->worker;
     struct cairn_store_request *request = task->request;
-    char name[160];
+    char part[24] = "";
     CAIRN_ASSERT(!task->ticket.under_way);
     TAILQ_REMOVE(task->is_active ? &worker->active : &worker->waiting, task, place);
     request->tries = task->tries + task->ticket.tries_sent;
@@ -52,9 +44,11 @@ static void finish(struct cairn_s3_task *task) {
         request->ambiguous = false;
         request->error = (struct cairn_error){0};
     } else {
-        name_request(request, name);
+        if (request->op == CAIRN_STORE_UPLOAD_PART)
+            snprintf(part, sizeof part, " %" PRIu32 " of", request->part_number);
         request->error.code = request->code;
-        cairn_within(&request->error, request->code, "%s", name);
+        cairn_within(&request->error, request->code, "%s%s %s", cairn_store_op_verb(request->op),
+                     part, cairn_short(request->key).text);
     }
     request->worker_private = NULL;
     free_task(task);

@@ -182,21 +182,19 @@ static enum cairn_code build_session(struct cairn_up *up, const struct cairn_up_
     return CAIRN_OK;
 }
 
-/* Nothing says whose it was: nobody can do anything for it any more, also not after the next
- * restart. A trainer that lives offers what it has, and hears how that ended (UR4). */
-static void close_unnamed(struct cairn_up *up, const struct cairn_up_past *past) {
-    CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(record_over, 0);
-    struct cairn_up_record record = {.entry = past->entry, .closes = true, .message = message};
-    cairn_up_journal_note(up->journal, &record, 1);
-}
-
 /* The records left of a damaged session are true; only that it said bye can be among the lost. */
 static enum cairn_code build_entry(struct cairn_up *up, const struct cairn_up_past *past,
                                    struct cairn_error *err) {
     if (past->begin) return build_save(up, past, err);
     if (past->session && (past->bad.code == CAIRN_OK || past->damaged))
         return build_session(up, past, err);
-    if (past->damaged) close_unnamed(up, past);
+    if (past->damaged) {
+        /* Nothing says whose it was: nobody can do anything for it any more, also not after the
+         * next restart. A trainer that lives offers what it has, and hears how that ended (UR4). */
+        CAIRN_AUTO_JSON json_t *over = CAIRN_PACK(record_over, 0);
+        struct cairn_up_record record = {.entry = past->entry, .closes = true, .message = over};
+        cairn_up_journal_note(up->journal, &record, 1);
+    }
     if (past->bad.code == CAIRN_OK)
         return cairn_fail(err, CAIRN_CORRUPT, "its first record is not there");
     if (err) *err = past->bad;

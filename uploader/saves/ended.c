@@ -97,19 +97,16 @@ static void add(struct cairn_up *up, const struct cairn_up_rank *take, bool bye,
     up->locked.ended = gone;
 }
 
-/* After a restart, it does not hold the attempt. */
-static void record_bye(struct cairn_up *up, const struct cairn_up_rank *rank) {
-    CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(
-        record_session, .grant = rank->attempt->text, .rank = rank->rank,
-        .world_size = rank->world_size, .proc = rank->proc, .process = rank->name, .bye = true);
-    struct cairn_up_record record = {.entry = rank->entry, .message = message};
-    cairn_up_journal_note(up->journal, &record, 1);
-}
-
 void cairn_up_ended_add_locked(struct cairn_up *up, const struct cairn_up_rank *take, bool bye) {
     struct cairn_up_rank rank = *take;
     if (!matters(take)) close_entry(up, &rank.entry);
-    if (matters(take) && bye) record_bye(up, take);
+    if (matters(take) && bye) { /* after a restart it does not hold the attempt */
+        CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(
+            record_session, .grant = take->attempt->text, .rank = take->rank,
+            .world_size = take->world_size, .proc = take->proc, .process = take->name, .bye = true);
+        struct cairn_up_record record = {.entry = take->entry, .message = message};
+        cairn_up_journal_note(up->journal, &record, 1);
+    }
     add(up, &rank, bye, bye ? 0 : cairn_mono_ms() + HOLD_MS, false);
 }
 

@@ -337,18 +337,12 @@ static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t 
     cairn_condition_broadcast(&up->changed);
 }
 
-static void on_the_wire(struct cairn_up *up, const struct cairn_up_save *save, bool *ret_quiet,
-                        bool *ret_ended) {
-    *ret_quiet = *ret_ended = true;
-    for (size_t i = 0; i < save->state.shard_count; i++) {
-        *ret_quiet &= cairn_up_shard_is_quiet(up->queue, save->shards[i]);
-        *ret_ended &= cairn_up_shard_has_ended(up->queue, save->shards[i]);
-    }
-}
-
 void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save) {
-    bool quiet = false, ended = false;
-    on_the_wire(up, save, &quiet, &ended);
+    bool quiet = true, ended = true;
+    for (size_t i = 0; i < save->state.shard_count; i++) {
+        quiet &= cairn_up_shard_is_quiet(up->queue, save->shards[i]);
+        ended &= cairn_up_shard_has_ended(up->queue, save->shards[i]);
+    }
     quiet |= !CAIRN_RULE(Q20);
     carry_out(up, save, cairn_up_save_state_settle(&save->state, quiet, quiet && ended));
 }

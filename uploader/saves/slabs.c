@@ -127,7 +127,7 @@ static uint32_t worth_waiting(const struct cairn_up_slab_request *request,
 }
 
 /* What a request waits for is kept from those that came later, however little they ask for. What
- * older attempts of its run hold will be its own, so others may have what that makes free. */
+ * older attempts of its run hold will be its own, so less need be kept. */
 static uint64_t kept_for(const struct cairn_up_slab_request *request, const struct holdings *held,
                          uint64_t free_bytes) {
     uint32_t count = share(request, held->own, free_bytes + held->own_back + held->older);
@@ -299,20 +299,14 @@ void cairn_up_slabs_orphan_locked(struct cairn_up *up, uint64_t conn) {
 
 /* ---- giving back ---- */
 
-static void unlink_slab(struct cairn_up *up, const struct cairn_up_slab *slab) {
-    for (struct cairn_up_slab **at = &up->locked.slabs; *at; at = &(*at)->next) {
-        if (*at != slab) continue;
-        *at = slab->next;
-        return;
-    }
-}
-
 /* Pages first, then the budget, then its place in the list: until then it counts (Q13). */
 static void give_back(struct cairn_up *up, struct cairn_up_slab *slab) {
     cairn_slab_release(&slab->memory);
     cairn_budget_give(&up->budget, slab->bytes);
     cairn_lock_take(&up->lock);
-    unlink_slab(up, slab);
+    struct cairn_up_slab **at = &up->locked.slabs;
+    while (*at && *at != slab) at = &(*at)->next;
+    if (*at) *at = slab->next;
     cairn_up_attempt_leave(up, slab->attempt);
     cairn_condition_broadcast(&up->changed);
     cairn_lock_give(&up->lock);

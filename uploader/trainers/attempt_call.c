@@ -180,19 +180,15 @@ enum cairn_code cairn_up_attempt_call_settle(struct cairn_up_attempt_call *call,
     return CAIRN_OK;
 }
 
-static void close_entry(struct cairn_up_session *session) {
-    if (!session->entry) return;
-    CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(record_left, 0);
-    struct cairn_up_record record = {.entry = session->entry, .closes = true, .message = message};
-    cairn_up_journal_note(session->up->journal, &record, 1);
-    session->entry = 0;
-}
-
 void cairn_up_attempt_call_adopt(struct cairn_up_session *session,
                                  struct cairn_up_attempt *take_attempt, uint64_t take_entry) {
     CAIRN_HOLD(&session->up->lock);
     cairn_up_attempt_leave(session->up, session->attempt);
-    close_entry(session);
+    if (session->entry) {
+        CAIRN_AUTO_JSON json_t *left = CAIRN_PACK(record_left, 0);
+        struct cairn_up_record record = {.entry = session->entry, .closes = true, .message = left};
+        cairn_up_journal_note(session->up->journal, &record, 1);
+    }
     session->attempt = take_attempt;
     session->entry = take_entry;
     cairn_up_ended_back_locked(session->up, take_attempt, session->rank);
