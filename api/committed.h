@@ -40,7 +40,7 @@ struct cairn_document_source {
      * connection of its own. */
     enum cairn_code (*get)(void *owner, enum cairn_document document, const char *key, bool again,
                            struct cairn_buf *ret, struct cairn_error *err);
-    /* Hears what was wrong with the first reading where the second was right; NULL: nobody does. */
+    /* Called with what was wrong with the first reading where the second was right; may be NULL. */
     void (*tell_again)(const char *key, const struct cairn_error *why);
     void *owner;
 };

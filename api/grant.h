@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grant: the signed word of the server that an attempt may write.
+ * grant: the text, signed by the server, by which an attempt may write (a capability).
  *
  * Why:     an uploader works for hours while the server is away, for trainers that may be gone; it
  *          needs a right that is checked without a login and that a newer attempt makes void.

@@ -238,7 +238,7 @@ static enum cairn_code poll_for(struct cairn_rest *rest, const struct cairn_http
 }
 
 /* Any answer says that the process runs, and so that it may still answer the call. */
-static bool lives(struct cairn_rest *rest, const struct cairn_server_place *place,
+static bool answers_livez(struct cairn_rest *rest, const struct cairn_server_place *place,
                   const struct cairn_http_request *request, uint32_t ms) {
     CAIRN_AUTO(buf) url = {0};
     if (cairn_buf_printf(&url, NULL, "%s/livez", place->base) != CAIRN_OK) return true;
@@ -255,8 +255,8 @@ static bool heard_lately(const struct cairn_rest *rest, uint32_t at, uint32_t ms
            cairn_mono_us() < atomic_load(&rest->seen->heard_us) + (uint64_t)ms * 1000;
 }
 
-/* How long to wait for it, and then for /livez: ret. */
-static uint32_t patience_ms(const struct cairn_rest *rest, uint32_t at,
+/* How long to wait for an answer, and then, *ret_livez_ms, for one to /livez. */
+static uint32_t quiet_limit_ms(const struct cairn_rest *rest, uint32_t at,
                             const struct cairn_http_request *request, uint32_t *ret_livez_ms) {
     bool heard = atomic_load(&rest->seen->at) == at && atomic_load(&rest->seen->heard_us);
     uint64_t turn_ms = request->stall_ms / (2 * rest->servers.count) + 1;
@@ -270,24 +270,24 @@ static void note_heard(struct cairn_rest *rest, uint32_t at) {
     atomic_store(&rest->seen->heard_us, cairn_mono_us());
 }
 
-/* As cairn_http_perform, but ends where the server is silent and does not live (rest.h#5). */
+/* As cairn_http_perform, but ends where neither the call nor /livez is answered (rest.h#5). */
 static enum cairn_code perform_watched(struct cairn_rest *rest, struct call *call, uint32_t at,
                                        struct cairn_error *err) {
     const struct cairn_server_place *place = &rest->servers.places[at];
     struct cairn_http_request *request = &call->request;
-    uint32_t livez_ms = 0, quiet_ms = patience_ms(rest, at, request, &livez_ms);
+    uint32_t livez_ms = 0, quiet_ms = quiet_limit_ms(rest, at, request, &livez_ms);
     enum cairn_code code = CAIRN_OK;
     CAIRN_TRY(cairn_http_submit(rest->engine, request, err));
     while ((code = poll_for(rest, request, NULL, quiet_ms, err)) == CAIRN_OK &&
            request->engine_private) {
         if (heard_lately(rest, at, quiet_ms)) continue;
-        if (!lives(rest, place, request, livez_ms)) {
+        if (!answers_livez(rest, place, request, livez_ms)) {
             code = cairn_fail(err, CAIRN_UNAVAILABLE,
                               "no answer, and none to /livez within %u ms: it hangs", livez_ms);
             break;
         }
         if (request->engine_private) note_heard(rest, at);
-        quiet_ms = patience_ms(rest, at, request, &livez_ms);
+        quiet_ms = quiet_limit_ms(rest, at, request, &livez_ms);
     }
     if (code != CAIRN_OK) {
         cairn_http_cancel(rest->engine, request);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * base: the words that every other file of Cairn is written in.
+ * base: borrowed bytes, clean-up at scope end and checked arithmetic, for every other file.
  *
  * Why:     borrowed bytes, scope-end clean-up and checked arithmetic belong in one place.
  * Promise: 1   CAIRN_AUTO(x) releases on every way out of the scope; a zeroed struct is a valid

@@ -456,7 +456,7 @@ static const char *type_word(enum cairn_config_type type) {
     return "";
 }
 
-/* "5MiB to 5GiB", "at least 1", "". A TEXT's bounds on length concern nobody who reads help. */
+/* "5MiB to 5GiB", "at least 1", "". Of a TEXT nothing: its bounds are of its length. */
 static void bounds_text(const struct cairn_config_row *row, char ret[96]) {
     bool low = has_bound(row->min), high = has_bound(row->max);
     *ret = '\0';

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decoders that meet a wrong byte take back what they appended, so a refusal changes nothing. */
+/* A decoder that finds a wrong byte removes what it has appended, so a refusal changes nothing. */
 #include "common/encode.h"
 
-#define FOREIGN 0xff /* not in the alphabet */
+#define INVALID 0xff /* not in the alphabet */
 
 void cairn_hex_encode(const void *data, size_t size, char *ret_text) {
     static const char digits[] = "0123456789abcdef";
@@ -17,12 +17,12 @@ void cairn_hex_encode(const void *data, size_t size, char *ret_text) {
 static uint8_t hex_value(char digit) {
     if (digit >= '0' && digit <= '9') return (uint8_t)(digit - '0');
     if (digit >= 'a' && digit <= 'f') return (uint8_t)(digit - 'a' + 10);
-    return FOREIGN;
+    return INVALID;
 }
 
 int cairn_hex_digit(char digit) {
     uint8_t value = hex_value(digit >= 'A' && digit <= 'F' ? (char)(digit - 'A' + 'a') : digit);
-    return value == FOREIGN ? -1 : value;
+    return value == INVALID ? -1 : value;
 }
 
 enum cairn_code cairn_hex_decode(struct cairn_view text, void *ret_data, size_t size,
@@ -33,7 +33,7 @@ enum cairn_code cairn_hex_decode(struct cairn_view text, void *ret_data, size_t 
                           2 * size, text.size);
     }
     for (size_t i = 0; i < text.size; i++) {
-        if (hex_value(digits[i]) == FOREIGN) {
+        if (hex_value(digits[i]) == INVALID) {
             return cairn_fail(err, CAIRN_INVALID, "byte %zu is not a lower-case hexadecimal digit",
                               i);
         }
@@ -74,7 +74,7 @@ static uint8_t base64_value(char digit) {
     if (digit >= 'a' && digit <= 'z') return (uint8_t)(digit - 'a' + 26);
     if (digit >= '0' && digit <= '9') return (uint8_t)(digit - '0' + 52);
     if (digit == '+') return 62;
-    return digit == '/' ? 63 : FOREIGN;
+    return digit == '/' ? 63 : INVALID;
 }
 
 /* Four digits into up to three bytes; returns how many, 0 when they are not what was encoded. */
@@ -84,7 +84,7 @@ static size_t base64_decode_four(const char *digits, bool last, uint8_t ret_byte
     uint32_t four = 0;
     for (size_t i = 0; i < 4; i++) {
         uint8_t value = i < 4 - padding ? base64_value(digits[i]) : 0;
-        if (value == FOREIGN) return 0;
+        if (value == INVALID) return 0;
         four = four << 6 | value;
     }
     for (size_t i = 0; i < 3; i++) ret_bytes[i] = (uint8_t)(four >> (16 - 8 * i));

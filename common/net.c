@@ -112,8 +112,8 @@ static enum cairn_code claim_address(const char *name, struct sockaddr_un *ret, 
     return CAIRN_OK;
 }
 
-/* Whoever holds it listens; the system says who that is. CAIRN_BUSY: nobody listens, so it is being
- * taken or given back at this moment, or is held by somebody who never will. */
+/* The process that holds the name listens; the kernel tells its user. CAIRN_BUSY: no process
+ * listens: the name is being taken or given back now, or its holder never listens. */
 static enum cairn_code claim_holder(const char *name, const struct sockaddr_un *address,
                                     socklen_t size, struct cairn_error *err) {
     CAIRN_AUTO_FD probe = -1;

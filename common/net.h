@@ -35,11 +35,11 @@ enum cairn_code cairn_net_listen_unix(const char *path, unsigned mode, int *ret_
 enum cairn_code cairn_net_connect_unix(const char *path, int *ret_fd,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* Hold a name while *ret_fd is open. CAIRN_CONFLICT: another process of this user, or one of root,
- * has it; CAIRN_FORBIDDEN: somebody else's, who may have taken it in order to be in the way. */
+ * has it; CAIRN_FORBIDDEN: one of another user, perhaps on purpose, to keep this one out. */
 enum cairn_code cairn_net_claim(const char *name, int *ret_fd,
                                 struct cairn_error *err) CAIRN_MUST_USE;
-/* Forget who asked for a claimed name; where nobody does so, 4,096 of them fill its queue, and
- * then a claim takes it for somebody else's. */
+/* Accept and close the connections by which other claims of the name have looked whose it is. 4,096
+ * of them fill its queue, and the next claim would be told CAIRN_FORBIDDEN. */
 void cairn_net_claim_clear(int fd);
 /* "127.0.0.1:7420", "[::1]:0"; port 0 picks one, *ret_port tells which. Close-on-exec,
  * SO_REUSEADDR. */

@@ -53,7 +53,7 @@ static enum cairn_code map_aligned(int fd, uint64_t bytes, bool writable, uint8_
     }
     if (lead) munmap(reserve, lead);
     munmap(start + mapped, reserve_bytes - lead - mapped);
-    /* A core file of the node's whole checkpoint memory helps nobody. */
+    /* A core file is not to hold the node's whole checkpoint memory. */
     madvise(start, mapped, MADV_DONTDUMP);
     *ret = start;
     return CAIRN_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words that only print come out of argv first; what is left are settings. */
+/* Flags that only print are taken out of argv first; what is left are settings. */
 #include "common/start.h"
 
 #include <signal.h>

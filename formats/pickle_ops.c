@@ -120,7 +120,7 @@ static enum cairn_code op_binfloat(struct cairn_pickle_machine *machine, struct 
 
 /* ---- texts and bytes ---- */
 
-/* Of Python 2 nobody knows whether a string was meant as text; valid UTF-8 is taken as such. */
+/* A string of Python 2 is bytes or text, which the pickle does not tell; valid UTF-8 is text. */
 static enum cairn_code push_string(struct cairn_pickle_machine *machine, struct cairn_view bytes,
                                    struct cairn_error *err) {
     struct cairn_pickle_value value = {

@@ -83,7 +83,7 @@ static enum cairn_code read_pickles(struct cairn_torch *file, struct cairn_view 
     return read_next(bytes, ret_at, keys, err);
 }
 
-/* How long the pickles are nobody says. The window grows until they fit, at most to the file. */
+/* The pickles' length stands nowhere. The window grows until they fit, at most to the file. */
 static enum cairn_code load_pickles(struct cairn_torch *file, struct cairn_pickle *keys,
                                     size_t *ret_at, struct cairn_error *err) {
     uint64_t most = file->input->size_bytes, window = FIRST_WINDOW_BYTES;
@@ -115,7 +115,7 @@ static enum cairn_code add_storage(struct cairn_torch *file, size_t *capacity,
     return CAIRN_OK;
 }
 
-/* Which storages the object speaks of: each id once, whoever shares it. */
+/* Which storages the object refers to: each id once, however many tensors share it. */
 static enum cairn_code list_storages(struct cairn_torch *file, struct cairn_error *err) {
     size_t capacity = 0, kept = 0;
     for (size_t i = 0; i < file->values.count; i++) {

@@ -2,8 +2,8 @@
 /*
  * boxes: regions of a tensor, and flat ranges turned into them.
  *
- * Why:     the cover proof and the read plan both meet flat ranges and boxes of one tensor and must
- *          cut them against each other in one form.
+ * Why:     the cover proof and the read plan both compare flat ranges with boxes of one tensor, and
+ *          need one form of both for that.
  * Promise: 1   a flat range becomes at most 2 * dimensions - 1 boxes that cover exactly it, in
  *              row-major order.
  * Limits:  1 to 8 dimensions; tensors of at most 2^60 elements (api/table.h), so that no product of
@@ -27,7 +27,7 @@ void cairn_plan_strides(const uint64_t *extent, unsigned dimensions, uint64_t *r
 /* [start, end) of the flattened tensor, start < end <= elements. Returns how many boxes. */
 unsigned cairn_plan_flat_split(const uint64_t *shape, unsigned dimensions, uint64_t start,
                                uint64_t end, struct cairn_plan_box ret[CAIRN_PLAN_SPLIT_MAX]);
-/* false: they do not touch. */
+/* What both have; false: no element is in both. */
 bool cairn_plan_box_intersect(const struct cairn_plan_box *a, const struct cairn_plan_box *b,
                               unsigned dimensions, struct cairn_plan_box *ret);
 /* "[0:4, 8:16]", cut at its end when it is long. */

@@ -196,7 +196,7 @@ static enum cairn_code prove_agreement(const struct cover *cover, const struct s
     return CAIRN_OK;
 }
 
-/* An alias of a LOCAL tensor is one rank's own word: that rank must list the target. */
+/* An alias of a LOCAL tensor is that rank's alone: the same rank must list the target. */
 static enum cairn_code prove_alias(const struct cover *cover, const struct subject *subject,
                                    uint32_t first, uint32_t count) {
     uint32_t target, ref_first, ref_count, table, index;

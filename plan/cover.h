@@ -29,6 +29,6 @@
 enum cairn_code cairn_plan_cover_prove_until(const struct cairn_layout *layout,
                                              const _Atomic bool *stop,
                                              struct cairn_error *err) CAIRN_MUST_USE;
-/* Nobody stops it. */
+/* The same, without a way to stop it. */
 enum cairn_code cairn_plan_cover_prove(const struct cairn_layout *layout,
                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -2,7 +2,7 @@
 /*
  * exact: do these boxes fill this region exactly once?
  *
- * Why:     the heart of the cover proof, kept apart from names and tables so that it can be tested
+ * Why:     the core of the cover proof, kept apart from names and tables so that it can be tested
  *          against brute force and against an independent method.
  * Promise: 1   FOUND_NOTHING means each element of the region lies in exactly one box.
  *          2   a hole is a region without any box; an overlap is a region that two boxes share, and

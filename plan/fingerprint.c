@@ -25,7 +25,7 @@ struct printer {
     uint64_t keys[KEYS];
     unsigned dimensions;
     const struct cairn_plan_box *boxes;
-    uint32_t *active; /* boxes that meet the region */
+    uint32_t *active; /* boxes that intersect the region */
     uint32_t active_count;
     const _Atomic bool *stop;
     struct cairn_error *err;

@@ -2,7 +2,7 @@
 /*
  * reads: every stored fragment and every wanted slice is a region of the tensor with a rule that
  * turns an element's place into a place in bytes: a base and one stride per dimension. Where
- * regions meet, runs of elements that lie next to each other on both sides become pieces.
+ * regions intersect, runs of elements that lie next to each other on both sides become pieces.
  */
 #include "plan/reads.h"
 
@@ -149,7 +149,7 @@ static enum cairn_code put_box(struct planner *planner, const struct cairn_plan_
     }
 }
 
-/* Where a fragment and a wanted span meet. */
+/* Where a fragment and a wanted span intersect. */
 static enum cairn_code put_overlap(struct planner *planner,
                                    const struct cairn_plan_fragment *fragment,
                                    const struct cairn_plan_span *wanted, uint32_t want) {

@@ -329,7 +329,7 @@ static bool resend(struct cairn_http_engine *engine, struct cairn_http_transfer 
     return start_anew(engine, transfer);
 }
 
-/* Those whose peer has gone without a word. */
+/* Requests on connections that turn out to be half open go to new ones. */
 static void leave_half_open(struct cairn_http_engine *engine) {
     struct cairn_http_transfer *transfer = TAILQ_FIRST(&engine->active), *next = NULL;
     for (; transfer; transfer = next) {
@@ -441,7 +441,7 @@ static void end_late(struct cairn_http_engine *engine) {
         if (!transfer) transfer = first_late(&engine->waiting, now, &total);
         if (!transfer) return;
         if (transfer->link && transfer->link->fd >= 0 && transfer->pass != engine->pass) {
-            transfer->pass = engine->pass; /* nobody looked for long? then it is not its fault */
+            transfer->pass = engine->pass; /* not polled for long: it did not stall */
             cairn_http_direct_step(transfer);
             continue;
         }

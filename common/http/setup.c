@@ -21,7 +21,7 @@
 
 /* ---- callbacks of libcurl ---- */
 
-/* An idle connection whose other end has gone without a word (a machine that lost its power, a
+/* An idle connection whose other end has gone without FIN or RST (a machine that lost its power, a
  * gateway that forgot it) is found before a request waits on it. Not of a Unix socket, hence no
  * check. */
 static void probe_when_idle(curl_socket_t fd) {
