@@ -17,10 +17,13 @@
 #include "formats/dcp.h"
 #include "formats/safetensors.h"
 #include "formats/torch_assembly.h"
+#include "formats/zero_universal.h"
 
 #define FILES_MAX 1048576
 #define LATEST "latest"
+#define LATEST_UNIVERSAL "latest_universal"
 #define FORMAT_ZERO "deepspeed-zero"
+#define FORMAT_UNIVERSAL "deepspeed-universal"
 
 void cairn_cli_weights_release(struct cairn_cli_weights *weights) {
     cairn_assembly_release(&weights->assembly);
@@ -53,16 +56,45 @@ static enum cairn_code add_file(struct cairn_cli_weights *weights, const char *n
     return CAIRN_OK;
 }
 
-static enum cairn_code list_folder(struct cairn_cli_weights *weights, struct cairn_error *err) {
-    size_t capacity = 0;
-    DIR *folder = opendir(weights->folder);
-    if (!folder) return cairn_fail_errno(err, "%s", weights->folder);
+/* The entries of a folder below it, each with the path as its name. */
+static enum cairn_code list_below(struct cairn_cli_weights *weights, const char *below,
+                                  size_t *capacity, struct cairn_error *err) {
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_TRY(cairn_buf_printf(&path, err, "%s/%s", weights->folder, below));
+    DIR *folder = opendir(path.data);
+    if (!folder) return cairn_fail_errno(err, "%s", path.data);
     enum cairn_code code = CAIRN_OK;
-    for (struct dirent *entry; code == CAIRN_OK && (entry = readdir(folder));)
-        if (entry->d_name[0] != '.' || strcmp(entry->d_name, CAIRN_DCP_METADATA) == 0)
-            code = add_file(weights, entry->d_name, &capacity, err);
+    for (struct dirent *entry; code == CAIRN_OK && (entry = readdir(folder));) {
+        CAIRN_AUTO(buf) name = {0};
+        if (entry->d_name[0] == '.' && strcmp(entry->d_name, CAIRN_DCP_METADATA) != 0) continue;
+        code = cairn_buf_printf(&name, err, "%s%s", below, entry->d_name);
+        if (code == CAIRN_OK) code = add_file(weights, name.data, capacity, err);
+    }
     closedir(folder);
     return code;
+}
+
+static bool is_folder(const struct cairn_cli_weights *weights, const char *name) {
+    CAIRN_AUTO(buf) path = {0};
+    struct stat status;
+    return cairn_buf_printf(&path, NULL, "%s/%s", weights->folder, name) == CAIRN_OK &&
+           stat(path.data, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+/* Its files, and where it has a folder zero/ those of the folders in that. */
+static enum cairn_code list_folder(struct cairn_cli_weights *weights, struct cairn_error *err) {
+    size_t capacity = 0;
+    CAIRN_TRY(list_below(weights, "", &capacity, err));
+    if (!is_folder(weights, CAIRN_ZERO_UNIVERSAL)) return CAIRN_OK;
+    size_t first = weights->count;
+    CAIRN_TRY(list_below(weights, CAIRN_ZERO_UNIVERSAL, &capacity, err));
+    for (size_t i = first, end = weights->count; i < end; i++) {
+        CAIRN_AUTO(buf) below = {0};
+        if (!is_folder(weights, weights->files[i]->name)) continue;
+        CAIRN_TRY(cairn_buf_printf(&below, err, "%s/", weights->files[i]->name));
+        CAIRN_TRY(list_below(weights, below.data, &capacity, err));
+    }
+    return CAIRN_OK;
 }
 
 static enum cairn_code list_names(struct cairn_cli_weights *weights, struct cairn_error *err) {
@@ -100,9 +132,13 @@ static enum cairn_code open_by_name(void *context, const char *name, const struc
 static enum cairn_code choose_folder(const char *path, struct cairn_cli_weights *weights,
                                      struct cairn_error *err) {
     CAIRN_AUTO(buf) latest = {0};
+    CAIRN_AUTO(buf) universal = {0};
     CAIRN_AUTO(buf) tag = {.limit = 1024};
     int size = snprintf(weights->folder, sizeof weights->folder, "%s", path);
     CAIRN_TRY(cairn_buf_printf(&latest, err, "%s/" LATEST, path));
+    CAIRN_TRY(cairn_buf_printf(&universal, err, "%s/" LATEST_UNIVERSAL, path));
+    if (access(latest.data, F_OK) != 0 && access(universal.data, F_OK) == 0)
+        CAIRN_TRY(cairn_buf_printf(&latest, err, "_universal"));
     if (size > 0 && access(latest.data, F_OK) == 0) {
         CAIRN_TRY(cairn_file_load_line(latest.data, &tag, err));
         if (!tag.size || strchr(tag.data, '/') || tag.data[0] == '.')
@@ -258,6 +294,10 @@ static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn
         weights->format = "torch-dcp";
         return cairn_dcp_assemble(&folder, &weights->assembly, err);
     }
+    if (cairn_zero_universal_is(&folder)) {
+        weights->format = FORMAT_UNIVERSAL;
+        return cairn_zero_universal_open(&folder, weights->optimizer, &weights->assembly, err);
+    }
     if (!cairn_zero_is(&folder)) return use_models(weights, err);
     weights->format = FORMAT_ZERO;
     return cairn_zero_open(&folder, weights->optimizer, &weights->assembly, err);
@@ -323,8 +363,9 @@ static enum cairn_code use_stored(struct cairn_cli_weights *weights, struct cair
     CAIRN_TRY(cairn_cli_shard_inputs_new(&weights->source, &weights->inputs, err));
     if (weights->source.version.layout.name_count == 0) return use_stored_files(weights, err);
     const char *tag = weights->source.version.manifest.format_tag;
-    bool zero = tag && strcmp(tag, FORMAT_ZERO) == 0;
-    weights->format = zero ? FORMAT_ZERO : "cairn";
+    bool universal = tag && strcmp(tag, FORMAT_UNIVERSAL) == 0;
+    bool zero = universal || (tag && strcmp(tag, FORMAT_ZERO) == 0);
+    weights->format = universal ? FORMAT_UNIVERSAL : zero ? FORMAT_ZERO : "cairn";
     return cairn_cli_stored_assemble(&weights->source, weights->inputs,
                                      zero && !weights->optimizer ? CAIRN_ASSEMBLY_OPTIMIZER : NULL,
                                      &weights->assembly, err);

@@ -4,7 +4,8 @@
  *
  * Why:     a DeepSpeed folder, its tag folder, a file of torch or of safetensors, and a version
  *          that is stored are all "the model" to who exports it.
- * Promise: 1   a DeepSpeed folder is read by its `latest`, or as the tag folder itself; a folder of
+ * Promise: 1   a DeepSpeed folder is read by its `latest`, else by its `latest_universal`, or as
+ *              the tag folder itself; a folder of
  *              safetensors or torch files is all of them, and every file that its index names is
  *              there.
  *          2   what is none of these is refused with what was looked for.
@@ -29,8 +30,8 @@ struct cairn_cli_weights_file {
 };
 struct cairn_cli_weights {
     struct cairn_assembly assembly;
-    const char *format; /* "deepspeed-zero", "hf-safetensors", "hf-torch", "torch-dcp", "torch",
-                           "safetensors", "cairn" */
+    const char *format; /* "deepspeed-zero", "deepspeed-universal", "hf-safetensors", "hf-torch",
+                           "torch-dcp", "torch", "safetensors", "cairn" */
     char folder[4096];  /* of local files; "" of one file */
     bool optimizer;     /* the optimizer's state of DeepSpeed is wanted, too */
     bool stored;

@@ -22,6 +22,7 @@ static const struct cairn_cli_flag flags[] = {
 static const struct {
     const char *kind, *format;
 } kinds[] = {{"deepspeed", "deepspeed-zero"},
+             {"deepspeed", "deepspeed-universal"},
              {"hf", "hf-safetensors"},
              {"hf", "hf-torch"},
              {"torch", "torch"},

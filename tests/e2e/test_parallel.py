@@ -74,6 +74,35 @@ class Parallel(Case, Restored):
         for name, row in moments.items():
             self.assertEqual(tensors[name], row, name)
 
+    def test_a_universal_checkpoint_is_taken_with_what_the_optimizer_keeps(self):
+        source = PARALLEL / "universal"
+        told = json.loads(export(source, self.out, "--json").stdout)
+        self.assertEqual((told["format"], read(self.out)),
+                         ("deepspeed-universal", wanted("universal")))
+        self.assertEqual({row["name"] for row in told["left_out"]},
+                         {"optimizer.state.", "zero/optimizer_state.pt"})
+        everything = {**wanted("universal"), **wanted("universal_state")}
+        export(source / "step2_universal", self.folder / "all", "--optimizer")
+        self.assertEqual(read(self.folder / "all"), everything)
+        self.imported("deepspeed", source, "p/universal@1")
+        _, tensors = self.both("p/universal@1", "universal", "--optimizer")
+        self.assertEqual(tensors, everything)
+        folder = self.folder / "universal"
+        shutil.copytree(source, folder)
+        path = folder / "step2_universal" / "zero" / "row.weight" / "fp32.pt"
+        whole = path.read_bytes()
+        for size in (0, len(whole) // 2, len(whole) - 1):
+            path.write_bytes(whole[:size])
+            self.refuse_in(folder, "bad", 2, "zero/row.weight/fp32.pt")
+        path.unlink()
+        self.refuse_in(folder, "bad", 2, "zero/row.weight has no fp32.pt")
+
+    def refuse_in(self, source, out, status, *words):
+        ran = export(source, self.folder / out, status=status)
+        for word in words:
+            self.assertIn(word, ran.stderr)
+        self.assertFalse((self.folder / out).exists())
+
     def test_a_rank_or_an_expert_that_is_missing_is_named(self):
         folder = self.copy("tensor_parallel")
         (folder / "mp_rank_01_model_states.pt").unlink()

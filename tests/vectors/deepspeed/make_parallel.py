@@ -243,7 +243,8 @@ def train(rank, case, ranks, folder, port):
     import deepspeed
     deepspeed.init_distributed("gloo")
     found = {"bf16_optimizer": lambda: plain(1, folder, BF16),
-             "stage0": lambda: plain(0, folder, {}), "experts": lambda: experts(folder), "tensor_parallel": lambda: tensor_parallel(folder),
+             "stage0": lambda: plain(0, folder, {}), "experts": lambda: experts(folder),
+             "tensor_parallel": lambda: tensor_parallel(folder),
              "pipeline": lambda: pipeline(folder)}[case]()
     torch.save(found, pathlib.Path(folder, f"held{rank}"))
     dist.barrier()
