@@ -12,12 +12,14 @@
 
 #include "api/servers.h"
 #include "common/clock.h"
+#include "common/file.h"
 #include "common/text.h"
 #include "common/utf8.h"
 
 #define REPLY_BYTES_MAX (64 * CAIRN_MIB)
 #define REPLY_NODES_MAX 4000000
 #define ERROR_BODY_BYTES_MAX CAIRN_MIB
+#define AUTHORIZATION "Authorization: Bearer "
 #define ANSWER_MS 10000 /* beyond what a server was asked to wait */
 
 /* Of a list. A connection is open after one lost packet, or the next server is tried. A call that
@@ -37,6 +39,7 @@ struct cairn_rest {
     struct cairn_rest_seen *seen, own_seen;
     const char *name;    /* of the server that was called last, for messages */
     char *authorization; /* the whole header line, or NULL */
+    char *token_file;    /* or NULL */
     char *grant;         /* the whole header line, or NULL */
     char *if_match;      /* likewise */
     uint32_t timeout_ms;
@@ -46,6 +49,7 @@ struct cairn_rest {
 /* One request and its reply. */
 struct call {
     struct cairn_http_request request;
+    size_t authorization; /* its place in headers */
     struct cairn_buf url, range, type, reply;
     const char *headers[6];
     uint32_t wait_ms; /* that the server is asked to hold it; 0: it is not asked */
@@ -81,6 +85,15 @@ static enum cairn_code make_secret_line(const char *start, const char *secret, c
     return CAIRN_OK;
 }
 
+/* *ret stays NULL where the file is empty. */
+static enum cairn_code load_token(const char *path, char **ret, struct cairn_error *err) {
+    CAIRN_AUTO(buf) token = {.limit = CAIRN_REST_TOKEN_BYTES_MAX};
+    enum cairn_code code = cairn_file_load_line(path, &token, err);
+    if (!code && token.size) code = make_secret_line(AUTHORIZATION, token.data, ret, err);
+    if (token.data) explicit_bzero(token.data, token.size);
+    return code ? cairn_within(err, code, "the token file") : CAIRN_OK;
+}
+
 enum cairn_code cairn_rest_new(const struct cairn_rest_options *options, struct cairn_rest **ret,
                                struct cairn_error *err) {
     CAIRN_AUTO_PTR(rest) rest = calloc(1, sizeof *rest);
@@ -89,8 +102,13 @@ enum cairn_code cairn_rest_new(const struct cairn_rest_options *options, struct 
     rest->seen = options->seen ? options->seen : &rest->own_seen;
     CAIRN_TRY(cairn_servers_parse(options->url, &rest->servers, err));
     rest->name = rest->servers.places[0].name;
-    CAIRN_TRY(
-        make_secret_line("Authorization: Bearer ", options->token, &rest->authorization, err));
+    CAIRN_TRY(make_secret_line(AUTHORIZATION, options->token, &rest->authorization, err));
+    if (options->token_file && options->token_file[0]) {
+        rest->token_file = strdup(options->token_file);
+        if (!rest->token_file) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a path");
+        if (!rest->authorization)
+            CAIRN_TRY(load_token(rest->token_file, &rest->authorization, err));
+    }
     struct cairn_http_options http = {.connections_max = 2, /* a call, and /livez beside it */
                                       .connect_ms = rest->servers.count > 1 ? CONNECT_MS : 0,
                                       .ca_bundle = options->ca_bundle};
@@ -104,6 +122,7 @@ void cairn_rest_free(struct cairn_rest *rest) {
     cairn_http_engine_free(rest->engine);
     json_decref(rest->problem);
     free_secret(&rest->authorization);
+    free(rest->token_file);
     free_secret(&rest->grant);
     free_secret(&rest->if_match);
     cairn_servers_release(&rest->servers);
@@ -353,11 +372,30 @@ static enum cairn_code try_all(struct cairn_rest *rest, struct call *call, const
     return count > 1 ? cairn_within(err, code, "none of %u servers; the last", count) : code;
 }
 
+/* Is there another token by now? */
+static bool renew_token(struct cairn_rest *rest, struct call *call) {
+    char *line = NULL;
+    if (!rest->token_file || load_token(rest->token_file, &line, NULL) || !line) return false;
+    if (rest->authorization && !strcmp(line, rest->authorization)) {
+        free_secret(&line);
+        return false;
+    }
+    bool had = rest->authorization != NULL;
+    free_secret(&rest->authorization);
+    rest->authorization = line;
+    if (had)
+        call->headers[call->authorization] = line;
+    else
+        add_header(call, line);
+    return true;
+}
+
 static enum cairn_code run(struct cairn_rest *rest, struct call *call, const char *path,
                            struct cairn_error *err) {
     CAIRN_ASSERT(path[0] == '/');
     struct cairn_http_request *request = &call->request;
     struct cairn_error why = {0};
+    call->authorization = request->header_count;
     add_header(call, rest->authorization);
     add_header(call, rest->grant);
     add_header(call, rest->if_match);
@@ -367,6 +405,8 @@ static enum cairn_code run(struct cairn_rest *rest, struct call *call, const cha
     request->on_header = note_type;
     request->owner = call;
     enum cairn_code code = try_all(rest, call, path, &why);
+    if (code == CAIRN_UNAUTHORIZED && renew_token(rest, call))
+        code = try_all(rest, call, path, &why);
     if (code != CAIRN_OK && err) *err = why;
     return code;
 }

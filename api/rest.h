@@ -8,6 +8,8 @@
  *              no JSON where JSON is due is CAIRN_PROTOCOL.
  *          2   no answer is CAIRN_UNAVAILABLE (or CAIRN_TIMEOUT) and names the server.
  *          3   the bearer token is never in an error or a log line.
+ *          6   a token that a server refuses is read anew from its file; where another one is there
+ *              by then, the call is made once more with that: tokens change while programs run.
  *          4   of several servers the one that answered last is called. A call that it does not
  *              answer, or answers `unavailable` (a bare 502, 503 or 504 likewise), goes to the next
  *              at once, within the call's own time: to each once, and to all again where one has
@@ -37,11 +39,13 @@ struct cairn_rest_seen {
 };
 
 #define CAIRN_REST_TIMEOUT_MS 30000
+#define CAIRN_REST_TOKEN_BYTES_MAX 4096
 
 struct cairn_rest; /* servers, token, one http engine */
 struct cairn_rest_options {
     const char *url;       /* "http://127.0.0.1:7420", "unix:/path", or a list (api/servers.h) */
     const char *token;     /* NULL: none; copied, wiped on free */
+    const char *token_file; /* NULL: none; where `token` is NULL it is read at once (rest.h#6) */
     uint32_t timeout_ms;   /* 0 = CAIRN_REST_TIMEOUT_MS */
     const char *ca_bundle; /* NULL: the system's */
     struct cairn_rest_seen *seen; /* NULL: one of its own */

@@ -11,9 +11,25 @@
 
 #define SEGMENTS_MAX 64
 
+#define NEED_NONE {0}
+#define NEED_TOKEN {.token = true}
+#define NEED_OF(name, ...) {.token = true, .scope = CAIRN_SCOPE_##name, __VA_ARGS__}
+#define NEED_READ NEED_OF(READ, .project = true)
+#define NEED_WRITE NEED_OF(WRITE, .project = true)
+#define NEED_RETAIN NEED_OF(RETAIN, .project = true)
+#define NEED_ADMIN NEED_OF(ADMIN, .project = true)
+#define NEED_READ_GRANT NEED_OF(READ, .project = true, .grant = true)
+#define NEED_WRITE_GRANT NEED_OF(WRITE, .project = true, .grant = true)
+#define NEED_WRITE_ANY NEED_OF(WRITE, .grant = true)
+#define NEED_READ_ANY NEED_OF(READ, .all = false)
+#define NEED_ADMIN_ANY NEED_OF(ADMIN, .all = false)
+#define NEED_READ_ALL NEED_OF(READ, .all = true)
+#define NEED_RETAIN_ALL NEED_OF(RETAIN, .all = true)
+#define NEED_ADMIN_ALL NEED_OF(ADMIN, .all = true)
+
 static const struct cairn_route routes[] = {
-#define ROUTE(id, handler, method, template_text, query)                                           \
-    [CAIRN_ROUTE_##id] = {CAIRN_ROUTE_##id, method, template_text, query, #handler},
+#define ROUTE(id, handler, method, need, template_text, query)                                     \
+    [CAIRN_ROUTE_##id] = {CAIRN_ROUTE_##id, method, NEED_##need, template_text, query, #handler},
 #include "api/routes.def"
 #undef ROUTE
 };
@@ -114,7 +130,7 @@ static void place(struct places *places, struct cairn_view name, const char *seg
         {"{ref}", &places->ref},         {"{alias}", &places->ref}, /* a word of the same form */
 
         {"{digest}", &places->digest},   {"{node}", &places->node},
-        {"{lease}", &places->node}, /* a name of the same form */
+        {"{lease}", &places->node},      {"{token}", &places->node}, /* names of the same form */
     };
     for (size_t i = 0; i < CAIRN_COUNT(known); i++) {
         if (strlen(known[i].name) != name.size) continue;

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "api/keys.h"
+#include "api/scope.h"
 
 #define CAIRN_ROUTE_PATH_BYTES_MAX 4096
 #define CAIRN_QUERY_BYTES_MAX 4096
@@ -27,14 +28,20 @@
     "want [A-Za-z0-9][A-Za-z0-9._-]*, at most 128 bytes, without \"..\""
 
 enum cairn_route_id {
-#define ROUTE(id, handler, method, template_text, query) CAIRN_ROUTE_##id,
+#define ROUTE(id, handler, method, need, template_text, query) CAIRN_ROUTE_##id,
 #include "api/routes.def"
 #undef ROUTE
     CAIRN_ROUTE_COUNT
 };
+/* What a caller must show; see routes.def. */
+struct cairn_route_need {
+    unsigned scope; /* enum cairn_scope; 0: none */
+    bool token, project, all, grant;
+};
 struct cairn_route {
     enum cairn_route_id id;
     const char *method;
+    struct cairn_route_need need;
     const char *template_text;
     const char *query; /* names with commas between them */
     const char *name; /* of the handler; for logs and metrics too */

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "cli/verb.h"
-#include "common/file.h"
 #include "common/text.h"
 
 #define URL_DEFAULT "http://127.0.0.1:7420"
@@ -16,7 +15,7 @@ const struct cairn_cli_flag cairn_cli_common_flags[] = {
     {"server", 's', CAIRN_CLI_TEXT, CAIRN_CLI_AT(server), 0, "URL",
      "The server, or a comma list of servers; default $CAIRN_URL, else " URL_DEFAULT "."},
     {"token-file", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(token_file), 0, "FILE",
-     "File that holds the bearer token; default $CAIRN_TOKEN_FILE."},
+     "File that holds the bearer token; default $CAIRN_TOKEN, else $CAIRN_TOKEN_FILE."},
     {"socket", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(socket), 0, "PATH",
      "The uploader's socket; default $CAIRN_SOCKET, else " SOCKET_DEFAULT "."},
     {"output", 'o', CAIRN_CLI_TEXT, CAIRN_CLI_AT(output_text), 0, "FORM",
@@ -229,13 +228,11 @@ const char *cairn_cli_uploader_socket(const struct cairn_cli *cli) {
 
 enum cairn_code cairn_cli_connect(const struct cairn_cli *cli, struct cairn_rest **ret,
                                   struct cairn_error *err) {
-    const char *token_file = cli->token_file ? cli->token_file : getenv("CAIRN_TOKEN_FILE");
-    CAIRN_AUTO(buf) token = {.limit = 4096};
-    if (token_file && cairn_file_load_line(token_file, &token, err) != CAIRN_OK)
-        return cairn_within(err, CAIRN_INVALID, "the token file");
+    const char *token = cli->token_file ? NULL : value_or(NULL, "CAIRN_TOKEN", NULL);
     struct cairn_rest_options options = {
         .url = cairn_cli_server_url(cli),
-        .token = token.size ? token.data : NULL,
+        .token = token,
+        .token_file = token ? NULL : value_or(cli->token_file, "CAIRN_TOKEN_FILE", NULL),
         .timeout_ms =
             cli->timeout_ms && cli->timeout_ms < UINT32_MAX ? (uint32_t)cli->timeout_ms : 0,
         .seen = cli->seen,

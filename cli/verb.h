@@ -45,6 +45,8 @@ struct cairn_cli {
     const char *newer_than, *from, *confirm;
     uint64_t since;
     bool since_given;
+    const char *scopes, *project; /* of a token */
+    uint64_t expires_ms;
     const char *keep_within, *keep_best, *keep_labels, *after, *note;
     enum cairn_cli_output output;
     enum cairn_cli_progress progress;
@@ -90,7 +92,7 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
     cairn_cli_verb_unpin, cairn_cli_verb_label, cairn_cli_verb_metric, cairn_cli_verb_du,
     cairn_cli_verb_export, cairn_cli_verb_alias, cairn_cli_verb_lease,
     cairn_cli_verb_lineage, cairn_cli_verb_import, cairn_cli_verb_diff,
-    cairn_cli_verb_events;
+    cairn_cli_verb_events, cairn_cli_verb_token;
 
 /* Flags that every verb takes: --server, --token-file, --socket, --output, --progress, ... */
 extern const struct cairn_cli_flag cairn_cli_common_flags[];

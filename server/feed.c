@@ -33,6 +33,7 @@ struct cairn_srv_follower {
     struct cairn_srv_follow follow;
     struct cairn_buf text; /* what is made and not taken; of who owns the follower now */
     size_t taken;
+    uint64_t loaded; /* rows of the last look at the catalog */
     uint64_t given_ms; /* when the reader last got something */
     bool ended;
     struct cairn_srv_follower_hooks hooks;
@@ -66,7 +67,8 @@ static enum cairn_code make_frame(const struct cairn_srv_told *told, struct cair
 
 static bool is_followed(const struct cairn_srv_follow *follow, const struct cairn_run_name *name,
                         const struct cairn_version_id *version) {
-    if (!follow->name.run[0]) return true;
+    if (!follow->name.run[0])
+        return cairn_srv_caller_may(&follow->caller, CAIRN_SCOPE_READ, name->project);
     if (strcmp(follow->name.run, name->run) || strcmp(follow->name.project, name->project))
         return false;
     return !follow->version.text[0] || !strcmp(follow->version.text, version->text);
@@ -318,6 +320,8 @@ static enum cairn_code load_one(const struct cairn_srv_told *one, void *owner,
     struct cairn_srv_follower *follower = owner;
     if (follower->text.size >= CAIRN_SRV_FEED_TEXT_BYTES / 2) return CAIRN_OK;
     follower->follow.after = one->number;
+    follower->loaded++;
+    if (!is_followed(&follower->follow, &one->name, &one->version)) return CAIRN_OK;
     return make_frame(one, &follower->text, err);
 }
 
@@ -332,8 +336,9 @@ static enum cairn_code load_rows(struct cairn_srv_tx *tx, void *argument, struct
     CAIRN_TRY(cairn_srv_events_bounds(tx, &first, &last, err));
     if (follow->after + 1 < first)
         return cairn_fail(err, CAIRN_DELETED, "events up to %" PRIu64 " were trimmed", first - 1);
+    follower->loaded = 0;
     CAIRN_TRY(cairn_srv_events_read(tx, &ask, load_one, follower, err));
-    if (!follower->text.size) follow->after = last; /* nothing of it up to there */
+    if (!follower->loaded) follow->after = last; /* nothing of it up to there */
     return CAIRN_OK;
 }
 
@@ -393,6 +398,8 @@ static void wait_for_more(struct cairn_srv_follower *follower,
 
 ssize_t cairn_srv_follower_take(struct cairn_srv_follower *follower, void *to, size_t capacity,
                                 const struct cairn_srv_follower_hooks *hooks) {
+    if (!cairn_srv_access_holds(follower->feed->server->access, &follower->follow.credential))
+        return -1;
     if (!follower->text.size && look(follower, false) == END) return -1;
     if (!follower->text.size) {
         wait_for_more(follower, hooks);

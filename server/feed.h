@@ -10,6 +10,8 @@
  *          2   a follower holds CAIRN_SRV_FEED_TEXT_BYTES at most that its reader has not taken.
  *          3   after CAIRN_SRV_FEED_BEAT_MS without an event there is a comment, so that a reader
  *              that has gone is found out and a proxy does not close the connection.
+ *          P16  a follower is told of what its token may read, and its stream ends within
+ *              CAIRN_SRV_FEED_BEAT_MS after that was revoked.
  *          4   an event of this server wakes its followers at once, one of another server when it
  *              is heard (catalog/told.h); where listening is lost, within CAIRN_SRV_FEED_LOOK_MS,
  *              and behind a session that is silently dead within CAIRN_SRV_FEED_HEARD_MS.
@@ -22,8 +24,8 @@
 
 #include <sys/types.h>
 
+#include "server/access.h"
 #include "server/catalog/events.h"
-#include "server/server.h"
 
 #define CAIRN_SRV_FEED_KEPT 1024
 #define CAIRN_SRV_FEED_TEXT_BYTES (16 * CAIRN_KIB)
@@ -47,6 +49,8 @@ struct cairn_srv_follow {
     struct cairn_run_name name;
     struct cairn_version_id version;
     uint64_t after; /* the first is the one behind this number */
+    struct cairn_srv_credential credential; /* the stream ends when it is good no more */
+    struct cairn_srv_caller caller;
 };
 struct cairn_srv_follower;
 enum cairn_code cairn_srv_follower_new(struct cairn_srv_feed *feed,

@@ -15,6 +15,7 @@
 #include "common/parent.h"
 #include "common/start.h"
 #include "server/cache.h"
+#include "server/access.h"
 #include "server/catalog/copy.h"
 #include "server/catalog/sql.h"
 #include "server/chunks.h"
@@ -80,6 +81,7 @@ static void wake(void *owner, uint64_t key) {
     const struct cairn_srv *server = owner;
     if (key == CAIRN_SRV_TOLD_EVENTS || key == CAIRN_SRV_TOLD_ALL)
         cairn_srv_feed_look(server->feed);
+    cairn_srv_access_told(server->access, key);
     if (key != CAIRN_SRV_TOLD_EVENTS) cairn_srv_waiters_wake_key(server->waiters, key);
 }
 
@@ -93,6 +95,9 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(cairn_srv_compared_new(&server->compared, err));
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
+    CAIRN_TRY(cairn_srv_access_first(server, err));
+    CAIRN_TRY(cairn_srv_access_new(server, &server->access, err));
+    CAIRN_TRY(cairn_srv_access_start(server->access, err));
     CAIRN_TRY(cairn_srv_feed_new(server, &server->feed, err));
     CAIRN_TRY(cairn_srv_catalog_listen(server->catalog, wake, server, err));
     CAIRN_TRY(cairn_srv_read_slots_new(server->settings->streams_max, &server->read_slots, err));
@@ -181,6 +186,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_pool_free(server->reads);
     cairn_srv_read_slots_free(server->read_slots);
     cairn_srv_chunks_free(server->chunks);
+    cairn_srv_access_free(server->access);
     cairn_srv_waiters_free(server->waiters);
     cairn_srv_cache_free(server->cache);
     cairn_srv_nodes_free(server->nodes);

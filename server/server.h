@@ -33,6 +33,7 @@ struct cairn_srv_read_slots;
 struct cairn_srv_chunks;
 struct cairn_srv_health;
 struct cairn_srv_feed;
+struct cairn_srv_access;
 
 /* What this server has seen of catalog time; inside changes alone (jobs/ticks.h). */
 struct cairn_srv_ticks {
@@ -71,6 +72,7 @@ struct cairn_srv {
     struct cairn_srv_read_slots *read_slots; /* of shards that are being read */
     struct cairn_srv_chunks *chunks;         /* memory of these */
     struct cairn_srv_feed *feed;             /* NULL: nobody follows events (tests) */
+    struct cairn_srv_access *access;         /* NULL: nobody is asked who he is (tests) */
     struct cairn_srv_health *health;         /* NULL: no thread checks now and then (tests) */
     _Atomic bool copies_missing;             /* some attempt's, perhaps; true at the start (Q5) */
 };

@@ -39,9 +39,10 @@ static enum cairn_code check(struct cairn_config *config, struct cairn_srv_setti
                           settings->catalog);
     if (!is_loopback(settings->listen) && !settings->allow_remote)
         return cairn_fail(err, CAIRN_INVALID,
-                          "listen is %s, beyond loopback: this version has neither TLS nor login; "
-                          "say allow-remote=true if something in front of it has",
-                          settings->listen);
+                          "listen is %s, beyond loopback: this version has no TLS%s; say "
+                          "allow-remote=true if something in front of it has",
+                          settings->listen,
+                          settings->require_token ? "" : ", and require-token is not set");
     if (!settings->data_dir[0]) {
         bool system_wide = !access("/var/lib/cairn", W_OK | X_OK);
         CAIRN_TRY(cairn_config_set(

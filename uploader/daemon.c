@@ -54,10 +54,15 @@ static enum cairn_code open_store(struct cairn_up *up, struct cairn_error *err) 
 }
 
 static enum cairn_code load_token(struct cairn_up *up, struct cairn_error *err) {
-    if (!*up->settings.token_file) return CAIRN_OK;
-    CAIRN_AUTO(buf) text = {.limit = 4096};
-    CAIRN_TRY(cairn_file_load_line(up->settings.token_file, &text, err));
-    up->token = strdup(text.size ? text.data : "");
+    const char *given = getenv("CAIRN_TOKEN");
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_REST_TOKEN_BYTES_MAX};
+    if (*up->settings.token_file) {
+        CAIRN_TRY(cairn_file_load_line(up->settings.token_file, &text, err));
+        given = text.size ? text.data : NULL;
+    }
+    if (!given || !*given) return CAIRN_OK;
+    up->token = strdup(given);
+    if (text.data) explicit_bzero(text.data, text.size);
     return up->token ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the token");
 }
 

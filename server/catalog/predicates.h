@@ -71,3 +71,4 @@
 #define EVENT_SHOWN                                                                                \
     "e.seq, e.at_ms, e.event, e.project, e.run, e.version, e.step, e.attempt, e.code, e.reason, "  \
     "e.who, e.origin"
+#define TOKEN_COLUMNS "token, digest, name, scopes, projects, created_ms, expires_ms, who"

@@ -43,6 +43,10 @@ void cairn_srv_tell_events(struct cairn_srv_tx *tx) {
     if (tx->engine->tell) tx->engine->tell(tx, CAIRN_SRV_TOLD_EVENTS);
 }
 
+void cairn_srv_tell_text(struct cairn_srv_tx *tx, const char *text) {
+    if (tx->engine->tell) tx->engine->tell(tx, cairn_srv_key_of(text));
+}
+
 void cairn_srv_tell_run(struct cairn_srv_tx *tx, const struct cairn_run_name *name) {
     CAIRN_ASSERT(name->run[0]);
     if (tx->engine->tell) tx->engine->tell(tx, cairn_srv_key_of_run(name));
@@ -50,7 +54,7 @@ void cairn_srv_tell_run(struct cairn_srv_tx *tx, const struct cairn_run_name *na
 
 void cairn_srv_tell_version(struct cairn_srv_tx *tx, const struct cairn_version_id *id,
                             const struct cairn_run_name *name) {
-    if (tx->engine->tell) tx->engine->tell(tx, cairn_srv_key_of(id->text));
+    cairn_srv_tell_text(tx, id->text);
     cairn_srv_tell_run(tx, name);
 }
 

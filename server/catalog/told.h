@@ -29,6 +29,7 @@ uint64_t cairn_srv_key_of_run(const struct cairn_run_name *name);
 
 /* Inside a change: who waits for it at another server looks again. */
 void cairn_srv_tell_events(struct cairn_srv_tx *tx);
+void cairn_srv_tell_text(struct cairn_srv_tx *tx, const char *text);
 void cairn_srv_tell_run(struct cairn_srv_tx *tx, const struct cairn_run_name *name);
 /* Of a version, and of its run. */
 void cairn_srv_tell_version(struct cairn_srv_tx *tx, const struct cairn_version_id *id,

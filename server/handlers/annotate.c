@@ -166,8 +166,8 @@ static enum cairn_code show_run(struct cairn_srv_tx *tx, struct patch *patch,
 }
 
 /* "project/run@ref"; NULL: none. What it means is kept, whatever the name means later. */
-static enum cairn_code keep_origin(struct cairn_srv_tx *tx, int64_t run_id, const char *from,
-                                   struct cairn_error *err) {
+static enum cairn_code keep_origin(struct cairn_srv_tx *tx, const struct patch *patch,
+                                   int64_t run_id, const char *from, struct cairn_error *err) {
     char text[2 * CAIRN_NAME_BYTES_MAX + 2] = "";
     const char *at = from ? strchr(from, '@') : NULL;
     struct cairn_run_name name;
@@ -179,6 +179,9 @@ static enum cairn_code keep_origin(struct cairn_srv_tx *tx, int64_t run_id, cons
     enum cairn_code code = cairn_run_name_parse(text, &name, err);
     if (code) return cairn_within(err, code, "/from");
     struct cairn_srv_ref ref = {&name, at + 1, true};
+    if (!cairn_srv_caller_may(&patch->request->caller, CAIRN_SCOPE_READ, name.project))
+        return cairn_fail(err, CAIRN_NOT_FOUND, "/from: there is no run %s/%s", name.project,
+                          name.run);
     code = cairn_srv_version_find(tx, &ref, &version, err);
     if (code) return cairn_within(err, code, "/from");
     if (version.state == CAIRN_STATE_COMMITTED && version.recorded)
@@ -202,7 +205,7 @@ static enum cairn_code patch_run(struct cairn_srv_tx *tx, void *argument, struct
     CAIRN_TRY(cairn_srv_must_match(patch->request, tag, NULL, err));
     CAIRN_TRY(merge_labels(run.labels, said.labels, &patch->labels, err));
     if (json_object_get(patch->body, "from"))
-        CAIRN_TRY(keep_origin(tx, run.id, said.from, err));
+        CAIRN_TRY(keep_origin(tx, patch, run.id, said.from, err));
     CAIRN_TRY(cairn_srv_run_annotate(tx, run.id, patch->labels.data, note_of(patch->body, run.note),
                                      err));
     CAIRN_TRY(cairn_srv_run_get(tx, name, &after, err));

@@ -19,6 +19,7 @@ struct call {
     bool of_run, since_given;
     uint64_t since, limit;
     uint64_t first, last; /* that are kept */
+    uint64_t looked, last_looked; /* rows, and the number of the last of them */
     json_t *items;
 };
 
@@ -71,6 +72,11 @@ static enum cairn_code judge_since(const struct call *call, struct cairn_error *
 static enum cairn_code add_item(const struct cairn_srv_told *told, void *owner,
                                 struct cairn_error *err) {
     struct call *call = owner;
+    call->looked++;
+    call->last_looked = told->number;
+    if (!cairn_srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, told->name.project) &&
+        !call->of_run)
+        return CAIRN_OK;
     size_t at = call->since_given ? json_array_size(call->items) : 0;
     if (!json_array_insert(call->items, at, told->json)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
@@ -80,6 +86,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     struct call *call = argument;
     json_decref(call->items);
     call->items = json_array();
+    call->looked = 0;
     CAIRN_TRY(find_scope(tx, call, err));
     CAIRN_TRY(cairn_srv_events_bounds(tx, &call->first, &call->last, err));
     CAIRN_TRY(judge_since(call, err));
@@ -114,17 +121,14 @@ static enum cairn_code serve_page(struct call *call, struct cairn_srv_reply *rep
     CAIRN_TRY(cairn_srv_query_limit(request, &call->limit, err));
     CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look, call, err));
     uint64_t until_ms = request->arrived_ms + cairn_min_u64(wait_ms, CAIRN_WAIT_MS_MAX);
-    size_t count = json_array_size(call->items);
-    if (!count && call->since_given && wait_ms &&
+    bool full = call->since_given && call->looked == call->limit;
+    if (!json_array_size(call->items) && !full && call->since_given && wait_ms &&
         cairn_srv_mono_ms(request->server) < until_ms) {
         park(call, reply, until_ms);
         return CAIRN_OK;
     }
     /* A full page may have more behind it; else everything up to the newest was looked at. */
-    const json_t *newest = json_array_get(call->items, count ? count - 1 : 0);
-    uint64_t next = call->since_given && count == call->limit
-                        ? (uint64_t)json_integer_value(json_object_get(newest, "id"))
-                        : call->last;
+    uint64_t next = full ? call->last_looked : call->last;
     return cairn_srv_reply_json(
         reply, 200,
         json_pack("{s:O, s:I}", "items", call->items, "since", (json_int_t)next), err);
@@ -139,6 +143,8 @@ static enum cairn_code serve_stream(struct call *call, struct cairn_srv_reply *r
         return cairn_fail(err, CAIRN_UNSUPPORTED, "this server has no streams of events");
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, call, err));
     call->follow.after = call->since_given ? call->since : call->last;
+    call->follow.credential = call->request->credential;
+    call->follow.caller = call->request->caller;
     CAIRN_TRY(cairn_srv_follower_new(server->feed, &call->follow, &reply->follower, err));
     reply->content_type = "text/event-stream";
     cairn_srv_reply_header(reply, "X-Accel-Buffering", "no");

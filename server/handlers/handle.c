@@ -4,6 +4,7 @@
 
 #include "server/catalog/actor.h"
 #include "server/catalog/versions.h"
+#include "server/handlers/judge.h"
 #include "server/jobs/compare.h"
 #include "server/jobs/freeze.h"
 #include "server/waiters.h"
@@ -11,7 +12,7 @@
 typedef enum cairn_code handler_function(struct cairn_srv_request *request,
                                          struct cairn_srv_reply *reply, struct cairn_error *err);
 static handler_function *const handlers[CAIRN_ROUTE_COUNT] = {
-#define ROUTE(id, handler, method, template_text, query)                                           \
+#define ROUTE(id, handler, method, need, template_text, query)                                     \
     [CAIRN_ROUTE_##id] = cairn_srv_on_##handler,
 #include "api/routes.def"
 #undef ROUTE
@@ -99,6 +100,8 @@ static enum cairn_code handle(struct cairn_srv_request *request, struct cairn_sr
     cairn_srv_reply_release(reply);
     *reply = (struct cairn_srv_reply){0};
     *err = (struct cairn_error){0};
+    CAIRN_TRY(cairn_srv_judge(request, err)); /* again: it may have been parked for long */
+    cairn_srv_actor_set(&(struct cairn_srv_actor){request->caller.who, request->from});
     CAIRN_TRY(admit_run(request, reply, err));
     if (reply->park) return CAIRN_OK;
     enum cairn_code code = handlers[request->route->id](request, reply, err);
@@ -112,8 +115,6 @@ static enum cairn_code handle(struct cairn_srv_request *request, struct cairn_sr
 
 enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
                                  struct cairn_error *err) {
-    const struct cairn_srv_actor actor = {.who = "", .from = request->from};
-    cairn_srv_actor_set(&actor);
     enum cairn_code code = handle(request, reply, err);
     cairn_srv_actor_set(NULL);
     return code;

@@ -20,6 +20,20 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     return cairn_srv_lineage(tx, &version, &call->items, &call->more, err);
 }
 
+/* The chain ends for him where a project begins that he may not read. */
+static void cut(struct call *call) {
+    struct cairn_run_name name;
+    for (size_t i = 0; i < json_array_size(call->items); i++) {
+        const char *run = json_string_value(json_object_get(json_array_get(call->items, i), "run"));
+        if (!run || cairn_run_name_parse(run, &name, NULL) ||
+            cairn_srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, name.project))
+            continue;
+        while (json_array_size(call->items) > i)
+            (void)json_array_remove(call->items, json_array_size(call->items) - 1);
+        call->more = true;
+    }
+}
+
 enum cairn_code cairn_srv_on_lineage(struct cairn_srv_request *request,
                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct call call = {.request = request};
@@ -27,6 +41,7 @@ enum cairn_code cairn_srv_on_lineage(struct cairn_srv_request *request,
     enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look, &call, err);
     if (code) json_decref(call.items);
     if (code) return code;
+    cut(&call);
     return cairn_srv_reply_json(
         reply, 200, json_pack("{s:o, s:b}", "items", call.items, "more", call.more), err);
 }

@@ -18,7 +18,7 @@
 
 #include "api/routes.h"
 #include "common/json.h"
-#include "server/server.h"
+#include "server/access.h"
 
 struct cairn_srv_stream;
 struct cairn_srv_follower;
@@ -36,6 +36,8 @@ struct cairn_srv_request {
     char accept[256], last_event_id[24];
     char grant[CAIRN_GRANT_BYTES_MAX];
     char from[64]; /* address of the peer; "": not known */
+    struct cairn_srv_credential credential;
+    struct cairn_srv_caller caller; /* as it was judged before the handler ran */
     uint64_t arrived_ms;      /* mono clock, when it was whole */
     uint64_t seen;            /* of the waiters, from before the handler ran */
     uint64_t asked, asked_ms; /* Q3: nodes by their rows, with this number, since then; 0: not */
@@ -62,7 +64,7 @@ struct cairn_srv_reply {
 void cairn_srv_reply_release(struct cairn_srv_reply *reply);
 
 /* Every row of api/routes.def has its handler. */
-#define ROUTE(id, handler, method, template_text, query)                                           \
+#define ROUTE(id, handler, method, need, template_text, query)                                     \
     enum cairn_code cairn_srv_on_##handler(struct cairn_srv_request *request,                      \
                                            struct cairn_srv_reply *reply,                          \
                                            struct cairn_error *err);

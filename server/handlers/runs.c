@@ -131,6 +131,8 @@ static enum cairn_code add_run(struct cairn_srv_tx *tx, struct call *call,
                                struct cairn_error *err) {
     CAIRN_AUTO(srv_run) run = {0};
     json_t *json = NULL;
+    if (!cairn_srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, name->project))
+        return CAIRN_OK;
     CAIRN_TRY(cairn_srv_run_get(tx, name, &run, err));
     if (call->selector.count) {
         CAIRN_AUTO_JSON json_t *labels = json_loads(run.labels, 0, NULL);

@@ -3,7 +3,9 @@
 #include <inttypes.h>
 #include <strings.h>
 
+#include "common/hash.h"
 #include "common/text.h"
+#include "server/handlers/judge.h"
 #include "server/http/inside.h"
 
 static uint64_t body_limit(enum cairn_route_id id) {
@@ -65,6 +67,16 @@ static enum cairn_code copy_headers(struct cairn_srv_exchange *exchange, struct 
     /* Browsers send long ones, and what does not fit asks for nothing that is served here. */
     (void)cairn_srv_http_header(exchange, "Accept", request->accept, sizeof(request->accept), NULL);
     return CAIRN_OK;
+}
+
+/* The text of a token is kept by nobody: not by the request, and not on this stack. */
+static void read_credential(struct cairn_srv_exchange *exchange) {
+    struct cairn_srv_request *request = &exchange->request;
+    char value[CAIRN_SRV_AUTHORIZATION_BYTES];
+    bool there = false;
+    bool fits = cairn_srv_http_header(exchange, "Authorization", value, sizeof(value), &there);
+    if (there) cairn_srv_credential_read(fits ? value : "", &request->credential);
+    cairn_wipe(value, sizeof(value));
 }
 
 /* HEAD is taken wherever GET is. */
@@ -132,6 +144,7 @@ enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const
         return cairn_fail(err, CAIRN_INVALID, "the path is longer than %d bytes",
                           CAIRN_ROUTE_PATH_BYTES_MAX);
     }
+    request->server = exchange->http->server;
     request->path = strndup(path.data, path.size);
     if (!request->path) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a path");
     request->head_only = !strcmp(method, "HEAD");
@@ -140,5 +153,7 @@ enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const
     if (query.data) CAIRN_TRY(cairn_query_parse(query, &request->query, err));
     CAIRN_TRY(cairn_query_only(&request->query, request->route->query, err));
     CAIRN_TRY(copy_headers(exchange, err));
+    read_credential(exchange);
+    CAIRN_TRY(cairn_srv_judge(request, err)); /* before its body is there */
     return check_body(exchange, method, err);
 }

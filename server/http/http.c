@@ -106,7 +106,6 @@ static enum MHD_Result dispatch(struct cairn_srv_exchange *exchange) {
     exchange->dispatched = true;
     atomic_fetch_add(&exchange->http->answering, 1);
     exchange->conn->moved_ms = UINT64_MAX; /* its peer need not move while it is worked on */
-    exchange->request.server = server;
     note_peer(exchange);
     exchange->request.body = cairn_buf_view(&exchange->body);
     exchange->request.arrived_ms = cairn_srv_mono_ms(server);

@@ -24,6 +24,7 @@
 #define CAIRN_SRV_PEER_BUCKETS 1024
 #define CAIRN_SRV_TARGET_BYTES_MAX (CAIRN_ROUTE_PATH_BYTES_MAX + CAIRN_QUERY_BYTES_MAX + 1)
 #define CAIRN_SRV_CONNECTION_MEMORY_BYTES (32 * CAIRN_KIB)
+#define CAIRN_SRV_AUTHORIZATION_BYTES 256 /* a scheme, spaces, a token */
 #define CAIRN_SRV_TARGET_TOO_LONG "path and query of a request have at most %d bytes here"
 #define CAIRN_SRV_HEAD_TOO_LONG                                                                    \
     "first line and headers have to fit into 32 KiB, with 64 bytes more for each header: send "    \

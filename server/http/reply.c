@@ -34,6 +34,11 @@ enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
     CAIRN_TRY(cairn_srv_reply_json(reply, status, json_incref(problem), err));
     reply->content_type = "application/problem+json";
+    /* RFC 9110, 11.6.1 and RFC 6750, 3. */
+    if (status == 401 && reply->header_count < CAIRN_COUNT(reply->headers))
+        cairn_srv_reply_header(reply, "WWW-Authenticate", "Bearer realm=\"cairn\"%s",
+                               exchange->request.credential.there ? ", error=\"invalid_token\""
+                                                                  : "");
     if (status == 503 && reply->header_count < CAIRN_COUNT(reply->headers))
         cairn_srv_reply_header(reply, "Retry-After", "1");
     return CAIRN_OK;

@@ -13,7 +13,7 @@ struct walk {
     const char *end; /* of what was checked so far; a line's end must follow */
     bool ok;
     bool trims; /* the library leaves out spaces behind a value, and overwrites the first of them */
-    unsigned content_lengths, transfer_encodings, hosts;
+    unsigned content_lengths, transfer_encodings, hosts, authorizations, grants;
 };
 
 static bool is_token(const char *text, size_t size) {
@@ -67,6 +67,8 @@ static enum MHD_Result check_line(void *cls, enum MHD_ValueKind kind, const char
     walk->content_lengths += named(key, key_size, "Content-Length");
     walk->transfer_encodings += named(key, key_size, "Transfer-Encoding");
     walk->hosts += named(key, key_size, "Host");
+    walk->authorizations += named(key, key_size, "Authorization");
+    walk->grants += named(key, key_size, "X-Cairn-Grant");
     if (walk->ok) walk->end = value + value_size;
     return MHD_YES;
 }
@@ -91,6 +93,9 @@ enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const
                           "Transfer-Encoding is not taken: send Content-Length");
     if (walk.content_lengths > 1) return cairn_fail(err, CAIRN_INVALID, "two Content-Length");
     if (walk.hosts != 1) return cairn_fail(err, CAIRN_INVALID, "exactly one Host is needed");
+    /* Whoever stands before us may have read the other one. */
+    if (walk.authorizations > 1 || walk.grants > 1)
+        return cairn_fail(err, CAIRN_INVALID, "two Authorization or X-Cairn-Grant");
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     if (!walk.ok || !info || !is_line_end(&walk, method + info->header_size - 2))

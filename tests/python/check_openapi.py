@@ -145,10 +145,10 @@ def statuses(document):
     for method, path, item, operation in operations(document):
         if not path.startswith("/v1") or method == "HEAD":
             continue
-        wanted = {"400", "403", "500", "503"}
+        wanted = {"400", "401", "403", "500", "503"}
         if "requestBody" in operation:
             wanted |= {"411", "413", "415"}
-        if "{run}" in path and operation["operationId"] != "run_put":
+        if "{project}" in path:  # also what is there and may not be seen
             wanted.add("404")
         if missing := wanted - operation["responses"].keys():
             problems.append(f"{method} {path}: no response {sorted(missing)}")

@@ -316,6 +316,7 @@ static void path_of(const struct cairn_route *route, char ret[256]) {
     static const char *const places[][2] = {
         {"{project}", "a"},    {"{run}", "b"},  {"{ref}", "1"},       {"{node}", "n"},
         {"{alias}", "best-1"}, {"{name}", "x"}, {"{digest}", DIGEST}, {"{lease}", "l"},
+        {"{token}", "t"},
     };
     size_t used = 0;
     for (const char *at = route->template_text; *at;) {

@@ -46,6 +46,8 @@ static enum cairn_code call(struct cairn_up_batch *batch, const char *method, co
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s%s", batch->due->run_text, tail));
     note_asked(batch->up);
+    /* Its right to go on, also where its token has ended by now. */
+    CAIRN_TRY(cairn_rest_set_grant(batch->rest, batch->due->grant, err));
     enum cairn_code code = cairn_rest_call(batch->rest, method, path.data, body, 0, ret_reply, err);
     code = cairn_up_heard(batch->rest, code, err);
     batch->unreachable = code != CAIRN_OK && err->http_status == 0;
@@ -380,8 +382,6 @@ static enum cairn_code send_table(struct cairn_up_batch *batch, uint64_t entry,
     code = cairn_rest_bytes(batch->rest, "PUT", path.data, "application/octet-stream",
                             cairn_buf_view(&table), NULL, NULL, err);
     code = cairn_up_heard(batch->rest, code, err);
-    struct cairn_error ignored;
-    (void)!cairn_rest_set_grant(batch->rest, NULL, &ignored);
     batch->unreachable = code != CAIRN_OK && err->http_status == 0;
     return code;
 }

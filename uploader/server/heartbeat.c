@@ -116,6 +116,14 @@ static json_t *report(const struct cairn_up_watch *watch, bool last) {
     return CAIRN_TAKE(body);
 }
 
+/* A node that has an attempt is heard, also when its token has ended. */
+static enum cairn_code show_grant(struct cairn_up_watch *watch, const json_t *body,
+                                  struct cairn_error *err) {
+    const json_t *first = json_array_get(json_object_get(body, "attempts"), 0);
+    return cairn_rest_set_grant(watch->rest, json_string_value(json_object_get(first, "grant")),
+                                err);
+}
+
 /* ---- the answer ---- */
 
 static void apply_fenced(struct cairn_up *up, const json_t *fenced) {
@@ -215,6 +223,7 @@ void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
     enum cairn_code code = cairn_buf_printf(&path, &error, "/v1/nodes/%s", up->places.node);
     if (code == CAIRN_OK && !body)
         code = cairn_fail(&error, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    if (code == CAIRN_OK) code = show_grant(watch, body, &error);
     if (code == CAIRN_OK)
         code = cairn_rest_call(watch->rest, "PUT", path.data, body, last ? LAST_MS : 0, &reply,
                                &error);

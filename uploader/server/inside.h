@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include "api/grant.h"
 #include "api/rest.h"
 #include "uploader/server/abandoned.h"
 #include "uploader/server/watch.h"
@@ -24,6 +25,7 @@ struct cairn_up_watcher {
     struct cairn_rest *rest;
     char version[CAIRN_VERSION_ID_BYTES]; /* "": none */
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    char grant[CAIRN_GRANT_BYTES_MAX];
 };
 struct cairn_up_watch {
     struct cairn_up *up;

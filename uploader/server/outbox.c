@@ -242,6 +242,7 @@ enum cairn_code cairn_up_outbox_new(struct cairn_up *up, struct cairn_up_outbox 
     cairn_up_wakeup_raise(&up->outbox_work); /* it looks by itself when it starts */
     struct cairn_rest_options options = {.url = up->settings.server,
                                          .token = up->token,
+                                         .token_file = up->settings.token_file,
                                          .timeout_ms = CALL_TIMEOUT_MS,
                                          .seen = &up->servers_seen};
     enum cairn_code code = cairn_rest_new(&options, &outbox->rest, err);

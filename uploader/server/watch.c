@@ -45,6 +45,7 @@ static size_t choose(struct cairn_up_watch *watch, struct cairn_up_watcher *watc
     chosen->polled_ms = cairn_mono_ms();
     (void)cairn_text_copy(watcher->version, sizeof(watcher->version), chosen->place.id.text);
     (void)cairn_text_copy(watcher->run_text, sizeof(watcher->run_text), chosen->attempt->run_text);
+    (void)cairn_text_copy(watcher->grant, sizeof(watcher->grant), chosen->attempt->text);
     return waiting;
 }
 
@@ -71,6 +72,7 @@ static enum cairn_code poll_version(struct cairn_up_watcher *watcher, uint64_t w
     CAIRN_AUTO(buf) path = {0};
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/checkpoints/%s?for=committed",
                                watcher->run_text, watcher->version));
+    CAIRN_TRY(cairn_rest_set_grant(watcher->rest, watcher->grant, err));
     enum cairn_code code =
         cairn_rest_wait(watcher->rest, path.data, (uint32_t)wait_ms, &reply, err);
     code = cairn_up_heard(watcher->rest, code, err);
@@ -186,6 +188,7 @@ enum cairn_code cairn_up_watch_new(struct cairn_up *up, struct cairn_up_watch **
     cairn_condition_init(&watch->stop);
     struct cairn_rest_options options = {.url = up->settings.server,
                                          .token = up->token,
+                                         .token_file = up->settings.token_file,
                                          .timeout_ms = 10000,
                                          .seen = &up->servers_seen};
     enum cairn_code code = cairn_rest_new(&options, &watch->rest, err);

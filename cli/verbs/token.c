@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cairn token create|list|revoke|whoami: who may do what at a server. */
+#include <stdio.h>
+
+#include "api/scope.h"
+#include "cli/output.h"
+#include "common/encode.h"
+
+#define TOKENS_MAX 10000
+#define SCOPES_DEFAULT "read"
+
+static const struct cairn_cli_flag flags[] = {
+    {"scope", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(scopes), 0, "LIST",
+     "What it allows: read, write, retain, admin; commas between. Default " SCOPES_DEFAULT "."},
+    {"project", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(project), 0, "GLOB",
+     "The projects it is for, as nlp-*; default all that the caller's own token is for."},
+    {"expires", 0, CAIRN_CLI_TIME, CAIRN_CLI_AT(expires_ms), 0, "TIME",
+     "It ends after this time, as 30d; default never."},
+};
+
+static bool wants_json(const struct cairn_cli *cli) {
+    return cli->output == CAIRN_CLI_JSON || cli->output == CAIRN_CLI_JSONL;
+}
+
+static enum cairn_code flush(struct cairn_error *err) {
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+/* The token alone on standard output, so that it can go into a file that nobody else reads. */
+static enum cairn_code create(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *reply = NULL, *body = NULL, *array = NULL;
+    struct cairn_msg_token_made made = {0};
+    unsigned scopes = 0;
+    enum cairn_code code =
+        cairn_scopes_parse(cli->scopes ? cli->scopes : SCOPES_DEFAULT, &scopes, err);
+    if (code) return cairn_within(err, code, "--scope");
+    array = cairn_scopes_json(scopes);
+    uint64_t expires_s = (cli->expires_ms + 999) / 1000;
+    body = CAIRN_PACK(token_make, .scopes = array, .name = cli->arguments[1],
+                      .project = cli->project, .expires_s = expires_s);
+    if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request");
+    struct cairn_cli_call call = {.method = "POST", .tail = "/tokens", .body = body};
+    CAIRN_TRY(cairn_cli_call(cli, NULL, call, &reply, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_token_made, reply, &made, err));
+    if (wants_json(cli)) return cairn_cli_print_json(reply, cli->output == CAIRN_CLI_JSON, err);
+    puts(cli->output == CAIRN_CLI_NAME ? made.id : made.token);
+    CAIRN_TRY(flush(err));
+    cairn_cli_note("token %s for %s, told this once", made.id, made.project);
+    return CAIRN_OK;
+}
+
+static enum cairn_code print_row(const struct cairn_cli *cli, const json_t *item,
+                                 struct cairn_error *err) {
+    struct cairn_msg_token_row row = {0};
+    char scopes[CAIRN_SCOPES_TEXT_BYTES] = "", line[700];
+    unsigned bits = 0;
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_token_row, item, &row, err));
+    if (cli->output == CAIRN_CLI_JSONL) return cairn_cli_print_json(item, false, err);
+    if (!cairn_scopes_read(row.scopes, &bits, NULL)) cairn_scopes_text(bits, scopes);
+    if (cli->output == CAIRN_CLI_NAME)
+        snprintf(line, sizeof line, "%s", row.id);
+    else
+        snprintf(line, sizeof line, "%s %s %s %s%s%s%s%s", row.id, scopes,
+                 row.project ? row.project : "", row.name ? row.name : "",
+                 row.expires_at ? row.expired ? " expired " : " until " : "",
+                 row.expires_at ? row.expires_at : "", row.made_by && row.made_by[0] ? " by " : "",
+                 row.made_by ? row.made_by : "");
+    cairn_cli_clean(line);
+    puts(line);
+    return CAIRN_OK;
+}
+
+static enum cairn_code list(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    size_t index = 0;
+    json_t *item = NULL;
+    CAIRN_TRY(cairn_cli_list(cli, "/v1/tokens", TOKENS_MAX, items, NULL, err));
+    if (cli->output == CAIRN_CLI_JSON) return cairn_cli_print_json(items, true, err);
+    json_array_foreach(items, index, item) CAIRN_TRY(print_row(cli, item, err));
+    return flush(err);
+}
+
+static enum cairn_code revoke(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    CAIRN_AUTO(buf) tail = {0};
+    const char *id = cli->arguments[1];
+    CAIRN_TRY(cairn_buf_append_text(&tail, "/tokens/", err));
+    CAIRN_TRY(cairn_percent_encode(cairn_view_of(id), false, &tail, err));
+    struct cairn_cli_call call = {.method = "DELETE", .tail = tail.data};
+    CAIRN_TRY(cairn_cli_call(cli, NULL, call, &reply, err));
+    if (wants_json(cli)) return cairn_cli_print_json(reply, cli->output == CAIRN_CLI_JSON, err);
+    printf(cli->output == CAIRN_CLI_NAME ? "%s\n" : "%s is revoked\n", id);
+    return flush(err);
+}
+
+static enum cairn_code whoami(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    struct cairn_msg_whoami who = {0};
+    char scopes[CAIRN_SCOPES_TEXT_BYTES] = "no scope";
+    unsigned bits = 0;
+    CAIRN_TRY(cairn_cli_call(cli, NULL, (struct cairn_cli_call){.tail = "/whoami"}, &reply, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_whoami, reply, &who, err));
+    if (wants_json(cli)) return cairn_cli_print_json(reply, cli->output == CAIRN_CLI_JSON, err);
+    if (!cairn_scopes_read(who.scopes, &bits, NULL)) cairn_scopes_text(bits, scopes);
+    bool named = who.who && who.who[0];
+    if (cli->output == CAIRN_CLI_NAME)
+        puts(who.id ? who.id : "");
+    else
+        printf("%s: %s in %s%s%s%s\n", named ? who.who : "anybody", scopes,
+               who.project ? who.project : "", who.expires_at ? ", until " : "",
+               who.expires_at ? who.expires_at : "",
+               who.tokens_needed ? "" : " (this server asks for no tokens)");
+    return flush(err);
+}
+
+static enum cairn_code run_token(struct cairn_cli *cli, struct cairn_error *err) {
+    const char *what = cli->arguments[0];
+    bool two = cli->argument_count == 2;
+    if (!strcmp(what, "create")) return create(cli, err);
+    if (!strcmp(what, "list") && !two) return list(cli, err);
+    if (!strcmp(what, "revoke") && two) return revoke(cli, err);
+    if (!strcmp(what, "whoami") && !two) return whoami(cli, err);
+    return cairn_fail(err, CAIRN_INVALID,
+                      "want create [NAME], list, revoke ID or whoami; usage: %s",
+                      cairn_cli_verb_token.synopsis);
+}
+
+const struct cairn_cli_verb cairn_cli_verb_token = {
+    .name = "token",
+    .synopsis = "cairn token create|list|revoke|whoami [flags] [NAME|ID]",
+    .purpose = "Who may do what at a server.",
+    .examples = "  cairn token create --scope read,write --project 'nlp-*' ci > ci.token\n"
+                "  cairn token list\n  cairn token revoke 4f1c9a0b7d22e6c3\n",
+    .flags = flags,
+    .flag_count = CAIRN_COUNT(flags),
+    .arguments_min = 1,
+    .arguments_max = 2,
+    .run = run_token,
+};

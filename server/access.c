@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tokens that are good, in memory, sorted by id; see access.h. */
+#include "server/access.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "common/array.h"
+#include "common/file.h"
+#include "common/id.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "common/thread.h"
+#include "server/catalog/told.h"
+
+#define AGAIN_MS 1000 /* after the catalog could not be read */
+
+struct tokens {
+    struct cairn_srv_token *items;
+    size_t count, capacity;
+};
+
+struct cairn_srv_access {
+    struct cairn_srv *server;
+    struct cairn_thread thread;
+    _Atomic uint64_t looks; /* numbers them: a later one is never replaced by an earlier one */
+    struct cairn_lock lock;
+    struct {
+        struct tokens tokens;
+        uint64_t look;      /* that they are of */
+        uint64_t looked_ms; /* when that began; mono clock */
+        bool known;
+    } locked;
+};
+
+/* ---- reading them ---- */
+
+static enum cairn_code keep(const struct cairn_srv_token *token, void *owner,
+                            struct cairn_error *err) {
+    struct tokens *tokens = owner;
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(tokens->items, tokens->count, tokens->capacity,
+                               CAIRN_SRV_TOKENS_MAX, "tokens", err));
+    tokens->items[tokens->count++] = *token;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct tokens *tokens = argument;
+    tokens->count = 0;
+    return cairn_srv_tokens_each(tx, NULL, 0, keep, tokens, err);
+}
+
+static enum cairn_code look(struct cairn_srv_access *access, struct cairn_error *err) {
+    struct tokens tokens = {0};
+    uint64_t number = atomic_fetch_add(&access->looks, 1) + 1;
+    uint64_t begun_ms = cairn_srv_mono_ms(access->server);
+    enum cairn_code code =
+        cairn_srv_catalog_read(access->server->catalog, read_all, &tokens, err);
+    if (!code) {
+        CAIRN_HOLD(&access->lock);
+        if (number > access->locked.look) {
+            struct tokens before = access->locked.tokens;
+            access->locked.tokens = tokens;
+            access->locked.look = number;
+            access->locked.looked_ms = begun_ms;
+            access->locked.known = true;
+            tokens = before;
+        }
+    }
+    free(tokens.items);
+    return code;
+}
+
+void cairn_srv_access_reload(struct cairn_srv_access *access) {
+    struct cairn_error why = {0};
+    if (!look(access, &why)) return;
+    cairn_log(WARN, "tokens.unknown", "cause=\"%s\"", why.message);
+    {
+        CAIRN_HOLD(&access->lock);
+        access->locked.known = false;
+        access->locked.look = access->looks; /* one that began before the change is too old */
+    }
+    cairn_thread_wake(&access->thread);
+}
+
+static void run(struct cairn_thread *thread, void *owner) {
+    struct cairn_srv_access *access = owner;
+    bool shared = cairn_srv_catalog_is_shareable(access->server->catalog);
+    uint64_t next_ms = 0;
+    while (cairn_thread_wait(thread, next_ms)) {
+        struct cairn_error why = {0};
+        enum cairn_code code = look(access, &why);
+        if (code) cairn_log(DEBUG, "tokens.late", "cause=\"%s\"", why.message);
+        next_ms = shared ? cairn_mono_ms() + CAIRN_SRV_TOKENS_LOOK_MS : UINT64_MAX;
+        if (code) next_ms = cairn_mono_ms() + AGAIN_MS;
+    }
+}
+
+void cairn_srv_access_told(struct cairn_srv_access *access, uint64_t key) {
+    if (!access || !access->thread.started) return;
+    if (key == CAIRN_SRV_TOLD_ALL || key == cairn_srv_key_of(CAIRN_SRV_TOKENS_KEY))
+        cairn_thread_wake(&access->thread);
+}
+
+enum cairn_code cairn_srv_access_new(struct cairn_srv *server, struct cairn_srv_access **ret,
+                                     struct cairn_error *err) {
+    struct cairn_srv_access *access = calloc(1, sizeof(*access));
+    if (!access) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for tokens");
+    access->server = server;
+    cairn_lock_init(&access->lock, CAIRN_LOCK_server_access);
+    access->thread = (struct cairn_thread){.name = "cairn-access", .run = run, .owner = access};
+    enum cairn_code code = look(access, err);
+    if (code)
+        cairn_srv_access_free(access);
+    else
+        *ret = access;
+    return code;
+}
+
+enum cairn_code cairn_srv_access_start(struct cairn_srv_access *access, struct cairn_error *err) {
+    return cairn_thread_start(&access->thread, err);
+}
+
+void cairn_srv_access_free(struct cairn_srv_access *access) {
+    if (!access) return;
+    cairn_thread_stop(&access->thread);
+    free(access->locked.tokens.items);
+    cairn_lock_release(&access->lock);
+    free(access);
+}
+
+/* ---- whose token it is ---- */
+
+void cairn_srv_credential_read(const char *value, struct cairn_srv_credential *ret) {
+    static const char scheme[] = "Bearer";
+    size_t size = sizeof(scheme) - 1;
+    *ret = (struct cairn_srv_credential){.there = true};
+    if (strncasecmp(value, scheme, size) != 0 || value[size] != ' ') return;
+    value += size + strspn(value + size, " ");
+    ret->readable = cairn_token_read(cairn_view_of(value), &ret->key);
+}
+
+static int by_id(const void *a, const void *b) {
+    return strcmp(a, ((const struct cairn_srv_token *)b)->key.id);
+}
+
+/* A01: an unknown id is compared with something, too. */
+static bool find(struct cairn_srv_access *access, const struct cairn_token_key *key,
+                 struct cairn_srv_token *ret) {
+    static const struct cairn_srv_token none;
+    CAIRN_HOLD(&access->lock);
+    const struct tokens *tokens = &access->locked.tokens;
+    const struct cairn_srv_token *found =
+        tokens->count
+            ? bsearch(key->id, tokens->items, tokens->count, sizeof(*tokens->items), by_id)
+            : NULL;
+    const struct cairn_srv_token *one = found ? found : &none;
+    bool same = cairn_equal_secret(one->key.digest, key->digest, sizeof(key->digest));
+    *ret = *one;
+    return same && found;
+}
+
+/* What is remembered must be younger than a revocation may be. */
+static bool is_fresh(struct cairn_srv_access *access) {
+    uint64_t now_ms = cairn_srv_mono_ms(access->server);
+    bool shared = cairn_srv_catalog_is_shareable(access->server->catalog);
+    CAIRN_HOLD(&access->lock);
+    return access->locked.known &&
+           (!shared || now_ms < access->locked.looked_ms + CAIRN_SRV_TOKENS_OLD_MS);
+}
+
+enum cairn_code cairn_srv_access_identify(struct cairn_srv_access *access,
+                                          const struct cairn_srv_credential *credential,
+                                          struct cairn_srv_caller *ret, struct cairn_error *err) {
+    struct cairn_srv_token token;
+    if (!credential->there)
+        return cairn_fail(err, CAIRN_UNAUTHORIZED,
+                          "a token is needed: Authorization: Bearer cairn_...");
+    if (!credential->readable)
+        return cairn_fail(err, CAIRN_UNAUTHORIZED,
+                          "what the header Authorization holds is no token of this server");
+    if (!is_fresh(access))
+        return cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "the catalog cannot be read, so nobody knows which tokens are good");
+    bool good = find(access, &credential->key, &token);
+    if (!good)
+        return cairn_fail(err, CAIRN_UNAUTHORIZED, "the token is not known, or was revoked");
+    if (token.expires_ms && cairn_srv_wall_ms(access->server) >= token.expires_ms)
+        return cairn_fail(err, CAIRN_UNAUTHORIZED, "the token has expired");
+    *ret = (struct cairn_srv_caller){
+        .kind = CAIRN_SRV_TOKEN, .scopes = token.scopes, .expires_ms = token.expires_ms};
+    (void)cairn_text_copy(ret->id, sizeof(ret->id), token.key.id);
+    (void)cairn_text_copy(ret->projects, sizeof(ret->projects), token.projects);
+    snprintf(ret->who, sizeof(ret->who), "%s%s%s", token.name, token.name[0] ? "/" : "",
+             token.key.id);
+    return CAIRN_OK;
+}
+
+bool cairn_srv_access_holds(struct cairn_srv_access *access,
+                            const struct cairn_srv_credential *credential) {
+    struct cairn_srv_caller caller;
+    if (!access || !access->server->settings->require_token) return true;
+    return cairn_srv_access_identify(access, credential, &caller, NULL) == CAIRN_OK;
+}
+
+/* ---- what he may do ---- */
+
+bool cairn_srv_caller_may(const struct cairn_srv_caller *caller, enum cairn_scope scope,
+                          const char *project) {
+    if (caller->kind == CAIRN_SRV_EVERYBODY) return true;
+    return caller->kind == CAIRN_SRV_TOKEN && (caller->scopes & (unsigned)scope) &&
+           cairn_project_pattern_fits(caller->projects, project);
+}
+
+/* ---- the operator's first one ---- */
+
+struct first {
+    struct cairn_srv_token token;
+    int64_t now_ms;
+    bool again, there;
+};
+
+static enum cairn_code note_admin(const struct cairn_srv_token *token, void *owner,
+                                  struct cairn_error *err) {
+    struct first *first = owner;
+    (void)err;
+    bool lives = !token->expires_ms || token->expires_ms > first->now_ms;
+    if (lives && (token->scopes & CAIRN_SCOPE_ADMIN) && !strcmp(token->projects, "*"))
+        first->there = true;
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_for_admin(struct cairn_srv_tx *tx, void *argument,
+                                      struct cairn_error *err) {
+    struct first *first = argument;
+    first->there = false;
+    if (first->again) return CAIRN_OK;
+    return cairn_srv_tokens_each(tx, NULL, 0, note_admin, first, err);
+}
+
+/* Of two servers that start at once one makes it. */
+static enum cairn_code put_first(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct first *first = argument;
+    CAIRN_TRY(look_for_admin(tx, first, err));
+    return first->there ? CAIRN_OK : cairn_srv_token_put(tx, &first->token, err);
+}
+
+enum cairn_code cairn_srv_access_first(struct cairn_srv *server, struct cairn_error *err) {
+    const struct cairn_srv_settings *settings = server->settings;
+    struct first first = {.now_ms = cairn_srv_wall_ms(server), .again = settings->new_admin_token};
+    char text[CAIRN_TOKEN_TEXT_BYTES], line[CAIRN_TOKEN_TEXT_BYTES + 1];
+    CAIRN_AUTO(buf) path = {0};
+    if (!settings->require_token && !first.again) return CAIRN_OK;
+    if (!first.again)
+        CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look_for_admin, &first, err));
+    if (first.there) return CAIRN_OK;
+    first.token = (struct cairn_srv_token){.name = "operator",
+                                           .projects = "*",
+                                           .who = "cairn-server",
+                                           .scopes = CAIRN_SCOPES_ALL,
+                                           .created_ms = first.now_ms};
+    CAIRN_TRY(cairn_buf_printf(&path, err, "%s/admin.token", settings->data_dir));
+    cairn_token_make(server->random, text, &first.token.key);
+    /* The file first: a token that is lost cannot be told again. */
+    snprintf(line, sizeof(line), "%s\n", text);
+    enum cairn_code code = cairn_file_replace(path.data, cairn_view_of(line), 0600, err);
+    cairn_wipe(text, sizeof(text));
+    cairn_wipe(line, sizeof(line));
+    if (!code) code = cairn_srv_catalog_write(server->catalog, put_first, &first, err);
+    if (code || first.there) (void)unlink(path.data);
+    if (!code && !first.there)
+        cairn_log(WARN, "token.first", "file=%s token=%s", path.data, first.token.key.id);
+    return code;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of tokens; see tokens.h. */
+#include "server/catalog/tokens.h"
+
+#include <stdio.h>
+
+#include "common/text.h"
+#include "server/catalog/events.h"
+#include "server/catalog/told.h"
+
+static const struct cairn_run_name everything = {"", ""};
+
+/* Who asks what the token may do later has the event, also when the row is gone. */
+static enum cairn_code tell(struct cairn_srv_tx *tx, enum cairn_srv_event event,
+                            const struct cairn_srv_token *token, struct cairn_error *err) {
+    char scopes[CAIRN_SCOPES_TEXT_BYTES], reason[400];
+    cairn_scopes_text(token->scopes, scopes);
+    snprintf(reason, sizeof(reason), "%s%s%s may %s in %s", token->key.id,
+             token->name[0] ? " " : "", token->name, scopes, token->projects);
+    CAIRN_TRY(cairn_srv_event_of_name(tx, event, &everything, reason, err));
+    cairn_srv_tell_text(tx, CAIRN_SRV_TOKENS_KEY);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
+                                    struct cairn_error *err) {
+    bool found = false;
+    int64_t count = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(tokens_drop_expired),
+                                SQL_I(token->created_ms - CAIRN_SRV_TOKEN_KEPT_MS)));
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &count, err, SQL(tokens_count)));
+    if (count >= CAIRN_SRV_TOKENS_MAX)
+        return cairn_fail(err, CAIRN_CONFLICT, "there are %d tokens: revoke some first",
+                          CAIRN_SRV_TOKENS_MAX);
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(token_put), SQL_T(token->key.id),
+                                SQL_D(token->key.digest), SQL_T(token->name), SQL_I(token->scopes),
+                                SQL_T(token->projects), SQL_I(token->created_ms),
+                                SQL_I(token->expires_ms), SQL_T(token->who)));
+    return tell(tx, CAIRN_SRV_EVENT_TOKEN_MADE, token, err);
+}
+
+/* Columns: token, digest, name, scopes, projects, created_ms, expires_ms, who. */
+static enum cairn_code read_row(const struct cairn_srv_rows *rows, struct cairn_srv_token *ret,
+                                struct cairn_error *err) {
+    struct cairn_view digest = cairn_srv_rows_blob(rows, 1);
+    *ret = (struct cairn_srv_token){.scopes = (unsigned)cairn_srv_rows_i64(rows, 3),
+                                    .created_ms = cairn_srv_rows_i64(rows, 5),
+                                    .expires_ms = cairn_srv_rows_i64(rows, 6)};
+    if (digest.size != sizeof(ret->key.digest) ||
+        !cairn_text_copy(ret->key.id, sizeof(ret->key.id), cairn_srv_rows_text(rows, 0)))
+        return cairn_fail(err, CAIRN_IO, "a row of tokens is none");
+    memcpy(ret->key.digest, digest.data, digest.size);
+    (void)cairn_text_copy(ret->name, sizeof(ret->name), cairn_srv_rows_text(rows, 2));
+    (void)cairn_text_copy(ret->projects, sizeof(ret->projects), cairn_srv_rows_text(rows, 4));
+    (void)cairn_text_copy(ret->who, sizeof(ret->who), cairn_srv_rows_text(rows, 7));
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_token_get(struct cairn_srv_tx *tx, const char *id,
+                                    struct cairn_srv_token *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool found = false;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(token_get), SQL_T(id)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    if (!found) return cairn_fail(err, CAIRN_NOT_FOUND, "there is no token %s", id);
+    return read_row(&rows, ret, err);
+}
+
+enum cairn_code cairn_srv_token_drop(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
+                                     struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(token_drop), SQL_T(token->key.id)));
+    return tell(tx, CAIRN_SRV_EVENT_TOKEN_REVOKED, token, err);
+}
+
+enum cairn_code cairn_srv_tokens_each(struct cairn_srv_tx *tx, const char *after, uint64_t limit,
+                                      enum cairn_code (*each)(const struct cairn_srv_token *token,
+                                                              void *owner, struct cairn_error *err),
+                                      void *owner, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    if (after)
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(tokens_page), SQL_T(after), SQL_I(limit)));
+    else
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(tokens_all)));
+    for (bool more = true;;) {
+        struct cairn_srv_token token;
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        CAIRN_TRY(read_row(&rows, &token, err));
+        CAIRN_TRY(each(&token, owner, err));
+    }
+}

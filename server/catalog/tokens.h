@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tokens: rows of bearer tokens: who may do what in which projects, until when.
+ *
+ * Why:     rights must outlive the process and be the same at each server of a catalog.
+ * Promise: 1   a row has the SHA-256 of a token and not the token.
+ *          2   each change is an event with who made it, and is told to other servers.
+ * Limits:  CAIRN_SRV_TOKENS_MAX rows; those that ended CAIRN_SRV_TOKEN_KEPT_MS ago make room.
+ * Threads: inside a transaction.
+ * Next:    server/access.h, which is asked; api/token.h.
+ */
+#pragma once
+
+#include "api/keys.h"
+#include "api/scope.h"
+#include "api/token.h"
+#include "server/catalog/sql.h"
+
+#define CAIRN_SRV_TOKENS_MAX 10000
+#define CAIRN_SRV_TOKEN_KEPT_MS (INT64_C(30) * 24 * 3600 * 1000)
+#define CAIRN_SRV_TOKENS_KEY "tokens" /* of told.h */
+
+struct cairn_srv_token {
+    struct cairn_token_key key;
+    char name[CAIRN_NAME_BYTES_MAX + 1];     /* for people; "": none */
+    char projects[CAIRN_NAME_BYTES_MAX + 1]; /* a pattern */
+    char who[160];                           /* made it */
+    unsigned scopes;
+    int64_t created_ms, expires_ms; /* wall time, as its date was promised; 0: no end */
+};
+enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* CAIRN_NOT_FOUND where there is none. */
+enum cairn_code cairn_srv_token_get(struct cairn_srv_tx *tx, const char *id,
+                                    struct cairn_srv_token *ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_token_drop(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* All of them (after NULL), or `limit` behind that id; by id. */
+enum cairn_code cairn_srv_tokens_each(struct cairn_srv_tx *tx, const char *after, uint64_t limit,
+                                      enum cairn_code (*each)(const struct cairn_srv_token *token,
+                                                              void *owner, struct cairn_error *err),
+                                      void *owner, struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Server, uploader and command where tokens are asked for: the uploader's token changes while it
+runs, and none is in a log, an error or an argument (A04)."""
+import json
+import os
+import pathlib
+import unittest
+
+from world import World
+
+
+class Tokens(unittest.TestCase):
+    def setUp(self):
+        self.world = World(nodes=0, server_arguments=("--require-token", "--log-level", "debug"))
+        self.addCleanup(self.world.close)
+        self.admin = (self.world.root / "server/admin.token").read_text().strip()
+        self.file = self.world.root / "uploader.token"
+        self.secrets = [self.admin]
+
+    def start_uploader(self):
+        self.world.uploader_arguments = ["--token-file", self.file, "--log-level", "debug"]
+        self.world.uploaders.append(self.world.make_uploader(0))
+        self.world.uploaders[0].start()
+
+    def make(self, *words):
+        done = self.world.cairn("token", "create", *words, env={"CAIRN_TOKEN": self.admin})
+        token = done.stdout.strip()
+        self.assertNotIn(token, done.stderr)
+        self.secrets.append(token)
+        return token
+
+    def give_uploader(self, token):
+        new = self.file.with_suffix(".new")
+        new.write_text(token + "\n")
+        new.rename(self.file)
+
+    def revoke(self, token):
+        self.world.cairn("token", "revoke", token.split("_")[1], env={"CAIRN_TOKEN": self.admin})
+
+    def secret_is_nowhere(self):
+        for path in self.world.root.glob("*.log"):
+            text = path.read_text(errors="replace")
+            for token in self.secrets:
+                self.assertNotIn(token.split("_")[2], text, path)
+        for daemon in [self.world.server, *self.world.uploaders]:
+            words = pathlib.Path(f"/proc/{daemon.process.pid}/cmdline").read_bytes()
+            for token in self.secrets:
+                self.assertNotIn(token.encode(), words)
+
+    def test_a04_saves_and_reads_by_token_and_the_uploader_takes_the_next_one_from_its_file(self):
+        source = self.world.root / "data"
+        source.write_bytes(os.urandom(100000))
+        first = self.make("--scope", "read,write", "--project", "nlp", "one")
+        self.give_uploader(first)
+        self.start_uploader()
+        self.world.cairn("put", source, "nlp/a@1", env={"CAIRN_TOKEN_FILE": str(self.file)})
+        second = self.make("--scope", "read,write", "--project", "nlp", "two")
+        self.give_uploader(second)
+        self.revoke(first)
+        self.world.cairn("put", source, "nlp/a@2", env={"CAIRN_TOKEN_FILE": str(self.file)})
+        listed = self.world.cairn("ls", "nlp/a", "--json", env={"CAIRN_TOKEN": second})
+        self.assertEqual({item["step"] for item in json.loads(listed.stdout)}, {1, 2})
+        # Who may not, is told so, without what he came with.
+        for token, words, status in ((first, ("ls", "nlp/a"), 4), ("", ("ls", "nlp/a"), 4),
+                                     (second, ("ls", "other/a"), 3), (second, ("rm", "nlp/a@1"), 4),
+                                     (second, ("token", "list"), 4), ("cairn_x", ("ls",), 4)):
+            done = self.world.cairn(*words, env={"CAIRN_TOKEN": token}, status=status)
+            self.assertNotIn(token or "-----", done.stderr)
+        who = self.world.cairn("token", "whoami", env={"CAIRN_TOKEN": second}).stdout
+        self.assertEqual(who, f"two/{second.split('_')[1]}: read,write in nlp\n")
+        events = self.world.cairn("events", "nlp/a", "--json", env={"CAIRN_TOKEN": second}).stdout
+        self.assertIn(f"one/{first.split('_')[1]}", events)
+        self.secret_is_nowhere()
+
+
+if __name__ == "__main__":
+    unittest.main()

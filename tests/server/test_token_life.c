@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How tokens come, go and are told: the operator's first one, events, files, several servers. */
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/file.h"
+#include "tests/server/office.h"
+
+#define say cairn_office_say
+#define make cairn_office_make
+static struct cairn_error err;
+
+/* ---- the operator ---- */
+
+TEST(the_first_token_is_in_a_file_of_the_operator_and_another_is_made_on_request_alone) {
+    AUTO_OFFICE office = {0};
+    struct stat status;
+    char path[400], first[100];
+    REQUIRE(cairn_office_open(&office));
+    snprintf(path, sizeof(path), "%s/admin.token", office.world.data_path);
+    REQUIRE(!stat(path, &status));
+    EXPECT_EQ_U64(status.st_mode & 0777, 0600);
+    snprintf(first, sizeof(first), "%s", office.admin);
+    REQUIRE(!unlink(path));
+    REQUIRE(cairn_world_restart(&office.world, WORLD_ARGS("--require-token"), NULL));
+    EXPECT(stat(path, &status) && errno == ENOENT);
+    EXPECT_SAID(200, &office, first, "GET", "/v1/tokens", NULL);
+    bool again = cairn_world_restart(
+        &office.world, WORLD_ARGS("--require-token", "--new-admin-token"), NULL);
+    REQUIRE(cairn_test_check(again, __FILE__, __LINE__, "%s", office.world.err.message));
+    REQUIRE(cairn_office_admin(&office));
+    EXPECT(strcmp(first, office.admin) != 0);
+    EXPECT_SAID(200, &office, office.admin, "GET", "/v1/tokens", NULL);
+    EXPECT_SAID(200, &office, first, "GET", "/v1/tokens", NULL);
+    REQUIRE(cairn_world_restart(&office.world, NULL, NULL));
+    EXPECT_SAID(200, &office, NULL, "GET", "/v1/runs", NULL); /* nobody is asked */
+}
+
+TEST(what_a_token_changed_is_an_event_with_its_name) {
+    AUTO_OFFICE office = {0};
+    CAIRN_AUTO(buf) list = {.limit = CAIRN_MIB}, made = {.limit = CAIRN_MIB};
+    REQUIRE(cairn_office_open(&office));
+    EXPECT(say(&office, office.admin, "POST", "/v1/tokens", NULL,
+               "{\"scopes\":[\"write\"],\"name\":\"ci\"}", &made) == 201);
+    const char *text = made.data ? strstr(made.data, "\"token\":\"") : NULL;
+    REQUIRE(text != NULL);
+    char token[CAIRN_TOKEN_TEXT_BYTES];
+    snprintf(token, sizeof(token), "%s", text + 9);
+    EXPECT_SAID(201, &office, token, "PUT", WORLD_RUN, "{}");
+    EXPECT(say(&office, office.admin, "GET", "/v1/events?since=0", NULL, NULL, &list) == 200);
+    char who[64];
+    snprintf(who, sizeof(who), "\"who\":\"ci/%.16s\"", token + 6);
+    EXPECT(strstr(list.data, "run.created") && strstr(list.data, who));
+    EXPECT(strstr(list.data, "token.made") && strstr(list.data, " ci may write in *"));
+    EXPECT(!strstr(list.data, token + 23));
+}
+
+TEST(a_client_takes_another_token_from_its_file_when_the_first_is_refused) /* rest.h#6 */
+{
+    AUTO_OFFICE office = {0};
+    struct made one, two;
+    char path[400];
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    REQUIRE(cairn_office_open(&office));
+    REQUIRE(make(&office, "read", "*", 0, &one));
+    REQUIRE(make(&office, "read", "*", 0, &two));
+    snprintf(path, sizeof(path), "%s/token", office.world.folder);
+    REQUIRE_OK(cairn_file_replace(path, cairn_view_of(one.text), 0600, &err));
+    struct cairn_rest_options options = {.url = office.world.server.url, .token_file = path};
+    REQUIRE_OK(cairn_rest_new(&options, &rest, &err));
+    EXPECT_CODE(cairn_rest_call(rest, "GET", "/v1/runs", NULL, 0, NULL, &err), CAIRN_OK);
+    REQUIRE_OK(cairn_office_end(&office, &one));
+    EXPECT_CODE(cairn_rest_call(rest, "GET", "/v1/runs", NULL, 0, NULL, &err), CAIRN_UNAUTHORIZED);
+    REQUIRE_OK(cairn_file_replace(path, cairn_view_of(two.text), 0600, &err));
+    EXPECT_CODE(cairn_rest_call(rest, "GET", "/v1/runs", NULL, 0, NULL, &err), CAIRN_OK);
+}
+
+/* ---- several servers, and a catalog that is away ---- */
+
+TEST(a02_a_token_revoked_at_one_server_is_refused_by_each_other_within_a_minute) {
+    if (!cairn_postgres_wanted()) SKIP("a catalog of SQLite has one server");
+    AUTO_OFFICE office = {0};
+    CAIRN_AUTO(world) two = {0};
+    struct made mine;
+    REQUIRE(cairn_office_open(&office));
+    snprintf(two.folder, sizeof(two.folder), "%.200s/two", office.world.folder);
+    snprintf(two.store_path, sizeof(two.store_path), "%s", office.world.store_path);
+    snprintf(two.data_path, sizeof(two.data_path), "%.250s/data", two.folder);
+    snprintf(two.catalog, sizeof(two.catalog), "%s", office.world.catalog);
+    REQUIRE_OK(cairn_dir_make(two.data_path, 0700, &err));
+    char from[400], to[400];
+    CAIRN_AUTO(buf) key = {0};
+    snprintf(from, sizeof(from), "%s/grant.key", office.world.data_path);
+    snprintf(to, sizeof(to), "%s/grant.key", two.data_path);
+    REQUIRE_OK(cairn_file_load(from, &key, &err));
+    REQUIRE_OK(cairn_file_replace(to, cairn_buf_view(&key), 0600, &err));
+    REQUIRE(cairn_world_restart(&two, WORLD_ARGS("--require-token"), NULL));
+    struct office other = {.world = two};
+    EXPECT(access("/", F_OK) == 0);
+    snprintf(to, sizeof(to), "%s/admin.token", two.data_path);
+    EXPECT(access(to, F_OK) != 0); /* there is an operator's already */
+    REQUIRE(make(&office, "read", "*", 0, &mine));
+    int status = 0;
+    for (int i = 0; i < 200 && status != 200; i++, usleep(100000))
+        status = say(&other, mine.text, "GET", "/v1/runs", NULL, NULL, NULL);
+    EXPECT_EQ_U64((uint64_t)status, 200);
+    REQUIRE_OK(cairn_office_end(&office, &mine));
+    uint64_t begun_ms = cairn_mono_ms();
+    while (status != 401 && cairn_mono_ms() < begun_ms + 60000) {
+        status = say(&other, mine.text, "GET", "/v1/runs", NULL, NULL, NULL);
+        usleep(50000);
+    }
+    EXPECT_EQ_U64((uint64_t)status, 401);
+}

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a token lets its bearer do and know: scopes, projects, and the grant beside them (A01, A02,
+ * P16). */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "api/routes.h"
+#include "common/clock.h"
+#include "tests/server/office.h"
+#include "tests/support/raw.h"
+
+#define MORE_BYTES 12000
+#define say cairn_office_say
+#define make cairn_office_make
+#define expect_at cairn_office_expect
+static struct cairn_error err;
+
+/* ---- who comes without one ---- */
+
+static void path_of(const struct cairn_route *route, char ret[512]) {
+    static const char *const values[][2] = {
+        {"{project}", "llm"}, {"{run}", "seven"}, {"{ref}", "latest"},
+        {"{alias}", "prod"},  {"{node}", "n1"},   {"{name}", "a"},
+        {"{lease}", "l"},     {"{token}", "00"},
+        {"{digest}", "abababababababababababababababababababababababababababababababab"}};
+    size_t used = 0;
+    for (const char *at = route->template_text; *at;) {
+        size_t i = 0;
+        while (i < CAIRN_COUNT(values) && strncmp(at, values[i][0], strlen(values[i][0]))) i++;
+        bool value = i < CAIRN_COUNT(values);
+        used += (size_t)snprintf(ret + used, 512 - used, "%.*s", value ? 64 : 1,
+                                 value ? values[i][1] : at);
+        at += value ? strlen(values[i][0]) : 1;
+    }
+}
+
+TEST(a01_without_a_good_token_every_call_of_the_api_is_401_and_says_so_in_the_header) {
+    AUTO_OFFICE office = {0};
+    REQUIRE(cairn_office_open(&office));
+    char wrong[100], unknown[100], path[512];
+    snprintf(wrong, sizeof(wrong), "%s", office.admin);
+    wrong[60] = wrong[60] == '0' ? '1' : '0'; /* of the secret */
+    snprintf(unknown, sizeof(unknown), "%s", office.admin);
+    unknown[8] = unknown[8] == '0' ? '1' : '0'; /* of the id */
+    const char *const tokens[] = {NULL, wrong, unknown, "x", "cairn_"};
+    for (int id = 0; id < CAIRN_ROUTE_COUNT; id++) {
+        const struct cairn_route *route = cairn_route_at((enum cairn_route_id)id);
+        path_of(route, path);
+        for (size_t i = 0; i < CAIRN_COUNT(tokens); i++) {
+            CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
+            bool head = !strcmp(route->method, "HEAD");
+            int status = say(&office, tokens[i], route->method, path, NULL, NULL, &reply);
+            int wanted = route->need.token ? 401 : 200;
+            cairn_test_check(status == wanted, __FILE__, __LINE__, "%s %s: %d", route->method, path,
+                             status);
+            if (wanted == 200) continue;
+            cairn_test_check(strstr(reply.data, "WWW-Authenticate: Bearer realm=\"cairn\""),
+                             __FILE__, __LINE__, "%s: no header", path);
+            EXPECT(!strstr(reply.data, "invalid_token") == !tokens[i]);
+            EXPECT(head || strstr(reply.data, "\"code\":\"unauthorized\""));
+        }
+    }
+    EXPECT_SAID(200, &office, office.admin, "GET", "/v1/runs", NULL);
+    EXPECT_SAID(401, &office, NULL, "PUT", WORLD_RUN, "{}"); /* before its body is looked at */
+}
+
+TEST(a01_one_header_that_holds_one_token_is_taken_and_nothing_that_two_could_read_differently) {
+    AUTO_OFFICE office = {0};
+    REQUIRE(cairn_office_open(&office));
+    static const struct {
+        const char *lines; /* %s: the token */
+        int status;
+    } cases[] = {
+        {"Authorization: Bearer %s\r\n", 200},
+        {"authorization: bearer %s\r\n", 200},
+        {"AUTHORIZATION: BEARER   %s  \r\n", 200},
+        {"Authorization: Bearer\t%s\r\n", 401},
+        {"Authorization: Bearer%s\r\n", 401},
+        {"Authorization: %s\r\n", 401},
+        {"Authorization: Basic %s\r\n", 401},
+        {"Authorization: Bearer %s,\r\n", 401},
+        {"Authorization: Bearer %s x\r\n", 401},
+        {"Authorization: Bearer x %s\r\n", 401},
+        {"Authorization: Bearer \"%s\"\r\n", 401},
+        {"Authorization: Bearer\r\n", 401},
+        {"Authorization:\r\n", 401},
+        {"Authorization: Bearer %s\r\nAuthorization: Bearer %s\r\n", 400},
+        {"Authorization: Bearer x\r\nAuthorization: Bearer %s\r\n", 400},
+        {"Authorization: Bearer %s\r\nauthorization: x\r\n", 400},
+        {"Authorization: Bearer %s\r\nAuthorization:\r\n", 400},
+        {"Authorization : Bearer %s\r\n", 400},
+        {"Authorization: Bearer\r\n %s\r\n", 400},
+        {"X-Authorization: Bearer %s\r\n", 401},
+        {"Cookie: Authorization=Bearer %s\r\n", 401},
+        {"Proxy-Authorization: Bearer %s\r\n", 401},
+        {"Authorization: Bearer %s\r\nX-Cairn-Grant: a\r\nx-cairn-grant: b\r\n", 400},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        char lines[600];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        snprintf(lines, sizeof(lines), cases[i].lines, office.admin, office.admin);
+#pragma GCC diagnostic pop
+        expect_at(__LINE__, say(&office, NULL, "GET", "/v1/runs", lines, NULL, NULL),
+                  cases[i].status, cases[i].lines);
+    }
+    char *huge = malloc(MORE_BYTES);
+    memset(huge, 'a', MORE_BYTES);
+    memcpy(huge, "Authorization: Bearer ", 22);
+    memcpy(huge + MORE_BYTES - 3, "\r\n", 3);
+    EXPECT(say(&office, NULL, "GET", "/v1/runs", huge, NULL, NULL) == 401);
+    free(huge);
+}
+
+/* ---- who comes with one for something else ---- */
+
+TEST(a02_what_is_outside_of_a_tokens_projects_is_answered_as_if_it_were_not_there) {
+    AUTO_OFFICE office = {0};
+    struct made mine;
+    REQUIRE(cairn_office_open(&office));
+    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/run1/a", json_object(), NULL));
+    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/run10/a", json_object(), NULL));
+    REQUIRE(make(&office, "read,write,retain,admin", "run1", 0, &mine));
+    EXPECT_SAID(200, &office, mine.text, "GET", "/v1/runs/run1/a", NULL);
+    CAIRN_AUTO(buf) there = {.limit = CAIRN_MIB}, absent = {.limit = CAIRN_MIB};
+    EXPECT(say(&office, mine.text, "GET", "/v1/runs/run10/a", NULL, NULL, &there) == 404);
+    EXPECT(say(&office, mine.text, "GET", "/v1/runs/run19/a", NULL, NULL, &absent) == 404);
+    EXPECT(strstr(there.data, "there is no run run10/a"));
+    EXPECT(strstr(absent.data, "there is no run run19/a"));
+    EXPECT_EQ_U64(there.size, absent.size);
+    EXPECT_SAID(404, &office, mine.text, "PUT", "/v1/runs/run10/a", "{}");
+    EXPECT_SAID(404, &office, mine.text, "PUT", "/v1/runs/run19/new", "{}");
+    EXPECT_SAID(404, &office, mine.text, "DELETE", "/v1/runs/run10/a?confirm=a", NULL);
+    EXPECT_SAID(404, &office, mine.text, "GET", "/v1/runs/run%31%30/a", NULL);
+    EXPECT_SAID(400, &office, mine.text, "GET", "/v1/runs/run1/../run10/a", NULL);
+    EXPECT_SAID(400, &office, mine.text, "GET", "/v1/runs/run1/%2e%2e/run10/a", NULL);
+    EXPECT_SAID(400, &office, mine.text, "GET", "/v1/runs/run1%2Frun10/a", NULL);
+    EXPECT_SAID(404, &office, mine.text, "GET", "/v1/projects/run10/retention", NULL);
+    EXPECT_SAID(404, &office, mine.text, "PUT", "/v1/projects/run10/retention", "{\"keep\":{}}");
+    /* Of the whole server it sees its own part, and changes nothing. */
+    EXPECT_SAID(200, &office, mine.text, "GET", "/v1/retention", NULL);
+    EXPECT_SAID(403, &office, mine.text, "PUT", "/v1/retention", "{\"keep\":{}}");
+    EXPECT_SAID(403, &office, mine.text, "GET", "/v1/nodes", NULL);
+    EXPECT_SAID(403, &office, mine.text, "DELETE", "/v1/nodes/n1", NULL);
+    CAIRN_AUTO(buf) runs = {.limit = CAIRN_MIB};
+    EXPECT(say(&office, mine.text, "GET", "/v1/runs", NULL, NULL, &runs) == 200);
+    EXPECT(strstr(runs.data, "\"run1\"") && !strstr(runs.data, "run10"));
+}
+
+TEST(a02_a_token_does_what_its_scope_says_and_403_is_for_who_may_see_it) {
+    AUTO_OFFICE office = {0};
+    struct made reader, writer, keeper, old;
+    REQUIRE(cairn_office_open(&office));
+    REQUIRE_OK(cairn_world_call(&office.world, "PUT", WORLD_RUN, json_object(), NULL));
+    REQUIRE(make(&office, "read", "llm", 0, &reader));
+    REQUIRE(make(&office, "write", "llm", 0, &writer));
+    REQUIRE(make(&office, "read,retain", "llm", 0, &keeper));
+    REQUIRE(make(&office, "read", "llm", 1, &old));
+    EXPECT_SAID(200, &office, reader.text, "GET", WORLD_RUN, NULL);
+    EXPECT_SAID(403, &office, reader.text, "PUT", WORLD_RUN, "{}");
+    EXPECT_SAID(403, &office, reader.text, "DELETE", WORLD_RUN, NULL);
+    EXPECT_SAID(403, &office, reader.text, "POST", WORLD_RUN "/reconcile", NULL);
+    EXPECT_SAID(403, &office, reader.text, "PUT", "/v1/nodes/n1", "{}");
+    EXPECT_SAID(403, &office, reader.text, "GET", "/v1/tokens", NULL);
+    EXPECT_SAID(403, &office, reader.text, "POST", "/v1/tokens", "{\"scopes\":[\"read\"]}");
+    EXPECT_SAID(404, &office, writer.text, "GET", WORLD_RUN, NULL); /* it may not see */
+    EXPECT_SAID(200, &office, writer.text, "PUT", WORLD_RUN, "{}");
+    EXPECT_SAID(404, &office, writer.text, "DELETE", WORLD_RUN, NULL);
+    EXPECT_SAID(403, &office, writer.text, "GET", "/v1/runs", NULL);
+    EXPECT_SAID(403, &office, keeper.text, "PUT", WORLD_RUN, "{}");
+    EXPECT_SAID(200, &office, keeper.text, "DELETE", WORLD_RUN, NULL);
+    EXPECT_SAID(200, &office, keeper.text, "GET", "/v1/whoami", NULL);
+    usleep(1100000);
+    EXPECT_SAID(401, &office, old.text, "GET", WORLD_RUN, NULL);
+}
+
+TEST(a02_a_revoked_token_is_refused_at_once_and_a_bound_admin_rules_his_projects_alone) {
+    AUTO_OFFICE office = {0};
+    struct made mine, boss, other;
+    REQUIRE(cairn_office_open(&office));
+    REQUIRE(make(&office, "read", "*", 0, &mine));
+    REQUIRE(make(&office, "admin", "nlp-*", 0, &boss));
+    REQUIRE(make(&office, "read", "vision", 0, &other));
+    EXPECT_SAID(200, &office, mine.text, "GET", "/v1/runs", NULL);
+    EXPECT_CODE(cairn_office_end(&office, &mine), CAIRN_OK);
+    EXPECT_SAID(401, &office, mine.text, "GET", "/v1/runs", NULL);
+    EXPECT_CODE(cairn_office_end(&office, &mine), CAIRN_NOT_FOUND);
+    /* what the bound admin makes is bound as well */
+    EXPECT_SAID(403, &office, boss.text, "POST", "/v1/tokens",
+                "{\"scopes\":[\"read\"],\"project\":\"*\"}");
+    EXPECT_SAID(403, &office, boss.text, "POST", "/v1/tokens",
+                "{\"scopes\":[\"read\"],\"project\":\"vision\"}");
+    EXPECT_SAID(201, &office, boss.text, "POST", "/v1/tokens",
+                "{\"scopes\":[\"read\"],\"project\":\"nlp-1\"}");
+    CAIRN_AUTO(buf) mades = {.limit = CAIRN_MIB}, list = {.limit = CAIRN_MIB};
+    EXPECT(say(&office, boss.text, "POST", "/v1/tokens", NULL, "{\"scopes\":[\"read\"]}", &mades) ==
+           201);
+    EXPECT(strstr(mades.data, "\"project\":\"nlp-*\""));
+    char path[64];
+    snprintf(path, sizeof(path), "/v1/tokens/%s", other.id);
+    EXPECT(say(&office, boss.text, "DELETE", path, NULL, NULL, NULL) == 404);
+    EXPECT(say(&office, boss.text, "GET", "/v1/tokens", NULL, NULL, &list) == 200);
+    EXPECT(strstr(list.data, "nlp-1") && !strstr(list.data, "vision"));
+    EXPECT(!strstr(list.data, "\"project\":\"*\""));
+    static const char *const bad[] = {"{}", "{\"scopes\":[]}", "{\"scopes\":[\"root\"]}",
+                                      "{\"scopes\":[\"read\"],\"project\":\"a/b\"}",
+                                      "{\"scopes\":[\"read\",\"read\"]}", "{\"scopes\":[1]}",
+                                      "{\"scopes\":[\"read\"],\"name\":\"a b\"}"};
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++)
+        expect_at(__LINE__, say(&office, office.admin, "POST", "/v1/tokens", NULL, bad[i], NULL),
+                  400, bad[i]);
+}
+
+/* ---- by way of what is not in the path ---- */
+
+TEST(a02_ids_origins_and_lineage_of_another_project_tell_nothing) {
+    AUTO_OFFICE office = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    struct made mine;
+    char path[300], body[400];
+    REQUIRE(cairn_office_open(&office));
+    REQUIRE_OK(cairn_hand_open(&office.world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 100, 1, "error", 10, &save));
+    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/a", json_object(), NULL));
+    REQUIRE(make(&office, "read,write,retain", "mine", 0, &mine));
+    static const char *const tails[] = {"",        "/manifest", "/shards",
+                                        "/leases", "/lineage",  "/events"};
+    for (size_t i = 0; i < CAIRN_COUNT(tails); i++) {
+        snprintf(path, sizeof(path), "/v1/runs/mine/a/checkpoints/%s%s", save.id.text, tails[i]);
+        expect_at(__LINE__, say(&office, mine.text, "GET", path, NULL, NULL, NULL), 404, path);
+    }
+    snprintf(path, sizeof(path), "/v1/runs/mine/a/checkpoints/%s/restore-plans", save.id.text);
+    EXPECT(say(&office, mine.text, "POST", path, NULL, "{}", NULL) == 404);
+    snprintf(path, sizeof(path), "/v1/runs/mine/a/checkpoints/%s/leases", save.id.text);
+    EXPECT(say(&office, mine.text, "POST", path, NULL, "{\"job\":\"j\"}", NULL) == 404);
+    snprintf(body, sizeof(body), "{\"ref\":\"%s\"}", save.id.text);
+    EXPECT(say(&office, mine.text, "PUT", "/v1/runs/mine/a/aliases/x", NULL, body, NULL) == 404);
+    snprintf(body, sizeof(body), "{\"versions\":[\"%s\"]}", save.id.text);
+    CAIRN_AUTO(buf) trash = {.limit = CAIRN_MIB}, beat = {.limit = CAIRN_MIB};
+    EXPECT(say(&office, mine.text, "POST", "/v1/runs/mine/a/trash", NULL, body, &trash) == 200);
+    EXPECT(strstr(trash.data, "not-found"));
+    /* A heartbeat that names it hears of it as of one that nobody knows. */
+    snprintf(body, sizeof(body),
+             "{\"uploader\":{},\"attempts\":[],\"versions\":[{\"version\":\"%s\",\"run\":\"llm/"
+             "seven\"}]}",
+             save.id.text);
+    EXPECT(say(&office, mine.text, "PUT", "/v1/nodes/n9", NULL, body, &beat) == 200);
+    EXPECT(strstr(beat.data, "\"versions\":[]") && !strstr(beat.data, "committed"));
+    /* Nobody takes a run's origin from what he may not read, nor reads on there. */
+    static const char from[] = "{\"from\":\"llm/seven@100\"}";
+    EXPECT(say(&office, mine.text, "PATCH", "/v1/runs/mine/a", "If-Match: *\r\n", from, NULL) ==
+           404);
+    EXPECT(say(&office, office.admin, "PATCH", "/v1/runs/mine/a", "If-Match: *\r\n", from, NULL) ==
+           200);
+    EXPECT(say(&office, mine.text, "GET", "/v1/runs/llm/seven/checkpoints/100/lineage", NULL, NULL,
+               NULL) == 404);
+}
+
+TEST(a02_lineage_ends_where_a_project_begins_that_the_token_may_not_read) {
+    AUTO_OFFICE office = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    struct made mine;
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    char body[300], path[300];
+    REQUIRE(cairn_office_open(&office));
+    REQUIRE_OK(cairn_hand_open(&office.world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 100, 1, "error", 10, &save));
+    /* a run of another project that began from it, with a version of its own */
+    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/a", json_object(), NULL));
+    EXPECT_SAID(200, &office, office.admin, "GET", WORLD_RUN "/checkpoints/100/lineage", NULL);
+    EXPECT(say(&office, office.admin, "PATCH", "/v1/runs/mine/a", "If-Match: *\r\n",
+               "{\"from\":\"llm/seven@100\"}", NULL) == 200);
+    REQUIRE_OK(cairn_world_call(&office.world, "POST", "/v1/runs/mine/a/attempts",
+                                json_pack("{s:s, s:i, s:s, s:I, s:s, s:[{s:i, s:s}], s:s}", "job",
+                                          "j", "world_size", 1, "resume", "latest", "after",
+                                          (json_int_t)0, "wait_staged", "1s", "ranks", "rank", 0,
+                                          "proc", "p", "node", "n"),
+                                &reply));
+    CAIRN_AUTO_JSON json_t *begun = NULL;
+    REQUIRE_OK(cairn_world_call(
+        &office.world, "POST", "/v1/runs/mine/a/checkpoints",
+        json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:b, s:s, s:{}, s:{}}", "grant",
+                  cairn_world_text(reply, "grant"), "node", "n", "step", 1, "n", 1, "rank", 0,
+                  "world_size", 1, "on_exists", "error", "skip", 0, "format", "t", "labels",
+                  "meta"),
+        &begun));
+    REQUIRE(make(&office, "read", "mine", 0, &mine));
+    snprintf(path, sizeof(path), "/v1/runs/mine/a/checkpoints/%s/lineage",
+             cairn_world_text(begun, "version"));
+    snprintf(body, sizeof(body), "\"run\":\"llm/seven\"");
+    CAIRN_AUTO(buf) whole = {.limit = CAIRN_MIB}, cut = {.limit = CAIRN_MIB};
+    EXPECT(say(&office, office.admin, "GET", path, NULL, NULL, &whole) == 200);
+    EXPECT(strstr(whole.data, body) && strstr(whole.data, "\"more\":false"));
+    EXPECT(say(&office, mine.text, "GET", path, NULL, NULL, &cut) == 200);
+    EXPECT(!strstr(cut.data, body) && !strstr(cut.data, save.id.text));
+    EXPECT(strstr(cut.data, "\"run\":\"mine/a\"") && strstr(cut.data, "\"more\":true"));
+}
+
+/* ---- events ---- */
+
+static bool comes(struct cairn_raw *raw, struct cairn_buf *got, const char *text, uint32_t ms) {
+    uint64_t until_ms = cairn_mono_ms() + ms;
+    while (!got->data || !strstr(got->data, text))
+        if (cairn_mono_ms() > until_ms || !cairn_raw_more(raw, 1000, got)) {
+            if (cairn_mono_ms() > until_ms) return false;
+            if (cairn_raw_closed(raw, 0)) return false;
+        }
+    return true;
+}
+
+TEST(a02_events_of_other_projects_are_in_no_list_and_no_stream_and_a_revoked_stream_ends) {
+    AUTO_OFFICE office = {0};
+    struct made mine;
+    struct cairn_raw stream;
+    char request[400];
+    CAIRN_AUTO(buf) list = {.limit = CAIRN_MIB}, got = {.limit = CAIRN_MIB};
+    REQUIRE(cairn_office_open(&office));
+    REQUIRE(make(&office, "read", "mine", 0, &mine));
+    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/secret/s", json_object(), NULL));
+    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/a", json_object(), NULL));
+    EXPECT(say(&office, mine.text, "GET", "/v1/events?since=0", NULL, NULL, &list) == 200);
+    EXPECT(strstr(list.data, "\"project\":\"mine\"") && !strstr(list.data, "secret"));
+    EXPECT(!strstr(list.data, "token.made"));
+    cairn_buf_clear(&list);
+    EXPECT(say(&office, mine.text, "GET", "/v1/events", NULL, NULL, &list) == 200);
+    EXPECT(strstr(list.data, "\"project\":\"mine\"") && !strstr(list.data, "secret"));
+    /* page by page: what is passed over is not come back to */
+    uint64_t since = 0, seen = 0;
+    for (int i = 0; i < 10; i++) {
+        CAIRN_AUTO(buf) page = {.limit = CAIRN_MIB};
+        char path[80];
+        snprintf(path, sizeof(path), "/v1/events?limit=1&since=%" PRIu64, since);
+        REQUIRE(say(&office, mine.text, "GET", path, NULL, NULL, &page) == 200);
+        seen += strstr(page.data, "\"project\":\"mine\"") != NULL;
+        EXPECT(!strstr(page.data, "secret"));
+        const char *next = strstr(page.data, "\"since\":");
+        REQUIRE(next != NULL);
+        since = strtoull(next + 8, NULL, 10);
+    }
+    EXPECT_EQ_U64(seen, 1);
+    REQUIRE(cairn_raw_open(&stream, office.world.server.port));
+    snprintf(request, sizeof(request),
+             "GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
+             "Last-Event-ID: 1\r\nAuthorization: Bearer %s\r\n\r\n",
+             mine.text);
+    REQUIRE(cairn_raw_text(&stream, request));
+    EXPECT(comes(&stream, &got, "mine", 10000));
+    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/secret/t", json_object(), NULL));
+    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/b", json_object(), NULL));
+    EXPECT(comes(&stream, &got, "\"run\":\"b\"", 10000));
+    EXPECT(got.data && !strstr(got.data, "secret"));
+    EXPECT_CODE(cairn_office_end(&office, &mine), CAIRN_OK);
+    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/c", json_object(), NULL));
+    CAIRN_AUTO(buf) rest = {.limit = CAIRN_MIB};
+    EXPECT(comes(&stream, &rest, "0\r\n\r\n", 30000)); /* the last chunk */
+    EXPECT(!rest.data || !strstr(rest.data, "\"run\":\"c\""));
+    cairn_raw_release(&stream);
+}
+
+struct parked {
+    const struct office *office;
+    const char *token;
+    int status;
+    pthread_t thread;
+};
+
+static void *park(void *argument) {
+    struct parked *parked = argument;
+    parked->status = say(parked->office, parked->token, "GET",
+                         "/v1/runs/mine/a/checkpoints/latest?newer_than=0&wait=20s", NULL, NULL,
+                         NULL);
+    return NULL;
+}
+
+TEST(a02_a_call_that_waits_is_judged_again_when_it_goes_on) {
+    AUTO_OFFICE office = {0};
+    struct made mine;
+    REQUIRE(cairn_office_open(&office));
+    REQUIRE(make(&office, "read", "mine", 0, &mine));
+    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/a", json_object(), NULL));
+    struct parked parked = {&office, mine.text, 0, 0};
+    REQUIRE(!pthread_create(&parked.thread, NULL, park, &parked));
+    usleep(500000);
+    EXPECT_CODE(cairn_office_end(&office, &mine), CAIRN_OK);
+    REQUIRE_OK(cairn_world_call(&office.world, "POST", "/v1/runs/mine/a/attempts",
+                                json_pack("{s:s, s:i, s:s, s:I, s:[{s:i, s:s}], s:s}", "job", "j",
+                                          "world_size", 1, "resume", "none", "after", (json_int_t)0,
+                                          "ranks", "rank", 0, "proc", "p", "node", "n"),
+                                NULL));
+    pthread_join(parked.thread, NULL);
+    EXPECT(parked.status == 401);
+}
+
+/* ---- the grant ---- */
+
+TEST(a_save_goes_on_by_its_grant_after_its_uploaders_token_was_revoked) {
+    AUTO_OFFICE office = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    struct made mine;
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    REQUIRE(cairn_office_open(&office));
+    REQUIRE(make(&office, "read,write", "llm", 0, &mine));
+    struct cairn_rest_options options = {.url = office.world.server.url, .token = mine.text};
+    struct cairn_rest *admins = office.world.rest;
+    office.world.rest = NULL;
+    REQUIRE_OK(cairn_rest_new(&options, &office.world.rest, &err));
+    REQUIRE_OK(cairn_hand_open(&office.world, &hand, "j1", 0, "latest", 1));
+    struct cairn_rest *uploaders = office.world.rest;
+    office.world.rest = admins;
+    REQUIRE_OK(cairn_office_end(&office, &mine));
+    office.world.rest = uploaders;
+    EXPECT_CODE(cairn_hand_begin(&hand, 1, 1, "error", &save), CAIRN_UNAUTHORIZED);
+    REQUIRE_OK(cairn_rest_set_grant(uploaders, hand.grant, &err));
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("abc"));
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard),
+                               json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3)), NULL));
+    REQUIRE_OK(cairn_hand_wait(&save, &version));
+    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    /* It is good for that alone. */
+    char more[700], path[300];
+    snprintf(more, sizeof(more), "X-Cairn-Grant: %s\r\n", hand.grant);
+    EXPECT(say(&office, NULL, "GET", WORLD_RUN, more, NULL, NULL) == 401);
+    EXPECT(say(&office, NULL, "DELETE", WORLD_RUN, more, NULL, NULL) == 401);
+    EXPECT(say(&office, NULL, "GET", "/v1/runs", more, NULL, NULL) == 401);
+    EXPECT(say(&office, NULL, "GET", "/v1/runs/llm/eight/checkpoints/1", more, NULL, NULL) == 401);
+    snprintf(path, sizeof(path), "%s/abort", save.path);
+    EXPECT(say(&office, NULL, "POST", path, more, "{}", NULL) == 401);
+    EXPECT(say(&office, NULL, "POST", WORLD_RUN "/attempts", more, "{}", NULL) == 401);
+    EXPECT(say(&office, NULL, "PUT", "/v1/nodes/n1", more,
+               "{\"uploader\":{},\"attempts\":[],\"versions\":[]}", NULL) == 200);
+    more[30] = more[30] == 'A' ? 'B' : 'A';
+    EXPECT(say(&office, NULL, "GET", save.path, more, NULL, NULL) == 401);
+    cairn_rest_free(admins);
+}
