@@ -80,9 +80,13 @@ static enum cairn_code begin_shard(struct job *job, struct cairn_error *err) {
     return shard->entries ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a file");
 }
 
+static bool is_named(const struct cairn_cli_export *export,
+                     const struct cairn_assembly_tensor *tensor) {
+    return !export->only || fnmatch(export->only, tensor->name, 0) == 0;
+}
 static bool is_wanted(const struct cairn_cli_export *export,
                       const struct cairn_assembly_tensor *tensor) {
-    return !export->only || fnmatch(export->only, tensor->name, 0) == 0;
+    return is_named(export, tensor) && !(export->exclude_frozen && tensor->frozen);
 }
 
 static uint64_t bytes_as(const struct cairn_assembly_tensor *tensor, unsigned dtype) {
@@ -125,9 +129,9 @@ static enum cairn_code place_all(struct job *job, struct cairn_error *err) {
         const struct cairn_assembly_tensor *tensor = &export->assembly->tensors[i];
         bool alias = tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS;
         size_t source = alias ? tensor->alias_of : i;
-        if (!is_wanted(export, tensor))
-            export->filtered++;
-        else if (!alias || !is_wanted(export, &export->assembly->tensors[source]))
+        export->filtered += !is_named(export, tensor);
+        if (!is_wanted(export, tensor)) continue;
+        if (!alias || !is_wanted(export, &export->assembly->tensors[source]))
             CAIRN_TRY(place(job, tensor->name, source, &used_bytes, err));
     }
     return CAIRN_OK;

@@ -27,6 +27,7 @@ struct cairn_cli_export {
     unsigned dtype;           /* what floats become; CAIRN_DTYPE_NONE: they stay as they are */
     uint64_t shard_bytes_max; /* 0: one file */
     bool torch;               /* files of torch.save, not of safetensors */
+    bool exclude_frozen;
     const char *only;         /* a pattern of names, as of a shell; NULL: all */
     /* By _run. */
     size_t file_count, tensor_count, filtered;

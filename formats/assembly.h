@@ -36,6 +36,7 @@ struct cairn_assembly_tensor {
     size_t piece_first, piece_count;
     size_t box_first; /* of its pieces' boxes, of which there are as many; where it is cut so */
     bool boxed;
+    bool frozen; /* the training leaves it as it is; where knows_frozen */
 };
 /* What an optimizer keeps of a parameter is named optimizer.state.<parameter>.<what>. */
 #define CAIRN_ASSEMBLY_OPTIMIZER "optimizer.state."
@@ -54,6 +55,7 @@ struct cairn_assembly {
     size_t box_count, box_capacity;
     struct cairn_assembly_left_out *left_out;
     size_t left_out_count, left_out_capacity;
+    bool knows_frozen; /* the files tell which parameters are trained */
 };
 void cairn_assembly_release(struct cairn_assembly *assembly);
 

@@ -271,7 +271,10 @@ static enum cairn_code take_fragments(void *context, const char *name, cairn_pic
                                    &fragments, err));
         CAIRN_TRY(cairn_zero_field(file, fragments, name, &fragment, err));
         CAIRN_TRY(cairn_zero_range(file, fragment, merge->assembly, &tensor, &range, err));
-        if (m == 0) CAIRN_TRY(add_shaped(merge, name, shape, tensor.dtype, &left, err));
+        if (m == 0) {
+            CAIRN_TRY(add_shaped(merge, name, shape, tensor.dtype, &left, err));
+            merge->assembly->tensors[merge->assembly->tensor_count - 1].frozen = true;
+        }
         uint64_t some = range.elements < left ? range.elements : left;
         CAIRN_TRY(cairn_assembly_add_piece(merge->assembly, range.input, range.offset_bytes,
                                            some * (cairn_dtype_bits(tensor.dtype) / 8), err));
@@ -331,6 +334,8 @@ static enum cairn_code take_of_module(void *context, const char *name, cairn_pic
             "a placeholder: no file holds its elements, as of a shared parameter in stage 3", err);
     CAIRN_TRY(cairn_assembly_add_tensor(merge->assembly, name, tensor.dtype, tensor.dimension_count,
                                         tensor.shape, err));
+    merge->assembly->tensors[merge->assembly->tensor_count - 1].frozen =
+        !cairn_zero_is_buffer(file, name);
     return cairn_assembly_add_piece(merge->assembly, range.input, range.offset_bytes,
                                     tensor.size_bytes, err);
 }
@@ -352,6 +357,7 @@ static enum cairn_code merge_rest(struct merge *merge, struct cairn_error *err) 
 static enum cairn_code merge_channels(struct merge *merge, struct cairn_error *err) {
     struct cairn_zero *zero = merge->zero;
     if (!zero->rank_count) return merge_rest(merge, err);
+    merge->assembly->knows_frozen = true; /* what is trained has a place in the partitions */
     for (size_t c = 0; c < zero->channel_count; c++) {
         merge->channel = &zero->channels[c];
         enum cairn_code code = merge_parameters(merge, err);

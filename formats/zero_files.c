@@ -108,6 +108,20 @@ enum cairn_code cairn_zero_range(const struct cairn_zero_file *file, cairn_pickl
     return cairn_assembly_add_input(assembly, file->input, &ret_range->input, err);
 }
 
+bool cairn_zero_is_buffer(const struct cairn_zero_file *model, const char *name) {
+    const struct cairn_pickle *values = &model->torch.values;
+    cairn_pickle_ref names;
+    if (!cairn_pickle_find(values, values->root, "buffer_names", &names)) return false;
+    const struct cairn_pickle_value *list_of = cairn_zero_value(model, names);
+    for (uint32_t i = 0; list_of->kind == CAIRN_PICKLE_LIST && i < list_of->count; i++) {
+        const struct cairn_pickle_value *text = cairn_zero_value(model, list_of->items[i]);
+        if (text->kind == CAIRN_PICKLE_TEXT && text->text.size == strlen(name) &&
+            memcmp(text->text.data, name, text->text.size) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* An integer, or an enumeration that is made of one; -1: neither. */
 static int64_t integer_of(const struct cairn_zero_file *file, cairn_pickle_ref ref) {
     const struct cairn_pickle_value *value = cairn_zero_value(file, ref);

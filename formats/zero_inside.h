@@ -71,6 +71,8 @@ void cairn_zero_channel_release(const struct cairn_zero *zero, struct cairn_zero
 enum cairn_code cairn_zero_field(const struct cairn_zero_file *file, cairn_pickle_ref of,
                                  const char *key, cairn_pickle_ref *ret,
                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* Does the model's file name it among its buffers, which are no parameters? */
+bool cairn_zero_is_buffer(const struct cairn_zero_file *model, const char *name);
 /* Where a contiguous tensor lies: its range in the assembly's input. */
 enum cairn_code cairn_zero_range(const struct cairn_zero_file *file, cairn_pickle_ref ref,
                                  struct cairn_assembly *assembly, struct cairn_torch_tensor *ret,

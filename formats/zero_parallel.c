@@ -140,21 +140,6 @@ static enum cairn_code take_one(struct join *join, const char *what, struct cair
     return cairn_zero_copy_pieces(&join->parts[0].assembly, first, join->assembly, err);
 }
 
-/* A buffer is no parameter, and no rule is made for it. */
-static bool is_buffer(const struct cairn_zero_file *model, const char *name) {
-    const struct cairn_pickle *values = &model->torch.values;
-    cairn_pickle_ref names;
-    if (!cairn_pickle_find(values, values->root, "buffer_names", &names)) return false;
-    const struct cairn_pickle_value *list = cairn_zero_value(model, names);
-    for (uint32_t i = 0; list->kind == CAIRN_PICKLE_LIST && i < list->count; i++) {
-        const struct cairn_pickle_value *text = cairn_zero_value(model, list->items[i]);
-        if (text->kind == CAIRN_PICKLE_TEXT && text->text.size == strlen(name) &&
-            memcmp(text->text.data, name, text->text.size) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* The parameter to which a tensor belongs: what the optimizer keeps is cut like it. */
 static void name_of_parameter(const char *name, char ret[CAIRN_TENSOR_NAME_BYTES_MAX + 1]) {
     size_t size = strlen(CAIRN_ASSEMBLY_OPTIMIZER);
@@ -171,7 +156,7 @@ static enum cairn_code join_slices(struct join *join, struct cairn_error *err) {
     enum cairn_zero_rule rule;
     name_of_parameter(first->name, parameter);
     if (first->dimension_count == 0) return take_one(join, "a number that is not cut", err);
-    if (is_buffer(&join->parts[0].zero->models[0], parameter))
+    if (cairn_zero_is_buffer(&join->parts[0].zero->models[0], parameter))
         return take_one(join, "a buffer, of which no rule says how it is cut", err);
     CAIRN_TRY(cairn_zero_rules_find(join->rules, parameter, &rule, &rows, err));
     if (rule == CAIRN_ZERO_SAME) return take_one(join, "told to be the same", err);
@@ -220,7 +205,9 @@ static enum cairn_code join_all(struct join *join, struct cairn_error *err) {
                        : cairn_assembly_add_alias(join->assembly, tensor->name, tensor->alias_of,
                                                   err);
         if (code) return cairn_within(err, code, "%s", cairn_short(tensor->name).text);
+        join->assembly->tensors[join->assembly->tensor_count - 1].frozen = tensor->frozen;
     }
+    join->assembly->knows_frozen = first->knows_frozen;
     for (size_t i = 0; i < first->left_out_count; i++)
         CAIRN_TRY(cairn_assembly_leave_out(join->assembly, first->left_out[i].name,
                                            first->left_out[i].why, err));

@@ -23,6 +23,8 @@ static const struct cairn_cli_flag flags[] = {
      "Only tensors whose names are like this, e.g. 'model.layers.*'."},
     {"optimizer", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(optimizer), 0, NULL,
      "What DeepSpeed's optimizer keeps of each parameter, too."},
+    {"exclude-frozen", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(exclude_frozen), 0, NULL,
+     "Without the parameters that DeepSpeed did not train, as an adapter's base."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "Read a stored version from the store itself, without a server."},
     {"workers", 'j', CAIRN_CLI_COUNT, CAIRN_CLI_AT(workers), 0, "N",
@@ -56,13 +58,17 @@ static enum cairn_code read_form(const char *text, bool *ret_torch, struct cairn
                       cairn_short(text).text);
 }
 
+#define FROZEN "it is frozen, and --exclude-frozen leaves it out"
+
 static void report_left_out(const struct cairn_cli_export *job) {
     const struct cairn_assembly *assembly = job->assembly;
     for (size_t i = 0; i < assembly->left_out_count; i++)
         cairn_cli_note("left out: %s: %s", assembly->left_out[i].name, assembly->left_out[i].why);
     for (size_t i = 0; i < assembly->tensor_count; i++) {
         const struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
-        if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS && !job->torch)
+        if (job->exclude_frozen && tensor->frozen)
+            cairn_cli_note("left out: %s: " FROZEN, tensor->name);
+        else if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS && !job->torch)
             cairn_cli_note("left out: %s: it is %s under another name", tensor->name,
                            assembly->tensors[tensor->alias_of].name);
     }
@@ -88,7 +94,10 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
         json_array_append_new(left_out, json_pack("{s:s, s:s}", "name", assembly->left_out[i].name,
                                                   "why", assembly->left_out[i].why));
     for (size_t i = 0; i < assembly->tensor_count; i++)
-        if (assembly->tensors[i].alias_of != CAIRN_ASSEMBLY_NO_ALIAS)
+        if (job->exclude_frozen && assembly->tensors[i].frozen)
+            json_array_append_new(left_out, json_pack("{s:s, s:s}", "name",
+                                                      assembly->tensors[i].name, "why", FROZEN));
+        else if (assembly->tensors[i].alias_of != CAIRN_ASSEMBLY_NO_ALIAS)
             json_object_set_new(aliases, assembly->tensors[i].name,
                                 json_string(assembly->tensors[assembly->tensors[i].alias_of].name));
     CAIRN_AUTO_JSON json_t *answer =
@@ -103,14 +112,24 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_weights weights;
     struct cairn_cli_export job = {
-        .cli = cli, .folder = cli->arguments[1], .shard_bytes_max = cli->bytes, .only = cli->only};
+        .cli = cli,
+        .folder = cli->arguments[1],
+        .shard_bytes_max = cli->bytes,
+        .only = cli->only,
+        .exclude_frozen = cli->exclude_frozen};
     uint64_t started_ms = cairn_mono_ms();
     if (cli->to) CAIRN_TRY(read_form(cli->to, &job.torch, err));
     if (cli->dtype) CAIRN_TRY(read_dtype(cli->dtype, &job.dtype, err));
     CAIRN_TRY(cairn_cli_interrupt_says(interrupted, err));
     CAIRN_TRY(cairn_cli_weights_open(cli, cli->arguments[0], cli->optimizer, &weights, err));
     job.assembly = &weights.assembly;
-    enum cairn_code code = cairn_cli_export_run(&job, err);
+    enum cairn_code code = CAIRN_OK;
+    if (cli->exclude_frozen && !weights.assembly.knows_frozen)
+        code = cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "--exclude-frozen: %s (%s) does not tell which parameters were trained; "
+                          "DeepSpeed's folders of ZeRO stages 1 to 3 do",
+                          cli->arguments[0], weights.format);
+    if (code == CAIRN_OK) code = cairn_cli_export_run(&job, err);
     if (code == CAIRN_OK) code = report(cli, &weights, &job, cairn_mono_ms() - started_ms, err);
     cairn_cli_weights_release(&weights);
     return code;

@@ -136,6 +136,18 @@ class Export(unittest.TestCase):
                 whole = EXPECTED[case][name.removeprefix("optimizer.state.").rpartition(".")[0]]
                 self.assertEqual(shape, whole["shape"])
 
+    def test_frozen_parameters_are_left_out_by_name_where_it_is_known_which_they_are(self):
+        for case in EXPECTED:
+            told = json.loads(export(ZERO / case, self.folder / case, "--exclude-frozen", "--json",
+                                     "--only", "[!l]*").stdout)
+            self.assertEqual(set(read(self.folder / case)),
+                             {"embed.weight", "first.weight", "first.bias", "scale"}, case)
+            self.assertEqual({row["name"] for row in told["left_out"]},
+                             {"frozen.weight", "frozen.bias", "optimizer.state."})
+            self.assertEqual(told["filtered"], 2)
+        self.refuse(VECTORS / "torch" / "everything.pt", 1, "--exclude-frozen", "torch",
+                    flags=["--exclude-frozen"])
+
     def test_a_torch_file_has_the_same_values_and_shares_what_is_tied(self):
         source = VECTORS / "torch" / "everything.pt"
         export(source, self.out, "--to", "torch")
@@ -286,8 +298,8 @@ class Export(unittest.TestCase):
 
     # ---- what is damaged, missing or of another kind ----
 
-    def refuse(self, source, status, *words):
-        ran = export(source, self.out, status=status)
+    def refuse(self, source, status, *words, flags=()):
+        ran = export(source, self.out, *flags, status=status)
         for word in words:
             self.assertIn(word, ran.stderr)
         self.assertEqual(list(self.out.glob("*")) if self.out.exists() else [], [])
