@@ -16,8 +16,7 @@ static enum cairn_code open_file(const char *path, struct cairn_cli_input *ret,
         return errno == ENOENT ? cairn_fail(err, CAIRN_NOT_FOUND, "no such file")
                                : cairn_fail_errno(err, "cannot be looked at");
     if (!S_ISREG(status.st_mode))
-        return cairn_fail(err, CAIRN_INVALID, "it is not a file%s",
-                          S_ISDIR(status.st_mode) ? ": name one of the files in it" : "");
+        return cairn_fail(err, CAIRN_INVALID, "it is not a file");
     CAIRN_TRY(cairn_file_open_read(AT_FDCWD, path, &ret->file, err));
     return cairn_input_of_file(&ret->file, &ret->input, err);
 }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn inspect: what a checkpoint file of another program holds, without reading its tensors. */
+/* cairn inspect: what a checkpoint of another program holds, without reading its tensors. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "api/dtype.h"
 #include "cli/input.h"
 #include "cli/output.h"
+#include "cli/weights.h"
 #include "common/array.h"
 #include "common/text.h"
 #include "common/utf8.h"
@@ -24,7 +26,7 @@ struct seen {
 };
 struct inspection {
     const struct cairn_torch *torch;
-    json_t *tensors, *values;
+    json_t *tensors, *values, *left_out;
     struct seen *seen;
     size_t count, capacity;
 };
@@ -222,6 +224,50 @@ static enum cairn_code inspect_safetensors(const struct cairn_input *input,
     return CAIRN_OK;
 }
 
+/* ---- a folder ---- */
+
+static json_t *json_assembled(const struct cairn_assembly *assembly,
+                              const struct cairn_assembly_tensor *tensor) {
+    bool alias = tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS;
+    const char *kind = alias                     ? "alias"
+                       : tensor->boxed           ? "boxes"
+                       : tensor->piece_count > 1 ? "pieces"
+                                                 : "contiguous";
+    json_t *row = json_pack("{s:s, s:s, s:o, s:s, s:I}", "name", tensor->name, "dtype",
+                            cairn_dtype_text(tensor->dtype), "shape",
+                            json_sizes(tensor->shape, tensor->dimension_count), "kind", kind,
+                            "bytes", (json_int_t)tensor->size_bytes);
+    if (row && alias)
+        json_object_set_new(row, "alias_of",
+                            json_string(assembly->tensors[tensor->alias_of].name));
+    if (row && !alias)
+        json_object_set_new(row, "pieces", json_integer((json_int_t)tensor->piece_count));
+    return row;
+}
+
+/* Its tensors as export would write them, and by name what it would leave out. */
+static enum cairn_code inspect_folder(const char *path, struct inspection *inspection,
+                                      const char **ret_format, uint64_t *ret_bytes,
+                                      struct cairn_error *err) {
+    struct cairn_cli_weights weights;
+    CAIRN_TRY(cairn_cli_weights_open_path(path, true, &weights, err));
+    const struct cairn_assembly *assembly = &weights.assembly;
+    bool fits = true;
+    for (size_t i = 0; i < assembly->tensor_count; i++)
+        fits &= json_array_append_new(inspection->tensors,
+                                      json_assembled(assembly, &assembly->tensors[i])) == 0;
+    for (size_t i = 0; i < assembly->left_out_count; i++)
+        fits &= json_array_append_new(
+                    inspection->left_out,
+                    json_pack("{s:s, s:s}", "name", assembly->left_out[i].name, "why",
+                              assembly->left_out[i].why)) == 0;
+    for (size_t i = 0; i < assembly->input_count; i++)
+        *ret_bytes += assembly->inputs[i]->size_bytes;
+    *ret_format = weights.format;
+    cairn_cli_weights_release(&weights);
+    return fits ? CAIRN_OK : no_memory(err);
+}
+
 /* ---- the verb ---- */
 
 static enum cairn_code inspect_file(const struct cairn_input *input, struct inspection *inspection,
@@ -240,13 +286,12 @@ static enum cairn_code inspect_file(const struct cairn_input *input, struct insp
 }
 
 static enum cairn_code print(const struct cairn_cli *cli, const struct inspection *inspection,
-                             const char *format, const struct cairn_input *input,
-                             struct cairn_error *err) {
+                             const char *format, uint64_t size_bytes, struct cairn_error *err) {
     if (cli->output == CAIRN_CLI_JSON || cli->output == CAIRN_CLI_JSONL) {
         CAIRN_AUTO_JSON json_t *answer =
-            json_pack("{s:s, s:s, s:I, s:O, s:O}", "file", cli->arguments[0], "format", format,
-                      "bytes", (json_int_t)input->size_bytes, "tensors", inspection->tensors,
-                      "values", inspection->values);
+            json_pack("{s:s, s:s, s:I, s:O, s:O, s:O}", "file", cli->arguments[0], "format",
+                      format, "bytes", (json_int_t)size_bytes, "tensors", inspection->tensors,
+                      "values", inspection->values, "left_out", inspection->left_out);
         if (!answer) return cairn_fail(err, CAIRN_INVALID, "the file's name is not UTF-8 text");
         return cairn_cli_print_json(answer, cli->output == CAIRN_CLI_JSON, err);
     }
@@ -269,30 +314,46 @@ static enum cairn_code print(const struct cairn_cli *cli, const struct inspectio
     return CAIRN_OK;
 }
 
-static enum cairn_code inspect(const struct cairn_cli *cli, const struct cairn_input *input,
-                               struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *tensors = json_array(), *values = json_array();
-    struct inspection inspection = {.tensors = tensors, .values = values};
-    const char *format = "";
-    if (!tensors || !values) return no_memory(err);
-    CAIRN_TRY(inspect_file(input, &inspection, &format, err));
-    return print(cli, &inspection, format, input, err);
+/* One file or object; *ret_bytes: of it. */
+static enum cairn_code inspect_input(const struct cairn_cli *cli, struct inspection *inspection,
+                                     const char **ret_format, uint64_t *ret_bytes,
+                                     struct cairn_error *err) {
+    struct cairn_cli_input opened;
+    CAIRN_TRY(cairn_cli_input_open(cli, cli->arguments[0], &opened, err));
+    *ret_bytes = opened.input.size_bytes;
+    enum cairn_code code = inspect_file(&opened.input, inspection, ret_format, err);
+    cairn_cli_input_release(&opened);
+    return code;
 }
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
-    struct cairn_cli_input opened;
-    enum cairn_code code = cairn_cli_input_open(cli, cli->arguments[0], &opened, err);
-    if (code == CAIRN_OK) code = inspect(cli, &opened.input, err);
-    cairn_cli_input_release(&opened);
-    return code ? cairn_within(err, code, "%s", cairn_short(cli->arguments[0]).text) : CAIRN_OK;
+    CAIRN_AUTO_JSON json_t *tensors = json_array(), *values = json_array();
+    CAIRN_AUTO_JSON json_t *left_out = json_array();
+    struct inspection inspection = {.tensors = tensors, .values = values, .left_out = left_out};
+    const char *path = cli->arguments[0], *format = "";
+    struct stat status;
+    uint64_t bytes = 0;
+    if (!tensors || !values || !left_out) return no_memory(err);
+    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) {
+        CAIRN_TRY(inspect_folder(path, &inspection, &format, &bytes, err));
+    } else {
+        enum cairn_code code = inspect_input(cli, &inspection, &format, &bytes, err);
+        if (code) return cairn_within(err, code, "%s", cairn_short(path).text);
+    }
+    for (size_t i = 0; cli->output == CAIRN_CLI_TABLE && i < json_array_size(left_out); i++)
+        cairn_cli_note("left out: %s: %s",
+                       json_string_value(json_object_get(json_array_get(left_out, i), "name")),
+                       json_string_value(json_object_get(json_array_get(left_out, i), "why")));
+    return print(cli, &inspection, format, bytes, err);
 }
 
 const struct cairn_cli_verb cairn_cli_verb_inspect = {
     .name = "inspect",
-    .synopsis = "cairn inspect [flags] FILE|s3://bucket/path/file",
-    .purpose = "List what a torch or safetensors file holds.",
+    .synopsis = "cairn inspect [flags] FILE|FOLDER|s3://bucket/path/file",
+    .purpose = "List what a torch or safetensors file holds, or a folder of a checkpoint.",
     .examples = "  cairn inspect model.safetensors\n"
                 "  cairn inspect global_step100/mp_rank_00_model_states.pt --json\n"
+                "  cairn inspect checkpoints\n"
                 "  cairn inspect s3://bucket/llm/optimizer.pt\n",
     .arguments_min = 1,
     .arguments_max = 1,

@@ -78,12 +78,30 @@ class Inspect(unittest.TestCase):
         short.write_bytes(b"PK")
         cut.write_bytes((VECTORS / "everything.pt").read_bytes()[:9000])
         for path, status, words in ((text, 1, "neither"), (short, 1, "neither"),
-                                    (cut, 2, "cut short"), (self.folder, 2, "not a file"),
+                                    (cut, 2, "cut short"), (self.folder, 1, "neither a DeepSpeed"),
                                     (self.folder / "none", 3, "no such file"),
                                     ("s3://bucket", 2, "names no object")):
             ran = inspect(path, status=status)
             self.assertIn(words, ran.stderr)
             self.assertIn(str(path), ran.stderr)
+
+    def test_a_folder_is_listed_as_it_would_be_exported(self):
+        zero = VECTORS.parent / "deepspeed"
+        told = json.loads(inspect(zero / "parallel" / "tensor_parallel", "--json").stdout)
+        tensors = {row["name"]: row for row in told["tensors"]}
+        self.assertEqual((told["format"], told["left_out"], told["values"]),
+                         ("deepspeed-zero", [], []))
+        self.assertEqual(tensors["row.weight"],
+                         {"name": "row.weight", "dtype": "F32", "shape": [7, 6], "kind": "boxes",
+                          "bytes": 168, "pieces": tensors["row.weight"]["pieces"]})
+        self.assertEqual(tensors["column.bias"]["kind"], "pieces")
+        self.assertEqual(tensors["optimizer.state.row.weight.exp_avg"]["shape"], [7, 6])
+        told = json.loads(inspect(zero / "stage2", "--json").stdout)
+        self.assertEqual([(row["name"], row["alias_of"]) for row in told["tensors"]
+                          if row["kind"] == "alias"], [("head.weight", "embed.weight")])
+        ran = inspect(zero / "parallel" / "experts")
+        self.assertIn("left out: optimizer.state.*.deepspeed_moe.experts.*", ran.stderr)
+        self.assertIn("first.deepspeed_moe.experts.deepspeed_experts.3.weight", ran.stdout)
 
     def test_of_a_large_file_the_header_alone_is_read(self):
         large = self.folder / "large.safetensors"
