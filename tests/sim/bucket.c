@@ -29,7 +29,7 @@ struct flight {
     struct cairn_store_request *request; /* NULL: nobody waits any more */
     struct worker *worker;
     struct sim_process *process;
-    struct sim_letter letter;
+    struct sim_sent sent;
     struct sim_answer answer;
     struct flight *next;
 };
@@ -39,46 +39,46 @@ struct worker {
     bool woken;
 };
 
-/* ---- a letter ---- */
+/* ---- a request as it is sent ---- */
 
 static void copy_text(char *to, size_t capacity, const char *from) {
     snprintf(to, capacity, "%s", from ? from : "");
 }
 
-static void write_letter(struct sim_letter *letter, const struct cairn_store_request *request) {
-    *letter = (struct sim_letter){.op = request->op,
-                                  .key = strdup(request->key),
-                                  .page = request->page ? strdup(request->page) : NULL,
-                                  .create = request->create,
-                                  .has_crc32c = request->has_crc32c,
-                                  .crc32c = request->crc32c,
-                                  .part_number = request->part_number,
-                                  .offset = request->offset,
-                                  .length = request->length,
-                                  .body_bytes = request->body.size,
-                                  .part_count = request->part_count,
-                                  .deletion_count = request->deletion_count};
-    copy_text(letter->token, sizeof letter->token, request->token);
-    copy_text(letter->upload_id, sizeof letter->upload_id, request->upload_id_in);
-    if (request->op == CAIRN_STORE_GET) copy_text(letter->etag, sizeof letter->etag, request->etag);
-    letter->body = malloc(request->body.size + 1);
+static void write_sent(struct sim_sent *sent, const struct cairn_store_request *request) {
+    *sent = (struct sim_sent){.op = request->op,
+                              .key = strdup(request->key),
+                              .page = request->page ? strdup(request->page) : NULL,
+                              .create = request->create,
+                              .has_crc32c = request->has_crc32c,
+                              .crc32c = request->crc32c,
+                              .part_number = request->part_number,
+                              .offset = request->offset,
+                              .length = request->length,
+                              .body_bytes = request->body.size,
+                              .part_count = request->part_count,
+                              .deletion_count = request->deletion_count};
+    copy_text(sent->token, sizeof sent->token, request->token);
+    copy_text(sent->upload_id, sizeof sent->upload_id, request->upload_id_in);
+    if (request->op == CAIRN_STORE_GET) copy_text(sent->etag, sizeof sent->etag, request->etag);
+    sent->body = malloc(request->body.size + 1);
     if (request->op == CAIRN_STORE_UPLOAD_COMPLETE) {
-        letter->parts = calloc(request->part_count + 1, sizeof *letter->parts);
-        memcpy(letter->parts, request->parts, request->part_count * sizeof *letter->parts);
+        sent->parts = calloc(request->part_count + 1, sizeof *sent->parts);
+        memcpy(sent->parts, request->parts, request->part_count * sizeof *sent->parts);
     }
-    letter->deletions = calloc(request->deletion_count + 1, sizeof *letter->deletions);
+    sent->deletions = calloc(request->deletion_count + 1, sizeof *sent->deletions);
     for (size_t i = 0; i < request->deletion_count; i++)
-        letter->deletions[i] = strdup(request->deletions[i].key);
+        sent->deletions[i] = strdup(request->deletions[i].key);
 }
 
 static void tear_up(struct flight *flight) {
-    struct sim_letter *letter = &flight->letter;
-    for (size_t i = 0; i < letter->deletion_count; i++) free(letter->deletions[i]);
-    free(letter->deletions);
-    free(letter->parts);
-    free(letter->body);
-    free(letter->page);
-    free(letter->key);
+    struct sim_sent *sent = &flight->sent;
+    for (size_t i = 0; i < sent->deletion_count; i++) free(sent->deletions[i]);
+    free(sent->deletions);
+    free(sent->parts);
+    free(sent->body);
+    free(sent->page);
+    free(sent->key);
     free(flight->answer.bytes);
     free(flight->answer.parts);
     cairn_store_listing_release(&flight->answer.listing);
@@ -99,10 +99,10 @@ static bool ends_with(const char *text, const char *end) {
 static void travel(const struct flight *flight, bool there) {
     const struct sim_store_faults *faults = &sim_store_faults;
     uint64_t us = sim_between(faults->us_min, faults->us_max);
-    if (there && flight->letter.op == CAIRN_STORE_PUT &&
-        ends_with(flight->letter.key, "committed.json"))
+    if (there && flight->sent.op == CAIRN_STORE_PUT &&
+        ends_with(flight->sent.key, "committed.json"))
         us += sim_below(faults->record_us_max);
-    if (there && flight->letter.op == CAIRN_STORE_HEAD) us += sim_below(faults->head_us_max);
+    if (there && flight->sent.op == CAIRN_STORE_HEAD) us += sim_below(faults->head_us_max);
     sim_sleep_us(us);
     const struct sim_process *process = flight->process;
     const uint64_t *away_us = process->kind == SIM_UPLOADER
@@ -120,31 +120,30 @@ static bool has_memory(const struct flight *flight) {
     if (!body->size || !msync((void *)from, (uintptr_t)body->data + body->size - from, MS_ASYNC))
         return true;
     sim_violation("Q20: a request carries bytes of %s whose memory was given back",
-                  flight->letter.key);
+                  flight->sent.key);
     return false;
 }
 
 /* Half of the body at a time: what is written in between is seen. */
 static bool send_half(struct flight *flight, bool second) {
     if (!is_connected(flight) || !has_memory(flight)) return false;
-    uint64_t half = flight->letter.body_bytes / 2;
-    uint64_t from = second ? half : 0, size = second ? flight->letter.body_bytes - half : half;
+    uint64_t half = flight->sent.body_bytes / 2;
+    uint64_t from = second ? half : 0, size = second ? flight->sent.body_bytes - half : half;
     if (size)
-        memcpy(flight->letter.body + from, (const uint8_t *)flight->request->body.data + from,
-               size);
+        memcpy(flight->sent.body + from, (const uint8_t *)flight->request->body.data + from, size);
     return true;
 }
 
 static void lose_answer(struct flight *flight) {
     struct sim_answer *answer = &flight->answer;
     answer->code = CAIRN_UNAVAILABLE;
-    answer->ambiguous = cairn_store_op_writes(flight->letter.op);
+    answer->ambiguous = cairn_store_op_writes(flight->sent.op);
     snprintf(answer->why, sizeof answer->why, "the answer was lost");
 }
 
-static bool has_sum(const struct sim_letter *letter) {
-    bool body = letter->op == CAIRN_STORE_PUT || letter->op == CAIRN_STORE_UPLOAD_PART;
-    return body && letter->has_crc32c;
+static bool has_sum(const struct sim_sent *sent) {
+    bool body = sent->op == CAIRN_STORE_PUT || sent->op == CAIRN_STORE_UPLOAD_PART;
+    return body && sent->has_crc32c;
 }
 
 /* store/s3/ and store/dir/ look at the bytes again where the store has not confirmed their sum. */
@@ -153,7 +152,7 @@ static void compare_sent(struct flight *flight) {
     struct sim_answer *answer = &flight->answer;
     bool applied =
         answer->code == CAIRN_OK || answer->code == CAIRN_PRECONDITION || answer->ambiguous;
-    if (!has_sum(&flight->letter) || !applied || sim_store_faults.checks_crc || !CAIRN_RULE(Q42))
+    if (!has_sum(&flight->sent) || !applied || sim_store_faults.checks_crc || !CAIRN_RULE(Q42))
         return;
     if (cairn_crc32c(0, request->body.data, request->body.size) == request->crc32c) return;
     answer->code = CAIRN_SOURCE_CHANGED;
@@ -163,11 +162,11 @@ static void compare_sent(struct flight *flight) {
 
 /* Q20: nobody writes to what a request carries, but for the fault that does. */
 static void check_untouched(const struct flight *flight) {
-    const struct sim_letter *letter = &flight->letter;
-    if (!has_sum(letter) || sim_has(SIM_TORN) ||
-        cairn_crc32c(0, letter->body, letter->body_bytes) == letter->crc32c)
+    const struct sim_sent *sent = &flight->sent;
+    if (!has_sum(sent) || sim_has(SIM_TORN) ||
+        cairn_crc32c(0, sent->body, sent->body_bytes) == sent->crc32c)
         return;
-    sim_violation("Q20: the bytes of %s changed while a request carried them", letter->key);
+    sim_violation("Q20: the bytes of %s changed while a request carried them", sent->key);
 }
 
 static void hand_over(struct flight *flight) {
@@ -188,7 +187,7 @@ static void *fly(void *argument) {
     struct flight *flight = argument;
     struct sim_bucket *bucket = ((struct store *)flight->worker->base.store)->bucket;
     const struct sim_store_faults *faults = &sim_store_faults;
-    bool changes = cairn_store_op_writes(flight->letter.op);
+    bool changes = cairn_store_op_writes(flight->sent.op);
     sim_sleep_us(sim_below(faults->us_max / 2 + 1));
     bool arrived = send_half(flight, false);
     if (arrived) travel(flight, true);
@@ -200,15 +199,15 @@ static void *fly(void *argument) {
     } else if (arrived && changes && sim_chance(faults->late)) {
         lose_answer(flight);
         if (is_connected(flight)) hand_over(flight);
-        struct sim_letter letter = flight->letter; /* the flight is its sender's now */
+        struct sim_sent sent = flight->sent; /* the flight is its sender's now */
         struct sim_answer nobodys = {0};
-        flight->letter = (struct sim_letter){0};
+        flight->sent = (struct sim_sent){0};
         sim_sleep_us(sim_between(1000, LATE_US_MAX));
-        sim_note("late: store operation %d on %s", (int)letter.op, letter.key);
-        sim_bucket_apply(bucket, &letter, &nobodys);
+        sim_note("late: store operation %d on %s", (int)sent.op, sent.key);
+        sim_bucket_apply(bucket, &sent, &nobodys);
         return NULL;
     } else if (arrived) {
-        sim_bucket_apply(bucket, &flight->letter, &flight->answer);
+        sim_bucket_apply(bucket, &flight->sent, &flight->answer);
         if (changes && sim_chance(faults->lost)) lose_answer(flight);
     }
     if (is_connected(flight)) travel(flight, false);
@@ -225,7 +224,7 @@ static void submit(struct cairn_store_worker *base, struct cairn_store_request *
     flight->request = request;
     flight->worker = worker;
     flight->process = sim_self();
-    write_letter(&flight->letter, request);
+    write_sent(&flight->sent, request);
     flight->next = worker->flights;
     worker->flights = flight;
     sim_spawn_alone(sim_process_of(1), fly, flight);

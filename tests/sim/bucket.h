@@ -83,7 +83,7 @@ struct sim_answer {
     struct cairn_store_listing listing;
 };
 /* A request as it lies on the wire: nothing of its sender's memory. */
-struct sim_letter {
+struct sim_sent {
     enum cairn_store_op op;
     char *key, token[64], upload_id[64], etag[128], *page;
     bool create, has_crc32c;
@@ -96,5 +96,5 @@ struct sim_letter {
     char **deletions;
     size_t deletion_count;
 };
-void sim_bucket_apply(struct sim_bucket *bucket, const struct sim_letter *letter,
+void sim_bucket_apply(struct sim_bucket *bucket, const struct sim_sent *sent,
                       struct sim_answer *ret);

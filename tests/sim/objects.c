@@ -97,26 +97,25 @@ static void etag_of(const struct sim_object *object, char ret[128]) {
     snprintf(ret, 128, "%08" PRIx32 "-%" PRIx64, object->crc32c, object->size);
 }
 
-static bool wrong_bytes(const struct sim_letter *letter, struct sim_answer *ret) {
-    uint32_t found = cairn_crc32c(0, letter->body, letter->body_bytes);
-    if (!letter->has_crc32c || found == letter->crc32c) return false;
-    sim_note("the bytes of %s changed on the way", letter->key);
+static bool wrong_bytes(const struct sim_sent *sent, struct sim_answer *ret) {
+    uint32_t found = cairn_crc32c(0, sent->body, sent->body_bytes);
+    if (!sent->has_crc32c || found == sent->crc32c) return false;
+    sim_note("the bytes of %s changed on the way", sent->key);
     if (!sim_store_faults.checks_crc) return false;
     answer(ret, CAIRN_CORRUPT, "the bytes have checksum %08" PRIx32 ", sent was %08" PRIx32, found,
-           letter->crc32c);
+           sent->crc32c);
     return true;
 }
 
-static void put(struct sim_bucket *bucket, const struct sim_letter *letter,
-                struct sim_answer *ret) {
-    if (wrong_bytes(letter, ret)) return;
-    if (letter->create && sim_store_faults.create_only && find(bucket, letter->key)) {
+static void put(struct sim_bucket *bucket, const struct sim_sent *sent, struct sim_answer *ret) {
+    if (wrong_bytes(sent, ret)) return;
+    if (sent->create && sim_store_faults.create_only && find(bucket, sent->key)) {
         answer(ret, CAIRN_PRECONDITION, "it is already there");
         return;
     }
-    publish(bucket, letter->key, letter->token, copy_bytes(letter->body, letter->body_bytes),
-            letter->body_bytes);
-    etag_of(find(bucket, letter->key), ret->etag);
+    publish(bucket, sent->key, sent->token, copy_bytes(sent->body, sent->body_bytes),
+            sent->body_bytes);
+    etag_of(find(bucket, sent->key), ret->etag);
 }
 
 static void describe(const struct sim_object *object, struct sim_answer *ret) {
@@ -127,21 +126,20 @@ static void describe(const struct sim_object *object, struct sim_answer *ret) {
     ret->crc32c = object->crc32c;
 }
 
-static void look(struct sim_bucket *bucket, const struct sim_letter *letter,
-                 struct sim_answer *ret) {
-    const struct sim_object *object = find(bucket, letter->key);
+static void look(struct sim_bucket *bucket, const struct sim_sent *sent, struct sim_answer *ret) {
+    const struct sim_object *object = find(bucket, sent->key);
     if (!object) {
         answer(ret, CAIRN_NOT_FOUND, "nothing is there");
         return;
     }
     describe(object, ret);
-    if (letter->op == CAIRN_STORE_HEAD) return;
-    if (letter->etag[0] && strcmp(letter->etag, ret->etag) != 0)
+    if (sent->op == CAIRN_STORE_HEAD) return;
+    if (sent->etag[0] && strcmp(sent->etag, ret->etag) != 0)
         answer(ret, CAIRN_PRECONDITION, "it is another one now");
-    else if (letter->offset + letter->length > object->size)
+    else if (sent->offset + sent->length > object->size)
         answer(ret, CAIRN_RANGE, "beyond the end");
     else
-        ret->bytes = copy_bytes(object->bytes + letter->offset, letter->length);
+        ret->bytes = copy_bytes(object->bytes + sent->offset, sent->length);
 }
 
 static void delete_one(struct sim_bucket *bucket, const char *key) {
@@ -157,15 +155,15 @@ static void delete_one(struct sim_bucket *bucket, const char *key) {
 /* ---- uploads ---- */
 
 static struct sim_upload *find_upload(const struct sim_bucket *bucket,
-                                      const struct sim_letter *letter) {
+                                      const struct sim_sent *sent) {
     for (size_t i = 0; i < bucket->upload_count; i++)
-        if (!strcmp(bucket->uploads[i].id, letter->upload_id) &&
-            !strcmp(bucket->uploads[i].key, letter->key))
+        if (!strcmp(bucket->uploads[i].id, sent->upload_id) &&
+            !strcmp(bucket->uploads[i].key, sent->key))
             return &bucket->uploads[i];
     return NULL;
 }
 
-static void upload_create(struct sim_bucket *bucket, const struct sim_letter *letter,
+static void upload_create(struct sim_bucket *bucket, const struct sim_sent *sent,
                           struct sim_answer *ret) {
     if (bucket->upload_count == bucket->upload_capacity) {
         bucket->upload_capacity = bucket->upload_capacity ? 2 * bucket->upload_capacity : 16;
@@ -174,18 +172,18 @@ static void upload_create(struct sim_bucket *bucket, const struct sim_letter *le
         CAIRN_ASSERT(bucket->uploads);
     }
     struct sim_upload *upload = &bucket->uploads[bucket->upload_count++];
-    *upload = (struct sim_upload){.key = strdup(letter->key), .modified_ms = now_ms()};
+    *upload = (struct sim_upload){.key = strdup(sent->key), .modified_ms = now_ms()};
     snprintf(upload->id, sizeof upload->id, "upload-%" PRIu64, ++bucket->upload_last);
-    memcpy(upload->token, letter->token, sizeof upload->token);
+    memcpy(upload->token, sent->token, sizeof upload->token);
     memcpy(ret->upload_id, upload->id, sizeof upload->id);
 }
 
-static void upload_part(struct sim_upload *upload, const struct sim_letter *letter,
+static void upload_part(struct sim_upload *upload, const struct sim_sent *sent,
                         struct sim_answer *ret) {
-    if (wrong_bytes(letter, ret)) return;
+    if (wrong_bytes(sent, ret)) return;
     size_t at = 0;
-    while (at < upload->part_count && upload->parts[at].number < letter->part_number) at++;
-    if (at == upload->part_count || upload->parts[at].number != letter->part_number) {
+    while (at < upload->part_count && upload->parts[at].number < sent->part_number) at++;
+    if (at == upload->part_count || upload->parts[at].number != sent->part_number) {
         upload->parts = realloc(upload->parts, (upload->part_count + 1) * sizeof *upload->parts);
         CAIRN_ASSERT(upload->parts);
         memmove(&upload->parts[at + 1], &upload->parts[at],
@@ -193,9 +191,9 @@ static void upload_part(struct sim_upload *upload, const struct sim_letter *lett
     } else {
         free(upload->parts[at].bytes);
     }
-    uint32_t crc32c = cairn_crc32c(0, letter->body, letter->body_bytes);
-    upload->parts[at] = (struct sim_part){copy_bytes(letter->body, letter->body_bytes),
-                                          letter->body_bytes, letter->part_number, crc32c};
+    uint32_t crc32c = cairn_crc32c(0, sent->body, sent->body_bytes);
+    upload->parts[at] = (struct sim_part){copy_bytes(sent->body, sent->body_bytes),
+                                          sent->body_bytes, sent->part_number, crc32c};
     snprintf(ret->etag, sizeof ret->etag, "%08" PRIx32, crc32c);
 }
 
@@ -208,29 +206,29 @@ static void upload_forget(struct sim_bucket *bucket, struct sim_upload *upload) 
 }
 
 static void upload_complete(struct sim_bucket *bucket, struct sim_upload *upload,
-                            const struct sim_letter *letter, struct sim_answer *ret) {
+                            const struct sim_sent *sent, struct sim_answer *ret) {
     uint64_t size = 0, at = 0;
-    for (size_t i = 0; i < letter->part_count; i++) {
+    for (size_t i = 0; i < sent->part_count; i++) {
         char etag[16] = "";
         if (i < upload->part_count)
             snprintf(etag, sizeof etag, "%08" PRIx32, upload->parts[i].crc32c);
-        if (i >= upload->part_count || upload->parts[i].number != letter->parts[i].number ||
-            strcmp(etag, letter->parts[i].etag) != 0) {
-            answer(ret, CAIRN_INCOMPLETE, "part %" PRIu32 " is not there", letter->parts[i].number);
+        if (i >= upload->part_count || upload->parts[i].number != sent->parts[i].number ||
+            strcmp(etag, sent->parts[i].etag) != 0) {
+            answer(ret, CAIRN_INCOMPLETE, "part %" PRIu32 " is not there", sent->parts[i].number);
             return;
         }
         size += upload->parts[i].size;
     }
-    if (letter->create && sim_store_faults.create_only && find(bucket, letter->key)) {
+    if (sent->create && sim_store_faults.create_only && find(bucket, sent->key)) {
         answer(ret, CAIRN_PRECONDITION, "it is already there");
         return;
     }
     uint8_t *bytes = malloc(size + 1);
     CAIRN_ASSERT(bytes);
-    for (size_t i = 0; i < letter->part_count; at += upload->parts[i++].size)
+    for (size_t i = 0; i < sent->part_count; at += upload->parts[i++].size)
         memcpy(bytes + at, upload->parts[i].bytes, upload->parts[i].size);
-    publish(bucket, letter->key, upload->token, bytes, size);
-    etag_of(find(bucket, letter->key), ret->etag);
+    publish(bucket, sent->key, upload->token, bytes, size);
+    etag_of(find(bucket, sent->key), ret->etag);
     upload_forget(bucket, upload);
 }
 
@@ -248,17 +246,17 @@ static void upload_parts(const struct sim_upload *upload, struct sim_answer *ret
     }
 }
 
-static void of_upload(struct sim_bucket *bucket, const struct sim_letter *letter,
+static void of_upload(struct sim_bucket *bucket, const struct sim_sent *sent,
                       struct sim_answer *ret) {
-    struct sim_upload *upload = find_upload(bucket, letter);
+    struct sim_upload *upload = find_upload(bucket, sent);
     if (!upload) {
-        if (letter->op != CAIRN_STORE_UPLOAD_ABORT) answer(ret, CAIRN_NOT_FOUND, "no such upload");
+        if (sent->op != CAIRN_STORE_UPLOAD_ABORT) answer(ret, CAIRN_NOT_FOUND, "no such upload");
         return;
     }
-    if (letter->op == CAIRN_STORE_UPLOAD_PART) upload_part(upload, letter, ret);
-    if (letter->op == CAIRN_STORE_UPLOAD_COMPLETE) upload_complete(bucket, upload, letter, ret);
-    if (letter->op == CAIRN_STORE_UPLOAD_ABORT) upload_forget(bucket, upload);
-    if (letter->op == CAIRN_STORE_UPLOAD_PARTS) upload_parts(upload, ret);
+    if (sent->op == CAIRN_STORE_UPLOAD_PART) upload_part(upload, sent, ret);
+    if (sent->op == CAIRN_STORE_UPLOAD_COMPLETE) upload_complete(bucket, upload, sent, ret);
+    if (sent->op == CAIRN_STORE_UPLOAD_ABORT) upload_forget(bucket, upload);
+    if (sent->op == CAIRN_STORE_UPLOAD_PARTS) upload_parts(upload, ret);
 }
 
 /* ---- listings ---- */
@@ -278,12 +276,12 @@ static bool has_prefix(const char *key, const char *prefix) {
     return !strncmp(key, prefix, strlen(prefix));
 }
 
-static void list(const struct sim_bucket *bucket, const struct sim_letter *letter,
+static void list(const struct sim_bucket *bucket, const struct sim_sent *sent,
                  struct sim_answer *ret) {
     for (size_t i = 0; i < bucket->object_count; i++) {
         const struct sim_object *object = &bucket->objects[i];
-        if (!has_prefix(object->key, letter->key)) continue;
-        if (letter->page && strcmp(object->key, letter->page) <= 0) continue;
+        if (!has_prefix(object->key, sent->key)) continue;
+        if (sent->page && strcmp(object->key, sent->page) <= 0) continue;
         if (ret->listing.count == bucket->page_entries) {
             ret->listing.next_page = strdup(ret->listing.entries[ret->listing.count - 1].key);
             return;
@@ -292,42 +290,41 @@ static void list(const struct sim_bucket *bucket, const struct sim_letter *lette
     }
 }
 
-static void list_uploads(const struct sim_bucket *bucket, const struct sim_letter *letter,
+static void list_uploads(const struct sim_bucket *bucket, const struct sim_sent *sent,
                          struct sim_answer *ret) {
     for (size_t i = 0; i < bucket->upload_count; i++) {
         const struct sim_upload *upload = &bucket->uploads[i];
-        if (has_prefix(upload->key, letter->key))
+        if (has_prefix(upload->key, sent->key))
             list_entry(&ret->listing, upload->key, upload->id, 0, upload->modified_ms);
     }
 }
 
-void sim_bucket_apply(struct sim_bucket *bucket, const struct sim_letter *letter,
+void sim_bucket_apply(struct sim_bucket *bucket, const struct sim_sent *sent,
                       struct sim_answer *ret) {
-    switch (letter->op) {
+    switch (sent->op) {
     case CAIRN_STORE_PUT:
-        put(bucket, letter, ret);
+        put(bucket, sent, ret);
         break;
     case CAIRN_STORE_GET:
     case CAIRN_STORE_HEAD:
-        look(bucket, letter, ret);
+        look(bucket, sent, ret);
         break;
     case CAIRN_STORE_DELETE:
-        delete_one(bucket, letter->key);
+        delete_one(bucket, sent->key);
         break;
     case CAIRN_STORE_DELETE_MANY:
-        for (size_t i = 0; i < letter->deletion_count; i++)
-            delete_one(bucket, letter->deletions[i]);
+        for (size_t i = 0; i < sent->deletion_count; i++) delete_one(bucket, sent->deletions[i]);
         break;
     case CAIRN_STORE_LIST:
-        list(bucket, letter, ret);
+        list(bucket, sent, ret);
         break;
     case CAIRN_STORE_UPLOADS:
-        list_uploads(bucket, letter, ret);
+        list_uploads(bucket, sent, ret);
         break;
     case CAIRN_STORE_UPLOAD_CREATE:
-        upload_create(bucket, letter, ret);
+        upload_create(bucket, sent, ret);
         break;
     default:
-        of_upload(bucket, letter, ret);
+        of_upload(bucket, sent, ret);
     }
 }
