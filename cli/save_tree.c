@@ -76,7 +76,7 @@ static enum cairn_code wait_committed(struct cairn_save *save, struct cairn_cli_
         enum cairn_code code = cairn_save_wait(save, CAIRN_COMMITTED, step_ms, err);
         struct cairn_save_status status;
         cairn_save_status(save, &status);
-        cairn_cli_meter_set(meter, status.durable_bytes,
+        cairn_cli_meter_set(meter, status.sent_bytes,
                             status.reached >= CAIRN_DURABLE ? "committing" : NULL);
         if (code != CAIRN_TIMEOUT || saving.signal || !left_ms()) return code;
     }

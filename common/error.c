@@ -21,6 +21,10 @@ const struct cairn_code_info *cairn_code_info(enum cairn_code code) {
     return &code_infos[index < CAIRN_CODE_COUNT ? index : CAIRN_INTERNAL];
 }
 
+const struct cairn_code_info *cairn_code_at(unsigned index) {
+    return index < CAIRN_CODE_COUNT ? &code_infos[index] : NULL;
+}
+
 enum cairn_code cairn_code_from_slug(const char *slug) {
     for (unsigned i = 0; slug && i < CAIRN_CODE_COUNT; i++) {
         if (!strcmp(code_infos[i].slug, slug)) return (enum cairn_code)i;

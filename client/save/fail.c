@@ -111,6 +111,35 @@ enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code 
                      : cairn_client_save_problem(save, err);
 }
 
+/* The save ends as by an event of the uploader: whoever copies it finds that out, and gives its
+ * generation back. */
+enum cairn_code cairn_save_cancel(struct cairn_save *save, const char *reason,
+                                  struct cairn_error *err) {
+    CAIRN_CLIENT_SAVE_CALL(save, err);
+    struct cairn_session *session = save->session;
+    struct cairn_error why = {0};
+    (void)cairn_fail(&why, CAIRN_CANCELLED, "%s", reason && reason[0] ? reason : "cancelled");
+    cairn_lock_take(&session->lock);
+    bool committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
+    bool over = cairn_client_save_over(save);
+    bool sealed = save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent;
+    uint64_t id = save->id;
+    if (!over) {
+        bool copying = save->state.phase == CAIRN_CLIENT_PHASE_COPYING || save->finishing;
+        cairn_client_save_end(save, &why);
+        save->problem_returned = true;
+        if (!copying) cairn_client_save_give(save);
+        if (id && sealed) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
+        cairn_client_changed(session);
+    }
+    cairn_lock_give(&session->lock);
+    if (committed)
+        return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s step %" PRIu64 " is committed",
+                          session->run, save->step);
+    if (!over) cairn_client_report_add(session, id, save->step, save->n, &why);
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
                                 struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_CALL(save, err);

@@ -29,7 +29,7 @@ void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event ev
     bool described = save->state.phase == CAIRN_CLIENT_PHASE_COUNTED;
     if (!cairn_client_save_state_move(&save->state, event)) return;
     if (save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE)
-        save->durable_bytes = save->total_bytes;
+        save->sent_bytes = save->total_bytes;
     if (save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED)
         save->problem = (struct cairn_error){0}; /* Q40: the handle ends committed */
     if (cairn_client_save_over(save)) cairn_client_save_settle(save);

@@ -89,14 +89,15 @@ struct cairn_save {
     struct cairn_client_raw *raws;
     size_t raw_count, raw_capacity;
     struct cairn_client_shares shares;
-    uint64_t stall_us, wait_us;
+    _Atomic uint64_t stall_us, wait_us; /* written by the caller's thread */
 
     /* by the session's lock */
     TAILQ_ENTRY(cairn_save) place;
     _Atomic uint64_t id; /* the uploader's; 0: the present uploader does not know it */
     uint64_t owner;      /* number of the save as an owner of its generation; 0 while id is 0 */
     char version[48];
-    uint64_t total_bytes, durable_bytes;
+    uint64_t total_bytes, sent_bytes;
+    uint64_t staged_bytes; /* in place in the slab */
     struct cairn_client_sent *sent; /* by the shard's number in `stage`; owned */
     size_t sent_count;
     struct cairn_client_save_state state;    /* moved by cairn_client_save_event alone */

@@ -56,7 +56,7 @@ static void take_problem(struct cairn_session *session, struct cairn_save *save,
 static void take_released(struct cairn_save *save, const json_t *message) {
     struct cairn_msg_released told = {0};
     if (cairn_msg_released_read(message, "", &told, NULL) != CAIRN_OK) return;
-    save->durable_bytes = cairn_min_u64(save->durable_bytes + told.bytes, save->total_bytes);
+    save->sent_bytes = cairn_min_u64(save->sent_bytes + told.bytes, save->total_bytes);
     if (told.shard >= save->sent_count) return;
     struct cairn_client_sent *sent = &save->sent[told.shard];
     sent->released_bytes = cairn_min_u64(sent->released_bytes + told.bytes, sent->bytes);

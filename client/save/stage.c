@@ -24,12 +24,28 @@
 struct telling {
     struct cairn_client_stager *stager;
     size_t index;
+    uint64_t before; /* bytes of the shards before this one */
 };
+
+/* The version may be over already, or the save cancelled by another thread: then no byte more is
+ * copied and nothing is sealed. */
+static enum cairn_code still_wanted(const struct cairn_client_stager *stager,
+                                    struct cairn_error *err) {
+    CAIRN_HOLD(&stager->session->lock);
+    enum cairn_code code = stager->save->problem.code;
+    if (code) *err = stager->save->problem;
+    return code;
+}
 
 static enum cairn_code copied(void *owner, uint64_t bytes, struct cairn_error *err) {
     const struct telling *telling = owner;
-    telling->stager->shards[telling->index].staged = bytes;
-    return cairn_client_stager_send_staged(telling->stager, telling->index, err);
+    struct cairn_client_stager *stager = telling->stager;
+    CAIRN_TRY(still_wanted(stager, err));
+    stager->shards[telling->index].staged = bytes;
+    cairn_lock_take(&stager->session->lock);
+    stager->save->staged_bytes = telling->before + bytes;
+    cairn_lock_give(&stager->session->lock);
+    return cairn_client_stager_send_staged(stager, telling->index, err);
 }
 
 /* What the process may use, which a job's launcher often cuts to its share of the node already. */
@@ -45,15 +61,11 @@ static uint32_t threads_for(const struct cairn_session *session, uint64_t bytes)
     return cairn_client_copy_threads(cores_allowed(), session->local_world_size, bytes);
 }
 
-static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t index,
+static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t index, uint64_t before,
                                   struct cairn_error *err) {
     const struct cairn_client_shard *shard = &stager->arrangement.shards[index];
-    cairn_lock_take(&stager->session->lock);
-    enum cairn_code code = stager->save->problem.code;
-    if (code) *err = stager->save->problem;
-    cairn_lock_give(&stager->session->lock);
-    CAIRN_TRY(code); /* the version is over already: stop copying */
-    struct telling telling = {stager, index};
+    CAIRN_TRY(still_wanted(stager, err));
+    struct telling telling = {stager, index, before};
     const struct cairn_client_copy copy = {.runs = stager->arrangement.runs + shard->first_run,
                                            .run_count = shard->run_count,
                                            .bytes = shard->bytes,
@@ -184,11 +196,13 @@ static enum cairn_code stage(struct cairn_client_stager *stager, bool *ret_hande
     if (code == CAIRN_UPLOADER_GONE && !stager->save->file_epoch) code = CAIRN_OK;
     CAIRN_TRY(code);
     lock_slab(stager);
-    uint64_t copying_ms = cairn_mono_ms();
+    uint64_t copying_ms = cairn_mono_ms(), before = 0;
     for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
-        code = copy_shard(stager, i, err);
+        code = copy_shard(stager, i, before, err);
         if (code) return cairn_within(err, code, "shard %s", stager->arrangement.shards[i].name);
+        before += stager->arrangement.shards[i].bytes;
     }
+    CAIRN_TRY(still_wanted(stager, err));
     CAIRN_TRY(cairn_client_stager_replicated(stager, &stager->replicated, err));
     return seal_or_hand_over(stager, deadline_ms + (cairn_mono_ms() - copying_ms), ret_handed_over,
                              err);

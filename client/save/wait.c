@@ -37,7 +37,7 @@ static void say_sent(const struct cairn_save *save, enum cairn_milestone milesto
     }
     (void)cairn_fail(err, CAIRN_TIMEOUT,
                      "not %s yet: the store has %" PRIu64 " of %" PRIu64 " bytes",
-                     milestone_text(milestone), save->durable_bytes, save->total_bytes);
+                     milestone_text(milestone), save->sent_bytes, save->total_bytes);
     if (first)
         (void)cairn_fail(err, CAIRN_TIMEOUT,
                          "%s; not whole: %zu of %s, the first is %s with %" PRIu64 " of %" PRIu64
@@ -153,10 +153,15 @@ void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *
     struct cairn_session *session = save->session;
     bool lock = session && session->pid == getpid();
     if (lock) cairn_lock_take(&session->lock);
+    bool staged = save->state.reached >= CAIRN_CLIENT_REACHED_STAGED;
+    bool durable = save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE;
     *ret = (struct cairn_save_status){.step = save->step,
                                       .reached = (enum cairn_milestone)save->state.reached,
                                       .total_bytes = save->total_bytes,
-                                      .durable_bytes = save->durable_bytes,
+                                      .staged_bytes =
+                                          staged ? save->total_bytes : save->staged_bytes,
+                                      .sent_bytes = save->sent_bytes,
+                                      .durable_bytes = durable ? save->total_bytes : 0,
                                       .stall_us = save->stall_us,
                                       .wait_us = save->wait_us};
     memcpy(ret->version, save->version, sizeof ret->version);

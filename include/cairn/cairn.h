@@ -18,9 +18,9 @@
  *          under way, or one where memory is short.
  *          Not usable in a forked child: calls there return CAIRN_INVALID.
  * Threads: a session may be used by several threads at once; a save or restore handle by one at a
- *          time. Each session has one thread of the library, from cairn_open to cairn_close; it
- *          takes no signals. cairn_close may be called while other threads wait in the session:
- *          their calls end, and it awaits them.
+ *          time, but for cairn_save_cancel and cairn_save_status. Each session has one thread of
+ *          the library, from cairn_open to cairn_close; it takes no signals. cairn_close may be
+ *          called while other threads wait in the session: their calls end, and it awaits them.
  * Next:    docs/architecture.md follows one checkpoint end to end.
  *
  * Units:   sizes and offsets in bytes unless the name says elements; times in milliseconds, and a
@@ -279,15 +279,29 @@ enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone mi
  * session reports it when an uploader is back. */
 enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
                                 struct cairn_error *err);
+/* The same from any thread, also while another is in a call on the handle (it must not free it
+ * meanwhile), and without waiting: cairn_save_stage ends within its next 16 MiB and cairn_save_wait
+ * at once, both with CAIRN_CANCELLED; a fill function that runs is awaited. The other ranks hear of
+ * it from the session's thread. CAIRN_OK also where it had failed before. CAIRN_ALREADY_COMMITTED:
+ * the commit is known here. One that the server decides meanwhile wins, and is what cairn_save_wait
+ * then returns. */
+enum cairn_code cairn_save_cancel(struct cairn_save *save, const char *reason,
+                                  struct cairn_error *err);
 struct cairn_save_status {
     uint64_t step;
     char version[48];             /* "" until an uploader has answered the begin */
     enum cairn_milestone reached; /* 0: nothing yet */
-    uint64_t total_bytes, durable_bytes;
+    /* Progress, in bytes of the objects, headers included; each grows up to total_bytes, which is
+     * 0 until cairn_save_stage knows it. */
+    uint64_t total_bytes;
+    uint64_t staged_bytes;  /* copied into the slab; files count once all is staged */
+    uint64_t sent_bytes;    /* of which the store has acknowledged the part */
+    uint64_t durable_bytes; /* of which the store has checked the object: 0, then all at once */
     uint64_t stall_us; /* time spent in cairn_save_begin and cairn_save_stage ... */
     uint64_t wait_us;  /* ... of which begin waited for memory that earlier saves held */
 };
-/* What is known at this moment; waits for nothing. */
+/* What is known at this moment; waits for nothing, and may be asked by any thread, also while
+ * another copies. */
 void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *ret);
 /* A staged save goes on without its handle. One that was not staged is failed for all ranks. */
 void cairn_save_free(struct cairn_save *save);

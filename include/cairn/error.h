@@ -48,6 +48,10 @@ struct cairn_code_info {
 
 const struct cairn_code_info *cairn_code_info(enum cairn_code code);
 
+/* The table by index, for other languages: the code's number is its index, from 0 (CAIRN_OK); NULL
+ * past the last. */
+const struct cairn_code_info *cairn_code_at(unsigned index);
+
 /* The code of a slug; CAIRN_INTERNAL when the slug is unknown. */
 enum cairn_code cairn_code_from_slug(const char *slug);
 

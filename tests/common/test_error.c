@@ -231,6 +231,14 @@ TEST(every_code_is_found_by_its_slug) {
     EXPECT_EQ_TEXT(cairn_code_info(CAIRN_STALE_ATTEMPT)->slug, "stale-attempt");
 }
 
+TEST(the_codes_are_a_table_that_is_read_by_index_until_it_ends) {
+    unsigned count = 0;
+    while (cairn_code_at(count)) count++;
+    EXPECT_EQ_U64(count, CAIRN_CODE_COUNT);
+    EXPECT(cairn_code_at(CAIRN_SKIPPED) == cairn_code_info(CAIRN_SKIPPED));
+    EXPECT(!cairn_code_at(UINT32_MAX));
+}
+
 TEST(an_unknown_slug_or_number_is_an_internal_error) {
     EXPECT_EQ_U64(cairn_code_from_slug("no-such-slug"), CAIRN_INTERNAL);
     EXPECT_EQ_U64(cairn_code_from_slug(""), CAIRN_INTERNAL);

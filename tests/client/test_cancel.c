@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A save that another thread cancels, and how far it got: real server, real uploader. */
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "common/clock.h"
+#include "tests/client/model.h"
+#include "tests/harness.h"
+#include "tests/support/world.h"
+
+#define SEGMENT_BYTES (16 * CAIRN_MIB) /* of client/save/copy.c */
+#define FILL_BYTES (4 * SEGMENT_BYTES)
+#define WAIT_MS 20000
+#define OPEN_WORLD(world, err)                                                                     \
+    if (!cairn_world_possible()) SKIP("cairn-server and cairn-uploader are not built here");       \
+    REQUIRE_OK(cairn_world_open(&(struct cairn_world_options){.nodes = 1}, &(world), &(err)))
+
+static struct cairn_model model;
+
+static void pause_ms(int ms) {
+    (void)poll(NULL, 0, ms);
+}
+
+static enum cairn_code open_rank(const struct cairn_world *world, uint32_t rank, uint32_t ranks,
+                                 uint64_t bytes, struct cairn_session **ret,
+                                 struct cairn_error *err) {
+    const struct cairn_open_options options = {.size = sizeof options,
+                                               .run = "llm/7b",
+                                               .job = "job-1",
+                                               .rank = rank,
+                                               .world_size = ranks,
+                                               .local_rank = rank,
+                                               .local_world_size = ranks,
+                                               .bytes = bytes,
+                                               .socket = world->sockets[0],
+                                               .copy_threads = 1,
+                                               .timeout_ms = 20000};
+    return cairn_open(&options, ret, NULL, err);
+}
+
+static enum cairn_code wait_for(struct cairn_save *save, enum cairn_milestone milestone,
+                                struct cairn_error *err) {
+    uint64_t deadline_ms = cairn_mono_ms() + WAIT_MS;
+    enum cairn_code code;
+    do code = cairn_save_wait(save, milestone, 2000, err);
+    while (code == CAIRN_TIMEOUT && cairn_mono_ms() < deadline_ms);
+    return code;
+}
+
+/* ---- while it is copied ---- */
+
+struct copying {
+    struct cairn_save *save;
+    _Atomic uint32_t fills;
+    _Atomic bool stands, go_on;
+    enum cairn_code code;
+    struct cairn_error err;
+};
+
+/* The second range stands still until it is told to go on. */
+static int fill(void *owner, uint64_t offset, void *to, uint64_t bytes) {
+    struct copying *copying = owner;
+    memset(to, (int)(offset & 0x7f), (size_t)bytes);
+    if (atomic_fetch_add(&copying->fills, 1) != 1) return 0;
+    atomic_store(&copying->stands, true);
+    for (int i = 0; i < WAIT_MS && !atomic_load(&copying->go_on); i++) pause_ms(1);
+    return 0;
+}
+
+static void *stage(void *argument) {
+    struct copying *copying = argument;
+    copying->code = cairn_save_stage(copying->save, &copying->err);
+    return NULL;
+}
+
+static enum cairn_code describe(struct copying *copying, struct cairn_error *err) {
+    const uint64_t shape[1] = {FILL_BYTES};
+    const struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                             .name = "w",
+                                             .dtype = "U8",
+                                             .dimension_count = 1,
+                                             .shape = shape,
+                                             .kind = CAIRN_SHARDED,
+                                             .source_bytes = FILL_BYTES,
+                                             .fill = fill,
+                                             .fill_owner = copying};
+    return cairn_save_tensor(copying->save, &piece, err);
+}
+
+static enum cairn_code save_whole(struct cairn_session *session, uint64_t step,
+                                  struct cairn_error *err) {
+    struct copying copying = {.go_on = true};
+    CAIRN_TRY(cairn_save_begin(session, step, NULL, &copying.save, err));
+    enum cairn_code code = describe(&copying, err);
+    if (!code) code = cairn_save_stage(copying.save, err);
+    if (!code) code = wait_for(copying.save, CAIRN_COMMITTED, err);
+    cairn_save_free(copying.save);
+    return code;
+}
+
+TEST(a_save_that_is_cancelled_while_it_is_copied_ends_within_a_segment) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_session *session = NULL;
+    struct cairn_save_status status = {0};
+    struct copying copying = {0};
+    pthread_t thread;
+    OPEN_WORLD(world, err);
+    REQUIRE_OK(open_rank(&world, 0, 1, FILL_BYTES, &session, &err));
+    REQUIRE_OK(cairn_save_begin(session, 1, NULL, &copying.save, &err));
+    cairn_save_status(copying.save, &status);
+    EXPECT_EQ_U64(status.total_bytes, 0);
+    REQUIRE_OK(describe(&copying, &err));
+    REQUIRE(!pthread_create(&thread, NULL, stage, &copying));
+    for (int i = 0; i < WAIT_MS && !atomic_load(&copying.stands); i++) pause_ms(1);
+    cairn_save_status(copying.save, &status);
+    EXPECT_EQ_U64(status.staged_bytes, SEGMENT_BYTES);
+    EXPECT(status.total_bytes > FILL_BYTES);
+    EXPECT_EQ_U64(status.durable_bytes, 0);
+    EXPECT_CODE(cairn_save_cancel(copying.save, "the loss is NaN", &err), CAIRN_OK);
+    atomic_store(&copying.go_on, true);
+    pthread_join(thread, NULL);
+    EXPECT_CODE(copying.code, CAIRN_CANCELLED);
+    EXPECT(strstr(copying.err.message, "the loss is NaN") != NULL);
+    EXPECT_EQ_U64(copying.fills, 2);
+    EXPECT_CODE(cairn_save_cancel(copying.save, NULL, &err), CAIRN_OK); /* once more is nothing */
+    EXPECT_CODE(cairn_session_problem(session, &err), CAIRN_OK); /* whoever cancels knows it */
+    for (uint64_t step = 2; step <= 4; step++) /* its memory is free again */
+        EXPECT_CODE(save_whole(session, step, &err), CAIRN_OK);
+    cairn_save_free(copying.save);
+    EXPECT_CODE(cairn_close(session, &err), CAIRN_OK);
+}
+
+/* ---- while it is waited for ---- */
+
+static void *wait_committed(void *argument) {
+    struct copying *waiting = argument;
+    waiting->code = cairn_save_wait(waiting->save, CAIRN_COMMITTED, 4 * WAIT_MS, &waiting->err);
+    return NULL;
+}
+
+TEST(a_wait_ends_when_its_save_is_cancelled_and_the_other_ranks_hear_why) { /* Q44 */
+    struct cairn_error err = {0};
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_session *sessions[2] = {NULL, NULL};
+    struct cairn_save *saves[2] = {NULL, NULL};
+    struct copying waiting = {0};
+    pthread_t thread;
+    OPEN_WORLD(world, err);
+    cairn_model_fill(&model, 7);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        REQUIRE_OK(open_rank(&world, rank, 2, MODEL_RANK_BYTES, &sessions[rank], &err));
+    REQUIRE_OK(cairn_model_save(&model, sessions[0], 5, 0, 2, &saves[0], &err));
+    REQUIRE_OK(cairn_save_begin(sessions[1], 5, NULL, &saves[1], &err));
+    waiting.save = saves[0];
+    REQUIRE(!pthread_create(&thread, NULL, wait_committed, &waiting));
+    pause_ms(50);
+    uint64_t started_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_save_cancel(saves[0], "no step 5", &err), CAIRN_OK);
+    pthread_join(thread, NULL);
+    EXPECT(cairn_mono_ms() - started_ms < WAIT_MS); /* the wait itself would last four times that */
+    EXPECT_CODE(waiting.code, CAIRN_CANCELLED);
+    REQUIRE_OK(cairn_model_describe(&model, saves[1], 1, 2, &err));
+    enum cairn_code code = cairn_save_stage(saves[1], &err);
+    if (!code) code = wait_for(saves[1], CAIRN_COMMITTED, &err);
+    EXPECT_CODE(code, CAIRN_ABORTED);
+    EXPECT(strstr(err.message, "no step 5") != NULL);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        cairn_save_free(saves[rank]);
+        REQUIRE_OK(cairn_model_save(&model, sessions[rank], 6, rank, 2, &saves[rank], &err));
+    }
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct cairn_save_status status;
+        EXPECT_CODE(wait_for(saves[rank], CAIRN_COMMITTED, &err), CAIRN_OK);
+        cairn_save_status(saves[rank], &status);
+        EXPECT(status.total_bytes > 0);
+        EXPECT_EQ_U64(status.staged_bytes, status.total_bytes);
+        EXPECT_EQ_U64(status.sent_bytes, status.total_bytes);
+        EXPECT_EQ_U64(status.durable_bytes, status.total_bytes);
+        EXPECT_CODE(cairn_save_cancel(saves[rank], NULL, &err), CAIRN_ALREADY_COMMITTED);
+        cairn_save_free(saves[rank]);
+        EXPECT_CODE(cairn_close(sessions[rank], &err), CAIRN_OK);
+    }
+}
