@@ -97,7 +97,8 @@ void cairn_convert(unsigned from_dtype, const void *from, unsigned to_dtype, voi
                    size_t elements) {
     size_t from_width = cairn_dtype_bits(from_dtype) / 8, to_width = cairn_dtype_bits(to_dtype) / 8;
     float between[BLOCK];
-    CAIRN_ASSERT(is_float(from_dtype) && is_float(to_dtype));
+    CAIRN_PROMISE(is_float(from_dtype), return );
+    CAIRN_PROMISE(is_float(to_dtype), return );
     if (from_dtype == CAIRN_DTYPE_F32) {
         of_f32(from, to_dtype, into, elements);
         return;

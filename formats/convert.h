@@ -8,7 +8,7 @@
  *          2   what the target type can hold exactly comes out exactly.
  * Limits:  F64, F32, BF16 and F16, among each other. F64 goes by way of F32: it is rounded twice.
  * Threads: stateless.
- * Next:    cli/export.c.
+ * Next:    cli/export.c, client/restore/target.c.
  */
 #pragma once
 

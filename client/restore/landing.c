@@ -27,17 +27,22 @@ enum cairn_code cairn_client_landing_begin(struct cairn_session *session,
 }
 
 enum cairn_code cairn_client_landing_put(struct cairn_client_landing *landing,
-                                         const struct cairn_read *read, uint64_t at,
-                                         const void *from, size_t size, struct cairn_error *err) {
+                                         const struct cairn_read *read,
+                                         struct cairn_client_target *target, uint64_t at,
+                                         struct cairn_view from, struct cairn_error *err) {
+    if (!target->plain) {
+        if (cairn_client_target_put(target, read->into, at, from.data, from.size)) return CAIRN_OK;
+        return cairn_fail(err, CAIRN_INTERNAL, "the bytes of an element came out of order");
+    }
     if (read->memory == CAIRN_MEMORY_HOST) {
         /* It streams past the cache, which memcpy does not at these sizes; the sum is free. */
-        (void)cairn_crc32c_copy(0, (uint8_t *)read->into + at, from, size);
+        (void)cairn_crc32c_copy(0, (uint8_t *)read->into + at, from.data, from.size);
         return CAIRN_OK;
     }
     const struct cairn_device_part part = {.memory = read->into,
                                            .at = at,
-                                           .bytes = size,
-                                           .host = (uint8_t *)(uintptr_t)from,
+                                           .bytes = from.size,
+                                           .host = (uint8_t *)(uintptr_t)from.data,
                                            .into_device = true};
     landing->put = true;
     return landing->device->plugin->copy(landing->job, &part, err);

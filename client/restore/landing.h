@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include "client/restore/target.h"
 #include "client/session/session.h"
 
 struct cairn_client_landing {
@@ -24,10 +25,11 @@ enum cairn_code cairn_client_landing_begin(struct cairn_session *session,
                                            const struct cairn_read *reads, size_t count,
                                            struct cairn_client_landing *ret,
                                            struct cairn_error *err) CAIRN_MUST_USE;
-/* The bytes [at, at + size) of the read. */
+/* The bytes [at, at + size) of the read, as they are stored. */
 enum cairn_code cairn_client_landing_put(struct cairn_client_landing *landing,
-                                         const struct cairn_read *read, uint64_t at,
-                                         const void *from, size_t size,
+                                         const struct cairn_read *read,
+                                         struct cairn_client_target *target, uint64_t at,
+                                         struct cairn_view from,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_client_landing_settle(struct cairn_client_landing *landing,
                                             struct cairn_error *err) CAIRN_MUST_USE;

@@ -14,6 +14,7 @@
 #include "client/session/window.h"
 #include "common/text.h"
 #include "common/utf8.h"
+#include "plan/fragments.h"
 #include "plan/ranges.h"
 #include "plan/reads.h"
 
@@ -36,6 +37,7 @@ struct reading {
     struct cairn_restore *restore;
     struct cairn_session *session;
     const struct cairn_read *reads;
+    struct cairn_client_target *targets; /* of each read */
     struct cairn_plan_piece *pieces; /* by shard, then offset */
     size_t piece_count;
     size_t next_piece; /* where the next range begins ... */
@@ -124,9 +126,11 @@ static enum cairn_code copy_out(struct reading *reading, const struct batch *bat
             uint64_t from = cairn_max_u64(piece->offset, range->offset);
             uint64_t end = cairn_min_u64(piece->offset + piece->bytes, range->end);
             if (from >= end) continue;
-            CAIRN_TRY(cairn_client_landing_put(
-                &reading->landing, &reading->reads[piece->want], piece->at + (from - piece->offset),
-                window + range->at + (from - range->offset), (size_t)(end - from), err));
+            struct cairn_view bytes = {window + range->at + (from - range->offset),
+                                       (size_t)(end - from)};
+            CAIRN_TRY(cairn_client_landing_put(&reading->landing, &reading->reads[piece->want],
+                                               &reading->targets[piece->want],
+                                               piece->at + (from - piece->offset), bytes, err));
         }
     }
     return cairn_client_landing_settle(&reading->landing, err);
@@ -235,10 +239,14 @@ static enum cairn_code read_all(struct reading *reading, struct cairn_error *err
 
 /* ---- the call ---- */
 
-static enum cairn_code make_want(const struct cairn_read *read, struct cairn_plan_want *ret,
+static enum cairn_code make_want(const struct cairn_restore *restore,
+                                 const struct cairn_read *read, struct cairn_plan_want *ret,
                                  struct cairn_error *err) {
+    uint32_t index, first, count;
     if (!read->shard == !read->tensor)
         return cairn_fail(err, CAIRN_INVALID, "either a shard or a tensor is read");
+    if (read->shard && (read->into_dtype || read->into_stride))
+        return cairn_fail(err, CAIRN_INVALID, "a shard has no type and no strides");
     *ret = (struct cairn_plan_want){.offset = read->offset,
                                     .bytes = read->bytes,
                                     .local_rank = read->local_rank_of,
@@ -250,6 +258,12 @@ static enum cairn_code make_want(const struct cairn_read *read, struct cairn_pla
         return CAIRN_OK;
     }
     ret->tensor = cairn_view_of(read->tensor);
+    if (restore->names.rule_count) { /* else the plan says which tensor is not there */
+        if (!cairn_client_restore_find(restore, read->tensor, &index))
+            return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %s, after the renames",
+                              cairn_short(read->tensor).text);
+        cairn_layout_name_at(&restore->layout, index, &ret->tensor, &first, &count);
+    }
     if (read->form < CAIRN_WHOLE || read->form > CAIRN_BOX ||
         (read->form == CAIRN_FLAT && (!read->start || !read->count)))
         return cairn_fail(err, CAIRN_INVALID, "tensor %s: form, start or count is missing",
@@ -269,30 +283,53 @@ static enum cairn_code check_box(struct cairn_restore *restore, const struct cai
 }
 
 static enum cairn_code check_sizes(const struct cairn_read *reads, size_t count,
-                                   const struct cairn_plan_pieces *plan, struct cairn_error *err) {
+                                   const struct cairn_plan_pieces *plan,
+                                   const struct cairn_client_target *targets,
+                                   struct cairn_error *err) {
     for (size_t i = 0; i < count; i++) {
         const char *name = reads[i].shard ? reads[i].shard : reads[i].tensor;
-        if (reads[i].into_bytes != plan->want_bytes[i])
+        uint64_t bytes = cairn_client_target_bytes(&targets[i], plan->want_bytes[i]);
+        if (reads[i].into_bytes != bytes)
             return cairn_fail(err, CAIRN_INVALID,
                               "%s: there is room for %" PRIu64 " bytes, it has %" PRIu64,
-                              cairn_short(name).text, reads[i].into_bytes, plan->want_bytes[i]);
+                              cairn_short(name).text, reads[i].into_bytes, bytes);
         if (reads[i].into_bytes && !reads[i].into)
             return cairn_fail(err, CAIRN_INVALID, "%s: nowhere to put it", cairn_short(name).text);
     }
     return CAIRN_OK;
 }
 
+/* Of which type and shape the tensor is that the want names, aliases followed. */
+static enum cairn_code make_target(const struct cairn_restore *restore,
+                                   const struct cairn_read *read,
+                                   const struct cairn_plan_want *want,
+                                   struct cairn_client_target *ret, struct cairn_error *err) {
+    struct cairn_plan_fragments fragments = {0};
+    uint32_t index = 0;
+    *ret = (struct cairn_client_target){.plain = true};
+    if (!read->into_dtype && !read->into_stride) return CAIRN_OK;
+    if (!restore->has_layout) return CAIRN_OK; /* the plan says so */
+    CAIRN_TRY(cairn_plan_resolve(&restore->layout, want->tensor, &index, err));
+    enum cairn_code code =
+        cairn_plan_fragments_choose(&fragments, &restore->layout, index, want->local_rank, err);
+    if (!code) code = cairn_client_target_make(&fragments.tensor, read, ret, err);
+    cairn_plan_fragments_release(&fragments);
+    return code ? cairn_within(err, code, "tensor %s", cairn_short(read->tensor).text) : CAIRN_OK;
+}
+
 static enum cairn_code plan(struct cairn_restore *restore, const struct cairn_read *reads,
-                            size_t count, struct cairn_plan_pieces *ret, struct cairn_error *err) {
+                            size_t count, struct cairn_client_target *targets,
+                            struct cairn_plan_pieces *ret, struct cairn_error *err) {
     CAIRN_AUTO_HEAP struct cairn_plan_want *wants = calloc(count + 1, sizeof *wants);
     if (!wants) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
     for (size_t i = 0; i < count; i++) {
-        CAIRN_TRY(make_want(&reads[i], &wants[i], err));
+        CAIRN_TRY(make_want(restore, &reads[i], &wants[i], err));
         CAIRN_TRY(check_box(restore, &reads[i], err));
+        CAIRN_TRY(make_target(restore, &reads[i], &wants[i], &targets[i], err));
     }
     CAIRN_TRY(cairn_plan_reads(&restore->manifest, restore->has_layout ? &restore->layout : NULL,
                                wants, count, ret, err));
-    return check_sizes(reads, count, ret, err);
+    return check_sizes(reads, count, ret, targets, err);
 }
 
 /* The caller's structs have the size that its header gave them; the first says it for all. */
@@ -307,17 +344,32 @@ static enum cairn_code copy_reads(const struct cairn_read *reads, size_t count,
     return CAIRN_OK;
 }
 
+/* Optional reads of tensors that are not there are left out; how many remain. */
+static size_t without_absent(const struct cairn_restore *restore, struct cairn_read *reads,
+                             size_t count) {
+    size_t left = 0;
+    uint32_t index;
+    for (size_t i = 0; i < count; i++) {
+        bool absent = reads[i].optional && reads[i].tensor && !reads[i].shard &&
+                      !cairn_client_restore_find(restore, reads[i].tensor, &index);
+        if (!absent) reads[left++] = reads[i];
+    }
+    return left;
+}
+
 static enum cairn_code read_planned(struct cairn_restore *restore, const struct cairn_read *reads,
                                     size_t count, uint32_t timeout_ms, struct cairn_error *err) {
     struct cairn_session *session = restore->session;
     CAIRN_AUTO(plan_pieces) planned = {0};
     CAIRN_AUTO_HEAP struct batch *batches = malloc(SLOTS * sizeof *batches);
-    if (!batches) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
-    CAIRN_TRY(plan(restore, reads, count, &planned, err));
+    CAIRN_AUTO_HEAP struct cairn_client_target *targets = calloc(count + 1, sizeof *targets);
+    if (!batches || !targets) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
+    CAIRN_TRY(plan(restore, reads, count, targets, &planned, err));
     if (planned.count) qsort(planned.pieces, planned.count, sizeof *planned.pieces, by_place);
     struct reading reading = {.restore = restore,
                               .session = session,
                               .reads = reads,
+                              .targets = targets,
                               .pieces = planned.pieces,
                               .piece_count = planned.count,
                               .batches = batches,
@@ -341,6 +393,7 @@ enum cairn_code cairn_restore_read(struct cairn_restore *restore, const struct c
     CAIRN_AUTO_HEAP struct cairn_read *own = calloc(count + 1, sizeof *own);
     if (!own) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
     enum cairn_code code = copy_reads(reads, count, own, err);
+    if (!code) count = without_absent(restore, own, count);
     if (!code) code = read_planned(restore, own, count, timeout_ms, err);
     if (code)
         return cairn_within(err, code, "%s step %" PRIu64 " (%s)", session->run,

@@ -17,6 +17,7 @@
 #include "common/utf8.h"
 
 static void restore_release(struct cairn_restore *restore) {
+    cairn_client_names_release(&restore->names);
     cairn_layout_release(&restore->layout);
     cairn_manifest_release(&restore->manifest);
     if (restore->memory) munmap(restore->memory, restore->memory_bytes);
@@ -136,7 +137,10 @@ static enum cairn_code open_restore(struct cairn_restore *restore, const char *r
            is_awaited(restore->session));
     CAIRN_TRY(code);
     CAIRN_TRY(open_documents(restore, &answer, err));
-    return check_format(restore, options->format, err);
+    CAIRN_TRY(check_format(restore, options->format, err));
+    if (!restore->has_layout) return CAIRN_OK;
+    return cairn_client_names_make(&restore->layout, options->renames, options->rename_count,
+                                   &restore->names, err);
 }
 
 enum cairn_code cairn_restore_open(struct cairn_session *session,
@@ -206,10 +210,23 @@ static void copy_view(char *to, size_t capacity, struct cairn_view from) {
     to[size] = 0;
 }
 
-enum cairn_code cairn_restore_tensor_at(struct cairn_restore *restore, uint32_t index,
-                                        struct cairn_tensor_info *ret, struct cairn_error *err) {
-    if (!restore || !restore->has_layout || index >= restore->layout.name_count)
-        return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %u", index);
+/* Stored names become those by which they are known; one that no tensor has may fit a rule badly,
+ * and keeps its own. */
+static void copy_known(const struct cairn_restore *restore, struct cairn_view stored,
+                       char ret[CAIRN_TENSOR_NAME_BYTES_MAX + 1]) {
+    if (!cairn_client_names_known(&restore->names, stored, ret))
+        copy_view(ret, CAIRN_TENSOR_NAME_BYTES_MAX + 1, stored);
+}
+
+bool cairn_client_restore_find(const struct cairn_restore *restore, const char *known,
+                               uint32_t *ret_index) {
+    return restore->has_layout && cairn_client_names_find(&restore->names, &restore->layout,
+                                                          cairn_view_of(known), ret_index);
+}
+
+/* index: in the layout. */
+static enum cairn_code tensor_info(struct cairn_restore *restore, uint32_t index,
+                                   struct cairn_tensor_info *ret, struct cairn_error *err) {
     struct cairn_view name;
     struct cairn_tensor tensor;
     uint32_t first = 0, count = 0, table = 0, row = 0;
@@ -222,20 +239,25 @@ enum cairn_code cairn_restore_tensor_at(struct cairn_restore *restore, uint32_t 
     *ret = (struct cairn_tensor_info){.dimension_count = tensor.dimension_count,
                                       .kind = (enum cairn_kind)tensor.kind,
                                       .bytes = bytes};
-    copy_view(ret->name, sizeof ret->name, name);
-    if (tensor.kind == CAIRN_TENSOR_ALIAS)
-        copy_view(ret->alias_of, sizeof ret->alias_of, tensor.alias_of);
+    copy_known(restore, name, ret->name);
+    if (tensor.kind == CAIRN_TENSOR_ALIAS) copy_known(restore, tensor.alias_of, ret->alias_of);
     (void)cairn_text_copy(ret->dtype, sizeof ret->dtype, cairn_dtype_text(tensor.dtype));
     memcpy(ret->shape, tensor.shape, tensor.dimension_count * sizeof ret->shape[0]);
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_restore_tensor_at(struct cairn_restore *restore, uint32_t index,
+                                        struct cairn_tensor_info *ret, struct cairn_error *err) {
+    if (!restore || !restore->has_layout || index >= restore->layout.name_count)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %u", index);
+    return tensor_info(restore, cairn_client_names_at(&restore->names, index), ret, err);
+}
+
 enum cairn_code cairn_restore_tensor_find(struct cairn_restore *restore, const char *name,
                                           struct cairn_tensor_info *ret, struct cairn_error *err) {
     uint32_t index = 0;
-    if (!restore || !name || !restore->has_layout ||
-        !cairn_layout_find(&restore->layout, cairn_view_of(name), &index))
+    if (!restore || !name || !cairn_client_restore_find(restore, name, &index))
         return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %s",
                           cairn_short(name ? name : "(none)").text);
-    return cairn_restore_tensor_at(restore, index, ret, err);
+    return tensor_info(restore, index, ret, err);
 }

@@ -17,6 +17,7 @@
 #include "api/layout.h"
 #include "api/manifest.h"
 #include "api/table.h"
+#include "client/restore/names.h"
 #include "client/session/session.h"
 
 struct cairn_restore {
@@ -27,6 +28,7 @@ struct cairn_restore {
     struct cairn_manifest manifest;
     struct cairn_layout layout;
     bool has_layout;
+    struct cairn_client_names names; /* by which the caller knows the tensors */
     void *memory; /* manifest and layout as they came */
     size_t memory_bytes;
 };
@@ -35,5 +37,8 @@ struct cairn_restore {
 enum cairn_code cairn_client_restore_known(struct cairn_restore *restore, uint64_t deadline_ms,
                                            uint32_t *ret_epoch,
                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* The tensor of that known name in the layout; false: there is none. */
+bool cairn_client_restore_find(const struct cairn_restore *restore, const char *known,
+                               uint32_t *ret_index);
 /* The session ends; the handles stay, and their calls say so. */
 void cairn_client_restores_close(struct cairn_session *session);

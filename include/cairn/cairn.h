@@ -329,12 +329,24 @@ void cairn_last_chance_unwatch(void);
 /* ---- restore ---- */
 
 struct cairn_restore;
+/* A rule for names: tensors whose stored name begins with `stored` (with `whole`: is it) are known
+ * by `known` and the rest of their name. {"model.", ""} makes "w" of "model.w", {"", "model."} the
+ * reverse. */
+struct cairn_rename {
+    size_t size; /* of this struct */
+    const char *stored, *known;
+    int whole;
+};
 struct cairn_restore_options {
     size_t size;        /* of this struct */
     const char *ref;    /* NULL: what cairn_open resumed from, else "latest"; a step, a version id,
                         "best" or an alias of the run ("prod") */
     const char *format; /* insist on this tag; another is CAIRN_UNSUPPORTED */
     uint32_t timeout_ms;
+    /* The first rule that fits a stored name says how every call on this handle knows its tensor;
+     * one that none fits keeps its name. CAIRN_INVALID: two tensors would have one name. */
+    const struct cairn_rename *renames;
+    size_t rename_count;
 };
 struct cairn_restore_info {
     uint64_t step, attempt, total_bytes;
@@ -374,6 +386,27 @@ enum cairn_code cairn_restore_tensor_at(struct cairn_restore *restore, uint32_t 
 enum cairn_code cairn_restore_tensor_find(struct cairn_restore *restore, const char *name,
                                           struct cairn_tensor_info *ret, struct cairn_error *err);
 
+/* Does the version have what a job wants, and nothing else? By names, without reading a tensor. */
+enum cairn_mismatch {
+    CAIRN_TENSOR_MISSING = 1, /* wanted, and the version does not have it */
+    CAIRN_TENSOR_SURPLUS = 2  /* the version has it, and nobody wants it */
+};
+struct cairn_match_options {
+    size_t size;              /* of this struct */
+    const char *const *names; /* that are wanted; one that is there twice counts once */
+    size_t name_count;
+    int allow_missing, allow_surplus; /* 1: reported, and no error */
+    /* Called for each that does not match, during the call: the missing ones in the order of
+     * `names`, then the surplus ones in the order of their names. NULL is allowed. */
+    void (*report)(void *owner, enum cairn_mismatch what, const char *name);
+    void *owner;
+};
+/* CAIRN_NOT_FOUND: tensors are missing, or surplus, that are not allowed to be; the message counts
+ * them and names the first. */
+enum cairn_code cairn_restore_match(struct cairn_restore *restore,
+                                    const struct cairn_match_options *options,
+                                    struct cairn_error *err);
+
 /* One read of a call; those of one call run in parallel, and blocks that they share are read
  * once. */
 struct cairn_read {
@@ -388,12 +421,20 @@ struct cairn_read {
     uint64_t into_bytes;           /* must equal the bytes that are read */
     enum cairn_memory memory; /* CAIRN_MEMORY_CUDA: into is memory of a CUDA device, which is */
     void *stream;             /* written after the work that this stream of it has */
+    /* Of tensors, into host memory: */
+    const char *into_dtype;     /* F64, F32, BF16 and F16 become each other, rounded to the nearest,
+                                   ties to even (F64 by way of F32); NULL: as it is stored */
+    const int64_t *into_stride; /* elements from one index of the region to the next, per dimension,
+                                   1 for FLAT; what lies between is not written to. NULL: row-major
+                                   and contiguous. into_bytes is that of the elements alone */
+    int optional; /* 1: of a tensor that the version does not have, into stays as it is */
 };
 /* CAIRN_OK: every destination is filled, and every block was compared with its checksum. After any
  * error the destinations are undefined. CAIRN_CORRUPT names the first bad place; CAIRN_NOT_FOUND:
  * no such shard or tensor; CAIRN_RANGE: bytes or elements outside of it; CAIRN_UNSUPPORTED:
- * elements of less than a byte that are cut within one, memory of a device without its plug-in or
- * its runtime; CAIRN_IO: a device failed, with CUDA's own name of it; CAIRN_TOO_LARGE: the
+ * elements of less than a byte that are cut within one, types that do not become each other,
+ * into_dtype or into_stride of a device's memory, memory of a device without its plug-in or its
+ * runtime; CAIRN_IO: a device failed, with CUDA's own name of it; CAIRN_TOO_LARGE: the
  * reads fall into too many pieces for one call. Reads of one session take turns. */
 enum cairn_code cairn_restore_read(struct cairn_restore *restore, const struct cairn_read *reads,
                                    size_t count, uint32_t timeout_ms, struct cairn_error *err);
