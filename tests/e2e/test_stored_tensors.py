@@ -180,6 +180,28 @@ class Import(Case, Restored):
         self.assertIn(f"should lie in {some.name}", ran.stderr)
         self.assertIsNone(self.world.version("i/hf", "2"))
 
+    def test_a_folder_of_hugging_face_with_torch_files_is_taken_as_one(self):
+        export(ZERO / "stage2", self.folder / "wanted")
+        wanted = read(self.folder / "wanted")
+        source = self.folder / "model"
+        export(ZERO / "stage2", source, "--to", "torch", "--max-shard-size", "200B")
+        (source / "training_args.bin").write_bytes(b"of the trainer, and no model file")
+        told, shown = self.imported("hf", source, "i/hft@1")
+        self.assertEqual((shown["format"], told["tensors"]), ("hf-torch", len(wanted) + 1))
+        for name, (_, _, data) in wanted.items():
+            self.assertEqual(self.restored("i/hft", name), data, name)
+        self.assertEqual(self.restored("i/hft", "head.weight"), wanted["embed.weight"][2])
+        _, tensors = self.both("i/hft@1", "hft")
+        self.assertEqual(tensors, wanted)
+        self.world.cairn("get", "i/hft@1", "-d", self.folder / "back")
+        for path in source.iterdir():
+            self.assertEqual((self.folder / "back" / path.name).read_bytes(), path.read_bytes())
+        some = sorted(source.glob("pytorch_model-*.bin"))[1]
+        some.unlink()
+        ran = self.world.cairn("import", "hf", source, "i/hft@2", status=2)
+        self.assertIn(f"should lie in {some.name}", ran.stderr)
+        self.assertIsNone(self.world.version("i/hft", "2"))
+
     def test_what_is_another_thing_than_was_said_is_refused_before_anything_is_sent(self):
         for words, status, text in (
                 (("torch", ZERO / "stage1", "i/none@1"), 2, "it is deepspeed-zero"),

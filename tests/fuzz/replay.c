@@ -17,6 +17,7 @@
 #include "tests/harness.h"
 
 #define MUTATIONS_DEFAULT 1500
+#define MUTATIONS_FOLDER 300 /* each opens a dozen files */
 #define MUTATIONS_SESSION 25 /* each starts and ends the parts of an uploader */
 
 struct target {
@@ -122,6 +123,7 @@ static int replay_one(const struct target *target, int argc, char **argv) {
     const char *mutations = getenv("CAIRN_FUZZ_MUTATIONS");
     struct replay replay = {.target = target, .mutations = MUTATIONS_DEFAULT};
     if (!strcmp(target->name, "session")) replay.mutations = MUTATIONS_SESSION;
+    if (!strcmp(target->name, "folder")) replay.mutations = MUTATIONS_FOLDER;
     if (mutations) replay.mutations = (uint32_t)strtoul(mutations, NULL, 10);
     if (argc > 2) return replay_files(&replay, argc, argv);
     uint64_t started_ms = cairn_mono_ms();
