@@ -87,21 +87,20 @@ static enum cairn_code add_file(const struct universal *universal, const char *p
     return code;
 }
 
-static bool has_values(const struct cairn_zero_folder *folder, const char *parameter) {
-    struct parsed parsed;
-    for (size_t i = 0; i < folder->count; i++)
-        if (parse(folder->names[i], &parsed) && strcmp(parsed.what, VALUES) == 0 &&
-            strcmp(parsed.parameter, parameter) == 0)
-            return true;
-    return false;
+/* The parameter whose files were the last ones, since names are sorted. */
+static enum cairn_code check_values(const struct parsed *last, bool has_values,
+                                    struct cairn_error *err) {
+    if (has_values || !last->parameter[0]) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, CAIRN_ZERO_UNIVERSAL "%s has no " VALUES ".pt",
+                      cairn_short(last->parameter).text);
 }
 
 static enum cairn_code add_all(const struct universal *universal, struct cairn_error *err) {
     const struct cairn_zero_folder *folder = universal->folder;
-    char last[CAIRN_TENSOR_NAME_BYTES_MAX + 1] = "";
+    struct parsed last = {0}, parsed;
+    bool has_values = false;
     for (size_t i = 0; i < folder->count; i++) {
         const char *path = folder->names[i];
-        struct parsed parsed;
         if (strncmp(path, CAIRN_ZERO_UNIVERSAL, strlen(CAIRN_ZERO_UNIVERSAL)) != 0) continue;
         if (is_folder_of_one(path)) continue;
         if (!parse(path, &parsed)) {
@@ -109,14 +108,16 @@ static enum cairn_code add_all(const struct universal *universal, struct cairn_e
                                                "a file that belongs to no parameter", err));
             continue;
         }
-        /* Names are sorted, so a parameter's files follow each other. */
-        if (strcmp(last, parsed.parameter) != 0 && !has_values(folder, parsed.parameter))
-            return cairn_fail(err, CAIRN_INVALID, CAIRN_ZERO_UNIVERSAL "%s has no " VALUES ".pt",
-                              cairn_short(parsed.parameter).text);
-        memcpy(last, parsed.parameter, sizeof last);
+        if (strcmp(last.parameter, parsed.parameter) != 0) {
+            CAIRN_TRY(check_values(&last, has_values, err));
+            has_values = false;
+        }
+        last = parsed;
+        has_values |= strcmp(parsed.what, VALUES) == 0;
         enum cairn_code code = add_file(universal, path, &parsed, err);
         if (code) return cairn_within(err, code, "%s", path);
     }
+    CAIRN_TRY(check_values(&last, has_values, err));
     if (universal->optimizer) return CAIRN_OK;
     return cairn_assembly_leave_out(universal->assembly, CAIRN_ASSEMBLY_OPTIMIZER,
                                     CAIRN_ASSEMBLY_WITHOUT_OPTIMIZER, err);

@@ -20,7 +20,7 @@
 
 /* Is it one? By the names of its files, those of the folders below zero/ with their path. */
 bool cairn_zero_universal_is(const struct cairn_zero_folder *folder);
-/* Adds to the assembly, whose inputs are the folder's. */
+/* Adds to the assembly, whose inputs are the folder's; its names are sorted. */
 enum cairn_code cairn_zero_universal_open(const struct cairn_zero_folder *folder, bool optimizer,
                                           struct cairn_assembly *assembly,
                                           struct cairn_error *err) CAIRN_MUST_USE;
