@@ -5,6 +5,7 @@
 
 #include "client/save/begun.h"
 #include "client/save/fail.h"
+#include "client/save/late.h"
 #include "client/save/sweep.h"
 #include "client/session/options.h"
 #include "client/session/process.h"
@@ -134,10 +135,13 @@ static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_op
      * uploader together with `stage` (client/save/stage.c). */
     if (code == CAIRN_UPLOADER_GONE && generation_take_free(save)) return CAIRN_OK;
     CAIRN_TRY(code);
+    struct cairn_client_late late;
+    cairn_client_late_look(save, &late);
     uint64_t waits_us = cairn_mono_us();
     if (session->slab_count && options->skip) CAIRN_TRY(skip_wait(save, err));
     if (session->slab_count && !options->skip) CAIRN_TRY(generation_take(save, deadline_ms, err));
     save->wait_us = cairn_mono_us() - waits_us;
+    cairn_client_late_note(save, &late);
     if (cairn_client_save_over(save)) {
         if (err) *err = save->problem;
         return save->problem.code;

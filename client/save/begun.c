@@ -59,7 +59,8 @@ enum cairn_code cairn_client_begin_body(struct cairn_save *save,
     save->begin =
         CAIRN_PACK(begin, .splits = splits, .step = save->step, .n = save->n,
                    .on_exists = on_exists_text(options->on_exists), .skip = options->skip != 0,
-                   .format = options->format, .labels = labels, .meta = meta);
+                   .format = options->format, .labels = labels, .meta = meta,
+                   .abort_on_disconnect = save->session->abort_on_disconnect);
     if (!save->begin) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
     return CAIRN_OK;
 }

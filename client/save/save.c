@@ -28,8 +28,10 @@ bool cairn_client_save_over(const struct cairn_save *save) {
 void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event event) {
     bool described = save->state.phase == CAIRN_CLIENT_PHASE_COUNTED;
     if (!cairn_client_save_state_move(&save->state, event)) return;
-    if (save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE)
+    if (save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE) {
         save->sent_bytes = save->total_bytes;
+        if (!save->durable_ms) save->durable_ms = cairn_mono_ms();
+    }
     if (save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED)
         save->problem = (struct cairn_error){0}; /* Q40: the handle ends committed */
     if (cairn_client_save_over(save)) cairn_client_save_settle(save);

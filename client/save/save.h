@@ -98,6 +98,8 @@ struct cairn_save {
     char version[48];
     uint64_t total_bytes, sent_bytes;
     uint64_t staged_bytes; /* in place in the slab */
+    uint64_t copied_ms;    /* when its copy began ... */
+    uint64_t durable_ms;   /* ... and when it was durable; 0: not yet */
     struct cairn_client_sent *sent; /* by the shard's number in `stage`; owned */
     size_t sent_count;
     struct cairn_client_save_state state;    /* moved by cairn_client_save_event alone */
@@ -125,6 +127,8 @@ struct cairn_client_saves {
     struct cairn_client_generation generations[CAIRN_CLIENT_GENERATIONS_MAX];
     struct cairn_error notice;                 /* about no save in particular; CAIRN_OK: none */
     struct cairn_client_trouble store, server; /* of the node: not there */
+    uint32_t late_in_row; /* begins that found an earlier save under way; client/save/late.h */
+    struct cairn_error late; /* what is to be said of it; CAIRN_OK: nothing */
 };
 
 /* Look a save up by the uploader's number; the lock is held. */

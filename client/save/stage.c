@@ -128,6 +128,7 @@ static enum cairn_code note_shards(struct cairn_client_stager *stager, struct ca
     stager->save->sent = sent;
     stager->save->sent_count = sent ? arrangement->shard_count : 0;
     stager->save->total_bytes = arrangement->total_bytes;
+    stager->save->copied_ms = cairn_mono_ms();
     return whole ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards' names");
 }
 

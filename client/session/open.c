@@ -94,6 +94,11 @@ static enum cairn_code read_options(const struct cairn_open_options *options,
         options->wait_staged_ms ? options->wait_staged_ms : CAIRN_CLIENT_WAIT_STAGED_MS;
     ret->read_only = options->read_only != 0;
     ret->interruptible = options->interruptible != 0;
+    if (options->on_disconnect < CAIRN_DISCONNECT_FINISH ||
+        options->on_disconnect > CAIRN_DISCONNECT_ABORT)
+        return cairn_fail(err, CAIRN_INVALID, "on_disconnect %d is unknown",
+                          (int)options->on_disconnect);
+    ret->abort_on_disconnect = options->on_disconnect == CAIRN_DISCONNECT_ABORT;
     if (ret->read_only) return CAIRN_OK;
     const struct cairn_client_job_sources sources = {.job = options->job,
                                                      .world_size = ret->world_size};

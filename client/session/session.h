@@ -92,7 +92,7 @@ struct cairn_session {
     uint64_t bytes, node_bytes;
     uint32_t timeout_ms, wait_staged_ms;
     uint32_t copy_threads; /* 0: as many as help (client/save/copy.h) */
-    bool read_only, interruptible;
+    bool read_only, interruptible, abort_on_disconnect;
     const sigset_t *open_signals; /* of the thread in cairn_open, which has them blocked; or NULL */
     uint64_t attempt;
     char nonce[64];

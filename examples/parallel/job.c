@@ -145,6 +145,9 @@ static enum cairn_code save(struct rank *rank, uint64_t step, struct cairn_error
     const struct cairn_save_options options = {
         .size = sizeof options, .splits = &rank->split, .split_count = 1};
     enum cairn_code code = cairn_session_problem(rank->session, err);
+    if (code == CAIRN_UNAVAILABLE) /* delayed, and nothing has failed */
+        fprintf(stderr, "%s\n", err->message);
+    if (code == CAIRN_UNAVAILABLE) code = CAIRN_OK;
     cairn_save_free(rank->save);
     rank->save = NULL;
     if (!code) code = cairn_save_begin(rank->session, step, &options, &rank->save, err);

@@ -58,6 +58,11 @@ const char *cairn_version(void); /* of the library that is linked; static storag
 
 struct cairn_session;
 
+/* What becomes of staged saves when this process ends without cairn_close. */
+enum cairn_on_disconnect {
+    CAIRN_DISCONNECT_FINISH = 0, /* the uploader finishes them */
+    CAIRN_DISCONNECT_ABORT = 1   /* they fail for all ranks, unless they are committed already */
+};
 struct cairn_open_options {
     size_t size;     /* of this struct */
     const char *run; /* "project/run"; required */
@@ -81,6 +86,7 @@ struct cairn_open_options {
                                 handled a signal. From cairn_save_begin and cairn_save_stage that
                                 gives the save up, as any other error does; a wait, a restore or a
                                 list may be called again; cairn_close waits no longer */
+    enum cairn_on_disconnect on_disconnect; /* an uploader of a release before it always finishes */
 };
 
 /* The version from which the attempt goes on. */
@@ -110,6 +116,11 @@ enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *e
  * nothing. CAIRN_UNAVAILABLE: nothing has failed, but a save is delayed: the server keeps failing
  * at it, or the store is not there. Each is returned once; the uploader goes on trying. */
 enum cairn_code cairn_session_problem(struct cairn_session *session, struct cairn_error *err);
+/* CAIRN_OK, or CAIRN_UNAVAILABLE once for each row of begins of which the second found an earlier
+ * save under way: saves take longer than the time between them, and some begin will wait for
+ * memory. The message says what holds them up (the store or the link to it, the slab, the server
+ * or other ranks, the uploader) with what was measured: bytes, seconds, MB/s. Waits for nothing. */
+enum cairn_code cairn_session_warning(struct cairn_session *session, struct cairn_error *err);
 
 /* ---- tensors ---- */
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A save that another thread cancels, and how far it got: real server, real uploader. */
+/* A save that another thread cancels, or whose trainer goes away: real server, real uploader. */
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "tests/client/model.h"
@@ -22,6 +25,8 @@ static void pause_ms(int ms) {
     (void)poll(NULL, 0, ms);
 }
 
+static enum cairn_on_disconnect on_disconnect = CAIRN_DISCONNECT_FINISH;
+
 static enum cairn_code open_rank(const struct cairn_world *world, uint32_t rank, uint32_t ranks,
                                  uint64_t bytes, struct cairn_session **ret,
                                  struct cairn_error *err) {
@@ -35,7 +40,8 @@ static enum cairn_code open_rank(const struct cairn_world *world, uint32_t rank,
                                                .bytes = bytes,
                                                .socket = world->sockets[0],
                                                .copy_threads = 1,
-                                               .timeout_ms = 20000};
+                                               .timeout_ms = 20000,
+                                               .on_disconnect = on_disconnect};
     return cairn_open(&options, ret, NULL, err);
 }
 
@@ -182,4 +188,63 @@ TEST(a_wait_ends_when_its_save_is_cancelled_and_the_other_ranks_hear_why) { /* Q
         cairn_save_free(saves[rank]);
         EXPECT_CODE(cairn_close(sessions[rank], &err), CAIRN_OK);
     }
+}
+
+/* ---- its trainer goes away ---- */
+
+enum leaving { KILLED, CLOSED };
+
+/* Rank 0 is a process of its own, and leaves once its part is durable; rank 1 then finishes. */
+static enum cairn_code leave_after_durable(const struct cairn_world *world, enum leaving how,
+                                           struct cairn_error *err) {
+    struct cairn_session *session = NULL;
+    struct cairn_save *save = NULL;
+    int status = 0;
+    pid_t trainer = fork();
+    if (trainer == 0) {
+        enum cairn_code code = open_rank(world, 0, 2, MODEL_RANK_BYTES, &session, err);
+        if (!code) code = cairn_model_save(&model, session, 5, 0, 2, &save, err);
+        if (!code) code = wait_for(save, CAIRN_DURABLE, err);
+        if (!code && how == KILLED) raise(SIGKILL);
+        cairn_save_free(save);
+        if (!code) code = cairn_close(session, err);
+        if (code) fprintf(stderr, "rank 0: %s\n", err->message);
+        _exit(code ? 1 : 0);
+    }
+    /* The attempt waits for both ranks, so this one opens it meanwhile. */
+    enum cairn_code code = open_rank(world, 1, 2, MODEL_RANK_BYTES, &session, err);
+    if (!code) code = cairn_save_begin(session, 5, NULL, &save, err);
+    (void)waitpid(trainer, &status, 0);
+    if (how == KILLED ? !WIFSIGNALED(status) : status != 0)
+        return cairn_fail(err, CAIRN_INTERNAL, "rank 0 did not leave as it should: %d", status);
+    if (!code) code = cairn_model_describe(&model, save, 1, 2, err);
+    if (!code && how == KILLED) pause_ms(300); /* its end is known */
+    if (!code) code = cairn_save_stage(save, err);
+    if (!code) code = wait_for(save, CAIRN_COMMITTED, err);
+    cairn_save_free(save);
+    (void)cairn_close(session, NULL);
+    return code;
+}
+
+static void expect_end(enum cairn_on_disconnect wish, enum leaving how, enum cairn_code wanted) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(world) world = {0};
+    OPEN_WORLD(world, err);
+    cairn_model_fill(&model, 7);
+    on_disconnect = wish;
+    EXPECT_CODE(leave_after_durable(&world, how, &err), wanted);
+    if (wanted) EXPECT(strstr(err.message, "on_disconnect") != NULL);
+    on_disconnect = CAIRN_DISCONNECT_FINISH;
+}
+
+TEST(a_durable_save_outlives_its_trainer_unless_on_disconnect_says_otherwise) { /* K03 */
+    expect_end(CAIRN_DISCONNECT_FINISH, KILLED, CAIRN_OK);
+}
+
+TEST(a_save_that_is_to_be_aborted_ends_with_its_trainer_for_all_ranks) { /* K03 */
+    expect_end(CAIRN_DISCONNECT_ABORT, KILLED, CAIRN_ABORTED);
+}
+
+TEST(a_save_that_is_to_be_aborted_outlives_a_trainer_that_says_bye) {
+    expect_end(CAIRN_DISCONNECT_ABORT, CLOSED, CAIRN_OK);
 }

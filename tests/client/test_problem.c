@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What cairn_session_problem says of saves that have not failed. */
 #include <poll.h>
+#include <pthread.h>
 
 #include "tests/client/rank.h"
 
@@ -39,4 +40,92 @@ TEST(what_does_not_get_on_is_told_once_and_fails_nothing) /* Q43, Q55 */
     EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 5000, &err), CAIRN_OK);
     EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_OK); /* it was over by then */
     cairn_save_free(save);
+}
+
+/* ---- saves that take longer than the time between them ---- */
+
+static json_t *event_of(const char *name, int save) {
+    return json_pack("{s:s, s:i}", "t", name, "save", save);
+}
+
+static json_t *free_of(int slab, int owner) {
+    return json_pack("{s:s, s:i, s:i}", "t", "free", "slab", slab, "owner", owner);
+}
+
+static void await_durable(struct cairn_save *save, bool durable) {
+    struct cairn_error err = {0};
+    if (durable) EXPECT_CODE(cairn_save_wait(save, CAIRN_DURABLE, 5000, &err), CAIRN_OK);
+}
+
+/* Four saves: each is sent, or durable and not committed, when the next one begins. */
+static void four_late(bool durable, const char *said) {
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_error err = {0};
+    struct cairn_save *saves[4] = {NULL};
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    for (int i = 0; i < 4; i++) {
+        if (i >= 2) { /* the memory comes back, the end does not */
+            cairn_fake_uploader_event(rank.fake, free_of(i % 2, i - 1));
+            cairn_fake_uploader_event(rank.fake, json_pack("{s:s, s:i, s:i, s:i, s:i}", "t",
+                                                           "released", "save", 1, "shard", 0,
+                                                           "offset", 0, "bytes", 4));
+        }
+        REQUIRE_OK(rank_save(rank.session, (uint64_t)i + 1, &saves[i], &err));
+        if (durable) cairn_fake_uploader_event(rank.fake, event_of("durable", i + 1));
+        await_durable(saves[i], durable);
+        enum cairn_code wanted = i == 2 ? CAIRN_UNAVAILABLE : CAIRN_OK; /* at the second time */
+        EXPECT_CODE(cairn_session_warning(rank.session, &err), wanted);
+        if (i == 2) EXPECT(strstr(err.message, said) != NULL);
+        if (i == 2) EXPECT(strstr(err.message, "llm/7b rank 3: ") != NULL);
+        if (i == 2) EXPECT(strstr(err.message, "step 1 was under way when step 3 began") != NULL);
+        EXPECT_CODE(cairn_session_warning(rank.session, &err), CAIRN_OK); /* once */
+        EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_OK); /* nothing has failed */
+    }
+    for (int i = 0; i < 4; i++) cairn_save_free(saves[i]);
+}
+
+TEST(saves_that_outlast_their_interval_are_warned_of_at_the_second_time_with_the_bottleneck) {
+    four_late(false, "the store or the link to it: ");
+    four_late(true, "the server or other ranks: ");
+}
+
+TEST(a_save_that_ends_in_time_starts_the_count_of_late_ones_again) {
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_error err = {0};
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_open(&rank, 2, &err));
+    for (int i = 0; i < 6; i++) {
+        REQUIRE_OK(rank_save(rank.session, (uint64_t)i + 1, &save, &err));
+        EXPECT_CODE(cairn_session_warning(rank.session, &err), CAIRN_OK);
+        for (int before = i; i % 2 && before <= i + 1; before++) /* every second time all end */
+            cairn_fake_uploader_event(rank.fake, rank_verdict((uint64_t)before, "committed", ""));
+        if (i % 2) EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 5000, &err), CAIRN_OK);
+        for (int slab = 0; i % 2 && slab < 2; slab++)
+            cairn_fake_uploader_event(rank.fake, free_of(slab, i + slab));
+        cairn_save_free(save);
+    }
+}
+
+static void *free_soon(void *argument) {
+    (void)poll(NULL, 0, 200);
+    cairn_fake_uploader_event(argument, free_of(0, 1));
+    (void)poll(NULL, 0, 400);
+    cairn_fake_uploader_event(argument, free_of(0, 2));
+    return NULL;
+}
+
+TEST(where_memory_holds_one_save_the_slab_is_named_as_what_begins_wait_for) {
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_error err = {0};
+    pthread_t thread;
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    REQUIRE(!pthread_create(&thread, NULL, free_soon, rank.fake));
+    for (uint64_t step = 1; step <= 3; step++) {
+        struct cairn_save *save = NULL;
+        EXPECT_CODE(rank_save(rank.session, step, &save, &err), CAIRN_OK);
+        cairn_save_free(save);
+    }
+    pthread_join(thread, NULL);
+    EXPECT_CODE(cairn_session_warning(rank.session, &err), CAIRN_UNAVAILABLE);
+    EXPECT(strstr(err.message, "by the slab: ") != NULL);
 }

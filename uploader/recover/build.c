@@ -32,7 +32,9 @@ static enum cairn_code read_begin(const struct cairn_up_past *past, struct cairn
                                    .proc = told.proc,
                                    .rank = (uint32_t)place.rank,
                                    .world_size = (uint32_t)place.world_size};
-    return cairn_up_begin_read(told.body, "/body", ret, err);
+    CAIRN_TRY(cairn_up_begin_read(told.body, "/body", ret, err));
+    ret->abort_on_disconnect = told.abort_on_disconnect;
+    return CAIRN_OK;
 }
 
 static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *save,

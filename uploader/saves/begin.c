@@ -25,6 +25,7 @@ enum cairn_code cairn_up_begin_read(const json_t *json, const char *pointer,
     ret->labels = told.labels;
     ret->meta = told.meta;
     ret->splits = told.splits;
+    ret->abort_on_disconnect = told.abort_on_disconnect;
     return CAIRN_OK;
 }
 

@@ -108,6 +108,7 @@ enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry,
     save->entry = entry;
     cairn_up_save_state_init(entry, &save->state);
     (void)cairn_text_copy(save->proc, sizeof(save->proc), begin->proc ? begin->proc : "");
+    save->abort_on_disconnect = begin->abort_on_disconnect;
     save->conn = begin->conn;
     save->number = begin->number;
     save->rank = begin->rank;
@@ -162,7 +163,7 @@ enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn
 
 json_t *cairn_up_save_begin_record(const struct cairn_up_save *save) {
     return CAIRN_PACK(record_begin, .grant = save->attempt->text, .proc = save->proc,
-                      .body = save->begin);
+                      .body = save->begin, .abort_on_disconnect = save->abort_on_disconnect);
 }
 
 json_t *cairn_up_save_begun(const struct cairn_up_save *save) {
@@ -438,7 +439,7 @@ void cairn_up_save_free_all(struct cairn_up *up) {
     up->locked.save_count = up->locked.save_capacity = 0;
 }
 
-void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn) {
+void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn, bool said_bye) {
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue; /* failing may have ended some */
         struct cairn_up_save *save = up->locked.saves[i];
@@ -449,6 +450,10 @@ void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn) {
         if (phase == CAIRN_UP_PHASE_BEGINNING || phase == CAIRN_UP_PHASE_OPEN)
             cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE,
                                       "the trainer went away before it had sealed the save");
+        else if (save->abort_on_disconnect && !said_bye)
+            cairn_up_save_fail_locked(up, save, CAIRN_CANCELLED,
+                                      "the trainer went away without a bye, and its saves do not "
+                                      "outlive it (on_disconnect)");
         else
             cairn_up_save_event_locked(up, save, CAIRN_UP_EVENT_LEFT);
     }

@@ -50,6 +50,7 @@ struct cairn_up_save {
     uint32_t rank, n;
     json_t *begin;                    /* what the server is told: step, n, rank, world_size, ... */
     char proc[CAIRN_UUID_TEXT_BYTES]; /* of the trainer that began it; "": an older journal's */
+    bool abort_on_disconnect;         /* it does not outlive its trainer, unless that says bye */
     /* locked by uploader_state */
     struct cairn_up_save_state state; /* moved by cairn_up_save_event_locked alone */
     uint64_t conn;                    /* the trainer's connection; 0: gone */
@@ -82,7 +83,7 @@ struct cairn_up_begin {
     uint32_t rank, world_size, n;
     uint64_t step;
     const char *on_exists, *format;
-    bool skip;
+    bool skip, abort_on_disconnect;
     json_t *labels, *meta, *splits; /* borrowed, may be NULL */
 };
 /* Make it, without the journal (replay uses it too). */
@@ -132,8 +133,9 @@ void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
 /* Slab and entry are given back where they can be; save may be gone afterwards. */
 void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save);
 void cairn_up_save_free_all(struct cairn_up *up); /* at the end of the process */
-/* A trainer's connection ended: unsealed saves fail, sealed ones go on. */
-void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn);
+/* A trainer's connection ended: unsealed saves fail, sealed ones go on, unless they are aborted by
+ * an end without a bye. */
+void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn, bool said_bye);
 /* Is that the memory in which its `stage` record says that it lies? */
 bool cairn_up_save_is_staged_in(const struct cairn_up_save *save, const struct cairn_up_slab *slab);
 /* How many saves must still be sent, told or cleared away; ret_open (or NULL): all that the journal

@@ -285,7 +285,7 @@ void cairn_up_session_end(struct cairn_up_session *session) {
     cairn_up_session_drop_restores(session);
     cairn_lock_take(&up->lock);
     if (!up->locked.ending) { /* at the process' own end the journal keeps all for the next start */
-        cairn_up_save_orphan_locked(up, session->conn);
+        cairn_up_save_orphan_locked(up, session->conn, session->said_bye);
         cairn_up_slabs_orphan_locked(up, session->conn);
     }
     if (session->attempt && !up->locked.ending) {
