@@ -111,7 +111,9 @@ enum cairn_code cairn_rest_new(const struct cairn_rest_options *options, struct 
     }
     struct cairn_http_options http = {.connections_max = 2, /* a call, and /livez beside it */
                                       .connect_ms = rest->servers.count > 1 ? CONNECT_MS : 0,
-                                      .ca_bundle = options->ca_bundle};
+                                      .ca_bundle = options->ca_bundle && options->ca_bundle[0]
+                                                       ? options->ca_bundle
+                                                       : NULL};
     CAIRN_TRY(cairn_http_engine_new(&http, &rest->engine, err));
     *ret = CAIRN_TAKE(rest);
     return CAIRN_OK;

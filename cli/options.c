@@ -16,6 +16,8 @@ const struct cairn_cli_flag cairn_cli_common_flags[] = {
      "The server, or a comma list of servers; default $CAIRN_URL, else " URL_DEFAULT "."},
     {"token-file", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(token_file), 0, "FILE",
      "File that holds the bearer token; default $CAIRN_TOKEN, else $CAIRN_TOKEN_FILE."},
+    {"ca-file", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(ca_file), 0, "FILE",
+     "Certificates that sign the server's; default $CAIRN_CA_FILE, else the system's."},
     {"socket", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(socket), 0, "PATH",
      "The uploader's socket; default $CAIRN_SOCKET, else " SOCKET_DEFAULT "."},
     {"output", 'o', CAIRN_CLI_TEXT, CAIRN_CLI_AT(output_text), 0, "FORM",
@@ -233,6 +235,7 @@ enum cairn_code cairn_cli_connect(const struct cairn_cli *cli, struct cairn_rest
         .url = cairn_cli_server_url(cli),
         .token = token,
         .token_file = token ? NULL : value_or(cli->token_file, "CAIRN_TOKEN_FILE", NULL),
+        .ca_bundle = value_or(cli->ca_file, "CAIRN_CA_FILE", NULL),
         .timeout_ms =
             cli->timeout_ms && cli->timeout_ms < UINT32_MAX ? (uint32_t)cli->timeout_ms : 0,
         .seen = cli->seen,

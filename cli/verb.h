@@ -32,7 +32,7 @@ enum cairn_cli_progress {
 struct cairn_cli {
     const char *arguments[CAIRN_CLI_ARGUMENTS_MAX];
     size_t argument_count;
-    const char *server, *token_file, *socket, *store;
+    const char *server, *token_file, *ca_file, *socket, *store;
     const char *output_text, *progress_text;
     const char *directory, *shard, *range, *job, *resume, *wait_for, *format, *state, *subset;
     const char *dtype, *only, *to;

@@ -167,6 +167,7 @@ static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
     while (!is_stop(got)) {
         cairn_store_watch_look(&watch, server->store, !server->frozen);
         got = sigtimedwait(signals, NULL, &look);
+        if (got == SIGHUP) cairn_srv_http_reload(server->http);
     }
     cairn_log(INFO, "server.stopping", "signal=%d", got);
     if (give_notice(server, signals)) drain(server, signals);

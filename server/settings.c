@@ -37,12 +37,16 @@ static enum cairn_code check(struct cairn_config *config, struct cairn_srv_setti
                           "catalog is \"%s\": give postgresql://..., or leave it empty for SQLite "
                           "in data-dir",
                           settings->catalog);
-    if (!is_loopback(settings->listen) && !settings->allow_remote)
+    if (!settings->tls_cert[0] != !settings->tls_key[0])
+        return cairn_fail(err, CAIRN_INVALID, "tls-cert and tls-key: give both or none");
+    bool safe = settings->tls_cert[0] && settings->require_token;
+    if (!is_loopback(settings->listen) && !safe && !settings->allow_remote)
         return cairn_fail(err, CAIRN_INVALID,
-                          "listen is %s, beyond loopback: this version has no TLS%s; say "
-                          "allow-remote=true if something in front of it has",
-                          settings->listen,
-                          settings->require_token ? "" : ", and require-token is not set");
+                          "listen is %s, beyond loopback: give %s%s%s, or say allow-remote=true if "
+                          "something in front of it does that",
+                          settings->listen, settings->tls_cert[0] ? "" : "tls-cert and tls-key",
+                          settings->tls_cert[0] || settings->require_token ? "" : " and ",
+                          settings->require_token ? "" : "require-token=true");
     if (!settings->data_dir[0]) {
         bool system_wide = !access("/var/lib/cairn", W_OK | X_OK);
         CAIRN_TRY(cairn_config_set(

@@ -3,8 +3,8 @@
  * settings: what an operator can say to cairn-server, read once at start.
  *
  * Why:     relations between settings are checked in one place, before anything is opened.
- * Promise: 1   listening beyond loopback without allow-remote is refused: there is no TLS in this
- *              version.
+ * Promise: 1   listening beyond loopback without TLS or without tokens is refused, where
+ *              allow-remote does not say that something else does both.
  * Limits:  as server/settings.def says.
  * Threads: immutable after load.
  * Next:    server/settings.def, common/config.h.

@@ -6,7 +6,7 @@
 # To build and to run.
 cairn_packages_build=(
     build-essential cmake ninja-build pkg-config
-    libcurl4-openssl-dev libmicrohttpd-dev libjansson-dev libssl-dev libsqlite3-dev libpq-dev
+    libcurl4-openssl-dev libmicrohttpd-dev libgnutls28-dev libjansson-dev libssl-dev libsqlite3-dev libpq-dev
     libexpat1-dev ca-certificates
 )
 # To test, on top of that.
@@ -32,7 +32,7 @@ cairn_parts_missing() {
     for program in cc cmake ninja pkg-config; do
         command -v "$program" >/dev/null || printf '%s\n' "$program"
     done
-    for library in jansson libcurl libmicrohttpd libcrypto libssl sqlite3 libpq expat "$@"; do
+    for library in jansson libcurl libmicrohttpd gnutls libcrypto libssl sqlite3 libpq expat "$@"; do
         pkg-config --exists "$library" 2>/dev/null || printf '%s\n' "$library"
     done
 }

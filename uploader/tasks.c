@@ -31,6 +31,7 @@ enum cairn_code cairn_up_helper_rest(struct cairn_up_helper *helper, struct cair
         struct cairn_rest_options options = {.url = helper->up->settings.server,
                                              .token = helper->up->token,
                                              .token_file = helper->up->settings.token_file,
+                                             .ca_bundle = helper->up->settings.ca_file,
                                              .seen = &helper->up->servers_seen};
         CAIRN_TRY(cairn_rest_new(&options, &helper->rest, err));
     }

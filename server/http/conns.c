@@ -117,6 +117,7 @@ static void add(struct cairn_srv_http *http, struct MHD_Connection *connection,
     uint8_t address[16];
     *socket_context = conn;
     if (!conn) return; /* its first request ends it */
+    conn->connection = connection;
     conn->fd = info->connect_fd;
     conn->moved_ms = UINT64_MAX;
     address_of(connection, address);

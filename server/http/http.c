@@ -16,6 +16,7 @@
 #define LOOPS_MAX 4
 #define SHARED_LOOK_MS 150 /* where other servers are not heard */
 #define HEARD_LOOK_MS 1000 /* where they are: behind what gets lost unnoticed */
+#define TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 #define FILES_RESERVED 160 /* catalog, store workers, pools */
 
 /* ---- handlers ---- */
@@ -280,10 +281,17 @@ static enum cairn_code start_daemon(struct cairn_srv_http *http, struct cairn_er
         {loops > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)loops, NULL},
         {MHD_OPTION_END, 0, NULL},
     };
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, cairn_srv_tls_picker()},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_PRIORITIES},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    if (!http->tls) tls[0] = tls[2];
     http->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
-                                        MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG,
+                                        MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET |
+                                        MHD_USE_ERROR_LOG | (http->tls ? MHD_USE_TLS : 0),
                                     0, NULL, NULL, on_request, http, MHD_OPTION_ARRAY, options,
-                                    MHD_OPTION_END);
+                                    MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (!http->daemon) return cairn_fail(err, CAIRN_IO, "the HTTP server did not start");
     return CAIRN_OK;
 }
@@ -300,6 +308,7 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
     enum cairn_code code = cairn_srv_parked_open(http, err);
     if (!code)
         code = cairn_net_listen_tcp(server->settings->listen, &http->listen_fd, ret_port, err);
+    if (!code) code = cairn_srv_tls_load(http, err);
     if (!code) code = cairn_srv_conn_start(http, err);
     if (!code) code = start_daemon(http, err);
     if (!code) code = cairn_srv_acceptor_open(http, err);
@@ -309,6 +318,16 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
     }
     *ret = http;
     return CAIRN_OK;
+}
+
+void cairn_srv_http_reload(struct cairn_srv_http *http) {
+    struct cairn_error why = {0};
+    const struct cairn_srv_tls *before = http->tls;
+    if (!before) return;
+    if (cairn_srv_tls_load(http, &why))
+        cairn_log(WARN, "tls.kept", "cause=\"%s\"", why.message);
+    else
+        cairn_log(INFO, "tls.loaded", "changed=%d", http->tls != before);
 }
 
 void cairn_srv_http_close(struct cairn_srv_http *http) {
@@ -332,6 +351,7 @@ void cairn_srv_http_stop(struct cairn_srv_http *http) {
     if (http->server->reads) cairn_srv_pool_stop(http->server->reads);
     if (http->daemon) MHD_stop_daemon(http->daemon);
     cairn_srv_conn_stop(http);
+    cairn_srv_tls_free(http);
     cairn_srv_parked_close(http);
     if (http->listen_fd >= 0) close(http->listen_fd);
     cairn_lock_release(&http->lock);

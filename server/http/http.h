@@ -32,6 +32,8 @@
 
 enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_http **ret,
                                      uint16_t *ret_port, struct cairn_error *err) CAIRN_MUST_USE;
+/* Certificate and key are read again, for connections that come from here on. */
+void cairn_srv_http_reload(struct cairn_srv_http *http);
 /* No new connections; what waits or still comes is answered 503; what is being answered goes on. */
 void cairn_srv_http_close(struct cairn_srv_http *http);
 /* No request is being answered. */

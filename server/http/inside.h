@@ -56,6 +56,7 @@ struct cairn_srv_conn {
     /* Its first line has come and the library has not called us; of its event loop. The end of a
      * request that the library refuses is not always notified. */
     struct cairn_srv_exchange *arriving;
+    struct MHD_Connection *connection;
     /* under the lock */
     struct cairn_srv_conn *next, **at;
     struct cairn_srv_conn *idle_next, **idle_at; /* longest idle first; idle_at NULL: busy */
@@ -64,9 +65,12 @@ struct cairn_srv_conn {
     struct cairn_srv_exchange *parked; /* of parked.c, under its lock; NULL: it is not watched */
 };
 
+struct cairn_srv_tls; /* tls.c */
+
 struct cairn_srv_http {
     struct cairn_srv *server;
     struct MHD_Daemon *daemon;
+    struct cairn_srv_tls *tls; /* the newest; NULL: plain HTTP. Of the main thread */
     int listen_fd;
     _Atomic bool stopping;
     _Atomic uint64_t memory[CAIRN_SRV_MEMORY_KINDS]; /* held for all connections; memory.c */
@@ -137,6 +141,18 @@ enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange);
 /* The body of a problem, as it is sent. */
 enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* tls.c: certificate and key of the settings, at the start and again when they may be others. */
+enum cairn_code cairn_srv_tls_load(struct cairn_srv_http *http,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_tls_free(struct cairn_srv_http *http); /* no handshake is under way any more */
+bool cairn_srv_tls_is_on(void);
+/* What each handshake asks, as the library wants it. */
+void *cairn_srv_tls_picker(void);
+/* On the connection's event loop. */
+bool cairn_srv_tls_send(struct MHD_Connection *connection, const void *data, size_t size);
+/* One request of the start to ourselves, by whatever certificate. */
+enum cairn_code cairn_srv_tls_ask(int fd, const char *text, char *ret_answer, size_t size,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* acceptor.c */
 enum cairn_code cairn_srv_acceptor_open(struct cairn_srv_http *http,
                                         struct cairn_error *err) CAIRN_MUST_USE;

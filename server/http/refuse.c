@@ -96,7 +96,10 @@ static void send_problem(struct cairn_srv_exchange *exchange) {
                          body->size, body->data))
         return;
     /* Nothing else is on its way on this connection, so the kernel has room for it. */
-    (void)!send(exchange->conn->fd, text.data, text.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (cairn_srv_tls_is_on())
+        (void)!cairn_srv_tls_send(exchange->conn->connection, text.data, text.size);
+    else
+        (void)!send(exchange->conn->fd, text.data, text.size, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)shutdown(exchange->conn->fd, SHUT_WR);
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/text.h"
+#include "server/http/inside.h"
 
 static enum cairn_code connect_to(const char *listen, uint16_t port, int *ret_fd,
                                   struct cairn_error *err) {
@@ -43,21 +44,30 @@ static enum cairn_code connect_to(const char *listen, uint16_t port, int *ret_fd
     return CAIRN_OK;
 }
 
+/* The first 12 bytes of the answer. */
+static enum cairn_code ask_plain(int fd, const char *text, char *answer, struct cairn_error *err) {
+    if (send(fd, text, strlen(text), MSG_NOSIGNAL) != (ssize_t)strlen(text))
+        return cairn_fail_errno(err, "self-test request");
+    size_t size = 0;
+    while (size < 12) {
+        ssize_t got = recv(fd, answer + size, 12 - size, 0);
+        if (got <= 0) break;
+        size += (size_t)got;
+    }
+    answer[size] = 0;
+    return CAIRN_OK;
+}
+
 static enum cairn_code exchange(const char *listen, uint16_t port, const char *text,
                                 const char *wanted, struct cairn_error *err) {
     int fd_value = -1;
     CAIRN_TRY(connect_to(listen, port, &fd_value, err));
     CAIRN_AUTO_FD fd = fd_value;
     char answer[64] = "";
-    if (send(fd, text, strlen(text), MSG_NOSIGNAL) != (ssize_t)strlen(text))
-        return cairn_fail_errno(err, "self-test request");
-    size_t size = 0;
-    while (size < 12) {
-        ssize_t got = recv(fd, answer + size, sizeof(answer) - 1 - size, 0);
-        if (got <= 0) break;
-        size += (size_t)got;
-    }
-    answer[size < 12 ? size : 12] = 0;
+    if (cairn_srv_tls_is_on())
+        CAIRN_TRY(cairn_srv_tls_ask(fd, text, answer, 13, err));
+    else
+        CAIRN_TRY(ask_plain(fd, text, answer, err));
     if (!strcmp(answer, wanted)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_UNSUPPORTED,
                       "self-test: \"%s\" instead of \"%s\": this libmicrohttpd is not the one that "

@@ -4,6 +4,7 @@ runs, and none is in a log, an error or an argument (A04)."""
 import json
 import os
 import pathlib
+import subprocess
 import unittest
 
 from world import World
@@ -71,6 +72,24 @@ class Tokens(unittest.TestCase):
         events = self.world.cairn("events", "nlp/a", "--json", env={"CAIRN_TOKEN": second}).stdout
         self.assertIn(f"one/{first.split('_')[1]}", events)
         self.secret_is_nowhere()
+
+    def test_uploader_and_command_speak_https_to_a_server_whose_certificate_they_are_given(self):  # --ca-file
+        folder = self.world.root
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                        "/CN=cairn", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key",
+                        "-out", folder / "cert"], check=True, capture_output=True)
+        (folder / "key").chmod(0o600)
+        self.world.server.kill()
+        self.world.server_arguments += ["--tls-cert", folder / "cert", "--tls-key", folder / "key"]
+        self.world.start_server()
+        self.world.url = self.world.urls[0] = f"https://127.0.0.1:{self.world.port}"
+        self.give_uploader(self.admin)
+        self.world.uploader_arguments = ["--token-file", self.file, "--ca-file", folder / "cert"]
+        self.world.uploaders.append(self.world.make_uploader(0))
+        self.world.uploaders[0].start()
+        env = {"CAIRN_TOKEN": self.admin, "CAIRN_CA_FILE": str(folder / "cert")}
+        self.world.cairn("put", folder / "cert", "nlp/a@1", env=env)
+        self.assertIn("nlp", self.world.cairn("ls", env=env).stdout)
 
 
 if __name__ == "__main__":

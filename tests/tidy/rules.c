@@ -204,7 +204,8 @@ static const struct {
     const char *header;
     const char *owners[2];
 } foreign[] = {{"curl/", {"common/http/"}},        {"jansson.h", {"common/json"}},
-               {"microhttpd.h", {"server/http/"}}, {"openssl/", {"common/hash", "common/http/tls"}},
+               {"microhttpd.h", {"server/http/"}},
+               {"gnutls/", {"server/http/tls"}}, {"openssl/", {"common/hash", "common/http/tls"}},
                {"sqlite3.h", {"server/catalog/"}}, {"libpq-fe.h", {"server/catalog/"}},
                {"expat.h", {"store/xml/"}},        {"cuda", {"client/stage_cuda"}},
                {"CUnit/", {"tests/harness"}}};

@@ -38,6 +38,7 @@ static enum cairn_code reach(struct cairn_up_fetch *fetch, struct cairn_error *e
     struct cairn_rest_options options = {.url = fetch->up->settings.server,
                                          .token = fetch->up->token,
                                          .token_file = fetch->up->settings.token_file,
+                                         .ca_bundle = fetch->up->settings.ca_file,
                                          .seen = &fetch->up->servers_seen};
     return fetch->leases.rest ? CAIRN_OK : cairn_rest_new(&options, &fetch->leases.rest, err);
 }

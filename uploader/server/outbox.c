@@ -243,6 +243,7 @@ enum cairn_code cairn_up_outbox_new(struct cairn_up *up, struct cairn_up_outbox 
     struct cairn_rest_options options = {.url = up->settings.server,
                                          .token = up->token,
                                          .token_file = up->settings.token_file,
+                                         .ca_bundle = up->settings.ca_file,
                                          .timeout_ms = CALL_TIMEOUT_MS,
                                          .seen = &up->servers_seen};
     enum cairn_code code = cairn_rest_new(&options, &outbox->rest, err);

@@ -189,6 +189,7 @@ enum cairn_code cairn_up_watch_new(struct cairn_up *up, struct cairn_up_watch **
     struct cairn_rest_options options = {.url = up->settings.server,
                                          .token = up->token,
                                          .token_file = up->settings.token_file,
+                                         .ca_bundle = up->settings.ca_file,
                                          .timeout_ms = 10000,
                                          .seen = &up->servers_seen};
     enum cairn_code code = cairn_rest_new(&options, &watch->rest, err);
