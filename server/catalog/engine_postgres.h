@@ -41,6 +41,7 @@
 /* Sent without an end behind it, up to which the database waits for more without a time-out. libpq
  * keeps 8 KiB back before it sends by itself. */
 #define CAIRN_SRV_POSTGRES_UNENDED_BYTES 4096
+#define CAIRN_SRV_POSTGRES_LARGE_BYTES (64 * 1024) /* of one statement: may take seconds to send */
 #define CAIRN_SRV_POSTGRES_TOLD_MAX 400    /* a notification has room for 8,000 bytes */
 #define CAIRN_SRV_POSTGRES_ANSWER_MS 40000 /* longer than statement_timeout, which names itself */
 #define CAIRN_SRV_POSTGRES_SETTLE_MS 30000

@@ -253,6 +253,17 @@ static enum cairn_code prepare(struct cairn_srv_postgres *own,
     return CAIRN_OK;
 }
 
+static uint64_t bytes_of(const struct parameters *parameters) {
+    uint64_t all = 0;
+    for (int i = 0; i < parameters->count; i++) all += (uint64_t)parameters->sizes[i];
+    return all;
+}
+
+/* The database counts how long a session is idle in its transaction until a whole message is there,
+ * from the last end on. A large one may take longer than that to send, so that another one goes
+ * ahead of it; a server that stops in the middle is ended by who waits (engine_postgres.h#2). */
+static const struct cairn_srv_statement not_idle = {"not_idle", "", "SELECT 1"};
+
 enum cairn_code cairn_srv_postgres_send(struct cairn_srv_postgres *own,
                                         const struct cairn_srv_statement *statement,
                                         const struct cairn_srv_value *values,
@@ -265,6 +276,8 @@ enum cairn_code cairn_srv_postgres_send(struct cairn_srv_postgres *own,
     if (own->ahead_count >= CAIRN_SRV_POSTGRES_AHEAD_MAX)
         CAIRN_TRY(cairn_srv_postgres_hear(own, NULL, err));
     CAIRN_TRY(prepare(own, statement, &parameters, &number, err));
+    if (bytes_of(&parameters) >= CAIRN_SRV_POSTGRES_LARGE_BYTES)
+        CAIRN_TRY(cairn_srv_postgres_send(own, &not_idle, NULL, err));
     bool sent = false;
     if (number < CAIRN_SRV_POSTGRES_KEPT_MAX) {
         char name[24];
@@ -279,7 +292,7 @@ enum cairn_code cairn_srv_postgres_send(struct cairn_srv_postgres *own,
     }
     if (!sent) return lost(own, statement->name, err);
     own->ahead[own->ahead_count++] = 'c';
-    for (int i = 0; i < parameters.count; i++) own->unended_bytes += (size_t)parameters.sizes[i];
+    own->unended_bytes += bytes_of(&parameters);
     return CAIRN_OK;
 }
 

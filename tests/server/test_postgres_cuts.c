@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/clock.h"
 #include "server/catalog/catalog.h"
 #include "server/catalog/sql.h"
 #include "tests/server/world.h"
@@ -86,6 +87,47 @@ TEST(a_change_whose_connection_was_cut_at_any_message_is_there_when_it_was_told_
         EXPECT(count > 6); /* the messages of one change at least */
     }
     EXPECT(settled > 0); /* engine_postgres.h#3: COMMIT was done and its answer was lost */
+    cairn_srv_catalog_free(catalog);
+    cairn_cut_stop();
+}
+
+/* ---- a slow network ---- */
+
+#define LARGE_BYTES (8 * CAIRN_MIB)
+#define SLOW_MS 14 /* for 16 KiB: 7 s in all, and a session may be idle for 5 s */
+
+static enum cairn_code look_and_add_much(struct cairn_srv_tx *tx, void *argument,
+                                         struct cairn_error *err) {
+    static const struct cairn_srv_statement count = {"count", "", "SELECT count(*) FROM meta"};
+    static const struct cairn_srv_statement much = {
+        "much", "tt", "INSERT INTO meta(name, value) VALUES(?1, ?2)"};
+    bool found = false;
+    int64_t rows = 0;
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &rows, err, &count));
+    return cairn_srv_sql_run(tx, NULL, err, &much, SQL_T("much"), SQL_T((const char *)argument));
+}
+
+TEST(what_takes_longer_to_send_than_a_session_may_be_idle_is_kept) /* engine_postgres.h#2 */
+{
+    NEED_POSTGRES;
+    char url[200], cut_url[260], first[] = "first";
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    CAIRN_AUTO_HEAP char *text = malloc(LARGE_BYTES);
+    REQUIRE(text);
+    memset(text, 'x', LARGE_BYTES - 1);
+    text[LARGE_BYTES - 1] = '\0';
+    REQUIRE(start_relay(url, sizeof(url), cut_url, sizeof(cut_url)));
+    REQUIRE_OK(cairn_srv_catalog_open(cut_url, &catalog, &err));
+    EXPECT_CODE(cairn_srv_catalog_write(catalog, add, first, &err), CAIRN_OK);
+    cairn_cut_slow(SLOW_MS);
+    uint64_t from_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_srv_catalog_write(catalog, look_and_add_much, text, &err), CAIRN_OK);
+    EXPECT(cairn_mono_ms() - from_ms > 5000);
+    cairn_cut_slow(0);
+    EXPECT_EQ_U64(
+        cairn_postgres_number(url, "SELECT length(value) FROM meta WHERE name = 'much'"),
+        LARGE_BYTES - 1);
     cairn_srv_catalog_free(catalog);
     cairn_cut_stop();
 }

@@ -18,6 +18,7 @@ static struct {
     atomic_int left[2]; /* messages until the cut, to the client and to the server; 0: no order */
     atomic_bool torn;
     atomic_uint silences; /* orders; a connection from before the newest one is silent */
+    atomic_uint slow_ms;
     pthread_t thread;
 } own = {.door = -1};
 
@@ -60,11 +61,11 @@ static bool walk(struct way *way, bool to_server, const uint8_t *data, size_t si
         if (left > 0 && atomic_fetch_sub(&own.left[to_server], 1) == 1) {
             atomic_store(&own.left[to_server], -1);
             size_t some = passed_on(way, i, wanted, size);
-            if (some) (void)!write(way->to, data, some);
+            if (some) (void)!send(way->to, data, some, MSG_NOSIGNAL);
             return false;
         }
     }
-    return write(way->to, data, size) == (ssize_t)size;
+    return send(way->to, data, size, MSG_NOSIGNAL) == (ssize_t)size;
 }
 
 /* Nothing is read: what one side sends stays in its socket. Until the client gives up. */
@@ -97,6 +98,8 @@ static void *relay(void *argument) {
             ssize_t size = read(ways[i].from, data, sizeof(data));
             if (i == 1 && size > 0 && memmem(data, (size_t)size, listens, strlen(listens)))
                 marked = true;
+            if (i == 1 && size > 0)
+                usleep((useconds_t)(1000 * own.slow_ms * (size_t)size / sizeof(data)));
             good = size > 0 && walk(&ways[i], i == 1, data, (size_t)size);
         }
     }
@@ -144,6 +147,10 @@ void cairn_cut_order(bool to_server, unsigned count, bool torn) {
     atomic_store(&own.left[!to_server], 0);
     atomic_store(&own.torn, torn);
     atomic_store(&own.left[to_server], (int)count);
+}
+
+void cairn_cut_slow(unsigned ms) {
+    atomic_store(&own.slow_ms, ms);
 }
 
 void cairn_cut_silence(void) {

@@ -22,6 +22,8 @@
 bool cairn_cut_start(const char *folder);
 void cairn_cut_stop(void);
 void cairn_cut_order(bool to_server, unsigned count, bool torn);
+/* From here on what goes to the server takes so long for each 16 KiB; 0: as before. */
+void cairn_cut_slow(unsigned ms);
 /* Of the sessions that listen now. */
 void cairn_cut_silence(void);
 /* Was the order of before carried out? Takes it back where it was not. */
