@@ -4,6 +4,7 @@
  * knows. */
 #include "server/catalog/catalog.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "common/clock.h"
@@ -34,7 +35,7 @@ struct cairn_srv_catalog {
     const struct cairn_srv_engine *engine;
     void *place; /* the engine's */
     struct cairn_srv_tx *writer;
-    struct cairn_srv_listener *listener;
+    struct cairn_srv_listener *_Atomic listener; /* set while others already ask for it */
     bool in_memory; /* no thread: whoever calls writes and reads over the one connection */
     const struct cairn_clock *clock; /* of events */
     void (*happened)(void *owner);
@@ -252,9 +253,12 @@ bool cairn_srv_catalog_is_behind(const struct cairn_srv_catalog *catalog) {
 enum cairn_code cairn_srv_catalog_listen(struct cairn_srv_catalog *catalog,
                                          void (*changed)(void *owner, uint64_t key), void *owner,
                                          struct cairn_error *err) {
+    struct cairn_srv_listener *listener = NULL;
     CAIRN_ASSERT(!catalog->listener);
-    return cairn_srv_listener_new(catalog->engine, catalog->place, changed, owner,
-                                  &catalog->listener, err);
+    CAIRN_TRY(cairn_srv_listener_new(catalog->engine, catalog->place, changed, owner, &listener,
+                                     err));
+    catalog->listener = listener;
+    return CAIRN_OK;
 }
 
 void cairn_srv_catalog_unlisten(struct cairn_srv_catalog *catalog) {
