@@ -145,7 +145,9 @@ class Faults(unittest.TestCase):
         self.assertLessEqual(sent, 1.15 * stored, "bytes that were sent again")
         whole = collections.Counter((line["key"], line.get("part"))
                                     for line in self.shard_parts())
-        self.assertEqual(set(whole.values()), {1}, "a part was stored twice")
+        twice = [line for line in self.s3.journal()
+                 if whole[(line["key"], line.get("part"))] > 1]
+        self.assertEqual(twice, [], "a part was stored twice")
         self.check()
 
     def outage(self, seconds):
@@ -327,8 +329,9 @@ class Faults(unittest.TestCase):
         for name, arguments in self.readers().items():
             with self.subTest(name):
                 _, usual, _ = self.gets_of(arguments)
+                # The second one to come may be the last range, which has 17 bytes.
                 said, gets, before = self.gets_of(arguments,
-                                                  "op=get key=*/data/* nth=2 : flip@1000")
+                                                  "op=get key=*/data/* nth=2 : flip@10")
                 self.assertEqual(len(gets), len(usual) + 1)
                 ranges = collections.Counter(line["range"] for line in gets)
                 again = [text for text, count in ranges.items() if count == 2]
@@ -471,14 +474,11 @@ class Faults(unittest.TestCase):
         self.assertRegex(said.stderr, r"shard \S*重量\S*.*403 AccessDenied")
         self.assertRegex(said.stderr, r"the store's request id: s3fault-\d+")
 
-        seen = []
-
-        def is_told():  # the server hears of it from the uploader's journal, and soon sweeps it
-            items = json.loads(self.world.get("/v1/runs/f/run/checkpoints")[2])["items"]
-            seen.extend(item for item in items if item["code"])
-            return seen
-        wait_until(is_told, 10)
-        version = seen[0]
+        def ended():  # an event stays; a version that is swept, by then, is in no list
+            items = json.loads(self.world.get("/v1/runs/f/run/events?since=0")[2])["items"]
+            return [item["version"] for item in items if item["event"] == "checkpoint.aborted"]
+        wait_until(ended, 60)  # the server hears of it from the uploader's journal
+        version = json.loads(self.world.get("/v1/runs/f/run/checkpoints/" + ended()[0])[2])
         self.assertEqual((version["code"], version["http_status"]), ("forbidden", 403))
         shown = self.world.cairn("show", "f/run@" + version["version"]).stdout
         self.assertRegex(shown, r"code +forbidden")
