@@ -4,11 +4,20 @@
 
 #include "api/dtype.h"
 #include "api/layout.h"
+#include "api/messages.h"
+#include "common/text.h"
 
 #include <stdio.h>
 
-static json_t *text_of(struct cairn_view view) {
-    return json_stringn(view.data, view.size);
+struct name {
+    char text[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
+};
+
+static const char *text_of(struct cairn_view view, struct name *ret) {
+    CAIRN_PROMISE(view.size < sizeof ret->text, return NULL);
+    if (view.size) memcpy(ret->text, view.data, view.size);
+    ret->text[view.size] = '\0';
+    return ret->text;
 }
 
 static const char *kind_text(enum cairn_tensor_kind kind) {
@@ -49,20 +58,17 @@ json_t *cairn_listing_tensor(const struct cairn_layout *layout, uint32_t index) 
     uint64_t elements = 0, bytes = 0;
     bool sized =
         cairn_tensor_size(tensor.dtype, tensor.dimension_count, tensor.shape, &elements, &bytes);
-    json_t *shape = json_array();
+    CAIRN_AUTO_JSON json_t *shape = json_array();
     for (unsigned i = 0; i < tensor.dimension_count; i++) {
         if (json_array_append_new(shape, json_integer((json_int_t)tensor.shape[i]))) return NULL;
     }
-    json_t *json =
-        json_pack("{s:o, s:s?, s:o, s:s, s:I, s:I}", "name", text_of(name), "dtype",
-                  cairn_dtype_text(tensor.dtype), "shape", shape, "kind", kind_text(tensor.kind),
-                  "bytes", sized ? (json_int_t)bytes : 0, "fragments", (json_int_t)fragments);
-    if (json && tensor.kind == CAIRN_TENSOR_ALIAS &&
-        json_object_set_new(json, "alias_of", text_of(tensor.alias_of))) {
-        json_decref(json);
-        return NULL;
-    }
-    return json;
+    struct name own, other;
+    bool alias = tensor.kind == CAIRN_TENSOR_ALIAS;
+    return CAIRN_PACK(tensor_row, .name = text_of(name, &own),
+                      .dtype = cairn_dtype_text(tensor.dtype), .shape = shape,
+                      .kind = kind_text(tensor.kind),
+                      .alias_of = alias ? text_of(tensor.alias_of, &other) : NULL,
+                      .bytes = sized ? bytes : 0, .fragments = fragments);
 }
 
 const char *cairn_listing_content(const struct cairn_layout *layout, uint32_t rank,
@@ -75,7 +81,6 @@ json_t *cairn_listing_shard(const char *name, uint64_t rank, uint64_t size_bytes
                             const uint32_t *crc32c, const char *state, const char *content) {
     char text[16] = "";
     if (crc32c) snprintf(text, sizeof text, "%08x", *crc32c);
-    return json_pack("{s:s, s:I, s:I, s:s?, s:s, s:s?}", "name", name, "rank", (json_int_t)rank,
-                     "size", (json_int_t)size_bytes, "crc32c", crc32c ? text : NULL, "state", state,
-                     "content", content);
+    return CAIRN_PACK(shard_row, .name = name, .rank = rank, .size = size_bytes,
+                      .crc32c = crc32c ? text : NULL, .state = state, .content = content);
 }

@@ -2,11 +2,14 @@
 /* A form's rows stand in a function of its own, where its struct has a name that they can use. */
 #include "api/messages.h"
 
-#define FIELDS_MAX 24 /* of one form */
+#include <math.h>
+
+#define FIELDS_MAX 32 /* of one form */
 
 /* What `last` says of a field: its bound and its form. */
 #define LAST_U64(last) last, CAIRN_MESSAGE_none
 #define LAST_U32(last) last, CAIRN_MESSAGE_none
+#define LAST_REAL(last) 0, CAIRN_MESSAGE_none
 #define LAST_TEXT(last) last, CAIRN_MESSAGE_none
 #define LAST_BOOL(last) 0, CAIRN_MESSAGE_none
 #define LAST_OBJECT(last) 0, CAIRN_MESSAGE_##last
@@ -73,9 +76,12 @@ static json_t *value_of(const struct cairn_message_field *field, const void *at,
         bool small = field->kind == CAIRN_JSON_U32;
         uint64_t value = small ? *(const uint32_t *)at : *(const uint64_t *)at;
         uint64_t none = small ? UINT32_MAX : CAIRN_MESSAGE_NONE;
-        *ret_none = value == (field->presence == CAIRN_MESSAGE_NULLS ? none : 0);
+        *ret_none = value == (field->presence == CAIRN_MESSAGE_MAY ? 0 : none);
         return json_integer((json_int_t)value);
     }
+    case CAIRN_JSON_REAL:
+        *ret_none = isnan(*(const double *)at);
+        return json_real(*(const double *)at);
     case CAIRN_JSON_BOOL:
         *ret_none = !*(const bool *)at;
         return json_boolean(!*ret_none);
@@ -97,7 +103,7 @@ static bool put(json_t *object, const struct cairn_message_field *field, const v
     json_t *value = value_of(field, at, &none);
     if (none && field->presence >= CAIRN_MESSAGE_NULLS) {
         json_decref(value);
-        if (field->presence == CAIRN_MESSAGE_MAY) return true;
+        if (field->presence != CAIRN_MESSAGE_NULLS) return true;
         value = json_null();
     }
     return !json_object_set_new(object, field->name, value);

@@ -27,7 +27,8 @@
 #define CAIRN_RESUME_BYTES_MAX 64
 #define CAIRN_INCARNATION_BYTES_MAX 128
 #define CAIRN_WAIT_STAGED_MS_MAX 3600000
-/* A number of a NULLS row that is not there; cut to the field's width. */
+#define CAIRN_LEASE_S_MAX 3600 /* of a reader, until it renews it */
+/* A number of a NULLS or OMITS row that is not there, cut to its width; of REAL it is NAN. */
 #define CAIRN_MESSAGE_NONE UINT64_MAX
 
 enum cairn_message {
@@ -51,6 +52,7 @@ enum cairn_message_presence {
     CAIRN_MESSAGE_MUST,
     CAIRN_MESSAGE_SAID,
     CAIRN_MESSAGE_NULLS,
+    CAIRN_MESSAGE_OMITS,
     CAIRN_MESSAGE_MAY,
 };
 
@@ -58,6 +60,7 @@ enum cairn_message_presence {
 
 #define CAIRN_MESSAGE_TYPE_U64 uint64_t
 #define CAIRN_MESSAGE_TYPE_U32 uint32_t
+#define CAIRN_MESSAGE_TYPE_REAL double
 #define CAIRN_MESSAGE_TYPE_BOOL bool
 #define CAIRN_MESSAGE_TYPE_TEXT const char *
 #define CAIRN_MESSAGE_TYPE_OBJECT json_t *

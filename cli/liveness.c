@@ -2,16 +2,13 @@
 /* Sentences from facts; see liveness.h. */
 #include "cli/liveness.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "cli/output.h"
 #include "common/text.h"
 
 #define NAMED_MAX 4
-
-static double seconds(const json_t *json, const char *name) {
-    return json_number_value(json_object_get(json, name));
-}
 
 static void print_missing(const json_t *items, uint64_t count, const char *what, const char *key) {
     size_t index = 0;
@@ -49,19 +46,21 @@ enum cairn_code cairn_cli_print_liveness(const struct cairn_cli *cli,
                                          const struct cairn_cli_ref *run,
                                          struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
-    struct cairn_msg_liveness facts = {0};
+    struct cairn_msg_liveness facts = {.interval_s = NAN};
     char age[24], interval[24];
     size_t index = 0;
     json_t *item = NULL;
     CAIRN_TRY(cairn_cli_call(cli, run, (struct cairn_cli_call){.tail = "/liveness"}, &reply, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness, reply, &facts, err));
-    cairn_duration_text((uint64_t)(seconds(reply, "last_commit_age_s") * 1000), age);
-    cairn_duration_text((uint64_t)(seconds(reply, "interval_s") * 1000), interval);
+    cairn_duration_text((uint64_t)(facts.last_commit_age_s * 1000), age);
     if (facts.last_commit_at)
         printf("\nrun %s/%s: last commit %s ago", run->name.project, run->name.run, age);
     else
         printf("\nrun %s/%s: nothing is committed yet", run->name.project, run->name.run);
-    if (json_is_number(json_object_get(reply, "interval_s"))) printf(", one every %s", interval);
+    if (!isnan(facts.interval_s)) {
+        cairn_duration_text((uint64_t)(facts.interval_s * 1000), interval);
+        printf(", one every %s", interval);
+    }
     printf("\n");
     json_array_foreach(facts.open, index, item) CAIRN_TRY(print_open(item, err));
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;

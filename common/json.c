@@ -244,6 +244,10 @@ static enum cairn_code read_field(struct place place, json_t *value, struct cair
     case CAIRN_JSON_U64:
     case CAIRN_JSON_U32:
         return read_number(place, value, err);
+    case CAIRN_JSON_REAL:
+        if (!json_is_number(value)) return wrong_type(place, "a number", value, err);
+        *(double *)place.field->ret = json_number_value(value);
+        return CAIRN_OK;
     case CAIRN_JSON_TEXT:
         return read_text(place, value, err);
     case CAIRN_JSON_BOOL:

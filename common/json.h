@@ -46,6 +46,7 @@ enum cairn_code cairn_json_dump_pretty(const json_t *json, struct cairn_buf *ret
 enum cairn_json_kind {
     CAIRN_JSON_U64,    /* uint64_t *                                            */
     CAIRN_JSON_U32,    /* uint32_t *                                            */
+    CAIRN_JSON_REAL,   /* double *, of any JSON number                          */
     CAIRN_JSON_BOOL,   /* bool *                                                */
     CAIRN_JSON_TEXT,   /* const char **, borrowed from the document             */
     CAIRN_JSON_OBJECT, /* json_t **, borrowed                                   */

@@ -81,6 +81,7 @@ static enum cairn_code see_to_key(struct command *command, struct cairn_error *e
 
 /* ---- what is told ---- */
 
+/* The output of a program that no other one reads (docs/command.md), so no row of messages.def. */
 static enum cairn_code print_json(const struct command *command, uint64_t took_ms,
                                   struct cairn_error *err) {
     const struct cairn_srv_copied *copied = &command->copied;

@@ -387,6 +387,7 @@ json_t *cairn_srv_node_said(struct cairn_srv *server, const char *name) {
     json_t *said = json_array();
     CAIRN_HOLD(&server->nodes->lock);
     const struct node *node = find_node(server->nodes, name);
+    /* Written and read here alone, of a column of the catalog: no row of messages.def. */
     for (size_t i = 0; node && i < node->report_count; i++) {
         const struct cairn_srv_run_report *report = &node->reports[i];
         if (json_array_append_new(said, json_pack("[s, s, I, I]", report->run.project,

@@ -2,6 +2,7 @@
 /* Rows of aliases and of metrics; see aliases.h. */
 #include "server/catalog/aliases.h"
 
+#include "api/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
 #include "server/catalog/events.h"
@@ -51,9 +52,9 @@ enum cairn_code cairn_srv_aliases_of_run(struct cairn_srv_tx *tx, int64_t run_id
         char changed[32];
         cairn_time_text(cairn_srv_rows_i64(&rows, 3), true, changed);
         CAIRN_TRY(append(array,
-                         json_pack("{s:s, s:s, s:I, s:s}", "alias", cairn_srv_rows_text(&rows, 0),
-                                   "version", cairn_srv_rows_text(&rows, 1), "step",
-                                   (json_int_t)cairn_srv_rows_i64(&rows, 2), "changed_at", changed),
+                         CAIRN_PACK(alias_row, .alias = cairn_srv_rows_text(&rows, 0),
+                                    .version = cairn_srv_rows_text(&rows, 1),
+                                    .step = cairn_srv_rows_u64(&rows, 2), .changed_at = changed),
                          err));
     }
     *ret = CAIRN_TAKE(array);

@@ -2,6 +2,7 @@
 /* Rows of events; see events.h. */
 #include "server/catalog/events.h"
 
+#include "api/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
 #include "server/catalog/actor.h"
@@ -133,35 +134,19 @@ static enum cairn_code open_rows(struct cairn_srv_tx *tx, const struct cairn_srv
                               SQL_I(after), SQL_I(limit));
 }
 
-static bool put(json_t *json, const char *name, json_t *take_value) {
-    return !json_object_set_new(json, name, take_value);
-}
-
-static bool put_text(json_t *json, const char *name, const char *text) {
-    return !text[0] || put(json, name, json_string(text));
-}
-
 /* Columns: seq, at_ms, event, project, run, version, step, attempt, code, reason, who, origin. */
 static json_t *as_json(const struct cairn_srv_rows *rows) {
     char at[32];
     enum cairn_code why = (enum cairn_code)cairn_srv_rows_i64(rows, 8);
     cairn_time_text(cairn_srv_rows_i64(rows, 1), true, at);
-    json_t *json = json_pack("{s:I, s:s, s:s}", "id", (json_int_t)cairn_srv_rows_i64(rows, 0),
-                             "event", cairn_srv_rows_text(rows, 2), "at", at);
-    bool good = json && put_text(json, "project", cairn_srv_rows_text(rows, 3)) &&
-                put_text(json, "run", cairn_srv_rows_text(rows, 4)) &&
-                put_text(json, "version", cairn_srv_rows_text(rows, 5));
-    if (good && !cairn_srv_rows_null(rows, 6))
-        good = put(json, "step", json_integer((json_int_t)cairn_srv_rows_i64(rows, 6)));
-    if (good && cairn_srv_rows_i64(rows, 7))
-        good = put(json, "attempt", json_integer((json_int_t)cairn_srv_rows_i64(rows, 7)));
-    if (good && why) good = put(json, "code", json_string(cairn_code_info(why)->slug));
-    good = good && put_text(json, "reason", cairn_srv_rows_text(rows, 9)) &&
-           put_text(json, "who", cairn_srv_rows_text(rows, 10)) &&
-           put_text(json, "from", cairn_srv_rows_text(rows, 11));
-    if (good) return json;
-    json_decref(json);
-    return NULL;
+    return CAIRN_PACK(
+        event_row, .id = cairn_srv_rows_u64(rows, 0), .event = cairn_srv_rows_text(rows, 2),
+        .at = at, .project = cairn_srv_rows_text(rows, 3), .run = cairn_srv_rows_text(rows, 4),
+        .version = cairn_srv_rows_text(rows, 5),
+        .step = cairn_srv_rows_null(rows, 6) ? CAIRN_MESSAGE_NONE : cairn_srv_rows_u64(rows, 6),
+        .attempt = cairn_srv_rows_u64(rows, 7), .code = why ? cairn_code_info(why)->slug : NULL,
+        .reason = cairn_srv_rows_text(rows, 9), .who = cairn_srv_rows_text(rows, 10),
+        .from = cairn_srv_rows_text(rows, 11));
 }
 
 enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,

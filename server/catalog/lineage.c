@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "api/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
 
@@ -17,21 +18,17 @@ struct link {
     int64_t opened_ms;
 };
 
-static json_t *time_or_null(int64_t wall_ms) {
-    char text[32];
-    cairn_time_text(wall_ms, true, text);
-    return wall_ms ? json_string(text) : json_null();
-}
-
 static enum cairn_code append(json_t *array, const struct link *link, struct cairn_error *err) {
     const struct cairn_srv_origin *place = &link->place;
-    json_t *item =
-        json_pack("{s:s, s:s, s:I, s:I, s:s?, s:s?, s:o, s:s?, s:o}", "version",
-                  place->version.text, "run", place->run, "attempt", (json_int_t)place->attempt,
-                  "step", (json_int_t)place->step, "by", link->by, "state",
-                  link->has_row ? cairn_state_text(link->state) : NULL, "committed_at",
-                  time_or_null(link->committed_ms), "job", link->job[0] ? link->job : NULL,
-                  "attempt_opened_at", time_or_null(link->opened_ms));
+    char committed[32], opened[32];
+    cairn_time_text(link->committed_ms, true, committed);
+    cairn_time_text(link->opened_ms, true, opened);
+    json_t *item = CAIRN_PACK(lineage_row, .version = place->version.text, .run = place->run,
+                              .attempt = place->attempt, .step = place->step, .by = link->by,
+                              .state = link->has_row ? cairn_state_text(link->state) : NULL,
+                              .committed_at = link->committed_ms ? committed : NULL,
+                              .job = link->job[0] ? link->job : NULL,
+                              .attempt_opened_at = link->opened_ms ? opened : NULL);
     if (!json_array_append_new(array, item)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }

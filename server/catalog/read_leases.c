@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "api/messages.h"
 #include "common/clock.h"
 #include "common/encode.h"
 #include "common/hash.h"
@@ -77,8 +78,8 @@ enum cairn_code cairn_srv_version_leased(struct cairn_srv_tx *tx, const char *ve
                                SQL_I(cairn_srv_tick(tx)));
 }
 
-enum cairn_code cairn_srv_read_leases_of(struct cairn_srv_tx *tx, const char *version, json_t **ret,
-                                         struct cairn_error *err) {
+enum cairn_code cairn_srv_read_leases_of(struct cairn_srv_tx *tx, const char *version,
+                                         uint64_t step, json_t **ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_AUTO_JSON json_t *array = json_array();
     uint64_t tick = cairn_srv_tick(tx);
@@ -90,10 +91,10 @@ enum cairn_code cairn_srv_read_leases_of(struct cairn_srv_tx *tx, const char *ve
         char since[32];
         cairn_time_text(cairn_srv_rows_i64(&rows, 3), true, since);
         uint64_t left_ms = cairn_srv_rows_u64(&rows, 2) - tick;
-        json_t *item = json_pack("{s:s, s:s, s:s, s:I, s:s}", "lease",
-                                 cairn_srv_rows_text(&rows, 0), "version", version, "job",
-                                 cairn_srv_rows_text(&rows, 1), "expires_s",
-                                 (json_int_t)((left_ms + 999) / 1000), "since", since);
+        json_t *item =
+            CAIRN_PACK(lease_row, .lease = cairn_srv_rows_text(&rows, 0), .version = version,
+                       .step = step, .job = cairn_srv_rows_text(&rows, 1),
+                       .expires_s = (left_ms + 999) / 1000, .since = since);
         if (json_array_append_new(array, item))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }

@@ -44,8 +44,9 @@ enum cairn_code cairn_srv_read_lease_drop(struct cairn_srv_tx *tx, const char *i
 /* Does one last beyond this moment? */
 enum cairn_code cairn_srv_version_leased(struct cairn_srv_tx *tx, const char *version, bool *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
-/* A JSON array of {lease, job, expires_s, since}, at most 1,000, the one that ends last first. */
-enum cairn_code cairn_srv_read_leases_of(struct cairn_srv_tx *tx, const char *version, json_t **ret,
+/* A JSON array of lease_row (api/messages.def), at most 1,000, the one that ends last first. */
+enum cairn_code cairn_srv_read_leases_of(struct cairn_srv_tx *tx, const char *version,
+                                         uint64_t step, json_t **ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* Those that have ended are forgotten. */
 enum cairn_code cairn_srv_read_leases_trim(struct cairn_srv_tx *tx,

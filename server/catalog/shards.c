@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "api/manifest.h"
+#include "api/messages.h"
 #include "api/shard_names.h"
 #include "api/table.h"
 #include "server/catalog/layouts.h"
@@ -540,9 +541,9 @@ enum cairn_code cairn_srv_shards_missing(struct cairn_srv_tx *tx, const char *ve
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;
-        json_t *item = json_pack("{s:s, s:I, s:s, s:s}", "shard", cairn_srv_rows_text(&rows, 0),
-                                 "rank", (json_int_t)cairn_srv_rows_i64(&rows, 1), "node",
-                                 cairn_srv_rows_text(&rows, 2), "state", "sealed");
+        json_t *item = CAIRN_PACK(missing_shard, .shard = cairn_srv_rows_text(&rows, 0),
+                                  .rank = cairn_srv_rows_u64(&rows, 1),
+                                  .node = cairn_srv_rows_text(&rows, 2), .state = "sealed");
         if (json_array_append_new(ret, item))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }

@@ -81,10 +81,10 @@ static enum cairn_code change(struct cairn_srv_tx *tx, void *argument, struct ca
 
 static enum cairn_code answer(struct call *call, int status, struct cairn_srv_reply *reply,
                               struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_reply_json(
-        reply, status,
-        json_pack("{s:s, s:s}", "alias", call->request->params.ref, "version", call->id.text),
-        err));
+    CAIRN_TRY(cairn_srv_reply_json(reply, status,
+                                   CAIRN_PACK(alias_row, .alias = call->request->params.ref,
+                                              .version = call->id.text, .step = CAIRN_MESSAGE_NONE),
+                                   err));
     cairn_srv_reply_header(reply, "ETag", "\"%s\"", call->id.text);
     return CAIRN_OK;
 }

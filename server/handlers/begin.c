@@ -325,23 +325,24 @@ static enum cairn_code refusal(const struct begin *begin, struct cairn_error *er
 }
 
 static json_t *result_of(const struct batch *batch, const struct begin *begin) {
-    if (!begin->version.id.text[0]) /* its version is not known */
-        return json_pack("{s:n, s:i, s:n, s:o}", "version", "status",
-                         cairn_code_info(begin->code)->http_status, "state", "problem",
-                         cairn_srv_problem(begin->code, &begin->error, batch->request->path));
-    struct cairn_error problem = {0};
-    enum cairn_code code = refusal(begin, &problem);
-    int status = code ? cairn_code_info(code)->http_status : begin->first ? 201 : 200;
-    json_t *json = cairn_srv_version_brief(&begin->version);
-    bool failed = json_object_set_new(json, "status", json_integer(status)) != 0;
-    if (code)
-        failed |= json_object_set_new(json, "problem",
-                                      cairn_srv_problem(code, &problem, batch->request->path)) != 0;
-    if (failed) {
-        json_decref(json);
-        return NULL;
-    }
-    return json;
+    struct cairn_error why = {0};
+    enum cairn_code code = refusal(begin, &why);
+    bool known = begin->version.id.text[0]; /* else its step, n, rank or world size are no good */
+    CAIRN_ASSERT(known || code);
+    CAIRN_AUTO_JSON json_t *problem =
+        code ? cairn_srv_problem(code, &why, batch->request->path) : NULL;
+    if (code && !problem) return NULL;
+    struct cairn_msg_brief brief = {.step = CAIRN_MESSAGE_NONE, .n = UINT32_MAX};
+    struct cairn_error cause = {0};
+    if (known) brief = cairn_srv_version_brief_of(&begin->version, &cause);
+    return CAIRN_PACK(begin_result, .version = brief.version, .step = brief.step, .n = brief.n,
+                      .state = brief.state, .recorded = brief.recorded, .reason = brief.reason,
+                      .code = brief.code, .http_status = brief.http_status,
+                      .request_id = brief.request_id,
+                      .status = (uint32_t)(code           ? cairn_code_info(code)->http_status
+                                           : begin->first ? 201
+                                                          : 200),
+                      .problem = problem);
 }
 
 static enum cairn_code answer_batch(const struct batch *batch, struct cairn_srv_reply *reply,
@@ -351,7 +352,7 @@ static enum cairn_code answer_batch(const struct batch *batch, struct cairn_srv_
         if (json_array_append_new(results, result_of(batch, &batch->begins[i])))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
-    return cairn_srv_reply_json(reply, 200, json_pack("{s:O}", "results", results), err);
+    return cairn_srv_reply_json(reply, 200, CAIRN_PACK(begin_results, .results = results), err);
 }
 
 static enum cairn_code answer_single(const struct batch *batch, struct cairn_srv_reply *reply,

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <strings.h>
 
+#include "api/messages.h"
 #include "common/text.h"
 #include "server/catalog/versions.h"
 #include "server/feed.h"
@@ -129,9 +130,8 @@ static enum cairn_code serve_page(struct call *call, struct cairn_srv_reply *rep
     }
     /* A full page may have more behind it; else everything up to the newest was looked at. */
     uint64_t next = full ? call->last_looked : call->last;
-    return cairn_srv_reply_json(
-        reply, 200,
-        json_pack("{s:O, s:I}", "items", call->items, "since", (json_int_t)next), err);
+    return cairn_srv_reply_json(reply, 200,
+                                CAIRN_PACK(event_page, .items = call->items, .since = next), err);
 }
 
 /* ---- a stream ---- */

@@ -2,6 +2,7 @@
 /* GET {C}/lineage: what a version was trained from, attempt by attempt and across runs. */
 #include "server/catalog/lineage.h"
 
+#include "api/messages.h"
 #include "server/handlers/request.h"
 
 struct call {
@@ -39,9 +40,10 @@ enum cairn_code cairn_srv_on_lineage(struct cairn_srv_request *request,
     struct call call = {.request = request};
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look, &call, err);
-    if (code) json_decref(call.items);
-    if (code) return code;
-    cut(&call);
-    return cairn_srv_reply_json(
-        reply, 200, json_pack("{s:o, s:b}", "items", call.items, "more", call.more), err);
+    if (!code) cut(&call);
+    if (!code)
+        code = cairn_srv_reply_json(
+            reply, 200, CAIRN_PACK(lineage, .items = call.items, .more = call.more), err);
+    json_decref(call.items);
+    return code;
 }

@@ -2,8 +2,10 @@
 /* GET {R}/liveness: how long ago a run has committed, how often it does, and what its open saves
  * wait for, by name. Facts alone: what is too long is for who looks to say. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
+#include "api/messages.h"
 #include "common/clock.h"
 #include "server/catalog/members.h"
 #include "server/catalog/ranks.h"
@@ -20,7 +22,10 @@
 struct call {
     struct cairn_srv_request *request;
     struct cairn_srv_run run;
-    json_t *json, *open;
+    bool has_commits;
+    char last_at[32];
+    double age_s, interval_s; /* NAN: there are none */
+    json_t *open;
 };
 
 static enum cairn_code no_memory(struct cairn_error *err) {
@@ -35,30 +40,26 @@ static int by_time(const void *a, const void *b) {
 }
 
 /* Between commits that follow each other in time; a median, since restarts leave gaps. */
-static json_t *median_s(int64_t *times, size_t count) {
+static double median_s(int64_t *times, size_t count) {
     int64_t intervals[COMMITS_LOOKED_AT];
-    if (count < 2) return json_null();
+    if (count < 2) return NAN;
     for (size_t i = 0; i + 1 < count; i++) intervals[i] = times[i + 1] - times[i];
     qsort(intervals, count - 1, sizeof(*intervals), by_time);
-    return json_real((double)intervals[(count - 1) / 2] / 1000);
+    return (double)intervals[(count - 1) / 2] / 1000;
 }
 
-static enum cairn_code add_commits(struct cairn_srv_tx *tx, struct call *call,
-                                   struct cairn_error *err) {
+static enum cairn_code look_at_commits(struct cairn_srv_tx *tx, struct call *call,
+                                       struct cairn_error *err) {
     int64_t times[COMMITS_LOOKED_AT], now_ms = cairn_srv_wall_ms(call->request->server);
     size_t count = 0;
-    char text[32];
     CAIRN_TRY(cairn_srv_run_commits(tx, call->run.id, times, COMMITS_LOOKED_AT, &count, err));
     qsort(times, count, sizeof(*times), by_time);
     int64_t last_ms = count ? times[count - 1] : 0;
     int64_t age_ms = now_ms > last_ms ? now_ms - last_ms : 0;
-    cairn_time_text(last_ms, true, text);
-    if (json_object_set_new(call->json, "last_commit_at",
-                            count ? json_string(text) : json_null()) ||
-        json_object_set_new(call->json, "last_commit_age_s",
-                            count ? json_real((double)age_ms / 1000) : json_null()) ||
-        json_object_set_new(call->json, "interval_s", median_s(times, count)))
-        return no_memory(err);
+    cairn_time_text(last_ms, true, call->last_at);
+    call->has_commits = count > 0;
+    call->age_s = count ? (double)age_ms / 1000 : NAN;
+    call->interval_s = median_s(times, count);
     return CAIRN_OK;
 }
 
@@ -88,8 +89,9 @@ static enum cairn_code name_ranks(struct cairn_srv_tx *tx, const struct cairn_sr
         char node[CAIRN_NAME_BYTES_MAX + 1];
         CAIRN_TRY(cairn_srv_member_node(tx, version->run_id, version->attempt, gaps->ranks[i], node,
                                         err));
-        if (json_array_append_new(ret, json_pack("{s:I, s:s?}", "rank", (json_int_t)gaps->ranks[i],
-                                                 "node", node[0] ? node : NULL)))
+        if (json_array_append_new(ret,
+                                  CAIRN_PACK(missing_rank, .rank = gaps->ranks[i],
+                                             .node = node[0] ? node : NULL, .state = "not sealed")))
             return no_memory(err);
     }
     return CAIRN_OK;
@@ -111,36 +113,33 @@ static enum cairn_code add_open(struct cairn_srv_tx *tx, void *argument,
     }
     CAIRN_TRY(cairn_srv_version_progress(tx, id, &progress, err));
     cairn_time_text(version->created_ms, true, begun);
-    json_t *item = json_pack(
-        "{s:s, s:I, s:I, s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:O, s:I, s:O, s:I}", "version", id,
-        "step", (json_int_t)version->step, "attempt", (json_int_t)version->attempt, "n",
-        (int)version->n, "begun_at", begun, "world_size", (json_int_t)version->world_size,
-        "ranks_sealed", (json_int_t)progress.ranks_sealed, "shards", (json_int_t)progress.shards,
-        "shards_registered", (json_int_t)progress.registered, "bytes", (json_int_t)progress.bytes,
-        "missing_ranks", ranks, "missing_rank_count", (json_int_t)gaps.count, "missing_shards",
-        shards, "missing_shard_count", (json_int_t)(progress.shards - progress.registered));
+    CAIRN_ASSERT(progress.registered <= progress.shards);
+    json_t *item = CAIRN_PACK(
+        liveness_open, .version = id, .step = version->step, .attempt = version->attempt,
+        .n = version->n, .begun_at = begun, .world_size = version->world_size,
+        .ranks_sealed = progress.ranks_sealed, .shards = progress.shards,
+        .shards_registered = progress.registered, .bytes = progress.bytes, .missing_ranks = ranks,
+        .missing_rank_count = gaps.count, .missing_shards = shards,
+        .missing_shard_count = progress.shards - progress.registered);
     return json_array_append_new(call->open, item) ? no_memory(err) : CAIRN_OK;
 }
 
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct call *call = argument;
     cairn_srv_run_release(&call->run);
-    json_decref(call->json);
     json_decref(call->open);
     call->open = json_array();
-    call->json = json_object();
-    if (!call->open || !call->json) return no_memory(err);
+    if (!call->open) return no_memory(err);
     CAIRN_TRY(cairn_srv_run_get(tx, &call->request->params.run_name, &call->run, err));
     CAIRN_TRY(cairn_srv_run_there(&call->run, err));
-    CAIRN_TRY(add_commits(tx, call, err));
+    CAIRN_TRY(look_at_commits(tx, call, err));
     struct cairn_srv_page page = {.run_id = call->run.id,
                                   .state = CAIRN_STATE_OPEN,
                                   .attempt = INT64_MAX,
                                   .step = INT64_MAX,
                                   .n = INT64_MAX,
                                   .limit = OPEN_MAX};
-    CAIRN_TRY(cairn_srv_versions_page(tx, &page, add_open, call, err));
-    return json_object_set(call->json, "open", call->open) ? no_memory(err) : CAIRN_OK;
+    return cairn_srv_versions_page(tx, &page, add_open, call, err);
 }
 
 enum cairn_code cairn_srv_on_run_liveness(struct cairn_srv_request *request,
@@ -148,9 +147,14 @@ enum cairn_code cairn_srv_on_run_liveness(struct cairn_srv_request *request,
     struct call call = {.request = request};
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look, &call, err);
-    if (!code) code = cairn_srv_reply_json(reply, 200, json_incref(call.json), err);
+    if (!code)
+        code = cairn_srv_reply_json(
+            reply, 200,
+            CAIRN_PACK(liveness, .last_commit_at = call.has_commits ? call.last_at : NULL,
+                       .last_commit_age_s = call.age_s, .interval_s = call.interval_s,
+                       .open = call.open),
+            err);
     cairn_srv_run_release(&call.run);
-    json_decref(call.json);
     json_decref(call.open);
     return code;
 }

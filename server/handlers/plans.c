@@ -247,26 +247,21 @@ static enum cairn_code join_spans(struct plan *plan, struct cairn_error *err) {
 /* ---- the answer ---- */
 
 /* Where the bytes are: a URL of the store, or the path of the shard's data on this server. */
-static enum cairn_code write_place(struct plan *plan, const char *shard, json_t *object,
+static enum cairn_code write_place(struct plan *plan, const char *shard, struct cairn_buf *ret,
                                    struct cairn_error *err) {
-    CAIRN_AUTO(buf) place = {0};
     struct cairn_srv *server = plan->request->server;
-    bool signs = cairn_srv_urls_known(server);
-    if (signs) {
+    if (cairn_srv_urls_known(server)) {
         uint32_t life_s = 0;
         CAIRN_TRY(
-            cairn_srv_urls_sign(server, &plan->version, shard, plan->life_s, &place, &life_s, err));
+            cairn_srv_urls_sign(server, &plan->version, shard, plan->life_s, ret, &life_s, err));
         plan->life_s = (uint32_t)cairn_min_u64(plan->life_s, life_s);
-    } else {
-        const struct cairn_run_name *name = &plan->version.name;
-        CAIRN_TRY(cairn_buf_printf(&place, err, "/v1/runs/%s/%s/checkpoints/%s/shards/",
-                                   name->project, name->run, plan->version.id.text));
-        CAIRN_TRY(cairn_percent_encode(cairn_view_of(shard), false, &place, err));
-        CAIRN_TRY(cairn_buf_append_text(&place, "/data", err));
+        return CAIRN_OK;
     }
-    if (json_object_set_new(object, signs ? "url" : "path", json_string(place.data)))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    return CAIRN_OK;
+    const struct cairn_run_name *name = &plan->version.name;
+    CAIRN_TRY(cairn_buf_printf(ret, err, "/v1/runs/%s/%s/checkpoints/%s/shards/", name->project,
+                               name->run, plan->version.id.text));
+    CAIRN_TRY(cairn_percent_encode(cairn_view_of(shard), false, ret, err));
+    return cairn_buf_append_text(ret, "/data", err);
 }
 
 /* The spans from first on that are of one shard; *ret_next is the first of another. */
@@ -274,22 +269,27 @@ static enum cairn_code write_object(struct plan *plan, size_t first, size_t *ret
                                     struct cairn_error *err) {
     uint32_t number = plan->spans[first].shard;
     const struct cairn_manifest_shard *shard = &plan->manifest->manifest.shards[number];
+    bool signs = cairn_srv_urls_known(plan->request->server);
     char crc[16];
     snprintf(crc, sizeof(crc), "%08x", shard->crc32c);
+    CAIRN_AUTO(buf) place = {0};
     CAIRN_AUTO_JSON json_t *ranges = json_array();
     for (*ret_next = first; *ret_next < plan->span_count; (*ret_next)++) {
         const struct span *span = &plan->spans[*ret_next];
         if (span->shard != number) break;
         if (span->begin == span->end) continue;
+        /* A pair of numbers, which has no fields that a row of messages.def could name. */
         if (json_array_append_new(ranges, json_pack("[I, I]", (json_int_t)span->begin,
                                                     (json_int_t)(span->end - span->begin))))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
-    json_t *object = json_pack("{s:s, s:I, s:s, s:O}", "shard", shard->name, "size_bytes",
-                               (json_int_t)shard->size_bytes, "crc32c", crc, "ranges", ranges);
+    CAIRN_TRY(write_place(plan, shard->name, &place, err));
+    json_t *object = CAIRN_PACK(
+        restore_object, .shard = shard->name, .size_bytes = shard->size_bytes, .crc32c = crc,
+        .url = signs ? place.data : NULL, .path = signs ? NULL : place.data, .ranges = ranges);
     if (json_array_append_new(plan->objects, object))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    return write_place(plan, shard->name, object, err);
+    return CAIRN_OK;
 }
 
 static enum cairn_code write_reply(struct plan *plan, struct cairn_srv_reply *reply,
@@ -300,13 +300,14 @@ static enum cairn_code write_reply(struct plan *plan, struct cairn_srv_reply *re
                                       &plan->life_s, err));
     plan->objects = json_array();
     for (size_t i = 0; i < plan->span_count;) CAIRN_TRY(write_object(plan, i, &i, err));
-    json_t *life = plan->life_s ? json_integer((json_int_t)plan->life_s) : json_null();
-    json_t *lease = plan->leased ? cairn_srv_leased_json(&plan->lease) : json_null();
-    CAIRN_TRY(cairn_srv_reply_json(reply, 201,
-                                   json_pack("{s:s, s:o, s:o, s:O}", "version",
-                                             plan->version.id.text, "expires_s", life, "lease",
-                                             lease, "objects", plan->objects),
-                                   err));
+    CAIRN_AUTO_JSON json_t *lease = plan->leased ? cairn_srv_leased_json(&plan->lease) : NULL;
+    if (plan->leased && !lease) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    CAIRN_TRY(cairn_srv_reply_json(
+        reply, 201,
+        CAIRN_PACK(restore_planned, .version = plan->version.id.text,
+                   .expires_s = plan->life_s ? plan->life_s : CAIRN_MESSAGE_NONE, .lease = lease,
+                   .objects = plan->objects),
+        err));
     cairn_srv_reply_header(reply, "Cache-Control", "no-store");
     return CAIRN_OK;
 }

@@ -2,6 +2,8 @@
 /* The REST forms of policies and plans; see policy_json.h. */
 #include "server/handlers/policy_json.h"
 
+#include <math.h>
+
 #include "api/messages.h"
 #include "common/clock.h"
 
@@ -28,24 +30,14 @@ enum cairn_code cairn_srv_policy_json(const struct cairn_policy *policy, enum ca
 static json_t *reason_json(const struct cairn_srv_retain *retain,
                            const struct cairn_plan_reason *reason) {
     const struct cairn_policy *policy = &retain->policy;
-    json_t *json = json_pack("{s:s}", "rule", cairn_keep_name(reason->why));
-    int failed = !json;
-    if (reason->place)
-        failed |= json_object_set_new(json, "place", json_integer((json_int_t)reason->place)) |
-                  json_object_set_new(json, "of", json_integer((json_int_t)reason->of));
-    if (reason->why == CAIRN_KEEP_BEST) {
-        double value = retain->candidates.items[reason->item].metrics[reason->which];
-        const char *metric = policy->best[reason->which].metric;
-        failed |= json_object_set_new(json, "metric", json_string(metric)) |
-                  json_object_set_new(json, "value", json_real(value));
-    }
-    if (reason->why == CAIRN_KEEP_LABELS) {
-        json_t *labels = json_string(policy->labels[reason->which].text);
-        failed |= json_object_set_new(json, "labels", labels);
-    }
-    if (!failed) return json;
-    json_decref(json);
-    return NULL;
+    bool best = reason->why == CAIRN_KEEP_BEST, labels = reason->why == CAIRN_KEEP_LABELS;
+    CAIRN_ASSERT(reason->place <= reason->of);
+    CAIRN_ASSERT(!best || reason->which < policy->best_count);
+    return CAIRN_PACK(
+        retention_reason, .rule = cairn_keep_name(reason->why), .place = reason->place,
+        .of = reason->of, .metric = best ? policy->best[reason->which].metric : NULL,
+        .value = best ? retain->candidates.items[reason->item].metrics[reason->which] : NAN,
+        .labels = labels ? policy->labels[reason->which].text : NULL);
 }
 
 static json_t *version_json(const struct cairn_srv_retain *retain, size_t at) {

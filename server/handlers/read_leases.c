@@ -18,9 +18,8 @@ struct call {
 };
 
 json_t *cairn_srv_leased_json(const struct cairn_srv_leased *leased) {
-    return json_pack("{s:s, s:s, s:I, s:s, s:I}", "lease", leased->id, "version",
-                     leased->version.text, "step", (json_int_t)leased->step, "job", leased->job,
-                     "expires_s", (json_int_t)leased->ttl_s);
+    return CAIRN_PACK(lease_row, .lease = leased->id, .version = leased->version.text,
+                      .step = leased->step, .job = leased->job, .expires_s = leased->ttl_s);
 }
 
 static enum cairn_code find(struct cairn_srv_tx *tx, struct call *call, const char *ref,
@@ -119,12 +118,11 @@ static enum cairn_code serve_change(struct call *call, struct cairn_srv_reply *r
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, change, call, err));
     if (call->drop)
         cairn_log(INFO, "lease.given_back", "version=%s lease=%s", call->leased.version.text, id);
-    return cairn_srv_reply_json(reply, 200,
-                                json_pack("{s:s, s:s, s:I, s:I}", "lease", id, "version",
-                                          call->leased.version.text, "step",
-                                          (json_int_t)call->leased.step, "expires_s",
-                                          (json_int_t)(call->drop ? 0 : call->leased.ttl_s)),
-                                err);
+    return cairn_srv_reply_json(
+        reply, 200,
+        CAIRN_PACK(lease_row, .lease = id, .version = call->leased.version.text,
+                   .step = call->leased.step, .expires_s = call->drop ? 0 : call->leased.ttl_s),
+        err);
 }
 
 enum cairn_code cairn_srv_on_lease_renew(struct cairn_srv_request *request,
@@ -149,7 +147,8 @@ static enum cairn_code list(struct cairn_srv_tx *tx, void *argument, struct cair
     json_decref(call->items);
     call->items = NULL;
     CAIRN_TRY(find(tx, call, call->request->params.ref, err));
-    return cairn_srv_read_leases_of(tx, call->leased.version.text, &call->items, err);
+    return cairn_srv_read_leases_of(tx, call->leased.version.text, call->leased.step, &call->items,
+                                    err);
 }
 
 enum cairn_code cairn_srv_on_lease_list(struct cairn_srv_request *request,

@@ -4,7 +4,7 @@
  *
  * Why:     a plan's ranges and URLs are worth nothing when what they name may be deleted meanwhile.
  * Promise: Q29  the version is found, judged and leased in one transaction.
- * Limits:  CAIRN_SRV_READ_LEASE_S_MAX; 5 min where nobody says how long.
+ * Limits:  CAIRN_LEASE_S_MAX; 5 min where nobody says how long.
  * Threads: the request's.
  * Next:    server/catalog/read_leases.h.
  */
@@ -14,7 +14,6 @@
 #include "server/handlers/request.h"
 
 #define CAIRN_SRV_READ_LEASE_S 300
-#define CAIRN_SRV_READ_LEASE_S_MAX 3600
 
 struct cairn_srv_leased {
     const char *ref, *job;

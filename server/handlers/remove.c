@@ -27,11 +27,10 @@
 static enum cairn_code add_result(json_t *items, const char *ref, enum cairn_code code,
                                   const struct cairn_srv_trashed *gone,
                                   const struct cairn_error *why, struct cairn_error *err) {
-    json_t *item = code ? json_pack("{s:s, s:n, s:b, s:I, s:s, s:s}", "ref", ref, "version",
-                                    "trashed", 0, "bytes", (json_int_t)0, "code",
-                                    cairn_code_info(code)->slug, "detail", why->message)
-                        : json_pack("{s:s, s:s, s:b, s:I}", "ref", ref, "version", gone->id.text,
-                                    "trashed", 1, "bytes", (json_int_t)gone->bytes);
+    json_t *item = code ? CAIRN_PACK(trashed_row, .ref = ref, .code = cairn_code_info(code)->slug,
+                                     .detail = why->message)
+                        : CAIRN_PACK(trashed_row, .ref = ref, .version = gone->id.text,
+                                     .trashed = true, .bytes = gone->bytes);
     if (!json_array_append_new(items, item)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }
@@ -78,8 +77,8 @@ enum cairn_code cairn_srv_on_trash(struct cairn_srv_request *request, struct cai
         return cairn_fail(err, CAIRN_INVALID, "/versions: 1 to %d of them", REFS_MAX);
     if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     CAIRN_TRY(trash_all(request, said.versions, items, &bytes, err));
-    return cairn_srv_reply_json(
-        reply, 200, json_pack("{s:O, s:I}", "items", items, "bytes", (json_int_t)bytes), err);
+    return cairn_srv_reply_json(reply, 200, CAIRN_PACK(trashed, .items = items, .bytes = bytes),
+                                err);
 }
 
 /* ---- a run ---- */
@@ -211,12 +210,12 @@ enum cairn_code cairn_srv_run_delete_whole(struct cairn_srv_request *request, co
                   " left=%" PRIu64,
                   name->project, name->run, removal.removed, removal.bytes, removal.aborted,
                   removal.left);
-        code = cairn_srv_reply_json(
-            reply, 202,
-            json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "project", name->project, "run", name->run,
-                      "removed", (json_int_t)removal.removed, "bytes", (json_int_t)removal.bytes,
-                      "aborted", (json_int_t)removal.aborted, "left", (json_int_t)removal.left),
-            err);
+        code =
+            cairn_srv_reply_json(reply, 202,
+                                 CAIRN_PACK(run_removed, .project = name->project, .run = name->run,
+                                            .removed = removal.removed, .bytes = removal.bytes,
+                                            .aborted = removal.aborted, .left = removal.left),
+                                 err);
     }
     release(&removal);
     return code;

@@ -8,6 +8,7 @@
 #include "api/messages.h"
 #include "common/encode.h"
 #include "common/text.h"
+#include "common/utf8.h"
 
 void cairn_srv_reply_release(struct cairn_srv_reply *reply) {
     cairn_buf_release(&reply->body);
@@ -47,6 +48,7 @@ enum cairn_code cairn_srv_reply_page(struct cairn_srv_reply *reply, json_t *take
         reply, 200, items ? CAIRN_PACK(page, .items = items, .next_cursor = cursor) : NULL, err);
 }
 
+/* Extension members of a problem (RFC 9457, 3.2): those that one call has, by name. */
 void cairn_srv_reply_extra(struct cairn_srv_reply *reply, const char *name, json_t *take_value) {
     if (!reply->extra) reply->extra = json_object();
     if (!reply->extra || json_object_set_new(reply->extra, name, take_value)) return;
@@ -57,22 +59,12 @@ json_t *cairn_srv_problem(enum cairn_code code, const struct cairn_error *why,
     const struct cairn_code_info *info = cairn_code_info(code);
     char type[96];
     snprintf(type, sizeof(type), "urn:cairn:problem:%s", info->slug);
-    json_t *problem = json_object();
-    if (!problem) return NULL;
-    bool failed = json_object_set_new(problem, "type", json_string(type)) ||
-                  json_object_set_new(problem, "title", json_string(info->meaning)) ||
-                  json_object_set_new(problem, "status", json_integer(info->http_status)) ||
-                  json_object_set_new(problem, "code", json_string(info->slug)) ||
-                  json_object_set_new(problem, "retryable", json_boolean(info->retryable)) ||
-                  json_object_set_new(problem, "detail", json_string(why->message));
-    if (why->request_id[0])
-        failed |= json_object_set_new(problem, "request_id", json_string(why->request_id)) != 0;
     /* A path from outside may hold anything; what is no UTF-8 is left out. */
-    json_t *text = json_string(instance);
-    if (text) failed |= json_object_set_new(problem, "instance", text) != 0;
-    if (!failed) return problem;
-    json_decref(problem);
-    return NULL;
+    bool readable = cairn_utf8_valid(cairn_view_of(instance));
+    return CAIRN_PACK(refusal, .type = type, .title = info->meaning,
+                      .status = (uint32_t)info->http_status, .code = info->slug,
+                      .retryable = info->retryable, .detail = why->message,
+                      .request_id = why->request_id, .instance = readable ? instance : NULL);
 }
 
 enum cairn_code cairn_srv_body(const struct cairn_srv_request *request, size_t nodes,

@@ -120,7 +120,7 @@ enum cairn_code cairn_srv_on_run_delete(struct cairn_srv_request *request,
     if (code == CAIRN_IN_USE) say_what_it_has(&call, reply);
     if (code) return code;
     return cairn_srv_reply_json(
-        reply, 200, json_pack("{s:s, s:s}", "project", name->project, "run", name->run), err);
+        reply, 200, CAIRN_PACK(run_hidden, .project = name->project, .run = name->run), err);
 }
 
 /* ---- the list ---- */

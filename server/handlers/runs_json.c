@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "api/messages.h"
 #include "common/clock.h"
 #include "server/catalog/lineage.h"
 #include "server/catalog/members.h"
@@ -12,14 +13,8 @@
 #include "server/nodes.h"
 #include "server/waiters.h"
 
-static enum cairn_code totals(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
-                              json_t *json, struct cairn_error *err) {
-    uint64_t versions = 0, bytes = 0;
-    CAIRN_TRY(cairn_srv_run_totals(tx, run->id, &versions, &bytes, err));
-    if (json_object_set_new(json, "committed", json_integer((json_int_t)versions)) ||
-        json_object_set_new(json, "bytes", json_integer((json_int_t)bytes)))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    return CAIRN_OK;
+static enum cairn_code no_memory(struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }
 
 struct nearest {
@@ -32,53 +27,53 @@ static void look_at_node(void *argument, const struct cairn_srv_node_mark *node)
     nearest->ms = cairn_min_u64(nearest->ms, ms);
 }
 
-/* The nearest heartbeat of the newest attempt's nodes; null when none was ever heard. */
-static enum cairn_code add_heard(struct cairn_srv_tx *tx, struct cairn_srv *server,
-                                 const struct cairn_srv_run *run, json_t *json,
-                                 struct cairn_error *err) {
+/* The nearest heartbeat of the newest attempt's nodes; none where none was ever heard. */
+static enum cairn_code look_at_nodes(struct cairn_srv_tx *tx, struct cairn_srv *server,
+                                     const struct cairn_srv_run *run, uint64_t *ret_ms,
+                                     struct cairn_error *err) {
     struct nearest nearest = {server, UINT64_MAX, cairn_srv_tick(tx)};
     CAIRN_TRY(cairn_srv_attempt_nodes(tx, run->id, run->attempt, look_at_node, &nearest, err));
-    json_t *value = nearest.ms == UINT64_MAX ? json_null() : json_integer((json_int_t)nearest.ms);
-    if (json_object_set_new(json, "nodes_heard_ms_ago", value))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    *ret_ms = nearest.ms == UINT64_MAX ? CAIRN_MESSAGE_NONE : nearest.ms;
     return CAIRN_OK;
 }
 
-static enum cairn_code add_origin(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
-                                  json_t *json, struct cairn_error *err) {
+static enum cairn_code look_at_latest(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                      json_t **ret, struct cairn_error *err) {
+    bool found = false;
+    struct cairn_version_id latest;
+    uint64_t step = 0;
+    CAIRN_TRY(cairn_srv_latest(tx, run->id, &found, &latest, &step, err));
+    if (!found) return CAIRN_OK;
+    *ret = CAIRN_PACK(run_latest, .version = latest.text, .step = step);
+    return *ret ? CAIRN_OK : no_memory(err);
+}
+
+static enum cairn_code look_at_origin(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                      json_t **ret, struct cairn_error *err) {
     struct cairn_srv_origin from;
     CAIRN_TRY(cairn_srv_run_origin(tx, run->id, &from, err));
-    json_t *value = from.version.text[0]
-                        ? json_pack("{s:s, s:s, s:I}", "run", from.run, "version",
-                                    from.version.text, "step", (json_int_t)from.step)
-                        : json_null();
-    if (json_object_set_new(json, "from", value))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    return CAIRN_OK;
+    if (!from.version.text[0]) return CAIRN_OK;
+    *ret = CAIRN_PACK(run_from, .run = from.run, .version = from.version.text, .step = from.step);
+    return *ret ? CAIRN_OK : no_memory(err);
 }
 
 enum cairn_code cairn_srv_run_json(struct cairn_srv_tx *tx, struct cairn_srv *server,
                                    const struct cairn_srv_run *run, json_t **ret,
                                    struct cairn_error *err) {
-    bool found = false;
-    struct cairn_version_id latest;
-    uint64_t step = 0;
-    CAIRN_TRY(cairn_srv_latest(tx, run->id, &found, &latest, &step, err));
+    CAIRN_AUTO_JSON json_t *latest = NULL, *from = NULL;
+    CAIRN_AUTO_JSON json_t *labels = json_loads(run->labels, 0, NULL);
+    uint64_t versions = 0, bytes = 0, heard_ms = CAIRN_MESSAGE_NONE;
     char created[32];
+    CAIRN_TRY(look_at_latest(tx, run, &latest, err));
+    CAIRN_TRY(cairn_srv_run_totals(tx, run->id, &versions, &bytes, err));
+    CAIRN_TRY(look_at_origin(tx, run, &from, err));
+    CAIRN_TRY(look_at_nodes(tx, server, run, &heard_ms, err));
     cairn_time_text(run->created_ms, true, created);
-    json_t *labels = json_loads(run->labels, 0, NULL);
-    CAIRN_AUTO_JSON json_t *json =
-        json_pack("{s:s, s:s, s:o, s:s?, s:s, s:I, s:o}", "project", run->name.project, "run",
-                  run->name.run, "labels", labels, "note", run->note[0] ? run->note : NULL,
-                  "created_at", created, "attempt", (json_int_t)run->attempt, "latest",
-                  found ? json_pack("{s:s, s:I}", "version", latest.text, "step", (json_int_t)step)
-                        : json_null());
-    if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    CAIRN_TRY(totals(tx, run, json, err));
-    CAIRN_TRY(add_origin(tx, run, json, err));
-    CAIRN_TRY(add_heard(tx, server, run, json, err));
-    *ret = CAIRN_TAKE(json);
-    return CAIRN_OK;
+    *ret = CAIRN_PACK(run_row, .project = run->name.project, .run = run->name.run, .labels = labels,
+                      .note = run->note[0] ? run->note : NULL, .from = from, .created_at = created,
+                      .attempt = run->attempt, .nodes_heard_ms_ago = heard_ms,
+                      .committed = versions, .bytes = bytes, .latest = latest);
+    return *ret ? CAIRN_OK : no_memory(err);
 }
 
 enum cairn_code cairn_srv_run_there(const struct cairn_srv_run *run, struct cairn_error *err) {
@@ -90,10 +85,11 @@ enum cairn_code cairn_srv_run_there(const struct cairn_srv_run *run, struct cair
 enum cairn_code cairn_srv_run_tag(const json_t *shown, char ret[CAIRN_SRV_RUN_TAG_BYTES],
                                   struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
-    CAIRN_AUTO_JSON json_t *said = json_pack(
-        "{s:O, s:O, s:O, s:O}", "from", json_object_get(shown, "from"), "labels",
-        json_object_get(shown, "labels"), "note",
-        json_object_get(shown, "note"), "created_at", json_object_get(shown, "created_at"));
+    /* What the tag is of, and nobody sees: no row of messages.def. */
+    CAIRN_AUTO_JSON json_t *said =
+        json_pack("{s:O, s:O, s:O, s:O}", "from", json_object_get(shown, "from"), "labels",
+                  json_object_get(shown, "labels"), "note", json_object_get(shown, "note"),
+                  "created_at", json_object_get(shown, "created_at"));
     if (!said) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a tag");
     CAIRN_TRY(cairn_json_dump(said, &text, err));
     snprintf(ret, CAIRN_SRV_RUN_TAG_BYTES, "\"%016" PRIx64 "\"", cairn_srv_key_of(text.data));

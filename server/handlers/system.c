@@ -47,14 +47,13 @@ enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
     bool any_frozen = cairn_srv_frozen_text(server, frozen) > 0;
     bool any_node = cairn_srv_nodes_trouble(server, nodes) > 0;
     CAIRN_AUTO_JSON json_t *checks =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "server",
-                  leaving ? "it is stopping: ask another one" : "ok", "catalog",
-                  change.code ? change.message : catalog->text, "store", store->text, "generation",
-                  generation.code ? generation.message : "ok", "commits", any_stuck ? stuck : "ok",
-                  "runs", any_frozen ? frozen : "ok", "nodes", any_node ? nodes : "ok");
+        CAIRN_PACK(ready_checks, .server = leaving ? "it is stopping: ask another one" : "ok",
+                   .catalog = change.code ? change.message : catalog->text, .store = store->text,
+                   .generation = generation.code ? generation.message : "ok",
+                   .commits = any_stuck ? stuck : "ok", .runs = any_frozen ? frozen : "ok",
+                   .nodes = any_node ? nodes : "ok");
     CAIRN_AUTO_JSON json_t *ages =
-        json_pack("{s:I, s:I}", "catalog", (json_int_t)catalog->age_ms, "store",
-                  (json_int_t)store->age_ms);
+        CAIRN_PACK(ready_ages, .catalog = catalog->age_ms, .store = store->age_ms);
     return cairn_srv_reply_json(
         reply, ready ? 200 : 503,
         checks && ages ? CAIRN_PACK(readiness, .ready = ready, .checks = checks, .age_ms = ages)

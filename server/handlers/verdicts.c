@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/catalog/aliases.h"
+#include "server/catalog/members.h"
 #include "server/catalog/read_leases.h"
 #include "server/catalog/shards.h"
 #include "server/handlers/saves.h"
@@ -128,10 +129,14 @@ static enum cairn_code list_unsealed(struct cairn_srv_tx *tx, struct verdict *ve
     for (uint32_t rank = 0; rank < verdict->version.world_size; rank++) {
         if (json_array_size(verdict->missing) >= MISSING_SHOWN) return CAIRN_OK;
         bool sealed = false;
+        char node[CAIRN_NAME_BYTES_MAX + 1];
         CAIRN_TRY(cairn_srv_rank_sealed(tx, verdict->version.id.text, rank, &sealed, err));
-        if (!sealed &&
-            json_array_append_new(verdict->missing, json_pack("{s:i, s:s}", "rank", (int)rank,
-                                                              "state", "not sealed")))
+        if (sealed) continue;
+        CAIRN_TRY(cairn_srv_member_node(tx, verdict->version.run_id, verdict->version.attempt, rank,
+                                        node, err));
+        if (json_array_append_new(verdict->missing,
+                                  CAIRN_PACK(missing_rank, .rank = rank,
+                                             .node = node[0] ? node : NULL, .state = "not sealed")))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
     return CAIRN_OK;

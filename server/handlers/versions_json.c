@@ -14,28 +14,23 @@
 #include "server/catalog/shards.h"
 #include "server/waiters.h"
 
-static json_t *time_or_null(int64_t wall_ms) {
-    if (!wall_ms) return json_null();
-    char text[32];
-    cairn_time_text(wall_ms, true, text);
-    return json_string(text);
+/* Text for a row of messages.def that is null where there is none. */
+struct shown {
+    char text[65];
+};
+
+static const char *time_of(int64_t wall_ms, struct shown *ret) {
+    cairn_time_text(wall_ms, true, ret->text);
+    return wall_ms ? ret->text : NULL;
 }
 
-static json_t *hex_or_null(bool there, const uint8_t digest[32]) {
-    if (!there) return json_null();
-    char hex[65];
-    cairn_hex_encode(digest, 32, hex);
-    return json_string(hex);
+static const char *hex_of(bool there, const uint8_t digest[32], struct shown *ret) {
+    cairn_hex_encode(digest, 32, ret->text);
+    return there ? ret->text : NULL;
 }
 
-/* JSON that we wrote ourselves into a row. */
-static json_t *stored(const char *text) {
-    json_t *json = json_loads(text, JSON_DECODE_ANY, NULL);
-    return json ? json : json_null();
-}
-
-static json_t *text_or_null(const char *text) {
-    return text[0] ? json_string(text) : json_null();
+static const char *text_of(const char *text) {
+    return text[0] ? text : NULL;
 }
 
 /* Only what is shown (Q25) can be the latest. */
@@ -77,75 +72,66 @@ enum cairn_code cairn_srv_version_json_among(struct cairn_srv_tx *tx,
     struct cairn_srv_progress progress = {0};
     struct cairn_srv_newest own = {0};
     bool latest = false;
-    json_t *aliases = NULL;
+    CAIRN_AUTO_JSON json_t *aliases = NULL;
     CAIRN_TRY(is_latest(tx, version, newest ? newest : &own, &latest, err));
     CAIRN_TRY(count(tx, version, &progress, err));
     if (version->aliased)
         CAIRN_TRY(cairn_srv_aliases_of_version(tx, version->id.text, &aliases, err));
     else
         aliases = json_array();
-    enum cairn_state shown = cairn_srv_version_shown(version);
-    json_t *json = json_object();
-    bool failed = !json;
-    struct {
-        const char *name;
-        json_t *value;
-    } members[] = {
-        {"version", json_string(version->id.text)},
-        {"project", json_string(version->name.project)},
-        {"run", json_string(version->name.run)},
-        {"step", json_integer((json_int_t)version->step)},
-        {"n", json_integer(version->n)},
-        {"attempt", json_integer((json_int_t)version->attempt)},
-        {"state", json_string(cairn_state_text(shown))},
-        {"recorded", json_boolean(version->recorded)},
-        {"superseded", json_boolean(version->superseded)},
-        {"trashed", json_boolean(version->trashed)},
-        {"latest", json_boolean(latest)},
-        {"aliases", aliases},
-        {"world_size", json_integer(version->world_size)},
-        {"format", json_string(version->format)},
-        {"labels", stored(version->labels)},
-        {"meta", stored(version->meta)},
-        {"metrics", stored(version->metrics)},
-        {"note", text_or_null(version->note)},
-        {"pinned", json_boolean(version->pinned)},
-        {"bytes", json_integer((json_int_t)progress.bytes)},
-        {"shards", json_integer((json_int_t)progress.shards)},
-        {"shards_registered", json_integer((json_int_t)progress.registered)},
-        {"ranks_sealed", json_integer((json_int_t)progress.ranks_sealed)},
-        {"layout", hex_or_null(version->has_layout, version->layout)},
-        {"created_at", time_or_null(version->created_ms)},
-        {"committed_at", time_or_null(version->recorded ? version->committed_ms : 0)},
-        {"reason", text_or_null(version->reason)},
-        {"code", version->code ? json_string(cairn_code_info(version->code)->slug) : json_null()},
-        {"http_status", version->http_status ? json_integer(version->http_status) : json_null()},
-        {"request_id", text_or_null(version->request_id)},
-        {"warnings", stored(version->warnings)},
-        {"manifest_sha256", hex_or_null(version->has_manifest, version->manifest_sha256)},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(members); i++)
-        failed |= json_object_set_new(json, members[i].name, members[i].value) != 0;
-    if (failed) {
-        json_decref(json);
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    /* JSON that the server wrote itself into the row. */
+    CAIRN_AUTO_JSON json_t *labels = json_loads(version->labels, 0, NULL);
+    CAIRN_AUTO_JSON json_t *meta = json_loads(version->meta, 0, NULL);
+    CAIRN_AUTO_JSON json_t *metrics = json_loads(version->metrics, 0, NULL);
+    CAIRN_AUTO_JSON json_t *warnings = json_loads(version->warnings, 0, NULL);
+    struct shown layout, manifest, created, committed;
+    (void)time_of(version->created_ms, &created);
+    *ret = CAIRN_PACK(
+        version_row, .version = version->id.text, .project = version->name.project,
+        .run = version->name.run, .step = version->step, .n = version->n,
+        .attempt = version->attempt, .state = cairn_state_text(cairn_srv_version_shown(version)),
+        .recorded = version->recorded, .superseded = version->superseded,
+        .trashed = version->trashed, .latest = latest, .aliases = aliases,
+        .world_size = version->world_size, .format = version->format, .labels = labels,
+        .meta = meta, .metrics = metrics, .note = text_of(version->note), .pinned = version->pinned,
+        .bytes = progress.bytes, .shards = progress.shards,
+        .shards_registered = progress.registered, .ranks_sealed = progress.ranks_sealed,
+        .layout = hex_of(version->has_layout, version->layout, &layout), .created_at = created.text,
+        .committed_at = time_of(version->recorded ? version->committed_ms : 0, &committed),
+        .reason = text_of(version->reason),
+        .code = version->code ? cairn_code_info(version->code)->slug : NULL,
+        .http_status = version->http_status ? (uint32_t)version->http_status : UINT32_MAX,
+        .request_id = text_of(version->request_id), .warnings = warnings,
+        .manifest_sha256 = hex_of(version->has_manifest, version->manifest_sha256, &manifest));
+    return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
+struct cairn_msg_brief cairn_srv_version_brief_of(const struct cairn_srv_version *version,
+                                                  struct cairn_error *ret_why) {
+    struct cairn_error *why = ret_why;
+    *why = (struct cairn_error){0};
+    if (version->code) {
+        why->http_status = version->http_status;
+        (void)cairn_text_copy(why->message, sizeof(why->message), version->reason);
+        (void)cairn_text_copy(why->request_id, sizeof(why->request_id), version->request_id);
     }
-    *ret = json;
-    return CAIRN_OK;
+    return (struct cairn_msg_brief){
+        .version = version->id.text,
+        .step = version->step,
+        .n = (uint32_t)version->n,
+        .state = cairn_state_text(cairn_srv_version_shown(version)),
+        .recorded = version->recorded,
+        .reason = why->message,
+        .code = version->code ? cairn_code_info(version->code)->slug : NULL,
+        .http_status = (uint32_t)why->http_status,
+        .request_id = why->request_id,
+    };
 }
 
 json_t *cairn_srv_version_brief(const struct cairn_srv_version *version) {
-    struct cairn_error why = {0};
-    if (version->code) {
-        why.http_status = version->http_status;
-        (void)cairn_text_copy(why.message, sizeof(why.message), version->reason);
-        (void)cairn_text_copy(why.request_id, sizeof(why.request_id), version->request_id);
-    }
-    return CAIRN_PACK(
-        brief, .version = version->id.text, .step = version->step, .n = (uint32_t)version->n,
-        .state = cairn_state_text(cairn_srv_version_shown(version)), .recorded = version->recorded,
-        .reason = why.message, .code = version->code ? cairn_code_info(version->code)->slug : NULL,
-        .http_status = (uint32_t)why.http_status, .request_id = why.request_id);
+    struct cairn_error why;
+    struct cairn_msg_brief brief = cairn_srv_version_brief_of(version, &why);
+    return cairn_msg_brief_pack(&brief);
 }
 
 enum cairn_code cairn_srv_version_tag(const json_t *shown, char ret[CAIRN_SRV_TAG_BYTES],

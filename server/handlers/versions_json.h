@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "common/json.h"
+#include "api/messages.h"
 #include "server/catalog/versions.h"
 #include "server/handlers/request.h"
 
@@ -35,6 +35,8 @@ enum cairn_code cairn_srv_version_tag(const json_t *shown, char ret[CAIRN_SRV_TA
 /* With its tag; take_shown is dropped, also on failure. */
 enum cairn_code cairn_srv_reply_version(struct cairn_srv_reply *reply, int status,
                                         json_t *take_shown, struct cairn_error *err) CAIRN_MUST_USE;
-/* {version, state, recorded, code?, reason?, http_status?, request_id?}: what uploaders hear; NULL
- * when memory is short. */
+/* What uploaders hear; NULL when memory is short. */
 json_t *cairn_srv_version_brief(const struct cairn_srv_version *version);
+/* Its fields, which borrow of both. */
+struct cairn_msg_brief cairn_srv_version_brief_of(const struct cairn_srv_version *version,
+                                                  struct cairn_error *ret_why);

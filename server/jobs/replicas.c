@@ -60,11 +60,14 @@ enum cairn_code cairn_srv_replicas_add(struct cairn_srv_replicas *replicas, uint
         const json_t *item = json_array_get(list, i);
         const char *name = json_string_value(json_object_get(item, "name"));
         const char *crc = json_string_value(json_object_get(item, "crc32c"));
+        CAIRN_ASSERT(name); /* the seal was read before it became a row */
+        CAIRN_ASSERT(crc);
         const json_t *first = json_object_get(replicas->first, name);
         if (first && strcmp(json_string_value(json_array_get(first, 1)), crc)) {
             CAIRN_TRY(report(replicas, name, first, rank, crc, err));
             continue;
         }
+        /* Memory of this commit alone: no message, so no row of messages.def. */
         if (!first &&
             json_object_set_new(replicas->first, name, json_pack("[i, s]", (int)rank, crc)))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for replicas");

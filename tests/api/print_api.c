@@ -8,11 +8,11 @@
 #include "common/error.h"
 
 static void print_form(enum cairn_message message) {
-    static const char *const groups[] = {"REQUEST", "NOTICE", "ANSWER", "EVENT",
-                                         "RECORD",  "BODY",   "REPLY",  "WHOLE", "ITEM"};
-    static const char *const presences[] = {"MUST", "SAID", "NULLS", "MAY"};
-    static const char *const kinds[] = {"integer", "integer", "boolean", "string",
-                                        "object",  "array",   "any"};
+    static const char *const groups[] = {"REQUEST", "NOTICE", "ANSWER", "EVENT", "RECORD",
+                                         "BODY",    "REPLY",  "WHOLE",  "ITEM"};
+    static const char *const presences[] = {"MUST", "SAID", "NULLS", "OMITS", "MAY"};
+    static const char *const kinds[] = {"integer", "integer", "number", "boolean",
+                                        "string",  "object",  "array",  "any"};
     const struct cairn_message_form *form = cairn_message_form(message);
     printf("form %s %s %s\n", form->name, groups[form->group], form->text);
     for (const struct cairn_message_field *field = form->fields(); field->name; field++) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/messages.h"
 
+#include <math.h>
+
 #include "tests/harness.h"
 
 static const struct cairn_message_form *form_at(int i) {
@@ -43,6 +45,7 @@ static void fill(const struct cairn_message_form *form, json_t *object, json_t *
         void *at = ret->bytes + field->offset;
         if (field->kind == CAIRN_JSON_U64) *(uint64_t *)at = number;
         if (field->kind == CAIRN_JSON_U32) *(uint32_t *)at = number;
+        if (field->kind == CAIRN_JSON_REAL) *(double *)at = number + 0.5;
         if (field->kind == CAIRN_JSON_BOOL) *(bool *)at = true;
         if (field->kind == CAIRN_JSON_TEXT) *(const char **)at = field->name;
         if (field->kind == CAIRN_JSON_OBJECT) *(json_t **)at = object;
@@ -114,6 +117,23 @@ TEST(a_nulls_field_that_is_none_is_null_on_the_wire) {
     expect_text(CAIRN_PACK(record_seal, 0), "{\"replicated\":null,\"t\":\"seal\"}");
 }
 
+TEST(an_omits_field_is_left_out_where_a_nulls_field_is_null_and_written_where_it_is_0) {
+    expect_text(CAIRN_PACK(alias_row, .alias = "a", .version = "v", .step = 0),
+                "{\"alias\":\"a\",\"step\":0,\"version\":\"v\"}");
+    expect_text(CAIRN_PACK(alias_row, .alias = "a", .version = "v", .step = CAIRN_MESSAGE_NONE),
+                "{\"alias\":\"a\",\"version\":\"v\"}");
+}
+
+TEST(a_real_number_that_is_not_there_is_nan) {
+    CAIRN_AUTO_JSON json_t *open = json_array();
+    expect_text(CAIRN_PACK(retention_reason, .rule = "best", .metric = "loss", .value = 0),
+                "{\"metric\":\"loss\",\"rule\":\"best\",\"value\":0.0}");
+    expect_text(CAIRN_PACK(retention_reason, .rule = "last", .value = NAN), "{\"rule\":\"last\"}");
+    expect_text(CAIRN_PACK(liveness, .last_commit_age_s = 2.5, .interval_s = NAN, .open = open),
+                "{\"interval_s\":null,\"last_commit_age_s\":2.5,\"last_commit_at\":null,"
+                "\"open\":[]}");
+}
+
 TEST(an_error_travels_as_four_fields) {
     struct cairn_error why = {0};
     (void)cairn_fail(&why, CAIRN_NO_SPACE, "the bucket is full");
@@ -143,6 +163,17 @@ TEST(a_default_stays_where_a_field_is_absent_or_null) {
     REQUIRE(cairn_msg_restore_read(json, "", &restore, NULL) == CAIRN_OK);
     EXPECT_EQ_TEXT(restore.ref, "latest");
     EXPECT(restore.format == NULL);
+}
+
+TEST(a_real_number_is_read_with_and_without_a_fraction_and_text_is_refused_by_name) {
+    CAIRN_AUTO_JSON json_t *good = parsed("{\"rule\":\"best\",\"value\":-3}");
+    CAIRN_AUTO_JSON json_t *bad = parsed("{\"rule\":\"best\",\"value\":\"1.5\"}");
+    struct cairn_msg_retention_reason reason = {0};
+    struct cairn_error error = {0};
+    REQUIRE(cairn_msg_retention_reason_read(good, "", &reason, NULL) == CAIRN_OK);
+    EXPECT(reason.value > -3.5 && reason.value < -2.5);
+    EXPECT(cairn_msg_retention_reason_read(bad, "/reasons/0", &reason, &error) == CAIRN_INVALID);
+    EXPECT_EQ_TEXT(error.message, "/reasons/0/value: wanted a number, got text");
 }
 
 TEST(a_must_field_that_is_absent_is_refused_by_name) {

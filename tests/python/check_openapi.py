@@ -47,8 +47,8 @@ def shapes(document, schema):
     """The alternatives of a schema that are objects: (properties, required) each."""
     schema = resolve(document, schema)
     parts = [shapes(document, part) for part in schema.get("allOf", [])]
-    if "oneOf" in schema:
-        return [shape for option in schema["oneOf"] for shape in shapes(document, option)]
+    if "oneOf" in schema or "anyOf" in schema:
+        return [shape for option in schema.get("oneOf", schema.get("anyOf")) for shape in shapes(document, option)]
     properties, required = {}, set()
     for part in [*parts, [(schema.get("properties", {}), set(schema.get("required", [])))]]:
         for some, due in part:
@@ -68,6 +68,13 @@ def options(document, schema):
     return found
 
 
+def takes_null(document, schema):
+    schema = resolve(document, schema)
+    kinds = schema.get("type", [])
+    parts = schema.get("oneOf", schema.get("anyOf", []))
+    return "null" in ([kinds] if isinstance(kinds, str) else kinds) or any(takes_null(document, part) for part in parts)
+
+
 def compare_field(document, place, field, schema):
     for option in options(document, schema):
         kind = "string" if "enum" in option or "const" in option else (option["type"] or ["object"])[0]
@@ -78,18 +85,20 @@ def compare_field(document, place, field, schema):
                 yield f"{place}: {bound} {option[bound]} in openapi.yaml, {field['max']} in messages.def"
 
 
-def compare_form(document, forms, name, schema):
+def compare_form(document, forms, name, schema, seen):
     """A body, and what the server packs by its form, have exactly the fields of the form; of anything
-    else the form may have fewer."""
+    else the form may have fewer. seen: the schemas that a form was compared with."""
     form = forms[name]
     fields = form["fields"]
     must = {key for key, field in fields.items() if field["presence"] == "MUST"}
     if form["group"] == "WHOLE":  # written always; a reader may be told less by an older server
-        must = {key for key, field in fields.items() if field["presence"] != "MAY"}
+        must = {key for key, field in fields.items() if field["presence"] not in ("OMITS", "MAY")}
     found = [(some, due) for some, due in shapes(document, schema)
              if (fields.keys() == some.keys() if form["group"] in ("BODY", "WHOLE") else fields.keys() <= some.keys())]
     if not found:
         yield f"{name}: no schema of these fields: {sorted(fields)}"
+    if form["group"] != "REPLY":  # which is what a program reads of it, not all of it
+        seen.update(id(one) for properties, _ in found for one in properties.values())
     for properties, required in found:
         if form["group"] != "REPLY" and must != required & fields.keys():
             yield f"{name}: required {sorted(required)} in openapi.yaml, MUST {sorted(must)} in messages.def"
@@ -97,9 +106,11 @@ def compare_form(document, forms, name, schema):
             yield f"{name}: {sorted(must - required)} is MUST in messages.def, not required in openapi.yaml"
         for key, field in fields.items():
             yield from compare_field(document, f"{name}.{key}", field, properties[key])
+            if form["group"] == "WHOLE" and takes_null(document, properties[key]) != (field["presence"] == "NULLS"):
+                yield f"{name}.{key}: is null in one of openapi.yaml and messages.def alone"
             if field["item"] != "none":
                 inner = resolve(document, properties[key])
-                yield from compare_form(document, forms, field["item"], inner.get("items", inner))
+                yield from compare_form(document, forms, field["item"], inner.get("items", inner), seen)
 
 
 def json_of(part):
@@ -108,7 +119,7 @@ def json_of(part):
 
 def check_messages(document, forms):
     named = {operation["operationId"]: operation for _, _, _, operation in operations(document)}
-    described = set()
+    described, seen = set(), set()
     for name, form in forms.items():
         if form["group"] not in ("BODY", "REPLY", "WHOLE") or not form["text"]:
             continue
@@ -122,10 +133,34 @@ def check_messages(document, forms):
             answers = [resolve(document, answer) for status, answer in operation["responses"].items() if status[0] == "2"]
             schemas = [json_of(answer) for answer in answers if json_of(answer)]
         for schema in schemas:
-            yield from compare_form(document, forms, name, schema)
+            yield from compare_form(document, forms, name, schema, seen)
     for name, operation in named.items():
         if json_of(resolve(document, operation.get("requestBody", {}))) and name not in described:
             yield f"{name}: its body is no row of messages.def"
+    for name, operation in named.items():
+        for status, answer in operation["responses"].items():
+            if status[0] == "2":
+                yield from unwritten(document, f"{name} {status}", json_of(resolve(document, answer)), seen)
+
+
+# api/policy.c reads and writes policies; what a problem has beside `refusal` is the call's own.
+DOCUMENTS = {"Policy", "Problem"}
+
+
+def unwritten(document, place, schema, seen):
+    """Objects of an answer that no WHOLE row of messages.def writes."""
+    if not schema or schema.get("$ref", "").rpartition("/")[2] in DOCUMENTS:
+        return
+    schema = resolve(document, schema)
+    for part in schema.get("oneOf", schema.get("anyOf", [])):
+        yield from unwritten(document, place, part, seen)
+    yield from unwritten(document, place, schema.get("items"), seen)
+    properties = schema.get("properties", {})
+    page = properties.keys() == {"items", "next_cursor"}
+    if not page and any(id(one) not in seen for one in properties.values()):
+        yield f"{place}: {sorted(properties)} is no WHOLE row of messages.def"
+    for key, inner in properties.items():
+        yield from unwritten(document, f"{place}.{key}", inner, seen)
 
 
 def read_forms(rows):

@@ -63,6 +63,7 @@ TEST(what_an_open_save_waits_for_is_named_by_rank_node_and_shard) {
     EXPECT_EQ_U64(cairn_world_number(json_array_get(ranks, 0), "rank"), 1);
     EXPECT_EQ_U64(cairn_world_number(json_array_get(ranks, 2), "rank"), 4);
     EXPECT_EQ_TEXT(cairn_world_text(json_array_get(ranks, 0), "node"), "node-a");
+    EXPECT_EQ_TEXT(cairn_world_text(json_array_get(ranks, 0), "state"), "not sealed");
     EXPECT_EQ_U64(cairn_world_number(open, "missing_shard_count"), 1);
     const json_t *missing = json_array_get(json_object_get(open, "missing_shards"), 0);
     EXPECT_EQ_TEXT(cairn_world_text(missing, "shard"), "rank-00003/x");

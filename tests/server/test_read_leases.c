@@ -102,6 +102,7 @@ TEST(the_same_job_has_one_lease_and_it_never_becomes_shorter) { /* read_leases.h
     const json_t *items = json_object_get(page, "items");
     EXPECT_EQ_U64(json_array_size(items), 2);
     EXPECT_EQ_U64(cairn_world_number(json_array_get(items, 0), "expires_s"), 600);
+    EXPECT(json_is_integer(json_object_get(json_array_get(items, 0), "step")));
     EXPECT_EQ_U64(cairn_world_number(json_array_get(items, 1), "expires_s"), 300);
     REQUIRE_OK(call(&scene, "DELETE", scene.saves[2].path, one, NULL, NULL));
     EXPECT_CODE(call(&scene, "DELETE", scene.saves[2].path, one, NULL, NULL), CAIRN_NOT_FOUND);

@@ -148,7 +148,14 @@ TEST(a_commit_by_hand_names_what_is_missing) {
     const json_t *problem = cairn_rest_problem(world.rest);
     EXPECT_EQ_U64(cairn_world_number(problem, "expected"), 1);
     EXPECT_EQ_U64(cairn_world_number(problem, "present"), 0);
-    EXPECT_EQ_U64(json_array_size(json_object_get(problem, "missing")), 3);
+    const json_t *missing = json_object_get(problem, "missing");
+    EXPECT_EQ_U64(json_array_size(missing), 3);
+    const json_t *shard = json_array_get(missing, 0), *rank = json_array_get(missing, 1);
+    EXPECT_EQ_TEXT(cairn_world_text(shard, "shard"), "y");
+    EXPECT_EQ_TEXT(cairn_world_text(shard, "state"), "sealed");
+    EXPECT_EQ_U64(cairn_world_number(rank, "rank"), 0);
+    EXPECT_EQ_TEXT(cairn_world_text(rank, "node"), "node-a");
+    EXPECT_EQ_TEXT(cairn_world_text(rank, "state"), "not sealed");
 }
 
 TEST(a_registration_repeated_is_no_change_and_other_content_is_a_conflict) {
