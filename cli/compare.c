@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
+#include "cli/workers.h"
 #include "common/encode.h"
 #include "common/pages.h"
 #include "common/utf8.h"
@@ -15,18 +16,14 @@
 #define WINDOW_ELEMENTS (UINT64_C(1) << 20)
 #define ELEMENT_BYTES_MAX 8
 #define WINDOW_BYTES (WINDOW_ELEMENTS * ELEMENT_BYTES_MAX)
-#define WORKERS_DEFAULT 4
-#define WORKERS_MAX 64
 
 struct job {
     struct cairn_cli_compare *compare;
     struct cairn_cli_meter meter;
-    struct cairn_lock lock;
-    struct {
+    struct cairn_cli_workers workers;
+    struct { /* by the lock of the workers */
         size_t pair;
         uint64_t element; /* of the pair, the next window */
-        enum cairn_code code;
-        struct cairn_error error;
     } locked;
 };
 /* What one worker has in hand. */
@@ -205,8 +202,8 @@ static enum cairn_code compare_window(struct job *job, const struct cairn_cli_pa
 /* ---- workers ---- */
 
 static bool next_window(struct job *job, struct cairn_cli_pair **ret, uint64_t *ret_element) {
-    CAIRN_HOLD(&job->lock);
-    while (job->locked.code == CAIRN_OK && job->locked.pair < job->compare->count) {
+    CAIRN_HOLD(&job->workers.lock);
+    while (job->workers.locked.code == CAIRN_OK && job->locked.pair < job->compare->count) {
         *ret = &job->compare->pairs[job->locked.pair];
         *ret_element = job->locked.element;
         job->locked.element += WINDOW_ELEMENTS;
@@ -219,18 +216,11 @@ static bool next_window(struct job *job, struct cairn_cli_pair **ret, uint64_t *
 
 static void note_sum(struct job *job, struct cairn_cli_pair *pair,
                      const struct cairn_cli_pair *sum) {
-    CAIRN_HOLD(&job->lock);
+    CAIRN_HOLD(&job->workers.lock);
     pair->differing += sum->differing;
     pair->measured |= sum->measured;
     if (sum->largest > pair->largest) pair->largest = sum->largest;
     if (pair->differing) pair->verdict = CAIRN_CLI_DIFFERS;
-}
-
-static void note_failure(struct job *job, enum cairn_code code, const struct cairn_error *why) {
-    CAIRN_HOLD(&job->lock);
-    if (job->locked.code != CAIRN_OK) return;
-    job->locked.code = code;
-    job->locked.error = *why;
 }
 
 static void *work(void *argument) {
@@ -253,7 +243,7 @@ static void *work(void *argument) {
         cairn_cli_meter_add(&job->meter, hand.size * width_of(pair->a->dtype),
                             element + hand.size == pair->elements);
     }
-    if (code != CAIRN_OK) note_failure(job, code, &err);
+    if (code != CAIRN_OK) cairn_cli_workers_failed(&job->workers, code, &err);
     cairn_pages_unmap(hand.a, WINDOW_BYTES);
     cairn_pages_unmap(hand.b, WINDOW_BYTES);
     cairn_pages_unmap(hand.x, WINDOW_ELEMENTS * sizeof(float));
@@ -262,26 +252,17 @@ static void *work(void *argument) {
 }
 
 static enum cairn_code compare_all(struct job *job, struct cairn_error *err) {
-    pthread_t threads[WORKERS_MAX];
     struct cairn_cli_compare *compare = job->compare;
-    uint64_t asked = compare->cli->workers, bytes = 0, items = 0;
-    uint32_t workers = asked ? (uint32_t)cairn_min_u64(asked, WORKERS_MAX) : WORKERS_DEFAULT;
-    uint32_t started = 0;
+    uint64_t bytes = 0, items = 0;
     for (size_t i = 0; i < compare->count; i++) {
         if (compare->pairs[i].elements) bytes += compare->pairs[i].a->size_bytes;
         items += compare->pairs[i].elements != 0;
     }
     cairn_cli_meter_init(&job->meter, compare->cli, "diff", bytes, items);
-    cairn_lock_init(&job->lock, CAIRN_LOCK_client_session);
-    while (started < workers && !pthread_create(&threads[started], NULL, work, job)) started++;
-    for (uint32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
-    cairn_lock_release(&job->lock);
-    if (!started)
-        job->locked.code =
-            cairn_fail(&job->locked.error, CAIRN_NO_MEMORY, "no thread could be started");
-    cairn_cli_meter_end(&job->meter, job->locked.code == CAIRN_OK);
-    if (job->locked.code != CAIRN_OK && err) *err = job->locked.error;
-    return job->locked.code;
+    enum cairn_code code =
+        cairn_cli_workers_run(&job->workers, compare->cli->workers, work, job, err);
+    cairn_cli_meter_end(&job->meter, code == CAIRN_OK);
+    return code;
 }
 
 enum cairn_code cairn_cli_compare_run(struct cairn_cli_compare *compare, struct cairn_error *err) {

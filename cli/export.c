@@ -12,6 +12,7 @@
 
 #include "api/dtype.h"
 #include "cli/output.h"
+#include "cli/workers.h"
 #include "common/array.h"
 #include "common/file.h"
 #include "common/pages.h"
@@ -20,8 +21,6 @@
 #include "formats/torch_write.h"
 
 #define WINDOW_BYTES (8 * CAIRN_MIB) /* of an output file, filled and written by one worker */
-#define WORKERS_DEFAULT 4
-#define WORKERS_MAX 64
 #define FILES_MAX 100000
 #define PART "%s.part"
 
@@ -56,12 +55,10 @@ struct job {
     size_t count, capacity;
     int folder_fd;
     struct cairn_cli_meter meter;
-    struct cairn_lock lock;
-    struct {
+    struct cairn_cli_workers workers;
+    struct { /* by the lock of the workers */
         size_t shard;
         uint64_t offset; /* the next window */
-        enum cairn_code code;
-        struct cairn_error error;
     } locked;
 };
 
@@ -274,8 +271,8 @@ static enum cairn_code fill(const struct job *job, const struct shard *shard, ui
 /* ---- workers ---- */
 
 static bool next_window(struct job *job, struct shard **ret, uint64_t *ret_begin) {
-    CAIRN_HOLD(&job->lock);
-    while (job->locked.code == CAIRN_OK && job->locked.shard < job->count) {
+    CAIRN_HOLD(&job->workers.lock);
+    while (job->workers.locked.code == CAIRN_OK && job->locked.shard < job->count) {
         *ret = &job->shards[job->locked.shard];
         *ret_begin = job->locked.offset;
         job->locked.offset += WINDOW_BYTES;
@@ -284,13 +281,6 @@ static bool next_window(struct job *job, struct shard **ret, uint64_t *ret_begin
         job->locked.offset = 0;
     }
     return false;
-}
-
-static void note_failure(struct job *job, enum cairn_code code, const struct cairn_error *why) {
-    CAIRN_HOLD(&job->lock);
-    if (job->locked.code != CAIRN_OK) return;
-    job->locked.code = code;
-    job->locked.error = *why;
 }
 
 static void *work(void *argument) {
@@ -308,29 +298,20 @@ static void *work(void *argument) {
             code = cairn_file_write_at(&shard->file, window, (size_t)(end - begin), begin, &err);
         if (code == CAIRN_OK) cairn_cli_meter_add(&job->meter, end - begin, end == shard->bytes);
     }
-    if (code != CAIRN_OK) note_failure(job, code, &err);
+    if (code != CAIRN_OK) cairn_cli_workers_failed(&job->workers, code, &err);
     cairn_pages_unmap(window, WINDOW_BYTES);
     cairn_pages_unmap(scratch, WINDOW_BYTES);
     return NULL;
 }
 
 static enum cairn_code write_windows(struct job *job, struct cairn_error *err) {
-    pthread_t threads[WORKERS_MAX];
-    uint64_t asked = job->export->cli->workers, bytes = 0;
-    uint32_t workers = asked ? (uint32_t)cairn_min_u64(asked, WORKERS_MAX) : WORKERS_DEFAULT;
-    uint32_t started = 0;
+    uint64_t bytes = 0;
     for (size_t i = 0; i < job->count; i++) bytes += job->shards[i].bytes;
     cairn_cli_meter_init(&job->meter, job->export->cli, "export", bytes, job->count);
-    cairn_lock_init(&job->lock, CAIRN_LOCK_client_session);
-    while (started < workers && !pthread_create(&threads[started], NULL, work, job)) started++;
-    for (uint32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
-    cairn_lock_release(&job->lock);
-    if (!started)
-        job->locked.code =
-            cairn_fail(&job->locked.error, CAIRN_NO_MEMORY, "no thread could be started");
-    cairn_cli_meter_end(&job->meter, job->locked.code == CAIRN_OK);
-    if (job->locked.code != CAIRN_OK && err) *err = job->locked.error;
-    return job->locked.code;
+    enum cairn_code code =
+        cairn_cli_workers_run(&job->workers, job->export->cli->workers, work, job, err);
+    cairn_cli_meter_end(&job->meter, code == CAIRN_OK);
+    return code;
 }
 
 /* ---- names ---- */

@@ -345,8 +345,9 @@ static enum cairn_code use_stored_files(struct cairn_cli_weights *weights,
     CAIRN_TRY(stored_folder(weights, folder, err));
     if (manifest->shard_count == 1) {
         CAIRN_TRY(add_file(weights, manifest->shards[0].name, &capacity, err));
-        CAIRN_TRY(use_input(weights, weights->files[0],
-                            cairn_cli_shard_inputs_at(weights->inputs, 0), err));
+        enum cairn_code code = use_input(weights, weights->files[0],
+                                         cairn_cli_shard_inputs_at(weights->inputs, 0), err);
+        if (code) return cairn_within(err, code, "%s", cairn_short(manifest->shards[0].name).text);
         return cairn_assembly_check(&weights->assembly, err);
     }
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
@@ -391,9 +392,17 @@ enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *
     *ret = (struct cairn_cli_weights){.optimizer = optimizer};
     CAIRN_TRY(cairn_cli_source_open(cli, &ref, &ret->source, err));
     ret->stored = true;
-    enum cairn_code code = use_stored(ret, err);
+    struct cairn_error why = {0};
+    enum cairn_code code = use_stored(ret, &why);
     if (code == CAIRN_OK) return CAIRN_OK;
+    /* Neither the layout nor the beginning of any file says what tensors there are. */
+    if (code == CAIRN_UNSUPPORTED && !ret->format)
+        (void)cairn_fail(&why, code,
+                         "%s. Its content is opaque: `cairn get %s -d FOLDER` gives it "
+                         "back as it was put",
+                         why.message, text);
     cairn_cli_weights_release(ret);
+    if (err) *err = why;
     return cairn_within(err, code, "%s", text);
 }
 

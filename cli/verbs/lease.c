@@ -47,6 +47,9 @@ static enum cairn_code take(const struct cairn_cli *cli, const struct cairn_cli_
     if (!cli->job) return cairn_fail(err, CAIRN_INVALID, "say with --job who reads it");
     if (cli->lease_ms && cli->lease_ms < 1000)
         return cairn_fail(err, CAIRN_INVALID, "--for: a second at least");
+    if (cli->lease_ms / 1000 > CAIRN_LEASE_S_MAX)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "--for: an hour at most; take it again before it ends");
     body = CAIRN_PACK(lease_take, .job = cli->job, .ttl_s = cli->lease_ms / 1000);
     if (!body) return cairn_fail(err, CAIRN_INVALID, "--job is not UTF-8");
     struct cairn_cli_call call = {.method = "POST", .tail = "/leases", .body = body};

@@ -80,7 +80,9 @@ class SlowReader(unittest.TestCase):
         self.assertIn("given back", self.world.cairn("lease", "rm", f"{run}@1", lease["lease"]).stdout)
         self.world.cairn("lease", "rm", f"{run}@1", lease["lease"], status=3)
         self.world.cairn("lease", "take", f"{run}@1", status=2)
-        self.world.cairn("lease", "take", f"{run}@1", "--job", "x", "--for", "2h", status=2)
+        for too_long in ("2h", "9h"):
+            said = self.world.cairn("lease", "take", f"{run}@1", "--job", "x", "--for", too_long, status=2)
+            self.assertIn("--for: an hour at most", said.stderr)
         self.world.cairn("rm", f"{run}@1")
 
 

@@ -76,6 +76,14 @@ class Stored(Case):
         self.world.cairn("put", self.folder / "notes", "t/notes@1")
         told, _ = self.both("t/notes@1", "notes", status=1)
         self.assertIn("neither a DeepSpeed folder", told)
+        self.assertIn("opaque: `cairn get t/notes@1 -d FOLDER`", told)
+        self.world.cairn("put", self.folder / "notes" / "a", "t/note@1")
+        told, _ = self.both("t/note@1", "note", status=1)
+        self.assertIn("t/note@1: a: neither a file of torch.save nor a safetensors file", told)
+        self.assertIn("opaque: `cairn get t/note@1 -d FOLDER`", told)
+        told = self.world.cairn("diff", "--tensors", "t/note@1", "t/notes@1", status=1).stderr
+        self.assertIn("t/note@1: a: neither a file of torch.save", told)
+        self.assertIn("opaque: `cairn get t/note@1 -d FOLDER`", told)
         told, _ = self.both("t/notes@2", "none", status=3)
         self.assertFalse((self.folder / "none-store").exists())
 
