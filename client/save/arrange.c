@@ -140,6 +140,7 @@ static enum cairn_code name_group(const struct cairn_client_arrangement *arrange
 /* The next bytes of the shard that was added last. */
 static void add_run(struct cairn_client_arrangement *arrangement, const void *source,
                     uint64_t bytes, struct cairn_client_piece *piece) {
+    CAIRN_PROMISE(arrangement->shard_count > 0, return);
     struct cairn_client_shard *shard = &arrangement->shards[arrangement->shard_count - 1];
     struct cairn_client_run *run = &arrangement->runs[arrangement->run_count++];
     uint64_t offset = shard->run_count++ ? run[-1].offset + run[-1].bytes : 0;
@@ -169,6 +170,9 @@ static enum cairn_code place_tensors(struct cairn_save *save, struct cairn_clien
         piece->fragment.size_bytes = piece->bytes;
         if (piece->bytes) add_run(ret, piece->source, piece->bytes, piece);
     }
+    const struct cairn_client_run *last = &ret->runs[ret->run_count - 1];
+    CAIRN_PROMISE(last->offset + last->bytes == shard->bytes,
+                  return cairn_fail(err, CAIRN_BROKEN, "runs that are not the whole of a shard"));
     ret->slab_bytes = ret->total_bytes = shard->bytes;
     return CAIRN_OK;
 }
@@ -309,6 +313,8 @@ enum cairn_code cairn_client_arrange(struct cairn_save *save, uint32_t rank,
     CAIRN_TRY(place_tensors(save, &made, err));
     CAIRN_TRY(place_raws(save, &made, err));
     CAIRN_TRY(build_table(save, rank, &made, err));
+    CAIRN_PROMISE(made.run_count <= save->piece_count + save->raw_count + 1,
+                  return cairn_fail(err, CAIRN_BROKEN, "more runs than pieces"));
     /* The name is part of the struct: the shard's view of it must move along. */
     *ret = made;
     made = (struct cairn_client_arrangement){0};

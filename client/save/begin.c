@@ -19,6 +19,7 @@ static bool generation_take_free(struct cairn_save *save) {
     for (uint32_t i = 0; i < session->slab_count; i++) {
         struct cairn_client_generation *at = &session->saves->generations[i];
         if (at->held || at->lent) continue;
+        CAIRN_PROMISE(save->generation < 0, return false); /* else the one before stays held */
         at->held = save;
         at->owner = save->owner;
         save->generation = (int)i;

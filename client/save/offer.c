@@ -183,6 +183,7 @@ static struct cairn_client_stager *take_handed_over(struct cairn_session *sessio
     struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place) {
         if (!save->handed_over) continue;
+        CAIRN_PROMISE(!save->finishing, return NULL); /* by one thread, one at a time */
         save->finishing = true;
         return CAIRN_TAKE(save->handed_over);
     }
@@ -218,6 +219,7 @@ static enum cairn_code finish_handed_over(struct cairn_client_stager *stager, ui
     uint64_t id = save->id, step = save->step;
     uint32_t n = save->n;
     save->finishing = false;
+    CAIRN_PROMISE(!save->handed_over);
     if (later) save->handed_over = stager;
     cairn_lock_give(&session->lock);
     if (failed) cairn_client_report_add(session, id, step, n, &why);

@@ -27,13 +27,17 @@ bool cairn_client_save_over(const struct cairn_save *save) {
 
 void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event event) {
     bool described = save->state.phase == CAIRN_CLIENT_PHASE_COUNTED;
+    enum cairn_client_reached before = save->state.reached;
     if (!cairn_client_save_state_move(&save->state, event)) return;
+    CAIRN_PROMISE(save->state.reached >= before); /* state.h#2 */
     if (save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE) {
         save->sent_bytes = save->total_bytes;
         if (!save->durable_ms) save->durable_ms = cairn_mono_ms();
     }
     if (save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED)
         save->problem = (struct cairn_error){0}; /* Q40: the handle ends committed */
+    CAIRN_PROMISE(!cairn_client_save_over(save) || save->problem.code ||
+                      save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED); /* save.h#1 */
     if (cairn_client_save_over(save)) cairn_client_save_settle(save);
     /* The thread that copies gives the generation back itself; a save that was never staged has no
      * such thread. */
@@ -48,12 +52,15 @@ void cairn_client_save_settle(const struct cairn_save *save) {
 void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *why) {
     if (cairn_client_save_over(save)) return;
     save->problem = *why;
+    CAIRN_PROMISE(why->code, save->problem.code = CAIRN_BROKEN);
     /* cairn_save_wait returns UPLOADER_GONE for a wait that may be repeated; this save is over. */
     if (why->code == CAIRN_UPLOADER_GONE) save->problem.code = CAIRN_SOURCE_GONE;
     cairn_client_save_event(save, CAIRN_CLIENT_EVENT_FAIL);
 }
 
 void cairn_client_save_drop_pieces(struct cairn_save *save) {
+    /* P4: the thread that copies reads what they point to. */
+    CAIRN_PROMISE(save->state.phase != CAIRN_CLIENT_PHASE_COPYING, return);
     for (size_t i = 0; i < save->piece_count; i++) {
         free(save->pieces[i].name);
         free(save->pieces[i].alias_of);
@@ -72,6 +79,7 @@ void cairn_client_save_drop_pieces(struct cairn_save *save) {
 
 void cairn_client_save_give(struct cairn_save *save) {
     if (save->generation < 0) return;
+    CAIRN_PROMISE((uint32_t)save->generation < save->session->slab_count, return);
     struct cairn_client_generation *own = &save->session->saves->generations[save->generation];
     if (own->held == save) own->held = NULL;
     if (!own->held && !own->lent) own->owner = 0;
@@ -122,6 +130,8 @@ bool cairn_client_save_close(struct cairn_save *save, const struct cairn_error *
 void cairn_client_save_sealed(struct cairn_save *save) {
     cairn_lock_take(&save->session->lock);
     cairn_client_save_event(save, CAIRN_CLIENT_EVENT_SEAL);
+    CAIRN_PROMISE(save->state.reached >= CAIRN_CLIENT_REACHED_STAGED ||
+                      cairn_client_save_over(save));
     cairn_client_save_give(save);
     cairn_lock_give(&save->session->lock);
     cairn_client_save_drop_pieces(save);

@@ -123,6 +123,7 @@ static unsigned cut(const struct cairn_split *split, uint32_t of,
                     const struct cairn_client_piece *piece,
                     struct cairn_client_piece ret[CAIRN_PLAN_SPLIT_FRAGMENTS_MAX]) {
     struct cairn_fragment fragments[CAIRN_PLAN_SPLIT_FRAGMENTS_MAX];
+    CAIRN_PROMISE(split->share[of], return 0); /* 0: this rank has none of it */
     const struct cairn_plan_share *share = &split->plan.shares[split->share[of] - 1];
     uint64_t from = share->start * cairn_dtype_bits(piece->dtype) / 8;
     const struct cairn_plan_split_item item = {.dimension_count = piece->dimension_count,
@@ -140,6 +141,7 @@ static unsigned cut(const struct cairn_split *split, uint32_t of,
         ret[i] = part_of(piece, &fragments[i], from);
         from += ret[i].bytes;
     }
+    CAIRN_PROMISE(from <= piece->bytes, return 0); /* else bytes beyond the source are read */
     return count;
 }
 

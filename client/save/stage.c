@@ -40,6 +40,10 @@ static enum cairn_code still_wanted(const struct cairn_client_stager *stager,
 static enum cairn_code copied(void *owner, uint64_t bytes, struct cairn_error *err) {
     const struct telling *telling = owner;
     struct cairn_client_stager *stager = telling->stager;
+    CAIRN_PROMISE(bytes >= stager->shards[telling->index].staged,
+                  return cairn_fail(err, CAIRN_BROKEN, "a copy goes back"));
+    CAIRN_PROMISE(bytes <= stager->arrangement.shards[telling->index].bytes,
+                  return cairn_fail(err, CAIRN_BROKEN, "a copy of more bytes than the shard has"));
     CAIRN_TRY(still_wanted(stager, err));
     stager->shards[telling->index].staged = bytes;
     cairn_lock_take(&stager->session->lock);
@@ -61,10 +65,20 @@ static uint32_t threads_for(const struct cairn_session *session, uint64_t bytes)
     return cairn_client_copy_threads(cores_allowed(), session->local_world_size, bytes);
 }
 
+/* Q41: a save writes into its own generation alone. */
+static bool fits_slab(const struct cairn_client_stager *stager,
+                      const struct cairn_client_shard *shard) {
+    int generation = stager->save->generation;
+    uint64_t room = generation < 0 ? 0 : stager->session->slabs[generation].size_bytes;
+    return shard->offset <= room && shard->bytes <= room - shard->offset;
+}
+
 static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t index, uint64_t before,
                                   struct cairn_error *err) {
     const struct cairn_client_shard *shard = &stager->arrangement.shards[index];
     CAIRN_TRY(still_wanted(stager, err));
+    CAIRN_PROMISE(fits_slab(stager, shard),
+                  return cairn_fail(err, CAIRN_BROKEN, "a shard outside of its slab"));
     struct telling telling = {stager, index, before};
     const struct cairn_client_copy copy = {.runs = stager->arrangement.runs + shard->first_run,
                                            .run_count = shard->run_count,
@@ -150,6 +164,8 @@ static enum cairn_code prepare(struct cairn_client_stager *stager, struct cairn_
         stager->shards[i].blocks = at;
         at += cairn_block_count(stager->arrangement.shards[i].bytes);
     }
+    CAIRN_PROMISE(at == stager->blocks + blocks,
+                  return cairn_fail(err, CAIRN_BROKEN, "checksums beyond their array"));
     if (stager->save->generation >= 0) stager->slab = session->slabs[stager->save->generation].data;
     return note_shards(stager, err);
 }
@@ -166,6 +182,7 @@ static bool hand_over(struct cairn_client_stager *stager, bool *ret_back) {
     if (cairn_client_save_over(save) || save->file_epoch) return false;
     *ret_back = !away;
     if (!away) return false;
+    CAIRN_PROMISE(!save->handed_over, return false); /* a save is copied once */
     stager->alone = true;
     save->handed_over = stager;
     cairn_client_save_event(save, CAIRN_CLIENT_EVENT_HAND_OVER);

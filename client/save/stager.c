@@ -63,6 +63,8 @@ enum cairn_code cairn_client_stager_send_staged(struct cairn_client_stager *stag
     uint64_t end =
         shard->staged == bytes ? cairn_block_count(bytes) : shard->staged / CAIRN_BLOCK_BYTES;
     uint64_t whole = shard->staged == bytes ? bytes : end * CAIRN_BLOCK_BYTES;
+    CAIRN_PROMISE(whole >= shard->reported,
+                  return cairn_fail(err, CAIRN_BROKEN, "fewer bytes are staged than were told"));
     if (!stager->epoch || whole == shard->reported) return CAIRN_OK;
     CAIRN_AUTO_HEAP uint8_t *blob = malloc((size_t)(end - first) * 4);
     if (!blob) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the block checksums");
@@ -96,6 +98,9 @@ static enum cairn_code lend(struct cairn_save *save, struct cairn_client_generat
 static enum cairn_code send_stage(struct cairn_client_stager *stager, uint32_t epoch,
                                   uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_session *session = stager->session;
+    CAIRN_PROMISE(
+        stager->save->generation >= 0,
+        return cairn_fail(err, CAIRN_BROKEN, "shards to stage, and no memory of the save"));
     struct cairn_client_generation *own = &session->saves->generations[stager->save->generation];
     bool lent = false;
     CAIRN_TRY(lend(stager->save, own, &lent, err));

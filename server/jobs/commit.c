@@ -88,6 +88,10 @@ static enum cairn_code add_shard(void *argument, const struct cairn_srv_shard_ro
                                  struct cairn_error *err) {
     struct work *work = argument;
     struct cairn_manifest *manifest = &work->manifest;
+    size_t before = manifest->shard_count;
+    CAIRN_ASSERT(row->rank < work->version.world_size);
+    CAIRN_ASSERT(row->blocks.size == 4 * cairn_block_count(row->size)); /* it is registered */
+    CAIRN_ASSERT(!before || strcmp(manifest->shards[before - 1].name, row->name) < 0);
     CAIRN_TRY(CAIRN_ARRAY_ROOM(manifest->shards, manifest->shard_count, work->shard_capacity,
                                SHARDS_MAX, "shards", err));
     CAIRN_TRY(CAIRN_ARRAY_ROOM(work->nodes, manifest->shard_count, work->node_capacity, SHARDS_MAX,
@@ -113,6 +117,8 @@ static enum cairn_code add_shard(void *argument, const struct cairn_srv_shard_ro
 static enum cairn_code add_rank(void *argument, const struct cairn_srv_rank_sealed *rank,
                                 struct cairn_error *err) {
     struct work *work = argument;
+    CAIRN_ASSERT(rank->rank < work->version.world_size); /* tables has room for as many */
+    CAIRN_ASSERT(!work->table_count || work->tables[work->table_count - 1].rank < rank->rank);
     CAIRN_TRY(cairn_srv_replicas_add(work->replicas, rank->rank, rank->replicated, err));
     work->ranks_sealed++;
     if (!rank->has_table) return CAIRN_OK;
@@ -151,6 +157,7 @@ static enum cairn_code choose_layout(struct cairn_srv_tx *tx, struct work *work,
             cairn_srv_layout_choose(tx, work->id, work->version.run_id, work->layout_digest, err));
         cairn_srv_version_release(&work->version);
         CAIRN_TRY(cairn_srv_version_get(tx, work->id, &work->version, err));
+        CAIRN_ASSERT(work->version.has_writer);
     }
     struct cairn_srv_layout layout = layout_of(work, &work->version.layout_writer);
     return cairn_srv_layout_there(tx, &layout, &work->layout_known, err);
@@ -211,6 +218,9 @@ static enum cairn_code abort_version(struct cairn_srv_tx *tx, void *argument,
 
 /* A failed proof can never heal, since seals are final; work->why names the place. */
 static enum cairn_code give_up(struct work *work, struct cairn_error *err) {
+    CAIRN_ASSERT(work->final || !CAIRN_RULE(Q53));
+    CAIRN_ASSERT(!work->committed);
+    CAIRN_ASSERT(work->why.code); /* what its other ranks and people are told */
     CAIRN_TRY(cairn_srv_catalog_write(work->server->catalog, abort_version, work, err));
     cairn_log(WARN, "commit.refused", "version=%s step=%" PRIu64 " cause=\"%s\"", work->id,
               work->version.step, work->why.message);
@@ -287,7 +297,9 @@ static enum cairn_code encode_manifest(struct work *work, struct cairn_error *er
     }
     cairn_sha256_of(cairn_buf_view(&work->checksums), manifest->checksums_sha256);
     work->text.limit = CAIRN_MANIFEST_BYTES_MAX;
-    return cairn_manifest_encode(&work->manifest, &work->text, err);
+    CAIRN_TRY(cairn_manifest_encode(&work->manifest, &work->text, err));
+    CAIRN_ASSERT(work->checksums.size == 4 * manifest->block_count);
+    return CAIRN_OK;
 }
 
 /* Q53: the stored manifest names another object for the same layout, which a life of this catalog
@@ -378,6 +390,8 @@ static enum cairn_code write_manifest(struct work *work, struct cairn_error *err
 
 static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct work *work = argument;
+    CAIRN_ASSERT(work->whole);
+    CAIRN_ASSERT(!work->final);
     work->committed = false;
     CAIRN_TRY(cairn_srv_lease_check_expect(tx, &work->lease, err));
     CAIRN_TRY(cairn_srv_version_expect(tx, work->id, err));
@@ -392,7 +406,9 @@ static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cair
     if (work->version.state != CAIRN_STATE_OPEN || run.attempt != work->version.attempt)
         return CAIRN_OK;
     struct cairn_srv_move move = {.event = CAIRN_EVENT_COMMIT};
+    CAIRN_ASSERT(!work->version.recorded);
     CAIRN_TRY(cairn_srv_version_move(tx, &work->version, &move, err));
+    CAIRN_ASSERT(work->version.state == CAIRN_STATE_COMMITTED);
     work->version.committed_ms = cairn_srv_wall_ms(work->server);
     work->version.bytes = work->manifest.total_bytes;
     work->version.shards = work->manifest.shard_count;
@@ -497,6 +513,7 @@ static enum cairn_code run(struct work *work, struct cairn_error *err) {
     bool done = work->version.recorded && (CAIRN_RULE(Q24) || !work->committed);
     if (work->version.state != CAIRN_STATE_COMMITTED || done) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_lease_take(&work->lease, err));
+    CAIRN_ASSERT(!work->final); /* what is given up has no record */
     CAIRN_TRY(
         cairn_srv_record_write(work->server, work->worker, &work->version, &work->lease, err));
     cairn_srv_retain_after_commit(work->server, work->worker, &work->version.name);

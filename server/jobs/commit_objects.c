@@ -31,9 +31,12 @@ static enum cairn_code fill(const struct cairn_srv_objects *objects, struct cair
 
 static enum cairn_code judge(const struct cairn_srv_objects *objects,
                              const struct cairn_store_presence *presence, struct cairn_error *err) {
+    CAIRN_ASSERT(presence->count == objects->manifest->shard_count);
+    CAIRN_ASSERT(presence->there_count <= presence->count);
     if (presence->there_count == presence->count) return CAIRN_OK;
     size_t at = 0;
-    while (presence->objects[at].there) at++;
+    while (at < presence->count && presence->objects[at].there) at++;
+    CAIRN_ASSERT(at < presence->count);
     const struct cairn_store_object *object = &presence->objects[at];
     const struct cairn_manifest_shard *shard = &objects->manifest->shards[at];
     /* Absence in a store that is not ours, or not there, says nothing about the save. */

@@ -75,6 +75,7 @@ static void add_key(struct cairn_srv_compared *compared, uint64_t key) {
         compared->locked.keys = keys;
         compared->locked.capacity = capacity = wanted;
     }
+    CAIRN_ASSERT(compared->locked.count < capacity); /* else no place is empty */
     size_t at = place_of(compared->locked.keys, capacity, key);
     compared->locked.count += compared->locked.keys[at] == 0;
     compared->locked.keys[at] = key;
@@ -181,6 +182,7 @@ static enum cairn_code look_in_catalog(struct cairn_srv_tx *tx, void *argument,
     for (size_t i = 0; i < at->objects.version_count; i++) {
         bool unknown = false;
         CAIRN_TRY(is_unknown(tx, at, &at->objects.versions[i], &unknown, err));
+        CAIRN_ASSERT(at->unknown_count <= i);
         if (unknown) at->unknown[at->unknown_count++] = at->objects.versions[i];
     }
     return CAIRN_OK;

@@ -51,12 +51,12 @@ static void run_job(struct cairn_srv_task *task, struct cairn_store_worker *work
 static void drop_job(struct cairn_srv_task *task);
 
 static void forget_job(struct cairn_srv_jobs *jobs, struct job *job) {
-    for (struct job **at = &jobs->locked.jobs; *at; at = &(*at)->next) {
-        if (*at != job) continue;
-        *at = job->next;
-        jobs->locked.count--;
-        return;
-    }
+    struct job **at = &jobs->locked.jobs;
+    while (*at && *at != job) at = &(*at)->next;
+    CAIRN_ASSERT(*at); /* a job is in the list until it is freed */
+    CAIRN_ASSERT(jobs->locked.count > 0);
+    *at = job->next;
+    jobs->locked.count--;
 }
 
 static void drop_job(struct cairn_srv_task *task) {
@@ -167,6 +167,7 @@ bool cairn_srv_jobs_take_room(struct cairn_srv *server, uint64_t bytes) {
     CAIRN_HOLD(&jobs->lock);
     while (jobs->locked.large == LARGE_AT_ONCE)
         (void)cairn_condition_wait(&jobs->room, &jobs->lock, UINT64_MAX);
+    CAIRN_ASSERT(jobs->locked.large < LARGE_AT_ONCE);
     jobs->locked.large++;
     return true;
 }

@@ -78,7 +78,9 @@ void cairn_srv_lease_init(struct cairn_srv_lease *lease, struct cairn_srv *serve
 }
 
 static void count(const struct cairn_srv_lease *lease, int64_t more) {
-    if (lease->server->leases) atomic_fetch_add(&lease->server->leases->held, (uint64_t)more);
+    if (!lease->server->leases) return;
+    uint64_t before = atomic_fetch_add(&lease->server->leases->held, (uint64_t)more);
+    CAIRN_ASSERT(more > 0 || before > 0); /* renewed as long as any is held */
 }
 
 static enum cairn_code try_to_take(struct cairn_srv_tx *tx, void *argument,

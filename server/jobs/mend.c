@@ -122,6 +122,8 @@ static int64_t wall_ms_of(const struct cairn_record *record) {
 static enum cairn_code take_version(struct cairn_srv_tx *tx, struct cairn_srv_mend *mend,
                                     int64_t run_id, const struct cairn_srv_mend_version *one,
                                     struct cairn_error *err) {
+    CAIRN_ASSERT(one->verified);
+    CAIRN_ASSERT(!one->known);
     struct cairn_srv_version_taken taken = {.run_id = run_id,
                                             .id = &one->place.id,
                                             .manifest = &one->manifest,
@@ -200,6 +202,7 @@ static enum cairn_code give_up_open(struct cairn_srv_tx *tx, struct cairn_srv_me
     for (size_t i = 0; i < open.count; i++) {
         CAIRN_AUTO(srv_version) version = {0};
         CAIRN_TRY(cairn_srv_version_get(tx, open.ids[i].text, &version, err));
+        CAIRN_ASSERT(version.state == CAIRN_STATE_OPEN);
         if (version.attempt >= run->attempt) continue;
         struct cairn_srv_move move = {.event = CAIRN_EVENT_GIVE_UP,
                                       .code = CAIRN_STALE_ATTEMPT,
@@ -216,6 +219,7 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
     CAIRN_TRY(cairn_srv_run_get(tx, &mend->objects.name, &run, err));
     uint64_t known_attempt = run.attempt;
     CAIRN_TRY(take_attempts(tx, mend, &run, err));
+    CAIRN_ASSERT(run.attempt >= known_attempt); /* a number only grows: it fences */
     CAIRN_TRY(take_versions(tx, mend, run.id, err));
     CAIRN_TRY(replay(tx, mend, known_attempt, err));
     for (size_t i = 0; i < mend->objects.version_count; i++)

@@ -60,6 +60,9 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
                                        struct cairn_srv_lease *lease, struct cairn_error *err) {
     struct recording recording = {version, lease, false};
     CAIRN_AUTO(buf) text = {0};
+    CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
+    CAIRN_ASSERT(version->has_manifest);
+    CAIRN_ASSERT(version->committed_ms); /* the record would say 1970 for good */
     CAIRN_TRY(cairn_srv_record_text(version, &text, err));
     struct cairn_version_place place = cairn_srv_version_place(version);
     struct cairn_key key;

@@ -66,6 +66,8 @@ enum cairn_code cairn_srv_retain_plan(struct cairn_srv_tx *tx,
                                       .newest = NEWEST_KEPT,
                                       .allow_empty = ask->allow_empty};
     CAIRN_TRY(cairn_plan_retention(&question, &ret->plan, err));
+    CAIRN_ASSERT(ret->plan.count == ret->candidates.count);
+    CAIRN_ASSERT(ret->plan.kept + ret->plan.removed + ret->plan.in_flight == ret->plan.count);
     return make_tag(ret, err);
 }
 
@@ -154,6 +156,7 @@ enum cairn_code cairn_srv_retain_carry_out(struct cairn_srv *server,
                                            uint64_t *ret_removed, uint64_t *ret_bytes,
                                            struct cairn_error *err) {
     uint64_t tried = 0;
+    CAIRN_ASSERT(retain->plan.count == retain->candidates.count); /* by its own index */
     for (size_t i = 0; i < retain->candidates.count && tried < most; i++) {
         if (!cairn_plan_removes(&retain->plan, i)) continue;
         struct removal removal = {.id = retain->candidates.ids[i].text,

@@ -205,6 +205,7 @@ static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_s
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_trash, found, err));
     if (found->ids.count) CAIRN_TRY(raise_once(found, worker, err));
     for (size_t i = 0; i < found->ids.count; i++) {
+        CAIRN_ASSERT(found->raised);
         found->version = (struct cairn_srv_version){.id = found->ids.ids[i]};
         CAIRN_TRY(cairn_srv_catalog_write(server->catalog, to_deleting, found, err));
     }
@@ -217,6 +218,7 @@ static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_s
 static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                    struct cairn_error *err) {
     enum cairn_code first = CAIRN_OK;
+    CAIRN_ASSERT(found->raised); /* Q35: before the first deletion of a round */
     for (size_t i = 0; i < found->ids.count; i++) {
         struct cairn_error why = {0};
         enum cairn_code code =

@@ -162,6 +162,8 @@ static enum cairn_code remove_prefix(struct dead *dead, const char *prefix, bool
 static enum cairn_code remove_all(struct dead *dead, struct cairn_error *err) {
     struct cairn_version_place place = cairn_srv_version_place(&dead->version);
     struct cairn_key key;
+    CAIRN_ASSERT(dead->version.state != CAIRN_STATE_OPEN);
+    CAIRN_ASSERT(dead->version.state != CAIRN_STATE_COMMITTED); /* else a checkpoint is lost */
     CAIRN_TRY(delete_records(dead, err));
     cairn_key_version_prefix(&place, &key);
     CAIRN_TRY(remove_prefix(dead, key.text, false, err));
@@ -183,6 +185,7 @@ static enum cairn_code mark_gone(struct cairn_srv_tx *tx, void *argument, struct
     CAIRN_TRY(cairn_srv_lease_drop_in(tx, &dead->lease, err));
     CAIRN_TRY(cairn_srv_version_get(tx, dead->id, &version, err));
     bool first = version.state != CAIRN_STATE_GONE;
+    CAIRN_ASSERT(!dead->refused); /* what a store keeps is asked for again */
     if (first) {
         struct cairn_srv_move move = {.event = CAIRN_EVENT_SWEPT};
         CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));

@@ -124,6 +124,7 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     remember_part(sender, sending);
     compare_source(sender, sending);
     log_failure(sending);
+    CAIRN_ASSERT(!sending->read_into || sender->reading);
     if (sending->read_into) sender->reading = false;
     cairn_lock_take(&send->queue->lock);
     cairn_multipart_result(&shard->queue.mp, &sending->action, &sending->request);
@@ -156,6 +157,7 @@ void cairn_up_send_finish(struct cairn_up_sender *sender) {
             at = &sending->next;
             continue;
         }
+        CAIRN_ASSERT(sender->flying_count > 0);
         *at = sending->next;
         sender->flying_count--;
         finish_one(sender, sending);

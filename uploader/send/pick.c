@@ -33,6 +33,7 @@ static bool take_buffer(struct cairn_up_sender *sender, struct cairn_up_shard *s
                         struct cairn_up_sending *sending) {
     uint32_t part = action->kind == CAIRN_MULTIPART_PUT ? 1 : action->part_number;
     if (!shard->is_file || !shard->size_bytes) return true;
+    CAIRN_ASSERT(!sending->buffer);
     if (shard->queue.filled && shard->queue.filled_part == part) {
         sending->buffer = shard->queue.filled;
         shard->queue.filled = NULL;
@@ -52,6 +53,7 @@ static bool take_parts(const struct cairn_up_shard *shard,
         return true;
     sending->parts = calloc(mp->part_count + 1, sizeof(*sending->parts));
     if (!sending->parts) return false;
+    CAIRN_ASSERT(action->kind != CAIRN_MULTIPART_COMPLETE || mp->parts_acked == mp->part_count);
     for (uint32_t i = 0; action->kind == CAIRN_MULTIPART_COMPLETE && i < mp->part_count; i++)
         sending->parts[i] = mp->parts[i].sent;
     sending->request.parts = sending->parts;
@@ -123,6 +125,10 @@ static void fill_request(struct cairn_up_sending *sending) {
     sending->carries = is_body(action->kind);
     request->settles = sending->carries;
     if (!sending->carries) return;
+    CAIRN_ASSERT(shard->queue.upload != CAIRN_UP_UPLOAD_ENDING); /* Q20 */
+    CAIRN_ASSERT(action->offset + action->length <= mp->ready_bytes);
+    CAIRN_ASSERT(!action->length || sending->buffer || shard->queue.data);
+    CAIRN_ASSERT(!sending->buffer || !shard->queue.data);
     const uint8_t *data = sending->buffer     ? sending->buffer->data
                           : shard->queue.data ? shard->queue.data + action->offset
                                               : (const uint8_t *)"";
@@ -160,6 +166,7 @@ static bool take(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
     mark_notes(sending);
     shard->queue.in_flight++;
     if (sending->carries) shard->queue.bodies_in_flight++;
+    CAIRN_ASSERT(shard->queue.bodies_in_flight <= shard->queue.in_flight);
     **tail = sending;
     *tail = &sending->next;
     return true;
@@ -173,6 +180,7 @@ static bool take_end(struct cairn_up_sender *sender, struct cairn_up_shard *shar
     sending->shard = shard;
     sending->sender = sender;
     CAIRN_ASSERT(!shard->queue.bodies_in_flight);
+    CAIRN_ASSERT(!shard->queue.filling); /* a reader writes into its buffer */
     (void)cairn_up_upload_state_move(&shard->queue.upload,
                                      action->kind == CAIRN_MULTIPART_DURABLE
                                          ? CAIRN_UP_UPLOAD_EVENT_STORED
@@ -273,6 +281,7 @@ static void notes_release(struct notes *notes) {
 static enum cairn_code note(struct notes *notes, const struct cairn_up_shard *shard,
                             json_t *take_message, bool with_blocks, struct cairn_error *err) {
     size_t at = notes->count++;
+    CAIRN_ASSERT(at < CAIRN_COUNT(notes->records));
     notes->messages[at] = take_message;
     notes->blobs[at] = (struct cairn_buf){.limit = CAIRN_UP_BLOCKS_BYTES_MAX};
     if (with_blocks) {
@@ -336,6 +345,8 @@ static void refuse(struct cairn_up_sender *sender, struct cairn_up_sending *send
                    const struct cairn_error *why) {
     struct cairn_up_shard *shard = sending->shard;
     cairn_lock_take(&sender->send->queue->lock);
+    CAIRN_ASSERT(shard->queue.in_flight > 0);
+    CAIRN_ASSERT(!sending->carries || shard->queue.bodies_in_flight > 0);
     cairn_multipart_unsent(&shard->queue.mp, &sending->action);
     if (sending->read_into) sender->reading = false;
     cairn_up_shard_give_up_locked(shard, why);
@@ -380,6 +391,7 @@ void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sendin
         } else if (refused && kind != CAIRN_MULTIPART_ABORT) {
             refuse(sender, at, &error);
         } else {
+            CAIRN_ASSERT(!at->finished);
             at->next = sender->flying;
             sender->flying = at;
             sender->flying_count++;

@@ -42,7 +42,10 @@ bool cairn_up_fill_begin(struct cairn_up_send *send, struct cairn_up_shard *shar
     const struct cairn_multipart *mp = &shard->queue.mp;
     uint64_t part_bytes = mp->parts ? mp->part_bytes : mp->size_bytes; /* no parts: one PUT */
     uint64_t offset = verify ? (part_number - 1) * part_bytes : mp->ready_bytes;
+    CAIRN_ASSERT(offset < mp->size_bytes);
+    CAIRN_ASSERT(offset % CAIRN_BLOCK_BYTES == 0); /* its checksums are of whole blocks */
     uint64_t length = cairn_min_u64(part_bytes, mp->size_bytes - offset);
+    CAIRN_ASSERT(length <= send->queue->pool.buffer_bytes);
     uint32_t *crcs = malloc((size_t)(length / CAIRN_BLOCK_BYTES + 1) * sizeof(*crcs));
     if (!crcs) return false;
     reader->fill = (struct cairn_up_fill){
@@ -66,6 +69,7 @@ static void end(struct cairn_up_reader *reader, bool keep_buffer) {
     struct cairn_up_fill done = reader->fill;
     uint64_t entry = done.shard->entry;
     cairn_lock_take(&send->queue->lock);
+    CAIRN_ASSERT(done.shard->queue.filling);
     if (!keep_buffer) cairn_up_pool_give(&send->queue->pool, done.buffer);
     done.shard->queue.filling = false;
     bool giving_up = done.shard->queue.upload == CAIRN_UP_UPLOAD_ENDING;
@@ -138,6 +142,7 @@ static enum cairn_code compare(const struct cairn_up_fill *fill, struct cairn_er
 static enum cairn_code deliver(struct cairn_up_reader *reader, struct cairn_error *err) {
     struct cairn_up_fill *fill = &reader->fill;
     struct cairn_up_shard *shard = fill->shard;
+    CAIRN_ASSERT(fill->done == fill->length);
     cairn_lock_take(&reader->send->queue->lock);
     enum cairn_code code = CAIRN_OK;
     if (!fill->verify)
