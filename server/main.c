@@ -31,6 +31,7 @@
 #include "server/jobs/jobs.h"
 #include "server/jobs/lease.h"
 #include "server/jobs/sweep.h"
+#include "server/metrics.h"
 #include "server/nodes.h"
 #include "server/pool.h"
 #include "server/read_slots.h"
@@ -67,8 +68,11 @@ static enum cairn_code open_catalog(struct cairn_srv *server, struct cairn_error
 }
 
 static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_metrics_new(&server->metrics, err));
     CAIRN_TRY(choose_store(server, err));
     CAIRN_TRY(open_catalog(server, err));
+    cairn_srv_catalog_set_metrics(server->catalog, server->metrics,
+                                  CAIRN_SRV_METRIC_db_query_duration_seconds);
     struct cairn_store_worker *worker = NULL;
     CAIRN_TRY(cairn_store_worker_new(server->store, &worker, err));
     enum cairn_code code = cairn_srv_identity_start(server, worker, err);
@@ -194,6 +198,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_compared_free(server->compared);
     if (server->catalog) cairn_srv_catalog_free(server->catalog);
     if (server->store) cairn_store_free(server->store);
+    cairn_metrics_free(server->metrics);
 }
 
 /* Opening it is what migrates it. */

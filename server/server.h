@@ -34,6 +34,7 @@ struct cairn_srv_chunks;
 struct cairn_srv_health;
 struct cairn_srv_feed;
 struct cairn_srv_access;
+struct cairn_metrics;
 
 /* What this server has seen of catalog time; inside changes alone (jobs/ticks.h). */
 struct cairn_srv_ticks {
@@ -74,6 +75,8 @@ struct cairn_srv {
     struct cairn_srv_feed *feed;             /* NULL: nobody follows events (tests) */
     struct cairn_srv_access *access;         /* NULL: nobody is asked who he is (tests) */
     struct cairn_srv_health *health;         /* NULL: no thread checks now and then (tests) */
+    struct cairn_metrics *metrics;           /* NULL: nothing is counted (tests) */
+    _Atomic uint64_t counted_ms;             /* when versions were counted for them; 0: never */
     _Atomic bool copies_missing;             /* some attempt's, perhaps; true at the start (Q5) */
 };
 

@@ -17,12 +17,14 @@
 #include "uploader/journal/journal.h"
 #include "uploader/journal/others.h"
 #include "uploader/mail.h"
+#include "uploader/metrics.h"
 #include "uploader/recover/build.h"
 #include "uploader/recover/recover.h"
 #include "uploader/saves/attempt.h"
 #include "uploader/saves/ended.h"
 #include "uploader/saves/save.h"
 #include "uploader/saves/slabs.h"
+#include "uploader/scrape.h"
 #include "uploader/send/send.h"
 #include "uploader/send/store_check.h"
 #include "uploader/server/outbox.h"
@@ -94,6 +96,7 @@ static enum cairn_code open_journal(struct cairn_up *up, struct cairn_error *err
 }
 
 static enum cairn_code make_parts(struct cairn_up *up, struct cairn_error *err) {
+    CAIRN_TRY(cairn_up_metrics_new(&up->metrics, err));
     CAIRN_TRY(load_token(up, err));
     CAIRN_TRY(open_store(up, err));
     CAIRN_TRY(cairn_up_mail_new(&up->mail, err));
@@ -119,6 +122,7 @@ enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) {
     CAIRN_TRY(cairn_up_outbox_start(up->outbox, err));
     CAIRN_TRY(cairn_up_watch_start(up->watch, err));
     CAIRN_TRY(cairn_up_socket_start(up->socket, err));
+    CAIRN_TRY(cairn_up_scrape_start(up, &up->scrape, err));
     char budget[24];
     cairn_size_text(up->budget.total_bytes, budget);
     cairn_log(INFO, "uploader.ready", "node=%s socket=%s store=%s server=%s budget=\"%s\"",
@@ -185,6 +189,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_condition_broadcast(&up->changed);
     cairn_lock_give(&up->lock);
     cairn_up_slabs_serve(up); /* nobody waits any more */
+    cairn_up_scrape_stop(CAIRN_TAKE(up->scrape));
     cairn_up_socket_stop(up->socket);
     cairn_up_watch_stop(up->watch);
     cairn_up_outbox_stop(up->outbox);
@@ -210,6 +215,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_up_send_free(up->send);
     cairn_up_queue_free(up->queue);
     if (up->store) cairn_store_free(up->store);
+    cairn_metrics_free(up->metrics);
     cairn_up_claims_release(up);
     if (up->token) explicit_bzero(up->token, strlen(up->token));
     free(up->token);

@@ -42,6 +42,8 @@ struct cairn_up_attempt_call;
 struct cairn_up_attempt_batch;
 struct cairn_up_attempt;
 struct cairn_up_ended;
+struct cairn_up_scrape;
+struct cairn_metrics;
 
 struct cairn_up {
     struct cairn_up_settings settings;
@@ -62,6 +64,8 @@ struct cairn_up {
     struct cairn_up_watch *watch;
     struct cairn_up_tasks *tasks;
     struct cairn_up_fetch *fetch;
+    struct cairn_metrics *metrics; /* NULL: nothing is counted (tests) */
+    struct cairn_up_scrape *scrape;
     struct cairn_log_limit log_limit; /* what callers do wrong; of the socket's thread */
     struct cairn_lock lock;           /* uploader_state */
     struct cairn_condition changed;   /* slabs went back, saves ended */

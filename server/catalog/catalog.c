@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/lock.h"
 #include "common/log.h"
+#include "common/metrics.h"
 #include "server/catalog/engine.h"
 #include "server/catalog/actor.h"
 #include "server/catalog/told.h"
@@ -40,6 +41,8 @@ struct cairn_srv_catalog {
     const struct cairn_clock *clock; /* of events */
     void (*happened)(void *owner);
     void *watcher;
+    struct cairn_metrics *metrics; /* NULL: durations are not counted */
+    size_t metric;                 /* the family: looks, changes */
     pthread_t thread;
     struct cairn_lock lock;
     struct cairn_condition work;
@@ -56,6 +59,20 @@ struct cairn_srv_catalog {
         size_t count; /* with those in use */
     } readers;
 };
+
+/* ---- durations ---- */
+
+static void measure(struct cairn_srv_catalog *catalog, enum cairn_srv_query query,
+                    uint64_t from_us) {
+    cairn_metrics_observe(catalog->metrics, (struct cairn_metric_at){catalog->metric, query, 0},
+                          cairn_mono_us() - from_us);
+}
+
+void cairn_srv_catalog_set_metrics(struct cairn_srv_catalog *catalog,
+                                   struct cairn_metrics *metrics, size_t family) {
+    catalog->metrics = metrics;
+    catalog->metric = family;
+}
 
 /* ---- the writing thread ---- */
 
@@ -202,6 +219,7 @@ enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
                                         void *argument, struct cairn_error *err) {
     struct waiting one = {
         .change = change, .argument = argument, .actor = cairn_srv_actor_get(), .err = err};
+    uint64_t from_us = cairn_mono_us();
     cairn_condition_init(&one.finished);
     {
         CAIRN_HOLD(&catalog->lock);
@@ -219,6 +237,7 @@ enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
     }
     if (!one.done) write_batch(catalog);
     cairn_condition_release(&one.finished);
+    measure(catalog, CAIRN_SRV_QUERY_CHANGE, from_us);
     return one.code;
 }
 
@@ -311,6 +330,7 @@ enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
                                                                struct cairn_error *err),
                                        void *argument, struct cairn_error *err) {
     struct cairn_srv_tx *reader = catalog->writer;
+    uint64_t from_us = cairn_mono_us();
     if (!catalog->in_memory) CAIRN_TRY(take_reader(catalog, &reader, err));
     enum cairn_code code = reader->engine->begin_read(reader, err);
     if (!code) {
@@ -318,6 +338,7 @@ enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
         reader->engine->end_read(reader);
     }
     if (!catalog->in_memory) give_reader(catalog, reader);
+    measure(catalog, CAIRN_SRV_QUERY_LOOK, from_us);
     return code;
 }
 

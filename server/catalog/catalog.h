@@ -69,6 +69,11 @@ void cairn_srv_catalog_set_clock(struct cairn_srv_catalog *catalog,
  * wakes somebody. NULL: nobody any more, which holds when no change is under way. */
 void cairn_srv_catalog_set_watcher(struct cairn_srv_catalog *catalog,
                                    void (*happened)(void *owner), void *owner);
+enum cairn_srv_query { CAIRN_SRV_QUERY_LOOK, CAIRN_SRV_QUERY_CHANGE, CAIRN_SRV_QUERIES };
+/* From now on durations are counted there, by kind of query on the first axis. */
+struct cairn_metrics;
+void cairn_srv_catalog_set_metrics(struct cairn_srv_catalog *catalog,
+                                   struct cairn_metrics *metrics, size_t family);
 /* CAIRN_OK, or why the last change could not be written. */
 enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
                                            struct cairn_error *err) CAIRN_MUST_USE;

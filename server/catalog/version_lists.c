@@ -28,6 +28,30 @@ enum cairn_code cairn_srv_versions_older(struct cairn_srv_tx *tx,
     return cairn_srv_ids_read(&rows, limit, ret, err);
 }
 
+/* ---- counts ---- */
+
+const char *cairn_srv_kind_text(size_t kind) {
+    CAIRN_ASSERT(kind < CAIRN_SRV_KINDS);
+    return kind > CAIRN_STATE_GONE ? "trashed" : cairn_state_text((enum cairn_state)kind);
+}
+
+enum cairn_code cairn_srv_kinds_count(struct cairn_srv_tx *tx,
+                                      struct cairn_srv_kind_count ret[CAIRN_SRV_KINDS],
+                                      struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool more = false;
+    memset(ret, 0, CAIRN_SRV_KINDS * sizeof(*ret));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_kinds)));
+    for (;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        uint64_t kind = cairn_srv_rows_u64(&rows, 0);
+        CAIRN_ASSERT(kind < CAIRN_SRV_KINDS); /* TRASHED_KIND is the last */
+        ret[kind].versions = cairn_srv_rows_u64(&rows, 1);
+        ret[kind].bytes = cairn_srv_rows_u64(&rows, 2);
+    }
+}
+
 /* ---- rounds of the sweep ---- */
 
 enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx, enum cairn_srv_round round,

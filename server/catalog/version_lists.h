@@ -32,6 +32,17 @@ enum cairn_code cairn_srv_versions_older(struct cairn_srv_tx *tx,
                                          struct cairn_srv_ids *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
+/* What is counted: by state, and those in the trash apart from others that are committed. */
+#define CAIRN_SRV_KINDS (CAIRN_STATE_GONE + 2)
+const char *cairn_srv_kind_text(size_t kind); /* "open", ..., "trashed" */
+struct cairn_srv_kind_count {
+    uint64_t versions, bytes;
+};
+/* Of all runs; what is gone is not counted. */
+enum cairn_code cairn_srv_kinds_count(struct cairn_srv_tx *tx,
+                                      struct cairn_srv_kind_count ret[CAIRN_SRV_KINDS],
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+
 /* What a round of the sweep looks at. */
 enum cairn_srv_round {
     CAIRN_SRV_ROUND_LEFT_OVER, /* whole, or committed without its record */

@@ -148,7 +148,8 @@ static void move_deadline(struct cairn_srv_exchange *exchange) {
 static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *method,
                              const char *version) {
     exchange->begun = true;
-    exchange->begun_ms = cairn_mono_ms();
+    exchange->begun_us = cairn_mono_us();
+    exchange->begun_ms = exchange->begun_us / 1000;
     exchange->conn->arriving = NULL;
     exchange->code = cairn_srv_shape_check(exchange, method, version, &exchange->error);
     if (exchange->code) return cairn_srv_http_reply(exchange);

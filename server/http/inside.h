@@ -104,6 +104,7 @@ struct cairn_srv_exchange {
     char *target; /* owned; NULL when it is not one */
     bool begun, dispatched, ready;
     uint64_t begun_ms; /* mono clock; its deadline moves on with what arrives */
+    uint64_t begun_us; /* the same moment; 0: the library has refused it before */
     struct cairn_buf body;
     struct cairn_srv_request request;
     struct cairn_srv_reply reply;

@@ -8,6 +8,7 @@
 #include "server/feed.h"
 #include "server/handlers/stream.h"
 #include "server/http/inside.h"
+#include "server/metrics.h"
 
 #define STREAM_BLOCK_BYTES (256 * CAIRN_KIB)
 #define PAGE_BLOCK_BYTES (64 * CAIRN_KIB)
@@ -236,6 +237,17 @@ static void reserve(struct cairn_srv_exchange *exchange) {
                                 "too many replies are waiting to be taken; try again");
 }
 
+static void measure(const struct cairn_srv_exchange *exchange) {
+    const struct cairn_route *route = exchange->request.route;
+    unsigned status = exchange->reply.status ? (unsigned)exchange->reply.status : 200;
+    struct cairn_metric_at at = {CAIRN_SRV_METRIC_http_request_duration_seconds,
+                                 route ? route->id : CAIRN_ROUTE_COUNT,
+                                 cairn_srv_metric_status(status)};
+    if (exchange->begun_us)
+        cairn_metrics_observe(exchange->http->server->metrics, at,
+                              cairn_mono_us() - exchange->begun_us);
+}
+
 enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange) {
     struct cairn_error err = {0};
     reserve(exchange);
@@ -243,6 +255,7 @@ enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange) {
         log_failure(exchange);
         if (cairn_srv_http_problem(exchange, &err)) return MHD_NO;
     }
+    measure(exchange);
     struct cairn_srv_reply *reply = &exchange->reply;
     uint64_t size = reply->body.size; /* make_response takes the body over */
     struct MHD_Response *response = make_response(exchange);

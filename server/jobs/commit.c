@@ -33,6 +33,7 @@
 #include "server/jobs/record.h"
 #include "server/jobs/replicas.h"
 #include "server/jobs/retain.h"
+#include "server/metrics.h"
 #include "server/waiters.h"
 
 /* A manifest of far fewer shards is above CAIRN_MANIFEST_BYTES_MAX, which ends its version. */
@@ -524,7 +525,7 @@ enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_stor
                                      const char *version_id, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(server, err));
     if (server->stopping) return cairn_fail(err, CAIRN_CANCELLED, "the server is stopping");
-    uint64_t from_ms = cairn_srv_mono_ms(server);
+    uint64_t from_ms = cairn_srv_mono_ms(server), from_us = cairn_mono_us();
     enum cairn_code code = CAIRN_OK;
     bool again = true;
     for (int i = 0; i < 2 && again; i++) {
@@ -533,6 +534,11 @@ enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_stor
         cairn_srv_lease_init(&work.lease, server, "version", version_id);
         code = run(&work, &why);
         cairn_srv_lease_end(&work.lease);
+        if (work.committed)
+            cairn_metrics_observe(
+                server->metrics,
+                (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_commit_duration_seconds},
+                cairn_mono_us() - from_us);
         if (work.committed)
             cairn_log(DEBUG, "commit.took", "version=%s ms=%" PRIu64, version_id,
                       cairn_srv_mono_ms(server) - from_ms);

@@ -11,6 +11,7 @@
 #include "server/catalog/frozen.h"
 #include "server/catalog/read_leases.h"
 #include "server/jobs/marks.h"
+#include "server/metrics.h"
 #include "server/waiters.h"
 
 #define NEWEST_KEPT 1 /* K of Q28 */
@@ -165,6 +166,11 @@ enum cairn_code cairn_srv_retain_carry_out(struct cairn_srv *server,
         CAIRN_ASSERT(removal.id[0]); /* a plan with assumed saves is carried out by nobody */
         enum cairn_code code = remove_one(server, worker, &removal, err);
         tried++;
+        if (!code && removal.may)
+            cairn_metrics_add(server->metrics,
+                              (struct cairn_metric_at){CAIRN_SRV_METRIC_retention_deleted_total,
+                                                       retain->scope, 0},
+                              1);
         *ret_removed += !code && removal.may;
         *ret_bytes += !code && removal.may ? removal.version.bytes : 0;
         cairn_srv_version_release(&removal.version);

@@ -10,6 +10,7 @@
 
 #include "common/config.h"
 #include "common/file.h"
+#include "common/metrics.h"
 #include "common/text.h"
 #include "tests/docs/page.h"
 #include "tests/harness.h"
@@ -143,6 +144,47 @@ TEST(the_page_of_settings_has_every_variable_that_is_read_and_no_other) {
     add_variables(page.data, '`', &named);
     expect_listed(&code, &named, "is read by the code; docs/config.md names it");
     expect_listed(&named, &code, "stands in docs/config.md; the code reads it");
+}
+
+/* ---- metrics ---- */
+
+struct metric {
+    enum cairn_metric_kind kind;
+    const char *name, *labels, *help;
+};
+#define METRIC(kind, name, labels, first, second, help)                                            \
+    {CAIRN_METRIC_##kind, #name, labels, help},
+static const struct metric of_server[] = {
+#include "server/metrics.def"
+};
+static const struct metric of_uploader[] = {
+#include "uploader/metrics.def"
+};
+#undef METRIC
+
+static void add_labels(struct cairn_buf *table, const char *labels) {
+    for (const char *at = labels; *at; at += strspn(at, ",")) {
+        size_t size = strcspn(at, ",");
+        cairn_docs_add(table, "%s`%.*s`", at == labels ? "" : ", ", (int)size, at);
+        at += size;
+    }
+}
+
+static void expect_metrics(const char *program, const struct metric *metrics, size_t count) {
+    CAIRN_AUTO(buf) table = {0};
+    cairn_docs_add(&table, "| series | type | labels | what it counts |\n|---|---|---|---|\n");
+    for (size_t i = 0; i < count; i++) {
+        cairn_docs_add(&table, "| `cairn_%s` | %s | ", metrics[i].name,
+                       cairn_metric_kind_text(metrics[i].kind));
+        add_labels(&table, metrics[i].labels);
+        cairn_docs_add(&table, " | %s |\n", metrics[i].help);
+    }
+    cairn_docs_block_check("docs/metrics.md", program, cairn_buf_view(&table));
+}
+
+TEST(the_page_of_metrics_has_every_series_of_server_and_uploader) {
+    expect_metrics("server", of_server, CAIRN_COUNT(of_server));
+    expect_metrics("uploader", of_uploader, CAIRN_COUNT(of_uploader));
 }
 
 /* ---- codes ---- */

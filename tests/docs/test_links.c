@@ -141,6 +141,7 @@ static void check_page(const char *path, void *owner) {
     check_links(path, text.data, pages);
     check_names(path, text.data, pages);
     check_sources(path, text.data, pages);
+    cairn_docs_blank_blocks(text.data); /* names of metrics: compared with their table */
     check_functions(path, text.data, pages);
     pages->count++;
 }

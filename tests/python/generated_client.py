@@ -256,6 +256,7 @@ def rest(call, grant, first):
     assert call("readyz", 200).parsed.ready
     assert call("version", 200).parsed.api == "v1"
     assert "openapi: 3.1" in call("openapi", 200).parsed
+    assert "cairn_build_info" in call("metrics", 200).parsed
 
 
 def growth(call, models, shown):

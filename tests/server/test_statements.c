@@ -34,6 +34,7 @@ static const struct {
     {"attempt_newest_recorded", "the first row of an index by time ends it"},
     {"event_first", "the first row of its index ends it"},
     {"event_last", "the first row of its index ends it"},
+    {"versions_kinds", "once a minute at most: how many are there of each kind?"},
     {"nodes_count", "over an index, once a sweep: are there more rows than may be?"},
     {"nodes_drop_oldest", "over an index, as many as are too many"},
 };

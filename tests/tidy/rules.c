@@ -164,6 +164,7 @@ static const struct {
              {"uploader/", 2},          {"uploader/journal/", 3},  {"uploader/shards/", 3},
              {"uploader/saves/", 4},    {"uploader/send/", 5},     {"uploader/fetch/", 5},
              {"uploader/server/", 5},   {"uploader/recover/", 5},  {"uploader/trainers/", 6},
+             {"uploader/scrape", 6},
              {"uploader/daemon", 7},    {"uploader/main", 8}};
 
 /* The row with the longest name that path begins with; -1: none. */

@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "uploader/fetch/inside.h"
+#include "uploader/metrics.h"
 
 #define IDLE_POLL_MS 1000
 
@@ -18,6 +19,7 @@ struct cairn_up_get { /* one request under way */
     const struct cairn_up_piece *piece;
     struct cairn_up_bounce *bounce;
     struct cairn_key key;
+    uint64_t submitted_us; /* mono clock */
     bool finished, unwanted;
 };
 
@@ -125,6 +127,7 @@ static void submit(struct cairn_up_reader *reader, struct cairn_up_get *get) {
     get->next = reader->flying;
     reader->flying = get;
     reader->flying_count++;
+    get->submitted_us = cairn_mono_us();
     cairn_store_range_begin(&get->range);
     cairn_store_submit(reader->store, &get->range.request);
 }
@@ -178,9 +181,20 @@ static void place_fragments(const struct cairn_up_get *get) {
     }
 }
 
+static void measure(struct cairn_metrics *metrics, const struct cairn_up_get *get,
+                    enum cairn_code code) {
+    cairn_up_metrics_tell(metrics, &get->range.request);
+    cairn_metrics_observe(
+        metrics, (struct cairn_metric_at){CAIRN_UP_METRIC_range_read_duration_seconds, code, 0},
+        cairn_mono_us() - get->submitted_us);
+    if (!code)
+        cairn_metrics_add(metrics, CAIRN_UP_METRIC(restore_bytes_total), get->piece->bytes);
+}
+
 static void finish(struct cairn_up_reader *reader, struct cairn_up_get *get) {
     struct cairn_error error = {0};
     enum cairn_code code = judge(get, &error);
+    measure(reader->fetch->up->metrics, get, code);
     if (!get->unwanted && cairn_store_range_again(&get->range, code)) {
         cairn_up_fetch_tell_again(get->key.text, &error);
         submit(reader, get);

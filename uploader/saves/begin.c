@@ -90,6 +90,7 @@ enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_b
         return take_known(up, known, begin, reply, err);
     }
     save->begin_reply = reply;
+    save->begun_us = cairn_mono_us();
     CAIRN_AUTO_JSON json_t *message = cairn_up_save_begin_record(save);
     struct cairn_up_record record = {.entry = entry, .message = message};
     remember(up, save, &record, 1);

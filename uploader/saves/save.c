@@ -15,6 +15,7 @@
 #include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
+#include "uploader/metrics.h"
 
 #define SAVES_MAX (1 << 20)
 
@@ -182,14 +183,8 @@ static void record_fail(struct cairn_up *up, struct cairn_up_save *save, bool wi
     cairn_up_journal_note(up->journal, &records[first], 2 - first);
 }
 
-static const char *end_text(enum cairn_up_end end) {
-    static const char *const texts[] = {"open",    "committed", "skipped",
-                                        "refused", "aborted",   "failed"};
-    return texts[end];
-}
-
 static void close_entry(struct cairn_up *up, const struct cairn_up_save *save) {
-    CAIRN_AUTO_JSON json_t *over = CAIRN_PACK(record_over, .end = end_text(save->end));
+    CAIRN_AUTO_JSON json_t *over = CAIRN_PACK(record_over, .end = cairn_up_end_text(save->end));
     struct cairn_up_record record = {.entry = save->entry, .closes = true, .message = over};
     cairn_up_journal_note(up->journal, &record, 1);
 }
@@ -226,7 +221,8 @@ static void answer_fail(struct cairn_up *up, struct cairn_up_save *save) {
 static void say_verdict(struct cairn_up *up, const struct cairn_up_save *save) {
     if (!save->conn) return;
     cairn_up_mail_post(up->mail, save->conn,
-                       CAIRN_PACK(verdict, .save = save->number, .state = end_text(save->end),
+                       CAIRN_PACK(verdict, .save = save->number,
+                                  .state = cairn_up_end_text(save->end),
                                   CAIRN_PACK_WHY(&save->why, message)));
 }
 
@@ -311,6 +307,18 @@ enum cairn_code cairn_up_save_post_locked(struct cairn_up *up, struct cairn_up_s
     return code;
 }
 
+/* Once: the answer is repeated where it was lost. */
+static void measure_stall(struct cairn_up *up, struct cairn_up_save *save) {
+    uint64_t now_us = cairn_mono_us(), described_us = save->described_us;
+    if (!described_us) return;
+    save->described_us = 0;
+    cairn_metrics_observe(up->metrics, CAIRN_UP_METRIC(stage_duration_seconds),
+                          now_us - described_us);
+    if (save->begun_us)
+        cairn_metrics_observe(up->metrics, CAIRN_UP_METRIC(save_stall_seconds),
+                              now_us - save->begun_us);
+}
+
 /* One after the other, in the order of enum cairn_up_due; an answer comes before every event. */
 static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t due) {
     if (due & CAIRN_UP_DUE_RECORD_FAIL)
@@ -322,6 +330,7 @@ static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t 
         refuse(up, save, &save->begin_reply);
         save->conn = 0; /* it does not know the save's number: it hears no event */
     }
+    if (due & CAIRN_UP_DUE_ANSWER_SEAL) measure_stall(up, save);
     if (due & CAIRN_UP_DUE_ANSWER_SEAL) answer(up, &save->seal_reply, CAIRN_PACK(sealed, 0), NULL);
     if (due & CAIRN_UP_DUE_REFUSE_SEAL) refuse(up, save, &save->seal_reply);
     if (due & CAIRN_UP_DUE_VERDICT) say_verdict(up, save);
@@ -397,6 +406,11 @@ void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
     if (end != CAIRN_UP_COMMITTED) why = *cause; /* which may be the save's own */
     save->end = end;
     save->why = why;
+    if (save->begun_us)
+        cairn_metrics_observe(
+            up->metrics,
+            (struct cairn_metric_at){CAIRN_UP_METRIC_save_duration_seconds, end, 0},
+            cairn_mono_us() - save->begun_us);
     if (end == CAIRN_UP_COMMITTED)
         cairn_log(INFO, "save.committed", "run=%s step=%" PRIu64 " rank=%u version=%s",
                   save->attempt->run_text, save->place.step, save->rank, save->place.id.text);
@@ -404,7 +418,7 @@ void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
         cairn_log(WARN, "save.over",
                   "run=%s step=%" PRIu64 " rank=%u version=%s end=%s cause=\"%s\"",
                   save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
-                  end_text(end), why.message);
+                  cairn_up_end_text(end), why.message);
     cairn_up_save_event_locked(
         up, save, end == CAIRN_UP_COMMITTED ? CAIRN_UP_EVENT_COMMITTED : CAIRN_UP_EVENT_ENDED);
 }

@@ -67,6 +67,7 @@ struct cairn_up_save {
     char table_hex[65]; /* "": none */
     json_t *replicated; /* array, or NULL */
     uint64_t total_bytes;
+    uint64_t begun_us, described_us; /* mono clock; 0: by a process before this one, or measured */
     uint64_t polled_ms;              /* when a watcher last asked how it ended */
     struct cairn_up_trouble trouble; /* with the server */
     struct cairn_up_reply begin_reply, seal_reply, fail_reply; /* requests that wait */

@@ -9,6 +9,7 @@
 #include "common/crc32c.h"
 #include "common/log.h"
 #include "uploader/journal/journal.h"
+#include "uploader/metrics.h"
 #include "uploader/saves/save.h"
 #include "uploader/send/inside.h"
 
@@ -114,12 +115,28 @@ static bool is_gap(const struct cairn_store_request *request) {
            (code != CAIRN_OK && cairn_store_is_away(request->error.os_errno));
 }
 
+static void measure(const struct cairn_up_sending *sending) {
+    struct cairn_metrics *metrics = sending->sender->send->up->metrics;
+    const struct cairn_store_request *request = &sending->request;
+    cairn_up_metrics_tell(metrics, request);
+    if (!sending->carries) return;
+    cairn_metrics_shift(metrics, CAIRN_UP_METRIC(inflight_bytes),
+                        -(int64_t)sending->action.length);
+    cairn_metrics_observe(
+        metrics,
+        (struct cairn_metric_at){CAIRN_UP_METRIC_upload_part_duration_seconds, request->code, 0},
+        cairn_mono_us() - sending->submitted_us);
+    if (!request->code)
+        cairn_metrics_add(metrics, CAIRN_UP_METRIC(upload_bytes_total), sending->action.length);
+}
+
 static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
     struct cairn_up_send *send = sender->send;
     struct cairn_up_shard *shard = sending->shard;
     uint64_t entry = shard->entry;
     uint32_t index = shard->index;
     if (sending->carries) CAIRN_CRASHPOINT("uploader.part.answered");
+    measure(sending);
     remember_upload(sender, sending);
     remember_part(sender, sending);
     compare_source(sender, sending);

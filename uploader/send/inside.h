@@ -25,6 +25,7 @@ struct cairn_up_sending {
     void *read_into;                /* READ: the sender's, until this is finished */
     struct cairn_store_part *parts; /* COMPLETE, LIST_PARTS */
     struct cairn_up_sending *next;
+    uint64_t submitted_us; /* mono clock */
     bool carries; /* the shard's bytes */
     bool finished;
     bool notes_intent, notes_blocks; /* what the journal must hear first (send.h#1) */

@@ -11,6 +11,7 @@
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "uploader/journal/journal.h"
+#include "uploader/metrics.h"
 #include "uploader/saves/save.h"
 #include "uploader/send/inside.h"
 
@@ -395,6 +396,10 @@ void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sendin
             at->next = sender->flying;
             sender->flying = at;
             sender->flying_count++;
+            at->submitted_us = cairn_mono_us();
+            if (at->carries)
+                cairn_metrics_shift(sender->send->up->metrics, CAIRN_UP_METRIC(inflight_bytes),
+                                    (int64_t)at->action.length);
             cairn_store_submit(sender->store, &at->request);
         }
     }

@@ -31,6 +31,12 @@ static const struct move moves[] = {
 #undef MOVE
 };
 
+const char *cairn_up_end_text(enum cairn_up_end end) {
+    static const char *const texts[] = {"open",    "committed", "skipped",
+                                        "refused", "aborted",   "failed"};
+    return texts[end];
+}
+
 const char *cairn_up_phase_text(enum cairn_up_phase phase) {
     static const char *const texts[] = {"beginning", "withdrawn", "open",     "sealing", "sealed",
                                         "failing",   "cancelled", "in doubt", "over"};

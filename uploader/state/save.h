@@ -90,6 +90,8 @@ enum cairn_up_end {
     CAIRN_UP_FAILED
 };
 
+const char *cairn_up_end_text(enum cairn_up_end end); /* "open", "committed", ... */
+
 struct cairn_up_save_state {
     enum cairn_up_phase phase;
     enum cairn_up_reported reported;

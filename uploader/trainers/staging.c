@@ -125,6 +125,7 @@ static enum cairn_code stage_again(struct cairn_up *up, struct cairn_up_save *sa
                           "the shards or their memory are not those that were staged before the "
                           "uploader was restarted");
     save->state.staging = CAIRN_UP_STAGING_DESCRIBED;
+    save->described_us = cairn_mono_us();
     bool taken = cairn_up_save_slab_take_locked(save, slab);
     CAIRN_ASSERT(taken); /* the caller has looked */
     for (size_t i = 0; i < save->stage_count; i++) {
@@ -174,6 +175,7 @@ enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const js
         return code;
     }
     save->state.staging = CAIRN_UP_STAGING_DESCRIBED;
+    save->described_us = cairn_mono_us();
     save->stage_first = first;
     save->stage_count = save->state.shard_count - first;
     bool taken = cairn_up_save_slab_take_locked(save, slab);
@@ -245,6 +247,7 @@ enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const jso
         return code;
     }
     save->file_count++;
+    if (!save->described_us) save->described_us = cairn_mono_us();
     cairn_up_queue_add(up->queue, save->shards[first]);
     return CAIRN_OK;
 }

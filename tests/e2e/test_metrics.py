@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GET /metrics of server and uploader: the text format, the families of docs/metrics.md with their
+types and labels, and numbers that are those of what was done."""
+import contextlib
+import pathlib
+import re
+import socket
+import unittest
+
+import exposition
+from world import World, wait_until
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+RUN = "llm/metrics"
+
+
+def documented(program):
+    """{name: (kind, labels)} of one table of the page."""
+    block = re.search(f"<!-- begin {program} -->(.*?)<!-- end {program} -->", PAGE.read_text(), re.S)[1]
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?) \|", block, re.M)
+    return {name: (kind, tuple(sorted(re.findall(r"`(\w+)`", labels)))) for name, kind, labels in rows}
+
+
+class Metrics(unittest.TestCase):
+    def setUp(self):
+        self.world = World(uploader_arguments=["--metrics-listen", "127.0.0.1:0"])
+        self.addCleanup(self.world.close)
+        log = (self.world.root / "uploader-0.log").read_text()
+        port = int(re.search(r" metrics.listening .*port=(\d+)", log)[1])
+        self.uploader_url = f"http://127.0.0.1:{port}"
+
+    def scrape(self, url):
+        status, headers, body = self.world.get_from(url, "/metrics")
+        self.assertEqual(status, 200)
+        self.assertEqual(headers["Content-Type"], "text/plain; version=0.0.4; charset=utf-8")
+        return body.decode()
+
+    def server(self):
+        return exposition.parse(self.scrape(self.world.url))
+
+    def uploader(self):
+        return exposition.parse(self.scrape(self.uploader_url))
+
+    def save_and_restore(self):
+        self.size = 3_000_000
+        (self.world.root / "one").mkdir()
+        (self.world.root / "one" / "bytes").write_bytes(b"7" * self.size)
+        self.world.cairn("put", self.world.root / "one", f"{RUN}@5")
+        self.world.cairn("get", f"{RUN}@5", "-d", self.world.root / "again")
+
+    def test_the_families_types_and_labels_are_those_of_the_page(self):
+        self.save_and_restore()
+        for program, families in (("server", self.server()), ("uploader", self.uploader())):
+            page = documented(program)
+            self.assertEqual({name: one.kind for name, one in families.items()},
+                             {name: kind for name, (kind, _) in page.items()})
+            for name, one in families.items():
+                if one.samples:
+                    self.assertEqual(one.label_names(), page[name][1], name)
+
+    def test_prometheus_own_parser_reads_the_same_samples(self):
+        try:
+            from prometheus_client.parser import text_string_to_metric_families
+        except ImportError:
+            self.skipTest("prometheus_client is not installed")
+        self.save_and_restore()
+        for text in (self.scrape(self.world.url), self.scrape(self.uploader_url)):
+            theirs = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value
+                      for family in text_string_to_metric_families(text)
+                      for sample in family.samples}
+            ours = {(one.name + suffix, labels): value
+                    for one in exposition.parse(text).values()
+                    for (suffix, labels), value in one.samples.items()}
+            self.assertEqual(theirs, ours)
+            self.assertTrue(ours)
+
+    def test_a_save_and_a_restore_are_counted_by_the_uploader(self):
+        self.save_and_restore()
+        ended = wait_until(lambda: (found := self.uploader())[
+            "cairn_save_duration_seconds"].value("_count", end="committed") and found)
+        self.assertEqual(ended["cairn_save_duration_seconds"].value("_count", end="committed"), 1)
+        self.assertEqual(ended["cairn_save_stall_seconds"].value("_count"), 1)
+        self.assertGreaterEqual(ended["cairn_upload_bytes_total"].value(), self.size)
+        self.assertGreaterEqual(ended["cairn_upload_part_duration_seconds"].value("_count", code="ok"), 1)
+        self.assertEqual(ended["cairn_inflight_bytes"].value(), 0)
+        self.assertEqual(ended["cairn_queue_depth"].value(), 0)
+        self.assertEqual(ended["cairn_store_errors_total"].total(), 0)
+        self.assertEqual(ended["cairn_memory_budget_bytes"].value(), 2 << 30)
+
+    def test_requests_commits_and_versions_are_counted_by_the_server(self):
+        before = self.server()
+        self.assertEqual(before["cairn_checkpoints"].value(state="committed"), 0)
+        self.save_and_restore()
+        status, _, _ = self.world.get(f"/v1/runs/{RUN}/checkpoints/77")
+        self.assertEqual(status, 404)
+        after = self.server()
+        seconds = after["cairn_http_request_duration_seconds"]
+        self.assertEqual(seconds.value("_count", route="checkpoint_get", method="GET", code="404"), 1)
+        self.assertGreaterEqual(
+            seconds.value("_count", route="attempt_open", method="POST", code="201"), 1)
+        self.assertEqual(after["cairn_commit_duration_seconds"].value("_count"), 1)
+        for op in ("look", "change"):
+            self.assertGreater(after["cairn_db_query_duration_seconds"].value("_count", op=op), 0)
+        self.assertEqual(after["cairn_catalog_frozen"].value(), 0)
+        self.assertEqual(after["cairn_frozen_runs"].value(), 0)
+
+    def test_versions_of_a_catalog_are_counted_by_state_with_their_bytes(self):
+        self.save_and_restore()  # nothing was scraped before: the first scrape counts
+        families = self.server()
+        self.assertEqual(families["cairn_checkpoints"].value(state="committed"), 1)
+        self.assertEqual(families["cairn_checkpoints"].value(state="trashed"), 0)
+        self.assertGreaterEqual(families["cairn_stored_bytes"].value(state="committed"), self.size)
+
+    def test_what_a_policy_puts_into_the_trash_is_counted_by_where_the_policy_stands(self):
+        self.save_and_restore()
+        self.world.cairn("policy", "set", RUN, "--keep-last", "1")
+        self.world.cairn("put", self.world.root / "one", f"{RUN}@6")
+        found = wait_until(lambda: self.server()["cairn_retention_deleted_total"].value(reason="run"))
+        self.assertEqual(found, 1)
+
+    def test_no_name_of_a_run_or_a_step_is_a_label(self):
+        self.save_and_restore()
+        for url in (self.world.url, self.uploader_url):
+            self.assertNotIn("metrics\"", self.scrape(url).replace('route="metrics"', ""))
+
+    def ask(self, request):
+        host, port = self.uploader_url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as caller:
+            found = b""
+            with contextlib.suppress(OSError):  # it was cut in the middle of a request
+                caller.sendall(request)
+                caller.shutdown(socket.SHUT_WR)
+                while piece := caller.recv(65536):
+                    found += piece
+        return found
+
+    def test_an_uploader_answers_nothing_but_get_metrics(self):
+        self.assertTrue(self.ask(b"GET /metrics HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 OK"))
+        for request, status in ((b"GET /metricsx HTTP/1.1\r\n\r\n", b"404"),
+                                (b"GET /../metrics HTTP/1.1\r\n\r\n", b"404"),
+                                (b"POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n", b"405")):
+            self.assertEqual(self.ask(request).split()[1], status, request)
+        self.assertEqual(self.ask(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 20000), b"")
+
+    def test_a_caller_that_says_nothing_holds_up_others_for_two_seconds_at_most(self):
+        host, port = self.uploader_url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as silent:
+            self.assertIn("cairn_build_info", self.uploader())
+            self.assertEqual(silent.recv(1), b"")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The families of uploader/metrics.def, and the values of their labels. */
+#include "uploader/metrics.h"
+
+#include "uploader/state/save.h"
+#include "uploader/up.h"
+
+static const char *version_value(size_t index, size_t label) {
+    (void)index, (void)label;
+    return CAIRN_UP_VERSION;
+}
+
+static const char *end_value(size_t index, size_t label) {
+    (void)label;
+    return cairn_up_end_text((enum cairn_up_end)index);
+}
+
+static const char *code_value(size_t index, size_t label) {
+    (void)label;
+    return cairn_code_info((enum cairn_code)index)->slug;
+}
+
+static const char *op_value(size_t index, size_t label) {
+    (void)label;
+    return cairn_store_op_word((enum cairn_store_op)index);
+}
+
+static const char *slab_value(size_t index, size_t label) {
+    (void)label;
+    return index == CAIRN_UP_SLAB_FREE ? "free" : "held";
+}
+
+static const struct cairn_metric_axis axis_NONE = {.count = 1},
+                                      axis_VERSIONS = {1, 1, version_value},
+                                      axis_ENDS = {CAIRN_UP_FAILED + 1, 1, end_value},
+                                      axis_CODES = {CAIRN_CODE_COUNT, 1, code_value},
+                                      axis_OPS = {CAIRN_STORE_OP_COUNT, 1, op_value},
+                                      axis_SLABS = {CAIRN_UP_SLAB_USES, 1, slab_value};
+
+static const struct cairn_metric rows[] = {
+#define METRIC(kind, name, labels, first, second, help)                                            \
+    {CAIRN_METRIC_##kind, #name, labels, {&axis_##first, &axis_##second}, help},
+#include "uploader/metrics.def"
+#undef METRIC
+};
+
+enum cairn_code cairn_up_metrics_new(struct cairn_metrics **ret, struct cairn_error *err) {
+    CAIRN_TRY(cairn_metrics_new(rows, CAIRN_COUNT(rows), ret, err));
+    cairn_metrics_set(*ret, CAIRN_UP_METRIC(build_info), 1);
+    cairn_metrics_set(*ret, CAIRN_UP_METRIC(inflight_bytes), 0);
+    return CAIRN_OK;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * metrics: what this uploader counts, by the names of uploader/metrics.def.
+ *
+ * Why:     saves, senders and readers count; one table says what, and makes the page.
+ * Promise: 1   no label holds the name of a run, a step, a version or a shard.
+ * Limits:  as in uploader/metrics.def.
+ * Threads: as common/metrics.h.
+ * Next:    uploader/scrape.h; docs/metrics.md.
+ */
+#pragma once
+
+#include "common/metrics.h"
+#include "store/store.h"
+
+enum cairn_up_metric {
+#define METRIC(kind, name, labels, first, second, help) CAIRN_UP_METRIC_##name,
+#include "uploader/metrics.def"
+#undef METRIC
+};
+#define CAIRN_UP_METRIC(name) ((struct cairn_metric_at){.family = CAIRN_UP_METRIC_##name})
+
+/* Of slab_bytes. */
+enum cairn_up_slab_use { CAIRN_UP_SLAB_FREE, CAIRN_UP_SLAB_HELD, CAIRN_UP_SLAB_USES };
+
+/* Of one that has ended: its repeated tries, and the failure where it is one. */
+static inline void cairn_up_metrics_tell(struct cairn_metrics *metrics,
+                                         const struct cairn_store_request *request) {
+    if (request->tries > 1)
+        cairn_metrics_add(metrics,
+                          (struct cairn_metric_at){CAIRN_UP_METRIC_retries_total, request->op, 0},
+                          request->tries - 1);
+    if (request->code && request->code != CAIRN_NOT_FOUND && request->code != CAIRN_CANCELLED)
+        cairn_metrics_add(metrics,
+                          (struct cairn_metric_at){CAIRN_UP_METRIC_store_errors_total, request->op,
+                                                   request->code},
+                          1);
+}
+
+enum cairn_code cairn_up_metrics_new(struct cairn_metrics **ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
