@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/text.h"
+#include "common/tracing.h"
 #include "common/utf8.h"
 
 #define REPLY_BYTES_MAX (64 * CAIRN_MIB)
@@ -51,7 +52,8 @@ struct call {
     struct cairn_http_request request;
     size_t authorization; /* its place in headers */
     struct cairn_buf url, range, type, reply;
-    const char *headers[6];
+    const char *headers[7];
+    char trace[CAIRN_TRACE_HEADER_BYTES];
     uint32_t wait_ms; /* that the server is asked to hold it; 0: it is not asked */
     bool json_reply;
 };
@@ -401,6 +403,8 @@ static enum cairn_code run(struct cairn_rest *rest, struct call *call, const cha
     add_header(call, rest->authorization);
     add_header(call, rest->grant);
     add_header(call, rest->if_match);
+    cairn_trace_header(call->trace);
+    add_header(call, call->trace[0] ? call->trace : NULL);
     request->headers = call->headers;
     request->reply_buf = &call->reply;
     request->stall_ms = request->total_ms;

@@ -2,6 +2,7 @@
 /* cairn: the command. One file per verb; this one only finds it and ends with its status. */
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <cairn/cairn.h>
@@ -12,6 +13,7 @@
 #include "cli/verb.h"
 #include "common/json.h"
 #include "common/start.h"
+#include "common/tracing.h"
 #include "store/open.h"
 #include "store/s3/s3.h"
 #include "store/store.h"
@@ -116,6 +118,14 @@ static int unknown_verb(const char *name, bool json) {
     return status_of(code, &err);
 }
 
+/* What started this command may trace it, and says so as OpenTelemetry's programs do. Else the
+ * calls of this run share a new trace, by which the server's log tells them from others. */
+static void take_trace(struct cairn_trace *ret) {
+    const char *text = getenv("TRACEPARENT");
+    if (!text || !cairn_trace_parse(cairn_view_of(text), ret)) cairn_trace_new(ret);
+    cairn_trace_set(ret);
+}
+
 int main(int argc, char **argv) {
     bool json = wants_json(argc, argv);
     cairn_start_signals();
@@ -141,6 +151,8 @@ int main(int argc, char **argv) {
     if (!verb) return unknown_verb(argv[1], json);
     char folder[PATH_MAX];
     find_program_folder(folder, sizeof folder);
+    struct cairn_trace trace;
+    take_trace(&trace);
     struct cairn_rest_seen seen = {0};
     struct cairn_cli cli = {.program_folder = folder, .seen = &seen};
     struct cairn_error err = {0};

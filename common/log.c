@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/encode.h"
 #include "common/lock.h"
+#include "common/tracing.h"
 
 #define LINE_BYTES_MAX 2048
 
@@ -124,8 +125,9 @@ void cairn_log_write(enum cairn_log_level level, const char *event, const char *
     if (wanted < 0) text[0] = '\0';
     if (cut) text[without_torn_character(text, sizeof(text) - 1)] = '\0';
     cairn_time_text(cairn_clock_real.wall_ms(&cairn_clock_real), true, time);
-    int head = snprintf(line, sizeof(line), "%s %s %.128s%s", time, level_names[level], event,
-                        text[0] ? " " : "");
+    const struct cairn_trace *trace = cairn_trace_get();
+    int head = snprintf(line, sizeof(line), "%s %s %.128s%s%s%s", time, level_names[level], event,
+                        trace ? " trace=" : "", trace ? trace->id : "", text[0] ? " " : "");
     size_t size = append_escaped(line, (size_t)head, text, cut);
     line[size++] = '\n';
     {

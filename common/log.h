@@ -3,7 +3,8 @@
  * log: one line per thing that happened, in the daemons and the cli.
  *
  * Why:     an operator greps for one event and finds the code that wrote it.
- * Promise: 1   a line is: time level event key=value...; written whole, never torn.
+ * Promise: 1   a line is: time level event key=value...; written whole, never torn. The first key
+ *              is trace where the thread works for one (common/tracing.h).
  *          2   control bytes in values are escaped; a secret type has no way into a line.
  *          3   where standard error cannot be written, lines are dropped, the program goes on.
  * Limits:  2,048 bytes a line, cut with "...".

@@ -115,7 +115,9 @@ static enum cairn_code handle(struct cairn_srv_request *request, struct cairn_sr
 
 enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
                                  struct cairn_error *err) {
+    cairn_trace_set(&request->trace);
     enum cairn_code code = handle(request, reply, err);
+    cairn_trace_set(NULL);
     cairn_srv_actor_set(NULL);
     return code;
 }

@@ -18,6 +18,7 @@
 
 #include "api/routes.h"
 #include "common/json.h"
+#include "common/tracing.h"
 #include "server/access.h"
 
 struct cairn_srv_stream;
@@ -35,6 +36,7 @@ struct cairn_srv_request {
     char range[256], if_range[128], if_match[1024], if_none_match[1024];
     char accept[256], last_event_id[24];
     char grant[CAIRN_GRANT_BYTES_MAX];
+    struct cairn_trace trace; /* of the caller; none: it named none, or none that is one */
     char from[64]; /* address of the peer; "": not known */
     struct cairn_srv_credential credential;
     struct cairn_srv_caller caller; /* as it was judged before the handler ran */

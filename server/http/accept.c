@@ -134,10 +134,28 @@ static enum cairn_code check_body(struct cairn_srv_exchange *exchange, const cha
     return CAIRN_OK;
 }
 
+static enum MHD_Result count_one(void *cls, enum MHD_ValueKind kind, const char *name,
+                                 const char *value) {
+    unsigned *count = cls;
+    (void)kind, (void)value;
+    *count += !strcasecmp(name, "traceparent");
+    return MHD_YES;
+}
+
+/* One that comes twice is none: nobody could say which of them is meant. */
+static void note_trace(struct cairn_srv_exchange *exchange) {
+    char text[256];
+    unsigned count = 0;
+    (void)MHD_get_connection_values(exchange->connection, MHD_HEADER_KIND, count_one, &count);
+    if (count == 1 && cairn_srv_http_header(exchange, "traceparent", text, sizeof(text), NULL))
+        (void)cairn_trace_parse(cairn_view_of(text), &exchange->request.trace);
+}
+
 enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const char *method,
                                       struct cairn_error *err) {
     struct cairn_srv_request *request = &exchange->request;
     struct cairn_view path, query;
+    note_trace(exchange);
     cairn_route_split(cairn_view_of(exchange->target), &path, &query);
     if (path.size > CAIRN_ROUTE_PATH_BYTES_MAX) {
         exchange->status = 414;

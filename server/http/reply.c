@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replies and problems onto the wire, and the stream of a shard's bytes. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -31,6 +32,9 @@ enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
     int status = (int)exchange->status;
     if (!status) status = cairn_code_info(exchange->code)->http_status;
+    const char *trace = exchange->request.trace.id;
+    if (problem && trace[0] && json_object_set_new(problem, "trace_id", json_string(trace)))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
     if (problem && json_object_set_new(problem, "status", json_integer(status)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
     CAIRN_TRY(cairn_srv_reply_json(reply, status, json_incref(problem), err));
@@ -224,6 +228,20 @@ static void log_failure(const struct cairn_srv_exchange *exchange) {
     }
 }
 
+/* One line a request. What its caller samples is written at info: somebody looks for it. */
+static void log_answer(const struct cairn_srv_exchange *exchange) {
+    const struct cairn_route *route = exchange->request.route;
+    int status = exchange->reply.status ? exchange->reply.status : 200;
+    bool sampled =
+        exchange->request.trace.id[0] && exchange->request.trace.flags & CAIRN_TRACE_SAMPLED;
+    enum cairn_log_level level = sampled ? CAIRN_LOG_INFO : CAIRN_LOG_DEBUG;
+    if (exchange->begun_us && cairn_log_enabled(level))
+        cairn_log_write(level, "http.answered",
+                        "route=%s path=%s status=%d from=%s took_us=%" PRIu64,
+                        route ? route->name : "none", path_of(exchange), status,
+                        exchange->request.from, cairn_mono_us() - exchange->begun_us);
+}
+
 /* The request's body is not needed any more, so a connection holds one of both. */
 static void reserve(struct cairn_srv_exchange *exchange) {
     struct cairn_srv_reply *reply = &exchange->reply;
@@ -248,7 +266,7 @@ static void measure(const struct cairn_srv_exchange *exchange) {
                               cairn_mono_us() - exchange->begun_us);
 }
 
-enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange) {
+static enum MHD_Result reply_to(struct cairn_srv_exchange *exchange) {
     struct cairn_error err = {0};
     reserve(exchange);
     if (exchange->code) {
@@ -256,6 +274,7 @@ enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange) {
         if (cairn_srv_http_problem(exchange, &err)) return MHD_NO;
     }
     measure(exchange);
+    log_answer(exchange);
     struct cairn_srv_reply *reply = &exchange->reply;
     uint64_t size = reply->body.size; /* make_response takes the body over */
     struct MHD_Response *response = make_response(exchange);
@@ -270,5 +289,12 @@ enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange) {
         cairn_log(ERROR, "http.header_refused", "path=%s", path_of(exchange));
     }
     MHD_destroy_response(response);
+    return result;
+}
+
+enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange) {
+    cairn_trace_set(&exchange->request.trace);
+    enum MHD_Result result = reply_to(exchange);
+    cairn_trace_set(NULL);
     return result;
 }

@@ -13,6 +13,7 @@
 #include "common/encode.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "common/tracing.h"
 
 #define SHARDS_MAX 4096
 #define BLOCK_BYTES_MAX (16 * CAIRN_MIB) /* of base64, in one request */
@@ -41,6 +42,25 @@ static void note_answered(struct cairn_up *up) {
     up->locked.server_asked_ms = 0;
 }
 
+/* Of the version in the path; what concerns several is of the first. */
+static void trace_of(const struct cairn_up_batch *batch, const char *path,
+                     struct cairn_trace *ret) {
+    const char *named = strstr(path, "/checkpoints/ckpt_");
+    char version[CAIRN_VERSION_ID_BYTES] = "";
+    if (named) {
+        named += strlen("/checkpoints/");
+        size_t size = cairn_min_u64(strcspn(named, "/?"), sizeof(version) - 1);
+        memcpy(version, named, size);
+        version[size] = '\0';
+    } else if (batch->count) {
+        CAIRN_HOLD(&batch->up->lock);
+        const struct cairn_up_save *save =
+            cairn_up_save_find_locked(batch->up, batch->entries[0]);
+        if (save) (void)cairn_text_copy(version, sizeof(version), save->place.id.text);
+    }
+    cairn_trace_of_version(version, ret);
+}
+
 static enum cairn_code call(struct cairn_up_batch *batch, const char *method, const char *tail,
                             const json_t *body, json_t **ret_reply, struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
@@ -48,7 +68,11 @@ static enum cairn_code call(struct cairn_up_batch *batch, const char *method, co
     note_asked(batch->up);
     /* Its right to go on, also where its token has ended by now. */
     CAIRN_TRY(cairn_rest_set_grant(batch->rest, batch->due->grant, err));
+    struct cairn_trace trace;
+    trace_of(batch, path.data, &trace);
+    cairn_trace_set(&trace);
     enum cairn_code code = cairn_rest_call(batch->rest, method, path.data, body, 0, ret_reply, err);
+    cairn_trace_set(NULL);
     code = cairn_up_heard(batch->rest, code, err);
     batch->unreachable = code != CAIRN_OK && err->http_status == 0;
     if (!batch->unreachable) note_answered(batch->up);

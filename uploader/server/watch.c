@@ -9,6 +9,7 @@
 
 #include "common/log.h"
 #include "common/text.h"
+#include "common/tracing.h"
 #include "uploader/server/heartbeat.h"
 #include "uploader/server/inside.h"
 #include "uploader/server/outcome.h"
@@ -73,8 +74,12 @@ static enum cairn_code poll_version(struct cairn_up_watcher *watcher, uint64_t w
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/checkpoints/%s?for=committed",
                                watcher->run_text, watcher->version));
     CAIRN_TRY(cairn_rest_set_grant(watcher->rest, watcher->grant, err));
+    struct cairn_trace trace;
+    cairn_trace_of_version(watcher->version, &trace);
+    cairn_trace_set(&trace);
     enum cairn_code code =
         cairn_rest_wait(watcher->rest, path.data, (uint32_t)wait_ms, &reply, err);
+    cairn_trace_set(NULL);
     code = cairn_up_heard(watcher->rest, code, err);
     if (code == CAIRN_OK) {
         struct cairn_up_version_status found;

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* version "-" trace-id "-" parent-id "-" trace-flags; see tracing.h. */
+#include "common/tracing.h"
+
+#include <stdio.h>
+
+#include "common/id.h"
+
+#define ID_DIGITS 32
+#define PARENT_DIGITS 16
+#define PARENT_AT 36
+#define FLAGS_AT 53
+#define TEXT_BYTES 55
+
+static _Thread_local const struct cairn_trace *current;
+
+/* Upper-case digits are none: the recommendation asks for lower-case ones. */
+static int digit_of(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool all_hex(const char *text, size_t size, bool *ret_zero) {
+    *ret_zero = true;
+    for (size_t i = 0; i < size; i++) {
+        if (digit_of(text[i]) < 0) return false;
+        *ret_zero = *ret_zero && text[i] == '0';
+    }
+    return true;
+}
+
+bool cairn_trace_parse(struct cairn_view text, struct cairn_trace *ret) {
+    const char *at = text.data;
+    bool zero = false, no_trace = false, no_parent = false;
+    *ret = (struct cairn_trace){0};
+    if (text.size < TEXT_BYTES || at[2] != '-' || at[35] != '-' || at[52] != '-') return false;
+    if (!all_hex(at, 2, &zero) || !memcmp(at, "ff", 2)) return false;
+    /* Version 00 ends there; what later versions add begins with a dash, and is not read. */
+    if (text.size > TEXT_BYTES && (zero || at[TEXT_BYTES] != '-')) return false;
+    if (!all_hex(at + 3, ID_DIGITS, &no_trace) || no_trace) return false;
+    if (!all_hex(at + PARENT_AT, PARENT_DIGITS, &no_parent) || no_parent) return false;
+    if (!all_hex(at + FLAGS_AT, 2, &zero)) return false;
+    memcpy(ret->id, at + 3, ID_DIGITS);
+    memcpy(ret->parent, at + PARENT_AT, PARENT_DIGITS);
+    ret->flags = (uint8_t)(16 * digit_of(at[FLAGS_AT]) + digit_of(at[FLAGS_AT + 1]));
+    return true;
+}
+
+/* Digits of bytes that are not all 0. */
+static void random_digits(char *ret, size_t count) {
+    uint8_t bytes[ID_DIGITS / 2];
+    CAIRN_ASSERT(count / 2 <= sizeof(bytes));
+    cairn_random(bytes, sizeof(bytes));
+    bytes[0] |= 1;
+    for (size_t i = 0; i < count / 2; i++) snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+}
+
+void cairn_trace_new(struct cairn_trace *ret) {
+    *ret = (struct cairn_trace){0};
+    random_digits(ret->id, ID_DIGITS);
+    random_digits(ret->parent, PARENT_DIGITS);
+}
+
+void cairn_trace_of_version(const char *version, struct cairn_trace *ret) {
+    size_t count = 0;
+    *ret = (struct cairn_trace){0};
+    if (strncmp(version, "ckpt_", 5)) return;
+    for (const char *c = version + 5; *c && count <= ID_DIGITS; c++) {
+        if (*c == '-') continue;
+        if (digit_of(*c) < 0 || count == ID_DIGITS) count = ID_DIGITS + 1;
+        if (count < ID_DIGITS) ret->id[count] = *c;
+        count++;
+    }
+    if (count != ID_DIGITS) {
+        *ret = (struct cairn_trace){0};
+        return;
+    }
+    random_digits(ret->parent, PARENT_DIGITS);
+}
+
+void cairn_trace_set(const struct cairn_trace *trace) {
+    current = trace && trace->id[0] ? trace : NULL;
+}
+
+const struct cairn_trace *cairn_trace_get(void) {
+    return current;
+}
+
+void cairn_trace_header(char ret[CAIRN_TRACE_HEADER_BYTES]) {
+    char own[PARENT_DIGITS + 1];
+    ret[0] = '\0';
+    if (!current) return;
+    random_digits(own, PARENT_DIGITS);
+    /* Of the flags only "sampled" has a meaning in version 00. */
+    snprintf(ret, CAIRN_TRACE_HEADER_BYTES, "traceparent: 00-%s-%s-%02x", current->id, own,
+             current->flags & CAIRN_TRACE_SAMPLED);
+}
