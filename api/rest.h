@@ -18,7 +18,7 @@
  *          5   a server that takes a call and is silent is asked GET /livez beside it; where that
  *              stays silent, too, the call goes on as above, and comes back to it when no other one
  *              answers: it may only be slow. While /livez is answered the call waits.
- *          6   a call of a thread that works for a trace bears its traceparent (common/tracing.h).
+ *          7   a call of a thread that works for a trace bears its traceparent (common/tracing.h).
  * Limits:  reply bodies 64 MiB; servers as in api/servers.h. Any other refusal, `busy` and
  *          `catalog-behind` too, is an answer: all servers have one catalog.
  * Threads: one owner per struct cairn_rest; struct cairn_rest_seen by any.

@@ -47,6 +47,11 @@ void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t inde
                               uint64_t bytes) {
     (void)up, (void)entry, (void)index, (void)offset, (void)bytes;
 }
+void cairn_up_save_store_error(struct cairn_up *up, uint64_t entry, const char *shard,
+                               const struct cairn_error *why) {
+    (void)up, (void)entry, (void)shard, (void)why;
+}
+
 void cairn_up_save_settle(struct cairn_up *up, uint64_t entry) {
     (void)up, (void)entry;
 }

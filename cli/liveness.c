@@ -65,3 +65,69 @@ enum cairn_code cairn_cli_print_liveness(const struct cairn_cli *cli,
     json_array_foreach(facts.open, index, item) CAIRN_TRY(print_open(item, err));
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
+
+/* ---- cairn show --why ---- */
+
+/* The version of the newest open save; `latest` where nothing is being saved. */
+static enum cairn_code newest_of(const struct cairn_cli *cli, struct cairn_cli_ref *ref,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    struct cairn_msg_liveness facts = {0};
+    struct cairn_msg_liveness_open save = {.begun_at = ""};
+    const char *version = "latest";
+    CAIRN_TRY(cairn_cli_call(cli, ref, (struct cairn_cli_call){.tail = "/liveness"}, &reply, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness, reply, &facts, err));
+    if (json_array_size(facts.open)) {
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_liveness_open, json_array_get(facts.open, 0),
+                                       &save, err));
+        version = save.version;
+    }
+    cairn_text_copy(ref->version, sizeof ref->version, version);
+    return CAIRN_OK;
+}
+
+static enum cairn_code print_node(const json_t *item, struct cairn_error *err) {
+    struct cairn_msg_why_node node = {0};
+    char done[24], total[24], silent[24];
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_why_node, item, &node, err));
+    printf("  node %s:", node.node);
+    if (node.bytes_total != CAIRN_MESSAGE_NONE) {
+        cairn_size_text(node.bytes_done, done);
+        cairn_size_text(node.bytes_total, total);
+        printf(" %s of %s sent,", done, total);
+    }
+    cairn_duration_text(node.silent_ms == CAIRN_MESSAGE_NONE ? 0 : node.silent_ms, silent);
+    printf(" %s %s ago\n", node.left ? "it left; heard" : "heard", silent);
+    if (node.error) printf("    last error: %s\n", node.error);
+    if (node.trouble) printf("    its uploader: %s\n", node.trouble);
+    return CAIRN_OK;
+}
+
+static enum cairn_code print_facts(const struct cairn_msg_why *why, struct cairn_error *err) {
+    size_t index = 0;
+    json_t *item = NULL;
+    if (!why->open) {
+        printf("step %llu (%s) is %s and waits for nothing\n", (unsigned long long)why->step,
+               why->version, why->state);
+        if (why->reason) printf("  %s\n", why->reason);
+        return CAIRN_OK;
+    }
+    CAIRN_TRY(print_open(why->open, err));
+    json_array_foreach(why->nodes, index, item) CAIRN_TRY(print_node(item, err));
+    if (why->commit) printf("  all is there, and the commit waits: %s\n", why->commit);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_print_why(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    struct cairn_cli_ref ref = *run;
+    struct cairn_msg_why why = {0};
+    if (!ref.version[0]) CAIRN_TRY(newest_of(cli, &ref, err));
+    CAIRN_TRY(cairn_cli_call(cli, &ref, (struct cairn_cli_call){.tail = "/why"}, &reply, err));
+    if (cli->output != CAIRN_CLI_TABLE)
+        return cairn_cli_print_json(reply, cli->output == CAIRN_CLI_JSON, err);
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_why, reply, &why, err));
+    CAIRN_TRY(print_facts(&why, err));
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}

@@ -40,7 +40,7 @@ struct cairn_cli {
     uint64_t rank, world_size, timeout_ms, limit, step, bytes, ranks, steps, workers;
     bool whole_run;
     bool rank_given, json, metadata_only, read_data, force, keep, help, detach, follow, files_only;
-    bool yes, or_none, dry_run, allow_empty, keep_all, optimizer, exclude_frozen;
+    bool yes, or_none, dry_run, allow_empty, keep_all, optimizer, exclude_frozen, why;
     bool tensors;
     uint64_t keep_numbers[CAIRN_KEEP_NUMBERS], saves, lease_ms;
     const char *newer_than, *from, *confirm;

@@ -33,6 +33,8 @@ struct node {
     size_t version_count;
     struct cairn_srv_run_report *reports; /* owned */
     size_t report_count;
+    struct cairn_srv_version_report *versions; /* owned; of a known node alone */
+    size_t version_report_count;
     struct node *next;
 };
 #define BUCKETS 4096
@@ -65,6 +67,7 @@ void cairn_srv_nodes_free(struct cairn_srv_nodes *nodes) {
             nodes->locked.buckets[i] = node->next;
             free(node->uploader);
             free(node->reports);
+            free(node->versions);
             free(node);
         }
     }
@@ -104,6 +107,7 @@ static void drop_node(struct cairn_srv_nodes *nodes, struct node *node) {
     unlink_kind(nodes, node);
     free(node->uploader);
     free(node->reports);
+    free(node->versions);
     free(node);
 }
 
@@ -159,6 +163,15 @@ static void take_words(struct node *node, const struct cairn_srv_heartbeat *beat
     node->uploader = node->known ? NULL : strndup(beat->uploader.data, beat->uploader.size);
 }
 
+static void take_versions(struct node *node, struct cairn_srv_heartbeat *beat) {
+    free(node->versions);
+    node->versions = NULL;
+    node->version_report_count = 0;
+    if (!node->known) return;
+    node->versions = CAIRN_TAKE(beat->take_versions);
+    node->version_report_count = beat->version_report_count;
+}
+
 /* Its rows are what other servers know of a node, so they are written often enough for its silence
  * to be told from a row that is not due yet. */
 static uint64_t row_every_ms(const struct cairn_srv *server) {
@@ -193,6 +206,7 @@ bool cairn_srv_nodes_hear(struct cairn_srv *server, struct cairn_srv_heartbeat *
         old = node->reports;
         node->reports = CAIRN_TAKE(beat->take_reports);
         node->report_count = beat->report_count;
+        take_versions(node, beat);
         unlink_kind(server->nodes, node);
         link_kind(server->nodes, node, node->known);
     }
@@ -240,6 +254,18 @@ void cairn_srv_node_trouble(struct cairn_srv *server, const char *name,
     CAIRN_HOLD(&server->nodes->lock);
     const struct node *node = find_node(server->nodes, name);
     if (node) (void)describe(node, cairn_srv_mono_ms(server), ret, CAIRN_SRV_TROUBLE_BYTES);
+}
+
+bool cairn_srv_node_said_of(struct cairn_srv *server, const char *name, const char *version,
+                            struct cairn_srv_version_report *ret) {
+    CAIRN_HOLD(&server->nodes->lock);
+    const struct node *node = find_node(server->nodes, name);
+    for (size_t i = 0; node && i < node->version_report_count; i++) {
+        if (strcmp(node->versions[i].id.text, version) != 0) continue;
+        *ret = node->versions[i];
+        return true;
+    }
+    return false;
 }
 
 /* ---- strangers ---- */

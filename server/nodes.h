@@ -12,7 +12,7 @@
  *              and keeps no known node out. Where a table is full the node that is silent for
  *              longest goes, and where none is silent the newcomer is not taken.
  *          4   two uploaders that take turns under one name are noticed by their uuids.
- * Limits:  65,536 known nodes, 1,024 strangers; 4,096 runs a node.
+ * Limits:  65,536 known nodes, 1,024 strangers; 4,096 runs and 16 open versions a node.
  * Threads: locked by server_nodes.
  * Next:    server/handlers/nodes.c writes; server/handlers/attempts.c, server/jobs/sweep.c read.
  */
@@ -24,6 +24,8 @@
 #include "server/server.h"
 
 #define CAIRN_SRV_SILENT_MS 30000
+#define CAIRN_SRV_VERSION_ERROR_BYTES 240
+#define CAIRN_SRV_VERSION_REPORTS_MAX 16 /* of a node; of further versions nothing is kept */
 
 enum cairn_code cairn_srv_nodes_new(struct cairn_srv_nodes **ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
@@ -33,11 +35,19 @@ struct cairn_srv_run_report {
     struct cairn_run_name run;
     uint64_t attempt, unsent;
 };
+/* What it said about one open version. */
+struct cairn_srv_version_report {
+    struct cairn_version_id id;
+    uint64_t bytes_done, bytes_total;
+    char error[CAIRN_SRV_VERSION_ERROR_BYTES]; /* what went wrong last; "" */
+};
 struct cairn_srv_heartbeat {
     const char *node;
     struct cairn_view uploader;                /* what the row says of it: JSON */
     struct cairn_srv_run_report *take_reports; /* owned; NULL afterwards when it was taken */
     size_t report_count, version_count;
+    struct cairn_srv_version_report *take_versions; /* owned, likewise */
+    size_t version_report_count;
     const char *uuid;    /* of the uploader; "" when it says none */
     const char *trouble; /* what it says is wrong; "" */
     bool known;          /* it has shown a grant of ours, or has a row */
@@ -52,6 +62,9 @@ size_t cairn_srv_nodes_trouble(struct cairn_srv *server, char ret[CAIRN_SRV_TROU
 /* Of one node; "" when there is none. */
 void cairn_srv_node_trouble(struct cairn_srv *server, const char *node,
                             char ret[CAIRN_SRV_TROUBLE_BYTES]);
+/* What it said last of that version, to this server; false: nothing. */
+bool cairn_srv_node_said_of(struct cairn_srv *server, const char *node, const char *version,
+                            struct cairn_srv_version_report *ret);
 /* A node without a row. */
 struct cairn_srv_stranger {
     char node[CAIRN_NAME_BYTES_MAX + 1];

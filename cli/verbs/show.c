@@ -12,6 +12,8 @@
 static const struct cairn_cli_flag flags[] = {
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "Read the store itself, without a server: a folder or s3://bucket/prefix."},
+    {"why", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(why), 0, NULL,
+     "What an open one waits for: ranks, shards, and nodes with what went wrong there last."},
 };
 
 static void cell_shard(const union cairn_cli_row *row, char *ret, size_t capacity) {
@@ -106,7 +108,16 @@ static enum cairn_code show(const struct cairn_cli *cli, struct cairn_cli_stored
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
+/* Of a run: of its newest save, which `latest` is not before it is committed. */
+static enum cairn_code show_why(const struct cairn_cli *cli, struct cairn_error *err) {
+    struct cairn_cli_ref ref;
+    if (cli->store) return cairn_fail(err, CAIRN_INVALID, "--why asks the server; drop --store");
+    CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
+    return cairn_cli_print_why(cli, &ref, err);
+}
+
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+    if (cli->why) return show_why(cli, err);
     struct cairn_cli_stored shown = {0};
     enum cairn_code code = show(cli, &shown, err);
     cairn_cli_stored_release(&shown);
@@ -117,7 +128,8 @@ const struct cairn_cli_verb cairn_cli_verb_show = {
     .name = "show",
     .synopsis = "cairn show [flags] project/run[@step|@latest|@ckpt_...]",
     .purpose = "Show one checkpoint: state, shards, tensors; of a run also what it waits for.",
-    .examples = "  cairn show llm/7b\n  cairn show llm/7b@1200 --json\n"
+    .examples = "  cairn show llm/7b\n"
+                "  cairn show llm/7b --why                         (what does the save wait for?)\n"
                 "  cairn show llm/7b@latest --store s3://bucket/cairn   (no server needed)\n",
     .flags = flags,
     .flag_count = CAIRN_COUNT(flags),

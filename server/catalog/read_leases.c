@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/encode.h"
 #include "common/hash.h"
+#include "server/catalog/events.h"
 #include "server/catalog/values.h"
 
 void cairn_srv_read_lease_name(const char *version, const char *job,
@@ -47,9 +48,11 @@ enum cairn_code cairn_srv_read_lease_take(struct cairn_srv_tx *tx,
     if (found) return CAIRN_OK;
     CAIRN_TRY(check_room(tx, lease->version, err));
     *ret_made = true;
-    return cairn_srv_sql_run(tx, NULL, err, SQL(read_lease_put), SQL_T(lease->id),
-                             SQL_T(lease->version), SQL_T(lease->job), SQL_I(lease->until_tick),
-                             SQL_I(lease->wall_ms));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(read_lease_put), SQL_T(lease->id),
+                                SQL_T(lease->version), SQL_T(lease->job), SQL_I(lease->until_tick),
+                                SQL_I(lease->wall_ms)));
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_LEASE_TAKEN, lease->version, CAIRN_OK,
+                                      lease->job, err);
 }
 
 enum cairn_code cairn_srv_read_lease_renew(struct cairn_srv_tx *tx, const char *id,
@@ -69,7 +72,9 @@ enum cairn_code cairn_srv_read_lease_drop(struct cairn_srv_tx *tx, const char *i
     CAIRN_TRY(
         cairn_srv_sql_run(tx, &changed, err, SQL(read_lease_drop), SQL_T(id), SQL_T(version)));
     *ret_found = changed > 0;
-    return CAIRN_OK;
+    if (!changed) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_LEASE_DROPPED, version, CAIRN_OK, id,
+                                      err);
 }
 
 enum cairn_code cairn_srv_version_leased(struct cairn_srv_tx *tx, const char *version, bool *ret,

@@ -75,7 +75,8 @@ enum cairn_code cairn_srv_run_set_marked(struct cairn_srv_tx *tx, int64_t run_id
 
 enum cairn_code cairn_srv_run_hide(struct cairn_srv_tx *tx, int64_t run_id,
                                    struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(run_hide), SQL_I(run_id));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_hide), SQL_I(run_id)));
+    return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_REMOVED, run_id, 0, NULL, err);
 }
 
 enum cairn_code cairn_srv_run_held(struct cairn_srv_tx *tx, int64_t run_id,

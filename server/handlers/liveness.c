@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GET {R}/liveness: how long ago a run has committed, how often it does, and what its open saves
- * wait for, by name. Facts alone: what is too long is for who looks to say. */
+ * wait for, by name. GET {C}/why: the same of one version, with what its nodes said last. Facts
+ * alone: what is too long is for who looks to say. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,6 +15,9 @@
 #include "server/catalog/version_lists.h"
 #include "server/handlers/request.h"
 #include "server/handlers/runs_json.h"
+#include "server/handlers/saves.h"
+#include "server/jobs/jobs.h"
+#include "server/nodes.h"
 
 #define COMMITS_LOOKED_AT 21 /* twenty intervals */
 #define OPEN_MAX 8
@@ -97,9 +101,8 @@ static enum cairn_code name_ranks(struct cairn_srv_tx *tx, const struct cairn_sr
     return CAIRN_OK;
 }
 
-static enum cairn_code add_open(struct cairn_srv_tx *tx, void *argument,
-                                const struct cairn_srv_version *version, struct cairn_error *err) {
-    struct call *call = argument;
+static enum cairn_code open_json(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+                                 json_t **ret, struct cairn_error *err) {
     struct gaps gaps = {0};
     struct cairn_srv_progress progress = {0};
     char begun[32];
@@ -114,13 +117,21 @@ static enum cairn_code add_open(struct cairn_srv_tx *tx, void *argument,
     CAIRN_TRY(cairn_srv_version_progress(tx, id, &progress, err));
     cairn_time_text(version->created_ms, true, begun);
     CAIRN_ASSERT(progress.registered <= progress.shards);
-    json_t *item = CAIRN_PACK(
+    *ret = CAIRN_PACK(
         liveness_open, .version = id, .step = version->step, .attempt = version->attempt,
         .n = version->n, .begun_at = begun, .world_size = version->world_size,
         .ranks_sealed = progress.ranks_sealed, .shards = progress.shards,
         .shards_registered = progress.registered, .bytes = progress.bytes, .missing_ranks = ranks,
         .missing_rank_count = gaps.count, .missing_shards = shards,
         .missing_shard_count = progress.shards - progress.registered);
+    return *ret ? CAIRN_OK : no_memory(err);
+}
+
+static enum cairn_code add_open(struct cairn_srv_tx *tx, void *argument,
+                                const struct cairn_srv_version *version, struct cairn_error *err) {
+    struct call *call = argument;
+    json_t *item = NULL;
+    CAIRN_TRY(open_json(tx, version, &item, err));
     return json_array_append_new(call->open, item) ? no_memory(err) : CAIRN_OK;
 }
 
@@ -156,5 +167,76 @@ enum cairn_code cairn_srv_on_run_liveness(struct cairn_srv_request *request,
             err);
     cairn_srv_run_release(&call.run);
     json_decref(call.open);
+    return code;
+}
+
+/* ---- why is it not committed? ---- */
+
+struct why {
+    struct cairn_srv_request *request;
+    struct cairn_srv_version version;
+    json_t *open, *nodes;
+    uint64_t tick;
+    bool failed;
+};
+
+static void add_node(void *argument, const struct cairn_srv_node_mark *node) {
+    struct why *why = argument;
+    struct cairn_srv *server = why->request->server;
+    struct cairn_srv_version_report said = {0};
+    char trouble[CAIRN_SRV_TROUBLE_BYTES] = "";
+    bool known = cairn_srv_node_said_of(server, node->node, why->version.id.text, &said);
+    uint64_t silent_ms = cairn_srv_node_silent_ms(server, node, why->tick);
+    cairn_srv_node_trouble(server, node->node, trouble);
+    json_t *item = CAIRN_PACK(why_node, .node = node->node, .silent_ms = silent_ms,
+                              .left = node->away,
+                              .bytes_done = known ? said.bytes_done : CAIRN_MESSAGE_NONE,
+                              .bytes_total = known ? said.bytes_total : CAIRN_MESSAGE_NONE,
+                              .error = said.error[0] ? said.error : NULL,
+                              .trouble = trouble[0] ? trouble : NULL);
+    why->failed |= json_array_append_new(why->nodes, item) != 0;
+}
+
+static enum cairn_code look_why(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct why *why = argument;
+    struct cairn_srv_ref ref = {&why->request->params.run_name, why->request->params.ref, false};
+    cairn_srv_version_release(&why->version);
+    json_decref(why->open);
+    json_decref(why->nodes);
+    why->open = NULL;
+    why->failed = false;
+    why->nodes = json_array();
+    if (!why->nodes) return no_memory(err);
+    CAIRN_TRY(cairn_srv_version_find(tx, &ref, &why->version, err));
+    CAIRN_TRY(cairn_srv_version_there(&why->version, err));
+    why->tick = cairn_srv_tick(tx);
+    if (cairn_srv_version_shown(&why->version) != CAIRN_STATE_OPEN) return CAIRN_OK;
+    CAIRN_TRY(open_json(tx, &why->version, &why->open, err));
+    if (why->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_version_needs_nodes(tx, &why->version, add_node, why, err));
+    return why->failed ? no_memory(err) : CAIRN_OK;
+}
+
+static json_t *why_json(struct why *why) {
+    const struct cairn_srv_version *version = &why->version;
+    char stuck[CAIRN_SRV_STUCK_BYTES] = "";
+    bool is_stuck = why->open && cairn_srv_jobs_stuck_of(why->request->server, version->id.text,
+                                                         stuck);
+    return CAIRN_PACK(why, .version = version->id.text, .step = version->step,
+                      .state = cairn_state_text(cairn_srv_version_shown(version)),
+                      .reason = version->reason[0] ? version->reason : NULL, .open = why->open,
+                      .commit = is_stuck ? stuck : NULL, .nodes = why->nodes);
+}
+
+enum cairn_code cairn_srv_on_checkpoint_why(struct cairn_srv_request *request,
+                                            struct cairn_srv_reply *reply,
+                                            struct cairn_error *err) {
+    struct why why = {.request = request};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look_why, &why, err);
+    if (!code) code = cairn_srv_reply_json(reply, 200, why_json(&why), err);
+    cairn_srv_version_release(&why.version);
+    json_decref(why.open);
+    json_decref(why.nodes);
     return code;
 }

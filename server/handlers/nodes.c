@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/rule.h"
 #include "common/text.h"
+#include "common/utf8.h"
 #include "server/catalog/frozen.h"
 #include "server/catalog/node_rows.h"
 #include "server/catalog/told.h"
@@ -31,6 +32,8 @@ struct beat {
     struct cairn_grant *grants;           /* those that are ours (Q49) */
     struct cairn_srv_run_report *reports; /* one for each of them */
     size_t report_count;
+    struct cairn_srv_version_report *versions;
+    size_t version_report_count;
     struct cairn_srv_ends ends;
     bool has_row, write_row, was_away;
     uint64_t asked, answered;                            /* by another server (Q3) */
@@ -70,6 +73,26 @@ static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err)
     if (!beat->reports || !beat->grants)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     for (size_t i = 0; i < count; i++) CAIRN_TRY(read_attempt(beat, i, err));
+    return CAIRN_OK;
+}
+
+/* Progress and errors, for whoever asks what a version waits for; what does not fit is not kept. */
+static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err) {
+    size_t count = cairn_min_u64(json_array_size(beat->said.versions),
+                                 CAIRN_SRV_VERSION_REPORTS_MAX);
+    beat->versions = calloc(count + 1, sizeof(*beat->versions));
+    if (!beat->versions) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    for (size_t i = 0; i < count; i++) {
+        struct cairn_srv_version_report *report = &beat->versions[beat->version_report_count];
+        struct cairn_msg_node_version said = {0};
+        CAIRN_TRY(cairn_msg_node_version_read(json_array_get(beat->said.versions, i), "/versions",
+                                              &said, err));
+        if (!cairn_text_copy(report->id.text, sizeof(report->id.text), said.version)) continue;
+        report->bytes_done = said.bytes_done;
+        report->bytes_total = said.bytes_total;
+        if (said.error) cairn_utf8_shorten(report->error, sizeof(report->error), said.error);
+        beat->version_report_count++;
+    }
     return CAIRN_OK;
 }
 
@@ -225,18 +248,22 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
     beat->uploader_text.limit = 4096;
     CAIRN_TRY(cairn_json_dump(beat->said.uploader, &beat->uploader_text, err));
     CAIRN_TRY(read_attempts(beat, err));
+    CAIRN_TRY(read_versions(beat, err));
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, answer_beat, beat, err));
     struct cairn_srv_heartbeat heard_now = {.node = beat->request->params.node,
                                             .uploader = cairn_buf_view(&beat->uploader_text),
                                             .take_reports = CAIRN_TAKE(beat->reports),
                                             .report_count = beat->report_count,
                                             .version_count = json_array_size(beat->said.versions),
+                                            .take_versions = CAIRN_TAKE(beat->versions),
+                                            .version_report_count = beat->version_report_count,
                                             .uuid = word_of(beat, "uuid"),
                                             .trouble = trouble_of(beat),
                                             .known = beat->report_count || beat->has_row,
                                             .leaving = beat->said.leaving};
     beat->write_row = cairn_srv_nodes_hear(server, &heard_now);
     beat->reports = heard_now.take_reports;
+    beat->versions = heard_now.take_versions;
     CAIRN_TRY(look_at_row(beat, err));
     for (size_t i = 0; i < beat->report_count; i++)
         cairn_srv_waiters_wake_run(server->waiters, &beat->grants[i].name);
@@ -262,6 +289,7 @@ enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
     cairn_buf_release(&beat.uploader_text);
     free(beat.said_to_others);
     free(beat.reports);
+    free(beat.versions);
     json_decref(beat.fenced);
     json_decref(beat.states);
     json_decref(beat.unknown);

@@ -161,6 +161,18 @@ size_t cairn_srv_jobs_stuck(struct cairn_srv *server, char ret[CAIRN_SRV_STUCK_B
     return count;
 }
 
+bool cairn_srv_jobs_stuck_of(struct cairn_srv *server, const char *version,
+                             char ret[CAIRN_SRV_STUCK_BYTES]) {
+    struct cairn_srv_jobs *jobs = server->jobs;
+    CAIRN_HOLD(&jobs->lock);
+    for (const struct job *job = jobs->locked.jobs; job; job = job->next) {
+        if (!job->stuck[0] || strcmp(job->id, version) != 0) continue;
+        snprintf(ret, CAIRN_SRV_STUCK_BYTES, "%s", job->stuck);
+        return true;
+    }
+    return false;
+}
+
 bool cairn_srv_jobs_take_room(struct cairn_srv *server, uint64_t bytes) {
     struct cairn_srv_jobs *jobs = server->jobs;
     if (bytes < LARGE_BYTES || !jobs->commits) return false; /* an idle one has one thread */

@@ -46,5 +46,8 @@ void cairn_srv_jobs_give_room(struct cairn_srv *server);
  * the first one and why. */
 #define CAIRN_SRV_STUCK_BYTES 512
 size_t cairn_srv_jobs_stuck(struct cairn_srv *server, char ret[CAIRN_SRV_STUCK_BYTES]);
+/* Why that version cannot be committed; false: nothing is known to be in its way. */
+bool cairn_srv_jobs_stuck_of(struct cairn_srv *server, const char *version,
+                             char ret[CAIRN_SRV_STUCK_BYTES]);
 /* Sweep now instead of at the next interval. */
 void cairn_srv_jobs_sweep(struct cairn_srv *server);

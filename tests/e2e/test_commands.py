@@ -27,7 +27,7 @@ def shapes():
     page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "command.md").read_text()
     table = page.split("<!-- shapes")[1].split("<!-- end shapes")[0]
     return {row[0]: set(re.findall(r"`(\w+)`", row[1]))
-            for row in re.findall(r"^\| `([\w ]+)` \| (.*) \|$", table, re.M)}
+            for row in re.findall(r"^\| `([\w -]+)` \| (.*) \|$", table, re.M)}
 
 
 class Commands(unittest.TestCase):
@@ -268,6 +268,7 @@ class Commands(unittest.TestCase):
         expect("alias set", ask("alias", "set", "shape/run@2", "good"))
         expect("alias ls", ask("alias", "ls", "shape/run")[0])
         expect("show", ask("show", "shape/run@good"))
+        expect("show --why", ask("show", "--why", "shape/run@2"))
         expect("lineage", ask("lineage", "shape/run@2")[0])
         expect("lease take", ask("lease", "take", "shape/run@2", "--job", "shape"))
         expect("lease ls", ask("lease", "ls", "shape/run@2")[0])

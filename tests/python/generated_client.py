@@ -199,6 +199,7 @@ def aliases(call, version):
 def lineage(call, version):
     assert call("run_liveness", 200, "demo", "tour").parsed.last_commit_at
     assert call("lineage", 200, "demo", "tour", version).parsed.items[0].version == version
+    assert call("checkpoint_why", 200, "demo", "tour", version).parsed.nodes == []
     call("run_patch", 200, "demo", "tour", body={"from": f"demo/tour@{version}"}, of="RunPatchBody", if_match="*")
     assert call("run_get", 200, "demo", "tour").parsed.from_.version == version
     call("run_patch", 200, "demo", "tour", body={"from": None}, of="RunPatchBody", if_match="*")

@@ -68,3 +68,71 @@ TEST(what_an_open_save_waits_for_is_named_by_rank_node_and_shard) {
     const json_t *missing = json_array_get(json_object_get(open, "missing_shards"), 0);
     EXPECT_EQ_TEXT(cairn_world_text(missing, "shard"), "rank-00003/x");
 }
+
+static json_t *why_of(struct cairn_world *world, const char *path) {
+    char text[400];
+    json_t *facts = NULL;
+    snprintf(text, sizeof(text), "%s/why", path);
+    if (cairn_world_call(world, "GET", text, NULL, &facts)) return NULL;
+    return facts;
+}
+
+static enum cairn_code beat(struct cairn_world *world, const struct cairn_hand *hand,
+                            const char *version, const char *error) {
+    json_t *body = json_pack("{s:{s:s, s:s}, s:[{s:s, s:i}], s:[{s:s, s:s, s:i, s:i, s:s*}]}",
+                             "uploader", "version", "1", "store_waits", "the mount is away",
+                             "attempts", "grant", hand->grant, "unsent", 1, "versions", "version",
+                             version, "run", "acme/seven", "bytes_done", 40, "bytes_total", 100,
+                             "error", error);
+    return cairn_world_call(world, "PUT", "/v1/nodes/node-a", body, NULL);
+}
+
+TEST(why_names_of_a_version_that_is_open_each_node_with_how_far_it_is_and_its_last_error) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE_OK(cairn_hand_begin(&hand, 7, 1, "error", &save));
+    CAIRN_AUTO_JSON json_t *unheard = why_of(&world, save.path);
+    EXPECT_EQ_U64(json_array_size(json_object_get(unheard, "nodes")), 0); /* it is no uploader */
+    REQUIRE_OK(beat(&world, &hand, save.id.text, "shard rank-00001/x: 503 SlowDown"));
+    cairn_inside_pass(&world.inside, 3000);
+    CAIRN_AUTO_JSON json_t *facts = why_of(&world, save.path);
+    const json_t *node = json_array_get(json_object_get(facts, "nodes"), 0);
+    EXPECT_EQ_TEXT(cairn_world_text(facts, "state"), "open");
+    EXPECT_EQ_U64(cairn_world_number(json_object_get(facts, "open"), "missing_rank_count"), 2);
+    EXPECT_EQ_TEXT(cairn_world_text(node, "node"), "node-a");
+    EXPECT_EQ_U64(cairn_world_number(node, "bytes_done"), 40);
+    EXPECT_EQ_U64(cairn_world_number(node, "bytes_total"), 100);
+    EXPECT_EQ_TEXT(cairn_world_text(node, "error"), "shard rank-00001/x: 503 SlowDown");
+    EXPECT_EQ_TEXT(cairn_world_text(node, "trouble"), "the mount is away");
+    EXPECT(cairn_world_number(node, "silent_ms") >= 3000);
+    EXPECT(cairn_world_number(node, "silent_ms") < 10000);
+    /* The next heartbeat says that nothing is wrong with it any more. */
+    REQUIRE_OK(beat(&world, &hand, save.id.text, NULL));
+    CAIRN_AUTO_JSON json_t *later = why_of(&world, save.path);
+    node = json_array_get(json_object_get(later, "nodes"), 0);
+    EXPECT(json_is_null(json_object_get(node, "error")));
+}
+
+TEST(a_version_that_is_not_open_waits_for_nothing_and_says_why_it_was_given_up) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save, other;
+    char path[400];
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    CAIRN_AUTO_JSON json_t *done = why_of(&world, save.path);
+    EXPECT_EQ_TEXT(cairn_world_text(done, "state"), "committed");
+    EXPECT(json_is_null(json_object_get(done, "open")));
+    REQUIRE_OK(cairn_hand_begin(&hand, 2, 1, "error", &other));
+    snprintf(path, sizeof(path), "%s/abort", other.path);
+    REQUIRE_OK(cairn_world_call(&world, "POST", path,
+                                json_pack("{s:s, s:s}", "grant", hand.grant, "reason", "no use"),
+                                NULL));
+    CAIRN_AUTO_JSON json_t *over = why_of(&world, other.path);
+    EXPECT(json_is_null(json_object_get(over, "open")));
+    EXPECT(strstr(cairn_world_text(over, "reason"), "no use") != NULL);
+}

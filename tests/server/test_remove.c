@@ -45,6 +45,52 @@ TEST(many_versions_go_at_once_and_what_cannot_is_named) {
     EXPECT_CODE(call(&world, "POST", WORLD_RUN "/trash", "{\"versions\":[]}", NULL), CAIRN_INVALID);
 }
 
+TEST(a_run_at_which_trainers_are_at_work_is_not_removed_with_all_that_it_has) /* run-busy */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[3];
+    REQUIRE(start(&world, &hand, saves));
+    json_t *beat = json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[]}", "uploader", "version", "1",
+                             "attempts", "grant", hand.grant, "unsent", 0, "versions");
+    REQUIRE_OK(cairn_world_call(&world, "PUT", "/v1/nodes/node-a", beat, NULL));
+    EXPECT_CODE(call(&world, "DELETE", WORLD_RUN "?confirm=seven", NULL, NULL), CAIRN_RUN_BUSY);
+    REQUIRE_OK(call(&world, "GET", WORLD_RUN "/checkpoints/1", NULL, NULL)); /* nothing went */
+    beat = json_pack("{s:{s:s}, s:[], s:[]}", "uploader", "version", "1", "attempts", "versions");
+    REQUIRE_OK(cairn_world_call(&world, "PUT", "/v1/nodes/node-a", beat, NULL));
+    REQUIRE_OK(call(&world, "DELETE", WORLD_RUN "?confirm=seven", NULL, NULL));
+}
+
+TEST(a_run_that_is_removed_is_an_event_and_so_are_leases_that_are_taken_and_dropped) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[3];
+    char path[400];
+    CAIRN_AUTO_JSON json_t *lease = NULL, *events = NULL;
+    REQUIRE(start(&world, &hand, saves));
+    snprintf(path, sizeof(path), "%s/leases", saves[1].path);
+    REQUIRE_OK(call(&world, "POST", path, "{\"job\":\"reader\"}", &lease));
+    REQUIRE_OK(call(&world, "POST", path, "{\"job\":\"reader\"}", NULL)); /* the same again */
+    snprintf(path, sizeof(path), "%s/leases/%s", saves[1].path, cairn_world_text(lease, "lease"));
+    REQUIRE_OK(call(&world, "DELETE", path, NULL, NULL));
+    REQUIRE_OK(call(&world, "DELETE", WORLD_RUN "?confirm=seven", NULL, NULL));
+    REQUIRE_OK(call(&world, "GET", "/v1/events?since=0&limit=1000", NULL, &events));
+    unsigned taken = 0, dropped = 0, removed = 0;
+    size_t index = 0;
+    json_t *item = NULL;
+    json_array_foreach(json_object_get(events, "items"), index, item) {
+        const char *event = cairn_world_text(item, "event");
+        taken += !strcmp(event, "lease.taken") &&
+                 !strcmp(cairn_world_text(item, "reason"), "reader") &&
+                 !strcmp(cairn_world_text(item, "version"), saves[1].id.text);
+        dropped += !strcmp(event, "lease.dropped");
+        removed += !strcmp(event, "run.removed");
+    }
+    EXPECT_EQ_U64(taken, 1);
+    EXPECT_EQ_U64(dropped, 1);
+    EXPECT_EQ_U64(removed, 1);
+}
+
 TEST(a_run_goes_with_all_that_it_has_when_its_name_is_said) {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;

@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
+#include "common/utf8.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
 #include "uploader/metrics.h"
@@ -369,6 +370,16 @@ bool cairn_up_save_slab_take_locked(struct cairn_up_save *save, struct cairn_up_
     save->slab = slab;
     save->state.holds_slab = true;
     return true;
+}
+
+void cairn_up_save_store_error(struct cairn_up *up, uint64_t entry, const char *shard,
+                               const struct cairn_error *why) {
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_find_locked(up, entry);
+    char text[sizeof(why->message) + 300];
+    if (!save) return;
+    snprintf(text, sizeof(text), "shard %.256s: %s", shard, why->message);
+    cairn_utf8_shorten(save->store_error, sizeof(save->store_error), text);
 }
 
 /* ---- ending ---- */

@@ -70,6 +70,7 @@ struct cairn_up_save {
     uint64_t begun_us, described_us; /* mono clock; 0: by a process before this one, or measured */
     uint64_t polled_ms;              /* when a watcher last asked how it ended */
     struct cairn_up_trouble trouble; /* with the server */
+    char store_error[200];           /* of the last request that failed, with its shard; "" */
     struct cairn_up_reply begin_reply, seal_reply, fail_reply; /* requests that wait */
     enum cairn_up_end end;
     struct cairn_error why; /* it fails, or ended otherwise than committed */
@@ -139,6 +140,10 @@ void cairn_up_save_free_all(struct cairn_up *up); /* at the end of the process *
 void cairn_up_save_orphan_locked(struct cairn_up *up, uint64_t conn, bool said_bye);
 /* Is that the memory in which its `stage` record says that it lies? */
 bool cairn_up_save_is_staged_in(const struct cairn_up_save *save, const struct cairn_up_slab *slab);
+/* A request about a shard of it has failed, and is tried again or is not: for whoever asks what the
+ * save waits for. */
+void cairn_up_save_store_error(struct cairn_up *up, uint64_t entry, const char *shard,
+                               const struct cairn_error *why);
 /* How many saves must still be sent, told or cleared away; ret_open (or NULL): all that the journal
  * holds open but for those that wait for a trainer. */
 uint64_t cairn_up_save_unfinished(struct cairn_up *up, uint64_t *ret_open);

@@ -95,6 +95,8 @@ static void log_failure(const struct cairn_up_sending *sending) {
     if (code == CAIRN_OK || code == CAIRN_CANCELLED || code == CAIRN_NOT_FOUND) return;
     /* A store that fails for an hour must not fill a disk (P11). */
     struct cairn_up_send *send = sending->sender->send;
+    cairn_up_save_store_error(send->up, sending->shard->entry, sending->shard->name,
+                              &sending->request.error);
     char cause[80];
     uint64_t unsaid = 0;
     snprintf(cause, sizeof(cause), "%s %s %d", cairn_store_op_word(sending->request.op),

@@ -68,18 +68,22 @@ static bool reported_before(struct cairn_up *up, size_t index) {
 static bool add_version(struct cairn_up *up, size_t index, json_t *array) {
     const char *version = up->locked.saves[index]->place.id.text;
     uint64_t done = 0, total = 0;
+    const char *error = NULL;
     for (size_t i = index; i < up->locked.save_count; i++) {
         const struct cairn_up_save *save = up->locked.saves[i];
         if (save->state.phase == CAIRN_UP_PHASE_OVER || strcmp(save->place.id.text, version) != 0)
             continue;
         total += save->total_bytes;
+        if (!error && save->store_error[0]) error = save->store_error;
+        if (!error && save->trouble.tries) error = save->trouble.why.message;
         for (size_t k = 0; k < save->state.shard_count; k++)
             done += cairn_up_shard_acked_bytes(up->queue, save->shards[k]);
     }
     return !json_array_append_new(array,
                                   CAIRN_PACK(node_version, .version = version,
                                              .run = up->locked.saves[index]->attempt->run_text,
-                                             .bytes_done = done, .bytes_total = total));
+                                             .bytes_done = done, .bytes_total = total,
+                                             .error = error));
 }
 
 static bool add_versions(struct cairn_up *up, json_t *array) {

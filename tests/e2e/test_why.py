@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cairn show --why while a save cannot get on: it names the node, how far that is, and what the store
+said last; and once it is committed, that it waits for nothing."""
+import json
+import unittest
+
+from world import World, wait_until
+
+RUN = "llm/stalled"
+
+
+class Why(unittest.TestCase):
+    def test_a_save_that_the_store_refuses_is_explained_until_it_is_committed(self):
+        # Three puts of shards fail, and the fourth takes eight seconds.
+        world = World(uploader_arguments=["--heartbeat", "100ms"],
+                      env={"CAIRN_STORE_FAULT": "put:*/data/*:1-3:unavailable; put:*/data/*:*:delay@8000"})
+        self.addCleanup(world.close)
+        folder = world.root / "one"
+        folder.mkdir()
+        (folder / "bytes").write_bytes(b"7" * 100_000)
+        world.cairn("put", "--detach", folder, f"{RUN}@5")
+
+        def told():
+            said = json.loads(world.cairn("show", "--why", "--json", RUN).stdout)
+            return said["nodes"] and said["nodes"][0]["error"] and said
+        said = wait_until(told)
+        self.assertEqual((said["step"], said["state"], said["commit"]), (5, "open", None))
+        node = said["nodes"][0]
+        self.assertEqual((node["node"], node["left"]), ("node-0", False))
+        self.assertRegex(node["error"], "^shard .*bytes: ")
+        self.assertLess(node["bytes_done"], node["bytes_total"])
+        text = world.cairn("show", "--why", RUN).stdout
+        self.assertRegex(text, r"step 5 is being saved since .*: \d of 1 ranks sealed")
+        self.assertRegex(text, r"  node node-0: .* of .* sent, heard \S+ ago\n    last error: shard ")
+
+        wait_until(lambda: (world.version(RUN) or {}).get("state") == "committed", 60)
+        self.assertRegex(world.cairn("show", "--why", RUN).stdout,
+                         r"^step 5 \(ckpt_.*\) is committed and waits for nothing\n$")
+
+
+if __name__ == "__main__":
+    unittest.main()
