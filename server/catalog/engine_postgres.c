@@ -75,12 +75,16 @@ static void rollback(struct cairn_srv_tx *tx) {
     (void)!cairn_srv_postgres_ask(own, &undo_all, NULL, NULL, NULL);
 }
 
-/* A look changed nothing, so how it ends is all the same, and nobody waits for it. */
+/* A look changed nothing, so how it ends is all the same, and nobody waits for it. But where it has
+ * asked nothing, its position was not heard, and the next look would take that for its own: older
+ * than what was seen meanwhile, as if the database had gone back (engine_postgres.h#6). */
 static void end_read(struct cairn_srv_tx *tx) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     if (!own->conn) return;
-    if (own->position) cairn_srv_postgres_note_seen(own->place, own->position);
     cairn_srv_postgres_expect_no_more(own);
+    if (own->ahead_count) (void)!cairn_srv_postgres_hear(own, NULL, NULL);
+    if (!own->conn) return;
+    if (own->position) cairn_srv_postgres_note_seen(own->place, own->position);
     if (cairn_srv_postgres_send(own, &undo_all, NULL, NULL) ||
         cairn_srv_postgres_leave_to_it(own, NULL))
         cairn_srv_postgres_drop(own);

@@ -504,6 +504,35 @@ TEST(a_database_that_went_back_behind_what_was_heard_is_told_by_who_saw_less_too
     cairn_srv_catalog_free(hears);
 }
 
+static enum cairn_code ask_nothing(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    (void)tx;
+    (void)argument;
+    (void)err;
+    return CAIRN_OK;
+}
+
+/* Its position would be heard by the next look, when more was seen. */
+TEST(a_look_that_asks_nothing_does_not_make_the_database_look_older) /* engine_postgres.h#6 */
+{
+    NEED_POSTGRES;
+    char url[200], name[] = "0";
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    REQUIRE(cairn_postgres_catalog(url, sizeof(url)));
+    REQUIRE_OK(cairn_srv_catalog_open(url, &catalog, &err));
+    for (; name[0] < '4'; name[0]++) {
+        EXPECT_CODE(cairn_srv_catalog_write(catalog, add, name, &err), CAIRN_OK);
+        EXPECT_CODE(cairn_srv_catalog_read(catalog, ask_nothing, NULL, &err), CAIRN_OK);
+    }
+    EXPECT_CODE(cairn_srv_catalog_write(catalog, add, name, &err), CAIRN_OK);
+    int64_t rows = 0;
+    EXPECT_CODE(cairn_srv_catalog_read(catalog, count, &rows, &err), CAIRN_OK);
+    EXPECT(rows >= 5);
+    EXPECT(!cairn_srv_catalog_is_behind(catalog));
+    cairn_srv_catalog_free(catalog);
+}
+
 TEST(a_database_that_went_back_takes_no_change_of_who_saw_more) /* engine_postgres.h#6 */
 {
     NEED_POSTGRES;
