@@ -59,8 +59,6 @@ void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *wh
 }
 
 void cairn_client_save_drop_pieces(struct cairn_save *save) {
-    /* P4: the thread that copies reads what they point to. */
-    CAIRN_PROMISE(save->state.phase != CAIRN_CLIENT_PHASE_COPYING, return);
     for (size_t i = 0; i < save->piece_count; i++) {
         free(save->pieces[i].name);
         free(save->pieces[i].alias_of);
