@@ -221,6 +221,19 @@ def events(call, version):
     assert call("checkpoint_events", 200, "demo", "tour", version).parsed.items[0].version == version
 
 
+def tokens(call):
+    me = call("whoami", 200).parsed
+    assert not me.tokens_needed and "admin" in me.scopes, me
+    body = {"scopes": ["read", "write"], "name": "nightly", "project": "demo*", "expires_s": 600}
+    made = call("token_make", 201, body=body, of="TokenMakeBody").parsed
+    assert made.token and made.expires_at and made.project == "demo*"
+    kept = [one for one in call("token_list", 200).parsed.items if one.id == made.id]
+    assert kept[0].scopes == ["read", "write"] and not hasattr(kept[0], "token")
+    assert call("token_revoke", 200, made.id).parsed.id == made.id
+    call("token_revoke", 404, "none")
+    call("token_make", 400, body={"scopes": ["all"]}, of="TokenMakeBody")
+
+
 def retains(call):
     run, keep = ("demo", "tour"), {"keep": {"last": 5, "within": "6h"}}
     for prefix, path in (("", ()), ("project_", ("demo",)), ("run_", run)):
@@ -299,6 +312,7 @@ def main():
             lineage(call, second)
             leases(call, second)
             events(call, second)
+            tokens(call)
             retains(call)
             rest(call, grant, first)
             growth(call, models, call("checkpoint_get", 200, "demo", "tour", second))
