@@ -76,7 +76,8 @@ static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-/* Progress and errors, for whoever asks what a version waits for; what does not fit is not kept. */
+/* Progress and errors, for whoever asks what a version waits for; what does not fit, or says no
+ * run, is not kept: a heartbeat is worth more than what people read in it. */
 static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err) {
     size_t count = cairn_min_u64(json_array_size(beat->said.versions),
                                  CAIRN_SRV_VERSION_REPORTS_MAX);
@@ -85,8 +86,9 @@ static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err)
     for (size_t i = 0; i < count; i++) {
         struct cairn_srv_version_report *report = &beat->versions[beat->version_report_count];
         struct cairn_msg_node_version said = {0};
-        CAIRN_TRY(cairn_msg_node_version_read(json_array_get(beat->said.versions, i), "/versions",
-                                              &said, err));
+        if (cairn_msg_node_version_read(json_array_get(beat->said.versions, i), "/versions", &said,
+                                        NULL))
+            continue;
         if (!cairn_text_copy(report->id.text, sizeof(report->id.text), said.version)) continue;
         report->bytes_done = said.bytes_done;
         report->bytes_total = said.bytes_total;
