@@ -87,13 +87,14 @@ static enum cairn_code make_secret_line(const char *start, const char *secret, c
     return CAIRN_OK;
 }
 
-/* *ret stays NULL where the file is empty. */
+/* *ret stays NULL where the file is empty. A file that is absent is a wrong setting, and not a
+ * checkpoint that is not found. */
 static enum cairn_code load_token(const char *path, char **ret, struct cairn_error *err) {
     CAIRN_AUTO(buf) token = {.limit = CAIRN_REST_TOKEN_BYTES_MAX};
     enum cairn_code code = cairn_file_load_line(path, &token, err);
     if (!code && token.size) code = make_secret_line(AUTHORIZATION, token.data, ret, err);
     if (token.data) explicit_bzero(token.data, token.size);
-    return code ? cairn_within(err, code, "the token file") : CAIRN_OK;
+    return code ? cairn_within(err, CAIRN_INVALID, "the token file") : CAIRN_OK;
 }
 
 enum cairn_code cairn_rest_new(const struct cairn_rest_options *options, struct cairn_rest **ret,

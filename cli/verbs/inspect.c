@@ -352,8 +352,7 @@ const struct cairn_cli_verb cairn_cli_verb_inspect = {
     .synopsis = "cairn inspect [flags] FILE|FOLDER|s3://bucket/path/file",
     .purpose = "List what a torch or safetensors file holds, or a folder of a checkpoint.",
     .examples = "  cairn inspect model.safetensors\n"
-                "  cairn inspect global_step100/mp_rank_00_model_states.pt --json\n"
-                "  cairn inspect checkpoints\n"
+                "  cairn inspect checkpoints --json\n"
                 "  cairn inspect s3://bucket/llm/optimizer.pt\n",
     .arguments_min = 1,
     .arguments_max = 1,

@@ -273,6 +273,11 @@ class Commands(unittest.TestCase):
         expect("lease take", ask("lease", "take", "shape/run@2", "--job", "shape"))
         expect("lease ls", ask("lease", "ls", "shape/run@2")[0])
         expect("lease rm", ask("lease", "rm", "shape/run@2", ask("lease", "ls", "shape/run@2")[0]["lease"]))
+        made = ask("token", "create", "--scope", "read", "--expires", "1h", "shape")
+        expect("token create", made)
+        expect("token list", ask("token", "list")[0])
+        expect("token whoami", ask("token", "whoami"))
+        expect("token revoke", ask("token", "revoke", made["id"]))
         self.world.cairn("alias", "rm", "shape/run", "good")
         lines = self.world.cairn("events", "shape/run", "--since", "0", "--json").stdout.splitlines()
         self.assertEqual({key for line in lines for key in json.loads(line)} | {"code"},
@@ -295,7 +300,7 @@ class Commands(unittest.TestCase):
                          {"up", "put", "ls", "show", "get", "verify", "nodes", "doctor",
                           "reconcile", "inspect", "policy get", "forget", "versions of a plan", "du",
                           "du RUN", "export", "diff", "alias ls", "lineage", "lease take", "lease ls", "lease rm",
-                          "events"})
+                          "events", "show --why", "token create", "token list", "token whoami"})
 
     def test_a_failure_is_one_object_on_the_last_line_where_json_was_asked_for(self):
         for words, code, status, http in (
