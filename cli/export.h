@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export: an assembly written as safetensors or torch files, in parallel and in bounded memory.
+ * export: an assembly written as safetensors, torch or DCP files, in parallel and in bounded
+ *         memory.
  *
  * Why:     merging the shards of a large model in memory takes as much of it as the model has
  *          bytes; their ranges are known, so each byte can go straight to its place.
@@ -9,10 +10,12 @@
  *          2   memory is workers * 2 windows, whatever the size of the model.
  *          3   the same tensors give the same bytes, whatever the number of workers.
  *          4   of tensors that are the same bytes one is written, as readers of safetensors files
- *              expect; in a torch file the others are there by name and share its storage.
+ *              expect; in torch and DCP files the others are there by name and share its bytes.
+ *          5   of DCP every tensor is one archive in a file, and `.metadata` is its index: without
+ *              it nothing can be loaded. What is no tensor is copied as it is.
  * Limits:  shards of at least one tensor each, however large it is.
  * Threads: starts its workers and joins them.
- * Next:    formats/assembly.h, formats/safetensors.h, formats/torch_write.h.
+ * Next:    formats/assembly.h, formats/safetensors.h, formats/torch_write.h, formats/dcp_write.h.
  */
 #pragma once
 
@@ -20,15 +23,20 @@
 #include "formats/assembly.h"
 #include "formats/safetensors.h"
 
+enum cairn_cli_export_form {
+    CAIRN_CLI_EXPORT_SAFETENSORS,
+    CAIRN_CLI_EXPORT_TORCH, /* files of torch.save */
+    CAIRN_CLI_EXPORT_DCP,   /* a folder of torch.distributed.checkpoint */
+};
 struct cairn_cli_export {
     const struct cairn_cli *cli;
     const struct cairn_assembly *assembly;
     const char *folder;       /* made where it is not there */
     unsigned dtype;           /* what floats become; CAIRN_DTYPE_NONE: they stay as they are */
     uint64_t shard_bytes_max; /* 0: one file */
-    bool torch;               /* files of torch.save, not of safetensors */
+    enum cairn_cli_export_form form;
     bool exclude_frozen;
-    const char *only;         /* a pattern of names, as of a shell; NULL: all */
+    const char *only; /* a pattern of names, as of a shell; NULL: all */
     /* By _run. */
     size_t file_count, tensor_count, filtered;
     uint64_t bytes; /* of tensors, written */

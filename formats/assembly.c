@@ -21,6 +21,8 @@ void cairn_assembly_release(struct cairn_assembly *assembly) {
         free(assembly->left_out[i].name);
         free(assembly->left_out[i].why);
     }
+    for (size_t i = 0; i < assembly->object_count; i++) free(assembly->objects[i].name);
+    free(assembly->objects);
     free(assembly->inputs);
     free(assembly->tensors);
     free(assembly->pieces);
@@ -153,6 +155,18 @@ enum cairn_code cairn_assembly_add_box(struct cairn_assembly *assembly,
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_assembly_add_object(struct cairn_assembly *assembly, const char *name,
+                                          const struct cairn_assembly_piece *piece,
+                                          struct cairn_error *err) {
+    struct cairn_assembly_object object = {.piece = *piece};
+    CAIRN_ASSERT(piece->input < assembly->input_count);
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(assembly->objects, assembly->object_count, assembly->object_capacity,
+                               TENSORS_MAX, "objects", err));
+    CAIRN_TRY(copy_text(name, &object.name, err));
+    assembly->objects[assembly->object_count++] = object;
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_assembly_leave_out(struct cairn_assembly *assembly, const char *name,
                                          const char *why, struct cairn_error *err) {
     struct cairn_assembly_left_out left = {0};
@@ -219,8 +233,7 @@ static enum cairn_code make_runs(struct cairn_assembly *assembly,
         if (cairn_box_run(&boxes[i], dimensions, tensor->shape) !=
             cairn_box_elements(&boxes[i], dimensions))
             return CAIRN_OK;
-        runs[i] =
-            (struct run){cairn_box_place(&boxes[i], dimensions, tensor->shape, 0), pieces[i]};
+        runs[i] = (struct run){cairn_box_place(&boxes[i], dimensions, tensor->shape, 0), pieces[i]};
     }
     if (count) qsort(runs, count, sizeof *runs, by_place);
     tensor->boxed = false;
@@ -239,11 +252,11 @@ static enum cairn_code make_runs(struct cairn_assembly *assembly,
 
 static enum cairn_code check_boxes(struct cairn_assembly *assembly,
                                    struct cairn_assembly_tensor *tensor, struct cairn_error *err) {
-    enum cairn_code code = tensor->size_bytes || tensor->piece_count
-                               ? cairn_boxes_prove(&assembly->boxes[tensor->box_first],
-                                                   tensor->piece_count, tensor->dimension_count,
-                                                   tensor->shape, err)
-                               : CAIRN_OK;
+    enum cairn_code code =
+        tensor->size_bytes || tensor->piece_count
+            ? cairn_boxes_prove(&assembly->boxes[tensor->box_first], tensor->piece_count,
+                                tensor->dimension_count, tensor->shape, err)
+            : CAIRN_OK;
     if (code != CAIRN_OK)
         return cairn_within(err, code, "tensor %s", cairn_short(tensor->name).text);
     return make_runs(assembly, tensor, err);
@@ -273,6 +286,52 @@ enum cairn_code cairn_assembly_check(struct cairn_assembly *assembly, struct cai
     for (size_t i = 0; i < assembly->tensor_count; i++)
         CAIRN_TRY(check_tensor(assembly, &assembly->tensors[i], err));
     return check_names(assembly, err);
+}
+
+/* ---- names of the same bytes ---- */
+
+/* A tensor that is one range, by its place. */
+struct placed {
+    struct cairn_assembly_piece piece;
+    size_t index;
+};
+
+static int by_range(const void *a, const void *b) {
+    const struct placed *x = a, *y = b;
+    if (x->piece.input != y->piece.input) return x->piece.input < y->piece.input ? -1 : 1;
+    if (x->piece.offset_bytes != y->piece.offset_bytes)
+        return x->piece.offset_bytes < y->piece.offset_bytes ? -1 : 1;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+static bool is_same(const struct cairn_assembly *assembly, const struct placed *one,
+                    const struct placed *other) {
+    const struct cairn_assembly_tensor *a = &assembly->tensors[one->index];
+    const struct cairn_assembly_tensor *b = &assembly->tensors[other->index];
+    return one->piece.input == other->piece.input &&
+           one->piece.offset_bytes == other->piece.offset_bytes && a->dtype == b->dtype &&
+           a->dimension_count == b->dimension_count &&
+           memcmp(a->shape, b->shape, sizeof a->shape) == 0;
+}
+
+enum cairn_code cairn_assembly_join_same(struct cairn_assembly *assembly, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP struct placed *placed = calloc(assembly->tensor_count + 1, sizeof *placed);
+    size_t count = 0;
+    if (!placed) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the tensors' places");
+    for (size_t i = 0; i < assembly->tensor_count; i++)
+        if (assembly->tensors[i].piece_count == 1 && !assembly->tensors[i].boxed)
+            placed[count++] =
+                (struct placed){assembly->pieces[assembly->tensors[i].piece_first], i};
+    if (count) qsort(placed, count, sizeof *placed, by_range);
+    for (size_t i = 1, first = 0; i < count; i++) {
+        if (!is_same(assembly, &placed[first], &placed[i])) {
+            first = i;
+            continue;
+        }
+        assembly->tensors[placed[i].index].alias_of = placed[first].index;
+        assembly->tensors[placed[i].index].piece_count = 0;
+    }
+    return CAIRN_OK;
 }
 
 /* ---- reading ---- */
@@ -324,8 +383,8 @@ static enum cairn_code read_boxes(const struct cairn_assembly *assembly,
     for (size_t p = 0; p < tensor->piece_count; p++) {
         const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
         const struct cairn_box *box = &assembly->boxes[tensor->box_first + p];
-        uint64_t first = cairn_box_before(box, tensor->dimension_count, tensor->shape,
-                                          wanted.first);
+        uint64_t first =
+            cairn_box_before(box, tensor->dimension_count, tensor->shape, wanted.first);
         uint64_t end = cairn_box_before(box, tensor->dimension_count, tensor->shape,
                                         wanted.first + size / width);
         CAIRN_TRY(read_box(&wanted, assembly->inputs[piece->input], piece, box, first, end, err));

@@ -44,6 +44,11 @@ struct cairn_assembly_tensor {
 struct cairn_assembly_left_out {
     char *name, *why;
 };
+/* What is no tensor and has a file of torch.save of its own: a range of an input. */
+struct cairn_assembly_object {
+    char *name;
+    struct cairn_assembly_piece piece;
+};
 struct cairn_assembly {
     const struct cairn_input **inputs; /* borrowed, the array is owned */
     size_t input_count, input_capacity;
@@ -55,6 +60,8 @@ struct cairn_assembly {
     size_t box_count, box_capacity;
     struct cairn_assembly_left_out *left_out;
     size_t left_out_count, left_out_capacity;
+    struct cairn_assembly_object *objects; /* of DCP alone, where each is one */
+    size_t object_count, object_capacity;
     bool knows_frozen; /* the files tell which parameters are trained */
 };
 void cairn_assembly_release(struct cairn_assembly *assembly);
@@ -81,8 +88,14 @@ enum cairn_code cairn_assembly_add_box(struct cairn_assembly *assembly,
 /* Another name of a tensor that was added. */
 enum cairn_code cairn_assembly_add_alias(struct cairn_assembly *assembly, const char *name,
                                          size_t of, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_assembly_add_object(struct cairn_assembly *assembly, const char *name,
+                                          const struct cairn_assembly_piece *piece,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_assembly_leave_out(struct cairn_assembly *assembly, const char *name,
                                          const char *why, struct cairn_error *err) CAIRN_MUST_USE;
+/* After the check: names of one and the same range of a file become aliases of the first. */
+enum cairn_code cairn_assembly_join_same(struct cairn_assembly *assembly,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 bool cairn_assembly_find(const struct cairn_assembly *assembly, const char *name, size_t *ret);
 /* After the last: are promises 1 and 2 kept, and is no name there twice? Boxes that are runs of the
  * tensor become pieces in its order. */

@@ -197,9 +197,8 @@ static bool same_box(const struct cairn_torch_tensor *found,
 
 /* The tensor that a piece's file holds must be the piece. */
 static enum cairn_code read_piece(struct reader *reader, const struct stored *stored,
-                                  const struct cairn_assembly_tensor *tensor,
-                                  const uint64_t *count, struct cairn_assembly_piece *ret,
-                                  struct cairn_error *err) {
+                                  const struct cairn_assembly_tensor *tensor, const uint64_t *count,
+                                  struct cairn_assembly_piece *ret, struct cairn_error *err) {
     struct cairn_torch file;
     struct cairn_torch_tensor found;
     struct cairn_input input;
@@ -227,21 +226,19 @@ static enum cairn_code add_chunk(struct reader *reader, struct cairn_view name,
     struct cairn_box box = {0};
     unsigned dimensions;
     struct cairn_assembly_piece piece = {0};
-    CAIRN_TRY(
-        need_sizes(reader, chunk, "offsets", wanted.start, &wanted.dimension_count, err));
+    CAIRN_TRY(need_sizes(reader, chunk, "offsets", wanted.start, &wanted.dimension_count, err));
     CAIRN_TRY(need_sizes(reader, chunk, "sizes", box.count, &dimensions, err));
     memcpy(box.start, wanted.start, sizeof box.start);
-    if (wanted.dimension_count != tensor->dimension_count ||
-        dimensions != tensor->dimension_count)
+    if (wanted.dimension_count != tensor->dimension_count || dimensions != tensor->dimension_count)
         return cairn_fail(err, CAIRN_INVALID, "a piece of another number of dimensions");
     for (unsigned d = 0; d < dimensions; d++)
         if (box.count[d] == 0) return CAIRN_OK;
     if (!cairn_box_fits(&box, dimensions, tensor->shape))
         return cairn_fail(err, CAIRN_INVALID, "a piece leaves the tensor");
-    const struct stored *stored =
-        reader->stored_count ? bsearch(&wanted, reader->stored, reader->stored_count,
-                                       sizeof *reader->stored, by_place)
-                             : NULL;
+    const struct stored *stored = reader->stored_count
+                                      ? bsearch(&wanted, reader->stored, reader->stored_count,
+                                                sizeof *reader->stored, by_place)
+                                      : NULL;
     if (!stored) return cairn_fail(err, CAIRN_INVALID, "no file is named for a piece of it");
     CAIRN_TRY(read_piece(reader, stored, tensor, box.count, &piece, err));
     return cairn_assembly_add_box(reader->assembly, &piece, &box, 0, err);
@@ -300,18 +297,24 @@ static enum cairn_code note_tensor(void *context, const char *path, enum cairn_t
 static enum cairn_code look_at_object(struct reader *reader, const char *name,
                                       struct cairn_view view, struct cairn_error *err) {
     const struct stored wanted = {.name = view};
-    const struct stored *stored =
-        reader->stored_count ? bsearch(&wanted, reader->stored, reader->stored_count,
-                                       sizeof *reader->stored, by_place)
-                             : NULL;
+    const struct stored *stored = reader->stored_count
+                                      ? bsearch(&wanted, reader->stored, reader->stored_count,
+                                                sizeof *reader->stored, by_place)
+                                      : NULL;
     struct cairn_torch file;
     struct cairn_input input;
     struct window window;
+    struct cairn_assembly_piece piece = {0};
     bool holds = false;
     if (!stored) return cairn_fail(err, CAIRN_INVALID, "no file is named for it");
     CAIRN_TRY(open_stored(reader, stored, &window, &input, &file, err));
     enum cairn_code code = cairn_torch_walk(&file, note_tensor, &holds, err);
     cairn_torch_release(&file);
+    piece.offset_bytes = window.offset_bytes;
+    piece.size_bytes = input.size_bytes;
+    if (code == CAIRN_OK)
+        code = cairn_assembly_add_input(reader->assembly, window.whole, &piece.input, err);
+    if (code == CAIRN_OK) code = cairn_assembly_add_object(reader->assembly, name, &piece, err);
     if (code == CAIRN_OK && holds)
         code = cairn_assembly_leave_out(reader->assembly, name,
                                         "an object that holds tensors of its own", err);
@@ -357,7 +360,8 @@ static enum cairn_code assemble(struct reader *reader, struct cairn_error *err) 
                    : cairn_fail(err, CAIRN_INVALID, "neither a tensor nor an object");
         if (code != CAIRN_OK) return cairn_within(err, code, "%s", cairn_short(name).text);
     }
-    return cairn_assembly_check(reader->assembly, err);
+    CAIRN_TRY(cairn_assembly_check(reader->assembly, err));
+    return cairn_assembly_join_same(reader->assembly, err);
 }
 
 enum cairn_code cairn_dcp_assemble(const struct cairn_zero_folder *folder,

@@ -10,7 +10,7 @@
 #include "common/array.h"
 #include "common/encode.h"
 #include "common/utf8.h"
-#include "formats/torch.h"
+#include "formats/pickle_write.h"
 #include "formats/torch_legacy.h"
 #include "formats/zip.h"
 
@@ -25,7 +25,8 @@ struct archive {
     struct cairn_torch_plan *plan;
     struct cairn_buf directory;
     const char *stem;
-    uint64_t at; /* bytes of the file so far */
+    uint64_t base; /* where in the file it begins */
+    uint64_t at;   /* bytes of the archive so far */
     uint64_t count;
 };
 
@@ -36,30 +37,6 @@ void cairn_torch_plan_release(struct cairn_torch_plan *plan) {
 }
 
 /* ---- the pickle ---- */
-
-static enum cairn_code put_text(struct cairn_buf *ret, struct cairn_view text,
-                                struct cairn_error *err) {
-    CAIRN_TRY(cairn_buf_append(ret, "X", 1, err));
-    CAIRN_TRY(cairn_buf_append_u32le(ret, (uint32_t)text.size, err));
-    return cairn_buf_append(ret, text.data, text.size, err);
-}
-
-static enum cairn_code put_number(struct cairn_buf *ret, uint64_t number, struct cairn_error *err) {
-    if (number <= INT32_MAX) {
-        CAIRN_TRY(cairn_buf_append(ret, "J", 1, err));
-        return cairn_buf_append_u32le(ret, (uint32_t)number, err);
-    }
-    CAIRN_TRY(cairn_buf_append(ret, "\x8a\x09", 2, err)); /* nine bytes: it is never negative */
-    CAIRN_TRY(cairn_buf_append_u64le(ret, number, err));
-    return cairn_buf_append(ret, "", 1, err);
-}
-
-static enum cairn_code put_numbers(struct cairn_buf *ret, const uint64_t *numbers, unsigned count,
-                                   struct cairn_error *err) {
-    CAIRN_TRY(cairn_buf_append(ret, "(", 1, err));
-    for (unsigned i = 0; i < count; i++) CAIRN_TRY(put_number(ret, numbers[i], err));
-    return cairn_buf_append(ret, "t", 1, err);
-}
 
 /* A storage that has its element type, or else one of bytes beside it. */
 struct type_names {
@@ -77,6 +54,11 @@ static bool find_type(unsigned dtype, struct type_names *ret) {
     return ret->dtype != NULL;
 }
 
+const struct cairn_torch_name *cairn_torch_write_dtype(unsigned dtype) {
+    struct type_names type;
+    return find_type(dtype, &type) ? type.dtype : NULL;
+}
+
 /* ('storage', class, key, 'cpu', elements) as a persistent id. */
 static enum cairn_code put_storage(struct cairn_buf *ret,
                                    const struct cairn_safetensors_entry *entry, size_t number,
@@ -85,17 +67,17 @@ static enum cairn_code put_storage(struct cairn_buf *ret,
     uint64_t width = type->storage ? cairn_dtype_bits(entry->dtype) / 8 : 1;
     snprintf(key, sizeof key, "%zu", number);
     CAIRN_TRY(cairn_buf_append(ret, "(", 1, err));
-    CAIRN_TRY(put_text(ret, CAIRN_VIEW("storage"), err));
+    CAIRN_TRY(cairn_pickle_put_text(ret, CAIRN_VIEW("storage"), err));
     CAIRN_TRY(cairn_buf_printf(ret, err, "c%s\n%s\n",
                                type->storage ? type->storage->module : "torch.storage",
                                type->storage ? type->storage->name : "UntypedStorage"));
-    CAIRN_TRY(put_text(ret, cairn_view_of(key), err));
-    CAIRN_TRY(put_text(ret, CAIRN_VIEW("cpu"), err));
-    CAIRN_TRY(put_number(ret, entry->size_bytes / width, err));
+    CAIRN_TRY(cairn_pickle_put_text(ret, cairn_view_of(key), err));
+    CAIRN_TRY(cairn_pickle_put_text(ret, CAIRN_VIEW("cpu"), err));
+    CAIRN_TRY(cairn_pickle_put_number(ret, entry->size_bytes / width, err));
     return cairn_buf_append(ret, "tQ", 2, err);
 }
 
-static enum cairn_code put_tensor(struct cairn_buf *ret, struct cairn_view name,
+static enum cairn_code put_tensor(struct cairn_buf *ret,
                                   const struct cairn_safetensors_entry *entry, size_t number,
                                   struct cairn_error *err) {
     uint64_t stride[CAIRN_DIMENSIONS_MAX], total = 1;
@@ -107,15 +89,16 @@ static enum cairn_code put_tensor(struct cairn_buf *ret, struct cairn_view name,
         stride[d] = total;
         total *= entry->shape[d] ? entry->shape[d] : 1;
     }
-    CAIRN_TRY(put_text(ret, name, err));
     CAIRN_TRY(cairn_buf_printf(ret, err, "ctorch._utils\n_rebuild_tensor_%s\n(",
                                type.storage ? "v2" : "v3"));
     CAIRN_TRY(put_storage(ret, entry, number, &type, err));
-    CAIRN_TRY(put_number(ret, 0, err));
-    CAIRN_TRY(put_numbers(ret, entry->shape, entry->dimension_count, err));
-    CAIRN_TRY(put_numbers(ret, stride, entry->dimension_count, err));
-    CAIRN_TRY(cairn_buf_append_text(ret, "\x89"
-                                         "ccollections\nOrderedDict\n)R", err));
+    CAIRN_TRY(cairn_pickle_put_number(ret, 0, err));
+    CAIRN_TRY(cairn_pickle_put_numbers(ret, entry->shape, entry->dimension_count, err));
+    CAIRN_TRY(cairn_pickle_put_numbers(ret, stride, entry->dimension_count, err));
+    CAIRN_TRY(cairn_buf_append_text(ret,
+                                    "\x89"
+                                    "ccollections\nOrderedDict\n)R",
+                                    err));
     if (!type.storage)
         CAIRN_TRY(cairn_buf_printf(ret, err, "c%s\n%s\n", type.dtype->module, type.dtype->name));
     return cairn_buf_append(ret, "tR", 2, err);
@@ -128,7 +111,8 @@ static enum cairn_code put_pickle(const struct cairn_safetensors_entry *entries,
     for (size_t i = 0; i < count + alias_count; i++) {
         size_t of = i < count ? i : aliases[i - count].of;
         struct cairn_view name = i < count ? entries[i].name : aliases[i - count].name;
-        enum cairn_code code = put_tensor(ret, name, &entries[of], of, err);
+        CAIRN_TRY(cairn_pickle_put_text(ret, name, err));
+        enum cairn_code code = put_tensor(ret, &entries[of], of, err);
         if (code != CAIRN_OK)
             return cairn_within(err, code, "tensor %.*s", (int)cairn_min_u64(name.size, 200),
                                 (const char *)name.data);
@@ -208,10 +192,14 @@ static enum cairn_code put_listed(struct archive *archive, const struct cairn_bu
     return CAIRN_OK;
 }
 
-/* What was appended to head since `begin` lies at this place. */
-static enum cairn_code note_text(struct archive *archive, size_t begin, uint64_t offset,
+/* What was appended to head since `begin` lies at this place; joined to what ends there. */
+static enum cairn_code note_text(struct cairn_torch_plan *plan, size_t begin, uint64_t offset,
                                  struct cairn_error *err) {
-    struct cairn_torch_plan *plan = archive->plan;
+    struct cairn_torch_text *last = plan->text_count ? &plan->texts[plan->text_count - 1] : NULL;
+    if (last && last->offset_bytes + last->size == offset && last->begin + last->size == begin) {
+        last->size = plan->head.size - last->begin;
+        return CAIRN_OK;
+    }
     CAIRN_TRY(CAIRN_ARRAY_ROOM(plan->texts, plan->text_count, plan->text_capacity, RECORDS_MAX,
                                "entries of an archive", err));
     plan->texts[plan->text_count++] =
@@ -230,9 +218,9 @@ static enum cairn_code put_record(struct archive *archive, const char *name,
     CAIRN_TRY(cairn_buf_printf(&full, err, "%s/%s", archive->stem, name));
     CAIRN_TRY(put_local(archive, &full, size, crc, err));
     if (data) CAIRN_TRY(cairn_buf_append(&archive->plan->head, data->data, data->size, err));
-    if (ret_offset) *ret_offset = archive->at;
+    if (ret_offset) *ret_offset = archive->base + archive->at;
     archive->at += size;
-    CAIRN_TRY(note_text(archive, begin, header, err));
+    CAIRN_TRY(note_text(archive->plan, begin, archive->base + header, err));
     return put_listed(archive, &full, size, crc, header, err);
 }
 
@@ -260,8 +248,8 @@ static enum cairn_code put_end(struct archive *archive, struct cairn_error *err)
     CAIRN_TRY(cairn_buf_append_u32le(head, word_of(size), err));
     CAIRN_TRY(cairn_buf_append_u32le(head, word_of(directory), err));
     CAIRN_TRY(put_u16(head, 0, err));
-    archive->plan->file_bytes = archive->at + (head->size - begin);
-    return note_text(archive, begin, directory, err);
+    archive->plan->file_bytes = archive->base + archive->at + (head->size - begin);
+    return note_text(archive->plan, begin, archive->base + directory, err);
 }
 
 static enum cairn_code put_all(struct archive *archive, struct cairn_safetensors_entry *entries,
@@ -274,11 +262,19 @@ static enum cairn_code put_all(struct archive *archive, struct cairn_safetensors
     for (size_t i = 0; i < count; i++) {
         char name[32];
         snprintf(name, sizeof name, "data/%zu", i);
-        CAIRN_TRY(put_record(archive, name, NULL, entries[i].size_bytes, &entries[i].offset_bytes,
-                             err));
+        CAIRN_TRY(
+            put_record(archive, name, NULL, entries[i].size_bytes, &entries[i].offset_bytes, err));
     }
     CAIRN_TRY(put_small(archive, "version", CAIRN_VIEW("3\n"), err));
     return put_end(archive, err);
+}
+
+static enum cairn_code set_size(struct cairn_safetensors_entry *entry, struct cairn_error *err) {
+    uint64_t elements;
+    return cairn_tensor_size(entry->dtype, entry->dimension_count, entry->shape, &elements,
+                             &entry->size_bytes)
+               ? CAIRN_OK
+               : cairn_fail(err, CAIRN_INVALID, "a tensor's size cannot be represented");
 }
 
 enum cairn_code cairn_torch_write(struct cairn_safetensors_entry *entries, size_t count,
@@ -287,14 +283,47 @@ enum cairn_code cairn_torch_write(struct cairn_safetensors_entry *entries, size_
                                   struct cairn_error *err) {
     CAIRN_AUTO(buf) pickle = {.limit = CAIRN_PICKLE_BYTES_MAX};
     struct archive archive = {.plan = ret, .stem = stem, .directory.limit = CAIRN_GIB};
-    uint64_t elements;
     ret->head.limit = CAIRN_GIB;
-    for (size_t i = 0; i < count; i++)
-        if (!cairn_tensor_size(entries[i].dtype, entries[i].dimension_count, entries[i].shape,
-                               &elements, &entries[i].size_bytes))
-            return cairn_fail(err, CAIRN_INVALID, "a tensor's size cannot be represented");
+    for (size_t i = 0; i < count; i++) CAIRN_TRY(set_size(&entries[i], err));
     CAIRN_TRY(put_pickle(entries, count, aliases, alias_count, &pickle, err));
     enum cairn_code code = put_all(&archive, entries, count, &pickle, err);
     cairn_buf_release(&archive.directory);
     return code;
+}
+
+/* ---- archives one behind the other ---- */
+
+/* Zeros up to where the next one may begin. */
+static enum cairn_code put_padding(struct cairn_torch_plan *plan, struct cairn_error *err) {
+    uint64_t end = plan->file_bytes, padding = cairn_round_up(end, ALIGN) - end;
+    size_t begin = plan->head.size;
+    plan->head.limit = CAIRN_GIB;
+    if (!padding) return CAIRN_OK;
+    for (uint64_t i = 0; i < padding; i++) CAIRN_TRY(cairn_buf_append(&plan->head, "", 1, err));
+    plan->file_bytes += padding;
+    return note_text(plan, begin, end, err);
+}
+
+enum cairn_code cairn_torch_write_tensor(struct cairn_safetensors_entry *entry,
+                                         struct cairn_torch_plan *plan, uint64_t *ret_offset,
+                                         struct cairn_error *err) {
+    CAIRN_AUTO(buf) pickle = {0};
+    CAIRN_TRY(put_padding(plan, err));
+    struct archive archive = {.plan = plan, .stem = "archive", .base = plan->file_bytes};
+    CAIRN_TRY(set_size(entry, err));
+    CAIRN_TRY(cairn_buf_append(&pickle, "\x80\x02", 2, err));
+    CAIRN_TRY(put_tensor(&pickle, entry, 0, err));
+    CAIRN_TRY(cairn_buf_append(&pickle, ".", 1, err));
+    enum cairn_code code = put_all(&archive, entry, 1, &pickle, err);
+    cairn_buf_release(&archive.directory);
+    *ret_offset = archive.base;
+    return code;
+}
+
+enum cairn_code cairn_torch_write_room(uint64_t size_bytes, struct cairn_torch_plan *plan,
+                                       uint64_t *ret_offset, struct cairn_error *err) {
+    CAIRN_TRY(put_padding(plan, err));
+    *ret_offset = plan->file_bytes;
+    plan->file_bytes += size_bytes;
+    return CAIRN_OK;
 }

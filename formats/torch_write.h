@@ -8,15 +8,18 @@
  *              dict of them, by name in the order of the entries; an alias shares the storage of
  *              what it stands for.
  *          2   each storage begins at a multiple of 64 bytes; the same entries give the same bytes.
- *          3   element types that torch lacks are CAIRN_UNSUPPORTED, by name.
+ *          3   of archives one behind the other each begins at such a multiple, with zeros before
+ *              it; a plan leaves no byte between its texts that is no tensor's.
+ *          4   element types that torch lacks are CAIRN_UNSUPPORTED, by name.
  * Limits:  a pickle of 256 MiB. The CRC-32 of storages is 0, as torch writes it where it is told
  *          not to compute it.
  * Threads: stateless.
- * Next:    cli/export.h; formats/torch.h reads it.
+ * Next:    cli/export.h; formats/torch.h reads it; formats/dcp_write.h.
  */
 #pragma once
 
 #include "formats/safetensors.h"
+#include "formats/torch.h"
 
 /* Bytes of `head` that lie together in the file. */
 struct cairn_torch_text {
@@ -38,4 +41,14 @@ enum cairn_code cairn_torch_write(struct cairn_safetensors_entry *entries, size_
                                   const struct cairn_torch_alias *aliases, size_t alias_count,
                                   const char *stem, struct cairn_torch_plan *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* The same of one tensor alone, behind what the plan has; its archive begins at *ret_offset. */
+enum cairn_code cairn_torch_write_tensor(struct cairn_safetensors_entry *entry,
+                                         struct cairn_torch_plan *plan, uint64_t *ret_offset,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Room behind what the plan has, for bytes that the caller puts there. */
+enum cairn_code cairn_torch_write_room(uint64_t size_bytes, struct cairn_torch_plan *plan,
+                                       uint64_t *ret_offset,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* torch's name of an element type; NULL: it has none. */
+const struct cairn_torch_name *cairn_torch_write_dtype(unsigned dtype);
 void cairn_torch_plan_release(struct cairn_torch_plan *plan);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cairn export: a stored version, or a checkpoint of DeepSpeed or torch, as files of
- * safetensors or torch, merged as a stream. */
+ * safetensors, torch or DCP, merged as a stream. */
 #include <stdio.h>
 
 #include "api/dtype.h"
@@ -14,7 +14,9 @@
 
 static const struct cairn_cli_flag flags[] = {
     {"to", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(to), 0, "FORM",
-     "safetensors, the default, or torch: files for torch.load(weights_only=True)."},
+     "safetensors, the default; torch, files for torch.load(weights_only=True); or dcp, a folder "
+     "for "
+     "torch.distributed.checkpoint.load."},
     {"dtype", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(dtype), 0, "TYPE",
      "What floats become: keep, fp32, bf16 or fp16; default keep."},
     {"max-shard-size", 0, CAIRN_CLI_SIZE, CAIRN_CLI_AT(bytes), 0, "SIZE",
@@ -51,24 +53,44 @@ static enum cairn_code read_dtype(const char *text, unsigned *ret, struct cairn_
                       cairn_short(text).text);
 }
 
-static enum cairn_code read_form(const char *text, bool *ret_torch, struct cairn_error *err) {
-    *ret_torch = strcmp(text, "torch") == 0;
-    if (*ret_torch || strcmp(text, "safetensors") == 0) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_INVALID, "--to %s: it is safetensors or torch",
+static enum cairn_code read_form(const char *text, enum cairn_cli_export_form *ret,
+                                 struct cairn_error *err) {
+    static const char *const known[] = {[CAIRN_CLI_EXPORT_SAFETENSORS] = "safetensors",
+                                        [CAIRN_CLI_EXPORT_TORCH] = "torch",
+                                        [CAIRN_CLI_EXPORT_DCP] = "dcp"};
+    for (size_t i = 0; i < CAIRN_COUNT(known); i++) {
+        if (strcmp(text, known[i]) != 0) continue;
+        *ret = (enum cairn_cli_export_form)i;
+        return CAIRN_OK;
+    }
+    return cairn_fail(err, CAIRN_INVALID, "--to %s: it is safetensors, torch or dcp",
                       cairn_short(text).text);
 }
 
 #define FROZEN "it is frozen, and --exclude-frozen leaves it out"
 
+/* An object that holds a tensor is no tensor, but it is copied with it. */
+static bool is_left_out(const struct cairn_cli_export *job,
+                        const struct cairn_assembly_left_out *left) {
+    const struct cairn_assembly *assembly = job->assembly;
+    if (job->form != CAIRN_CLI_EXPORT_DCP) return true;
+    for (size_t i = 0; i < assembly->object_count; i++)
+        if (strcmp(assembly->objects[i].name, left->name) == 0) return false;
+    return true;
+}
+
 static void report_left_out(const struct cairn_cli_export *job) {
     const struct cairn_assembly *assembly = job->assembly;
     for (size_t i = 0; i < assembly->left_out_count; i++)
-        cairn_cli_note("left out: %s: %s", assembly->left_out[i].name, assembly->left_out[i].why);
+        if (is_left_out(job, &assembly->left_out[i]))
+            cairn_cli_note("left out: %s: %s", assembly->left_out[i].name,
+                           assembly->left_out[i].why);
     for (size_t i = 0; i < assembly->tensor_count; i++) {
         const struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
         if (job->exclude_frozen && tensor->frozen)
             cairn_cli_note("left out: %s: " FROZEN, tensor->name);
-        else if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS && !job->torch)
+        else if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS &&
+                 job->form == CAIRN_CLI_EXPORT_SAFETENSORS)
             cairn_cli_note("left out: %s: it is %s under another name", tensor->name,
                            assembly->tensors[tensor->alias_of].name);
     }
@@ -91,8 +113,10 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
     CAIRN_AUTO_JSON json_t *left_out = json_array();
     CAIRN_AUTO_JSON json_t *aliases = json_object();
     for (size_t i = 0; i < assembly->left_out_count; i++)
-        json_array_append_new(left_out, json_pack("{s:s, s:s}", "name", assembly->left_out[i].name,
-                                                  "why", assembly->left_out[i].why));
+        if (is_left_out(job, &assembly->left_out[i]))
+            json_array_append_new(left_out,
+                                  json_pack("{s:s, s:s}", "name", assembly->left_out[i].name, "why",
+                                            assembly->left_out[i].why));
     for (size_t i = 0; i < assembly->tensor_count; i++)
         if (job->exclude_frozen && assembly->tensors[i].frozen)
             json_array_append_new(left_out, json_pack("{s:s, s:s}", "name",
@@ -111,14 +135,13 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_weights weights;
-    struct cairn_cli_export job = {
-        .cli = cli,
-        .folder = cli->arguments[1],
-        .shard_bytes_max = cli->bytes,
-        .only = cli->only,
-        .exclude_frozen = cli->exclude_frozen};
+    struct cairn_cli_export job = {.cli = cli,
+                                   .folder = cli->arguments[1],
+                                   .shard_bytes_max = cli->bytes,
+                                   .only = cli->only,
+                                   .exclude_frozen = cli->exclude_frozen};
     uint64_t started_ms = cairn_mono_ms();
-    if (cli->to) CAIRN_TRY(read_form(cli->to, &job.torch, err));
+    if (cli->to) CAIRN_TRY(read_form(cli->to, &job.form, err));
     if (cli->dtype) CAIRN_TRY(read_dtype(cli->dtype, &job.dtype, err));
     CAIRN_TRY(cairn_cli_interrupt_says(interrupted, err));
     CAIRN_TRY(cairn_cli_weights_open(cli, cli->arguments[0], cli->optimizer, &weights, err));
@@ -138,10 +161,11 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
 const struct cairn_cli_verb cairn_cli_verb_export = {
     .name = "export",
     .synopsis = "cairn export [flags] CHECKPOINT|project/run@step FOLDER",
-    .purpose = "Write a stored, DeepSpeed or torch checkpoint as safetensors or torch files.",
-    .examples = "  cairn export llm/7b@latest ./model\n"
-                "  cairn export checkpoints ./model --dtype bf16 --max-shard-size 5GB\n"
-                "  cairn export model.pt ./model --only 'encoder.*'\n",
+    .purpose = "Write a stored, DeepSpeed or torch checkpoint as safetensors, torch or DCP files.",
+    .examples =
+        "  cairn export llm/7b@latest ./model\n"
+        "  cairn export checkpoints ./model --dtype bf16 --max-shard-size 5GB\n"
+        "  cairn export llm/7b@1000 ./dcp --to dcp      (for torch.distributed.checkpoint)\n",
     .flags = flags,
     .flag_count = CAIRN_COUNT(flags),
     .arguments_min = 2,

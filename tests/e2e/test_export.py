@@ -190,7 +190,7 @@ class Export(unittest.TestCase):
         export(ZERO / "stage2", self.folder / "safe")
         self.assertEqual(read(self.folder / "back"), read(self.folder / "safe"))
         ran = export(ZERO / "stage2", self.folder / "no", "--to", "onnx", status=2)
-        self.assertIn("safetensors or torch", ran.stderr)
+        self.assertIn("safetensors, torch or dcp", ran.stderr)
 
     def test_floats_are_converted_with_correct_rounding(self):
         expected = EXPECTED["stage3"]

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cairn export --to dcp`: what it writes is read back to the same bytes, its objects too, and a
+folder has its `.metadata` last. That torch itself reads it is e2e/torch."""
+import io
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import tempfile
+import unittest
+
+from test_dcp import DCP, Reader
+from test_dcp import EXPECTED as DCP_CASES
+from test_export import EXPECTED, VECTORS, ZERO, export, read
+from test_stored_tensors import Case, Restored
+from world import BIN
+
+TORCH = VECTORS / "torch" / "everything.pt"
+
+
+def metadata(folder):
+    return Reader(io.BytesIO((folder / ".metadata").read_bytes())).load()
+
+
+def items(folder):
+    """{name: the bytes of its archive}"""
+    return {key.fqn: (folder / place.relative_path).read_bytes()[place.offset:][:place.length]
+            for key, place in metadata(folder).storage_data.items()}
+
+
+def model(path, count, elements):
+    """A safetensors file of that many fp32 tensors, each of one element more."""
+    sizes = [4 * (elements + i) for i in range(count)]
+    header = {f"layer.{i:02}": {"dtype": "F32", "shape": [size // 4],
+                                "data_offsets": [sum(sizes[:i]), sum(sizes[:i + 1])]}
+              for i, size in enumerate(sizes)}
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for size in sizes:
+            file.write(os.urandom(4096) * (size // 4096) + os.urandom(size % 4096))
+
+
+class ToDcp(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-to-dcp-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.out = self.folder / "out"
+
+    def there_and_back(self, source, *flags, back=()):
+        """What export says of --to dcp; the values must be those of an export without it."""
+        for name in ("out", "back", "direct"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        told = json.loads(export(source, self.out, "--to", "dcp", "--json", *flags).stdout)
+        again = json.loads(export(self.out, self.folder / "back", "--json", *back).stdout)
+        direct = json.loads(export(source, self.folder / "direct", "--json", *flags).stdout)
+        self.assertEqual(again["format"], "torch-dcp")
+        self.assertEqual(read(self.folder / "back"), read(self.folder / "direct"))
+        written = items(self.out)
+        self.assertEqual(again["aliases"], {name: of for name, of in direct["aliases"].items()
+                                            if name in written and of in written})
+        self.assertEqual((told["tensors"], told["bytes"]), (direct["tensors"], direct["bytes"]))
+        return told
+
+    def test_what_is_written_is_read_back_byte_for_byte(self):
+        for source in (*(ZERO / case for case in EXPECTED), *(DCP / case for case in DCP_CASES),
+                       TORCH):
+            told = self.there_and_back(source)
+            self.assertEqual(sorted(path.name for path in self.out.iterdir()),
+                             [".metadata", "__0_0.distcp"])
+            found = metadata(self.out)
+            self.assertEqual(set(found.planner_data), set(found.state_dict_metadata))
+            self.assertEqual({key.fqn for key in found.storage_data}, set(found.planner_data))
+            for name in told["aliases"]:  # there by name, and its bytes once
+                self.assertEqual(items(self.out)[name], items(self.out)[told["aliases"][name]])
+            for place in found.storage_data.values():
+                self.assertEqual(place.offset % 64, 0)
+
+    def test_what_is_no_tensor_is_copied_as_it_is(self):
+        for case in DCP_CASES:
+            source = items(DCP / case)
+            told = self.there_and_back(DCP / case)
+            objects = [name for name, value in metadata(DCP / case).state_dict_metadata.items()
+                       if type(value).__name__ == "BytesStorageMetadata"]
+            self.assertEqual(len(objects), 14)
+            written = items(self.out)
+            for name in objects:
+                self.assertEqual(written[name], source[name], name)
+            self.assertEqual(told["left_out"], [])
+        self.there_and_back(DCP / "single", "--only", "*step")
+        self.assertIn("step", items(self.out))
+        self.assertNotIn("note.text", items(self.out))
+
+    def test_the_flags_of_export_mean_what_they_mean_elsewhere(self):
+        self.there_and_back(ZERO / "stage3", "--dtype", "bf16")
+        self.there_and_back(ZERO / "stage2", "--optimizer", "--only", "*last*")
+        self.assertIn("optimizer.state.last.weight.exp_avg", items(self.out))
+        told = self.there_and_back(ZERO / "stage3", "--exclude-frozen")
+        self.assertIn("frozen.weight", {row["name"] for row in told["left_out"]})
+        told = self.there_and_back(ZERO / "stage2", "--max-shard-size", "200B")
+        files = sorted(path.name for path in self.out.glob("*.distcp"))
+        self.assertEqual(files, [f"__0_{i}.distcp" for i in range(told["files"])])
+        self.assertGreater(len(files), 2)
+        # A further name whose tensor is not wanted has the bytes.
+        self.there_and_back(ZERO / "stage1", "--only", "head*")
+
+    def test_many_windows_are_the_same_with_any_number_of_workers(self):
+        source = self.folder / "source.safetensors"
+        model(source, 40, 250_000)
+        for workers in (1, 7):
+            told = self.there_and_back(source, "-j", workers, "--max-shard-size", "19MB")
+            self.assertEqual(told["files"], 3)
+            shutil.move(self.out, self.folder / f"w{workers}")
+        for path in (self.folder / "w1").iterdir():
+            self.assertEqual(path.read_bytes(), (self.folder / "w7" / path.name).read_bytes())
+
+    def test_a_folder_gets_its_metadata_when_every_byte_is_on_the_disk(self):
+        calls = self.folder / "calls"
+        ran = subprocess.run(
+            ["strace", "-f", "-y", "-e", "trace=pwrite64,fdatasync,linkat,renameat,rename", "-o",
+             calls, BIN / "cairn", "export", ZERO / "stage2", self.out, "--to", "dcp",
+             "--max-shard-size", "200B"], capture_output=True, text=True, timeout=120,
+            env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        lines = calls.read_text().splitlines()
+
+        def places(call, name):
+            return [i for i, line in enumerate(lines) if call in line and name in line]
+        files = sorted(path.name for path in self.out.glob("*.distcp"))
+        self.assertGreater(len(files), 2)
+        last = min(places("rename", ".metadata"))
+        for name in files:
+            self.assertLess(max(places("pwrite64(", name)), min(places("fdatasync(", name)))
+            self.assertLess(max(places("fdatasync(", name)), min(places("linkat(", name)))
+            self.assertLess(max(places("linkat(", name)), last)
+
+    def test_what_is_there_is_kept_and_what_fails_leaves_nothing(self):
+        for name in (".metadata", "__0_0.distcp"):
+            self.out.mkdir()
+            (self.out / name).write_bytes(b"mine")
+            ran = export(ZERO / "stage2", self.out, "--to", "dcp", status=6)
+            self.assertIn(f"{name} already", ran.stderr)
+            self.assertEqual([(path.name, path.read_bytes()) for path in self.out.iterdir()],
+                             [(name, b"mine")])
+            shutil.rmtree(self.out)
+        ran = export(ZERO / "stage2", self.out, "--to", "dpc", status=2)
+        self.assertIn("it is safetensors, torch or dcp", ran.stderr)
+        self.assertFalse(self.out.exists())
+        limit = (f"ulimit -f 1; exec {BIN / 'cairn'} export '{ZERO / 'stage2'}' '{self.out}'"
+                 " --to dcp")
+        said = subprocess.run(["bash", "-c", limit], capture_output=True, text=True, timeout=120)
+        self.assertEqual(said.returncode, 1, said)
+        self.assertIn("ulimit -f", said.stderr)
+        self.assertEqual(list(self.out.iterdir()), [])
+
+    def test_an_element_type_that_torch_lacks_is_named(self):
+        source = self.folder / "source.safetensors"
+        header = json.dumps({"a.weight": {"dtype": "F4", "shape": [8],
+                                          "data_offsets": [0, 4]}}).encode()
+        source.write_bytes(struct.pack("<Q", len(header)) + header + b"1234")
+        ran = export(source, self.out, "--to", "dcp", status=1)
+        self.assertIn("a.weight: torch has no element type F4", ran.stderr)
+        self.assertFalse(self.out.exists())
+
+
+class Stored(Case, Restored):
+    def test_a_version_is_written_as_dcp_and_what_is_written_can_be_imported(self):
+        self.world.cairn("import", "deepspeed", ZERO / "stage3", "t/zero@1")
+        for number, where in enumerate(((), ("--store", self.world.store))):
+            out = self.folder / f"dcp-{number}"
+            self.world.cairn("export", "t/zero@1", out, "--to", "dcp", *where)
+            export(out, self.folder / f"back-{number}")
+            export(ZERO / "stage3", self.folder / f"direct-{number}")
+            tensors = read(self.folder / f"direct-{number}")
+            self.assertEqual(read(self.folder / f"back-{number}"), tensors)
+        told, _ = self.imported("dcp", self.folder / "dcp-0", "t/again@1")
+        self.assertEqual(told["tensors"], len(tensors) + 1)  # the tied one by both its names
+        for name, (_, _, data) in tensors.items():
+            self.assertEqual(self.restored("t/again", name), data, name)
+        self.assertEqual(self.restored("t/again", "head.weight"), tensors["embed.weight"][2])
+
+
+if __name__ == "__main__":
+    unittest.main()

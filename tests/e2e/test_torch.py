@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `cairn export` writes, read by torch itself: value for value what torch reads of the source.
+
+It needs a Python with torch (CPU is enough): the one that runs it, or the one that CAIRN_TEST_TORCH
+names. Without it, it is skipped by name."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from test_dcp import DCP
+from test_dcp import EXPECTED as DCP_CASES
+from test_export import EXPECTED, VECTORS, ZERO, as_fp32, export, read
+from test_to_dcp import model
+
+PYTHON = os.environ.get("CAIRN_TEST_TORCH", sys.executable)
+
+# Reads DCP folders in each way that torch has, and prints what it found as JSON.
+READ_DCP = """
+import json, sys, warnings
+warnings.filterwarnings("ignore")
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+def rows(state):
+    found = {}
+    for name, value in state.items():
+        if not torch.is_tensor(value):
+            found[name] = {"value": repr(value)}
+            continue
+        flat = value.detach().contiguous().reshape(-1)
+        found[name] = {"dtype": str(value.dtype), "shape": list(value.shape),
+                       "bytes": bytes(flat.view(torch.uint8).tolist() if flat.numel() else []).hex()}
+    return found
+
+answers = []
+for folder in sys.argv[1:]:
+    meta = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+    state = {name: torch.zeros(row.size, dtype=row.properties.dtype) if hasattr(row, "size")
+                   else None for name, row in meta.items()}
+    dcp.load(state, checkpoint_id=folder)
+    dcp_to_torch_save(folder, folder + ".pt")
+    whole = torch.load(folder + ".pt", weights_only=False)
+    answers.append({"load": rows(state), "saved": rows(whole)})
+print(json.dumps(answers))
+"""
+# Writes a nested state dict, and later loads it back from another folder.
+NESTED = """
+import json, sys, warnings
+warnings.filterwarnings("ignore")
+import torch
+import torch.distributed.checkpoint as dcp
+
+def state(fill):
+    value = lambda *shape: torch.randn(shape) if fill else torch.zeros(shape)
+    return {"model": {"a.weight": value(5, 3), "a.bias": value(5).to(torch.bfloat16)},
+            "optimizer": {"state": {0: {"step": value(), "exp_avg": value(5, 3)}},
+                          "param_groups": [{"lr": 0.5 if fill else 0, "betas": (0.9, fill)}]},
+            "list": [value(2), {"deep": value(1, 2)}], "step": 7 if fill else 0,
+            "text": "x" if fill else ""}
+
+def same(a, b):
+    if torch.is_tensor(a):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+how, folder = sys.argv[1:]
+torch.manual_seed(3)
+if how == "save":
+    dcp.save(state(True), checkpoint_id=folder)
+    print("true")
+else:
+    found = state(False)
+    dcp.load(found, checkpoint_id=folder)
+    print(json.dumps(same(found, state(True))))
+"""
+
+
+def have_torch():
+    ran = subprocess.run([PYTHON, "-c", "import torch.distributed.checkpoint"], capture_output=True,
+                         text=True, timeout=300)
+    return ran.returncode == 0
+
+
+class Torch(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not have_torch():
+            raise unittest.SkipTest(f"no torch for {PYTHON}; CAIRN_TEST_TORCH names another Python")
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-torch-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.out = self.folder / "out"
+
+    def ask(self, program, *arguments):
+        ran = subprocess.run([PYTHON, "-c", program, *map(str, arguments)], capture_output=True,
+                             text=True, timeout=600)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        return json.loads(ran.stdout)
+
+    def check(self, *jobs):
+        """Of each source with its flags, dcp.load and dcp_to_torch_save give what a safetensors
+        export of it holds. Returns what torch read."""
+        wanted, folders = [], []
+        for number, (source, *flags) in enumerate(jobs):
+            out, direct = self.folder / f"out-{number}", self.folder / f"direct-{number}"
+            export(source, out, "--to", "dcp", *flags)
+            told = json.loads(export(source, direct, "--json", *flags).stdout)
+            tensors = {name: (shape, data.hex()) for name, (_, shape, data) in read(direct).items()}
+            tied = {name: tensors[of] for name, of in told["aliases"].items()}
+            wanted.append({**tensors, **tied})
+            folders.append(out)
+        found = self.ask(READ_DCP, *folders)
+        for job, tensors, answer in zip(jobs, wanted, found, strict=True):
+            self.assertEqual(answer["load"], answer["saved"])
+            self.assertEqual({name: (row["shape"], row["bytes"])
+                              for name, row in answer["load"].items() if "bytes" in row},
+                             tensors, job)
+        return [answer["load"] for answer in found]
+
+    def test_dcp_load_reads_what_deepspeed_trained(self):
+        found = self.check(*((ZERO / case,) for case in EXPECTED),
+                           (ZERO / "stage3", "--optimizer", "--dtype", "bf16", "--max-shard-size",
+                            "200B"))
+        for expected, tensors in zip(EXPECTED.values(), found):
+            for name, row in expected.items():
+                self.assertEqual(tensors[name]["shape"], row["shape"], name)
+        self.assertEqual(found[-1]["last.weight"]["dtype"], "torch.bfloat16")
+
+    def test_dcp_load_reads_every_element_type_that_torch_has(self):
+        tensors, = self.check((VECTORS / "torch" / "everything.pt",))
+        self.assertEqual(tensors["every.F8_E4M3"]["dtype"], "torch.float8_e4m3fn")
+        self.assertEqual(tensors["every.U16"]["dtype"], "torch.uint16")
+
+    def test_dcp_load_reads_what_many_ranks_wrote_with_what_is_no_tensor(self):
+        found = self.check(*((DCP / case,) for case in DCP_CASES))
+        for expected, values in zip(DCP_CASES.values(), found):
+            self.assertEqual({name for name in values if "bytes" in values[name]}, set(expected))
+            self.assertEqual((values["step"]["value"], values["note.text"]["value"]),
+                             ("2", "'xxxxx'"))
+
+    def test_a_nested_state_dict_of_torch_is_loaded_back_from_what_was_made_of_its_folder(self):
+        source = self.folder / "source"
+        self.ask(NESTED, "save", source)
+        export(source, self.out, "--to", "dcp", "--max-shard-size", "40B")
+        self.assertGreater(len(list(self.out.glob("*.distcp"))), 2)
+        self.assertTrue(self.ask(NESTED, "load", self.out))
+
+    def test_dcp_load_reads_files_of_many_windows(self):
+        source = self.folder / "source.safetensors"
+        model(source, 12, 250_000)
+        self.check((source, "--max-shard-size", "9MB"), (source, "--dtype", "fp16"))
+
+    def test_torch_load_reads_what_is_written_for_it(self):
+        program = """
+import json, sys, torch
+state = torch.load(sys.argv[1], weights_only=True)
+print(json.dumps({name: bytes(value.float().reshape(-1).view(torch.uint8).tolist()).hex()
+                  for name, value in state.items()}))
+"""
+        export(ZERO / "stage3", self.out, "--to", "torch")
+        export(ZERO / "stage3", self.folder / "safe")
+        found = self.ask(program, self.out / "pytorch_model.bin")
+        for name, (dtype, _, data) in read(self.folder / "safe").items():
+            self.assertEqual(found[name], as_fp32(dtype, data), name)
+        self.assertEqual(found["head.weight"], found["embed.weight"])
+
+
+if __name__ == "__main__":
+    outcome = unittest.main(exit=False).result
+    for _, why in outcome.skipped:
+        print(f"SKIPPED: {why}")
+    sys.exit(77 if outcome.skipped else not outcome.wasSuccessful())
