@@ -14,7 +14,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "common/thread.h"
-#include "server/catalog/told.h"
+#include "server/catalog/notify.h"
 
 #define AGAIN_MS 1000 /* after the catalog could not be read */
 
@@ -99,9 +99,9 @@ static void run(struct cairn_thread *thread, void *owner) {
     }
 }
 
-void cairn_srv_access_told(struct cairn_srv_access *access, uint64_t key) {
+void cairn_srv_access_notified(struct cairn_srv_access *access, uint64_t key) {
     if (!access || !access->thread.started) return;
-    if (key == CAIRN_SRV_TOLD_ALL || key == cairn_srv_key_of(CAIRN_SRV_TOKENS_KEY))
+    if (key == CAIRN_SRV_NOTIFY_ALL || key == cairn_srv_key_of(CAIRN_SRV_TOKENS_KEY))
         cairn_thread_wake(&access->thread);
 }
 

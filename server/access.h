@@ -55,7 +55,7 @@ void cairn_srv_access_free(struct cairn_srv_access *access); /* NULL is fine */
  * cannot be read nobody is let in until it can. */
 void cairn_srv_access_reload(struct cairn_srv_access *access);
 /* Another server may have changed a token. NULL is fine. */
-void cairn_srv_access_told(struct cairn_srv_access *access, uint64_t key);
+void cairn_srv_access_notified(struct cairn_srv_access *access, uint64_t key);
 /* The operator's first token, into DATA_DIR/admin.token: where tokens are asked for and none may
  * make others, and where the settings say so. */
 enum cairn_code cairn_srv_access_first(struct cairn_srv *server,

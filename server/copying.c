@@ -17,15 +17,15 @@
 struct command {
     struct cairn_srv_copy_options options;
     bool json, json_progress, quiet;
-    uint64_t told_ms;
+    uint64_t printed_ms;
     struct cairn_srv_copied copied;
     char key_note[2400]; /* where grant.key is, and where it is needed */
 };
 
 static void progress(void *owner, const struct cairn_srv_copy_progress *at) {
     struct command *command = owner;
-    if (command->quiet || cairn_mono_ms() < command->told_ms + PROGRESS_MS) return;
-    command->told_ms = cairn_mono_ms();
+    if (command->quiet || cairn_mono_ms() < command->printed_ms + PROGRESS_MS) return;
+    command->printed_ms = cairn_mono_ms();
     const char *what = at->comparing ? "comparing" : "copying";
     fprintf(stderr,
             command->json_progress
@@ -128,7 +128,7 @@ static enum cairn_code print_table(const struct command *command, uint64_t took_
 }
 
 static enum cairn_code copy(struct command *command, struct cairn_error *err) {
-    uint64_t begun_ms = command->told_ms = cairn_mono_ms();
+    uint64_t begun_ms = command->printed_ms = cairn_mono_ms();
     CAIRN_TRY(cairn_srv_copy(&command->options, &command->copied, err));
     CAIRN_TRY(see_to_key(command, err));
     uint64_t took_ms = cairn_mono_ms() - begun_ms;

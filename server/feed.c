@@ -57,12 +57,12 @@ struct cairn_srv_feed {
 
 /* ---- frames ---- */
 
-static enum cairn_code make_frame(const struct cairn_srv_told *told, struct cairn_buf *to,
+static enum cairn_code make_frame(const struct cairn_srv_event_row *row, struct cairn_buf *to,
                                   struct cairn_error *err) {
     CAIRN_AUTO(buf) json = {0};
-    CAIRN_TRY(cairn_json_dump(told->json, &json, err)); /* one line: JSON escapes every other */
-    return cairn_buf_printf(to, err, "id: %" PRIu64 "\nevent: %s\ndata: %.*s\n\n", told->number,
-                            told->event, (int)json.size, json.data);
+    CAIRN_TRY(cairn_json_dump(row->json, &json, err)); /* one line: JSON escapes every other */
+    return cairn_buf_printf(to, err, "id: %" PRIu64 "\nevent: %s\ndata: %.*s\n\n", row->number,
+                            row->event, (int)json.size, json.data);
 }
 
 static bool is_followed(const struct cairn_srv_follow *follow, const struct cairn_run_name *name,
@@ -125,34 +125,34 @@ static void keep(struct cairn_srv_feed *feed, struct kept *take_kept) {
     wake_all(woken);
 }
 
-static void wake_waiters(struct cairn_srv_feed *feed, const struct cairn_srv_told *told) {
+static void wake_waiters(struct cairn_srv_feed *feed, const struct cairn_srv_event_row *row) {
     char key[CAIRN_SRV_EVENTS_KEY_BYTES];
     struct cairn_srv_waiters *waiters = feed->server->waiters;
     cairn_srv_waiters_wake(waiters, CAIRN_SRV_EVENTS_KEY);
-    snprintf(key, sizeof(key), "%s%s/%s", CAIRN_SRV_EVENTS_KEY, told->name.project, told->name.run);
+    snprintf(key, sizeof(key), "%s%s/%s", CAIRN_SRV_EVENTS_KEY, row->name.project, row->name.run);
     cairn_srv_waiters_wake(waiters, key);
-    if (!told->version.text[0]) return;
-    snprintf(key, sizeof(key), "%s%s", CAIRN_SRV_EVENTS_KEY, told->version.text);
+    if (!row->version.text[0]) return;
+    snprintf(key, sizeof(key), "%s%s", CAIRN_SRV_EVENTS_KEY, row->version.text);
     cairn_srv_waiters_wake(waiters, key);
 }
 
-struct news {
+struct new_rows {
     struct cairn_srv_feed *feed;
     uint64_t count;
 };
 
-static enum cairn_code keep_one(const struct cairn_srv_told *told, void *owner,
+static enum cairn_code keep_one(const struct cairn_srv_event_row *row, void *owner,
                                 struct cairn_error *err) {
-    struct news *news = owner;
-    struct kept kept = {.number = told->number, .name = told->name, .version = told->version};
-    enum cairn_code code = make_frame(told, &kept.frame, err);
+    struct new_rows *found = owner;
+    struct kept kept = {.number = row->number, .name = row->name, .version = row->version};
+    enum cairn_code code = make_frame(row, &kept.frame, err);
     if (code) {
         cairn_buf_release(&kept.frame);
         return code;
     }
-    keep(news->feed, &kept);
-    wake_waiters(news->feed, told);
-    news->count++;
+    keep(found->feed, &kept);
+    wake_waiters(found->feed, row);
+    found->count++;
     return CAIRN_OK;
 }
 
@@ -161,13 +161,13 @@ static uint64_t last_of(struct cairn_srv_feed *feed) {
     return feed->locked.last;
 }
 
-static enum cairn_code read_news(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct news *news = argument;
+static enum cairn_code read_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct new_rows *found = argument;
     const struct cairn_run_name all = {"", ""};
     struct cairn_srv_events_ask ask = {
-        .name = &all, .version = "", .after = last_of(news->feed), .limit = ROWS_AT_ONCE};
-    news->count = 0;
-    return cairn_srv_events_read(tx, &ask, keep_one, news, err);
+        .name = &all, .version = "", .after = last_of(found->feed), .limit = ROWS_AT_ONCE};
+    found->count = 0;
+    return cairn_srv_events_read(tx, &ask, keep_one, found, err);
 }
 
 /* Returns when the next beat is due. */
@@ -191,11 +191,11 @@ static void run(struct cairn_thread *thread, void *owner) {
     uint64_t next_ms = 0;
     while (cairn_thread_wait(thread, next_ms)) {
         struct cairn_error why = {0};
-        struct news news = {.feed = feed};
+        struct new_rows found = {.feed = feed};
         enum cairn_code code = CAIRN_OK;
         do {
-            code = cairn_srv_catalog_read(catalog, read_news, &news, &why);
-        } while (!code && news.count == ROWS_AT_ONCE);
+            code = cairn_srv_catalog_read(catalog, read_rows, &found, &why);
+        } while (!code && found.count == ROWS_AT_ONCE);
         next_ms = beat_now(feed);
         if (code) {
             cairn_log(DEBUG, "feed.late", "cause=\"%s\"", why.message);
@@ -315,7 +315,7 @@ static bool fill_from_ring(struct cairn_srv_follower *follower, struct cairn_err
     return true;
 }
 
-static enum cairn_code load_one(const struct cairn_srv_told *one, void *owner,
+static enum cairn_code load_one(const struct cairn_srv_event_row *one, void *owner,
                                 struct cairn_error *err) {
     struct cairn_srv_follower *follower = owner;
     if (follower->text.size >= CAIRN_SRV_FEED_TEXT_BYTES / 2) return CAIRN_OK;

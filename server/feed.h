@@ -13,7 +13,7 @@
  *          P16  a follower is told of what its token may read, and its stream ends within
  *              CAIRN_SRV_FEED_BEAT_MS after that was revoked.
  *          4   an event of this server wakes its followers at once, one of another server when it
- *              is heard (catalog/told.h); where listening is lost, within CAIRN_SRV_FEED_LOOK_MS,
+ *              is heard (catalog/notify.h); where listening is lost, within CAIRN_SRV_FEED_LOOK_MS,
  *              and behind a session that is silently dead within CAIRN_SRV_FEED_HEARD_MS.
  * Limits:  the last CAIRN_SRV_FEED_KEPT events in memory; setting event-streams-max followers,
  *          CAIRN_BUSY beyond.

@@ -83,10 +83,10 @@ static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *
 
 static void wake(void *owner, uint64_t key) {
     const struct cairn_srv *server = owner;
-    if (key == CAIRN_SRV_TOLD_EVENTS || key == CAIRN_SRV_TOLD_ALL)
+    if (key == CAIRN_SRV_NOTIFY_EVENTS || key == CAIRN_SRV_NOTIFY_ALL)
         cairn_srv_feed_look(server->feed);
-    cairn_srv_access_told(server->access, key);
-    if (key != CAIRN_SRV_TOLD_EVENTS) cairn_srv_waiters_wake_key(server->waiters, key);
+    cairn_srv_access_notified(server->access, key);
+    if (key != CAIRN_SRV_NOTIFY_EVENTS) cairn_srv_waiters_wake_key(server->waiters, key);
 }
 
 static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error *err) {

@@ -130,14 +130,14 @@ bool cairn_srv_waiters_cancel(struct cairn_srv_waiters *waiters, struct cairn_sr
     return true;
 }
 
-/* The lock is held; key CAIRN_SRV_TOLD_ALL: all of the bucket. */
+/* The lock is held; key CAIRN_SRV_NOTIFY_ALL: all of the bucket. */
 static struct cairn_srv_waiter *take_changed(struct cairn_srv_waiters *waiters, size_t bucket,
                                              uint64_t key, struct cairn_srv_waiter *woken) {
     struct cairn_srv_waiter *next = NULL;
     waiters->locked.buckets[bucket].changed = waiters->locked.changes;
     for (struct cairn_srv_waiter *one = waiters->locked.buckets[bucket].first; one; one = next) {
         next = one->next;
-        if (key != CAIRN_SRV_TOLD_ALL && one->key != key) continue;
+        if (key != CAIRN_SRV_NOTIFY_ALL && one->key != key) continue;
         unlink_waiter(one);
         one->next = woken;
         woken = one;
@@ -150,8 +150,8 @@ void cairn_srv_waiters_wake_key(struct cairn_srv_waiters *waiters, uint64_t key)
     {
         CAIRN_HOLD(&waiters->lock);
         waiters->locked.changes++;
-        if (key != CAIRN_SRV_TOLD_ALL) woken = take_changed(waiters, key % BUCKETS, key, NULL);
-        for (size_t i = 0; key == CAIRN_SRV_TOLD_ALL && i < BUCKETS; i++)
+        if (key != CAIRN_SRV_NOTIFY_ALL) woken = take_changed(waiters, key % BUCKETS, key, NULL);
+        for (size_t i = 0; key == CAIRN_SRV_NOTIFY_ALL && i < BUCKETS; i++)
             woken = take_changed(waiters, i, key, woken);
     }
     wake_all(woken);

@@ -17,7 +17,7 @@
 #pragma once
 
 #include "api/routes.h"
-#include "server/catalog/told.h"
+#include "server/catalog/notify.h"
 
 struct cairn_srv_waiters;
 struct cairn_srv_waiter {
@@ -35,7 +35,7 @@ void cairn_srv_waiters_park(struct cairn_srv_waiters *waiters, struct cairn_srv_
 /* False: it is being woken, or not parked yet. */
 bool cairn_srv_waiters_cancel(struct cairn_srv_waiters *waiters,
                               struct cairn_srv_waiter *waiter) CAIRN_MUST_USE;
-/* What a key of told.h names has changed; CAIRN_SRV_TOLD_ALL: anything may have. */
+/* What a key of notify.h names has changed; CAIRN_SRV_NOTIFY_ALL: anything may have. */
 void cairn_srv_waiters_wake_key(struct cairn_srv_waiters *waiters, uint64_t key);
 /* What the text names has changed. */
 void cairn_srv_waiters_wake(struct cairn_srv_waiters *waiters, const char *text);

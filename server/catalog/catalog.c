@@ -11,9 +11,9 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/metrics.h"
-#include "server/catalog/engine.h"
 #include "server/catalog/actor.h"
-#include "server/catalog/told.h"
+#include "server/catalog/engine.h"
+#include "server/catalog/notify.h"
 
 #define CHANGES_WAITING_MAX 4096
 #define CHANGES_PER_COMMIT 256

@@ -44,7 +44,7 @@ bool cairn_srv_catalog_is_shared(const struct cairn_srv_catalog *catalog);
 /* A database of PostgreSQL that has lost commits which this process has seen. */
 bool cairn_srv_catalog_is_behind(const struct cairn_srv_catalog *catalog);
 /* From here on, until unlisten, changed() is called for what changes of other servers tell
- * (told.h). */
+ * (notify.h). */
 enum cairn_code cairn_srv_catalog_listen(struct cairn_srv_catalog *catalog,
                                          void (*changed)(void *owner, uint64_t key), void *owner,
                                          struct cairn_error *err) CAIRN_MUST_USE;

@@ -105,10 +105,10 @@ struct cairn_srv_engine {
     const char *(*text)(void *running, int column);
     struct cairn_view (*bytes)(void *running, int column);
 
-    /* ---- what other processes are told (told.h) ---- */
+    /* ---- what other processes are told (notify.h) ---- */
 
     /* Inside a change; NULL, as listen: nobody else is there. */
-    void (*tell)(struct cairn_srv_tx *tx, uint64_t key);
+    void (*notify)(struct cairn_srv_tx *tx, uint64_t key);
     /* A session for listen_for and disconnect alone. */
     enum cairn_code (*listen)(void *place, struct cairn_srv_tx **ret, struct cairn_error *err);
     /* Until something is told, or wake_fd can be read, or for wait_ms, after which the session is

@@ -94,7 +94,7 @@ static void end_read(struct cairn_srv_tx *tx) {
  * not find has ended. */
 static enum cairn_code begin_change(struct cairn_srv_postgres *own, struct cairn_error *err) {
     own->batch++;
-    own->told_count = 0;
+    own->notify_count = 0;
     own->tx.undone = (struct cairn_error){0};
     const struct cairn_srv_value values[] = {SQL_T(own->place->server), SQL_I(own->batch)};
     const struct cairn_srv_value schema[] = {SQL_I(cairn_srv_catalog_schema())};
@@ -167,7 +167,7 @@ static enum cairn_code commit(struct cairn_srv_tx *tx, struct cairn_error *err) 
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     struct cairn_error why = {0};
     PGresult *result = NULL;
-    enum cairn_code code = cairn_srv_postgres_send_told(own, &why);
+    enum cairn_code code = cairn_srv_postgres_send_notify(own, &why);
     if (!code) code = cairn_srv_postgres_ask(own, &commit_it, NULL, &result, &why);
     /* COMMIT of a transaction in which something failed is answered by ROLLBACK. */
     bool done = !code && !strcmp(PQcmdStatus(result), "COMMIT");
@@ -192,7 +192,7 @@ static bool is_open(struct cairn_srv_tx *tx) {
 
 static enum cairn_code savepoint(struct cairn_srv_tx *tx, struct cairn_error *err) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
-    own->told_before = own->told_count;
+    own->notify_before = own->notify_count;
     return cairn_srv_postgres_send(own, &set_savepoint, NULL, err);
 }
 
@@ -208,7 +208,7 @@ static enum cairn_code keep(struct cairn_srv_tx *tx, struct cairn_error *err) {
 
 static void undo(struct cairn_srv_tx *tx) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
-    own->told_count = own->told_before;
+    own->notify_count = own->notify_before;
     cairn_srv_postgres_expect_no_more(own);
     if (own->conn && own->ahead_count) (void)!cairn_srv_postgres_hear(own, NULL, NULL);
     if (tx->undone.code) return; /* the savepoint may be an earlier change's */
@@ -357,7 +357,7 @@ const struct cairn_srv_engine cairn_srv_engine_postgres = {
     .number = number,
     .text = text,
     .bytes = bytes,
-    .tell = cairn_srv_postgres_tell,
+    .notify = cairn_srv_postgres_notify,
     .listen = cairn_srv_postgres_listen,
     .listen_for = cairn_srv_postgres_listen_for,
     .is_there = cairn_srv_postgres_is_there,

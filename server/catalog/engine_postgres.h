@@ -42,7 +42,7 @@
  * keeps 8 KiB back before it sends by itself. */
 #define CAIRN_SRV_POSTGRES_UNENDED_BYTES 4096
 #define CAIRN_SRV_POSTGRES_LARGE_BYTES (64 * 1024) /* of one statement: may take seconds to send */
-#define CAIRN_SRV_POSTGRES_TOLD_MAX 400    /* a notification has room for 8,000 bytes */
+#define CAIRN_SRV_POSTGRES_NOTIFY_MAX 400          /* a notification has room for 8,000 bytes */
 #define CAIRN_SRV_POSTGRES_ANSWER_MS 40000 /* longer than statement_timeout, which names itself */
 #define CAIRN_SRV_POSTGRES_SETTLE_MS 30000
 #define CAIRN_SRV_POSTGRES_STOPPED_TEXT "5s"
@@ -75,10 +75,10 @@ struct cairn_srv_postgres {
     char ahead[2 * CAIRN_SRV_POSTGRES_AHEAD_MAX];
     size_t ahead_count, unended_bytes;
     size_t kept_ahead; /* the first of them belong to changes that were kept */
-    uint64_t told[CAIRN_SRV_POSTGRES_TOLD_MAX]; /* by this transaction; the first is ALL where it
-                                                   is full (told.h) */
-    size_t told_count, told_before;             /* in all, and before the savepoint */
-    struct cairn_srv_postgres_expected *expected; /* in the order in which they were sent */
+    uint64_t notify[CAIRN_SRV_POSTGRES_NOTIFY_MAX]; /* keys of this transaction; the first is ALL
+                                                       where it is full (notify.h) */
+    size_t notify_count, notify_before;             /* in all, and before the savepoint */
+    struct cairn_srv_postgres_expected *expected;   /* in the order in which they were sent */
     size_t expected_count, expected_heard, expected_next;
 };
 static inline struct cairn_srv_postgres *cairn_srv_postgres_of(struct cairn_srv_tx *tx) {
@@ -182,10 +182,10 @@ extern const struct cairn_srv_statement cairn_srv_postgres_end_holder;
 enum cairn_code cairn_srv_postgres_reconnect(struct cairn_srv_postgres *own,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 
-/* ---- engine_postgres_told.c ---- */
+/* ---- engine_postgres_notify.c ---- */
 
 /* As in engine.h. */
-void cairn_srv_postgres_tell(struct cairn_srv_tx *tx, uint64_t key);
+void cairn_srv_postgres_notify(struct cairn_srv_tx *tx, uint64_t key);
 enum cairn_code cairn_srv_postgres_listen(void *place, struct cairn_srv_tx **ret,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_postgres_listen_for(struct cairn_srv_tx *tx, int wake_fd,
@@ -193,8 +193,8 @@ enum cairn_code cairn_srv_postgres_listen_for(struct cairn_srv_tx *tx, int wake_
                                               void (*heard)(void *owner, uint64_t key), void *owner,
                                               struct cairn_error *err) CAIRN_MUST_USE;
 /* What the transaction has told goes ahead of its COMMIT. */
-enum cairn_code cairn_srv_postgres_send_told(struct cairn_srv_postgres *own,
-                                             struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_postgres_send_notify(struct cairn_srv_postgres *own,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
 
 /* engine_postgres_load.c; as in engine.h. */
 bool cairn_srv_postgres_is_there(const char *where);

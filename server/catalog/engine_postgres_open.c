@@ -9,8 +9,8 @@
 #include "common/text.h"
 #include "server/catalog/dialect.h"
 #include "server/catalog/engine_postgres.h"
+#include "server/catalog/notify.h"
 #include "server/catalog/sql.h"
-#include "server/catalog/told.h"
 
 #define MIGRATION_ANSWER_MS (60 * 60 * 1000)
 
@@ -283,7 +283,7 @@ enum cairn_code cairn_srv_postgres_join(struct cairn_srv_tx *tx, bool lasting, b
     PQclear(result);
     own->place->joined |= lasting;
     own->place->shared |= *ret_others;
-    if (lasting) cairn_srv_postgres_tell(tx, CAIRN_SRV_TOLD_ALL); /* that there is one more */
+    if (lasting) cairn_srv_postgres_notify(tx, CAIRN_SRV_NOTIFY_ALL); /* that there is one more */
     return CAIRN_OK;
 }
 

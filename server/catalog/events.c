@@ -7,7 +7,7 @@
 #include "common/text.h"
 #include "server/catalog/actor.h"
 #include "server/catalog/engine.h"
-#include "server/catalog/told.h"
+#include "server/catalog/notify.h"
 #include "server/catalog/values.h"
 #include "server/catalog/versions.h"
 
@@ -30,7 +30,7 @@ static const char *from(const struct cairn_srv_tx *tx) {
 /* Who follows hears of it: here by the count when it is committed, at other servers by the key. */
 static void note_event(struct cairn_srv_tx *tx) {
     tx->events++;
-    cairn_srv_tell_events(tx);
+    cairn_srv_notify_events(tx);
 }
 
 struct reason {
@@ -151,7 +151,7 @@ static json_t *as_json(const struct cairn_srv_rows *rows) {
 
 enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,
                                       const struct cairn_srv_events_ask *ask,
-                                      enum cairn_code (*each)(const struct cairn_srv_told *told,
+                                      enum cairn_code (*each)(const struct cairn_srv_event_row *row,
                                                               void *owner, struct cairn_error *err),
                                       void *owner, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
@@ -161,14 +161,14 @@ enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,
         if (!more) return CAIRN_OK;
         CAIRN_AUTO_JSON json_t *json = as_json(&rows);
         if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an event");
-        struct cairn_srv_told told = {.number = cairn_srv_rows_u64(&rows, 0),
-                                      .event = cairn_srv_rows_text(&rows, 2),
-                                      .json = json};
-        (void)cairn_text_copy(told.name.project, sizeof(told.name.project),
+        struct cairn_srv_event_row row = {.number = cairn_srv_rows_u64(&rows, 0),
+                                          .event = cairn_srv_rows_text(&rows, 2),
+                                          .json = json};
+        (void)cairn_text_copy(row.name.project, sizeof(row.name.project),
                               cairn_srv_rows_text(&rows, 3));
-        (void)cairn_text_copy(told.name.run, sizeof(told.name.run), cairn_srv_rows_text(&rows, 4));
-        (void)cairn_text_copy(told.version.text, sizeof(told.version.text),
+        (void)cairn_text_copy(row.name.run, sizeof(row.name.run), cairn_srv_rows_text(&rows, 4));
+        (void)cairn_text_copy(row.version.text, sizeof(row.version.text),
                               cairn_srv_rows_text(&rows, 5));
-        CAIRN_TRY(each(&told, owner, err));
+        CAIRN_TRY(each(&row, owner, err));
     }
 }

@@ -58,7 +58,7 @@ struct cairn_srv_events_ask {
     uint64_t after, limit;
     bool newest; /* the last `limit` ones instead of the first after a number */
 };
-struct cairn_srv_told {
+struct cairn_srv_event_row {
     uint64_t number;
     struct cairn_run_name name;
     struct cairn_version_id version; /* "": of none */
@@ -68,7 +68,7 @@ struct cairn_srv_told {
 /* Each in the order of its number; the newest ones first where those were asked for. */
 enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,
                                       const struct cairn_srv_events_ask *ask,
-                                      enum cairn_code (*each)(const struct cairn_srv_told *told,
+                                      enum cairn_code (*each)(const struct cairn_srv_event_row *row,
                                                               void *owner, struct cairn_error *err),
                                       void *owner, struct cairn_error *err) CAIRN_MUST_USE;
 /* 0 and 0: there is none yet. */

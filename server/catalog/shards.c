@@ -137,9 +137,9 @@ static enum cairn_code look_at(struct cairn_srv_tx *tx, const char *version,
 /* ---- shards ---- */
 
 /* Two of one name, or one that is a folder of the other: the rows of the first say it. */
-static bool meet(const char *one, const char *other) {
+static bool names_clash(const char *one, const char *other) {
     size_t size = strlen(one), other_size = strlen(other);
-    if (size > other_size) return meet(other, one);
+    if (size > other_size) return names_clash(other, one);
     return !strncmp(one, other, size) && (!other[size] || other[size] == '/');
 }
 
@@ -148,7 +148,7 @@ static size_t group_size(const struct cairn_srv_shard_said *shards, size_t count
     for (size_t i = 1; i < count; i++) {
         if (i == GROUP_MAX) return i;
         for (size_t k = 0; k < i; k++)
-            if (meet(shards[k].msg.name, shards[i].msg.name)) return i;
+            if (names_clash(shards[k].msg.name, shards[i].msg.name)) return i;
     }
     return count;
 }
@@ -435,11 +435,11 @@ static enum cairn_code write_seal(struct cairn_srv_tx *tx,
 }
 
 /* May both be compared before either is written? */
-static bool seals_meet(const struct seal *one, const struct seal *other) {
+static bool seals_clash(const struct seal *one, const struct seal *other) {
     if (one->said->msg.rank == other->said->msg.rank) return true;
     for (size_t i = 0; i < one->count; i++)
         for (size_t k = 0; k < other->count; k++)
-            if (meet(one->shards[i].name, other->shards[k].name)) return true;
+            if (names_clash(one->shards[i].name, other->shards[k].name)) return true;
     return false;
 }
 
@@ -450,7 +450,7 @@ static size_t seal_group_size(const struct seal *seals, size_t from, size_t coun
         shards += seals[i].count;
         if (shards > GROUP_MAX || i - from == GROUP_MAX) return i - from;
         for (size_t k = from; k < i; k++)
-            if (seals_meet(&seals[k], &seals[i])) return i - from;
+            if (seals_clash(&seals[k], &seals[i])) return i - from;
     }
     return count - from;
 }

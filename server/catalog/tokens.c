@@ -6,7 +6,7 @@
 
 #include "common/text.h"
 #include "server/catalog/events.h"
-#include "server/catalog/told.h"
+#include "server/catalog/notify.h"
 
 static const struct cairn_run_name everything = {"", ""};
 
@@ -18,7 +18,7 @@ static enum cairn_code tell(struct cairn_srv_tx *tx, enum cairn_srv_event event,
     snprintf(reason, sizeof(reason), "%s%s%s may %s in %s", token->key.id,
              token->name[0] ? " " : "", token->name, scopes, token->projects);
     CAIRN_TRY(cairn_srv_event_of_name(tx, event, &everything, reason, err));
-    cairn_srv_tell_text(tx, CAIRN_SRV_TOKENS_KEY);
+    cairn_srv_notify_text(tx, CAIRN_SRV_TOKENS_KEY);
     return CAIRN_OK;
 }
 

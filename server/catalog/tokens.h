@@ -18,7 +18,7 @@
 
 #define CAIRN_SRV_TOKENS_MAX 10000
 #define CAIRN_SRV_TOKEN_KEPT_MS (INT64_C(30) * 24 * 3600 * 1000)
-#define CAIRN_SRV_TOKENS_KEY "tokens" /* of told.h */
+#define CAIRN_SRV_TOKENS_KEY "tokens" /* of notify.h */
 
 struct cairn_srv_token {
     struct cairn_token_key key;

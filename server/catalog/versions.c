@@ -10,8 +10,8 @@
 #include "common/text.h"
 #include "server/catalog/aliases.h"
 #include "server/catalog/events.h"
+#include "server/catalog/notify.h"
 #include "server/catalog/policies.h"
-#include "server/catalog/told.h"
 
 void cairn_srv_version_release(struct cairn_srv_version *version) {
     free(version->labels);
@@ -314,9 +314,9 @@ enum cairn_code cairn_srv_version_annotate(struct cairn_srv_tx *tx,
 }
 
 /* Q24: that it is committed is told when it is recorded. */
-static enum cairn_code tell_move(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+static enum cairn_code note_move(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
                                  enum cairn_event event, struct cairn_error *err) {
-    static const enum cairn_srv_event told[] = {
+    static const enum cairn_srv_event event_of[] = {
         [CAIRN_EVENT_GIVE_UP] = CAIRN_SRV_EVENT_CHECKPOINT_ABORTED,
         [CAIRN_EVENT_DELETE] = CAIRN_SRV_EVENT_CHECKPOINT_DELETING,
         [CAIRN_EVENT_SWEPT] = CAIRN_SRV_EVENT_CHECKPOINT_GONE,
@@ -324,7 +324,7 @@ static enum cairn_code tell_move(struct cairn_srv_tx *tx, const struct cairn_srv
     };
     bool gives_up = event == CAIRN_EVENT_GIVE_UP;
     if (event == CAIRN_EVENT_COMMIT) return CAIRN_OK;
-    return cairn_srv_event_of_version(tx, told[event], version->id.text,
+    return cairn_srv_event_of_version(tx, event_of[event], version->id.text,
                                       gives_up ? version->code : CAIRN_OK,
                                       gives_up ? version->reason : NULL, err);
 }
@@ -339,12 +339,12 @@ enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv
         (void)cairn_text_copy(version->reason, sizeof(version->reason), move->reason);
     }
     version->state = next;
-    cairn_srv_tell_version(tx, &version->id, &version->name);
+    cairn_srv_notify_version(tx, &version->id, &version->name);
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_move), SQL_T(version->id.text),
                                 SQL_I(next), SQL_I(version->code),
                                 SQL_T(version->reason[0] ? version->reason : NULL),
                                 SQL_I(version->http_status), SQL_T(version->request_id)));
-    return tell_move(tx, version, move->event, err);
+    return note_move(tx, version, move->event, err);
 }
 
 enum cairn_code cairn_srv_version_set_committed(struct cairn_srv_tx *tx,
@@ -405,7 +405,7 @@ enum cairn_code cairn_srv_version_follow_mark(struct cairn_srv_tx *tx, const cha
                                       id, CAIRN_OK, "the mark in the store says so", err);
 }
 
-static enum cairn_code tell_superseded(struct cairn_srv_tx *tx, const struct cairn_srv_ids *ids,
+static enum cairn_code note_superseded(struct cairn_srv_tx *tx, const struct cairn_srv_ids *ids,
                                        const char *reason, struct cairn_error *err) {
     for (size_t i = 0; i < ids->count; i++)
         CAIRN_TRY(cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_SUPERSEDED,
@@ -423,7 +423,7 @@ enum cairn_code cairn_srv_versions_supersede_beyond(struct cairn_srv_tx *tx, int
                                      SQL_T(choice ? choice->text : ""), SQL_I(choice_step)));
         CAIRN_TRY(cairn_srv_ids_read(&rows, CAIRN_SRV_ALL, ret, err));
     }
-    return tell_superseded(tx, ret, "an attempt went on without it", err);
+    return note_superseded(tx, ret, "an attempt went on without it", err);
 }
 
 enum cairn_code cairn_srv_versions_supersede_step(struct cairn_srv_tx *tx,
@@ -437,7 +437,7 @@ enum cairn_code cairn_srv_versions_supersede_step(struct cairn_srv_tx *tx,
                                      SQL_I(version->attempt), SQL_I(version->n)));
         CAIRN_TRY(cairn_srv_ids_read(&rows, CAIRN_SRV_ALL, &ids, err));
     }
-    return tell_superseded(tx, &ids, version->id.text, err);
+    return note_superseded(tx, &ids, version->id.text, err);
 }
 
 /* ---- what a version is, and what it becomes beside its state ---- */
@@ -522,7 +522,7 @@ enum cairn_code cairn_srv_version_set_recorded(struct cairn_srv_tx *tx,
         cairn_srv_version_was_committed(tx, version->id.text, &committed, &recorded, err));
     *ret_changed = committed && !recorded;
     if (!*ret_changed) return CAIRN_OK;
-    cairn_srv_tell_version(tx, &version->id, &version->name);
+    cairn_srv_notify_version(tx, &version->id, &version->name);
     CAIRN_TRY(
         cairn_srv_sql_run(tx, NULL, err, SQL(version_set_recorded), SQL_T(version->id.text)));
     return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_COMMITTED, version->id.text,

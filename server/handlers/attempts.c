@@ -17,7 +17,7 @@
 #include "server/catalog/attempts.h"
 #include "server/catalog/members.h"
 #include "server/catalog/node_rows.h"
-#include "server/catalog/told.h"
+#include "server/catalog/notify.h"
 #include "server/catalog/version_lists.h"
 #include "server/handlers/request.h"
 #include "server/jobs/attempt_records.h"
@@ -288,7 +288,7 @@ static enum cairn_code open_new(struct cairn_srv_tx *tx, struct open_call *call,
     CAIRN_TRY(supersede(tx, call, err));
     CAIRN_TRY(abort_open(tx, call, err));
     CAIRN_TRY(cairn_srv_run_set_attempt(tx, call->run.id, attempt->number, attempt->nonce, err));
-    cairn_srv_tell_run(tx, call->name);
+    cairn_srv_notify_run(tx, call->name);
     struct cairn_srv_attempt_new opened = {.attempt = attempt,
                                            .job = call->msg.job,
                                            .incarnation = call->msg.incarnation,

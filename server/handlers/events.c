@@ -70,16 +70,16 @@ static enum cairn_code judge_since(const struct call *call, struct cairn_error *
 
 /* ---- a page ---- */
 
-static enum cairn_code add_item(const struct cairn_srv_told *told, void *owner,
+static enum cairn_code add_item(const struct cairn_srv_event_row *row, void *owner,
                                 struct cairn_error *err) {
     struct call *call = owner;
     call->looked++;
-    call->last_looked = told->number;
-    if (!cairn_srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, told->name.project) &&
+    call->last_looked = row->number;
+    if (!cairn_srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, row->name.project) &&
         !call->of_run)
         return CAIRN_OK;
     size_t at = call->since_given ? json_array_size(call->items) : 0;
-    if (!json_array_insert(call->items, at, told->json)) return CAIRN_OK;
+    if (!json_array_insert(call->items, at, row->json)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }
 

@@ -12,7 +12,7 @@
 #include "common/utf8.h"
 #include "server/catalog/frozen.h"
 #include "server/catalog/node_rows.h"
-#include "server/catalog/told.h"
+#include "server/catalog/notify.h"
 #include "server/catalog/version_lists.h"
 #include "server/handlers/ended.h"
 #include "server/handlers/request.h"
@@ -182,7 +182,7 @@ static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct
                                  cairn_srv_wall_ms(beat->request->server), beat->said.leaving,
                                  err));
     if (!beat->said_to_others) return CAIRN_OK;
-    for (size_t i = 0; i < beat->report_count; i++) cairn_srv_tell_run(tx, &beat->grants[i].name);
+    for (size_t i = 0; i < beat->report_count; i++) cairn_srv_notify_run(tx, &beat->grants[i].name);
     return cairn_srv_node_answer(tx, node, beat->asked, beat->said_to_others, err);
 }
 

@@ -9,7 +9,7 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
-#include "server/catalog/told.h"
+#include "server/catalog/notify.h"
 
 struct row {
     struct cairn_srv *server;
@@ -38,7 +38,7 @@ static enum cairn_code put(struct cairn_srv_tx *tx, void *argument, struct cairn
     CAIRN_AUTO(srv_run) run = {0};
     int64_t wall_ms = cairn_srv_wall_ms(row->server);
     CAIRN_TRY(cairn_srv_run_make(tx, row->name, NULL, wall_ms, &run, NULL, err));
-    cairn_srv_tell_run(tx, row->name);
+    cairn_srv_notify_run(tx, row->name);
     return cairn_srv_frozen_put(tx, run.id, row->cause, wall_ms, row->server->settings->adopt_store,
                                 &row->made, err);
 }

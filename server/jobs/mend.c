@@ -13,8 +13,8 @@
 #include "server/catalog/attempts.h"
 #include "server/catalog/frozen.h"
 #include "server/catalog/layouts.h"
+#include "server/catalog/notify.h"
 #include "server/catalog/shards.h"
-#include "server/catalog/told.h"
 #include "server/catalog/version_lists.h"
 #include "server/jobs/marks.h"
 #include "server/waiters.h"
@@ -226,7 +226,7 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
         CAIRN_TRY(cairn_srv_mark_take(tx, &mend->objects.versions[i], err));
     CAIRN_TRY(settle_missing(tx, mend, err));
     CAIRN_TRY(give_up_open(tx, mend, &run, err));
-    cairn_srv_tell_run(tx, &mend->objects.name);
+    cairn_srv_notify_run(tx, &mend->objects.name);
     return cairn_srv_frozen_drop(tx, run.id, err);
 }
 

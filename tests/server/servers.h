@@ -6,7 +6,7 @@
  * Promise: 1   the second one has a data_dir of its own, in the first one's folder, with its key.
  * Limits:  the catalog is in PostgreSQL whatever CAIRN_TEST_CATALOG says.
  * Threads: main thread only.
- * Next:    tests/server/test_servers.c, tests/server/test_told.c.
+ * Next:    tests/server/test_servers.c, tests/server/test_notify.c.
  */
 #pragma once
 

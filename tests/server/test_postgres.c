@@ -13,8 +13,8 @@
 #include "common/file.h"
 #include "server/catalog/dialect.h"
 #include "server/catalog/engine_postgres.h"
+#include "server/catalog/notify.h"
 #include "server/catalog/sql.h"
-#include "server/catalog/told.h"
 #include "tests/harness.h"
 #include "tests/support/daemon.h"
 #include "tests/support/postgres.h"
@@ -465,7 +465,7 @@ TEST(a_server_that_stops_while_the_database_reads_from_it_or_writes_to_it_delays
 
 static enum cairn_code add_and_tell(struct cairn_srv_tx *tx, void *argument,
                                     struct cairn_error *err) {
-    cairn_srv_tell_run(tx, &(struct cairn_run_name){"llm", "seven"});
+    cairn_srv_notify_run(tx, &(struct cairn_run_name){"llm", "seven"});
     return add(tx, argument, err);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys, and the thread that listens; see told.h. */
-#include "server/catalog/told.h"
+/* Keys, and the thread that listens; see notify.h. */
+#include "server/catalog/notify.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -39,23 +39,23 @@ uint64_t cairn_srv_key_of_run(const struct cairn_run_name *name) {
     return cairn_srv_key_of(text);
 }
 
-void cairn_srv_tell_events(struct cairn_srv_tx *tx) {
-    if (tx->engine->tell) tx->engine->tell(tx, CAIRN_SRV_TOLD_EVENTS);
+void cairn_srv_notify_events(struct cairn_srv_tx *tx) {
+    if (tx->engine->notify) tx->engine->notify(tx, CAIRN_SRV_NOTIFY_EVENTS);
 }
 
-void cairn_srv_tell_text(struct cairn_srv_tx *tx, const char *text) {
-    if (tx->engine->tell) tx->engine->tell(tx, cairn_srv_key_of(text));
+void cairn_srv_notify_text(struct cairn_srv_tx *tx, const char *text) {
+    if (tx->engine->notify) tx->engine->notify(tx, cairn_srv_key_of(text));
 }
 
-void cairn_srv_tell_run(struct cairn_srv_tx *tx, const struct cairn_run_name *name) {
+void cairn_srv_notify_run(struct cairn_srv_tx *tx, const struct cairn_run_name *name) {
     CAIRN_ASSERT(name->run[0]);
-    if (tx->engine->tell) tx->engine->tell(tx, cairn_srv_key_of_run(name));
+    if (tx->engine->notify) tx->engine->notify(tx, cairn_srv_key_of_run(name));
 }
 
-void cairn_srv_tell_version(struct cairn_srv_tx *tx, const struct cairn_version_id *id,
-                            const struct cairn_run_name *name) {
-    cairn_srv_tell_text(tx, id->text);
-    cairn_srv_tell_run(tx, name);
+void cairn_srv_notify_version(struct cairn_srv_tx *tx, const struct cairn_version_id *id,
+                              const struct cairn_run_name *name) {
+    cairn_srv_notify_text(tx, id->text);
+    cairn_srv_notify_run(tx, name);
 }
 
 /* ---- listening ---- */
@@ -66,12 +66,12 @@ static enum cairn_code hear_all(struct cairn_srv_listener *listener, struct cair
     const struct cairn_srv_engine *engine = listener->engine;
     enum cairn_code code = CAIRN_OK;
     listener->hears = true;
-    listener->changed(listener->owner, CAIRN_SRV_TOLD_ALL);
+    listener->changed(listener->owner, CAIRN_SRV_NOTIFY_ALL);
     while (!code && cairn_thread_wait(&listener->thread, 0))
         code = engine->listen_for(tx, listener->wake_fd, SILENCE_MS, listener->changed,
                                   listener->owner, err);
     listener->hears = false;
-    listener->changed(listener->owner, CAIRN_SRV_TOLD_ALL);
+    listener->changed(listener->owner, CAIRN_SRV_NOTIFY_ALL);
     return code;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NOTIFY in the transaction of a change, and the session that listens; see told.h. Each catalog of
- * a database has a channel by its schema's number; what is sent is who says it, the position of its
- * transaction, and keys, in hexadecimal. */
+/* NOTIFY in the transaction of a change, and the session that listens; see notify.h. Each catalog
+ * of a database has a channel by its schema's number; what is sent is who says it, the position of
+ * its transaction, and keys, in hexadecimal. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -10,42 +10,42 @@
 
 #include "common/buf.h"
 #include "server/catalog/engine_postgres.h"
-#include "server/catalog/told.h"
+#include "server/catalog/notify.h"
 
 #define ALIVE_ANSWER_MS 5000
 #define CHANNEL                                                                                    \
     "SELECT 'cairn_' || CAST(oid AS TEXT) FROM pg_namespace WHERE nspname = current_schema()"
 
-static const struct cairn_srv_statement tell_others = {"tell", "t",
-                                                       "SELECT pg_notify((" CHANNEL "), ?1)"};
+static const struct cairn_srv_statement notify_others = {"tell", "t",
+                                                         "SELECT pg_notify((" CHANNEL "), ?1)"};
 
 /* ---- telling ---- */
 
-void cairn_srv_postgres_tell(struct cairn_srv_tx *tx, uint64_t key) {
+void cairn_srv_postgres_notify(struct cairn_srv_tx *tx, uint64_t key) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
     CAIRN_ASSERT(!own->read_only);
-    for (size_t i = 0; i < own->told_count; i++)
-        if (own->told[i] == key) return;
-    if (key != CAIRN_SRV_TOLD_ALL && own->told_count < CAIRN_SRV_POSTGRES_TOLD_MAX) {
-        own->told[own->told_count++] = key;
+    for (size_t i = 0; i < own->notify_count; i++)
+        if (own->notify[i] == key) return;
+    if (key != CAIRN_SRV_NOTIFY_ALL && own->notify_count < CAIRN_SRV_POSTGRES_NOTIFY_MAX) {
+        own->notify[own->notify_count++] = key;
         return;
     }
-    own->told[0] = CAIRN_SRV_TOLD_ALL;
-    if (!own->told_count) own->told_count = 1;
+    own->notify[0] = CAIRN_SRV_NOTIFY_ALL;
+    if (!own->notify_count) own->notify_count = 1;
 }
 
 /* Nobody is told where nobody else has ever changed this catalog: a server that listens has
  * joined it by a change, which the position of this transaction shows (engine_postgres.h#6). */
-enum cairn_code cairn_srv_postgres_send_told(struct cairn_srv_postgres *own,
-                                             struct cairn_error *err) {
+enum cairn_code cairn_srv_postgres_send_notify(struct cairn_srv_postgres *own,
+                                               struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {0};
-    if (!own->told_count || !own->place->shared) return CAIRN_OK;
-    bool all = own->told[0] == CAIRN_SRV_TOLD_ALL;
+    if (!own->notify_count || !own->place->shared) return CAIRN_OK;
+    bool all = own->notify[0] == CAIRN_SRV_NOTIFY_ALL;
     CAIRN_TRY(cairn_buf_printf(&text, err, "%s %" PRIx64, own->place->server, own->position));
-    for (size_t i = 0; i < (all ? 1 : own->told_count); i++)
-        CAIRN_TRY(cairn_buf_printf(&text, err, " %" PRIx64, own->told[i]));
+    for (size_t i = 0; i < (all ? 1 : own->notify_count); i++)
+        CAIRN_TRY(cairn_buf_printf(&text, err, " %" PRIx64, own->notify[i]));
     const struct cairn_srv_value values[] = {SQL_T(text.data)};
-    return cairn_srv_postgres_send(own, &tell_others, values, err);
+    return cairn_srv_postgres_send(own, &notify_others, values, err);
 }
 
 /* ---- hearing ---- */
@@ -78,10 +78,11 @@ enum cairn_code cairn_srv_postgres_listen(void *place, struct cairn_srv_tx **ret
     return code;
 }
 
-static void read_told(struct cairn_srv_postgres_place *place, const char *said,
-                      void (*heard)(void *owner, uint64_t key), void *owner) {
+static void read_notify(struct cairn_srv_postgres_place *place, const char *said,
+                        void (*heard)(void *owner, uint64_t key), void *owner) {
     size_t size = strcspn(said, " ");
-    if (size == strlen(place->server) && !memcmp(said, place->server, size)) return; /* told.h#3 */
+    /* notify.h#3 */
+    if (size == strlen(place->server) && !memcmp(said, place->server, size)) return;
     place->shared = true;
     const char *at = strchr(said, ' ');
     if (!at) return;
@@ -105,7 +106,7 @@ enum cairn_code cairn_srv_postgres_listen_for(struct cairn_srv_tx *tx, int wake_
     if (!PQconsumeInput(own->conn))
         return cairn_srv_postgres_fail(own->conn, NULL, "listening", err);
     while ((said = PQnotifies(own->conn))) {
-        read_told(own->place, said->extra, heard, owner);
+        read_notify(own->place, said->extra, heard, owner);
         PQfreemem(said);
     }
     return CAIRN_OK;
