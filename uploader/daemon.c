@@ -143,13 +143,13 @@ static void drain(struct cairn_up *up, struct cairn_up_store_check *check) {
     cairn_up_slabs_serve(up); /* whoever waits is refused */
     cairn_log(INFO, "uploader.draining", "saves=%" PRIu64 " at_most_ms=%" PRIu64,
               cairn_up_save_unfinished(up, NULL), up->settings.drain_timeout_ms);
-    uint64_t open = 0, left = 0, told_ms = 0;
+    uint64_t open = 0, left = 0, done_ms = 0;
     while (cairn_mono_ms() < deadline_ms) {
         if (cairn_up_store_check_tick(check, up, NULL) != CAIRN_OK) break; /* it was told */
         cairn_up_recovery_tick(up);
         left = cairn_up_save_unfinished(up, &open);
-        if (!left && !told_ms) told_ms = cairn_mono_ms();
-        if (!open || (!left && cairn_mono_ms() > told_ms + LAST_WORD_MS)) break;
+        if (!left && !done_ms) done_ms = cairn_mono_ms();
+        if (!open || (!left && cairn_mono_ms() > done_ms + LAST_WORD_MS)) break;
         CAIRN_HOLD(&up->lock);
         (void)cairn_condition_wait(&up->changed, &up->lock, cairn_mono_ms() + DRAIN_LOOK_MS);
     }

@@ -43,11 +43,11 @@ static enum cairn_code reach(struct cairn_up_fetch *fetch, struct cairn_error *e
     return fetch->leases.rest ? CAIRN_OK : cairn_rest_new(&options, &fetch->leases.rest, err);
 }
 
-static void tell(struct cairn_up_lease *lease, const struct cairn_error *why) {
-    if (!lease->told)
+static void log_once(struct cairn_up_lease *lease, const struct cairn_error *why) {
+    if (!lease->logged)
         cairn_log(WARN, "restore.unleased", "version=%s cause=\"%s\"", lease->lease.version.text,
                   why->message);
-    lease->told = true;
+    lease->logged = true;
 }
 
 /* What is over is asked for once: it ends by itself. */
@@ -58,8 +58,8 @@ static void serve(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease, bo
     if (!code && over && asks)
         code = cairn_read_lease_give(&lease->lease, fetch->leases.rest, &why);
     if (!code && !over) code = cairn_read_lease_keep(&lease->lease, fetch->leases.rest, &why);
-    if (code && !over) tell(lease, &why);
-    if (!code) lease->told = false;
+    if (code && !over) log_once(lease, &why);
+    if (!code) lease->logged = false;
     CAIRN_HOLD(&fetch->lock);
     uint64_t wait_ms = !code               ? cairn_read_lease_every_ms(&lease->lease)
                        : is_too_late(code) ? UINT32_MAX
@@ -133,7 +133,7 @@ enum cairn_code cairn_up_lease_begin(struct cairn_up_fetch *fetch,
         if (err) *err = why;
         return code;
     }
-    if (code) tell(lease, &why);
+    if (code) log_once(lease, &why);
     lease->due_ms = lease->lease.id[0]
                         ? cairn_mono_ms() + cairn_read_lease_every_ms(&lease->lease)
                         : 0;

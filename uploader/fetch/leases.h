@@ -27,7 +27,7 @@ struct cairn_up_lease {
     struct cairn_read_lease lease; /* its id by the thread alone, once it is in the list */
     uint64_t due_ms;               /* mono clock */
     bool over;                     /* to be given back */
-    bool told;                     /* that it could not be had */
+    bool logged;                   /* that it could not be had */
 };
 struct cairn_up_leases {
     struct cairn_thread thread;

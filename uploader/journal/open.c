@@ -16,7 +16,7 @@
 #include "uploader/journal/inside.h"
 #include "uploader/journal/scan.h"
 
-struct opening {
+struct open_work {
     struct cairn_up_journal *journal;
     const struct cairn_up_journal_options *options;
     bool headed;
@@ -24,7 +24,7 @@ struct opening {
 
 /* ---- the first pass: who is alive ---- */
 
-static enum cairn_code check_header(struct opening *opening, const json_t *message,
+static enum cairn_code check_header(struct open_work *work, const json_t *message,
                                     struct cairn_error *err) {
     struct cairn_msg_record_journal told = {0};
     const char *name = json_string_value(json_object_get(message, "t"));
@@ -35,22 +35,22 @@ static enum cairn_code check_header(struct opening *opening, const json_t *messa
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "it has format %" PRIu64 ", this build reads 1 to %d", told.format,
                           CAIRN_UP_JOURNAL_FORMAT);
-    if (strcmp(told.node, opening->options->node) != 0)
+    if (strcmp(told.node, work->options->node) != 0)
         return cairn_fail(err, CAIRN_CONFLICT, "it belongs to node %s, this is %s", told.node,
-                          opening->options->node);
-    opening->headed = true;
+                          work->options->node);
+    work->headed = true;
     return CAIRN_OK;
 }
 
 static enum cairn_code index_one(void *owner, const struct cairn_up_record_found *found,
                                  struct cairn_error *err) {
-    struct opening *opening = owner;
-    if (opening->headed)
-        return cairn_up_journal_index_add(&opening->journal->own.index, found->entry, found->closes,
+    struct open_work *work = owner;
+    if (work->headed)
+        return cairn_up_journal_index_add(&work->journal->own.index, found->entry, found->closes,
                                           found->span, err);
     CAIRN_AUTO_JSON json_t *message = NULL;
     CAIRN_TRY(cairn_json_parse(found->json, (struct cairn_json_limits){0}, &message, err));
-    return check_header(opening, message, err);
+    return check_header(work, message, err);
 }
 
 /* An entry that the lost groups closed has lost nothing. */
@@ -74,13 +74,13 @@ static enum cairn_code damage_touched(struct cairn_up_journal_index *index,
 
 static enum cairn_code note_damage(void *owner, const struct cairn_up_damage *damage,
                                    struct cairn_error *err) {
-    struct opening *opening = owner;
-    struct cairn_up_journal *journal = opening->journal;
+    struct open_work *work = owner;
+    struct cairn_up_journal *journal = work->journal;
     struct cairn_up_journal_index *index = &journal->own.index;
     size_t entries = 0;
-    if (!opening->headed && damage->head->id.node_crc != cairn_up_node_crc(journal->node))
+    if (!work->headed && damage->head->id.node_crc != cairn_up_node_crc(journal->node))
         return cairn_fail(err, CAIRN_CONFLICT, "it does not belong to node %s", journal->node);
-    opening->headed = true;
+    work->headed = true;
     index->entry_last = cairn_max_u64(index->entry_last, damage->entry_last);
     CAIRN_TRY(damage_touched(index, damage, &entries, err));
     for (size_t i = 0; !damage->known && i < index->count; i++) index->entries[i].damaged = true;
@@ -97,9 +97,9 @@ static enum cairn_code note_damage(void *owner, const struct cairn_up_damage *da
 
 static enum cairn_code replay_one(void *owner, const struct cairn_up_record_found *found,
                                   struct cairn_error *err) {
-    struct opening *opening = owner;
-    if (!opening->options->replay ||
-        !cairn_up_journal_index_find(&opening->journal->own.index, found->entry))
+    struct open_work *work = owner;
+    if (!work->options->replay ||
+        !cairn_up_journal_index_find(&work->journal->own.index, found->entry))
         return CAIRN_OK;
     CAIRN_AUTO_JSON json_t *message = NULL;
     CAIRN_TRY(cairn_json_parse(found->json, (struct cairn_json_limits){0}, &message, err));
@@ -110,7 +110,7 @@ static enum cairn_code replay_one(void *owner, const struct cairn_up_record_foun
         .blob = found->blob,
     };
     if (!record.name) record.name = ""; /* whoever replays sets its entry aside */
-    return opening->options->replay(opening->options->owner, &record, err);
+    return work->options->replay(work->options->owner, &record, err);
 }
 
 /* ---- the file ---- */
@@ -146,13 +146,13 @@ static enum cairn_code write_anew(struct cairn_up_journal *journal, bool damaged
 }
 
 /* *ret_anew: it must be written anew before it is used. */
-static enum cairn_code take_file(struct opening *opening, bool *ret_anew, bool *ret_damaged,
+static enum cairn_code take_file(struct open_work *work, bool *ret_anew, bool *ret_damaged,
                                  struct cairn_error *err) {
-    struct cairn_up_journal *journal = opening->journal;
+    struct cairn_up_journal *journal = work->journal;
     struct cairn_up_file *own = &journal->own;
     __attribute__((cleanup(cairn_mapped_release))) struct mapped file = {0};
     struct cairn_up_scanned scanned = {0};
-    const struct cairn_up_scan_sink sink = {index_one, note_damage, opening};
+    const struct cairn_up_scan_sink sink = {index_one, note_damage, work};
     CAIRN_TRY(map_file(own->fd, &file, err));
     enum cairn_code code =
         cairn_up_journal_scan(file.view, cairn_up_node_crc(journal->node), &sink, &scanned, err);
@@ -163,7 +163,7 @@ static enum cairn_code take_file(struct opening *opening, bool *ret_anew, bool *
     own->id = scanned.id;
     own->index.entry_last = cairn_max_u64(own->index.entry_last, scanned.entry_last);
     *ret_damaged = scanned.damaged;
-    *ret_anew = opening->headed && (scanned.before || scanned.damaged);
+    *ret_anew = work->headed && (scanned.before || scanned.damaged);
     if (own->size < file.view.size)
         cairn_log(WARN, "journal.torn_tail", "path=%s kept=%" PRIu64 " cut=%zu", journal->path,
                   own->size, (size_t)(file.view.size - own->size));
@@ -172,11 +172,11 @@ static enum cairn_code take_file(struct opening *opening, bool *ret_anew, bool *
     return CAIRN_OK;
 }
 
-static enum cairn_code replay_file(struct opening *opening, struct cairn_error *err) {
-    struct cairn_up_journal *journal = opening->journal;
+static enum cairn_code replay_file(struct open_work *work, struct cairn_error *err) {
+    struct cairn_up_journal *journal = work->journal;
     __attribute__((cleanup(cairn_mapped_release))) struct mapped file = {0};
     struct cairn_up_scanned scanned = {0};
-    const struct cairn_up_scan_sink sink = {replay_one, NULL, opening};
+    const struct cairn_up_scan_sink sink = {replay_one, NULL, work};
     CAIRN_TRY(map_file(journal->own.fd, &file, err));
     enum cairn_code code =
         cairn_up_journal_scan(file.view, journal->own.id.node_crc, &sink, &scanned, err);
@@ -187,14 +187,14 @@ static enum cairn_code replay_file(struct opening *opening, struct cairn_error *
 enum cairn_code cairn_up_journal_read(struct cairn_up_journal *journal,
                                       const struct cairn_up_journal_options *options,
                                       struct cairn_error *err) {
-    struct opening opening = {.journal = journal, .options = options};
+    struct open_work work = {.journal = journal, .options = options};
     bool anew = false, damaged = false;
     journal->own.fd = open(journal->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (journal->own.fd < 0) return cairn_fail_errno(err, "opening the journal");
-    CAIRN_TRY(take_file(&opening, &anew, &damaged, err));
+    CAIRN_TRY(take_file(&work, &anew, &damaged, err));
     if (anew) CAIRN_TRY(write_anew(journal, damaged, err));
-    if (!opening.headed) CAIRN_TRY(cairn_up_file_begin(&journal->own, journal->node, err));
+    if (!work.headed) CAIRN_TRY(cairn_up_file_begin(&journal->own, journal->node, err));
     if (fdatasync(journal->own.fd)) return cairn_fail_errno(err, "syncing the journal");
     CAIRN_TRY(cairn_dir_sync(journal->dir_fd, err));
-    return replay_file(&opening, err);
+    return replay_file(&work, err);
 }

@@ -38,7 +38,7 @@ struct cairn_up_reply {
 struct cairn_up_trouble { /* uploader/server/trouble.h */
     uint32_t tries;       /* in a row */
     uint64_t next_ms;
-    bool told; /* to its rank */
+    bool reported; /* to its rank */
     struct cairn_error why;
 };
 

@@ -239,7 +239,7 @@ enum cairn_code cairn_up_report_begins(struct cairn_up_batch *batch, struct cair
 
 /* ---- fail ---- */
 
-static void fail_told(struct cairn_up_batch *batch, const json_t *reply) {
+static void fail_answered(struct cairn_up_batch *batch, const json_t *reply) {
     struct cairn_up *up = batch->up;
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, batch->due->entry);
@@ -263,7 +263,7 @@ enum cairn_code cairn_up_report_fail(struct cairn_up_batch *batch, struct cairn_
     CAIRN_TRY(cairn_buf_printf(&tail, err, "/checkpoints/%s/fail", due->version));
     enum cairn_code code = call(batch, "POST", tail.data, body, &reply, err);
     if (code == CAIRN_OK) {
-        fail_told(batch, reply);
+        fail_answered(batch, reply);
         return CAIRN_OK;
     }
     switch (cairn_up_refusal_of(code, err->http_status, false)) {
@@ -273,7 +273,7 @@ enum cairn_code cairn_up_report_fail(struct cairn_up_batch *batch, struct cairn_
         unknown_all(batch);
         return CAIRN_OK;
     case CAIRN_UP_ENDED:
-        fail_told(batch, NULL); /* the watchers poll how it ended */
+        fail_answered(batch, NULL); /* the watchers poll how it ended */
         return ask_end(batch, err);
     case CAIRN_UP_OVER_STALE:
     case CAIRN_UP_OVER_RUN:

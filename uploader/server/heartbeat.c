@@ -184,7 +184,7 @@ static void apply_foreign(struct cairn_up *up, const json_t *foreign, const json
 }
 
 /* Was anything told by this process yet? The outbox waits for the first heartbeat's end. */
-static bool has_told(struct cairn_up *up) {
+static bool has_reported(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < up->locked.save_count; i++)
         if (up->locked.saves[i]->state.reported != CAIRN_UP_REPORTED_NOTHING) return true;
@@ -205,7 +205,7 @@ static void note_beaten(struct cairn_up *up) {
  * any answer was heard may have been told to the life of the server before, and a backup of its
  * catalog put back since (Q19). */
 static bool catalog_changed(struct cairn_up_watch *watch, const struct cairn_msg_node_told *told) {
-    bool unknown = !watch->heard.known && has_told(watch->up);
+    bool unknown = !watch->heard.known && has_reported(watch->up);
     bool changed = watch->heard.known && (strcmp(told->catalog, watch->heard.catalog) != 0 ||
                                           told->generation != watch->heard.generation);
     watch->heard.known = true;

@@ -17,9 +17,9 @@ bool cairn_up_is_trouble(const struct cairn_error *why) {
 bool cairn_up_server_fails(struct cairn_up *up, const struct cairn_error *why) {
     if (why->http_status) return true;
     CAIRN_HOLD(&up->lock);
-    bool is_news = !up->locked.server_away_logged;
+    bool is_first = !up->locked.server_away_logged;
     up->locked.server_away_logged = true;
-    return is_news;
+    return is_first;
 }
 
 void cairn_up_server_answers(struct cairn_up *up) {

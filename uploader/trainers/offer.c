@@ -28,9 +28,9 @@ struct offering {
         struct cairn_slab memory; /* fd -1: not attached */
     } slabs[CAIRN_UP_GENERATIONS_MAX];
     size_t slab_count;
-    json_t *saves; /* owned: what the trainer knows, read into `told` */
-    struct cairn_msg_offer_save *told;
-    size_t told_count;
+    json_t *saves; /* owned: what the trainer knows, read into `parsed` */
+    struct cairn_msg_offer_save *parsed;
+    size_t parsed_count;
 };
 
 static void offering_free(void *owner) {
@@ -40,7 +40,7 @@ static void offering_free(void *owner) {
         if (offering->slabs[i].memory.data) cairn_slab_release(&offering->slabs[i].memory);
     }
     json_decref(offering->saves);
-    free(offering->told);
+    free(offering->parsed);
     cairn_up_attempt_call_free(offering->call);
     free(offering);
 }
@@ -206,8 +206,8 @@ static bool same_right(const struct cairn_up_attempt *a, const struct cairn_up_a
  * into it. The end of the old connection may not have been noticed yet: then it is `busy`. */
 static enum cairn_code check_claims(struct cairn_up_session *session,
                                     const struct offering *offering, struct cairn_error *err) {
-    for (size_t i = 0; i < offering->told_count; i++) {
-        const char *version = offering->told[i].version;
+    for (size_t i = 0; i < offering->parsed_count; i++) {
+        const char *version = offering->parsed[i].version;
         const struct cairn_up_save *save =
             cairn_up_save_known_locked(session->up, version, session->rank);
         if (!save) continue;
@@ -252,8 +252,8 @@ static json_t *join_all(struct cairn_up_session *session, struct offering *offer
         cairn_up_slabs_orphan_locked(up, session->conn);
         return NULL;
     }
-    for (size_t i = 0; i < offering->told_count; i++) {
-        const struct cairn_msg_offer_save *told = &offering->told[i];
+    for (size_t i = 0; i < offering->parsed_count; i++) {
+        const struct cairn_msg_offer_save *told = &offering->parsed[i];
         bool sealed = false;
         const char *state = judge(session, offering, told, &sealed);
         json_array_append_new(answers, CAIRN_PACK(offered_save, .save = told->save, .state = state,
@@ -329,13 +329,13 @@ static enum cairn_code read_saves(struct offering *offering, const json_t *saves
                                   struct cairn_error *err) {
     size_t count = json_array_size(saves);
     offering->saves = json_deep_copy(saves);
-    offering->told = calloc(count + 1, sizeof(*offering->told));
-    if (!offering->saves || !offering->told)
+    offering->parsed = calloc(count + 1, sizeof(*offering->parsed));
+    if (!offering->saves || !offering->parsed)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an offer");
-    for (; offering->told_count < count; offering->told_count++) {
-        struct cairn_msg_offer_save *told = &offering->told[offering->told_count];
+    for (; offering->parsed_count < count; offering->parsed_count++) {
+        struct cairn_msg_offer_save *told = &offering->parsed[offering->parsed_count];
         told->slab = (uint32_t)CAIRN_MESSAGE_NONE;
-        CAIRN_TRY(cairn_msg_offer_save_read(json_array_get(offering->saves, offering->told_count),
+        CAIRN_TRY(cairn_msg_offer_save_read(json_array_get(offering->saves, offering->parsed_count),
                                             "/saves", told, err));
         if (!told->save) return cairn_fail(err, CAIRN_INVALID, "/saves/save counts from 1");
     }

@@ -26,7 +26,7 @@ static void say_trouble(struct cairn_up_session *session, struct cairn_up_save *
                        "the server has failed %u times to take it, and is asked on",
                        save->trouble.tries);
     say(session, save->number, NULL, &why);
-    save->trouble.told = true;
+    save->trouble.reported = true;
 }
 
 /* Q55 */
@@ -35,13 +35,13 @@ static void say_store(struct cairn_up_session *session) {
     struct cairn_error why = {0};
     bool waits =
         up->locked.store_waits[0] && cairn_mono_ms() - up->locked.store_waits_since_ms >= AWAY_MS;
-    if (waits == session->told_of_the_store || (!waits && up->locked.store_waits[0])) return;
+    if (waits == session->store_wait_reported || (!waits && up->locked.store_waits[0])) return;
     if (waits)
         (void)!cairn_fail(&why, CAIRN_UNAVAILABLE,
                           "the uploader of node %s sends nothing, since its store is not there: %s",
                           up->places.node, up->locked.store_waits);
     say(session, 0, "store", &why);
-    session->told_of_the_store = waits;
+    session->store_wait_reported = waits;
 }
 
 static void say_server(struct cairn_up_session *session) {
@@ -52,13 +52,13 @@ static void say_server(struct cairn_up_session *session) {
     bool failed = up->locked.server_away[0];
     bool away =
         silent || (failed && cairn_mono_ms() - up->locked.server_away_since_ms >= AWAY_MS);
-    if (away == session->told_of_the_server || (!away && failed)) return;
+    if (away == session->server_away_reported || (!away && failed)) return;
     if (away)
         (void)!cairn_fail(&why, CAIRN_UNAVAILABLE, "%s%s",
                           failed ? up->locked.server_away : up->settings.server,
                           failed ? "" : " has a request and does not answer");
     say(session, 0, "server", &why);
-    session->told_of_the_server = away;
+    session->server_away_reported = away;
 }
 
 void cairn_up_session_tick(struct cairn_up_session *session) {
@@ -70,7 +70,7 @@ void cairn_up_session_tick(struct cairn_up_session *session) {
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
         if (save->conn == session->conn && cairn_up_trouble_is_long_locked(save) &&
-            !save->trouble.told)
+            !save->trouble.reported)
             say_trouble(session, save);
     }
 }

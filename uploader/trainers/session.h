@@ -34,7 +34,7 @@ struct cairn_up_session {
     char uuid[CAIRN_UUID_TEXT_BYTES];
     bool greeted, leaving, said_bye, read_only;
     uint32_t version;                           /* of the socket; 0: not greeted yet */
-    bool told_of_the_store, told_of_the_server; /* that they are away */
+    bool store_wait_reported, server_away_reported; /* that they are away */
     struct cairn_run_name name;
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
     char proc[CAIRN_UUID_TEXT_BYTES];
