@@ -20,14 +20,14 @@ struct cairn_cli_held {
     struct cairn_read_lease lease;
     struct cairn_rest *rest;
     struct cairn_thread thread;
-    bool told;
+    bool noted;
 };
 
-static void tell(struct cairn_cli_held *held, const struct cairn_error *why) {
-    if (!held->told)
+static void note_once(struct cairn_cli_held *held, const struct cairn_error *why) {
+    if (!held->noted)
         cairn_cli_note("note: %s is not leased, so it may be deleted while it is read: %s",
                        held->lease.version.text, why->message);
-    held->told = true;
+    held->noted = true;
 }
 
 static void renew(struct cairn_thread *thread, void *owner) {
@@ -36,7 +36,7 @@ static void renew(struct cairn_thread *thread, void *owner) {
     while (cairn_thread_wait(thread, cairn_mono_ms() + wait_ms)) {
         struct cairn_error why = {0};
         enum cairn_code code = cairn_read_lease_keep(&held->lease, held->rest, &why);
-        if (code) tell(held, &why);
+        if (code) note_once(held, &why);
         wait_ms = code ? AGAIN_MS : cairn_read_lease_every_ms(&held->lease);
     }
 }
@@ -59,7 +59,7 @@ static enum cairn_code begin(struct cairn_cli_held *held, const struct cairn_cli
         if (err) *err = why;
         return code;
     }
-    if (code) tell(held, &why);
+    if (code) note_once(held, &why);
     held->thread = (struct cairn_thread){.name = "cairn-lease", .run = renew, .owner = held};
     return cairn_thread_start(&held->thread, err);
 }

@@ -190,7 +190,7 @@ static enum cairn_code open_when_free(struct cairn_open_options *options,
     uint64_t deadline = cairn_deadline_in(&cairn_clock_real, free_by_ms);
     bool limited = options->timeout_ms != 0;
     struct cairn_error busy = {0};
-    for (bool told = false;; told = true) {
+    for (bool noted = false;; noted = true) {
         struct cairn_resume resume;
         uint64_t most_ms = cairn_max_u64(left_ms(), 1);
         if (limited) {
@@ -206,7 +206,7 @@ static enum cairn_code open_when_free(struct cairn_open_options *options,
         if (code != CAIRN_RUN_BUSY || saving.signal ||
             !cairn_deadline_left_ms(&cairn_clock_real, deadline))
             return code;
-        if (!told)
+        if (!noted)
             fprintf(stderr, "note: %s; trying again for %llu s\n", err->message,
                     (unsigned long long)(free_by_ms + 999) / 1000);
         (void)poll(NULL, 0, (int)cairn_min_u64(cairn_max_u64(left_ms(), 1), BUSY_EVERY_MS));

@@ -291,7 +291,7 @@ static bool is_known(const struct merge *merge, const char *name) {
     return merge->known_count &&
            bsearch(&name, merge->known, merge->known_count, sizeof *merge->known, by_text);
 }
-static enum cairn_code learn_names(struct merge *merge, struct cairn_error *err) {
+static enum cairn_code collect_names(struct merge *merge, struct cairn_error *err) {
     const struct cairn_assembly *assembly = merge->assembly;
     free(merge->known);
     merge->known = calloc(assembly->tensor_count + 1, sizeof *merge->known);
@@ -346,10 +346,10 @@ static enum cairn_code merge_rest(struct merge *merge, struct cairn_error *err) 
     CAIRN_TRY(cairn_zero_field(model, root, "module", &module, err));
     if (cairn_pickle_find(&model->torch.values, root, "frozen_param_shapes", &frozen))
         CAIRN_TRY(for_each(model, frozen, take_fragments, merge, err));
-    CAIRN_TRY(learn_names(merge, err));
+    CAIRN_TRY(collect_names(merge, err));
     if (cairn_pickle_find(&model->torch.values, root, "shared_params", &shared))
         CAIRN_TRY(for_each(model, shared, take_shared, merge, err));
-    CAIRN_TRY(learn_names(merge, err));
+    CAIRN_TRY(collect_names(merge, err));
     return for_each(model, module, take_of_module, merge, err);
 }
 

@@ -234,10 +234,10 @@ static enum cairn_code check_unpartitioned(const struct cairn_zero_file *model,
                                            struct cairn_error *err) {
     const struct cairn_pickle *values = &model->torch.values;
     cairn_pickle_ref config, zero, stage;
-    bool told = cairn_pickle_find(values, values->root, "ds_config", &config) &&
-                cairn_pickle_find(values, config, "zero_optimization", &zero) &&
-                cairn_pickle_find(values, zero, "stage", &stage);
-    if (!told || integer_of(model, stage) == 0) return CAIRN_OK;
+    bool stated = cairn_pickle_find(values, values->root, "ds_config", &config) &&
+                  cairn_pickle_find(values, config, "zero_optimization", &zero) &&
+                  cairn_pickle_find(values, zero, "stage", &stage);
+    if (!stated || integer_of(model, stage) == 0) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID,
                       "no file *%s is there, and %s was written with ZeRO of stage %" PRId64,
                       OPTIMIZER_STATES, model->name, integer_of(model, stage));

@@ -10,7 +10,7 @@
 
 #define EXPERT_FILE "layer_%u_expert_%u_mp_rank_00_model_states.pt"
 
-struct opening {
+struct open_work {
     const struct cairn_zero_folder *folder;
     bool optimizer;
     struct cairn_assembly *assembly;
@@ -43,37 +43,37 @@ static bool is_expert(const char *name) {
     return end && behind_number(end, "_expert_");
 }
 
-static enum cairn_code look(struct opening *opening, struct cairn_error *err) {
-    opening->part_count = 1;
-    for (size_t i = 0; i < opening->folder->count; i++) {
-        const char *name = opening->folder->names[i];
+static enum cairn_code look(struct open_work *work, struct cairn_error *err) {
+    work->part_count = 1;
+    for (size_t i = 0; i < work->folder->count; i++) {
+        const char *name = work->folder->names[i];
         unsigned part = 0;
-        if (cairn_zero_model_rank(name, &part) && part >= opening->part_count)
-            opening->part_count = (size_t)part + 1;
-        opening->pipeline_files += is_layer(name);
-        opening->expert_files += is_expert(name);
-        opening->pipeline_cut |= is_cut_layer(name);
+        if (cairn_zero_model_rank(name, &part) && part >= work->part_count)
+            work->part_count = (size_t)part + 1;
+        work->pipeline_files += is_layer(name);
+        work->expert_files += is_expert(name);
+        work->pipeline_cut |= is_cut_layer(name);
         if (strncmp(name, "expert_", 7) == 0)
             return cairn_fail(err, CAIRN_UNSUPPORTED,
                               "%s: experts as DeepSpeed wrote them before it numbered their layers",
                               name);
     }
-    if (opening->pipeline_cut)
+    if (work->pipeline_cut)
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "layers of a pipeline that are cut over tensor parallel ranks, too");
-    if (opening->expert_files && (opening->part_count > 1 || opening->pipeline_files))
+    if (work->expert_files && (work->part_count > 1 || work->pipeline_files))
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "experts of a model that is cut over %zu model parallel ranks, too",
-                          opening->part_count);
+                          work->part_count);
     return CAIRN_OK;
 }
 
 /* ---- one model parallel rank ---- */
 
-static enum cairn_code open_part(struct opening *opening, unsigned rank,
+static enum cairn_code open_part(struct open_work *work, unsigned rank,
                                  struct cairn_assembly *assembly, struct cairn_zero **ret,
                                  struct cairn_error *err) {
-    const struct cairn_zero_folder *folder = opening->folder;
+    const struct cairn_zero_folder *folder = work->folder;
     CAIRN_AUTO_HEAP const char **names = calloc(folder->count + 1, sizeof *names);
     struct cairn_zero_folder own = {
         .context = folder->context, .names = names, .open = folder->open};
@@ -84,18 +84,18 @@ static enum cairn_code open_part(struct opening *opening, unsigned rank,
             names[own.count++] = folder->names[i];
     }
     enum cairn_code code =
-        cairn_zero_merge(&own, opening->optimizer, opening->expert_files, assembly, ret, err);
-    if (code && opening->part_count > 1)
+        cairn_zero_merge(&own, work->optimizer, work->expert_files, assembly, ret, err);
+    if (code && work->part_count > 1)
         return cairn_within(err, code, "model parallel rank %u", rank);
     return code;
 }
 
-static enum cairn_code open_parts(struct opening *opening, struct cairn_error *err) {
-    opening->parts = calloc(opening->part_count, sizeof *opening->parts);
-    if (!opening->parts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for ranks");
-    for (size_t i = 0; i < opening->part_count; i++) {
-        struct cairn_zero_part *part = &opening->parts[i];
-        CAIRN_TRY(open_part(opening, (unsigned)i, &part->assembly, &part->zero, err));
+static enum cairn_code open_parts(struct open_work *work, struct cairn_error *err) {
+    work->parts = calloc(work->part_count, sizeof *work->parts);
+    if (!work->parts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for ranks");
+    for (size_t i = 0; i < work->part_count; i++) {
+        struct cairn_zero_part *part = &work->parts[i];
+        CAIRN_TRY(open_part(work, (unsigned)i, &part->assembly, &part->zero, err));
         CAIRN_TRY(cairn_assembly_check(&part->assembly, err));
     }
     return CAIRN_OK;
@@ -104,7 +104,7 @@ static enum cairn_code open_parts(struct opening *opening, struct cairn_error *e
 /* ---- files of layers and of experts ---- */
 
 /* Its tensors under a prefix, but those whose names are known. */
-static enum cairn_code add_tensors(struct opening *opening, const struct cairn_torch *file,
+static enum cairn_code add_tensors(struct open_work *work, const struct cairn_torch *file,
                                    const char *prefix, struct cairn_assembly *own,
                                    struct cairn_error *err) {
     CAIRN_TRY(cairn_torch_assemble(file, "", own, err));
@@ -114,24 +114,24 @@ static enum cairn_code add_tensors(struct opening *opening, const struct cairn_t
         CAIRN_AUTO(buf) full = {0};
         size_t at;
         CAIRN_TRY(cairn_buf_printf(&full, err, "%s%s", prefix, tensor->name));
-        if (cairn_assembly_find(opening->assembly, full.data, &at)) continue;
+        if (cairn_assembly_find(work->assembly, full.data, &at)) continue;
         if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS) tensor = &own->tensors[tensor->alias_of];
-        CAIRN_TRY(cairn_assembly_add_tensor(opening->assembly, full.data, tensor->dtype,
+        CAIRN_TRY(cairn_assembly_add_tensor(work->assembly, full.data, tensor->dtype,
                                             tensor->dimension_count, tensor->shape, err));
-        CAIRN_TRY(cairn_zero_copy_pieces(own, tensor, opening->assembly, err));
+        CAIRN_TRY(cairn_zero_copy_pieces(own, tensor, work->assembly, err));
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code add_file(struct opening *opening, const char *name, const char *prefix,
+static enum cairn_code add_file(struct open_work *work, const char *name, const char *prefix,
                                 struct cairn_error *err) {
     const struct cairn_input *input;
     struct cairn_assembly own = {0};
     struct cairn_torch file;
-    enum cairn_code code = opening->folder->open(opening->folder->context, name, &input, err);
+    enum cairn_code code = work->folder->open(work->folder->context, name, &input, err);
     if (code == CAIRN_OK) code = cairn_torch_open(input, &file, err);
     if (code != CAIRN_OK) return cairn_within(err, code, "%s", name);
-    code = add_tensors(opening, &file, prefix, &own, err);
+    code = add_tensors(work, &file, prefix, &own, err);
     cairn_assembly_release(&own);
     cairn_torch_release(&file);
     return code ? cairn_within(err, code, "%s", name) : CAIRN_OK;
@@ -139,60 +139,60 @@ static enum cairn_code add_file(struct opening *opening, const char *name, const
 
 /* ---- a pipeline: each rank has layers of its own, and tied ones that others have, too ---- */
 
-static enum cairn_code add_stage(struct opening *opening, size_t number, struct cairn_error *err) {
-    const struct cairn_assembly *from = &opening->parts[number].assembly;
+static enum cairn_code add_stage(struct open_work *work, size_t number, struct cairn_error *err) {
+    const struct cairn_assembly *from = &work->parts[number].assembly;
     for (size_t i = 0; i < from->tensor_count; i++) {
         const struct cairn_assembly_tensor *tensor = &from->tensors[i];
         bool alias = tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS, same = false;
         size_t at, of = 0;
-        if (cairn_assembly_find(opening->assembly, tensor->name, &at)) {
+        if (cairn_assembly_find(work->assembly, tensor->name, &at)) {
             if (!alias)
-                CAIRN_TRY(cairn_zero_same(opening->assembly, &opening->assembly->tensors[at], from,
+                CAIRN_TRY(cairn_zero_same(work->assembly, &work->assembly->tensors[at], from,
                                           tensor, &same, err));
             if (alias || same) continue;
             return cairn_fail(err, CAIRN_INVALID, "%s differs between stages of the pipeline",
                               cairn_short(tensor->name).text);
         }
-        if (alias && cairn_assembly_find(opening->assembly, from->tensors[tensor->alias_of].name,
-                                         &of)) {
-            CAIRN_TRY(cairn_assembly_add_alias(opening->assembly, tensor->name, of, err));
+        if (alias &&
+            cairn_assembly_find(work->assembly, from->tensors[tensor->alias_of].name, &of)) {
+            CAIRN_TRY(cairn_assembly_add_alias(work->assembly, tensor->name, of, err));
             continue;
         }
-        CAIRN_TRY(cairn_assembly_add_tensor(opening->assembly, tensor->name, tensor->dtype,
+        CAIRN_TRY(cairn_assembly_add_tensor(work->assembly, tensor->name, tensor->dtype,
                                             tensor->dimension_count, tensor->shape, err));
-        CAIRN_TRY(cairn_zero_copy_pieces(from, tensor, opening->assembly, err));
+        CAIRN_TRY(cairn_zero_copy_pieces(from, tensor, work->assembly, err));
     }
     for (size_t i = 0; number == 0 && i < from->left_out_count; i++)
-        CAIRN_TRY(cairn_assembly_leave_out(opening->assembly, from->left_out[i].name,
+        CAIRN_TRY(cairn_assembly_leave_out(work->assembly, from->left_out[i].name,
                                            from->left_out[i].why, err));
     return CAIRN_OK;
 }
 
-static enum cairn_code join_pipeline(struct opening *opening, struct cairn_error *err) {
-    for (size_t i = 0; i < opening->part_count; i++) CAIRN_TRY(add_stage(opening, i, err));
-    for (size_t i = 0; i < opening->folder->count; i++) {
-        const char *name = opening->folder->names[i];
+static enum cairn_code join_pipeline(struct open_work *work, struct cairn_error *err) {
+    for (size_t i = 0; i < work->part_count; i++) CAIRN_TRY(add_stage(work, i, err));
+    for (size_t i = 0; i < work->folder->count; i++) {
+        const char *name = work->folder->names[i];
         char prefix[32];
         if (!is_layer(name)) continue;
         snprintf(prefix, sizeof prefix, "%lu.", strtoul(name + strlen("layer_"), NULL, 10));
-        CAIRN_TRY(add_file(opening, name, prefix, err));
+        CAIRN_TRY(add_file(work, name, prefix, err));
     }
     return CAIRN_OK;
 }
 
 /* ---- experts: of each layer as many as rank 0 says ---- */
 
-static enum cairn_code add_expert(struct opening *opening, unsigned layer, unsigned expert,
+static enum cairn_code add_expert(struct open_work *work, unsigned layer, unsigned expert,
                                   struct cairn_error *err) {
     char name[96];
     snprintf(name, sizeof name, EXPERT_FILE, layer, expert);
-    for (size_t i = 0; i < opening->folder->count; i++)
-        if (strcmp(opening->folder->names[i], name) == 0)
-            return add_file(opening, opening->folder->names[i], "", err);
+    for (size_t i = 0; i < work->folder->count; i++)
+        if (strcmp(work->folder->names[i], name) == 0)
+            return add_file(work, work->folder->names[i], "", err);
     return cairn_fail(err, CAIRN_INVALID, "%s is not there: that expert would be left out", name);
 }
 
-static enum cairn_code add_experts(struct opening *opening, const struct cairn_zero *zero,
+static enum cairn_code add_experts(struct open_work *work, const struct cairn_zero *zero,
                                    struct cairn_error *err) {
     const struct cairn_zero_file *model = &zero->models[0];
     size_t found = 0;
@@ -204,65 +204,63 @@ static enum cairn_code add_experts(struct opening *opening, const struct cairn_z
     for (uint32_t layer = 0; layer < list->count; layer++) {
         const struct cairn_pickle_value *count = cairn_zero_value(model, list->items[layer]);
         if (count->kind != CAIRN_PICKLE_INTEGER || count->integer < 0 ||
-            (uint64_t)count->integer > opening->expert_files)
-            return cairn_fail(err, CAIRN_INVALID,
-                              "%s: layer %u has %lld experts, and files of %zu experts are there",
-                              model->name, layer,
-                              (long long)(count->kind == CAIRN_PICKLE_INTEGER ? count->integer
-                                                                              : -1),
-                              opening->expert_files);
+            (uint64_t)count->integer > work->expert_files)
+            return cairn_fail(
+                err, CAIRN_INVALID,
+                "%s: layer %u has %lld experts, and files of %zu experts are there", model->name,
+                layer, (long long)(count->kind == CAIRN_PICKLE_INTEGER ? count->integer : -1),
+                work->expert_files);
         for (unsigned expert = 0; expert < (uint64_t)count->integer; expert++, found++)
-            CAIRN_TRY(add_expert(opening, layer, expert, err));
+            CAIRN_TRY(add_expert(work, layer, expert, err));
     }
-    if (found == opening->expert_files) return CAIRN_OK;
+    if (found == work->expert_files) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID,
                       "%s speaks of %zu experts, and files of %zu experts are there", model->name,
-                      found, opening->expert_files);
+                      found, work->expert_files);
 }
 
 /* ---- all ---- */
 
 /* Files of the last ranks may be missing altogether. */
-static enum cairn_code check_parts(const struct opening *opening, const struct cairn_zero *zero,
+static enum cairn_code check_parts(const struct open_work *work, const struct cairn_zero *zero,
                                    struct cairn_error *err) {
     const struct cairn_pickle *values = &zero->models[0].torch.values;
     cairn_pickle_ref ref;
     if (!cairn_pickle_find(values, values->root, "mp_world_size", &ref)) return CAIRN_OK;
     const struct cairn_pickle_value *count = cairn_pickle_at(values, ref);
-    if (count->kind != CAIRN_PICKLE_INTEGER || count->integer == (int64_t)opening->part_count)
+    if (count->kind != CAIRN_PICKLE_INTEGER || count->integer == (int64_t)work->part_count)
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID,
                       "%s was written by %lld model parallel ranks, and files of %zu are there",
-                      zero->models[0].name, (long long)count->integer, opening->part_count);
+                      zero->models[0].name, (long long)count->integer, work->part_count);
 }
 
-static enum cairn_code open_whole(struct opening *opening, struct cairn_zero **ret,
+static enum cairn_code open_whole(struct open_work *work, struct cairn_zero **ret,
                                   struct cairn_error *err) {
-    CAIRN_TRY(look(opening, err));
-    if (opening->part_count == 1 && !opening->pipeline_files) {
-        CAIRN_TRY(open_part(opening, 0, opening->assembly, ret, err));
-        CAIRN_TRY(check_parts(opening, *ret, err));
-        return opening->expert_files ? add_experts(opening, *ret, err) : CAIRN_OK;
+    CAIRN_TRY(look(work, err));
+    if (work->part_count == 1 && !work->pipeline_files) {
+        CAIRN_TRY(open_part(work, 0, work->assembly, ret, err));
+        CAIRN_TRY(check_parts(work, *ret, err));
+        return work->expert_files ? add_experts(work, *ret, err) : CAIRN_OK;
     }
-    CAIRN_TRY(open_parts(opening, err));
-    CAIRN_TRY(check_parts(opening, opening->parts[0].zero, err));
-    return opening->pipeline_files
-               ? join_pipeline(opening, err)
-               : cairn_zero_parallel_join(opening->parts, opening->part_count, opening->assembly,
-                                          err);
+    CAIRN_TRY(open_parts(work, err));
+    CAIRN_TRY(check_parts(work, work->parts[0].zero, err));
+    return work->pipeline_files
+               ? join_pipeline(work, err)
+               : cairn_zero_parallel_join(work->parts, work->part_count, work->assembly, err);
 }
 
 enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder, bool optimizer,
                                 struct cairn_assembly *assembly, struct cairn_error *err) {
-    struct opening opening = {.folder = folder, .optimizer = optimizer, .assembly = assembly};
+    struct open_work work = {.folder = folder, .optimizer = optimizer, .assembly = assembly};
     struct cairn_zero *zero = NULL;
-    enum cairn_code code = open_whole(&opening, &zero, err);
+    enum cairn_code code = open_whole(&work, &zero, err);
     if (code == CAIRN_OK) code = cairn_assembly_check(assembly, err);
-    for (size_t i = 0; opening.parts && i < opening.part_count; i++) {
-        if (opening.parts[i].zero) cairn_zero_free(opening.parts[i].zero);
-        cairn_assembly_release(&opening.parts[i].assembly);
+    for (size_t i = 0; work.parts && i < work.part_count; i++) {
+        if (work.parts[i].zero) cairn_zero_free(work.parts[i].zero);
+        cairn_assembly_release(&work.parts[i].assembly);
     }
     if (zero) cairn_zero_free(zero);
-    free(opening.parts);
+    free(work.parts);
     return code;
 }

@@ -20,24 +20,24 @@ static void refuse(struct cairn_multipart *mp, const struct cairn_store_request 
 }
 
 static void something_there(struct cairn_multipart *mp, const struct cairn_store_request *request) {
-    bool told = request->object_token[0] != '\0';
-    bool foreign = told && strcmp(request->object_token, mp->token) != 0;
+    bool stated = request->object_token[0] != '\0';
+    bool foreign = stated && strcmp(request->object_token, mp->token) != 0;
     if (foreign || request->object_bytes != mp->size_bytes) {
         refuse(mp, request);
         return;
     }
     mp->found_has_crc32c = request->object_has_crc32c;
     mp->found_crc32c = request->object_crc32c;
-    mp->found_token = told;
+    mp->found_token = stated;
     bool known = mp->certain || (mp->proven && CAIRN_RULE(Q46));
-    if (!told && !known && !CAIRN_RULE(Q46)) {
+    if (!stated && !known && !CAIRN_RULE(Q46)) {
         refuse(mp, request);
         return;
     }
     /* The death of a process that had put it at once may have come before the bytes that went out
      * were compared with those that were staged (O8); parts are completed after that alone. */
     bool uncompared = mp->recovered && !mp->parts && CAIRN_RULE(Q42);
-    mp->reads = mp->disputed || (!known && !mp->found_has_crc32c && (!told || uncompared));
+    mp->reads = mp->disputed || (!known && !mp->found_has_crc32c && (!stated || uncompared));
     mp->read_bytes = 0;
     cairn_multipart_enter(mp, STATE_CHECK);
 }

@@ -64,10 +64,10 @@ void cairn_store_start_keep(struct cairn_store *store) {
 void cairn_store_watch_look(struct cairn_store_watch *watch, struct cairn_store *store,
                             bool keeps) {
     struct cairn_store_health health;
-    if (watch->told) return;
+    if (watch->logged) return;
     cairn_store_health(store, &health);
     if (!health.degraded) return;
-    watch->told = true;
+    watch->logged = true;
     cairn_log(WARN, "store.degraded", "url=%s note=\"%s\"", cairn_store_url(store), health.text);
     if (!health.profile_wrong) return;
     cairn_log(WARN, "store.profile_wrong", "url=%s", cairn_store_url(store));

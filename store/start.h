@@ -33,7 +33,7 @@ enum cairn_code cairn_store_start(const struct cairn_store_start *start, struct 
 void cairn_store_start_keep(struct cairn_store *store);
 
 struct cairn_store_watch {
-    bool told;
+    bool logged;
 };
 /* To be called now and then. keeps: profile.json is corrected. */
 void cairn_store_watch_look(struct cairn_store_watch *watch, struct cairn_store *store, bool keeps);

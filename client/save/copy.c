@@ -25,7 +25,7 @@ struct work {
     _Atomic size_t next;
     _Atomic bool stop;
     _Atomic bool *done;  /* by segment */
-    size_t told;         /* segments before which all are done; the caller's */
+    size_t reported;     /* segments before which all are done; the caller's */
     _Atomic bool failed; /* a source has; `problem` is the first thread's that saw one */
     struct cairn_error problem;
     pthread_t caller;
@@ -253,11 +253,11 @@ static uint32_t start(struct work *work, pthread_t helpers[THREADS_MAX]) {
 
 static enum cairn_code tell(struct work *work, struct cairn_error *err) {
     const struct cairn_client_copy *copy = work->copy;
-    size_t told = work->told;
-    while (told < work->segment_count && atomic_load(&work->done[told])) told++;
-    if (told == work->told) return CAIRN_OK;
-    work->told = told;
-    return copy->copied(copy->owner, cairn_min_u64(told * SEGMENT_BYTES, copy->bytes), err);
+    size_t reported = work->reported;
+    while (reported < work->segment_count && atomic_load(&work->done[reported])) reported++;
+    if (reported == work->reported) return CAIRN_OK;
+    work->reported = reported;
+    return copy->copied(copy->owner, cairn_min_u64(reported * SEGMENT_BYTES, copy->bytes), err);
 }
 
 /* The shard is exactly what its runs are: no thread can run off one's end. */
@@ -288,7 +288,7 @@ static enum cairn_code begin_job(struct work *work, struct cairn_error *err) {
 /* The device copies in order, so what others wait for is there before the caller's own segment. */
 static enum cairn_code tell_until(struct work *work, size_t index, struct cairn_error *err) {
     if (!work->job) return CAIRN_OK;
-    for (size_t before = work->told; before < index; before++) {
+    for (size_t before = work->reported; before < index; before++) {
         if (!await_segment(work, before)) return CAIRN_OK; /* the copy ends, and says why */
         CAIRN_TRY(tell(work, err));
     }

@@ -160,8 +160,8 @@ static uint32_t settled_of(const struct counter *counter, const struct step_coun
 static json_t *settled_steps(const struct counter *counter) {
     const struct steps *counted = &counter->counted;
     json_t *steps = json_array();
-    size_t first = counted->count > CAIRN_CLIENT_TOLD_STEPS_MAX
-                       ? counted->count - CAIRN_CLIENT_TOLD_STEPS_MAX
+    size_t first = counted->count > CAIRN_CLIENT_REPORTED_STEPS_MAX
+                       ? counted->count - CAIRN_CLIENT_REPORTED_STEPS_MAX
                        : 0;
     for (size_t i = first; i < counted->count; i++) {
         uint32_t n = settled_of(counter, &counted->at[i]);
@@ -175,7 +175,7 @@ static json_t *settled_steps(const struct counter *counter) {
 json_t *cairn_client_process_counts(uint32_t rank) {
     json_t *counts = json_object();
     guard_take();
-    size_t left = CAIRN_CLIENT_TOLD_ATTEMPTS_MAX;
+    size_t left = CAIRN_CLIENT_REPORTED_ATTEMPTS_MAX;
     for (const struct counter *at = process.counters; at && left; at = at->next) {
         if (at->rank != rank) continue;
         json_object_set_new(counts, at->nonce, settled_steps(at));

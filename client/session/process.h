@@ -14,8 +14,8 @@
  *              save is over or its session closed.
  *          K10a  descriptors that are watched are closed in a forked child.
  * Limits:  256 descriptors are watched; further ones are inherited by children. counts has the
- *          last CAIRN_CLIENT_TOLD_STEPS_MAX steps of the last CAIRN_CLIENT_TOLD_ATTEMPTS_MAX
- *          attempts.
+ *          last CAIRN_CLIENT_REPORTED_STEPS_MAX steps of the last
+ *          CAIRN_CLIENT_REPORTED_ATTEMPTS_MAX attempts.
  * Threads: any thread; one mutex of its own, held for look-ups only and across fork, so that the
  *          child finds it free.
  * Next:    client/session/session.h.
@@ -26,8 +26,8 @@
 #include "common/id.h"
 #include "common/json.h"
 
-#define CAIRN_CLIENT_TOLD_STEPS_MAX 1024
-#define CAIRN_CLIENT_TOLD_ATTEMPTS_MAX 4
+#define CAIRN_CLIENT_REPORTED_STEPS_MAX 1024
+#define CAIRN_CLIENT_REPORTED_ATTEMPTS_MAX 4
 
 void cairn_client_process_nonce(char ret_text[CAIRN_UUID_TEXT_BYTES]);
 /* Which counter; the text is copied. */

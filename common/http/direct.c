@@ -479,10 +479,10 @@ void cairn_http_direct_step(struct cairn_http_transfer *transfer) {
 
 short cairn_http_direct_events(const struct cairn_http_transfer *transfer) {
     bool paced = !is_sent(transfer) && cairn_http_direct_due_us(transfer) != UINT64_MAX;
-    bool owes = transfer->link->tls && cairn_http_tls_pending(transfer->link->tls);
+    bool pending = transfer->link->tls && cairn_http_tls_pending(transfer->link->tls);
     bool replied = transfer->reading == CAIRN_HTTP_WHOLE; /* though the body is not all sent */
     return (short)((replied ? 0 : CURL_WAIT_POLLIN) |
-                   ((is_sent(transfer) || paced) && !owes ? 0 : CURL_WAIT_POLLOUT));
+                   ((is_sent(transfer) || paced) && !pending ? 0 : CURL_WAIT_POLLOUT));
 }
 
 uint64_t cairn_http_direct_due_us(const struct cairn_http_transfer *transfer) {

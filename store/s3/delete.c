@@ -81,23 +81,23 @@ bool cairn_s3_delete_decided(const struct cairn_store_request *request,
     return true;
 }
 
-struct telling {
+struct outcome {
     struct cairn_s3_task *task;
     size_t at; /* answers come in the order of the keys, mostly */
     bool slow;
     struct cairn_error again; /* of a key that is worth another try */
 };
 
-static void told(void *owner, const char *key, const char *code, const char *message) {
-    struct telling *telling = owner;
-    const struct cairn_store_request *request = telling->task->request;
+static void note_key(void *owner, const char *key, const char *code, const char *message) {
+    struct outcome *outcome = owner;
+    const struct cairn_store_request *request = outcome->task->request;
     struct cairn_store_deletion *deletion = NULL;
     for (size_t i = 0; i < request->deletion_count && !deletion; i++) {
-        size_t at = (telling->at + i) % request->deletion_count;
+        size_t at = (outcome->at + i) % request->deletion_count;
         if (!strcmp(request->deletions[at].key, key)) deletion = &request->deletions[at];
     }
     if (!deletion || is_decided(deletion)) return;
-    telling->at = (size_t)(deletion - request->deletions) + 1;
+    outcome->at = (size_t)(deletion - request->deletions) + 1;
     struct cairn_s3_meaning meaning = cairn_s3_meaning_of(code ? code : "", 500);
     char reason[120];
     snprintf(reason, sizeof reason, "%.60s%s%.50s", code ? code : "", *message ? ": " : "",
@@ -107,24 +107,25 @@ static void told(void *owner, const char *key, const char *code, const char *mes
     } else if (meaning.policy == CAIRN_S3_FINAL || meaning.policy == CAIRN_S3_FEATURE) {
         refuse(deletion, meaning.code, reason);
     } else {
-        telling->slow |= meaning.policy == CAIRN_S3_SLOW_DOWN;
+        outcome->slow |= meaning.policy == CAIRN_S3_SLOW_DOWN;
         deletion->code = meaning.code;
         (void)cairn_text_copy(deletion->reason, sizeof deletion->reason, reason);
-        cairn_fail(&telling->again, meaning.code, "%s: %s", cairn_short(key).text, reason);
+        cairn_fail(&outcome->again, meaning.code, "%s: %s", cairn_short(key).text, reason);
     }
 }
 
 static enum cairn_s3_judgement take_document(struct cairn_s3_task *task,
                                              struct cairn_error *ret_error) {
-    struct telling telling = {.task = task};
-    struct cairn_xml_deletions reader = {cairn_s3_store_of(task)->config.prefix, told, &telling};
+    struct outcome outcome = {.task = task};
+    struct cairn_xml_deletions reader = {cairn_s3_store_of(task)->config.prefix, note_key,
+                                         &outcome};
     if (cairn_xml_deletions_read(cairn_buf_view(&task->reply), &reader, ret_error) != CAIRN_OK)
         return CAIRN_S3_FAILURE;
     if (cairn_s3_delete_decided(task->request, ret_error)) return CAIRN_S3_DONE;
-    if (telling.again.code) {
-        *ret_error = telling.again;
+    if (outcome.again.code) {
+        *ret_error = outcome.again;
         if (++task->deletion_rounds > ROUNDS_MAX) return CAIRN_S3_DONE;
-        return telling.slow ? CAIRN_S3_SLOW : CAIRN_S3_FAILURE;
+        return outcome.slow ? CAIRN_S3_SLOW : CAIRN_S3_FAILURE;
     }
     task->one_by_one = true; /* the answer told nothing of them */
     return CAIRN_S3_MORE;

@@ -37,12 +37,12 @@ static struct page page_of(const char *name) {
     struct page page = {.until = 1, .token = name};
     if (!name) return page;
     const char *at = name;
-    struct page told = {0};
-    if (!take_number(&at, 10, &told.pages) || !take_number(&at, 10, &told.until) ||
-        !take_number(&at, 10, &told.empty) || !take_number(&at, 16, &told.remembered))
+    struct page read = {0};
+    if (!take_number(&at, 10, &read.pages) || !take_number(&at, 10, &read.until) ||
+        !take_number(&at, 10, &read.empty) || !take_number(&at, 16, &read.remembered))
         return page;
-    told.token = at;
-    return told;
+    read.token = at;
+    return read;
 }
 
 const char *cairn_s3_page_token(const char *name) {

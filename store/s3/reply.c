@@ -176,11 +176,11 @@ static enum cairn_s3_judgement take_etag(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
     const struct cairn_store_profile *profile = &cairn_s3_store_of(task)->base.profile;
     uint32_t crc32c;
-    bool told = request->has_crc32c && seen_crc32c(task, &crc32c);
+    bool stated = request->has_crc32c && seen_crc32c(task, &crc32c);
     if (!task->seen.etag[0])
         FAIL(task, CAIRN_S3_FAILURE, CAIRN_PROTOCOL,
              "the store took it and gave no ETag"); /* S19 */
-    bool differs = told && crc32c != request->crc32c;
+    bool differs = stated && crc32c != request->crc32c;
     if (differs && !is_disputed(task, crc32c))
         FAIL(task, CAIRN_S3_FAILURE, CAIRN_CORRUPT,
              "the store has checksum %08" PRIx32 ", sent was %08" PRIx32
@@ -188,7 +188,7 @@ static enum cairn_s3_judgement take_etag(struct cairn_s3_task *task) {
              crc32c, request->crc32c);
     request->disputed = differs;
     /* Some repeat the header without looking at the bytes; a test has shown who compares. */
-    task->confirmed = told && !differs && task->used_checksum && profile->part_checksum;
+    task->confirmed = stated && !differs && task->used_checksum && profile->part_checksum;
     memcpy(request->etag, task->seen.etag, sizeof request->etag);
     request->code = CAIRN_OK;
     return CAIRN_S3_DONE;

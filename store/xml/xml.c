@@ -359,7 +359,7 @@ static enum cairn_code deletion_ended(void *owner, const char *path, const char 
         return cairn_fail(err, CAIRN_PROTOCOL, "a deletion is told without its %s",
                           reader->has_key ? "code" : "key");
     if (reader->is_whole && strncmp(key, to->prefix, prefix_size) == 0)
-        to->told(to->owner, key + prefix_size, failed ? reader->code : NULL, reader->message);
+        to->each(to->owner, key + prefix_size, failed ? reader->code : NULL, reader->message);
     return CAIRN_OK;
 }
 

@@ -53,11 +53,11 @@ enum cairn_code cairn_xml_uploads(struct cairn_view text, const struct cairn_xml
                                   struct cairn_store_listing *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 
-/* DeleteObjects: told() hears of each key that begins with prefix, without it; code NULL: deleted,
+/* DeleteObjects: each() hears of each key that begins with prefix, without it; code NULL: deleted,
  * else why not. */
 struct cairn_xml_deletions {
     const char *prefix;
-    void (*told)(void *owner, const char *key, const char *code, const char *message);
+    void (*each)(void *owner, const char *key, const char *code, const char *message);
     void *owner;
 };
 enum cairn_code cairn_xml_deletions_read(struct cairn_view text,

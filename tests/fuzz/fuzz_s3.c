@@ -7,7 +7,7 @@
 #include "store/xml/xml.h"
 #include "tests/fuzz/fuzz.h"
 
-static void told(void *owner, const char *key, const char *code, const char *message) {
+static void note_key(void *owner, const char *key, const char *code, const char *message) {
     (void)code;
     (void)message;
     ++*(uint64_t *)owner;
@@ -37,7 +37,7 @@ void cairn_fuzz_xml(struct cairn_view input) {
         cairn_store_listing_release(&listing);
     }
     uint64_t keys = 0;
-    const struct cairn_xml_deletions deletions = {.prefix = "p/", .told = told, .owner = &keys};
+    const struct cairn_xml_deletions deletions = {.prefix = "p/", .each = note_key, .owner = &keys};
     code = cairn_xml_deletions_read(input, &deletions, &err);
     FUZZ_SAYS_WHY(code, err);
     struct cairn_xml_session session = {0};
