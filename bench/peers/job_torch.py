@@ -3,7 +3,8 @@
 PyTorch. Lines and answers are bench/job.c's.
 
 In a folder KIND is dcp (torch.distributed.checkpoint.async_save of DTensors), torch (torch.save of
-each rank's part, with fsync) or safetensors (save_file of it, with fsync). Where PLACE is s3://...,
+each rank's part, with fsync), safetensors (save_file of it, with fsync), numpy (numpy.save of each
+tensor, in one file, with fsync) or raw (their bytes alone, with fsync). Where PLACE is s3://...,
 dcp uses s3torchconnector's writer and reader, torch saves into and loads from its streams, and
 safetensors goes by way of a file in SCRATCH that s5cmd copies. The endpoint is AWS_ENDPOINT_URL.
 """
@@ -86,6 +87,36 @@ class Folder:
     def safetensors_load(self, path):
         import safetensors.torch
         return safetensors.torch.load_file(path)
+
+    def numpy_save(self, state, path):
+        import numpy
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            for tensor in state.values():
+                numpy.save(file, tensor.numpy())
+        sync(path)
+
+    def numpy_load(self, path):
+        import numpy
+        with open(path, "rb") as file:
+            return {name: torch.from_numpy(numpy.load(file)) for name, _ in shapes()}
+
+    def raw_save(self, state, path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb", buffering=0) as file:
+            for tensor in state.values():
+                left = memoryview(tensor.numpy()).cast("B")
+                while left:
+                    left = left[file.write(left):]
+        sync(path)
+
+    def raw_read(self, tensors, path):
+        """Into the tensors themselves: nothing is copied twice."""
+        with open(path, "rb", buffering=0) as file:
+            for name, _ in shapes():
+                left = memoryview(tensors[name].numpy()).cast("B")
+                while left:
+                    left = left[file.readinto(left):]
 
 
 class S3:
@@ -192,6 +223,9 @@ class Job:
     def read(self, tensors):
         if kind == "dcp":
             dcp.load(self.state(tensors), storage_reader=self.storage.dcp_reader(self.path()))
+            return
+        if kind == "raw":
+            self.storage.raw_read(tensors, self.own_path())
             return
         found = getattr(self.storage, kind + "_load")(self.own_path())
         for name, tensor in tensors.items():
