@@ -4,11 +4,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "api/manifest.h"
-#include "api/table.h"
 #include "common/clock.h"
 #include "common/crc32c.h"
 #include "tests/client/rank.h"
+#include "tests/client/staged.h"
 #include "tests/support/fake_cuda.h"
 
 #define ROWS 512
@@ -83,23 +82,6 @@ static void *filled(int device, const void *bytes, size_t size) {
     EXPECT_EQ_U64(cuda.end_stream(stream), 0);
     EXPECT_EQ_U64(cuda.set_device(0), 0);
     return ret;
-}
-
-static const uint8_t *staged_at(struct cairn_rank *rank, const char *name, size_t save) {
-    struct cairn_fake_message stage, seal;
-    struct cairn_table table;
-    struct cairn_tensor tensor;
-    struct cairn_fragment fragment;
-    uint32_t index = 0;
-    if (!cairn_fake_uploader_saw(rank->fake, "stage", save, &stage) ||
-        !cairn_fake_uploader_saw(rank->fake, "seal", save, &seal) ||
-        cairn_table_open(seal.blob, &table, NULL) != CAIRN_OK ||
-        !cairn_table_find(&table, cairn_view_of(name), &index))
-        return NULL;
-    cairn_table_tensor_at(&table, index, &tensor);
-    cairn_table_fragment_at(&table, tensor.fragment_first, &fragment);
-    uint32_t slab = (uint32_t)json_integer_value(json_object_get(stage.message, "slab"));
-    return cairn_fake_uploader_slab(rank->fake, slab) + fragment.offset_bytes;
 }
 
 /* The checksums that were told of the save's first shard are those of its bytes in the slab. */
@@ -195,11 +177,11 @@ TEST(memory_of_devices_is_copied_behind_what_their_streams_had) {
         EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_OK);
         cuda.write_later(stream, late, numbers, BYTES, 100); /* the trainer's kernel */
         EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_OK);
-        const uint8_t *at = staged_at(&rank, "late", 1);
+        const uint8_t *at = cairn_staged_tensor(rank.fake, "late", 1);
         EXPECT(at && memcmp(at, numbers, BYTES) == 0);
-        at = staged_at(&rank, "turned", 1);
+        at = cairn_staged_tensor(rank.fake, "turned", 1);
         EXPECT(at && memcmp(at, turned, BYTES) == 0);
-        at = staged_at(&rank, "host", 1);
+        at = cairn_staged_tensor(rank.fake, "host", 1);
         EXPECT(at && memcmp(at, host, BYTES) == 0);
         EXPECT(sums_are_right(&rank, 1));
         cairn_save_free(save);
@@ -229,7 +211,7 @@ TEST(a_slab_is_page_locked_once_and_where_that_fails_the_save_is_whole_and_it_is
         const struct cairn_tensor_piece piece = on_device("w", memory);
         cuda.fail("HostRegister", 0, 801, 0);
         EXPECT_CODE(save_one(rank.session, 1, &piece, &err), CAIRN_OK);
-        const uint8_t *at = staged_at(&rank, "w", 1);
+        const uint8_t *at = cairn_staged_tensor(rank.fake, "w", 1);
         EXPECT(at && memcmp(at, numbers, BYTES) == 0);
         cuda.state(&state);
         EXPECT_EQ_U64(state.pageable_copies, state.copies);
@@ -351,7 +333,7 @@ TEST(parts_are_told_while_later_chunks_are_copied_and_no_other_devices_context_i
         uint64_t ended_ms = cairn_mono_ms();
         pthread_join(watcher, NULL);
         EXPECT(watch.first_ms + 100 < ended_ms); /* 7 chunks of 50 ms */
-        const uint8_t *at = staged_at(&rank, "large", 1);
+        const uint8_t *at = cairn_staged_tensor(rank.fake, "large", 1);
         EXPECT(at && memcmp(at, bytes, LARGE_BYTES) == 0);
         EXPECT(sums_are_right(&rank, 1));
         cuda.state(&state);
@@ -368,30 +350,11 @@ TEST(parts_are_told_while_later_chunks_are_copied_and_no_other_devices_context_i
 #define STORED_BYTES (21 * CAIRN_MIB + 12345)
 
 /* A version with one shard of these bytes. */
-static enum cairn_code serve(struct cairn_rank *rank, const uint8_t *stored, struct cairn_buf *text,
-                             struct cairn_error *err) {
-    static struct cairn_view bytes[1];
-    struct cairn_manifest_shard shard = {.name = (char *)(uintptr_t) "a",
-                                         .size_bytes = STORED_BYTES,
-                                         .crc32c = cairn_crc32c(0, stored, STORED_BYTES)};
-    struct cairn_manifest manifest = {.origin = {.name = {"llm", "7b"},
-                                                 .attempt = 1,
-                                                 .step = 1,
-                                                 .n = 1,
-                                                 .nonce = "00112233445566778899aabbccddeeff"},
-                                      .id = {"ckpt_00000000-0000-8000-8000-000000000000"},
-                                      .world_size = 1,
-                                      .format_tag = (char *)(uintptr_t) "",
-                                      .meta_json = (char *)(uintptr_t) "{}",
-                                      .labels_json = (char *)(uintptr_t) "{}",
-                                      .shards = &shard,
-                                      .shard_count = 1};
-    bytes[0] = (struct cairn_view){(const char *)stored, STORED_BYTES};
-    CAIRN_TRY(cairn_manifest_encode(&manifest, text, err));
-    const struct cairn_fake_version served = {cairn_buf_view(text), {0}, bytes, 1};
+static enum cairn_code serve(struct cairn_rank *rank, const uint8_t *stored,
+                             struct cairn_staged_version *version, struct cairn_error *err) {
+    const struct cairn_staged_raw raw = {"a", {(const char *)stored, STORED_BYTES}};
     CAIRN_TRY(rank_open(rank, 1, err));
-    cairn_fake_uploader_serve(rank->fake, &served);
-    return CAIRN_OK;
+    return cairn_staged_serve_raw(version, rank->fake, &raw, 1, err);
 }
 
 TEST(a_model_is_restored_into_memory_of_devices_behind_what_their_streams_had) /* landing.h#1, #3 */
@@ -406,10 +369,10 @@ TEST(a_model_is_restored_into_memory_of_devices_behind_what_their_streams_had) /
     REQUIRE(cuda.make_stream(&stream, 1) == 0);
     {
         CAIRN_AUTO(rank) rank = {0};
-        CAIRN_AUTO(buf) text = {0};
+        CAIRN_AUTO(staged_version) version = {0};
         struct cairn_restore *restore = NULL;
         uint8_t part[100] = {0};
-        REQUIRE_OK(serve(&rank, stored, &text, &err));
+        REQUIRE_OK(serve(&rank, stored, &version, &err));
         REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
         const struct cairn_read whole = {.size = sizeof whole,
                                          .shard = "a",
@@ -449,11 +412,11 @@ TEST(a_sticky_error_fails_a_read_into_a_device_with_its_name_and_host_reads_go_o
     for (size_t i = 0; i < CAIRN_COUNT(calls); i++) {
         struct cairn_error err = {0};
         CAIRN_AUTO(rank) rank = {0};
-        CAIRN_AUTO(buf) text = {0};
+        CAIRN_AUTO(staged_version) version = {0};
         struct cairn_restore *restore = NULL;
         void *into = NULL;
         REQUIRE(cuda.make(&into, STORED_BYTES) == 0);
-        REQUIRE_OK(serve(&rank, stored, &text, &err));
+        REQUIRE_OK(serve(&rank, stored, &version, &err));
         REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
         struct cairn_read read = {.size = sizeof read,
                                   .shard = "a",

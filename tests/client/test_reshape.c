@@ -7,14 +7,11 @@
  * it fails.
  */
 #include "api/dtype.h"
-#include "api/layout.h"
-#include "api/manifest.h"
-#include "api/table.h"
-#include "common/crc32c.h"
 #include "formats/convert.h"
 #include "tests/client/rank.h"
+#include "tests/client/staged.h"
 
-#define RANKS_MAX 4
+#define RANKS_MAX CAIRN_STAGED_RANKS_MAX
 #define TENSORS 8
 #define DIMENSIONS_MAX 4
 #define ELEMENTS_MAX 4096 /* 8^4 */
@@ -177,75 +174,8 @@ static enum cairn_code add(struct cairn_save *save, const struct dealt *part,
     return cairn_save_tensor(save, &piece, err);
 }
 
-/* ---- the store in between ---- */
-
-struct version {
-    struct cairn_manifest manifest;
-    struct cairn_buf manifest_text, layout, tables[RANKS_MAX];
-    struct cairn_view shards[RANKS_MAX];
-};
-static void cairn_version_release(struct version *version) {
-    for (size_t i = 0; i < version->manifest.shard_count; i++)
-        free((void *)(uintptr_t)version->shards[i].data);
-    for (size_t i = 0; i < RANKS_MAX; i++) cairn_buf_release(&version->tables[i]);
-    cairn_buf_release(&version->manifest_text);
-    cairn_buf_release(&version->layout);
-    cairn_manifest_release(&version->manifest);
-}
-#define AUTO_VERSION __attribute__((cleanup(cairn_version_release))) struct version
-
-static enum cairn_code keep(struct version *version, struct cairn_rank *world, uint32_t rank,
-                            struct cairn_error *err) {
-    struct cairn_fake_message stage, seal;
-    size_t stages = cairn_fake_uploader_count(world->fake, "stage");
-    if (!cairn_fake_uploader_at(world->fake, "stage", stages - 1, &stage) ||
-        !cairn_fake_uploader_at(world->fake, "seal", stages - 1, &seal))
-        return cairn_fail(err, CAIRN_INTERNAL, "nothing was staged");
-    const json_t *shard = json_array_get(json_object_get(stage.message, "shards"), 0);
-    size_t bytes = (size_t)json_integer_value(json_object_get(shard, "bytes"));
-    size_t offset = (size_t)json_integer_value(json_object_get(shard, "offset"));
-    void *memory = malloc(bytes);
-    if (!memory) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory");
-    memcpy(memory, cairn_fake_uploader_slab(world->fake, 0) + offset, bytes);
-    version->manifest.shards[rank] = (struct cairn_manifest_shard){
-        .name = strdup(json_string_value(json_object_get(shard, "name"))),
-        .rank = rank,
-        .size_bytes = bytes,
-        .crc32c = cairn_crc32c(0, memory, bytes)};
-    version->shards[rank] = (struct cairn_view){memory, bytes};
-    version->manifest.shard_count = rank + 1;
-    return cairn_buf_append(&version->tables[rank], seal.blob.data, seal.blob.size, err);
-}
-
-static enum cairn_code commit(struct version *version, struct cairn_rank *world, uint32_t ranks,
-                              struct cairn_error *err) {
-    struct cairn_manifest *manifest = &version->manifest;
-    struct cairn_table tables[RANKS_MAX];
-    for (uint32_t i = 0; i < ranks; i++)
-        CAIRN_TRY(cairn_table_open(cairn_buf_view(&version->tables[i]), &tables[i], err));
-    CAIRN_TRY(cairn_layout_build(tables, ranks, &version->layout, err));
-    manifest->origin = (struct cairn_version_origin){.name = {"llm", "7b"},
-                                                     .attempt = 7,
-                                                     .nonce = "00112233445566778899aabbccddeeff",
-                                                     .step = 40,
-                                                     .n = 1};
-    snprintf(manifest->id.text, sizeof manifest->id.text,
-             "ckpt_00000000-0000-8000-8000-000000000000");
-    manifest->layout_writer = manifest->id;
-    manifest->world_size = ranks;
-    manifest->has_layout = true;
-    manifest->meta_json = strdup("{}");
-    manifest->labels_json = strdup("{}");
-    CAIRN_TRY(cairn_manifest_encode(manifest, &version->manifest_text, err));
-    const struct cairn_fake_version served = {cairn_buf_view(&version->manifest_text),
-                                              cairn_buf_view(&version->layout), version->shards,
-                                              ranks};
-    cairn_fake_uploader_serve(world->fake, &served);
-    return CAIRN_OK;
-}
-
-static enum cairn_code save_rank(struct version *version, struct cairn_rank *world, uint32_t rank,
-                                 uint32_t ranks, struct cairn_error *err) {
+static enum cairn_code save_rank(struct cairn_staged_version *version, struct cairn_rank *world,
+                                 uint32_t rank, uint32_t ranks, struct cairn_error *err) {
     struct cairn_open_options options = rank_options(world);
     struct cairn_session *session = NULL;
     struct cairn_save *save = NULL;
@@ -257,7 +187,7 @@ static enum cairn_code save_rank(struct version *version, struct cairn_rank *wor
     for (size_t i = 0; !code && i < dealt_count; i++)
         if (dealt[i].rank == rank) code = add(save, &dealt[i], err);
     if (!code) code = cairn_save_stage(save, err);
-    if (!code) code = keep(version, world, rank, err);
+    if (!code) code = cairn_staged_keep(version, world->fake, rank, err);
     cairn_save_free(save);
     (void)cairn_close(session, NULL);
     return code;
@@ -396,14 +326,13 @@ static bool read_some(struct cairn_restore *restore, uint32_t ranks, bool rename
     return !code;
 }
 
-static enum cairn_code save_all(struct version *version, struct cairn_rank *world, uint32_t ranks,
-                                struct cairn_error *err) {
+static enum cairn_code save_all(struct cairn_staged_version *version, struct cairn_rank *world,
+                                uint32_t ranks, struct cairn_error *err) {
     for (size_t t = 0; t < TENSORS; t++) make_tensor(&tensors[t], t);
     deal(ranks);
-    version->manifest.shards = calloc(RANKS_MAX, sizeof *version->manifest.shards);
     for (uint32_t rank = 0; rank < ranks; rank++)
         CAIRN_TRY(save_rank(version, world, rank, ranks, err));
-    return commit(version, world, ranks, err);
+    return cairn_staged_serve(version, world->fake, ranks, err);
 }
 
 static enum cairn_code open_reader(struct cairn_rank *world, struct cairn_error *err) {
@@ -422,7 +351,7 @@ static const struct cairn_rename without_model = {
 static bool one_version(struct cairn_rank *world, uint64_t *cases) {
     struct cairn_error err = {0};
     struct cairn_restore *restore = NULL;
-    AUTO_VERSION version = {0};
+    CAIRN_AUTO(staged_version) version = {0};
     uint32_t ranks = 1 + (uint32_t)below(RANKS_MAX);
     bool renamed = below(2), good = true;
     const struct cairn_restore_options options = {.size = sizeof options,
@@ -495,7 +424,7 @@ static void report(void *owner, enum cairn_mismatch what, const char *name) {
              what == CAIRN_TENSOR_MISSING ? "-" : "+", name);
 }
 
-static enum cairn_code open_version(struct version *version, struct cairn_rank *world,
+static enum cairn_code open_version(struct cairn_staged_version *version, struct cairn_rank *world,
                                     struct cairn_error *err) {
     seed = cairn_test_seed();
     CAIRN_TRY(rank_uploader(world, 1, err));
@@ -506,7 +435,7 @@ static enum cairn_code open_version(struct version *version, struct cairn_rank *
 TEST(tensors_that_are_missing_or_surplus_are_reported_and_refused_unless_allowed) {
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) world = {0};
-    AUTO_VERSION version = {0};
+    CAIRN_AUTO(staged_version) version = {0};
     struct reported reported = {""};
     const char *names[TENSORS + 1];
     REQUIRE_OK(open_version(&version, &world, &err));
@@ -537,7 +466,7 @@ TEST(tensors_that_are_missing_or_surplus_are_reported_and_refused_unless_allowed
 TEST(renames_hold_for_every_call_and_those_that_collide_are_refused) {
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) world = {0};
-    AUTO_VERSION version = {0};
+    CAIRN_AUTO(staged_version) version = {0};
     struct cairn_tensor_info info;
     const struct cairn_rename collide[2] = {
         {.size = sizeof collide[0], .stored = tensors[0].name, .known = "w", .whole = 1},
@@ -563,7 +492,7 @@ TEST(renames_hold_for_every_call_and_those_that_collide_are_refused) {
 TEST(reads_into_other_types_and_places_that_cannot_be_are_refused) {
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) world = {0};
-    AUTO_VERSION version = {0};
+    CAIRN_AUTO(staged_version) version = {0};
     uint8_t into[64] = {0x11}, before[64];
     const uint64_t start[1] = {0}, count[1] = {2};
     const int64_t same_place[1] = {0};

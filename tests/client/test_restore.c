@@ -6,120 +6,38 @@
 #include <poll.h>
 #include <pthread.h>
 
-#include "api/layout.h"
-#include "api/manifest.h"
-#include "api/table.h"
 #include "common/clock.h"
-#include "common/crc32c.h"
 #include "tests/client/model.h"
 #include "tests/client/rank.h"
+#include "tests/client/staged.h"
 
 #define RANKS 4
 #define ROWS MODEL_ROWS
 #define COLUMNS MODEL_COLUMNS
-#define SHARDS_MAX 16
 
 static struct cairn_model model;
 
-struct version {
-    struct cairn_manifest manifest;
-    struct cairn_buf manifest_text, layout, tables[RANKS];
-    struct cairn_view shards[SHARDS_MAX];
-    void *memory[SHARDS_MAX];
-    size_t count;
-};
-static void cairn_version_release(struct version *version) {
-    for (size_t i = 0; i < version->count; i++) free(version->memory[i]);
-    for (size_t i = 0; i < RANKS; i++) cairn_buf_release(&version->tables[i]);
-    cairn_buf_release(&version->manifest_text);
-    cairn_buf_release(&version->layout);
-    cairn_manifest_release(&version->manifest);
-}
-#define AUTO_VERSION __attribute__((cleanup(cairn_version_release))) struct version
-
-/* Keep what a rank has staged, as the store would. */
-static enum cairn_code keep(struct version *version, struct cairn_rank *rank, uint32_t number,
-                            struct cairn_error *err) {
-    struct cairn_fake_message stage, seal;
-    if (!cairn_fake_uploader_saw(rank->fake, "stage", number + 1, &stage) ||
-        !cairn_fake_uploader_saw(rank->fake, "seal", number + 1, &seal))
-        return cairn_fail(err, CAIRN_INTERNAL, "nothing was staged");
-    const json_t *shards = json_object_get(stage.message, "shards");
-    for (size_t i = 0; i < json_array_size(shards); i++) {
-        const json_t *shard = json_array_get(shards, i);
-        size_t bytes = (size_t)json_integer_value(json_object_get(shard, "bytes"));
-        size_t offset = (size_t)json_integer_value(json_object_get(shard, "offset"));
-        void *memory = malloc(bytes);
-        if (!memory) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory");
-        memcpy(memory, cairn_fake_uploader_slab(rank->fake, 0) + offset, bytes);
-        version->manifest.shards[version->count] = (struct cairn_manifest_shard){
-            .name = strdup(json_string_value(json_object_get(shard, "name"))),
-            .rank = number,
-            .size_bytes = bytes,
-            .crc32c = cairn_crc32c(0, memory, bytes)};
-        version->memory[version->count] = memory;
-        version->shards[version->count] = (struct cairn_view){memory, bytes};
-        version->manifest.shard_count = ++version->count;
-    }
-    return cairn_buf_append(&version->tables[number], seal.blob.data, seal.blob.size, err);
-}
-
-static enum cairn_code save_rank(struct version *version, struct cairn_rank *rank, uint32_t number,
-                                 struct cairn_error *err) {
+static enum cairn_code save_rank(struct cairn_staged_version *version, struct cairn_rank *rank,
+                                 uint32_t number, struct cairn_error *err) {
     struct cairn_open_options options = rank_options(rank);
     struct cairn_save *save = NULL;
     options.rank = number;
     CAIRN_TRY(cairn_open(&options, &rank->session, NULL, err));
     enum cairn_code code = cairn_model_save(&model, rank->session, 40, number, RANKS, &save, err);
-    if (!code) code = keep(version, rank, number, err);
+    if (!code) code = cairn_staged_keep(version, rank->fake, number, err);
     cairn_save_free(save);
     (void)cairn_close(rank->session, NULL);
     rank->session = NULL;
     return code;
 }
 
-static enum cairn_code commit(struct version *version, struct cairn_rank *rank,
-                              struct cairn_error *err) {
-    struct cairn_manifest *manifest = &version->manifest;
-    struct cairn_table tables[RANKS];
-    for (size_t i = 0; i < RANKS; i++)
-        CAIRN_TRY(cairn_table_open(cairn_buf_view(&version->tables[i]), &tables[i], err));
-    CAIRN_TRY(cairn_layout_build(tables, RANKS, &version->layout, err));
-    manifest->origin = (struct cairn_version_origin){.name = {"llm", "7b"},
-                                                     .attempt = 7,
-                                                     .nonce = "00112233445566778899aabbccddeeff",
-                                                     .step = 40,
-                                                     .n = 1};
-    snprintf(manifest->id.text, sizeof manifest->id.text,
-             "ckpt_00000000-0000-8000-8000-000000000000");
-    manifest->layout_writer = manifest->id;
-    manifest->world_size = RANKS;
-    manifest->has_layout = true;
-    manifest->format_tag = strdup("v3");
-    manifest->meta_json = strdup("{}");
-    manifest->labels_json = strdup("{}");
-    struct cairn_view by_name[SHARDS_MAX];
-    struct cairn_manifest_shard before[SHARDS_MAX];
-    memcpy(before, manifest->shards, manifest->shard_count * sizeof before[0]);
-    CAIRN_TRY(cairn_manifest_encode(manifest, &version->manifest_text, err));
-    for (size_t i = 0; i < manifest->shard_count; i++)
-        for (size_t k = 0; k < manifest->shard_count; k++)
-            if (before[k].name == manifest->shards[i].name) by_name[i] = version->shards[k];
-    memcpy(version->shards, by_name, sizeof by_name);
-    const struct cairn_fake_version served = {cairn_buf_view(&version->manifest_text),
-                                              cairn_buf_view(&version->layout), version->shards,
-                                              version->count};
-    cairn_fake_uploader_serve(rank->fake, &served);
-    return CAIRN_OK;
-}
-
-static enum cairn_code open_version(struct version *version, struct cairn_rank *rank,
+static enum cairn_code open_version(struct cairn_staged_version *version, struct cairn_rank *rank,
                                     struct cairn_restore **ret, struct cairn_error *err) {
     cairn_model_fill(&model, 99);
     CAIRN_TRY(rank_uploader(rank, 1, err));
-    version->manifest.shards = calloc(SHARDS_MAX, sizeof *version->manifest.shards);
     for (uint32_t i = 0; i < RANKS; i++) CAIRN_TRY(save_rank(version, rank, i, err));
-    CAIRN_TRY(commit(version, rank, err));
+    version->manifest.format_tag = strdup("v3");
+    CAIRN_TRY(cairn_staged_serve(version, rank->fake, RANKS, err));
     const struct cairn_open_options options = {.size = sizeof options,
                                                .run = "llm/7b",
                                                .world_size = 3,
@@ -133,7 +51,7 @@ static enum cairn_code open_version(struct version *version, struct cairn_rank *
 
 TEST(shards_and_tensors_are_listed_by_name) {
     struct cairn_error err = {0};
-    AUTO_VERSION version = {0};
+    CAIRN_AUTO(staged_version) version = {0};
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_restore *restore = NULL, *other = NULL;
     struct cairn_restore_info info;
@@ -169,7 +87,7 @@ TEST(shards_and_tensors_are_listed_by_name) {
 
 TEST(everything_comes_back_whole_in_slices_and_in_boxes) { /* P3 */
     struct cairn_error err = {0};
-    AUTO_VERSION version = {0};
+    CAIRN_AUTO(staged_version) version = {0};
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_restore *restore = NULL;
     REQUIRE_OK(open_version(&version, &rank, &restore, &err));
@@ -190,29 +108,12 @@ TEST(reads_larger_than_the_window_go_through_it_in_turns) {
     struct cairn_restore *restore = NULL;
     const size_t size = 21 * CAIRN_MIB + 12345;
     CAIRN_AUTO_HEAP uint8_t *stored = malloc(size), *got = malloc(size), *part = malloc(size);
-    CAIRN_AUTO(buf) text = {0};
-    struct cairn_manifest_shard shards[2] = {{.name = (char *)(uintptr_t) "a", .size_bytes = size},
-                                             {.name = (char *)(uintptr_t) "b"}};
+    CAIRN_AUTO(staged_version) version = {0};
     REQUIRE(stored && got && part);
     for (size_t i = 0; i < size; i++) stored[i] = (uint8_t)(i ^ i >> 8 ^ i >> 16);
-    shards[0].crc32c = cairn_crc32c(0, stored, size);
-    struct cairn_manifest manifest = {.origin = {.name = {"llm", "7b"},
-                                                 .attempt = 1,
-                                                 .step = 1,
-                                                 .n = 1,
-                                                 .nonce = "00112233445566778899aabbccddeeff"},
-                                      .id = {"ckpt_00000000-0000-8000-8000-000000000000"},
-                                      .world_size = 1,
-                                      .format_tag = (char *)(uintptr_t) "",
-                                      .meta_json = (char *)(uintptr_t) "{}",
-                                      .labels_json = (char *)(uintptr_t) "{}",
-                                      .shards = shards,
-                                      .shard_count = 2};
-    REQUIRE_OK(cairn_manifest_encode(&manifest, &text, &err));
-    const struct cairn_view bytes[2] = {{stored, size}, {stored, 0}};
-    const struct cairn_fake_version served = {cairn_buf_view(&text), {0}, bytes, 2};
+    const struct cairn_staged_raw raw[2] = {{"a", {stored, size}}, {"b", {stored, 0}}};
     REQUIRE_OK(rank_open(&rank, 1, &err));
-    cairn_fake_uploader_serve(rank.fake, &served);
+    REQUIRE_OK(cairn_staged_serve_raw(&version, rank.fake, raw, 2, &err));
     REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
     const struct cairn_read reads[] = {
         {.size = sizeof reads[0],
@@ -237,7 +138,7 @@ TEST(reads_larger_than_the_window_go_through_it_in_turns) {
 
 TEST(reads_that_cannot_be_right_are_refused_before_a_byte_is_asked_for) {
     struct cairn_error err = {0};
-    AUTO_VERSION version = {0};
+    CAIRN_AUTO(staged_version) version = {0};
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_restore *restore = NULL;
     static uint16_t into[ROWS * COLUMNS];
@@ -307,7 +208,7 @@ TEST(reads_that_cannot_be_right_are_refused_before_a_byte_is_asked_for) {
 
 TEST(a_bad_block_fails_the_read_and_names_run_step_and_version) {
     struct cairn_error err = {0};
-    AUTO_VERSION version = {0};
+    CAIRN_AUTO(staged_version) version = {0};
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_restore *restore = NULL;
     uint32_t own = 0;
@@ -323,7 +224,7 @@ TEST(a_bad_block_fails_the_read_and_names_run_step_and_version) {
 
 TEST(a_restart_of_the_uploader_between_and_during_reads_is_not_noticed) {
     struct cairn_error err = {0};
-    AUTO_VERSION version = {0};
+    CAIRN_AUTO(staged_version) version = {0};
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_restore *restore = NULL;
     static uint16_t whole[ROWS * COLUMNS];
@@ -352,7 +253,7 @@ static void *come_back(void *argument) {
 
 TEST(opening_and_reading_wait_for_an_uploader_that_restarts) {
     struct cairn_error err = {0};
-    AUTO_VERSION version = {0};
+    CAIRN_AUTO(staged_version) version = {0};
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_restore *restore = NULL, *again = NULL;
     static uint16_t whole[ROWS * COLUMNS];
@@ -379,7 +280,7 @@ TEST(opening_and_reading_wait_for_an_uploader_that_restarts) {
 
 TEST(a_read_that_timed_out_keeps_its_slot_until_the_answer_came) {
     struct cairn_error err = {0};
-    AUTO_VERSION version = {0};
+    CAIRN_AUTO(staged_version) version = {0};
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_restore *restore = NULL;
     uint32_t own = 7;
@@ -403,7 +304,7 @@ TEST(a_read_that_timed_out_keeps_its_slot_until_the_answer_came) {
 
 TEST(a_restore_outlives_its_session_but_reads_no_more) {
     struct cairn_error err = {0};
-    AUTO_VERSION version = {0};
+    CAIRN_AUTO(staged_version) version = {0};
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_restore *restore = NULL;
     static struct cairn_tensor_info tensor;

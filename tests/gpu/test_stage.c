@@ -4,10 +4,8 @@
  * were. */
 #include <dlfcn.h>
 
-#include "api/manifest.h"
-#include "api/table.h"
-#include "common/crc32c.h"
 #include "tests/client/rank.h"
+#include "tests/client/staged.h"
 
 #define SIDE 4096 /* F32: 64 MiB */
 #define BYTES ((size_t)SIDE * SIDE * 4)
@@ -43,23 +41,6 @@ static const char *no_gpu(void) {
         return "the CUDA runtime lacks a function";
     if (cuda.count(&count) || !count) return "there is no GPU that the CUDA runtime can use";
     return NULL;
-}
-
-static const uint8_t *staged_at(struct cairn_rank *rank, const char *name) {
-    struct cairn_fake_message stage, seal;
-    struct cairn_table table;
-    struct cairn_tensor tensor;
-    struct cairn_fragment fragment;
-    uint32_t index = 0;
-    if (!cairn_fake_uploader_saw(rank->fake, "stage", 1, &stage) ||
-        !cairn_fake_uploader_saw(rank->fake, "seal", 1, &seal) ||
-        cairn_table_open(seal.blob, &table, NULL) != CAIRN_OK ||
-        !cairn_table_find(&table, cairn_view_of(name), &index))
-        return NULL;
-    cairn_table_tensor_at(&table, index, &tensor);
-    cairn_table_fragment_at(&table, tensor.fragment_first, &fragment);
-    uint32_t slab = (uint32_t)json_integer_value(json_object_get(stage.message, "slab"));
-    return cairn_fake_uploader_slab(rank->fake, slab) + fragment.offset_bytes;
 }
 
 static enum cairn_code stage(struct cairn_rank *rank, const void *memory, void *stream,
@@ -106,9 +87,9 @@ TEST(memory_of_a_gpu_is_staged_behind_its_stream_into_memory_that_is_page_locked
     REQUIRE(!cuda.copy_async(memory, numbers, BYTES, 1, stream));
     EXPECT_CODE(stage(&rank, memory, stream, &err), CAIRN_OK);
     EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_OK); /* it could be locked */
-    const uint8_t *at = staged_at(&rank, "whole");
+    const uint8_t *at = cairn_staged_tensor(rank.fake, "whole", 1);
     EXPECT(at && memcmp(at, numbers, BYTES) == 0);
-    at = staged_at(&rank, "columns");
+    at = cairn_staged_tensor(rank.fake, "columns", 1);
     bool same = at != NULL;
     for (size_t row = 0; row < SIDE && same; row++)
         same = !memcmp(at + row * SIDE * 2, numbers + row * SIDE + 64, SIDE * 2);
@@ -120,7 +101,7 @@ TEST(memory_of_a_gpu_is_staged_behind_its_stream_into_memory_that_is_page_locked
 TEST(a_shard_is_read_into_memory_of_a_gpu) {
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
-    CAIRN_AUTO(buf) text = {0};
+    CAIRN_AUTO(staged_version) version = {0};
     struct cairn_restore *restore = NULL;
     const char *missing = no_gpu();
     if (missing) SKIP(missing);
@@ -128,26 +109,9 @@ TEST(a_shard_is_read_into_memory_of_a_gpu) {
     void *memory = NULL;
     REQUIRE(stored && got && !cuda.make(&memory, BYTES));
     for (size_t i = 0; i < BYTES; i++) stored[i] = (uint8_t)(i ^ i >> 8 ^ i >> 16);
-    struct cairn_manifest_shard shard = {.name = (char *)(uintptr_t) "a",
-                                         .size_bytes = BYTES,
-                                         .crc32c = cairn_crc32c(0, stored, BYTES)};
-    struct cairn_manifest manifest = {.origin = {.name = {"llm", "7b"},
-                                                 .attempt = 1,
-                                                 .step = 1,
-                                                 .n = 1,
-                                                 .nonce = "00112233445566778899aabbccddeeff"},
-                                      .id = {"ckpt_00000000-0000-8000-8000-000000000000"},
-                                      .world_size = 1,
-                                      .format_tag = (char *)(uintptr_t) "",
-                                      .meta_json = (char *)(uintptr_t) "{}",
-                                      .labels_json = (char *)(uintptr_t) "{}",
-                                      .shards = &shard,
-                                      .shard_count = 1};
-    REQUIRE_OK(cairn_manifest_encode(&manifest, &text, &err));
-    const struct cairn_view bytes[1] = {{(const char *)stored, BYTES}};
-    const struct cairn_fake_version served = {cairn_buf_view(&text), {0}, bytes, 1};
+    const struct cairn_staged_raw raw = {"a", {(const char *)stored, BYTES}};
     REQUIRE_OK(rank_open(&rank, 1, &err));
-    cairn_fake_uploader_serve(rank.fake, &served);
+    REQUIRE_OK(cairn_staged_serve_raw(&version, rank.fake, &raw, 1, &err));
     REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
     const struct cairn_read read = {.size = sizeof read,
                                     .shard = "a",
