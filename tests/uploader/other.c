@@ -2,6 +2,10 @@
 #include "tests/uploader/other.h"
 
 #include <stdio.h>
+#include <string.h>
+
+#define ABORTED_MS 5000
+#define SOME_HEARTBEATS_MS 1500
 
 json_t *world_post(struct cairn_up_world *world, const char *path, json_t *take_body) {
     struct cairn_rest_options options = {.url = world->server.url, .timeout_ms = 5000};
@@ -33,4 +37,19 @@ bool world_other_begin(const struct world_other *other, uint64_t step, char ret_
     const char *version = json_string_value(json_object_get(reply, "version"));
     snprintf(ret_version, 48, "%s", version ? version : "");
     return version != NULL;
+}
+
+bool world_stays_open(struct cairn_up_world *world, const char *version) {
+    return !world_await_state(world, version, "aborting", SOME_HEARTBEATS_MS);
+}
+
+void world_expect_aborted(struct cairn_up_world *world, const char *version, const char *reason,
+                          const char *where) {
+    char path[200];
+    EXPECT(world_await_state(world, version, "aborting", ABORTED_MS));
+    snprintf(path, sizeof(path), OTHER_RUN "/checkpoints/%s", version);
+    CAIRN_AUTO_JSON json_t *shown = world_get(world, path);
+    const char *said = json_string_value(json_object_get(shown, "reason"));
+    printf("  reason: %s\n", said ? said : "none");
+    EXPECT(said && strstr(said, reason) && strstr(said, where));
 }

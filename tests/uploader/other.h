@@ -2,7 +2,8 @@
 /*
  * other: rank 1 of two, on a node of its own, played by requests to the server.
  *
- * Why:     what rank 0 and its uploader owe the others is seen from the others' side.
+ * Why:     what rank 0 and its uploader owe the others is seen from the others' side: a version
+ *          that waits for rank 0 stays open, or is given up with a reason.
  * Promise: 1   it belongs to the attempt that rank 0 opened as job-1 of llm/seven.
  * Limits:  it begins and never seals.
  * Threads: main thread only.
@@ -22,3 +23,8 @@ struct world_other {
 json_t *world_post(struct cairn_up_world *world, const char *path, json_t *take_body);
 bool world_other_open(struct cairn_up_world *world, struct world_other *ret);
 bool world_other_begin(const struct world_other *other, uint64_t step, char ret_version[48]);
+/* Is it still open after some heartbeats? */
+bool world_stays_open(struct cairn_up_world *world, const char *version);
+/* Within 5 s it is given up, and its reason has both texts. */
+void world_expect_aborted(struct cairn_up_world *world, const char *version, const char *reason,
+                          const char *where);

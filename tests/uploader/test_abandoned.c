@@ -9,7 +9,6 @@
 #include "tests/uploader/trainer.h"
 
 #define TOLD_MS 5000
-#define SOME_HEARTBEATS_MS 1500
 
 static void copy(struct cairn_up_world *world, const char *from_name, const char *to_name) {
     char from[400], to[400];
@@ -84,17 +83,8 @@ static bool set_up(struct scene *scene) {
 }
 
 static void expect_told_again(struct scene *scene) {
-    char path[200];
-    EXPECT(world_await_state(&scene->world, scene->version, "aborting", TOLD_MS));
-    snprintf(path, sizeof(path), OTHER_RUN "/checkpoints/%s", scene->version);
-    CAIRN_AUTO_JSON json_t *shown = world_get(&scene->world, path);
-    const char *reason = json_string_value(json_object_get(shown, "reason"));
-    printf("  reason: %s\n", reason ? reason : "none");
-    EXPECT(reason && strstr(reason, "rank 0 on node n1: the rank went on without this save"));
-}
-
-static bool stays_open(struct scene *scene, const char *version) {
-    return !world_await_state(&scene->world, version, "aborting", SOME_HEARTBEATS_MS);
+    world_expect_aborted(&scene->world, scene->version,
+                         "rank 0 on node n1: the rank went on without this save", "");
 }
 
 /* Begins of step 5, by the nonce of the attempt. */
@@ -127,7 +117,7 @@ TEST(an_uploader_that_was_started_again_is_told_by_the_offer_what_the_rank_has_c
     REQUIRE(uploader_again(&scene.world));
     REQUIRE(put_backup_back(&scene.world));
     REQUIRE(trainer_offer(&scene.trainer, &scene.options, NULL, 0, false, NULL));
-    EXPECT(stays_open(&scene, scene.version)); /* of a libcairn that does not say it */
+    EXPECT(world_stays_open(&scene.world, scene.version)); /* of a libcairn that does not say it */
     REQUIRE(uploader_again(&scene.world));
     CAIRN_AUTO_JSON json_t *counts = counted(&scene, 1);
     scene.trainer.counts = counts;
@@ -164,11 +154,11 @@ TEST(a_save_that_its_rank_has_not_counted_is_waited_for) /* Q12, Q8 */
     REQUIRE(trainer_offer(&scene.trainer, &scene.options, NULL, 0, false, NULL));
     REQUIRE(world_other_begin(&scene.other, 4, version)); /* 3 and 5 are counted */
     REQUIRE(trainer_begin(&scene.trainer, 6, 1, &later));
-    EXPECT(stays_open(&scene, version));
+    EXPECT(world_stays_open(&scene.world, version));
     REQUIRE(trainer_begin(&scene.trainer, 4, 1, &save));
     EXPECT_EQ_TEXT(save.version, version);
-    EXPECT(stays_open(&scene, version));
-    EXPECT(stays_open(&scene, later.version)); /* begun, and under way */
+    EXPECT(world_stays_open(&scene.world, version));
+    EXPECT(world_stays_open(&scene.world, later.version)); /* begun, and under way */
 }
 
 TEST(what_a_process_has_counted_in_another_attempt_says_nothing_of_this_one) /* Q12 */
@@ -182,5 +172,5 @@ TEST(what_a_process_has_counted_in_another_attempt_says_nothing_of_this_one) /* 
     REQUIRE(uploader_again(&scene.world));
     REQUIRE(trainer_offer(&scene.trainer, &scene.options, NULL, 0, false, NULL));
     REQUIRE(world_other_begin(&scene.other, 8, version));
-    EXPECT(stays_open(&scene, version));
+    EXPECT(world_stays_open(&scene.world, version));
 }

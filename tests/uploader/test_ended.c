@@ -11,9 +11,6 @@
 #include "tests/uploader/trainer.h"
 #include "uploader/saves/process.h"
 
-#define OTHER_RUN "/v1/runs/llm/seven"
-#define TOLD_MS 5000
-
 static const struct trainer_options *opened(struct cairn_up_world *world, uint32_t rank) {
     static struct trainer_options options;
     options = (struct trainer_options){
@@ -77,17 +74,7 @@ static void child_end(struct child *child) {
 }
 
 static void expect_ended(struct cairn_up_world *world, const char *version) {
-    char path[200];
-    EXPECT(world_await_state(world, version, "aborting", TOLD_MS));
-    snprintf(path, sizeof(path), OTHER_RUN "/checkpoints/%s", version);
-    CAIRN_AUTO_JSON json_t *shown = world_get(world, path);
-    const char *reason = json_string_value(json_object_get(shown, "reason"));
-    printf("  reason: %s\n", reason ? reason : "none");
-    EXPECT(reason && strstr(reason, "rank 0 has ended") && strstr(reason, "node n1"));
-}
-
-static bool stays_open(struct cairn_up_world *world, const char *version) {
-    return !world_await_state(world, version, "aborting", 1500);
+    world_expect_aborted(world, version, "rank 0 has ended", "node n1");
 }
 
 static uint64_t entries_after_stop(struct cairn_up_world *world) {
@@ -107,7 +94,7 @@ TEST(v41_a_rank_that_ends_alone_on_its_node_leaves_nothing_open) /* Q56, P9 */
     REQUIRE(child_start(&child, opened(&world, 0)));
     REQUIRE(world_other_open(&world, &other));
     REQUIRE(world_other_begin(&other, 1, begun));
-    EXPECT(stays_open(&world, begun));
+    EXPECT(world_stays_open(&world, begun));
     child_end(&child);
     expect_ended(&world, begun);
     REQUIRE(world_other_begin(&other, 2, later));
@@ -150,7 +137,7 @@ TEST(v41_a_rank_that_ends_while_its_uploader_is_away_is_found_by_the_next_one) /
     /* One that lives is not taken for dead, however long it stays away. */
     world_uploader_kill(&world);
     REQUIRE(world_uploader_start(&world, NULL, NULL));
-    EXPECT(stays_open(&world, begun));
+    EXPECT(world_stays_open(&world, begun));
     world_uploader_kill(&world);
     child_end(&child);
     REQUIRE(world_uploader_start(&world, NULL, NULL));
@@ -169,13 +156,13 @@ TEST(v41_a_rank_that_said_bye_is_watched_until_its_process_ends) /* Q56 */
     REQUIRE(world_other_open(&world, &other));
     REQUIRE(tell(&child, 'b'));
     REQUIRE(world_other_begin(&other, 1, begun));
-    EXPECT(stays_open(&world, begun)); /* it may come again */
+    EXPECT(world_stays_open(&world, begun)); /* it may come again */
     REQUIRE(tell(&child, 'o'));
-    EXPECT(stays_open(&world, begun));
+    EXPECT(world_stays_open(&world, begun));
     REQUIRE(tell(&child, 'b'));
     world_uploader_kill(&world);
     REQUIRE(world_uploader_start(&world, NULL, NULL));
-    EXPECT(stays_open(&world, begun));
+    EXPECT(world_stays_open(&world, begun));
     child_end(&child);
     expect_ended(&world, begun);
     EXPECT_EQ_U64(entries_after_stop(&world), 0);
