@@ -7,7 +7,6 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "bench/measure.h"
 #include "common/crc32c.h"
@@ -41,15 +40,12 @@ int main(int count, char **values) {
     struct cairn_error error = {0};
     copy.staged = count > 1 && !strcmp(values[1], "staged");
     copy.bytes = bench_flag_number(count, values, "--bytes", CAIRN_MIB * 1024);
-    copy.source =
-        mmap(NULL, copy.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (copy.source == MAP_FAILED ||
+    copy.source = bench_memory(copy.bytes);
+    if (!copy.source ||
         cairn_slab_create("bench-copy", copy.bytes, false, &copy.slab, &error) != CAIRN_OK) {
         fprintf(stderr, "bench_copy: %s\n", error.message);
         return 2;
     }
-    madvise(copy.source, copy.bytes, MADV_HUGEPAGE); /* as trainers' allocators do */
-    bench_pattern(copy.source, copy.bytes);
     bench_pattern(copy.slab.data, copy.bytes);
     return bench_loop(once, &copy);
 }

@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 
 #include "bench/measure.h"
 #include "common/clock.h"
@@ -71,13 +69,6 @@ static void describe_model(struct job *job, uint64_t width) {
     }
 }
 
-static double cpu(void) {
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
-}
-
 /* What the job itself does before and after (clearing, comparing) is in no number. */
 struct figures {
     double stall, durable, restore, cpu;
@@ -88,7 +79,7 @@ static enum cairn_code save(struct job *job, struct figures *ret, struct cairn_e
     cairn_save_free(job->last);
     job->last = NULL;
     uint64_t began_us = cairn_mono_us();
-    double used = cpu();
+    double used = bench_cpu_seconds();
     CAIRN_TRY(cairn_save_begin(job->session, ++job->step, NULL, &job->last, err));
     for (size_t i = 0; i < job->tensor_count; i++) {
         const struct tensor *tensor = &job->tensors[i];
@@ -111,7 +102,7 @@ static enum cairn_code save(struct job *job, struct figures *ret, struct cairn_e
     ret->durable = (double)(cairn_mono_us() - began_us) / 1e6;
     cairn_save_status(job->last, &status);
     CAIRN_TRY(cairn_save_wait(job->last, CAIRN_COMMITTED, WAIT_MS, err));
-    ret->cpu = cpu() - used;
+    ret->cpu = bench_cpu_seconds() - used;
     return CAIRN_OK;
 }
 
@@ -134,11 +125,11 @@ static enum cairn_code restore(struct job *job, struct figures *ret, struct cair
                                        .into_bytes = tensor->bytes};
     }
     uint64_t began_us = cairn_mono_us();
-    double used = cpu();
+    double used = bench_cpu_seconds();
     CAIRN_TRY(cairn_restore_open(job->session, &options, &from, &info, err));
     enum cairn_code code = cairn_restore_read(from, reads, job->tensor_count, WAIT_MS, err);
     ret->restore = (double)(cairn_mono_us() - began_us) / 1e6;
-    ret->cpu = cpu() - used;
+    ret->cpu = bench_cpu_seconds() - used;
     cairn_restore_free(from);
     for (size_t i = 0; code == CAIRN_OK && i < job->tensor_count; i++)
         if (memcmp(job->memory + job->tensors[i].offset, job->restored + job->tensors[i].offset,
@@ -147,7 +138,8 @@ static enum cairn_code restore(struct job *job, struct figures *ret, struct cair
     return code;
 }
 
-static enum cairn_code do_line(struct job *job, const char *line, struct cairn_error *err) {
+static enum cairn_code do_line(void *owner, const char *line, struct cairn_error *err) {
+    struct job *job = owner;
     struct figures figures = {0};
     if (!strncmp(line, "save", 4)) {
         CAIRN_TRY(save(job, &figures, err));
@@ -157,28 +149,18 @@ static enum cairn_code do_line(struct job *job, const char *line, struct cairn_e
         CAIRN_TRY(restore(job, &figures, err));
         printf("{\"restore\": %.6f, \"cpu\": %.6f}\n", figures.restore, figures.cpu);
     }
-    fflush(stdout);
     return CAIRN_OK;
-}
-
-static uint8_t *take(uint64_t bytes) {
-    uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return NULL;
-    madvise(memory, bytes, MADV_HUGEPAGE);
-    bench_pattern(memory, bytes);
-    return memory;
 }
 
 int main(int count, char **values) {
     static struct job job;
     struct cairn_error error = {0};
     struct cairn_resume resume;
-    char line[64];
     job.rank = bench_flag_number(count, values, "--rank", 0);
     job.ranks = bench_flag_number(count, values, "--ranks", 1);
     describe_model(&job, bench_flag_number(count, values, "--width", 256));
-    job.memory = take(job.bytes);
-    job.restored = take(job.bytes);
+    job.memory = bench_memory(job.bytes);
+    job.restored = bench_memory(job.bytes);
     if (job.memory) job.memory[0] = (uint8_t)(job.rank + 1); /* no two ranks alike */
     struct cairn_open_options options = {.size = sizeof options,
                                          .run = bench_flag(count, values, "--run", "bench/job"),
@@ -196,7 +178,7 @@ int main(int count, char **values) {
     if (code == CAIRN_OK)
         printf("{\"ready\": true, \"bytes\": %llu}\n", (unsigned long long)job.bytes);
     fflush(stdout);
-    while (code == CAIRN_OK && fgets(line, sizeof line, stdin)) code = do_line(&job, line, &error);
+    if (code == CAIRN_OK) code = bench_lines(do_line, &job, &error);
     if (code != CAIRN_OK) fprintf(stderr, "bench_job: %s\n", error.message);
     cairn_save_free(job.last);
     if (job.session) (void)cairn_close(job.session, NULL);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -19,6 +20,14 @@ void bench_pattern(uint8_t *data, uint64_t bytes) {
         x ^= x >> 27;
         memcpy(data + at, &x, cairn_min_u64(8, bytes - at));
     }
+}
+
+uint8_t *bench_memory(uint64_t bytes) {
+    uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    madvise(memory, bytes, MADV_HUGEPAGE);
+    bench_pattern(memory, bytes);
+    return memory;
 }
 
 void bench_be_steady(int fd) {
@@ -39,11 +48,23 @@ uint64_t bench_private_bytes(void) {
     return highest > shared ? (highest - shared) * CAIRN_KIB : 0;
 }
 
-static double cpu_seconds(void) {
+double bench_cpu_seconds(void) {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
            (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+enum cairn_code bench_lines(enum cairn_code (*one)(void *owner, const char *line,
+                                                   struct cairn_error *err),
+                            void *owner, struct cairn_error *err) {
+    char line[64];
+    enum cairn_code code = CAIRN_OK;
+    while (code == CAIRN_OK && fgets(line, sizeof line, stdin)) {
+        code = one(owner, line, err);
+        fflush(stdout);
+    }
+    return code;
 }
 
 int bench_loop(enum cairn_code (*once)(void *owner, struct bench_result *ret,
@@ -55,11 +76,11 @@ int bench_loop(enum cairn_code (*once)(void *owner, struct bench_result *ret,
     while (fgets(line, sizeof line, stdin)) {
         struct bench_result result = {0};
         struct cairn_error error = {0};
-        double cpu = cpu_seconds();
+        double cpu = bench_cpu_seconds();
         uint64_t start_us = cairn_mono_us();
         enum cairn_code code = once(owner, &result, &error);
         uint64_t took_us = cairn_mono_us() - start_us;
-        cpu = cpu_seconds() - cpu;
+        cpu = bench_cpu_seconds() - cpu;
         if (result.took_us) took_us = result.took_us;
         if (code != CAIRN_OK) {
             fprintf(stderr, "bench: %s\n", error.message);

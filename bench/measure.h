@@ -24,10 +24,21 @@ struct bench_result {
 };
 
 void bench_pattern(uint8_t *data, uint64_t bytes);
+/* Memory as trainers' allocators have it: anonymous, huge pages where the kernel gives them. It has
+ * the pattern, so each page is there before the clock starts. NULL: no memory. Kept until the
+ * process ends. */
+uint8_t *bench_memory(uint64_t bytes);
 /* cubic and no delay, where the socket takes it: the machine's default may pace (bbr). */
 void bench_be_steady(int fd);
 /* Highest resident memory of this process so far, without shared memory (slabs). */
 uint64_t bench_private_bytes(void);
+/* User and system time of this process so far. */
+double bench_cpu_seconds(void);
+/* Each line of the input is given to `one`, which answers it on stdout, until the end of input or
+ * the first that fails. */
+enum cairn_code bench_lines(enum cairn_code (*one)(void *owner, const char *line,
+                                                   struct cairn_error *err),
+                            void *owner, struct cairn_error *err) CAIRN_MUST_USE;
 /* Reads "go" lines until the end of input. */
 int bench_loop(enum cairn_code (*once)(void *owner, struct bench_result *ret,
                                        struct cairn_error *err),

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "bench/measure.h"
 #include "common/clock.h"
@@ -162,12 +161,8 @@ static enum cairn_code restore(struct job *job, struct cairn_error *err) {
     return code;
 }
 
-static uint8_t *take(uint64_t bytes) {
-    uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return NULL;
-    madvise(memory, bytes, MADV_HUGEPAGE);
-    bench_pattern(memory, bytes);
-    return memory;
+static enum cairn_code do_line(void *owner, const char *line, struct cairn_error *err) {
+    return !strncmp(line, "save", 4) ? save(owner, err) : restore(owner, err);
 }
 
 static enum cairn_code open_job(struct job *job, int count, char **values,
@@ -176,8 +171,8 @@ static enum cairn_code open_job(struct job *job, int count, char **values,
     job->ranks = (uint32_t)bench_flag_number(count, values, "--ranks", TENSOR_PARALLEL);
     describe_model(job, bench_flag_number(count, values, "--width", 256));
     uint64_t bytes = job->weight_bytes + 4 * job->state_elements;
-    job->memory = take(bytes);
-    job->restored = take(job->weight_bytes);
+    job->memory = bench_memory(bytes);
+    job->restored = bench_memory(job->weight_bytes);
     if (!job->memory || !job->restored) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory");
     /* Members of a group hold the same weights, the two groups other ones. */
     for (size_t i = 0; i < WEIGHTS; i++)
@@ -206,13 +201,9 @@ static enum cairn_code open_job(struct job *job, int count, char **values,
 int main(int count, char **values) {
     static struct job job;
     struct cairn_error error = {0};
-    char line[64];
     enum cairn_code code = open_job(&job, count, values, &error);
     fflush(stdout);
-    while (code == CAIRN_OK && fgets(line, sizeof line, stdin)) {
-        code = !strncmp(line, "save", 4) ? save(&job, &error) : restore(&job, &error);
-        fflush(stdout);
-    }
+    if (code == CAIRN_OK) code = bench_lines(do_line, &job, &error);
     if (code != CAIRN_OK) fprintf(stderr, "bench_split: %s\n", error.message);
     cairn_save_free(job.last);
     if (job.session) (void)cairn_close(job.session, NULL);

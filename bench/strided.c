@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "api/manifest.h"
 #include "bench/measure.h"
@@ -70,15 +69,13 @@ int main(int count, char **values) {
     bool turned = count > 2 && !strcmp(values[2], "turned");
     matrix.staged = count > 1 && !strcmp(values[1], "staged");
     if (!describe(&matrix, turned, bytes, &held)) return 2;
-    matrix.source = mmap(NULL, held, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    matrix.source = bench_memory(held);
     matrix.blocks = calloc((size_t)cairn_block_count(matrix.bytes), sizeof *matrix.blocks);
-    if (matrix.source == MAP_FAILED || !matrix.blocks ||
+    if (!matrix.source || !matrix.blocks ||
         cairn_slab_create("bench-strided", matrix.bytes, false, &matrix.slab, &error) != CAIRN_OK) {
         fprintf(stderr, "bench_strided: %s\n", error.message);
         return 2;
     }
-    madvise(matrix.source, held, MADV_HUGEPAGE); /* as trainers' allocators do */
-    bench_pattern(matrix.source, held);
     bench_pattern(matrix.slab.data, matrix.bytes);
     return bench_loop(once, &matrix);
 }

@@ -9,7 +9,6 @@
 #include <cairn/cairn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "bench/measure.h"
 
@@ -64,20 +63,16 @@ int main(int count, char **values) {
     struct cairn_error error = {0};
     struct cairn_resume resume;
     trainer.bytes = bench_flag_number(count, values, "--bytes", 256 * CAIRN_MIB);
-    trainer.memory =
-        mmap(NULL, trainer.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    trainer.memory = bench_memory(trainer.bytes);
     struct cairn_open_options options = {.size = sizeof options,
                                          .run = bench_flag(count, values, "--run", "bench/stall"),
                                          .job = "bench",
                                          .bytes = trainer.bytes + 4 * CAIRN_MIB,
                                          .socket = bench_flag(count, values, "--socket", NULL)};
-    if (trainer.memory == MAP_FAILED ||
-        cairn_open(&options, &trainer.session, &resume, &error) != CAIRN_OK) {
+    if (!trainer.memory || cairn_open(&options, &trainer.session, &resume, &error) != CAIRN_OK) {
         fprintf(stderr, "bench_trainer: %s\n", error.message);
         return 2;
     }
-    madvise(trainer.memory, trainer.bytes, MADV_HUGEPAGE);
-    bench_pattern(trainer.memory, trainer.bytes);
     int status = bench_loop(once, &trainer);
     for (uint64_t i = 0; i < trainer.step; i++) cairn_save_free(trainer.saves[i]);
     (void)cairn_close(trainer.session, NULL);
