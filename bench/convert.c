@@ -7,7 +7,6 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "api/dtype.h"
 #include "bench/measure.h"
@@ -53,21 +52,13 @@ static enum cairn_code once(void *owner, struct bench_result *ret, struct cairn_
     return CAIRN_OK;
 }
 
-static uint8_t *take(uint64_t bytes) {
-    uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return NULL;
-    madvise(memory, bytes, MADV_HUGEPAGE);
-    bench_pattern(memory, bytes);
-    return memory;
-}
-
 int main(int count, char **values) {
     static struct convert convert;
     convert.copies = count > 1 && !strcmp(values[1], "memcpy");
     convert.bytes = bench_flag_number(count, values, "--bytes", CAIRN_GIB);
     convert.bytes -= convert.bytes % 4;
-    convert.from = take(convert.bytes);
-    convert.into = take(convert.copies ? convert.bytes : convert.bytes / 2);
+    convert.from = bench_memory(convert.bytes);
+    convert.into = bench_memory(convert.copies ? convert.bytes : convert.bytes / 2);
     if (!convert.bytes || !convert.from || !convert.into) {
         fprintf(stderr, "bench_convert: no memory for %llu bytes\n",
                 (unsigned long long)convert.bytes);
