@@ -12,7 +12,7 @@
 #define DAY_MS (24 * HOUR_MS)
 
 struct planner {
-    const struct cairn_plan_ask *ask;
+    const struct cairn_plan_query *query;
     struct cairn_plan_retention *plan;
     uint32_t *shown;  /* committed and not superseded, in the order of Q25, newest first */
     uint32_t *sorted; /* those in a rule's own order */
@@ -22,7 +22,7 @@ struct planner {
 };
 
 static const struct cairn_plan_item *item_at(const struct planner *planner, uint32_t index) {
-    return &planner->ask->items[index];
+    return &planner->query->items[index];
 }
 
 /* ---- orders ---- */
@@ -55,7 +55,7 @@ static int best_first(const void *a, const void *b, void *argument) {
     const struct planner *planner = argument;
     double of_a = item_at(planner, *(const uint32_t *)a)->metrics[planner->which];
     double of_b = item_at(planner, *(const uint32_t *)b)->metrics[planner->which];
-    bool largest = planner->ask->policy->best[planner->which].largest;
+    bool largest = planner->query->policy->best[planner->which].largest;
     if (of_a < of_b) return largest ? 1 : -1;
     if (of_a > of_b) return largest ? -1 : 1;
     return newest_first(a, b, argument); /* retention.h#6 */
@@ -82,7 +82,7 @@ static enum cairn_code keep_first_of(struct planner *planner, enum cairn_keep wh
 }
 
 static enum cairn_code keep_by_order(struct planner *planner) {
-    const uint64_t *numbers = planner->ask->policy->numbers;
+    const uint64_t *numbers = planner->query->policy->numbers;
     size_t count = planner->shown_count;
     CAIRN_TRY(
         keep_first_of(planner, CAIRN_KEEP_LAST, planner->shown, count, numbers[CAIRN_KEEP_LAST]));
@@ -125,7 +125,7 @@ static int64_t bucket_of(enum cairn_keep why, int64_t ms) {
 
 /* retention.h#5: of the newest `most` buckets that hold one, the newest. */
 static enum cairn_code keep_buckets(struct planner *planner, enum cairn_keep why) {
-    uint64_t most = planner->ask->policy->numbers[why], found = 0;
+    uint64_t most = planner->query->policy->numbers[why], found = 0;
     int64_t before = 0;
     for (size_t i = 0; i < planner->shown_count && found < most; i++) {
         int64_t bucket = bucket_of(why, item_at(planner, planner->sorted[i])->committed_ms);
@@ -144,7 +144,7 @@ static enum cairn_code keep_by_time(struct planner *planner) {
     qsort_r(planner->sorted, count, sizeof(*planner->sorted), latest_first, planner);
     for (enum cairn_keep why = CAIRN_KEEP_HOURLY; why <= CAIRN_KEEP_MONTHLY; why++)
         CAIRN_TRY(keep_buckets(planner, why));
-    uint64_t within_ms = planner->ask->policy->within_ms;
+    uint64_t within_ms = planner->query->policy->within_ms;
     int64_t newest_ms = item_at(planner, planner->shown[0])->committed_ms;
     for (size_t i = 0; within_ms && i < count; i++) {
         int64_t ms = item_at(planner, planner->sorted[i])->committed_ms;
@@ -156,7 +156,8 @@ static enum cairn_code keep_by_time(struct planner *planner) {
 }
 
 static enum cairn_code keep_best(struct planner *planner) {
-    for (planner->which = 0; planner->which < planner->ask->policy->best_count; planner->which++) {
+    for (planner->which = 0; planner->which < planner->query->policy->best_count;
+         planner->which++) {
         size_t count = 0;
         for (size_t i = 0; i < planner->shown_count; i++) {
             if (isfinite(item_at(planner, planner->shown[i])->metrics[planner->which]))
@@ -164,7 +165,7 @@ static enum cairn_code keep_best(struct planner *planner) {
         }
         if (count) qsort_r(planner->sorted, count, sizeof(*planner->sorted), best_first, planner);
         CAIRN_TRY(keep_first_of(planner, CAIRN_KEEP_BEST, planner->sorted, count,
-                                planner->ask->policy->best[planner->which].count));
+                                planner->query->policy->best[planner->which].count));
     }
     planner->which = 0;
     return CAIRN_OK;
@@ -173,7 +174,7 @@ static enum cairn_code keep_best(struct planner *planner) {
 /* ---- whatever the policy says ---- */
 
 static enum cairn_code keep_labelled(struct planner *planner, uint32_t index) {
-    for (uint32_t i = 0; i < planner->ask->policy->labels_count; i++) {
+    for (uint32_t i = 0; i < planner->query->policy->labels_count; i++) {
         if (!(item_at(planner, index)->labels & 1u << i)) continue;
         struct cairn_plan_reason reason = {index, CAIRN_KEEP_LABELS, i, 0, 0};
         CAIRN_TRY(keep(planner, reason));
@@ -183,7 +184,7 @@ static enum cairn_code keep_labelled(struct planner *planner, uint32_t index) {
 
 /* Fewer than K that are newer and not superseded? Those are the first of `shown`. */
 static bool lacks_newer(const struct planner *planner, const struct cairn_plan_item *item) {
-    uint32_t newest = planner->ask->newest;
+    uint32_t newest = planner->query->newest;
     return planner->shown_count < newest ||
            older(item_at(planner, planner->shown[newest - 1]), item) < 0;
 }
@@ -204,7 +205,7 @@ static enum cairn_code hold(struct planner *planner, uint32_t index, bool empty)
     }
     if (item->marks & CAIRN_PLAN_IN_FLIGHT) return CAIRN_OK;
     CAIRN_TRY(keep_labelled(planner, index));
-    if (planner->ask->allow_empty) return CAIRN_OK;
+    if (planner->query->allow_empty) return CAIRN_OK;
     struct cairn_plan_reason superseded = {index, CAIRN_KEEP_SUPERSEDED, 0, 0, 0};
     struct cairn_plan_reason no_rule = {index, CAIRN_KEEP_NO_RULE, 0, 0, 0};
     if (item->marks & CAIRN_PLAN_SUPERSEDED && lacks_newer(planner, item))
@@ -223,36 +224,36 @@ static int by_item(const void *a, const void *b) {
 
 static enum cairn_code put_together(struct planner *planner) {
     struct cairn_plan_retention *plan = planner->plan;
-    const struct cairn_plan_ask *ask = planner->ask;
+    const struct cairn_plan_query *query = planner->query;
     if (plan->reason_count)
         qsort(plan->reasons, plan->reason_count, sizeof(*plan->reasons), by_item);
     uint32_t at = 0;
-    for (size_t i = 0; i < ask->count; i++) {
+    for (size_t i = 0; i < query->count; i++) {
         uint64_t *bytes = &plan->removed_bytes;
         plan->first[i] = at;
         while (at < plan->reason_count && plan->reasons[at].item == i) at++;
         if (plan->first[i] == at) {
             plan->removed++;
-        } else if (ask->items[i].marks & CAIRN_PLAN_IN_FLIGHT) {
+        } else if (query->items[i].marks & CAIRN_PLAN_IN_FLIGHT) {
             plan->in_flight++;
             continue;
         } else {
             plan->kept++;
             bytes = &plan->kept_bytes;
         }
-        if (cairn_add_overflows(*bytes, ask->items[i].bytes, bytes))
+        if (cairn_add_overflows(*bytes, query->items[i].bytes, bytes))
             return cairn_fail(planner->err, CAIRN_INVALID, "the versions' sizes overflow");
     }
-    plan->first[ask->count] = at;
-    plan->count = ask->count;
+    plan->first[query->count] = at;
+    plan->count = query->count;
     return CAIRN_OK;
 }
 
 static enum cairn_code make_plan(struct planner *planner) {
-    const struct cairn_plan_ask *ask = planner->ask;
-    bool empty = cairn_policy_empty(ask->policy);
-    for (uint32_t i = 0; i < ask->count; i++) {
-        if (!(ask->items[i].marks & (CAIRN_PLAN_IN_FLIGHT | CAIRN_PLAN_SUPERSEDED)))
+    const struct cairn_plan_query *query = planner->query;
+    bool empty = cairn_policy_empty(query->policy);
+    for (uint32_t i = 0; i < query->count; i++) {
+        if (!(query->items[i].marks & (CAIRN_PLAN_IN_FLIGHT | CAIRN_PLAN_SUPERSEDED)))
             planner->shown[planner->shown_count++] = i;
     }
     if (planner->shown_count)
@@ -261,10 +262,10 @@ static enum cairn_code make_plan(struct planner *planner) {
     CAIRN_TRY(keep_by_order(planner));
     CAIRN_TRY(keep_by_time(planner));
     CAIRN_TRY(keep_best(planner));
-    if (!ask->allow_empty)
+    if (!query->allow_empty)
         CAIRN_TRY(keep_first_of(planner, CAIRN_KEEP_NEWEST, planner->shown, planner->shown_count,
-                                ask->newest));
-    for (uint32_t i = 0; i < ask->count; i++) CAIRN_TRY(hold(planner, i, empty));
+                                query->newest));
+    for (uint32_t i = 0; i < query->count; i++) CAIRN_TRY(hold(planner, i, empty));
     return put_together(planner);
 }
 
@@ -274,20 +275,20 @@ void cairn_plan_retention_release(struct cairn_plan_retention *plan) {
     *plan = (struct cairn_plan_retention){0};
 }
 
-enum cairn_code cairn_plan_retention(const struct cairn_plan_ask *ask,
+enum cairn_code cairn_plan_retention(const struct cairn_plan_query *query,
                                      struct cairn_plan_retention *ret, struct cairn_error *err) {
-    CAIRN_ASSERT(ask->newest);
-    if (ask->count > CAIRN_PLAN_ITEMS_MAX)
+    CAIRN_ASSERT(query->newest);
+    if (query->count > CAIRN_PLAN_ITEMS_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "a retention plan has at most %d versions",
                           CAIRN_PLAN_ITEMS_MAX);
     CAIRN_AUTO(plan_retention) plan = {0};
-    CAIRN_AUTO_HEAP uint32_t *shown = calloc(ask->count + 1, sizeof(*shown));
-    CAIRN_AUTO_HEAP uint32_t *sorted = calloc(ask->count + 1, sizeof(*sorted));
-    plan.first = calloc(ask->count + 1, sizeof(*plan.first));
+    CAIRN_AUTO_HEAP uint32_t *shown = calloc(query->count + 1, sizeof(*shown));
+    CAIRN_AUTO_HEAP uint32_t *sorted = calloc(query->count + 1, sizeof(*sorted));
+    plan.first = calloc(query->count + 1, sizeof(*plan.first));
     if (!shown || !sorted || !plan.first)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a retention plan");
     struct planner planner = {
-        .ask = ask, .plan = &plan, .shown = shown, .sorted = sorted, .err = err};
+        .query = query, .plan = &plan, .shown = shown, .sorted = sorted, .err = err};
     CAIRN_TRY(make_plan(&planner));
     *ret = plan;
     plan = (struct cairn_plan_retention){0};

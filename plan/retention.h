@@ -44,7 +44,7 @@ struct cairn_plan_item {
     double metrics[CAIRN_POLICY_BEST_MAX]; /* of the policy's best[i]; NAN: it has none */
 };
 
-struct cairn_plan_ask {
+struct cairn_plan_query {
     const struct cairn_policy *policy;
     const struct cairn_plan_item
         *items; /* what is in the trash, aborted or gone is not among them */
@@ -71,7 +71,7 @@ struct cairn_plan_retention {
 };
 void cairn_plan_retention_release(struct cairn_plan_retention *plan);
 
-enum cairn_code cairn_plan_retention(const struct cairn_plan_ask *ask,
+enum cairn_code cairn_plan_retention(const struct cairn_plan_query *query,
                                      struct cairn_plan_retention *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 static inline bool cairn_plan_removes(const struct cairn_plan_retention *plan, size_t item) {

@@ -164,10 +164,10 @@ static uint64_t last_of(struct cairn_srv_feed *feed) {
 static enum cairn_code read_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct new_rows *found = argument;
     const struct cairn_run_name all = {"", ""};
-    struct cairn_srv_events_ask ask = {
+    struct cairn_srv_events_query query = {
         .name = &all, .version = "", .after = last_of(found->feed), .limit = ROWS_AT_ONCE};
     found->count = 0;
-    return cairn_srv_events_read(tx, &ask, keep_one, found, err);
+    return cairn_srv_events_read(tx, &query, keep_one, found, err);
 }
 
 /* Returns when the next beat is due. */
@@ -328,16 +328,16 @@ static enum cairn_code load_one(const struct cairn_srv_event_row *one, void *own
 static enum cairn_code load_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct cairn_srv_follower *follower = argument;
     struct cairn_srv_follow *follow = &follower->follow;
-    struct cairn_srv_events_ask ask = {.name = &follow->name,
-                                       .version = follow->version.text,
-                                       .after = follow->after,
-                                       .limit = LOAD_ROWS};
+    struct cairn_srv_events_query query = {.name = &follow->name,
+                                           .version = follow->version.text,
+                                           .after = follow->after,
+                                           .limit = LOAD_ROWS};
     uint64_t first = 0, last = 0;
     CAIRN_TRY(cairn_srv_events_bounds(tx, &first, &last, err));
     if (follow->after + 1 < first)
         return cairn_fail(err, CAIRN_DELETED, "events up to %" PRIu64 " were trimmed", first - 1);
     follower->loaded = 0;
-    CAIRN_TRY(cairn_srv_events_read(tx, &ask, load_one, follower, err));
+    CAIRN_TRY(cairn_srv_events_read(tx, &query, load_one, follower, err));
     if (!follower->loaded) follow->after = last; /* nothing of it up to there */
     return CAIRN_OK;
 }

@@ -72,7 +72,7 @@ static void rollback(struct cairn_srv_tx *tx) {
     if (!own->conn) return;
     if (own->ahead_count) (void)!cairn_srv_postgres_hear(own, NULL, NULL);
     if (!own->conn || PQtransactionStatus(own->conn) == PQTRANS_IDLE) return;
-    (void)!cairn_srv_postgres_ask(own, &undo_all, NULL, NULL, NULL);
+    (void)!cairn_srv_postgres_query(own, &undo_all, NULL, NULL, NULL);
 }
 
 /* A look changed nothing, so how it ends is all the same, and nobody waits for it. But where it has
@@ -112,7 +112,7 @@ static bool end_holder(struct cairn_srv_postgres *own) {
     PGresult *ended = NULL;
     rollback(&own->tx);
     if (!own->conn ||
-        cairn_srv_postgres_ask(own, &cairn_srv_postgres_end_holder, NULL, &ended, NULL))
+        cairn_srv_postgres_query(own, &cairn_srv_postgres_end_holder, NULL, &ended, NULL))
         return false;
     bool found = PQntuples(ended) > 0;
     PQclear(ended);
@@ -137,7 +137,7 @@ static enum cairn_code look_for_batch(struct cairn_srv_postgres *own, bool *ret_
     if (!own->conn) CAIRN_TRY(cairn_srv_postgres_reconnect(own, err));
     CAIRN_TRY(cairn_srv_postgres_send(own, &begin_a_change, NULL, err));
     CAIRN_TRY(cairn_srv_postgres_send(own, &cairn_srv_postgres_take_lock, NULL, err));
-    CAIRN_TRY(cairn_srv_postgres_ask(own, &read_batch, values, &found, err));
+    CAIRN_TRY(cairn_srv_postgres_query(own, &read_batch, values, &found, err));
     *ret_done = PQntuples(found) > 0;
     PQclear(found);
     return CAIRN_OK;
@@ -168,7 +168,7 @@ static enum cairn_code commit(struct cairn_srv_tx *tx, struct cairn_error *err) 
     struct cairn_error why = {0};
     PGresult *result = NULL;
     enum cairn_code code = cairn_srv_postgres_send_notify(own, &why);
-    if (!code) code = cairn_srv_postgres_ask(own, &commit_it, NULL, &result, &why);
+    if (!code) code = cairn_srv_postgres_query(own, &commit_it, NULL, &result, &why);
     /* COMMIT of a transaction in which something failed is answered by ROLLBACK. */
     bool done = !code && !strcmp(PQcmdStatus(result), "COMMIT");
     PQclear(result);
@@ -212,8 +212,8 @@ static void undo(struct cairn_srv_tx *tx) {
     cairn_srv_postgres_expect_no_more(own);
     if (own->conn && own->ahead_count) (void)!cairn_srv_postgres_hear(own, NULL, NULL);
     if (tx->undone.code) return; /* the savepoint may be an earlier change's */
-    enum cairn_code code = cairn_srv_postgres_ask(own, &undo_it, NULL, NULL, NULL);
-    if (!code) code = cairn_srv_postgres_ask(own, &keep_it, NULL, NULL, NULL);
+    enum cairn_code code = cairn_srv_postgres_query(own, &undo_it, NULL, NULL, NULL);
+    if (!code) code = cairn_srv_postgres_query(own, &keep_it, NULL, NULL, NULL);
     if (code) cairn_srv_postgres_drop(own); /* is_open says so */
 }
 
@@ -241,7 +241,7 @@ static enum cairn_code start(struct cairn_srv_tx *tx, const struct cairn_srv_sta
     enum cairn_code code =
         cairn_srv_postgres_take_expected(own, statement, values, &running->result, err);
     if (!code && !running->result)
-        code = cairn_srv_postgres_ask(own, statement, values, &running->result, err);
+        code = cairn_srv_postgres_query(own, statement, values, &running->result, err);
     if (code) {
         free(running);
         return code;
@@ -276,7 +276,7 @@ static enum cairn_code run(struct cairn_srv_tx *tx, const struct cairn_srv_state
         return cairn_srv_postgres_leave_to_it(own, err);
     }
     PGresult *result = NULL;
-    CAIRN_TRY(cairn_srv_postgres_ask(own, statement, values, &result, err));
+    CAIRN_TRY(cairn_srv_postgres_query(own, statement, values, &result, err));
     *ret_changed = strtoull(PQcmdTuples(result), NULL, 10);
     PQclear(result);
     return CAIRN_OK;

@@ -106,10 +106,10 @@ enum cairn_code cairn_srv_postgres_leave_to_it(struct cairn_srv_postgres *own,
 enum cairn_code cairn_srv_postgres_hear(struct cairn_srv_postgres *own, PGresult **ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Both. */
-enum cairn_code cairn_srv_postgres_ask(struct cairn_srv_postgres *own,
-                                       const struct cairn_srv_statement *statement,
-                                       const struct cairn_srv_value *values, PGresult **ret,
-                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_postgres_query(struct cairn_srv_postgres *own,
+                                         const struct cairn_srv_statement *statement,
+                                         const struct cairn_srv_value *values, PGresult **ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* At a session's start, before anything was sent: plain statements, several of them allowed. */
 enum cairn_code cairn_srv_postgres_exec(struct cairn_srv_postgres *own, const char *sql,
                                         PGresult **ret, struct cairn_error *err) CAIRN_MUST_USE;

@@ -278,7 +278,7 @@ enum cairn_code cairn_srv_postgres_join(struct cairn_srv_tx *tx, bool lasting, b
     const struct cairn_srv_value values[] = {SQL_T(own->place->server)};
     PGresult *result = NULL;
     if (lasting) CAIRN_TRY(cairn_srv_postgres_send(own, &live, values, err));
-    CAIRN_TRY(cairn_srv_postgres_ask(own, &others_live, values, &result, err));
+    CAIRN_TRY(cairn_srv_postgres_query(own, &others_live, values, &result, err));
     *ret_others = PQntuples(result) > 0;
     PQclear(result);
     own->place->joined |= lasting;
@@ -297,7 +297,7 @@ enum cairn_code cairn_srv_postgres_lives(struct cairn_srv_tx *tx, const char *se
         "objid = CAST(CAST(hashtext(?1) AS BIGINT) & 4294967295 AS OID)"};
     const struct cairn_srv_value values[] = {SQL_T(server)};
     PGresult *result = NULL;
-    CAIRN_TRY(cairn_srv_postgres_ask(cairn_srv_postgres_of(tx), &look, values, &result, err));
+    CAIRN_TRY(cairn_srv_postgres_query(cairn_srv_postgres_of(tx), &look, values, &result, err));
     *ret = PQntuples(result) > 0;
     PQclear(result);
     return CAIRN_OK;
@@ -313,7 +313,7 @@ static enum cairn_code live_on(struct cairn_srv_postgres *own, struct cairn_erro
     CAIRN_TRY(
         cairn_srv_postgres_send_position(own, false, &cairn_srv_postgres_read_position, NULL, err));
     CAIRN_TRY(cairn_srv_postgres_hear(own, NULL, err));
-    return cairn_srv_postgres_ask(own, &live, values, NULL, err);
+    return cairn_srv_postgres_query(own, &live, values, NULL, err);
 }
 
 enum cairn_code cairn_srv_postgres_reconnect(struct cairn_srv_postgres *own,

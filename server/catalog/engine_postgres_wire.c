@@ -315,10 +315,10 @@ enum cairn_code cairn_srv_postgres_leave_to_it(struct cairn_srv_postgres *own,
     return PQflush(own->conn) < 0 ? lost(own, "sending", err) : CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_postgres_ask(struct cairn_srv_postgres *own,
-                                       const struct cairn_srv_statement *statement,
-                                       const struct cairn_srv_value *values, PGresult **ret,
-                                       struct cairn_error *err) {
+enum cairn_code cairn_srv_postgres_query(struct cairn_srv_postgres *own,
+                                         const struct cairn_srv_statement *statement,
+                                         const struct cairn_srv_value *values, PGresult **ret,
+                                         struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_postgres_send(own, statement, values, err));
     enum cairn_code code = cairn_srv_postgres_hear(own, ret, err);
     return code ? cairn_within(err, code, "%s", statement->name) : CAIRN_OK;

@@ -117,20 +117,19 @@ enum cairn_code cairn_srv_events_bounds(struct cairn_srv_tx *tx, uint64_t *ret_f
     return CAIRN_OK;
 }
 
-static enum cairn_code open_rows(struct cairn_srv_tx *tx, const struct cairn_srv_events_ask *ask,
+static enum cairn_code open_rows(struct cairn_srv_tx *tx,
+                                 const struct cairn_srv_events_query *query,
                                  struct cairn_srv_rows *ret, struct cairn_error *err) {
-    int64_t after = (int64_t)ask->after, limit = (int64_t)ask->limit;
-    if (ask->version[0])
-        return cairn_srv_sql_open(tx, ret, err,
-                                  ask->newest ? SQL(events_newest_of_version)
-                                              : SQL(events_of_version),
-                                  SQL_T(ask->version), SQL_I(after), SQL_I(limit));
-    if (ask->name->run[0])
-        return cairn_srv_sql_open(tx, ret, err,
-                                  ask->newest ? SQL(events_newest_of_run) : SQL(events_of_run),
-                                  SQL_T(ask->name->project), SQL_T(ask->name->run), SQL_I(after),
-                                  SQL_I(limit));
-    return cairn_srv_sql_open(tx, ret, err, ask->newest ? SQL(events_newest) : SQL(events_all),
+    int64_t after = (int64_t)query->after, limit = (int64_t)query->limit;
+    if (query->version[0])
+        return cairn_srv_sql_open(
+            tx, ret, err, query->newest ? SQL(events_newest_of_version) : SQL(events_of_version),
+            SQL_T(query->version), SQL_I(after), SQL_I(limit));
+    if (query->name->run[0])
+        return cairn_srv_sql_open(
+            tx, ret, err, query->newest ? SQL(events_newest_of_run) : SQL(events_of_run),
+            SQL_T(query->name->project), SQL_T(query->name->run), SQL_I(after), SQL_I(limit));
+    return cairn_srv_sql_open(tx, ret, err, query->newest ? SQL(events_newest) : SQL(events_all),
                               SQL_I(after), SQL_I(limit));
 }
 
@@ -150,12 +149,12 @@ static json_t *as_json(const struct cairn_srv_rows *rows) {
 }
 
 enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,
-                                      const struct cairn_srv_events_ask *ask,
+                                      const struct cairn_srv_events_query *query,
                                       enum cairn_code (*each)(const struct cairn_srv_event_row *row,
                                                               void *owner, struct cairn_error *err),
                                       void *owner, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(open_rows(tx, ask, &rows, err));
+    CAIRN_TRY(open_rows(tx, query, &rows, err));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;

@@ -52,7 +52,7 @@ enum cairn_code cairn_srv_events_trim(struct cairn_srv_tx *tx, uint64_t keep, ui
 /* ---- looking ---- */
 
 /* What somebody asks for: all, those of a run, or those of a version. */
-struct cairn_srv_events_ask {
+struct cairn_srv_events_query {
     const struct cairn_run_name *name; /* run "": all */
     const char *version;               /* "": all of the run */
     uint64_t after, limit;
@@ -67,7 +67,7 @@ struct cairn_srv_event_row {
 };
 /* Each in the order of its number; the newest ones first where those were asked for. */
 enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,
-                                      const struct cairn_srv_events_ask *ask,
+                                      const struct cairn_srv_events_query *query,
                                       enum cairn_code (*each)(const struct cairn_srv_event_row *row,
                                                               void *owner, struct cairn_error *err),
                                       void *owner, struct cairn_error *err) CAIRN_MUST_USE;

@@ -91,12 +91,12 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     CAIRN_TRY(find_scope(tx, call, err));
     CAIRN_TRY(cairn_srv_events_bounds(tx, &call->first, &call->last, err));
     CAIRN_TRY(judge_since(call, err));
-    struct cairn_srv_events_ask ask = {.name = &call->follow.name,
-                                       .version = call->follow.version.text,
-                                       .after = call->since,
-                                       .limit = call->limit,
-                                       .newest = !call->since_given};
-    return call->limit ? cairn_srv_events_read(tx, &ask, add_item, call, err) : CAIRN_OK;
+    struct cairn_srv_events_query query = {.name = &call->follow.name,
+                                           .version = call->follow.version.text,
+                                           .after = call->since,
+                                           .limit = call->limit,
+                                           .newest = !call->since_given};
+    return call->limit ? cairn_srv_events_read(tx, &query, add_item, call, err) : CAIRN_OK;
 }
 
 static void park(const struct call *call, struct cairn_srv_reply *reply, uint64_t until_ms) {

@@ -12,7 +12,7 @@
 
 struct call {
     struct cairn_srv_request *request;
-    struct cairn_srv_retain_ask ask;
+    struct cairn_srv_retain_query query;
     struct cairn_policy policy;
     struct cairn_plan_item *assumed; /* owned */
     const json_t *saves;             /* what they are read from, once the policy is known */
@@ -42,7 +42,7 @@ static enum cairn_code read_assumed(const json_t *json, size_t index, struct cal
     struct cairn_plan_item *item = &call->assumed[index];
     *item = (struct cairn_plan_item){
         .step = said.step, .n = 1, .bytes = said.bytes, .committed_ms = *at_ms};
-    cairn_srv_candidate_judge(call->ask.policy, said.labels, said.metrics, item);
+    cairn_srv_candidate_judge(call->query.policy, said.labels, said.metrics, item);
     return CAIRN_OK;
 }
 
@@ -59,22 +59,22 @@ static enum cairn_code read_saves(struct call *call, struct cairn_error *err) {
     if (!call->assumed) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a retention plan");
     for (size_t i = 0; i < count; i++)
         CAIRN_TRY(read_assumed(json_array_get(call->saves, i), i, call, &at_ms, err));
-    call->ask.assumed = call->assumed;
-    call->ask.assumed_count = count;
+    call->query.assumed = call->assumed;
+    call->query.assumed_count = count;
     return CAIRN_OK;
 }
 
 static enum cairn_code plan(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct call *call = argument;
-    call->ask.assumed_count = 0;
-    CAIRN_TRY(cairn_srv_retain_plan(tx, &call->ask, &call->retain, err));
+    call->query.assumed_count = 0;
+    CAIRN_TRY(cairn_srv_retain_plan(tx, &call->query, &call->retain, err));
     if (!json_array_size(call->saves)) return CAIRN_OK;
     /* Their labels and metrics are asked by the policy that holds, and the tag is of no use. */
     enum cairn_srv_scope scope = call->retain.scope;
     call->policy = call->retain.policy;
-    call->ask.policy = &call->policy;
+    call->query.policy = &call->policy;
     CAIRN_TRY(read_saves(call, err));
-    CAIRN_TRY(cairn_srv_retain_plan(tx, &call->ask, &call->retain, err));
+    CAIRN_TRY(cairn_srv_retain_plan(tx, &call->query, &call->retain, err));
     call->retain.scope = scope;
     return CAIRN_OK;
 }
@@ -83,9 +83,9 @@ static enum cairn_code start(struct call *call, const json_t *policy, bool allow
                              struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(call->request->server, err));
     if (policy) CAIRN_TRY(cairn_policy_read(policy, "/policy", &call->policy, err));
-    call->ask = (struct cairn_srv_retain_ask){.name = &call->request->params.run_name,
-                                              .policy = policy ? &call->policy : NULL,
-                                              .allow_empty = allow_empty};
+    call->query = (struct cairn_srv_retain_query){.name = &call->request->params.run_name,
+                                                  .policy = policy ? &call->policy : NULL,
+                                                  .allow_empty = allow_empty};
     return cairn_srv_catalog_read(call->request->server->catalog, plan, call, err);
 }
 

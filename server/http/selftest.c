@@ -65,7 +65,7 @@ static enum cairn_code exchange(const char *listen, uint16_t port, const char *t
     CAIRN_AUTO_FD fd = fd_value;
     char answer[64] = "";
     if (cairn_srv_tls_is_on())
-        CAIRN_TRY(cairn_srv_tls_ask(fd, text, answer, 13, err));
+        CAIRN_TRY(cairn_srv_tls_exchange(fd, text, answer, 13, err));
     else
         CAIRN_TRY(ask_plain(fd, text, answer, err));
     if (!strcmp(answer, wanted)) return CAIRN_OK;

@@ -168,8 +168,8 @@ bool cairn_srv_tls_send(struct MHD_Connection *connection, const void *data, siz
 
 /* ---- the start's questions to ourselves ---- */
 
-enum cairn_code cairn_srv_tls_ask(int fd, const char *text, char *ret_answer, size_t size,
-                                  struct cairn_error *err) {
+enum cairn_code cairn_srv_tls_exchange(int fd, const char *text, char *ret_answer, size_t size,
+                                       struct cairn_error *err) {
     gnutls_session_t session = NULL;
     gnutls_certificate_credentials_t nobody = NULL;
     int result = gnutls_certificate_allocate_credentials(&nobody);

@@ -43,29 +43,29 @@ static enum cairn_code make_tag(struct cairn_srv_retain *retain, struct cairn_er
 }
 
 enum cairn_code cairn_srv_retain_plan(struct cairn_srv_tx *tx,
-                                      const struct cairn_srv_retain_ask *ask,
+                                      const struct cairn_srv_retain_query *query,
                                       struct cairn_srv_retain *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_run) run = {0};
     cairn_srv_retain_release(ret);
-    ret->allow_empty = ask->allow_empty;
+    ret->allow_empty = query->allow_empty;
     ret->scope = CAIRN_SRV_SCOPE_NONE;
-    CAIRN_TRY(cairn_srv_run_get(tx, ask->name, &run, err));
-    if (ask->policy)
-        ret->policy = *ask->policy;
+    CAIRN_TRY(cairn_srv_run_get(tx, query->name, &run, err));
+    if (query->policy)
+        ret->policy = *query->policy;
     else
-        CAIRN_TRY(cairn_srv_policy_get(tx, ask->name, &ret->policy, &ret->scope, err));
+        CAIRN_TRY(cairn_srv_policy_get(tx, query->name, &ret->policy, &ret->scope, err));
     CAIRN_TRY(cairn_srv_candidates_load(tx, run.id, &ret->policy, &ret->candidates, err));
-    for (size_t i = 0; i < ask->assumed_count; i++) {
+    for (size_t i = 0; i < query->assumed_count; i++) {
         const struct cairn_version_id none = {""};
-        struct cairn_plan_item item = ask->assumed[i];
+        struct cairn_plan_item item = query->assumed[i];
         item.attempt = run.attempt;
         CAIRN_TRY(cairn_srv_candidates_add(&ret->candidates, &none, &item, err));
     }
-    struct cairn_plan_ask question = {.policy = &ret->policy,
-                                      .items = ret->candidates.items,
-                                      .count = ret->candidates.count,
-                                      .newest = NEWEST_KEPT,
-                                      .allow_empty = ask->allow_empty};
+    struct cairn_plan_query question = {.policy = &ret->policy,
+                                        .items = ret->candidates.items,
+                                        .count = ret->candidates.count,
+                                        .newest = NEWEST_KEPT,
+                                        .allow_empty = query->allow_empty};
     CAIRN_TRY(cairn_plan_retention(&question, &ret->plan, err));
     CAIRN_ASSERT(ret->plan.count == ret->candidates.count);
     CAIRN_ASSERT(ret->plan.kept + ret->plan.removed + ret->plan.in_flight == ret->plan.count);
@@ -188,12 +188,12 @@ struct own {
 
 static enum cairn_code plan_own(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct own *own = argument;
-    struct cairn_srv_retain_ask ask = {.name = own->name};
+    struct cairn_srv_retain_query query = {.name = own->name};
     struct cairn_policy policy;
     enum cairn_srv_scope scope;
     CAIRN_TRY(cairn_srv_policy_get(tx, own->name, &policy, &scope, err));
     if (cairn_policy_empty(&policy)) return CAIRN_OK; /* retention.h#3, without reading rows */
-    return cairn_srv_retain_plan(tx, &ask, &own->retain, err);
+    return cairn_srv_retain_plan(tx, &query, &own->retain, err);
 }
 
 void cairn_srv_retain_after_commit(struct cairn_srv *server, struct cairn_store_worker *worker,

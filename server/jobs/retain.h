@@ -23,7 +23,7 @@
 #define CAIRN_SRV_RETAIN_ROUND 1000
 #define CAIRN_SRV_PLAN_TAG_BYTES 33
 
-struct cairn_srv_retain_ask {
+struct cairn_srv_retain_query {
     const struct cairn_run_name *name;
     const struct cairn_policy *policy; /* NULL: the one that holds for the run */
     bool allow_empty;                  /* plan/retention.h */
@@ -41,7 +41,7 @@ struct cairn_srv_retain {
 };
 void cairn_srv_retain_release(struct cairn_srv_retain *retain);
 enum cairn_code cairn_srv_retain_plan(struct cairn_srv_tx *tx,
-                                      const struct cairn_srv_retain_ask *ask,
+                                      const struct cairn_srv_retain_query *query,
                                       struct cairn_srv_retain *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* Puts what the plan removes into the trash, at most `most` of it; *ret_removed of them went. */

@@ -41,36 +41,36 @@ static int64_t model_bucket(enum cairn_keep why, int64_t ms) {
 }
 
 /* How many others of the shown come before this one in the order of a rule. */
-static uint64_t before_by_order(const struct cairn_plan_ask *ask, size_t of, bool oldest) {
+static uint64_t before_by_order(const struct cairn_plan_query *query, size_t of, bool oldest) {
     uint64_t before = 0;
-    for (size_t i = 0; i < ask->count; i++) {
-        if (i == of || !shown(&ask->items[i])) continue;
-        before += newer(&ask->items[i], &ask->items[of]) != oldest;
+    for (size_t i = 0; i < query->count; i++) {
+        if (i == of || !shown(&query->items[i])) continue;
+        before += newer(&query->items[i], &query->items[of]) != oldest;
     }
     return before;
 }
 
-static uint64_t before_by_metric(const struct cairn_plan_ask *ask, size_t of, uint32_t which) {
-    double mine = ask->items[of].metrics[which];
-    bool largest = ask->policy->best[which].largest;
+static uint64_t before_by_metric(const struct cairn_plan_query *query, size_t of, uint32_t which) {
+    double mine = query->items[of].metrics[which];
+    bool largest = query->policy->best[which].largest;
     uint64_t before = 0;
-    for (size_t i = 0; i < ask->count; i++) {
-        double other = ask->items[i].metrics[which];
-        if (i == of || !shown(&ask->items[i]) || isnan(other)) continue;
+    for (size_t i = 0; i < query->count; i++) {
+        double other = query->items[i].metrics[which];
+        if (i == of || !shown(&query->items[i]) || isnan(other)) continue;
         bool better = largest ? other > mine : other < mine;
-        before += better || (other == mine && newer(&ask->items[i], &ask->items[of]));
+        before += better || (other == mine && newer(&query->items[i], &query->items[of]));
     }
     return before;
 }
 
 /* Is it the newest of its bucket, and how many buckets with something in them are newer? */
-static bool first_of_bucket(const struct cairn_plan_ask *ask, size_t of, enum cairn_keep why,
+static bool first_of_bucket(const struct cairn_plan_query *query, size_t of, enum cairn_keep why,
                             uint64_t *ret_buckets) {
-    const struct cairn_plan_item *items = ask->items;
+    const struct cairn_plan_item *items = query->items;
     int64_t mine = model_bucket(why, items[of].committed_ms);
     int64_t seen[MOST];
     *ret_buckets = 0;
-    for (size_t i = 0; i < ask->count; i++) {
+    for (size_t i = 0; i < query->count; i++) {
         if (i == of || !shown(&items[i])) continue;
         int64_t other = model_bucket(why, items[i].committed_ms);
         if (other == mine &&
@@ -85,17 +85,17 @@ static bool first_of_bucket(const struct cairn_plan_ask *ask, size_t of, enum ca
     return true;
 }
 
-static bool model_within(const struct cairn_plan_ask *ask, size_t of) {
-    for (size_t i = 0; i < ask->count; i++) {
-        if (!shown(&ask->items[i]) || before_by_order(ask, i, false)) continue;
-        return ask->items[i].committed_ms - ask->items[of].committed_ms <=
-               (int64_t)ask->policy->within_ms;
+static bool model_within(const struct cairn_plan_query *query, size_t of) {
+    for (size_t i = 0; i < query->count; i++) {
+        if (!shown(&query->items[i]) || before_by_order(query, i, false)) continue;
+        return query->items[i].committed_ms - query->items[of].committed_ms <=
+               (int64_t)query->policy->within_ms;
     }
     return false;
 }
 
-static bool model_hold(const struct cairn_plan_ask *ask, size_t of, enum cairn_keep why) {
-    const struct cairn_plan_item *item = &ask->items[of];
+static bool model_hold(const struct cairn_plan_query *query, size_t of, enum cairn_keep why) {
+    const struct cairn_plan_item *item = &query->items[of];
     bool flying = item->marks & CAIRN_PLAN_IN_FLIGHT;
     switch (why) {
     case CAIRN_KEEP_PINNED:
@@ -109,36 +109,37 @@ static bool model_hold(const struct cairn_plan_ask *ask, size_t of, enum cairn_k
     case CAIRN_KEEP_IN_FLIGHT:
         return flying;
     case CAIRN_KEEP_NEWEST:
-        return !ask->allow_empty && shown(item) && before_by_order(ask, of, false) < ask->newest;
+        return !query->allow_empty && shown(item) &&
+               before_by_order(query, of, false) < query->newest;
     case CAIRN_KEEP_SUPERSEDED:
-        return !ask->allow_empty && !flying && item->marks & CAIRN_PLAN_SUPERSEDED &&
-               before_by_order(ask, of, false) < ask->newest;
+        return !query->allow_empty && !flying && item->marks & CAIRN_PLAN_SUPERSEDED &&
+               before_by_order(query, of, false) < query->newest;
     default:
-        return !ask->allow_empty && !flying && cairn_policy_empty(ask->policy);
+        return !query->allow_empty && !flying && cairn_policy_empty(query->policy);
     }
 }
 
 /* Does this rule keep this version? */
-static bool model_keeps(const struct cairn_plan_ask *ask, size_t of, enum cairn_keep why,
+static bool model_keeps(const struct cairn_plan_query *query, size_t of, enum cairn_keep why,
                         uint32_t which) {
-    const struct cairn_plan_item *item = &ask->items[of];
-    const struct cairn_policy *policy = ask->policy;
+    const struct cairn_plan_item *item = &query->items[of];
+    const struct cairn_policy *policy = query->policy;
     uint64_t number = why < CAIRN_KEEP_NUMBERS ? policy->numbers[why] : 0, buckets = 0;
-    if (why >= CAIRN_KEEP_NEWEST) return !which && model_hold(ask, of, why);
+    if (why >= CAIRN_KEEP_NEWEST) return !which && model_hold(query, of, why);
     if (why == CAIRN_KEEP_LABELS)
         return which < policy->labels_count && item->labels & 1u << which &&
                !(item->marks & CAIRN_PLAN_IN_FLIGHT);
     if (!shown(item)) return false;
     if (why == CAIRN_KEEP_BEST)
         return which < policy->best_count && !isnan(item->metrics[which]) &&
-               before_by_metric(ask, of, which) < policy->best[which].count;
+               before_by_metric(query, of, which) < policy->best[which].count;
     if (which) return false;
-    if (why == CAIRN_KEEP_WITHIN) return policy->within_ms && model_within(ask, of);
+    if (why == CAIRN_KEEP_WITHIN) return policy->within_ms && model_within(query, of);
     if (!number) return false;
-    if (why == CAIRN_KEEP_LAST) return before_by_order(ask, of, false) < number;
-    if (why == CAIRN_KEEP_FIRST) return before_by_order(ask, of, true) < number;
+    if (why == CAIRN_KEEP_LAST) return before_by_order(query, of, false) < number;
+    if (why == CAIRN_KEEP_FIRST) return before_by_order(query, of, true) < number;
     if (why == CAIRN_KEEP_EVERY_STEPS) return item->step % number == 0;
-    return first_of_bucket(ask, of, why, &buckets) && buckets < number;
+    return first_of_bucket(query, of, why, &buckets) && buckets < number;
 }
 
 static bool plan_keeps(const struct cairn_plan_retention *plan, size_t of, enum cairn_keep why,
@@ -212,27 +213,28 @@ static void shuffle(struct cairn_plan_item *items, size_t count) {
     }
 }
 
-static bool compare_one(const struct cairn_plan_ask *ask, const struct cairn_plan_retention *plan) {
+static bool compare_one(const struct cairn_plan_query *query,
+                        const struct cairn_plan_retention *plan) {
     uint64_t removed = 0, bytes = 0;
-    for (size_t i = 0; i < ask->count; i++) {
+    for (size_t i = 0; i < query->count; i++) {
         bool kept = false;
         for (int why = 0; why < CAIRN_KEEP_COUNT; why++)
             for (uint32_t which = 0; which < CAIRN_POLICY_BEST_MAX; which++) {
-                bool wanted = model_keeps(ask, i, (enum cairn_keep)why, which);
+                bool wanted = model_keeps(query, i, (enum cairn_keep)why, which);
                 kept = kept || wanted;
                 if (!cairn_test_check(plan_keeps(plan, i, (enum cairn_keep)why, which) == wanted,
                                       __FILE__, __LINE__, "%s %u of step %" PRIu64 ": the model %s",
                                       cairn_keep_name((enum cairn_keep)why), which,
-                                      ask->items[i].step, wanted ? "keeps it" : "does not"))
+                                      query->items[i].step, wanted ? "keeps it" : "does not"))
                     return false;
             }
         EXPECT(cairn_plan_removes(plan, i) == !kept);
         removed += !kept;
-        bytes += kept ? 0 : ask->items[i].bytes;
+        bytes += kept ? 0 : query->items[i].bytes;
     }
     EXPECT_EQ_U64(plan->removed, removed);
     EXPECT_EQ_U64(plan->removed_bytes, bytes);
-    EXPECT_EQ_U64(plan->kept + plan->removed + plan->in_flight, ask->count);
+    EXPECT_EQ_U64(plan->kept + plan->removed + plan->in_flight, query->count);
     return true;
 }
 
@@ -243,14 +245,14 @@ TEST(a_plan_is_what_the_model_says_over_random_histories) { /* retention.h#1 to 
         struct cairn_plan_item items[MOST];
         struct cairn_policy policy;
         make_policy(&policy);
-        struct cairn_plan_ask ask = {.policy = &policy, .items = items};
-        ask.count = make_history(items);
-        ask.newest = 1 + (uint32_t)below(3);
-        ask.allow_empty = !below(10);
-        shuffle(items, ask.count);
+        struct cairn_plan_query query = {.policy = &policy, .items = items};
+        query.count = make_history(items);
+        query.newest = 1 + (uint32_t)below(3);
+        query.allow_empty = !below(10);
+        shuffle(items, query.count);
         CAIRN_AUTO(plan_retention) plan = {0};
-        REQUIRE_OK(cairn_plan_retention(&ask, &plan, &err));
-        if (!compare_one(&ask, &plan)) return;
+        REQUIRE_OK(cairn_plan_retention(&query, &plan, &err));
+        if (!compare_one(&query, &plan)) return;
         removed += plan.removed;
         kept += plan.kept;
     }
@@ -272,15 +274,16 @@ static void plain(struct cairn_plan_item *items, size_t count, uint64_t every, i
 }
 
 /* The kept steps, oldest first. */
-static const char *kept_steps(const struct cairn_plan_ask *ask) {
+static const char *kept_steps(const struct cairn_plan_query *query) {
     static char text[1000];
     CAIRN_AUTO(plan_retention) plan = {0};
     *text = '\0';
-    if (cairn_plan_retention(ask, &plan, &err)) return err.message;
-    for (size_t i = 0; i < ask->count; i++) {
+    if (cairn_plan_retention(query, &plan, &err)) return err.message;
+    for (size_t i = 0; i < query->count; i++) {
         size_t at = strlen(text);
         if (!cairn_plan_removes(&plan, i))
-            snprintf(text + at, sizeof(text) - at, "%s%" PRIu64, at ? " " : "", ask->items[i].step);
+            snprintf(text + at, sizeof(text) - at, "%s%" PRIu64, at ? " " : "",
+                     query->items[i].step);
     }
     return text;
 }
@@ -290,10 +293,10 @@ TEST(a_run_that_stood_still_for_months_loses_nothing_by_rules_of_time) { /* rete
     plain(items, 6, 100, DAY);
     items[5].committed_ms += 300 * DAY;
     struct cairn_policy policy = {.numbers = {[CAIRN_KEEP_DAILY] = 6}};
-    struct cairn_plan_ask ask = {&policy, items, 6, 1, false};
-    EXPECT_EQ_TEXT(kept_steps(&ask), "100 200 300 400 500 600");
+    struct cairn_plan_query query = {&policy, items, 6, 1, false};
+    EXPECT_EQ_TEXT(kept_steps(&query), "100 200 300 400 500 600");
     policy.numbers[CAIRN_KEEP_DAILY] = 2;
-    EXPECT_EQ_TEXT(kept_steps(&ask), "500 600");
+    EXPECT_EQ_TEXT(kept_steps(&query), "500 600");
 }
 
 TEST(a_best_rule_adds_to_the_others_and_evicts_no_newest) { /* retention.h#6 */
@@ -303,10 +306,10 @@ TEST(a_best_rule_adds_to_the_others_and_evicts_no_newest) { /* retention.h#6 */
     struct cairn_policy policy = {.numbers = {[CAIRN_KEEP_LAST] = 1},
                                   .best_count = 1,
                                   .best = {{.count = 2, .metric = "loss"}}};
-    struct cairn_plan_ask ask = {&policy, items, 5, 1, false};
-    EXPECT_EQ_TEXT(kept_steps(&ask), "100 200 500");
+    struct cairn_plan_query query = {&policy, items, 5, 1, false};
+    EXPECT_EQ_TEXT(kept_steps(&query), "100 200 500");
     policy.numbers[CAIRN_KEEP_LAST] = 0;
-    EXPECT_EQ_TEXT(kept_steps(&ask), "100 200 500"); /* retention.h#2: the newest */
+    EXPECT_EQ_TEXT(kept_steps(&query), "100 200 500"); /* retention.h#2: the newest */
 }
 
 TEST(an_empty_policy_removes_nothing_and_all_need_a_flag) { /* retention.h#2, retention.h#3 */
@@ -314,10 +317,10 @@ TEST(an_empty_policy_removes_nothing_and_all_need_a_flag) { /* retention.h#2, re
     plain(items, 4, 100, HOUR);
     items[1].marks = CAIRN_PLAN_PINNED;
     struct cairn_policy policy = {0};
-    struct cairn_plan_ask ask = {&policy, items, 4, 1, false};
-    EXPECT_EQ_TEXT(kept_steps(&ask), "100 200 300 400");
-    ask.allow_empty = true;
-    EXPECT_EQ_TEXT(kept_steps(&ask), "200");
+    struct cairn_plan_query query = {&policy, items, 4, 1, false};
+    EXPECT_EQ_TEXT(kept_steps(&query), "100 200 300 400");
+    query.allow_empty = true;
+    EXPECT_EQ_TEXT(kept_steps(&query), "200");
 }
 
 TEST(a_superseded_version_stays_until_one_that_replaces_it_is_committed) { /* retention.h#2 */
@@ -325,16 +328,17 @@ TEST(a_superseded_version_stays_until_one_that_replaces_it_is_committed) { /* re
     plain(items, 4, 100, HOUR);
     items[2].marks = items[3].marks = CAIRN_PLAN_SUPERSEDED;
     struct cairn_policy policy = {.numbers = {[CAIRN_KEEP_LAST] = 1}};
-    struct cairn_plan_ask ask = {&policy, items, 4, 1, false};
-    EXPECT_EQ_TEXT(kept_steps(&ask), "200 300 400"); /* the second attempt has committed nothing */
+    struct cairn_plan_query query = {&policy, items, 4, 1, false};
+    EXPECT_EQ_TEXT(kept_steps(&query),
+                   "200 300 400"); /* the second attempt has committed nothing */
     struct cairn_plan_item more[5];
     memcpy(more, items, sizeof(items));
     more[4] = items[1];
     more[4].attempt = 2;
     more[4].step = 250;
-    ask.items = more;
-    ask.count = 5;
-    EXPECT_EQ_TEXT(kept_steps(&ask), "250");
+    query.items = more;
+    query.count = 5;
+    EXPECT_EQ_TEXT(kept_steps(&query), "250");
 }
 
 TEST(weeks_begin_on_monday_and_months_on_their_first_in_utc) {
@@ -355,8 +359,8 @@ TEST(weeks_begin_on_monday_and_months_on_their_first_in_utc) {
         items[1].committed_ms = cases[i].ms + DAY;
         struct cairn_policy policy = {0};
         policy.numbers[cases[i].why] = 2;
-        struct cairn_plan_ask ask = {&policy, items, 2, 1, false};
-        EXPECT_EQ_TEXT(kept_steps(&ask), cases[i].kept);
+        struct cairn_plan_query query = {&policy, items, 2, 1, false};
+        EXPECT_EQ_TEXT(kept_steps(&query), cases[i].kept);
     }
 }
 
@@ -377,10 +381,10 @@ TEST(a_plan_over_100_000_versions_takes_less_than_half_a_second) {
                                   .within_ms = 7 * DAY,
                                   .best_count = 2,
                                   .best = {{.count = 10}, {.count = 5, .largest = true}}};
-    struct cairn_plan_ask ask = {&policy, items, CAIRN_COUNT(items), 1, false};
+    struct cairn_plan_query query = {&policy, items, CAIRN_COUNT(items), 1, false};
     CAIRN_AUTO(plan_retention) plan = {0};
     double begin = seconds();
-    REQUIRE_OK(cairn_plan_retention(&ask, &plan, &err));
+    REQUIRE_OK(cairn_plan_retention(&query, &plan, &err));
     double took = seconds() - begin;
     printf("a plan over 100,000 versions: %.3f s of a processor\n", took);
     EXPECT(took < 0.5);
