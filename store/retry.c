@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* retry: see the header. All state changes happen in _ask and _result. */
+/* retry: see the header. All state changes happen in _admit and _result. */
 #include "store/retry.h"
 
 #define BUDGET_UNIT 100 /* one request */
@@ -119,8 +119,9 @@ static enum cairn_retry_answer ask_paused(struct cairn_retry *retry,
     return send_now(retry, ticket);
 }
 
-enum cairn_retry_answer cairn_retry_ask(struct cairn_retry *retry,
-                                        struct cairn_retry_ticket *ticket, uint64_t *ret_wait_ms) {
+enum cairn_retry_answer cairn_retry_admit(struct cairn_retry *retry,
+                                          struct cairn_retry_ticket *ticket,
+                                          uint64_t *ret_wait_ms) {
     CAIRN_ASSERT(!ticket->under_way);
     uint64_t now = now_ms(retry);
     budget_grow(retry, now);

@@ -57,7 +57,7 @@ enum cairn_retry_answer {
 };
 enum cairn_retry_decision {
     CAIRN_RETRY_DONE,    /* the answer was good: act on it */
-    CAIRN_RETRY_AGAIN,   /* ask _ask with the same ticket; it says when */
+    CAIRN_RETRY_AGAIN,   /* call _admit with the same ticket; it says when */
     CAIRN_RETRY_GIVE_UP, /* all its tries are used up, at an endpoint that works for others */
 };
 
@@ -92,8 +92,8 @@ struct cairn_retry {
 
 void cairn_retry_init(struct cairn_retry *retry, const struct cairn_retry_options *options);
 /* May this ticket's request be sent now? ret_wait_ms is written for WAIT only (at least 1). */
-enum cairn_retry_answer cairn_retry_ask(struct cairn_retry *retry,
-                                        struct cairn_retry_ticket *ticket, uint64_t *ret_wait_ms);
+enum cairn_retry_answer cairn_retry_admit(struct cairn_retry *retry,
+                                          struct cairn_retry_ticket *ticket, uint64_t *ret_wait_ms);
 /* What came of it. retry_after_ms: what the endpoint asked for, 0 when it said nothing. */
 enum cairn_retry_decision cairn_retry_result(struct cairn_retry *retry,
                                              struct cairn_retry_ticket *ticket,

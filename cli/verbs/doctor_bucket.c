@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What doctor asks a bucket about itself: its clock, life cycle, versioning and object lock. */
 #include "cli/verbs/doctor.h"
-#include "store/s3/ask.h"
 #include "store/s3/bucket.h"
+#include "store/s3/query.h"
 
 #define CLOCK_WARN_MS 60000
 #define CLOCK_FAIL_MS 900000 /* S3 refuses beyond it */
@@ -10,7 +10,7 @@
 void cairn_cli_doctor_clock(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
     struct cairn_store_s3_answer answer = {0};
     struct cairn_error unused = {0};
-    enum cairn_code code = cairn_store_s3_ask(store, "versioning", &answer, &unused);
+    enum cairn_code code = cairn_store_s3_query(store, "versioning", &answer, &unused);
     cairn_buf_release(&answer.document);
     if (code || !answer.has_clock) return; /* what is wrong with requests is told by the next */
     int64_t ahead = answer.clock_ahead_ms, off = ahead < 0 ? -ahead : ahead;
@@ -48,7 +48,7 @@ static struct cairn_store_s3_lifecycle check_lifecycle(struct cairn_cli_doctor *
     struct cairn_store_s3_answer answer = {0};
     struct cairn_store_s3_lifecycle rules = {0};
     struct cairn_error why = {0};
-    enum cairn_code code = cairn_store_s3_ask(store, "lifecycle", &answer, &why);
+    enum cairn_code code = cairn_store_s3_query(store, "lifecycle", &answer, &why);
     bool none = code == CAIRN_OK && answer.status == 404;
     if (code == CAIRN_OK && answer.status == 200)
         code = cairn_store_s3_lifecycle(store, cairn_buf_view(&answer.document), &rules, &why);
@@ -71,7 +71,7 @@ static void check_versioning(struct cairn_cli_doctor *doctor, struct cairn_store
                              bool removes_noncurrent) {
     struct cairn_store_s3_answer answer = {0};
     struct cairn_error unused = {0};
-    enum cairn_code code = cairn_store_s3_ask(store, "versioning", &answer, &unused);
+    enum cairn_code code = cairn_store_s3_query(store, "versioning", &answer, &unused);
     bool on = code == CAIRN_OK &&
               cairn_store_s3_answer_has(&answer, "VersioningConfiguration/Status", "Enabled");
     if (on && !removes_noncurrent)
@@ -88,7 +88,7 @@ static void check_versioning(struct cairn_cli_doctor *doctor, struct cairn_store
 static void check_object_lock(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
     struct cairn_store_s3_answer answer = {0};
     struct cairn_error unused = {0};
-    enum cairn_code code = cairn_store_s3_ask(store, "object-lock", &answer, &unused);
+    enum cairn_code code = cairn_store_s3_query(store, "object-lock", &answer, &unused);
     bool locked =
         code == CAIRN_OK &&
         cairn_store_s3_answer_has(&answer, "ObjectLockConfiguration/Rule/DefaultRetention", NULL);

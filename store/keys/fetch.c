@@ -19,54 +19,54 @@ void cairn_credentials_wipe(struct cairn_buf *buf) {
 
 static void keep_date(struct cairn_http_request *request, struct cairn_view name,
                       struct cairn_view value) {
-    struct cairn_credentials_ask *ask = request->owner;
-    if (name.size != 4 || strncasecmp(name.data, "Date", 4) != 0 || value.size >= sizeof ask->date)
+    struct cairn_credentials_call *call = request->owner;
+    if (name.size != 4 || strncasecmp(name.data, "Date", 4) != 0 || value.size >= sizeof call->date)
         return;
-    memcpy(ask->date, value.data, value.size);
-    ask->date[value.size] = '\0';
+    memcpy(call->date, value.data, value.size);
+    call->date[value.size] = '\0';
 }
 
-enum cairn_code cairn_credentials_fetch(struct cairn_credentials_ask *ask, struct cairn_buf *ret,
+enum cairn_code cairn_credentials_fetch(struct cairn_credentials_call *call, struct cairn_buf *ret,
                                         struct cairn_error *err) {
     struct cairn_http_engine *engine = NULL;
     struct cairn_http_options options = {
-        .connections_max = 1, .connect_ms = ask->ms, .ca_bundle = ask->ca_bundle};
+        .connections_max = 1, .connect_ms = call->ms, .ca_bundle = call->ca_bundle};
     CAIRN_TRY(cairn_http_engine_new(&options, &engine, err));
     struct cairn_http_request request = {
-        .method = ask->method,
-        .url = ask->url,
-        .headers = ask->headers,
-        .header_count = ask->header_count,
-        .body = ask->body,
-        .has_body = !strcmp(ask->method, "POST") || !strcmp(ask->method, "PUT"),
+        .method = call->method,
+        .url = call->url,
+        .headers = call->headers,
+        .header_count = call->header_count,
+        .body = call->body,
+        .has_body = !strcmp(call->method, "POST") || !strcmp(call->method, "PUT"),
         .reply_buf = ret,
-        .total_ms = ask->ms,
-        .stall_ms = ask->ms,
+        .total_ms = call->ms,
+        .stall_ms = call->ms,
         .on_header = keep_date,
-        .owner = ask,
+        .owner = call,
     };
     enum cairn_code code = cairn_http_perform(engine, &request, err);
     cairn_http_engine_free(engine);
-    ask->status = request.status;
-    if (code) return cairn_within(err, code, "%s", ask->source);
+    call->status = request.status;
+    if (code) return cairn_within(err, code, "%s", call->source);
     if (request.status == 200) return CAIRN_OK;
     struct cairn_xml_problem problem = {0};
     if (!cairn_xml_problem_read(cairn_buf_view(ret), &problem)) problem.code[0] = '\0';
     bool later = request.status >= 500 || request.status == 429;
     code = cairn_fail(err, later ? CAIRN_UNAVAILABLE : CAIRN_UNAUTHORIZED, "%s answered %d%s%s",
-                      ask->source, request.status, problem.code[0] ? " " : "", problem.code);
+                      call->source, request.status, problem.code[0] ? " " : "", problem.code);
     if (err) err->http_status = request.status;
     return code;
 }
 
-enum cairn_code cairn_credentials_add_header(struct cairn_credentials_ask *ask,
+enum cairn_code cairn_credentials_add_header(struct cairn_credentials_call *call,
                                              struct cairn_buf *line, const char *name,
                                              const char *value, struct cairn_error *err) {
-    CAIRN_ASSERT(ask->header_count < CAIRN_CREDENTIALS_HEADERS_MAX);
+    CAIRN_ASSERT(call->header_count < CAIRN_CREDENTIALS_HEADERS_MAX);
     if (strpbrk(value, "\r\n"))
         return cairn_fail(err, CAIRN_INVALID, "the value for %s holds a line break", name);
     CAIRN_TRY(cairn_buf_printf(line, err, "%s: %s", name, value));
-    ask->headers[ask->header_count++] = line->data;
+    call->headers[call->header_count++] = line->data;
     return CAIRN_OK;
 }
 

@@ -23,7 +23,7 @@
 void cairn_credentials_wipe(struct cairn_buf *buf);
 #define CAIRN_SECRET_BUF __attribute__((cleanup(cairn_credentials_wipe))) struct cairn_buf
 
-struct cairn_credentials_ask {
+struct cairn_credentials_call {
     const char *source; /* for errors */
     const char *method, *url;
     const char *headers[CAIRN_CREDENTIALS_HEADERS_MAX];
@@ -35,10 +35,10 @@ struct cairn_credentials_ask {
     int status;    /* 0: no reply */
     char date[64]; /* what the reply says of its clock; "" when nothing */
 };
-enum cairn_code cairn_credentials_fetch(struct cairn_credentials_ask *ask, struct cairn_buf *ret,
+enum cairn_code cairn_credentials_fetch(struct cairn_credentials_call *call, struct cairn_buf *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* line keeps "name: value" and must outlive the ask. */
-enum cairn_code cairn_credentials_add_header(struct cairn_credentials_ask *ask,
+/* line keeps "name: value" and must outlive the call. */
+enum cairn_code cairn_credentials_add_header(struct cairn_credentials_call *call,
                                              struct cairn_buf *line, const char *name,
                                              const char *value,
                                              struct cairn_error *err) CAIRN_MUST_USE;

@@ -51,14 +51,14 @@ static enum cairn_code ask_container(const struct cairn_credentials_options *opt
     CAIRN_SECRET_BUF answer = {.limit = CAIRN_CREDENTIALS_ANSWER_BYTES_MAX};
     CAIRN_TRY(container_url(options, &url, err));
     CAIRN_TRY(container_token(&token, err));
-    struct cairn_credentials_ask ask = {.source = "its server",
-                                        .method = "GET",
-                                        .url = url.data,
-                                        .ms = CAIRN_CREDENTIALS_ANSWER_MS,
-                                        .ca_bundle = options->ca_bundle};
+    struct cairn_credentials_call call = {.source = "its server",
+                                          .method = "GET",
+                                          .url = url.data,
+                                          .ms = CAIRN_CREDENTIALS_ANSWER_MS,
+                                          .ca_bundle = options->ca_bundle};
     if (token.size)
-        CAIRN_TRY(cairn_credentials_add_header(&ask, &line, "Authorization", token.data, err));
-    CAIRN_TRY(cairn_credentials_fetch(&ask, &answer, err));
+        CAIRN_TRY(cairn_credentials_add_header(&call, &line, "Authorization", token.data, err));
+    CAIRN_TRY(cairn_credentials_fetch(&call, &answer, err));
     return take_json(&answer, ret, err);
 }
 
@@ -83,13 +83,13 @@ static enum cairn_code ask_role(const char *base, const char *token_line,
                                 struct cairn_buf *ret_role, struct cairn_error *err) {
     CAIRN_AUTO(buf) url = {0};
     CAIRN_TRY(cairn_buf_printf(&url, err, "%s" ROLES_PATH, base));
-    struct cairn_credentials_ask ask = {.source = "instance metadata",
-                                        .method = "GET",
-                                        .url = url.data,
-                                        .headers = {token_line},
-                                        .header_count = 1,
-                                        .ms = METADATA_MS};
-    CAIRN_TRY(cairn_credentials_fetch(&ask, ret_role, err));
+    struct cairn_credentials_call call = {.source = "instance metadata",
+                                          .method = "GET",
+                                          .url = url.data,
+                                          .headers = {token_line},
+                                          .header_count = 1,
+                                          .ms = METADATA_MS};
+    CAIRN_TRY(cairn_credentials_fetch(&call, ret_role, err));
     if (ret_role->data) ret_role->data[strcspn(ret_role->data, "\r\n")] = '\0';
     return CAIRN_OK;
 }
@@ -102,13 +102,13 @@ static enum cairn_code ask_role_keys(const char *base, const char *token_line,
     CAIRN_TRY(ask_role(base, token_line, &role, err));
     CAIRN_TRY(cairn_buf_printf(&url, err, "%s" ROLES_PATH, base));
     CAIRN_TRY(cairn_percent_encode(cairn_view_of(role.data ? role.data : ""), false, &url, err));
-    struct cairn_credentials_ask ask = {.source = "instance metadata",
-                                        .method = "GET",
-                                        .url = url.data,
-                                        .headers = {token_line},
-                                        .header_count = 1,
-                                        .ms = CAIRN_CREDENTIALS_ANSWER_MS};
-    CAIRN_TRY(cairn_credentials_fetch(&ask, &answer, err));
+    struct cairn_credentials_call call = {.source = "instance metadata",
+                                          .method = "GET",
+                                          .url = url.data,
+                                          .headers = {token_line},
+                                          .header_count = 1,
+                                          .ms = CAIRN_CREDENTIALS_ANSWER_MS};
+    CAIRN_TRY(cairn_credentials_fetch(&call, &answer, err));
     CAIRN_TRY(take_json(&answer, ret, err));
     snprintf(ret->source, sizeof ret->source, "instance metadata, role %.80s", role.data);
     return CAIRN_OK;
@@ -126,7 +126,7 @@ enum cairn_code cairn_credentials_metadata(const struct cairn_credentials_option
     CAIRN_SECRET_BUF token = {.limit = 8192};
     CAIRN_SECRET_BUF line = {.limit = 8192};
     CAIRN_TRY(cairn_buf_printf(&url, err, "%s/latest/api/token", base));
-    struct cairn_credentials_ask ask = {
+    struct cairn_credentials_call call = {
         .source = "instance metadata",
         .method = "PUT",
         .url = url.data,
@@ -135,11 +135,11 @@ enum cairn_code cairn_credentials_metadata(const struct cairn_credentials_option
         .ms = METADATA_MS,
     };
     /* No metadata service is the common case outside of AWS, and no fault. */
-    if (cairn_credentials_fetch(&ask, &token, NULL) != CAIRN_OK || !token.size) return CAIRN_OK;
+    if (cairn_credentials_fetch(&call, &token, NULL) != CAIRN_OK || !token.size) return CAIRN_OK;
     *ret_found = true;
-    ask.header_count = 0;
+    call.header_count = 0;
     CAIRN_TRY(
-        cairn_credentials_add_header(&ask, &line, "X-aws-ec2-metadata-token", token.data, err));
+        cairn_credentials_add_header(&call, &line, "X-aws-ec2-metadata-token", token.data, err));
     enum cairn_code code = ask_role_keys(base, line.data, ret, err);
     return code ? cairn_within(err, code, "credentials") : CAIRN_OK;
 }

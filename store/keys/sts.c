@@ -97,15 +97,15 @@ enum cairn_code cairn_credentials_assume(const struct cairn_credentials_options 
     CAIRN_TRY(sts_url(options, &url, err));
     enum cairn_code code = identity_body(identity, &body, err);
     if (code) return cairn_within(err, code, "web identity");
-    struct cairn_credentials_ask ask = {.source = "web identity",
-                                        .method = "POST",
-                                        .url = url.data,
-                                        .headers = {"Content-Type: " FORM},
-                                        .header_count = 1,
-                                        .body = cairn_buf_view(&body),
-                                        .ms = CAIRN_CREDENTIALS_ANSWER_MS,
-                                        .ca_bundle = options->ca_bundle};
-    CAIRN_TRY(cairn_credentials_fetch(&ask, &answer, err));
+    struct cairn_credentials_call call = {.source = "web identity",
+                                          .method = "POST",
+                                          .url = url.data,
+                                          .headers = {"Content-Type: " FORM},
+                                          .header_count = 1,
+                                          .body = cairn_buf_view(&body),
+                                          .ms = CAIRN_CREDENTIALS_ANSWER_MS,
+                                          .ca_bundle = options->ca_bundle};
+    CAIRN_TRY(cairn_credentials_fetch(&call, &answer, err));
     code = read_session(&answer, "AssumeRoleWithWebIdentityResponse", ret, err);
     if (code) return cairn_within(err, code, "web identity");
     snprintf(ret->source, sizeof ret->source, "web identity");
@@ -155,7 +155,7 @@ static enum cairn_code signer_of(const struct cairn_credentials_options *options
 }
 
 /* One question, signed as of wall_ms. */
-static enum cairn_code ask_signed(struct cairn_credentials_ask *ask, const struct place *place,
+static enum cairn_code ask_signed(struct cairn_credentials_call *call, const struct place *place,
                                   struct cairn_sigv4_signer *signer, int64_t wall_ms,
                                   struct cairn_buf *ret, struct cairn_error *err) {
     char time[CAIRN_SIGV4_TIME_BYTES], hash[2 * CAIRN_SHA256_BYTES + 1];
@@ -165,7 +165,7 @@ static enum cairn_code ask_signed(struct cairn_credentials_ask *ask, const struc
     CAIRN_AUTO(buf) line = {0};
     CAIRN_SECRET_BUF token_line = {0};
     const char *token = cairn_secret_view(&signer->token).data;
-    cairn_sha256_of(ask->body, digest);
+    cairn_sha256_of(call->body, digest);
     cairn_hex_encode(digest, sizeof digest, hash);
     cairn_sigv4_time(wall_ms, time);
     struct cairn_sigv4_pair headers[] = {{"content-type", FORM},
@@ -178,21 +178,21 @@ static enum cairn_code ask_signed(struct cairn_credentials_ask *ask, const struc
                                           .header_count = *token ? 4 : 3,
                                           .payload = hash};
     CAIRN_TRY(cairn_sigv4_authorize(signer, time, &request, &authorization, err));
-    ask->header_count = 1; /* Content-Type */
-    CAIRN_TRY(cairn_credentials_add_header(ask, &date_line, "X-Amz-Date", time, err));
-    CAIRN_TRY(cairn_credentials_add_header(ask, &line, "Authorization", authorization.data, err));
+    call->header_count = 1; /* Content-Type */
+    CAIRN_TRY(cairn_credentials_add_header(call, &date_line, "X-Amz-Date", time, err));
+    CAIRN_TRY(cairn_credentials_add_header(call, &line, "Authorization", authorization.data, err));
     if (*token)
         CAIRN_TRY(
-            cairn_credentials_add_header(ask, &token_line, "X-Amz-Security-Token", token, err));
+            cairn_credentials_add_header(call, &token_line, "X-Amz-Security-Token", token, err));
     cairn_buf_clear(ret);
-    return cairn_credentials_fetch(ask, ret, err);
+    return cairn_credentials_fetch(call, ret, err);
 }
 
 /* How far STS's clock is ahead of ours, when that may be why it refused. */
-static int64_t skew_of(const struct cairn_credentials_ask *ask, int64_t wall_ms) {
+static int64_t skew_of(const struct cairn_credentials_call *call, int64_t wall_ms) {
     int64_t theirs = 0;
-    if ((ask->status != 400 && ask->status != 403) ||
-        cairn_s3_time_http(ask->date, &theirs, NULL) != CAIRN_OK)
+    if ((call->status != 400 && call->status != 403) ||
+        cairn_s3_time_http(call->date, &theirs, NULL) != CAIRN_OK)
         return 0;
     int64_t ahead = theirs - wall_ms;
     return ahead < SKEW_MS_MIN && ahead > -SKEW_MS_MIN ? 0 : ahead;
@@ -213,17 +213,17 @@ enum cairn_code cairn_credentials_assume_role(const struct cairn_credentials_opt
     CAIRN_TRY(take_url(url.data, &place, err));
     CAIRN_TRY(role_body(role, &body, err));
     CAIRN_TRY(signer_of(options, by, &signer, err));
-    struct cairn_credentials_ask ask = {.source = "AssumeRole",
-                                        .method = "POST",
-                                        .url = url.data,
-                                        .headers = {"Content-Type: " FORM},
-                                        .body = cairn_buf_view(&body),
-                                        .ms = CAIRN_CREDENTIALS_ANSWER_MS,
-                                        .ca_bundle = options->ca_bundle};
+    struct cairn_credentials_call call = {.source = "AssumeRole",
+                                          .method = "POST",
+                                          .url = url.data,
+                                          .headers = {"Content-Type: " FORM},
+                                          .body = cairn_buf_view(&body),
+                                          .ms = CAIRN_CREDENTIALS_ANSWER_MS,
+                                          .ca_bundle = options->ca_bundle};
     int64_t now = options->clock->wall_ms(options->clock);
-    enum cairn_code code = ask_signed(&ask, &place, &signer, now, &answer, &why);
-    int64_t skew = code ? skew_of(&ask, now) : 0;
-    if (skew) code = ask_signed(&ask, &place, &signer, now + skew, &answer, &why);
+    enum cairn_code code = ask_signed(&call, &place, &signer, now, &answer, &why);
+    int64_t skew = code ? skew_of(&call, now) : 0;
+    if (skew) code = ask_signed(&call, &place, &signer, now + skew, &answer, &why);
     if (code && err) *err = why;
     if (code) return code;
     return read_session(&answer, "AssumeRoleResponse", ret, err);

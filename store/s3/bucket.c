@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "common/text.h"
-#include "store/s3/ask.h"
 #include "store/s3/inside.h"
+#include "store/s3/query.h"
 #include "store/s3/s3.h"
 #include "store/xml/walk.h"
 

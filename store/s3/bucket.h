@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bucket: what an answer of store/s3/ask.h says.
+ * bucket: what an answer of store/s3/query.h says.
  *
  * Why:     rules of a bucket may remove a checkpoint's objects, or leave uploads that cost money.
  * Promise: 1   only rules that are switched on and reach this store's keys count.
@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "store/s3/ask.h"
+#include "store/s3/query.h"
 
 /* Is the answer a document with this element ("Root/Child/Leaf"), of this text where not NULL? */
 bool cairn_store_s3_answer_has(const struct cairn_store_s3_answer *answer, const char *path,

@@ -175,7 +175,7 @@ static bool may_send(struct cairn_s3_task *task, uint64_t now) {
         return false;
     }
     bool fresh = task->ticket.tries_sent == 0;
-    if (cairn_retry_ask(&store->locked.retry, &task->ticket, &wait_ms) == CAIRN_RETRY_WAIT) {
+    if (cairn_retry_admit(&store->locked.retry, &task->ticket, &wait_ms) == CAIRN_RETRY_WAIT) {
         task->wait_until_ms = now + wait_ms;
         if (fresh) task->worker->fresh_wait_until_ms = now + wait_ms;
         return false;

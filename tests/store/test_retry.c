@@ -17,7 +17,7 @@ static void bench_init(struct bench *b, uint32_t concurrency) {
 /* Waits until the ticket may be sent; returns the time that took. */
 static uint64_t send(struct bench *b, struct cairn_retry_ticket *ticket) {
     uint64_t wait = 0, waited = 0;
-    while (cairn_retry_ask(&b->retry, ticket, &wait) == CAIRN_RETRY_WAIT) {
+    while (cairn_retry_admit(&b->retry, ticket, &wait) == CAIRN_RETRY_WAIT) {
         EXPECT(wait > 0);
         cairn_clock_virtual_advance(&b->clock, wait);
         waited += wait;
@@ -132,7 +132,8 @@ TEST(an_outage_of_a_minute_fails_nothing_and_is_probed_gently) { /* retry.h#2 */
         if (!down && !healed_at) healed_at = b.clock.elapsed_ms;
         for (int i = 0; i < 40; i++) {
             uint64_t wait;
-            if (finished[i] || cairn_retry_ask(&b.retry, &tickets[i], &wait) == CAIRN_RETRY_WAIT) {
+            if (finished[i] ||
+                cairn_retry_admit(&b.retry, &tickets[i], &wait) == CAIRN_RETRY_WAIT) {
                 continue;
             }
             sent_paused += cairn_retry_paused(&b.retry);
@@ -189,10 +190,10 @@ TEST(a_failed_probe_lets_another_request_try) { /* retry.h#2 */
     send(&b, &bad);
     EXPECT(bad.probe);
     uint64_t wait;
-    EXPECT(cairn_retry_ask(&b.retry, &good, &wait) == CAIRN_RETRY_WAIT);
+    EXPECT(cairn_retry_admit(&b.retry, &good, &wait) == CAIRN_RETRY_WAIT);
     result(&b, &bad, CAIRN_RETRY_FAILURE);
     send(&b, &good);
-    EXPECT(cairn_retry_ask(&b.retry, &bad, &wait) == CAIRN_RETRY_WAIT);
+    EXPECT(cairn_retry_admit(&b.retry, &bad, &wait) == CAIRN_RETRY_WAIT);
     EXPECT(result(&b, &good, CAIRN_RETRY_GOOD) == CAIRN_RETRY_DONE);
     EXPECT(!cairn_retry_paused(&b.retry));
 }
@@ -240,7 +241,7 @@ TEST(a_slow_down_halves_the_requests_under_way_and_they_climb_back_in_30_s) { /*
     uint64_t wait;
     for (int i = 0; i < 64; i++) send(&b, &tickets[i]);
     struct cairn_retry_ticket more = {0};
-    EXPECT(cairn_retry_ask(&b.retry, &more, &wait) == CAIRN_RETRY_WAIT);
+    EXPECT(cairn_retry_admit(&b.retry, &more, &wait) == CAIRN_RETRY_WAIT);
     for (int i = 0; i < 64; i++) {
         result(&b, &tickets[i], i < 32 ? CAIRN_RETRY_SLOW_DOWN : CAIRN_RETRY_GOOD);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the bucket says of itself. Such a request is rare and small, so it goes as a presigned URL
  * over an engine of its own. */
-#include "store/s3/ask.h"
+#include "store/s3/query.h"
 
 #include "store/s3/inside.h"
 #include "store/s3/s3.h"
@@ -38,8 +38,8 @@ static void compare_clocks(struct cairn_s3_store *store, const char *date, int64
     ret->clock_ahead_ms = (theirs - middle_ms) / 1000 * 1000;
 }
 
-enum cairn_code cairn_store_s3_ask(struct cairn_store *base, const char *subresource,
-                                   struct cairn_store_s3_answer *ret, struct cairn_error *err) {
+enum cairn_code cairn_store_s3_query(struct cairn_store *base, const char *subresource,
+                                     struct cairn_store_s3_answer *ret, struct cairn_error *err) {
     struct cairn_s3_store *store = NULL;
     CAIRN_TRY(cairn_s3_of(base, &store, err));
     const struct cairn_store_s3_options *options = &store->config.options;

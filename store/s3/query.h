@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ask: one question to a bucket about itself, without retries.
+ * query: one question to a bucket about itself, without retries.
  *
  * Why:     doctor looks at lifecycle, versioning and object lock, which no store's request reads.
  * Promise: 1   any answer is CAIRN_OK with its status; only a lost one fails.
@@ -20,6 +20,6 @@ struct cairn_store_s3_answer {
     int64_t clock_ahead_ms; /* the store's Date before ours, to a second */
     struct cairn_buf document;
 };
-enum cairn_code cairn_store_s3_ask(struct cairn_store *store, const char *subresource,
-                                   struct cairn_store_s3_answer *ret,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_store_s3_query(struct cairn_store *store, const char *subresource,
+                                     struct cairn_store_s3_answer *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
