@@ -41,7 +41,7 @@ const struct cairn_message_form *cairn_message_form(enum cairn_message message) 
     return &forms[message];
 }
 
-enum cairn_message cairn_message_asked(const char *text) {
+enum cairn_message cairn_message_of(const char *text) {
     for (int i = CAIRN_MESSAGE_none + 1; i < CAIRN_MESSAGE_COUNT; i++)
         if (forms[i].group <= CAIRN_MESSAGE_NOTICE && !strcmp(forms[i].text, text))
             return (enum cairn_message)i;

@@ -91,7 +91,7 @@ struct cairn_message_form {
 };
 const struct cairn_message_form *cairn_message_form(enum cairn_message message);
 /* The REQUEST or NOTICE of that "t"; none when there is none. */
-enum cairn_message cairn_message_asked(const char *text);
+enum cairn_message cairn_message_of(const char *text);
 
 /* ---- reading and writing; by the typed names below ---- */
 

@@ -24,10 +24,10 @@ TEST(a_request_is_answered_by_an_answer_and_nothing_else_is_answered) {
         const struct cairn_message_form *form = form_at(i);
         EXPECT((form->answer != CAIRN_MESSAGE_none) == (form->group == CAIRN_MESSAGE_REQUEST));
         if (form->answer) EXPECT(form_at((int)form->answer)->group == CAIRN_MESSAGE_ANSWER);
-        if (form->group <= CAIRN_MESSAGE_NOTICE) EXPECT_EQ_U64(cairn_message_asked(form->text), i);
+        if (form->group <= CAIRN_MESSAGE_NOTICE) EXPECT_EQ_U64(cairn_message_of(form->text), i);
     }
-    EXPECT_EQ_U64(cairn_message_asked("welcome"), CAIRN_MESSAGE_none);
-    EXPECT_EQ_U64(cairn_message_asked(""), CAIRN_MESSAGE_none);
+    EXPECT_EQ_U64(cairn_message_of("welcome"), CAIRN_MESSAGE_none);
+    EXPECT_EQ_U64(cairn_message_of(""), CAIRN_MESSAGE_none);
 }
 
 union any_form { /* room for every form's struct */

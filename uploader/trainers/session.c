@@ -234,7 +234,7 @@ static handler *const handlers[CAIRN_MESSAGE_COUNT] = {
 
 enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct cairn_frame *frame,
                                        struct cairn_error *err) {
-    enum cairn_message message = cairn_message_asked(frame->name);
+    enum cairn_message message = cairn_message_of(frame->name);
     if (!message) return cairn_fail(err, CAIRN_PROTOCOL, "unknown message \"%.64s\"", frame->name);
     if (session->leaving) return cairn_fail(err, CAIRN_PROTOCOL, "%s after bye", frame->name);
     CAIRN_ASSERT(handlers[message]);
