@@ -13,13 +13,17 @@
  *              expect; in torch and DCP files the others are there by name and share its bytes.
  *          5   of DCP every tensor is one archive in a file, and `.metadata` is its index: without
  *              it nothing can be loaded. What is no tensor is copied as it is.
+ *          6   an export that was killed goes on: what it noted as written (cli/export_log.h) and
+ *              is still so is not written again, and the files are those of an export in one go.
+ *              What fails leaves nothing, unless a server that was away is to blame.
  * Limits:  shards of at least one tensor each, however large it is.
  * Threads: starts its workers and joins them.
- * Next:    formats/assembly.h, formats/safetensors.h, formats/torch_write.h, formats/dcp_write.h.
+ * Next:    cli/export_plan.h, cli/export_log.h; formats/assembly.h.
  */
 #pragma once
 
 #include "cli/progress.h"
+#include "common/hash.h"
 #include "formats/assembly.h"
 #include "formats/safetensors.h"
 
@@ -31,7 +35,8 @@ enum cairn_cli_export_form {
 struct cairn_cli_export {
     const struct cairn_cli *cli;
     const struct cairn_assembly *assembly;
-    const char *folder;       /* made where it is not there */
+    uint8_t source[CAIRN_SHA256_BYTES]; /* which tensors these are; cli/weights.h */
+    const char *folder;                 /* made where it is not there */
     unsigned dtype;           /* what floats become; CAIRN_DTYPE_NONE: they stay as they are */
     uint64_t shard_bytes_max; /* 0: one file */
     enum cairn_cli_export_form form;

@@ -413,3 +413,22 @@ const char *cairn_cli_weights_file_of(const struct cairn_cli_weights *weights, u
     CAIRN_ASSERT(at < weights->count); /* every input is a file of the folder */
     return weights->files[at]->name;
 }
+
+enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights,
+                                         uint8_t ret[CAIRN_SHA256_BYTES],
+                                         struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_GIB};
+    struct stat status;
+    if (weights->stored)
+        CAIRN_TRY(cairn_buf_append_text(&text, weights->source.version.place.id.text, err));
+    for (size_t i = 0; i < weights->count; i++) {
+        const struct cairn_cli_weights_file *file = weights->files[i];
+        if (!file->file.open) continue;
+        if (fstat(file->file.fd, &status) != 0) return cairn_fail_errno(err, "%s", file->name);
+        CAIRN_TRY(cairn_buf_printf(&text, err, "%s/%lld/%lld.%09ld/", file->name,
+                                   (long long)status.st_size, (long long)status.st_mtim.tv_sec,
+                                   status.st_mtim.tv_nsec));
+    }
+    cairn_sha256_of(cairn_buf_view(&text), ret);
+    return CAIRN_OK;
+}

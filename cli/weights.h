@@ -19,6 +19,7 @@
 
 #include "cli/shard_inputs.h"
 #include "common/file.h"
+#include "common/hash.h"
 #include "formats/zero.h"
 
 struct cairn_cli_weights_file {
@@ -49,6 +50,11 @@ enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *
 enum cairn_code cairn_cli_weights_open_path(const char *path, bool optimizer,
                                             struct cairn_cli_weights *ret,
                                             struct cairn_error *err) CAIRN_MUST_USE;
+/* What tells this source from another, or from what it was before it was changed: the version's id;
+ * of local files their names, sizes and times of change. */
+enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights,
+                                         uint8_t ret[CAIRN_SHA256_BYTES],
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* The name in its folder of the local file behind an input of the assembly. */
 const char *cairn_cli_weights_file_of(const struct cairn_cli_weights *weights, uint32_t input);
 void cairn_cli_weights_release(struct cairn_cli_weights *weights);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cairn export: a stored version, or a checkpoint of DeepSpeed or torch, as files of
  * safetensors, torch or DCP, merged as a stream. */
+#include <limits.h>
 #include <stdio.h>
 
 #include "api/dtype.h"
@@ -33,8 +34,8 @@ static const struct cairn_cli_flag flags[] = {
      "Threads that read, convert and write; default 4."},
 };
 
-static char interrupted[] =
-    "\ncairn export: interrupted; no file has its name. Give the command again to begin anew\n";
+/* Made before anything is written. */
+static char interrupted[PATH_MAX + 256] = "\ncairn export: interrupted; nothing was written\n";
 
 static enum cairn_code read_dtype(const char *text, unsigned *ret, struct cairn_error *err) {
     static const struct {
@@ -146,8 +147,13 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_TRY(cairn_cli_interrupt_says(interrupted, err));
     CAIRN_TRY(cairn_cli_weights_open(cli, cli->arguments[0], cli->optimizer, &weights, err));
     job.assembly = &weights.assembly;
-    enum cairn_code code = CAIRN_OK;
-    if (cli->exclude_frozen && !weights.assembly.knows_frozen)
+    snprintf(
+        interrupted, sizeof interrupted,
+        "\ncairn export: interrupted; what was written is kept in %s, and no file has its name "
+        "before all are whole. To go on give the same command again\n",
+        job.folder);
+    enum cairn_code code = cairn_cli_weights_digest(&weights, job.source, err);
+    if (code == CAIRN_OK && cli->exclude_frozen && !weights.assembly.knows_frozen)
         code = cairn_fail(err, CAIRN_UNSUPPORTED,
                           "--exclude-frozen: %s (%s) does not tell which parameters were trained; "
                           "DeepSpeed's folders of ZeRO stages 1 to 3 do",

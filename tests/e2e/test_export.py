@@ -291,10 +291,13 @@ class Export(unittest.TestCase):
             self.assertTrue(writes and syncs and links, name)
             self.assertLess(max(writes), min(syncs))
             self.assertLess(max(syncs), min(links))
-        # and no name before all of them are there
+        # and no name before all of them are there, the index last
+        links = [i for i, line in enumerate(lines) if "linkat(" in line]
         self.assertLess(max(i for i, line in enumerate(lines) if "fdatasync(" in line
-                            and ".part" in line),
-                        min(i for i, line in enumerate(lines) if "linkat(" in line))
+                            and ".safetensors.part" in line), min(links))
+        self.assertIn("index.json.part", lines[max(links)])
+        self.assertTrue([i for i, line in enumerate(lines) if "fdatasync(" in line
+                         and "index.json.part" in line and min(links) < i < max(links)])
 
     # ---- what is damaged, missing or of another kind ----
 
