@@ -334,8 +334,7 @@ static enum cairn_code read_metadata(struct reader *reader, struct cairn_error *
     CAIRN_TRY(cairn_buf_reserve(bytes, (size_t)input->size_bytes, err));
     CAIRN_TRY(cairn_input_read(input, 0, bytes->data, (size_t)input->size_bytes, err));
     bytes->size = (size_t)input->size_bytes;
-    CAIRN_TRY(cairn_pickle_read(cairn_buf_view(bytes), cairn_torch_allowed,
-                                &reader->metadata.values, err));
+    CAIRN_TRY(cairn_torch_read_pickle(cairn_buf_view(bytes), &reader->metadata.values, err));
     return list_stored(reader, err);
 }
 

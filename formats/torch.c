@@ -71,8 +71,7 @@ static enum cairn_code open_zip(struct cairn_torch *file, struct cairn_error *er
     if (!entry) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the name of an entry");
     file->pickled.limit = CAIRN_PICKLE_BYTES_MAX + 1;
     CAIRN_TRY(cairn_zip_load(file->input, entry, &file->pickled, err));
-    return cairn_pickle_read(cairn_buf_view(&file->pickled), cairn_torch_allowed, &file->values,
-                             err);
+    return cairn_torch_read_pickle(cairn_buf_view(&file->pickled), &file->values, err);
 }
 
 enum cairn_code cairn_torch_open(const struct cairn_input *input, struct cairn_torch *ret,

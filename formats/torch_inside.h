@@ -21,5 +21,8 @@ struct cairn_torch_storage_id {
 enum cairn_code cairn_torch_storage_id(const struct cairn_pickle *values, cairn_pickle_ref ref,
                                        struct cairn_torch_storage_id *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* The closed list, for cairn_pickle_read. */
-bool cairn_torch_allowed(struct cairn_view module, struct cairn_view name, uint32_t *ret_global);
+/* cairn_pickle_read with the closed list. A member that was taken from an enumeration of the list
+ * by name is that enumeration called with its number; whatever else is taken from an object by name
+ * is CAIRN_UNSUPPORTED. */
+enum cairn_code cairn_torch_read_pickle(struct cairn_view bytes, struct cairn_pickle *ret,
+                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -43,7 +43,7 @@ static enum cairn_code read_next(struct cairn_view bytes, size_t *at, struct cai
                                  struct cairn_error *err) {
     struct cairn_view rest = {(const char *)bytes.data + *at, bytes.size - *at};
     if (rest.size > CAIRN_PICKLE_BYTES_MAX) rest.size = CAIRN_PICKLE_BYTES_MAX;
-    CAIRN_TRY(cairn_pickle_read(rest, cairn_torch_allowed, ret, err));
+    CAIRN_TRY(cairn_torch_read_pickle(rest, ret, err));
     *at += ret->read_bytes;
     return CAIRN_OK;
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every name of Python that a torch file may ask for, and what it stands for here. What is no row
  * is refused by its name; nothing is ever run. */
+#include <stdlib.h>
+
 #include "api/dtype.h"
+#include "common/array.h"
 #include "formats/torch_inside.h"
 #include "formats/torch_legacy.h"
 
@@ -111,6 +114,24 @@ static const struct cairn_torch_name names[] = {
     NAME(torch.distributed.checkpoint.metadata, StorageMeta, RECORD, NONE),
     NAME(torch.distributed.checkpoint.metadata, _MEM_FORMAT_ENCODING, OPAQUE, NONE),
     NAME(torch.distributed.checkpoint.filesystem, _StorageInfo, RECORD, NONE),
+
+    NAME(builtins, getattr, MEMBER, NONE),
+    NAME(__builtin__, getattr, MEMBER, NONE),
+};
+
+/* Python 3.11.0 to 3.11.3 writes a member of an enumeration as getattr(class, "member"), every
+ * other version as class(number). What is no row here may not be taken from a class. */
+static const struct {
+    const char *enumeration, *member;
+    int64_t number;
+} members[] = {
+    {"ZeroStageEnum", "disabled", 0},
+    {"ZeroStageEnum", "optimizer_states", 1},
+    {"ZeroStageEnum", "gradients", 2},
+    {"ZeroStageEnum", "weights", 3},
+    {"_MEM_FORMAT_ENCODING", "TORCH_CONTIGUOUS_FORMAT", 0},
+    {"_MEM_FORMAT_ENCODING", "TORCH_CHANNELS_LAST", 1},
+    {"_MEM_FORMAT_ENCODING", "TORCH_PRESERVE_FORMAT", 2},
 };
 
 const struct cairn_torch_name *cairn_torch_name_at(uint32_t global) {
@@ -121,11 +142,68 @@ static bool is_text(struct cairn_view view, const char *text) {
     return view.size == strlen(text) && memcmp(view.data, text, view.size) == 0;
 }
 
-bool cairn_torch_allowed(struct cairn_view module, struct cairn_view name, uint32_t *ret_global) {
+static bool is_allowed(struct cairn_view module, struct cairn_view name, uint32_t *ret_global) {
     for (uint32_t i = 0; i < CAIRN_COUNT(names); i++) {
         if (!is_text(name, names[i].name) || !is_text(module, names[i].module)) continue;
         *ret_global = i;
         return true;
     }
     return false;
+}
+
+/* ---- members of enumerations ---- */
+
+static bool find_member(const struct cairn_pickle_value *from,
+                        const struct cairn_pickle_value *member, int64_t *ret_number) {
+    if (from->kind != CAIRN_PICKLE_GLOBAL || member->kind != CAIRN_PICKLE_TEXT) return false;
+    CAIRN_ASSERT(from->global < CAIRN_COUNT(names));
+    for (size_t i = 0; i < CAIRN_COUNT(members); i++) {
+        if (strcmp(members[i].enumeration, names[from->global].name) != 0 ||
+            !is_text(member->text, members[i].member))
+            continue;
+        *ret_number = members[i].number;
+        return true;
+    }
+    return false;
+}
+
+static bool is_getattr(const struct cairn_pickle *pickle, const struct cairn_pickle_value *value) {
+    return value->kind == CAIRN_PICKLE_OBJECT &&
+           names[cairn_pickle_at(pickle, value->callable)->global].meaning == CAIRN_TORCH_MEMBER;
+}
+
+/* getattr(class, "member") becomes class(number). */
+static enum cairn_code settle_member(struct cairn_pickle *pickle, size_t object,
+                                     struct cairn_error *err) {
+    struct cairn_pickle_value number = {.kind = CAIRN_PICKLE_INTEGER};
+    struct cairn_pickle_value tuple = {.kind = CAIRN_PICKLE_TUPLE, .count = 1, .capacity = 1};
+    const struct cairn_pickle_value *asked =
+        cairn_pickle_at(pickle, pickle->values[object].arguments);
+    if (asked->count != 2 ||
+        !find_member(cairn_pickle_at(pickle, asked->items[0]),
+                     cairn_pickle_at(pickle, asked->items[1]), &number.integer))
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "the file asks for builtins.getattr of what is no known enumeration's "
+                          "member; nothing is taken from other objects");
+    cairn_pickle_ref class = asked->items[0];
+    CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(pickle->values, pickle->count, 2, pickle->capacity, UINT32_MAX,
+                                   "values of a pickle", err));
+    tuple.items = malloc(sizeof *tuple.items);
+    if (!tuple.items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a pickle's value");
+    *tuple.items = (cairn_pickle_ref)pickle->count;
+    pickle->values[pickle->count++] = number;
+    pickle->values[object].callable = class;
+    pickle->values[object].arguments = (cairn_pickle_ref)pickle->count;
+    pickle->values[pickle->count++] = tuple;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_torch_read_pickle(struct cairn_view bytes, struct cairn_pickle *ret,
+                                        struct cairn_error *err) {
+    CAIRN_TRY(cairn_pickle_read(bytes, is_allowed, ret, err));
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = 0, count = ret->count; i < count && code == CAIRN_OK; i++)
+        if (is_getattr(ret, &ret->values[i])) code = settle_member(ret, i, err);
+    if (code != CAIRN_OK) cairn_pickle_release(ret);
+    return code;
 }

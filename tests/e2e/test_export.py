@@ -98,7 +98,7 @@ class Export(unittest.TestCase):
         return self.folder / case / "step2"
 
     def test_what_deepspeed_merges_is_merged_to_the_same_values(self):
-        self.assertEqual(len(EXPECTED), 5)
+        self.assertEqual(len(EXPECTED), 6)
         for case, expected in EXPECTED.items():
             out = self.folder / case
             told = json.loads(export(ZERO / case, out, "--json").stdout)

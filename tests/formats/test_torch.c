@@ -5,6 +5,7 @@
 
 #include "api/dtype.h"
 #include "common/file.h"
+#include "formats/torch_inside.h"
 #include "formats/torch_tree.h"
 #include "tests/harness.h"
 
@@ -167,6 +168,45 @@ TEST(a_file_that_asks_for_a_command_is_refused_with_its_name) {
     REQUIRE_OK(load("command.pt", &bytes, &err));
     EXPECT_CODE(look(cairn_buf_view(&bytes), &rows, &err), CAIRN_UNSUPPORTED);
     EXPECT(strstr(err.message, "posix.system") != NULL);
+}
+
+/* ---- members of enumerations, as Python 3.11.0 to 3.11.3 writes them ---- */
+
+static enum cairn_code read_text(const char *text, struct cairn_pickle *ret,
+                                 struct cairn_error *err) {
+    return cairn_torch_read_pickle(cairn_view_of(text), ret, err);
+}
+
+#define STAGE "cdeepspeed.runtime.zero.config\nZeroStageEnum\n"
+
+TEST(a_member_taken_by_name_is_its_enumeration_with_its_number) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(pickle) pickle = {0};
+    REQUIRE_OK(read_text("c__builtin__\ngetattr\n(" STAGE "S'gradients'\ntR.", &pickle, &err));
+    const struct cairn_pickle_value *object = cairn_pickle_at(&pickle, pickle.root);
+    const struct cairn_pickle_value *arguments = cairn_pickle_at(&pickle, object->arguments);
+    EXPECT_EQ_TEXT(cairn_torch_name_at(cairn_pickle_at(&pickle, object->callable)->global)->name,
+                   "ZeroStageEnum");
+    REQUIRE(arguments->count == 1);
+    EXPECT_EQ_U64(cairn_pickle_at(&pickle, arguments->items[0])->integer, 2);
+}
+
+TEST(nothing_but_a_known_member_is_taken_by_name) {
+    static const char *const asking[] = {
+        "cbuiltins\ngetattr\n(ctorch\nTensor\nS'__class__'\ntR.",
+        "cbuiltins\ngetattr\n(" STAGE "S'__subclasses__'\ntR.",
+        "cbuiltins\ngetattr\n(" STAGE "S'TORCH_CONTIGUOUS_FORMAT'\ntR.",
+        "cbuiltins\ngetattr\n(" STAGE "tR.",
+        "cbuiltins\ngetattr\n(S'weights'\nS'weights'\ntR.",
+        "cbuiltins\ngetattr\n(" STAGE "I3\ntR.",
+        "cbuiltins\ngetattr\n(" STAGE "S'weights'\nI3\ntR.",
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(asking); i++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(pickle) pickle = {0};
+        EXPECT_CODE(read_text(asking[i], &pickle, &err), CAIRN_UNSUPPORTED);
+        EXPECT(strstr(err.message, "getattr") != NULL);
+    }
 }
 
 /* ---- tensors that lie about their storage: in the legacy form, which has no CRC ---- */

@@ -3,7 +3,11 @@
 """Writes the ZeRO checkpoints beside it, with DeepSpeed itself on CPUs, and expected.json: what
 DeepSpeed's own zero_to_fp32 makes of them.
 
+    make.py [CASE ...]
+
 Needs torch and deepspeed; run it again only to add a case. The versions are in expected.json.
+stage2_python_3_11_2 is of Debian 12's Python 3.11.2, which pickles the members of an enumeration by
+their names; every other case is of a Python that pickles them by their numbers.
 """
 import json
 import os
@@ -23,6 +27,7 @@ CASES = {  # name: (stage, ranks, bf16, further settings of zero_optimization)
     "stage2": (2, 3, True, {"round_robin_gradients": True}),
     "stage3": (3, 2, True, {}),
     "stage3_subgroups": (3, 3, True, {"sub_group_size": 20}),
+    "stage2_python_3_11_2": (2, 2, True, {}),
 }
 
 
@@ -78,8 +83,12 @@ def hexed(tensor):
 def main():
     import deepspeed
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
-    expected = {"torch": torch.__version__, "deepspeed": deepspeed.__version__, "cases": {}}
+    path = HERE / "expected.json"
+    cases = json.loads(path.read_text())["cases"] if path.exists() else {}
+    expected = {"torch": torch.__version__, "deepspeed": deepspeed.__version__, "cases": cases}
     for number, (name, (stage, ranks, bf16, further)) in enumerate(CASES.items()):
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             torch.multiprocessing.spawn(
                 train, args=(ranks, stage, bf16, further, folder, 29600 + number), nprocs=ranks)
@@ -88,7 +97,7 @@ def main():
                                        for key, value in merged.items()}
             shutil.rmtree(HERE / name, ignore_errors=True)
             shutil.copytree(folder, HERE / name, ignore=shutil.ignore_patterns("*.py"))
-    (HERE / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+    path.write_text(json.dumps(expected, indent=1) + "\n")
 
 
 if __name__ == "__main__":
