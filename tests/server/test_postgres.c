@@ -512,23 +512,27 @@ static enum cairn_code ask_nothing(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
-/* Its position would be heard by the next look, when more was seen. */
+#define LOOKS 30
+
+/* Its position would be heard by the next look, when more was seen. One look does not show it where
+ * the database is so busy that it answers after the next change. */
 TEST(a_look_that_asks_nothing_does_not_make_the_database_look_older) /* engine_postgres.h#6 */
 {
     NEED_POSTGRES;
-    char url[200], name[] = "0";
+    char url[200], name[16];
     struct cairn_error err = {0};
     struct cairn_srv_catalog *catalog = NULL;
     REQUIRE(cairn_postgres_catalog(url, sizeof(url)));
     REQUIRE_OK(cairn_srv_catalog_open(url, &catalog, &err));
-    for (; name[0] < '4'; name[0]++) {
+    for (int i = 0; i <= LOOKS; i++) {
+        snprintf(name, sizeof(name), "%d", i);
         EXPECT_CODE(cairn_srv_catalog_write(catalog, add, name, &err), CAIRN_OK);
-        EXPECT_CODE(cairn_srv_catalog_read(catalog, ask_nothing, NULL, &err), CAIRN_OK);
+        if (i < LOOKS)
+            EXPECT_CODE(cairn_srv_catalog_read(catalog, ask_nothing, NULL, &err), CAIRN_OK);
     }
-    EXPECT_CODE(cairn_srv_catalog_write(catalog, add, name, &err), CAIRN_OK);
     int64_t rows = 0;
     EXPECT_CODE(cairn_srv_catalog_read(catalog, count, &rows, &err), CAIRN_OK);
-    EXPECT(rows >= 5);
+    EXPECT(rows > LOOKS);
     EXPECT(!cairn_srv_catalog_is_behind(catalog));
     cairn_srv_catalog_free(catalog);
 }
