@@ -227,15 +227,44 @@ def commits_per_s(jobs, count):
     return len(jobs) * count / (time.monotonic() - begun)
 
 
+class Costs:
+    """CPU time of everybody in one side's turns: what a save costs, and how many cores are busy."""
+
+    def __init__(self, servers, database):
+        self.sources = {"servers": lambda: sum(server.cpu_s() for server in servers),
+                        "database": database.cpu_s if database else lambda: 0.0,
+                        "callers": time.process_time}
+        self.used = dict.fromkeys(self.sources, 0.0)
+        self.saves, self.wall_s = 0, 0.0
+
+    def commits_per_s(self, jobs, count):
+        before = {name: read() for name, read in self.sources.items()}
+        rate = commits_per_s(jobs, count)
+        for name, read in self.sources.items():
+            self.used[name] += read() - before[name]
+        self.saves += len(jobs) * count
+        self.wall_s += len(jobs) * count / rate
+        return rate
+
+    def fields(self, side):
+        costs = {name: round(1000 * used / self.saves, 2) for name, used in self.used.items()}
+        return {"cpu_ms_a_save_" + side: costs,
+                "busy_cores_" + side: round(sum(self.used.values()) / self.wall_s, 2)}
+
+
 def commit_32(lab):
     database = lab.keep(Database(lab))
     for i, engine in enumerate(ENGINES):
         site = Site(lab, engine, database, PORT + i, arguments=["--request-workers", "64"])
         jobs = [Job(site, "run-%d" % number) for number in range(AT_ONCE)]
-        together, alone = lab.pairs(lambda jobs=jobs: commits_per_s(jobs, COMMITS // AT_ONCE),
-                                    lambda jobs=jobs: commits_per_s(jobs[:1], COMMITS // 4))
+        ours, theirs = (Costs([site.server], site.database) for _ in range(2))
+        together, alone = lab.pairs(
+            lambda jobs=jobs, costs=ours: costs.commits_per_s(jobs, COMMITS // AT_ONCE),
+            lambda jobs=jobs, costs=theirs: costs.commits_per_s(jobs[:1], COMMITS // 4))
         lab.report("%s_commits" % engine, [a / b for a, b in zip(together, alone)],
-                   4.0 if engine == "postgresql" else None, "higher", together, alone, unit="1/s")
+                   4.0 if engine == "postgresql" else None, "higher", together, alone, unit="1/s",
+                   cores=len(os.sched_getaffinity(0)), **ours.fields("ours"),
+                   **theirs.fields("theirs"))
 
 
 # ---- servers-2 ----
@@ -263,11 +292,11 @@ def servers_2(lab):
     one = [Job(pair.first, "one-%d" % number) for number in range(AT_ONCE)]
     cores = len(os.sched_getaffinity(0))
     say("servers-2: %d cores for two servers, the database and the callers together" % cores)
-    used = database.cpu_s()
-    ours, theirs = lab.pairs(lambda: commits_per_s(both, COMMITS // AT_ONCE),
-                             lambda: commits_per_s(one, COMMITS // AT_ONCE))
+    costs = [Costs([pair.first.server, pair.second], database) for _ in range(2)]
+    ours, theirs = lab.pairs(lambda: costs[0].commits_per_s(both, COMMITS // AT_ONCE),
+                             lambda: costs[1].commits_per_s(one, COMMITS // AT_ONCE))
     lab.report("commits", [a / b for a, b in zip(ours, theirs)], 1.5, "higher", ours, theirs,
-               unit="1/s", cores=cores, database_cpu_s=round(database.cpu_s() - used, 2))
+               unit="1/s", cores=cores, **costs[0].fields("ours"), **costs[1].fields("theirs"))
 
 
 # ---- register-nodes ----
