@@ -10,7 +10,7 @@
  *          3   read leaves what is absent or null as it was, so defaults are set before; texts and
  *              objects are borrowed from the document.
  *          4   pack borrows what the struct points to. It fails for want of memory alone, which
- *              includes an OBJECT or ARRAY of a MUST or SAID row that is NULL, and a text that is
+ *              includes an OBJECT or ARRAY of a MUST or SENT row that is NULL, and a text that is
  *              no UTF-8.
  * Limits:  as the rows say; `id` of a frame belongs to who sends it (docs/socket.md).
  * Threads: stateless.
@@ -50,7 +50,7 @@ enum cairn_message_group {
 };
 enum cairn_message_presence {
     CAIRN_MESSAGE_MUST,
-    CAIRN_MESSAGE_SAID,
+    CAIRN_MESSAGE_SENT,
     CAIRN_MESSAGE_NULLS,
     CAIRN_MESSAGE_OMITS,
     CAIRN_MESSAGE_MAY,
