@@ -34,8 +34,6 @@ bool cairn_plan_range_joins(struct cairn_plan_range before, struct cairn_plan_ra
 }
 
 uint64_t cairn_plan_range_cut(struct cairn_plan_range range, uint64_t room) {
-    CAIRN_PROMISE(room > 0, return range.end);
     if (range.end - range.begin <= room) return range.end;
-    uint64_t border = down(range.begin + room);
-    return border > range.begin ? border : range.begin + room;
+    return cairn_max_u64(range.begin, down(range.begin + room));
 }

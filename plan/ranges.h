@@ -11,8 +11,9 @@
  *              block is whole); empty where there is none.
  *          3   two ranges join exactly when reading them apart would read a block twice or leave no
  *              gap between them.
- *          4   a cut is behind the begin, at most room away from it, at a border of blocks where
- *              there is one, and at the end where that is within reach.
+ *          4   a cut is at the end where that is within reach, else at the last border of blocks
+ *              within room; it is the begin itself, and nothing fits, where there is none.
+ *              With room for a block something always fits.
  * Limits:  end >= begin, and no end within a block of UINT64_MAX.
  * Threads: stateless.
  * Next:    client/restore/reads.c, uploader/fetch/plan.c, server/handlers/plans.c,
@@ -31,5 +32,5 @@ struct cairn_plan_range cairn_plan_range_within(struct cairn_plan_range range,
                                                 uint64_t object_bytes);
 /* Of one object, in the order of their begins; `before` may be several that were joined already. */
 bool cairn_plan_range_joins(struct cairn_plan_range before, struct cairn_plan_range next);
-/* Where a read from range.begin on must end that may have room bytes, more than none. */
+/* Where a read from range.begin on must end that may have room bytes. */
 uint64_t cairn_plan_range_cut(struct cairn_plan_range range, uint64_t room);

@@ -58,8 +58,8 @@ static int by_place(const void *a, const void *b) {
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* The end of the range that begins at `offset` and takes in the pieces that join it; at most `room`
- * bytes. */
+/* The end of the range that begins at `offset` and takes in the pieces that join it, at most `room`
+ * bytes; `offset` where they would end within a block, which then had to be read twice. */
 static uint64_t range_end(const struct reading *reading, size_t piece, uint64_t offset,
                           uint64_t room, size_t *ret_next) {
     const struct cairn_plan_piece *pieces = reading->pieces;
@@ -92,6 +92,7 @@ static bool next_range(struct reading *reading, uint64_t room, struct range *ret
     const struct cairn_plan_piece *first = &reading->pieces[piece];
     uint64_t offset = cairn_max_u64(first->offset, reading->next_offset);
     uint64_t end = range_end(reading, piece, offset, room, &next);
+    if (end == offset) return false;
     *ret = (struct range){offset, end, 0, first->shard, piece};
     size_t after = skip_done(reading, piece, end);
     bool same = after < reading->piece_count && reading->pieces[after].shard == first->shard;

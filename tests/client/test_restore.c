@@ -136,6 +136,33 @@ TEST(reads_larger_than_the_window_go_through_it_in_turns) {
     cairn_restore_free(restore);
 }
 
+/* A part of a block costs a read of all of it, from an object store a request of its own. */
+TEST(no_block_is_read_twice_because_a_window_was_full) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_restore *restore = NULL;
+    const size_t size = 21 * CAIRN_MIB + 12345, from = 5000;
+    CAIRN_AUTO_HEAP uint8_t *stored = calloc(1, size), *got = malloc(size);
+    CAIRN_AUTO(staged_version) version = {0};
+    REQUIRE(stored && got);
+    const struct cairn_staged_raw raw[2] = {{"a", {stored, size}}, {"b", {stored, size - 1}}};
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    REQUIRE_OK(cairn_staged_serve_raw(&version, rank.fake, raw, 2, &err));
+    REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
+    for (size_t i = 0; i < CAIRN_COUNT(raw); i++) {
+        const struct cairn_read read = {.size = sizeof read,
+                                        .shard = raw[i].name,
+                                        .offset = from,
+                                        .bytes = raw[i].bytes.size - from,
+                                        .into = got,
+                                        .into_bytes = raw[i].bytes.size - from};
+        uint64_t before = cairn_fake_uploader_read_blocks(rank.fake);
+        EXPECT(cairn_restore_read(restore, &read, 1, 0, &err) == CAIRN_OK);
+        EXPECT_EQ_U64(cairn_fake_uploader_read_blocks(rank.fake) - before, 22);
+    }
+    cairn_restore_free(restore);
+}
+
 TEST(reads_that_cannot_be_right_are_refused_before_a_byte_is_asked_for) {
     struct cairn_error err = {0};
     CAIRN_AUTO(staged_version) version = {0};

@@ -48,7 +48,7 @@ struct cairn_fake_uploader {
         bool verdict_behind_begun;
         struct cairn_slab slabs[2], window;
         struct cairn_fake_version version;
-        uint64_t read_bytes;
+        uint64_t read_bytes, read_blocks;
         uint64_t next_save;
         bool stop;
     } locked;
@@ -224,6 +224,8 @@ static void answer_read(struct cairn_fake_uploader *fake, struct connection *con
         }
         memcpy(fake->locked.window.data + at, (const uint8_t *)from->data + offset, (size_t)bytes);
         fake->locked.read_bytes += bytes;
+        fake->locked.read_blocks +=
+            cairn_div_up(offset + bytes, CAIRN_BLOCK_BYTES) - offset / CAIRN_BLOCK_BYTES;
     }
     send_message(connection, answer(request, CAIRN_PACK(read_done, 0)), NULL, 0);
 }
@@ -460,6 +462,11 @@ void cairn_fake_uploader_serve(struct cairn_fake_uploader *fake,
 uint64_t cairn_fake_uploader_read_bytes(struct cairn_fake_uploader *fake) {
     CAIRN_HOLD(&fake->lock);
     return fake->locked.read_bytes;
+}
+
+uint64_t cairn_fake_uploader_read_blocks(struct cairn_fake_uploader *fake) {
+    CAIRN_HOLD(&fake->lock);
+    return fake->locked.read_blocks;
 }
 
 static size_t count_of(const struct cairn_fake_uploader *fake, const char *name, size_t *ret_last) {

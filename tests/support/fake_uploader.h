@@ -45,6 +45,7 @@ void cairn_fake_uploader_serve(struct cairn_fake_uploader *fake,
                                const struct cairn_fake_version *version);
 /* Bytes that `read` put into the window so far. */
 uint64_t cairn_fake_uploader_read_bytes(struct cairn_fake_uploader *fake);
+uint64_t cairn_fake_uploader_read_blocks(struct cairn_fake_uploader *fake); /* touched, each time */
 /* The state that `offered` gives to every save; "+sealed" behind it: the journal has the seal. */
 void cairn_fake_uploader_offer_state(struct cairn_fake_uploader *fake, const char *state);
 /* From now on every `begun` is followed at once by the save's verdict, "aborted". */

@@ -4,9 +4,9 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "common/log.h"
+#include "common/pages.h"
 #include "uploader/fetch/inside.h"
 #include "uploader/metrics.h"
 
@@ -317,10 +317,10 @@ static enum cairn_code make_pool(struct cairn_up_fetch *fetch, struct cairn_erro
     size_t count = fetch->reader_count * CAIRN_UP_BOUNCES_PER_READER;
     uint64_t bytes = count * CAIRN_BLOCK_BYTES;
     CAIRN_TRY(cairn_budget_take(&fetch->up->budget, bytes, "buffers for restores", err));
-    void *pool =
-        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *pool = cairn_pages_map((size_t)bytes);
     fetch->locked.bounces = calloc(count, sizeof(*fetch->locked.bounces));
-    if (pool == MAP_FAILED || !fetch->locked.bounces) {
+    if (!pool || !fetch->locked.bounces) {
+        cairn_pages_unmap(pool, (size_t)bytes);
         cairn_budget_give(&fetch->up->budget, bytes);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the buffers of restores");
     }
@@ -359,7 +359,7 @@ static void drop_readers(struct cairn_up_fetch *fetch) {
     fetch->readers = NULL;
     uint64_t bytes = fetch->reader_count * CAIRN_UP_BOUNCES_PER_READER * CAIRN_BLOCK_BYTES;
     if (fetch->locked.pool) {
-        munmap(fetch->locked.pool, (size_t)bytes);
+        cairn_pages_unmap(fetch->locked.pool, (size_t)bytes);
         cairn_budget_give(&fetch->up->budget, bytes);
     }
     free(fetch->locked.bounces);
