@@ -178,7 +178,8 @@ enum cairn_code cairn_srv_access_identify(struct cairn_srv_access *access,
     struct cairn_srv_token token;
     if (!credential->there)
         return cairn_fail(err, CAIRN_UNAUTHORIZED,
-                          "a token is needed: Authorization: Bearer cairn_...");
+                          "a token is needed: give the command or the uploader --token-file or "
+                          "CAIRN_TOKEN, any other client Authorization: Bearer cairn_...");
     if (!credential->readable)
         return cairn_fail(err, CAIRN_UNAUTHORIZED,
                           "what the header Authorization holds is no token of this server");

@@ -55,18 +55,24 @@ static bool is_pair(struct cairn_srv_tls *tls) {
     return same;
 }
 
+/* A file that cannot be read is a wrong setting, whatever the system says of it. */
+static enum cairn_code load_one(const char *setting, const char *path, struct cairn_buf *ret,
+                                struct cairn_error *err) {
+    enum cairn_code code = cairn_file_load(path, ret, err);
+    return code ? cairn_within(err, CAIRN_INVALID, "%s", setting) : CAIRN_OK;
+}
+
 static enum cairn_code load_files(const struct cairn_srv_settings *settings,
                                   struct cairn_buf *certificate, struct cairn_buf *key,
                                   struct cairn_error *err) {
     struct stat status;
-    CAIRN_TRY(cairn_file_load(settings->tls_cert, certificate, err));
-    if (stat(settings->tls_key, &status))
-        return cairn_fail_errno(err, "tls-key %s", settings->tls_key);
-    if (status.st_mode & (S_IROTH | S_IWOTH))
+    CAIRN_TRY(load_one("tls-cert", settings->tls_cert, certificate, err));
+    CAIRN_TRY(load_one("tls-key", settings->tls_key, key, err));
+    if (!stat(settings->tls_key, &status) && status.st_mode & (S_IROTH | S_IWOTH))
         return cairn_fail(err, CAIRN_FORBIDDEN,
                           "tls-key %s can be read or written by everybody: chmod 600",
                           settings->tls_key);
-    return cairn_file_load(settings->tls_key, key, err);
+    return CAIRN_OK;
 }
 
 static enum cairn_code make_pair(const struct cairn_srv_settings *settings,

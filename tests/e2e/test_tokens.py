@@ -67,6 +67,7 @@ class Tokens(unittest.TestCase):
                                      (second, ("token", "list"), 4), ("cairn_x", ("ls",), 4)):
             done = self.world.cairn(*words, env={"CAIRN_TOKEN": token}, status=status)
             self.assertNotIn(token or "-----", done.stderr)
+            self.assertEqual("--token-file or CAIRN_TOKEN" in done.stderr, not token, done.stderr)
         who = self.world.cairn("token", "whoami", env={"CAIRN_TOKEN": second}).stdout
         self.assertEqual(who, f"two/{second.split('_')[1]}: read,write in nlp\n")
         events = self.world.cairn("events", "nlp/a", "--json", env={"CAIRN_TOKEN": second}).stdout

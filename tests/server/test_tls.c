@@ -120,7 +120,7 @@ TEST(a_hangup_makes_it_read_certificate_and_key_again_and_bad_ones_are_not_taken
 
 TEST(a_key_that_everybody_reads_or_that_is_anothers_ends_the_start) {
     struct cairn_certificate other;
-    AUTO_SITE open = {0}, wrong = {0}, half = {0};
+    AUTO_SITE open = {0}, wrong = {0}, half = {0}, absent = {0};
     cairn_certificate_make("other", "IP:127.0.0.1", -DAY, DAY, &other);
     EXPECT(!open_site(&open, NULL, 0644));
     EXPECT(strstr(open.world.err.message, "chmod 600"));
@@ -128,4 +128,8 @@ TEST(a_key_that_everybody_reads_or_that_is_anothers_ends_the_start) {
     EXPECT(strstr(wrong.world.err.message, "is not the key of the certificate"));
     EXPECT(!cairn_world_start(&half.world, WORLD_ARGS("--tls-cert=/x"), NULL));
     EXPECT(strstr(half.world.err.message, "give both or none"));
+    EXPECT(!cairn_world_start(
+        &absent.world, WORLD_ARGS("--tls-cert=/nowhere/tls.crt", "--tls-key=/nowhere/tls.key"),
+        NULL));
+    EXPECT(strstr(absent.world.err.message, "tls-cert: open /nowhere/tls.crt"));
 }
