@@ -81,6 +81,10 @@ bool cairn_store_keys_exposed(struct cairn_store *store, char ret_text[540]) {
     return store->vtable->keys_exposed && store->vtable->keys_exposed(store, ret_text);
 }
 
+int64_t cairn_store_keys_until_ms(struct cairn_store *store) {
+    return store->vtable->keys_until_ms ? store->vtable->keys_until_ms(store) : 0;
+}
+
 enum cairn_code cairn_store_probe(struct cairn_store *store, const char *by, bool may_list,
                                   char ret_from[160], struct cairn_error *err) {
     ret_from[0] = '\0';

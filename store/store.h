@@ -172,6 +172,8 @@ enum cairn_code cairn_store_keys(struct cairn_store *store, char ret_text[224],
                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* Do they come from a file that others on this machine may read? "FILE has mode 0644" */
 bool cairn_store_keys_exposed(struct cairn_store *store, char ret_text[540]);
+/* When the keys in use end, by the wall clock of their source; 0: never, or none were used yet. */
+int64_t cairn_store_keys_until_ms(struct cairn_store *store);
 /* Sets the profile by what is known of it or by trying; before other threads use the store.
  * ret_from: where it is known from, "" where nothing had to be asked. may_list: keys that should be
  * able to. */
@@ -257,6 +259,7 @@ struct cairn_store_vtable {
     /* What a store says of itself; each NULL where it has nothing to say. */
     enum cairn_code (*keys)(struct cairn_store *store, char ret_text[224], struct cairn_error *err);
     bool (*keys_exposed)(struct cairn_store *store, char ret_text[540]);
+    int64_t (*keys_until_ms)(struct cairn_store *store);
     enum cairn_code (*probe)(struct cairn_store *store, const char *by, bool may_list,
                              char ret_from[160], struct cairn_error *err);
     enum cairn_code (*profile_save)(struct cairn_store *store, bool *ret_written,

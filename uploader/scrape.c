@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/net.h"
 #include "common/text.h"
+#include "store/store.h"
 #include "uploader/metrics.h"
 #include "uploader/saves/save.h"
 #include "uploader/saves/slabs.h"
@@ -61,6 +62,10 @@ static enum cairn_code write_page(struct cairn_up *up, struct cairn_buf *ret,
                       (int64_t)cairn_up_save_unfinished(up, NULL));
     cairn_metrics_set(up->metrics, CAIRN_UP_METRIC(memory_budget_bytes),
                       (int64_t)up->budget.total_bytes);
+    int64_t keys_until_ms = cairn_store_keys_until_ms(up->store);
+    if (keys_until_ms)
+        cairn_metrics_set(up->metrics, CAIRN_UP_METRIC(credential_expiry_timestamp_seconds),
+                          keys_until_ms / 1000);
     return cairn_metrics_write(up->metrics, ret, err);
 }
 

@@ -249,6 +249,11 @@ enum cairn_code cairn_credentials_get(struct cairn_credentials_provider *provide
     }
 }
 
+int64_t cairn_credentials_until_ms(struct cairn_credentials_provider *provider) {
+    CAIRN_HOLD(&provider->lock);
+    return provider->locked.keys.expires_ms;
+}
+
 /* Looks at the shared files now and then; when they were changed, a renewal is due. */
 static bool files_changed(struct cairn_credentials_provider *provider, uint64_t now) {
     uint64_t stamp = atomic_load(&provider->stamp), look_at = atomic_load(&provider->look_at_ms);

@@ -65,6 +65,9 @@ enum cairn_code cairn_credentials_get(struct cairn_credentials_provider *provide
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* Are keys of this generation still those to use? Cheap. */
 bool cairn_credentials_current(struct cairn_credentials_provider *provider, uint64_t generation);
+/* When the keys in use end, by the wall clock of their source; 0: never, or none were needed yet.
+ * Waits for nothing. */
+int64_t cairn_credentials_until_ms(struct cairn_credentials_provider *provider);
 /* Do the keys in use come from a file that others on this machine may read? "FILE has mode 0644" */
 #define CAIRN_CREDENTIALS_EXPOSED_BYTES 540
 bool cairn_credentials_exposed(struct cairn_credentials_provider *provider,

@@ -34,6 +34,10 @@ static bool keys_exposed(struct cairn_store *base, char ret_text[540]) {
     return cairn_credentials_exposed(((struct cairn_s3_store *)base)->credentials, ret_text);
 }
 
+static int64_t keys_until_ms(struct cairn_store *base) {
+    return cairn_credentials_until_ms(((struct cairn_s3_store *)base)->credentials);
+}
+
 /* ---- what was found out while running ---- */
 
 static bool misstates_now(struct cairn_store *base) {
@@ -106,6 +110,7 @@ static const struct cairn_store_vtable s3_vtable = {
     .appetite = cairn_s3_appetite,
     .keys = keys,
     .keys_exposed = keys_exposed,
+    .keys_until_ms = keys_until_ms,
     .probe = cairn_s3_probe,
     .profile_save = cairn_s3_profile_save,
     .health = health,

@@ -8,6 +8,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -181,7 +182,7 @@ class Faults(unittest.TestCase):
                                          "AWS_SESSION_TOKEN")}
             env["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = keys.url
             env["AWS_CONFIG_FILE"] = env["AWS_SHARED_CREDENTIALS_FILE"] = "/nonexistent"
-            self.start(env=env)
+            self.start(env=env, uploader_arguments=["--metrics-listen", "127.0.0.1:0"])
             before = keys.asked
             keys.current = 1
             self.s3.rules("op=part nth=4 : expire-keys")
@@ -189,6 +190,10 @@ class Faults(unittest.TestCase):
             used = {line["access_key"] for line in self.shard_parts()}
             self.assertEqual(used, {ACCESS, second[0]})
             self.assertLessEqual(keys.asked - before, 12, "one renewal serves all threads")
+            log = (self.world.root / "uploader-0.log").read_text()
+            port = re.search(r" metrics.listening .*port=(\d+)", log)[1]
+            page = self.world.get_from(f"http://127.0.0.1:{port}", "/metrics")[2].decode()
+            self.assertIn("\ncairn_credential_expiry_timestamp_seconds 4070908800\n", page)  # 2099
             creates = [line for line in self.s3.journal(op="create") if "/data/" in line["key"]]
             self.assertEqual(len(creates), 1, "the same upload goes on")
             self.check()

@@ -280,6 +280,10 @@ static bool keys_exposed(struct cairn_store *base, char ret_text[540]) {
     return cairn_store_keys_exposed(inner_of(base), ret_text);
 }
 
+static int64_t keys_until_ms(struct cairn_store *base) {
+    return cairn_store_keys_until_ms(inner_of(base));
+}
+
 static enum cairn_code profile_save(struct cairn_store *base, bool *ret_written,
                                     struct cairn_error *err) {
     return cairn_store_profile_save(inner_of(base), ret_written, err);
@@ -316,6 +320,7 @@ static const struct cairn_store_vtable vtable = {.free = store_free,
                                                  .follow = follow,
                                                  .keys = keys,
                                                  .keys_exposed = keys_exposed,
+                                                 .keys_until_ms = keys_until_ms,
                                                  .profile_save = profile_save,
                                                  .health = health,
                                                  .misstates = misstates,
