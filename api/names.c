@@ -107,9 +107,14 @@ static bool find(const struct cairn_names *names, struct cairn_view name, uint64
     return false;
 }
 
+bool cairn_names_find(const struct cairn_names *names, struct cairn_view name,
+                      uint32_t *ret_number) {
+    return find(names, name, hash_of(name), ret_number);
+}
+
 bool cairn_names_has(const struct cairn_names *names, struct cairn_view name) {
     uint32_t number;
-    return find(names, name, hash_of(name), &number);
+    return cairn_names_find(names, name, &number);
 }
 
 enum cairn_code cairn_names_add(struct cairn_names *names, struct cairn_view name,

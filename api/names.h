@@ -8,7 +8,7 @@
  *          2   after order, rank[number] is the string's place in byte order.
  * Limits:  2^31 strings; the views are borrowed unless `copy` is set.
  * Threads: one owner.
- * Next:    api/table_build.c, api/layout.c.
+ * Next:    api/table_build.c, api/layout.c, formats/assembly.c.
  */
 #pragma once
 
@@ -28,6 +28,9 @@ struct cairn_names {
 void cairn_names_release(struct cairn_names *names);
 enum cairn_code cairn_names_add(struct cairn_names *names, struct cairn_view name,
                                 uint32_t *ret_number, struct cairn_error *err) CAIRN_MUST_USE;
+/* The number of a string that was added; false: it was not. */
+bool cairn_names_find(const struct cairn_names *names, struct cairn_view name,
+                      uint32_t *ret_number);
 bool cairn_names_has(const struct cairn_names *names, struct cairn_view name);
 /* ret_order[place] = number and ret_rank[number] = place, each of names->count entries. */
 void cairn_names_order(const struct cairn_names *names, uint32_t *ret_order, uint32_t *ret_rank);

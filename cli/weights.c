@@ -110,22 +110,27 @@ static enum cairn_code open_path(const char *path, struct cairn_cli_weights_file
     return cairn_input_of_file(&file->file, &file->input, err);
 }
 
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The names are in order; see use_files. */
 static enum cairn_code open_by_name(void *context, const char *name, const struct cairn_input **ret,
                                     struct cairn_error *err) {
     struct cairn_cli_weights *weights = context;
     CAIRN_AUTO(buf) path = {0};
-    for (size_t i = 0; i < weights->count; i++) {
-        if (weights->files[i]->name != name) continue;
-        if (weights->stored) {
-            *ret = cairn_cli_shard_inputs_at(weights->inputs, weights->files[i]->shard);
-            return CAIRN_OK;
-        }
-        *ret = &weights->files[i]->input;
-        if (weights->files[i]->file.open) return CAIRN_OK;
-        CAIRN_TRY(cairn_buf_printf(&path, err, "%s/%s", weights->folder, name));
-        return open_path(path.data, weights->files[i], err);
+    const char **at =
+        bsearch(&name, weights->names, weights->count, sizeof *weights->names, by_text);
+    if (!at) return cairn_fail(err, CAIRN_NOT_FOUND, "%s is not there", name);
+    struct cairn_cli_weights_file *file = weights->files[at - weights->names];
+    if (weights->stored) {
+        *ret = cairn_cli_shard_inputs_at(weights->inputs, file->shard);
+        return CAIRN_OK;
     }
-    return cairn_fail(err, CAIRN_NOT_FOUND, "%s is not there", name);
+    *ret = &file->input;
+    if (file->file.open) return CAIRN_OK;
+    CAIRN_TRY(cairn_buf_printf(&path, err, "%s/%s", weights->folder, name));
+    return open_path(path.data, file, err);
 }
 
 /* The tag folder that `latest` names, or the folder itself. */

@@ -22,6 +22,7 @@ void cairn_assembly_release(struct cairn_assembly *assembly) {
         free(assembly->left_out[i].why);
     }
     for (size_t i = 0; i < assembly->object_count; i++) free(assembly->objects[i].name);
+    cairn_names_release(&assembly->names);
     free(assembly->objects);
     free(assembly->inputs);
     free(assembly->tensors);
@@ -59,6 +60,16 @@ static enum cairn_code add(struct cairn_assembly *assembly, const char *name,
     CAIRN_TRY(CAIRN_ARRAY_ROOM(assembly->tensors, assembly->tensor_count, assembly->tensor_capacity,
                                TENSORS_MAX, "tensors", err));
     CAIRN_TRY(copy_text(name, &tensor.name, err));
+    uint32_t number = (uint32_t)assembly->tensor_count;
+    enum cairn_code code =
+        cairn_names_add(&assembly->names, cairn_view_of(tensor.name), &number, err);
+    if (code == CAIRN_OK && number < assembly->tensor_count)
+        code = cairn_fail(err, CAIRN_INVALID, "tensor %s is there twice", cairn_short(name).text);
+    if (code != CAIRN_OK) {
+        free(tensor.name);
+        return code;
+    }
+    CAIRN_ASSERT(number == assembly->tensor_count); /* assembly.h#5 */
     tensor.piece_first = assembly->piece_count;
     assembly->tensors[assembly->tensor_count++] = tensor;
     return CAIRN_OK;
@@ -183,28 +194,10 @@ enum cairn_code cairn_assembly_leave_out(struct cairn_assembly *assembly, const 
 }
 
 bool cairn_assembly_find(const struct cairn_assembly *assembly, const char *name, size_t *ret) {
-    for (size_t i = 0; i < assembly->tensor_count; i++) {
-        if (strcmp(assembly->tensors[i].name, name) != 0) continue;
-        *ret = i;
-        return true;
-    }
-    return false;
-}
-
-static int by_text(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static enum cairn_code check_names(const struct cairn_assembly *assembly, struct cairn_error *err) {
-    CAIRN_AUTO_HEAP const char **names = calloc(assembly->tensor_count + 1, sizeof *names);
-    if (!names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
-    for (size_t i = 0; i < assembly->tensor_count; i++) names[i] = assembly->tensors[i].name;
-    qsort(names, assembly->tensor_count, sizeof *names, by_text);
-    for (size_t i = 1; i < assembly->tensor_count; i++)
-        if (strcmp(names[i - 1], names[i]) == 0)
-            return cairn_fail(err, CAIRN_INVALID, "tensor %s is there twice",
-                              cairn_short(names[i]).text);
-    return CAIRN_OK;
+    uint32_t number;
+    if (!cairn_names_find(&assembly->names, cairn_view_of(name), &number)) return false;
+    *ret = number;
+    return true;
 }
 
 /* ---- boxes that were proved ---- */
@@ -285,7 +278,7 @@ static enum cairn_code check_tensor(struct cairn_assembly *assembly,
 enum cairn_code cairn_assembly_check(struct cairn_assembly *assembly, struct cairn_error *err) {
     for (size_t i = 0; i < assembly->tensor_count; i++)
         CAIRN_TRY(check_tensor(assembly, &assembly->tensors[i], err));
-    return check_names(assembly, err);
+    return CAIRN_OK;
 }
 
 /* ---- names of the same bytes ---- */

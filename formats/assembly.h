@@ -9,7 +9,9 @@
  *          2   every piece lies inside of its file.
  *          3   an alias has no pieces; what it stands for comes before it.
  *          4   what the files hold and the assembly does not is in left_out, by name, with why.
- *          5   a read of boxes takes one range of each box's file that is as long as what is read;
+ *          5   a name is there once; a second tensor of it is CAIRN_INVALID when it is added. A
+ *              look-up compares the names that have one hash, however many others there are.
+ *          6   a read of boxes takes one range of each box's file that is as long as what is read;
  *              it needs 128 KiB beside the caller's memory.
  * Limits:  16,777,216 pieces; 1,048,576 tensors; 65,536 boxes of one, of whole bytes an element.
  * Threads: one owner while it is built; immutable after that.
@@ -17,6 +19,7 @@
  */
 #pragma once
 
+#include "api/names.h"
 #include "api/table.h"
 #include "formats/boxes.h"
 #include "formats/input.h"
@@ -54,6 +57,7 @@ struct cairn_assembly {
     size_t input_count, input_capacity;
     struct cairn_assembly_tensor *tensors;
     size_t tensor_count, tensor_capacity;
+    struct cairn_names names; /* each the tensor's of its number */
     struct cairn_assembly_piece *pieces;
     size_t piece_count, piece_capacity;
     struct cairn_box *boxes;
@@ -97,8 +101,8 @@ enum cairn_code cairn_assembly_leave_out(struct cairn_assembly *assembly, const 
 enum cairn_code cairn_assembly_join_same(struct cairn_assembly *assembly,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 bool cairn_assembly_find(const struct cairn_assembly *assembly, const char *name, size_t *ret);
-/* After the last: are promises 1 and 2 kept, and is no name there twice? Boxes that are runs of the
- * tensor become pieces in its order. */
+/* After the last: are promises 1 and 2 kept? Boxes that are runs of the tensor become pieces in its
+ * order. */
 enum cairn_code cairn_assembly_check(struct cairn_assembly *assembly,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* `size` bytes of a tensor that is no alias, from byte `from` on; they lie in it, and begin and end

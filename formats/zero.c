@@ -12,7 +12,10 @@
 #include "formats/zero_inside.h"
 
 void cairn_zero_free(struct cairn_zero *zero) {
-    for (size_t i = 0; i < zero->model_count; i++) cairn_torch_release(&zero->models[i].torch);
+    for (size_t i = 0; i < zero->model_count; i++) {
+        cairn_names_release(&zero->models[i].buffers);
+        cairn_torch_release(&zero->models[i].torch);
+    }
     for (size_t i = 0; i < zero->rank_count; i++) cairn_torch_release(&zero->optimizers[i].torch);
     for (size_t c = 0; c < zero->channel_count; c++)
         cairn_zero_channel_release(zero, &zero->channels[c]);
@@ -97,8 +100,7 @@ struct merge {
     struct flow *flows;
     size_t flow_count;
     cairn_pickle_ref module;
-    const char **known; /* names that are in the assembly, sorted */
-    size_t known_count;
+    size_t known_count; /* of the assembly's tensors: those before the map that is walked */
 };
 
 static enum cairn_code add_shaped(struct merge *merge, const char *name, cairn_pickle_ref shape,
@@ -284,22 +286,9 @@ static enum cairn_code take_fragments(void *context, const char *name, cairn_pic
     return cairn_fail(err, CAIRN_INVALID, "its fragments lack %" PRIu64 " elements", left);
 }
 
-static int by_text(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
 static bool is_known(const struct merge *merge, const char *name) {
-    return merge->known_count &&
-           bsearch(&name, merge->known, merge->known_count, sizeof *merge->known, by_text);
-}
-static enum cairn_code collect_names(struct merge *merge, struct cairn_error *err) {
-    const struct cairn_assembly *assembly = merge->assembly;
-    free(merge->known);
-    merge->known = calloc(assembly->tensor_count + 1, sizeof *merge->known);
-    if (!merge->known) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
-    for (size_t i = 0; i < assembly->tensor_count; i++) merge->known[i] = assembly->tensors[i].name;
-    merge->known_count = assembly->tensor_count;
-    qsort(merge->known, merge->known_count, sizeof *merge->known, by_text);
-    return CAIRN_OK;
+    size_t at;
+    return cairn_assembly_find(merge->assembly, name, &at) && at < merge->known_count;
 }
 
 static enum cairn_code take_shared(void *context, const char *name, cairn_pickle_ref source,
@@ -346,10 +335,10 @@ static enum cairn_code merge_rest(struct merge *merge, struct cairn_error *err) 
     CAIRN_TRY(cairn_zero_field(model, root, "module", &module, err));
     if (cairn_pickle_find(&model->torch.values, root, "frozen_param_shapes", &frozen))
         CAIRN_TRY(for_each(model, frozen, take_fragments, merge, err));
-    CAIRN_TRY(collect_names(merge, err));
+    merge->known_count = merge->assembly->tensor_count;
     if (cairn_pickle_find(&model->torch.values, root, "shared_params", &shared))
         CAIRN_TRY(for_each(model, shared, take_shared, merge, err));
-    CAIRN_TRY(collect_names(merge, err));
+    merge->known_count = merge->assembly->tensor_count;
     return for_each(model, module, take_of_module, merge, err);
 }
 
@@ -397,7 +386,6 @@ enum cairn_code cairn_zero_merge(const struct cairn_zero_folder *folder, bool op
         code = cairn_zero_state_read(zero, assembly, err);
     if (code == CAIRN_OK) code = merge_channels(&merge, err);
     if (code == CAIRN_OK) code = leave_out_state(zero, optimizer, assembly, err);
-    free(merge.known);
     if (code != CAIRN_OK) {
         cairn_zero_free(zero);
         return code;

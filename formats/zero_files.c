@@ -108,18 +108,22 @@ enum cairn_code cairn_zero_range(const struct cairn_zero_file *file, cairn_pickl
     return cairn_assembly_add_input(assembly, file->input, &ret_range->input, err);
 }
 
-bool cairn_zero_is_buffer(const struct cairn_zero_file *model, const char *name) {
+static enum cairn_code read_buffers(struct cairn_zero_file *model, struct cairn_error *err) {
     const struct cairn_pickle *values = &model->torch.values;
     cairn_pickle_ref names;
-    if (!cairn_pickle_find(values, values->root, "buffer_names", &names)) return false;
+    uint32_t number;
+    if (!cairn_pickle_find(values, values->root, "buffer_names", &names)) return CAIRN_OK;
     const struct cairn_pickle_value *list_of = cairn_zero_value(model, names);
     for (uint32_t i = 0; list_of->kind == CAIRN_PICKLE_LIST && i < list_of->count; i++) {
         const struct cairn_pickle_value *text = cairn_zero_value(model, list_of->items[i]);
-        if (text->kind == CAIRN_PICKLE_TEXT && text->text.size == strlen(name) &&
-            memcmp(text->text.data, name, text->text.size) == 0)
-            return true;
+        if (text->kind == CAIRN_PICKLE_TEXT)
+            CAIRN_TRY(cairn_names_add(&model->buffers, text->text, &number, err));
     }
-    return false;
+    return CAIRN_OK;
+}
+
+bool cairn_zero_is_buffer(const struct cairn_zero_file *model, const char *name) {
+    return cairn_names_has(&model->buffers, cairn_view_of(name));
 }
 
 /* An integer, or an enumeration that is made of one; -1: neither. */
@@ -251,6 +255,7 @@ enum cairn_code cairn_zero_files_open(const struct cairn_zero_folder *folder,
     if (zero->model_count == 0)
         return cairn_fail(err, CAIRN_INVALID, "no file *%s of it is there", MODEL_STATES);
     CAIRN_TRY(open_all(folder, zero->models, zero->model_count, err));
+    for (size_t i = 0; i < zero->model_count; i++) CAIRN_TRY(read_buffers(&zero->models[i], err));
     if (zero->rank_count == 0) return check_unpartitioned(&zero->models[0], err);
     CAIRN_TRY(open_all(folder, zero->optimizers, zero->rank_count, err));
     zero->channel_count = 1;

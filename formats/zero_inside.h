@@ -19,6 +19,7 @@ struct cairn_zero_file {
     unsigned rank;
     const struct cairn_input *input;
     struct cairn_torch torch;
+    struct cairn_names buffers; /* of a model's file: names that are no parameters */
 };
 /* One flat tensor of one rank. */
 struct cairn_zero_flat {

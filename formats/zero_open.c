@@ -17,6 +17,7 @@ struct open_work {
     struct cairn_zero_part *parts; /* by model parallel rank */
     size_t part_count;
     size_t pipeline_files, expert_files;
+    struct cairn_names files; /* of the folder, where experts are looked for */
     bool pipeline_cut; /* its layers are cut by tensor parallelism, too */
 };
 
@@ -182,13 +183,21 @@ static enum cairn_code join_pipeline(struct open_work *work, struct cairn_error 
 
 /* ---- experts: of each layer as many as rank 0 says ---- */
 
+static enum cairn_code name_files(struct open_work *work, struct cairn_error *err) {
+    uint32_t number;
+    for (size_t i = 0; i < work->folder->count; i++)
+        CAIRN_TRY(cairn_names_add(&work->files, cairn_view_of(work->folder->names[i]), &number,
+                                  err));
+    return CAIRN_OK;
+}
+
 static enum cairn_code add_expert(struct open_work *work, unsigned layer, unsigned expert,
                                   struct cairn_error *err) {
     char name[96];
+    uint32_t number;
     snprintf(name, sizeof name, EXPERT_FILE, layer, expert);
-    for (size_t i = 0; i < work->folder->count; i++)
-        if (strcmp(work->folder->names[i], name) == 0)
-            return add_file(work, work->folder->names[i], "", err);
+    if (cairn_names_find(&work->files, cairn_view_of(name), &number))
+        return add_file(work, work->files.views[number].data, "", err);
     return cairn_fail(err, CAIRN_INVALID, "%s is not there: that expert would be left out", name);
 }
 
@@ -197,6 +206,7 @@ static enum cairn_code add_experts(struct open_work *work, const struct cairn_ze
     const struct cairn_zero_file *model = &zero->models[0];
     size_t found = 0;
     cairn_pickle_ref counts;
+    CAIRN_TRY(name_files(work, err));
     CAIRN_TRY(cairn_zero_field(model, model->torch.values.root, "num_experts", &counts, err));
     const struct cairn_pickle_value *list = cairn_zero_value(model, counts);
     if (list->kind != CAIRN_PICKLE_LIST)
@@ -261,6 +271,7 @@ enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder, bool opt
         cairn_assembly_release(&work.parts[i].assembly);
     }
     if (zero) cairn_zero_free(zero);
+    cairn_names_release(&work.files);
     free(work.parts);
     return code;
 }
