@@ -70,7 +70,11 @@ enum cairn_code cairn_srv_frozen_request(struct cairn_srv_tx *tx, int64_t run_id
                                          char ret_cause[CAIRN_SRV_CAUSE_BYTES],
                                          char ret_note[CAIRN_SRV_CAUSE_BYTES],
                                          struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(frozen_mark), SQL_I(run_id)));
+    uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(frozen_mark), SQL_I(run_id)));
+    if (changed)
+        CAIRN_TRY(
+            cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_RECONCILING, run_id, 0, NULL, err));
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(frozen_note), SQL_I(run_id)));
     CAIRN_TRY(cairn_srv_rows_next(&rows, ret_frozen, err));

@@ -2,6 +2,7 @@
 /* Rows of nodes; see node_rows.h. */
 #include "server/catalog/node_rows.h"
 
+#include "server/catalog/events.h"
 #include "server/catalog/values.h"
 
 enum cairn_code cairn_srv_node_put(struct cairn_srv_tx *tx, const char *node, const char *uploader,
@@ -50,7 +51,9 @@ enum cairn_code cairn_srv_node_drop(struct cairn_srv_tx *tx, const char *node, b
     uint64_t changed = 0;
     CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(node_drop), SQL_T(node)));
     *ret_there = changed > 0;
-    return CAIRN_OK;
+    if (!changed) return CAIRN_OK;
+    static const struct cairn_run_name all;
+    return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_NODE_REMOVED, &all, node, err);
 }
 
 enum cairn_code cairn_srv_nodes_trim(struct cairn_srv_tx *tx, uint64_t tick_ms,

@@ -261,6 +261,23 @@ static enum cairn_code reconcile(struct cairn_world *world, bool *ret_frozen) {
     return CAIRN_OK;
 }
 
+/* Each once, and one after the other. */
+static void expect_told(const json_t *events, const char *first, const char *second) {
+    uint64_t at[2] = {0}, times[2] = {0};
+    size_t index = 0;
+    json_t *item = NULL;
+    json_array_foreach(events, index, item) {
+        for (int i = 0; i < 2; i++) {
+            if (strcmp(cairn_world_text(item, "event"), i ? second : first) != 0) continue;
+            at[i] = cairn_world_number(item, "id");
+            times[i]++;
+        }
+    }
+    EXPECT_EQ_U64(times[0], 1);
+    EXPECT_EQ_U64(times[1], 1);
+    EXPECT(at[0] < at[1]);
+}
+
 TEST(a_reconcile_takes_over_what_verifies_and_the_run_goes_on_V39) /* Q36, Q37 */
 {
     CAIRN_AUTO(world) world = {0};
@@ -285,6 +302,10 @@ TEST(a_reconcile_takes_over_what_verifies_and_the_run_goes_on_V39) /* Q36, Q37 *
     char id[64], text[800];
     REQUIRE_OK(latest_of(&world, id));
     EXPECT_EQ_TEXT(id, saves[6].id.text);
+    CAIRN_AUTO_JSON json_t *events = NULL; /* asked for several times, told once */
+    REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/events?since=0", NULL, &events));
+    expect_told(json_object_get(events, "items"), "run.frozen", "run.reconciling");
+    expect_told(json_object_get(events, "items"), "run.reconciling", "run.reconciled");
     check_of(&world, "runs", text);
     EXPECT_EQ_TEXT(text, "ok");
     CAIRN_AUTO_JSON json_t *list = NULL, *six = NULL;

@@ -108,6 +108,7 @@ TEST(a_silent_node_can_be_removed_and_goes_by_itself_after_a_time) {
         EXPECT_EQ_U64(ROWS("nodes"), 0);
         EXPECT_CODE(cairn_world_call(&world, "DELETE", "/v1/nodes/node-a", NULL, NULL),
                     CAIRN_NOT_FOUND);
+        EXPECT_EQ_U64(ROWS("events WHERE event = 'node.removed' AND reason = 'node-a'"), 1);
     }
     cairn_inside_pass(&world.inside, 50 * HOUR_MS);
     EXPECT_EQ_U64(ROWS("nodes"), 0);
