@@ -35,7 +35,7 @@ struct cairn_cli {
     const char *server, *token_file, *ca_file, *socket, *store;
     const char *output_text, *progress_text;
     const char *directory, *shard, *range, *job, *resume, *wait_for, *format, *state, *subset;
-    const char *dtype, *only, *to;
+    const char *dtype, *only, *to, *tp_rules;
     const char *labels, *part_size, *listen;
     uint64_t rank, world_size, timeout_ms, limit, step, bytes, ranks, steps, workers;
     bool whole_run;

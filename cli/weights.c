@@ -305,7 +305,8 @@ static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn
     }
     if (!cairn_zero_is(&folder)) return use_models(weights, err);
     weights->format = FORMAT_ZERO;
-    return cairn_zero_open(&folder, weights->optimizer, &weights->assembly, err);
+    const struct cairn_zero_options options = {weights->optimizer, weights->tp_rules};
+    return cairn_zero_open(&folder, &options, &weights->assembly, err);
 }
 
 static enum cairn_code use_path(const char *path, struct cairn_cli_weights *weights,
@@ -377,11 +378,20 @@ static enum cairn_code use_stored(struct cairn_cli_weights *weights, struct cair
                                      &weights->assembly, err);
 }
 
-enum cairn_code cairn_cli_weights_open_path(const char *path, bool optimizer,
-                                            struct cairn_cli_weights *ret,
+/* Rules are of use where they are looked at alone. */
+static enum cairn_code check_rules(const struct cairn_cli_weights *weights,
+                                   struct cairn_error *err) {
+    if (!weights->tp_rules || strcmp(weights->format, FORMAT_ZERO) == 0) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "--tp-rule is for DeepSpeed's files, and this is %s",
+                      weights->format);
+}
+
+enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const char *path,
+                                            bool optimizer, struct cairn_cli_weights *ret,
                                             struct cairn_error *err) {
-    *ret = (struct cairn_cli_weights){.optimizer = optimizer};
+    *ret = (struct cairn_cli_weights){.optimizer = optimizer, .tp_rules = cli->tp_rules};
     enum cairn_code code = use_path(path, ret, err);
+    if (code == CAIRN_OK) code = check_rules(ret, err);
     if (code == CAIRN_OK) return CAIRN_OK;
     cairn_cli_weights_release(ret);
     return cairn_within(err, code, "%s", path);
@@ -393,12 +403,13 @@ enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *
     struct cairn_cli_ref ref;
     bool stored = strchr(text, '@') && cairn_cli_ref_parse(text, &ref, NULL) == CAIRN_OK &&
                   (cli->store || access(text, F_OK) != 0);
-    if (!stored) return cairn_cli_weights_open_path(text, optimizer, ret, err);
-    *ret = (struct cairn_cli_weights){.optimizer = optimizer};
+    if (!stored) return cairn_cli_weights_open_path(cli, text, optimizer, ret, err);
+    *ret = (struct cairn_cli_weights){.optimizer = optimizer, .tp_rules = cli->tp_rules};
     CAIRN_TRY(cairn_cli_source_open(cli, &ref, &ret->source, err));
     ret->stored = true;
     struct cairn_error why = {0};
     enum cairn_code code = use_stored(ret, &why);
+    if (code == CAIRN_OK) code = check_rules(ret, &why);
     if (code == CAIRN_OK) return CAIRN_OK;
     /* Neither the layout nor the beginning of any file says what tensors there are. */
     if (code == CAIRN_UNSUPPORTED && !ret->format)
@@ -426,6 +437,7 @@ enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights
     struct stat status;
     if (weights->stored)
         CAIRN_TRY(cairn_buf_append_text(&text, weights->source.version.place.id.text, err));
+    if (weights->tp_rules) CAIRN_TRY(cairn_buf_printf(&text, err, "%s/", weights->tp_rules));
     for (size_t i = 0; i < weights->count; i++) {
         const struct cairn_cli_weights_file *file = weights->files[i];
         if (!file->file.open) continue;

@@ -35,6 +35,7 @@ struct cairn_cli_weights {
                            "torch-dcp", "torch", "safetensors", "cairn" */
     char folder[4096];  /* of local files; "" of one file */
     bool optimizer;     /* the optimizer's state of DeepSpeed is wanted, too */
+    const char *tp_rules; /* of a person: formats/zero_told.h; NULL: none */
     bool stored;
     struct cairn_cli_source source; /* where it is stored */
     struct cairn_cli_shard_inputs *inputs;
@@ -47,11 +48,11 @@ enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *
                                        bool optimizer, struct cairn_cli_weights *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* A path alone. */
-enum cairn_code cairn_cli_weights_open_path(const char *path, bool optimizer,
-                                            struct cairn_cli_weights *ret,
+enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const char *path,
+                                            bool optimizer, struct cairn_cli_weights *ret,
                                             struct cairn_error *err) CAIRN_MUST_USE;
 /* What tells this source from another, or from what it was before it was changed: the version's id;
- * of local files their names, sizes and times of change. */
+ * of local files their names, sizes and times of change; and with either the rules of a person. */
 enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights,
                                          uint8_t ret[CAIRN_SHA256_BYTES],
                                          struct cairn_error *err) CAIRN_MUST_USE;

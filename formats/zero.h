@@ -38,7 +38,12 @@ struct cairn_zero_folder {
 /* Is it a DeepSpeed checkpoint's? By the names of its files alone. */
 bool cairn_zero_is(const struct cairn_zero_folder *folder);
 
+struct cairn_zero_options {
+    bool optimizer;       /* its state is wanted, too */
+    const char *tp_rules; /* formats/zero_told.h#1; NULL: none. CAIRN_INVALID: nothing is cut so */
+};
 /* Fills the assembly, whose inputs are the folder's. */
-enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder, bool optimizer,
+enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder,
+                                const struct cairn_zero_options *options,
                                 struct cairn_assembly *assembly,
                                 struct cairn_error *err) CAIRN_MUST_USE;

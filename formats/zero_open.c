@@ -13,6 +13,7 @@
 struct open_work {
     const struct cairn_zero_folder *folder;
     bool optimizer;
+    struct cairn_zero_told told;
     struct cairn_assembly *assembly;
     struct cairn_zero_part *parts; /* by model parallel rank */
     size_t part_count;
@@ -257,20 +258,26 @@ static enum cairn_code open_whole(struct open_work *work, struct cairn_zero **re
     CAIRN_TRY(check_parts(work, work->parts[0].zero, err));
     return work->pipeline_files
                ? join_pipeline(work, err)
-               : cairn_zero_parallel_join(work->parts, work->part_count, work->assembly, err);
+               : cairn_zero_parallel_join(work->parts, work->part_count, &work->told,
+                                          work->assembly, err);
 }
 
-enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder, bool optimizer,
+enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder,
+                                const struct cairn_zero_options *options,
                                 struct cairn_assembly *assembly, struct cairn_error *err) {
-    struct open_work work = {.folder = folder, .optimizer = optimizer, .assembly = assembly};
+    struct open_work work = {
+        .folder = folder, .optimizer = options->optimizer, .assembly = assembly};
     struct cairn_zero *zero = NULL;
-    enum cairn_code code = open_whole(&work, &zero, err);
+    enum cairn_code code = cairn_zero_told_parse(options->tp_rules, &work.told, err);
+    if (code == CAIRN_OK) code = open_whole(&work, &zero, err);
+    if (code == CAIRN_OK) code = cairn_zero_told_check(&work.told, err);
     if (code == CAIRN_OK) code = cairn_assembly_check(assembly, err);
     for (size_t i = 0; work.parts && i < work.part_count; i++) {
         if (work.parts[i].zero) cairn_zero_free(work.parts[i].zero);
         cairn_assembly_release(&work.parts[i].assembly);
     }
     if (zero) cairn_zero_free(zero);
+    cairn_zero_told_release(&work.told);
     cairn_names_release(&work.files);
     free(work.parts);
     return code;

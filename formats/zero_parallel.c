@@ -13,7 +13,9 @@
 struct join {
     const struct cairn_zero_part *parts;
     size_t count;
-    struct cairn_zero_rules *rules;
+    struct cairn_zero_rules *rules; /* NULL: the checkpoint has none */
+    struct cairn_zero_told *told;
+    struct cairn_zero_cut *cuts; /* that were found, by the number of the parameter in rank 0 */
     struct cairn_assembly *assembly;
     const struct cairn_assembly_tensor **slices; /* of one tensor, by rank */
 };
@@ -124,20 +126,122 @@ static enum cairn_code sum_sizes(const struct join *join, unsigned dimension, un
 
 /* ---- one tensor ---- */
 
-static enum cairn_code take_one(struct join *join, const char *what, struct cairn_error *err) {
-    const struct cairn_assembly_tensor *first = join->slices[0];
-    for (size_t r = 1; r < join->count; r++) {
-        bool same;
-        CAIRN_TRY(cairn_zero_same(&join->parts[0].assembly, first, &join->parts[r].assembly,
-                                  join->slices[r], &same, err));
-        if (!same)
-            return cairn_fail(err, CAIRN_UNSUPPORTED,
-                              "tensor parallel ranks 0 and %zu differ in it, and it is %s", r,
-                              what);
+/* *ret: the first rank that has other bytes than rank 0; 0: none has. */
+static enum cairn_code find_other(const struct join *join, size_t *ret, struct cairn_error *err) {
+    bool same = true;
+    for (*ret = 1; *ret < join->count; (*ret)++) {
+        CAIRN_TRY(cairn_zero_same(&join->parts[0].assembly, join->slices[0],
+                                  &join->parts[*ret].assembly, join->slices[*ret], &same, err));
+        if (!same) return CAIRN_OK;
     }
+    *ret = 0;
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_first(struct join *join, struct cairn_error *err) {
+    const struct cairn_assembly_tensor *first = join->slices[0];
     CAIRN_TRY(cairn_assembly_add_tensor(join->assembly, first->name, first->dtype,
                                         first->dimension_count, first->shape, err));
     return cairn_zero_copy_pieces(&join->parts[0].assembly, first, join->assembly, err);
+}
+
+static enum cairn_code take_one(struct join *join, const char *what, struct cairn_error *err) {
+    size_t other;
+    CAIRN_TRY(find_other(join, &other, err));
+    if (!other) return take_first(join, err);
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "tensor parallel ranks 0 and %zu differ in it, and it is %s", other, what);
+}
+
+/* Are all elements of it one value? */
+static enum cairn_code is_constant(const struct cairn_assembly *assembly,
+                                   const struct cairn_assembly_tensor *tensor, bool *ret,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO_HEAP char *bytes = malloc(COMPARED_BYTES);
+    size_t width = cairn_dtype_bits(tensor->dtype) / 8;
+    char value[16];
+    if (!bytes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to compare tensors");
+    *ret = width > 0 && width <= sizeof value;
+    for (uint64_t at = 0; *ret && at < tensor->size_bytes; at += COMPARED_BYTES) {
+        uint64_t some = cairn_min_u64(tensor->size_bytes - at, COMPARED_BYTES);
+        CAIRN_TRY(cairn_assembly_read(assembly, tensor, at, bytes, some, err));
+        if (at == 0) memcpy(value, bytes, width);
+        for (uint64_t i = 0; *ret && i < some; i += width)
+            *ret = memcmp(bytes + i, value, width) == 0;
+    }
+    return CAIRN_OK;
+}
+
+/* ---- where neither patterns nor a person tell how it is cut ---- */
+
+static enum cairn_code not_told(const char *parameter, const char *why, struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "without universal_checkpoint_info it is not known how tensor parallel ranks "
+                      "cut it: %s. Tell it: --tp-rule '%s=RULE', RULE the dimension that is cut, "
+                      "halves or replicated",
+                      why, cairn_short(parameter).text);
+}
+
+/* A gated layer has two matrices in one: twice the rows that the next layer has columns. */
+static bool has_no_gate(const struct join *join, const char *parameter) {
+    static const char word[] = "dense_h_to_4h.";
+    const struct cairn_assembly *assembly = &join->parts[0].assembly;
+    const char *at = strstr(parameter, word);
+    char mate[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
+    size_t own, next;
+    snprintf(mate, sizeof mate, "%.*sdense_4h_to_h.weight", (int)(at - parameter), parameter);
+    return cairn_assembly_find(assembly, parameter, &own) &&
+           cairn_assembly_find(assembly, mate, &next) &&
+           assembly->tensors[next].dimension_count == 2 &&
+           assembly->tensors[next].shape[1] == assembly->tensors[own].shape[0];
+}
+
+static bool has_version_2(const struct join *join) {
+    const struct cairn_pickle *values = &join->parts[0].zero->models[0].torch.values;
+    cairn_pickle_ref ref;
+    if (!cairn_pickle_find(values, values->root, "checkpoint_version", &ref)) return false;
+    const struct cairn_pickle_value *version = cairn_pickle_at(values, ref);
+    return version->kind == CAIRN_PICKLE_REAL      ? version->real >= 2
+           : version->kind == CAIRN_PICKLE_INTEGER ? version->integer >= 2
+                                                   : false;
+}
+
+/* Of a parameter by its name and by what its ranks hold. */
+static enum cairn_code learn(struct join *join, const char *parameter, struct cairn_zero_cut *ret,
+                             struct cairn_error *err) {
+    enum cairn_zero_need need;
+    size_t other;
+    bool constant;
+    if (cairn_zero_megatron_find(parameter, ret, &need)) {
+        if (need == CAIRN_ZERO_NEEDS_VERSION && !has_version_2(join))
+            return not_told(parameter, "no checkpoint_version of 2 or more says in which order its "
+                            "rows are", err);
+        if (need == CAIRN_ZERO_NEEDS_MATE && !has_no_gate(join, parameter))
+            return not_told(parameter, "it may be two matrices of a gated layer", err);
+        return CAIRN_OK;
+    }
+    CAIRN_TRY(find_other(join, &other, err));
+    if (other) return not_told(parameter, "the ranks differ in it", err);
+    CAIRN_TRY(is_constant(&join->parts[0].assembly, join->slices[0], &constant, err));
+    if (constant)
+        return not_told(parameter, "all its elements are one value, so equal slices say nothing",
+                        err);
+    *ret = (struct cairn_zero_cut){.rule = CAIRN_ZERO_SAME};
+    return CAIRN_OK;
+}
+
+/* What the optimizer keeps of a parameter comes behind it, and is cut as that was. */
+static enum cairn_code learn_once(struct join *join, const char *parameter,
+                                  struct cairn_zero_cut *ret, struct cairn_error *err) {
+    size_t at;
+    bool found = cairn_assembly_find(&join->parts[0].assembly, parameter, &at);
+    if (found && join->cuts[at].rule) {
+        *ret = join->cuts[at];
+        return CAIRN_OK;
+    }
+    CAIRN_TRY(learn(join, parameter, ret, err));
+    if (found) join->cuts[at] = *ret;
+    return CAIRN_OK;
 }
 
 /* The parameter to which a tensor belongs: what the optimizer keeps is cut like it. */
@@ -152,20 +256,22 @@ static void name_of_parameter(const char *name, char ret[CAIRN_TENSOR_NAME_BYTES
 static enum cairn_code join_slices(struct join *join, struct cairn_error *err) {
     const struct cairn_assembly_tensor *first = join->slices[0];
     char parameter[CAIRN_TENSOR_NAME_BYTES_MAX + 1];
-    uint64_t whole[CAIRN_DIMENSIONS_MAX], rows;
-    enum cairn_zero_rule rule;
+    uint64_t whole[CAIRN_DIMENSIONS_MAX];
+    struct cairn_zero_cut cut = {0};
     name_of_parameter(first->name, parameter);
     if (first->dimension_count == 0) return take_one(join, "a number that is not cut", err);
-    if (cairn_zero_is_buffer(&join->parts[0].zero->models[0], parameter))
+    bool told = cairn_zero_told_find(join->told, parameter, &cut);
+    if (!told && cairn_zero_is_buffer(&join->parts[0].zero->models[0], parameter))
         return take_one(join, "a buffer, of which no rule says how it is cut", err);
-    CAIRN_TRY(cairn_zero_rules_find(join->rules, parameter, &rule, &rows, err));
-    if (rule == CAIRN_ZERO_SAME) return take_one(join, "told to be the same", err);
-    if (rule == CAIRN_ZERO_AVERAGE) return take_one(join, "told to be averaged", err);
-    unsigned dimension = rule == CAIRN_ZERO_CAT_COLUMNS, layers = 1 + (rule == CAIRN_ZERO_HALVES);
+    if (!told && join->rules) CAIRN_TRY(cairn_zero_rules_find(join->rules, parameter, &cut, err));
+    if (!told && !join->rules) CAIRN_TRY(learn_once(join, parameter, &cut, err));
+    if (cut.rule == CAIRN_ZERO_SAME) return take_one(join, "told to be the same", err);
+    if (cut.rule == CAIRN_ZERO_AVERAGE) return take_one(join, "told to be averaged", err);
+    unsigned dimension = cut.dimension, layers = 1 + (cut.rule == CAIRN_ZERO_HALVES);
     CAIRN_TRY(sum_sizes(join, dimension, layers, whole, err));
-    if (rows && (dimension || layers > 1))
+    if (cut.rows && (dimension || layers > 1))
         return cairn_fail(err, CAIRN_UNSUPPORTED, "a vocabulary that is not cut in its rows");
-    if (rows && rows < whole[0]) whole[0] = rows;
+    if (cut.rows && cut.rows < whole[0]) whole[0] = cut.rows;
     CAIRN_TRY(cairn_assembly_add_tensor(join->assembly, first->name, first->dtype,
                                         first->dimension_count, whole, err));
     return add_slices(join, dimension, layers, whole, err);
@@ -215,12 +321,17 @@ static enum cairn_code join_all(struct join *join, struct cairn_error *err) {
 }
 
 enum cairn_code cairn_zero_parallel_join(const struct cairn_zero_part *parts, size_t count,
+                                         struct cairn_zero_told *told,
                                          struct cairn_assembly *assembly,
                                          struct cairn_error *err) {
-    struct join join = {.parts = parts, .count = count, .assembly = assembly};
+    struct join join = {.parts = parts, .count = count, .told = told, .assembly = assembly};
     CAIRN_AUTO_HEAP const struct cairn_assembly_tensor **slices = calloc(count, sizeof *slices);
     if (!slices) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for ranks");
     join.slices = slices;
+    CAIRN_AUTO_HEAP struct cairn_zero_cut *cuts =
+        calloc(parts[0].assembly.tensor_count + 1, sizeof *cuts);
+    if (!cuts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for tensors");
+    join.cuts = cuts;
     enum cairn_code code = cairn_zero_rules_read(parts[0].zero, &join.rules, err);
     if (code == CAIRN_OK) code = join_all(&join, err);
     cairn_zero_rules_free(join.rules);

@@ -18,14 +18,15 @@ static const struct {
     const char *key;
     bool unsupported;
     enum cairn_zero_rule rule;
+    unsigned dimension;
 } lists[] = {
-    {"autotp_unsupported_parameter_patterns", true, 0},
-    {"tp_replicated_parameter_patterns", false, CAIRN_ZERO_SAME},
-    {"parameter_to_average_patterns", false, CAIRN_ZERO_AVERAGE},
-    {"parameter_with_2_sub_params_cat_dim_0", false, CAIRN_ZERO_HALVES},
-    {"parameter_with_sub_params", true, 0},
-    {"parameter_with_row_parallelism_patterns", false, CAIRN_ZERO_CAT_COLUMNS},
-    {VOCABULARY, false, CAIRN_ZERO_CAT_ROWS},
+    {"autotp_unsupported_parameter_patterns", true, 0, 0},
+    {"tp_replicated_parameter_patterns", false, CAIRN_ZERO_SAME, 0},
+    {"parameter_to_average_patterns", false, CAIRN_ZERO_AVERAGE, 0},
+    {"parameter_with_2_sub_params_cat_dim_0", false, CAIRN_ZERO_HALVES, 0},
+    {"parameter_with_sub_params", true, 0, 0},
+    {"parameter_with_row_parallelism_patterns", false, CAIRN_ZERO_CAT, 1},
+    {VOCABULARY, false, CAIRN_ZERO_CAT, 0},
 };
 struct pattern {
     size_t list;
@@ -143,15 +144,9 @@ static bool find_info(const struct cairn_zero *zero, const struct cairn_zero_fil
            cairn_pickle_find(values, optimizer, INFO, ret);
 }
 
-static enum cairn_code read_rules(const struct cairn_zero *zero, struct cairn_zero_rules *rules,
-                                  struct cairn_error *err) {
-    const struct cairn_zero_file *file;
-    cairn_pickle_ref info, ref;
-    if (!find_info(zero, &file, &info))
-        return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "%s has no " INFO ": how its tensor parallel ranks cut the parameters is "
-                          "not known",
-                          file->name);
+static enum cairn_code read_rules(const struct cairn_zero_file *file, cairn_pickle_ref info,
+                                  struct cairn_zero_rules *rules, struct cairn_error *err) {
+    cairn_pickle_ref ref;
     if (cairn_pickle_find(&file->torch.values, info, "affine_map", &ref) &&
         cairn_zero_value(file, ref)->count)
         return cairn_fail(err, CAIRN_UNSUPPORTED, "%s: " INFO " has an affine_map", file->name);
@@ -169,9 +164,13 @@ static enum cairn_code read_rules(const struct cairn_zero *zero, struct cairn_ze
 
 enum cairn_code cairn_zero_rules_read(const struct cairn_zero *zero, struct cairn_zero_rules **ret,
                                       struct cairn_error *err) {
+    const struct cairn_zero_file *file;
+    cairn_pickle_ref info;
+    *ret = NULL;
+    if (!find_info(zero, &file, &info)) return CAIRN_OK;
     struct cairn_zero_rules *rules = calloc(1, sizeof *rules);
     if (!rules) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for patterns");
-    enum cairn_code code = read_rules(zero, rules, err);
+    enum cairn_code code = read_rules(file, info, rules, err);
     if (code == CAIRN_OK)
         *ret = rules;
     else
@@ -188,22 +187,21 @@ static bool matches(const struct cairn_zero_rules *rules, size_t list, const cha
 }
 
 enum cairn_code cairn_zero_rules_find(const struct cairn_zero_rules *rules, const char *name,
-                                      enum cairn_zero_rule *ret, uint64_t *ret_rows,
-                                      struct cairn_error *err) {
+                                      struct cairn_zero_cut *ret, struct cairn_error *err) {
     size_t list = 0;
-    *ret = CAIRN_ZERO_CAT_ROWS;
-    *ret_rows = 0;
+    *ret = (struct cairn_zero_cut){.rule = CAIRN_ZERO_CAT};
     while (list < CAIRN_COUNT(lists) && !matches(rules, list, name)) list++;
     if (list < CAIRN_COUNT(lists) && lists[list].unsupported)
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "%s: it is cut as %s, which this reader does not put together",
                           cairn_short(name).text, lists[list].key);
-    if (list < CAIRN_COUNT(lists)) *ret = lists[list].rule;
+    if (list < CAIRN_COUNT(lists))
+        *ret = (struct cairn_zero_cut){lists[list].rule, lists[list].dimension, 0};
     if (matches(rules, CAIRN_COUNT(lists) - 1, name)) {
         if (!rules->vocabulary_rows)
             return cairn_fail(err, CAIRN_INVALID, "%s: of its rows no original_vocab_size is told",
                               cairn_short(name).text);
-        *ret_rows = rules->vocabulary_rows;
+        ret->rows = rules->vocabulary_rows;
     }
     return CAIRN_OK;
 }

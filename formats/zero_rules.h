@@ -15,20 +15,13 @@
 #pragma once
 
 #include "formats/zero_inside.h"
+#include "formats/zero_told.h"
 
-enum cairn_zero_rule {
-    CAIRN_ZERO_CAT_ROWS,    /* the slices follow each other in dimension 0 */
-    CAIRN_ZERO_CAT_COLUMNS, /* ... in dimension 1 */
-    CAIRN_ZERO_HALVES,      /* two tensors, one above the other, each cut in dimension 0 */
-    CAIRN_ZERO_SAME,        /* each rank has all of it */
-    CAIRN_ZERO_AVERAGE,     /* the same, where the ranks may have drifted apart */
-};
 struct cairn_zero_rules;
-/* CAIRN_UNSUPPORTED: the files say nothing about it. */
+/* *ret: NULL where the files say nothing about it. */
 enum cairn_code cairn_zero_rules_read(const struct cairn_zero *zero, struct cairn_zero_rules **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_zero_rules_free(struct cairn_zero_rules *rules);
-/* *ret_rows: of the whole tensor, where there are fewer than the slices have; else 0. */
 enum cairn_code cairn_zero_rules_find(const struct cairn_zero_rules *rules, const char *name,
-                                      enum cairn_zero_rule *ret, uint64_t *ret_rows,
+                                      struct cairn_zero_cut *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;

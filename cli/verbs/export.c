@@ -26,6 +26,9 @@ static const struct cairn_cli_flag flags[] = {
      "Only tensors whose names are like this, e.g. 'model.layers.*'."},
     {"optimizer", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(optimizer), 0, NULL,
      "What DeepSpeed's optimizer keeps of each parameter, too."},
+    {"tp-rule", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(tp_rules), 0, "RULES",
+     "How DeepSpeed's tensor parallel ranks cut parameters: GLOB=RULE,...; RULE is the dimension, "
+     "0:ROWS, halves or replicated."},
     {"exclude-frozen", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(exclude_frozen), 0, NULL,
      "Without the parameters that DeepSpeed did not train, as an adapter's base."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",

@@ -14,6 +14,9 @@ static const struct cairn_cli_flag flags[] = {
     {"labels", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(labels), 0, "JSON", "Labels, an object of texts."},
     {"new-version", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(force), 0, NULL,
      "If the step is there already, keep both versions instead of refusing."},
+    {"tp-rule", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(tp_rules), 0, "RULES",
+     "How DeepSpeed's tensor parallel ranks cut parameters: GLOB=RULE,...; RULE is the dimension, "
+     "0:ROWS, halves or replicated."},
     {"follow", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(follow), 0, NULL,
      "Keep what links out of the folder point to; otherwise they are refused."},
 };
@@ -171,7 +174,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_TRY(check_kind(kind, NULL, err));
     CAIRN_TRY(cairn_cli_save_tree_check("import", path, ref, err));
     CAIRN_TRY(cairn_cli_save_tree_start(cli, "import", err));
-    CAIRN_TRY(cairn_cli_weights_open_path(path, true, &weights, err));
+    CAIRN_TRY(cairn_cli_weights_open_path(cli, path, true, &weights, err));
     struct cairn_cli_save_tree job = {.cli = cli,
                                       .verb = "import",
                                       .path = *weights.folder ? weights.folder : path,

@@ -246,11 +246,11 @@ static json_t *json_assembled(const struct cairn_assembly *assembly,
 }
 
 /* Its tensors as export would write them, and by name what it would leave out. */
-static enum cairn_code inspect_folder(const char *path, struct inspection *inspection,
+static enum cairn_code inspect_folder(const struct cairn_cli *cli, struct inspection *inspection,
                                       const char **ret_format, uint64_t *ret_bytes,
                                       struct cairn_error *err) {
     struct cairn_cli_weights weights;
-    CAIRN_TRY(cairn_cli_weights_open_path(path, true, &weights, err));
+    CAIRN_TRY(cairn_cli_weights_open_path(cli, cli->arguments[0], true, &weights, err));
     const struct cairn_assembly *assembly = &weights.assembly;
     bool fits = true;
     for (size_t i = 0; i < assembly->tensor_count; i++)
@@ -335,7 +335,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     uint64_t bytes = 0;
     if (!tensors || !values || !left_out) return no_memory(err);
     if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) {
-        CAIRN_TRY(inspect_folder(path, &inspection, &format, &bytes, err));
+        CAIRN_TRY(inspect_folder(cli, &inspection, &format, &bytes, err));
     } else {
         enum cairn_code code = inspect_input(cli, &inspection, &format, &bytes, err);
         if (code) return cairn_within(err, code, "%s", cairn_short(path).text);
@@ -347,6 +347,12 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     return print(cli, &inspection, format, bytes, err);
 }
 
+static const struct cairn_cli_flag flags[] = {
+    {"tp-rule", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(tp_rules), 0, "RULES",
+     "How DeepSpeed's tensor parallel ranks cut parameters: GLOB=RULE,...; RULE is the dimension, "
+     "0:ROWS, halves or replicated."},
+};
+
 const struct cairn_cli_verb cairn_cli_verb_inspect = {
     .name = "inspect",
     .synopsis = "cairn inspect [flags] FILE|FOLDER|s3://bucket/path/file",
@@ -354,6 +360,8 @@ const struct cairn_cli_verb cairn_cli_verb_inspect = {
     .examples = "  cairn inspect model.safetensors\n"
                 "  cairn inspect checkpoints --json\n"
                 "  cairn inspect s3://bucket/llm/optimizer.pt\n",
+    .flags = flags,
+    .flag_count = CAIRN_COUNT(flags),
     .arguments_min = 1,
     .arguments_max = 1,
     .run = run,

@@ -3,6 +3,7 @@
 exported and imported to the values that its ranks held; what is missing or damaged is named, and
 leaves nothing."""
 import json
+import re
 import shutil
 import unittest
 import zipfile
@@ -36,8 +37,8 @@ class Parallel(Case, Restored):
         shutil.copytree(PARALLEL / case, self.folder / case)
         return self.folder / case / "step2"
 
-    def refuse(self, source, status, *words):
-        ran = export(source, self.out, status=status)
+    def refuse(self, source, status, *words, flags=()):
+        ran = export(source, self.out, *flags, status=status)
         for word in words:
             self.assertIn(word, ran.stderr)
         self.assertEqual(list(self.out.glob("*")) if self.out.exists() else [], [])
@@ -181,7 +182,7 @@ class Parallel(Case, Restored):
     def test_what_no_rule_tells_is_refused_and_not_guessed(self):
         for before, after, status, words in (
                 (b"universal_checkpoint_info", b"universal_checkpoint_inf0", 1,
-                 "has no universal_checkpoint_info"),
+                 "column.weight: without universal_checkpoint_info"),
                 (b"parameter_with_2_sub_params_cat_dim_0",
                  b"autotp_unsupported_parameter_patterns", 1,
                  "autotp_unsupported_parameter_patterns"),
@@ -189,6 +190,84 @@ class Parallel(Case, Restored):
                 (b"row\\.weight", b"r(?:ow)w.*t", 1, "r(?:ow)w.*t"),
                 (b"row\\.weight", b"column.bias", 2, "dimension 1")):
             self.refuse(self.with_pattern(before, after), status, words)
+
+    def without_patterns(self):
+        return self.with_pattern(b"universal_checkpoint_info", b"universal_checkpoint_inf0")
+
+    def test_names_of_megatron_are_cut_as_it_cuts_them_and_what_is_equal_is_one(self):
+        state = {name for name in wanted("megatron") if name.startswith("optimizer.state.")}
+        self.assertEqual(len(state), 13)
+        export(PARALLEL / "megatron", self.out, "--optimizer")
+        tensors = read(self.out)
+        for name, row in wanted("megatron").items():
+            self.assertEqual(tensors[name], row, name)
+        self.assertEqual(tensors["word_embeddings.weight"][1], [12, 6])  # with its padding
+        shutil.rmtree(self.out)
+        export(PARALLEL / "megatron", self.out, "--tp-rule", "word_emb*=0:11", "--optimizer")
+        tensors = read(self.out)
+        for name in ("word_embeddings.weight", "optimizer.state.word_embeddings.weight.exp_avg"):
+            self.assertEqual(tensors[name][1], [11, 6])
+            self.assertEqual(tensors[name][2], wanted("megatron")[name][2][:4 * 11 * 6])
+
+    def test_rules_that_are_told_cut_what_no_pattern_tells(self):
+        folder = self.without_patterns()
+        rules = "word_embeddings.weight=0:11,column.*=0,row.weight=1,gates.*=halves,norm=replicated"
+        listed = json.loads(self.world.cairn("inspect", folder, "--json", "--tp-rule", rules).stdout)
+        self.assertIn([11, 6], [row["shape"] for row in listed["tensors"]])
+        export(folder, self.out, "--tp-rule", rules)
+        self.check("tensor_parallel", read(self.out))
+        self.imported("deepspeed", folder, "p/told@1", "--tp-rule", rules)
+        for name, (_, _, data) in wanted("tensor_parallel").items():
+            self.assertEqual(self.restored("p/told", name), data, name)
+        export(folder, self.folder / "some", "--tp-rule", "column.*=0,row.*=1,gates.*=halves")
+        self.assertEqual(read(self.folder / "some")["norm"], wanted("tensor_parallel")["norm"])
+
+    def test_what_is_ambiguous_is_an_error_that_names_it_and_the_flag(self):
+        folder = self.without_patterns()
+        for rules, name in (("row.*=1,gates.*=0", "column.weight"),
+                            ("column.*=0,row.*=1", "gates.weight")):
+            self.refuse(folder, 1, f"{name}: without", "ranks differ", "--tp-rule", flags=(
+                "--tp-rule", rules))
+
+        def megatron(before, after):
+            folder = self.copy("megatron")
+            for path in folder.glob("mp_rank_0?_model_states.pt"):
+                def change(data):
+                    self.assertIn(before, data)
+                    return data.replace(before, after)
+                repickled(path, change)
+            return folder
+        self.refuse(megatron(b"checkpoint_version", b"checkpoint_versi0n"), 1, "query_key_value",
+                    "checkpoint_version", "--tp-rule")
+        self.refuse(megatron(b"mlp.dense_4h_to_h", b"mlp.dense_4h_to_g"), 1,
+                    "mlp.dense_h_to_4h.weight", "gated", "--tp-rule")
+
+    def test_equal_slices_of_one_value_are_not_taken_for_a_whole(self):
+        folder = self.copy("megatron")
+        for path in folder.glob("*_optim_states.pt"):
+            blank = re.compile(rb"archive/data/|/data/\d+$")
+            with zipfile.ZipFile(path) as whole:
+                entries = {name: whole.read(name) for name in whole.namelist()}
+            with zipfile.ZipFile(path, "w") as changed:
+                for name, data in entries.items():
+                    changed.writestr(name, bytes(len(data)) if blank.search(name.encode())
+                                     else data)
+        self.refuse(folder, 1, "router.weight", "one value", "--tp-rule")
+        export(folder, self.out, "--tp-rule", "router.*=replicated")
+        self.assertEqual(set(read(self.out)["router.weight"][2]), {0})
+
+    def test_a_rule_that_is_none_or_of_no_use_is_named(self):
+        folder = self.without_patterns()
+        for rule in ("norm", "=0", "norm=8", "norm=rows", "norm=1:4", "norm=0:0", "norm=0:x", ""):
+            self.refuse(folder, 2, f"--tp-rule {rule}: it is GLOB=RULE",
+                        flags=("--tp-rule", f"column.*=0,{rule}"))
+        self.refuse(folder, 2, "nothing*: no parameter",
+                    flags=("--tp-rule", "column.*=0,row.*=1,gates.*=halves,nothing*=0"))
+        self.refuse(folder, 1, "ranks 0 and 1 differ",
+                    flags=("--tp-rule", "column.*=replicated"))
+        self.refuse(folder, 2, "no dimension 3", flags=("--tp-rule", "column.*=3"))
+        self.refuse(PARALLEL / "stage0", 2, "no parameter", flags=("--tp-rule", "*=0"))
+        self.refuse(PARALLEL / "universal", 2, "--tp-rule is for", flags=("--tp-rule", "*=0"))
 
 
 if __name__ == "__main__":

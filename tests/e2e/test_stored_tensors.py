@@ -113,8 +113,8 @@ class Restored:
         self.assertEqual(ran.returncode, 0, ran.stderr)
         return ran.stdout
 
-    def imported(self, kind, path, ref):
-        ran = self.world.cairn("import", kind, path, ref, "--json")
+    def imported(self, kind, path, ref, *flags):
+        ran = self.world.cairn("import", kind, path, ref, "--json", *flags)
         told = {**json.loads(ran.stdout), "notes": ran.stderr}
         shown = json.loads(self.world.cairn("show", ref, "--json").stdout)
         self.assertEqual(shown["version"], told["version"])

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes the checkpoints in parallel/ beside it, with DeepSpeed itself on CPUs: the BF16 optimizer,
-no ZeRO, experts, tensor and pipeline parallelism, and what ds_to_universal makes of the tensor
+no ZeRO, experts, tensor and pipeline parallelism, tensor parallelism with the names of Megatron and
+no patterns, and what ds_to_universal makes of the tensor
 parallel one. parallel/expected.json has the values that the ranks themselves held, put together by
 torch alone; for the universal one, those of its files.
 
@@ -24,7 +25,8 @@ import torch.multiprocessing  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 HIDDEN = 6
 BF16 = {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
-CASES = {"bf16_optimizer": 2, "stage0": 2, "experts": 2, "tensor_parallel": 4, "pipeline": 4}
+CASES = {"bf16_optimizer": 2, "stage0": 2, "experts": 2, "tensor_parallel": 4, "pipeline": 4,
+         "megatron": 4}
 
 
 def hexed(tensor):
@@ -105,6 +107,40 @@ class Cut(torch.nn.Module):
         return own + self.gates(hidden).square().sum() + same
 
 
+class Megatron(torch.nn.Module):
+    """A rank's part of a layer under Megatron's names: 6 of 11 + 1 words, halves of all else that is
+    cut. What is not cut has the same values and gradients on both ranks."""
+
+    def __init__(self, rank):
+        super().__init__()
+        torch.manual_seed(20 + rank)
+        self.word_embeddings = torch.nn.Embedding(6, HIDDEN)
+        self.self_attention = torch.nn.ModuleDict({
+            "query_key_value": torch.nn.Linear(HIDDEN, 9), "dense": torch.nn.Linear(3, HIDDEN)})
+        self.mlp = torch.nn.ModuleDict({
+            "dense_h_to_4h": torch.nn.Linear(HIDDEN, 12),
+            "dense_4h_to_h": torch.nn.Linear(12, HIDDEN)})
+        torch.manual_seed(30)
+        self.input_layernorm = torch.nn.LayerNorm(HIDDEN)
+        self.router = torch.nn.Linear(HIDDEN, 3)
+        self.whole = ("self_attention.dense.bias", "mlp.dense_4h_to_h.bias", "input_layernorm",
+                      "router")
+        for name, parameter in self.named_parameters():
+            parameter.model_parallel = not name.startswith(self.whole)
+            if not parameter.model_parallel and not name.startswith("input_layernorm"):
+                torch.nn.init.normal_(parameter)
+
+    def forward(self, tokens):
+        hidden = self.word_embeddings(tokens % 6).mean(1)
+        cut = self.self_attention["query_key_value"](hidden).square().sum()
+        cut = cut + (hidden[:, :3] @ self.self_attention["dense"].weight.t()).sum()
+        wide = self.mlp["dense_h_to_4h"](hidden).relu()
+        cut = cut + (wide @ self.mlp["dense_4h_to_h"].weight.t()).square().sum()
+        scale = tokens.to(hidden.dtype).mean() / 7
+        return cut + sum((parameter * scale).sum() for name, parameter in self.named_parameters()
+                         if name.startswith(self.whole))
+
+
 PATTERNS = {
     "universal_checkpoint_version": 0.2, "original_vocab_size": 11, "padded_vocab_size": 12,
     "tp_replicated_parameter_patterns": [r"^norm"],
@@ -112,6 +148,19 @@ PATTERNS = {
     "vocabulary_parameter_patterns": [r".*word_embeddings.weight"],
     "parameter_with_2_sub_params_cat_dim_0": [r"gates\.\w+"],
 }
+
+
+def joined_by_name(parts):
+    """By what Megatron's layers are: columns of `dense` and `4h_to_h`, rows of all else."""
+    found = {}
+    for name, value in parts[0].items():
+        parameter = name.removeprefix("optimizer.state.").removesuffix(".exp_avg")
+        if parameter in ("self_attention.dense.weight", "mlp.dense_4h_to_h.weight"):
+            value = torch.cat([part[name] for part in parts], 1)
+        elif not parameter.startswith(("self_attention.dense", "mlp.dense_4h", "input", "router")):
+            value = torch.cat([part[name] for part in parts])
+        found[name] = value
+    return found
 
 
 def joined(parts):
@@ -199,6 +248,22 @@ def tensor_parallel(folder):
     return held(engine)
 
 
+def megatron(folder):
+    import deepspeed
+    from deepspeed.utils import safe_get_full_optimizer_state
+    unit = TensorParallel()
+    model = Megatron(unit.rank)
+    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(),
+                                           mpu=unit, config=config(1, **BF16))
+    run_engine(engine, 0)
+    engine.save_checkpoint(folder, tag="step2", client_state={"checkpoint_version": 3.0})
+    found = held(engine)
+    for name, parameter in engine.module.named_parameters():
+        state = safe_get_full_optimizer_state(parameter, "exp_avg")
+        found[f"optimizer.state.{name}.exp_avg"] = state.detach().clone()
+    return found
+
+
 def words(layer, tokens):
     return layer(tokens).mean(1)
 
@@ -245,7 +310,7 @@ def train(rank, case, ranks, folder, port):
     found = {"bf16_optimizer": lambda: plain(1, folder, BF16),
              "stage0": lambda: plain(0, folder, {}), "experts": lambda: experts(folder),
              "tensor_parallel": lambda: tensor_parallel(folder),
-             "pipeline": lambda: pipeline(folder)}[case]()
+             "pipeline": lambda: pipeline(folder), "megatron": lambda: megatron(folder)}[case]()
     torch.save(found, pathlib.Path(folder, f"held{rank}"))
     dist.barrier()
 
@@ -254,6 +319,8 @@ def whole(case, ranks, folder):
     parts = [torch.load(pathlib.Path(folder, f"held{rank}")) for rank in range(ranks)]
     if case == "tensor_parallel":
         return joined(parts[:2])
+    if case == "megatron":
+        return joined_by_name(parts[:2])
     values = {}
     for part in parts:
         for name, value in part.items():
