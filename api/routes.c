@@ -23,6 +23,7 @@
 #define NEED_WRITE_ANY NEED_OF(WRITE, .grant = true)
 #define NEED_READ_ANY NEED_OF(READ, .all = false)
 #define NEED_ADMIN_ANY NEED_OF(ADMIN, .all = false)
+#define NEED_WRITE_SOME NEED_OF(WRITE, .all = false)
 #define NEED_READ_ALL NEED_OF(READ, .all = true)
 #define NEED_RETAIN_ALL NEED_OF(RETAIN, .all = true)
 #define NEED_ADMIN_ALL NEED_OF(ADMIN, .all = true)
@@ -131,6 +132,7 @@ static void place(struct places *places, struct cairn_view name, const char *seg
 
         {"{digest}", &places->digest},   {"{node}", &places->node},
         {"{lease}", &places->node},      {"{token}", &places->node}, /* names of the same form */
+        {"{operation}", &places->node},
     };
     for (size_t i = 0; i < CAIRN_COUNT(known); i++) {
         if (strlen(known[i].name) != name.size) continue;

@@ -12,7 +12,9 @@
 #include "cli/output.h"
 #include "cli/verb.h"
 #include "common/json.h"
+#include "common/parent.h"
 #include "common/start.h"
+#include "common/text.h"
 #include "common/tracing.h"
 #include "store/open.h"
 #include "store/s3/s3.h"
@@ -126,6 +128,15 @@ static void take_trace(struct cairn_trace *ret) {
     cairn_trace_set(ret);
 }
 
+/* Of a server that runs this command for somebody: it ends with the thread that started it. */
+static enum cairn_code follow_parent(struct cairn_error *err) {
+    const char *text = getenv("CAIRN_PARENT");
+    uint64_t pid = 0;
+    enum cairn_code code = text ? cairn_parse_u64(cairn_view_of(text), &pid, err) : CAIRN_OK;
+    if (code) return cairn_within(err, code, "CAIRN_PARENT");
+    return cairn_parent_follow(pid, err);
+}
+
 int main(int argc, char **argv) {
     bool json = wants_json(argc, argv);
     cairn_start_signals();
@@ -156,7 +167,8 @@ int main(int argc, char **argv) {
     struct cairn_rest_seen seen = {0};
     struct cairn_cli cli = {.program_folder = folder, .seen = &seen};
     struct cairn_error err = {0};
-    enum cairn_code code = cairn_cli_parse(verb, argc - 1, argv + 1, &cli, &err);
+    enum cairn_code code = follow_parent(&err);
+    if (code == CAIRN_OK) code = cairn_cli_parse(verb, argc - 1, argv + 1, &cli, &err);
     if (code == CAIRN_OK) code = cli.help ? cairn_cli_help(verb, &err) : verb->run(&cli, &err);
     if (code != CAIRN_OK) tell(verb->name, json, code, &err);
     return status_of(code, &err);

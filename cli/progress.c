@@ -13,6 +13,7 @@
 
 #define BAR_REDRAW_MS 100
 #define LINE_EVERY_MS 5000
+#define JSON_EVERY_MS 500
 
 static int terminal_width(void) {
     struct winsize size = {0};
@@ -79,7 +80,9 @@ static void show(struct cairn_cli_meter *meter, bool last) {
 
 static void maybe_show(struct cairn_cli_meter *meter) {
     uint64_t since = cairn_mono_ms() - meter->locked.shown_ms;
-    uint64_t every = meter->form == CAIRN_CLI_PROGRESS_BAR ? BAR_REDRAW_MS : LINE_EVERY_MS;
+    uint64_t every = meter->form == CAIRN_CLI_PROGRESS_BAR    ? BAR_REDRAW_MS
+                     : meter->form == CAIRN_CLI_PROGRESS_JSON ? JSON_EVERY_MS
+                                                              : LINE_EVERY_MS;
     if (meter->form != CAIRN_CLI_PROGRESS_NONE && since >= every) show(meter, false);
 }
 

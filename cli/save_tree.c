@@ -281,8 +281,11 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
     uint64_t step = 0;
     struct cairn_cli_described described = {0};
     char name[2 * CAIRN_NAME_BYTES_MAX + 2];
+    enum cairn_cli_links links = job->cli->no_links ? CAIRN_CLI_LINKS_NONE
+                                 : job->cli->follow ? CAIRN_CLI_LINKS_FOLLOWED
+                                                    : CAIRN_CLI_LINKS_KEPT;
     CAIRN_TRY(read_ref(job->ref, &step, name, err));
-    CAIRN_TRY(cairn_cli_tree_open(job->path, job->cli->follow, &tree, err));
+    CAIRN_TRY(cairn_cli_tree_open(job->path, links, &tree, err));
     enum cairn_code code = open_session(job->cli, name, &session, err);
     saving.begun = code == CAIRN_OK;
     while (saving.signal && !saving.begun) (void)poll(NULL, 0, POLL_MS); /* it ends by itself */

@@ -5,9 +5,11 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "api/keys.h"
@@ -18,6 +20,15 @@
 #define FILES_MAX 1048576
 #define DEPTH_MAX 64
 #define NO_FILE "neither a file nor a folder (device, socket or pipe)"
+
+/* By the kernel in one step, so that no link can be put there after a look. */
+static int open_in(const struct cairn_cli_tree *tree, int folder_fd, const char *name, int flags) {
+    const struct open_how how = {.flags = (unsigned)flags | O_RDONLY | O_CLOEXEC,
+                                 .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+    if (tree->links != CAIRN_CLI_LINKS_NONE)
+        return openat(folder_fd, name, flags | O_RDONLY | O_CLOEXEC);
+    return (int)syscall(SYS_openat2, folder_fd, name, &how, sizeof how);
+}
 
 static void refuse(struct cairn_cli_tree *tree, const char *name, const char *why) {
     char clean[256];
@@ -88,7 +99,7 @@ static enum cairn_code take_link(struct cairn_cli_tree *tree, const char *name, 
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of links");
         return CAIRN_OK;
     }
-    if (!tree->follow) {
+    if (tree->links != CAIRN_CLI_LINKS_FOLLOWED) {
         refuse(tree, name,
                "a link that points out of the tree; --follow keeps what it points to");
         return CAIRN_OK;
@@ -121,7 +132,7 @@ static enum cairn_code walk(struct cairn_cli_tree *tree, const char *folder, uns
         refuse(tree, folder, "too deep");
         return CAIRN_OK;
     }
-    int fd = openat(tree->root_fd, *folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open_in(tree, tree->root_fd, *folder ? folder : ".", O_DIRECTORY);
     DIR *stream = fd < 0 ? NULL : fdopendir(fd);
     if (!stream) return cairn_fail_errno(err, "folder %s", *folder ? folder : ".");
     enum cairn_code code = CAIRN_OK;
@@ -152,7 +163,7 @@ static enum cairn_code open_root(struct cairn_cli_tree *tree, const char *path,
     struct stat status;
     if (stat(path, &status)) return cairn_fail_errno(err, "%s", path);
     if (S_ISDIR(status.st_mode)) {
-        tree->root_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        tree->root_fd = open_in(tree, AT_FDCWD, path, O_DIRECTORY);
         if (tree->root_fd < 0) return cairn_fail_errno(err, "%s", path);
         return walk(tree, "", 0, err);
     }
@@ -162,7 +173,7 @@ static enum cairn_code open_root(struct cairn_cli_tree *tree, const char *path,
         CAIRN_TRY(cairn_buf_append(&folder, path, (size_t)(slash - path) + 1, err));
     else
         CAIRN_TRY(cairn_buf_append_text(&folder, ".", err));
-    tree->root_fd = open(folder.data, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    tree->root_fd = open_in(tree, AT_FDCWD, folder.data, O_DIRECTORY);
     if (tree->root_fd < 0) return cairn_fail_errno(err, "%s", folder.data);
     const char *name = slash ? slash + 1 : path;
     /* stat() has followed it: a link that is named on the command line stands for its file. */
@@ -200,9 +211,9 @@ static enum cairn_code finish_meta(struct cairn_cli_tree *tree, struct cairn_err
     return note_modes(meta, tree->folders, tree->folder_count, meta->folder_mode, err);
 }
 
-enum cairn_code cairn_cli_tree_open(const char *path, bool follow, struct cairn_cli_tree *ret,
-                                    struct cairn_error *err) {
-    *ret = (struct cairn_cli_tree){.root_fd = -1, .follow = follow};
+enum cairn_code cairn_cli_tree_open(const char *path, enum cairn_cli_links links,
+                                    struct cairn_cli_tree *ret, struct cairn_error *err) {
+    *ret = (struct cairn_cli_tree){.root_fd = -1, .links = links};
     ret->meta = (struct cairn_cli_tree_meta){
         .there = true, .modes = json_object(), .links = json_object(), .folders = json_array()};
     enum cairn_code code = open_root(ret, path, err);
@@ -234,7 +245,7 @@ void cairn_cli_tree_release(struct cairn_cli_tree *tree) {
 
 enum cairn_code cairn_cli_tree_file(const struct cairn_cli_tree *tree, size_t index, int *ret_fd,
                                     struct cairn_error *err) {
-    int fd = openat(tree->root_fd, tree->files[index].name, O_RDONLY | O_CLOEXEC);
+    int fd = open_in(tree, tree->root_fd, tree->files[index].name, 0);
     if (fd < 0) return cairn_fail_errno(err, "%s", tree->files[index].name);
     *ret_fd = fd;
     return CAIRN_OK;

@@ -6,7 +6,8 @@
  * Promise: 1   every name that cannot be kept is listed, with the reason, not only the first.
  *          2   files are found in the order of their names; modes, links and empty folders are
  *              noted (cli/tree_meta.h). A link that points out of the tree is refused by name, or
- *              with follow kept as what it points to; devices, sockets and pipes are refused.
+ *              where they are followed kept as what it points to; devices, sockets and pipes are
+ *              refused.
  * Limits:  1,048,576 files; 64 folders deep.
  * Threads: one owner.
  * Next:    cli/verbs/put.c.
@@ -23,20 +24,26 @@ struct cairn_cli_file {
     uint64_t bytes;
     unsigned mode;
 };
+enum cairn_cli_links {
+    CAIRN_CLI_LINKS_KEPT,     /* as links; one that points out of the tree is refused */
+    CAIRN_CLI_LINKS_FOLLOWED, /* where they point out of it, as what they point to */
+    CAIRN_CLI_LINKS_NONE      /* as KEPT, and no file is opened through one that came later */
+};
 struct cairn_cli_tree {
     int root_fd;
     struct cairn_cli_file *files;
     size_t count, capacity;
     uint64_t total_bytes;
     size_t refused;
-    bool follow;
+    enum cairn_cli_links links;
     struct cairn_cli_file *folders; /* with their modes, bytes unused */
     size_t folder_count, folder_capacity;
     struct cairn_cli_tree_meta meta;
 };
 /* path: a folder, or one file (then it is the only one, under its own name). CAIRN_INVALID after
  * listing every refused name on standard error. */
-enum cairn_code cairn_cli_tree_open(const char *path, bool follow, struct cairn_cli_tree *ret,
+enum cairn_code cairn_cli_tree_open(const char *path, enum cairn_cli_links links,
+                                    struct cairn_cli_tree *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_cli_tree_release(struct cairn_cli_tree *tree);
 /* An open file of the tree, for reading. */

@@ -41,7 +41,7 @@ struct cairn_cli {
     bool whole_run;
     bool rank_given, json, metadata_only, read_data, force, keep, help, detach, follow, files_only;
     bool yes, or_none, dry_run, allow_empty, keep_all, optimizer, exclude_frozen, why;
-    bool tensors;
+    bool tensors, no_links;
     uint64_t keep_numbers[CAIRN_KEEP_NUMBERS], saves, lease_ms;
     const char *newer_than, *from, *confirm;
     uint64_t since;

@@ -23,6 +23,13 @@ struct tokens {
     size_t count, capacity;
 };
 
+/* token.who: as the caller is named whose token has the id `of`. */
+struct lent {
+    struct cairn_srv_token token;
+    char of[CAIRN_TOKEN_ID_BYTES];
+    struct lent *next;
+};
+
 struct cairn_srv_access {
     struct cairn_srv *server;
     struct cairn_thread thread;
@@ -33,6 +40,7 @@ struct cairn_srv_access {
         uint64_t look;      /* that they are of */
         uint64_t looked_ms; /* when that began; mono clock */
         bool known;
+        struct lent *lent;
     } locked;
 };
 
@@ -128,6 +136,11 @@ void cairn_srv_access_free(struct cairn_srv_access *access) {
     if (!access) return;
     cairn_thread_stop(&access->thread);
     free(access->locked.tokens.items);
+    while (access->locked.lent) {
+        struct lent *lent = access->locked.lent;
+        access->locked.lent = lent->next;
+        free(lent);
+    }
     cairn_lock_release(&access->lock);
     free(access);
 }
@@ -147,16 +160,26 @@ static int by_id(const void *a, const void *b) {
     return strcmp(a, ((const struct cairn_srv_token *)b)->key.id);
 }
 
+static const struct cairn_srv_token *find_kept(const struct tokens *tokens, const char *id) {
+    if (!tokens->count) return NULL;
+    return bsearch(id, tokens->items, tokens->count, sizeof(*tokens->items), by_id);
+}
+
+/* One that was lent for a token that has been revoked is none. */
+static const struct cairn_srv_token *find_lent(const struct cairn_srv_access *access,
+                                               const char *id) {
+    const struct lent *lent = access->locked.lent;
+    while (lent && strcmp(lent->token.key.id, id)) lent = lent->next;
+    return lent && find_kept(&access->locked.tokens, lent->of) ? &lent->token : NULL;
+}
+
 /* A01: an unknown id is compared with something, too. */
 static bool find(struct cairn_srv_access *access, const struct cairn_token_key *key,
-                 struct cairn_srv_token *ret) {
+                 struct cairn_srv_token *ret, bool *ret_lent) {
     static const struct cairn_srv_token none;
     CAIRN_HOLD(&access->lock);
-    const struct tokens *tokens = &access->locked.tokens;
-    const struct cairn_srv_token *found =
-        tokens->count
-            ? bsearch(key->id, tokens->items, tokens->count, sizeof(*tokens->items), by_id)
-            : NULL;
+    const struct cairn_srv_token *found = find_kept(&access->locked.tokens, key->id);
+    if ((*ret_lent = !found)) found = find_lent(access, key->id);
     const struct cairn_srv_token *one = found ? found : &none;
     bool same = cairn_equal_secret(one->key.digest, key->digest, sizeof(key->digest));
     *ret = *one;
@@ -186,7 +209,7 @@ enum cairn_code cairn_srv_access_identify(struct cairn_srv_access *access,
     if (!is_fresh(access))
         return cairn_fail(err, CAIRN_UNAVAILABLE,
                           "the catalog cannot be read, so nobody knows which tokens are good");
-    bool good = find(access, &credential->key, &token);
+    bool lent = false, good = find(access, &credential->key, &token, &lent);
     if (!good)
         return cairn_fail(err, CAIRN_UNAUTHORIZED, "the token is not known, or was revoked");
     if (token.expires_ms && cairn_srv_wall_ms(access->server) >= token.expires_ms)
@@ -195,9 +218,45 @@ enum cairn_code cairn_srv_access_identify(struct cairn_srv_access *access,
         .kind = CAIRN_SRV_TOKEN, .scopes = token.scopes, .expires_ms = token.expires_ms};
     (void)cairn_text_copy(ret->id, sizeof(ret->id), token.key.id);
     (void)cairn_text_copy(ret->projects, sizeof(ret->projects), token.projects);
-    snprintf(ret->who, sizeof(ret->who), "%s%s%s", token.name, token.name[0] ? "/" : "",
-             token.key.id);
+    if (lent)
+        (void)cairn_text_copy(ret->who, sizeof(ret->who), token.who);
+    else
+        snprintf(ret->who, sizeof(ret->who), "%s%s%s", token.name, token.name[0] ? "/" : "",
+                 token.key.id);
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_access_lend(struct cairn_srv_access *access,
+                                      const struct cairn_srv_caller *caller,
+                                      char ret_text[CAIRN_TOKEN_TEXT_BYTES],
+                                      char ret_id[CAIRN_TOKEN_ID_BYTES], struct cairn_error *err) {
+    CAIRN_ASSERT(caller->kind == CAIRN_SRV_TOKEN);
+    struct lent *lent = calloc(1, sizeof(*lent));
+    if (!lent) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a token");
+    lent->token = (struct cairn_srv_token){
+        .scopes = caller->scopes & (CAIRN_SCOPE_READ | CAIRN_SCOPE_WRITE),
+        .expires_ms = caller->expires_ms};
+    (void)cairn_text_copy(lent->token.projects, sizeof(lent->token.projects), caller->projects);
+    (void)cairn_text_copy(lent->token.who, sizeof(lent->token.who), caller->who);
+    (void)cairn_text_copy(lent->of, sizeof(lent->of), caller->id);
+    cairn_token_make(access->server->random, ret_text, &lent->token.key);
+    (void)cairn_text_copy(ret_id, CAIRN_TOKEN_ID_BYTES, lent->token.key.id);
+    CAIRN_HOLD(&access->lock);
+    lent->next = access->locked.lent;
+    access->locked.lent = lent;
+    return CAIRN_OK;
+}
+
+void cairn_srv_access_return(struct cairn_srv_access *access, const char *id) {
+    struct lent *lent = NULL;
+    {
+        CAIRN_HOLD(&access->lock);
+        struct lent **at = &access->locked.lent;
+        while (*at && strcmp((*at)->token.key.id, id)) at = &(*at)->next;
+        lent = *at;
+        if (lent) *at = lent->next;
+    }
+    free(lent);
 }
 
 bool cairn_srv_access_holds(struct cairn_srv_access *access,

@@ -65,6 +65,16 @@ enum cairn_code cairn_srv_access_identify(struct cairn_srv_access *access,
                                           const struct cairn_srv_credential *credential,
                                           struct cairn_srv_caller *ret,
                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* A token for who does something for that caller, over HTTP, when he has gone: with his scopes to
+ * read and write, for his projects as they stand there, and under his name. It is good at this
+ * server alone, until it is returned, the caller's own has ended or the process has. The text is to
+ * be wiped. */
+enum cairn_code cairn_srv_access_lend(struct cairn_srv_access *access,
+                                      const struct cairn_srv_caller *caller,
+                                      char ret_text[CAIRN_TOKEN_TEXT_BYTES],
+                                      char ret_id[CAIRN_TOKEN_ID_BYTES],
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_access_return(struct cairn_srv_access *access, const char *id);
 /* Is what an open stream began with still good? */
 bool cairn_srv_access_holds(struct cairn_srv_access *access,
                             const struct cairn_srv_credential *credential);

@@ -30,6 +30,7 @@
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/lease.h"
+#include "server/jobs/operations.h"
 #include "server/jobs/sweep.h"
 #include "server/metrics.h"
 #include "server/nodes.h"
@@ -113,6 +114,7 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(cairn_srv_pool_new(&reads, &server->reads, err));
     CAIRN_TRY(cairn_srv_sweep_new(server, &server->sweep, err));
     CAIRN_TRY(cairn_srv_leases_new(server, &server->leases, err));
+    CAIRN_TRY(cairn_srv_operations_new(server, &server->operations, err));
     struct cairn_srv_work work = {cairn_srv_commit_run, cairn_srv_sweep_run};
     CAIRN_TRY(cairn_srv_jobs_new(server, &work, &server->jobs, err));
     return cairn_srv_health_new(server, &server->health, err);
@@ -163,6 +165,7 @@ static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
     CAIRN_TRY(open_store(server, err));
     CAIRN_TRY(start_parts(server, err));
     CAIRN_TRY(cairn_srv_http_start(server, &server->http, &port, err));
+    cairn_srv_operations_listen(server->operations, port);
     CAIRN_TRY(cairn_srv_http_self_test(server->settings->listen, port, err));
     CAIRN_TRY(announce(server, port, err));
     const struct timespec look = {.tv_sec = LOOK_S};
@@ -174,13 +177,16 @@ static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
         if (got == SIGHUP) cairn_srv_http_reload(server->http);
     }
     cairn_log(INFO, "server.stopping", "signal=%d", got);
-    if (give_notice(server, signals)) drain(server, signals);
+    bool in_time = give_notice(server, signals);
+    cairn_srv_operations_stop(server->operations); /* while their commands reach this server */
+    if (in_time) drain(server, signals);
     return CAIRN_OK;
 }
 
 static void take_down(struct cairn_srv *server) {
     if (server->catalog) cairn_srv_catalog_unlisten(server->catalog);
     cairn_srv_http_stop(server->http);
+    cairn_srv_operations_free(server->operations);
     cairn_srv_health_free(server->health);
     cairn_srv_jobs_free(server->jobs);
     cairn_srv_leases_free(server->leases);

@@ -34,6 +34,7 @@ struct cairn_srv_chunks;
 struct cairn_srv_health;
 struct cairn_srv_feed;
 struct cairn_srv_access;
+struct cairn_srv_operations;
 struct cairn_metrics;
 
 /* What this server has seen of catalog time; inside changes alone (jobs/ticks.h). */
@@ -62,6 +63,7 @@ struct cairn_srv {
     struct cairn_srv_jobs *jobs;   /* commits and sweeps */
     struct cairn_srv_sweep *sweep; /* of the sweeping thread alone */
     struct cairn_srv_ticks ticks;
+    struct cairn_srv_operations *operations; /* NULL: none are taken (tests) */
     struct cairn_srv_leases *leases; /* NULL: none are renewed (tests) */
     struct cairn_srv_http *http;
     struct cairn_srv_compared *compared; /* runs that were compared with the store (Q35) */

@@ -26,6 +26,18 @@ static bool is_loopback(const char *address) {
            cairn_text_starts(address, "localhost:");
 }
 
+static enum cairn_code check_folders(const char *name, const char *folders,
+                                     struct cairn_error *err) {
+    for (const char *at = folders; *at;) {
+        size_t size = strcspn(at, ",");
+        if (*at != '/')
+            return cairn_fail(err, CAIRN_INVALID,
+                              "%s is \"%s\": want whole paths, with commas between", name, folders);
+        at += size + (at[size] == ',');
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code check(struct cairn_config *config, struct cairn_srv_settings *settings,
                              struct cairn_error *err) {
     if (!settings->store[0])
@@ -47,6 +59,13 @@ static enum cairn_code check(struct cairn_config *config, struct cairn_srv_setti
                           settings->listen, settings->tls_cert[0] ? "" : "tls-cert and tls-key",
                           settings->tls_cert[0] || settings->require_token ? "" : " and ",
                           settings->require_token ? "" : "require-token=true");
+    bool operates = settings->import_folders[0] || settings->export_folders[0];
+    if (operates && settings->tls_cert[0] && !settings->operations_url[0])
+        return cairn_fail(err, CAIRN_INVALID,
+                          "operations-url is not set: with tls-cert and import-folders or "
+                          "export-folders give https://NAME:PORT, with a name of the certificate");
+    CAIRN_TRY(check_folders("import-folders", settings->import_folders, err));
+    CAIRN_TRY(check_folders("export-folders", settings->export_folders, err));
     if (!settings->data_dir[0]) {
         bool system_wide = !access("/var/lib/cairn", W_OK | X_OK);
         CAIRN_TRY(cairn_config_set(

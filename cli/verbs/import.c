@@ -19,6 +19,8 @@ static const struct cairn_cli_flag flags[] = {
      "0:ROWS, halves or replicated."},
     {"follow", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(follow), 0, NULL,
      "Keep what links out of the folder point to; otherwise they are refused."},
+    {"no-links", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(no_links), 0, NULL,
+     "Read through no link at all, also where PATH is one or one is put there meanwhile."},
 };
 
 /* What a person calls it, and what it must turn out to be. */

@@ -73,4 +73,8 @@
 #define EVENT_SHOWN                                                                                \
     "e.seq, e.at_ms, e.event, e.project, e.run, e.version, e.step, e.attempt, e.code, e.reason, "  \
     "e.who, e.origin"
+/* In the order of read_row (server/catalog/operations.c). */
+#define OPERATION_COLUMNS                                                                          \
+    "operation, kind, project, run, request, phase, done, total, cancel, result, problem, who, "   \
+    "created_ms, ended_ms"
 #define TOKEN_COLUMNS "token, digest, name, scopes, projects, created_ms, expires_ms, who"

@@ -25,19 +25,6 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     return cairn_srv_version_json_among(tx, &shown->version, &newest, &shown->json, err);
 }
 
-/* ?wait=30s: until when; 0 when that is over, or nothing is waited for. */
-static enum cairn_code read_wait(const struct cairn_srv_request *request, uint64_t *ret_until_ms,
-                                 struct cairn_error *err) {
-    const char *wait = cairn_query_get(&request->query, "wait");
-    uint64_t wait_ms = 0;
-    enum cairn_code code =
-        wait ? cairn_parse_duration(cairn_view_of(wait), &wait_ms, err) : CAIRN_OK;
-    if (code) return cairn_within(err, code, "wait");
-    uint64_t until_ms = request->arrived_ms + cairn_min_u64(wait_ms, CAIRN_WAIT_MS_MAX);
-    if (wait_ms && cairn_srv_mono_ms(request->server) < until_ms) *ret_until_ms = until_ms;
-    return CAIRN_OK;
-}
-
 /* ?wait=30s&for=committed: still to be waited for? */
 static enum cairn_code must_wait(const struct cairn_srv_request *request,
                                  const struct cairn_srv_version *version, uint64_t *ret_until_ms,
@@ -45,7 +32,7 @@ static enum cairn_code must_wait(const struct cairn_srv_request *request,
     const char *what = cairn_query_get(&request->query, "for");
     if (what && strcmp(what, "committed"))
         return cairn_fail(err, CAIRN_INVALID, "for=%s: only committed can be waited for", what);
-    CAIRN_TRY(read_wait(request, ret_until_ms, err));
+    CAIRN_TRY(cairn_srv_query_wait(request, ret_until_ms, err));
     if (cairn_srv_version_shown(version) != CAIRN_STATE_OPEN) *ret_until_ms = 0;
     return CAIRN_OK;
 }
@@ -86,7 +73,7 @@ static enum cairn_code judge_newer(const struct shown *shown, const struct newer
     uint64_t until_ms = 0;
     if (found && found != CAIRN_NOT_FOUND) return found;
     if (!found && is_newer(newer, &shown->version)) return CAIRN_OK;
-    CAIRN_TRY(read_wait(request, &until_ms, err));
+    CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
     if (!until_ms)
         return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s has no checkpoint newer than %s yet",
                           request->params.run_name.project, request->params.run_name.run,

@@ -94,6 +94,18 @@ enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, u
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_query_wait(const struct cairn_srv_request *request,
+                                     uint64_t *ret_until_ms, struct cairn_error *err) {
+    const char *wait = cairn_query_get(&request->query, "wait");
+    uint64_t wait_ms = 0;
+    enum cairn_code code =
+        wait ? cairn_parse_duration(cairn_view_of(wait), &wait_ms, err) : CAIRN_OK;
+    if (code) return cairn_within(err, code, "wait");
+    uint64_t until_ms = request->arrived_ms + cairn_min_u64(wait_ms, CAIRN_WAIT_MS_MAX);
+    if (wait_ms && cairn_srv_mono_ms(request->server) < until_ms) *ret_until_ms = until_ms;
+    return CAIRN_OK;
+}
+
 void cairn_srv_reply_cached(const struct cairn_srv_request *request,
                             struct cairn_srv_reply *reply) {
     bool fixed = cairn_version_id_valid(cairn_view_of(request->params.ref));

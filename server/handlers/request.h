@@ -95,6 +95,10 @@ enum cairn_code cairn_srv_body(const struct cairn_srv_request *request, size_t n
 /* ?limit= (1..1000, default 100). */
 enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, uint64_t *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* ?wait=30s: until when; untouched when that is over, or nothing is waited for. */
+enum cairn_code cairn_srv_query_wait(const struct cairn_srv_request *request,
+                                     uint64_t *ret_until_ms,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* RFC 9110, 13.1: does a list of entity tags, or "*", name this one? tag is strong, with its
  * quotes. Of If-None-Match a weak one (W/"...") counts, of If-Match it does not. */
 bool cairn_srv_tag_listed(const char *list, const char *tag, bool weak_counts);

@@ -23,6 +23,7 @@
 #include "server/jobs/freeze.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
+#include "server/jobs/operations.h"
 #include "server/jobs/reconcile.h"
 #include "server/jobs/sweep_objects.h"
 #include "server/jobs/sweep_temporaries.h"
@@ -316,7 +317,8 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
         cairn_log(INFO, "sweep.copy_left", "cause=\"%s\"", why.message);
     CAIRN_TRY(sweep_objects(found, worker, err));
     CAIRN_TRY(forget_gone(found, err));
-    return cairn_srv_catalog_write(server->catalog, trim, found, err);
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, trim, found, err));
+    return cairn_srv_operations_look(server, err);
 }
 
 enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_sweep **ret,

@@ -21,7 +21,7 @@ TEST(each_route_is_found_by_its_own_template) {
     static const char *const values[][2] = {
         {"{project}", "llm"}, {"{run}", "7b"},  {"{ref}", "latest"}, {"{alias}", "prod"},
         {"{digest}", DIGEST}, {"{node}", "n1"}, {"{name}", "a/b"},   {"{lease}", "lease_0"},
-        {"{token}", "4f1c9a0b7d22e6c3"},
+        {"{token}", "4f1c9a0b7d22e6c3"}, {"{operation}", "op_0"},
     };
     for (int id = 0; id < CAIRN_ROUTE_COUNT; id++) {
         const struct cairn_route *wanted = cairn_route_at((enum cairn_route_id)id);

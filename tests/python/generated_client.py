@@ -234,6 +234,24 @@ def tokens(call):
     call("token_make", 400, body={"scopes": ["all"]}, of="TokenMakeBody")
 
 
+def operations(call, folder):
+    run = ("demo", "kept")
+    header = b'{"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}}'
+    (folder / "m.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"12345678")
+    body = {"kind": "safetensors", "path": str(folder / "m.safetensors"), "step": 1}
+    begun = call("import_begin", 202, *run, body=body, of="ImportBeginBody").parsed
+    kept = call("operation_get", 200, begun.id, wait="60s").parsed
+    assert kept.state == "done" and kept.progress.done == kept.result.to_dict()["bytes"], kept
+    body = {"path": str(folder / "exported"), "dtype": "keep"}
+    begun = call("export_begin", 202, *run, "1", body=body, of="ExportBeginBody").parsed
+    written = call("operation_get", 200, begun.id, wait="60s").parsed
+    assert written.state == "done" and not written.problem, written
+    assert [one.id for one in call("operation_list", 200).parsed.items] == [written.id, kept.id]
+    assert call("operation_cancel", 200, kept.id).parsed.state == "done"
+    call("import_begin", 403, *run, body={"kind": "hf", "path": "/", "step": 2}, of="ImportBeginBody")
+    call("operation_get", 404, "op_0")
+
+
 def retains(call):
     run, keep = ("demo", "tour"), {"keep": {"last": 5, "within": "6h"}}
     for prefix, path in (("", ()), ("project_", ("demo",)), ("run_", run)):
@@ -298,7 +316,8 @@ def main():
         (folder / "store").mkdir()
         with open(folder / "log", "wb") as log:
             daemon = subprocess.Popen([server, f"--store={folder}/store", f"--data-dir={folder}/data",
-                                       "--listen=127.0.0.1:0", f"--port-file={folder}/port"], stderr=log)
+                                       "--listen=127.0.0.1:0", f"--port-file={folder}/port",
+                                       f"--import-folders={folder}", f"--export-folders={folder}"], stderr=log)
         try:
             for _ in range(600):
                 if (folder / "port").exists() or daemon.poll() is not None:
@@ -313,6 +332,7 @@ def main():
             leases(call, second)
             events(call, second)
             tokens(call)
+            operations(call, folder)
             retains(call)
             rest(call, grant, first)
             growth(call, models, call("checkpoint_get", 200, "demo", "tour", second))

@@ -317,6 +317,7 @@ static void path_of(const struct cairn_route *route, char ret[256]) {
         {"{project}", "a"},    {"{run}", "b"},  {"{ref}", "1"},       {"{node}", "n"},
         {"{alias}", "best-1"}, {"{name}", "x"}, {"{digest}", DIGEST}, {"{lease}", "l"},
         {"{token}", "t"},
+        {"{operation}", "o"},
     };
     size_t used = 0;
     for (const char *at = route->template_text; *at;) {

@@ -16,11 +16,12 @@
 static const char *const growing[] = {
     "runs",   "attempts", "attempt_ranks", "versions", "version_ranks", "version_groups",
     "shards", "tables",   "layouts",       "nodes",    "set_aside",     "tombstones",
-    "policies", "aliases", "metrics", "read_leases", "events"};
+    "policies", "aliases", "metrics", "read_leases", "events", "operations"};
 
 /* Indexes that hold only what still has to be done, so that all of it may be walked. */
 static const char *const short_indexes[] = {"versions_waiting", "versions_dead",
                                             "versions_again",   "versions_unrecorded",
+                                            "operations_unfinished",
                                             "layouts_leaving",  "layouts_kept"};
 
 /* What is meant to see each row. */
@@ -37,6 +38,7 @@ static const struct {
     {"versions_kinds", "once a minute at most: how many are there of each kind?"},
     {"nodes_count", "over an index, once a sweep: are there more rows than may be?"},
     {"nodes_drop_oldest", "over an index, as many as are too many"},
+    {"operations_drop_many", "likewise, of those that have ended"},
 };
 
 struct row {
@@ -83,6 +85,10 @@ static const struct row wanted[] = {
     {"member_first_ended", "attempt_ranks_ended"},
     {"member_gone", "attempt_ranks_ended"},
     {"layout_of_writer", "layouts_writer"},
+    {"operation_same", "operations_unfinished"},
+    {"operations_unfinished", "operations_unfinished"},
+    {"operations_drop_old", "operations_ended"},
+    {"operations_drop_many", "operations_ended"},
 };
 
 static const char fill[] =
@@ -122,6 +128,9 @@ static const char fill[] =
     "INSERT INTO events(seq, at_ms, tick, event, project, run, version, step, attempt, code, "
     "reason, who, origin) SELECT step, 1, step, 'e', 'p', 'r' || (step % 60), version, step, 1, 0, "
     "'', '', '' FROM versions;"
+    "INSERT INTO operations(operation, kind, project, run, request, who, created_ms, phase, done, "
+    "total, cancel, ended_ms, ended_tick) SELECT version, 'import', 'p', 'r', '{}', '', 1, "
+    "step % 3, 0, 0, 0, 0, CASE WHEN step % 50 = 0 THEN 0 ELSE step END FROM versions;"
     "INSERT INTO set_aside(object, cause, at_ms) SELECT 'o' || run_id, 'c', 1 FROM runs;";
 
 struct place {

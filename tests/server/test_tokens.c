@@ -24,7 +24,7 @@ static void path_of(const struct cairn_route *route, char ret[512]) {
     static const char *const values[][2] = {
         {"{project}", "llm"}, {"{run}", "seven"}, {"{ref}", "latest"},
         {"{alias}", "prod"},  {"{node}", "n1"},   {"{name}", "a"},
-        {"{lease}", "l"},     {"{token}", "00"},
+        {"{lease}", "l"},     {"{token}", "00"},      {"{operation}", "o"},
         {"{digest}", "abababababababababababababababababababababababababababababababab"}};
     size_t used = 0;
     for (const char *at = route->template_text; *at;) {

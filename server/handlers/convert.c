@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST {R}/imports and POST {C}/exports: what `cairn import` and `cairn export` do, as an operation
+ * on the server's machine. */
+#include <inttypes.h>
+
+#include "api/messages.h"
+#include "common/log.h"
+#include "server/catalog/versions.h"
+#include "server/handlers/operations_json.h"
+#include "server/jobs/operation_command.h"
+#include "server/jobs/operations.h"
+
+/* Each argument is a word of its own, with its value behind '=': no value is taken for a flag. */
+static void add(json_t *arguments, const char *format, ...) CAIRN_PRINTF(2, 3);
+static void add(json_t *arguments, const char *format, ...) {
+    va_list values;
+    va_start(values, format);
+    json_array_append_new(arguments, json_vsprintf(format, values));
+    va_end(values);
+}
+
+static enum cairn_code check_word(const char *name, const char *given, const char *const *known,
+                                  size_t count, struct cairn_error *err) {
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(given, known[i])) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "/%s: \"%s\" is not known", name, given);
+}
+
+struct begun {
+    char id[CAIRN_SRV_OPERATION_BYTES];
+    struct cairn_srv_operation operation;
+};
+
+static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct begun *begun = argument;
+    return cairn_srv_operation_get(tx, begun->id, &begun->operation, err);
+}
+
+/* The operation is begun, or the one that is alike is shown. */
+static enum cairn_code begin(struct cairn_srv_request *request,
+                             struct cairn_srv_operation_wish *wish, struct cairn_srv_reply *reply,
+                             struct cairn_error *err) {
+    struct begun begun = {0};
+    bool made = false;
+    wish->name = &request->params.run_name;
+    wish->caller = &request->caller;
+    enum cairn_code code = cairn_srv_operation_begin(request->server, wish, begun.id, &made, err);
+    cairn_srv_place_release(&wish->place);
+    if (code) return code;
+    if (made)
+        cairn_log(INFO, "operation.begun", "operation=%s kind=%s run=%s/%s", begun.id, wish->kind,
+                  wish->name->project, wish->name->run);
+    code = cairn_srv_catalog_read(request->server->catalog, look, &begun, err);
+    if (!code) code = cairn_srv_reply_operation(&begun.operation, reply, err);
+    cairn_srv_reply_header(reply, "Location", "/v1/operations/%s", begun.id);
+    cairn_srv_operation_release(&begun.operation);
+    return code;
+}
+
+/* ---- POST {R}/imports ---- */
+
+static json_t *import_arguments(const struct cairn_srv_request *request,
+                                const struct cairn_msg_import_begin *said,
+                                const struct cairn_srv_place *place) {
+    json_t *arguments = json_array();
+    const struct cairn_run_name *name = &request->params.run_name;
+    add(arguments, "import");
+    add(arguments, "--no-links");
+    add(arguments, "--store=%s", cairn_store_url(request->server->store));
+    add(arguments, "--socket=/proc/self/no-uploader"); /* of another server, perhaps */
+    if (said->new_version) add(arguments, "--new-version");
+    if (said->labels) {
+        CAIRN_AUTO(buf) labels = {0};
+        if (!cairn_json_dump(said->labels, &labels, NULL))
+            add(arguments, "--labels=%s", labels.data);
+    }
+    add(arguments, "--");
+    add(arguments, "%s", said->kind);
+    add(arguments, "./%s", place->name);
+    add(arguments, "%s/%s@%" PRIu64, name->project, name->run, said->step);
+    return arguments;
+}
+
+enum cairn_code cairn_srv_on_import_begin(struct cairn_srv_request *request,
+                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
+    static const char *const kinds[] = {"deepspeed", "dcp", "hf", "torch", "safetensors"};
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    struct cairn_msg_import_begin said = {0};
+    struct cairn_srv_operation_wish wish = {.kind = "import", .inside = true};
+    const struct cairn_srv_folders allowed = {
+        "import-folders", request->server->settings->import_folders, false};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_TRY(cairn_srv_body(request, 1000, &body, err));
+    CAIRN_TRY(cairn_msg_import_begin_read(body, "", &said, err));
+    CAIRN_TRY(check_word("kind", said.kind, kinds, CAIRN_COUNT(kinds), err));
+    CAIRN_TRY(cairn_srv_place_open(&allowed, said.path, &wish.place, err));
+    enum cairn_code code = cairn_srv_place_has_no_link(&wish.place, err);
+    if (code) {
+        cairn_srv_place_release(&wish.place);
+        return code;
+    }
+    CAIRN_AUTO_JSON json_t *arguments = import_arguments(request, &said, &wish.place);
+    wish.arguments = arguments;
+    wish.request = body;
+    wish.path = said.path;
+    return begin(request, &wish, reply, err);
+}
+
+/* ---- POST {C}/exports ---- */
+
+struct version {
+    struct cairn_srv_request *request;
+    struct cairn_version_id id;
+};
+
+static enum cairn_code find(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct version *found = argument;
+    CAIRN_AUTO(srv_version) version = {0};
+    struct cairn_srv_ref ref = {&found->request->params.run_name, found->request->params.ref,
+                                false};
+    CAIRN_TRY(cairn_srv_version_find(tx, &ref, &version, err));
+    CAIRN_TRY(cairn_srv_version_there(&version, err));
+    found->id = version.id;
+    if (cairn_srv_version_shown(&version) == CAIRN_STATE_COMMITTED) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s: what is committed can be exported",
+                      version.id.text, cairn_state_text(cairn_srv_version_shown(&version)));
+}
+
+static json_t *export_arguments(const struct version *version,
+                                const struct cairn_msg_export_begin *said) {
+    json_t *arguments = json_array();
+    const struct cairn_run_name *name = &version->request->params.run_name;
+    add(arguments, "export");
+    if (said->to) add(arguments, "--to=%s", said->to);
+    if (said->dtype) add(arguments, "--dtype=%s", said->dtype);
+    if (said->max_shard_bytes) add(arguments, "--max-shard-size=%" PRIu64, said->max_shard_bytes);
+    if (said->only) add(arguments, "--only=%s", said->only);
+    if (said->exclude_frozen) add(arguments, "--exclude-frozen");
+    if (said->optimizer) add(arguments, "--optimizer");
+    if (said->workers) add(arguments, "--workers=%" PRIu64, said->workers);
+    add(arguments, "--");
+    add(arguments, "%s/%s@%s", name->project, name->run, version->id.text);
+    add(arguments, CAIRN_SRV_OPERATION_FOLDER);
+    return arguments;
+}
+
+enum cairn_code cairn_srv_on_export_begin(struct cairn_srv_request *request,
+                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
+    static const char *const forms[] = {"safetensors", "torch", "dcp"};
+    static const char *const dtypes[] = {"keep", "fp32", "bf16", "fp16"};
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    struct cairn_msg_export_begin said = {0};
+    struct version version = {.request = request};
+    struct cairn_srv_operation_wish wish = {.kind = "export"};
+    const struct cairn_srv_folders allowed = {
+        "export-folders", request->server->settings->export_folders, true};
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    if (!cairn_srv_caller_may(&request->caller, CAIRN_SCOPE_READ, request->params.run_name.project))
+        return cairn_fail(err, CAIRN_FORBIDDEN, "the token %s lacks the scope read",
+                          request->caller.who);
+    CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
+    CAIRN_TRY(cairn_msg_export_begin_read(body, "", &said, err));
+    if (said.to) CAIRN_TRY(check_word("to", said.to, forms, CAIRN_COUNT(forms), err));
+    if (said.dtype) CAIRN_TRY(check_word("dtype", said.dtype, dtypes, CAIRN_COUNT(dtypes), err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, find, &version, err));
+    CAIRN_TRY(cairn_srv_place_open(&allowed, said.path, &wish.place, err));
+    CAIRN_AUTO_JSON json_t *arguments = export_arguments(&version, &said);
+    json_object_set_new(body, "version", json_string(version.id.text));
+    wish.arguments = arguments;
+    wish.request = body;
+    wish.path = said.path;
+    return begin(request, &wish, reply, err);
+}

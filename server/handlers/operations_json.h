@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * operations_json: an operation as the API shows it.
+ *
+ * Why:     whoever begins one, looks at it, lists or cancels it gets the same object.
+ * Promise: 1   the status is 202 until it is over, then 200.
+ * Limits:  those of its row.
+ * Threads: stateless.
+ * Next:    server/catalog/operations.h.
+ */
+#pragma once
+
+#include "server/catalog/operations.h"
+#include "server/handlers/request.h"
+
+/* NULL: no memory. */
+json_t *cairn_srv_operation_json(const struct cairn_srv_operation *operation);
+enum cairn_code cairn_srv_reply_operation(const struct cairn_srv_operation *operation,
+                                          struct cairn_srv_reply *reply,
+                                          struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A pool whose tasks each run one command; see operations.h. */
+#include "server/jobs/operations.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include "api/failure.h"
+#include "common/clock.h"
+#include "common/lock.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/catalog/notify.h"
+#include "server/catalog/values.h"
+#include "server/jobs/child.h"
+#include "server/jobs/lease.h"
+#include "server/jobs/operation_command.h"
+#include "server/jobs/ticks.h"
+#include "server/pool.h"
+#include "server/waiters.h"
+
+#define LISTEN_MS 100
+#define WRITE_EVERY_MS 500
+#define KILL_MS 30000 /* an import gives its save up for 15 s at most */
+#define END_AGAIN_MS 500
+#define END_TRIES 20
+
+struct task {
+    struct cairn_srv_task task; /* first */
+    struct cairn_srv *server;
+    char id[CAIRN_SRV_OPERATION_BYTES];
+    struct cairn_srv_operation_command command;
+    struct cairn_srv_caller caller;
+    struct cairn_srv_lease lease;
+    struct cairn_srv_operation_end end;
+    uint64_t done, total; /* as the command says */
+    bool told, started, cancel;
+    struct cairn_error failure; /* as the command says */
+    struct task *next;
+};
+struct cairn_srv_operations {
+    struct cairn_srv *server;
+    struct cairn_srv_pool *pool;
+    uint16_t port;
+    _Atomic bool stopping;
+    struct cairn_lock lock;
+    struct {
+        struct task *tasks;
+        size_t count;
+    } locked;
+};
+
+/* ---- the list of what this server does ---- */
+
+static enum cairn_code list_task(struct cairn_srv_operations *operations, struct task *task,
+                                 struct cairn_error *err) {
+    CAIRN_HOLD(&operations->lock);
+    size_t most = operations->server->settings->operations_at_once;
+    if (operations->locked.count >= most + CAIRN_SRV_OPERATIONS_WAITING_MAX)
+        return cairn_fail(err, CAIRN_BUSY, "%zu operations run or wait: try again later",
+                          operations->locked.count);
+    task->next = operations->locked.tasks;
+    operations->locked.tasks = task;
+    operations->locked.count++;
+    return CAIRN_OK;
+}
+
+static bool is_listed(struct cairn_srv_operations *operations, const char *id) {
+    CAIRN_HOLD(&operations->lock);
+    const struct task *task = operations->locked.tasks;
+    while (task && strcmp(task->id, id)) task = task->next;
+    return task;
+}
+
+static void free_task(struct task *task) {
+    cairn_srv_operation_command_release(&task->command);
+    free(task);
+}
+
+static void forget_task(struct task *task) {
+    struct cairn_srv_operations *operations = task->server->operations;
+    {
+        CAIRN_HOLD(&operations->lock);
+        struct task **at = &operations->locked.tasks;
+        while (*at && *at != task) at = &(*at)->next;
+        CAIRN_ASSERT(*at); /* it is listed until here */
+        *at = task->next;
+        operations->locked.count--;
+    }
+    free_task(task);
+}
+
+/* ---- its row ---- */
+
+static enum cairn_code start(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct task *task = argument;
+    CAIRN_TRY(cairn_srv_lease_check(tx, &task->lease, err));
+    return cairn_srv_operation_start(tx, task->id, &task->started, err);
+}
+
+static enum cairn_code move_on(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct task *task = argument;
+    CAIRN_TRY(cairn_srv_lease_check(tx, &task->lease, err)); /* O03 */
+    return cairn_srv_operation_move_on(tx, task->id, task->done, task->total, err);
+}
+
+static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct task *task = argument;
+    CAIRN_AUTO(srv_operation) operation = {0};
+    CAIRN_TRY(cairn_srv_lease_check(tx, &task->lease, err));
+    CAIRN_TRY(cairn_srv_operation_get(tx, task->id, &operation, err));
+    task->cancel = operation.cancel;
+    return CAIRN_OK;
+}
+
+static enum cairn_code end(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct task *task = argument;
+    CAIRN_TRY(cairn_srv_lease_check(tx, &task->lease, err));
+    CAIRN_TRY(cairn_srv_operation_end(tx, task->id, &task->end, err));
+    return cairn_srv_lease_drop_in(tx, &task->lease, err);
+}
+
+static void end_row(struct task *task) {
+    struct cairn_srv *server = task->server;
+    struct cairn_error why = {0};
+    enum cairn_code code = CAIRN_OK;
+    task->end.wall_ms = cairn_srv_wall_ms(server);
+    for (int i = 0; i < END_TRIES; i++) {
+        code = cairn_srv_catalog_write(server->catalog, end, task, &why);
+        if (!code) task->lease.dropped = true;
+        if (!code || !cairn_code_info(code)->retryable || server->operations->stopping) break;
+        (void)poll(NULL, 0, END_AGAIN_MS);
+    }
+    cairn_srv_lease_end(&task->lease);
+    if (code) /* the next look of any server ends it */
+        cairn_log(WARN, "operation.end_not_written", "operation=%s cause=\"%s\"", task->id,
+                  why.message);
+    else
+        cairn_log(INFO, "operation.ended", "operation=%s state=%s", task->id,
+                  cairn_srv_operation_state_text(task->end.state));
+    cairn_srv_waiters_wake(server->waiters, task->id);
+}
+
+/* ---- what the command says ---- */
+
+/* Lines of --progress=json, the failure of --json, and notes, which are for its log alone. */
+static void take_line(void *owner, struct cairn_view text) {
+    struct task *task = owner;
+    CAIRN_AUTO_JSON json_t *line = NULL;
+    const struct cairn_json_limits limits = {0};
+    if (!text.size || *(const char *)text.data != '{' ||
+        cairn_json_parse(text, limits, &line, NULL)) {
+        cairn_log(DEBUG, "operation.note", "operation=%s line=\"%.*s\"", task->id,
+                  (int)cairn_min_u64(text.size, 1000), (const char *)text.data);
+        return;
+    }
+    const json_t *done = json_object_get(line, "done_bytes");
+    if (json_is_integer(done)) {
+        task->done = (uint64_t)json_integer_value(done);
+        task->total = (uint64_t)json_integer_value(json_object_get(line, "total_bytes"));
+        task->told = true;
+    } else if (json_is_integer(json_object_get(line, "exit"))) {
+        cairn_failure_get(line, "message", &task->failure);
+    }
+}
+
+/* What is listed there is cut where it is too much to be kept in a row. */
+static enum cairn_code read_result(const struct task *task, const struct cairn_buf *output,
+                                   struct cairn_buf *ret, struct cairn_error *err) {
+    static const char *const lists[] = {"aliases", "left_out"};
+    CAIRN_AUTO_JSON json_t *result = NULL;
+    const struct cairn_json_limits limits = {0};
+    CAIRN_TRY(cairn_json_parse(cairn_buf_view(output), limits, &result, err));
+    if (json_object_get(result, "folder"))
+        json_object_set_new(result, "folder", json_string(task->command.path));
+    CAIRN_TRY(cairn_json_dump(result, ret, err));
+    if (ret->size <= CAIRN_SRV_OPERATION_TEXT_MAX) return CAIRN_OK;
+    for (size_t i = 0; i < CAIRN_COUNT(lists); i++) json_object_del(result, lists[i]);
+    cairn_buf_clear(ret);
+    return cairn_json_dump(result, ret, err);
+}
+
+static void say_failure(const struct task *task, const struct cairn_error *why,
+                        struct cairn_buf *ret) {
+    CAIRN_AUTO(buf) said = {0};
+    CAIRN_AUTO_JSON json_t *problem = json_object();
+    struct cairn_error shown = *why;
+    if (!cairn_srv_operation_command_say(&task->command, why->message, &said, NULL) && said.data)
+        snprintf(shown.message, sizeof shown.message, "%s", said.data);
+    if (!problem || !cairn_failure_put(problem, "message", &shown) ||
+        cairn_json_dump(problem, ret, NULL))
+        cairn_buf_clear(ret);
+}
+
+/* A later write or look says it. */
+static void note_late(const struct task *task, const struct cairn_error *why) {
+    cairn_log(DEBUG, "operation.late", "operation=%s cause=\"%s\"", task->id, why->message);
+}
+
+/* ---- one command ---- */
+
+/* False: another server has taken it, or it was to end. */
+static bool write_row(struct task *task, uint64_t *written_done) {
+    struct cairn_srv *server = task->server;
+    struct cairn_error why = {0};
+    enum cairn_code code = CAIRN_OK;
+    if (task->told && task->done + task->total != *written_done) {
+        code = cairn_srv_catalog_write(server->catalog, move_on, task, &why);
+        if (!code) *written_done = task->done + task->total;
+    }
+    if (!code) code = cairn_srv_catalog_read(server->catalog, look, task, &why);
+    if (code) note_late(task, &why);
+    return !task->cancel;
+}
+
+/* Until the command has ended; a signal asks it to, and KILL_MS later another one makes it. */
+static bool follow(struct task *task, struct cairn_srv_child *child) {
+    struct cairn_srv_operations *operations = task->server->operations;
+    uint64_t write_ms = 0, kill_ms = UINT64_MAX, written = 0;
+    bool asked = false;
+    while (cairn_srv_child_listen(child, LISTEN_MS, take_line, task)) {
+        uint64_t now_ms = cairn_mono_ms();
+        bool goes_on = !operations->stopping && !task->server->stopping;
+        if (now_ms >= write_ms) {
+            goes_on = write_row(task, &written) && goes_on;
+            write_ms = now_ms + WRITE_EVERY_MS;
+        }
+        if (!goes_on && !asked) {
+            cairn_srv_child_signal(child, SIGTERM);
+            kill_ms = now_ms + KILL_MS;
+            asked = true;
+        }
+        if (now_ms < kill_ms) continue;
+        cairn_srv_child_signal(child, SIGKILL);
+        kill_ms = UINT64_MAX;
+    }
+    return asked;
+}
+
+/* What became of it, from how the command ended. */
+static void judge(struct task *task, const struct cairn_srv_child *child, bool asked,
+                  struct cairn_buf *result, struct cairn_buf *problem) {
+    struct cairn_error why = task->failure;
+    bool well = WIFEXITED(child->status) && !WEXITSTATUS(child->status);
+    task->end.state = CAIRN_SRV_OPERATION_FAILED;
+    if (well && !read_result(task, &child->output, result, &why)) {
+        task->end.state = CAIRN_SRV_OPERATION_DONE;
+        task->end.result = result->data;
+        if (task->told) task->done = task->total;
+        return;
+    }
+    if (asked && task->cancel) {
+        task->end.state = CAIRN_SRV_OPERATION_CANCELLED;
+        (void)cairn_fail(&why, CAIRN_CANCELLED, "it was cancelled");
+    } else if (asked) {
+        task->end.state = CAIRN_SRV_OPERATION_INTERRUPTED;
+        (void)cairn_fail(&why, CAIRN_INTERRUPTED, "the server was stopped; ask for it again");
+    } else if (WIFSIGNALED(child->status)) {
+        (void)cairn_fail(&why, CAIRN_INTERNAL, "the command was ended by signal %d",
+                         WTERMSIG(child->status));
+    } else if (!why.message[0]) {
+        (void)cairn_fail(&why, CAIRN_INTERNAL, "the command ended with status %d and no reason",
+                         WEXITSTATUS(child->status));
+    }
+    say_failure(task, &why, problem);
+    task->end.problem = problem->size ? problem->data : NULL;
+}
+
+static void run_command(struct task *task) {
+    struct cairn_srv *server = task->server;
+    CAIRN_AUTO(buf) result = {0};
+    CAIRN_AUTO(buf) problem = {0};
+    struct cairn_srv_child child = {.output_fd = -1, .error_fd = -1};
+    struct cairn_error why = {0};
+    char token[CAIRN_TOKEN_TEXT_BYTES] = "", id[CAIRN_TOKEN_ID_BYTES] = "";
+    enum cairn_code code = CAIRN_OK;
+    bool asked = false;
+    if (task->caller.kind == CAIRN_SRV_TOKEN)
+        code = cairn_srv_access_lend(server->access, &task->caller, token, id, &why);
+    if (!code)
+        code = cairn_srv_operation_command_start(server, server->operations->port, &task->command,
+                                                 token[0] ? token : NULL, &child, &why);
+    cairn_wipe(token, sizeof token);
+    if (!code) asked = follow(task, &child);
+    if (id[0]) cairn_srv_access_return(server->access, id);
+    if (code) {
+        task->end.state = CAIRN_SRV_OPERATION_FAILED;
+        say_failure(task, &why, &problem);
+        task->end.problem = problem.size ? problem.data : NULL;
+    } else {
+        judge(task, &child, asked, &result, &problem);
+        struct cairn_error late = {0};
+        if (task->told && cairn_srv_catalog_write(server->catalog, move_on, task, &late))
+            note_late(task, &late);
+    }
+    end_row(task);
+    task->end.result = task->end.problem = NULL;
+    cairn_srv_child_release(&child);
+}
+
+static void drop_task(struct cairn_srv_task *base) {
+    struct task *task = (struct task *)base;
+    task->end = (struct cairn_srv_operation_end){
+        .state = CAIRN_SRV_OPERATION_INTERRUPTED,
+        .problem = "{\"code\":\"interrupted\",\"message\":\"the server was stopped before it "
+                   "began; ask for it again\"}"};
+    end_row(task);
+    forget_task(task);
+}
+
+static void run_task(struct cairn_srv_task *base, struct cairn_store_worker *worker) {
+    struct task *task = (struct task *)base;
+    struct cairn_srv *server = task->server;
+    struct cairn_error why = {0};
+    (void)worker;
+    if (server->operations->stopping) { /* it waited until now */
+        drop_task(base);
+        return;
+    }
+    enum cairn_code code = cairn_srv_catalog_write(server->catalog, start, task, &why);
+    if (code)
+        cairn_log(WARN, "operation.not_started", "operation=%s cause=\"%s\"", task->id,
+                  why.message);
+    if (task->started && !code) {
+        cairn_log(INFO, "operation.started", "operation=%s", task->id);
+        run_command(task);
+    } else {
+        cairn_srv_lease_end(&task->lease); /* it was cancelled, or ended by another server */
+    }
+    forget_task(task);
+}
+
+/* ---- beginning one ---- */
+
+struct beginning {
+    struct task *task;
+    struct cairn_srv_operation row;
+    bool made;
+};
+
+static enum cairn_code begin(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct beginning *beginning = argument;
+    struct task *task = beginning->task;
+    (void)cairn_text_copy(beginning->row.id, sizeof(beginning->row.id), task->id);
+    CAIRN_TRY(cairn_srv_operation_put(tx, &beginning->row, &beginning->made, err));
+    if (!beginning->made) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_lease_take_in(tx, &task->lease, err));
+    return CAIRN_OK;
+}
+
+static enum cairn_code fill_row(const struct task *task,
+                                const struct cairn_srv_operation_wish *wish,
+                                struct cairn_srv_operation *ret, struct cairn_error *err) {
+    *ret = (struct cairn_srv_operation){.name = *wish->name,
+                                        .created_ms = cairn_srv_wall_ms(task->server)};
+    (void)cairn_text_copy(ret->kind, sizeof(ret->kind), wish->kind);
+    (void)cairn_text_copy(ret->who, sizeof(ret->who), wish->caller->who);
+    CAIRN_TRY(cairn_json_dump(wish->request, &ret->request, err));
+    if (ret->request.size <= CAIRN_SRV_OPERATION_TEXT_MAX) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TOO_LARGE, "what is asked for is longer than %d bytes",
+                      CAIRN_SRV_OPERATION_TEXT_MAX);
+}
+
+static struct task *new_task(struct cairn_srv *server, struct cairn_srv_operation_wish *wish) {
+    struct task *task = calloc(1, sizeof(*task));
+    if (task) task->command.path = strdup(wish->path);
+    if (!task || !task->command.path) {
+        free(task);
+        return NULL;
+    }
+    task->task = (struct cairn_srv_task){.run = run_task, .drop = drop_task};
+    task->server = server;
+    task->caller = *wish->caller;
+    (void)cairn_text_copy(task->caller.projects, sizeof(task->caller.projects),
+                          wish->name->project);
+    task->command.arguments = json_incref(wish->arguments);
+    task->command.place = wish->place;
+    task->command.inside = wish->inside;
+    wish->place.folder_fd = -1;
+    cairn_srv_operation_name(cairn_srv_wall_ms(server), server->random, task->id);
+    cairn_srv_lease_init(&task->lease, server, "operation", task->id);
+    return task;
+}
+
+enum cairn_code cairn_srv_operation_begin(struct cairn_srv *server,
+                                          struct cairn_srv_operation_wish *wish,
+                                          char ret_id[CAIRN_SRV_OPERATION_BYTES], bool *ret_made,
+                                          struct cairn_error *err) {
+    struct cairn_srv_operations *operations = server->operations;
+    struct task *task = new_task(server, wish);
+    if (!task) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an operation");
+    struct beginning beginning = {.task = task};
+    enum cairn_code code = list_task(operations, task, err); /* before its row: see look */
+    if (code) {
+        free_task(task);
+        return code;
+    }
+    code = fill_row(task, wish, &beginning.row, err);
+    if (!code) code = cairn_srv_catalog_write(server->catalog, begin, &beginning, err);
+    if (!code) (void)cairn_text_copy(ret_id, CAIRN_SRV_OPERATION_BYTES, beginning.row.id);
+    *ret_made = beginning.made;
+    cairn_srv_operation_release(&beginning.row);
+    if (code || !beginning.made) {
+        cairn_srv_lease_end(&task->lease);
+        forget_task(task);
+        return code;
+    }
+    if (!cairn_srv_pool_push(operations->pool, &task->task)) drop_task(&task->task);
+    return CAIRN_OK;
+}
+
+/* ---- what others left ---- */
+
+struct left {
+    struct cairn_srv *server;
+    char (*ids)[CAIRN_SRV_OPERATION_BYTES];
+    size_t count;
+    const char *id;
+    struct cairn_srv_lease lease;
+};
+
+static enum cairn_code find_left(struct cairn_srv_tx *tx, void *argument,
+                                 struct cairn_error *err) {
+    struct left *left = argument;
+    return cairn_srv_operations_unfinished(tx, &left->ids, &left->count, err);
+}
+
+/* O02: its server is gone, or was stopped for longer than its lease. */
+static enum cairn_code end_left(struct cairn_srv_tx *tx, void *argument,
+                                struct cairn_error *err) {
+    struct left *left = argument;
+    const struct cairn_srv_operation_end end = {
+        .state = CAIRN_SRV_OPERATION_INTERRUPTED,
+        .problem = "{\"code\":\"interrupted\",\"message\":\"the server that did it has ended; ask "
+                   "for it again\"}",
+        .wall_ms = cairn_srv_wall_ms(left->server)};
+    CAIRN_TRY(cairn_srv_lease_take_in(tx, &left->lease, err));
+    if (!left->lease.held && cairn_srv_catalog_is_shareable(left->server->catalog))
+        return cairn_fail(err, CAIRN_BUSY, "another server does %s", left->id);
+    CAIRN_TRY(cairn_srv_operation_end(tx, left->id, &end, err));
+    return cairn_srv_lease_drop_in(tx, &left->lease, err);
+}
+
+static enum cairn_code trim(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct cairn_srv *server = argument;
+    uint64_t tick = cairn_srv_tick(tx), age_ms = server->settings->operations_age_ms;
+    return cairn_srv_operations_trim(tx, tick > age_ms ? tick - age_ms : 0,
+                                     server->settings->operations_max, err);
+}
+
+enum cairn_code cairn_srv_operations_look(struct cairn_srv *server, struct cairn_error *err) {
+    struct left left = {.server = server};
+    if (!server->operations) return CAIRN_OK;
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_left, &left, err);
+    for (size_t i = 0; !code && i < left.count; i++) {
+        struct cairn_error why = {0};
+        left.id = left.ids[i];
+        if (is_listed(server->operations, left.id)) continue;
+        cairn_srv_lease_init(&left.lease, server, "operation", left.id);
+        enum cairn_code ended = cairn_srv_catalog_write(server->catalog, end_left, &left, &why);
+        left.lease.dropped = !ended;
+        cairn_srv_lease_end(&left.lease);
+        if (ended) continue; /* another server has it, or the next look comes */
+        cairn_log(WARN, "operation.interrupted", "operation=%s", left.id);
+        cairn_srv_waiters_wake(server->waiters, left.id);
+    }
+    free(left.ids);
+    if (code) return code;
+    return cairn_srv_catalog_write(server->catalog, trim, server, err);
+}
+
+/* ---- start and stop ---- */
+
+enum cairn_code cairn_srv_operations_new(struct cairn_srv *server,
+                                         struct cairn_srv_operations **ret,
+                                         struct cairn_error *err) {
+    struct cairn_srv_operations *operations = calloc(1, sizeof(*operations));
+    if (!operations) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for operations");
+    operations->server = server;
+    cairn_lock_init(&operations->lock, CAIRN_LOCK_server_operations);
+    *ret = operations; /* its threads find it there */
+    struct cairn_srv_pool_options options = {
+        server->store, (uint32_t)server->settings->operations_at_once, "operation"};
+    enum cairn_code code = cairn_srv_pool_new(&options, &operations->pool, err);
+    if (!code) return CAIRN_OK;
+    *ret = NULL;
+    cairn_srv_operations_free(operations);
+    return code;
+}
+
+void cairn_srv_operations_listen(struct cairn_srv_operations *operations, uint16_t port) {
+    operations->port = port;
+}
+
+void cairn_srv_operations_stop(struct cairn_srv_operations *operations) {
+    operations->stopping = true;
+    if (operations->pool) cairn_srv_pool_stop(operations->pool);
+}
+
+void cairn_srv_operations_free(struct cairn_srv_operations *operations) {
+    if (!operations) return;
+    cairn_srv_operations_stop(operations);
+    cairn_srv_pool_free(operations->pool);
+    CAIRN_ASSERT(!operations->locked.tasks); /* each was run or dropped */
+    cairn_lock_release(&operations->lock);
+    free(operations);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * operations: what this server does for somebody who does not wait for it, by the command `cairn`
+ * in a process of its own.
+ *
+ * Why:     who starts an import or an export by a call has no shell; and what reads a stranger's
+ *          files must be able to die without the server.
+ * Promise: O02  an operation ends: as done, failed or cancelled, or, when its server ended or was
+ *               stopped, as interrupted, said by whichever server finds it.
+ *          O03  a server that was stopped for longer than job-lease changes nothing of an operation
+ *               that another one has ended.
+ *          1    at most operations-at-once run, and CAIRN_SRV_OPERATIONS_WAITING_MAX wait.
+ *          2    the command gets a token of its own, for one project, that ends with it.
+ * Limits:  see above; progress is written once a second.
+ * Threads: begin and look from any; threads of its own run the commands.
+ * Next:    server/catalog/operations.h, server/jobs/child.h, server/handlers/operations.c.
+ */
+#pragma once
+
+#include "common/json.h"
+#include "server/access.h"
+#include "server/catalog/operations.h"
+#include "server/jobs/folders.h"
+
+#define CAIRN_SRV_OPERATIONS_WAITING_MAX 256
+
+enum cairn_code cairn_srv_operations_new(struct cairn_srv *server,
+                                         struct cairn_srv_operations **ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Ends what runs and what waits, as interrupted; none is begun any more. */
+void cairn_srv_operations_stop(struct cairn_srv_operations *operations);
+/* Stops, too. NULL is fine. */
+void cairn_srv_operations_free(struct cairn_srv_operations *operations);
+/* The port at which commands reach this server. */
+void cairn_srv_operations_listen(struct cairn_srv_operations *operations, uint16_t port);
+
+struct cairn_srv_operation_wish {
+    const char *kind; /* "import", "export" */
+    const struct cairn_run_name *name;
+    const struct cairn_srv_caller *caller;
+    const char *path;   /* as it was asked for; stands in messages */
+    json_t *request;    /* as it was asked for, and is shown */
+    json_t *arguments;  /* of the command: texts */
+    struct cairn_srv_place place; /* taken over */
+    bool inside; /* the command works in the place's folder; else it is its descriptor 3 */
+};
+/* *ret_made false: one that is alike is not over, and that is the id. */
+enum cairn_code cairn_srv_operation_begin(struct cairn_srv *server,
+                                          struct cairn_srv_operation_wish *take_wish,
+                                          char ret_id[CAIRN_SRV_OPERATION_BYTES], bool *ret_made,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* Ends what a server left that is gone, and forgets old ones; now and then. */
+enum cairn_code cairn_srv_operations_look(struct cairn_srv *server,
+                                          struct cairn_error *err) CAIRN_MUST_USE;

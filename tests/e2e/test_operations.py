@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Imports and exports as operations of the server: what they keep and write is what the commands do,
+each has an end, also when its server is killed, and no path leads out of the folders that are allowed."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+from test_export import VECTORS, export, read
+from test_to_dcp import model
+from world import BIN, World, wait_until
+
+MIB = 1 << 20
+OVER = ("done", "failed", "cancelled", "interrupted")
+KINDS = {"deepspeed": VECTORS / "deepspeed/stage2", "dcp": VECTORS / "dcp/fsdp",
+         "torch": VECTORS / "torch/everything.pt"}
+
+
+def children(pid):
+    """Processes whose parent it is."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(path.parent.name))
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+def lives(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Operations(unittest.TestCase):
+    def setUp(self):
+        self.world = World(nodes=0)
+        self.addCleanup(self.world.close)
+        self.inside, self.out = self.world.root / "in", self.world.root / "out"
+        self.inside.mkdir()
+        self.out.mkdir()
+        self.token = ""
+        self.restart("--import-folders", f"/nowhere,{self.inside},{VECTORS}", "--export-folders",
+                     self.out, "--operations-at-once", "1")
+
+    def restart(self, *arguments, kill=False):
+        self.world.server.kill() if kill else self.world.server.stop()
+        self.world.server_arguments = list(arguments) or self.world.server_arguments
+        self.world.start_server()
+
+    def call(self, method, path, body=None, url=None, token=None):
+        headers = {"Content-Type": "application/json", "X-Cairn": "1"}
+        if token or self.token:
+            headers["Authorization"] = f"Bearer {token or self.token}"
+        request = urllib.request.Request((url or self.world.url) + path, method=method, headers=headers,
+                                         data=json.dumps(body).encode() if body is not None else None)
+        try:
+            with urllib.request.urlopen(request, timeout=90) as reply:
+                return reply.status, dict(reply.headers), json.loads(reply.read())
+        except urllib.error.HTTPError as error:
+            return error.code, dict(error.headers), json.loads(error.read())
+
+    def begin(self, path, body, **more):
+        status, headers, operation = self.call("POST", path, body, **more)
+        self.assertIn(status, (200, 202), operation)
+        self.assertEqual(headers["Location"], f"/v1/operations/{operation['id']}")
+        return operation["id"]
+
+    def import_(self, run, **body):
+        return self.begin(f"/v1/runs/{run}/imports", body)
+
+    def export(self, run, ref, **body):
+        return self.begin(f"/v1/runs/{run}/checkpoints/{ref}/exports", body)
+
+    def end(self, name, wanted, **more):
+        """The operation when it is over; 202 until then."""
+        until = time.monotonic() + 120
+        while time.monotonic() < until:
+            status, _, operation = self.call("GET", f"/v1/operations/{name}?wait=20s", **more)
+            self.assertEqual(status, 200 if operation["state"] in OVER else 202)
+            if operation["state"] in OVER:
+                self.assertEqual(operation["state"], wanted, f"{operation}\n{self.world.logs()}")
+                return operation
+        self.fail(f"{name} does not end")
+        return None
+
+    def stopped_export(self, folder, run="llm/big", ref="1"):
+        """One whose command was stopped at its beginning."""
+        name = self.export(run, ref, path=str(self.out / folder))
+        pid = wait_until(lambda: children(self.world.server.process.pid))[0]
+        os.kill(pid, signal.SIGSTOP)
+        self.addCleanup(lambda: lives(pid) and os.kill(pid, signal.SIGKILL))
+        self.assertEqual(self.call("GET", f"/v1/operations/{name}")[0], 202)
+        return name, pid
+
+    def keep_big(self):
+        model(self.inside / "big.safetensors", 8, MIB)
+        name = self.import_("llm/big", kind="safetensors", path=str(self.inside / "big.safetensors"), step=1)
+        return self.end(name, "done")
+
+    def test_an_import_keeps_what_the_command_keeps_and_an_export_writes_what_it_writes(self):
+        for step, (kind, source) in enumerate(KINDS.items(), 1):
+            name = self.import_("llm/a", kind=kind, path=str(source), step=step, labels={"from": kind})
+            told = self.end(name, "done")
+            self.assertEqual((told["kind"], told["project"], told["run"]), ("import", "llm", "a"))
+            self.assertEqual(told["progress"], {"done": told["result"]["bytes"], "unit": "bytes",
+                                                "total": told["result"]["bytes"]})
+            self.assertEqual(told["request"]["path"], str(source))
+            kept = self.world.version("llm/a", told["result"]["version"])
+            self.assertEqual((kept["step"], kept["state"], kept["labels"]), (step, "committed", {"from": kind}))
+            there = self.out / f"nested/{kind}"
+            told = self.end(self.export("llm/a", step, path=str(there)), "done")
+            self.assertEqual(told["result"]["folder"], str(there))
+            self.assertEqual(told["request"]["version"], kept["version"])
+            export(source, self.world.root / kind)
+            wanted = read(self.world.root / kind)
+            wanted.pop("stretched", None)  # a view that repeats its elements: an import keeps its file alone
+            self.assertEqual(read(there), wanted)
+            self.end(self.export("llm/a", kept["version"], path=f"{there}-dcp", to="dcp"), "done")
+            export(self.out / f"nested/{kind}-dcp", self.world.root / f"{kind}-dcp")
+            self.assertEqual(read(self.world.root / f"{kind}-dcp"), wanted)
+        # Options are those of the command, and what cannot be is its failure.
+        told = self.end(self.export("llm/a", 1, path=str(self.out / "few"), only="nothing*"), "failed")
+        self.assertEqual(told["result"], None)
+        self.assertTrue(told["problem"]["detail"], told)
+        told = self.end(self.import_("llm/a", kind="hf", path=str(KINDS["dcp"]), step=9), "failed")
+        self.assertIn("it is torch-dcp", told["problem"]["detail"])
+        told = self.end(self.import_("llm/a", kind="dcp", path=str(KINDS["dcp"]), step=2), "failed")
+        self.assertEqual((told["problem"]["code"], told["problem"]["status"]), ("step-exists", 409))
+        self.end(self.import_("llm/a", kind="dcp", path=str(KINDS["dcp"]), step=2, new_version=True), "done")
+        # All of them, newest first, in pages.
+        seen, cursor = [], ""
+        while cursor is not None:
+            _, _, page = self.call("GET", f"/v1/operations?limit=3{cursor and '&cursor=' + cursor}")
+            seen += [item["id"] for item in page["items"]]
+            cursor = page["next_cursor"]
+        self.assertEqual(seen, sorted(seen, reverse=True))
+        self.assertEqual(len(seen), len(set(seen)))
+        self.assertEqual(len(seen), 13)
+
+    def test_bytes_are_counted_while_it_runs_and_who_waits_is_told_the_end(self):
+        self.keep_big()
+        name = self.export("llm/big", "latest", path=str(self.out / "big"), workers=1)
+        counts = set()
+        while (told := self.call("GET", f"/v1/operations/{name}")[2])["state"] not in OVER:
+            counts.add(told["progress"]["done"])
+            self.assertLessEqual(told["progress"]["done"], told["progress"]["total"])
+        self.assertEqual(told["state"], "done", told)
+        self.assertEqual(told["progress"]["done"], told["progress"]["total"])
+        self.assertGreater(told["progress"]["total"], 8 * MIB)
+
+    def test_one_that_is_cancelled_ends_and_leaves_nothing_that_has_a_name(self):
+        self.keep_big()
+        name, pid = self.stopped_export("first")
+        same = self.export("llm/big", "1", path=str(self.out / "first"))
+        self.assertEqual(same, name)  # asked for twice, it is one
+        waits = self.export("llm/big", "1", path=str(self.out / "second"))
+        self.assertEqual(self.call("GET", f"/v1/operations/{waits}")[2]["state"], "queued")
+        self.assertEqual(self.call("DELETE", f"/v1/operations/{waits}")[0], 200)
+        self.end(waits, "cancelled")
+        status, _, told = self.call("DELETE", f"/v1/operations/{name}")
+        self.assertEqual((status, told["state"], told["cancel_requested"]), (202, "running", True))
+        time.sleep(1)
+        os.kill(pid, signal.SIGCONT)
+        told = self.end(name, "cancelled")
+        self.assertEqual(told["problem"]["code"], "cancelled")
+        self.assertFalse(lives(pid))
+        self.assertEqual(list((self.out / "first").glob("*.safetensors")), [])
+        self.assertEqual(self.call("DELETE", f"/v1/operations/{name}")[2]["state"], "cancelled")
+        self.assertEqual(self.call("DELETE", "/v1/operations/op_1")[0], 404)
+        self.end(self.export("llm/big", "1", path=str(self.out / "first")), "done")
+
+    def test_o02_of_a_server_that_is_killed_or_stopped_each_operation_is_interrupted(self):
+        self.keep_big()
+        for kill in (True, False):
+            name, pid = self.stopped_export("again")
+            waits = self.export("llm/big", "1", path=str(self.out / "waits"))
+            if kill:
+                self.world.server.kill()
+                os.kill(pid, signal.SIGCONT)
+                wait_until(lambda: not lives(pid))  # its command ends with it
+                self.world.start_server()
+            else:
+                self.world.server.process.send_signal(signal.SIGTERM)
+                time.sleep(0.5)
+                os.kill(pid, signal.SIGCONT)
+                self.world.server.stop()
+                self.world.start_server()
+            for one in (name, waits):
+                told = self.end(one, "interrupted")
+                self.assertEqual(told["problem"]["code"], "interrupted")
+                self.assertTrue(told["ended_at"])
+        told = self.end(self.export("llm/big", "1", path=str(self.out / "again")), "done")
+        self.assertEqual(read(self.out / "again"), read(self.inside))
+
+    def test_o01_no_path_leads_out_of_the_folders_that_the_settings_name(self):
+        secret = self.world.root / "secret"
+        secret.mkdir()
+        model(secret / "m.safetensors", 1, 10)
+        model(self.inside / "m.safetensors", 1, 10)
+        (self.inside / "link").symlink_to(secret)
+        (self.inside / "file").symlink_to(secret / "m.safetensors")
+        (self.inside / "holds").mkdir()
+        model(self.inside / "holds/m.safetensors", 1, 10)
+        (self.inside / "holds/n.safetensors").symlink_to(secret / "m.safetensors")
+        os.mkfifo(self.inside / "pipe")
+        (self.out / "link").symlink_to(secret)
+        path = "/v1/runs/llm/a/imports"
+        for given, status in ((secret, 403), (f"{self.inside}-not", 403), ("in", 400), ("", 400),
+                              (f"{self.inside}/../secret", 400), (f"{self.inside}/link", 400),
+                              (f"{self.inside}/link/m.safetensors", 400), (f"{self.inside}/file", 400),
+                              (f"{self.inside}/holds", 400), (f"{self.inside}/pipe", 400),
+                              (f"{self.inside}/none", 404), ("/etc/passwd", 403), ("/", 403)):
+            found, _, told = self.call("POST", path, {"kind": "safetensors", "path": str(given), "step": 1})
+            self.assertEqual(found, status, f"{given}: {told}")
+        self.end(self.import_("llm/a", kind="safetensors", path=f"{self.inside}//./m.safetensors", step=1), "done")
+        path = "/v1/runs/llm/a/checkpoints/1/exports"
+        for given, status in ((secret, 403), (f"{self.out}/../secret", 400), (f"{self.out}/link", 400),
+                              (f"{self.out}/link/new", 400), (self.inside, 403)):
+            found, _, told = self.call("POST", path, {"path": str(given)})
+            self.assertEqual(found, status, f"{given}: {told}")
+        self.assertEqual([entry.name for entry in secret.iterdir()], ["m.safetensors"])
+        for body in ({"path": str(self.out), "to": "--help"}, {"path": str(self.out), "dtype": "int8"},
+                     {"path": str(self.out), "store": "/"}, {}):
+            self.assertEqual(self.call("POST", path, body)[0], 400, body)
+        self.assertEqual(self.call("POST", path.replace("/1/", "/7/"), {"path": str(self.out)})[0], 404)
+        self.restart("--operations-at-once", "1")  # no folders
+        for path, body, setting in ((path, {"path": str(self.out)}, "export-folders"),
+                                    ("/v1/runs/llm/a/imports", {"kind": "hf", "path": "/", "step": 1},
+                                     "import-folders")):
+            status, _, told = self.call("POST", path, body)
+            self.assertEqual(status, 403, told)
+            self.assertIn(setting, told["detail"])
+
+    def test_a_token_sees_and_begins_operations_of_its_projects_and_is_not_told_to_the_command(self):
+        self.restart("--require-token", "--log-level", "debug", "--operations-url",
+                     f"http://localhost:{self.world.port}", *self.world.server_arguments)
+        admin = (self.world.root / "server/admin.token").read_text().strip()
+
+        def make(*words):
+            return self.world.cairn("token", "create", *words, env={"CAIRN_TOKEN": admin}).stdout.strip()
+        both = make("--scope", "read,write", "--project", "llm", "both")
+        sees = make("--scope", "read", "--project", "llm", "sees")
+        other = make("--scope", "read,write", "--project", "else", "other")
+        body = {"kind": "torch", "path": str(KINDS["torch"]), "step": 1}
+        for token, status in ((sees, 403), (other, 404), ("cairn_x", 401)):
+            self.assertEqual(self.call("POST", "/v1/runs/llm/a/imports", body, token=token)[0], status)
+        self.token = both
+        name = self.import_("llm/a", **body)
+        self.assertTrue(self.end(name, "done")["by"].startswith("both/"))
+        self.end(self.export("llm/a", 1, path=str(self.out / "a")), "done")
+        for token, status in ((sees, 200), (both, 200), (admin, 200), (other, 404)):
+            self.assertEqual(self.call("GET", f"/v1/operations/{name}", token=token)[0], status)
+            listed = [item["id"] for item in self.call("GET", "/v1/operations", token=token)[2]["items"]]
+            self.assertEqual(name in listed, status == 200)
+        self.assertEqual(self.call("DELETE", f"/v1/operations/{name}", token=sees)[0], 403)
+        self.assertEqual(self.call("DELETE", f"/v1/operations/{name}", token=other)[0], 404)
+        self.assertEqual(self.call("POST", "/v1/runs/llm/a/checkpoints/1/exports",
+                                   {"path": str(self.out / "b")}, token=sees)[0], 403)
+        events = self.world.cairn("events", "llm/a", "--json", env={"CAIRN_TOKEN": admin}).stdout
+        self.assertIn('"both/', events)  # the import's own calls bear his name
+        model(self.inside / "big.safetensors", 8, MIB)
+        self.end(self.import_("llm/big", kind="safetensors", path=str(self.inside / "big.safetensors"), step=1),
+                 "done")
+        name, pid = self.stopped_export("c")
+        said = pathlib.Path(f"/proc/{pid}/environ").read_bytes() + pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+        self.assertNotIn(both.encode(), said)
+        self.assertIn(f"CAIRN_PARENT={self.world.server.process.pid}".encode(), said)
+        # What it was given is good no longer than the token for which it was given.
+        self.world.cairn("token", "revoke", both.split("_")[1], env={"CAIRN_TOKEN": admin})
+        os.kill(pid, signal.SIGCONT)
+        self.token = admin
+        self.assertEqual(self.end(name, "failed")["problem"]["status"], 401)
+
+    def test_ended_ones_are_forgotten_by_count_and_by_age(self):
+        self.restart("--operations-max", "2", "--sweep-interval", "100ms", *self.world.server_arguments)
+        names = [self.import_("llm/a", kind="torch", path=str(KINDS["torch"]), step=step) for step in (1, 2, 3)]
+        self.end(names[2], "done")
+        wait_until(lambda: self.call("GET", f"/v1/operations/{names[0]}")[0] == 404)
+        self.assertEqual({self.call("GET", f"/v1/operations/{name}")[0] for name in names[1:]}, {200})
+        self.restart("--operations-age", "0ms", *self.world.server_arguments)
+        wait_until(lambda: self.call("GET", "/v1/operations")[2]["items"] == [])
+
+    def test_settings_that_cannot_be_meant_end_the_start(self):
+        for words, named in ((["--import-folders", "in"], "import-folders"),
+                             (["--export-folders", f"{self.out},out"], "export-folders"),
+                             (["--import-folders", self.inside, "--tls-cert", "c", "--tls-key", "k"], "operations-url")):
+            done = subprocess.run([BIN / "cairn-server", "--store", self.world.store, *words], check=False,
+                                  capture_output=True, text=True, timeout=30)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(named, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
