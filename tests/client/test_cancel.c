@@ -248,3 +248,54 @@ TEST(a_save_that_is_to_be_aborted_ends_with_its_trainer_for_all_ranks) { /* K03 
 TEST(a_save_that_is_to_be_aborted_outlives_a_trainer_that_says_bye) {
     expect_end(CAIRN_DISCONNECT_ABORT, CLOSED, CAIRN_OK);
 }
+
+/* ---- it goes away after its uploader was restarted ---- */
+
+/* Rank 0: its part of step 5 is durable; then, told to, it begins step 6, so it is connected. */
+static void stay_and_begin_again(const struct cairn_world *world, int told_fd, int tell_fd) {
+    struct cairn_error err = {0};
+    struct cairn_session *session = NULL;
+    struct cairn_save *save = NULL, *next = NULL;
+    char word = 'd';
+    enum cairn_code code = open_rank(world, 0, 2, MODEL_RANK_BYTES, &session, &err);
+    if (!code) code = cairn_model_save(&model, session, 5, 0, 2, &save, &err);
+    if (!code) code = wait_for(save, CAIRN_DURABLE, &err);
+    if (!code && (write(tell_fd, &word, 1) != 1 || read(told_fd, &word, 1) != 1)) _exit(1);
+    if (!code) code = cairn_save_begin(session, 6, NULL, &next, &err);
+    if (code) fprintf(stderr, "rank 0: %s\n", err.message);
+    if (code || write(tell_fd, &word, 1) != 1) _exit(1);
+    for (;;) (void)pause();
+}
+
+TEST(a_save_that_is_to_be_aborted_ends_with_its_trainer_also_after_a_restart_of_the_uploader) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_session *session = NULL;
+    struct cairn_save *save = NULL;
+    int to[2], from[2], status = 0;
+    char word = 0;
+    OPEN_WORLD(world, err);
+    cairn_model_fill(&model, 7);
+    on_disconnect = CAIRN_DISCONNECT_ABORT;
+    REQUIRE(!pipe(to) && !pipe(from));
+    pid_t trainer = fork();
+    if (trainer == 0) stay_and_begin_again(&world, to[0], from[1]);
+    close(from[1]);
+    EXPECT_CODE(open_rank(&world, 1, 2, MODEL_RANK_BYTES, &session, &err), CAIRN_OK);
+    EXPECT(read(from[0], &word, 1) == 1);
+    cairn_world_uploader_kill(&world, 0);
+    EXPECT_CODE(cairn_world_uploader_start(&world, 0, NULL, &err), CAIRN_OK);
+    EXPECT(write(to[1], "g", 1) == 1);
+    EXPECT(read(from[0], &word, 1) == 1);
+    (void)kill(trainer, SIGKILL);
+    (void)waitpid(trainer, &status, 0);
+    pause_ms(300); /* its end is known */
+    enum cairn_code code = cairn_model_save(&model, session, 5, 1, 2, &save, &err);
+    if (!code) code = wait_for(save, CAIRN_COMMITTED, &err);
+    EXPECT_CODE(code, CAIRN_ABORTED);
+    EXPECT(strstr(err.message, "on_disconnect") != NULL);
+    cairn_save_free(save);
+    (void)cairn_close(session, NULL);
+    on_disconnect = CAIRN_DISCONNECT_FINISH;
+    close(to[0]), close(to[1]), close(from[0]);
+}
