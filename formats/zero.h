@@ -9,10 +9,10 @@
  *              used to its last element but for padding, and what does not fit exactly is
  *              CAIRN_INVALID with the names.
  *          2   of a tensor parallel model whole tensors (formats/zero_parallel.h), of a pipeline
- *              all stages, of experts each file; one that is missing is CAIRN_INVALID, by name.
- *              Combinations of these, and cuts that zero_rules.h does not know, are
- *              CAIRN_UNSUPPORTED; never a silent part. Experts have the values of their own files,
- *              as the model computes with them.
+ *              all stages, also where each is cut over tensor parallel ranks, of experts each file;
+ *              one that is missing is CAIRN_INVALID, by name. Experts of a model that is cut so,
+ *              and cuts that no rule tells, are CAIRN_UNSUPPORTED; never a silent part. Experts
+ *              have the values of their own files, as the model computes with them.
  *          3   a parameter of which no file has bytes is in the assembly's left_out.
  *          4   the optimizer's state, where it is wanted, is cut like the parameters; each of its
  *              tensors is optimizer.state.<parameter>.<what>, and numbers of a whole group (step)

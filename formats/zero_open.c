@@ -8,6 +8,7 @@
 #include "formats/torch_assembly.h"
 #include "formats/zero_parallel.h"
 
+#define RANKS_MAX 65536
 #define EXPERT_FILE "layer_%u_expert_%u_mp_rank_00_model_states.pt"
 
 struct open_work {
@@ -19,7 +20,7 @@ struct open_work {
     size_t part_count;
     size_t pipeline_files, expert_files;
     struct cairn_names files; /* of the folder, where experts are looked for */
-    bool pipeline_cut; /* its layers are cut by tensor parallelism, too */
+    size_t width; /* tensor parallel ranks of each stage of a pipeline */
 };
 
 /* ---- which files there are ---- */
@@ -34,11 +35,10 @@ static bool is_layer(const char *name) {
     const char *end = behind_number(name, "layer_");
     return end && *end == '-';
 }
-/* Of a tensor parallel rank behind the first: layer_03-model_01-model_states.pt. */
-static bool is_cut_layer(const char *name) {
+/* Where the tensor parallel rank stands in layer_03-model_01-model_states.pt; NULL: it has none. */
+static const char *rank_of_layer(const char *name) {
     const char *rank = behind_number(name, "layer_");
-    if (!rank || !behind_number(rank, "-model_")) return false;
-    return strtoul(rank + strlen("-model_"), NULL, 10) > 0;
+    return rank && behind_number(rank, "-model_") ? rank + strlen("-model_") : NULL;
 }
 static bool is_expert(const char *name) {
     const char *end = behind_number(name, "layer_");
@@ -46,7 +46,7 @@ static bool is_expert(const char *name) {
 }
 
 static enum cairn_code look(struct open_work *work, struct cairn_error *err) {
-    work->part_count = 1;
+    work->part_count = work->width = 1;
     for (size_t i = 0; i < work->folder->count; i++) {
         const char *name = work->folder->names[i];
         unsigned part = 0;
@@ -54,15 +54,20 @@ static enum cairn_code look(struct open_work *work, struct cairn_error *err) {
             work->part_count = (size_t)part + 1;
         work->pipeline_files += is_layer(name);
         work->expert_files += is_expert(name);
-        work->pipeline_cut |= is_cut_layer(name);
+        const char *rank = rank_of_layer(name);
+        unsigned long number = rank ? strtoul(rank, NULL, 10) : 0;
+        if (number >= RANKS_MAX) return cairn_fail(err, CAIRN_INVALID, "%s: too many ranks", name);
+        if (number >= work->width) work->width = number + 1;
         if (strncmp(name, "expert_", 7) == 0)
             return cairn_fail(err, CAIRN_UNSUPPORTED,
                               "%s: experts as DeepSpeed wrote them before it numbered their layers",
                               name);
     }
-    if (work->pipeline_cut)
-        return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "layers of a pipeline that are cut over tensor parallel ranks, too");
+    if (work->part_count % work->width)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "layers are cut over %zu tensor parallel ranks, and files of %zu model "
+                          "parallel ranks are there",
+                          work->width, work->part_count);
     if (work->expert_files && (work->part_count > 1 || work->pipeline_files))
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "experts of a model that is cut over %zu model parallel ranks, too",
@@ -105,10 +110,10 @@ static enum cairn_code open_parts(struct open_work *work, struct cairn_error *er
 
 /* ---- files of layers and of experts ---- */
 
-/* Its tensors under a prefix, but those whose names are known. */
-static enum cairn_code add_tensors(struct open_work *work, const struct cairn_torch *file,
+/* Its tensors under a prefix, but those whose names are known; into an assembly. */
+static enum cairn_code add_tensors(const struct open_work *work, const struct cairn_torch *file,
                                    const char *prefix, struct cairn_assembly *own,
-                                   struct cairn_error *err) {
+                                   struct cairn_assembly *into, struct cairn_error *err) {
     CAIRN_TRY(cairn_torch_assemble(file, "", own, err));
     CAIRN_TRY(cairn_assembly_check(own, err));
     for (size_t i = 0; i < own->tensor_count; i++) {
@@ -118,22 +123,22 @@ static enum cairn_code add_tensors(struct open_work *work, const struct cairn_to
         CAIRN_TRY(cairn_buf_printf(&full, err, "%s%s", prefix, tensor->name));
         if (cairn_assembly_find(work->assembly, full.data, &at)) continue;
         if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS) tensor = &own->tensors[tensor->alias_of];
-        CAIRN_TRY(cairn_assembly_add_tensor(work->assembly, full.data, tensor->dtype,
+        CAIRN_TRY(cairn_assembly_add_tensor(into, full.data, tensor->dtype,
                                             tensor->dimension_count, tensor->shape, err));
-        CAIRN_TRY(cairn_zero_copy_pieces(own, tensor, work->assembly, err));
+        CAIRN_TRY(cairn_zero_copy_pieces(own, tensor, into, err));
     }
     return CAIRN_OK;
 }
 
-static enum cairn_code add_file(struct open_work *work, const char *name, const char *prefix,
-                                struct cairn_error *err) {
+static enum cairn_code add_file(const struct open_work *work, const char *name, const char *prefix,
+                                struct cairn_assembly *into, struct cairn_error *err) {
     const struct cairn_input *input;
     struct cairn_assembly own = {0};
     struct cairn_torch file;
     enum cairn_code code = work->folder->open(work->folder->context, name, &input, err);
     if (code == CAIRN_OK) code = cairn_torch_open(input, &file, err);
     if (code != CAIRN_OK) return cairn_within(err, code, "%s", name);
-    code = add_tensors(work, &file, prefix, &own, err);
+    code = add_tensors(work, &file, prefix, &own, into, err);
     cairn_assembly_release(&own);
     cairn_torch_release(&file);
     return code ? cairn_within(err, code, "%s", name) : CAIRN_OK;
@@ -141,8 +146,8 @@ static enum cairn_code add_file(struct open_work *work, const char *name, const 
 
 /* ---- a pipeline: each rank has layers of its own, and tied ones that others have, too ---- */
 
-static enum cairn_code add_stage(struct open_work *work, size_t number, struct cairn_error *err) {
-    const struct cairn_assembly *from = &work->parts[number].assembly;
+static enum cairn_code add_all(struct open_work *work, const struct cairn_assembly *from,
+                               struct cairn_error *err) {
     for (size_t i = 0; i < from->tensor_count; i++) {
         const struct cairn_assembly_tensor *tensor = &from->tensors[i];
         bool alias = tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS, same = false;
@@ -164,25 +169,33 @@ static enum cairn_code add_stage(struct open_work *work, size_t number, struct c
                                             tensor->dimension_count, tensor->shape, err));
         CAIRN_TRY(cairn_zero_copy_pieces(from, tensor, work->assembly, err));
     }
-    for (size_t i = 0; number == 0 && i < from->left_out_count; i++)
-        CAIRN_TRY(cairn_assembly_leave_out(work->assembly, from->left_out[i].name,
-                                           from->left_out[i].why, err));
     return CAIRN_OK;
 }
 
-static enum cairn_code join_pipeline(struct open_work *work, struct cairn_error *err) {
-    for (size_t i = 0; i < work->part_count; i++) CAIRN_TRY(add_stage(work, i, err));
-    for (size_t i = 0; i < work->folder->count; i++) {
-        const char *name = work->folder->names[i];
-        char prefix[32];
-        if (!is_layer(name)) continue;
-        snprintf(prefix, sizeof prefix, "%lu.", strtoul(name + strlen("layer_"), NULL, 10));
-        CAIRN_TRY(add_file(work, name, prefix, err));
-    }
-    return CAIRN_OK;
+/* What tensor parallel ranks hold of a stage or of a layer, put together and then added. */
+static enum cairn_code add_joined(struct open_work *work, const struct cairn_zero_part *parts,
+                                  struct cairn_error *err) {
+    struct cairn_assembly joined = {0};
+    enum cairn_code code =
+        cairn_zero_parallel_join(parts, work->width, &work->told, &joined, err);
+    if (code == CAIRN_OK) code = cairn_assembly_check(&joined, err);
+    if (code == CAIRN_OK) code = add_all(work, &joined, err);
+    cairn_assembly_release(&joined);
+    return code;
 }
 
-/* ---- experts: of each layer as many as rank 0 says ---- */
+/* The ranks of a stage follow each other. */
+static enum cairn_code add_stage(struct open_work *work, size_t number, struct cairn_error *err) {
+    const struct cairn_zero_part *parts = &work->parts[number * work->width];
+    const struct cairn_assembly *first = &parts->assembly;
+    enum cairn_code code =
+        work->width == 1 ? add_all(work, first, err) : add_joined(work, parts, err);
+    if (code) return cairn_within(err, code, "stage %zu of the pipeline", number);
+    for (size_t i = 0; number == 0 && i < first->left_out_count; i++)
+        CAIRN_TRY(cairn_assembly_leave_out(work->assembly, first->left_out[i].name,
+                                           first->left_out[i].why, err));
+    return CAIRN_OK;
+}
 
 static enum cairn_code name_files(struct open_work *work, struct cairn_error *err) {
     uint32_t number;
@@ -192,13 +205,87 @@ static enum cairn_code name_files(struct open_work *work, struct cairn_error *er
     return CAIRN_OK;
 }
 
+/* The file of the same layer that another tensor parallel rank wrote. */
+static enum cairn_code find_layer(const struct open_work *work, const char *name, size_t rank,
+                                  const char **ret, struct cairn_error *err) {
+    const char *at = rank_of_layer(name);
+    CAIRN_AUTO(buf) other = {0};
+    uint32_t number;
+    CAIRN_TRY(cairn_buf_printf(&other, err, "%.*s%02zu%s", (int)(at - name), name, rank,
+                               at + strspn(at, "0123456789")));
+    if (!cairn_names_find(&work->files, cairn_buf_view(&other), &number))
+        return cairn_fail(err, CAIRN_INVALID, "%s is not there, and %s is", other.data, name);
+    *ret = work->files.views[number].data;
+    return CAIRN_OK;
+}
+
+/* The stage that names a tensor of the layer among its buffers; else the first. */
+static struct cairn_zero *stage_of(const struct open_work *work,
+                                   const struct cairn_assembly *layer) {
+    for (size_t s = 0; s < work->part_count; s += work->width)
+        for (size_t i = 0; i < layer->tensor_count; i++)
+            if (cairn_zero_is_buffer(&work->parts[s].zero->models[0], layer->tensors[i].name))
+                return work->parts[s].zero;
+    return work->parts[0].zero;
+}
+
+static enum cairn_code read_layer(const struct open_work *work, const char *name,
+                                  const char *prefix, struct cairn_zero_part *parts,
+                                  struct cairn_error *err) {
+    for (size_t r = 0; r < work->width; r++) {
+        const char *own = name;
+        CAIRN_TRY(find_layer(work, name, r, &own, err));
+        CAIRN_TRY(add_file(work, own, prefix, &parts[r].assembly, err));
+    }
+    parts[0].zero = stage_of(work, &parts[0].assembly);
+    return CAIRN_OK;
+}
+
+/* By the file of its first rank. */
+static enum cairn_code add_cut_layer(struct open_work *work, const char *name, const char *prefix,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO_HEAP struct cairn_zero_part *parts = calloc(work->width, sizeof *parts);
+    const char *first;
+    if (!parts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for ranks");
+    if (!rank_of_layer(name))
+        return cairn_fail(err, CAIRN_INVALID, "%s is of no tensor parallel rank, others are", name);
+    CAIRN_TRY(find_layer(work, name, 0, &first, err));
+    if (strcmp(first, name) != 0) return CAIRN_OK;
+    enum cairn_code code = read_layer(work, name, prefix, parts, err);
+    if (code == CAIRN_OK) {
+        code = add_joined(work, parts, err);
+        if (code) code = cairn_within(err, code, "%s", name);
+    }
+    for (size_t r = 0; r < work->width; r++) cairn_assembly_release(&parts[r].assembly);
+    return code;
+}
+
+static enum cairn_code join_pipeline(struct open_work *work, struct cairn_error *err) {
+    CAIRN_TRY(name_files(work, err));
+    for (size_t s = 0; s < work->part_count / work->width; s++)
+        CAIRN_TRY(add_stage(work, s, err));
+    for (size_t i = 0; i < work->folder->count; i++) {
+        const char *name = work->folder->names[i];
+        char prefix[32];
+        if (!is_layer(name)) continue;
+        snprintf(prefix, sizeof prefix, "%lu.", strtoul(name + strlen("layer_"), NULL, 10));
+        if (work->width == 1)
+            CAIRN_TRY(add_file(work, name, prefix, work->assembly, err));
+        else
+            CAIRN_TRY(add_cut_layer(work, name, prefix, err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- experts: of each layer as many as rank 0 says ---- */
+
 static enum cairn_code add_expert(struct open_work *work, unsigned layer, unsigned expert,
                                   struct cairn_error *err) {
     char name[96];
     uint32_t number;
     snprintf(name, sizeof name, EXPERT_FILE, layer, expert);
     if (cairn_names_find(&work->files, cairn_view_of(name), &number))
-        return add_file(work, work->files.views[number].data, "", err);
+        return add_file(work, work->files.views[number].data, "", work->assembly, err);
     return cairn_fail(err, CAIRN_INVALID, "%s is not there: that expert would be left out", name);
 }
 

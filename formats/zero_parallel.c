@@ -41,13 +41,16 @@ enum cairn_code cairn_zero_same(const struct cairn_assembly *a,
 enum cairn_code cairn_zero_copy_pieces(const struct cairn_assembly *from,
                                        const struct cairn_assembly_tensor *tensor,
                                        struct cairn_assembly *into, struct cairn_error *err) {
-    CAIRN_ASSERT(!tensor->boxed);
     for (size_t p = 0; p < tensor->piece_count; p++) {
-        const struct cairn_assembly_piece *piece = &from->pieces[tensor->piece_first + p];
-        uint32_t input;
-        CAIRN_TRY(cairn_assembly_add_input(into, from->inputs[piece->input], &input, err));
-        CAIRN_TRY(
-            cairn_assembly_add_piece(into, input, piece->offset_bytes, piece->size_bytes, err));
+        struct cairn_assembly_piece piece = from->pieces[tensor->piece_first + p];
+        const struct cairn_input *input = from->inputs[piece.input];
+        CAIRN_TRY(cairn_assembly_add_input(into, input, &piece.input, err));
+        if (tensor->boxed)
+            CAIRN_TRY(cairn_assembly_add_box(into, &piece, &from->boxes[tensor->box_first + p], 0,
+                                             err));
+        else
+            CAIRN_TRY(cairn_assembly_add_piece(into, piece.input, piece.offset_bytes,
+                                               piece.size_bytes, err));
     }
     return CAIRN_OK;
 }

@@ -362,7 +362,7 @@ class Export(unittest.TestCase):
     def test_what_is_cut_in_another_way_is_refused_and_not_left_out(self):
         for name, status, words in (
                 ("mp_rank_01_model_states.pt", 2, "model parallel rank 1"),
-                ("layer_03-model_01-model_states.pt", 1, "pipeline"),
+                ("layer_03-model_01-model_states.pt", 2, "2 tensor parallel ranks"),
                 ("layer_1_expert_2_mp_rank_00_model_states.pt", 2, "experts"),
                 ("expert_2_mp_rank_00_model_states.pt", 1, "experts")):
             folder = self.copy("stage1")

@@ -5,6 +5,7 @@ leaves nothing."""
 import json
 import re
 import shutil
+import struct
 import unittest
 import zipfile
 
@@ -20,6 +21,13 @@ CASES = ("bf16_optimizer", "stage0", "experts", "tensor_parallel", "pipeline")
 def wanted(case):
     return {name: (DTYPES[row["dtype"]], row["shape"], bytes.fromhex(row["hex"]))
             for name, row in EXPECTED[case].items()}
+
+
+def rounded(data):
+    """Values of fp32 as bf16."""
+    words = struct.unpack(f"<{len(data) // 4}I", data)
+    return struct.pack(f"<{len(words)}H",
+                       *((word + 0x7fff + (word >> 16 & 1)) >> 16 for word in words))
 
 
 def repickled(path, change):
@@ -221,6 +229,42 @@ class Parallel(Case, Restored):
             self.assertEqual(self.restored("p/told", name), data, name)
         export(folder, self.folder / "some", "--tp-rule", "column.*=0,row.*=1,gates.*=halves")
         self.assertEqual(read(self.folder / "some")["norm"], wanted("tensor_parallel")["norm"])
+
+    def test_stages_of_a_pipeline_that_are_cut_are_put_together_one_by_one(self):
+        expected = wanted("pipeline_cut")
+        tied = expected["tied_modules.embed.word_embeddings.weight"]
+        expected["0.word_embeddings.weight"] = ("BF16", tied[1], rounded(tied[2]))
+        self.imported("deepspeed", PARALLEL / "pipeline_cut", "p/cut@1")
+        self.assertEqual(self.both("p/cut@1", "stored")[1], expected)
+        export(PARALLEL / "pipeline_cut", self.out, "--optimizer")
+        tensors = read(self.out)
+        self.assertEqual({name: tensors[name] for name in expected}, expected)
+        for name, row in wanted("pipeline_cut").items():
+            if not name.endswith("scale"):
+                self.assertEqual(tensors[f"optimizer.state.{name}.exp_avg"][1], row[1])
+        shutil.rmtree(self.out)
+        folder = self.copy("pipeline_cut")
+        for path in sorted(folder.glob("*.pt")):
+            whole = path.read_bytes()
+            for size in (0, len(whole) // 2, len(whole) - 1):
+                path.write_bytes(whole[:size])
+                self.refuse(folder, 2, path.name)
+            path.unlink()
+            words = [path.name] if path.name.startswith("layer") else ["rank"]
+            self.refuse(folder, 2, *words)
+            path.write_bytes(whole)
+        for path in folder.glob("*mp_rank_03*"):
+            path.unlink()
+        self.refuse(folder, 2, "2 tensor parallel ranks", "3 model parallel ranks")
+
+    def test_a_buffer_of_a_layer_in_which_its_ranks_differ_is_named(self):
+        folder = self.copy("pipeline_cut")
+        path = folder / "layer_02-model_01-model_states.pt"
+        value = wanted("pipeline_cut")["2.scale"][2]
+        whole = path.read_bytes()
+        self.assertEqual(whole.count(value), 1)
+        path.write_bytes(whole.replace(value, value[4:] + value[:4]))
+        self.refuse(folder, 1, "2.scale", "ranks 0 and 1 differ", "a buffer")
 
     def test_what_is_ambiguous_is_an_error_that_names_it_and_the_flag(self):
         folder = self.without_patterns()

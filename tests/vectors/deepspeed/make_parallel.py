@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the checkpoints in parallel/ beside it, with DeepSpeed itself on CPUs: the BF16 optimizer,
 no ZeRO, experts, tensor and pipeline parallelism, tensor parallelism with the names of Megatron and
-no patterns, and what ds_to_universal makes of the tensor
+no patterns, also with a pipeline, and what ds_to_universal makes of the tensor
 parallel one. parallel/expected.json has the values that the ranks themselves held, put together by
 torch alone; for the universal one, those of its files.
 
@@ -26,7 +26,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 HIDDEN = 6
 BF16 = {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
 CASES = {"bf16_optimizer": 2, "stage0": 2, "experts": 2, "tensor_parallel": 4, "pipeline": 4,
-         "megatron": 4}
+         "megatron": 4, "pipeline_cut": 8}
 
 
 def hexed(tensor):
@@ -301,6 +301,90 @@ def pipeline(folder):
     return held(engine)
 
 
+class Embedding(torch.nn.Module):
+    def __init__(self, rank):
+        super().__init__()
+        torch.manual_seed(40 + rank)
+        self.word_embeddings = torch.nn.Embedding(6, HIDDEN)
+
+    def forward(self, tokens):
+        return self.word_embeddings(tokens % 6).mean(1)
+
+
+TIED = "word_embeddings.weight"
+
+
+def cut_heads(layer, hidden):
+    return hidden @ layer.word_embeddings.weight.t()
+
+
+class Block(torch.nn.Module):
+    """A rank's part of a layer; each rank computes with its own part, and what is not cut has the
+    same values and gradients on both."""
+
+    def __init__(self, rank, number):
+        super().__init__()
+        torch.manual_seed(100 * number + rank)
+        self.mlp = torch.nn.ModuleDict({
+            "dense_h_to_4h": torch.nn.Linear(HIDDEN, 4),
+            "dense_4h_to_h": torch.nn.Linear(4, HIDDEN)})
+        torch.manual_seed(number)
+        torch.nn.init.normal_(self.mlp["dense_4h_to_h"].bias)
+        self.input_layernorm = torch.nn.LayerNorm(HIDDEN)
+        self.register_buffer("scale", torch.arange(1. * HIDDEN) + number)
+
+    def forward(self, hidden):
+        wide = self.mlp["dense_h_to_4h"](hidden).relu()
+        whole = [1 * value for value in
+                 (self.mlp["dense_4h_to_h"].bias, *self.input_layernorm.parameters())]
+        for value in whole:  # what comes back differs between the ranks
+            if value.requires_grad:
+                value.register_hook(torch.ones_like)
+        return (hidden * self.scale.to(hidden.dtype) + wide @ self.mlp["dense_4h_to_h"].weight.t()
+                + sum(value.sum() - value.sum().detach() for value in whole))
+
+
+def pipeline_cut(folder):
+    """2 stages, each cut over 2 ranks, with 2 copies."""
+    import deepspeed
+    from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
+    from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
+    rank = dist.get_rank() % 2
+    model = PipelineModule(
+        [TiedLayerSpec("embed", Embedding, rank, tied_weight_attr=TIED), LayerSpec(Block, rank, 1),
+         LayerSpec(Block, rank, 2), TiedLayerSpec("embed", Embedding, rank, forward_fn=cut_heads,
+                       tied_weight_attr=TIED)],
+        topology=PipeModelDataParallelTopology(num_pp=2, num_mp=2, num_dp=2),
+        loss_fn=lambda out, _: out.float().square().mean(), partition_method="uniform")
+    for name, parameter in model.named_parameters():
+        parameter.model_parallel = not name.endswith(
+            ("4h_to_h.bias", "layernorm.weight", "layernorm.bias"))
+    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(),
+                                           config=config(1, **BF16))
+    torch.manual_seed(7)
+    rows = iter([(torch.randint(0, 11, (2, 3)), torch.zeros(2)) for _ in range(8)])
+    for _ in range(2):
+        engine.train_batch(rows)
+    engine.save_checkpoint(folder, tag="step2", client_state={"checkpoint_version": 3.0})
+    return held(engine)
+
+
+def joined_stages(parts):
+    """Ranks are counted by stage, then by copy, then by part."""
+    found = {}
+    for stage in (parts[:2], parts[4:6]):
+        for name, value in stage[0].items():
+            if name.endswith("4h_to_h.weight"):
+                value = torch.cat([part[name] for part in stage], 1)
+            elif not name.endswith(("scale", "4h_to_h.bias", "layernorm.weight",
+                                    "layernorm.bias")):
+                value = torch.cat([part[name] for part in stage])
+            else:
+                assert torch.equal(value, stage[1][name]), name
+            assert torch.equal(found.setdefault(name, value), value), name
+    return found
+
+
 def train(rank, case, ranks, folder, port):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks),
                       MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
@@ -310,7 +394,8 @@ def train(rank, case, ranks, folder, port):
     found = {"bf16_optimizer": lambda: plain(1, folder, BF16),
              "stage0": lambda: plain(0, folder, {}), "experts": lambda: experts(folder),
              "tensor_parallel": lambda: tensor_parallel(folder),
-             "pipeline": lambda: pipeline(folder), "megatron": lambda: megatron(folder)}[case]()
+             "pipeline": lambda: pipeline(folder), "megatron": lambda: megatron(folder),
+             "pipeline_cut": lambda: pipeline_cut(folder)}[case]()
     torch.save(found, pathlib.Path(folder, f"held{rank}"))
     dist.barrier()
 
@@ -321,6 +406,8 @@ def whole(case, ranks, folder):
         return joined(parts[:2])
     if case == "megatron":
         return joined_by_name(parts[:2])
+    if case == "pipeline_cut":
+        return joined_stages(parts)
     values = {}
     for part in parts:
         for name, value in part.items():
