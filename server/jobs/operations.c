@@ -421,6 +421,7 @@ struct left {
     char (*ids)[CAIRN_SRV_OPERATION_BYTES];
     size_t count;
     const char *id;
+    bool ended;
     struct cairn_srv_lease lease;
 };
 
@@ -439,9 +440,11 @@ static enum cairn_code end_left(struct cairn_srv_tx *tx, void *argument,
         .problem = "{\"code\":\"interrupted\",\"message\":\"the server that did it has ended; ask "
                    "for it again\"}",
         .wall_ms = cairn_srv_wall_ms(left->server)};
+    left->ended = false;
     CAIRN_TRY(cairn_srv_lease_take_in(tx, &left->lease, err));
     if (!left->lease.held && cairn_srv_catalog_is_shareable(left->server->catalog))
-        return cairn_fail(err, CAIRN_BUSY, "another server does %s", left->id);
+        return CAIRN_OK; /* another server does it; and the time that was counted here is kept */
+    left->ended = true;
     CAIRN_TRY(cairn_srv_operation_end(tx, left->id, &end, err));
     return cairn_srv_lease_drop_in(tx, &left->lease, err);
 }
@@ -465,7 +468,7 @@ enum cairn_code cairn_srv_operations_look(struct cairn_srv *server, struct cairn
         enum cairn_code ended = cairn_srv_catalog_write(server->catalog, end_left, &left, &why);
         left.lease.dropped = !ended;
         cairn_srv_lease_end(&left.lease);
-        if (ended) continue; /* another server has it, or the next look comes */
+        if (ended || !left.ended) continue; /* another server has it, or the next look comes */
         cairn_log(WARN, "operation.interrupted", "operation=%s", left.id);
         cairn_srv_waiters_wake(server->waiters, left.id);
     }

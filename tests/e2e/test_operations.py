@@ -11,6 +11,7 @@ import unittest
 import urllib.error
 import urllib.request
 
+import postgres
 from test_export import VECTORS, export, read
 from test_to_dcp import model
 from world import BIN, World, wait_until
@@ -288,6 +289,27 @@ class Operations(unittest.TestCase):
         self.assertEqual({self.call("GET", f"/v1/operations/{name}")[0] for name in names[1:]}, {200})
         self.restart("--operations-age", "0ms", *self.world.server_arguments)
         wait_until(lambda: self.call("GET", "/v1/operations")[2]["items"] == [])
+
+    @unittest.skipUnless(postgres.catalog(), "several servers share a catalog in PostgreSQL")
+    def test_o03_of_two_servers_one_that_was_stopped_does_not_undo_what_the_other_has_ended(self):
+        self.restart("--job-lease", "1s", "--sweep-interval", "100ms", *self.world.server_arguments)
+        self.keep_big()
+        self.world.start_further_server()
+        other = self.world.urls[1]
+        name, pid = self.stopped_export("there")
+        time.sleep(3)  # longer than the lease: its server renews it
+        told = self.call("GET", f"/v1/operations/{name}", url=other)[2]
+        self.assertEqual((told["id"], told["state"]), (name, "running"))
+        os.kill(self.world.server.process.pid, signal.SIGSTOP)
+        try:
+            self.assertEqual(self.end(name, "interrupted", url=other)["result"], None)
+        finally:
+            os.kill(self.world.server.process.pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: not lives(pid))
+        time.sleep(1)
+        for url in self.world.urls:
+            self.end(name, "interrupted", url=url)
 
     def test_settings_that_cannot_be_meant_end_the_start(self):
         for words, named in ((["--import-folders", "in"], "import-folders"),
