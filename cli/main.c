@@ -32,7 +32,7 @@ static const struct cairn_cli_verb *const verbs[] = {
     &cairn_cli_verb_alias,     &cairn_cli_verb_lease,
     &cairn_cli_verb_lineage,   &cairn_cli_verb_import,
     &cairn_cli_verb_diff,      &cairn_cli_verb_events,
-    &cairn_cli_verb_token,
+    &cairn_cli_verb_token,     &cairn_cli_verb_operation,
 };
 
 static void usage(FILE *to) {

@@ -23,6 +23,7 @@ union cairn_cli_row {
     struct cairn_msg_shard_row shard;
     struct cairn_msg_tensor_row tensor;
     struct cairn_msg_node_row node;
+    struct cairn_msg_operation_row operation;
 };
 struct cairn_cli_column {
     const char *title;

@@ -93,7 +93,7 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
     cairn_cli_verb_unpin, cairn_cli_verb_label, cairn_cli_verb_metric, cairn_cli_verb_du,
     cairn_cli_verb_export, cairn_cli_verb_alias, cairn_cli_verb_lease,
     cairn_cli_verb_lineage, cairn_cli_verb_import, cairn_cli_verb_diff,
-    cairn_cli_verb_events, cairn_cli_verb_token;
+    cairn_cli_verb_events, cairn_cli_verb_token, cairn_cli_verb_operation;
 
 /* Flags that every verb takes: --server, --token-file, --socket, --output, --progress, ... */
 extern const struct cairn_cli_flag cairn_cli_common_flags[];

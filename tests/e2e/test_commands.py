@@ -17,7 +17,8 @@ from world import BIN, World, wait_until
 
 VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "undelete", "nodes",
          "bench", "doctor", "reconcile", "inspect", "forget", "policy", "pin", "unpin", "label", "metric",
-         "du", "export", "alias", "lease", "lineage", "import", "diff", "events")
+         "du", "export", "alias", "lease", "lineage", "import", "diff", "events", "token",
+         "operation")
 
 TORCH_FILE = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "torch" / "legacy.pt"
 
@@ -300,7 +301,8 @@ class Commands(unittest.TestCase):
                          {"up", "put", "ls", "show", "get", "verify", "nodes", "doctor",
                           "reconcile", "inspect", "policy get", "forget", "versions of a plan", "du",
                           "du RUN", "export", "diff", "alias ls", "lineage", "lease take", "lease ls", "lease rm",
-                          "events", "show --why", "token create", "token list", "token whoami"})
+                          "events", "show --why", "token create", "token list", "token whoami",
+                          "operation show"})  # that one: test_operations.py
 
     def test_a_failure_is_one_object_on_the_last_line_where_json_was_asked_for(self):
         for words, code, status, http in (

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 
 import postgres
+from test_commands import shapes
 from test_export import VECTORS, export, read
 from test_to_dcp import model
 from world import BIN, World, wait_until
@@ -178,6 +179,34 @@ class Operations(unittest.TestCase):
         self.assertEqual(self.call("DELETE", f"/v1/operations/{name}")[2]["state"], "cancelled")
         self.assertEqual(self.call("DELETE", "/v1/operations/op_1")[0], 404)
         self.end(self.export("llm/big", "1", path=str(self.out / "first")), "done")
+
+    def test_the_command_lists_shows_waits_for_and_cancels_them(self):
+        self.keep_big()
+        name, pid = self.stopped_export("first")
+        waits = self.export("llm/big", "1", path=str(self.out / "second"))
+        rows = [line.split() for line in self.world.cairn("operation", "ls").stdout.splitlines()]
+        self.assertEqual(rows[0], ["OPERATION", "KIND", "RUN", "STATE", "BYTES", "WHY"])
+        self.assertEqual([row[:4] for row in rows[1:3]], [[waits, "export", "llm/big", "queued"],
+                                                          [name, "export", "llm/big", "running"]])
+        self.assertEqual(self.world.cairn("operation", "ls", "-n", "1", "-o", "name").stdout, f"{waits}\n")
+        self.assertIn("cancelled", self.world.cairn("operation", "cancel", waits).stdout)
+        said = self.world.cairn("operation", "wait", name, "--timeout", "500ms", status=8)
+        self.assertIn(f"{name} is running yet", said.stderr)
+        os.kill(pid, signal.SIGCONT)
+        told = json.loads(self.world.cairn("operation", "wait", name, "--json").stdout)
+        self.assertEqual((told["id"], told["state"]), (name, "done"))
+        self.assertEqual(told, json.loads(self.world.cairn("operation", "show", name, "--json").stdout))
+        self.assertEqual(set(told), shapes()["operation show"])
+        broken = self.inside / "broken.pt"
+        broken.write_bytes(b"no file of torch.save")
+        failed = self.import_("llm/broken", kind="torch", path=str(broken), step=1)
+        for ended, state, word in ((waits, "cancelled", "before it began"), (failed, "failed", "broken.pt")):
+            said = self.world.cairn("operation", "wait", ended, status=None)
+            self.assertNotEqual(said.returncode, 0)
+            self.assertIn(f"{ended} {state}: ", said.stderr)
+            self.assertIn(word, said.stderr)
+        for words, status in ((("show", "op_1"), 3), (("show", "../runs"), 2), (("show",), 2), (("rm", name), 2)):
+            self.world.cairn("operation", *words, status=status)
 
     def test_o02_of_a_server_that_is_killed_or_stopped_each_operation_is_interrupted(self):
         self.keep_big()
