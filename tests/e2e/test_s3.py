@@ -201,7 +201,7 @@ class OnS3(unittest.TestCase):
         finally:
             second.close()
 
-    def test_zz_no_secret_is_in_any_log_or_argument(self):  # A04
+    def test_zz_a04_no_secret_is_in_any_log_or_argument(self):
         text = self.world.logs()
         self.assertIn("http.line", (self.world.root / "uploader-0.log").read_text())
         self.assertEqual(self.world.leaks(), [], text)

@@ -168,7 +168,7 @@ class Plans(unittest.TestCase):
                                              range(first, first + len(numbers))])
         self.assertEqual(self.plan(checkpoint, {"tensors": ["v"]})[0], 404)
 
-    def test_urls_end_within_the_grace_also_of_what_is_in_the_trash(self):  # A03, C03
+    def test_a03_urls_end_within_the_grace_also_of_what_is_in_the_trash(self):  # C03
         world = S3World(self.s3, "short", nodes=1, server_arguments=[
             "--sweep-interval", "100ms", "--trash-grace", "5s"])
         self.addCleanup(world.close)
@@ -200,7 +200,7 @@ class Plans(unittest.TestCase):
         self.assertEqual(world.leaks(), [])
         world.audit()
 
-    def test_zz_no_url_is_in_any_log(self):  # A04
+    def test_zz_a04_no_url_is_in_any_log(self):
         self.assertIn("http.line", (self.world.root / "server.log").read_text())
         self.assertEqual(self.world.leaks(), [], self.world.logs())
 

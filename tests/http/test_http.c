@@ -150,7 +150,7 @@ static void answer_redirect(struct cairn_responder_request *request) {
     cairn_responder_reply(request, 307, "Location: http://127.0.0.1:1/elsewhere\r\n", "moved");
 }
 
-TEST(a_redirect_is_an_answer_and_is_not_followed) {
+TEST(a05_a_redirect_is_an_answer_and_is_not_followed) {
     CAIRN_AUTO(bench) bench = {0};
     REQUIRE(open_bench(&bench, answer_redirect, "/"));
     char bytes[8] = "........";

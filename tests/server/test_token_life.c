@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/file.h"
+#include "server/access.h"
 #include "tests/server/office.h"
 
 #define say cairn_office_say
@@ -114,4 +115,31 @@ TEST(a02_a_token_revoked_at_one_server_is_refused_by_each_other_within_a_minute)
         usleep(50000);
     }
     EXPECT_EQ_U64((uint64_t)status, 401);
+}
+
+/* No thread looks here, as where the catalog does not answer; the clock is the test's. */
+TEST(a02_a_server_that_could_not_read_its_catalog_for_a_minute_takes_no_token) {
+    if (!cairn_postgres_wanted()) SKIP("a catalog of SQLite has one server");
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO(buf) text = {.limit = 200};
+    CAIRN_AUTO(buf) header = {.limit = 300};
+    struct cairn_srv_credential credential;
+    struct cairn_srv_caller caller;
+    struct cairn_srv_access *access = NULL;
+    char path[400];
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--require-token")));
+    REQUIRE_OK(cairn_srv_access_first(&world.inside.server, &err));
+    snprintf(path, sizeof(path), "%s/admin.token", world.inside.settings.data_dir);
+    REQUIRE_OK(cairn_file_load_line(path, &text, &err));
+    REQUIRE_OK(cairn_buf_printf(&header, &err, "Bearer %s", text.data));
+    cairn_srv_credential_read(header.data, &credential);
+    REQUIRE_OK(cairn_srv_access_new(&world.inside.server, &access, &err));
+    EXPECT_CODE(cairn_srv_access_identify(access, &credential, &caller, &err), CAIRN_OK);
+    cairn_inside_pass(&world.inside, CAIRN_SRV_TOKENS_OLD_MS - 1000);
+    EXPECT_CODE(cairn_srv_access_identify(access, &credential, &caller, &err), CAIRN_OK);
+    cairn_inside_pass(&world.inside, 1000);
+    EXPECT_CODE(cairn_srv_access_identify(access, &credential, &caller, &err), CAIRN_UNAVAILABLE);
+    cairn_srv_access_reload(access); /* it answers again */
+    EXPECT_CODE(cairn_srv_access_identify(access, &credential, &caller, &err), CAIRN_OK);
+    cairn_srv_access_free(access);
 }
