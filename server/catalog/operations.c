@@ -8,6 +8,7 @@
 
 #include "common/array.h"
 #include "common/text.h"
+#include "server/catalog/events.h"
 #include "server/catalog/notify.h"
 #include "server/catalog/values.h"
 
@@ -61,9 +62,21 @@ enum cairn_code cairn_srv_operation_put(struct cairn_srv_tx *tx,
         (void)cairn_text_copy(operation->id, sizeof(operation->id), cairn_srv_rows_text(&rows, 0));
         return CAIRN_OK;
     }
-    return cairn_srv_sql_run(tx, NULL, err, SQL(operation_put), SQL_T(operation->id), SQL_T(kind),
-                             SQL_T(name->project), SQL_T(name->run), SQL_T(request),
-                             SQL_T(operation->who), SQL_I(operation->created_ms));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(operation_put), SQL_T(operation->id),
+                                SQL_T(kind), SQL_T(name->project), SQL_T(name->run),
+                                SQL_T(request), SQL_T(operation->who),
+                                SQL_I(operation->created_ms)));
+    char reason[600]; /* what is longer is cut */
+    snprintf(reason, sizeof(reason), "%s %s %s", operation->id, kind, request);
+    return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_OPERATION_BEGUN, name, reason, err);
+}
+
+/* Of a row that was just changed. */
+static enum cairn_code tell(struct cairn_srv_tx *tx, enum cairn_srv_event event, const char *id,
+                            const char *reason, struct cairn_error *err) {
+    CAIRN_AUTO(srv_operation) operation = {0};
+    CAIRN_TRY(cairn_srv_operation_get(tx, id, &operation, err));
+    return cairn_srv_event_of_name(tx, event, &operation.name, reason, err);
 }
 
 static enum cairn_code read_text(const struct cairn_srv_rows *rows, int column,
@@ -120,17 +133,24 @@ enum cairn_code cairn_srv_operation_move_on(struct cairn_srv_tx *tx, const char 
 
 enum cairn_code cairn_srv_operation_cancel(struct cairn_srv_tx *tx, const char *id,
                                            struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(operation_cancel), SQL_T(id));
+    uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(operation_cancel), SQL_T(id)));
+    return changed ? tell(tx, CAIRN_SRV_EVENT_OPERATION_CANCELLING, id, id, err) : CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_operation_end(struct cairn_srv_tx *tx, const char *id,
                                         const struct cairn_srv_operation_end *end,
                                         struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(operation_end), SQL_T(id), SQL_I(end->state),
-                                SQL_T(end->result), SQL_T(end->problem), SQL_I(end->wall_ms),
+    uint64_t changed = 0;
+    char reason[CAIRN_SRV_OPERATION_BYTES + 32];
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(operation_end), SQL_T(id),
+                                SQL_I(end->state), SQL_T(end->result), SQL_T(end->problem),
+                                SQL_I(end->wall_ms),
                                 SQL_I(cairn_max_u64(cairn_srv_tick(tx), 1))));
+    if (!changed) return CAIRN_OK;
     cairn_srv_notify_text(tx, id);
-    return CAIRN_OK;
+    snprintf(reason, sizeof(reason), "%s %s", id, cairn_srv_operation_state_text(end->state));
+    return tell(tx, CAIRN_SRV_EVENT_OPERATION_ENDED, id, reason, err);
 }
 
 enum cairn_code cairn_srv_operations_unfinished(struct cairn_srv_tx *tx,

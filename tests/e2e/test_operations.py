@@ -172,7 +172,10 @@ class Operations(unittest.TestCase):
         self.assertEqual((status, told["state"], told["cancel_requested"]), (202, "running", True))
         time.sleep(1)
         os.kill(pid, signal.SIGCONT)
+        self.call("DELETE", f"/v1/operations/{name}")
         told = self.end(name, "cancelled")
+        lines = self.world.cairn("events", "llm/big", "--since", "0", "--json").stdout.splitlines()
+        self.assertEqual(sum('"operation.cancelling"' in line for line in lines), 1)
         self.assertEqual(told["problem"]["code"], "cancelled")
         self.assertFalse(lives(pid))
         self.assertEqual(list((self.out / "first").glob("*.safetensors")), [])
@@ -194,6 +197,13 @@ class Operations(unittest.TestCase):
         self.assertIn(f"{name} is running yet", said.stderr)
         os.kill(pid, signal.SIGCONT)
         told = json.loads(self.world.cairn("operation", "wait", name, "--json").stdout)
+        lines = self.world.cairn("events", "llm/big", "--since", "0", "--json").stdout.splitlines()
+        events = [event for event in map(json.loads, lines) if event["event"].startswith("operation.")]
+        self.assertEqual([(event["event"], *event["reason"].split()[:2]) for event in events[2:]],
+                         [("operation.begun", name, "export"), ("operation.begun", waits, "export"),
+                          ("operation.ended", waits, "cancelled"), ("operation.ended", name, "done")])
+        self.assertIn(f'"path":"{self.out}/second"', events[3]["reason"])
+        self.assertEqual([event.get("from") for event in events[2:]], ["127.0.0.1"] * 3 + [None])
         self.assertEqual((told["id"], told["state"]), (name, "done"))
         self.assertEqual(told, json.loads(self.world.cairn("operation", "show", name, "--json").stdout))
         self.assertEqual(set(told), shapes()["operation show"])
