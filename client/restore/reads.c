@@ -69,7 +69,7 @@ static uint64_t range_end(const struct reading *reading, size_t piece, uint64_t 
     for (; next < reading->piece_count && pieces[next].shard == pieces[piece].shard; next++) {
         uint64_t end = pieces[next].offset + pieces[next].bytes;
         struct cairn_plan_range more = {pieces[next].offset, end};
-        if (!cairn_plan_range_joins(range, more) || range.end - offset >= room) break;
+        if (!cairn_plan_range_joins(range, more) || range.end - offset > room) break;
         range.end = cairn_max_u64(range.end, end);
     }
     *ret_next = next;

@@ -13,6 +13,7 @@
 
 #define RANKS 4
 #define ROWS MODEL_ROWS
+#define SLOT_BYTES (2 * CAIRN_MIB) /* a quarter of the window that the fake gives */
 #define COLUMNS MODEL_COLUMNS
 
 static struct cairn_model model;
@@ -150,15 +151,25 @@ TEST(no_block_is_read_twice_because_a_window_was_full) {
     REQUIRE_OK(cairn_staged_serve_raw(&version, rank.fake, raw, 2, &err));
     REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
     for (size_t i = 0; i < CAIRN_COUNT(raw); i++) {
-        const struct cairn_read read = {.size = sizeof read,
-                                        .shard = raw[i].name,
-                                        .offset = from,
-                                        .bytes = raw[i].bytes.size - from,
-                                        .into = got,
-                                        .into_bytes = raw[i].bytes.size - from};
-        uint64_t before = cairn_fake_uploader_read_blocks(rank.fake);
-        EXPECT(cairn_restore_read(restore, &read, 1, 0, &err) == CAIRN_OK);
-        EXPECT_EQ_U64(cairn_fake_uploader_read_blocks(rank.fake) - before, 22);
+        /* whole, and as neighbours of which the first fills a slot to its last byte */
+        for (uint64_t first = 0; first <= SLOT_BYTES; first += SLOT_BYTES) {
+            uint64_t rest = raw[i].bytes.size - from - first;
+            const struct cairn_read reads[] = {{.size = sizeof reads[0],
+                                                .shard = raw[i].name,
+                                                .offset = from + first,
+                                                .bytes = rest,
+                                                .into = got + first,
+                                                .into_bytes = rest},
+                                               {.size = sizeof reads[0],
+                                                .shard = raw[i].name,
+                                                .offset = from,
+                                                .bytes = first,
+                                                .into = got,
+                                                .into_bytes = first}};
+            uint64_t before = cairn_fake_uploader_read_blocks(rank.fake);
+            EXPECT(cairn_restore_read(restore, reads, first ? 2 : 1, 0, &err) == CAIRN_OK);
+            EXPECT_EQ_U64(cairn_fake_uploader_read_blocks(rank.fake) - before, 22);
+        }
     }
     cairn_restore_free(restore);
 }

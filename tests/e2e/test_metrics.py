@@ -87,6 +87,18 @@ class Metrics(unittest.TestCase):
         self.assertEqual(ended["cairn_store_errors_total"].total(), 0)
         self.assertEqual(ended["cairn_memory_budget_bytes"].value(), 2 << 30)
 
+    def test_what_ranks_restore_is_counted_once_for_each_block(self):
+        before = self.uploader()
+        self.assertEqual(before["cairn_restore_bytes_total"].value(), 0)
+        self.world.cairn("bench", "save", RUN, "--ranks", "2", "--bytes", "20MiB", "--steps", "1")
+        self.world.cairn("bench", "restore", RUN, "--ranks", "2", "--bytes", "20MiB", "--steps", "2")
+        stored = self.world.version(RUN)["bytes"]
+        self.assertGreater(stored, 40 << 20)
+        read = self.uploader()["cairn_restore_bytes_total"].value()
+        self.assertEqual(read, 2 * stored)
+        reads = self.uploader()["cairn_range_read_duration_seconds"]
+        self.assertGreaterEqual(reads.value("_count", code="ok"), 6)  # of 8 MiB at most
+
     def test_requests_commits_and_versions_are_counted_by_the_server(self):
         before = self.server()
         self.assertEqual(before["cairn_checkpoints"].value(state="committed"), 0)
