@@ -21,9 +21,13 @@ static void add(json_t *arguments, const char *format, ...) {
 
 static enum cairn_code check_word(const char *name, const char *given, const char *const *known,
                                   size_t count, struct cairn_error *err) {
-    for (size_t i = 0; i < count; i++)
+    CAIRN_AUTO(buf) words = {0};
+    for (size_t i = 0; i < count; i++) {
         if (!strcmp(given, known[i])) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_INVALID, "/%s: \"%s\" is not known", name, given);
+        const char *between = i == 0 ? "" : i + 1 < count ? ", " : " or ";
+        CAIRN_TRY(cairn_buf_printf(&words, err, "%s%s", between, known[i]));
+    }
+    return cairn_fail(err, CAIRN_INVALID, "/%s: \"%s\" is not known: %s", name, given, words.data);
 }
 
 struct begun {

@@ -271,6 +271,9 @@ class Operations(unittest.TestCase):
         for body in ({"path": str(self.out), "to": "--help"}, {"path": str(self.out), "dtype": "int8"},
                      {"path": str(self.out), "store": "/"}, {}):
             self.assertEqual(self.call("POST", path, body)[0], 400, body)
+        told = self.call("POST", "/v1/runs/llm/a/imports", {"kind": "pickle", "path": str(self.inside), "step": 1})[2]
+        self.assertIn('"pickle" is not known: ', told["detail"])
+        self.assertIn("deepspeed", told["detail"])
         self.assertEqual(self.call("POST", path.replace("/1/", "/7/"), {"path": str(self.out)})[0], 404)
         self.restart("--operations-at-once", "1")  # no folders
         for path, body, setting in ((path, {"path": str(self.out)}, "export-folders"),
