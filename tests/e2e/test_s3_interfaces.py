@@ -96,23 +96,27 @@ class Interfaces(unittest.TestCase):
             "2", "--interfaces", "eth2,eth3"])
         self.addCleanup(world.close)
         self.s3.rules("op=part : delay=300")
-        before = self.sent_bytes()
-        jobs = [Job(world, name, 1, [1], run=f"{name}/run", rows=ROWS) for name in "abc"]
-        seen = collections.Counter()
-        while any(process.poll() is None for job in jobs for process in job.processes):
-            seen |= self.sources(world.uploaders[0])
-        for job in jobs:
-            for status, lines, said in job.end():
-                self.assertEqual((status, lines[-1]["code"]), (0, "ok"), said + world.logs())
-        sent = {here: count - before[here] for here, count in self.sent_bytes().items()}
+        before, seen, runs = self.sent_bytes(), collections.Counter(), []
+        for turn in range(6):  # on a busy machine one of them may take all that there is
+            jobs = [Job(world, f"{name}{turn}", 1, [1], run=f"{name}{turn}/run", rows=ROWS) for name in "abc"]
+            runs += [f"{name}{turn}/run" for name in "abc"]
+            while any(process.poll() is None for job in jobs for process in job.processes):
+                seen |= self.sources(world.uploaders[0])
+            for job in jobs:
+                for status, lines, said in job.end():
+                    self.assertEqual((status, lines[-1]["code"]), (0, "ok"), said + world.logs())
+            sent = {here: count - before[here] for here, count in self.sent_bytes().items()}
+            if min(sent.values()) > len(jobs) * ROWS * MIB // 10:
+                break
+        else:
+            self.fail(f"one of them sends nothing: {sent}")
         self.assertEqual(set(seen), {address for _, address, _ in CARDS})
-        for here, address, _ in CARDS:
+        for _, address, _ in CARDS:
             self.assertGreaterEqual(seen[address], 2, seen)
-            self.assertGreater(sent[here], len(jobs) * ROWS * MIB // 10, sent)
         self.s3.rules("")
         world.env["CAIRN_ALLOW_PLAIN_HTTP"] = "true"
-        for name in "abc":
-            world.cairn("verify", f"{name}/run@1")
+        for run in runs:
+            world.cairn("verify", f"{run}@1")
         world.audit()
         world.uploader_arguments += ["--interfaces", "eth2,nosuchcard7"]
         with self.assertRaisesRegex(AssertionError, "no network interface is called .nosuchcard7"):
