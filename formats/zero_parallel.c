@@ -212,9 +212,9 @@ static bool has_version_2(const struct join *join) {
 /* Of a parameter by its name and by what its ranks hold. */
 static enum cairn_code learn(struct join *join, const char *parameter, struct cairn_zero_cut *ret,
                              struct cairn_error *err) {
-    enum cairn_zero_need need;
-    size_t other;
-    bool constant;
+    enum cairn_zero_need need = CAIRN_ZERO_NEEDS_NOTHING;
+    size_t other = 0;
+    bool constant = false;
     if (cairn_zero_megatron_find(parameter, ret, &need)) {
         if (need == CAIRN_ZERO_NEEDS_VERSION && !has_version_2(join))
             return not_told(parameter, "no checkpoint_version of 2 or more says in which order its "
