@@ -117,6 +117,10 @@ void cairn_key_health(struct cairn_key *ret) {
     key_print(ret, ".cairn/health.json");
 }
 
+void cairn_key_catalog(uint64_t number, struct cairn_key *ret) {
+    key_print(ret, ".cairn/catalog/%020llu.json", (unsigned long long)number);
+}
+
 void cairn_key_generation(uint64_t number, struct cairn_key *ret) {
     key_print(ret, ".cairn/generations/%020llu", (unsigned long long)number);
 }

@@ -6,6 +6,7 @@
  */
 #include "api/rest.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -32,6 +33,7 @@
 #define QUIET_MS_MAX 5000
 #define LIVEZ_MS_MAX 2000
 #define UNHEARD_MS_MAX 500 /* instead of both */
+#define RETRY_AFTER_S_MAX 3600
 #define HELD_MS 200        /* longer than it takes to say no */
 
 struct cairn_rest {
@@ -56,6 +58,7 @@ struct call {
     char trace[CAIRN_TRACE_HEADER_BYTES];
     uint32_t wait_ms; /* that the server is asked to hold it; 0: it is not asked */
     bool json_reply;
+    uint64_t retry_after_s; /* 0: it did not say */
 };
 
 static void cairn_call_release(struct call *call) {
@@ -158,10 +161,17 @@ const json_t *cairn_rest_problem(const struct cairn_rest *rest) {
 
 /* ---- the reply ---- */
 
-static void note_type(struct cairn_http_request *request, struct cairn_view name,
-                      struct cairn_view value) {
+static bool is_named(struct cairn_view name, const char *wanted) {
+    return name.size == strlen(wanted) && !strncasecmp(name.data, wanted, name.size);
+}
+
+static void note_header(struct cairn_http_request *request, struct cairn_view name,
+                        struct cairn_view value) {
     struct call *call = request->owner;
-    if (name.size != 12 || strncasecmp(name.data, "Content-Type", 12) != 0) return;
+    uint64_t seconds = 0; /* a date is not taken: a server of Cairn never sends one */
+    if (is_named(name, "Retry-After") && !cairn_parse_u64(value, &seconds, NULL))
+        call->retry_after_s = cairn_min_u64(seconds, RETRY_AFTER_S_MAX);
+    if (!is_named(name, "Content-Type")) return;
     const char *text = value.data;
     size_t size = value.size;
     call->json_reply = (size >= 16 && !strncasecmp(text, "application/json", 16)) ||
@@ -344,6 +354,7 @@ static enum cairn_code try_server(struct cairn_rest *rest, struct call *call, ui
     CAIRN_TRY(make_url(place, call, path, err));
     cairn_buf_clear(&call->reply);
     call->json_reply = false;
+    call->retry_after_s = 0;
     request->unix_socket = place->unix_socket;
     enum cairn_code code = is_last ? cairn_http_perform(rest->engine, request, err)
                                    : perform_watched(rest, call, at, err);
@@ -395,6 +406,21 @@ static bool renew_token(struct cairn_rest *rest, struct call *call) {
     return true;
 }
 
+/* rest.h#8: with a part more by chance, so that those who were refused together come apart. */
+static bool wait_for_rate(struct cairn_rest *rest, struct call *call, uint64_t until_ms) {
+    json_int_t said_ms = json_integer_value(json_object_get(rest->problem, "retry_after_ms"));
+    uint64_t wait_ms = call->retry_after_s * 1000;
+    if (said_ms > 0) wait_ms = cairn_min_u64((uint64_t)said_ms, RETRY_AFTER_S_MAX * 1000);
+    if (!wait_ms) wait_ms = 1000;
+    wait_ms += cairn_mono_us() % (wait_ms / 2 + 1);
+    uint64_t now_ms = cairn_mono_ms(), again_ms = now_ms + wait_ms;
+    if (again_ms >= until_ms) return false;
+    for (; now_ms < again_ms; now_ms = cairn_mono_ms())
+        (void)poll(NULL, 0, (int)(again_ms - now_ms));
+    call->request.total_ms = (uint32_t)(cairn_max_u64(until_ms, now_ms + 1) - now_ms);
+    return true;
+}
+
 static enum cairn_code run(struct cairn_rest *rest, struct call *call, const char *path,
                            struct cairn_error *err) {
     CAIRN_ASSERT(path[0] == '/');
@@ -409,9 +435,12 @@ static enum cairn_code run(struct cairn_rest *rest, struct call *call, const cha
     request->headers = call->headers;
     request->reply_buf = &call->reply;
     request->stall_ms = request->total_ms;
-    request->on_header = note_type;
+    request->on_header = note_header;
     request->owner = call;
+    uint64_t until_ms = cairn_mono_ms() + request->total_ms;
     enum cairn_code code = try_all(rest, call, path, &why);
+    while (code == CAIRN_RATE_LIMITED && wait_for_rate(rest, call, until_ms))
+        code = try_all(rest, call, path, &why);
     if (code == CAIRN_UNAUTHORIZED && renew_token(rest, call))
         code = try_all(rest, call, path, &why);
     if (code != CAIRN_OK && err) *err = why;

@@ -18,6 +18,8 @@
  *          5   a server that takes a call and is silent is asked GET /livez beside it; where that
  *              stays silent, too, the call goes on as above, and comes back to it when no other one
  *              answers: it may only be slow. While /livez is answered the call waits.
+ *          8   a call that is answered `rate-limited` is made again when the server has said,
+ *              within the call's own time; where that is too short, that is the answer, at once.
  *          7   a call of a thread that works for a trace bears its traceparent (common/tracing.h).
  * Limits:  reply bodies 64 MiB; servers as in api/servers.h. Any other refusal, `busy` and
  *          `catalog-behind` too, is an answer: all servers have one catalog.

@@ -118,3 +118,13 @@ def folder_save(lab):
     a, b = lab.pairs(save, emptied(other, sides["buffered"]))
     lab.report("vs_buffered", [y.seconds / x.seconds for x, y in zip(a, b)], 2.3, "higher",
                [x.bytes / x.seconds / 1e9 for x in a], [y.bytes / y.seconds / 1e9 for y in b])
+
+
+@figure("reshard", "one rank's plan of a restore on 12,288 ranks of what 16,384 saved, 1,015,808 fragments",
+        [("plan_s", 0.05, "lower")], {"bench_reshard"})
+def reshard(lab):
+    side = lab.keep(Side([program("bench_reshard")]))
+    side.go()
+    runs = [side.go() for _ in range(lab.pairs_wanted)]
+    lab.report("plan_s", [run.seconds for run in runs], 0.05, "lower", unit="s",
+               fragments=runs[0].bytes)

@@ -32,7 +32,7 @@ enum cairn_code cairn_cli_reply_read(enum cairn_message form, const json_t *json
 enum cairn_code cairn_cli_list(const struct cairn_cli *cli, const char *path, uint64_t limit,
                                json_t *items, bool *ret_more, struct cairn_error *err) {
     CAIRN_AUTO_PTR(rest) rest = NULL;
-    CAIRN_AUTO(buf) url = {0}, cursor = {0};
+    CAIRN_AUTO(buf) url = {0}, cursor = {0}, next = {0};
     bool more = true;
     CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
     while (more && json_array_size(items) < limit) {
@@ -47,10 +47,15 @@ enum cairn_code cairn_cli_list(const struct cairn_cli *cli, const char *path, ui
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_page, reply, &page, err));
         if (json_array_extend(items, page.items))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
-        more = page.next_cursor && *page.next_cursor && json_array_size(page.items);
+        /* A page may be empty and not the last one, where few of many are meant. */
+        more = page.next_cursor && *page.next_cursor;
+        if (!more) break;
+        cairn_buf_clear(&next);
+        CAIRN_TRY(cairn_percent_encode(cairn_view_of(page.next_cursor), false, &next, err));
+        if (cursor.size == next.size && !strcmp(cursor.data, next.data))
+            return cairn_fail(err, CAIRN_PROTOCOL, "the list goes in circles");
         cairn_buf_clear(&cursor);
-        if (more)
-            CAIRN_TRY(cairn_percent_encode(cairn_view_of(page.next_cursor), false, &cursor, err));
+        CAIRN_TRY(cairn_buf_append(&cursor, next.data, next.size, err));
     }
     if (ret_more) *ret_more = more;
     return CAIRN_OK;

@@ -11,14 +11,15 @@
  *          3   the same tensors give the same bytes, whatever the number of workers.
  *          4   of tensors that are the same bytes one is written, as readers of safetensors files
  *              expect; in torch and DCP files the others are there by name and share its bytes.
+ *              With copy_tied each name has bytes of its own.
  *          5   of DCP every tensor is one archive in a file, and `.metadata` is its index: without
  *              it nothing can be loaded. What is no tensor is copied as it is.
- *          6   an export that was killed goes on: what it noted as written (cli/export_log.h) and
+ *          6   an export that was killed goes on: what it noted as written and
  *              is still so is not written again, and the files are those of an export in one go.
  *              What fails leaves nothing, unless a server that was away is to blame.
  * Limits:  shards of at least one tensor each, however large it is.
  * Threads: starts its workers and joins them.
- * Next:    cli/export_plan.h, cli/export_log.h; formats/assembly.h.
+ * Next:    cli/export_plan.h, cli/export_sink.h; formats/assembly.h.
  */
 #pragma once
 
@@ -36,11 +37,12 @@ struct cairn_cli_export {
     const struct cairn_cli *cli;
     const struct cairn_assembly *assembly;
     uint8_t source[CAIRN_SHA256_BYTES]; /* which tensors these are; cli/weights.h */
-    const char *folder;                 /* made where it is not there */
+    const char *folder;                 /* made where it is not there; or s3://bucket/prefix */
     unsigned dtype;           /* what floats become; CAIRN_DTYPE_NONE: they stay as they are */
     uint64_t shard_bytes_max; /* 0: one file */
     enum cairn_cli_export_form form;
     bool exclude_frozen;
+    bool copy_tied;   /* a tensor of several names is written under each of them */
     const char *only; /* a pattern of names, as of a shell; NULL: all */
     /* By _run. */
     size_t file_count, tensor_count, filtered;

@@ -9,7 +9,7 @@
 
 #include "common/crc32c.h"
 
-#define NAME ".cairn-export"
+#define NAME CAIRN_CLI_EXPORT_LOG
 
 struct head {
     char form[16];
@@ -53,21 +53,20 @@ static enum cairn_code write_all(int fd, const void *from, size_t size, off_t of
     return CAIRN_OK;
 }
 
-static enum cairn_code check(const struct head *found, const struct head *wanted,
-                             const char *folder, struct cairn_error *err) {
-    const struct cairn_cli_export_identity *a = &found->identity, *b = &wanted->identity;
+enum cairn_code cairn_cli_export_identity_check(const struct cairn_cli_export_identity *found,
+                                                const struct cairn_cli_export_identity *wanted,
+                                                const char *place, const char *way_out,
+                                                struct cairn_error *err) {
     const char *what = NULL;
-    if (memcmp(a->source, b->source, sizeof a->source) != 0)
+    if (memcmp(found->source, wanted->source, sizeof found->source) != 0)
         what = "from another source";
-    else if (memcmp(a->plan, b->plan, sizeof a->plan) != 0 ||
-             found->window_count != wanted->window_count)
+    else if (memcmp(found->plan, wanted->plan, sizeof found->plan) != 0)
         what = "with other arguments";
     if (!what) return CAIRN_OK;
-    return cairn_fail(
-        err, CAIRN_CONFLICT,
-        "%s holds an export %s that was interrupted: give its command again to go on, "
-        "name another folder, or remove %s/" NAME " and the files that end in .part",
-        folder, what, folder);
+    return cairn_fail(err, CAIRN_CONFLICT,
+                      "%s holds an export %s that was interrupted: give its command again to go "
+                      "on, name another folder, or remove %s/" NAME " and %s",
+                      place, what, place, way_out);
 }
 
 static enum cairn_code load(struct cairn_cli_export_log *log, const struct head *wanted,
@@ -77,7 +76,11 @@ static enum cairn_code load(struct cairn_cli_export_log *log, const struct head 
     if (!read_all(log->fd, &found, sizeof found, 0, &size)) return cairn_fail_errno(err, NAME);
     if (size == sizeof found && memcmp(found.form, form, sizeof form) == 0) {
         log->resumed = true;
-        CAIRN_TRY(check(&found, wanted, folder, err));
+        CAIRN_TRY(cairn_cli_export_identity_check(&found.identity, &wanted->identity, folder,
+                                                  "the files that end in .part", err));
+        if (found.window_count != wanted->window_count)
+            return cairn_fail(err, CAIRN_CORRUPT, "%s/" NAME ": its windows are not the plan's",
+                              folder);
         log->windows = calloc(wanted->window_count + 1, sizeof *log->windows);
         if (!log->windows) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for " NAME);
         if (!read_all(log->fd, log->windows, bytes, place_of(0), &size))

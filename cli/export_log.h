@@ -18,6 +18,8 @@
 #include "common/error.h"
 #include "common/hash.h"
 
+#define CAIRN_CLI_EXPORT_LOG ".cairn-export"
+
 struct cairn_cli_export_log {
     int fd;                                  /* -1: not open */
     bool resumed;                            /* an earlier export left it */
@@ -27,6 +29,12 @@ struct cairn_cli_export_log {
 struct cairn_cli_export_identity {
     uint8_t source[CAIRN_SHA256_BYTES], plan[CAIRN_SHA256_BYTES];
 };
+/* CAIRN_CONFLICT: what an earlier export left in `place` is of another one. way_out: what there is
+ * to remove beside its log. */
+enum cairn_code cairn_cli_export_identity_check(const struct cairn_cli_export_identity *found,
+                                                const struct cairn_cli_export_identity *wanted,
+                                                const char *place, const char *way_out,
+                                                struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_cli_export_log_open(int folder_fd, const char *folder,
                                           const struct cairn_cli_export_identity *identity,
                                           uint64_t window_count, struct cairn_cli_export_log *ret,

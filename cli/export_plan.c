@@ -85,7 +85,7 @@ static enum cairn_code place(struct cairn_cli_export_plan *plan, const char *nam
     return CAIRN_OK;
 }
 
-/* An alias is written where what it stands for is not wanted. */
+/* An alias is written where what it stands for is not wanted, or copies are. */
 static enum cairn_code place_all(struct cairn_cli_export_plan *plan, struct cairn_error *err) {
     struct cairn_cli_export *export = plan->export;
     uint64_t used_bytes = 0;
@@ -95,7 +95,7 @@ static enum cairn_code place_all(struct cairn_cli_export_plan *plan, struct cair
         size_t source = alias ? tensor->alias_of : i;
         export->filtered += !is_named(export, tensor->name);
         if (!is_wanted(export, tensor)) continue;
-        if (!alias || !is_wanted(export, &export->assembly->tensors[source]))
+        if (!alias || export->copy_tied || !is_wanted(export, &export->assembly->tensors[source]))
             CAIRN_TRY(place(plan, tensor->name, source, &used_bytes, err));
     }
     return CAIRN_OK;
@@ -204,7 +204,8 @@ enum cairn_code cairn_cli_export_plan_make(struct cairn_cli_export *export,
     plan->places = calloc(export->assembly->tensor_count + 1, sizeof *plan->places);
     if (!plan->places) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the tensors' places");
     CAIRN_TRY(place_all(plan, err));
-    if (export->form != CAIRN_CLI_EXPORT_SAFETENSORS) CAIRN_TRY(place_aliases(plan, err));
+    if (export->form != CAIRN_CLI_EXPORT_SAFETENSORS && !export->copy_tied)
+        CAIRN_TRY(place_aliases(plan, err));
     if (export->form == CAIRN_CLI_EXPORT_DCP) CAIRN_TRY(place_objects(plan, err));
     if (plan->count == 0)
         return cairn_fail(err, CAIRN_NOT_FOUND,
@@ -296,6 +297,16 @@ enum cairn_code cairn_cli_export_plan_index(const struct cairn_cli_export_plan *
                                             struct cairn_buf *ret, struct cairn_error *err) {
     return plan->export->form == CAIRN_CLI_EXPORT_DCP ? make_metadata(plan, ret, err)
                                                       : make_index(plan, ret, err);
+}
+
+enum cairn_code cairn_cli_export_already(const char *place, const char *name,
+                                         struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_CONFLICT,
+                      "%s has a file %s already: name another folder, or remove it", place, name);
+}
+
+bool cairn_cli_export_has_index(const struct cairn_cli_export_plan *plan) {
+    return plan->count > 1 || cairn_cli_export_naming(plan->export)->always;
 }
 
 /* ---- what the plan is ---- */

@@ -6,7 +6,7 @@
  *          number of threads, and some of them another day.
  * Promise: 1   entries and texts of a file follow each other without a gap, up to its last byte.
  *          2   plans that write the same files have the same digest, others have another one.
- *          3   an alias is written where what it stands for is not wanted.
+ *          3   an alias is written where what it stands for is not wanted, or copies are.
  * Limits:  100,000 files of at least one tensor each, however large it is.
  * Threads: one owner; the plan is read by several threads.
  * Next:    cli/export.c writes it.
@@ -69,5 +69,9 @@ bool cairn_cli_export_is_object(const struct cairn_cli_export_plan *plan,
 enum cairn_code cairn_cli_export_plan_index(const struct cairn_cli_export_plan *plan,
                                             struct cairn_buf *ret,
                                             struct cairn_error *err) CAIRN_MUST_USE;
+bool cairn_cli_export_has_index(const struct cairn_cli_export_plan *plan);
+/* CAIRN_CONFLICT: a file of this name is in the way. */
+enum cairn_code cairn_cli_export_already(const char *place, const char *name,
+                                         struct cairn_error *err);
 void cairn_cli_export_plan_digest(const struct cairn_cli_export_plan *plan,
                                   uint8_t ret[CAIRN_SHA256_BYTES]);

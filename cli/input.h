@@ -3,25 +3,24 @@
  * input: a file that a person names, by its path or as s3://bucket/path, read by ranges.
  *
  * Why:     what a checkpoint holds is asked of files on a disk and of objects alike.
- * Promise: 1   only the ranges that are asked for are read; an object costs one HEAD, and a request
- *              for each range.
- *          2   a folder, a pipe or a socket is refused by name.
- * Limits:  one object a worker; --timeout bounds each request.
+ * Promise: 1   of a file only the ranges that are asked for are read, of an object what
+ *              cli/bucket_source.h says.
+ *          2   a folder, a pipe or a socket is refused by name; an object that is not there is
+ *              CAIRN_NOT_FOUND, also where others lie below its name.
+ * Limits:  one file or object.
  * Threads: one owner.
  * Next:    formats/input.h; cli/verbs/inspect.c.
  */
 #pragma once
 
-#include "cli/store.h"
+#include "cli/bucket_source.h"
 #include "common/file.h"
 #include "formats/input.h"
 
 struct cairn_cli_input {
     struct cairn_input input; /* points into this struct: it may not be moved */
     struct cairn_file file;
-    struct cairn_store *store;
-    struct cairn_store_worker *worker;
-    char key[1025];
+    struct cairn_cli_bucket_source *bucket; /* NULL: it is a file */
 };
 enum cairn_code cairn_cli_input_open(const struct cairn_cli *cli, const char *name,
                                      struct cairn_cli_input *ret,

@@ -20,21 +20,6 @@
 #include "store/s3/s3.h"
 #include "store/store.h"
 
-static const struct cairn_cli_verb *const verbs[] = {
-    &cairn_cli_verb_up,       &cairn_cli_verb_put,       &cairn_cli_verb_ls,
-    &cairn_cli_verb_show,     &cairn_cli_verb_get,       &cairn_cli_verb_verify,
-    &cairn_cli_verb_wait,     &cairn_cli_verb_resume,    &cairn_cli_verb_rm,
-    &cairn_cli_verb_undelete, &cairn_cli_verb_nodes,     &cairn_cli_verb_bench,
-    &cairn_cli_verb_doctor,   &cairn_cli_verb_reconcile, &cairn_cli_verb_inspect,
-    &cairn_cli_verb_catalog,  &cairn_cli_verb_forget,    &cairn_cli_verb_policy,
-    &cairn_cli_verb_pin,      &cairn_cli_verb_unpin,     &cairn_cli_verb_label,
-    &cairn_cli_verb_metric,   &cairn_cli_verb_du,        &cairn_cli_verb_export,
-    &cairn_cli_verb_alias,     &cairn_cli_verb_lease,
-    &cairn_cli_verb_lineage,   &cairn_cli_verb_import,
-    &cairn_cli_verb_diff,      &cairn_cli_verb_events,
-    &cairn_cli_verb_token,     &cairn_cli_verb_operation,
-};
-
 static void usage(FILE *to) {
     fputs("cairn keeps the checkpoints of training jobs.\n\n"
           "Examples:\n"
@@ -43,8 +28,8 @@ static void usage(FILE *to) {
           "  cairn get llm/7b@latest -d ./restored         get the newest one back, verified\n\n"
           "Verbs:\n",
           to);
-    for (size_t i = 0; i < CAIRN_COUNT(verbs); i++)
-        fprintf(to, "  %-10s %s\n", verbs[i]->name, verbs[i]->purpose);
+    for (size_t i = 0; i < cairn_cli_verb_count; i++)
+        fprintf(to, "  %-10s %s\n", cairn_cli_verbs[i]->name, cairn_cli_verbs[i]->purpose);
     fputs("  version    Print the version.\n\n"
           "`cairn VERB --help` shows examples and flags of one verb.\n"
           "Exit status: 0 ok, 1 error, 2 usage, 3 not found, 4 not allowed, 5 unavailable, 6 "
@@ -54,8 +39,8 @@ static void usage(FILE *to) {
 }
 
 static const struct cairn_cli_verb *find_verb(const char *name) {
-    for (size_t i = 0; i < CAIRN_COUNT(verbs); i++)
-        if (!strcmp(verbs[i]->name, name)) return verbs[i];
+    for (size_t i = 0; i < cairn_cli_verb_count; i++)
+        if (!strcmp(cairn_cli_verbs[i]->name, name)) return cairn_cli_verbs[i];
     return NULL;
 }
 
@@ -109,10 +94,15 @@ static void tell(const char *verb, bool json, enum cairn_code code, struct cairn
 }
 
 static int unknown_verb(const char *name, bool json) {
-    const char *names[CAIRN_COUNT(verbs)];
+    enum { VERBS_MAX = 64 };
+    const char *names[VERBS_MAX];
+    size_t count = 0;
     struct cairn_error err = {0};
-    for (size_t i = 0; i < CAIRN_COUNT(verbs); i++) names[i] = verbs[i]->name;
-    const char *nearest = cairn_cli_nearest(name, names, CAIRN_COUNT(verbs));
+    while (count < VERBS_MAX && count < cairn_cli_verb_count) {
+        names[count] = cairn_cli_verbs[count]->name;
+        count++;
+    }
+    const char *nearest = cairn_cli_nearest(name, names, count);
     enum cairn_code code = cairn_fail(&err, CAIRN_INVALID, "no verb \"%s\"%s%s%s", name,
                                       nearest ? "; did you mean " : "", nearest ? nearest : "",
                                       nearest ? "?" : "; see cairn --help");

@@ -64,7 +64,8 @@ const char *cairn_cli_nearest(const char *word, const char *const *candidates, s
     return nearest;
 }
 
-static const struct cairn_cli_flag *flag_at(const struct cairn_cli_verb *verb, size_t index) {
+const struct cairn_cli_flag *cairn_cli_flag_at(const struct cairn_cli_verb *verb,
+                                               size_t index) {
     if (index < verb->flag_count) return &verb->flags[index];
     index -= verb->flag_count;
     return index < cairn_cli_common_flag_count ? &cairn_cli_common_flags[index] : NULL;
@@ -73,7 +74,7 @@ static const struct cairn_cli_flag *flag_at(const struct cairn_cli_verb *verb, s
 static const struct cairn_cli_flag *find_flag(const struct cairn_cli_verb *verb, const char *name,
                                               size_t name_bytes, char letter) {
     const struct cairn_cli_flag *flag;
-    for (size_t i = 0; (flag = flag_at(verb, i)); i++) {
+    for (size_t i = 0; (flag = cairn_cli_flag_at(verb, i)); i++) {
         if (letter ? flag->letter == letter
                    : strlen(flag->name) == name_bytes && !memcmp(flag->name, name, name_bytes))
             return flag;
@@ -87,7 +88,8 @@ static enum cairn_code unknown_flag(const struct cairn_cli_verb *verb, const cha
     const char *names[FLAGS_MAX];
     size_t count = 0;
     const struct cairn_cli_flag *flag;
-    while (count < FLAGS_MAX && (flag = flag_at(verb, count))) names[count++] = flag->name;
+    while (count < FLAGS_MAX && (flag = cairn_cli_flag_at(verb, count)))
+        names[count++] = flag->name;
     const char *nearest = cairn_cli_nearest(word + strspn(word, "-"), names, count);
     return cairn_fail(err, CAIRN_INVALID, "there is no flag %s%s%s%s", word,
                       nearest ? "; did you mean --" : "", nearest ? nearest : "",
@@ -149,9 +151,18 @@ static enum cairn_code take_flag(const struct cairn_cli_verb *verb, int argc, ch
     return set_flag(flag, value, cli, err);
 }
 
+static const char *const outputs[] = {"table", "json", "jsonl", "name"};
+static const char *const bars[] = {"auto", "bar", "plain", "json", "none"};
+
+const char *cairn_cli_flag_word(const struct cairn_cli_flag *flag, size_t index) {
+    if (flag->offset == CAIRN_CLI_AT(output_text))
+        return index < CAIRN_COUNT(outputs) ? outputs[index] : NULL;
+    if (flag->offset == CAIRN_CLI_AT(progress_text))
+        return index < CAIRN_COUNT(bars) ? bars[index] : NULL;
+    return NULL;
+}
+
 static enum cairn_code pick_forms(struct cairn_cli *cli, struct cairn_error *err) {
-    static const char *const outputs[] = {"table", "json", "jsonl", "name"};
-    static const char *const bars[] = {"auto", "bar", "plain", "json", "none"};
     cli->output = cli->json ? CAIRN_CLI_JSON : CAIRN_CLI_TABLE;
     if (cli->output_text) {
         size_t i = 0;
@@ -202,7 +213,7 @@ enum cairn_code cairn_cli_help(const struct cairn_cli_verb *verb, struct cairn_e
     printf("%s\n\nExamples:\n%s\nUsage: %s\n\nFlags:\n", verb->purpose, verb->examples,
            verb->synopsis);
     const struct cairn_cli_flag *flag;
-    for (size_t i = 0; (flag = flag_at(verb, i)); i++) {
+    for (size_t i = 0; (flag = cairn_cli_flag_at(verb, i)); i++) {
         char left[48];
         char letter[8] = "    ";
         if (flag->letter) snprintf(letter, sizeof letter, "-%c, ", flag->letter);

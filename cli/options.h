@@ -17,6 +17,10 @@ enum cairn_code cairn_cli_parse(const struct cairn_cli_verb *verb, int argc, cha
                                 struct cairn_cli *cli, struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_cli_help(const struct cairn_cli_verb *verb,
                                struct cairn_error *err) CAIRN_MUST_USE;
+/* The verb's own flags, then the common ones; NULL behind the last. */
+const struct cairn_cli_flag *cairn_cli_flag_at(const struct cairn_cli_verb *verb, size_t index);
+/* What the flag's value may be, where that is a list of words; NULL behind the last. */
+const char *cairn_cli_flag_word(const struct cairn_cli_flag *flag, size_t index);
 /* The candidate nearest to word by edit distance, or NULL when none is near. */
 const char *cairn_cli_nearest(const char *word, const char *const *candidates, size_t count);
 

@@ -97,7 +97,7 @@ static void print_row(const struct cairn_cli_column *columns, size_t column_coun
 
 static enum cairn_code read_row(const struct cairn_cli_table *table, const json_t *item,
                                 union cairn_cli_row *ret, struct cairn_error *err) {
-    *ret = (union cairn_cli_row){0};
+    *ret = table->none ? *table->none : (union cairn_cli_row){0};
     return cairn_cli_reply_read(table->form, item, ret, err);
 }
 

@@ -24,6 +24,8 @@ union cairn_cli_row {
     struct cairn_msg_tensor_row tensor;
     struct cairn_msg_node_row node;
     struct cairn_msg_operation_row operation;
+    struct cairn_msg_quota_row quota;
+    struct cairn_msg_upload_row upload;
 };
 struct cairn_cli_column {
     const char *title;
@@ -36,6 +38,7 @@ struct cairn_cli_table {
     size_t column_count;
     /* What --output name prints of an item. */
     void (*name)(const union cairn_cli_row *row, char *ret, size_t capacity);
+    const union cairn_cli_row *none; /* what absent and null fields hold; NULL: 0 */
 };
 /* items: a JSON array. */
 enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items,

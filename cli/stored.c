@@ -256,10 +256,12 @@ static enum cairn_code add_run(struct cairn_store_worker *worker, const struct c
             latest = json_pack("{s:I, s:s}", "step", (json_int_t)found[i].place.step, "version",
                                found[i].place.id.text);
     }
-    json_t *item = json_pack("{s:s, s:s, s:I, s:I, s:I, s:o?, s:n, s:n, s:n, s:n}", "project",
+    json_t *item = json_pack("{s:s, s:s, s:I, s:I, s:I, s:o?, s:n, s:n, s:n, s:n, s:n, s:n}",
+                             "project",
                              name->project, "run", name->run, "attempt", (json_int_t)attempt,
                              "committed", (json_int_t)count, "bytes", (json_int_t)bytes, "latest",
-                             latest, "labels", "note", "created_at", "nodes_heard_ms_ago");
+                             latest, "labels", "note", "created_at", "nodes_heard_ms_ago",
+                             "last_commit_at", "idle_s");
     return json_array_append_new(items, item) ? no_memory(err) : CAIRN_OK;
 }
 

@@ -37,4 +37,5 @@ static const struct cairn_cli_column tensor_columns[] = {
     {"SIZE", true, cell_tensor_size}, {"KIND", false, cell_kind},
 };
 const struct cairn_cli_table cairn_cli_tensor_table = {CAIRN_MESSAGE_tensor_row, tensor_columns,
-                                                       CAIRN_COUNT(tensor_columns), cell_tensor};
+                                                       CAIRN_COUNT(tensor_columns), cell_tensor,
+                                                       NULL};

@@ -9,7 +9,7 @@
  *          3   help begins with examples; a mistyped verb or flag is answered with the nearest one.
  * Limits:  32 flags and 8 plain arguments a verb.
  * Threads: main thread; verbs start their own workers.
- * Next:    cli/main.c for the table of verbs.
+ * Next:    cli/verb_table.c for the table of verbs.
  */
 #pragma once
 
@@ -38,16 +38,25 @@ struct cairn_cli {
     const char *dtype, *only, *to, *tp_rules;
     const char *labels, *part_size, *listen;
     uint64_t rank, world_size, timeout_ms, limit, step, bytes, ranks, steps, workers;
+    bool tp_rules_of_any; /* no error of a source that rules are not about; diff says it of both */
     bool whole_run;
     bool rank_given, json, metadata_only, read_data, force, keep, help, detach, follow, files_only;
-    bool yes, or_none, dry_run, allow_empty, keep_all, optimizer, exclude_frozen, why;
+    bool yes, or_none, dry_run, allow_empty, keep_all, optimizer, exclude_frozen, copy_tied, why;
     bool tensors, no_links;
-    uint64_t keep_numbers[CAIRN_KEEP_NUMBERS], saves, lease_ms;
+    uint64_t keep_numbers[CAIRN_KEEP_NUMBERS], saves, lease_ms, idle_ms;
+    bool idle_given;
     const char *newer_than, *from, *confirm;
     uint64_t since;
     bool since_given;
+    /* Of a list. */
+    const char *selector, *since_time, *trashed;
+    uint64_t step_ge, step_lt, attempt;
+    bool step_lt_given, attempt_given;
     const char *scopes, *project; /* of a token */
-    uint64_t expires_ms;
+    uint64_t expires_ms, quota_versions, quota_bytes;
+    bool quota_versions_given, quota_bytes_given;
+    const char *catalog, *data_dir, *config; /* of a reindex */
+    bool new_grant_key;
     const char *keep_within, *keep_best, *keep_labels, *after, *note;
     enum cairn_cli_output output;
     enum cairn_cli_progress progress;
@@ -93,7 +102,12 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
     cairn_cli_verb_unpin, cairn_cli_verb_label, cairn_cli_verb_metric, cairn_cli_verb_du,
     cairn_cli_verb_export, cairn_cli_verb_alias, cairn_cli_verb_lease,
     cairn_cli_verb_lineage, cairn_cli_verb_import, cairn_cli_verb_diff,
-    cairn_cli_verb_events, cairn_cli_verb_token, cairn_cli_verb_operation;
+    cairn_cli_verb_events, cairn_cli_verb_token, cairn_cli_verb_operation,
+    cairn_cli_verb_quota, cairn_cli_verb_uploads, cairn_cli_verb_reindex, cairn_cli_verb_completion;
+
+/* All of them: what help, "did you mean" and the shells' completion are made from. */
+extern const struct cairn_cli_verb *const cairn_cli_verbs[];
+extern const size_t cairn_cli_verb_count;
 
 /* Flags that every verb takes: --server, --token-file, --socket, --output, --progress, ... */
 extern const struct cairn_cli_flag cairn_cli_common_flags[];

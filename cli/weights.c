@@ -37,6 +37,7 @@ void cairn_cli_weights_release(struct cairn_cli_weights *weights) {
     }
     free(weights->files);
     free(weights->names);
+    cairn_cli_bucket_source_free(weights->bucket);
     *weights = (struct cairn_cli_weights){0};
 }
 
@@ -114,6 +115,19 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* One below the bucket's folder; "" is the object that was named itself. */
+static enum cairn_code open_object(struct cairn_cli_weights *weights, const char *name,
+                                   struct cairn_cli_weights_file *file, struct cairn_error *err) {
+    struct cairn_cli_object object;
+    CAIRN_AUTO(buf) below = {0};
+    CAIRN_TRY(cairn_buf_printf(&below, err, "%s%s", weights->below, name));
+    CAIRN_TRY(cairn_cli_bucket_source_object(weights->bucket, below.data, &object, err));
+    file->input = object.input;
+    file->opened = true;
+    memcpy(file->etag, object.etag, sizeof file->etag);
+    return CAIRN_OK;
+}
+
 /* The names are in order; see use_files. */
 static enum cairn_code open_by_name(void *context, const char *name, const struct cairn_input **ret,
                                     struct cairn_error *err) {
@@ -128,7 +142,8 @@ static enum cairn_code open_by_name(void *context, const char *name, const struc
         return CAIRN_OK;
     }
     *ret = &file->input;
-    if (file->file.open) return CAIRN_OK;
+    if (file->file.open || file->opened) return CAIRN_OK;
+    if (weights->bucket) return open_object(weights, name, file, err);
     CAIRN_TRY(cairn_buf_printf(&path, err, "%s/%s", weights->folder, name));
     return open_path(path.data, file, err);
 }
@@ -309,6 +324,69 @@ static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn
     return cairn_zero_open(&folder, &options, &weights->assembly, err);
 }
 
+/* ---- objects of a bucket ---- */
+
+/* Of the names below a folder those that a local folder's list has; see list_folder. */
+static enum cairn_code add_object(void *owner, const char *name, struct cairn_error *err) {
+    struct cairn_cli_weights *weights = owner;
+    if (strchr(name, '/') && !cairn_text_starts(name, CAIRN_ZERO_UNIVERSAL)) return CAIRN_OK;
+    if (name[0] == '.' && strcmp(name, CAIRN_DCP_METADATA) != 0) return CAIRN_OK;
+    return add_file(weights, name, &weights->capacity, err);
+}
+
+/* The tag folder that an object `latest` names, else none. */
+static enum cairn_code choose_below(struct cairn_cli_weights *weights, struct cairn_error *err) {
+    static const char *const latest[] = {LATEST, LATEST_UNIVERSAL};
+    for (size_t i = 0; i < CAIRN_COUNT(latest); i++) {
+        struct cairn_cli_object object;
+        char tag[1024] = "";
+        enum cairn_code code =
+            cairn_cli_bucket_source_object(weights->bucket, latest[i], &object, err);
+        if (code == CAIRN_NOT_FOUND) continue;
+        if (code) return code;
+        size_t size = (size_t)cairn_min_u64(object.input.size_bytes, sizeof tag - 1);
+        CAIRN_TRY(cairn_input_read(&object.input, 0, tag, size, err));
+        tag[strcspn(tag, "\r\n")] = '\0';
+        if (!*tag || strchr(tag, '/') || *tag == '.')
+            return cairn_fail(err, CAIRN_INVALID, "its object `%s` names no folder in it",
+                              latest[i]);
+        snprintf(weights->below, sizeof weights->below, "%s/", tag);
+        return CAIRN_OK;
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code use_object(struct cairn_cli_weights *weights, const char *url,
+                                  struct cairn_cli_weights_file *opened, struct cairn_error *err) {
+    CAIRN_TRY(add_file(weights, strrchr(url, '/') + 1, &weights->capacity, err));
+    struct cairn_cli_weights_file *file = weights->files[0];
+    file->input = opened->input;
+    file->opened = true;
+    memcpy(file->etag, opened->etag, sizeof file->etag);
+    CAIRN_TRY(use_input(weights, file, &file->input, err));
+    return cairn_assembly_check(&weights->assembly, err);
+}
+
+static enum cairn_code use_bucket(const struct cairn_cli *cli, const char *url,
+                                  struct cairn_cli_weights *weights, struct cairn_error *err) {
+    struct cairn_cli_weights_file itself = {0};
+    CAIRN_TRY(cairn_cli_bucket_source_open(cli, url, &weights->bucket, err));
+    struct cairn_error why = {0};
+    enum cairn_code code = open_object(weights, "", &itself, &why);
+    if (code == CAIRN_OK) return use_object(weights, url, &itself, err);
+    if (code != CAIRN_NOT_FOUND) {
+        if (err) *err = why;
+        return code;
+    }
+    CAIRN_TRY(choose_below(weights, err));
+    CAIRN_TRY(cairn_cli_bucket_source_list(weights->bucket, weights->below, add_object, weights,
+                                           err));
+    if (!weights->count)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "no such object, and no file of a checkpoint lies "
+                          "below it");
+    return use_files(weights, err);
+}
+
 static enum cairn_code use_path(const char *path, struct cairn_cli_weights *weights,
                                 struct cairn_error *err) {
     struct stat status;
@@ -378,10 +456,16 @@ static enum cairn_code use_stored(struct cairn_cli_weights *weights, struct cair
                                      &weights->assembly, err);
 }
 
+bool cairn_cli_weights_takes_rules(const struct cairn_cli_weights *weights) {
+    return strcmp(weights->format, FORMAT_ZERO) == 0;
+}
+
 /* Rules are of use where they are looked at alone. */
-static enum cairn_code check_rules(const struct cairn_cli_weights *weights,
+static enum cairn_code check_rules(const struct cairn_cli *cli,
+                                   const struct cairn_cli_weights *weights,
                                    struct cairn_error *err) {
-    if (!weights->tp_rules || strcmp(weights->format, FORMAT_ZERO) == 0) return CAIRN_OK;
+    if (!weights->tp_rules || cli->tp_rules_of_any || cairn_cli_weights_takes_rules(weights))
+        return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "--tp-rule is for DeepSpeed's files, and this is %s",
                       weights->format);
 }
@@ -390,11 +474,17 @@ enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const c
                                             bool optimizer, struct cairn_cli_weights *ret,
                                             struct cairn_error *err) {
     *ret = (struct cairn_cli_weights){.optimizer = optimizer, .tp_rules = cli->tp_rules};
-    enum cairn_code code = use_path(path, ret, err);
-    if (code == CAIRN_OK) code = check_rules(ret, err);
+    bool bucket = cairn_cli_is_bucket(path);
+    struct cairn_error why = {0};
+    enum cairn_code code =
+        bucket ? use_bucket(cli, path, ret, &why) : use_path(path, ret, &why);
+    if (code == CAIRN_OK) code = check_rules(cli, ret, &why);
     if (code == CAIRN_OK) return CAIRN_OK;
     cairn_cli_weights_release(ret);
-    return cairn_within(err, code, "%s", path);
+    if (err) *err = why;
+    /* What is said of an object begins with its URL. */
+    return bucket && cairn_text_starts(why.message, path) ? code
+                                                          : cairn_within(err, code, "%s", path);
 }
 
 enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *text,
@@ -403,13 +493,14 @@ enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *
     struct cairn_cli_ref ref;
     bool stored = strchr(text, '@') && cairn_cli_ref_parse(text, &ref, NULL) == CAIRN_OK &&
                   (cli->store || access(text, F_OK) != 0);
+    if (cairn_cli_is_bucket(text)) stored = false;
     if (!stored) return cairn_cli_weights_open_path(cli, text, optimizer, ret, err);
     *ret = (struct cairn_cli_weights){.optimizer = optimizer, .tp_rules = cli->tp_rules};
     CAIRN_TRY(cairn_cli_source_open(cli, &ref, &ret->source, err));
     ret->stored = true;
     struct cairn_error why = {0};
     enum cairn_code code = use_stored(ret, &why);
-    if (code == CAIRN_OK) code = check_rules(ret, &why);
+    if (code == CAIRN_OK) code = check_rules(cli, ret, &why);
     if (code == CAIRN_OK) return CAIRN_OK;
     /* Neither the layout nor the beginning of any file says what tensors there are. */
     if (code == CAIRN_UNSUPPORTED && !ret->format)
@@ -440,6 +531,9 @@ enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights
     if (weights->tp_rules) CAIRN_TRY(cairn_buf_printf(&text, err, "%s/", weights->tp_rules));
     for (size_t i = 0; i < weights->count; i++) {
         const struct cairn_cli_weights_file *file = weights->files[i];
+        if (file->opened)
+            CAIRN_TRY(cairn_buf_printf(&text, err, "%s/%llu/%s/", file->name,
+                                       (unsigned long long)file->input.size_bytes, file->etag));
         if (!file->file.open) continue;
         if (fstat(file->file.fd, &status) != 0) return cairn_fail_errno(err, "%s", file->name);
         CAIRN_TRY(cairn_buf_printf(&text, err, "%s/%lld/%lld.%09ld/", file->name,

@@ -11,12 +11,15 @@
  *          2   what is none of these is refused with what was looked for.
  *          3   project/run@step is a stored version unless a file has that name; its tensors are
  *              those of its layout, or where it has none, what its files hold by the same rules.
+ *          4   s3://bucket/path is the object of that name, else what lies below it, by the rules
+ *              for local folders; cli/bucket_source.h says how it is read.
  * Limits:  one descriptor for each local file.
  * Threads: one owner; the inputs may be read by several threads.
  * Next:    formats/zero.h, formats/torch_assembly.h, cli/stored_assembly.h; cli/export.h.
  */
 #pragma once
 
+#include "cli/bucket_source.h"
 #include "cli/shard_inputs.h"
 #include "common/file.h"
 #include "common/hash.h"
@@ -25,7 +28,9 @@
 struct cairn_cli_weights_file {
     char *name;
     struct cairn_file file;   /* of a local one */
-    struct cairn_input input; /* of a local one */
+    struct cairn_input input; /* of a local one, or of an object */
+    bool opened;              /* an object: it was looked at, and has this ETag */
+    char etag[128];
     uint32_t shard;           /* of a stored one: its place in the manifest */
     struct cairn_torch torch; /* where it is one of torch */
 };
@@ -39,23 +44,28 @@ struct cairn_cli_weights {
     bool stored;
     struct cairn_cli_source source; /* where it is stored */
     struct cairn_cli_shard_inputs *inputs;
+    struct cairn_cli_bucket_source *bucket; /* where they are objects; NULL: they are not */
+    char below[1026]; /* of objects: the folder in the bucket's, with its slash; "": none */
     const char **names;                    /* of the folder's files */
     struct cairn_cli_weights_file **files; /* each stands where its input points to */
-    size_t count;
+    size_t count, capacity; /* the latter of objects alone */
 };
-/* text: a path, or project/run@step. */
+/* text: a path, s3://bucket/path, or project/run@step. */
 enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *text,
                                        bool optimizer, struct cairn_cli_weights *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* A path alone. */
+/* A path or s3://bucket/path alone. */
 enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const char *path,
                                             bool optimizer, struct cairn_cli_weights *ret,
                                             struct cairn_error *err) CAIRN_MUST_USE;
 /* What tells this source from another, or from what it was before it was changed: the version's id;
- * of local files their names, sizes and times of change; and with either the rules of a person. */
+ * of local files their names, sizes and times of change, of objects
+ * their names, sizes and ETags; and with any the rules of a person. */
 enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights,
                                          uint8_t ret[CAIRN_SHA256_BYTES],
                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* The name in its folder of the local file behind an input of the assembly. */
 const char *cairn_cli_weights_file_of(const struct cairn_cli_weights *weights, uint32_t input);
+/* Is it one that --tp-rule is about? */
+bool cairn_cli_weights_takes_rules(const struct cairn_cli_weights *weights);
 void cairn_cli_weights_release(struct cairn_cli_weights *weights);

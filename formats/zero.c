@@ -125,8 +125,7 @@ static enum cairn_code add_parameter(struct merge *merge, const char *name, cair
     CAIRN_AUTO(buf) full = {0};
     uint64_t sizes[CAIRN_DIMENSIONS_MAX] = {0}, bytes;
     unsigned count = 0;
-    if (!channel->name[0])
-        return add_shaped(merge, name, shape, channel->dtype, ret_elements, err);
+    if (!channel->name[0]) return add_shaped(merge, name, shape, channel->dtype, ret_elements, err);
     CAIRN_TRY(cairn_buf_printf(&full, err, CAIRN_ASSEMBLY_OPTIMIZER "%s.%s", name, channel->name));
     if (!channel->scalar)
         return add_shaped(merge, full.data, shape, channel->dtype, ret_elements, err);
@@ -134,8 +133,8 @@ static enum cairn_code add_parameter(struct merge *merge, const char *name, cair
     if (!cairn_tensor_size(channel->dtype, count, sizes, ret_elements, &bytes))
         return cairn_fail(err, CAIRN_INVALID, "its size cannot be represented");
     if (group >= channel->partitions[0].count)
-        return cairn_fail(err, CAIRN_INVALID, "the optimizer has no %s of group %zu",
-                          channel->name, group);
+        return cairn_fail(err, CAIRN_INVALID, "the optimizer has no %s of group %zu", channel->name,
+                          group);
     const struct cairn_zero_flat *flat = &channel->partitions[0].flats[group];
     CAIRN_TRY(cairn_assembly_add_tensor(merge->assembly, full.data, channel->dtype, 0, sizes, err));
     return cairn_assembly_add_piece(merge->assembly, flat->input, flat->offset_bytes,
@@ -214,9 +213,8 @@ static enum cairn_code merge_slices(struct merge *merge, const struct cairn_pick
     CAIRN_AUTO_HEAP struct flow *flows = calloc(zero->rank_count, sizeof *flows);
     if (!flows) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for partitions");
     for (size_t r = 0; r < zero->rank_count; r++)
-        flows[r] =
-            (struct flow){.flats = partitions_of(merge)[r].flats,
-                          .count = partitions_of(merge)[r].count};
+        flows[r] = (struct flow){.flats = partitions_of(merge)[r].flats,
+                                 .count = partitions_of(merge)[r].count};
     merge->flows = flows;
     for (uint32_t g = 0; g < groups->count; g++)
         CAIRN_TRY(for_each(&zero->models[0], groups->items[g], take_slices, merge, err));
@@ -372,6 +370,26 @@ static enum cairn_code leave_out_state(const struct cairn_zero *zero, bool optim
                          : CAIRN_OK;
 }
 
+/* Where no file of an expert is there, none may be meant either: their groups would be merged as if
+ * every rank had the same ones. */
+static enum cairn_code check_no_experts(const struct cairn_zero *zero, struct cairn_error *err) {
+    const struct cairn_zero_file *model = &zero->models[0];
+    const struct cairn_pickle *values = &model->torch.values;
+    cairn_pickle_ref counts;
+    int64_t experts = 0;
+    if (!cairn_pickle_find(values, values->root, "num_experts", &counts)) return CAIRN_OK;
+    const struct cairn_pickle_value *list = cairn_pickle_at(values, counts);
+    for (uint32_t i = 0; list->kind == CAIRN_PICKLE_LIST && i < list->count; i++) {
+        const struct cairn_pickle_value *count = cairn_pickle_at(values, list->items[i]);
+        if (count->kind == CAIRN_PICKLE_INTEGER && count->integer > 0) experts++;
+    }
+    if (!experts) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "%s speaks of experts in %" PRId64 " layers, and no file of an expert is "
+                      "there: they would be left out",
+                      model->name, experts);
+}
+
 enum cairn_code cairn_zero_merge(const struct cairn_zero_folder *folder, bool optimizer,
                                  bool experts, struct cairn_assembly *assembly,
                                  struct cairn_zero **ret, struct cairn_error *err) {
@@ -382,6 +400,7 @@ enum cairn_code cairn_zero_merge(const struct cairn_zero_folder *folder, bool op
     enum cairn_code code = cairn_zero_files_open(folder, assembly, zero, err);
     if (code == CAIRN_OK && experts && zero->stage == 3)
         code = cairn_fail(err, CAIRN_UNSUPPORTED, "experts of ZeRO stage 3");
+    if (code == CAIRN_OK && !experts) code = check_no_experts(zero, err);
     if (code == CAIRN_OK && optimizer && zero->rank_count)
         code = cairn_zero_state_read(zero, assembly, err);
     if (code == CAIRN_OK) code = merge_channels(&merge, err);

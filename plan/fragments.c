@@ -8,6 +8,8 @@
 #include "api/layout.h"
 #include "common/array.h"
 
+#define NEAR_REFS_LEAST 64 /* of fewer all are loaded */
+
 void cairn_plan_fragments_release(struct cairn_plan_fragments *fragments) {
     free(fragments->list);
     *fragments = (struct cairn_plan_fragments){0};
@@ -184,12 +186,13 @@ static int compare_fragments(const void *a, const void *b) {
     return fragment_a->offset_bytes < fragment_b->offset_bytes ? -1 : 1;
 }
 
-enum cairn_code cairn_plan_fragments_load(struct cairn_plan_fragments *fragments,
-                                          const struct cairn_layout *layout,
-                                          const struct cairn_manifest *manifest,
-                                          struct cairn_error *err) {
+/* References [from, to) of those that were chosen. */
+static enum cairn_code load_some(struct cairn_plan_fragments *fragments,
+                                 const struct cairn_layout *layout,
+                                 const struct cairn_manifest *manifest, uint32_t from, uint32_t to,
+                                 struct cairn_error *err) {
     fragments->count = 0;
-    for (uint32_t i = 0; i < fragments->ref_count; i++) {
+    for (uint32_t i = from; i < to; i++) {
         CAIRN_TRY(load_ref(fragments, layout, manifest, fragments->ref_first + i, err));
     }
     if (fragments->count) {
@@ -199,6 +202,57 @@ enum cairn_code cairn_plan_fragments_load(struct cairn_plan_fragments *fragments
         uint64_t before = i ? fragments->list[i - 1].reach : 0;
         fragments->list[i].reach = cairn_max_u64(before, fragments->list[i].high);
     }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_plan_fragments_load(struct cairn_plan_fragments *fragments,
+                                          const struct cairn_layout *layout,
+                                          const struct cairn_manifest *manifest,
+                                          struct cairn_error *err) {
+    CAIRN_TRY(load_some(fragments, layout, manifest, 0, fragments->ref_count, err));
     fragments->loaded = true;
     return CAIRN_OK;
+}
+
+/* Where the first fragment of a reference begins; false: it has none. */
+static bool begin_of(const struct cairn_plan_fragments *fragments,
+                     const struct cairn_layout *layout, uint32_t ref, uint64_t *ret) {
+    struct cairn_tensor tensor;
+    struct cairn_fragment fragment;
+    uint32_t table;
+    ref_load(layout, fragments->ref_first + ref, &table, &tensor);
+    if (!tensor.fragment_count || !same_tensor(&tensor, &fragments->tensor)) return false;
+    cairn_table_fragment_at(&layout->tables[table], tensor.fragment_first, &fragment);
+    *ret = fragment.form == CAIRN_FRAGMENT_FLAT ? fragment.start[0]
+                                                : cairn_plan_flat_index(fragments, fragment.start);
+    return true;
+}
+
+/* The first reference that begins at `place` or behind it. */
+static bool bisect(const struct cairn_plan_fragments *fragments, const struct cairn_layout *layout,
+                   uint64_t place, uint32_t *ret) {
+    uint32_t from = 0, to = fragments->ref_count;
+    while (from < to) {
+        uint32_t middle = from + (to - from) / 2;
+        uint64_t begin = 0;
+        if (!begin_of(fragments, layout, middle, &begin)) return false;
+        if (begin < place)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    *ret = from;
+    return true;
+}
+
+enum cairn_code cairn_plan_fragments_load_near(struct cairn_plan_fragments *fragments,
+                                               const struct cairn_layout *layout,
+                                               const struct cairn_manifest *manifest, uint64_t low,
+                                               uint64_t high, bool *ret, struct cairn_error *err) {
+    uint32_t from = 0, to = 0;
+    *ret = fragments->ref_count >= NEAR_REFS_LEAST && bisect(fragments, layout, low + 1, &from) &&
+           bisect(fragments, layout, high, &to);
+    from -= from > 0; /* the one before begins below, and may reach in */
+    *ret = *ret && to - from < fragments->ref_count / 4;
+    return *ret ? load_some(fragments, layout, manifest, from, to, err) : CAIRN_OK;
 }

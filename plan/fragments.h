@@ -57,6 +57,16 @@ enum cairn_code cairn_plan_fragments_load(struct cairn_plan_fragments *fragments
                                           const struct cairn_layout *layout,
                                           const struct cairn_manifest *manifest,
                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* Of many ranks' fragments only those that can hold anything of [low, high) of the flattened
+ * tensor, if fragments rise with the ranks that list them, as most jobs save them: found by
+ * bisection. That is not checked. So what they fill exactly once is right, and what they do not
+ * fill wants the others, too. *ret false: that is not worth it, or not to be told, and nothing is
+ * loaded. */
+enum cairn_code cairn_plan_fragments_load_near(struct cairn_plan_fragments *fragments,
+                                               const struct cairn_layout *layout,
+                                               const struct cairn_manifest *manifest, uint64_t low,
+                                               uint64_t high, bool *ret,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
 
 void cairn_plan_span_flat(const struct cairn_plan_fragments *fragments, uint64_t start,
                           uint64_t count, struct cairn_plan_span *ret);

@@ -316,24 +316,41 @@ static enum cairn_code want_tensor(struct planner *planner, const struct cairn_p
     return CAIRN_OK;
 }
 
+/* What the fragments that are loaded hold of [low, high), in order. */
+static enum cairn_code put_held(struct planner *planner, const struct cairn_plan_span *span,
+                                uint32_t want_index, uint64_t low, uint64_t high) {
+    const struct cairn_plan_fragments *fragments = &planner->fragments;
+    size_t first = planner->pieces->count;
+    for (size_t i = first_reaching(fragments, low); i < fragments->count; i++) {
+        if (fragments->list[i].low >= high) break;
+        CAIRN_TRY(put_overlap(planner, &fragments->list[i], span, want_index));
+    }
+    if (planner->pieces->count > first) sort_pieces(planner->pieces, first);
+    return CAIRN_OK;
+}
+
 static enum cairn_code plan_tensor(struct planner *planner, const struct cairn_plan_want *want,
                                    uint32_t want_index, uint64_t *ret_bytes) {
     struct cairn_plan_fragments *fragments = &planner->fragments;
     struct cairn_plan_span span;
     uint64_t low, high;
+    bool near = false;
     size_t first = planner->pieces->count;
     CAIRN_TRY(want_tensor(planner, want, &span, ret_bytes));
     if (*ret_bytes == 0) return CAIRN_OK;
-    if (!fragments->loaded) {
+    cairn_plan_flat_bounds(fragments, &span, &low, &high);
+    if (!fragments->loaded)
+        CAIRN_TRY(cairn_plan_fragments_load_near(fragments, planner->layout, planner->manifest, low,
+                                                 high, &near, planner->err));
+    if (near) {
+        CAIRN_TRY(put_held(planner, &span, want_index, low, high));
+        if (prove_filled(planner, want, first, *ret_bytes) == CAIRN_OK) return CAIRN_OK;
+        planner->pieces->count = first; /* all of them are looked at, and a fault is told then */
+    }
+    if (!fragments->loaded)
         CAIRN_TRY(
             cairn_plan_fragments_load(fragments, planner->layout, planner->manifest, planner->err));
-    }
-    cairn_plan_flat_bounds(fragments, &span, &low, &high);
-    for (size_t i = first_reaching(fragments, low); i < fragments->count; i++) {
-        if (fragments->list[i].low >= high) break;
-        CAIRN_TRY(put_overlap(planner, &fragments->list[i], &span, want_index));
-    }
-    if (planner->pieces->count > first) sort_pieces(planner->pieces, first);
+    CAIRN_TRY(put_held(planner, &span, want_index, low, high));
     return prove_filled(planner, want, first, *ret_bytes);
 }
 

@@ -31,10 +31,12 @@
 #include "server/jobs/jobs.h"
 #include "server/jobs/lease.h"
 #include "server/jobs/operations.h"
+#include "server/jobs/reindexing.h"
 #include "server/jobs/sweep.h"
 #include "server/metrics.h"
 #include "server/nodes.h"
 #include "server/pool.h"
+#include "server/rates.h"
 #include "server/read_slots.h"
 #include "server/waiters.h"
 #include "store/start.h"
@@ -90,6 +92,14 @@ static void wake(void *owner, uint64_t key) {
     if (key != CAIRN_SRV_NOTIFY_EVENTS) cairn_srv_waiters_wake_key(server->waiters, key);
 }
 
+static enum cairn_code start_rates(struct cairn_srv *server, struct cairn_error *err) {
+    const struct cairn_srv_rates_options options = {
+        .per_second = server->settings->requests_per_second,
+        .burst = server->settings->requests_burst,
+        .random = server->random};
+    return options.per_second ? cairn_srv_rates_new(&options, &server->rates, err) : CAIRN_OK;
+}
+
 static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error *err) {
     struct cairn_srv_pool_options requests = {server->store,
                                               (uint32_t)server->settings->request_workers, "work"};
@@ -103,6 +113,7 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(cairn_srv_access_first(server, err));
     CAIRN_TRY(cairn_srv_access_new(server, &server->access, err));
     CAIRN_TRY(cairn_srv_access_start(server->access, err));
+    CAIRN_TRY(start_rates(server, err));
     CAIRN_TRY(cairn_srv_feed_new(server, &server->feed, err));
     CAIRN_TRY(cairn_srv_catalog_listen(server->catalog, wake, server, err));
     CAIRN_TRY(cairn_srv_read_slots_new(server->settings->streams_max, &server->read_slots, err));
@@ -190,14 +201,15 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_health_free(server->health);
     cairn_srv_jobs_free(server->jobs);
     cairn_srv_leases_free(server->leases);
-    cairn_srv_sweep_free(server->sweep);
     cairn_srv_feed_free(server->feed); /* no change is under way any more */
     cairn_srv_pool_free(server->requests);
     cairn_srv_pool_free(server->looks);
     cairn_srv_pool_free(server->reads);
+    cairn_srv_sweep_free(server->sweep); /* handlers tell what it has found */
     cairn_srv_read_slots_free(server->read_slots);
     cairn_srv_chunks_free(server->chunks);
     cairn_srv_access_free(server->access);
+    cairn_srv_rates_free(server->rates);
     cairn_srv_waiters_free(server->waiters);
     cairn_srv_cache_free(server->cache);
     cairn_srv_nodes_free(server->nodes);
@@ -215,21 +227,32 @@ static enum cairn_code migrate(struct cairn_srv *server, struct cairn_error *err
     return CAIRN_OK;
 }
 
+static enum cairn_code reindex(const struct cairn_srv_reindexing *asked, struct cairn_srv *server,
+                               struct cairn_srv_settings *settings, struct cairn_error *err) {
+    settings->test_store &= !asked->dry; /* the test writes */
+    CAIRN_TRY(choose_store(server, err));
+    return cairn_srv_reindexing_run(asked, server, settings, err);
+}
+
 static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
                              struct cairn_srv_settings *settings, const sigset_t *signals,
+                             const struct cairn_srv_reindexing *reindexing,
                              struct cairn_error *err) {
     bool done = false, only_migrate = cairn_config_take(&argc, argv, "--migrate");
     CAIRN_TRY(cairn_srv_settings_load(argc, argv, config, settings, &done, err));
     if (done) return CAIRN_OK;
     enum cairn_log_level level = CAIRN_LOG_INFO;
     CAIRN_TRY(cairn_log_level_parse(settings->log_level, &level, err));
+    if (reindexing->wanted && level == CAIRN_LOG_INFO) level = CAIRN_LOG_WARN; /* a command's */
     cairn_log_start("cairn-server", level, STDERR_FILENO);
     CAIRN_TRY(cairn_parent_follow(settings->parent, err));
     struct cairn_srv server = {.settings = settings,
                                .clock = &cairn_clock_real,
                                .random = cairn_random,
                                .listening_ms = cairn_mono_ms()};
-    enum cairn_code code = only_migrate ? migrate(&server, err) : run(&server, signals, err);
+    enum cairn_code code = reindexing->wanted ? reindex(reindexing, &server, settings, err)
+                           : only_migrate     ? migrate(&server, err)
+                                              : run(&server, signals, err);
     take_down(&server);
     return code;
 }
@@ -250,8 +273,15 @@ int main(int argc, char **argv) {
     struct cairn_error err = {0};
     struct cairn_config config = {0};
     struct cairn_srv_settings settings = {0};
-    enum cairn_code code = start(argc, argv, &config, &settings, &signals, &err);
-    if (code) fprintf(stderr, "cairn-server: %s\n", err.message);
+    struct cairn_srv_reindexing reindexing;
+    cairn_srv_reindexing_take(&argc, argv, &reindexing);
+    if (reindexing.wanted) pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* likewise */
+    enum cairn_code code = start(argc, argv, &config, &settings, &signals, &reindexing, &err);
+    err.code = code;
+    if (code && reindexing.wanted)
+        cairn_srv_reindexing_tell(&reindexing, &err);
+    else if (code)
+        fprintf(stderr, "cairn-server: %s\n", err.message);
     cairn_config_release(&config);
     return cairn_code_info(code)->exit_status;
 }

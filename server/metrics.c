@@ -47,6 +47,11 @@ static const char *query_value(size_t index, size_t label) {
     return index == CAIRN_SRV_QUERY_LOOK ? "look" : "change";
 }
 
+static const char *limit_value(size_t index, size_t label) {
+    (void)label;
+    return index ? "address" : "token";
+}
+
 static const char *scope_value(size_t index, size_t label) {
     static const char *const texts[] = {[CAIRN_SRV_SCOPE_RUN] = "run",
                                         [CAIRN_SRV_SCOPE_PROJECT] = "project",
@@ -66,6 +71,7 @@ static const struct cairn_metric_axis axis_NONE = {.count = 1},
                                       axis_ROUTES = {CAIRN_ROUTE_COUNT + 1, 2, route_value},
                                       axis_STATUSES = {CAIRN_COUNT(statuses), 1, status_value},
                                       axis_QUERIES = {CAIRN_SRV_QUERIES, 1, query_value},
+                                      axis_LIMITS = {2, 1, limit_value},
                                       axis_SCOPES = {CAIRN_SRV_SCOPE_NONE + 1, 1, scope_value},
                                       axis_STATES = {CAIRN_SRV_KINDS, 1, state_value};
 

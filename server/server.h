@@ -27,6 +27,7 @@ struct cairn_srv_cache;
 struct cairn_srv_http;
 struct cairn_srv_jobs;
 struct cairn_srv_sweep;
+struct cairn_srv_uploads;
 struct cairn_srv_leases;
 struct cairn_srv_compared;
 struct cairn_srv_read_slots;
@@ -64,6 +65,7 @@ struct cairn_srv {
     struct cairn_srv_sweep *sweep; /* of the sweeping thread alone */
     struct cairn_srv_ticks ticks;
     struct cairn_srv_operations *operations; /* NULL: none are taken (tests) */
+    struct cairn_srv_uploads *uploads; /* that no save will end; of the sweep */
     struct cairn_srv_leases *leases; /* NULL: none are renewed (tests) */
     struct cairn_srv_http *http;
     struct cairn_srv_compared *compared; /* runs that were compared with the store (Q35) */
@@ -76,8 +78,10 @@ struct cairn_srv {
     struct cairn_srv_chunks *chunks;         /* memory of these */
     struct cairn_srv_feed *feed;             /* NULL: nobody follows events (tests) */
     struct cairn_srv_access *access;         /* NULL: nobody is asked who he is (tests) */
+    struct cairn_srv_rates *rates;           /* NULL: callers ask as often as they like */
     struct cairn_srv_health *health;         /* NULL: no thread checks now and then (tests) */
     struct cairn_metrics *metrics;           /* NULL: nothing is counted (tests) */
+    _Atomic uint64_t recounted_ms;           /* when a project was, for its quota; 0: never */
     _Atomic uint64_t counted_ms;             /* when versions were counted for them; 0: never */
     _Atomic bool copies_missing;             /* some attempt's, perhaps; true at the start (Q5) */
 };

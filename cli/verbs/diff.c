@@ -13,6 +13,9 @@ static const struct cairn_cli_flag flags[] = {
      "Compare tensor by tensor; so far the only way."},
     {"only", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(only), 0, "PATTERN",
      "Only tensors whose names are like this, e.g. 'model.layers.*'."},
+    {"tp-rule", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(tp_rules), 0, "RULES",
+     "How DeepSpeed's tensor parallel ranks cut parameters, on each side that is a folder of it: "
+     "GLOB=RULE,...; RULE is the dimension, 0:ROWS, halves or replicated."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "Read stored versions from the store itself, without a server."},
     {"workers", 'j', CAIRN_CLI_COUNT, CAIRN_CLI_AT(workers), 0, "N",
@@ -95,15 +98,27 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
     return cairn_cli_print_json(answer, cli->output == CAIRN_CLI_JSON, err);
 }
 
+/* With rules one side at least must be what they are about; the other may be what came of it. */
+static enum cairn_code check_rules(const struct cairn_cli *cli, const struct cairn_cli_weights *a,
+                                   const struct cairn_cli_weights *b, struct cairn_error *err) {
+    if (!cli->tp_rules || cairn_cli_weights_takes_rules(a) || cairn_cli_weights_takes_rules(b))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "--tp-rule is for DeepSpeed's files, and these are %s and %s", a->format,
+                      b->format);
+}
+
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_weights a, b;
+    cli->tp_rules_of_any = true;
     CAIRN_TRY(cairn_cli_interrupt_says("\ncairn diff: interrupted\n", err));
     CAIRN_TRY(cairn_cli_weights_open(cli, cli->arguments[0], true, &a, err));
     enum cairn_code code = cairn_cli_weights_open(cli, cli->arguments[1], true, &b, err);
     if (code == CAIRN_OK) {
         struct cairn_cli_compare job = {
             .cli = cli, .a = &a.assembly, .b = &b.assembly, .only = cli->only};
-        code = cairn_cli_compare_run(&job, err);
+        code = check_rules(cli, &a, &b, err);
+        if (code == CAIRN_OK) code = cairn_cli_compare_run(&job, err);
         if (code == CAIRN_OK) code = report(cli, &job, err);
         cairn_cli_compare_release(&job);
         cairn_cli_weights_release(&b);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn du: where the bytes are: of each run, or of one run by what its checkpoints are. */
+/* cairn du: where the bytes are: of each run, of one run by what its checkpoints are, or of runs in
+ * which nothing happens any more, with the command that removes each. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,12 @@
 #include "common/text.h"
 
 #define ITEMS_MAX 1000000
+#define DAY_S 86400
+
+static const struct cairn_cli_flag flags[] = {
+    {"idle", 0, CAIRN_CLI_TIME, CAIRN_CLI_AT(idle_ms), CAIRN_CLI_AT(idle_given), "TIME",
+     "Runs without a commit and an attempt for that long, as 30d, and what removes them."},
+};
 
 static void print_line(const char *name, uint64_t count, uint64_t bytes) {
     char size[24], text[300];
@@ -44,14 +51,26 @@ static int by_bytes(const void *a, const void *b) {
     return of_a > of_b ? -1 : of_a < of_b;
 }
 
-static enum cairn_code du_runs(const struct cairn_cli *cli, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *runs = json_array(), *rows = json_array();
+/* ret_sorted: malloc'd, and borrowed from runs. */
+static enum cairn_code runs_by_bytes(const struct cairn_cli *cli, json_t *runs,
+                                     json_t ***ret_sorted, size_t *ret_count,
+                                     struct cairn_error *err) {
     CAIRN_TRY(cairn_cli_list(cli, "/v1/runs", ITEMS_MAX, runs, NULL, err));
     size_t count = json_array_size(runs);
-    CAIRN_AUTO_HEAP json_t **sorted = calloc(count + 1, sizeof(*sorted));
+    json_t **sorted = calloc(count + 1, sizeof(*sorted));
     if (!sorted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     for (size_t i = 0; i < count; i++) sorted[i] = json_array_get(runs, i);
     qsort(sorted, count, sizeof(*sorted), by_bytes);
+    *ret_sorted = sorted;
+    *ret_count = count;
+    return CAIRN_OK;
+}
+
+static enum cairn_code du_runs(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *runs = json_array(), *rows = json_array();
+    CAIRN_AUTO_HEAP json_t **sorted = NULL;
+    size_t count = 0;
+    CAIRN_TRY(runs_by_bytes(cli, runs, &sorted, &count, err));
     for (size_t i = 0; i < count; i++) {
         struct cairn_msg_run_row run = {0};
         char name[2 * CAIRN_NAME_BYTES_MAX + 2];
@@ -63,6 +82,58 @@ static enum cairn_code du_runs(const struct cairn_cli *cli, struct cairn_error *
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     }
     return print(cli, "RUN", "run", rows, err);
+}
+
+/* ---- runs in which nothing happens any more ---- */
+
+static enum cairn_code add_idle(const struct cairn_cli *cli, const struct cairn_msg_run_row *run,
+                                json_t *rows, uint64_t *bytes, struct cairn_error *err) {
+    char name[2 * CAIRN_NAME_BYTES_MAX + 2], command[2 * CAIRN_NAME_BYTES_MAX + 20];
+    /* None while it is being saved to, and of an older server: it is not for us to guess. */
+    if (run->idle_s == CAIRN_MESSAGE_NONE || run->idle_s < cli->idle_ms / 1000) return CAIRN_OK;
+    snprintf(name, sizeof name, "%s/%s", run->project, run->run);
+    snprintf(command, sizeof command, "cairn rm --run %s", name);
+    *bytes += run->bytes;
+    if (!json_array_append_new(
+            rows, json_pack("{s:s, s:I, s:I, s:s?, s:I, s:s}", "run", name, "count",
+                            (json_int_t)run->committed, "bytes", (json_int_t)run->bytes,
+                            "last_commit_at", run->last_commit_at, "idle_s",
+                            (json_int_t)run->idle_s, "remove", command)))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+}
+
+static void print_idle(const json_t *row) {
+    char size[24], idle[24], command[300];
+    uint64_t seconds = (uint64_t)json_integer_value(json_object_get(row, "idle_s"));
+    cairn_size_text((uint64_t)json_integer_value(json_object_get(row, "bytes")), size);
+    cairn_duration_text(seconds * 1000, idle);
+    if (seconds >= 2 * DAY_S) snprintf(idle, sizeof idle, "%" PRIu64 "d", seconds / DAY_S);
+    snprintf(command, sizeof command, "%s", json_string_value(json_object_get(row, "remove")));
+    cairn_cli_clean(command);
+    printf("%10s  %7" PRIu64 "  %8s  %s\n", size,
+           (uint64_t)json_integer_value(json_object_get(row, "count")), idle, command);
+}
+
+static enum cairn_code du_idle(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *runs = json_array(), *rows = json_array();
+    CAIRN_AUTO_HEAP json_t **sorted = NULL;
+    uint64_t bytes = 0;
+    char size[24];
+    size_t count = 0, index = 0;
+    json_t *row = NULL;
+    CAIRN_TRY(runs_by_bytes(cli, runs, &sorted, &count, err));
+    for (size_t i = 0; i < count; i++) {
+        struct cairn_msg_run_row run = {.idle_s = CAIRN_MESSAGE_NONE};
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, sorted[i], &run, err));
+        CAIRN_TRY(add_idle(cli, &run, rows, &bytes, err));
+    }
+    if (cli->output != CAIRN_CLI_TABLE) return print(cli, "RUN", "run", rows, err);
+    printf("%10s  %7s  %8s  %s\n", "SIZE", "COUNT", "IDLE", "REMOVED BY");
+    json_array_foreach(rows, index, row) print_idle(row);
+    cairn_size_text(bytes, size);
+    cairn_cli_note("%zu of %zu runs, %s", json_array_size(rows), count, size);
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
 /* ---- one run by what its checkpoints are ---- */
@@ -103,6 +174,11 @@ static enum cairn_code du_run(const struct cairn_cli *cli, struct cairn_error *e
 }
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+    if (cli->idle_given && cli->argument_count)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "--idle lists runs: name none; cairn show %s says when it was saved to",
+                          cli->arguments[0]);
+    if (cli->idle_given) return du_idle(cli, err);
     return cli->argument_count ? du_run(cli, err) : du_runs(cli, err);
 }
 
@@ -110,7 +186,9 @@ const struct cairn_cli_verb cairn_cli_verb_du = {
     .name = "du",
     .synopsis = "cairn du [flags] [project/run]",
     .purpose = "Where the bytes are.",
-    .examples = "  cairn du\n  cairn du llm/7b\n  cairn du --json\n",
+    .examples = "  cairn du\n  cairn du llm/7b\n  cairn du --idle 30d\n",
+    .flags = flags,
+    .flag_count = CAIRN_COUNT(flags),
     .arguments_max = 1,
     .run = run,
 };

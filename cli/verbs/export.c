@@ -31,6 +31,8 @@ static const struct cairn_cli_flag flags[] = {
      "0:ROWS, halves or replicated."},
     {"exclude-frozen", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(exclude_frozen), 0, NULL,
      "Without the parameters that DeepSpeed did not train, as an adapter's base."},
+    {"copy-tied", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(copy_tied), 0, NULL,
+     "A tensor that has several names is written under each of them, not once."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "Read a stored version from the store itself, without a server."},
     {"workers", 'j', CAIRN_CLI_COUNT, CAIRN_CLI_AT(workers), 0, "N",
@@ -93,7 +95,7 @@ static void report_left_out(const struct cairn_cli_export *job) {
         const struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
         if (job->exclude_frozen && tensor->frozen)
             cairn_cli_note("left out: %s: " FROZEN, tensor->name);
-        else if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS &&
+        else if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS && !job->copy_tied &&
                  job->form == CAIRN_CLI_EXPORT_SAFETENSORS)
             cairn_cli_note("left out: %s: it is %s under another name", tensor->name,
                            assembly->tensors[tensor->alias_of].name);
@@ -125,7 +127,7 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
         if (job->exclude_frozen && assembly->tensors[i].frozen)
             json_array_append_new(left_out, json_pack("{s:s, s:s}", "name",
                                                       assembly->tensors[i].name, "why", FROZEN));
-        else if (assembly->tensors[i].alias_of != CAIRN_ASSEMBLY_NO_ALIAS)
+        else if (assembly->tensors[i].alias_of != CAIRN_ASSEMBLY_NO_ALIAS && !job->copy_tied)
             json_object_set_new(aliases, assembly->tensors[i].name,
                                 json_string(assembly->tensors[assembly->tensors[i].alias_of].name));
     CAIRN_AUTO_JSON json_t *answer =
@@ -143,7 +145,8 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
                                    .folder = cli->arguments[1],
                                    .shard_bytes_max = cli->bytes,
                                    .only = cli->only,
-                                   .exclude_frozen = cli->exclude_frozen};
+                                   .exclude_frozen = cli->exclude_frozen,
+                                   .copy_tied = cli->copy_tied};
     uint64_t started_ms = cairn_mono_ms();
     if (cli->to) CAIRN_TRY(read_form(cli->to, &job.form, err));
     if (cli->dtype) CAIRN_TRY(read_dtype(cli->dtype, &job.dtype, err));
@@ -169,11 +172,11 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
 
 const struct cairn_cli_verb cairn_cli_verb_export = {
     .name = "export",
-    .synopsis = "cairn export [flags] CHECKPOINT|project/run@step FOLDER",
+    .synopsis = "cairn export [flags] CHECKPOINT|project/run@step FOLDER|s3://bucket/prefix",
     .purpose = "Write a stored, DeepSpeed or torch checkpoint as safetensors, torch or DCP files.",
     .examples =
         "  cairn export llm/7b@latest ./model\n"
-        "  cairn export checkpoints ./model --dtype bf16 --max-shard-size 5GB\n"
+        "  cairn export checkpoints s3://models/7b --dtype bf16 --max-shard-size 5GB\n"
         "  cairn export llm/7b@1000 ./dcp --to dcp      (for torch.distributed.checkpoint)\n",
     .flags = flags,
     .flag_count = CAIRN_COUNT(flags),

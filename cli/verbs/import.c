@@ -174,6 +174,11 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     const char *kind = cli->arguments[0], *path = cli->arguments[1], *ref = cli->arguments[2];
     struct cairn_cli_weights weights;
     CAIRN_TRY(check_kind(kind, NULL, err));
+    if (cairn_cli_is_bucket(path)) /* an uploader reads files */
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "%s: import takes files of this machine. `cairn export %s FOLDER` writes "
+                          "what is there into a folder",
+                          path, path);
     CAIRN_TRY(cairn_cli_save_tree_check("import", path, ref, err));
     CAIRN_TRY(cairn_cli_save_tree_start(cli, "import", err));
     CAIRN_TRY(cairn_cli_weights_open_path(cli, path, true, &weights, err));

@@ -338,7 +338,11 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
         CAIRN_TRY(inspect_folder(cli, &inspection, &format, &bytes, err));
     } else {
         enum cairn_code code = inspect_input(cli, &inspection, &format, &bytes, err);
-        if (code) return cairn_within(err, code, "%s", cairn_short(path).text);
+        bool prefix = code == CAIRN_NOT_FOUND && cairn_cli_is_bucket(path);
+        if (prefix)
+            CAIRN_TRY(inspect_folder(cli, &inspection, &format, &bytes, err));
+        else if (code)
+            return cairn_within(err, code, "%s", cairn_short(path).text);
     }
     for (size_t i = 0; cli->output == CAIRN_CLI_TABLE && i < json_array_size(left_out); i++)
         cairn_cli_note("left out: %s: %s",
@@ -355,7 +359,7 @@ static const struct cairn_cli_flag flags[] = {
 
 const struct cairn_cli_verb cairn_cli_verb_inspect = {
     .name = "inspect",
-    .synopsis = "cairn inspect [flags] FILE|FOLDER|s3://bucket/path/file",
+    .synopsis = "cairn inspect [flags] FILE|FOLDER|s3://bucket/path",
     .purpose = "List what a torch or safetensors file holds, or a folder of a checkpoint.",
     .examples = "  cairn inspect model.safetensors\n"
                 "  cairn inspect checkpoints --json\n"

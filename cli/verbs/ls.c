@@ -4,6 +4,7 @@
 
 #include "cli/output.h"
 #include "cli/stored.h"
+#include "common/encode.h"
 #include "common/text.h"
 #include "common/utf8.h"
 
@@ -15,6 +16,17 @@ static const struct cairn_cli_flag flags[] = {
      "List the store itself, without a server: a folder or s3://bucket/prefix."},
     {"state", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(state), 0, "STATE",
      "Only versions in this state: open, committed, aborting, deleting."},
+    {"label", 'l', CAIRN_CLI_TEXT, CAIRN_CLI_AT(selector), 0, "SELECTOR",
+     "Only what has these labels, as team=nlp,tier!=tmp,kept,!old; of runs, too."},
+    {"step-ge", 0, CAIRN_CLI_NUMBER, CAIRN_CLI_AT(step_ge), 0, "STEP", "From this step on."},
+    {"step-lt", 0, CAIRN_CLI_NUMBER, CAIRN_CLI_AT(step_lt), CAIRN_CLI_AT(step_lt_given), "STEP",
+     "Below this step."},
+    {"attempt", 0, CAIRN_CLI_NUMBER, CAIRN_CLI_AT(attempt), CAIRN_CLI_AT(attempt_given), "N",
+     "Only of this attempt."},
+    {"since", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(since_time), 0, "TIME",
+     "Committed since then, as 2026-03-02T10:14:07Z; begun, if not committed."},
+    {"trashed", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(trashed), 0, "BOOL",
+     "true: only what is in the trash; false: only what is not."},
 };
 
 static void cell_step(const union cairn_cli_row *row, char *ret, size_t capacity) {
@@ -42,8 +54,8 @@ static void cell_version_attempt(const union cairn_cli_row *row, char *ret, size
     snprintf(ret, capacity, "%llu", (unsigned long long)row->version.attempt);
 }
 static void cell_saved(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    const char *time = row->version.committed_at ? row->version.committed_at
-                                                 : row->version.created_at;
+    const char *time =
+        row->version.committed_at ? row->version.committed_at : row->version.created_at;
     snprintf(ret, capacity, "%s", time ? time : "");
 }
 /* Committed versions with tensors, by layout and number of shards: are there opaque ones, too? */
@@ -64,10 +76,8 @@ static const char *opaque_text(const struct cairn_msg_version_row *version) {
 static void cell_flags(const union cairn_cli_row *row, char *ret, size_t capacity) {
     const struct cairn_msg_version_row *version = &row->version;
     const struct cairn_short reason = cairn_short(version->reason ? version->reason : "");
-    const char *words[] = {version->latest ? "latest" : "",
-                           version->superseded ? "superseded" : "",
-                           version->trashed ? "trashed" : "", opaque_text(version),
-                           reason.text};
+    const char *words[] = {version->latest ? "latest" : "", version->superseded ? "superseded" : "",
+                           version->trashed ? "trashed" : "", opaque_text(version), reason.text};
     size_t used = 0;
     ret[0] = '\0';
     for (size_t i = 0; i < CAIRN_COUNT(words); i++)
@@ -85,7 +95,7 @@ static const struct cairn_cli_column version_columns[] = {
     {"FLAGS", false, cell_flags},
 };
 static const struct cairn_cli_table version_table = {
-    CAIRN_MESSAGE_version_row, version_columns, CAIRN_COUNT(version_columns), cell_version};
+    CAIRN_MESSAGE_version_row, version_columns, CAIRN_COUNT(version_columns), cell_version, NULL};
 
 static void cell_run(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s/%s", row->run.project, row->run.run);
@@ -118,25 +128,73 @@ static const struct cairn_cli_column run_columns[] = {
     {"ATTEMPT", true, cell_run_attempt},
 };
 static const struct cairn_cli_table run_table = {CAIRN_MESSAGE_run_row, run_columns,
-                                                 CAIRN_COUNT(run_columns), cell_run_name};
+                                                 CAIRN_COUNT(run_columns), cell_run_name, NULL};
+
+/* ---- which of them ---- */
+
+/* As the server's filters are called; those of runs are fewer. */
+static enum cairn_code add_filter(const char *name, const char *value, struct cairn_buf *path,
+                                  struct cairn_error *err) {
+    if (!value) return CAIRN_OK;
+    CAIRN_TRY(cairn_buf_printf(path, err, "%c%s=", strchr(path->data, '?') ? '&' : '?', name));
+    return cairn_percent_encode(cairn_view_of(value), false, path, err);
+}
+
+static enum cairn_code add_number(const char *name, uint64_t value, bool given,
+                                  struct cairn_buf *path, struct cairn_error *err) {
+    char text[24];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    return add_filter(name, given ? text : NULL, path, err);
+}
+
+/* A flag that is about versions and is known to the server alone; NULL: none was given. */
+static const char *version_filter_of(const struct cairn_cli *cli) {
+    if (cli->trashed) return "--trashed";
+    if (cli->since_time) return "--since";
+    if (cli->attempt_given) return "--attempt";
+    if (cli->step_ge) return "--step-ge";
+    return cli->step_lt_given ? "--step-lt" : NULL;
+}
+
+static enum cairn_code add_filters(const struct cairn_cli *cli, struct cairn_buf *path,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(add_filter("state", cli->state, path, err));
+    CAIRN_TRY(add_filter("l", cli->selector, path, err));
+    CAIRN_TRY(add_filter("trashed", cli->trashed, path, err));
+    CAIRN_TRY(add_filter("since", cli->since_time, path, err));
+    CAIRN_TRY(add_number("attempt", cli->attempt, cli->attempt_given, path, err));
+    CAIRN_TRY(add_number("step_ge", cli->step_ge, cli->step_ge > 0, path, err));
+    return add_number("step_lt", cli->step_lt, cli->step_lt_given, path, err);
+}
+
+static enum cairn_code check_store(const struct cairn_cli *cli, struct cairn_error *err) {
+    const char *filter = cli->selector ? "--label" : version_filter_of(cli);
+    if (!cli->store) return CAIRN_OK;
+    if (cli->state && strcmp(cli->state, "committed") != 0)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "--store lists committed checkpoints; those that are %s are known to the "
+                          "server alone: leave --store out",
+                          cli->state);
+    if (!filter) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "%s is known to the server alone: leave --store out",
+                      filter);
+}
 
 static enum cairn_code list_runs(const struct cairn_cli *cli, uint64_t limit, json_t *items,
                                  struct cairn_error *err) {
+    CAIRN_AUTO(buf) path = {0};
     if (cli->store) return cairn_cli_stored_runs(cli, limit, items, err);
-    return cairn_cli_list(cli, "/v1/runs", limit, items, NULL, err);
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs"));
+    CAIRN_TRY(add_filter("l", cli->selector, &path, err));
+    return cairn_cli_list(cli, path.data, limit, items, NULL, err);
 }
 
 static enum cairn_code list_versions(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                      uint64_t limit, json_t *items, struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
-    if (cli->store && cli->state && strcmp(cli->state, "committed") != 0)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "--store lists committed checkpoints; those that are %s are known to the "
-                          "server alone: leave --store out",
-                          cli->state);
     if (cli->store) return cairn_cli_stored_versions(cli, &ref->name, limit, items, err);
     CAIRN_TRY(cairn_cli_path(ref, "/checkpoints", &path, err));
-    if (cli->state) CAIRN_TRY(cairn_buf_printf(&path, err, "?state=%s", cli->state));
+    CAIRN_TRY(add_filters(cli, &path, err));
     return cairn_cli_list(cli, path.data, limit, items, NULL, err);
 }
 
@@ -183,9 +241,11 @@ static void note_opaque(const struct cairn_cli *cli, const struct cairn_run_name
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
     uint64_t limit = cli->limit ? cli->limit : LIMIT_DEFAULT;
-    if (!cli->argument_count && cli->state)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "--state goes with a run: cairn ls project/run --state %s", cli->state);
+    const char *filter = cli->state ? "--state" : version_filter_of(cli);
+    if (!cli->argument_count && filter)
+        return cairn_fail(err, CAIRN_INVALID, "%s goes with a run: cairn ls project/run %s%s%s",
+                          filter, filter, cli->state ? " " : "", cli->state ? cli->state : "");
+    CAIRN_TRY(check_store(cli, err));
     if (!cli->argument_count) {
         CAIRN_TRY(list_runs(cli, limit, items, err));
         return cairn_cli_print(cli, items, &run_table, err);
@@ -208,7 +268,7 @@ const struct cairn_cli_verb cairn_cli_verb_ls = {
     .synopsis = "cairn ls [flags] [project/run]",
     .purpose = "List runs, or the checkpoints of one run, newest first.",
     .examples = "  cairn ls\n"
-                "  cairn ls llm/7b\n"
+                "  cairn ls llm/7b --label tier=keep --step-ge 1000\n"
                 "  cairn ls llm/7b --store ./cairn/store   (no server needed)\n",
     .flags = flags,
     .flag_count = CAIRN_COUNT(flags),

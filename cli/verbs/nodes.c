@@ -21,7 +21,7 @@ static const struct cairn_cli_column columns[] = {
     {"TROUBLE", false, cell_trouble},
 };
 static const struct cairn_cli_table table = {CAIRN_MESSAGE_node_row, columns, CAIRN_COUNT(columns),
-                                             cell_node};
+                                             cell_node, NULL};
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *nodes = json_array();

@@ -54,7 +54,7 @@ static const struct cairn_cli_column columns[] = {
     {"BYTES", true, cell_progress}, {"WHY", false, cell_why},
 };
 static const struct cairn_cli_table table = {CAIRN_MESSAGE_operation_row, columns,
-                                             CAIRN_COUNT(columns), cell_id};
+                                             CAIRN_COUNT(columns), cell_id, NULL};
 
 static enum cairn_code print_one(const struct cairn_cli *cli, json_t *json,
                                  struct cairn_error *err) {

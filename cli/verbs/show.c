@@ -41,7 +41,7 @@ static const struct cairn_cli_column shard_columns[] = {
     {"CONTENT", false, cell_content},
 };
 static const struct cairn_cli_table shard_table = {CAIRN_MESSAGE_shard_row, shard_columns,
-                                                   CAIRN_COUNT(shard_columns), cell_shard};
+                                                   CAIRN_COUNT(shard_columns), cell_shard, NULL};
 
 static enum cairn_code print_list(const struct cairn_cli *cli, const json_t *items,
                                   const char *what, bool more, const struct cairn_cli_table *table,

@@ -36,6 +36,7 @@ struct cairn_srv_catalog {
     const struct cairn_srv_engine *engine;
     void *place; /* the engine's */
     struct cairn_srv_tx *writer;
+    _Atomic uint64_t changes; /* from 1 on */
     struct cairn_srv_listener *_Atomic listener; /* set while others already ask for it */
     bool in_memory; /* no thread: whoever calls writes and reads over the one connection */
     const struct cairn_clock *clock; /* of events */
@@ -173,6 +174,7 @@ static void run_batch(struct cairn_srv_catalog *catalog, struct batch *batch) {
         code = still_open(tx, one, &err);
     }
     if (!code) code = tx->engine->commit(tx, &err);
+    atomic_fetch_add(&catalog->changes, 1); /* also after a failure: nobody knows what is there */
     note_trouble(catalog, code, &err);
     if (!code && tx->events && catalog->happened) catalog->happened(catalog->watcher);
     if (!code) return;
@@ -259,6 +261,10 @@ const char *cairn_srv_catalog_server(const struct cairn_srv_catalog *catalog) {
 
 bool cairn_srv_catalog_is_shareable(const struct cairn_srv_catalog *catalog) {
     return catalog->engine->shareable;
+}
+
+uint64_t cairn_srv_catalog_changes(const struct cairn_srv_catalog *catalog) {
+    return atomic_load(&catalog->changes) + 1;
 }
 
 bool cairn_srv_catalog_is_shared(const struct cairn_srv_catalog *catalog) {

@@ -38,6 +38,10 @@ enum cairn_code cairn_srv_catalog_open_memory(struct cairn_srv_catalog **ret,
 void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog); /* no caller may be inside */
 /* This life of the server, as others know it in the table servers. */
 const char *cairn_srv_catalog_server(const struct cairn_srv_catalog *catalog);
+/* Another number with each transaction of this server, before anybody is told of it. What was
+ * looked at after it had a value is not older than what was acknowledged while it has it still, as
+ * long as no other server changes the catalog. Never 0. */
+uint64_t cairn_srv_catalog_changes(const struct cairn_srv_catalog *catalog);
 /* May several processes change it, and has another one since it was opened? */
 bool cairn_srv_catalog_is_shareable(const struct cairn_srv_catalog *catalog);
 bool cairn_srv_catalog_is_shared(const struct cairn_srv_catalog *catalog);

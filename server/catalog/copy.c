@@ -13,6 +13,7 @@
  * uuid of the source's store. The empty one stands before all others: what is behind it is the
  * source's table whole. */
 #define MARK ""
+#define REINDEX "reindex" /* its value where a reindex fills the catalog */
 
 struct copying {
     const struct cairn_srv_copy_options *options;
@@ -77,8 +78,8 @@ static enum cairn_code judge_empty(struct copying *copying, struct cairn_error *
         code = cairn_srv_copy_compare(&fresh, &copying->to, i, NULL, &same, NULL);
         if (code == CAIRN_CORRUPT)
             code = cairn_fail(err, CAIRN_CONFLICT,
-                              "%s is not empty (table %s): a copy needs a new catalog, or one that "
-                              "it has begun itself",
+                              "%s is not empty (table %s): it must be a new catalog, or one that "
+                              "the same command has begun",
                               copying->to.called, copying->tables.at[i].name);
         else if (code)
             code = cairn_fail(err, code, "%s cannot be read", copying->to.called);
@@ -243,6 +244,53 @@ enum cairn_code cairn_srv_copy_is_over(struct cairn_srv_catalog *catalog, struct
     CAIRN_TRY(cairn_srv_catalog_read(catalog, look_for_mark, &mark, err));
     if (!mark.found) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CONFLICT,
-                      "this catalog is a copy that was not finished: give `cairn catalog copy` "
-                      "again, or empty it");
+                      "this catalog is a %s again, or empty it",
+                      strcmp(mark.uuid, REINDEX) != 0
+                          ? "copy that was not finished: give `cairn catalog copy`"
+                          : "reindex that was not finished: give `cairn reindex`");
+}
+
+/* ---- a catalog that is filled by a reindex ---- */
+
+static enum cairn_code put_mark(struct copying *copying, struct cairn_error *err) {
+    struct cairn_srv_tx *tx = copying->to.writer;
+    CAIRN_TRY(tx->engine->begin_write(tx, err));
+    enum cairn_code code =
+        cairn_srv_sql_run(tx, NULL, err, SQL(meta_put), SQL_T(MARK), SQL_T(REINDEX));
+    if (!code) code = tx->engine->commit(tx, err);
+    if (code) tx->engine->rollback(tx);
+    return code;
+}
+
+static enum cairn_code begin_reindex(struct copying *copying, struct cairn_error *err) {
+    struct mark mark;
+    struct cairn_srv_store_seen seen;
+    CAIRN_TRY(cairn_srv_tables_read(&copying->tables, err));
+    CAIRN_TRY(
+        cairn_srv_copy_end_open(copying->options->to, false, &copying->tables, &copying->to, err));
+    CAIRN_TRY(look_at(&copying->to, &mark, &seen, err));
+    if (mark.found && strcmp(mark.uuid, REINDEX) != 0)
+        return cairn_fail(err, CAIRN_CONFLICT, "%s is a copy that was not finished: empty it first",
+                          copying->to.called);
+    if (mark.found) return CAIRN_OK;
+    CAIRN_TRY(judge_empty(copying, err));
+    return put_mark(copying, err);
+}
+
+enum cairn_code cairn_srv_copy_begin_reindex(const char *where, struct cairn_error *err) {
+    struct cairn_srv_copy_options options = {.to = where};
+    struct copying copying = {.options = &options};
+    enum cairn_code code = begin_reindex(&copying, err);
+    release(&copying);
+    return code;
+}
+
+static enum cairn_code drop_mark(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    (void)argument;
+    return cairn_srv_sql_run(tx, NULL, err, SQL(meta_drop), SQL_T(MARK));
+}
+
+enum cairn_code cairn_srv_copy_end_reindex(struct cairn_srv_catalog *catalog,
+                                           struct cairn_error *err) {
+    return cairn_srv_catalog_write(catalog, drop_mark, NULL, err);
 }

@@ -53,6 +53,12 @@ enum cairn_code cairn_srv_copy(const struct cairn_srv_copy_options *options,
                                struct cairn_srv_copied *ret,
                                struct cairn_error *err) CAIRN_MUST_USE;
 
-/* CAIRN_CONFLICT: the catalog is the target of a copy that has not ended. */
+/* CAIRN_CONFLICT: the catalog is the target of a copy or a reindex that has not ended. */
 enum cairn_code cairn_srv_copy_is_over(struct cairn_srv_catalog *catalog,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* A catalog that is new, or was begun in this way before: until the end no server starts on it.
+ * CAIRN_CONFLICT: it holds something. */
+enum cairn_code cairn_srv_copy_begin_reindex(const char *where,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_copy_end_reindex(struct cairn_srv_catalog *catalog,
+                                           struct cairn_error *err) CAIRN_MUST_USE;

@@ -53,12 +53,31 @@
 #define VERSIONS_RISING(kind)                                                                      \
     "SELECT " VERSION_COLUMNS VERSION_FROM "WHERE v.run_id = ?1 AND " kind " AND "                 \
     "(v.attempt, v.step, v.n) > (?2, ?3, ?4) ORDER BY v.attempt, v.step, v.n LIMIT ?5"
+/* The same of what filters ask of a row (server/catalog/version_lists.c, scan). */
+#define SCAN_COLUMNS                                                                               \
+    "v.version, v.attempt, v.step, v.n, v.state, v.recorded, v.trashed_tick, CASE WHEN "           \
+    "v.committed_ms > 0 THEN v.committed_ms ELSE v.created_ms END, v.labels FROM versions v "
+#define SCAN_FALLING(kind)                                                                         \
+    "SELECT " SCAN_COLUMNS "WHERE v.run_id = ?1 AND " kind " AND (v.attempt, v.step, v.n) < "      \
+    "(?2, ?3, ?4) ORDER BY v.attempt DESC, v.step DESC, v.n DESC LIMIT ?5"
+#define SCAN_RISING(kind)                                                                          \
+    "SELECT " SCAN_COLUMNS "WHERE v.run_id = ?1 AND " kind " AND (v.attempt, v.step, v.n) > "      \
+    "(?2, ?3, ?4) ORDER BY v.attempt, v.step, v.n LIMIT ?5"
+#define IN_TRASH NOT_GONE " AND v.trashed_tick IS NOT NULL"
+#define OUT_OF_TRASH NOT_GONE " AND v.trashed_tick IS NULL"
 /* Q24: a committed version that is not recorded counts as open. */
 #define COUNTS_AS_OPEN "(v.state = " OPEN " OR (v.state = " COMMITTED " AND v.recorded = 0))"
 #define RECORDED "(v.state = " COMMITTED " AND v.recorded = 1)"
 /* As what a version is counted: the number of its state, or this one behind them. */
 #define TRASHED_KIND "5"
 #define NOT_GONE "v.state <> " GONE
+/* What a version counts for in its project (quotas.h#2). */
+#define USES_ONE                                                                                   \
+    "CASE WHEN v.state IN (" OPEN ", " COMMITTED ", " DELETING ") THEN 1 ELSE 0 END"
+#define USES_BYTES                                                                                 \
+    "CASE WHEN v.state IN (" COMMITTED ", " DELETING ") THEN v.bytes WHEN v.state = " GONE         \
+    " THEN 0 ELSE v.sealed_bytes END"
+#define SEALED_BYTES_MAX "1125899906842624" /* CAIRN_SRV_SEALED_BYTES_MAX */
 /* A version names the layout that is open (its manifest may be written already), committed, or
  * still being deleted. */
 #define LAYOUT_NAMED                                                                               \

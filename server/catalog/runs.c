@@ -170,6 +170,19 @@ enum cairn_code cairn_srv_run_totals(struct cairn_srv_tx *tx, int64_t run_id,
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_run_opened(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                     int64_t *ret_ms, bool *ret_saving, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool more = false;
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(run_opened), SQL_I(run_id), SQL_I(attempt)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_ASSERT(more); /* without FROM there is one row */
+    *ret_ms = cairn_srv_rows_i64(&rows, 0);
+    *ret_saving = cairn_srv_rows_i64(&rows, 1) != 0;
+    return CAIRN_OK;
+}
+
 /* ---- lists ---- */
 
 enum cairn_code cairn_srv_runs_page(struct cairn_srv_tx *tx, const char *project,

@@ -77,6 +77,11 @@ enum cairn_code cairn_srv_run_totals(struct cairn_srv_tx *tx, int64_t run_id,
                                      uint64_t *ret_versions, uint64_t *ret_bytes,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 
+/* When its newest attempt was opened, 0 without one, and whether a save of it is open. */
+enum cairn_code cairn_srv_run_opened(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                     int64_t *ret_ms, bool *ret_saving,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+
 /* Those behind `after` in the order of their names; project "" means of every project. */
 enum cairn_code cairn_srv_runs_page(struct cairn_srv_tx *tx, const char *project,
                                     const struct cairn_run_name *after, size_t limit,

@@ -12,6 +12,7 @@
 #include "api/shard_names.h"
 #include "api/table.h"
 #include "server/catalog/layouts.h"
+#include "server/catalog/quotas.h"
 #include "server/catalog/sql.h"
 
 #define GROUP_MAX 64 /* shards that are compared together; half as many looks as may be expected */
@@ -226,11 +227,17 @@ struct seal {
     const struct cairn_srv_seal_said *said;
     struct sealed *shards; /* by name */
     size_t count, known_count;
+    uint64_t bytes; /* at most CAIRN_SRV_SEALED_BYTES_MAX */
     bool repeated; /* it is there already, the same */
 };
 
 static int by_name(const void *a, const void *b) {
     return strcmp(((const struct sealed *)a)->name, ((const struct sealed *)b)->name);
+}
+
+/* Both are numbers of 62 bits at most. */
+static uint64_t add_bytes(uint64_t sum, uint64_t more) {
+    return cairn_min_u64(sum + more, CAIRN_SRV_SEALED_BYTES_MAX);
 }
 
 static enum cairn_code list_shards(const struct cairn_srv_seal_said *said, struct seal *ret,
@@ -242,6 +249,7 @@ static enum cairn_code list_shards(const struct cairn_srv_seal_said *said, struc
         const json_t *item = json_array_get(said->msg.shards, i);
         ret->shards[i].name = json_string_value(json_object_get(item, "name"));
         ret->shards[i].size = (uint64_t)json_integer_value(json_object_get(item, "size"));
+        ret->bytes = add_bytes(ret->bytes, ret->shards[i].size);
     }
     qsort(ret->shards, ret->count, sizeof(*ret->shards), by_name);
     for (size_t i = 1; i < ret->count; i++)
@@ -455,9 +463,13 @@ static size_t seal_group_size(const struct seal *seals, size_t from, size_t coun
     return count - from;
 }
 
+struct sum {
+    uint64_t seals, bytes;
+};
+
 static enum cairn_code register_group(struct cairn_srv_tx *tx,
                                       const struct cairn_srv_registration *batch,
-                                      struct seal *seals, size_t count, uint64_t *counted,
+                                      struct seal *seals, size_t count, struct sum *sum,
                                       struct cairn_error *err) {
     const char *version = batch->version->id.text;
     for (size_t i = 0; i < count; i++) {
@@ -470,7 +482,8 @@ static enum cairn_code register_group(struct cairn_srv_tx *tx,
     for (size_t i = 0; i < count; i++) {
         if (seals[i].repeated) continue;
         CAIRN_TRY(write_seal(tx, batch, &seals[i], err));
-        ++*counted;
+        sum->seals++;
+        sum->bytes = add_bytes(sum->bytes, seals[i].bytes);
     }
     return CAIRN_OK;
 }
@@ -478,18 +491,21 @@ static enum cairn_code register_group(struct cairn_srv_tx *tx,
 static enum cairn_code register_all(struct cairn_srv_tx *tx,
                                     const struct cairn_srv_registration *batch, struct seal *seals,
                                     struct cairn_error *err) {
-    uint64_t sealed = 0, changed = 0;
+    const char *version = batch->version->id.text;
+    struct sum sum = {0};
+    uint64_t changed = 0;
     for (size_t i = 0; i < batch->seal_count; i++)
         CAIRN_TRY(list_shards(&batch->seals[i], &seals[i], err));
     for (size_t from = 0, count = 0; from < batch->seal_count; from += count) {
         count = seal_group_size(seals, from, batch->seal_count);
-        CAIRN_TRY(register_group(tx, batch, &seals[from], count, &sealed, err));
+        CAIRN_TRY(register_group(tx, batch, &seals[from], count, &sum, err));
     }
-    if (!sealed) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(version_count_seals),
-                                SQL_T(batch->version->id.text), SQL_I(sealed)));
+    if (!sum.seals) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_usage_leave(tx, version, err));
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(version_count_seals), SQL_T(version),
+                                SQL_I(sum.seals), SQL_I(sum.bytes)));
     CAIRN_ASSERT(changed == 1); /* seals are final, so no rank is counted twice */
-    return CAIRN_OK;
+    return cairn_srv_usage_enter(tx, version, err);
 }
 
 static enum cairn_code register_seals(struct cairn_srv_tx *tx,

@@ -147,9 +147,58 @@ enum cairn_code cairn_srv_versions_page(struct cairn_srv_tx *tx, const struct ca
                                         struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, page_statement(page), SQL_I(page->run_id),
-                                 SQL_I(page->attempt), SQL_I(page->step), SQL_I(page->n),
-                                 SQL_I(page->limit)));
+                                 SQL_I(page->place.attempt), SQL_I(page->place.step),
+                                 SQL_I(page->place.n), SQL_I(page->limit)));
     return each_version(tx, &rows, each, argument, err);
+}
+
+static const struct cairn_srv_statement *scan_statement(const struct cairn_srv_page *page,
+                                                        enum cairn_srv_trash trash) {
+    const struct cairn_srv_statement *const all[][2] = {
+        [CAIRN_SRV_TRASH_ONLY] = {SQL(versions_scan_trashed_falling),
+                                  SQL(versions_scan_trashed_rising)},
+        [CAIRN_SRV_TRASH_NOT] = {SQL(versions_scan_kept_falling), SQL(versions_scan_kept_rising)},
+    };
+    const struct cairn_srv_statement *const scans[][2] = {
+        {SQL(versions_scan_live_falling), SQL(versions_scan_live_rising)},
+        [1 + CAIRN_STATE_OPEN] = {SQL(versions_scan_open_falling), SQL(versions_scan_open_rising)},
+        [1 + CAIRN_STATE_COMMITTED] = {SQL(versions_scan_committed_falling),
+                                       SQL(versions_scan_committed_rising)},
+        [1 + CAIRN_STATE_DELETING] = {SQL(versions_scan_deleting_falling),
+                                      SQL(versions_scan_deleting_rising)},
+        [1 + CAIRN_STATE_ABORTING] = {SQL(versions_scan_aborting_falling),
+                                      SQL(versions_scan_aborting_rising)},
+        [1 + CAIRN_STATE_GONE] = {SQL(versions_scan_gone_falling), SQL(versions_scan_gone_rising)},
+    };
+    CAIRN_ASSERT(page->state >= -1 && page->state + 1 < (int)CAIRN_COUNT(scans));
+    bool by_trash = page->state == -1 || page->state == CAIRN_STATE_COMMITTED;
+    if (trash != CAIRN_SRV_TRASH_OR_NOT && by_trash) return all[trash][page->rising];
+    return scans[1 + page->state][page->rising];
+}
+
+enum cairn_code cairn_srv_versions_scan(struct cairn_srv_tx *tx, const struct cairn_srv_page *page,
+                                        enum cairn_srv_trash trash, cairn_srv_each_brief *each,
+                                        void *argument, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, scan_statement(page, trash), SQL_I(page->run_id),
+                                 SQL_I(page->place.attempt), SQL_I(page->place.step),
+                                 SQL_I(page->place.n), SQL_I(page->limit)));
+    for (bool more = true, go_on = true; go_on;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        enum cairn_state state = (enum cairn_state)cairn_srv_rows_i64(&rows, 4);
+        bool unrecorded = state == CAIRN_STATE_COMMITTED && !cairn_srv_rows_i64(&rows, 5); /* Q24 */
+        struct cairn_srv_version_brief row = {.id = cairn_srv_rows_text(&rows, 0),
+                                              .place = {cairn_srv_rows_u64(&rows, 1),
+                                                        cairn_srv_rows_u64(&rows, 2),
+                                                        cairn_srv_rows_u64(&rows, 3)},
+                                              .shown = unrecorded ? CAIRN_STATE_OPEN : state,
+                                              .trashed = !cairn_srv_rows_null(&rows, 6),
+                                              .at_ms = cairn_srv_rows_i64(&rows, 7),
+                                              .labels = cairn_srv_rows_text(&rows, 8)};
+        CAIRN_TRY(each(argument, &row, &go_on, err));
+    }
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_versions_open_of_attempt(struct cairn_srv_tx *tx,
@@ -163,12 +212,10 @@ enum cairn_code cairn_srv_versions_open_of_attempt(struct cairn_srv_tx *tx,
 }
 
 enum cairn_code cairn_srv_run_commits(struct cairn_srv_tx *tx, int64_t run_id, int64_t *ret_ms,
-                                      size_t capacity, size_t *ret_count,
-                                      struct cairn_error *err) {
+                                      size_t capacity, size_t *ret_count, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     *ret_count = 0;
-    CAIRN_TRY(
-        cairn_srv_sql_open(tx, &rows, err, SQL(run_commits), SQL_I(run_id), SQL_I(capacity)));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(run_commits), SQL_I(run_id), SQL_I(capacity)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more || *ret_count == capacity) return CAIRN_OK;

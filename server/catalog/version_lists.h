@@ -82,19 +82,44 @@ enum cairn_code cairn_srv_versions_open_of_attempt(struct cairn_srv_tx *tx,
                                                    void *argument,
                                                    struct cairn_error *err) CAIRN_MUST_USE;
 
+/* In the order of Q25. */
+struct cairn_srv_version_place {
+    uint64_t attempt, step, n;
+};
 /* A page of a run's versions, newest first or oldest first, behind a place. */
 struct cairn_srv_page {
     int64_t run_id;
     int state; /* enum cairn_state as it is shown (Q24), or -1: all but what is gone */
     bool rising;
-    uint64_t attempt, step, n; /* the place */
+    struct cairn_srv_version_place place;
     size_t limit;
 };
 enum cairn_code cairn_srv_versions_page(struct cairn_srv_tx *tx, const struct cairn_srv_page *page,
                                         cairn_srv_each_version *each, void *argument,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 
-/* When a run's newest committed versions were, in the order of Q25. */
+/* Of such a page what filters ask of a row, for who looks at many and wants few: by an index of its
+ * own where it is known whether the trash is meant. */
+enum cairn_srv_trash { CAIRN_SRV_TRASH_OR_NOT, CAIRN_SRV_TRASH_ONLY, CAIRN_SRV_TRASH_NOT };
+struct cairn_srv_version_brief {
+    const char *id; /* the texts are valid during the call */
+    struct cairn_srv_version_place place;
+    enum cairn_state shown;
+    bool trashed;
+    int64_t at_ms; /* committed then, or begun where it is not committed */
+    const char *labels;
+};
+/* *ret_go_on: false ends the list. */
+typedef enum cairn_code cairn_srv_each_brief(void *argument,
+                                             const struct cairn_srv_version_brief *row,
+                                             bool *ret_go_on, struct cairn_error *err);
+enum cairn_code cairn_srv_versions_scan(struct cairn_srv_tx *tx, const struct cairn_srv_page *page,
+                                        enum cairn_srv_trash trash, cairn_srv_each_brief *each,
+                                        void *argument, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* When a run's newest committed versions were, in the order of Q25. So many tell when the last one
+ * was: a resume that went back commits lower steps of a higher attempt. */
+#define CAIRN_SRV_COMMITS_LOOKED_AT 21
 enum cairn_code cairn_srv_run_commits(struct cairn_srv_tx *tx, int64_t run_id, int64_t *ret_ms,
                                       size_t capacity, size_t *ret_count,
                                       struct cairn_error *err) CAIRN_MUST_USE;

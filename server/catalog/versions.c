@@ -11,7 +11,7 @@
 #include "server/catalog/aliases.h"
 #include "server/catalog/events.h"
 #include "server/catalog/notify.h"
-#include "server/catalog/policies.h"
+#include "server/catalog/quotas.h"
 
 void cairn_srv_version_release(struct cairn_srv_version *version) {
     free(version->labels);
@@ -288,6 +288,7 @@ enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
                                 SQL_I(opened->world_size), SQL_I(opened->on_exists),
                                 SQL_I(opened->skip), SQL_T(opened->format), SQL_I(opened->wall_ms),
                                 SQL_I(cairn_srv_tick(tx))));
+    CAIRN_TRY(cairn_srv_usage_enter(tx, opened->id.text, err));
     return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_OPENED, opened->id.text,
                                       CAIRN_OK, NULL, err);
 }
@@ -340,10 +341,12 @@ enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv
     }
     version->state = next;
     cairn_srv_notify_version(tx, &version->id, &version->name);
+    CAIRN_TRY(cairn_srv_usage_leave(tx, version->id.text, err));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_move), SQL_T(version->id.text),
                                 SQL_I(next), SQL_I(version->code),
                                 SQL_T(version->reason[0] ? version->reason : NULL),
                                 SQL_I(version->http_status), SQL_T(version->request_id)));
+    CAIRN_TRY(cairn_srv_usage_enter(tx, version->id.text, err));
     return note_move(tx, version, move->event, err);
 }
 
@@ -351,10 +354,12 @@ enum cairn_code cairn_srv_version_set_committed(struct cairn_srv_tx *tx,
                                                 const struct cairn_srv_version *version,
                                                 const char *warnings, struct cairn_error *err) {
     CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_committed), SQL_T(version->id.text),
-                             SQL_I(version->bytes), SQL_I(version->shards),
-                             SQL_D(version->manifest_sha256), SQL_I(version->committed_ms),
-                             SQL_T(warnings));
+    CAIRN_TRY(cairn_srv_usage_leave(tx, version->id.text, err));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_committed), SQL_T(version->id.text),
+                                SQL_I(version->bytes), SQL_I(version->shards),
+                                SQL_D(version->manifest_sha256), SQL_I(version->committed_ms),
+                                SQL_T(warnings)));
+    return cairn_srv_usage_enter(tx, version->id.text, err);
 }
 
 enum cairn_code cairn_srv_version_take(struct cairn_srv_tx *tx,
@@ -363,22 +368,26 @@ enum cairn_code cairn_srv_version_take(struct cairn_srv_tx *tx,
     const struct cairn_manifest *manifest = taken->manifest;
     const char *id = taken->id->text;
     CAIRN_ASSERT(taken->committed_ms); /* 0 would read as never committed */
+    CAIRN_TRY(cairn_srv_usage_leave(tx, id, err)); /* it may be there already */
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_take), SQL_T(id), SQL_I(taken->run_id),
                                 SQL_I(manifest->origin.attempt), SQL_I(manifest->origin.step),
                                 SQL_I(manifest->origin.n), SQL_T(manifest->origin.nonce),
                                 SQL_I(manifest->world_size), SQL_T(manifest->format_tag),
                                 SQL_T(manifest->labels_json), SQL_T(manifest->meta_json),
                                 SQL_I(taken->committed_ms), SQL_I(cairn_srv_tick(tx))));
+    CAIRN_TRY(cairn_srv_usage_enter(tx, id, err));
     CAIRN_AUTO(srv_version) version = {0};
     CAIRN_TRY(cairn_srv_version_get(tx, id, &version, err));
     struct cairn_srv_move move = {.event = CAIRN_EVENT_TAKE_OVER};
     CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
     struct cairn_view layout = {manifest->has_layout ? manifest->layout_digest : NULL, 32};
-    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_taken), SQL_T(id),
-                             SQL_I(manifest->total_bytes), SQL_I(manifest->shard_count),
-                             SQL_B(layout),
-                             SQL_T(manifest->has_layout ? manifest->layout_writer.text : NULL),
-                             SQL_D(taken->manifest_sha256), SQL_I(taken->committed_ms));
+    CAIRN_TRY(cairn_srv_usage_leave(tx, id, err));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_taken), SQL_T(id),
+                                SQL_I(manifest->total_bytes), SQL_I(manifest->shard_count),
+                                SQL_B(layout),
+                                SQL_T(manifest->has_layout ? manifest->layout_writer.text : NULL),
+                                SQL_D(taken->manifest_sha256), SQL_I(taken->committed_ms)));
+    return cairn_srv_usage_enter(tx, id, err);
 }
 
 enum cairn_code cairn_srv_version_settle_missing(struct cairn_srv_tx *tx, const char *id, bool gone,

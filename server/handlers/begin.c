@@ -12,12 +12,14 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "server/catalog/members.h"
+#include "server/catalog/quotas.h"
 #include "server/catalog/ranks.h"
 #include "server/catalog/version_lists.h"
 #include "server/handlers/groups.h"
 #include "server/handlers/saves.h"
 #include "server/handlers/versions_json.h"
 #include "server/jobs/jobs.h"
+#include "server/metrics.h"
 #include "server/waiters.h"
 
 #define BEGINS_MAX 4096
@@ -173,6 +175,13 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, const struct cairn_srv_run
             snprintf(reason, sizeof(reason), "an earlier save (%s) is still being sent", by.text);
         }
     }
+    struct cairn_quota_excess excess = {0};
+    bool over = false;
+    if (!move.code) CAIRN_TRY(cairn_srv_quota_judge(tx, run->name.project, &excess, &over, err));
+    if (over) {
+        move.code = CAIRN_QUOTA_EXCEEDED;
+        cairn_quota_excess_text(&excess, run->name.project, reason, sizeof(reason));
+    }
     if (!move.code) return CAIRN_OK;
     begin->changed = true;
     return cairn_srv_version_move(tx, &begin->version, &move, err);
@@ -256,6 +265,7 @@ static enum cairn_code open_version(struct cairn_srv_tx *tx, const struct batch 
     if (run->removed) CAIRN_TRY(cairn_srv_run_revive(tx, run, err));
     CAIRN_TRY(insert(tx, batch, run, begin, id, err));
     CAIRN_TRY(cairn_srv_version_expect(tx, id->text, err));
+    CAIRN_TRY(cairn_srv_quota_expect(tx, run->name.project, err));
     if (!begin->code && begin->on_exists == CAIRN_SRV_EXISTS_ERROR)
         CAIRN_TRY(
             cairn_srv_version_at_step_expect(tx, run->id, begin->msg.step, begin->msg.n, err));
@@ -319,9 +329,17 @@ static enum cairn_code refusal(const struct begin *begin, struct cairn_error *er
     if (version->state == CAIRN_STATE_OPEN || version->state == CAIRN_STATE_COMMITTED)
         return CAIRN_OK;
     if (version->code == CAIRN_STEP_EXISTS || version->code == CAIRN_SKIPPED ||
-        version->code == CAIRN_BEGIN_DIFFERS)
+        version->code == CAIRN_BEGIN_DIFFERS || version->code == CAIRN_QUOTA_EXCEEDED)
         return cairn_fail(err, version->code, "%s", version->reason);
     return CAIRN_OK;
+}
+
+/* The numbers of a quota, as members of the problem. */
+static bool add_numbers(json_t *problem, const struct begin *begin) {
+    struct cairn_quota_excess excess = {0};
+    if (begin->code || begin->version.code != CAIRN_QUOTA_EXCEEDED) return true;
+    return !cairn_quota_excess_read(begin->version.reason, &excess) ||
+           cairn_quota_excess_put(problem, &excess);
 }
 
 static json_t *result_of(const struct batch *batch, const struct begin *begin) {
@@ -331,7 +349,7 @@ static json_t *result_of(const struct batch *batch, const struct begin *begin) {
     CAIRN_ASSERT(known || code);
     CAIRN_AUTO_JSON json_t *problem =
         code ? cairn_srv_problem(code, &why, batch->request->path) : NULL;
-    if (code && !problem) return NULL;
+    if (code && (!problem || !add_numbers(problem, begin))) return NULL;
     struct cairn_msg_brief brief = {.step = CAIRN_MESSAGE_NONE, .n = UINT32_MAX};
     struct cairn_error cause = {0};
     if (known) brief = cairn_srv_version_brief_of(&begin->version, &cause);
@@ -363,6 +381,8 @@ static enum cairn_code answer_single(const struct batch *batch, struct cairn_srv
     if (code) {
         cairn_srv_reply_extra(reply, "version", json_string(begin->version.id.text));
         cairn_srv_reply_extra(reply, "state", json_string(cairn_state_text(begin->version.state)));
+        if (reply->extra && !add_numbers(reply->extra, begin))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
         return code;
     }
     cairn_srv_reply_header(reply, "Location", "/v1/runs/%s/%s/checkpoints/%s",
@@ -403,6 +423,10 @@ static void announce(const struct batch *batch) {
     for (size_t i = 0; i < batch->count; i++) {
         const struct begin *begin = &batch->begins[i];
         if (!begin->changed) continue;
+        if (begin->version.code == CAIRN_QUOTA_EXCEEDED)
+            cairn_metrics_add(
+                batch->request->server->metrics,
+                (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_quota_refused_total}, 1);
         cairn_log(INFO, "save.refused", "version=%s code=%s reason=\"%s\"", begin->version.id.text,
                   cairn_code_info(begin->version.code)->slug, begin->version.reason);
         cairn_srv_waiters_wake_version(batch->request->server->waiters, &begin->version.id,

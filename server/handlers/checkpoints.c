@@ -90,6 +90,7 @@ static enum cairn_code serve(struct shown *shown, struct cairn_srv_reply *reply,
     if (!cairn_version_id_valid(cairn_view_of(request->params.ref)))
         CAIRN_TRY(cairn_srv_thawed(request->server, err));
     struct newer newer;
+    uint64_t changes = cairn_srv_catalog_changes(request->server->catalog); /* before the look */
     CAIRN_TRY(read_newer(request, &newer, err));
     enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look, shown, err);
     if (newer.text) code = judge_newer(shown, &newer, code, reply, err);
@@ -107,6 +108,9 @@ static enum cairn_code serve(struct shown *shown, struct cairn_srv_reply *reply,
     }
     CAIRN_TRY(cairn_srv_reply_version(reply, 200, CAIRN_TAKE(shown->json), err));
     cairn_srv_reply_header(reply, "Cache-Control", "private, no-cache"); /* its state changes */
+    /* An open version's missing record is asked for each time (Q24). */
+    bool over = shown->version.state != CAIRN_STATE_COMMITTED || shown->version.recorded;
+    if (over && !request->query.count) reply->holds_for = changes;
     if (cairn_srv_tag_listed(request->if_none_match, reply->headers[0].value, true)) {
         reply->status = 304;
         cairn_buf_clear(&reply->body);

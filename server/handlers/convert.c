@@ -140,6 +140,7 @@ static json_t *export_arguments(const struct version *version,
     if (said->max_shard_bytes) add(arguments, "--max-shard-size=%" PRIu64, said->max_shard_bytes);
     if (said->only) add(arguments, "--only=%s", said->only);
     if (said->exclude_frozen) add(arguments, "--exclude-frozen");
+    if (said->copy_tied) add(arguments, "--copy-tied");
     if (said->optimizer) add(arguments, "--optimizer");
     if (said->workers) add(arguments, "--workers=%" PRIu64, said->workers);
     add(arguments, "--");

@@ -2,6 +2,12 @@
 /* What a route needs against what the caller has; see judge.h. */
 #include "server/handlers/judge.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "server/metrics.h"
+#include "server/rates.h"
+
 /* As the catalog says it of a run that is not there (P16). */
 static enum cairn_code hide(const struct cairn_srv_request *request, struct cairn_error *err) {
     const struct cairn_run_name *name = &request->params.run_name;
@@ -59,4 +65,38 @@ enum cairn_code cairn_srv_judge(struct cairn_srv_request *request, struct cairn_
     }
     if (code && err) *err = why;
     return code;
+}
+
+/* ---- how often ---- */
+
+static bool costs_nothing(const struct cairn_srv_request *request, enum cairn_code judged) {
+    if (!request->route->need.token) return true;
+    if (judged) return false;
+    switch (request->route->id) {
+    case CAIRN_ROUTE_NODE_PUT:
+    case CAIRN_ROUTE_LEASE_RENEW:
+    case CAIRN_ROUTE_LEASE_DROP:
+        return true;
+    default:
+        return comes_with_grant(request);
+    }
+}
+
+enum cairn_code cairn_srv_judge_rate(const struct cairn_srv_request *request,
+                                     enum cairn_code judged, uint64_t *ret_wait_ms,
+                                     struct cairn_error *err) {
+    const struct cairn_srv *server = request->server;
+    bool by_token = request->caller.kind == CAIRN_SRV_TOKEN;
+    char caller[128];
+    if (!server->rates || costs_nothing(request, judged)) return CAIRN_OK;
+    snprintf(caller, sizeof(caller), "%s %s", by_token ? "token" : "address",
+             by_token ? request->caller.id : request->from);
+    if (cairn_srv_rates_take(server->rates, caller, cairn_srv_mono_ms(server), ret_wait_ms))
+        return CAIRN_OK;
+    struct cairn_metric_at limited = {CAIRN_SRV_METRIC_requests_limited_total, !by_token, 0};
+    cairn_metrics_add(server->metrics, limited, 1);
+    return cairn_fail(err, CAIRN_RATE_LIMITED,
+                      "the %s has asked too often: %" PRIu64 " requests a second, come again in "
+                      "%" PRIu64 " ms",
+                      caller, cairn_srv_rates_per_second(server->rates), *ret_wait_ms);
 }

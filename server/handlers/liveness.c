@@ -19,7 +19,7 @@
 #include "server/jobs/jobs.h"
 #include "server/nodes.h"
 
-#define COMMITS_LOOKED_AT 21 /* twenty intervals */
+#define COMMITS_LOOKED_AT CAIRN_SRV_COMMITS_LOOKED_AT /* twenty intervals */
 #define OPEN_MAX 8
 #define RANKS_NAMED_MAX 16
 
@@ -146,9 +146,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     CAIRN_TRY(look_at_commits(tx, call, err));
     struct cairn_srv_page page = {.run_id = call->run.id,
                                   .state = CAIRN_STATE_OPEN,
-                                  .attempt = INT64_MAX,
-                                  .step = INT64_MAX,
-                                  .n = INT64_MAX,
+                                  .place = {INT64_MAX, INT64_MAX, INT64_MAX},
                                   .limit = OPEN_MAX};
     return cairn_srv_versions_page(tx, &page, add_open, call, err);
 }

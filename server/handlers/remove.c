@@ -143,7 +143,7 @@ static enum cairn_code judge_run(struct cairn_srv_tx *tx, struct removal *remova
 
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct removal *removal = argument;
-    struct cairn_srv_page page = {.attempt = INT64_MAX, .step = INT64_MAX, .n = INT64_MAX};
+    struct cairn_srv_page page = {.place = {INT64_MAX, INT64_MAX, INT64_MAX}};
     cairn_srv_run_release(&removal->run);
     removal->committed.count = removal->open.count = 0;
     removal->left = 0;

@@ -10,6 +10,8 @@
  *              or at park_until_ms, whichever is first.
  *          3   params and query were checked against their rules; the body is whole and within the
  *              limit of its route.
+ *          4   a reply with holds_for may be given again to whoever asks for the same path without
+ *              a query, once he was judged, until the catalog changes (server/http/kept.h).
  * Limits:  8 reply headers of 511 bytes.
  * Threads: one pool thread at a time.
  * Next:    api/routes.def for which handler takes what; server/handlers/handle.h.
@@ -62,6 +64,8 @@ struct cairn_srv_reply {
     uint64_t head_bytes;             /* of a HEAD: Content-Length without a body; 0 = the body's */
     bool park;
     uint64_t park_key, park_until_ms;
+    /* Who may ask is told the same while the catalog has this number of changes; 0: not. */
+    uint64_t holds_for;
 };
 void cairn_srv_reply_release(struct cairn_srv_reply *reply);
 

@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "server/catalog/lineage.h"
 #include "server/catalog/members.h"
+#include "server/catalog/version_lists.h"
 #include "server/catalog/versions.h"
 #include "server/nodes.h"
 #include "server/waiters.h"
@@ -57,6 +58,33 @@ static enum cairn_code look_at_origin(struct cairn_srv_tx *tx, const struct cair
     return *ret ? CAIRN_OK : no_memory(err);
 }
 
+/* Of a run to which nothing has happened: no commit, no attempt. A save that is open is one that
+ * somebody is at, however old the last commit is. */
+struct idle {
+    char committed_at[32]; /* "": nothing is committed */
+    uint64_t seconds;      /* CAIRN_MESSAGE_NONE: it is being saved to */
+};
+
+static enum cairn_code look_at_commits(struct cairn_srv_tx *tx, const struct cairn_srv *server,
+                                       const struct cairn_srv_run *run, struct idle *ret,
+                                       struct cairn_error *err) {
+    int64_t times[CAIRN_SRV_COMMITS_LOOKED_AT], last_ms = 0, opened_ms = 0;
+    size_t count = 0;
+    bool saving = false;
+    CAIRN_TRY(cairn_srv_run_commits(tx, run->id, times, CAIRN_COUNT(times), &count, err));
+    CAIRN_TRY(cairn_srv_run_opened(tx, run->id, run->attempt, &opened_ms, &saving, err));
+    for (size_t i = 0; i < count; i++)
+        if (times[i] > last_ms) last_ms = times[i];
+    ret->committed_at[0] = '\0';
+    if (last_ms) cairn_time_text(last_ms, true, ret->committed_at);
+    if (opened_ms > last_ms) last_ms = opened_ms;
+    if (run->created_ms > last_ms) last_ms = run->created_ms;
+    int64_t age_ms = cairn_srv_wall_ms(server) - last_ms;
+    ret->seconds = age_ms > 0 ? (uint64_t)age_ms / 1000 : 0;
+    if (saving) ret->seconds = CAIRN_MESSAGE_NONE;
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_run_json(struct cairn_srv_tx *tx, struct cairn_srv *server,
                                    const struct cairn_srv_run *run, json_t **ret,
                                    struct cairn_error *err) {
@@ -64,15 +92,19 @@ enum cairn_code cairn_srv_run_json(struct cairn_srv_tx *tx, struct cairn_srv *se
     CAIRN_AUTO_JSON json_t *labels = json_loads(run->labels, 0, NULL);
     uint64_t versions = 0, bytes = 0, heard_ms = CAIRN_MESSAGE_NONE;
     char created[32];
+    struct idle idle;
     CAIRN_TRY(look_at_latest(tx, run, &latest, err));
     CAIRN_TRY(cairn_srv_run_totals(tx, run->id, &versions, &bytes, err));
     CAIRN_TRY(look_at_origin(tx, run, &from, err));
     CAIRN_TRY(look_at_nodes(tx, server, run, &heard_ms, err));
+    CAIRN_TRY(look_at_commits(tx, server, run, &idle, err));
     cairn_time_text(run->created_ms, true, created);
     *ret = CAIRN_PACK(run_row, .project = run->name.project, .run = run->name.run, .labels = labels,
                       .note = run->note[0] ? run->note : NULL, .from = from, .created_at = created,
                       .attempt = run->attempt, .nodes_heard_ms_ago = heard_ms,
-                      .committed = versions, .bytes = bytes, .latest = latest);
+                      .committed = versions, .bytes = bytes, .latest = latest,
+                      .last_commit_at = idle.committed_at[0] ? idle.committed_at : NULL,
+                      .idle_s = idle.seconds);
     return *ret ? CAIRN_OK : no_memory(err);
 }
 

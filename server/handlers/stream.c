@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Verified bytes of one shard; see stream.h. Chunk i of the widened range lies in slot i % 2: while
+/* Bytes of a source in order; see stream.h. Chunk i of the widened range lies in slot i % 2: while
  * one is sent the other is loaded. A slot's state is the only thing that both sides change. */
 #include "server/handlers/stream.h"
 
-#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,17 +10,12 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/pages.h"
-#include "plan/ranges.h"
-#include "server/cache.h"
 #include "server/chunks.h"
 #include "server/pool.h"
 #include "server/read_slots.h"
 #include "server/waiters.h"
-#include "store/range.h"
 
 #define CHUNK_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES
-#define READ_MS_MAX 60000
-
 #define SILENT_MS 2000 /* a reader that took nothing for that long lends its slot */
 
 /* A slot that is lent knows its chunk and has no memory. */
@@ -45,12 +39,11 @@ struct slot {
 struct cairn_srv_stream {
     struct cairn_srv_read_slot slot; /* first */
     struct cairn_srv_stream_options options;
-    size_t slot_bytes;
+    size_t slot_bytes; /* of a chunk, all but the last */
     _Atomic uint64_t taken_ms;     /* mono clock: when its reader last took bytes */
     struct slot *wanted;           /* of the slots that are lent, the one that the reader is at */
-    uint64_t first;                /* begin, down to a block */
-    uint64_t last;                 /* end, up to a block or the shard's end */
-    struct cairn_store_tags *tags; /* one object's; known once the first chunk was loaded */
+    uint64_t first;                /* begin, down to a grain of the source */
+    uint64_t last;                 /* end, up to a grain or the source's end */
     struct slot slots[2];
     void (*wake)(void *owner);
     void *owner;
@@ -82,8 +75,7 @@ static void drop_holder(struct cairn_srv_stream *stream) {
     if (atomic_fetch_sub(&stream->holders, 1) > 1) return;
     cairn_srv_read_slots_leave(server->read_slots, &stream->slot); /* first: no lend() after it */
     for (size_t i = 0; i < 2; i++) unmap(&stream->slots[i]);
-    cairn_srv_cache_give(server, stream->options.take_held);
-    cairn_store_tags_free(stream->tags);
+    cairn_srv_source_free(stream->options.take_source);
     free(stream);
     cairn_srv_waiters_wake(server->waiters, CAIRN_SRV_STREAMS_KEY);
 }
@@ -94,43 +86,13 @@ uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream) {
 
 /* ---- loading one chunk ---- */
 
-static enum cairn_code named(const struct cairn_srv_stream_options *options, enum cairn_code code,
-                             struct cairn_error *err) {
-    if (!code) return CAIRN_OK;
-    return cairn_within(err, code, "run %s/%s step %" PRIu64 " shard \"%s\"",
-                        options->place.name.project, options->place.name.run, options->place.step,
-                        options->shard->name);
-}
-
-static void log_retry(void *owner, const struct cairn_error *why) {
-    const struct cairn_srv_stream *stream = owner;
-    struct cairn_error cause = *why;
-    struct cairn_key key;
-    cairn_key_shard(&stream->options.place, cairn_view_of(stream->options.shard->name), &key);
-    (void)named(&stream->options, why->code, &cause);
-    cairn_srv_read_log_retry(key.text, &cause);
-}
-
 static enum cairn_code load_chunk(struct slot *slot, struct cairn_store_worker *worker,
                                   struct cairn_error *err) {
-    struct cairn_srv_stream *stream = slot->stream;
-    const struct cairn_srv_stream_options *options = &stream->options;
-    const char *checksums = options->take_held->checksums.data;
-    uint64_t offset = stream->first + slot->chunk * CHUNK_BYTES;
-    uint64_t block = options->shard->first_block + offset / CAIRN_BLOCK_BYTES;
-    struct cairn_key key;
-    cairn_key_shard(&options->place, cairn_view_of(options->shard->name), &key);
-    struct cairn_store_range range = {
-        .request = {.key = key.text,
-                    .offset = offset,
-                    .length = cairn_min_u64(CHUNK_BYTES, stream->last - offset),
-                    .into = slot->data},
-        .tags = stream->tags,
-        .object_bytes = options->shard->size_bytes,
-        .checksums = checksums + 4 * block,
-        .wait_ms = READ_MS_MAX};
-    enum cairn_code code = cairn_store_range_read(&range, worker, log_retry, stream, err);
-    return named(options, code, err);
+    const struct cairn_srv_stream *stream = slot->stream;
+    struct cairn_srv_source *source = stream->options.take_source;
+    uint64_t from = stream->first + slot->chunk * stream->slot_bytes;
+    return source->load(source, worker, from,
+                        cairn_min_u64(stream->slot_bytes, stream->last - from), slot->data, err);
 }
 
 static void load_in_pool(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
@@ -158,7 +120,7 @@ static void load(struct slot *slot, enum slot_state state) {
 /* Start loading this chunk; behind the end the slot becomes idle, and stays so: lend() counts on
  * it. */
 static void prefetch(struct cairn_srv_stream *stream, uint64_t chunk) {
-    if (stream->first + chunk * CHUNK_BYTES >= stream->last) {
+    if (stream->first + chunk * stream->slot_bytes >= stream->last) {
         atomic_store(&stream->slots[chunk % 2].state, SLOT_IDLE);
         return;
     }
@@ -203,11 +165,13 @@ static void got_slot(struct cairn_srv_read_slot *slot) {
 static void init(struct cairn_srv_stream *stream, const struct cairn_srv_stream_options *options) {
     stream->slot = (struct cairn_srv_read_slot){.lend = lend, .got = got_slot};
     stream->options = *options;
-    struct cairn_plan_range wide = cairn_plan_range_widen(
-        (struct cairn_plan_range){options->begin, options->end}, options->shard->size_bytes);
-    stream->first = wide.begin;
-    stream->last = wide.end;
-    stream->slot_bytes = (size_t)cairn_min_u64(CHUNK_BYTES, stream->last - stream->first);
+    const struct cairn_srv_source *source = options->take_source;
+    uint64_t grain = source->grain_bytes, past = options->end % grain;
+    stream->first = options->begin - options->begin % grain;
+    stream->last = cairn_min_u64(past ? options->end + (grain - past) : options->end,
+                                 source->size_bytes);
+    uint64_t chunk = cairn_min_u64(CHUNK_BYTES, source->chunk_bytes);
+    stream->slot_bytes = (size_t)cairn_min_u64(chunk - chunk % grain, stream->last - stream->first);
     for (size_t i = 0; i < 2; i++) stream->slots[i].stream = stream;
     atomic_store(&stream->slots[0].state, SLOT_LOADING);
     atomic_store(&stream->taken_ms, cairn_mono_ms());
@@ -221,17 +185,14 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
     if (stream) init(stream, options);
     if (!stream || !cairn_srv_read_slots_take(server->read_slots, &stream->slot)) {
         free(stream);
-        cairn_srv_cache_give(server, options->take_held);
+        cairn_srv_source_free(options->take_source);
         return cairn_fail(err, CAIRN_BUSY, "too many shards are being read through this server");
     }
-    enum cairn_code code = cairn_store_tags_new(1, &stream->tags, err);
-    if (!code && !map(&stream->slots[0]))
-        code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
-    if (code) {
+    if (!map(&stream->slots[0])) {
         drop_holder(stream);
-        return code;
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     }
-    code = load_chunk(&stream->slots[0], options->worker, err);
+    enum cairn_code code = load_chunk(&stream->slots[0], options->worker, err);
     if (code) {
         drop_holder(stream);
         return code;
@@ -245,8 +206,8 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
 
 static ssize_t copy_out(struct cairn_srv_stream *stream, struct slot *slot, uint64_t at, void *to,
                         size_t capacity) {
-    uint64_t chunk_begin = stream->first + slot->chunk * CHUNK_BYTES;
-    uint64_t chunk_end = cairn_min_u64(chunk_begin + CHUNK_BYTES, stream->options.end);
+    uint64_t chunk_begin = stream->first + slot->chunk * stream->slot_bytes;
+    uint64_t chunk_end = cairn_min_u64(chunk_begin + stream->slot_bytes, stream->options.end);
     uint64_t size = cairn_min_u64(chunk_end - at, capacity);
     memcpy(to, slot->data + (at - chunk_begin), (size_t)size);
     atomic_store(&stream->taken_ms, cairn_mono_ms());
@@ -261,7 +222,7 @@ static ssize_t copy_out(struct cairn_srv_stream *stream, struct slot *slot, uint
 ssize_t cairn_srv_stream_take(struct cairn_srv_stream *stream, uint64_t position, void *to,
                               size_t capacity, const struct cairn_srv_stream_hooks *hooks) {
     uint64_t at = stream->options.begin + position;
-    struct slot *slot = &stream->slots[(at - stream->first) / CHUNK_BYTES % 2];
+    struct slot *slot = &stream->slots[(at - stream->first) / stream->slot_bytes % 2];
     if (atomic_load(&slot->state) == SLOT_FAILED) return -1;
     if (swap(slot, SLOT_READY, SLOT_TAKEN_FROM)) return copy_out(stream, slot, at, to, capacity);
     /* Paused first: the loader may wake at any moment from the exchange on. */

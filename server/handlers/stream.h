@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream: the bytes of one range of one shard, verified block by block on their way out.
+ * stream: the bytes of one range of a source, in order, loaded while others are sent.
  *
  * Why:     a reader must get exact bytes or a broken connection, never a clean end after wrong
  *          ones; and the event loop must never wait for the store.
  * Promise: P3  no byte is handed out before the 1 MiB block that it lies in has had its checksum
- *              compared; reads are widened to whole blocks for that. What came wrong is read
- *              once more over another connection before it counts (store/range.h).
+ *              compared: that is the source's promise (source.h), and nothing else is handed out.
  *          1   the first blocks are read and compared at open, so damage there is a problem answer
  *              (CAIRN_CORRUPT naming run, step, shard, range, expected and found).
  *          2   later damage makes take() fail for good, and one error line is logged.
  *          3   a reader that takes nothing for two seconds keeps no other reader out: its memory is
  *              freed for one that waits, and its bytes are loaded again when it goes on.
- * Limits:  two chunks of 4 MiB a stream; settings streams-max at once, CAIRN_BUSY beyond.
+ * Limits:  two chunks of at most 4 MiB a stream, and what its source needs to load
+ *          them; settings streams-max at once, CAIRN_BUSY beyond.
  * Threads: take and free from the connection's event loop; loading on a pool thread.
- * Next:    server/handlers/reads.c, server/http/reply.c, server/read_slots.h.
+ * Next:    server/handlers/source.h, server/handlers/send.c, server/http/reply.c,
+ *          server/read_slots.h.
  */
 #pragma once
 
 #include <sys/types.h>
 
-#include "server/cache.h"
+#include "server/handlers/source.h"
 
 /* The key of waiters that a stream wakes when it ends. */
 #define CAIRN_SRV_STREAMS_KEY "streams"
@@ -29,13 +30,11 @@
 struct cairn_srv_stream;
 struct cairn_srv_stream_options {
     struct cairn_srv *server;
-    struct cairn_store_worker *worker;        /* of the thread that opens */
-    struct cairn_srv_held *take_held;         /* the manifest; given back with the stream */
-    const struct cairn_manifest_shard *shard; /* in it */
-    struct cairn_version_place place;
-    uint64_t begin, end; /* bytes of the shard, begin < end */
+    struct cairn_store_worker *worker; /* of the thread that opens */
+    struct cairn_srv_source *take_source;
+    uint64_t begin, end; /* bytes of the source, begin < end */
 };
-/* take_held is given back also on failure. */
+/* take_source is freed with the stream, also on failure. */
 enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *options,
                                       struct cairn_srv_stream **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;

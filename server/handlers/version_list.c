@@ -1,72 +1,118 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GET {R}/checkpoints: a page of a run's versions, in the order of Q25, by any filter. What state
- * means is the statement's; the other filters are asked of each row, of ROWS_MAX rows at most, and
- * the cursor says where the next page looks on. */
+ * means is the statement's; what other filters say of the order is jumped to (version_filter.h),
+ * and the rest is asked of each row, of so many that a page costs about what one without a filter
+ * does. The cursor says where the next page looks on. */
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "api/selector.h"
 #include "common/text.h"
-#include "server/catalog/version_lists.h"
+#include "server/handlers/version_filter.h"
 #include "server/handlers/versions_json.h"
-#include "store/time.h"
 
-#define ROWS_MAX 10000 /* that one request looks at */
-#define ROWS_AT_ONCE 200
+/* What one request looks at, in rows; a statement of its own costs as much as some of them. */
+#define COST_MAX 3000
+#define COST_OF_A_LOOK 20
+#define ROWS_FIRST 64 /* of a look, then more: where there is much to jump over few are needed */
+#define ROWS_AT_ONCE 2048
 
-struct filter {
-    struct cairn_selector labels;
-    uint64_t step_ge, step_lt, attempt;
-    bool of_attempt, by_trash, trashed;
-    int64_t since_ms;
-};
 struct list {
     struct cairn_srv_request *request;
     uint64_t limit;
-    int64_t state; /* -1: all but gone */
     bool rising;
-    struct filter filter;
-    uint64_t attempt, step, n; /* of the last row, or of the cursor, else before the first */
-    uint64_t rows;             /* seen of this chunk */
-    bool full;                 /* the page; there is at least one more */
+    struct cairn_srv_version_filter filter;
+    struct cairn_srv_version_place begin; /* of the cursor, else before all */
+    struct cairn_srv_version_place place; /* of the last row, or where to look on */
+    bool full;                            /* the page; there may be at least one more */
+    bool elsewhere;                       /* the last look ended at a row to jump from */
+    uint64_t cost, rows;                  /* of this page; of the last look */
+    struct cairn_srv_ids wanted;
     json_t *items;
     struct cairn_srv_newest newest;
 };
 
-static enum cairn_code is_wanted(const struct filter *filter,
-                                 const struct cairn_srv_version *version, bool *ret,
-                                 struct cairn_error *err) {
-    int64_t at_ms = version->committed_ms ? version->committed_ms : version->created_ms;
-    *ret = version->step >= filter->step_ge && version->step < filter->step_lt &&
-           at_ms >= filter->since_ms &&
-           (!filter->of_attempt || version->attempt == filter->attempt) &&
-           (!filter->by_trash || version->trashed == filter->trashed);
-    if (!*ret || !filter->labels.count) return CAIRN_OK;
-    CAIRN_AUTO_JSON json_t *labels = json_loads(version->labels, 0, NULL);
-    if (!labels) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
-    *ret = cairn_selector_matches(&filter->labels, labels);
-    return CAIRN_OK;
-}
+/* ---- without filters: whole rows at once ---- */
 
 static enum cairn_code add_item(struct cairn_srv_tx *tx, void *argument,
                                 const struct cairn_srv_version *version, struct cairn_error *err) {
     struct list *list = argument;
-    bool wanted = false;
-    list->rows++;
-    if (list->full) return CAIRN_OK;
-    CAIRN_TRY(is_wanted(&list->filter, version, &wanted, err));
-    if (wanted && json_array_size(list->items) == list->limit) {
-        list->full = true;
-        return CAIRN_OK;
-    }
-    list->attempt = version->attempt;
-    list->step = version->step;
-    list->n = version->n;
-    if (!wanted) return CAIRN_OK;
     json_t *json = NULL;
+    list->full = json_array_size(list->items) == list->limit;
+    if (list->full) return CAIRN_OK;
+    list->place = (struct cairn_srv_version_place){version->attempt, version->step, version->n};
     CAIRN_TRY(cairn_srv_version_json_among(tx, version, &list->newest, &json, err));
     if (json_array_append_new(list->items, json))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    return CAIRN_OK;
+}
+
+static struct cairn_srv_page page_of(const struct list *list, int64_t run_id, uint64_t limit) {
+    return (struct cairn_srv_page){.run_id = run_id,
+                                   .state = (int)list->filter.state,
+                                   .rising = list->rising,
+                                   .place = list->place,
+                                   .limit = limit};
+}
+
+/* ---- with filters: which rows, then these ---- */
+
+static enum cairn_code judge(void *argument, const struct cairn_srv_version_brief *row,
+                             bool *ret_go_on, struct cairn_error *err) {
+    struct list *list = argument;
+    enum cairn_srv_wanted wanted = CAIRN_SRV_UNWANTED;
+    struct cairn_version_id id;
+    uint64_t cost = 0;
+    CAIRN_TRY(cairn_srv_version_filter_wants(&list->filter, row, &wanted, &cost, err));
+    list->rows++;
+    list->cost += cost;
+    list->elsewhere = wanted == CAIRN_SRV_ELSEWHERE;
+    list->full = wanted == CAIRN_SRV_WANTED && list->wanted.count == list->limit;
+    *ret_go_on = !list->elsewhere && !list->full && list->cost < COST_MAX;
+    if (list->full) return CAIRN_OK;
+    list->place = row->place;
+    if (wanted != CAIRN_SRV_WANTED) return CAIRN_OK;
+    (void)cairn_text_copy(id.text, sizeof(id.text), row->id);
+    return cairn_srv_ids_add(&list->wanted, &id, err);
+}
+
+static enum cairn_srv_trash trash_of(const struct cairn_srv_version_filter *filter) {
+    if (!filter->by_trash) return CAIRN_SRV_TRASH_OR_NOT;
+    return filter->trashed ? CAIRN_SRV_TRASH_ONLY : CAIRN_SRV_TRASH_NOT;
+}
+
+static enum cairn_code find_wanted(struct cairn_srv_tx *tx, struct list *list, int64_t run_id,
+                                   struct cairn_error *err) {
+    uint64_t some = ROWS_FIRST;
+    for (;;) {
+        if (!cairn_srv_version_filter_jump(&list->filter, list->rising, &list->place))
+            return CAIRN_OK;
+        list->full = list->cost >= COST_MAX;
+        if (list->full) return CAIRN_OK;
+        struct cairn_srv_page page = page_of(list, run_id, some);
+        list->rows = 0;
+        list->elsewhere = false;
+        list->cost += COST_OF_A_LOOK;
+        CAIRN_TRY(cairn_srv_versions_scan(tx, &page, trash_of(&list->filter), judge, list, err));
+        if (list->full) return CAIRN_OK;
+        some = list->elsewhere ? ROWS_FIRST : cairn_min_u64(4 * some, ROWS_AT_ONCE);
+        if (!list->elsewhere && list->cost < COST_MAX && list->rows < page.limit)
+            return CAIRN_OK; /* that was all */
+    }
+}
+
+static enum cairn_code add_wanted(struct cairn_srv_tx *tx, struct list *list,
+                                  struct cairn_error *err) {
+    struct cairn_srv_version_place place = list->place;
+    bool full = list->full;
+    for (size_t i = 0; i < list->wanted.count; i++)
+        CAIRN_TRY(cairn_srv_version_expect(tx, list->wanted.ids[i].text, err));
+    for (size_t i = 0; i < list->wanted.count; i++) {
+        CAIRN_AUTO(srv_version) version = {0};
+        CAIRN_TRY(cairn_srv_version_get(tx, list->wanted.ids[i].text, &version, err));
+        CAIRN_TRY(add_item(tx, list, &version, err));
+    }
+    list->place = place;
+    list->full = full;
     return CAIRN_OK;
 }
 
@@ -74,24 +120,19 @@ static enum cairn_code look_at_list(struct cairn_srv_tx *tx, void *argument,
                                     struct cairn_error *err) {
     struct list *list = argument;
     CAIRN_AUTO(srv_run) run = {0};
+    json_array_clear(list->items); /* a look may be made again */
+    list->place = list->begin;
+    list->wanted.count = 0;
+    list->cost = 0;
+    list->full = false;
     CAIRN_TRY(cairn_srv_run_get(tx, &list->request->params.run_name, &run, err));
     CAIRN_TRY(cairn_srv_latest_expect(tx, run.id, err));
-    for (uint64_t seen = 0; seen < ROWS_MAX && !list->full; seen += list->rows) {
-        /* One more than is wanted, to know of a next page. */
-        struct cairn_srv_page page = {.run_id = run.id,
-                                      .state = (int)list->state,
-                                      .rising = list->rising,
-                                      .attempt = list->attempt,
-                                      .step = list->step,
-                                      .n = list->n,
-                                      .limit = list->limit + 1 - json_array_size(list->items)};
-        if (seen) page.limit = cairn_max_u64(page.limit, ROWS_AT_ONCE);
-        list->rows = 0;
-        CAIRN_TRY(cairn_srv_versions_page(tx, &page, add_item, list, err));
-        if (list->rows < page.limit && !list->full) return CAIRN_OK; /* that was all */
-        if (seen + list->rows >= ROWS_MAX) list->full = true;
+    if (cairn_srv_version_filter_narrows(&list->filter)) {
+        CAIRN_TRY(find_wanted(tx, list, run.id, err));
+        return add_wanted(tx, list, err);
     }
-    return CAIRN_OK;
+    struct cairn_srv_page page = page_of(list, run.id, list->limit + 1); /* is there a next one? */
+    return cairn_srv_versions_page(tx, &page, add_item, list, err);
 }
 
 /* ---- what is asked ---- */
@@ -99,9 +140,10 @@ static enum cairn_code look_at_list(struct cairn_srv_tx *tx, void *argument,
 static enum cairn_code parse_cursor(struct list *list, struct cairn_error *err) {
     char text[96];
     CAIRN_TRY(cairn_srv_cursor_read(list->request, text, sizeof(text), err));
-    if (!list->rising) list->attempt = list->step = list->n = INT64_MAX;
+    uint64_t before = list->rising ? 0 : INT64_MAX;
+    list->begin = (struct cairn_srv_version_place){before, before, before};
     if (!text[0]) return CAIRN_OK;
-    uint64_t *numbers[] = {&list->attempt, &list->step, &list->n};
+    uint64_t *numbers[] = {&list->begin.attempt, &list->begin.step, &list->begin.n};
     const char *at = text;
     for (size_t i = 0; i < CAIRN_COUNT(numbers); i++) {
         size_t size = strcspn(at, ".");
@@ -112,48 +154,27 @@ static enum cairn_code parse_cursor(struct list *list, struct cairn_error *err) 
     return CAIRN_OK;
 }
 
-static enum cairn_code parse_number(const struct cairn_query *query, const char *name,
-                                    bool *ret_there, uint64_t *ret, struct cairn_error *err) {
-    const char *text = cairn_query_get(query, name);
-    if (ret_there) *ret_there = text != NULL;
-    if (!text) return CAIRN_OK;
-    enum cairn_code code = cairn_parse_u64(cairn_view_of(text), ret, err);
-    return code ? cairn_within(err, code, "%s", name) : CAIRN_OK;
-}
-
-static enum cairn_code parse_filter(const struct cairn_query *query, struct filter *filter,
-                                    struct cairn_error *err) {
-    const char *labels = cairn_query_get(query, "l"), *since = cairn_query_get(query, "since");
-    const char *trashed = cairn_query_get(query, "trashed");
-    filter->step_lt = UINT64_MAX;
-    filter->since_ms = INT64_MIN;
-    CAIRN_TRY(parse_number(query, "step_ge", NULL, &filter->step_ge, err));
-    CAIRN_TRY(parse_number(query, "step_lt", NULL, &filter->step_lt, err));
-    CAIRN_TRY(parse_number(query, "attempt", &filter->of_attempt, &filter->attempt, err));
-    if (since && cairn_s3_time_iso(since, &filter->since_ms, NULL))
-        return cairn_fail(err, CAIRN_INVALID, "since: wanted a time as 2026-03-02T10:14:07Z");
-    filter->by_trash = trashed != NULL;
-    filter->trashed = trashed && !strcmp(trashed, "true");
-    if (trashed && !filter->trashed && strcmp(trashed, "false"))
-        return cairn_fail(err, CAIRN_INVALID, "trashed must be true or false, not \"%s\"", trashed);
-    return labels ? cairn_selector_parse(cairn_view_of(labels), &filter->labels, err) : CAIRN_OK;
-}
-
 static enum cairn_code parse_list(struct list *list, struct cairn_error *err) {
     const struct cairn_query *query = &list->request->query;
     CAIRN_TRY(cairn_srv_query_limit(list->request, &list->limit, err));
-    const char *order = cairn_query_get(query, "order"), *state = cairn_query_get(query, "state");
+    const char *order = cairn_query_get(query, "order");
     if (order && strcmp(order, "-step") && strcmp(order, "step"))
         return cairn_fail(err, CAIRN_INVALID, "order must be step or -step, not %s", order);
     list->rising = order && order[0] != '-';
-    enum cairn_state value = CAIRN_STATE_OPEN;
-    if (state && !cairn_state_parse(cairn_view_of(state), &value))
-        return cairn_fail(err, CAIRN_INVALID,
-                          "state must be open, committed, deleting, aborting or gone, not \"%s\"",
-                          state);
-    list->state = state ? (int64_t)value : -1;
-    CAIRN_TRY(parse_filter(query, &list->filter, err));
+    CAIRN_TRY(cairn_srv_version_filter_parse(query, &list->filter, err));
     return parse_cursor(list, err);
+}
+
+static enum cairn_code answer(struct list *list, struct cairn_srv_reply *reply,
+                              struct cairn_error *err) {
+    const struct cairn_srv_version_place *place = &list->place;
+    char text[96];
+    list->items = json_array();
+    CAIRN_TRY(cairn_srv_catalog_read(list->request->server->catalog, look_at_list, list, err));
+    snprintf(text, sizeof(text), "%" PRIu64 ".%" PRIu64 ".%" PRIu64, place->attempt, place->step,
+             place->n);
+    return cairn_srv_reply_page(reply, CAIRN_TAKE(list->items),
+                                list->full ? cairn_srv_cursor_write(text) : NULL, err);
 }
 
 enum cairn_code cairn_srv_on_checkpoint_list(struct cairn_srv_request *request,
@@ -161,17 +182,10 @@ enum cairn_code cairn_srv_on_checkpoint_list(struct cairn_srv_request *request,
                                              struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     struct list list = {.request = request};
-    CAIRN_TRY(parse_list(&list, err));
-    list.items = json_array();
-    enum cairn_code code =
-        cairn_srv_catalog_read(request->server->catalog, look_at_list, &list, err);
-    if (code) {
-        json_decref(list.items);
-        return code;
-    }
-    char text[96];
-    snprintf(text, sizeof(text), "%" PRIu64 ".%" PRIu64 ".%" PRIu64, list.attempt, list.step,
-             list.n);
-    return cairn_srv_reply_page(reply, list.items, list.full ? cairn_srv_cursor_write(text) : NULL,
-                                err);
+    enum cairn_code code = parse_list(&list, err);
+    if (!code) code = answer(&list, reply, err);
+    json_decref(list.items);
+    cairn_srv_ids_release(&list.wanted);
+    cairn_srv_version_filter_release(&list.filter);
+    return code;
 }

@@ -151,6 +151,24 @@ static void note_trace(struct cairn_srv_exchange *exchange) {
         (void)cairn_trace_parse(cairn_view_of(text), &exchange->request.trace);
 }
 
+/* Before its body is there. */
+static enum cairn_code judge(struct cairn_srv_exchange *exchange, struct cairn_error *err) {
+    struct cairn_srv_request *request = &exchange->request;
+    struct cairn_error why = {0};
+    uint64_t wait_ms = 0;
+    enum cairn_code judged = cairn_srv_judge(request, &why);
+    enum cairn_code code = cairn_srv_judge_rate(request, judged, &wait_ms, err);
+    if (code) {
+        cairn_srv_reply_header(&exchange->reply, "Retry-After", "%" PRIu64,
+                               (wait_ms + 999) / 1000);
+        cairn_srv_reply_extra(&exchange->reply, "retry_after_ms",
+                              json_integer((json_int_t)wait_ms));
+        return code;
+    }
+    if (judged) *err = why;
+    return judged;
+}
+
 enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const char *method,
                                       struct cairn_error *err) {
     struct cairn_srv_request *request = &exchange->request;
@@ -172,6 +190,6 @@ enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const
     CAIRN_TRY(cairn_query_only(&request->query, request->route->query, err));
     CAIRN_TRY(copy_headers(exchange, err));
     read_credential(exchange);
-    CAIRN_TRY(cairn_srv_judge(request, err)); /* before its body is there */
+    CAIRN_TRY(judge(exchange, err));
     return check_body(exchange, method, err);
 }

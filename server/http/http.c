@@ -11,7 +11,7 @@
 #include "common/net.h"
 #include "server/feed.h"
 #include "server/handlers/handle.h"
-#include "server/http/inside.h"
+#include "server/http/kept.h"
 
 #define LOOPS_MAX 4
 #define SHARED_LOOK_MS 150 /* where other servers are not heard */
@@ -87,33 +87,19 @@ static void run_exchange(struct cairn_srv_task *task, struct cairn_store_worker 
 
 /* ---- the event loop's side ---- */
 
-/* The peer's address, for events; of a Unix socket none. */
-static void note_peer(struct cairn_srv_exchange *exchange) {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    char *to = exchange->request.from;
-    size_t size = sizeof(exchange->request.from);
-    if (!info || !info->client_addr) return;
-    if (info->client_addr->sa_family == AF_INET)
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)info->client_addr)->sin_addr, to,
-                  (socklen_t)size);
-    if (info->client_addr->sa_family == AF_INET6)
-        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)info->client_addr)->sin6_addr, to,
-                  (socklen_t)size);
-}
-
 static enum MHD_Result dispatch(struct cairn_srv_exchange *exchange) {
     struct cairn_srv *server = exchange->http->server;
     exchange->dispatched = true;
     atomic_fetch_add(&exchange->http->answering, 1);
     exchange->conn->moved_ms = UINT64_MAX; /* its peer need not move while it is worked on */
-    note_peer(exchange);
     exchange->request.body = cairn_buf_view(&exchange->body);
     exchange->request.arrived_ms = cairn_srv_mono_ms(server);
     if (is_instant(exchange->request.route->id)) {
         run_handler(exchange);
         return cairn_srv_http_reply(exchange);
     }
+    enum MHD_Result given;
+    if (cairn_srv_http_reply_again(exchange, &given)) return given;
     exchange->task.run = run_exchange;
     cairn_srv_conn_set(exchange->conn, UINT64_MAX);
     MHD_suspend_connection(exchange->connection);
@@ -143,6 +129,21 @@ static void move_deadline(struct cairn_srv_exchange *exchange) {
     cairn_srv_conn_set(exchange->conn, allowed_ms > used_ms ? allowed_ms - used_ms : 0);
 }
 
+/* The peer's address, for events and rates; of a Unix socket none. */
+static void note_peer(struct cairn_srv_exchange *exchange) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    char *to = exchange->request.from;
+    size_t size = sizeof(exchange->request.from);
+    if (!info || !info->client_addr) return;
+    if (info->client_addr->sa_family == AF_INET)
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)info->client_addr)->sin_addr, to,
+                  (socklen_t)size);
+    if (info->client_addr->sa_family == AF_INET6)
+        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)info->client_addr)->sin6_addr, to,
+                  (socklen_t)size);
+}
+
 /* A refusal in the first callback closes the connection: right for what is malformed or has a body
  * that is not wanted; a plain refusal waits for the second one and keeps the connection. */
 static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *method,
@@ -153,6 +154,7 @@ static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *me
     exchange->conn->arriving = NULL;
     exchange->code = cairn_srv_shape_check(exchange, method, version, &exchange->error);
     if (exchange->code) return cairn_srv_http_reply(exchange);
+    note_peer(exchange);
     exchange->code = cairn_srv_http_accept(exchange, method, &exchange->error);
     const char *length =
         MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Content-Length");
@@ -289,8 +291,8 @@ static enum cairn_code start_daemon(struct cairn_srv_http *http, struct cairn_er
     };
     if (!http->tls) tls[0] = tls[2];
     http->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
-                                        MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET |
-                                        MHD_USE_ERROR_LOG | (http->tls ? MHD_USE_TLS : 0),
+                                        MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG |
+                                        (http->tls ? MHD_USE_TLS : 0),
                                     0, NULL, NULL, on_request, http, MHD_OPTION_ARRAY, options,
                                     MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (!http->daemon) return cairn_fail(err, CAIRN_IO, "the HTTP server did not start");
@@ -307,6 +309,7 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
     cairn_srv_site_init(http);
     cairn_lock_init(&http->lock, CAIRN_LOCK_server_http);
     enum cairn_code code = cairn_srv_parked_open(http, err);
+    if (!code) code = cairn_srv_kept_new(&http->kept, err);
     if (!code)
         code = cairn_net_listen_tcp(server->settings->listen, &http->listen_fd, ret_port, err);
     if (!code) code = cairn_srv_tls_load(http, err);
@@ -354,6 +357,7 @@ void cairn_srv_http_stop(struct cairn_srv_http *http) {
     cairn_srv_conn_stop(http);
     cairn_srv_tls_free(http);
     cairn_srv_parked_close(http);
+    cairn_srv_kept_free(http->kept);
     if (http->listen_fd >= 0) close(http->listen_fd);
     cairn_lock_release(&http->lock);
     free(http);

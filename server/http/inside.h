@@ -65,7 +65,8 @@ struct cairn_srv_conn {
     struct cairn_srv_exchange *parked; /* of parked.c, under its lock; NULL: it is not watched */
 };
 
-struct cairn_srv_tls; /* tls.c */
+struct cairn_srv_tls;  /* tls.c */
+struct cairn_srv_kept; /* kept.h */
 
 struct cairn_srv_http {
     struct cairn_srv *server;
@@ -75,6 +76,7 @@ struct cairn_srv_http {
     _Atomic bool stopping;
     _Atomic uint64_t memory[CAIRN_SRV_MEMORY_KINDS]; /* held for all connections; memory.c */
     _Atomic uint32_t answering;                      /* requests that came whole, until answered */
+    struct cairn_srv_kept *kept;
     char hostname[256];                              /* this machine's own name */
     struct cairn_thread conns_thread, acceptor_thread;
     int acceptor_wake_fd; /* an eventfd: no caller is accepted any more */
@@ -139,6 +141,8 @@ void cairn_srv_exchange_finish(struct cairn_srv_exchange *exchange);
 void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments);
 /* reply.c */
 enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange);
+/* With an answer that was given before; false: there is none that holds. */
+bool cairn_srv_http_reply_again(struct cairn_srv_exchange *exchange, enum MHD_Result *ret);
 /* The body of a problem, as it is sent. */
 enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -8,7 +8,7 @@
 #include "common/log.h"
 #include "server/feed.h"
 #include "server/handlers/stream.h"
-#include "server/http/inside.h"
+#include "server/http/kept.h"
 #include "server/metrics.h"
 
 #define STREAM_BLOCK_BYTES (256 * CAIRN_KIB)
@@ -212,7 +212,7 @@ static bool add_headers(struct MHD_Response *response, const struct cairn_srv_re
 
 static void log_failure(const struct cairn_srv_exchange *exchange) {
     int status = cairn_code_info(exchange->code)->http_status;
-    if (status < 500) {
+    if (status < 500 || exchange->code == CAIRN_QUOTA_EXCEEDED) {
         cairn_log(DEBUG, "http.refused", "path=%s status=%d cause=\"%s\"", path_of(exchange),
                   status, exchange->error.message);
     } else if (exchange->code == CAIRN_BUSY || exchange->code == CAIRN_UNAVAILABLE ||
@@ -280,16 +280,30 @@ static enum MHD_Result reply_to(struct cairn_srv_exchange *exchange) {
     struct MHD_Response *response = make_response(exchange);
     if (!response) return MHD_NO;
     enum MHD_Result result = MHD_NO;
+    bool kept = false;
     if (add_headers(response, reply)) {
         uint64_t timeout_ms = exchange->http->server->settings->request_timeout_ms;
         cairn_srv_conn_set(exchange->conn, timeout_ms + size / 1024);
         result = MHD_queue_response(exchange->connection,
                                     (unsigned)(reply->status ? reply->status : 200), response);
+        kept = cairn_srv_kept_keep(exchange, response, size);
     } else {
         cairn_log(ERROR, "http.header_refused", "path=%s", path_of(exchange));
     }
-    MHD_destroy_response(response);
+    if (!kept) MHD_destroy_response(response);
     return result;
+}
+
+bool cairn_srv_http_reply_again(struct cairn_srv_exchange *exchange, enum MHD_Result *ret) {
+    uint64_t size = 0;
+    if (!cairn_srv_kept_give(exchange, ret, &size)) return false;
+    cairn_trace_set(&exchange->request.trace);
+    measure(exchange);
+    log_answer(exchange);
+    cairn_trace_set(NULL);
+    cairn_srv_conn_set(exchange->conn,
+                       exchange->http->server->settings->request_timeout_ms + size / 1024);
+    return true;
 }
 
 enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange) {

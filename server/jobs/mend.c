@@ -156,6 +156,36 @@ static enum cairn_code take_versions(struct cairn_srv_tx *tx, struct cairn_srv_m
     return CAIRN_OK;
 }
 
+struct some {
+    struct cairn_srv_mend *mend;
+    size_t from, to;
+};
+static enum cairn_code take_some(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct some *some = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_TRY(cairn_srv_run_get(tx, &some->mend->objects.name, &run, err));
+    for (size_t i = some->from; i < some->to; i++) {
+        const struct cairn_srv_mend_version *one = &some->mend->versions[i];
+        if (one->verified && !one->known)
+            CAIRN_TRY(take_version(tx, some->mend, run.id, one, err));
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_mend_take(struct cairn_srv_mend *mend, size_t from, size_t to,
+                                    struct cairn_error *err) {
+    struct some some = {mend, from, to};
+    CAIRN_ASSERT(to <= mend->version_count);
+    CAIRN_TRY(cairn_srv_catalog_write(mend->server->catalog, take_some, &some, err));
+    for (size_t i = from; i < to; i++) {
+        struct cairn_srv_mend_version *one = &mend->versions[i];
+        one->known |= one->verified;
+        cairn_manifest_release(&one->manifest);
+        one->manifest = (struct cairn_manifest){0};
+    }
+    return CAIRN_OK;
+}
+
 /* What a save of that attempt superseded by on_exists. */
 static enum cairn_code replay_marks(struct cairn_srv_tx *tx, const struct cairn_srv_mend *mend,
                                     uint64_t attempt, struct cairn_error *err) {

@@ -27,6 +27,7 @@ struct cairn_srv_mend_version {
     struct cairn_version_place place;
     bool known;    /* committed in the catalog, now or once */
     bool verified; /* record, manifest and objects */
+    bool damaged;  /* something is there that is not what it should be */
     struct cairn_record record;
     struct cairn_manifest manifest;
     char cause[300];
@@ -55,5 +56,9 @@ enum cairn_code cairn_srv_mend_is_known(const struct cairn_srv_mend *mend,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_mend_find_missing(struct cairn_srv_mend *mend,
                                             struct cairn_error *err) CAIRN_MUST_USE;
+/* The verified ones of [from, to), in a transaction of their own, before the rest is applied; their
+ * manifests are let go. For a catalog that nobody uses meanwhile. */
+enum cairn_code cairn_srv_mend_take(struct cairn_srv_mend *mend, size_t from, size_t to,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_mend_apply(struct cairn_srv_mend *mend,
                                      struct cairn_error *err) CAIRN_MUST_USE;

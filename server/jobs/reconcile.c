@@ -10,12 +10,14 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/catalog/frozen.h"
+#include "server/catalog/quotas.h"
 #include "server/catalog/values.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/lease.h"
-#include "server/jobs/mend.h"
+#include "server/jobs/mend_read.h"
 #include "server/waiters.h"
-#include "store/presence.h"
+
+#define RECOUNT_MS 60000 /* between two, of any project */
 
 struct requests {
     struct cairn_srv_reconcile_request runs[CAIRN_SRV_RECONCILES_MAX];
@@ -26,128 +28,7 @@ struct requests {
     const char *note;
 };
 
-/* ---- one version, as the store has it ---- */
-
-static char *copy_key(const struct cairn_key *key) {
-    return strdup(key->text);
-}
-
-static int by_key(const void *a, const void *b) {
-    return strcmp(((const struct cairn_store_object *)a)->key,
-                  ((const struct cairn_store_object *)b)->key);
-}
-
-/* Every shard and checksums.bin with their sizes. */
-static enum cairn_code look_at_objects(struct cairn_store_worker *worker,
-                                       const struct cairn_version_place *place,
-                                       const struct cairn_manifest *manifest,
-                                       struct cairn_error *err) {
-    size_t count = manifest->shard_count + 1;
-    struct cairn_key key, prefix;
-    cairn_key_version_prefix(place, &prefix);
-    struct cairn_store_presence presence = {.prefix = prefix.text, .count = count};
-    CAIRN_AUTO_HEAP struct cairn_store_object *objects = calloc(count, sizeof(*objects));
-    if (!objects) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
-    cairn_key_checksums(place, &key);
-    objects[0] =
-        (struct cairn_store_object){.key = copy_key(&key), .size_bytes = 4 * manifest->block_count};
-    bool whole = objects[0].key != NULL;
-    for (size_t i = 0; i < manifest->shard_count; i++) {
-        cairn_key_shard(place, cairn_view_of(manifest->shards[i].name), &key);
-        objects[i + 1] = (struct cairn_store_object){.key = copy_key(&key),
-                                                     .size_bytes = manifest->shards[i].size_bytes};
-        whole &= objects[i + 1].key != NULL;
-    }
-    enum cairn_code code = CAIRN_OK;
-    if (!whole) code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
-    if (!code) qsort(objects, count, sizeof(*objects), by_key);
-    presence.objects = objects;
-    if (!code) code = cairn_store_presence_look(&presence, worker, err);
-    for (size_t i = 0; i < count; i++) {
-        if (!code && !objects[i].there)
-            code =
-                cairn_fail(err, CAIRN_CORRUPT, "%s is missing or of another size", objects[i].key);
-    }
-    for (size_t i = 0; i < count; i++) free(objects[i].key);
-    return code;
-}
-
-static enum cairn_code verify(struct cairn_store_worker *worker,
-                              const struct cairn_version_place *place,
-                              struct cairn_srv_mend_version *ret, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_committed_read(worker, place, &ret->record, &ret->manifest, err));
-    CAIRN_TRY(look_at_objects(worker, place, &ret->manifest, err));
-    if (!ret->manifest.has_layout) return CAIRN_OK;
-    struct cairn_key key;
-    cairn_key_layout(&place->name, ret->manifest.layout_digest, &ret->manifest.layout_writer, &key);
-    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
-    enum cairn_code code = cairn_store_perform(worker, &head, err);
-    return code == CAIRN_NOT_FOUND ? cairn_fail(err, CAIRN_CORRUPT, "%s is missing", key.text)
-                                   : code;
-}
-
 /* ---- one run ---- */
-
-static enum cairn_code read_attempts(struct cairn_srv_mend *mend, struct cairn_store_worker *worker,
-                                     struct cairn_error *err) {
-    const struct cairn_srv_run_objects *objects = &mend->objects;
-    mend->attempts = calloc(objects->attempt_count + 1, sizeof(*mend->attempts));
-    if (!mend->attempts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for attempt records");
-    for (; mend->attempt_count < objects->attempt_count; mend->attempt_count++) {
-        struct cairn_srv_mend_attempt *one = &mend->attempts[mend->attempt_count];
-        struct cairn_error why = {0};
-        one->number = objects->attempts[mend->attempt_count];
-        enum cairn_code code =
-            cairn_srv_attempt_read(worker, &objects->name, one->number, &one->record, &why);
-        one->readable = code == CAIRN_OK;
-        (void)cairn_text_copy(one->cause, sizeof(one->cause), why.message);
-        if (!code || code == CAIRN_CORRUPT) continue;
-        if (err) *err = why;
-        return code;
-    }
-    return CAIRN_OK;
-}
-
-static enum cairn_code read_versions(struct cairn_srv_mend *mend, struct cairn_store_worker *worker,
-                                     struct cairn_error *err) {
-    const struct cairn_srv_run_objects *objects = &mend->objects;
-    mend->versions = calloc(objects->version_count + 1, sizeof(*mend->versions));
-    if (!mend->versions) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for versions");
-    for (; mend->version_count < objects->version_count; mend->version_count++) {
-        struct cairn_srv_mend_version *one = &mend->versions[mend->version_count];
-        const struct cairn_srv_seen *seen = &objects->versions[mend->version_count];
-        struct cairn_error why = {0};
-        one->place = (struct cairn_version_place){objects->name, seen->step, seen->id};
-        CAIRN_TRY(cairn_srv_mend_is_known(mend, &seen->id, &one->known, err));
-        if (one->known) continue;
-        enum cairn_code code = verify(worker, &one->place, one, &why);
-        one->verified = code == CAIRN_OK;
-        (void)cairn_text_copy(one->cause, sizeof(one->cause), why.message);
-        if (!code || code == CAIRN_CORRUPT || code == CAIRN_NOT_FOUND) continue;
-        if (err) *err = why;
-        return code;
-    }
-    return CAIRN_OK;
-}
-
-/* Committed in the catalog, without a record in the store: deleted by a later catalog when the
- * manifest is gone, too; else the record is missing and is written again (Q24). */
-static enum cairn_code look_for_missing(struct cairn_srv_mend *mend,
-                                        struct cairn_store_worker *worker,
-                                        struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_mend_find_missing(mend, err));
-    for (size_t i = 0; i < mend->missing_count; i++) {
-        struct cairn_srv_mend_missing *one = &mend->missing[i];
-        struct cairn_version_place place = {mend->objects.name, one->step, one->id};
-        struct cairn_key key;
-        cairn_key_manifest(&place, &key);
-        struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
-        enum cairn_code code = cairn_store_perform(worker, &head, err);
-        if (code && code != CAIRN_NOT_FOUND) return code;
-        one->gone = code == CAIRN_NOT_FOUND;
-    }
-    return CAIRN_OK;
-}
 
 static void announce(const struct cairn_srv_mend *mend) {
     const struct cairn_run_name *name = &mend->objects.name;
@@ -163,15 +44,46 @@ static void announce(const struct cairn_srv_mend *mend) {
     }
 }
 
+struct recount {
+    const char *project;
+    struct cairn_srv_usage before, after;
+};
+static enum cairn_code count_again(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct recount *recount = argument;
+    return cairn_srv_usage_recount(tx, recount->project, &recount->before, &recount->after, err);
+}
+
+/* quotas.h#1: what a hand has changed in the database is put right here. It looks at every version
+ * of the project while all other changes wait, so thousands of runs that are reconciled one after
+ * the other share one. */
+static enum cairn_code recount(struct cairn_srv *server, const char *project,
+                               struct cairn_error *err) {
+    struct recount call = {.project = project};
+    uint64_t now_ms = cairn_srv_mono_ms(server), last_ms = server->recounted_ms;
+    if (last_ms && now_ms < last_ms + RECOUNT_MS) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, count_again, &call, err));
+    server->recounted_ms = cairn_max_u64(now_ms, 1);
+    if (call.before.versions == call.after.versions && call.before.bytes == call.after.bytes)
+        return CAIRN_OK;
+    cairn_log(WARN, "usage.differed",
+              "project=%s versions=%" PRIu64 " bytes=%" PRIu64 " were_versions=%" PRIu64
+              " were_bytes=%" PRIu64,
+              project, call.after.versions, call.after.bytes, call.before.versions,
+              call.before.bytes);
+    return CAIRN_OK;
+}
+
 static enum cairn_code reconcile(struct cairn_srv *server, struct cairn_store_worker *worker,
                                  const struct cairn_run_name *name, struct cairn_error *err) {
     struct cairn_srv_mend mend = {.server = server, .objects.name = *name};
     enum cairn_code code = cairn_srv_run_objects_list(&mend.objects, worker, false, err);
     if (!code && !mend.objects.listed)
         code = cairn_fail(err, CAIRN_FORBIDDEN, "the server's keys may not list the store");
-    if (!code) code = read_attempts(&mend, worker, err);
-    if (!code) code = read_versions(&mend, worker, err);
-    if (!code) code = look_for_missing(&mend, worker, err);
+    if (!code) code = cairn_srv_mend_read_attempts(&mend, worker, err);
+    if (!code) code = cairn_srv_mend_read_versions(&mend, worker, err);
+    if (!code) code = cairn_srv_mend_look_for_missing(&mend, worker, err);
+    if (!code) code = recount(server, name->project, err);
     if (!code) code = cairn_srv_mend_apply(&mend, err);
     if (!code) announce(&mend);
     cairn_srv_mend_release(&mend);

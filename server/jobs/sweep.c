@@ -25,9 +25,11 @@
 #include "server/jobs/jobs.h"
 #include "server/jobs/operations.h"
 #include "server/jobs/reconcile.h"
+#include "server/jobs/said_copy.h"
 #include "server/jobs/sweep_objects.h"
 #include "server/jobs/sweep_temporaries.h"
 #include "server/jobs/ticks.h"
+#include "server/jobs/uploads.h"
 #include "server/nodes.h"
 #include "server/waiters.h"
 
@@ -48,6 +50,7 @@ struct cairn_srv_sweep {
     struct cairn_srv_temporaries *temporaries;
     bool raised;        /* the generation, in this round */
     uint64_t raised_ms; /* mono clock */
+    struct cairn_srv_said_copy said_copy;
 };
 
 /* ---- Q34: catalog time ---- */
@@ -236,6 +239,17 @@ static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_s
     return first;
 }
 
+/* What came after the sweeps of a version: the round goes on where it fails. */
+static void sweep_uploads(struct cairn_srv_sweep *found, struct cairn_store_worker *worker) {
+    struct cairn_srv_uploads *uploads = found->server->uploads;
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_srv_uploads_look(uploads, worker, &found->ids, &why);
+    if (!code && found->ids.count) code = raise_once(found, worker, &why);
+    for (size_t i = 0; i < found->ids.count && !code; i++)
+        code = cairn_srv_uploads_end(uploads, worker, found->ids.ids[i].text, &why);
+    if (code) cairn_log(INFO, "sweep.uploads_kept", "cause=\"%s\"", why.message);
+}
+
 static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
                                      struct cairn_store_worker *worker, struct cairn_error *err) {
     struct cairn_srv *server = found->server;
@@ -315,7 +329,9 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     struct cairn_error why = {0};
     if (cairn_srv_attempt_copies_write(server, worker, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.copy_left", "cause=\"%s\"", why.message);
+    CAIRN_TRY(cairn_srv_said_copy_write(&found->said_copy, server, worker, err));
     CAIRN_TRY(sweep_objects(found, worker, err));
+    sweep_uploads(found, worker);
     CAIRN_TRY(forget_gone(found, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, trim, found, err));
     return cairn_srv_operations_look(server, err);
@@ -328,8 +344,11 @@ enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_s
     sweep->server = server;
     server->ticks = (struct cairn_srv_ticks){0};
     enum cairn_code code = cairn_srv_temporaries_new(&sweep->temporaries, err);
-    if (code) free(sweep);
-    if (!code) *ret = sweep;
+    if (!code) code = cairn_srv_uploads_new(server, &server->uploads, err);
+    if (code)
+        cairn_srv_sweep_free(sweep);
+    else
+        *ret = sweep;
     return code;
 }
 
@@ -337,6 +356,8 @@ void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep) {
     if (!sweep) return;
     cairn_srv_ids_release(&sweep->ids);
     cairn_srv_temporaries_free(sweep->temporaries);
+    cairn_srv_uploads_free(sweep->server->uploads);
+    sweep->server->uploads = NULL;
     free(sweep);
 }
 

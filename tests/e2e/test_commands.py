@@ -18,7 +18,7 @@ from world import BIN, World, wait_until
 VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "undelete", "nodes",
          "bench", "doctor", "reconcile", "inspect", "forget", "policy", "pin", "unpin", "label", "metric",
          "du", "export", "alias", "lease", "lineage", "import", "diff", "events", "token",
-         "operation")
+         "operation", "quota", "uploads", "reindex", "completion")
 
 TORCH_FILE = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "torch" / "legacy.pt"
 
@@ -183,7 +183,7 @@ class Commands(unittest.TestCase):
         self.world.cairn("put", self.model(), "s/other@7")
         store = ("--store", self.world.store)
         nobody = {"CAIRN_URL": "http://127.0.0.1:9"}  # no server is asked
-        only_catalog = {"created_at", "labels", "nodes_heard_ms_ago", "committed_at"}
+        only_catalog = {"created_at", "labels", "nodes_heard_ms_ago", "committed_at", "last_commit_at", "idle_s"}
 
         def compare(*words):
             one = json.loads(self.world.cairn(*words, "--json").stdout)
@@ -257,6 +257,7 @@ class Commands(unittest.TestCase):
         expect("nodes", ask("nodes")[0])
         expect("doctor", ask("doctor", self.world.store))
         expect("reconcile", ask("reconcile", "shape/run"))
+        expect("reindex", ask("reindex", self.world.store, "--dry-run"))
         expect("inspect", ask("inspect", TORCH_FILE))
         for words in (("pin", "shape/run@2"), ("unpin", "shape/run@2"), ("label", "shape/run@2", "a=b"),
                       ("metric", "shape/run@2", "a=1")):
@@ -279,6 +280,8 @@ class Commands(unittest.TestCase):
         expect("token list", ask("token", "list")[0])
         expect("token whoami", ask("token", "whoami"))
         expect("token revoke", ask("token", "revoke", made["id"]))
+        expect("quota ls", ask("quota", "ls")[0])
+        expect("quota ls", ask("quota", "get", "shape"))
         self.world.cairn("alias", "rm", "shape/run", "good")
         lines = self.world.cairn("events", "shape/run", "--since", "0", "--json").stdout.splitlines()
         self.assertEqual({key for line in lines for key in json.loads(line)} | {"code"},
@@ -288,6 +291,7 @@ class Commands(unittest.TestCase):
         self.assertIn(": by hand by 127.0.0.1", of_one)
         expect("du", ask("du")[0])
         self.assertEqual(set(ask("du", "shape/run")[0]), shown["du RUN"])
+        expect("du --idle", ask("du", "--idle", "0s")[0])
         expect("export", ask("export", TORCH_FILE, self.world.root / "shape-export"))
         expect("diff", ask("diff", "--tensors", TORCH_FILE, TORCH_FILE))
         expect("put", ask("import", "torch", TORCH_FILE, "shape/run@3"))
@@ -299,10 +303,10 @@ class Commands(unittest.TestCase):
         process.stderr.close()
         self.assertEqual({row for row, fields in shown.items() if len(fields) > 2},
                          {"up", "put", "ls", "show", "get", "verify", "nodes", "doctor",
-                          "reconcile", "inspect", "policy get", "forget", "versions of a plan", "du",
-                          "du RUN", "export", "diff", "alias ls", "lineage", "lease take", "lease ls", "lease rm",
+                          "reindex", "reconcile", "inspect", "policy get", "forget", "versions of a plan", "du",
+                          "du RUN", "du --idle", "export", "diff", "alias ls", "lineage", "lease take", "lease ls", "lease rm",
                           "events", "show --why", "token create", "token list", "token whoami",
-                          "operation show"})  # that one: test_operations.py
+                          "quota ls", "operation show", "uploads ls"})  # these: test_operations.py, test_uploads.py
 
     def test_a_failure_is_one_object_on_the_last_line_where_json_was_asked_for(self):
         for words, code, status, http in (

@@ -171,6 +171,27 @@ class Export(unittest.TestCase):
         export(path, self.folder / "back")
         self.assertEqual(read(self.folder / "back"), wanted)
 
+    def test_what_is_tied_is_copied_on_request(self):
+        source = VECTORS / "torch" / "everything.pt"
+        once = json.loads(export(source, self.folder / "once", "--json").stdout)
+        wanted = read(self.folder / "once")
+        for again, first in once["aliases"].items():
+            wanted[again] = wanted[first]
+        self.assertIn("tied_again", wanted)
+        told = json.loads(export(source, self.out, "--copy-tied", "--json").stdout)
+        self.assertEqual((read(self.out), told["aliases"]), (wanted, {}))
+        self.assertEqual(told["bytes"], sum(len(t[2]) for t in wanted.values()))
+        self.assertNotIn("another name", export(source, self.folder / "text", "--copy-tied").stderr)
+        export(source, self.folder / "torch", "--copy-tied", "--to", "torch")
+        with zipfile.ZipFile(self.folder / "torch" / "pytorch_model.bin") as archive:
+            tensors = TorchReader(archive, "pytorch_model").load()
+        self.assertEqual({name: tensor[4] for name, tensor in tensors.items()},
+                         {name: tensor[2] for name, tensor in wanted.items()})
+        self.assertEqual(len({tensor[3] for tensor in tensors.values()}), len(wanted))
+        export(source, self.folder / "dcp", "--copy-tied", "--to", "dcp")
+        export(self.folder / "dcp", self.folder / "back", "--copy-tied")
+        self.assertEqual(read(self.folder / "back"), wanted)
+
     def test_torch_files_of_a_bounded_size_come_with_their_index(self):
         export(ZERO / "stage2", self.out, "--to", "torch", "--max-shard-size", "200B")
         index = json.loads((self.out / "pytorch_model.bin.index.json").read_text())["weight_map"]

@@ -80,7 +80,7 @@ class Inspect(unittest.TestCase):
         for path, status, words in ((text, 1, "neither"), (short, 1, "neither"),
                                     (cut, 2, "cut short"), (self.folder, 1, "neither a DeepSpeed"),
                                     (self.folder / "none", 3, "no such file"),
-                                    ("s3://bucket", 2, "names no object")):
+                                    ("s3://", 2, "names no bucket")):
             ran = inspect(path, status=status)
             self.assertIn(words, ran.stderr)
             self.assertIn(str(path), ran.stderr)

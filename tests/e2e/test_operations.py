@@ -4,14 +4,19 @@ each has an end, also when its server is killed, and no path leads out of the fo
 import json
 import os
 import pathlib
+import shutil
 import signal
+import ssl
 import subprocess
+import tempfile
 import time
 import unittest
 import urllib.error
 import urllib.request
 
+import openapi_page
 import postgres
+from s3world import S3Fault, S3World
 from test_commands import shapes
 from test_export import VECTORS, export, read
 from test_to_dcp import model
@@ -42,9 +47,16 @@ def lives(pid):
         return False
 
 
-class Operations(unittest.TestCase):
+class Case(unittest.TestCase):
+    """Every answer of the server is compared with api/openapi.yaml."""
+    page = openapi_page.Page() if openapi_page.yaml else None
+    context = None  # of TLS
+
+    def make_world(self):
+        return World(nodes=0)
+
     def setUp(self):
-        self.world = World(nodes=0)
+        self.world = self.make_world()
         self.addCleanup(self.world.close)
         self.inside, self.out = self.world.root / "in", self.world.root / "out"
         self.inside.mkdir()
@@ -65,10 +77,13 @@ class Operations(unittest.TestCase):
         request = urllib.request.Request((url or self.world.url) + path, method=method, headers=headers,
                                          data=json.dumps(body).encode() if body is not None else None)
         try:
-            with urllib.request.urlopen(request, timeout=90) as reply:
-                return reply.status, dict(reply.headers), json.loads(reply.read())
+            with urllib.request.urlopen(request, timeout=90, context=self.context) as reply:
+                answer = reply.status, dict(reply.headers), json.loads(reply.read())
         except urllib.error.HTTPError as error:
-            return error.code, dict(error.headers), json.loads(error.read())
+            answer = error.code, dict(error.headers), json.loads(error.read())
+        if self.page:
+            self.page.check(method, path, answer[0], answer[2])
+        return answer
 
     def begin(self, path, body, **more):
         status, headers, operation = self.call("POST", path, body, **more)
@@ -107,6 +122,90 @@ class Operations(unittest.TestCase):
         model(self.inside / "big.safetensors", 8, MIB)
         name = self.import_("llm/big", kind="safetensors", path=str(self.inside / "big.safetensors"), step=1)
         return self.end(name, "done")
+
+    def both_ways(self):
+        """An import and an export, as the commands would do it."""
+        source = KINDS["deepspeed"]
+        told = self.end(self.import_("llm/a", kind="deepspeed", path=str(source), step=1), "done")
+        self.assertGreater(told["result"]["bytes"], 0)
+        there = self.out / "model"
+        self.end(self.export("llm/a", "1", path=str(there)), "done")
+        export(source, self.world.root / "wanted")
+        self.assertEqual(read(there), read(self.world.root / "wanted"))
+        failed = self.end(self.import_("llm/a", kind="hf", path=str(source), step=2), "failed")
+        self.assertIn("it is deepspeed-zero", failed["problem"]["detail"])
+        return told
+
+
+class InABucket(Case):
+    def make_world(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-operations-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.s3 = S3Fault(self.folder)
+        self.addCleanup(self.s3.stop)
+        return S3World(self.s3, nodes=0, debug=False)
+
+    def test_an_import_and_an_export_go_through_a_store_in_a_bucket(self):
+        told = self.both_ways()
+        stored = self.s3.keys("cairn/")
+        self.assertGreater(sum(stored.values()), told["result"]["bytes"])
+        self.assertEqual(self.s3.uploads(""), [])
+        self.s3.rules("op=get : status=403/AccessDenied")
+        failed = self.end(self.export("llm/a", "1", path=str(self.out / "more")), "failed")
+        self.assertTrue(failed["problem"]["detail"], failed)
+        self.assertFalse([f for f in self.out.glob("more/*.safetensors")])
+
+
+@unittest.skipUnless(shutil.which("openssl"), "no openssl to make a certificate with")
+class OverHttps(Case):
+    def setUp(self):
+        super().setUp()
+        folder = self.world.root
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                        "/CN=cairn", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "key",
+                        "-out", folder / "cert"], check=True, capture_output=True)
+        (folder / "key").chmod(0o600)
+        self.url = f"https://127.0.0.1:{self.world.port}"
+
+    def serve(self, authority):
+        self.world.env = {"CAIRN_CA_FILE": str(authority)}
+        self.restart(*self.world.server_arguments, "--tls-cert", self.world.root / "cert", "--tls-key",
+                     self.world.root / "key", "--operations-url", self.url)
+        self.world.url = self.url
+        self.context = ssl.create_default_context(cafile=str(self.world.root / "cert"))
+
+    def test_commands_of_operations_speak_https_to_their_server(self):
+        self.serve(self.world.root / "cert")
+        self.both_ways()
+
+    def test_one_that_does_not_trust_its_server_fails_and_says_so(self):
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                        "/CN=other", "-keyout", os.devnull, "-out", self.world.root / "other"],
+                       check=True, capture_output=True)
+        self.serve(self.world.root / "other")
+        failed = self.end(self.import_("llm/a", kind="deepspeed", path=str(KINDS["deepspeed"]), step=1),
+                          "failed")
+        self.assertIn("certificate", failed["problem"]["detail"].lower())
+
+
+class Operations(Case):
+    def test_an_answer_that_the_page_does_not_describe_is_noticed(self):
+        if not self.page:
+            self.skipTest("python3-yaml is not installed")
+        name = self.import_("llm/a", kind="dcp", path=str(KINDS["dcp"]), step=1)
+        told = self.end(name, "done")
+        path = f"/v1/operations/{name}"
+        self.call("GET", "/v1/operations")
+        self.call("GET", f"{path}0")
+        self.assertEqual(self.call("DELETE", path)[0], 200)
+        for change in ({"kind": 1}, {"ended_at": "yesterday"}, {"progress": {"done": 1}}, {"more": 1},
+                       {"problem": {}}, {"project": None}):
+            with self.assertRaises(AssertionError, msg=change):
+                self.page.check("GET", path, 200, {**told, **change})
+        with self.assertRaises(AssertionError):
+            self.page.check("GET", path, 200, {k: v for k, v in told.items() if k != "state"})
+        self.assertLessEqual({("import_begin", 202), ("operation_get", 200), ("operation_list", 200),
+                              ("operation_get", 404), ("operation_cancel", 200)}, self.page.seen)
 
     def test_an_import_keeps_what_the_command_keeps_and_an_export_writes_what_it_writes(self):
         for step, (kind, source) in enumerate(KINDS.items(), 1):

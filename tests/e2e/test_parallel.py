@@ -131,6 +131,10 @@ class Parallel(Case, Restored):
         shutil.copy(folder / "layer_0_expert_3_mp_rank_00_model_states.pt",
                     folder / "layer_0_expert_4_mp_rank_00_model_states.pt")
         self.refuse(folder, 2, "6 experts, and files of 7 experts are there")
+        folder = self.copy("experts")
+        for path in folder.glob("layer_*_expert_*"):
+            path.unlink()
+        self.refuse(folder, 2, "mp_rank_00_model_states.pt speaks of experts in 2 layers")
         folder = self.copy("pipeline")
         for path in folder.glob("*mp_rank_01_model*"):
             path.unlink()
@@ -229,6 +233,20 @@ class Parallel(Case, Restored):
             self.assertEqual(self.restored("p/told", name), data, name)
         export(folder, self.folder / "some", "--tp-rule", "column.*=0,row.*=1,gates.*=halves")
         self.assertEqual(read(self.folder / "some")["norm"], wanted("tensor_parallel")["norm"])
+
+    def test_rules_hold_for_each_side_of_a_diff_that_is_deepspeeds(self):
+        folder = self.without_patterns()
+        rules = "word_embeddings.weight=0:11,column.*=0,row.weight=1,gates.*=halves,norm=replicated"
+        export(folder, self.out, "--tp-rule", rules)
+        self.world.cairn("diff", folder, self.out, status=1)
+        for a, b in ((folder, self.out), (self.out, folder), (folder, folder)):
+            told = json.loads(self.world.cairn("diff", a, b, "--json", "--tp-rule", rules).stdout)
+            self.assertLessEqual({row["verdict"] for row in told["differ"]},
+                                 {"only in A", "only in B"})
+            self.assertGreaterEqual(told["same"], len(read(self.out)))
+        ran = self.world.cairn("diff", self.out, self.out, "--tp-rule", "*=0", status=2)
+        self.assertIn("--tp-rule is for DeepSpeed's files, and these are hf-safetensors and "
+                      "hf-safetensors", ran.stderr)
 
     def test_stages_of_a_pipeline_that_are_cut_are_put_together_one_by_one(self):
         expected = wanted("pipeline_cut")

@@ -129,7 +129,7 @@ class OnS3(unittest.TestCase):
         finally:
             world.close()
 
-    def test_a_redirect_leads_to_the_object_for_five_minutes_at_most(self):  # A03
+    def test_a03_a_redirect_leads_to_the_object_for_five_minutes_at_most(self):  # A03
         tree, world = self.make_tree("redirect"), self.world
         world.cairn("put", tree, "t/redirect@1")
         for name in ("one-part", "déjà vu/a+b = 100%#?&"):

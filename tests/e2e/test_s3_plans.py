@@ -113,7 +113,7 @@ class Plans(unittest.TestCase):
         self.assertEqual([(i["shard"], i["ranges"]) for i in again["objects"]],
                          [(i["shard"], i["ranges"]) for i in answer["objects"]])
 
-    def test_a_url_is_for_one_key_and_for_reading(self):  # A03
+    def test_a03_a_url_is_for_one_key_and_for_reading(self):  # A03
         tree = self.world.root / "two"
         tree.mkdir()
         for name in "ab":

@@ -43,6 +43,10 @@ class Tokens(unittest.TestCase):
             text = path.read_text(errors="replace")
             for token in self.secrets:
                 self.assertNotIn(token.split("_")[2], text, path)
+        status, _, counted = self.world.get("/metrics", headers={"Authorization": f"Bearer {self.admin}"})
+        self.assertEqual(status, 200)
+        for token in self.secrets:
+            self.assertNotIn(token.split("_")[2].encode(), counted)
         for daemon in [self.world.server, *self.world.uploaders]:
             words = pathlib.Path(f"/proc/{daemon.process.pid}/cmdline").read_bytes()
             for token in self.secrets:

@@ -2,6 +2,7 @@
 /* Calls to the server's API: every kind of answer becomes the right code and sentence. */
 #include "api/rest.h"
 
+#include "common/clock.h"
 #include "tests/harness.h"
 #include "tests/support/http_responder.h"
 
@@ -50,6 +51,40 @@ TEST(a_call_sends_json_and_the_token_and_returns_json) {
     EXPECT_EQ_TEXT(json_string_value(json_object_get(reply, "type")), "application/json");
     EXPECT_EQ_U64(json_integer_value(json_object_get(reply, "size")), 7);
     EXPECT(cairn_rest_problem(rig.rest) == NULL);
+}
+
+/* Twice, then as asked for. The second answer names a time that is longer than the header's. */
+static void limit_rate(struct cairn_responder_request *request) {
+    static const char body[] = "{\"status\":429,\"title\":\"More requests than ...\","
+                               "\"code\":\"rate-limited\"%s}";
+    char text[200];
+    if (request->index >= 2) {
+        echo_json(request);
+        return;
+    }
+    snprintf(text, sizeof text, body, request->index ? ",\"retry_after_ms\":300" : "");
+    cairn_responder_reply(request, 429, PROBLEM_TYPE "Retry-After: 1\r\n", text);
+}
+
+TEST(a_call_that_is_refused_for_its_rate_is_made_again_when_the_server_has_said) { /* rest.h#8 */
+    CAIRN_AUTO(rig) rig = {0};
+    REQUIRE(open_rig(&rig, limit_rate));
+    CAIRN_AUTO_JSON json_t *body = json_pack("{s:i}", "a", 1), *reply = NULL;
+    uint64_t begun_ms = cairn_mono_ms();
+    REQUIRE_OK(cairn_rest_call(rig.rest, "PUT", "/x", body, 5000, &reply, &err));
+    EXPECT_EQ_U64(cairn_responder_requests(rig.server), 3);
+    EXPECT_EQ_U64(json_integer_value(json_object_get(reply, "size")), 7);
+    EXPECT(cairn_mono_ms() - begun_ms >= 1300);
+}
+
+TEST(a_rate_that_lets_nobody_in_within_the_calls_time_is_its_answer_at_once) { /* rest.h#8 */
+    CAIRN_AUTO(rig) rig = {0};
+    REQUIRE(open_rig(&rig, limit_rate));
+    uint64_t begun_ms = cairn_mono_ms();
+    EXPECT_CODE(cairn_rest_call(rig.rest, "GET", "/x", NULL, 900, NULL, &err), CAIRN_RATE_LIMITED);
+    EXPECT_EQ_U64(cairn_responder_requests(rig.server), 1);
+    EXPECT_EQ_U64(err.http_status, 429);
+    EXPECT(cairn_mono_ms() - begun_ms < 800);
 }
 
 static void refuse(struct cairn_responder_request *request) {

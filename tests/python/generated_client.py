@@ -74,13 +74,13 @@ class Caller:
                              timeout=httpx.Timeout(30))
         self.called = set()
 
-    def __call__(self, name, wanted, *path, body=None, of=None, **more):
+    def __call__(self, name, wanted, /, *path, body=None, of=None, **more):
         self.called.add(name)
         if body is not None:
             more["body"] = body if isinstance(body, self.types.File) else self.model(of).from_dict(body)
         reply = self.operations[name].sync_detailed(*path, client=self.client, **more)
         assert reply.status_code == wanted, (name, reply.status_code, reply.content)
-        empty = name in ("table_head", "shard_data_head") or wanted == 304
+        empty = name in ("table_head", "shard_data_head", "tensor_data_head") or wanted == 304
         assert empty or reply.parsed is not None, f"{name}: nothing was parsed of its {wanted}"
         if wanted >= 400 and not empty:
             assert type(reply.parsed).__name__ == "Problem" and reply.parsed.status == wanted, reply.parsed
@@ -155,6 +155,9 @@ def reads(call, version):
     assert len(call("checksums_get", 200, *run, version).content) == 4
     call("layout_get", 404, *run, version)
     assert call("tensor_list", 200, *run, version).parsed.items == []
+    call("tensor_get", 404, *run, version, name="w")
+    call("tensor_data", 404, *run, version, name="w", slice_="0:1")
+    call("tensor_data_head", 404, *run, version, name="w")
     plan = call("restore_plan", 201, *run, version, body={"shards": ["x"]}, of="RestorePlanBody").parsed
     assert plan.objects[0].ranges == [[0, len(BYTES)]]
     assert call("shard_list", 200, *run, version).parsed.items[0].size == len(BYTES)
@@ -234,6 +237,18 @@ def tokens(call):
     call("token_make", 400, body={"scopes": ["all"]}, of="TokenMakeBody")
 
 
+def quotas(call):
+    body = {"versions": 100, "bytes": 1 << 40}
+    for prefix, path in (("", ()), ("project_", ("demo",))):
+        row = call(prefix + "quota_put", 200, *path, body=body, of="QuotaLimits").parsed
+        assert (row.versions_limit, row.bytes_limit, row.from_) == (100, 1 << 40, prefix[:-1] or "server")
+        assert call(prefix + "quota_get", 200, *path).parsed.versions_limit == 100
+        call(prefix + "quota_put", 400, *path, body={}, of="QuotaLimits")
+    assert call("quota_list", 200).parsed.items[0].versions_used > 0
+    assert call("project_quota_delete", 200, "demo").parsed.from_ == "server"
+    assert call("quota_delete", 200).parsed.from_ is None
+
+
 def operations(call, folder):
     run = ("demo", "kept")
     header = b'{"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}}'
@@ -277,6 +292,7 @@ def rest(call, grant, first):
             "attempts": [{"grant": grant, "unsent": 0}], "versions": [{"version": first, "run": "demo/tour"}]}
     assert call("node_put", 200, "n1", body=beat, of="NodePutBody").parsed.versions[0].version == first
     assert call("node_list", 200).parsed.items[0].node == "n1"
+    assert call("upload_list", 200).parsed.items == []
     call("node_delete", 409, "n1")
     call("node_delete", 404, "n2")
     call("run_delete", 409, *run)
@@ -332,6 +348,7 @@ def main():
             leases(call, second)
             events(call, second)
             tokens(call)
+            quotas(call)
             operations(call, folder)
             retains(call)
             rest(call, grant, first)

@@ -181,7 +181,7 @@ TEST(keys_that_ended_without_others_fail_at_once) { /* S10 */
 
 /* ---- secrets ---- */
 
-TEST(no_secret_is_in_a_trace_or_an_error) { /* A04, s3.h#5 */
+TEST(a04_no_secret_is_in_a_trace_or_an_error) { /* A04, s3.h#5 */
     struct cairn_store_s3_options options = {.deadline_ms = 3000, .verbose_trace = true};
     char path[300];
     snprintf(path, sizeof path, "%s/trace", cairn_test_folder());
@@ -206,7 +206,7 @@ TEST(no_secret_is_in_a_trace_or_an_error) { /* A04, s3.h#5 */
     EXPECT(!strstr(err.message, "canary"));
 }
 
-TEST(a_presigned_url_does_not_outlive_its_keys) { /* A03 */
+TEST(a03_a_presigned_url_does_not_outlive_its_keys) { /* A03 */
     RIG(plain, {200, "", ""});
     struct cairn_clock_virtual clock;
     cairn_clock_virtual_init(&clock, INT64_C(2051222400000) - 100000); /* 2035, less 100 s */

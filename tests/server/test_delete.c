@@ -183,11 +183,14 @@ static bool leave_file(const char *folder, const char *name, char ret_path[500])
 
 TEST(what_a_put_left_that_died_beside_the_versions_is_swept_after_an_hour_P8b) {
     CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--silence-max=20h")));
     struct cairn_hand hand;
-    struct cairn_hand_save save;
+    struct cairn_hand_save save, open;
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    REQUIRE_OK(cairn_hand_begin(&hand, 2, 1, "error", &open));
+    REQUIRE_OK(cairn_hand_send(
+        &open, json_pack("[o]", cairn_hand_shard(&open, "x", 0, CAIRN_VIEW("abc"))), NULL, NULL));
     static const char *const folders[] = {"llm/seven/layouts", "llm/seven/attempts",
                                           ".cairn/generations"};
     char paths[3][500], kept[500], folder[400], version[400];
@@ -196,14 +199,14 @@ TEST(what_a_put_left_that_died_beside_the_versions_is_swept_after_an_hour_P8b) {
         (void)mkdir(folder, 0755);
         REQUIRE(leave_file(folder, ".01234567-89ab-4def-8123-456789abcdef.tmp", paths[i]));
     }
-    snprintf(version, sizeof(version), "%s/llm/seven/000000000001/%s/data", world.store_path,
-             save.id.text);
+    snprintf(version, sizeof(version), "%s/llm/seven/000000000002/%s/data", world.store_path,
+             open.id.text);
     REQUIRE(leave_file(version, ".01234567-89ab-4def-8123-456789abcdee.tmp", kept));
     cairn_inside_pass(&world.inside, 30 * UINT64_C(60000));
     for (size_t i = 0; i < 3; i++) EXPECT(!access(paths[i], F_OK));
     cairn_inside_pass(&world.inside, 100 * UINT64_C(60000));
     for (size_t i = 0; i < 3; i++) EXPECT(access(paths[i], F_OK));
-    EXPECT(!access(kept, F_OK)); /* an upload of a version is the version's affair */
+    EXPECT(!access(kept, F_OK)); /* an upload of a save is the save's affair */
     REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL));
 }
 

@@ -42,6 +42,34 @@ TEST(a_run_says_how_long_ago_and_how_often_it_commits) {
     EXPECT_EQ_U64(json_array_size(json_object_get(facts, "open")), 0);
 }
 
+static uint64_t idle_s(struct cairn_world *world) {
+    CAIRN_AUTO_JSON json_t *run = NULL;
+    if (cairn_world_call(world, "GET", WORLD_RUN, NULL, &run)) return UINT64_MAX;
+    const json_t *idle = json_object_get(run, "idle_s");
+    return json_is_null(idle) ? UINT64_MAX : (uint64_t)json_integer_value(idle);
+}
+
+TEST(a_run_is_idle_since_its_last_commit_or_attempt_and_never_while_a_save_is_open) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    cairn_inside_pass(&world.inside, 30 * MINUTE_MS);
+    EXPECT(idle_s(&world) >= 1800 && idle_s(&world) < 1825);
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    EXPECT(idle_s(&world) < 25);
+    cairn_inside_pass(&world.inside, 40 * MINUTE_MS);
+    EXPECT(idle_s(&world) >= 2400 && idle_s(&world) < 2425);
+    REQUIRE_OK(cairn_hand_begin(&hand, 2, 1, "error", &save));
+    EXPECT_EQ_U64(idle_s(&world), UINT64_MAX); /* somebody is at it */
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j2", 1, "latest", 1));
+    cairn_inside_pass(&world.inside, 10 * MINUTE_MS);
+    CAIRN_AUTO_JSON json_t *facts = look(&world);
+    EXPECT(number(facts, "last_commit_age_s") >= 3000);
+    EXPECT(idle_s(&world) >= 600 && idle_s(&world) < 625); /* a resume is life, too */
+}
+
 TEST(what_an_open_save_waits_for_is_named_by_rank_node_and_shard) {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;

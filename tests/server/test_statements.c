@@ -14,15 +14,15 @@
 
 /* Tables that grow with runs and versions; the others hold a row, or what is shown to a person. */
 static const char *const growing[] = {
-    "runs",   "attempts", "attempt_ranks", "versions", "version_ranks", "version_groups",
-    "shards", "tables",   "layouts",       "nodes",    "set_aside",     "tombstones",
-    "policies", "aliases", "metrics", "read_leases", "events", "operations"};
+    "runs",     "attempts", "attempt_ranks", "versions",    "version_ranks", "version_groups",
+    "shards",   "tables",   "layouts",       "nodes",       "set_aside",     "tombstones",
+    "policies", "aliases",  "metrics",       "read_leases", "events",        "operations",
+    "project_usage", "project_quotas"};
 
 /* Indexes that hold only what still has to be done, so that all of it may be walked. */
-static const char *const short_indexes[] = {"versions_waiting", "versions_dead",
-                                            "versions_again",   "versions_unrecorded",
-                                            "operations_unfinished",
-                                            "layouts_leaving",  "layouts_kept"};
+static const char *const short_indexes[] = {
+    "versions_waiting",      "versions_dead",   "versions_again", "versions_unrecorded",
+    "operations_unfinished", "layouts_leaving", "layouts_kept",   "versions_annotated"};
 
 /* What is meant to see each row. */
 static const struct {
@@ -39,6 +39,10 @@ static const struct {
     {"nodes_count", "over an index, once a sweep: are there more rows than may be?"},
     {"nodes_drop_oldest", "over an index, as many as are too many"},
     {"operations_drop_many", "likewise, of those that have ended"},
+    {"said_aliases", "all that people have said, where there are events, once a minute"},
+    {"said_policies", "likewise"},
+    {"said_quotas", "likewise"},
+    {"said_runs", "likewise"},
 };
 
 struct row {
@@ -51,6 +55,20 @@ static const struct row wanted[] = {
     {"run_owes_record", "versions_unrecorded"},
     {"versions_live_falling", "versions_live"},
     {"versions_live_rising", "versions_live"},
+    {"versions_scan_live_falling", "versions_live"},
+    {"versions_scan_live_rising", "versions_live"},
+    {"versions_scan_committed_falling", "versions_committed"},
+    {"versions_scan_committed_rising", "versions_committed"},
+    {"versions_scan_deleting_falling", "versions_deleting"},
+    {"versions_scan_deleting_rising", "versions_deleting"},
+    {"versions_scan_aborting_falling", "versions_aborting"},
+    {"versions_scan_aborting_rising", "versions_aborting"},
+    {"versions_scan_gone_falling", "versions_gone"},
+    {"versions_scan_gone_rising", "versions_gone"},
+    {"versions_scan_trashed_falling", "versions_trashed"},
+    {"versions_scan_trashed_rising", "versions_trashed"},
+    {"versions_scan_kept_falling", "versions_kept"},
+    {"versions_scan_kept_rising", "versions_kept"},
     {"versions_gone_falling", "versions_gone"},
     {"versions_committed_falling", "versions_committed"},
     {"versions_open_of_attempt", "versions_open"},
@@ -65,7 +83,8 @@ static const struct row wanted[] = {
     {"attempt_unrecorded", "attempts_unrecorded"},
     {"version_of_step", "versions_step"},
     {"version_whole", "shards_due"},
-    {"versions_to_retain", "versions_live"},
+    {"versions_to_retain", "versions_kept"},
+    {"usage_recount", "versions_live"},
     {"metric_smallest", "metrics_smallest"},
     {"metric_largest", "metrics_largest"},
     {"aliases_of_version", "aliases_version"},
@@ -85,6 +104,7 @@ static const struct row wanted[] = {
     {"member_first_ended", "attempt_ranks_ended"},
     {"member_gone", "attempt_ranks_ended"},
     {"layout_of_writer", "layouts_writer"},
+    {"said_versions", "versions_annotated"},
     {"operation_same", "operations_unfinished"},
     {"operations_unfinished", "operations_unfinished"},
     {"operations_drop_old", "operations_ended"},
@@ -124,6 +144,9 @@ static const char fill[] =
     "step % 7, attempt, step, n, version FROM versions WHERE state = 1;"
     "INSERT INTO read_leases(lease, version, job, until_tick, since_ms) SELECT version, version, "
     "'j', step, 1 FROM versions WHERE state = 1;"
+    "INSERT INTO project_usage(project, versions, bytes) SELECT 'q' || run_id, 1, 1 FROM runs;"
+    "INSERT INTO project_quotas(project, versions_max, bytes_max) SELECT 'q' || run_id, 1, 1 FROM "
+    "runs;"
     "INSERT INTO policies(project, run, policy) SELECT project, run, '{}' FROM runs;"
     "INSERT INTO events(seq, at_ms, tick, event, project, run, version, step, attempt, code, "
     "reason, who, origin) SELECT step, 1, step, 'e', 'p', 'r' || (step % 60), version, step, 1, 0, "
@@ -429,6 +452,46 @@ TEST(seals_of_a_catalog_of_schema_4_are_counted_when_it_is_opened) {
     REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
     EXPECT_CODE(cairn_srv_catalog_read(catalog, count_sealed, &sealed, &err), CAIRN_OK);
     EXPECT_EQ_U64(sealed, 2);
+    cairn_srv_catalog_free(catalog);
+}
+
+static enum cairn_code count_used(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    static const struct cairn_srv_statement statement = {
+        "test", "", "SELECT versions * 1000000 + bytes FROM project_usage WHERE project = 'p'"};
+    bool found = false;
+    return cairn_srv_sql_number(tx, &found, argument, err, &statement);
+}
+
+TEST(what_projects_of_a_catalog_of_schema_18_take_up_is_counted_when_it_is_opened) {
+    struct cairn_error err = {0};
+    struct cairn_srv_tx *tx = NULL;
+    struct cairn_srv_catalog *catalog = NULL;
+    char path[400];
+    int64_t used = 0;
+    snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
+    REQUIRE_OK(cairn_srv_sqlite_open(path, false, &tx, &err));
+    for (size_t i = 0; i < cairn_srv_migration_count && cairn_srv_migrations[i].number <= 18; i++)
+        EXPECT_CODE(cairn_srv_sqlite_exec(tx, cairn_srv_migrations[i].sql, &err), CAIRN_OK);
+    /* v0 open, v1 committed, v2 deleting, v3 aborting, v4 gone */
+    EXPECT_CODE(
+        cairn_srv_sqlite_exec(
+            tx,
+            "PRAGMA user_version=18;"
+            "INSERT INTO runs(run_id, project, run, labels, created_ms) VALUES(1, 'p', 'r', "
+            "'{}', 1), (2, 'p', 's', '{}', 1), (3, 'q', 'r', '{}', 1);"
+            "WITH RECURSIVE i(x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM i WHERE x < 4) INSERT "
+            "INTO versions(version, run_id, attempt, step, n, nonce, state, bytes, world_size, "
+            "on_exists, skip, format, labels, meta, created_ms, opened_tick) SELECT 'v' || x, 1 + "
+            "x % 2, 1, x, 1, 'n', x, 100, 3, 0, 0, 'f', '{}', '{}', 1, 1 FROM i;"
+            "INSERT INTO shards(version, name, rank, sealed, size) VALUES('v0', 'a', 0, 1, 7), "
+            "('v0', 'b', 1, 0, 1000), ('v3', 'a', 0, 1, 50);",
+            &err),
+        CAIRN_OK);
+    cairn_srv_sqlite_free(tx);
+    REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
+    EXPECT_CODE(cairn_srv_catalog_read(catalog, count_used, &used, &err), CAIRN_OK);
+    EXPECT_EQ_U64(used, 3000257);
     cairn_srv_catalog_free(catalog);
 }
 

@@ -48,6 +48,7 @@ TEST(a01_without_a_good_token_every_call_of_the_api_is_401_and_says_so_in_the_he
     const char *const tokens[] = {NULL, wrong, unknown, "x", "cairn_"};
     for (int id = 0; id < CAIRN_ROUTE_COUNT; id++) {
         const struct cairn_route *route = cairn_route_at((enum cairn_route_id)id);
+        CAIRN_AUTO(buf) first = {.limit = CAIRN_MIB}; /* body to a wrong secret */
         path_of(route, path);
         for (size_t i = 0; i < CAIRN_COUNT(tokens); i++) {
             CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
@@ -61,6 +62,11 @@ TEST(a01_without_a_good_token_every_call_of_the_api_is_401_and_says_so_in_the_he
                              __FILE__, __LINE__, "%s: no header", path);
             EXPECT(!strstr(reply.data, "invalid_token") == !tokens[i]);
             EXPECT(head || strstr(reply.data, "\"code\":\"unauthorized\""));
+            const char *body = strstr(reply.data, "\r\n\r\n");
+            REQUIRE(body != NULL);
+            if (tokens[i] == wrong) EXPECT(!cairn_buf_append_text(&first, body, NULL));
+            /* Which ids there are is not told. */
+            if (tokens[i] == unknown) EXPECT_EQ_TEXT(first.data, body);
         }
     }
     EXPECT_SAID(200, &office, office.admin, "GET", "/v1/runs", NULL);

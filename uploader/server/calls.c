@@ -176,6 +176,7 @@ static void apply_begin(struct cairn_up *up, struct cairn_up_save *save, const j
     if (result->problem) {
         bool detailed = json_is_string(json_object_get(result->problem, "detail"));
         cairn_failure_get(result->problem, detailed ? "detail" : "title", &found.why);
+        if (found.why.code == CAIRN_QUOTA_EXCEEDED) found.why.http_status = (int)result->status;
         /* no row: it never can be */
         if (!result->state && result->status >= 400 && result->status < 500) {
             found.why.http_status = (int)result->status;

@@ -65,7 +65,7 @@ void cairn_up_version_status_read(const json_t *version, struct cairn_up_version
 
 static enum cairn_up_end end_of(enum cairn_code code) {
     if (code == CAIRN_SKIPPED) return CAIRN_UP_SKIPPED;
-    if (code == CAIRN_STEP_EXISTS) return CAIRN_UP_REFUSED;
+    if (code == CAIRN_STEP_EXISTS || code == CAIRN_QUOTA_EXCEEDED) return CAIRN_UP_REFUSED;
     return CAIRN_UP_ABORTED;
 }
 

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cairn completion: what bash completes `cairn` by, made from the tables of the help; and the
+ * names of runs and checkpoints, for which that script asks this command again. */
+#include <stdio.h>
+
+#include <cairn/cairn.h>
+
+#include "cli/call.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "common/text.h"
+
+/* Who pressed a key waits no longer than this for a server. */
+#define ASK_MS_DEFAULT 1000
+#define PAGE "limit=1000" /* one request; newest first, so what it leaves out is old */
+
+/* ---- what each verb takes ---- */
+
+/* The words of the synopsis' first argument, where it is a choice: "ls|set|rm" of "cairn alias
+ * ls|set|rm [flags] ...". Anything else there has other characters. */
+static void print_words(const struct cairn_cli_verb *verb) {
+    static const char flags_text[] = "[flags] ";
+    const char *at = verb->synopsis + strlen("cairn ") + strlen(verb->name);
+    at += strspn(at, " ");
+    if (!strncmp(at, flags_text, sizeof flags_text - 1)) at += sizeof flags_text - 1;
+    size_t size = strspn(at, "abcdefghijklmnopqrstuvwxyz|");
+    if (at[size] && at[size] != ' ') return;
+    for (size_t i = 0; i < size; i++) putchar(at[i] == '|' ? ' ' : at[i]);
+}
+
+static void print_flags(const struct cairn_cli_verb *verb) {
+    const struct cairn_cli_flag *flag;
+    fputs("flags='", stdout);
+    for (size_t i = 0; (flag = cairn_cli_flag_at(verb, i)); i++)
+        printf("%s--%s", i ? " " : "", flag->name);
+    fputs("' valued=' ", stdout);
+    for (size_t i = 0; (flag = cairn_cli_flag_at(verb, i)); i++) {
+        if (flag->kind == CAIRN_CLI_SWITCH) continue;
+        printf("--%s ", flag->name);
+        if (flag->letter) printf("-%c ", flag->letter);
+    }
+    fputs("'", stdout);
+}
+
+static void print_verb(const struct cairn_cli_verb *verb) {
+    printf("    %s) ", verb->name);
+    print_flags(verb);
+    fputs(" words='", stdout);
+    print_words(verb);
+    printf("' refs='%s' ;;\n", strstr(verb->synopsis, "project") ? "yes" : "");
+}
+
+/* What the common flags may be set to. */
+static void print_choices(void) {
+    for (size_t i = 0; i < cairn_cli_common_flag_count; i++) {
+        const struct cairn_cli_flag *flag = &cairn_cli_common_flags[i];
+        const char *word;
+        if (!cairn_cli_flag_word(flag, 0)) continue;
+        printf("    --%s", flag->name);
+        if (flag->letter) printf(" | -%c", flag->letter);
+        fputs(") choices='", stdout);
+        for (size_t w = 0; (word = cairn_cli_flag_word(flag, w)); w++)
+            printf("%s%s", w ? " " : "", word);
+        fputs("' ;;\n", stdout);
+    }
+}
+
+/* ---- the script ---- */
+
+/* Words of the server are compared and offered, never expanded or run. Readline cuts a word at the
+ * characters of COMP_WORDBREAKS, so what is before the last of them is not said again. */
+static const char script[] =
+    "_cairn_offer() { # those that begin with $cur, as readline wants them\n"
+    "    local word head='' breaks=\"${COMP_WORDBREAKS//[^@=:]/}\"\n"
+    "    [[ -n $breaks ]] && head=${cur%\"${cur##*[$breaks]}\"}\n"
+    "    for word in \"$@\"; do\n"
+    "        [[ $word == \"$cur\"* ]] && COMPREPLY+=(\"${word#\"$head\"}\")\n"
+    "    done\n"
+    "}\n"
+    "_cairn_offer_words() {\n"
+    "    local -a list\n"
+    "    read -ra list <<<\"$1\"\n"
+    "    _cairn_offer \"${list[@]}\"\n"
+    "}\n"
+    "_cairn() {\n"
+    "    local line=${COMP_LINE:0:COMP_POINT} cur='' before='' verb='' word='' plain=0 at\n"
+    "    local flags='' valued='' words='' refs='' choices='' verbs='' over=''\n"
+    "    local -a typed=() server=() found=()\n"
+    "    COMPREPLY=()\n"
+    "    read -ra typed <<<\"$line\"\n"
+    "    while ((${#typed[@]})) && [[ ${typed[0]} != \"${COMP_WORDS[0]}\" ]]; do\n"
+    "        typed=(\"${typed[@]:1}\")\n"
+    "    done\n"
+    "    ((${#typed[@]})) || return 0\n"
+    "    if [[ $line != *[[:space:]] ]]; then\n"
+    "        cur=${typed[-1]}\n"
+    "        unset 'typed[-1]'\n"
+    "    fi\n"
+    "    for ((at = 1; at < ${#typed[@]}; at++)); do\n"
+    "        word=${typed[at]}\n"
+    "        if [[ -z $verb || $verb == help ]]; then\n"
+    "            [[ $verb == help ]] && return 0\n"
+    "            verb=$word\n"
+    "            _cairn_of \"$verb\"\n"
+    "        elif [[ -n $over || $word != -?* ]]; then\n"
+    "            ((plain += 1))\n"
+    "        elif [[ $word == -- ]]; then\n"
+    "            over=yes\n"
+    "        elif [[ $valued == *\" $word \"* ]]; then\n"
+    "            before=$word\n"
+    "            ((at + 1 < ${#typed[@]})) || break\n"
+    "            case $word in\n"
+    "            -s | --server | --token-file | --ca-file)\n"
+    "                server+=(\"$word\" \"${typed[at + 1]/#\\~\\//$HOME/}\") ;;\n"
+    "            esac\n"
+    "            before=''\n"
+    "            ((at += 1))\n"
+    "        else\n"
+    "            case $word in\n"
+    "            --server=* | --token-file=* | --ca-file=*) server+=(\"$word\") ;;\n"
+    "            esac\n"
+    "        fi\n"
+    "    done\n"
+    "    if [[ -n $before ]]; then\n"
+    "        _cairn_choices \"$before\"\n"
+    "        _cairn_offer_words \"$choices\"\n"
+    "    elif [[ -z $verb || $verb == help ]]; then\n"
+    "        _cairn_verbs\n"
+    "        _cairn_offer_words \"$verbs\"\n"
+    "    elif [[ -z $over && $cur == --*=* ]]; then\n"
+    "        _cairn_choices \"${cur%%=*}\"\n"
+    "        for word in $choices; do _cairn_offer \"${cur%%=*}=$word\"; done\n"
+    "    elif [[ -z $over && $cur == -* ]]; then\n"
+    "        _cairn_offer_words \"$flags\"\n"
+    "    else\n"
+    "        ((plain)) || _cairn_offer_words \"$words\"\n"
+    "        [[ -n $refs && $cur != [./~]* && $cur != *://* ]] || return 0\n"
+    "        [[ -z $words || ${#COMPREPLY[@]} -eq 0 ]] || return 0\n"
+    "        mapfile -t found < <(\"${COMP_WORDS[0]/#\\~\\//$HOME/}\" completion refs "
+    "\"${server[@]}\" -- \"$cur\" 2>/dev/null)\n"
+    "        _cairn_offer \"${found[@]}\"\n"
+    "        [[ $cur == *@* ]] || compopt -o nospace 2>/dev/null # an @ may follow\n"
+    "    fi\n"
+    "    return 0\n"
+    "}\n"
+    "COMP_WORDBREAKS=${COMP_WORDBREAKS//@/} # readline treats an @ in its own way\n"
+    "complete -o default -F _cairn cairn\n";
+
+static void print_bash(void) {
+    printf("# bash completion of cairn %s, made by `cairn completion bash`; bash 4.3 or later.\n"
+           "_cairn_of() {\n    case $1 in\n",
+           cairn_version());
+    for (size_t i = 0; i < cairn_cli_verb_count; i++) print_verb(cairn_cli_verbs[i]);
+    fputs("    esac\n}\n_cairn_choices() {\n    case $1 in\n", stdout);
+    print_choices();
+    fputs("    esac\n}\n_cairn_verbs() {\n    verbs='help version", stdout);
+    for (size_t i = 0; i < cairn_cli_verb_count; i++) printf(" %s", cairn_cli_verbs[i]->name);
+    fputs("'\n}\n", stdout);
+    fputs(script, stdout);
+}
+
+/* ---- names that the server knows ---- */
+
+static void print_name(const char *project, const char *run, const char *version) {
+    char text[512];
+    snprintf(text, sizeof text, "%s/%s%s%s", project, run, *version ? "@" : "", version);
+    cairn_cli_clean(text);
+    puts(text);
+}
+
+static enum cairn_code ask(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                           const char *tail, json_t **ret, struct cairn_msg_page *ret_page,
+                           struct cairn_error *err) {
+    uint64_t ms = cli->timeout_ms ? cairn_min_u64(cli->timeout_ms, UINT32_MAX) : ASK_MS_DEFAULT;
+    struct cairn_cli_call call = {.tail = tail, .timeout_ms = (uint32_t)ms};
+    CAIRN_TRY(cairn_cli_call(cli, run, call, ret, err));
+    return cairn_cli_reply_read(CAIRN_MESSAGE_page, *ret, ret_page, err);
+}
+
+static enum cairn_code print_runs(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    struct cairn_msg_page page = {0};
+    size_t at = 0;
+    json_t *item = NULL;
+    CAIRN_TRY(ask(cli, NULL, "/runs?" PAGE, &reply, &page, err));
+    json_array_foreach(page.items, at, item) {
+        struct cairn_msg_run_row row = {0};
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, item, &row, err));
+        print_name(row.project, row.run, "");
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code print_versions(const struct cairn_cli *cli,
+                                      const struct cairn_cli_ref *run, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    struct cairn_msg_page page = {0};
+    size_t at = 0, n = 0;
+    json_t *item = NULL, *alias = NULL;
+    CAIRN_TRY(ask(cli, run, "/checkpoints?state=committed&" PAGE, &reply, &page, err));
+    if (json_array_size(page.items)) print_name(run->name.project, run->name.run, "latest");
+    json_array_foreach(page.items, at, item) {
+        struct cairn_msg_version_row row = {0};
+        char step[24];
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, item, &row, err));
+        snprintf(step, sizeof step, "%llu", (unsigned long long)row.step);
+        if (!row.superseded) print_name(row.project, row.run, step);
+        json_array_foreach(row.aliases, n, alias) {
+            const char *name = json_string_value(alias);
+            if (name) print_name(row.project, row.run, name);
+        }
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code print_refs(const struct cairn_cli *cli, const char *word,
+                                  struct cairn_error *err) {
+    const char *mark = strchr(word, '@');
+    struct cairn_cli_ref run;
+    char name[512];
+    if (!mark) return print_runs(cli, err);
+    if ((size_t)(mark - word) >= sizeof name)
+        return cairn_fail(err, CAIRN_INVALID, "no run has so long a name");
+    snprintf(name, sizeof name, "%.*s", (int)(mark - word), word);
+    CAIRN_TRY(cairn_cli_ref_parse(name, &run, err));
+    return print_versions(cli, &run, err);
+}
+
+static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+    const char *what = cli->arguments[0];
+    if (!strcmp(what, "refs")) {
+        CAIRN_TRY(print_refs(cli, cli->argument_count > 1 ? cli->arguments[1] : "", err));
+    } else if (!strcmp(what, "bash")) {
+        print_bash();
+    } else {
+        return cairn_fail(err, CAIRN_INVALID, "completion is made for bash, not for %s", what);
+    }
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+const struct cairn_cli_verb cairn_cli_verb_completion = {
+    .name = "completion",
+    .synopsis = "cairn completion bash|refs [flags] [WORD]",
+    .purpose = "Print what bash completes this command by.",
+    .examples = "  source <(cairn completion bash)       in this shell; or:\n"
+                "  cairn completion bash > /etc/bash_completion.d/cairn\n"
+                "  cairn completion refs llm/7b@         what completes this word\n",
+    .arguments_min = 1,
+    .arguments_max = 2,
+    .run = run,
+};

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cairn uploads ls: multipart uploads in the store that no save will end. */
+#include <stdio.h>
+
+#include "cli/output.h"
+#include "common/text.h"
+
+#define UPLOADS_MAX 100000
+
+static void cell_size(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    char text[24];
+    cairn_size_text(row->upload.bytes, text);
+    snprintf(ret, capacity, "%s", text);
+}
+static void cell_begun(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s", row->upload.begun_at ? row->upload.begun_at : "");
+}
+static void cell_state(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s", row->upload.state);
+}
+static void cell_key(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s", row->upload.key);
+}
+static const struct cairn_cli_column columns[] = {
+    {"SIZE", true, cell_size},
+    {"BEGUN", false, cell_begun},
+    {"VERSION IS", false, cell_state},
+    {"KEY", false, cell_key},
+};
+static const struct cairn_cli_table table = {
+    CAIRN_MESSAGE_upload_row, columns, CAIRN_COUNT(columns), cell_key, NULL};
+
+static enum cairn_code sum(const json_t *uploads, struct cairn_error *err) {
+    uint64_t bytes = 0;
+    char size[24];
+    size_t index = 0;
+    json_t *item = NULL;
+    json_array_foreach((json_t *)(uintptr_t)uploads, index, item) {
+        struct cairn_msg_upload_row row = {0};
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_upload_row, item, &row, err));
+        bytes += row.bytes;
+    }
+    cairn_size_text(bytes, size);
+    cairn_cli_note("%s, %s",
+                   cairn_cli_counted(json_array_size(uploads), "upload", "uploads").text, size);
+    return CAIRN_OK;
+}
+
+static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *uploads = json_array();
+    if (strcmp(cli->arguments[0], "ls") != 0)
+        return cairn_fail(err, CAIRN_INVALID, "want ls, not \"%.40s\"; usage: %s",
+                          cli->arguments[0], cairn_cli_verb_uploads.synopsis);
+    CAIRN_TRY(cairn_cli_list(cli, "/v1/uploads", UPLOADS_MAX, uploads, NULL, err));
+    CAIRN_TRY(cairn_cli_print(cli, uploads, &table, err));
+    return cli->output == CAIRN_CLI_TABLE ? sum(uploads, err) : CAIRN_OK;
+}
+
+const struct cairn_cli_verb cairn_cli_verb_uploads = {
+    .name = "uploads",
+    .synopsis = "cairn uploads ls [flags]",
+    .purpose = "Uploads in the store that no save will end.",
+    .examples = "  cairn uploads ls\n  cairn uploads ls --json\n  cairn uploads ls --output name\n",
+    .arguments_min = 1,
+    .arguments_max = 1,
+    .run = run,
+};

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* /v1/quotas, /v1/quota, /v1/projects/P/quota: what versions take up, and how much they may. */
+#include "server/catalog/quotas.h"
+
+#include "api/messages.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/handlers/request.h"
+
+struct call {
+    struct cairn_srv_request *request;
+    const struct cairn_srv_quota *quota; /* of a change; NULL: none any more */
+    bool change;
+    struct cairn_srv_project project; /* as it stands now */
+    uint64_t limit;
+    char after[CAIRN_NAME_BYTES_MAX + 1];
+    size_t looked;
+    json_t *items;
+};
+
+/* Of the default of all: nothing is used, and it has no name. */
+static json_t *row_json(const struct cairn_srv_project *one) {
+    static const char *const scopes[] = {"run", "project", "server"};
+    bool named = one->name[0] != '\0';
+    return CAIRN_PACK(quota_row, .project = named ? one->name : NULL,
+                      .versions_limit = one->quota.versions,
+                      .versions_used = named ? one->used.versions : CAIRN_MESSAGE_NONE,
+                      .bytes_limit = one->quota.bytes,
+                      .bytes_used = named ? one->used.bytes : CAIRN_MESSAGE_NONE,
+                      .from = one->scope < CAIRN_SRV_SCOPE_NONE ? scopes[one->scope] : NULL);
+}
+
+static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct call *call = argument;
+    struct cairn_srv_project *one = &call->project;
+    const char *project = call->request->params.run_name.project;
+    (void)cairn_text_copy(one->name, sizeof(one->name), project);
+    if (call->change) CAIRN_TRY(cairn_srv_quota_put(tx, project, call->quota, err));
+    CAIRN_TRY(cairn_srv_quota_get(tx, project, &one->quota, &one->scope, err));
+    return cairn_srv_usage_get(tx, project, &one->used, err);
+}
+
+/* Who is bound to some projects does not say how much of the store is theirs. */
+static enum cairn_code may_change(const struct cairn_srv_request *request,
+                                  struct cairn_error *err) {
+    const struct cairn_srv_caller *caller = &request->caller;
+    if (caller->kind == CAIRN_SRV_EVERYBODY || !strcmp(caller->projects, "*")) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_FORBIDDEN,
+                      "a quota is set with a token for all projects; %s is bound to %s",
+                      caller->who, caller->projects);
+}
+
+static enum cairn_code serve(struct call *call, struct cairn_srv_reply *reply,
+                             struct cairn_error *err) {
+    struct cairn_srv *server = call->request->server;
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    if (call->change) CAIRN_TRY(may_change(call->request, err));
+    CAIRN_TRY(call->change ? cairn_srv_catalog_write(server->catalog, look, call, err)
+                           : cairn_srv_catalog_read(server->catalog, look, call, err));
+    if (call->change)
+        cairn_log(INFO, "quota.changed", "project=\"%s\" set=%d", call->project.name,
+                  call->quota != NULL);
+    return cairn_srv_reply_json(reply, 200, row_json(&call->project), err);
+}
+
+static enum cairn_code get(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                           struct cairn_error *err) {
+    struct call call = {.request = request};
+    return serve(&call, reply, err);
+}
+
+static enum cairn_code put(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                           struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    struct cairn_msg_quota_put said = {CAIRN_MESSAGE_NONE, CAIRN_MESSAGE_NONE}; /* as of null */
+    CAIRN_TRY(cairn_srv_body(request, 10, &body, err));
+    CAIRN_TRY(cairn_msg_quota_put_read(body, "", &said, err));
+    if (said.versions == CAIRN_MESSAGE_NONE && said.bytes == CAIRN_MESSAGE_NONE)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "name /versions, /bytes or both; DELETE takes a quota away");
+    struct cairn_srv_quota quota = {said.versions, said.bytes};
+    struct call call = {.request = request, .quota = &quota, .change = true};
+    return serve(&call, reply, err);
+}
+
+static enum cairn_code drop(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                            struct cairn_error *err) {
+    struct call call = {.request = request, .change = true};
+    return serve(&call, reply, err);
+}
+
+#define HANDLER(name, what)                                                                        \
+    enum cairn_code cairn_srv_on_##name(struct cairn_srv_request *request,                         \
+                                        struct cairn_srv_reply *reply, struct cairn_error *err) {  \
+        return what(request, reply, err);                                                          \
+    }
+HANDLER(project_quota_get, get)
+HANDLER(project_quota_put, put)
+HANDLER(project_quota_delete, drop)
+HANDLER(quota_get, get)
+HANDLER(quota_put, put)
+HANDLER(quota_delete, drop)
+
+/* ---- GET /v1/quotas ---- */
+
+/* Rows of others are passed over, so a page may be short and have a next one. */
+static enum cairn_code add_row(const struct cairn_srv_project *one, void *owner,
+                               struct cairn_error *err) {
+    struct call *call = owner;
+    call->looked++;
+    (void)cairn_text_copy(call->project.name, sizeof(call->project.name), one->name);
+    if (!cairn_srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, one->name) ||
+        !json_array_append_new(call->items, row_json(one)))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+}
+
+static enum cairn_code list(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct call *call = argument;
+    json_array_clear(call->items);
+    call->looked = 0;
+    return cairn_srv_projects_each(tx, call->after, call->limit, add_row, call, err);
+}
+
+enum cairn_code cairn_srv_on_quota_list(struct cairn_srv_request *request,
+                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct call call = {.request = request};
+    json_t *next = NULL;
+    CAIRN_TRY(cairn_srv_query_limit(request, &call.limit, err));
+    CAIRN_TRY(cairn_srv_cursor_read(request, call.after, sizeof(call.after), err));
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    call.items = json_array();
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list, &call, err);
+    if (code) json_decref(call.items);
+    if (code) return code;
+    if (call.looked == call.limit) next = cairn_srv_cursor_write(call.project.name);
+    return cairn_srv_reply_page(reply, call.items, next, err);
+}

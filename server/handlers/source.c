@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole blocks of one shard; see source.h. */
+#include "server/handlers/source_inside.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define READ_MS_MAX 60000
+
+void cairn_srv_source_free(struct cairn_srv_source *source) {
+    if (source) source->free(source);
+}
+
+static enum cairn_code named(const struct cairn_srv_blocks *blocks, enum cairn_code code,
+                             struct cairn_error *err) {
+    if (!code) return CAIRN_OK;
+    return cairn_within(err, code, "run %s/%s step %" PRIu64 " shard \"%s\"",
+                        blocks->place->name.project, blocks->place->name.run, blocks->place->step,
+                        blocks->shard->name);
+}
+
+static void log_retry(void *owner, const struct cairn_error *why) {
+    const struct cairn_srv_blocks *blocks = owner;
+    struct cairn_error cause = *why;
+    struct cairn_key key;
+    cairn_key_shard(blocks->place, cairn_view_of(blocks->shard->name), &key);
+    (void)named(blocks, why->code, &cause);
+    cairn_srv_read_log_retry(key.text, &cause);
+}
+
+enum cairn_code cairn_srv_blocks_read(const struct cairn_srv_blocks *blocks,
+                                      struct cairn_store_worker *worker, uint64_t offset,
+                                      uint64_t bytes, void *into, struct cairn_error *err) {
+    struct cairn_srv_blocks asked = *blocks;
+    const char *checksums = blocks->manifest->checksums.data;
+    uint64_t block = blocks->shard->first_block + offset / CAIRN_BLOCK_BYTES;
+    struct cairn_key key;
+    cairn_key_shard(blocks->place, cairn_view_of(blocks->shard->name), &key);
+    struct cairn_store_range range = {
+        .request = {.key = key.text, .offset = offset, .length = bytes, .into = into},
+        .tags = blocks->tags,
+        .object = blocks->object,
+        .object_bytes = blocks->shard->size_bytes,
+        .checksums = checksums + 4 * block,
+        .wait_ms = READ_MS_MAX};
+    enum cairn_code code = cairn_store_range_read(&range, worker, log_retry, &asked, err);
+    return named(blocks, code, err);
+}
+
+/* ---- one shard ---- */
+
+struct shard_source {
+    struct cairn_srv_source source; /* first */
+    struct cairn_srv *server;
+    struct cairn_srv_held *manifest;
+    const struct cairn_manifest_shard *shard;
+    struct cairn_version_place place;
+    struct cairn_store_tags *tags; /* one object's; known once the first chunk was loaded */
+};
+
+static enum cairn_code load_shard(struct cairn_srv_source *source,
+                                  struct cairn_store_worker *worker, uint64_t from, uint64_t bytes,
+                                  void *into, struct cairn_error *err) {
+    struct shard_source *own = (struct shard_source *)source;
+    struct cairn_srv_blocks blocks = {.manifest = own->manifest,
+                                      .shard = own->shard,
+                                      .place = &own->place,
+                                      .tags = own->tags};
+    return cairn_srv_blocks_read(&blocks, worker, from, bytes, into, err);
+}
+
+static void free_shard(struct cairn_srv_source *source) {
+    struct shard_source *own = (struct shard_source *)source;
+    cairn_srv_cache_give(own->server, own->manifest);
+    cairn_store_tags_free(own->tags);
+    free(own);
+}
+
+enum cairn_code cairn_srv_source_shard(struct cairn_srv *server,
+                                       struct cairn_srv_held *take_manifest,
+                                       const struct cairn_manifest_shard *shard,
+                                       const struct cairn_version_place *place,
+                                       struct cairn_srv_source **ret, struct cairn_error *err) {
+    struct shard_source *own = calloc(1, sizeof(*own));
+    if (!own) {
+        cairn_srv_cache_give(server, take_manifest);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
+    }
+    *own = (struct shard_source){.source = {.size_bytes = shard->size_bytes,
+                                            .grain_bytes = CAIRN_BLOCK_BYTES,
+                                            .chunk_bytes = UINT64_MAX,
+                                            .load = load_shard,
+                                            .free = free_shard},
+                                 .server = server,
+                                 .manifest = take_manifest,
+                                 .shard = shard,
+                                 .place = *place};
+    enum cairn_code code = cairn_store_tags_new(1, &own->tags, err);
+    if (code)
+        free_shard(&own->source);
+    else
+        *ret = &own->source;
+    return code;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mend_read: what the store says of one run, read and verified for the catalog to take over.
+ *
+ * Why:     a reconcile of a run and a reindex of a bucket believe the same things.
+ * Promise: 1   a version is verified when its record, the manifest of the record's digest, the
+ *              layout, and every object with its length are there (Q37); else `cause` says what is
+ *              not so, and `damaged` whether that is damage or the rest of a deletion.
+ *          2   a store that does not answer is a failure, never a statement about a version.
+ * Limits:  as server/jobs/run_objects.h.
+ * Threads: one owner.
+ * Next:    server/jobs/mend.h takes it over; server/jobs/reconcile.c, server/jobs/reindex.c.
+ */
+#pragma once
+
+#include "server/jobs/mend.h"
+
+/* objects were listed before. */
+enum cairn_code cairn_srv_mend_read_attempts(struct cairn_srv_mend *mend,
+                                             struct cairn_store_worker *worker,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_mend_read_versions(struct cairn_srv_mend *mend,
+                                             struct cairn_store_worker *worker,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+/* The same one by one: room for all, then each. */
+enum cairn_code cairn_srv_mend_versions_new(struct cairn_srv_mend *mend,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_mend_read_version(struct cairn_srv_mend *mend,
+                                            struct cairn_store_worker *worker, size_t index,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_mend_look_for_missing(struct cairn_srv_mend *mend,
+                                                struct cairn_store_worker *worker,
+                                                struct cairn_error *err) CAIRN_MUST_USE;

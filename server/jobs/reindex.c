@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Raise, wait, list the bucket for its runs, then run by run what a reconcile does; see
+ * reindex.h. */
+#include "server/jobs/reindex.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/array.h"
+#include "common/crashpoint.h"
+#include "common/text.h"
+#include "server/catalog/runs.h"
+#include "server/jobs/identity.h"
+#include "server/jobs/mend_read.h"
+#include "server/jobs/said_copy.h"
+#include "store/record.h"
+
+#define PAGES_MAX 1000000
+#define RUNS_MAX 1000000
+#define TAKEN_AT_ONCE 64
+#define UNREAD_IN_A_ROW_MAX 16 /* then the store is away, and each further run would wait for it */
+
+/* ---- which runs there are ---- */
+
+/* A folder of somebody else's in the same bucket makes no run: it has no record of ours. */
+static bool run_of(const char *key, struct cairn_run_name *ret) {
+    const char *slash = strchr(key, '/'), *end = slash ? strchr(slash + 1, '/') : NULL;
+    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    struct cairn_key_parts parts;
+    if (!end || (size_t)(end - key) >= sizeof(text)) return false;
+    memcpy(text, key, (size_t)(end - key));
+    text[end - key] = '\0';
+    if (cairn_run_name_parse(text, ret, NULL)) return false;
+    cairn_key_read(end + 1, &parts);
+    return parts.kind == CAIRN_KEY_ATTEMPT || parts.kind == CAIRN_KEY_ATTEMPT_COPY ||
+           parts.kind == CAIRN_KEY_COMMITTED;
+}
+
+static int by_name(const void *a, const void *b) {
+    const struct cairn_run_name *left = a, *right = b;
+    int order = strcmp(left->project, right->project);
+    return order ? order : strcmp(left->run, right->run);
+}
+
+/* A store lists by key, so the keys of a run follow each other; where one does not, sorting finds
+ * the run's further names. */
+static enum cairn_code add_run(struct cairn_srv_run_names *names, const struct cairn_run_name *name,
+                               struct cairn_error *err) {
+    if (names->count && !by_name(&names->names[names->count - 1], name)) return CAIRN_OK;
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(names->names, names->count, names->capacity, RUNS_MAX,
+                               "runs of a bucket", err));
+    names->names[names->count++] = *name;
+    return CAIRN_OK;
+}
+
+static void sort(struct cairn_srv_run_names *names) {
+    size_t kept = 0;
+    if (names->count) qsort(names->names, names->count, sizeof(*names->names), by_name);
+    for (size_t i = 0; i < names->count; i++)
+        if (!kept || by_name(&names->names[kept - 1], &names->names[i]))
+            names->names[kept++] = names->names[i];
+    names->count = kept;
+}
+
+static enum cairn_code list_runs(struct cairn_srv_reindex *reindex,
+                                 struct cairn_store_worker *worker, struct cairn_srv_run_names *ret,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO_HEAP char *page = NULL;
+    for (size_t pages = 0; pages < PAGES_MAX; pages++) {
+        CAIRN_AUTO(store_listing) listing = {0};
+        struct cairn_store_request list = {
+            .op = CAIRN_STORE_LIST, .key = "", .page = page, .listing = &listing};
+        CAIRN_TRY(cairn_store_perform(worker, &list, err));
+        for (size_t i = 0; i < listing.count; i++) {
+            struct cairn_run_name name;
+            if (run_of(listing.entries[i].key, &name)) CAIRN_TRY(add_run(ret, &name, err));
+        }
+        free(page);
+        page = CAIRN_TAKE(listing.next_page);
+        reindex->progress(reindex->owner, NULL, 0, ret->count);
+        if (page) continue;
+        sort(ret);
+        return CAIRN_OK;
+    }
+    return cairn_fail(err, CAIRN_TOO_LARGE, "the store has more than %d pages", PAGES_MAX);
+}
+
+/* ---- one run ---- */
+
+static void tell(struct cairn_srv_reindex *reindex, const char *key, enum cairn_code code,
+                 const char *cause) {
+    reindex->problem(reindex->owner, key, code, cause);
+    if (code == CAIRN_CORRUPT)
+        reindex->done.damaged++;
+    else
+        reindex->done.unread++;
+}
+
+struct making {
+    struct cairn_srv *server;
+    const struct cairn_run_name *name;
+};
+static enum cairn_code make_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct making *making = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    return cairn_srv_run_make(tx, making->name, NULL, cairn_srv_wall_ms(making->server), &run, NULL,
+                              err);
+}
+
+static void count_version(struct cairn_srv_reindex *reindex,
+                          const struct cairn_srv_mend_version *one) {
+    struct cairn_key key;
+    cairn_key_committed(&one->place, &key);
+    reindex->done.found += one->known;
+    reindex->done.versions += !one->known && one->verified;
+    reindex->done.remains += !one->known && !one->verified && !one->damaged;
+    if (!one->known && one->damaged) tell(reindex, key.text, CAIRN_CORRUPT, one->cause);
+}
+
+/* Taken over as they are verified: only so many manifests are in memory. */
+static enum cairn_code take_versions(struct cairn_srv_reindex *reindex, struct cairn_srv_mend *mend,
+                                     struct cairn_store_worker *worker, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_mend_versions_new(mend, err));
+    for (size_t from = 0; from < mend->version_count; from += TAKEN_AT_ONCE) {
+        size_t to = cairn_min_u64(from + TAKEN_AT_ONCE, mend->version_count);
+        for (size_t i = from; i < to; i++) {
+            CAIRN_TRY(cairn_srv_mend_read_version(mend, worker, i, err));
+            count_version(reindex, &mend->versions[i]);
+        }
+        CAIRN_TRY(cairn_srv_mend_take(mend, from, to, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_attempts(struct cairn_srv_reindex *reindex, struct cairn_srv_mend *mend,
+                                     struct cairn_store_worker *worker, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_mend_read_attempts(mend, worker, err));
+    for (size_t i = 0; i < mend->attempt_count; i++) {
+        struct cairn_key key;
+        cairn_key_attempt(&mend->objects.name, mend->attempts[i].number, &key);
+        if (!mend->attempts[i].readable)
+            tell(reindex, key.text, CAIRN_CORRUPT, mend->attempts[i].cause);
+    }
+    reindex->done.attempts += mend->attempt_count;
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_run(struct cairn_srv_reindex *reindex,
+                                struct cairn_store_worker *worker,
+                                const struct cairn_run_name *name, struct cairn_error *err) {
+    struct making making = {reindex->server, name};
+    struct cairn_srv_mend mend = {.server = reindex->server, .objects.name = *name};
+    enum cairn_code code =
+        cairn_srv_catalog_write(reindex->server->catalog, make_run, &making, err);
+    if (!code) code = cairn_srv_run_objects_list(&mend.objects, worker, false, err);
+    if (!code && !mend.objects.listed)
+        code = cairn_fail(err, CAIRN_FORBIDDEN, "these keys may not list the store");
+    if (!code) code = take_attempts(reindex, &mend, worker, err);
+    if (!code) code = take_versions(reindex, &mend, worker, err);
+    if (!code) code = cairn_srv_mend_apply(&mend, err);
+    cairn_srv_mend_release(&mend);
+    return code;
+}
+
+/* ---- all of it ---- */
+
+static enum cairn_code take_runs(struct cairn_srv_reindex *reindex,
+                                 struct cairn_store_worker *worker,
+                                 const struct cairn_srv_run_names *names, struct cairn_error *err) {
+    unsigned in_a_row = 0;
+    for (size_t i = 0; i < names->count; i++) {
+        const struct cairn_run_name *name = &names->names[i];
+        struct cairn_error why = {0};
+        char text[2 * CAIRN_NAME_BYTES_MAX + 2];
+        reindex->progress(reindex->owner, name, i + 1, names->count);
+        enum cairn_code code = take_run(reindex, worker, name, &why);
+        reindex->done.runs += code == CAIRN_OK;
+        in_a_row = code ? in_a_row + 1 : 0;
+        CAIRN_CRASHPOINT("server.reindex.after_run");
+        if (!code) continue;
+        CAIRN_TRY(cairn_srv_catalog_writable(reindex->server->catalog, err));
+        snprintf(text, sizeof(text), "%s/%s", name->project, name->run);
+        tell(reindex, text, code == CAIRN_CORRUPT ? CAIRN_STORE : code, why.message);
+        if (in_a_row < UNREAD_IN_A_ROW_MAX) continue;
+        return cairn_fail(err, code, "%u runs one after the other could not be read, the last: %s",
+                          in_a_row, why.message);
+    }
+    return CAIRN_OK;
+}
+
+/* After the versions that it speaks of. */
+static enum cairn_code take_said(struct cairn_srv_reindex *reindex,
+                                 struct cairn_store_worker *worker, struct cairn_error *err) {
+    struct cairn_key key;
+    struct cairn_error why = {0};
+    enum cairn_code code =
+        cairn_srv_said_copy_take(reindex->server, worker, &key, &reindex->done.said, &why);
+    if (!code) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_catalog_writable(reindex->server->catalog, err));
+    tell(reindex, key.text[0] ? key.text : ".cairn/catalog/", code, why.message);
+    return CAIRN_OK;
+}
+
+/* An empty folder or bucket would get a store.json of its own, and look like a store that lost all
+ * of its runs. */
+static enum cairn_code must_be_store(struct cairn_srv_reindex *reindex,
+                                     struct cairn_store_worker *worker, struct cairn_error *err) {
+    struct cairn_store_record record = {0};
+    const char *url = cairn_store_url(reindex->server->store);
+    enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, code,
+                          "%s has no .cairn/store.json: is it the right folder or bucket, with its "
+                          "prefix, and is it mounted?",
+                          url);
+    return code ? cairn_within(err, code, "store.json of %s", url) : CAIRN_OK;
+}
+
+/* Q35: what the server of the old catalog has on the wire ends meanwhile. */
+static void wait_for_others(const struct cairn_srv *server) {
+    uint64_t wait_ms = server->settings->reconcile_wait_ms;
+    struct timespec left = {.tv_sec = (time_t)(wait_ms / 1000),
+                            .tv_nsec = (long)(wait_ms % 1000) * 1000000L};
+    while (nanosleep(&left, &left) && errno == EINTR) {
+    }
+}
+
+enum cairn_code cairn_srv_reindex(struct cairn_srv_reindex *reindex,
+                                  struct cairn_store_worker *worker, struct cairn_error *err) {
+    CAIRN_AUTO(srv_run_names) names = {0};
+    reindex->done = (struct cairn_srv_reindexed){0};
+    CAIRN_TRY(must_be_store(reindex, worker, err));
+    if (!reindex->dry) {
+        CAIRN_ASSERT(reindex->server->settings->adopt_store); /* its generation is ahead of none */
+        CAIRN_TRY(cairn_srv_identity_start(reindex->server, worker, err));
+        wait_for_others(reindex->server);
+    }
+    CAIRN_TRY(list_runs(reindex, worker, &names, err));
+    CAIRN_TRY(take_runs(reindex, worker, &names, err));
+    return take_said(reindex, worker, err);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reindex: an empty catalog filled by what the bucket alone says.
+ *
+ * Why:     a catalog that is lost with its backups must not take the checkpoints with it.
+ * Promise: Q37  committed is what has its record, the manifest of that digest and every object with
+ *               its length; attempt records, in the order of their numbers, give numbers, nonces,
+ *               jobs and what is superseded, so no number is given out twice; marks give the trash.
+ *          Q35  the store's generation is raised first, which stops a server on the old catalog,
+ *               then `reconcile-wait` passes, then the bucket is listed.
+ *          1    what cannot be read is named and passed over; a run of which the store did not
+ *               answer is tried again by the same call later, as is one that was killed.
+ *          2    dry: neither the store nor a catalog on a disk is written.
+ * Limits:  1,000,000 runs; of a run its ids, and 64 manifests at a time.
+ * Threads: one.
+ * Next:    server/jobs/reindexing.h for the command line; server/jobs/mend_read.h.
+ */
+#pragma once
+
+#include "server/server.h"
+
+struct cairn_srv_reindexed {
+    uint64_t runs, attempts;
+    uint64_t versions, found; /* taken over; there already, of a call that was ended */
+    uint64_t remains;         /* records of versions that were deleted */
+    uint64_t said;            /* rows of the copy of what people have said */
+    uint64_t damaged, unread; /* objects that are not what they should be; that were not answered */
+};
+struct cairn_srv_reindex {
+    struct cairn_srv *server; /* store, catalog, waiters, settings */
+    bool dry;
+    /* Now and then; the run at hand, NULL while the bucket is listed. */
+    void (*progress)(void *owner, const struct cairn_run_name *name, uint64_t number,
+                     uint64_t runs);
+    /* An object that is damaged, or could not be read. */
+    void (*problem)(void *owner, const char *what, enum cairn_code code, const char *cause);
+    void *owner;
+    struct cairn_srv_reindexed done; /* set */
+};
+/* CAIRN_OK also where something is damaged or unread: `done` says so. */
+enum cairn_code cairn_srv_reindex(struct cairn_srv_reindex *reindex,
+                                  struct cairn_store_worker *worker,
+                                  struct cairn_error *err) CAIRN_MUST_USE;

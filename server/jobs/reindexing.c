@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Arguments, the new catalog, what is told; see reindexing.h. */
+#include "server/jobs/reindexing.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "api/failure.h"
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/text.h"
+#include "server/catalog/copy.h"
+#include "server/jobs/reindex.h"
+#include "server/waiters.h"
+
+#define PROGRESS_MS 5000
+
+struct command {
+    const struct cairn_srv_reindexing *asked;
+    uint64_t printed_ms;
+};
+
+void cairn_srv_reindexing_take(int *argc, char **argv, struct cairn_srv_reindexing *ret) {
+    *ret = (struct cairn_srv_reindexing){.wanted = cairn_config_take(argc, argv, "--reindex")};
+    if (!ret->wanted) return;
+    ret->dry = cairn_config_take(argc, argv, "--dry-run");
+    ret->json = cairn_config_take(argc, argv, "--json");
+    ret->quiet = cairn_config_take(argc, argv, "--progress=none");
+    ret->json_progress = cairn_config_take(argc, argv, "--progress=json");
+}
+
+/* ---- what is told ---- */
+
+static void progress(void *owner, const struct cairn_run_name *name, uint64_t number,
+                     uint64_t runs) {
+    struct command *command = owner;
+    if (command->asked->quiet || cairn_mono_ms() < command->printed_ms + PROGRESS_MS) return;
+    command->printed_ms = cairn_mono_ms();
+    if (command->asked->json_progress)
+        fprintf(stderr, "{\"phase\":\"%s\",\"run\":\"%s%s%s\",\"number\":%llu,\"runs\":%llu}\n",
+                name ? "reading" : "listing", name ? name->project : "", name ? "/" : "",
+                name ? name->run : "", (unsigned long long)number, (unsigned long long)runs);
+    else if (name)
+        fprintf(stderr, "reading run %llu of %llu: %s/%s\n", (unsigned long long)number,
+                (unsigned long long)runs, name->project, name->run);
+    else
+        fprintf(stderr, "listing the store: %llu runs so far\n", (unsigned long long)runs);
+}
+
+static void print_line(const json_t *line) {
+    CAIRN_AUTO(buf) text = {0};
+    if (line && !cairn_json_dump(line, &text, NULL)) fprintf(stderr, "%s\n", text.data);
+}
+
+static void problem(void *owner, const char *what, enum cairn_code code, const char *cause) {
+    const struct command *command = owner;
+    const char *kind = code == CAIRN_CORRUPT ? "damaged" : "unread";
+    if (!command->asked->json) {
+        fprintf(stderr, "%s: %s: %s\n", kind, what, cause);
+        return;
+    }
+    CAIRN_AUTO_JSON json_t *line =
+        json_pack("{s:s, s:s, s:s}", "problem", kind, "what", what, "cause", cause);
+    print_line(line);
+}
+
+/* The output of a program that no other one reads (docs/command.md), so no row of messages.def. */
+static enum cairn_code print_json(const struct cairn_srv *server, const char *where,
+                                  const struct cairn_srv_reindex *reindex,
+                                  struct cairn_error *err) {
+    const struct cairn_srv_reindexed *done = &reindex->done;
+    CAIRN_AUTO_JSON json_t *answer = json_pack(
+        "{s:s, s:s?, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "store",
+        cairn_store_url(server->store), "catalog", reindex->dry ? NULL : where, "dry_run",
+        reindex->dry, "generation", (json_int_t)server->raising_to, "runs", (json_int_t)done->runs,
+        "attempts", (json_int_t)done->attempts, "versions", (json_int_t)done->versions, "found",
+        (json_int_t)done->found, "remains", (json_int_t)done->remains, "said",
+        (json_int_t)done->said, "damaged",
+        (json_int_t)done->damaged, "unread", (json_int_t)done->unread);
+    CAIRN_AUTO(buf) text = {0};
+    if (!answer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    CAIRN_TRY(cairn_json_dump(answer, &text, err));
+    printf("%s\n", text.data);
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+static enum cairn_code print_text(const struct cairn_srv *server, const char *where,
+                                  const struct cairn_srv_reindex *reindex,
+                                  struct cairn_error *err) {
+    const struct cairn_srv_reindexed *done = &reindex->done;
+    printf("%s: %llu runs, %llu attempts, %llu committed versions", cairn_store_url(server->store),
+           (unsigned long long)done->runs, (unsigned long long)done->attempts,
+           (unsigned long long)(done->versions + done->found));
+    if (done->found) printf(" (%llu from before)", (unsigned long long)done->found);
+    printf("; %llu rows of what people have said; %llu records of deleted "
+           "versions, %llu damaged, %llu unread\n",
+           (unsigned long long)done->said, (unsigned long long)done->remains,
+           (unsigned long long)done->damaged,
+           (unsigned long long)done->unread);
+    if (reindex->dry)
+        printf("nothing was written (--dry-run)\n");
+    else if (!done->unread)
+        printf("start the server on %s\n", where);
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+void cairn_srv_reindexing_tell(const struct cairn_srv_reindexing *asked,
+                               const struct cairn_error *why) {
+    const struct cairn_code_info *info = cairn_code_info(why->code);
+    CAIRN_AUTO_JSON json_t *answer =
+        asked->json ? json_pack("{s:s, s:i, s:b}", "verb", "reindex", "exit", info->exit_status,
+                                "retryable", info->retryable)
+                    : NULL;
+    if (answer && cairn_failure_put(answer, "message", why))
+        print_line(answer);
+    else
+        fprintf(stderr, "cairn reindex: %s\n", why->message);
+}
+
+/* ---- the new catalog ---- */
+
+/* Grants that jobs hold are signed with it: under a new one every save that is under way ends. */
+static enum cairn_code look_for_key(const struct cairn_srv_settings *settings,
+                                    struct cairn_error *err) {
+    char path[1024];
+    snprintf(path, sizeof(path), "%.900s/grant.key", settings->data_dir);
+    if (settings->new_grant_key || !access(path, F_OK)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NOT_FOUND,
+                      "%s is missing: put it back from the backup of the old server's data_dir; if "
+                      "it is lost for good, say --new-grant-key, which ends all saves under way",
+                      path);
+}
+
+static enum cairn_code open_catalog(struct cairn_srv *server, const char *where, bool dry,
+                                    struct cairn_error *err) {
+    if (dry) {
+        CAIRN_TRY(cairn_srv_catalog_open_memory(&server->catalog, err));
+    } else {
+        CAIRN_TRY(cairn_dir_make(server->settings->data_dir, 0700, err));
+        CAIRN_TRY(look_for_key(server->settings, err));
+        CAIRN_TRY(cairn_srv_copy_begin_reindex(where, err));
+        CAIRN_TRY(cairn_srv_catalog_open(where, &server->catalog, err));
+    }
+    cairn_srv_catalog_set_clock(server->catalog, server->clock);
+    return cairn_srv_waiters_new(&server->waiters, err);
+}
+
+static enum cairn_code judge(const struct cairn_srv_reindex *reindex, struct cairn_error *err) {
+    const struct cairn_srv_reindexed *done = &reindex->done;
+    if (done->unread)
+        return cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "%llu runs could not be read%s", (unsigned long long)done->unread,
+                          reindex->dry ? "" : ": give the same command again, no server starts on "
+                                              "this catalog before that");
+    if (done->damaged)
+        return cairn_fail(err, CAIRN_CORRUPT, "%llu objects are damaged; the rest is %s",
+                          (unsigned long long)done->damaged,
+                          reindex->dry ? "whole" : "in the catalog, which is ready for a server");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_reindexing_run(const struct cairn_srv_reindexing *asked,
+                                         struct cairn_srv *server,
+                                         struct cairn_srv_settings *settings,
+                                         struct cairn_error *err) {
+    const char *where = settings->catalog[0] ? settings->catalog : settings->data_dir;
+    struct command command = {.asked = asked, .printed_ms = cairn_mono_ms()};
+    struct cairn_srv_reindex reindex = {.server = server,
+                                        .dry = asked->dry,
+                                        .progress = progress,
+                                        .problem = problem,
+                                        .owner = &command};
+    struct cairn_store_worker *worker = NULL;
+    settings->adopt_store = true; /* the store is ahead of an empty catalog, which is why */
+    CAIRN_TRY(open_catalog(server, where, asked->dry, err));
+    CAIRN_TRY(cairn_store_worker_new(server->store, &worker, err));
+    enum cairn_code code = cairn_srv_reindex(&reindex, worker, err);
+    cairn_store_worker_free(worker);
+    if (!code && !asked->dry && !reindex.done.unread)
+        code = cairn_srv_copy_end_reindex(server->catalog, err);
+    CAIRN_TRY(code);
+    CAIRN_TRY(asked->json ? print_json(server, where, &reindex, err)
+                          : print_text(server, where, &reindex, err));
+    return judge(&reindex, err);
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looked at when there are events; written where its bytes differ from the last; see
+ * said_copy.h. */
+#include "server/jobs/said_copy.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/encode.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/catalog/events.h"
+#include "server/catalog/said.h"
+#include "server/catalog/values.h"
+#include "server/jobs/identity.h"
+#include "server/jobs/lease.h"
+
+#define PREFIX ".cairn/catalog/"
+#define KEPT 2
+#define SEEN_MAX 1000
+#define WRITTEN "said_copy" /* of meta: the digest of what was written last */
+#define VALUES_MAX 30000000
+
+struct look {
+    struct cairn_srv_said said;
+    uint64_t event;
+    char digest[2 * CAIRN_SHA256_BYTES + 1], written[2 * CAIRN_SHA256_BYTES + 1];
+};
+
+static enum cairn_code find_event(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct look *look = argument;
+    uint64_t first = 0;
+    return cairn_srv_events_bounds(tx, &first, &look->event, err);
+}
+
+static enum cairn_code read_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct look *look = argument;
+    CAIRN_TRY(find_event(tx, look, err));
+    CAIRN_TRY(cairn_srv_value_get(tx, WRITTEN, look->written, sizeof(look->written), err));
+    CAIRN_TRY(cairn_srv_said_make(tx, &look->said, err));
+    cairn_hex_encode(look->said.sha256, sizeof(look->said.sha256), look->digest);
+    return CAIRN_OK;
+}
+
+static enum cairn_code keep_written(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    const struct look *look = argument;
+    return cairn_srv_value_put(tx, WRITTEN, look->digest, err);
+}
+
+/* ---- those that are there ---- */
+
+struct copies {
+    uint64_t numbers[SEEN_MAX]; /* rising, as they are listed */
+    size_t count;
+};
+
+static enum cairn_code find_copies(struct cairn_store_worker *worker, struct copies *ret,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO_HEAP char *page = NULL;
+    ret->count = 0;
+    do {
+        CAIRN_AUTO(store_listing) listing = {0};
+        struct cairn_store_request list = {
+            .op = CAIRN_STORE_LIST, .key = PREFIX, .page = page, .listing = &listing};
+        CAIRN_TRY(cairn_store_perform(worker, &list, err));
+        for (size_t i = 0; i < listing.count && ret->count < SEEN_MAX; i++) {
+            struct cairn_key key;
+            uint64_t number = strtoull(listing.entries[i].key + strlen(PREFIX), NULL, 10);
+            cairn_key_catalog(number, &key);
+            if (!strcmp(key.text, listing.entries[i].key)) ret->numbers[ret->count++] = number;
+        }
+        free(page);
+        page = CAIRN_TAKE(listing.next_page);
+    } while (page);
+    return CAIRN_OK;
+}
+
+/* What cannot be deleted now is found with the next one. */
+static void drop_older(struct cairn_store_worker *worker) {
+    struct copies copies;
+    struct cairn_error why = {0};
+    if (find_copies(worker, &copies, &why)) return;
+    for (size_t i = 0; i + KEPT < copies.count; i++) {
+        struct cairn_key key;
+        cairn_key_catalog(copies.numbers[i], &key);
+        if (cairn_store_delete(worker, key.text, &why) != CAIRN_OK)
+            cairn_log(DEBUG, "catalog.copy_left", "key=%s cause=\"%s\"", key.text, why.message);
+    }
+}
+
+/* ---- writing ---- */
+
+static enum cairn_code put(struct cairn_srv *server, struct cairn_store_worker *worker,
+                           struct look *look, struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_SRV_SAID_BYTES_MAX + CAIRN_KIB};
+    struct cairn_key key;
+    CAIRN_TRY(cairn_srv_identity_raise(server, worker, err));
+    uint64_t number = server->raising_to;
+    cairn_key_catalog(number, &key);
+    CAIRN_TRY(cairn_srv_said_print(&look->said, number, &text, err));
+    CAIRN_TRY(cairn_store_put_same(worker, key.text, cairn_buf_view(&text), err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep_written, look, err));
+    cairn_log(INFO, "catalog.copied", "key=%s bytes=%zu", key.text, text.size);
+    drop_older(worker);
+    return CAIRN_OK;
+}
+
+static enum cairn_code write(struct cairn_srv_said_copy *copy, struct cairn_srv *server,
+                             struct cairn_store_worker *worker, struct look *look,
+                             struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_event, look, err));
+    if (copy->event && look->event == copy->event) return CAIRN_OK;
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, read_all, look, err);
+    if (code == CAIRN_TOO_LARGE && !copy->too_large)
+        cairn_log(WARN, "catalog.uncopied",
+                  "cause=\"pins, labels, metrics and the like are more than %llu bytes\"",
+                  (unsigned long long)CAIRN_SRV_SAID_BYTES_MAX);
+    copy->too_large = code == CAIRN_TOO_LARGE;
+    if (code == CAIRN_TOO_LARGE) return CAIRN_OK;
+    CAIRN_TRY(code);
+    bool never = !look->said.rows && !look->written[0];
+    if (!never && strcmp(look->digest, look->written) != 0)
+        CAIRN_TRY(put(server, worker, look, err));
+    copy->event = look->event;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
+                                          struct cairn_srv *server,
+                                          struct cairn_store_worker *worker,
+                                          struct cairn_error *err) {
+    uint64_t now_ms = cairn_srv_mono_ms(server);
+    if (copy->looked_ms && now_ms - copy->looked_ms < server->settings->catalog_copy_interval_ms)
+        return CAIRN_OK;
+    copy->looked_ms = now_ms;
+    struct look look = {0};
+    struct cairn_srv_lease lease;
+    cairn_srv_lease_init(&lease, server, "catalog-copy", "");
+    enum cairn_code code = cairn_srv_lease_take(&lease, err);
+    if (code == CAIRN_BUSY) return CAIRN_OK; /* another server does */
+    if (!code) code = write(copy, server, worker, &look, err);
+    cairn_srv_lease_end(&lease);
+    cairn_srv_said_release(&look.said);
+    return code;
+}
+
+/* ---- taking over ---- */
+
+struct taking {
+    const json_t *document;
+    uint64_t rows;
+};
+
+static enum cairn_code take(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct taking *taking = argument;
+    return cairn_srv_said_take(tx, taking->document, &taking->rows, err);
+}
+
+enum cairn_code cairn_srv_said_copy_take(struct cairn_srv *server,
+                                         struct cairn_store_worker *worker,
+                                         struct cairn_key *ret_key, uint64_t *ret_rows,
+                                         struct cairn_error *err) {
+    struct copies copies;
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_SRV_SAID_BYTES_MAX + CAIRN_KIB};
+    CAIRN_AUTO_JSON json_t *document = NULL;
+    struct cairn_json_limits limits = {.bytes = CAIRN_SRV_SAID_BYTES_MAX + CAIRN_KIB,
+                                       .nodes = VALUES_MAX};
+    struct taking taking = {0};
+    ret_key->text[0] = '\0';
+    *ret_rows = 0;
+    CAIRN_TRY(find_copies(worker, &copies, err));
+    if (!copies.count) return CAIRN_OK;
+    cairn_key_catalog(copies.numbers[copies.count - 1], ret_key);
+    CAIRN_TRY(cairn_store_get_small(worker, ret_key->text, &text, err));
+    if (cairn_json_parse(cairn_buf_view(&text), limits, &document, err))
+        return cairn_within(err, CAIRN_CORRUPT, "%s", ret_key->text);
+    taking.document = document;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, take, &taking, err));
+    *ret_rows = taking.rows;
+    return CAIRN_OK;
+}

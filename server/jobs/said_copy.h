@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * said_copy: .cairn/catalog/<generation>.json, which keeps in the store what people have said.
+ *
+ * Why:     pins, aliases, metrics, policies, quotas and tokens stand in the catalog alone; its loss
+ *          would take them along.
+ * Promise: 1   what was said is in the store a little after `catalog-copy-interval`, at the next
+ *              round of the sweep, or after the next start.
+ *          2   the number is one of the store's generation that this server took for it (Q35): two
+ *              servers never write one key, and a server that is frozen writes none.
+ *          3   an older copy is deleted when two newer ones are there.
+ * Limits:  as server/catalog/said.h; a catalog with more to say logs that.
+ * Threads: the sweeping thread; take by who reindexes.
+ * Next:    server/catalog/said.h; docs/format.md.
+ */
+#pragma once
+
+#include "server/server.h"
+
+struct cairn_srv_said_copy {
+    uint64_t looked_ms, event; /* mono clock, number of the newest event; 0: never */
+    bool too_large;            /* logged */
+};
+/* Where something was said since. */
+enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
+                                          struct cairn_srv *server,
+                                          struct cairn_store_worker *worker,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* The newest copy into the catalog. ret_key "": there is none; on CAIRN_CORRUPT the one that is no
+ * copy. */
+enum cairn_code cairn_srv_said_copy_take(struct cairn_srv *server,
+                                         struct cairn_store_worker *worker,
+                                         struct cairn_key *ret_key, uint64_t *ret_rows,
+                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * uploads: multipart uploads in the store that no save will end.
+ *
+ * Why:     a store keeps the parts of an upload that nobody ends and bills them, and no listing of
+ *          objects shows them. A version's sweep ends those below it while it is swept; what comes
+ *          later, or below a version that was never begun here, is found by looking.
+ * Promise: 1   an upload below a version that is open, or whose record is not written yet, is
+ *              nobody's orphan: it is neither shown nor ended.
+ *          2   ended are those below versions that are committed or gone, when two looks an hour
+ *              apart found them; such a version gets no upload any more (P8, P8b). What is below a
+ *              version that this catalog does not know is shown and left alone.
+ *          3   no request lists the store: what is answered is what the last look found.
+ * Limits:  64 runs a round of the sweep, a look an hour; 10 pages of a run; the first 1,000 orphans
+ *          are measured and shown.
+ * Threads: looks on the sweeping thread; _page on any.
+ * Next:    server/jobs/sweep.c, server/jobs/sweep_objects.h, server/handlers/uploads.c.
+ */
+#pragma once
+
+#include "common/json.h"
+#include "server/catalog/lists.h"
+#include "server/server.h"
+
+struct cairn_srv_uploads;
+enum cairn_code cairn_srv_uploads_new(struct cairn_srv *server, struct cairn_srv_uploads **ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_uploads_free(struct cairn_srv_uploads *uploads); /* NULL is fine */
+/* Some runs further, where a look is due. ret_due: versions whose uploads are to be ended now; it
+ * is emptied first. */
+enum cairn_code cairn_srv_uploads_look(struct cairn_srv_uploads *uploads,
+                                       struct cairn_store_worker *worker,
+                                       struct cairn_srv_ids *ret_due,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Ends the uploads of one of those, if it is still what it was found to be. */
+enum cairn_code cairn_srv_uploads_end(struct cairn_srv_uploads *uploads,
+                                      struct cairn_store_worker *worker, const char *version,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* What the last look found, from this place on: new objects of the form upload_row. *ret_more:
+ * there are others behind. NULL without memory. */
+json_t *cairn_srv_uploads_page(struct cairn_srv_uploads *uploads, uint64_t from, uint64_t limit,
+                               bool *ret_more);

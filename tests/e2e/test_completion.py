@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What bash completes `cairn` by: made from the tables of the help, and asking the server for names."""
+import os
+import pty
+import re
+import select
+import shlex
+import socket
+import subprocess
+import time
+import unittest
+
+from world import BIN, World
+
+
+class Completion(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.world = World()
+        source = cls.world.root / "file"
+        source.write_bytes(b"x" * 5000)
+        for step in (10, 12, 20):
+            cls.world.cairn("put", source, f"llm/seven@{step}")
+        cls.world.cairn("put", source, "llm/other@1")
+        cls.world.cairn("alias", "set", "llm/seven@12", "prod")
+        cls.script = cls.world.root / "completion"
+        cls.script.write_text(cls.world.cairn("completion", "bash").stdout)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.world.close()
+
+    def env(self, **more):
+        return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}",
+                "CAIRN_URL": self.world.addresses(), **more}
+
+    def complete(self, line, breaks=" \t\n", **env):
+        """What bash is offered at the end of the line. Without '@' and '=' among the characters that
+        cut words, whole words are."""
+        done = subprocess.run(
+            ["bash", "--norc", "-c",
+             f"source {shlex.quote(str(self.script))}; COMP_WORDBREAKS=$2; COMP_LINE=$1; "
+             "COMP_POINT=${#COMP_LINE}; COMP_WORDS=(cairn); _cairn; printf '%s\\n' \"${COMPREPLY[@]}\"",
+             "bash", line, breaks], capture_output=True, text=True, check=True, timeout=60,
+            env=self.env(**env))
+        self.assertEqual(done.stderr, "")
+        return done.stdout.split()
+
+    def test_bash_takes_the_script(self):
+        subprocess.run(["bash", "-n", self.script], check=True)
+
+    def test_every_verb_and_flag_of_the_help_is_completed(self):
+        verbs = re.findall(r"^  (\w+) +[A-Z]", self.world.cairn("--help").stdout, re.M)
+        self.assertGreater(len(verbs), 30)
+        self.assertEqual(set(self.complete("cairn ")), {*verbs, "help"})
+        self.assertEqual(set(self.complete("cairn help ")), {*verbs, "help"})
+        self.assertEqual(self.complete("cairn verif"), ["verify"])
+        for verb in verbs:
+            if verb == "version":
+                continue
+            text = self.world.cairn(verb, "--help").stdout.split("\nFlags:\n")[1]
+            flags = re.findall(r"^ +(?:-\w, )?(--[\w-]+)", text, re.M)
+            self.assertEqual(self.complete(f"cairn {verb} -"), flags, verb)
+
+    def test_what_a_verb_does_and_what_a_flag_may_be_is_completed(self):
+        self.assertEqual(self.complete("cairn alias "), ["ls", "set", "rm"])
+        self.assertEqual(self.complete("cairn policy s"), ["set"])
+        self.assertEqual(self.complete("cairn catalog "), ["copy"])
+        self.assertEqual(self.complete("cairn ls -o "), ["table", "json", "jsonl", "name"])
+        self.assertEqual(self.complete("cairn ls --output js"), ["json", "jsonl"])
+        self.assertEqual(self.complete("cairn ls --output=js"), ["--output=json", "--output=jsonl"])
+        self.assertEqual(self.complete("cairn ls --output=n", breaks=" ="), ["name"])
+        self.assertEqual(self.complete("cairn ls --limit "), [], "a number is not guessed")
+        self.assertEqual(self.complete("cairn put ./fi"), [], "bash itself completes files")
+
+    def test_runs_and_checkpoints_are_those_of_the_server(self):
+        self.assertEqual(set(self.complete("cairn show ")), {"llm/seven", "llm/other"})
+        self.assertEqual(self.complete("cairn put file llm/s"), ["llm/seven"])
+        self.assertEqual(self.complete("cairn alias ls llm/o"), ["llm/other"])
+        self.assertEqual(set(self.complete("cairn get --rank 0 llm/seven@")),
+                         {f"llm/seven@{name}" for name in ("latest", "10", "12", "20", "prod")})
+        self.assertEqual(set(self.complete("cairn get llm/seven@1")), {"llm/seven@10", "llm/seven@12"})
+        self.assertEqual(self.complete("cairn get llm/seven@p", breaks=" @"), ["prod"])
+        self.assertEqual(self.complete("cairn show llm/none@"), [])
+        url = self.world.url
+        self.assertEqual(self.complete(f"cairn show --server {url} llm/s", CAIRN_URL="http://127.0.0.1:1"),
+                         ["llm/seven"])
+
+    def test_a_server_that_is_away_or_silent_holds_nobody_up(self):
+        silent = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(silent.close)
+        for port in (1, silent.getsockname()[1]):
+            began = time.monotonic()
+            self.assertEqual(self.complete("cairn show ", CAIRN_URL=f"http://127.0.0.1:{port}"), [])
+            self.assertLess(time.monotonic() - began, 5)
+
+    def test_a_shell_that_it_is_not_made_for_is_status_2(self):
+        self.assertIn("bash", self.world.cairn("completion", "tcsh", status=2).stderr)
+        self.world.cairn("completion", "refs", "no-slash@", status=2)
+        self.world.cairn("completion", "refs", "x" * 600 + "@", status=2)
+
+    def test_a_key_in_a_real_bash(self):
+        leader, follower = pty.openpty()
+        shell = subprocess.Popen(["bash", "--norc", "--noprofile", "-i"], stdin=follower, stdout=follower,
+                                 stderr=follower, start_new_session=True,
+                                 env=self.env(TERM="dumb", PS1="> ", HISTFILE="", INPUTRC="/dev/null"))
+        os.close(follower)
+        self.addCleanup(lambda: (shell.kill(), shell.wait(), os.close(leader)))
+        said = ""
+
+        def expect(what):
+            nonlocal said
+            until = time.monotonic() + 30
+            while what not in said:
+                self.assertLess(time.monotonic(), until, said)
+                if select.select([leader], [], [], 1)[0]:
+                    said += os.read(leader, 4096).decode(errors="replace")
+            said = said.split(what, 1)[1]
+
+        os.write(leader, f"source {self.script}; echo re''ady\n".encode())
+        expect("ready")
+        os.write(leader, b"cairn sho\tllm/se\t@pr\t")
+        expect("cairn show llm/seven@prod")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A list of many versions by any filter, page after page: exactly the rows that are meant, in order,
+and no page looks at more than its share."""
+import json
+import pathlib
+import random
+import sqlite3
+import unittest
+import urllib.parse
+import urllib.request
+
+from world import World
+
+VERSIONS = 12000
+BASE_MS = 1700000000000
+STATES = ["open", "committed", "deleting", "aborting", "gone"]
+LABELS = [{"team": "nlp", "tier": "tmp"}] * 60 + [{"team": "nlp", "tier": "gold"}, {}, {"x": ""}]
+
+
+def make_rows(chance):
+    """As saves and removals leave them, but by chance; of what the server would go on with (a commit
+    without its record, a sweep) there is none."""
+    rows, seen = [], set()
+    while len(rows) < VERSIONS:
+        attempt, step = chance.randint(1, 40), 10 * chance.randint(0, 1200)
+        n = 1 + step // 10
+        if (attempt, step) in seen:
+            continue
+        seen.add((attempt, step))
+        state = chance.choices(range(5), (3, 92, 0, 0, 5))[0]
+        rows.append({
+            "id": "ckpt_%08x-0000-8000-8000-%012x" % (chance.getrandbits(32), len(rows)),
+            "attempt": attempt, "step": step, "n": n, "state": state,
+            "trashed": state == 1 and chance.random() < 0.03,
+            "at": BASE_MS + 1000 * len(rows), "labels": chance.choice(LABELS)})
+    ordered = sorted((r for r in rows if r["state"] == 1),
+                     key=lambda r: (r["attempt"], r["step"], r["n"]))
+    ordered[5]["labels"] = ordered[-5]["labels"] = {"far": "apart"}
+    return rows
+
+
+def fill(catalog, rows):
+    with sqlite3.connect(catalog) as db:
+        run = db.execute("INSERT INTO runs(project, run, labels, created_ms, attempt) VALUES"
+                         "('p', 'many', '{}', 1, 40) RETURNING run_id").fetchone()[0]
+        db.executemany(
+            "INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, recorded, "
+            "trashed_tick, world_size, on_exists, skip, format, labels, meta, created_ms, "
+            "committed_ms, opened_tick, gone_tick) VALUES(?, ?, ?, ?, ?, 'n', ?, ?, ?, 1, 0, 0, "
+            "'opaque', ?, '{}', ?, ?, 1, 9000000000000000000)",
+            [(r["id"], run, r["attempt"], r["step"], r["n"], r["state"], r["state"] == 1,
+              9000000000000000000 if r["trashed"] else None, json.dumps(r["labels"]), r["at"],
+              r["at"] if r["state"] == 1 else 0) for r in rows])
+    db.close()
+
+
+class Meant:
+    """The filters, in the words of the page."""
+
+    def __init__(self, query):
+        self.query = dict(urllib.parse.parse_qsl(query))
+
+    def label(self, term, labels):
+        if term.startswith("!"):
+            return term[1:] not in labels
+        if "!=" in term:
+            key, value = term.split("!=")
+            return labels.get(key) != value
+        key, is_there, value = term.partition("=")
+        return labels.get(key) == value if is_there else key in labels
+
+    def __call__(self, row):
+        ask, state = self.query, STATES[row["state"]]
+        return (state == ask.get("state", state) and ("state" in ask or state != "gone")
+                and row["attempt"] == int(ask.get("attempt", row["attempt"]))
+                and int(ask.get("step_ge", 0)) <= row["step"] < int(ask.get("step_lt", 1 << 62))
+                and str(row["trashed"]).lower() == ask.get("trashed", str(row["trashed"]).lower())
+                and row["at"] >= (BASE_MS + 1000 * (VERSIONS - 70) if "since" in ask else 0)
+                and all(self.label(term, row["labels"]) for term in ask.get("l", "").split(",")
+                        if term))
+
+
+SINCE = "since=2023-11-15T01:32:10Z"  # BASE_MS and VERSIONS - 70 seconds
+QUERIES = [
+    "", "state=committed", "state=open", "state=gone", "state=deleting",
+    "attempt=7", "attempt=41", "attempt=0", "attempt=7&step_ge=5000&step_lt=5100",
+    "step_ge=3000&step_lt=3020", "step_lt=30", "step_ge=11990", "step_ge=20&step_lt=20",
+    "step_ge=99999999", "trashed=true", "trashed=false&l=tier%3Dgold", "trashed=false&state=open",
+    "trashed=true&state=committed", "l=tier%3Dgold", "l=tier%3Dnone", "l=!tier", "l=tier!%3Dtmp",
+    "l=far", "l=x,!team", "l=x%3D", SINCE, SINCE + "&state=committed", "l=team%3Dnlp&step_ge=6000&limit=7",
+]
+
+
+class Lists(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        seed = random.randrange(1 << 32)
+        cls.world = World(nodes=0, catalog="")
+        cls.addClassCleanup(cls.world.close)
+        cls.rows = make_rows(random.Random(seed))
+        cls.world.server.stop()
+        fill(pathlib.Path(cls.world.root) / "server" / "catalog.db", cls.rows)
+        cls.world.start_server()
+        print("seed", seed)
+
+    def pages(self, query):
+        cursor, pages = "", []
+        while True:
+            url = f"{self.world.url}/v1/runs/p/many/checkpoints?{query}{cursor}".rstrip("?")
+            with urllib.request.urlopen(url.replace("?&", "?"), timeout=60) as reply:
+                answer = json.load(reply)
+            pages.append(answer["items"])
+            if answer["next_cursor"] is None:
+                return pages
+            cursor = "&cursor=" + answer["next_cursor"]
+
+    def test_every_filter_gives_the_rows_that_are_meant_in_order(self):
+        for query in QUERIES:
+            meant = Meant(query)
+            wanted = sorted((r["attempt"], r["step"], r["n"]) for r in self.rows if meant(r))
+            for order in ("step", "-step"):
+                pages = self.pages(f"{query}&order={order}")
+                found = [(item["attempt"], item["step"], item["n"])
+                         for items in pages for item in items]
+                self.assertEqual(found, wanted if order == "step" else wanted[::-1], query)
+                limit = int(meant.query.get("limit", 100))
+                self.assertTrue(all(len(items) <= limit for items in pages))
+                # So many rows a page looks at, at least, if it does not fill.
+                self.assertLessEqual(len(pages), len(wanted) // limit + VERSIONS // 500 + 3, query)
+
+    def test_the_command_goes_on_behind_pages_that_are_empty(self):
+        flags = {"l": "--label", "step_ge": "--step-ge", "step_lt": "--step-lt", "since": "--since",
+                 "attempt": "--attempt", "trashed": "--trashed", "state": "--state"}
+        for query in ("l=tier%3Dgold", "l=far", "l=!tier", "attempt=7&step_ge=5000&step_lt=5100",
+                      "step_ge=3000&step_lt=3020", "trashed=true", SINCE + "&state=committed",
+                      "l=tier%3Dnone"):
+            meant = Meant(query)
+            words = [word for name, value in meant.query.items() for word in (flags[name], value)]
+            ran = self.world.cairn("ls", "p/many", "--json", "-n", 10000, *words)
+            self.assertEqual([(row["attempt"], row["step"]) for row in json.loads(ran.stdout)],
+                             sorted(((r["attempt"], r["step"]) for r in self.rows if meant(r)),
+                                    reverse=True), query)
+        for words, said in ((("--attempt", "1"), "--attempt goes with a run"),
+                            (("p/many", "--label", "a,,b"), "a term is empty"),
+                            (("p/many", "--since", "yesterday"), "since"),
+                            (("p/many", "--step-ge", "x"), "--step-ge"),
+                            (("p/many", "--label", "a", "--store", self.world.store),
+                             "--label is known to the server alone"),
+                            (("p/many", "--state", "committed", "--attempt", "1", "--store",
+                              self.world.store), "--attempt is known to the server alone")):
+            ran = self.world.cairn("ls", *words, status=None)
+            self.assertNotEqual(ran.returncode, 0)
+            self.assertIn(said, ran.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Catalogs that are lost, old, or of another bucket (D07): what the store says is what is had again,
+nothing is deleted meanwhile, and whose catalog it is not is said by name."""
+import json
+import pathlib
+import shutil
+import tempfile
+import time
+import unittest
+
+import postgres
+from s3world import BUCKET, S3Fault
+from world import World, wait_until
+
+RUNS = ("llm/7b", "llm/tiny", "vision/vit")
+# Of a checkpoint, as the server shows it: what a reindex must have again.
+SAME = ("version", "project", "run", "step", "n", "attempt", "state", "recorded", "superseded", "trashed",
+        "latest", "world_size", "format", "labels", "meta", "bytes", "shards", "layout", "manifest_sha256",
+        "metrics", "note", "pinned", "aliases")
+SOON = {"CAIRN_RECONCILE_WAIT": "0ms", "CAIRN_SWEEP_INTERVAL": "100ms", "CAIRN_CATALOG_COPY_INTERVAL": "100ms"}
+
+
+class Lost(unittest.TestCase):
+    """In a folder; S3Lost has the same in a bucket."""
+
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-reindex-"))
+        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
+        self.world = self.make_world()
+        self.addCleanup(self.world.close)
+        self.file = self.root / "weights.bin"
+        self.file.write_bytes(b"w" * 3000)
+
+    def make_world(self):
+        return World(env=SOON)
+
+    def put(self, run, step, *more):
+        self.world.cairn("put", self.file, f"{run}@{step}", *more)
+
+    def fill(self):
+        for run in RUNS:
+            for step in (1, 2, 3):
+                self.put(run, step, "--labels", json.dumps({"tier": f"t{step}"}))
+        self.put("llm/7b", 3, "--new-version")
+        self.world.cairn("rm", "vision/vit@3")
+        self.say()
+
+    def say(self):
+        """What no save says, and the store only by its copy of it."""
+        for words in (("pin", "llm/7b@1"), ("label", "llm/7b@2", "tier=gold"), ("metric", "llm/7b@2", "loss=0.25"),
+                      ("alias", "set", "llm/7b@2", "best-one"), ("quota", "set", "llm", "--versions", "77"),
+                      ("policy", "set", "llm/tiny", "--keep-last", "9"), ("label", "vision/vit", "team=eyes")):
+            self.world.cairn(*words)
+        made = json.loads(self.world.cairn("token", "create", "--scope", "read", "--project", "llm", "--json").stdout)
+        self.token = made["token"]
+        self.wait_for_copy()
+
+    def wait_for_copy(self):
+        """Until nothing is left to copy: the log has had no such line for a while."""
+        seen = [0, time.monotonic()]
+
+        def quiet():
+            count = self.world.server.log.read_text().count(" catalog.copied ")
+            if count != seen[0]:
+                seen[:] = [count, time.monotonic()]
+            return count and time.monotonic() > seen[1] + 1
+        wait_until(quiet)
+
+    def said(self):
+        found = [json.loads(self.world.cairn(*words, "--json").stdout)
+                 for words in (("quota", "get", "llm"), ("policy", "get", "llm/tiny"))]
+        run = next(row for row in json.loads(self.world.cairn("ls", "--json").stdout) if row["run"] == "vit")
+        token = json.loads(self.world.cairn("token", "whoami", "--json", env={"CAIRN_TOKEN": self.token}).stdout)
+        return [*found, run["labels"], token]
+
+    def rows(self):
+        found = {}
+        for run in RUNS:
+            rows = json.loads(self.world.cairn("ls", run, "--json").stdout)
+            found[run] = [{name: row[name] for name in SAME} for row in rows]
+        return found
+
+    def attempts(self):
+        rows = json.loads(self.world.cairn("ls", "--json").stdout)
+        return {f"{row['project']}/{row['run']}": row["attempt"] for row in rows}
+
+    def lose(self):
+        """The catalog goes; grant.key stays, as a backup has it. Returns where the new one is."""
+        self.world.server.stop()
+        old, new = self.world.root / "server", self.world.root / "new"
+        new.mkdir(mode=0o700)
+        shutil.copy(old / "grant.key", new)
+        self.old = self.world.catalog
+        self.world.catalog = postgres.catalog()
+        return new
+
+    def reindex(self, new, *more, status=0, store=None):
+        to = ["--catalog", self.world.catalog, "--data-dir", new] if self.world.catalog \
+            else ["--catalog", new]
+        return self.world.cairn("reindex", store or self.world.store, *to, *more, status=status)
+
+    def start_on(self, new):
+        old = self.world.root / "server"
+        old.rename(self.world.root / "old")
+        new.rename(old)
+        self.world.start_server()
+
+    def test_a_deleted_catalog_is_had_again_from_the_bucket_alone_D07(self):
+        self.fill()
+        before, attempts, said = self.rows(), self.attempts(), self.said()
+        new = self.lose()
+        would = json.loads(self.world.cairn("reindex", self.world.store, "--dry-run", "--json").stdout)
+        self.assertEqual((would["runs"], would["versions"], would["catalog"]), (3, 10, None))
+        done = json.loads(self.reindex(new, "--json").stdout)
+        self.assertEqual({name: done[name] for name in ("runs", "versions", "damaged", "unread")},
+                         {"runs": 3, "versions": 10, "damaged": 0, "unread": 0})
+        self.start_on(new)
+        self.assertEqual(self.rows(), before)
+        self.assertEqual(self.attempts(), attempts)
+        self.assertEqual(self.said(), said)
+        self.assertEqual([row["aliases"] for row in before["llm/7b"] if row["aliases"]], [["best-one"]])
+        self.assertNotIn(self.token.encode(), self.copies())
+        self.put("llm/7b", 4)
+        self.assertEqual(self.attempts()["llm/7b"], attempts["llm/7b"] + 1)  # no number twice
+        self.world.cairn("get", "llm/tiny@2", "-d", self.root / "back")
+        self.assertEqual((self.root / "back/weights.bin").read_bytes(), self.file.read_bytes())
+        # Whoever starts the old one after all cannot delete or save anything.
+        self.world.server.stop()
+        self.world.catalog = self.old
+        shutil.rmtree(self.world.root / "server")
+        (self.world.root / "old").rename(self.world.root / "server")
+        self.world.start_server()
+        self.assertEqual(self.world.get("/readyz")[0], 503)
+        self.world.cairn("ls", "llm/7b", status=5)
+
+    def test_a_server_that_runs_on_the_old_catalog_is_stopped_by_a_reindex_D07(self):
+        self.put("llm/7b", 1)
+        new = self.world.root / "new"
+        new.mkdir(mode=0o700)
+        shutil.copy(self.world.root / "server/grant.key", new)
+        self.world.catalog = postgres.catalog()
+        self.reindex(new)
+        done = self.world.cairn("put", self.file, "llm/7b@2", "--timeout", "5s", status=None)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("catalog.behind", self.world.server.tail())
+
+    def test_what_is_damaged_is_named_and_the_rest_is_had(self):
+        for step in (1, 2):
+            self.put("llm/7b", step)
+        damaged = self.world.version("llm/7b")["version"]
+        self.damage(f"llm/7b/000000000002/{damaged}/manifest.json")
+        new = self.lose()
+        done = self.reindex(new, status=7)
+        self.assertIn(f"{damaged}/committed.json", done.stderr)
+        self.start_on(new)
+        self.assertEqual(self.world.version("llm/7b")["step"], 1)
+
+    def test_a_late_record_raises_no_dead_V10(self):
+        for step in (1, 2):
+            self.put("llm/7b", step)
+        dead = self.version_folder(2)
+        record = (dead / "committed.json").read_bytes()
+        new = self.lose()
+        shutil.rmtree(dead)
+        dead.mkdir()
+        (dead / "committed.json").write_bytes(record)
+        done = json.loads(self.reindex(new, "--json").stdout)
+        self.assertEqual((done["versions"], done["remains"]), (1, 1))
+        self.start_on(new)
+        self.assertEqual(self.world.version("llm/7b")["step"], 1)
+        self.assertEqual(self.attempts()["llm/7b"], 2)
+
+    def version_folder(self, step):
+        return next(pathlib.Path(self.world.store).glob(f"llm/7b/{step:012}/*"))
+
+    def copies(self):
+        found = self.world.stored("catalog/*.json")
+        self.assertIn(len(found), (1, 2))
+        return b"".join(path.read_bytes() for path in found)
+
+    def test_a_copy_that_is_damaged_is_named_and_the_versions_are_had(self):
+        self.put("llm/7b", 1)
+        self.say_pin()
+        new = self.lose()
+        for path in self.world.stored("catalog/*.json"):
+            path.write_bytes(b"{}")
+        self.assertIn(".cairn/catalog/", self.reindex(new, status=7).stderr)
+        self.start_on(new)
+        self.assertEqual(self.world.version("llm/7b")["step"], 1)
+
+    def say_pin(self):
+        self.world.cairn("pin", "llm/7b@1")
+        self.wait_for_copy()
+
+    def damage(self, key):
+        (pathlib.Path(self.world.store) / key).write_bytes(b"{}")
+
+    def test_a_catalog_that_holds_something_and_a_folder_that_is_no_store_are_refused(self):
+        self.put("llm/7b", 1)
+        self.world.server.stop()
+        refused = self.world.cairn("reindex", self.world.store, "--catalog",
+                                   self.world.catalog or self.world.root / "server", status=6,
+                                   env={"CAIRN_DATA_DIR": str(self.world.root / "server")})
+        self.assertIn("is not empty", refused.stderr)
+        new = self.world.root / "new"
+        refused = self.world.cairn("reindex", self.world.store, "--catalog", new, "--json", status=3)
+        self.assertIn("grant.key is missing", json.loads(refused.stderr.splitlines()[-1])["message"])
+        (self.root / "empty").mkdir()
+        refused = self.world.cairn("reindex", self.root / "empty", "--catalog", new, "--new-grant-key",
+                                   status=3)
+        self.assertIn("has no .cairn/store.json", refused.stderr)
+        self.assertEqual(list((self.root / "empty").glob("**/store.json")), [])
+        self.assertIn("--catalog", self.world.cairn("reindex", self.world.store, status=2).stderr)
+
+    def test_a_reindex_that_is_killed_is_given_again_and_no_server_starts_before_that(self):
+        self.fill()
+        before = self.rows()
+        new = self.lose()
+        self.world.env["CAIRN_CRASH_AT"] = "server.reindex.after_run:2"
+        self.reindex(new, status=None)
+        del self.world.env["CAIRN_CRASH_AT"]
+        with self.assertRaises(AssertionError) as refused:
+            self.start_on(new)
+        self.assertIn("give `cairn reindex` again", str(refused.exception))
+        done = json.loads(self.reindex(self.world.root / "server", "--json").stdout)
+        self.assertGreater(done["found"], 0)
+        self.assertEqual(done["found"] + done["versions"], 10)
+        self.world.start_server()
+        self.assertEqual(self.rows(), before)
+
+    def test_a_catalog_of_another_bucket_is_refused_by_name_D07(self):
+        self.put("llm/7b", 1)
+        self.world.server.stop()
+        other = World(nodes=0, env={"CAIRN_RECONCILE_WAIT": "0ms"})
+        self.addCleanup(other.close)
+        other.server.stop()
+        mine, self.world.store = self.world.store, other.store
+        with self.assertRaises(AssertionError) as refused:
+            self.world.start_server()
+        self.assertIn("this catalog belongs to", str(refused.exception))
+        self.assertIn(other.store, str(refused.exception))
+        self.world.store = mine
+        self.world.start_server()
+        self.assertEqual(self.world.version("llm/7b")["step"], 1)
+
+
+class Old(unittest.TestCase):
+    """A backup of the catalog that is put back."""
+
+    def setUp(self):
+        if postgres.wanted():
+            self.skipTest("a backup of a database is its own tool's")
+        self.world = World(env={"CAIRN_RECONCILE_WAIT": "0ms", "CAIRN_SWEEP_INTERVAL": "100ms"})
+        self.addCleanup(self.world.close)
+        self.file = self.world.root / "weights.bin"
+        self.file.write_bytes(b"w" * 3000)
+
+    def put(self, run, step):
+        self.world.cairn("put", self.file, f"{run}@{step}")
+
+    def test_a_day_old_catalog_is_frozen_and_takes_over_what_the_store_says_D07(self):
+        world = self.world
+        self.put("llm/7b", 1)
+        world.server.stop()
+        shutil.copytree(world.root / "server", world.root / "backup")
+        world.start_server()
+        self.put("llm/7b", 2)
+        self.put("llm/new", 1)
+        newest = world.version("llm/7b")["version"]
+        world.server.stop()
+        shutil.rmtree(world.root / "server")
+        (world.root / "backup").rename(world.root / "server")
+        before = sorted(path for path in world.stored("*") if "generations" not in str(path))
+        world.start_server()
+        status, _, body = world.get("/readyz")
+        checks = json.loads(body)["checks"]
+        self.assertEqual((status, checks["catalog"]), (503, "ok"))
+        self.assertIn("behind its store", checks["generation"])
+        self.assertIn(b"cairn_catalog_frozen 1", world.get("/metrics")[2])
+        self.assertIn("the catalog is behind its store", world.cairn("doctor", world.store, status=None).stdout)
+        world.cairn("put", self.file, "llm/7b@3", "--timeout", "3s", status=None)
+        self.assertEqual([path for path in before if not path.exists()], [])
+        world.server.stop()
+        world.server_arguments = ["--adopt-store=true"]
+        world.start_server()
+        for run in ("llm/7b", "llm/new"):
+            world.cairn("ls", run, status=None)  # asked for: compared
+            wait_until(lambda run=run: world.get(f"/v1/runs/{run}/checkpoints/latest")[0] == 200)
+            world.cairn("reconcile", run)
+        self.assertEqual(world.version("llm/7b")["version"], newest)
+        self.assertEqual(world.version("llm/new")["step"], 1)
+        self.assertEqual(world.get("/readyz")[0], 200)
+        self.put("llm/7b", 3)
+        self.assertEqual([path for path in before if not path.exists()], [])
+
+
+class S3Lost(Lost):
+    def make_world(self):
+        s3 = S3Fault(self.root)
+        self.addCleanup(s3.stop)
+        self.s3 = s3
+        return World(store=f"s3://{BUCKET}/ckpt", env={**s3.env(), **SOON})
+
+    def damage(self, key):
+        self.skipTest("a folder is damaged by hand")
+
+    def version_folder(self, step):
+        self.skipTest("a folder is damaged by hand")
+
+    def say_pin(self):
+        self.skipTest("a folder is damaged by hand")
+
+    def copies(self):
+        self.assertIn(len([key for key in self.s3.keys("ckpt/") if "/.cairn/catalog/" in key]), (1, 2))
+        return b""
+
+
+if __name__ == "__main__":
+    unittest.main()

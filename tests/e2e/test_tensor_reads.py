@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors by name over HTTP: what comes is what went in, whichever ranks hold it, whole or a slice,
+as it is stored or converted; and damage is an error or a broken connection, never other bytes."""
+import http.client
+import itertools
+import json
+import pathlib
+import random
+import shutil
+import struct
+import tempfile
+import unittest
+import urllib.parse
+
+from test_export import EXPECTED, ZERO, as_fp32, export, read, rounded
+from world import World
+
+MIB = 1 << 20
+
+
+def write(path, tensors):
+    """{name: (dtype, shape, bytes)} as a safetensors file."""
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text
+                     + b"".join(data for _, _, data in tensors.values()))
+
+
+def picked(shape, width, data, index):
+    """The bytes that an index of Python picks, element by element."""
+    ranges = [range(extent)[part] if isinstance(part, slice) else [range(extent)[part]]
+              for extent, part in zip(shape, index)]
+    out = []
+    for place in itertools.product(*ranges):
+        at = 0
+        for extent, one in zip(shape, place):
+            at = at * extent + one
+        out.append(data[width * at:width * (at + 1)])
+    return b"".join(out)
+
+
+class Tensors(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.world = World()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.world.close()
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-tensors-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def ask(self, run, name, method="GET", what="/data", headers=None, **query):
+        """(status, headers, body); the body is what came before the connection broke, if it did."""
+        self.broken = False
+        connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=60)
+        query = urllib.parse.urlencode({"name": name, **query}, quote_via=urllib.parse.quote)
+        try:
+            connection.request(method, f"/v1/runs/{run}/checkpoints/latest/tensor{what}?{query}",
+                               headers=headers or {})
+            reply = connection.getresponse()
+            try:
+                body = reply.read()
+            except http.client.IncompleteRead as cut:
+                self.broken, body = True, cut.partial
+            return reply.status, reply.headers, body
+        finally:
+            connection.close()
+
+    def put(self, run, tensors):
+        (self.folder / run.replace("/", "-")).mkdir()
+        write(self.folder / run.replace("/", "-") / "model.safetensors", tensors)
+        self.world.cairn("put", self.folder / run.replace("/", "-"), f"{run}@1")
+
+    def test_what_ranks_have_saved_apart_comes_together_by_name(self):
+        for case in EXPECTED:
+            export(ZERO / case, self.folder / case, "--optimizer")
+            self.world.cairn("import", "deepspeed", ZERO / case, f"ranks/{case}@1")
+            for name, (dtype, shape, data) in read(self.folder / case).items():
+                status, headers, body = self.ask(f"ranks/{case}", name)
+                self.assertEqual((status, body), (200, data), (case, name))
+                self.assertEqual((headers["X-Cairn-Dtype"], headers["X-Cairn-Shape"]),
+                                 (dtype, ",".join(map(str, shape)) or None))
+                shown = json.loads(self.ask(f"ranks/{case}", name, what="")[2])
+                self.assertEqual((shown["name"], shown["dtype"], shown["shape"], shown["bytes"]),
+                                 (name, dtype, shape, len(data)))
+            _, _, alias = self.ask(f"ranks/{case}", "head.weight")
+            self.assertEqual(alias, read(self.folder / case)["embed.weight"][2])
+
+    def test_slices_are_what_python_picks(self):
+        export(ZERO / "stage3", self.folder / "whole")
+        self.world.cairn("import", "deepspeed", ZERO / "stage3", "slices/zero@1")
+        _, shape, data = read(self.folder / "whole")["embed.weight"]
+        self.assertEqual(len(shape), 2)
+        dice = random.Random(7)
+        for _ in range(40):
+            index, text = [], []
+            for extent in shape:
+                a, b = sorted(dice.sample(range(extent + 1), 2))
+                kind = dice.randrange(4)
+                index.append((slice(a, b), slice(a - extent, None) if a < extent else slice(a, b),
+                              a % extent, slice(None))[kind])
+                text.append((f"{a}:{b}", f"{a - extent}:" if a < extent else f"{a}:{b}:1",
+                             f"{a % extent}", ":")[kind])
+            status, headers, body = self.ask("slices/zero", "embed.weight", slice=",".join(text))
+            self.assertEqual((status, body), (200, picked(shape, 4, data, index)), text)
+        self.assertEqual(self.ask("slices/zero", "embed.weight", flat="5:-3")[2], data[20:-12])
+        for text, wanted in ((f"{shape[0]}", 416), ("0:99", 416), ("3:1", 416), ("::2", 400),
+                             ("a", 400), ("0,0,0", 400)):
+            status, _, body = self.ask("slices/zero", "embed.weight", slice=text)
+            self.assertEqual(status, wanted, (text, body))
+        self.assertEqual(self.ask("slices/zero", "embed.weight", slice=":", flat=":")[0], 400)
+        self.assertEqual(self.ask("slices/zero", "no.such")[0], 404)
+        self.assertEqual(self.ask("slices/zero", "", what="")[0], 400)
+        status, _, body = self.ask("slices/zero", "embed.weight", slice="2:2")
+        self.assertEqual((status, body), (200, b""))
+
+    def test_types_are_converted_and_rounded_to_the_nearest(self):
+        dice = random.Random(3)
+        # Bits of ordinary numbers, so that Python can round them to fp16, too.
+        values = [dice.uniform(-60000, 60000) * 2.0 ** -dice.randrange(24) for _ in range(3 * MIB)]
+        data = struct.pack(f"<{len(values)}f", *values)
+        self.put("types/a", {"w": ("F32", [3 * 1024, 1024], data),
+                             "n": ("I64", [2], bytes(16))})
+        for dtype in ("BF16", "F16"):
+            status, headers, body = self.ask("types/a", "w", dtype=dtype)
+            wanted = rounded(data.hex(), dtype)
+            self.assertEqual((status, headers["X-Cairn-Dtype"]), (200, dtype))
+            self.assertTrue(body == wanted)
+            word = {"BF16": "bf16", "F16": "fp16"}[dtype]  # as an export calls it
+            status, headers, same = self.ask("types/a", "w", dtype=word, slice="-7:")
+            self.assertEqual((status, headers["X-Cairn-Dtype"]), (200, dtype))
+            self.assertEqual(same, wanted[-14 * 1024:])
+            begin = 4 * MIB - 3  # in the middle of an element, over the end of a chunk
+            status, _, part = self.ask("types/a", "w", dtype=dtype,
+                                       headers={"Range": f"bytes={begin}-{begin + 9}"})
+            self.assertEqual((status, part), (206, wanted[begin:begin + 10]))
+            self.put(f"types/{dtype}", {"w": (dtype, [3 * 1024, 1024], wanted)})
+            _, _, back = self.ask(f"types/{dtype}", "w", dtype="F32", slice="-7:")
+            self.assertEqual(back.hex(), as_fp32(dtype, wanted[-14 * 1024:]))
+        self.assertEqual(self.ask("types/a", "n", dtype="F32")[0], 400)
+        self.assertEqual(self.ask("types/a", "w", dtype="float32")[0], 400)
+
+    def test_any_name_is_found_and_means_no_other(self):
+        names = ["a", "a/data", "a/b", "a//b", "../a", "a.b", "a%2Fb", "ä ?&=#+", "data"]
+        data = {name: ("U8", [4], bytes([at] * 4)) for at, name in enumerate(names)}
+        self.put("names/all", data)
+        for name in names:
+            self.assertEqual(self.ask("names/all", name)[2], data[name][2], name)
+            self.assertEqual(json.loads(self.ask("names/all", name, what="")[2])["name"], name)
+
+    def test_ranges_tags_and_heads_are_those_of_a_file(self):
+        data = random.Random(5).randbytes(9 * MIB + 12)
+        self.put("files/w", {"x": ("U8", [3], b"abc"), "w": ("U8", [len(data)], data)})
+        status, headers, body = self.ask("files/w", "w", "HEAD")
+        self.assertEqual((status, int(headers["Content-Length"]), body), (200, len(data), b""))
+        tag = headers["ETag"]
+        self.assertEqual(self.ask("files/w", "w", headers={"If-None-Match": tag})[0], 304)
+        self.assertEqual(self.ask("files/w", "w", headers={"If-Match": '"other"'})[0], 412)
+        self.assertNotEqual(self.ask("files/w", "w", "HEAD", slice="1:")[1]["ETag"], tag)
+        self.assertNotEqual(self.ask("files/w", "x", "HEAD")[1]["ETag"], tag)
+        for begin, end in ((0, 1), (MIB - 1, MIB + 1), (4 * MIB - 5, 8 * MIB + 5),
+                           (len(data) - 1, len(data)), (5, len(data))):
+            status, headers, body = self.ask("files/w", "w",
+                                             headers={"Range": f"bytes={begin}-{end - 1}"})
+            self.assertEqual((status, headers["Content-Range"]),
+                             (206, f"bytes {begin}-{end - 1}/{len(data)}"))
+            self.assertTrue(body == data[begin:end], (begin, end))
+        _, _, body = self.ask("files/w", "w", headers={"Range": "bytes=0-3", "If-Range": '"x"'})
+        self.assertTrue(body == data)
+        status, headers, _ = self.ask("files/w", "w", headers={"Range": f"bytes={len(data)}-"})
+        self.assertEqual((status, headers["Content-Range"]), (416, f"bytes */{len(data)}"))
+
+    def test_narrow_columns_of_a_tensor_come_in_order(self):
+        rows, columns = 4096, 2048
+        data = b"".join(struct.pack(f"<{columns}H", *((row * 7 + column) % 65536
+                                                      for column in range(columns)))
+                        for row in range(rows))
+        self.put("columns/w", {"w": ("U16", [rows, columns], data)})
+        _, _, body = self.ask("columns/w", "w", slice=":,100:102")
+        self.assertTrue(body == picked([rows, columns], 2, data, [slice(None), slice(100, 102)]))
+
+    def test_a_slice_of_many_chunks_goes_on_in_the_middle_of_a_row(self):
+        depth, rows, columns = 120, 40, 1000
+        data = random.Random(11).randbytes(4 * depth * rows * columns)
+        self.put("long/w", {"w": ("F32", [depth, rows, columns], data)})
+        wanted = b"".join(data[4 * ((plane * rows + row) * columns + 7):
+                               4 * ((plane * rows + row) * columns + columns - 6)]
+                          for plane in range(1, depth) for row in range(2, rows - 1))
+        _, headers, body = self.ask("long/w", "w", slice="1:,2:-1,7:-6")
+        self.assertEqual(headers["X-Cairn-Shape"], "119,37,987")
+        self.assertGreater(len(wanted), 16 * MIB)
+        self.assertTrue(body == wanted)
+        begin = 9 * MIB + 5
+        _, _, body = self.ask("long/w", "w", slice="1:,2:-1,7:-6",
+                              headers={"Range": f"bytes={begin}-"})
+        self.assertTrue(body == wanted[begin:])
+
+    def test_a_damaged_block_is_an_error_or_cuts_the_connection(self):
+        data = random.Random(9).randbytes(20 * MIB)
+        self.put("damage/w", {"w": ("F32", [5 * MIB], data)})
+        path, = (path for path in self.world.stored("model.safetensors") if "damage" in path.parts)
+        stored = bytearray(path.read_bytes())
+        stored[15 * MIB] ^= 1
+        path.chmod(0o644)
+        path.write_bytes(stored)
+        status, _, body = self.ask("damage/w", "w")
+        self.assertEqual((status, self.broken), (200, True))
+        self.assertTrue(len(body) < 15 * MIB and body == data[:len(body)])
+        status, _, body = self.ask("damage/w", "w", flat=f"{15 * MIB // 4}:")
+        self.assertEqual((status, json.loads(body)["code"]), (502, "store-corrupt"))
+        self.assertIn("model.safetensors", json.loads(body)["detail"])
+        status, _, body = self.ask("damage/w", "w", flat=f"{17 * MIB // 4}:")
+        self.assertEqual((status, body == data[17 * MIB:]), (200, True))
+
+
+if __name__ == "__main__":
+    unittest.main()

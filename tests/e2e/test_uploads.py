@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Multipart uploads on S3 that no save will end: who sees them, and with how many bytes."""
+import json
+import pathlib
+import re
+import tempfile
+import unittest
+
+from s3world import BUCKET, S3Fault, S3World, signed
+from test_commands import shapes
+from world import wait_until
+
+PARTS = (5 << 20, 70_000)
+
+
+class Uploads(unittest.TestCase):
+    def start(self, *profile):
+        s3 = S3Fault(pathlib.Path(tempfile.mkdtemp(prefix="cairn-uploads-")), profile)
+        self.addCleanup(s3.stop)
+        world = S3World(s3, server_arguments=["--sweep-interval", "100ms"])
+        self.addCleanup(world.close)
+        return world
+
+    def upload(self, world, key):
+        """Begun, with two parts, and left there."""
+        begun = signed(world.s3.env(), f"/{BUCKET}/{key}", "POST", uploads="").decode()
+        upload = re.search(r"<UploadId>(.*?)</UploadId>", begun)[1]
+        for number, size in enumerate(PARTS, 1):
+            signed(world.s3.env(), f"/{BUCKET}/{key}", "PUT", b"x" * size, partNumber=str(number),
+                   uploadId=upload)
+
+    def test_an_upload_below_a_committed_version_is_listed_with_the_bytes_of_its_parts(self):
+        world = self.start()
+        file = world.root / "file"
+        file.write_bytes(b"model")
+        world.cairn("put", file, "u/run@1")
+        self.assertEqual(json.loads(world.cairn("uploads", "ls", "--json").stdout), [])
+        key = next(key for key in world.keys("/committed.json"))
+        late = key.replace("committed.json", "shards/rank-00000/late")
+        self.upload(world, late)
+        world.server.stop()  # the next server looks when it starts, and then once an hour
+        world.start_server()
+        rows = wait_until(lambda: json.loads(world.cairn("uploads", "ls", "--json").stdout))
+        self.assertEqual(len(rows), 1)
+        self.assertEqual(set(rows[0]), shapes()["uploads ls"])
+        self.assertEqual((rows[0]["run"], rows[0]["state"], rows[0]["bytes"]),
+                         ("u/run", "committed", sum(PARTS)))
+        self.assertEqual("cairn/" + rows[0]["key"], late)
+        self.assertEqual(rows[0]["version"], world.version("u/run")["version"])
+        shown = world.cairn("uploads", "ls")
+        self.assertIn("rank-00000/late", shown.stdout)
+        self.assertIn("1 upload, 5.1 MiB", shown.stderr)
+        text = world.get("/metrics")[2].decode()
+        self.assertIn(f"cairn_orphan_upload_bytes {sum(PARTS)}\n", text)
+        self.assertEqual(world.s3.uploads("cairn/"), [late])  # seen once: it is still there
+
+    def test_of_a_store_that_lists_no_uploads_it_says_so_and_what_helps(self):
+        world = self.start("--profile", "minio")
+        said = world.cairn("uploads", "ls", status=1).stderr
+        self.assertIn("lifecycle rule", said)
+
+    def test_a_word_that_is_none_is_named(self):
+        world = self.start()
+        self.assertIn('want ls, not "list"', world.cairn("uploads", "list", status=2).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
