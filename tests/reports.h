@@ -8,6 +8,8 @@
  *              CAIRN_TEST_REPORTS, which ctest sets, or a new one below TMPDIR.
  *          2   check tells of each file once; the files stay for the last look that ctest takes
  *              (tests/support/reports.sh), also when the test is run again and passes.
+ *          3   a process that is killed while its sanitizer looks for leaks is no finding: all that
+ *              such a report says is of which thread there were no registers any more.
  * Limits:  1,024 reports a test program; the first 16 KiB of each are shown.
  * Threads: main thread only.
  * Next:    tests/harness.c calls check at the end of each test; tests/e2e/reports.py is its twin.
