@@ -64,6 +64,10 @@ enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const c
 enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights,
                                          uint8_t ret[CAIRN_SHA256_BYTES],
                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* What its files hold beside tensors becomes objects of the assembly, with archives or by name;
+ * once. Of DCP they are that as soon as it is open, but where it is stored. */
+enum cairn_code cairn_cli_weights_add_plain(struct cairn_cli_weights *weights, bool archives,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* The name in its folder of the local file behind an input of the assembly. */
 const char *cairn_cli_weights_file_of(const struct cairn_cli_weights *weights, uint32_t input);
 /* Is it one that --tp-rule is about? */

@@ -15,6 +15,22 @@
 #define BOXES_OF_A_TENSOR_MAX 65536
 #define SCRATCH_BYTES (128 * 1024)
 
+struct cairn_assembly_memory {
+    struct cairn_assembly_memory *next;
+    struct cairn_buf bytes;
+    struct cairn_view view;
+    struct cairn_input input;
+};
+
+static void release_memory(struct cairn_assembly_memory *memory) {
+    while (memory) {
+        struct cairn_assembly_memory *next = memory->next;
+        cairn_buf_release(&memory->bytes);
+        free(memory);
+        memory = next;
+    }
+}
+
 void cairn_assembly_release(struct cairn_assembly *assembly) {
     for (size_t i = 0; i < assembly->tensor_count; i++) free(assembly->tensors[i].name);
     for (size_t i = 0; i < assembly->left_out_count; i++) {
@@ -23,6 +39,7 @@ void cairn_assembly_release(struct cairn_assembly *assembly) {
     }
     for (size_t i = 0; i < assembly->object_count; i++) free(assembly->objects[i].name);
     cairn_names_release(&assembly->names);
+    release_memory(assembly->memory);
     free(assembly->objects);
     free(assembly->inputs);
     free(assembly->tensors);
@@ -45,6 +62,19 @@ enum cairn_code cairn_assembly_add_input(struct cairn_assembly *assembly,
     *ret = (uint32_t)assembly->input_count;
     assembly->inputs[assembly->input_count++] = input;
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_assembly_add_memory(struct cairn_assembly *assembly, struct cairn_buf *bytes,
+                                          uint32_t *ret, struct cairn_error *err) {
+    struct cairn_assembly_memory *memory = calloc(1, sizeof *memory);
+    if (!memory) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an input");
+    memory->bytes = *bytes;
+    memory->view = cairn_buf_view(bytes);
+    memory->input = cairn_input_of_view(&memory->view);
+    memory->next = assembly->memory;
+    assembly->memory = memory;
+    *bytes = (struct cairn_buf){0};
+    return cairn_assembly_add_input(assembly, &memory->input, ret, err);
 }
 
 static enum cairn_code copy_text(const char *text, char **ret, struct cairn_error *err) {
@@ -168,9 +198,9 @@ enum cairn_code cairn_assembly_add_box(struct cairn_assembly *assembly,
 
 enum cairn_code cairn_assembly_add_object(struct cairn_assembly *assembly, const char *name,
                                           const struct cairn_assembly_piece *piece,
-                                          struct cairn_error *err) {
-    struct cairn_assembly_object object = {.piece = *piece};
-    CAIRN_ASSERT(piece->input < assembly->input_count);
+                                          bool holds_tensors, struct cairn_error *err) {
+    struct cairn_assembly_object object = {.piece = *piece, .holds_tensors = holds_tensors};
+    CAIRN_ASSERT(piece->size_bytes == 0 || piece->input < assembly->input_count);
     CAIRN_TRY(CAIRN_ARRAY_ROOM(assembly->objects, assembly->object_count, assembly->object_capacity,
                                TENSORS_MAX, "objects", err));
     CAIRN_TRY(copy_text(name, &object.name, err));

@@ -8,7 +8,8 @@
  *              or each is a box of it (formats/boxes.h), and each element is in exactly one box.
  *          2   every piece lies inside of its file.
  *          3   an alias has no pieces; what it stands for comes before it.
- *          4   what the files hold and the assembly does not is in left_out, by name, with why.
+ *          4   what the files hold and the assembly does not is in left_out, by name, with why;
+ *              what is no tensor is in objects.
  *          5   a name is there once; a second tensor of it is CAIRN_INVALID when it is added. A
  *              look-up compares the names that have one hash, however many others there are.
  *          6   a read of boxes takes one range of each box's file that is as long as what is read;
@@ -21,6 +22,7 @@
 
 #include "api/names.h"
 #include "api/table.h"
+#include "common/buf.h"
 #include "formats/boxes.h"
 #include "formats/input.h"
 
@@ -47,11 +49,13 @@ struct cairn_assembly_tensor {
 struct cairn_assembly_left_out {
     char *name, *why;
 };
-/* What is no tensor and has a file of torch.save of its own: a range of an input. */
+/* What is no tensor: a file of torch.save of its own, which is a range of an input. */
 struct cairn_assembly_object {
     char *name;
-    struct cairn_assembly_piece piece;
+    struct cairn_assembly_piece piece; /* of no bytes: it is known by its name alone */
+    bool holds_tensors;                /* of its own, which are none of the assembly's */
 };
+struct cairn_assembly_memory; /* an input that the assembly owns */
 struct cairn_assembly {
     const struct cairn_input **inputs; /* borrowed, the array is owned */
     size_t input_count, input_capacity;
@@ -64,8 +68,9 @@ struct cairn_assembly {
     size_t box_count, box_capacity;
     struct cairn_assembly_left_out *left_out;
     size_t left_out_count, left_out_capacity;
-    struct cairn_assembly_object *objects; /* of DCP alone, where each is one */
+    struct cairn_assembly_object *objects; /* of DCP, where each is one, and of torch files */
     size_t object_count, object_capacity;
+    struct cairn_assembly_memory *memory;
     bool knows_frozen; /* the files tell which parameters are trained */
 };
 void cairn_assembly_release(struct cairn_assembly *assembly);
@@ -73,6 +78,9 @@ void cairn_assembly_release(struct cairn_assembly *assembly);
 enum cairn_code cairn_assembly_add_input(struct cairn_assembly *assembly,
                                          const struct cairn_input *input, uint32_t *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* An input of its own: its bytes are taken over, and bytes is empty after that. */
+enum cairn_code cairn_assembly_add_memory(struct cairn_assembly *assembly, struct cairn_buf *bytes,
+                                          uint32_t *ret, struct cairn_error *err) CAIRN_MUST_USE;
 /* A tensor without pieces yet; they are added next. CAIRN_INVALID: its size cannot be said, or the
  * name was added before. */
 enum cairn_code cairn_assembly_add_tensor(struct cairn_assembly *assembly, const char *name,
@@ -94,6 +102,7 @@ enum cairn_code cairn_assembly_add_alias(struct cairn_assembly *assembly, const 
                                          size_t of, struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_assembly_add_object(struct cairn_assembly *assembly, const char *name,
                                           const struct cairn_assembly_piece *piece,
+                                          bool holds_tensors,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_assembly_leave_out(struct cairn_assembly *assembly, const char *name,
                                          const char *why, struct cairn_error *err) CAIRN_MUST_USE;

@@ -314,11 +314,7 @@ static enum cairn_code look_at_object(struct reader *reader, const char *name,
     piece.size_bytes = input.size_bytes;
     if (code == CAIRN_OK)
         code = cairn_assembly_add_input(reader->assembly, window.whole, &piece.input, err);
-    if (code == CAIRN_OK) code = cairn_assembly_add_object(reader->assembly, name, &piece, err);
-    if (code == CAIRN_OK && holds)
-        code = cairn_assembly_leave_out(reader->assembly, name,
-                                        "an object that holds tensors of its own", err);
-    return code;
+    return code ? code : cairn_assembly_add_object(reader->assembly, name, &piece, holds, err);
 }
 
 /* ---- all ---- */

@@ -9,8 +9,8 @@
  *              are CAIRN_INVALID, with the name.
  *          2   the pickle is read by the closed machine of formats/torch.h; nothing of it is run.
  *              Files are those of the folder alone.
- *          3   plain values (steps, options) are no tensors, but objects of the assembly; what
- *              holds a tensor is in left_out, too. Names that share one place are aliases.
+ *          3   plain values (steps, options) are no tensors, but objects of the assembly; which of
+ *              them hold tensors is known. Names that share one place are aliases.
  *          4   what was written through a transformation (compression) is CAIRN_UNSUPPORTED.
  * Limits:  as formats/assembly.h.
  * Threads: one owner.

@@ -6,7 +6,7 @@
  * Promise: 1   tensors that are the same elements of the same storage are one and its aliases.
  *          2   what is strided is put into row-major order, run by run; what would need more than
  *              a million runs is CAIRN_UNSUPPORTED, by name.
- *          3   plain values are not tensors; they are neither in it nor left out.
+ *          3   what is no tensor is not looked at; formats/torch_plain.h is.
  * Limits:  as formats/torch_tree.h.
  * Threads: one owner.
  * Next:    formats/assembly.h.

@@ -3,6 +3,7 @@
 #include "formats/torch_tree.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 #define DEPTH_MAX 64
 #define LEAVES_MAX 4000000
@@ -15,7 +16,9 @@ struct walk {
     struct cairn_buf path;
     unsigned depth;
     uint64_t leaves;
+    uint8_t *holds; /* of a walk over items: what each value is known to hold, a set of these */
 };
+enum { HOLDS_KNOWN = 1, HOLDS_TENSOR = 2, HOLDS_ITEMS = 4 };
 
 /* What holds the items of a value, and whether they are pairs. */
 struct branch {
@@ -74,6 +77,47 @@ static enum cairn_code append_key(struct walk *walk, const struct cairn_pickle_v
     return cairn_buf_printf(&walk->path, err, "[%u]", position);
 }
 
+/* ---- what is one item ---- */
+
+static bool is_map(const struct walk *walk, const struct cairn_pickle_value *value) {
+    if (value->kind == CAIRN_PICKLE_DICT) return true;
+    if (value->kind != CAIRN_PICKLE_OBJECT) return false;
+    const struct cairn_torch_name *name =
+        cairn_torch_name_at(value_at(walk, value->callable)->global);
+    return name && name->meaning == CAIRN_TORCH_MAP;
+}
+
+/* Each value is looked at once; one that holds itself, or lies deeper than a walk goes, holds no
+ * more than what is known when it is met again. */
+static uint8_t holds(struct walk *walk, cairn_pickle_ref ref, unsigned depth) {
+    const struct cairn_pickle_value *value = value_at(walk, ref);
+    struct branch branch;
+    uint8_t found = HOLDS_KNOWN;
+    if (walk->holds[ref] & HOLDS_KNOWN || depth > DEPTH_MAX) return walk->holds[ref];
+    walk->holds[ref] = found;
+    if (cairn_torch_is_tensor(walk->file, ref)) return walk->holds[ref] = found | HOLDS_TENSOR;
+    if (find_branch(walk, value, &branch)) {
+        unsigned width = branch.pairs ? 2 : 1;
+        for (uint32_t i = width - 1; i < branch.items->count; i += width) {
+            uint8_t in_it = holds(walk, branch.items->items[i], depth + 1);
+            bool list = value_at(walk, branch.items->items[i])->kind == CAIRN_PICKLE_LIST;
+            found |= in_it & HOLDS_TENSOR;
+            if (list) found |= in_it & HOLDS_ITEMS;
+            if (is_map(walk, value_at(walk, branch.items->items[i]))) found |= HOLDS_ITEMS;
+        }
+    }
+    return walk->holds[ref] = found;
+}
+
+static bool is_item(struct walk *walk, cairn_pickle_ref ref) {
+    const struct cairn_pickle_value *value = value_at(walk, ref);
+    uint8_t found = holds(walk, ref, 0);
+    if (is_map(walk, value) || found & HOLDS_TENSOR) return false;
+    return value->kind != CAIRN_PICKLE_LIST || !(found & HOLDS_ITEMS);
+}
+
+/* ---- the walk ---- */
+
 static enum cairn_code leaf(struct walk *walk, enum cairn_torch_kind kind, cairn_pickle_ref ref,
                             struct cairn_error *err) {
     if (++walk->leaves > LEAVES_MAX)
@@ -108,6 +152,7 @@ static enum cairn_code step(struct walk *walk, cairn_pickle_ref ref, struct cair
     struct branch branch;
     if (cairn_torch_is_tensor(walk->file, ref))
         return leaf(walk, CAIRN_TORCH_LEAF_TENSOR, ref, err);
+    if (walk->holds && is_item(walk, ref)) return leaf(walk, CAIRN_TORCH_ITEM, ref, err);
     if (!find_branch(walk, value, &branch)) {
         bool opaque = value->kind == CAIRN_PICKLE_OBJECT || value->kind == CAIRN_PICKLE_PERSISTENT;
         return leaf(walk, opaque ? CAIRN_TORCH_LEAF_OPAQUE : CAIRN_TORCH_LEAF_PLAIN, ref, err);
@@ -129,5 +174,17 @@ enum cairn_code cairn_torch_walk(const struct cairn_torch *file, cairn_torch_vis
         .file = file, .visit = visit, .context = context, .path.limit = PATH_BYTES_MAX};
     enum cairn_code code = step(&walk, file->values.root, err);
     cairn_buf_release(&walk.path);
+    return code;
+}
+
+enum cairn_code cairn_torch_walk_items(const struct cairn_torch *file, cairn_torch_visit *visit,
+                                       void *context, struct cairn_error *err) {
+    struct walk walk = {
+        .file = file, .visit = visit, .context = context, .path.limit = PATH_BYTES_MAX};
+    walk.holds = calloc(file->values.count, 1);
+    if (!walk.holds) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the values of a file");
+    enum cairn_code code = step(&walk, file->values.root, err);
+    cairn_buf_release(&walk.path);
+    free(walk.holds);
     return code;
 }

@@ -6,6 +6,9 @@
  *          lists, imports or prints it should see one kind of each.
  * Promise: 1   a walk visits every leaf once for each way that leads to it, in the file's order.
  *          2   it ends: depth and steps are bounded, whatever the values hold (pickle.h#4).
+ *          3   a walk over items goes as torch.distributed.checkpoint flattens a state dict: into
+ *              each map, into a list that holds a map or a tensor, and, since tensors are taken by
+ *              name wherever they lie, into whatever holds one; all else is one item.
  * Limits:  64 levels, 4,000,000 leaves, paths of 4 KiB.
  * Threads: as formats/torch.h.
  * Next:    cli/verbs/inspect.c.
@@ -19,6 +22,7 @@ enum cairn_torch_kind {
     CAIRN_TORCH_LEAF_PLAIN,  /* none, bool, number, text, bytes, dtype: look at the value */
     CAIRN_TORCH_LEAF_EMPTY,  /* a map or a list without items */
     CAIRN_TORCH_LEAF_OPAQUE, /* known by name only */
+    CAIRN_TORCH_ITEM,        /* of a walk over items: whatever it is, but a tensor or a map */
 };
 /* path: keys and positions from the root, joined by dots; "" is the root itself. */
 typedef enum cairn_code cairn_torch_visit(void *context, const char *path,
@@ -26,3 +30,5 @@ typedef enum cairn_code cairn_torch_visit(void *context, const char *path,
                                           struct cairn_error *err);
 enum cairn_code cairn_torch_walk(const struct cairn_torch *file, cairn_torch_visit *visit,
                                  void *context, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_torch_walk_items(const struct cairn_torch *file, cairn_torch_visit *visit,
+                                       void *context, struct cairn_error *err) CAIRN_MUST_USE;

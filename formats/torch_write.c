@@ -253,9 +253,8 @@ static enum cairn_code put_end(struct archive *archive, struct cairn_error *err)
 }
 
 static enum cairn_code put_all(struct archive *archive, struct cairn_safetensors_entry *entries,
-                               size_t count, const struct cairn_buf *pickle,
-                               struct cairn_error *err) {
-    CAIRN_TRY(put_small(archive, "data.pkl", cairn_buf_view(pickle), err));
+                               size_t count, struct cairn_view pickle, struct cairn_error *err) {
+    CAIRN_TRY(put_small(archive, "data.pkl", pickle, err));
     CAIRN_TRY(put_small(archive, ".format_version", CAIRN_VIEW("1"), err));
     CAIRN_TRY(put_small(archive, ".storage_alignment", CAIRN_VIEW("64"), err));
     CAIRN_TRY(put_small(archive, "byteorder", CAIRN_VIEW("little"), err));
@@ -286,7 +285,7 @@ enum cairn_code cairn_torch_write(struct cairn_safetensors_entry *entries, size_
     ret->head.limit = CAIRN_GIB;
     for (size_t i = 0; i < count; i++) CAIRN_TRY(set_size(&entries[i], err));
     CAIRN_TRY(put_pickle(entries, count, aliases, alias_count, &pickle, err));
-    enum cairn_code code = put_all(&archive, entries, count, &pickle, err);
+    enum cairn_code code = put_all(&archive, entries, count, cairn_buf_view(&pickle), err);
     cairn_buf_release(&archive.directory);
     return code;
 }
@@ -314,7 +313,17 @@ enum cairn_code cairn_torch_write_tensor(struct cairn_safetensors_entry *entry,
     CAIRN_TRY(cairn_buf_append(&pickle, "\x80\x02", 2, err));
     CAIRN_TRY(put_tensor(&pickle, entry, 0, err));
     CAIRN_TRY(cairn_buf_append(&pickle, ".", 1, err));
-    enum cairn_code code = put_all(&archive, entry, 1, &pickle, err);
+    enum cairn_code code = put_all(&archive, entry, 1, cairn_buf_view(&pickle), err);
+    cairn_buf_release(&archive.directory);
+    *ret_offset = archive.base;
+    return code;
+}
+
+enum cairn_code cairn_torch_write_value(struct cairn_view pickle, struct cairn_torch_plan *plan,
+                                        uint64_t *ret_offset, struct cairn_error *err) {
+    CAIRN_TRY(put_padding(plan, err));
+    struct archive archive = {.plan = plan, .stem = "archive", .base = plan->file_bytes};
+    enum cairn_code code = put_all(&archive, NULL, 0, pickle, err);
     cairn_buf_release(&archive.directory);
     *ret_offset = archive.base;
     return code;

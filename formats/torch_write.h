@@ -45,6 +45,10 @@ enum cairn_code cairn_torch_write(struct cairn_safetensors_entry *entries, size_
 enum cairn_code cairn_torch_write_tensor(struct cairn_safetensors_entry *entry,
                                          struct cairn_torch_plan *plan, uint64_t *ret_offset,
                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* The same of a value alone, by its pickle from the first byte to its STOP. */
+enum cairn_code cairn_torch_write_value(struct cairn_view pickle, struct cairn_torch_plan *plan,
+                                        uint64_t *ret_offset,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* Room behind what the plan has, for bytes that the caller puts there. */
 enum cairn_code cairn_torch_write_room(uint64_t size_bytes, struct cairn_torch_plan *plan,
                                        uint64_t *ret_offset,

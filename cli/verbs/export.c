@@ -7,6 +7,7 @@
 #include "api/dtype.h"
 #include "cli/export.h"
 #include "cli/interrupt.h"
+#include "cli/left_out.h"
 #include "cli/output.h"
 #include "cli/weights.h"
 #include "common/clock.h"
@@ -75,22 +76,16 @@ static enum cairn_code read_form(const char *text, enum cairn_cli_export_form *r
 
 #define FROZEN "it is frozen, and --exclude-frozen leaves it out"
 
-/* An object that holds a tensor is no tensor, but it is copied with it. */
-static bool is_left_out(const struct cairn_cli_export *job,
-                        const struct cairn_assembly_left_out *left) {
-    const struct cairn_assembly *assembly = job->assembly;
-    if (job->form != CAIRN_CLI_EXPORT_DCP) return true;
-    for (size_t i = 0; i < assembly->object_count; i++)
-        if (strcmp(assembly->objects[i].name, left->name) == 0) return false;
-    return true;
+static struct cairn_cli_left_out left_out_of(const struct cairn_cli_export *job) {
+    return (struct cairn_cli_left_out){.assembly = job->assembly,
+                                       .keeps_objects = job->form == CAIRN_CLI_EXPORT_DCP,
+                                       .only = job->only};
 }
 
 static void report_left_out(const struct cairn_cli_export *job) {
     const struct cairn_assembly *assembly = job->assembly;
-    for (size_t i = 0; i < assembly->left_out_count; i++)
-        if (is_left_out(job, &assembly->left_out[i]))
-            cairn_cli_note("left out: %s: %s", assembly->left_out[i].name,
-                           assembly->left_out[i].why);
+    const struct cairn_cli_left_out left_out = left_out_of(job);
+    cairn_cli_left_out_note(&left_out);
     for (size_t i = 0; i < assembly->tensor_count; i++) {
         const struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
         if (job->exclude_frozen && tensor->frozen)
@@ -117,12 +112,10 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
         return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
     }
     CAIRN_AUTO_JSON json_t *left_out = json_array();
+    CAIRN_AUTO_JSON json_t *plain = json_array();
     CAIRN_AUTO_JSON json_t *aliases = json_object();
-    for (size_t i = 0; i < assembly->left_out_count; i++)
-        if (is_left_out(job, &assembly->left_out[i]))
-            json_array_append_new(left_out,
-                                  json_pack("{s:s, s:s}", "name", assembly->left_out[i].name, "why",
-                                            assembly->left_out[i].why));
+    const struct cairn_cli_left_out names = left_out_of(job);
+    CAIRN_TRY(cairn_cli_left_out_rows(&names, left_out, plain, err));
     for (size_t i = 0; i < assembly->tensor_count; i++)
         if (job->exclude_frozen && assembly->tensors[i].frozen)
             json_array_append_new(left_out, json_pack("{s:s, s:s}", "name",
@@ -130,11 +123,11 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
         else if (assembly->tensors[i].alias_of != CAIRN_ASSEMBLY_NO_ALIAS && !job->copy_tied)
             json_object_set_new(aliases, assembly->tensors[i].name,
                                 json_string(assembly->tensors[assembly->tensors[i].alias_of].name));
-    CAIRN_AUTO_JSON json_t *answer =
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:O, s:O}", "format", weights->format, "folder",
-                  job->folder, "files", (json_int_t)job->file_count, "tensors",
-                  (json_int_t)job->tensor_count, "bytes", (json_int_t)job->bytes, "filtered",
-                  (json_int_t)job->filtered, "aliases", aliases, "left_out", left_out);
+    CAIRN_AUTO_JSON json_t *answer = json_pack(
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:O, s:O, s:O}", "format", weights->format, "folder",
+        job->folder, "files", (json_int_t)job->file_count, "tensors", (json_int_t)job->tensor_count,
+        "bytes", (json_int_t)job->bytes, "filtered", (json_int_t)job->filtered, "aliases", aliases,
+        "left_out", left_out, "plain", plain);
     if (!answer) return cairn_fail(err, CAIRN_INVALID, "the folder's name is not UTF-8");
     return cairn_cli_print_json(answer, cli->output == CAIRN_CLI_JSON, err);
 }
@@ -164,6 +157,8 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
                           "--exclude-frozen: %s (%s) does not tell which parameters were trained; "
                           "DeepSpeed's folders of ZeRO stages 1 to 3 do",
                           cli->arguments[0], weights.format);
+    if (code == CAIRN_OK)
+        code = cairn_cli_weights_add_plain(&weights, job.form == CAIRN_CLI_EXPORT_DCP, err);
     if (code == CAIRN_OK) code = cairn_cli_export_run(&job, err);
     if (code == CAIRN_OK) code = report(cli, &weights, &job, cairn_mono_ms() - started_ms, err);
     cairn_cli_weights_release(&weights);

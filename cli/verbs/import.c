@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
+#include "cli/left_out.h"
 #include "cli/output.h"
 #include "cli/save_tree.h"
 #include "cli/weights.h"
@@ -164,9 +165,9 @@ static enum cairn_code describe(void *owner, struct cairn_save *save,
         ret->tensors++;
     }
     for (size_t i = 0; i < assembly->input_count; i++) ret->files += known[i];
-    for (size_t i = 0; i < weights->assembly.left_out_count; i++)
-        cairn_cli_note("left out: %s: %s", weights->assembly.left_out[i].name,
-                       weights->assembly.left_out[i].why);
+    /* Whole files are kept, and with them what is no tensor. */
+    const struct cairn_cli_left_out left_out = {.assembly = assembly, .keeps_objects = true};
+    cairn_cli_left_out_note(&left_out);
     return CAIRN_OK;
 }
 

@@ -8,6 +8,7 @@
 
 #include "api/dtype.h"
 #include "cli/input.h"
+#include "cli/left_out.h"
 #include "cli/output.h"
 #include "cli/weights.h"
 #include "common/array.h"
@@ -26,7 +27,7 @@ struct seen {
 };
 struct inspection {
     const struct cairn_torch *torch;
-    json_t *tensors, *values, *left_out;
+    json_t *tensors, *values, *left_out, *plain;
     struct seen *seen;
     size_t count, capacity;
 };
@@ -238,8 +239,7 @@ static json_t *json_assembled(const struct cairn_assembly *assembly,
                             json_sizes(tensor->shape, tensor->dimension_count), "kind", kind,
                             "bytes", (json_int_t)tensor->size_bytes);
     if (row && alias)
-        json_object_set_new(row, "alias_of",
-                            json_string(assembly->tensors[tensor->alias_of].name));
+        json_object_set_new(row, "alias_of", json_string(assembly->tensors[tensor->alias_of].name));
     if (row && !alias)
         json_object_set_new(row, "pieces", json_integer((json_int_t)tensor->piece_count));
     return row;
@@ -256,16 +256,17 @@ static enum cairn_code inspect_folder(const struct cairn_cli *cli, struct inspec
     for (size_t i = 0; i < assembly->tensor_count; i++)
         fits &= json_array_append_new(inspection->tensors,
                                       json_assembled(assembly, &assembly->tensors[i])) == 0;
-    for (size_t i = 0; i < assembly->left_out_count; i++)
-        fits &= json_array_append_new(
-                    inspection->left_out,
-                    json_pack("{s:s, s:s}", "name", assembly->left_out[i].name, "why",
-                              assembly->left_out[i].why)) == 0;
     for (size_t i = 0; i < assembly->input_count; i++)
         *ret_bytes += assembly->inputs[i]->size_bytes;
     *ret_format = weights.format;
+    const struct cairn_cli_left_out left_out = {.assembly = assembly};
+    enum cairn_code code = fits ? CAIRN_OK : no_memory(err);
+    if (code == CAIRN_OK) code = cairn_cli_weights_add_plain(&weights, false, err);
+    if (code == CAIRN_OK)
+        code = cairn_cli_left_out_rows(&left_out, inspection->left_out, inspection->plain, err);
+    if (code == CAIRN_OK && cli->output == CAIRN_CLI_TABLE) cairn_cli_left_out_note(&left_out);
     cairn_cli_weights_release(&weights);
-    return fits ? CAIRN_OK : no_memory(err);
+    return code;
 }
 
 /* ---- the verb ---- */
@@ -288,10 +289,10 @@ static enum cairn_code inspect_file(const struct cairn_input *input, struct insp
 static enum cairn_code print(const struct cairn_cli *cli, const struct inspection *inspection,
                              const char *format, uint64_t size_bytes, struct cairn_error *err) {
     if (cli->output == CAIRN_CLI_JSON || cli->output == CAIRN_CLI_JSONL) {
-        CAIRN_AUTO_JSON json_t *answer =
-            json_pack("{s:s, s:s, s:I, s:O, s:O, s:O}", "file", cli->arguments[0], "format",
-                      format, "bytes", (json_int_t)size_bytes, "tensors", inspection->tensors,
-                      "values", inspection->values, "left_out", inspection->left_out);
+        CAIRN_AUTO_JSON json_t *answer = json_pack(
+            "{s:s, s:s, s:I, s:O, s:O, s:O, s:O}", "file", cli->arguments[0], "format", format,
+            "bytes", (json_int_t)size_bytes, "tensors", inspection->tensors, "values",
+            inspection->values, "left_out", inspection->left_out, "plain", inspection->plain);
         if (!answer) return cairn_fail(err, CAIRN_INVALID, "the file's name is not UTF-8 text");
         return cairn_cli_print_json(answer, cli->output == CAIRN_CLI_JSON, err);
     }
@@ -329,11 +330,13 @@ static enum cairn_code inspect_input(const struct cairn_cli *cli, struct inspect
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *tensors = json_array(), *values = json_array();
     CAIRN_AUTO_JSON json_t *left_out = json_array();
-    struct inspection inspection = {.tensors = tensors, .values = values, .left_out = left_out};
+    CAIRN_AUTO_JSON json_t *plain = json_array();
+    struct inspection inspection = {
+        .tensors = tensors, .values = values, .left_out = left_out, .plain = plain};
     const char *path = cli->arguments[0], *format = "";
     struct stat status;
     uint64_t bytes = 0;
-    if (!tensors || !values || !left_out) return no_memory(err);
+    if (!tensors || !values || !left_out || !plain) return no_memory(err);
     if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) {
         CAIRN_TRY(inspect_folder(cli, &inspection, &format, &bytes, err));
     } else {
@@ -344,10 +347,6 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
         else if (code)
             return cairn_within(err, code, "%s", cairn_short(path).text);
     }
-    for (size_t i = 0; cli->output == CAIRN_CLI_TABLE && i < json_array_size(left_out); i++)
-        cairn_cli_note("left out: %s: %s",
-                       json_string_value(json_object_get(json_array_get(left_out, i), "name")),
-                       json_string_value(json_object_get(json_array_get(left_out, i), "why")));
     return print(cli, &inspection, format, bytes, err);
 }
 

@@ -172,17 +172,19 @@ static void take_line(void *owner, struct cairn_view text) {
 /* What is listed there is cut where it is too much to be kept in a row. */
 static enum cairn_code read_result(const struct task *task, const struct cairn_buf *output,
                                    struct cairn_buf *ret, struct cairn_error *err) {
-    static const char *const lists[] = {"aliases", "left_out"};
+    static const char *const lists[] = {"plain", "aliases", "left_out"};
     CAIRN_AUTO_JSON json_t *result = NULL;
     const struct cairn_json_limits limits = {0};
     CAIRN_TRY(cairn_json_parse(cairn_buf_view(output), limits, &result, err));
     if (json_object_get(result, "folder"))
         json_object_set_new(result, "folder", json_string(task->command.path));
     CAIRN_TRY(cairn_json_dump(result, ret, err));
-    if (ret->size <= CAIRN_SRV_OPERATION_TEXT_MAX) return CAIRN_OK;
-    for (size_t i = 0; i < CAIRN_COUNT(lists); i++) json_object_del(result, lists[i]);
-    cairn_buf_clear(ret);
-    return cairn_json_dump(result, ret, err);
+    for (size_t i = 0; i < CAIRN_COUNT(lists) && ret->size > CAIRN_SRV_OPERATION_TEXT_MAX; i++) {
+        json_object_del(result, lists[i]);
+        cairn_buf_clear(ret);
+        CAIRN_TRY(cairn_json_dump(result, ret, err));
+    }
+    return CAIRN_OK;
 }
 
 static void say_failure(const struct task *task, const struct cairn_error *why,

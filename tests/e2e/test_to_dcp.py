@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`cairn export --to dcp`: what it writes is read back to the same bytes, its objects too, and a
 folder has its `.metadata` last. That torch itself reads it is e2e/torch."""
+import argparse
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import struct
 import subprocess
 import tempfile
 import unittest
+import zipfile
 
 from test_dcp import DCP, Reader
 from test_dcp import EXPECTED as DCP_CASES
@@ -28,6 +30,38 @@ def items(folder):
     """{name: the bytes of its archive}"""
     return {key.fqn: (folder / place.relative_path).read_bytes()[place.offset:][:place.length]
             for key, place in metadata(folder).storage_data.items()}
+
+
+def value(archive):
+    """What torch.load gives of one that holds no tensor."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+        return Reader(opened.open("archive/data.pkl")).load()
+
+
+def plain_values(folder):
+    objects = {name for name, kind in metadata(folder).state_dict_metadata.items()
+               if type(kind).__name__ == "BytesStorageMetadata"}
+    return {name: value(data) for name, data in items(folder).items() if name in objects}
+
+
+GROUP = {"lr": 0.001, "betas": (0.9, 0.999), "eps": 1e-08, "weight_decay": 0.01, "amsgrad": False,
+         "maximize": False, "foreach": None, "capturable": False, "differentiable": False,
+         "fused": None, "decoupled_weight_decay": True, "params": [0, 1, 2, 3]}
+# Of everything.pt, as torch.distributed.checkpoint flattens it (tests/vectors/torch/make.py).
+PLAIN = {**{f"optimizer.param_groups.0.{name}": told for name, told in GROUP.items()},
+         "epoch": 3, "rate": 1e-3, "large": 2 ** 80, "negative": -70000, "text": 'caf\u00e9 "q"\n',
+         "nothing": None, "yes": True, "no": False, "far": float("inf"), "size": (2, 3),
+         "options": argparse.Namespace(depth=12, ratio=0.5), "list.0": 1, "list.1": 2,
+         "list.2.0": 3, "pair": (1, "x"), "bytes": b"abc", "lists.k": [1], "7": "by number"}
+
+
+def torch_file(path, pickled):
+    """One of torch.save, its only storage of four fp32."""
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("archive/data.pkl", pickled)
+        file.writestr("archive/byteorder", "little")
+        file.writestr("archive/data/0", struct.pack("<4f", 1, 2, 3, 4))
+        file.writestr("archive/version", "3\n")
 
 
 def model(path, count, elements):
@@ -92,6 +126,62 @@ class ToDcp(unittest.TestCase):
         self.there_and_back(DCP / "single", "--only", "*step")
         self.assertIn("step", items(self.out))
         self.assertNotIn("note.text", items(self.out))
+
+    def test_plain_values_of_torch_files_are_kept_by_the_names_that_dcp_gives_them(self):
+        for name in ("everything.pt", "everything_legacy.pt"):
+            told = self.there_and_back(VECTORS / "torch" / name)
+            self.assertEqual((told["left_out"], told["plain"]), ([], []))
+            found = plain_values(self.out)
+            self.assertEqual(found.pop("type").__name__, "float16")
+            self.assertEqual(found, PLAIN)
+            for name, told in found.items():
+                self.assertIs(type(told), type(PLAIN[name]) if name != "size" else type(told))
+        export(TORCH, self.folder / "epoch", "--to", "dcp", "--only", "epoch*")
+        self.assertEqual(plain_values(self.folder / "epoch"), {"epoch": 3})
+
+    def test_forms_without_a_place_for_plain_values_name_each(self):
+        for form in ("safetensors", "torch"):
+            told = json.loads(export(TORCH, self.folder / form, "--to", form, "--json").stdout)
+            self.assertEqual(set(told["plain"]), {*PLAIN, "type"})
+            self.assertEqual(told["left_out"], [])
+        ran = export(TORCH, self.out)
+        self.assertIn(f"left out: {len(PLAIN) + 1} plain values, as optimizer.param_groups.0.lr;",
+                      ran.stderr)
+        told = json.loads(export(TORCH, self.folder / "e", "--json", "--only", "e*").stdout)
+        self.assertEqual(told["plain"], ["epoch"])
+        for case in DCP_CASES:
+            told = json.loads(export(DCP / case, self.folder / case, "--json").stdout)
+            self.assertEqual((len(told["plain"]), told["left_out"]), (14, []))
+
+    def test_the_first_ranks_plain_values_of_deepspeed_are_kept(self):
+        for case in EXPECTED:
+            told = self.there_and_back(ZERO / case)
+            self.assertEqual(told["plain"], [])
+            found = plain_values(self.out)
+            self.assertEqual([found[name] for name in ("global_steps", "skipped_steps",
+                                                       "ds_version", "ds_config.optimizer.type")],
+                             [2, 0, "0.19.8", "Adam"])
+            for name in found:  # what the merge has used is no value of its own
+                self.assertNotIn(name.split(".")[0], ("module", "param_shapes", "buffer_names",
+                                                      "shared_params", "frozen_param_shapes"))
+            told = json.loads(export(ZERO / case, self.folder / case, "--json").stdout)
+            self.assertEqual(set(told["plain"]), set(found))
+
+    def test_what_cannot_be_written_again_is_left_out_by_name(self):
+        source = self.folder / "odd.pt"
+        storage = (b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0" b"0"
+                   b"X\x03\0\0\0cpuK\x04tQ")
+        tensor = (b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage +
+                  b"K\0K\x04\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtR")
+        torch_file(source, b"\x80\x02}(X\x01\0\0\0w" + tensor +
+                   b"X\x06\0\0\0sparsectorch._utils\n_rebuild_sparse_tensor\n(K\x01" + tensor +
+                   b"tRX\x04\0\0\0stepK\x05u.")
+        for form in ("dcp", "safetensors"):
+            told = json.loads(export(source, self.folder / form, "--to", form, "--json").stdout)
+            why = {row["name"]: row["why"] for row in told["left_out"]}
+            self.assertEqual(set(why), {"sparse"})
+            self.assertIn("it holds a storage", why["sparse"])
+        self.assertEqual(plain_values(self.folder / "dcp"), {"step": 5})
 
     def test_the_flags_of_export_mean_what_they_mean_elsewhere(self):
         self.there_and_back(ZERO / "stage3", "--dtype", "bf16")
@@ -180,6 +270,21 @@ class Stored(Case, Restored):
         for name, (_, _, data) in tensors.items():
             self.assertEqual(self.restored("t/again", name), data, name)
         self.assertEqual(self.restored("t/again", "head.weight"), tensors["embed.weight"][2])
+
+    def test_plain_values_of_an_imported_version_are_those_of_its_files(self):
+        for kind, source in (("torch", TORCH), ("dcp", DCP / "single"),
+                             ("deepspeed", ZERO / "stage1")):
+            self.world.cairn("import", kind, source, f"p/{kind}@1")
+            export(source, self.folder / f"{kind}-direct", "--to", "dcp")
+            direct = plain_values(self.folder / f"{kind}-direct")
+            self.assertGreater(len(direct), 10)
+            for number, where in enumerate(((), ("--store", self.world.store))):
+                out = self.folder / f"{kind}-{number}"
+                self.world.cairn("export", f"p/{kind}@1", out, "--to", "dcp", *where)
+                found = plain_values(out)
+                self.assertEqual(found.keys(), direct.keys())
+                for name in found.keys() - {"type"}:
+                    self.assertEqual(repr(found[name]), repr(direct[name]), (kind, name))
 
 
 if __name__ == "__main__":

@@ -84,6 +84,28 @@ else:
     print(json.dumps(same(found, state(True))))
 """
 
+# Whether a folder holds every item of a torch file as torch itself flattens and loads them.
+FLATTENED = """
+import json, sys, warnings
+warnings.filterwarnings("ignore")
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+
+wrong = []
+for file, folder in zip(sys.argv[1::2], sys.argv[2::2]):
+    items, _ = flatten_state_dict(torch.load(file, weights_only=False))
+    found = {name: torch.zeros_like(value).contiguous() if torch.is_tensor(value) else None
+             for name, value in items.items()}
+    dcp.load(found, checkpoint_id=folder)
+    there = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+    wrong += sorted(items.keys() ^ there.keys())
+    for name, value in items.items():
+        same = torch.equal if torch.is_tensor(value) else lambda a, b: (a, type(a)) == (b, type(b))
+        wrong += [] if same(found[name], value) else [name]
+print(json.dumps([len(items), wrong]))
+"""
+
 
 def have_torch():
     ran = subprocess.run([PYTHON, "-c", "import torch.distributed.checkpoint"], capture_output=True,
@@ -136,6 +158,15 @@ class Torch(unittest.TestCase):
             for name, row in expected.items():
                 self.assertEqual(tensors[name]["shape"], row["shape"], name)
         self.assertEqual(found[-1]["last.weight"]["dtype"], "torch.bfloat16")
+
+    def test_dcp_load_gives_each_item_of_a_torch_file_back_plain_ones_too(self):
+        arguments = []
+        for name in ("everything.pt", "everything_legacy.pt"):
+            export(VECTORS / "torch" / name, self.folder / name, "--to", "dcp")
+            arguments += [VECTORS / "torch" / name, self.folder / name]
+        count, wrong = self.ask(FLATTENED, *arguments)
+        self.assertGreater(count, 70)
+        self.assertEqual(wrong, [])
 
     def test_dcp_load_reads_every_element_type_that_torch_has(self):
         tensors, = self.check((VECTORS / "torch" / "everything.pt",))

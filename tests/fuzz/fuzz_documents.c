@@ -8,6 +8,7 @@
 #include "common/json.h"
 #include "common/utf8.h"
 #include "formats/safetensors.h"
+#include "formats/torch_plain.h"
 #include "formats/torch_tree.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -161,12 +162,36 @@ static enum cairn_code look_at_leaf(void *context, const char *path, enum cairn_
     return CAIRN_OK;
 }
 
+/* What is written of a plain value is a file that can be opened again. */
+static enum cairn_code write_plain(const struct cairn_torch *file, struct cairn_error *err) {
+    struct cairn_assembly assembly = {0};
+    uint32_t number;
+    const struct cairn_torch_plain plain = {.file = file, .archives = true};
+    enum cairn_code code = cairn_assembly_add_input(&assembly, file->input, &number, err);
+    if (!code) code = cairn_torch_plain_add(&plain, &assembly, err);
+    for (size_t i = 0; !code && i < assembly.object_count; i++) {
+        const struct cairn_assembly_piece *piece = &assembly.objects[i].piece;
+        CAIRN_AUTO(buf) bytes = {0};
+        CAIRN_AUTO(torch) again = {0};
+        code = cairn_buf_reserve(&bytes, (size_t)piece->size_bytes, err);
+        if (code) break;
+        FUZZ_HOLDS(cairn_input_read(assembly.inputs[piece->input], piece->offset_bytes, bytes.data,
+                                    (size_t)piece->size_bytes, err) == CAIRN_OK);
+        struct cairn_view view = {bytes.data, (size_t)piece->size_bytes};
+        struct cairn_input input = cairn_input_of_view(&view);
+        FUZZ_HOLDS(cairn_torch_open(&input, &again, err) == CAIRN_OK);
+    }
+    cairn_assembly_release(&assembly);
+    return code;
+}
+
 void cairn_fuzz_torch(struct cairn_view input) {
     struct cairn_error err = {0};
     CAIRN_AUTO(torch) file = {0};
     struct cairn_input bytes = cairn_input_of_view(&input);
     enum cairn_code code = cairn_torch_open(&bytes, &file, &err);
     if (!code) code = cairn_torch_walk(&file, look_at_leaf, &file, &err);
+    if (!code) code = write_plain(&file, &err);
     FUZZ_SAYS_WHY(code, err);
 }
 
