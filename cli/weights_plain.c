@@ -7,39 +7,57 @@
 #include "formats/dcp.h"
 #include "formats/torch_plain.h"
 
-/* What zero_to_fp32 and formats/zero.h take of a file of model states. */
-static const char *const zero_taken[] = {
-    "module",        "param_shapes", "frozen_param_shapes", "frozen_param_fragments",
-    "shared_params", "buffer_names", "optimizer",           NULL};
-/* Those of the first rank speak for all. */
-static const char *const zero_files[] = {"mp_rank_00_model_states.pt",
-                                         "zero_pp_rank_0_mp_rank_00_model_states.pt"};
+/* Files of DeepSpeed whose values speak for all ranks, by the end of their names, and what of them
+ * formats/zero.h takes. */
+static const struct rule {
+    const char *end;
+    bool optimizer;   /* looked at where the optimizer's state is wanted */
+    bool tensors_too; /* a tensor that is not taken belongs to nobody */
+    const char *const *taken;
+} rules[] = {
+    {"mp_rank_00_model_states.pt", false, true,
+     (const char *const[]){"module", "param_shapes", "frozen_param_shapes",
+                           "frozen_param_fragments", "shared_params", "buffer_names",
+                           "optimizer.state", NULL}},
+    {"zero_pp_rank_0_mp_rank_00_optim_states.pt", true, false,
+     (const char *const[]){"ds_config", "ds_version", "optimizer_state_dict.ds_version",
+                           "optimizer_state_dict.param_slice_mappings", NULL}},
+};
 
 static enum cairn_code add_opened(struct cairn_cli_weights *weights, const struct cairn_torch *file,
-                                  bool archives, const char *const *taken,
-                                  struct cairn_error *err) {
-    const struct cairn_torch_plain plain = {.file = file, .archives = archives, .taken = taken};
+                                  bool archives, const struct rule *rule, struct cairn_error *err) {
+    const struct cairn_torch_plain plain = {.file = file,
+                                            .archives = archives,
+                                            .taken = rule ? rule->taken : NULL,
+                                            .tensors_too = rule && rule->tensors_too};
     return cairn_torch_plain_add(&plain, &weights->assembly, err);
 }
 
 static enum cairn_code add_input(struct cairn_cli_weights *weights, const struct cairn_input *input,
-                                 bool archives, const char *const *taken, struct cairn_error *err) {
+                                 bool archives, const struct rule *rule, struct cairn_error *err) {
     struct cairn_torch file;
     char first[16] = {0};
     size_t size = (size_t)cairn_min_u64(input->size_bytes, sizeof first);
     CAIRN_TRY(cairn_input_read(input, 0, first, size, err));
     if (!cairn_torch_begins((struct cairn_view){first, size})) return CAIRN_OK;
     CAIRN_TRY(cairn_torch_open(input, &file, err));
-    enum cairn_code code = add_opened(weights, &file, archives, taken, err);
+    enum cairn_code code = add_opened(weights, &file, archives, rule, err);
     cairn_torch_release(&file);
     return code;
 }
 
-static bool is_of_zero(const char *path) {
+/* NULL: it is none of these, or one of another rank. */
+static const struct rule *rule_of(const struct cairn_cli_weights *weights, const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    for (size_t i = 0; i < CAIRN_COUNT(zero_files); i++)
-        if (strcmp(name, zero_files[i]) == 0) return true;
-    return false;
+    for (size_t i = 0; i < CAIRN_COUNT(rules); i++) {
+        size_t size = strlen(name), end = strlen(rules[i].end);
+        if (size < end || strcmp(name + size - end, rules[i].end) != 0) continue;
+        if (rules[i].optimizer && !weights->optimizer) continue;
+        if (size == end || strcmp(name, "zero_pp_rank_0_mp_rank_00_model_states.pt") == 0 ||
+            strcmp(name, "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt") == 0)
+            return &rules[i];
+    }
+    return NULL;
 }
 
 /* ---- a stored version, whose layout names tensors alone ---- */
@@ -88,14 +106,15 @@ static enum cairn_code add_stored(struct cairn_cli_weights *weights, bool archiv
                                   struct cairn_error *err) {
     const struct cairn_manifest *manifest = &weights->source.version.manifest;
     const char *tag = manifest->format_tag ? manifest->format_tag : "";
-    bool zero = strcmp(tag, "deepspeed-zero") == 0;
+    bool zero = strncmp(tag, "deepspeed-", 10) == 0;
     if (strcmp(tag, "torch-dcp") == 0) return add_dcp(weights, err);
     if (!zero && strcmp(tag, "torch") != 0 && strcmp(tag, "hf-torch") != 0) return CAIRN_OK;
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
         const char *name = manifest->shards[i].name;
-        if (zero && !is_of_zero(name)) continue;
-        enum cairn_code code = add_input(weights, cairn_cli_shard_inputs_at(weights->inputs, i),
-                                         archives, zero ? zero_taken : NULL, err);
+        const struct rule *rule = zero ? rule_of(weights, name) : NULL;
+        if (zero && !rule) continue;
+        enum cairn_code code =
+            add_input(weights, cairn_cli_shard_inputs_at(weights->inputs, i), archives, rule, err);
         if (code) return cairn_within(err, code, "%s", cairn_short(name).text);
     }
     return CAIRN_OK;
@@ -107,15 +126,16 @@ enum cairn_code cairn_cli_weights_add_plain(struct cairn_cli_weights *weights, b
                                             struct cairn_error *err) {
     if (weights->stored && weights->source.version.layout.name_count)
         return add_stored(weights, archives, err);
-    bool zero = strcmp(weights->format, "deepspeed-zero") == 0;
+    bool zero = strncmp(weights->format, "deepspeed-", 10) == 0;
     for (size_t i = 0; i < weights->count; i++) {
         struct cairn_cli_weights_file *file = weights->files[i];
+        const struct rule *rule = zero ? rule_of(weights, file->name) : NULL;
         const struct cairn_input *input =
             weights->stored ? cairn_cli_shard_inputs_at(weights->inputs, file->shard)
                             : &file->input;
         enum cairn_code code = CAIRN_OK;
-        if (zero && is_of_zero(file->name))
-            code = add_input(weights, input, archives, zero_taken, err);
+        if (rule)
+            code = add_input(weights, input, archives, rule, err);
         else if (!zero && file->torch.input)
             code = add_opened(weights, &file->torch, archives, NULL, err);
         if (code) return cairn_within(err, code, "%s", cairn_short(file->name).text);

@@ -75,9 +75,10 @@ static enum cairn_code add(struct gather *gather, const char *path, cairn_pickle
 }
 
 static bool is_taken(const struct gather *gather, const char *path) {
-    size_t size = strcspn(path, ".");
-    for (const char *const *key = gather->plain->taken; key && *key; key++)
-        if (strlen(*key) == size && memcmp(path, *key, size) == 0) return true;
+    for (const char *const *key = gather->plain->taken; key && *key; key++) {
+        size_t size = strlen(*key);
+        if (strncmp(path, *key, size) == 0 && (!path[size] || path[size] == '.')) return true;
+    }
     return false;
 }
 
@@ -86,7 +87,7 @@ static enum cairn_code visit(void *context, const char *path, enum cairn_torch_k
     struct gather *gather = context;
     bool tensor = kind == CAIRN_TORCH_LEAF_TENSOR;
     if (kind == CAIRN_TORCH_LEAF_EMPTY || is_taken(gather, path)) return CAIRN_OK;
-    if (tensor && !gather->plain->taken) return CAIRN_OK;
+    if (tensor && !gather->plain->tensors_too) return CAIRN_OK;
     if (tensor)
         return cairn_assembly_leave_out(gather->assembly, path,
                                         "a tensor that is no parameter's and no buffer's", err);

@@ -22,9 +22,8 @@
 struct cairn_torch_plain {
     const struct cairn_torch *file; /* borrowed for the call */
     bool archives;
-    /* Keys of the outermost map whose values are taken already, NULL behind the last; then a tensor
-     * of another key is left out by name. NULL: every tensor is taken, and nothing else. */
-    const char *const *taken;
+    const char *const *taken; /* paths whose values are taken already, NULL behind the last */
+    bool tensors_too;         /* no tensor is taken but those; what others there are is left out */
 };
 /* After cairn_assembly_check: a name that a tensor has is left out. */
 enum cairn_code cairn_torch_plain_add(const struct cairn_torch_plain *plain,

@@ -166,6 +166,12 @@ class ToDcp(unittest.TestCase):
                                                       "shared_params", "frozen_param_shapes"))
             told = json.loads(export(ZERO / case, self.folder / case, "--json").stdout)
             self.assertEqual(set(told["plain"]), set(found))
+            self.assertFalse({name for name in found if name.startswith("optimizer_state_dict.")})
+            self.there_and_back(ZERO / case, "--optimizer")
+            found = plain_values(self.out)
+            rates = [found[name] for name in found if name.endswith("param_groups.0.lr")]
+            self.assertEqual(rates, [0.01])
+            self.assertIn("optimizer_state_dict.overflow", found)
 
     def test_what_cannot_be_written_again_is_left_out_by_name(self):
         source = self.folder / "odd.pt"
