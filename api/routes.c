@@ -6,6 +6,8 @@
  */
 #include "api/routes.h"
 
+#include <pthread.h>
+
 #include "common/encode.h"
 #include "common/text.h"
 
@@ -34,6 +36,25 @@ static const struct cairn_route routes[] = {
 #include "api/routes.def"
 #undef ROUTE
 };
+
+/* What of a template rules it out before its words are looked at. */
+static struct shape {
+    size_t size;     /* of the text */
+    size_t segments; /* at least, where it is open */
+    size_t first;    /* route of the same template */
+    bool open;       /* it has a {name}, which takes one segment or more */
+} shapes[CAIRN_COUNT(routes)];
+static pthread_once_t shapes_once = PTHREAD_ONCE_INIT;
+
+static void make_shapes(void) {
+    for (size_t i = 0; i < CAIRN_COUNT(routes); i++) {
+        const char *text = routes[i].template_text;
+        struct shape *shape = &shapes[i];
+        *shape = (struct shape){.size = strlen(text), .open = strstr(text, "{name}")};
+        for (const char *at = text; *at; at++) shape->segments += *at == '/';
+        while (strcmp(routes[shape->first].template_text, text) != 0) shape->first++;
+    }
+}
 
 /* The path without its first '/', decoded. */
 struct segments {
@@ -172,16 +193,17 @@ static bool fits(const char *template_text, const struct segments *segments, str
 }
 
 /* A name that may end in "data" only when it was written with %2F: the more special template wins,
- * whatever the method. */
+ * whatever the method; the first route of it. */
 static size_t best_fit(const struct segments *segments) {
     size_t best = CAIRN_ROUTE_COUNT;
     struct places places;
+    (void)pthread_once(&shapes_once, make_shapes);
     for (size_t i = 0; i < CAIRN_ROUTE_COUNT; i++) {
-        if (!fits(routes[i].template_text, segments, &places)) continue;
-        if (best == CAIRN_ROUTE_COUNT ||
-            strlen(routes[i].template_text) > strlen(routes[best].template_text)) {
-            best = i;
-        }
+        const struct shape *shape = &shapes[i];
+        if (shape->first != i || segments->count < shape->segments) continue;
+        if (segments->count > shape->segments && !shape->open) continue;
+        if (best != CAIRN_ROUTE_COUNT && shape->size <= shapes[best].size) continue;
+        if (fits(routes[i].template_text, segments, &places)) best = i;
     }
     return best;
 }
@@ -194,7 +216,7 @@ void cairn_route_allow(struct cairn_view raw_path, char ret_allow[CAIRN_ROUTE_AL
     size_t best = best_fit(&segments);
     if (best == CAIRN_ROUTE_COUNT) return;
     for (size_t i = 0; i < CAIRN_ROUTE_COUNT; i++) {
-        if (strcmp(routes[i].template_text, routes[best].template_text) != 0) continue;
+        if (shapes[i].first != best) continue;
         size_t size = strlen(routes[i].method);
         if (used + size + 3 > CAIRN_ROUTE_ALLOW_BYTES) return;
         if (used) {
@@ -284,7 +306,7 @@ enum cairn_code cairn_route_match(const char *method, struct cairn_view raw_path
     if (best == CAIRN_ROUTE_COUNT)
         return cairn_fail(err, CAIRN_NOT_FOUND, "no such path: GET /openapi.yaml lists them");
     for (size_t i = 0; i < CAIRN_ROUTE_COUNT; i++) {
-        if (strcmp(routes[i].template_text, routes[best].template_text) != 0) continue;
+        if (shapes[i].first != best) continue;
         if (!strcmp(routes[i].method, method)) found = i;
     }
     if (found == CAIRN_ROUTE_COUNT) {
