@@ -96,6 +96,7 @@ struct merge {
     struct cairn_zero *zero;
     const struct cairn_zero_channel *channel; /* of which parameters are made */
     size_t group;                             /* stages 1 and 2: of the parameter */
+    struct cairn_zero_owners owners;          /* and who holds it */
     struct cairn_assembly *assembly;
     struct flow *flows;
     size_t flow_count;
@@ -132,10 +133,11 @@ static enum cairn_code add_parameter(struct merge *merge, const char *name, cair
     CAIRN_TRY(cairn_torch_sizes(&merge->zero->models[0].torch, shape, sizes, &count, err));
     if (!cairn_tensor_size(channel->dtype, count, sizes, ret_elements, &bytes))
         return cairn_fail(err, CAIRN_INVALID, "its size cannot be represented");
-    if (group >= channel->partitions[0].count)
+    const struct cairn_zero_partition *partition = &channel->partitions[merge->owners.first];
+    if (group >= partition->count)
         return cairn_fail(err, CAIRN_INVALID, "the optimizer has no %s of group %zu", channel->name,
                           group);
-    const struct cairn_zero_flat *flat = &channel->partitions[0].flats[group];
+    const struct cairn_zero_flat *flat = &partition->flats[group];
     CAIRN_TRY(cairn_assembly_add_tensor(merge->assembly, full.data, channel->dtype, 0, sizes, err));
     return cairn_assembly_add_piece(merge->assembly, flat->input, flat->offset_bytes,
                                     channel->width, err);
@@ -152,7 +154,12 @@ static const struct cairn_zero_partition *partitions_of(const struct merge *merg
 static enum cairn_code take_whole(void *context, const char *name, cairn_pickle_ref shape,
                                   struct cairn_error *err) {
     struct merge *merge = context;
+    CAIRN_AUTO(buf) global = {0};
     uint64_t elements;
+    if (merge->owners.rename) {
+        CAIRN_TRY(merge->owners.rename(merge->owners.context, name, &global, err));
+        name = global.data;
+    }
     CAIRN_TRY(add_parameter(merge, name, shape, merge->group, &elements, err));
     return flow_take(&merge->flows[0], elements, merge->channel->scalar, merge->channel->width,
                      merge->assembly, err);
@@ -161,7 +168,7 @@ static enum cairn_code take_whole(void *context, const char *name, cairn_pickle_
 /* What is left behind the last parameter of a group is padding up to a multiple of 2 a rank. */
 static enum cairn_code check_padding(const struct merge *merge, uint64_t total, uint64_t left,
                                      struct cairn_error *err) {
-    uint64_t unit = 2 * merge->zero->rank_count;
+    uint64_t unit = 2 * merge->owners.count;
     if (cairn_round_up(total - left, unit) == cairn_round_up(total, unit)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID,
                       "the partitions have %" PRIu64 " elements that no parameter uses", left);
@@ -170,21 +177,44 @@ static enum cairn_code check_padding(const struct merge *merge, uint64_t total, 
 static enum cairn_code merge_group(struct merge *merge, uint32_t group, cairn_pickle_ref shapes,
                                    struct cairn_error *err) {
     struct cairn_zero *zero = merge->zero;
-    CAIRN_AUTO_HEAP struct cairn_zero_flat *flats = calloc(zero->rank_count, sizeof *flats);
+    const struct cairn_zero_owners *owners = &merge->owners;
+    CAIRN_AUTO_HEAP struct cairn_zero_flat *flats = calloc(owners->count, sizeof *flats);
     if (!flats) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for partitions");
-    for (size_t r = 0; r < zero->rank_count; r++) {
-        const struct cairn_zero_partition *partition = &partitions_of(merge)[r];
+    for (size_t i = 0; i < owners->count; i++) {
+        size_t rank = owners->first + i * owners->step;
+        const struct cairn_zero_partition *partition = &partitions_of(merge)[rank];
         if (group >= partition->count)
             return cairn_fail(err, CAIRN_INVALID, "%s has no partition of group %u",
-                              zero->optimizers[r].name, group);
-        flats[r] = partition->flats[group];
+                              zero->optimizers[rank].name, group);
+        flats[i] = partition->flats[group];
     }
-    struct flow flow = {.flats = flats, .count = zero->rank_count};
+    struct flow flow = {.flats = flats, .count = owners->count};
     uint64_t total = flow_left(&flow);
     merge->flows = &flow;
     merge->group = group;
     CAIRN_TRY(for_each(&zero->models[0], shapes, take_whole, merge, err));
     return check_padding(merge, total, flow_left(&flow), err);
+}
+
+enum cairn_code cairn_zero_merge_owned(struct cairn_zero *zero, size_t channel, uint32_t group,
+                                       cairn_pickle_ref shapes,
+                                       const struct cairn_zero_owners *owners,
+                                       struct cairn_assembly *assembly, struct cairn_error *err) {
+    struct merge merge = {
+        .zero = zero, .channel = &zero->channels[channel], .owners = *owners, .assembly = assembly};
+    return merge_group(&merge, group, shapes, err);
+}
+
+/* A group that all ranks hold. */
+static enum cairn_code merge_common(struct merge *merge, uint32_t group, cairn_pickle_ref shapes,
+                                    struct cairn_error *err) {
+    uint64_t ranks;
+    CAIRN_TRY(cairn_zero_group_ranks(merge->zero, group, &ranks, err));
+    if (ranks != merge->zero->rank_count)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "it is cut over %" PRIu64 " of %zu ranks, and holds no experts", ranks,
+                          merge->zero->rank_count);
+    return merge_group(merge, group, shapes, err);
 }
 
 /* ---- stage 3: each parameter is cut over the ranks by itself ---- */
@@ -226,8 +256,7 @@ static enum cairn_code merge_slices(struct merge *merge, const struct cairn_pick
     return CAIRN_OK;
 }
 
-/* A group of this rank's experts: others' are cut over other ranks, under the same names. */
-static bool holds_experts(const struct cairn_zero_file *model, cairn_pickle_ref shapes) {
+bool cairn_zero_holds_experts(const struct cairn_zero_file *model, cairn_pickle_ref shapes) {
     static const char word[] = ".deepspeed_moe.experts.";
     const struct cairn_pickle_value *entries = cairn_zero_value(model, shapes);
     bool map = entries->kind == CAIRN_PICKLE_DICT || entries->kind == CAIRN_PICKLE_OBJECT;
@@ -249,8 +278,9 @@ static enum cairn_code merge_parameters(struct merge *merge, struct cairn_error 
         return cairn_fail(err, CAIRN_INVALID, "%s: param_shapes is no list", model->name);
     if (merge->zero->stage == 3) return merge_slices(merge, groups, err);
     for (uint32_t g = 0; g < groups->count; g++) {
-        if (merge->zero->experts && holds_experts(model, groups->items[g])) continue;
-        enum cairn_code code = merge_group(merge, g, groups->items[g], err);
+        if (merge->zero->experts && cairn_zero_holds_experts(model, groups->items[g]))
+            continue; /* formats/zero_experts.h */
+        enum cairn_code code = merge_common(merge, g, groups->items[g], err);
         if (code != CAIRN_OK) return cairn_within(err, code, "parameter group %u", g);
     }
     return CAIRN_OK;
@@ -364,10 +394,7 @@ static enum cairn_code leave_out_state(const struct cairn_zero *zero, bool optim
     if (!zero->rank_count)
         return cairn_assembly_leave_out(assembly, CAIRN_ASSEMBLY_OPTIMIZER,
                                         "without ZeRO it is kept by number, not by name", err);
-    return zero->experts ? cairn_assembly_leave_out(
-                               assembly, CAIRN_ASSEMBLY_OPTIMIZER "*.deepspeed_moe.experts.*",
-                               "the optimizer's state of experts is not put together", err)
-                         : CAIRN_OK;
+    return CAIRN_OK;
 }
 
 /* Where no file of an expert is there, none may be meant either: their groups would be merged as if
@@ -395,9 +422,10 @@ enum cairn_code cairn_zero_merge(const struct cairn_zero_folder *folder, bool op
                                  struct cairn_zero **ret, struct cairn_error *err) {
     struct cairn_zero *zero = calloc(1, sizeof *zero);
     if (!zero) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a checkpoint");
-    struct merge merge = {.zero = zero, .assembly = assembly};
     zero->experts = experts;
     enum cairn_code code = cairn_zero_files_open(folder, assembly, zero, err);
+    struct merge merge = {
+        .zero = zero, .owners = {.step = 1, .count = zero->rank_count}, .assembly = assembly};
     if (code == CAIRN_OK && experts && zero->stage == 3)
         code = cairn_fail(err, CAIRN_UNSUPPORTED, "experts of ZeRO stage 3");
     if (code == CAIRN_OK && !experts) code = check_no_experts(zero, err);

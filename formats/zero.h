@@ -12,7 +12,8 @@
  *              all stages, also where each is cut over tensor parallel ranks, of experts each file;
  *              one that is missing is CAIRN_INVALID, by name. Experts of a model that is cut so,
  *              and cuts that no rule tells, are CAIRN_UNSUPPORTED; never a silent part. Experts
- *              have the values of their own files, as the model computes with them.
+ *              have their fp32 values (formats/zero_experts.h); without ZeRO, and where they are
+ *              frozen, those of their own files.
  *          3   a parameter of which no file has bytes is in the assembly's left_out.
  *          4   the optimizer's state, where it is wanted, is cut like the parameters; each of its
  *              tensors is optimizer.state.<parameter>.<what>, and numbers of a whole group (step)

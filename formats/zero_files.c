@@ -210,6 +210,28 @@ static enum cairn_code check_rank_count(const struct cairn_zero *zero,
                       file->name, most, zero->rank_count);
 }
 
+enum cairn_code cairn_zero_group_ranks(const struct cairn_zero *zero, uint32_t group, uint64_t *ret,
+                                       struct cairn_error *err) {
+    cairn_pickle_ref optimizer, count;
+    for (size_t r = 0; r < zero->rank_count; r++) {
+        const struct cairn_zero_file *file = &zero->optimizers[r];
+        CAIRN_TRY(cairn_zero_field(file, file->torch.values.root, "optimizer_state_dict",
+                                   &optimizer, err));
+        CAIRN_TRY(cairn_zero_field(file, optimizer, "partition_count", &count, err));
+        const struct cairn_pickle_value *value = cairn_zero_value(file, count);
+        bool list_of = value->kind == CAIRN_PICKLE_LIST;
+        int64_t ranks = !list_of               ? integer_of(file, count)
+                        : group < value->count ? integer_of(file, value->items[group])
+                                               : -1;
+        if (ranks < 1 || (r && (uint64_t)ranks != *ret))
+            return cairn_fail(err, CAIRN_INVALID,
+                              "%s: partition_count says %" PRId64 " for group %u%s", file->name,
+                              ranks, group, ranks < 1 ? "" : ", and rank 0 another");
+        *ret = (uint64_t)ranks;
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code read_optimizer(struct cairn_zero *zero, struct cairn_zero_file *file,
                                       struct cairn_assembly *assembly, struct cairn_error *err) {
     cairn_pickle_ref optimizer, stage;

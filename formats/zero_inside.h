@@ -34,7 +34,7 @@ struct cairn_zero_partition {
 struct cairn_zero_channel {
     char name[64];         /* "exp_avg"; "" of the values */
     unsigned dtype, width; /* of its flat tensors; width in bytes */
-    bool scalar;           /* one number for each group, of rank 0 alone */
+    bool scalar;           /* one number for each group, of the first rank that holds it */
     struct cairn_zero_partition *partitions; /* by rank */
 };
 #define CAIRN_ZERO_CHANNELS_MAX 16
@@ -42,7 +42,7 @@ struct cairn_zero {
     struct cairn_zero_file *models, *optimizers; /* by rank */
     size_t model_count, rank_count;
     unsigned stage; /* 0: its weights are not partitioned */
-    bool experts; /* they lie in files of their own; so groups of them are not merged */
+    bool experts;   /* they have files of their own, and their groups fewer owners than ranks */
     struct cairn_zero_channel channels[CAIRN_ZERO_CHANNELS_MAX];
     size_t channel_count;
 };
@@ -54,6 +54,25 @@ bool cairn_zero_model_rank(const char *name, unsigned *ret);
 enum cairn_code cairn_zero_merge(const struct cairn_zero_folder *folder, bool optimizer,
                                  bool experts, struct cairn_assembly *assembly,
                                  struct cairn_zero **ret, struct cairn_error *err) CAIRN_MUST_USE;
+/* Ranks first, first + step, ... hold one array, each the next part of it. */
+struct cairn_zero_owners {
+    size_t first, step, count;
+    /* The name in the assembly of a parameter; NULL: its own. */
+    enum cairn_code (*rename)(void *context, const char *name, struct cairn_buf *ret,
+                              struct cairn_error *err);
+    void *context;
+};
+/* Stages 1 and 2: the parameters of a group, or what a further channel keeps of them. */
+enum cairn_code cairn_zero_merge_owned(struct cairn_zero *zero, size_t channel, uint32_t group,
+                                       cairn_pickle_ref shapes,
+                                       const struct cairn_zero_owners *owners,
+                                       struct cairn_assembly *assembly,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* A group of each rank's own experts: others' are cut over other ranks, under the same names. */
+bool cairn_zero_holds_experts(const struct cairn_zero_file *model, cairn_pickle_ref shapes);
+/* Over how many ranks a group is cut, of which all ranks say the same. */
+enum cairn_code cairn_zero_group_ranks(const struct cairn_zero *zero, uint32_t group, uint64_t *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_zero_files_open(const struct cairn_zero_folder *folder,
                                       struct cairn_assembly *assembly, struct cairn_zero *zero,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -6,6 +6,7 @@
 
 #include "common/utf8.h"
 #include "formats/torch_assembly.h"
+#include "formats/zero_experts.h"
 #include "formats/zero_parallel.h"
 
 #define RANKS_MAX 65536
@@ -20,6 +21,7 @@ struct open_work {
     size_t part_count;
     size_t pipeline_files, expert_files;
     struct cairn_names files; /* of the folder, where experts are looked for */
+    struct cairn_assembly experts; /* what their files have */
     size_t width; /* tensor parallel ranks of each stage of a pipeline */
 };
 
@@ -285,12 +287,12 @@ static enum cairn_code add_expert(struct open_work *work, unsigned layer, unsign
     uint32_t number;
     snprintf(name, sizeof name, EXPERT_FILE, layer, expert);
     if (cairn_names_find(&work->files, cairn_view_of(name), &number))
-        return add_file(work, work->files.views[number].data, "", work->assembly, err);
+        return add_file(work, work->files.views[number].data, "", &work->experts, err);
     return cairn_fail(err, CAIRN_INVALID, "%s is not there: that expert would be left out", name);
 }
 
-static enum cairn_code add_experts(struct open_work *work, const struct cairn_zero *zero,
-                                   struct cairn_error *err) {
+static enum cairn_code read_experts(struct open_work *work, const struct cairn_zero *zero,
+                                    struct cairn_error *err) {
     const struct cairn_zero_file *model = &zero->models[0];
     size_t found = 0;
     cairn_pickle_ref counts;
@@ -315,6 +317,13 @@ static enum cairn_code add_experts(struct open_work *work, const struct cairn_ze
     return cairn_fail(err, CAIRN_INVALID,
                       "%s speaks of %zu experts, and files of %zu experts are there", model->name,
                       found, work->expert_files);
+}
+
+static enum cairn_code add_experts(struct open_work *work, struct cairn_zero *zero,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(read_experts(work, zero, err));
+    CAIRN_TRY(cairn_assembly_check(&work->experts, err));
+    return cairn_zero_experts_add(zero, &work->experts, work->assembly, err);
 }
 
 /* ---- all ---- */
@@ -366,6 +375,7 @@ enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder,
     if (zero) cairn_zero_free(zero);
     cairn_zero_told_release(&work.told);
     cairn_names_release(&work.files);
+    cairn_assembly_release(&work.experts);
     free(work.parts);
     return code;
 }

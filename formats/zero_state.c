@@ -61,7 +61,7 @@ static enum cairn_code read_group(const struct cairn_zero *zero,
 static enum cairn_code read_channel(struct cairn_zero *zero, struct cairn_zero_channel *channel,
                                     struct cairn_assembly *assembly, bool *ret_fits,
                                     struct cairn_error *err) {
-    size_t ranks = channel->scalar ? 1 : zero->rank_count;
+    size_t ranks = channel->scalar && !zero->experts ? 1 : zero->rank_count;
     *ret_fits = true;
     CAIRN_TRY(cairn_zero_channel_begin(zero, channel, err));
     for (size_t r = 0; r < ranks; r++) {

@@ -100,8 +100,10 @@ class Inspect(unittest.TestCase):
         self.assertEqual([(row["name"], row["alias_of"]) for row in told["tensors"]
                           if row["kind"] == "alias"], [("head.weight", "embed.weight")])
         ran = inspect(zero / "parallel" / "experts")
-        self.assertIn("left out: optimizer.state.*.deepspeed_moe.experts.*", ran.stderr)
-        self.assertIn("first.deepspeed_moe.experts.deepspeed_experts.3.weight", ran.stdout)
+        for name in ("", "optimizer.state."):
+            self.assertIn(name + "first.deepspeed_moe.experts.deepspeed_experts.3.weight",
+                          ran.stdout)
+        self.assertNotIn("left out", ran.stderr)
 
     def test_of_a_large_file_the_header_alone_is_read(self):
         large = self.folder / "large.safetensors"

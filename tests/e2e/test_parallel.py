@@ -14,7 +14,7 @@ from test_stored_tensors import Case, Restored
 
 PARALLEL = ZERO / "parallel"
 EXPECTED = json.loads((PARALLEL / "expected.json").read_text())["cases"]
-DTYPES = {"float32": "F32", "int64": "I64", "bfloat16": "BF16"}
+DTYPES = {"float32": "F32", "int64": "I64", "bfloat16": "BF16", "float16": "F16"}
 CASES = ("bf16_optimizer", "stage0", "experts", "tensor_parallel", "pipeline")
 
 
@@ -30,13 +30,18 @@ def rounded(data):
                        *((word + 0x7fff + (word >> 16 & 1)) >> 16 for word in words))
 
 
-def repickled(path, change):
-    """The torch file with other bytes in its pickle."""
+def rewritten(path, change):
+    """The torch file with other bytes in its entries."""
     with zipfile.ZipFile(path) as whole:
         entries = {name: whole.read(name) for name in whole.namelist()}
     with zipfile.ZipFile(path, "w") as changed:
         for name, data in entries.items():
-            changed.writestr(name, change(data) if name.endswith("data.pkl") else data)
+            changed.writestr(name, change(name, data))
+
+
+def repickled(path, change):
+    """The torch file with other bytes in its pickle."""
+    rewritten(path, lambda name, data: change(data) if name.endswith("data.pkl") else data)
 
 
 class Parallel(Case, Restored):
@@ -144,13 +149,113 @@ class Parallel(Case, Restored):
             path.unlink()
         self.refuse(folder, 2, "ZeRO of stage 1")
 
+    def test_fp32_values_and_moments_of_experts_are_those_that_deepspeed_loads(self):
+        """In both orders that ranks may have; one group is cut over two ranks for each expert."""
+        for step, case in enumerate(("experts_dp4", "experts_dp4_data_first")):
+            told = json.loads(export(PARALLEL / case, self.folder / case, "--optimizer",
+                                     "--json").stdout)
+            self.assertEqual(told["left_out"], [])
+            self.imported("deepspeed", PARALLEL / case, f"p/{case}@{step}")
+            for tensors in (read(self.folder / case),
+                            self.both(f"p/{case}@{step}", f"{case}_stored", "--optimizer")[1]):
+                steps = {name: row for name, row in tensors.items() if name.endswith(".step")}
+                self.assertEqual({name: row for name, row in tensors.items() if name not in steps},
+                                 wanted(case))
+                self.assertEqual({row[2] for row in steps.values()}, {struct.pack("<f", 2)})
+                self.assertEqual(len(steps), len([n for n in tensors if n.endswith(".exp_avg")]))
+        expected = wanted("experts_dp4_data_first")
+        frozen = {name for name in expected if expected[name][0] == "F16"}
+        self.assertEqual(len(frozen), 8)  # a bias of each expert
+        export(PARALLEL / "experts_dp4_data_first", self.out, "--exclude-frozen")
+        self.assertEqual(set(read(self.out)), {name for name in expected if name not in frozen
+                                               and not name.startswith("optimizer.state.")})
+
+    def blank(self, folder, *kept):
+        """All that the files hold is 0, but some storages of the optimizer's."""
+        for path in folder.glob("*.pt"):
+            def change(name, data):
+                number = re.search(r"/data/(\d+)$", name)
+                optimizer = path.name.endswith("_optim_states.pt")
+                keep = not number or (optimizer and int(number[1]) in kept)
+                return data if keep else bytes(len(data))
+            rewritten(path, change)
+        return folder
+
+    def test_experts_whose_values_fit_both_orders_of_ranks_are_in_that_of_the_configuration(self):
+        case = "experts_dp4_data_first"
+        folder, keys = self.blank(self.copy(case), 1, 4, 7), 0  # those of exp_avg
+        export(folder, self.out, "--optimizer")
+        tensors = read(self.out)
+        for name, row in wanted(case).items():
+            if name.startswith("optimizer.") and ".first.deepspeed_moe.experts" in name:
+                self.assertEqual(tensors[name][2] == row[2], name.endswith(".exp_avg"), name)
+                keys += 1
+        self.assertEqual(keys, 4 * 3 * 2)
+        model = folder / "mp_rank_00_model_states.pt"
+        repickled(model, lambda data: data.replace(b"use_data_before", b"use_data_behind"))
+        export(folder, self.folder / "other", "--optimizer")
+        self.assertNotEqual(read(self.folder / "other"), tensors)
+        shutil.rmtree(self.out)
+        repickled(model, lambda data: data.replace(b"ds_config", b"ds_c0nfig"))
+        self.refuse(folder, 2, "first.deepspeed_moe.experts.deepspeed_experts.",
+                    "fit two orders of the ranks", "no ds_config", flags=["--optimizer"])
+        self.blank(folder)
+        export(folder, self.out, "--optimizer")  # then it makes no difference
+        self.assertEqual(set(read(self.out)), set(tensors))
+
+    def test_a_step_of_experts_is_that_of_a_rank_that_trains_them(self):
+        folder = self.copy("experts_dp4")
+        rewritten(folder / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
+                  lambda name, data: bytes(4) if "/data/" in name and len(data) == 4 else data)
+        export(folder, self.out, "--optimizer")
+        layer = "deepspeed_moe.experts.deepspeed_experts"
+        steps = {name.removeprefix("optimizer.state.").removesuffix(".step"):
+                 struct.unpack("<f", row[2])[0]
+                 for name, row in read(self.out).items() if name.endswith(".step")}
+        self.assertEqual({name for name, step in steps.items() if step}, {
+            name for name in steps if re.match(
+                rf"first.{layer}.[23]|second.{layer}.[123]", name)})
+
+    def test_experts_that_fit_no_order_of_ranks_or_no_group_are_named(self):
+        layer = "first.deepspeed_moe.experts.deepspeed_experts"
+        for expert in (0, 3):
+            folder = self.copy("experts_dp4")
+            path = folder / f"layer_0_expert_{expert}_mp_rank_00_model_states.pt"
+            rewritten(path, lambda name, data: data[2:] + data[:2] if name.endswith("/data/2")
+                      else data)
+            self.refuse(folder, 2, f"{layer}.{expert}.1.weight: its fp32 values, rounded",
+                        "in no order")
+        folder = self.copy("experts_dp4")
+        path = folder / "layer_0_expert_2_mp_rank_00_model_states.pt"
+        repickled(path, lambda data: data.replace(b"experts.2.1.bias", b"experts.2.1.bIas"))
+        self.refuse(folder, 2, f"no file of an expert has {layer}.2.1.bias")
+        # the group that all ranks hold, then that of experts of two, and that of experts of one
+        for counts, which, words in (
+                ((4, 4, 1), "*_1_mp*", "partition_count says 4 for group"),
+                ((4, 3, 1), "*", "it is cut over 3 ranks, of 4"),
+                ((2, 4, 1), "*", "group 0: it is cut over 2 of 4 ranks"),
+                ((4, 4, 1), "*", "elements that no parameter uses"),
+                ((4, 2, 2), "*", "group"),
+                ((4, 1, 1), "*", "files of 4 experts of its layer are there, for 4 ranks")):
+            folder, changed = self.copy("experts_dp4"), []
+
+            def recount(data):
+                at = data.index(b"partition_count")
+                found = re.search(rb"\(K\x04K(.)K(.)e", data[at:], re.DOTALL)
+                order = [0, 1, 2] if found[1] == b"\2" else [0, 2, 1]
+                changed.append(found)
+                return (data[:at + found.start()] + b"(K%cK%cK%ce" % tuple(
+                    counts[i] for i in order) + data[at + found.end():])
+            for path in folder.glob(which + "_optim_states.pt"):
+                repickled(path, recount)
+            self.assertTrue(changed)
+            self.refuse(folder, 2, words)
+
     def test_a_file_that_is_cut_or_changed_is_named_and_nothing_is_written(self):
         for case in ("experts", "tensor_parallel", "pipeline"):
             folder = self.copy(case)
             for path in sorted(folder.glob("*.pt")):
                 whole = path.read_bytes()
-                if path.name.startswith("expp_"):
-                    continue  # the optimizer's state of experts, which is left out
                 for size in [*range(0, len(whole), 4096), len(whole) - 1]:
                     path.write_bytes(whole[:size])
                     self.refuse(folder, 2, path.name)
