@@ -28,6 +28,23 @@ bool cairn_dtype_parse(struct cairn_view text, unsigned *ret) {
     return false;
 }
 
+bool cairn_dtype_parse_word(struct cairn_view text, unsigned *ret) {
+    static const struct {
+        struct cairn_view text;
+        unsigned dtype;
+    } words[] = {{CAIRN_VIEW("fp64"), CAIRN_DTYPE_F64},
+                 {CAIRN_VIEW("fp32"), CAIRN_DTYPE_F32},
+                 {CAIRN_VIEW("bf16"), CAIRN_DTYPE_BF16},
+                 {CAIRN_VIEW("fp16"), CAIRN_DTYPE_F16}};
+    for (size_t i = 0; i < CAIRN_COUNT(words); i++) {
+        if (words[i].text.size != text.size || memcmp(words[i].text.data, text.data, text.size))
+            continue;
+        *ret = words[i].dtype;
+        return true;
+    }
+    return cairn_dtype_parse(text, ret);
+}
+
 unsigned cairn_dtype_bits(unsigned dtype) {
     return dtype < CAIRN_COUNT(dtypes) ? dtypes[dtype].bits : 0;
 }

@@ -34,6 +34,9 @@ static bool goes_on_frozen(const struct cairn_srv_request *request) {
     case CAIRN_ROUTE_TENSOR_GET:
     case CAIRN_ROUTE_TENSOR_DATA:
     case CAIRN_ROUTE_TENSOR_DATA_HEAD:
+    case CAIRN_ROUTE_HF_LIST:
+    case CAIRN_ROUTE_HF_FILE:
+    case CAIRN_ROUTE_HF_FILE_HEAD:
     case CAIRN_ROUTE_RESTORE_PLAN:
     case CAIRN_ROUTE_SHARD_LIST:
     case CAIRN_ROUTE_SHARD_GET:

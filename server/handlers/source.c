@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole blocks of one shard; see source.h. */
+/* Whole blocks of one shard, and bytes of memory; see source.h. */
 #include "server/handlers/source_inside.h"
 
 #include <inttypes.h>
@@ -62,10 +62,8 @@ static enum cairn_code load_shard(struct cairn_srv_source *source,
                                   struct cairn_store_worker *worker, uint64_t from, uint64_t bytes,
                                   void *into, struct cairn_error *err) {
     struct shard_source *own = (struct shard_source *)source;
-    struct cairn_srv_blocks blocks = {.manifest = own->manifest,
-                                      .shard = own->shard,
-                                      .place = &own->place,
-                                      .tags = own->tags};
+    struct cairn_srv_blocks blocks = {
+        .manifest = own->manifest, .shard = own->shard, .place = &own->place, .tags = own->tags};
     return cairn_srv_blocks_read(&blocks, worker, from, bytes, into, err);
 }
 
@@ -101,4 +99,41 @@ enum cairn_code cairn_srv_source_shard(struct cairn_srv *server,
     else
         *ret = &own->source;
     return code;
+}
+
+/* ---- memory ---- */
+
+struct bytes_source {
+    struct cairn_srv_source source; /* first */
+    struct cairn_buf bytes;
+};
+
+static enum cairn_code load_bytes(struct cairn_srv_source *source,
+                                  struct cairn_store_worker *worker, uint64_t from, uint64_t bytes,
+                                  void *into, struct cairn_error *err) {
+    const struct bytes_source *own = (struct bytes_source *)source;
+    (void)worker, (void)err;
+    memcpy(into, own->bytes.data + from, (size_t)bytes);
+    return CAIRN_OK;
+}
+
+static void free_bytes(struct cairn_srv_source *source) {
+    struct bytes_source *own = (struct bytes_source *)source;
+    cairn_buf_release(&own->bytes);
+    free(own);
+}
+
+enum cairn_code cairn_srv_source_bytes(struct cairn_buf *take, struct cairn_srv_source **ret,
+                                       struct cairn_error *err) {
+    struct bytes_source *own = calloc(1, sizeof(*own));
+    if (!own) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
+    own->bytes = *take;
+    *take = (struct cairn_buf){0};
+    own->source = (struct cairn_srv_source){.size_bytes = own->bytes.size,
+                                            .grain_bytes = 1,
+                                            .chunk_bytes = UINT64_MAX,
+                                            .load = load_bytes,
+                                            .free = free_bytes};
+    *ret = &own->source;
+    return CAIRN_OK;
 }

@@ -9,15 +9,13 @@
 #include "api/dtype.h"
 #include "formats/convert.h"
 #include "plan/boxes.h"
-#include "plan/ranges.h"
 #include "server/chunks.h"
 #include "server/handlers/stream.h"
 
 #define BUFFER_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES /* what server->chunks gives */
 #define PIECES_MAX (UINT32_C(1) << 17)
-#define PART_READ_BYTES (256 * CAIRN_MIB) /* that a chunk should read, and may read at most */
-#define LOAD_READ_BYTES (1024 * CAIRN_MIB)
-#define TOGETHER 8 /* elements: they fill bytes, of whatever type they are */
+#define PART_READ_BYTES (256 * CAIRN_MIB) /* that a chunk should read */
+#define TOGETHER 8                        /* elements: they fill bytes, of whatever type they are */
 
 struct tensor_source {
     struct cairn_srv_source source; /* first */
@@ -29,10 +27,8 @@ struct tensor_source {
 };
 struct load {
     struct tensor_source *own;
-    struct cairn_store_worker *worker;
-    uint8_t *blocks;     /* BUFFER_BYTES */
-    uint8_t *elements;   /* likewise, as stored; NULL: they are not converted */
-    uint64_t read_bytes; /* so far */
+    struct cairn_srv_piece_reader reader;
+    uint8_t *elements; /* BUFFER_BYTES, as stored; NULL: they are not converted */
     struct cairn_error *err;
 };
 
@@ -65,13 +61,7 @@ static unsigned make_wants(const struct tensor_source *own, uint64_t from, uint6
     return many;
 }
 
-static int compare_places(const void *a, const void *b) {
-    const struct cairn_plan_piece *x = a, *y = b;
-    if (x->shard != y->shard) return x->shard < y->shard ? -1 : 1;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
-/* In the order of the shards; at counts from the first of the elements. */
+/* at counts from the first of the elements. */
 static enum cairn_code plan_part(const struct load *load, uint64_t from, uint64_t count,
                                  struct cairn_plan_pieces *ret) {
     struct cairn_plan_box boxes[CAIRN_PLAN_SPLIT_MAX];
@@ -83,73 +73,10 @@ static enum cairn_code plan_part(const struct load *load, uint64_t from, uint64_
                                     PIECES_MAX, ret, load->err));
     for (unsigned i = 1; i < many; i++) before[i] = before[i - 1] + ret->want_bytes[i - 1];
     for (size_t i = 0; i < ret->count; i++) ret->pieces[i].at += before[ret->pieces[i].want];
-    if (ret->count) qsort(ret->pieces, ret->count, sizeof(*ret->pieces), compare_places);
     return CAIRN_OK;
 }
 
 /* ---- their bytes ---- */
-
-/* Of the pieces from first on those bytes that lie in what was read, which is `range`. */
-static void put_pieces(const struct load *load, const struct cairn_plan_piece *pieces, size_t first,
-                       size_t count, struct cairn_plan_range range, uint8_t *into) {
-    for (size_t i = first; i < count && pieces[i].offset < range.end; i++) {
-        const struct cairn_plan_piece *piece = &pieces[i];
-        uint64_t begin = cairn_max_u64(piece->offset, range.begin);
-        uint64_t end = cairn_min_u64(piece->offset + piece->bytes, range.end);
-        if (begin >= end) continue;
-        memcpy(into + piece->at + (begin - piece->offset), load->blocks + (begin - range.begin),
-               (size_t)(end - begin));
-    }
-}
-
-/* Pieces [first, count) of one shard, whose blocks are one range. */
-static enum cairn_code read_joined(struct load *load, const struct cairn_plan_piece *pieces,
-                                   size_t first, size_t count, struct cairn_plan_range wide,
-                                   uint8_t *into) {
-    struct tensor_source *own = load->own;
-    uint32_t shard = pieces[first].shard;
-    struct cairn_srv_blocks blocks = {.manifest = own->manifest,
-                                      .shard = &own->manifest->manifest.shards[shard],
-                                      .place = &own->place,
-                                      .tags = own->tags,
-                                      .object = shard};
-    while (wide.begin < wide.end) {
-        uint64_t end = cairn_plan_range_cut(wide, BUFFER_BYTES);
-        if (load->read_bytes + (end - wide.begin) > LOAD_READ_BYTES)
-            return cairn_fail(load->err, CAIRN_TOO_LARGE,
-                              "the slice's elements lie too far apart: %d MiB are read for some "
-                              "MiB of it; ask for whole rows",
-                              (int)(LOAD_READ_BYTES / CAIRN_MIB));
-        load->read_bytes += end - wide.begin;
-        CAIRN_TRY(cairn_srv_blocks_read(&blocks, load->worker, wide.begin, end - wide.begin,
-                                        load->blocks, load->err));
-        while (first < count && pieces[first].offset + pieces[first].bytes <= wide.begin) first++;
-        put_pieces(load, pieces, first, count, (struct cairn_plan_range){wide.begin, end}, into);
-        wide.begin = end;
-    }
-    return CAIRN_OK;
-}
-
-static enum cairn_code read_pieces(struct load *load, const struct cairn_plan_pieces *pieces,
-                                   uint8_t *into) {
-    const struct cairn_plan_piece *all = pieces->pieces;
-    for (size_t i = 0, next = 0; i < pieces->count; i = next) {
-        uint64_t size = load->own->manifest->manifest.shards[all[i].shard].size_bytes;
-        struct cairn_plan_range wide = {0};
-        for (next = i; next < pieces->count && all[next].shard == all[i].shard; next++) {
-            struct cairn_plan_range own = cairn_plan_range_widen(
-                (struct cairn_plan_range){all[next].offset, all[next].offset + all[next].bytes},
-                size);
-            if (next == i)
-                wide = own;
-            else if (own.begin > wide.end)
-                break;
-            wide.end = cairn_max_u64(wide.end, own.end);
-        }
-        CAIRN_TRY(read_joined(load, all, i, next, wide, into));
-    }
-    return CAIRN_OK;
-}
 
 /* Elements as they are stored. Where they are too many pieces, one half after the other. */
 static enum cairn_code load_elements(struct load *load, uint64_t from, uint64_t count,
@@ -163,7 +90,8 @@ static enum cairn_code load_elements(struct load *load, uint64_t from, uint64_t 
             part = cairn_round_up(part / 2, TOGETHER);
             continue;
         }
-        if (!code) code = read_pieces(load, &pieces, into + done * bits / 8);
+        if (!code)
+            code = cairn_srv_pieces_read(&load->reader, &pieces, into + done * bits / 8, load->err);
         cairn_plan_pieces_release(&pieces);
         CAIRN_TRY(code);
         done += part;
@@ -194,15 +122,18 @@ static enum cairn_code load_tensor(struct cairn_srv_source *source,
     struct cairn_srv_chunks *chunks = own->server->chunks;
     bool converts = own->view.dtype != own->view.tensor.dtype;
     struct load load = {.own = own,
-                        .worker = worker,
-                        .blocks = cairn_srv_chunks_take(chunks),
+                        .reader = {.manifest = own->manifest,
+                                   .place = &own->place,
+                                   .tags = own->tags,
+                                   .worker = worker,
+                                   .blocks = cairn_srv_chunks_take(chunks)},
                         .elements = converts ? cairn_srv_chunks_take(chunks) : NULL,
                         .err = err};
     enum cairn_code code = CAIRN_OK;
-    if (!load.blocks || (converts && !load.elements))
+    if (!load.reader.blocks || (converts && !load.elements))
         code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     if (!code) code = load_some(&load, from, bytes, into);
-    if (load.blocks) cairn_srv_chunks_give(chunks, load.blocks);
+    if (load.reader.blocks) cairn_srv_chunks_give(chunks, load.reader.blocks);
     if (load.elements) cairn_srv_chunks_give(chunks, load.elements);
     return code;
 }

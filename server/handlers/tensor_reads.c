@@ -74,29 +74,12 @@ static enum cairn_code choose(struct read *read, const char *name, struct cairn_
     return CAIRN_OK;
 }
 
-/* As safetensors calls it, or as people and `cairn export` do. */
-static bool dtype_of(const char *text, unsigned *ret) {
-    static const struct {
-        const char *text;
-        unsigned dtype;
-    } words[] = {{"fp64", CAIRN_DTYPE_F64},
-                 {"fp32", CAIRN_DTYPE_F32},
-                 {"bf16", CAIRN_DTYPE_BF16},
-                 {"fp16", CAIRN_DTYPE_F16}};
-    for (size_t i = 0; i < CAIRN_COUNT(words); i++) {
-        if (strcmp(text, words[i].text) != 0) continue;
-        *ret = words[i].dtype;
-        return true;
-    }
-    return cairn_dtype_parse(cairn_view_of(text), ret);
-}
-
 static enum cairn_code choose_dtype(struct read *read, struct cairn_error *err) {
     const char *text = cairn_query_get(&read->request->query, "dtype");
     unsigned stored = read->view.tensor.dtype;
     read->view.dtype = stored;
     if (!text) return CAIRN_OK;
-    if (!dtype_of(text, &read->view.dtype))
+    if (!cairn_dtype_parse_word(cairn_view_of(text), &read->view.dtype))
         return cairn_fail(err, CAIRN_INVALID,
                           "dtype: want F64, F32, BF16 or F16, or fp32, bf16 or fp16");
     if (cairn_convertible(stored, read->view.dtype)) return CAIRN_OK;

@@ -80,7 +80,7 @@ class Caller:
             more["body"] = body if isinstance(body, self.types.File) else self.model(of).from_dict(body)
         reply = self.operations[name].sync_detailed(*path, client=self.client, **more)
         assert reply.status_code == wanted, (name, reply.status_code, reply.content)
-        empty = name in ("table_head", "shard_data_head", "tensor_data_head") or wanted == 304
+        empty = name in ("table_head", "shard_data_head", "tensor_data_head", "hf_file_head") or wanted == 304
         assert empty or reply.parsed is not None, f"{name}: nothing was parsed of its {wanted}"
         if wanted >= 400 and not empty:
             assert type(reply.parsed).__name__ == "Problem" and reply.parsed.status == wanted, reply.parsed
@@ -158,6 +158,10 @@ def reads(call, version):
     call("tensor_get", 404, *run, version, name="w")
     call("tensor_data", 404, *run, version, name="w", slice_="0:1")
     call("tensor_data_head", 404, *run, version, name="w")
+    assert [row.name for row in call("hf_list", 200, *run, version).parsed.files] == ["x"]
+    assert call("hf_file", 200, *run, version, "x").parsed.payload.read() == BYTES
+    call("hf_file", 404, *run, version, "model.safetensors", dtype="bf16")
+    assert int(call("hf_file_head", 200, *run, version, "x").headers["Content-Length"]) == len(BYTES)
     plan = call("restore_plan", 201, *run, version, body={"shards": ["x"]}, of="RestorePlanBody").parsed
     assert plan.objects[0].ranges == [[0, len(BYTES)]]
     assert call("shard_list", 200, *run, version).parsed.items[0].size == len(BYTES)

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* GET {C}/hf and {C}/hf/{name}: a version seen as a model folder of Hugging Face. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "api/dtype.h"
+#include "api/listing.h"
+#include "api/messages.h"
+#include "common/crc32c.h"
+#include "common/text.h"
+#include "common/utf8.h"
+#include "formats/convert.h"
+#include "server/handlers/request.h"
+#include "server/handlers/send.h"
+#include "server/handlers/shards.h"
+
+#define TAG_BYTES 96
+#define FILE_BYTES_DEFAULT UINT64_C(5000000000)
+#define STORED_FILES_MAX 100000
+
+struct view {
+    struct cairn_srv_request *request;
+    struct cairn_srv_reply *reply;
+    struct cairn_srv_version version;
+    struct cairn_srv_held *manifest, *layout; /* layout: NULL where there is none */
+    struct cairn_srv_model_options options;
+    struct cairn_srv_model model;
+};
+
+/* ---- what is asked for ---- */
+
+static enum cairn_code read_options(struct view *view, struct cairn_error *err) {
+    const struct cairn_query *query = &view->request->query;
+    const char *dtype = cairn_query_get(query, "dtype");
+    const char *bytes = cairn_query_get(query, "max_shard_size");
+    struct cairn_srv_model_options *options = &view->options;
+    *options = (struct cairn_srv_model_options){.file_bytes_max = FILE_BYTES_DEFAULT,
+                                                .only = cairn_query_get(query, "only")};
+    if (dtype && (!cairn_dtype_parse_word(cairn_view_of(dtype), &options->dtype) ||
+                  !cairn_convertible(CAIRN_DTYPE_F32, options->dtype)))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "dtype: want F64, F32, BF16 or F16, or fp32, bf16 or fp16");
+    if (!bytes) return CAIRN_OK;
+    struct cairn_error why = {0};
+    if (cairn_parse_size(cairn_view_of(bytes), &options->file_bytes_max, &why) ||
+        !options->file_bytes_max)
+        return cairn_fail(err, CAIRN_INVALID, "max_shard_size: want a size such as 5GB or 500MiB");
+    return CAIRN_OK;
+}
+
+static enum cairn_code open_view(struct view *view, struct cairn_error *err) {
+    struct cairn_srv_request *request = view->request;
+    struct cairn_srv *server = request->server;
+    CAIRN_TRY(read_options(view, err));
+    CAIRN_TRY(cairn_srv_readable(request, &view->version, err));
+    CAIRN_TRY(
+        cairn_srv_cache_manifest(server, request->store, &view->version, &view->manifest, err));
+    struct cairn_error why = {0};
+    enum cairn_code code =
+        cairn_srv_cache_layout(server, request->store, &view->version, &view->layout, &why);
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
+    if (code) {
+        *err = why;
+        return code;
+    }
+    return cairn_srv_model_make(&view->layout->layout, &view->options, &view->model, err);
+}
+
+static void close_view(struct view *view) {
+    cairn_srv_cache_give(view->request->server, view->manifest);
+    cairn_srv_cache_give(view->request->server, view->layout);
+    cairn_srv_model_release(&view->model);
+    cairn_srv_version_release(&view->version);
+}
+
+/* A file that was saved beside the tensors, and holds none that is known by name. */
+static bool is_stored(const struct view *view, const struct cairn_manifest_shard *shard) {
+    const struct cairn_layout *layout = view->layout ? &view->layout->layout : NULL;
+    return strcmp(cairn_listing_content(layout, shard->rank, shard->name), "opaque") == 0;
+}
+
+/* Is it the name of a file that is made? Then a stored one of this name is not shown. */
+static bool is_made(const struct view *view, const char *name) {
+    size_t file;
+    if (!view->model.file_count) return false;
+    return !strcmp(name, CAIRN_SRV_MODEL_INDEX) || cairn_srv_model_find(&view->model, name, &file);
+}
+
+static enum cairn_code make_index(const struct view *view, struct cairn_buf *ret,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *index = cairn_srv_model_index(&view->model);
+    if (!index) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an index");
+    ret->limit = CAIRN_GIB;
+    return cairn_json_dump(index, ret, err);
+}
+
+/* ---- the list ---- */
+
+static enum cairn_code add_file(json_t *files, const char *name, uint64_t bytes,
+                                const char *content, struct cairn_error *err) {
+    json_t *row = CAIRN_PACK(model_file, .name = name, .bytes = bytes, .content = content);
+    return json_array_append_new(files, row) == 0
+               ? CAIRN_OK
+               : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of files");
+}
+
+static enum cairn_code list_made(struct view *view, json_t *files, struct cairn_error *err) {
+    CAIRN_AUTO(buf) index = {0};
+    for (size_t i = 0; i < view->model.file_count; i++) {
+        CAIRN_AUTO(buf) head = {0};
+        char name[CAIRN_SRV_MODEL_NAME_BYTES];
+        uint64_t bytes = 0;
+        cairn_srv_model_name(&view->model, i, name);
+        CAIRN_TRY(cairn_srv_model_head(&view->model, i, &head, &bytes, err));
+        CAIRN_TRY(add_file(files, name, bytes, "tensors", err));
+    }
+    if (!view->model.file_count) return CAIRN_OK;
+    CAIRN_TRY(make_index(view, &index, err));
+    return add_file(files, CAIRN_SRV_MODEL_INDEX, index.size, "index", err);
+}
+
+static enum cairn_code list_stored(const struct view *view, json_t *files,
+                                   struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &view->manifest->manifest;
+    for (uint32_t i = 0; i < manifest->shard_count; i++) {
+        const struct cairn_manifest_shard *shard = &manifest->shards[i];
+        if (!is_stored(view, shard) || is_made(view, shard->name)) continue;
+        if (json_array_size(files) >= STORED_FILES_MAX)
+            return cairn_fail(err, CAIRN_TOO_LARGE, "more than %d files; .../shards lists them",
+                              STORED_FILES_MAX);
+        CAIRN_TRY(add_file(files, shard->name, shard->size_bytes, "stored", err));
+    }
+    return CAIRN_OK;
+}
+
+static json_t *folder_json(const struct cairn_srv_model *model, json_t *files) {
+    CAIRN_AUTO_JSON json_t *left_out =
+        CAIRN_PACK(model_left_out, .aliases = model->aliases, .local = model->local,
+                   .optimizer = model->optimizer, .only = model->only);
+    if (!left_out) return NULL;
+    return CAIRN_PACK(model_folder, .files = files, .tensors = model->entry_count,
+                      .bytes = model->total_bytes, .left_out = left_out);
+}
+
+enum cairn_code cairn_srv_on_hf_list(struct cairn_srv_request *request,
+                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct view view = {.request = request, .reply = reply};
+    CAIRN_AUTO_JSON json_t *files = json_array();
+    enum cairn_code code = open_view(&view, err);
+    if (!code) code = list_made(&view, files, err);
+    if (!code) code = list_stored(&view, files, err);
+    if (!code) code = cairn_srv_reply_json(reply, 200, folder_json(&view.model, files), err);
+    if (!code) cairn_srv_reply_cached(request, reply);
+    close_view(&view);
+    return code;
+}
+
+/* ---- one file ---- */
+
+/* A version does not change, so its id and what is asked for name the bytes. */
+static void make_tag(const struct view *view, const char *name, char ret[TAG_BYTES]) {
+    const struct cairn_srv_model_options *options = &view->options;
+    uint32_t crc = cairn_crc32c(0, name, strlen(name));
+    crc = cairn_crc32c(crc, &options->dtype, sizeof(options->dtype));
+    crc = cairn_crc32c(crc, &options->file_bytes_max, sizeof(options->file_bytes_max));
+    if (options->only) crc = cairn_crc32c(crc, options->only, strlen(options->only));
+    snprintf(ret, TAG_BYTES, "\"%s-hf-%08x\"", view->version.id.text, crc);
+}
+
+static enum cairn_code send_index(struct view *view, const char *tag, struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {0};
+    struct cairn_srv_source *source = NULL;
+    CAIRN_TRY(make_index(view, &text, err));
+    CAIRN_TRY(cairn_srv_source_bytes(&text, &source, err));
+    return cairn_srv_send(view->request, view->reply, source, "index", tag, err);
+}
+
+static enum cairn_code send_model(struct view *view, size_t file, const char *tag,
+                                  struct cairn_error *err) {
+    const struct cairn_version_place place = cairn_srv_version_place(&view->version);
+    const struct cairn_srv_model_read read = {.server = view->request->server,
+                                              .take_manifest = CAIRN_TAKE(view->manifest),
+                                              .take_layout = CAIRN_TAKE(view->layout),
+                                              .place = &place,
+                                              .model = &view->model,
+                                              .file = file};
+    struct cairn_srv_source *source = NULL;
+    CAIRN_TRY(cairn_srv_source_model(&read, &source, err));
+    return cairn_srv_send(view->request, view->reply, source, "file", tag, err);
+}
+
+static enum cairn_code send_stored(struct view *view, const struct cairn_manifest_shard *shard,
+                                   struct cairn_error *err) {
+    const struct cairn_version_place place = cairn_srv_version_place(&view->version);
+    struct cairn_srv_source *source = NULL;
+    char tag[TAG_BYTES];
+    snprintf(tag, sizeof(tag), "\"%08x-%" PRIu64 "\"", shard->crc32c, shard->size_bytes);
+    CAIRN_TRY(cairn_srv_source_shard(view->request->server, CAIRN_TAKE(view->manifest), shard,
+                                     &place, &source, err));
+    return cairn_srv_send(view->request, view->reply, source, "file", tag, err);
+}
+
+static enum cairn_code send_file(struct view *view, struct cairn_error *err) {
+    const char *name = view->request->params.shard;
+    char tag[TAG_BYTES];
+    size_t file = 0;
+    CAIRN_TRY(open_view(view, err));
+    make_tag(view, name, tag);
+    if (view->model.file_count && !strcmp(name, CAIRN_SRV_MODEL_INDEX))
+        return send_index(view, tag, err);
+    if (cairn_srv_model_find(&view->model, name, &file)) return send_model(view, file, tag, err);
+    const struct cairn_manifest_shard *shard =
+        cairn_manifest_find(&view->manifest->manifest, cairn_view_of(name));
+    if (shard && is_stored(view, shard)) return send_stored(view, shard, err);
+    return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no model file \"%s\"; .../hf lists them",
+                      view->version.id.text, cairn_short(name).text);
+}
+
+enum cairn_code cairn_srv_on_hf_file(struct cairn_srv_request *request,
+                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct view view = {.request = request, .reply = reply};
+    enum cairn_code code = send_file(&view, err);
+    close_view(&view);
+    return code;
+}
+
+enum cairn_code cairn_srv_on_hf_file_head(struct cairn_srv_request *request,
+                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
+    return cairn_srv_on_hf_file(request, reply, err);
+}

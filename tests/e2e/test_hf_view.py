@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A version as a model folder of Hugging Face over HTTP: the files are those of `cairn export`, byte
+for byte and in every range, and what was saved beside the tensors lies beside them."""
+import http.client
+import json
+import os
+import pathlib
+import random
+import shutil
+import struct
+import subprocess
+import tempfile
+import unittest
+import urllib.parse
+
+from test_dcp import DCP
+from test_dcp import EXPECTED as DCP_CASES
+from test_export import EXPECTED, ZERO, export, read
+from test_tensor_reads import write
+from world import BIN, World
+
+MIB = 1 << 20
+INDEX = "model.safetensors.index.json"
+RANKS = 8
+
+
+class HfView(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.world = World()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.world.close()
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-hf-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def ask(self, run, name="", method="GET", headers=None, **query):
+        """(status, headers, body); the body is what came before the connection broke, if it did."""
+        self.broken = False
+        connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=120)
+        path = f"/v1/runs/{run}/checkpoints/latest/hf" + (f"/{urllib.parse.quote(name)}"
+                                                          if name else "")
+        query = urllib.parse.urlencode(query, quote_via=urllib.parse.quote)
+        try:
+            connection.request(method, f"{path}?{query}", headers=headers or {})
+            reply = connection.getresponse()
+            try:
+                body = reply.read()
+            except http.client.IncompleteRead as cut:
+                self.broken, body = True, cut.partial
+            return reply.status, reply.headers, body
+        finally:
+            connection.close()
+
+    def listed(self, run, **query):
+        status, _, body = self.ask(run, **query)
+        self.assertEqual(status, 200, body)
+        return json.loads(body)
+
+    def assert_is(self, run, folder, **query):
+        """Its files are those of a folder that `cairn export` wrote."""
+        wanted = {path.name: path for path in folder.iterdir()}
+        told = self.listed(run, **query)
+        rows = {row["name"]: row for row in told["files"] if row["content"] != "stored"}
+        self.assertEqual(set(rows), {*wanted, INDEX})
+        for name in rows:
+            status, headers, body = self.ask(run, name, **query)
+            self.assertEqual((status, len(body), headers["Content-Length"]),
+                             (200, rows[name]["bytes"], str(len(body))))
+            if name != INDEX:
+                self.assertTrue(body == wanted[name].read_bytes(), (run, name))
+                continue
+            index = json.loads(body)
+            self.assertEqual(index["metadata"]["total_size"], told["bytes"])
+            self.assertEqual(len(index["weight_map"]), told["tensors"])
+            if INDEX in wanted:
+                self.assertEqual(index, json.loads(wanted[INDEX].read_text()))
+        return told
+
+    def exported(self, name, *words):
+        folder = self.folder / name
+        self.world.cairn("export", *words[:1], folder, *words[1:])
+        return folder
+
+    def test_what_8_ranks_have_saved_is_one_model(self):
+        environment = {**os.environ, "CAIRN_JOB": "eight", "CAIRN_SOCKET": self.world.socket(0)}
+        saving = [subprocess.Popen([BIN / "examples/transformer-save", "hf/eight", "7", str(rank),
+                                    str(RANKS)], env=environment, stdout=subprocess.DEVNULL)
+                  for rank in range(RANKS)]
+        self.assertEqual([process.wait(300) for process in saving], [0] * RANKS)
+        told = self.assert_is("hf/eight", self.exported("cut", "hf/eight@7", "--max-shard-size",
+                                                        "300MB"), max_shard_size="300MB")
+        self.assertGreater(len([row for row in told["files"] if row["content"] == "tensors"]), 3)
+        self.assertEqual(told["left_out"], {"aliases": 1, "local": 0, "optimizer": 0, "only": 0})
+        # Each rank's raw shard is a file beside them.
+        stored = [row for row in told["files"] if row["content"] == "stored"]
+        self.assertEqual(len(stored), RANKS)
+        status, _, body = self.ask("hf/eight", stored[0]["name"])
+        self.assertEqual((status, len(body)), (200, stored[0]["bytes"]))
+        self.assert_is("hf/eight", self.exported("half", "hf/eight@7", "--only", "model.layers.1*",
+                                                 "--dtype", "fp32"),
+                       only="model.layers.1*", dtype="fp32")
+
+    def test_every_range_is_that_of_the_file(self):
+        dice = random.Random(3)
+        for case in EXPECTED:
+            self.world.cairn("import", "deepspeed", ZERO / case, f"range/{case}@1")
+            for dtype in (None, "bf16", "fp16"):
+                query = {"dtype": dtype} if dtype else {}
+                flags = ("--dtype", dtype) if dtype else ()
+                out = self.exported(f"{case}-{dtype}", f"range/{case}@1", *flags)
+                whole = (out / "model.safetensors").read_bytes()
+                told = self.assert_is(f"range/{case}", out, **query)
+                self.assertEqual(told["left_out"]["aliases"], 1)
+                self.assertGreater(told["left_out"]["optimizer"], 0)
+                for _ in range(25):
+                    begin, end = sorted(dice.sample(range(len(whole) + 1), 2))
+                    status, headers, body = self.ask(
+                        f"range/{case}", "model.safetensors", **query,
+                        headers={"Range": f"bytes={begin}-{end - 1}"})
+                    self.assertEqual((status, headers["Content-Range"]),
+                                     (206, f"bytes {begin}-{end - 1}/{len(whole)}"))
+                    self.assertTrue(body == whole[begin:end], (case, dtype, begin, end))
+        for case in DCP_CASES:  # boxes of rows and columns, and plain values beside them
+            self.world.cairn("import", "dcp", DCP / case, f"range/{case}@1")
+            self.assert_is(f"range/{case}", self.exported(case, f"range/{case}@1"), only="*")
+        out = self.exported("state", "range/stage1@1", "--optimizer", "--only", "optimizer.state.*")
+        self.assert_is("range/stage1", out, only="optimizer.state.*")
+
+    def test_tensors_of_many_chunks_and_very_many_tensors_are_in_their_places(self):
+        dice = random.Random(5)
+        tensors = {f"small.{i:04}": (("F32", [3, 5], dice.randbytes(60)) if i % 3 else
+                                     ("U8", [7], dice.randbytes(7))) for i in range(3000)}
+        tensors["none"] = ("F32", [0, 4], b"")
+        tensors["scalar"] = ("I64", [], dice.randbytes(8))
+        tensors["large"] = ("F32", [5, MIB + 3], bytes(20 * (MIB + 3)))
+        tensors["wide"] = ("F64", [MIB + 7], struct.pack("<d", 1.5) * (MIB + 7))
+        (self.folder / "source").mkdir()
+        write(self.folder / "source" / "weights.safetensors", tensors)
+        self.world.cairn("put", self.folder / "source", "many/chunks@1")
+        self.assert_is("many/chunks", self.exported("as-it-is", "many/chunks@1"))
+        out = self.exported("bf16", "many/chunks@1", "--dtype", "bf16", "--max-shard-size", "7MB")
+        self.assert_is("many/chunks", out, dtype="BF16", max_shard_size="7MB")
+        found = read(out)
+        self.assertEqual(found["wide"][0], "BF16")
+        self.assertEqual(found["small.0000"], tensors["small.0000"])
+
+    def test_what_lies_beside_the_tensors_is_served_beside_them(self):
+        source = self.folder / "model"
+        (source / "extra").mkdir(parents=True)
+        write(source / "model-00001-of-00001.safetensors", {"w": ("F32", [2], b"12345678")})
+        (source / "config.json").write_text('{"model_type": "llama"}')
+        (source / INDEX).write_text("stale")
+        (source / "extra" / "ä b.txt").write_bytes(b"text")
+        self.world.cairn("put", source, "beside/files@1")
+        told = self.listed("beside/files")
+        self.assertEqual({row["name"]: row["content"] for row in told["files"]},
+                         {"model.safetensors": "tensors", INDEX: "index", "config.json": "stored",
+                          "extra/ä b.txt": "stored"})
+        for name, data in (("config.json", b'{"model_type": "llama"}'), ("extra/ä b.txt", b"text")):
+            self.assertEqual(self.ask("beside/files", name)[::2], (200, data))
+        self.assertEqual(json.loads(self.ask("beside/files", INDEX)[2])["weight_map"],
+                         {"w": "model.safetensors"})
+        # Of stored files with tensors the view's own take the place.
+        for name in ("model-00001-of-00001.safetensors", "model-00001-of-00002.safetensors", "no"):
+            status, _, body = self.ask("beside/files", name)
+            self.assertEqual((status, json.loads(body)["code"]), (404, "not-found"))
+        fetched = subprocess.run(
+            ["curl", "-sfO", f"http://127.0.0.1:{self.world.port}/v1/runs/beside/files"
+                             "/checkpoints/latest/hf/model.safetensors"], cwd=self.folder)
+        self.assertEqual(fetched.returncode, 0)
+        self.assertEqual(read(self.folder), {"w": ("F32", [2], b"12345678")})
+
+    def test_a_version_without_tensors_has_its_files_alone(self):
+        (self.folder / "plain").mkdir()
+        (self.folder / "plain" / "a.txt").write_bytes(b"a")
+        self.world.cairn("put", self.folder / "plain", "plain/files@1")
+        told = self.listed("plain/files")
+        self.assertEqual((told["tensors"], [row["name"] for row in told["files"]]), (0, ["a.txt"]))
+        self.assertEqual(self.ask("plain/files", "a.txt")[2], b"a")
+        self.assertEqual(self.ask("plain/files", INDEX)[0], 404)
+
+    def test_tags_heads_and_wrong_queries(self):
+        (self.folder / "m").mkdir()
+        write(self.folder / "m" / "x.safetensors", {"w": ("F32", [2], b"12345678")})
+        self.world.cairn("put", self.folder / "m", "tags/m@1")
+        status, headers, body = self.ask("tags/m", "model.safetensors", "HEAD")
+        whole = self.ask("tags/m", "model.safetensors")[2]
+        self.assertEqual((status, int(headers["Content-Length"]), body), (200, len(whole), b""))
+        tag = headers["ETag"]
+        self.assertEqual(self.ask("tags/m", "model.safetensors",
+                                  headers={"If-None-Match": tag})[0], 304)
+        tags = {self.ask("tags/m", "model.safetensors", "HEAD", **query)[1]["ETag"]
+                for query in ({}, {"dtype": "bf16"}, {"dtype": "F16"}, {"only": "w*"},
+                              {"max_shard_size": "1GB"})}
+        self.assertEqual(len(tags), 5)
+        self.assertEqual(self.ask("tags/m", "model.safetensors",
+                                  headers={"Range": f"bytes={len(whole)}-"})[0], 416)
+        for query in ({"dtype": "int8"}, {"dtype": "I32"}, {"max_shard_size": "0"},
+                      {"max_shard_size": "big"}):
+            status, _, body = self.ask("tags/m", "model.safetensors", **query)
+            self.assertEqual(status, 400, query)
+            self.assertIn(next(iter(query)), json.loads(body)["detail"])
+        self.assertEqual(self.listed("tags/m", only="v*")["files"], [])
+        self.assertEqual(self.ask("tags/none")[0], 404)
+
+    def test_a_damaged_block_is_an_error_or_cuts_the_connection(self):
+        data = random.Random(9).randbytes(20 * MIB)
+        (self.folder / "d").mkdir()
+        write(self.folder / "d" / "w.safetensors", {"w": ("F32", [5 * MIB], data)})
+        self.world.cairn("put", self.folder / "d", "damage/d@1")
+        path, = (path for path in self.world.stored("w.safetensors") if "damage" in path.parts)
+        stored = bytearray(path.read_bytes())
+        stored[15 * MIB] ^= 1
+        path.chmod(0o644)
+        path.write_bytes(stored)
+        status, _, body = self.ask("damage/d", "model.safetensors")
+        self.assertEqual((status, self.broken), (200, True))
+        self.assertTrue(len(body) < 15 * MIB + 4096 and body[4096:] == data[:len(body) - 4096])
+        status, _, body = self.ask("damage/d", "model.safetensors",
+                                   headers={"Range": f"bytes={15 * MIB + 4096}-"})
+        self.assertEqual((status, json.loads(body)["code"]), (502, "store-corrupt"))
+
+
+if __name__ == "__main__":
+    unittest.main()
