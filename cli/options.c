@@ -6,8 +6,10 @@
 #include <stdlib.h>
 
 #include "cli/verb.h"
+#include "common/encode.h"
 #include "common/text.h"
 
+#define FILE_URL "file://"
 #define URL_DEFAULT "http://127.0.0.1:7420"
 #define SOCKET_DEFAULT "/run/cairn/uploader.sock"
 
@@ -184,6 +186,21 @@ static enum cairn_code pick_forms(struct cairn_cli *cli, struct cairn_error *err
     return CAIRN_OK;
 }
 
+/* file:///path, percent-encoded, becomes the path, in its place. */
+static enum cairn_code take_file_url(char *word, struct cairn_error *err) {
+    CAIRN_AUTO(buf) path = {0};
+    const char *from = word + strlen(FILE_URL);
+    if (*from != '/')
+        return cairn_fail(err, CAIRN_INVALID, "%s: a file URL has three slashes: file:///path",
+                          word);
+    enum cairn_code code = cairn_percent_decode(cairn_view_of(from), &path, err);
+    if (code) return cairn_within(err, code, "%s", word);
+    if (strlen(path.data) != path.size)
+        return cairn_fail(err, CAIRN_INVALID, "%s: a path holds no NUL", word);
+    memcpy(word, path.data, path.size + 1);
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_cli_parse(const struct cairn_cli_verb *verb, int argc, char **argv,
                                 struct cairn_cli *cli, struct cairn_error *err) {
     bool flags_over = false;
@@ -197,6 +214,8 @@ enum cairn_code cairn_cli_parse(const struct cairn_cli_verb *verb, int argc, cha
             return cairn_fail(err, CAIRN_INVALID, "one argument too many: \"%s\"; usage: %s", word,
                               verb->synopsis);
         } else {
+            if (verb->takes_paths && cairn_text_starts(word, FILE_URL))
+                CAIRN_TRY(take_file_url(argv[at], err));
             cli->arguments[cli->argument_count++] = word;
         }
     }

@@ -91,6 +91,7 @@ struct cairn_cli_verb {
     const struct cairn_cli_flag *flags;
     size_t flag_count;
     size_t arguments_min, arguments_max;
+    bool takes_paths; /* as file:///path, too */
     enum cairn_code (*run)(struct cairn_cli *cli, struct cairn_error *err);
 };
 

@@ -177,5 +177,6 @@ const struct cairn_cli_verb cairn_cli_verb_export = {
     .flag_count = CAIRN_COUNT(flags),
     .arguments_min = 2,
     .arguments_max = 2,
+    .takes_paths = true,
     .run = run,
 };

@@ -210,5 +210,6 @@ const struct cairn_cli_verb cairn_cli_verb_import = {
     .flag_count = CAIRN_COUNT(flags),
     .arguments_min = 3,
     .arguments_max = 3,
+    .takes_paths = true,
     .run = run,
 };

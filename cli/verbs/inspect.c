@@ -367,5 +367,6 @@ const struct cairn_cli_verb cairn_cli_verb_inspect = {
     .flag_count = CAIRN_COUNT(flags),
     .arguments_min = 1,
     .arguments_max = 1,
+    .takes_paths = true,
     .run = run,
 };

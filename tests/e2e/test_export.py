@@ -117,6 +117,15 @@ class Export(unittest.TestCase):
             export(ZERO / case / "step2", self.folder / f"{case}-tag")
             self.assertEqual(read(self.folder / f"{case}-tag"), tensors)
 
+    def test_a_file_url_is_a_path(self):
+        source = self.folder / "a b%c"
+        shutil.copytree(ZERO / "stage2", source)
+        export(source.as_uri(), self.out.as_uri())
+        export(source, self.folder / "plain")
+        self.assertEqual(read(self.out), read(self.folder / "plain"))
+        self.assertIn("three slashes", export("file://host/x", self.out, status=2).stderr)
+        self.assertIn("NUL", export("file:///x%00y", self.out, status=2).stderr)
+
     def test_the_optimizers_state_is_cut_like_its_parameters(self):
         for case, expected in json.loads((ZERO / "optimizer.json").read_text())["cases"].items():
             told = json.loads(export(ZERO / case, self.folder / case, "--optimizer",
