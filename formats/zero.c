@@ -417,6 +417,20 @@ static enum cairn_code check_no_experts(const struct cairn_zero *zero, struct ca
                       model->name, experts);
 }
 
+/* AutoEP keeps all experts of a rank in one tensor, and calls it as other ranks call theirs. */
+static enum cairn_code check_no_autoep(const struct cairn_zero *zero, struct cairn_error *err) {
+    const struct cairn_zero_file *model = &zero->models[0];
+    const struct cairn_pickle *values = &model->torch.values;
+    cairn_pickle_ref layers;
+    if (!cairn_pickle_find(values, values->root, "ds_autoep_layers", &layers)) return CAIRN_OK;
+    const struct cairn_pickle_value *value = cairn_pickle_at(values, layers);
+    if (value->kind == CAIRN_PICKLE_NONE) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "%s: ds_autoep_layers names experts of AutoEP, whose ranks have parts of one "
+                      "tensor",
+                      model->name);
+}
+
 enum cairn_code cairn_zero_merge(const struct cairn_zero_folder *folder, bool optimizer,
                                  bool experts, struct cairn_assembly *assembly,
                                  struct cairn_zero **ret, struct cairn_error *err) {
@@ -426,6 +440,7 @@ enum cairn_code cairn_zero_merge(const struct cairn_zero_folder *folder, bool op
     enum cairn_code code = cairn_zero_files_open(folder, assembly, zero, err);
     struct merge merge = {
         .zero = zero, .owners = {.step = 1, .count = zero->rank_count}, .assembly = assembly};
+    if (code == CAIRN_OK) code = check_no_autoep(zero, err);
     if (code == CAIRN_OK && experts && zero->stage == 3)
         code = cairn_fail(err, CAIRN_UNSUPPORTED, "experts of ZeRO stage 3");
     if (code == CAIRN_OK && !experts) code = check_no_experts(zero, err);

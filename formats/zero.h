@@ -10,9 +10,10 @@
  *              CAIRN_INVALID with the names.
  *          2   of a tensor parallel model whole tensors (formats/zero_parallel.h), of a pipeline
  *              all stages, also where each is cut over tensor parallel ranks, of experts each file;
- *              one that is missing is CAIRN_INVALID, by name. Experts of a model that is cut so,
- *              and cuts that no rule tells, are CAIRN_UNSUPPORTED; never a silent part. Experts
- *              have their fp32 values (formats/zero_experts.h); without ZeRO, and where they are
+ *              one that is missing is CAIRN_INVALID, by name. Experts that tensor parallel ranks
+ *              share out, those of AutoEP, of stage 3 and of a pipeline that is cut, too, and cuts
+ *              that no rule tells, are CAIRN_UNSUPPORTED; never a silent part. Experts have their
+ *              fp32 values (formats/zero_experts.h); without ZeRO, and where they are
  *              frozen, those of their own files.
  *          3   a parameter of which no file has bytes is in the assembly's left_out.
  *          4   the optimizer's state, where it is wanted, is cut like the parameters; each of its

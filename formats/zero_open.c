@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which files a folder has tells how the model was cut; each model parallel rank is read by itself,
  * and what they hold is put together. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -10,7 +11,7 @@
 #include "formats/zero_parallel.h"
 
 #define RANKS_MAX 65536
-#define EXPERT_FILE "layer_%u_expert_%u_mp_rank_00_model_states.pt"
+#define EXPERT_FILE "layer_%u_expert_%u_mp_rank_%02u_model_states.pt"
 
 struct open_work {
     const struct cairn_zero_folder *folder;
@@ -21,7 +22,6 @@ struct open_work {
     size_t part_count;
     size_t pipeline_files, expert_files;
     struct cairn_names files; /* of the folder, where experts are looked for */
-    struct cairn_assembly experts; /* what their files have */
     size_t width; /* tensor parallel ranks of each stage of a pipeline */
 };
 
@@ -42,9 +42,15 @@ static const char *rank_of_layer(const char *name) {
     const char *rank = behind_number(name, "layer_");
     return rank && behind_number(rank, "-model_") ? rank + strlen("-model_") : NULL;
 }
-static bool is_expert(const char *name) {
+/* NULL: it is no file of an expert. */
+static const char *behind_expert(const char *name) {
     const char *end = behind_number(name, "layer_");
-    return end && behind_number(end, "_expert_");
+    return end ? behind_number(end, "_expert_") : NULL;
+}
+/* The model parallel rank in what is behind it. */
+static unsigned long rank_of_expert(const char *end) {
+    const char *digits = behind_number(end, "_mp_rank_") ? end + strlen("_mp_rank_") : "0";
+    return strtoul(digits, NULL, 10);
 }
 
 static enum cairn_code look(struct open_work *work, struct cairn_error *err) {
@@ -55,7 +61,7 @@ static enum cairn_code look(struct open_work *work, struct cairn_error *err) {
         if (cairn_zero_model_rank(name, &part) && part >= work->part_count)
             work->part_count = (size_t)part + 1;
         work->pipeline_files += is_layer(name);
-        work->expert_files += is_expert(name);
+        work->expert_files += behind_expert(name) != NULL;
         const char *rank = rank_of_layer(name);
         unsigned long number = rank ? strtoul(rank, NULL, 10) : 0;
         if (number >= RANKS_MAX) return cairn_fail(err, CAIRN_INVALID, "%s: too many ranks", name);
@@ -70,10 +76,16 @@ static enum cairn_code look(struct open_work *work, struct cairn_error *err) {
                           "layers are cut over %zu tensor parallel ranks, and files of %zu model "
                           "parallel ranks are there",
                           work->width, work->part_count);
-    if (work->expert_files && (work->part_count > 1 || work->pipeline_files))
+    for (size_t i = 0; i < work->folder->count; i++) {
+        const char *end = behind_expert(work->folder->names[i]);
+        if (end && rank_of_expert(end) >= work->part_count)
+            return cairn_fail(err, CAIRN_INVALID,
+                              "%s is there, and no other file of that model parallel rank",
+                              work->folder->names[i]);
+    }
+    if (work->expert_files && work->pipeline_files)
         return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "experts of a model that is cut over %zu model parallel ranks, too",
-                          work->part_count);
+                          "files of experts beside files of a pipeline's layers");
     return CAIRN_OK;
 }
 
@@ -97,17 +109,6 @@ static enum cairn_code open_part(struct open_work *work, unsigned rank,
     if (code && work->part_count > 1)
         return cairn_within(err, code, "model parallel rank %u", rank);
     return code;
-}
-
-static enum cairn_code open_parts(struct open_work *work, struct cairn_error *err) {
-    work->parts = calloc(work->part_count, sizeof *work->parts);
-    if (!work->parts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for ranks");
-    for (size_t i = 0; i < work->part_count; i++) {
-        struct cairn_zero_part *part = &work->parts[i];
-        CAIRN_TRY(open_part(work, (unsigned)i, &part->assembly, &part->zero, err));
-        CAIRN_TRY(cairn_assembly_check(&part->assembly, err));
-    }
-    return CAIRN_OK;
 }
 
 /* ---- files of layers and of experts ---- */
@@ -279,22 +280,34 @@ static enum cairn_code join_pipeline(struct open_work *work, struct cairn_error 
     return CAIRN_OK;
 }
 
-/* ---- experts: of each layer as many as rank 0 says ---- */
+/* ---- experts: of each layer as many as the first of its ranks says ---- */
 
 static enum cairn_code add_expert(struct open_work *work, unsigned layer, unsigned expert,
+                                  unsigned rank, struct cairn_assembly *into,
                                   struct cairn_error *err) {
     char name[96];
     uint32_t number;
-    snprintf(name, sizeof name, EXPERT_FILE, layer, expert);
+    snprintf(name, sizeof name, EXPERT_FILE, layer, expert, rank);
     if (cairn_names_find(&work->files, cairn_view_of(name), &number))
-        return add_file(work, work->files.views[number].data, "", &work->experts, err);
+        return add_file(work, work->files.views[number].data, "", into, err);
     return cairn_fail(err, CAIRN_INVALID, "%s is not there: that expert would be left out", name);
 }
 
+/* Files of experts that a model parallel rank has. */
+static size_t count_experts(const struct open_work *work, unsigned rank) {
+    size_t count = 0;
+    for (size_t i = 0; i < work->folder->count; i++) {
+        const char *end = behind_expert(work->folder->names[i]);
+        count += end && rank_of_expert(end) == rank;
+    }
+    return count;
+}
+
 static enum cairn_code read_experts(struct open_work *work, const struct cairn_zero *zero,
+                                    unsigned rank, struct cairn_assembly *into,
                                     struct cairn_error *err) {
     const struct cairn_zero_file *model = &zero->models[0];
-    size_t found = 0;
+    size_t found = 0, files = count_experts(work, rank);
     cairn_pickle_ref counts;
     CAIRN_TRY(name_files(work, err));
     CAIRN_TRY(cairn_zero_field(model, model->torch.values.root, "num_experts", &counts, err));
@@ -304,29 +317,109 @@ static enum cairn_code read_experts(struct open_work *work, const struct cairn_z
     for (uint32_t layer = 0; layer < list->count; layer++) {
         const struct cairn_pickle_value *count = cairn_zero_value(model, list->items[layer]);
         if (count->kind != CAIRN_PICKLE_INTEGER || count->integer < 0 ||
-            (uint64_t)count->integer > work->expert_files)
+            (uint64_t)count->integer > files)
             return cairn_fail(
                 err, CAIRN_INVALID,
                 "%s: layer %u has %lld experts, and files of %zu experts are there", model->name,
                 layer, (long long)(count->kind == CAIRN_PICKLE_INTEGER ? count->integer : -1),
-                work->expert_files);
+                files);
         for (unsigned expert = 0; expert < (uint64_t)count->integer; expert++, found++)
-            CAIRN_TRY(add_expert(work, layer, expert, err));
+            CAIRN_TRY(add_expert(work, layer, expert, rank, into, err));
     }
-    if (found == work->expert_files) return CAIRN_OK;
+    if (found == files) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID,
                       "%s speaks of %zu experts, and files of %zu experts are there", model->name,
-                      found, work->expert_files);
+                      found, files);
 }
 
-static enum cairn_code add_experts(struct open_work *work, struct cairn_zero *zero,
-                                   struct cairn_error *err) {
-    CAIRN_TRY(read_experts(work, zero, err));
-    CAIRN_TRY(cairn_assembly_check(&work->experts, err));
-    return cairn_zero_experts_add(zero, &work->experts, work->assembly, err);
+static enum cairn_code add_experts(struct open_work *work, struct cairn_zero *zero, unsigned rank,
+                                   struct cairn_assembly *assembly, struct cairn_error *err) {
+    struct cairn_assembly experts = {0};
+    enum cairn_code code = read_experts(work, zero, rank, &experts, err);
+    if (code == CAIRN_OK) code = cairn_assembly_check(&experts, err);
+    if (code == CAIRN_OK) code = cairn_zero_experts_add(zero, &experts, assembly, err);
+    cairn_assembly_release(&experts);
+    return code;
+}
+
+/* A degree of the model's cut, as its first file says; -1: it does not. */
+static int64_t degree_of(const struct cairn_zero_file *model, const char *which) {
+    const struct cairn_pickle *values = &model->torch.values;
+    cairn_pickle_ref degrees, degree;
+    if (!cairn_pickle_find(values, values->root, "checkpoint_parallel_dimensions", &degrees) ||
+        !cairn_pickle_find(values, degrees, which, &degree))
+        return -1;
+    const struct cairn_pickle_value *value = cairn_pickle_at(values, degree);
+    return value->kind == CAIRN_PICKLE_INTEGER ? value->integer : -1;
+}
+
+/* Without expert tensor parallelism each expert is of one rank alone, and so has one file. */
+static enum cairn_code check_cut_experts(const struct open_work *work, struct cairn_error *err) {
+    size_t alone = 0;
+    for (size_t i = 0; i < work->folder->count; i++) {
+        const char *name = work->folder->names[i], *end = behind_expert(name);
+        CAIRN_AUTO(buf) other = {0};
+        uint32_t number;
+        bool own = true;
+        if (!end) continue;
+        for (unsigned r = 0; r < work->part_count; r++) {
+            other.size = 0;
+            CAIRN_TRY(cairn_buf_printf(&other, err, "%.*s_mp_rank_%02u_model_states.pt",
+                                       (int)(end - name), name, r));
+            own &= strcmp(other.data, name) == 0 ||
+                   !cairn_names_find(&work->files, cairn_buf_view(&other), &number);
+        }
+        alone += own;
+    }
+    if (alone != work->expert_files) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "experts that tensor parallel ranks do not cut but share out: each has a "
+                      "file of one of %zu ranks",
+                      work->part_count);
+}
+
+/* Each stage of a pipeline has experts of its own, and tensor parallel ranks have parts of all. */
+static enum cairn_code check_stages(struct open_work *work, struct cairn_error *err) {
+    const struct cairn_zero_file *model = &work->parts[0].zero->models[0];
+    int64_t stages = degree_of(model, "pp_degree"), width = degree_of(model, "tp_degree");
+    if (stages < 1 || width < 1)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "%s has no checkpoint_parallel_dimensions that say whether its %zu model "
+                          "parallel ranks are stages of a pipeline, and there are experts",
+                          model->name, work->part_count);
+    if (stages > 1 && width > 1)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "experts of a pipeline of %" PRId64 " stages that are cut over %" PRId64
+                          " tensor parallel ranks, too",
+                          stages, width);
+    if (stages * width != (int64_t)work->part_count)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s was written by %" PRId64 " model parallel ranks, and files of %zu "
+                          "are there",
+                          model->name, stages * width, work->part_count);
+    work->width = (size_t)width;
+    CAIRN_TRY(name_files(work, err));
+    return width > 1 ? check_cut_experts(work, err) : CAIRN_OK;
 }
 
 /* ---- all ---- */
+
+static enum cairn_code open_parts(struct open_work *work, struct cairn_error *err) {
+    work->parts = calloc(work->part_count, sizeof *work->parts);
+    if (!work->parts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for ranks");
+    for (size_t i = 0; i < work->part_count; i++) {
+        struct cairn_zero_part *part = &work->parts[i];
+        CAIRN_TRY(open_part(work, (unsigned)i, &part->assembly, &part->zero, err));
+        if (i == 0 && work->expert_files) CAIRN_TRY(check_stages(work, err));
+        if (work->expert_files) {
+            enum cairn_code code =
+                add_experts(work, part->zero, (unsigned)i, &part->assembly, err);
+            if (code) return cairn_within(err, code, "model parallel rank %zu", i);
+        }
+        CAIRN_TRY(cairn_assembly_check(&part->assembly, err));
+    }
+    return CAIRN_OK;
+}
 
 /* Files of the last ranks may be missing altogether. */
 static enum cairn_code check_parts(const struct open_work *work, const struct cairn_zero *zero,
@@ -348,11 +441,11 @@ static enum cairn_code open_whole(struct open_work *work, struct cairn_zero **re
     if (work->part_count == 1 && !work->pipeline_files) {
         CAIRN_TRY(open_part(work, 0, work->assembly, ret, err));
         CAIRN_TRY(check_parts(work, *ret, err));
-        return work->expert_files ? add_experts(work, *ret, err) : CAIRN_OK;
+        return work->expert_files ? add_experts(work, *ret, 0, work->assembly, err) : CAIRN_OK;
     }
     CAIRN_TRY(open_parts(work, err));
     CAIRN_TRY(check_parts(work, work->parts[0].zero, err));
-    return work->pipeline_files
+    return work->pipeline_files || (work->expert_files && work->width == 1)
                ? join_pipeline(work, err)
                : cairn_zero_parallel_join(work->parts, work->part_count, &work->told,
                                           work->assembly, err);
@@ -375,7 +468,6 @@ enum cairn_code cairn_zero_open(const struct cairn_zero_folder *folder,
     if (zero) cairn_zero_free(zero);
     cairn_zero_told_release(&work.told);
     cairn_names_release(&work.files);
-    cairn_assembly_release(&work.experts);
     free(work.parts);
     return code;
 }

@@ -251,6 +251,62 @@ class Parallel(Case, Restored):
             self.assertTrue(changed)
             self.refuse(folder, 2, words)
 
+    def test_experts_of_a_pipelines_stages_and_of_tensor_parallel_ranks_are_put_together(self):
+        rules = {"experts_pipeline": [],
+                 "experts_tensor_parallel": ["--tp-rule", "*.deepspeed_experts.*=0"]}
+        for step, (case, flags) in enumerate(rules.items()):
+            export(PARALLEL / case, self.folder / case, "--optimizer", *flags)
+            self.imported("deepspeed", PARALLEL / case, f"p/{case}@{step}", *flags)
+            for tensors in (read(self.folder / case),
+                            self.both(f"p/{case}@{step}", f"{case}_stored", "--optimizer")[1]):
+                steps = {name for name in tensors if name.endswith(".step")}
+                self.assertEqual({name: row for name, row in tensors.items() if name not in steps},
+                                 wanted(case))
+                self.assertEqual({tensors[name][2] for name in steps}, {struct.pack("<f", 2)})
+
+    def test_experts_that_are_cut_in_other_ways_are_refused_by_name(self):
+        cut, layer = "experts_tensor_parallel", "block.moe.deepspeed_moe.experts.deepspeed_experts"
+        self.refuse(PARALLEL / cut, 1, f"{layer}.0.", "the ranks differ", "--tp-rule")
+        folder = self.copy(cut)
+        for expert in range(4):  # as without enable_expert_tensor_parallelism
+            (folder / f"layer_0_expert_{expert}_mp_rank_0{expert < 2:d}_model_states.pt").unlink()
+        self.refuse(folder, 1, "do not cut but share out", "one of 2 ranks")
+        for case in ("experts_pipeline", cut):
+            folder = self.copy(case)
+            (folder / "layer_0_expert_3_mp_rank_01_model_states.pt").unlink()
+            self.refuse(folder, 2, "rank 1", "layer 0 has 4 experts, and files of 3")
+            folder = self.copy(case)
+            for path in folder.glob("*mp_rank_01*"):
+                if not path.name.startswith("layer_"):
+                    path.unlink()
+            self.refuse(folder, 2, "_mp_rank_01_model_states.pt is there, and no other file")
+        for before, after, status, words in (
+                (b"checkpoint_parallel_dimensions", b"checkpoint_parallel_dimensi0ns", 1,
+                 "no checkpoint_parallel_dimensions"),
+                (b"tp_degree", b"tp_degr33", 1, "no checkpoint_parallel_dimensions")):
+            folder = self.copy("experts_pipeline")
+            for path in folder.glob("mp_rank_0?_model_states.pt"):
+                repickled(path, lambda data: data.replace(before, after))
+            self.refuse(folder, status, words)
+        for degrees, status, words in (
+                ((2, 2), 1, "experts of a pipeline of 2 stages that are cut over 2 tensor"),
+                ((3, 1), 2, "written by 3 model parallel ranks, and files of 2")):
+            folder = self.copy("experts_pipeline")
+            repickled(folder / "mp_rank_00_model_states.pt", lambda data: re.sub(
+                rb"(pp_degree.{2,5}K)\x02(.{1,9}tp_degree.{2,5}K)\x01",
+                lambda m: m[1] + bytes(degrees[:1]) + m[2] + bytes(degrees[1:]), data,
+                flags=re.DOTALL))
+            self.refuse(folder, status, words)
+        folder = self.copy("experts_pipeline")
+        shutil.copy(folder / "layer_0_expert_3_mp_rank_01_model_states.pt",
+                    folder / "layer_01-model_states.pt")
+        self.refuse(folder, 1, "files of experts beside files of a pipeline's layers")
+        folder = self.copy("experts_dp4")
+        repickled(folder / "mp_rank_00_model_states.pt", lambda data: re.sub(
+            rb"(ds_autoep_layers(?:q.|r....))N", lambda m: m[1] + b"\x88", data,
+            flags=re.DOTALL))
+        self.refuse(folder, 1, "mp_rank_00_model_states.pt: ds_autoep_layers")
+
     def test_a_file_that_is_cut_or_changed_is_named_and_nothing_is_written(self):
         for case in ("experts", "tensor_parallel", "pipeline"):
             folder = self.copy(case)

@@ -10,7 +10,7 @@ VECTORS = HERE.parent / "vectors"
 FOLDERS = ("dcp/single", "deepspeed/stage1_fp32/step2", "deepspeed/stage3/step2",
            "deepspeed/parallel/tensor_parallel/step2", "deepspeed/parallel/experts/step2",
            "deepspeed/parallel/experts_dp4/step2", "deepspeed/parallel/pipeline/step2",
-           "deepspeed/parallel/megatron/step2")
+           "deepspeed/parallel/experts_pipeline/step2", "deepspeed/parallel/megatron/step2")
 INPUT_BYTES_MAX = 64 << 10
 
 

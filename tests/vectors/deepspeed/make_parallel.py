@@ -5,7 +5,8 @@ no ZeRO, experts, tensor and pipeline parallelism, tensor parallelism with the n
 no patterns, also with a pipeline, and what ds_to_universal makes of the tensor
 parallel one. parallel/expected.json has the values that the ranks themselves held, put together by
 torch alone; for experts of 4 ranks, those that DeepSpeed loads into another model, with what the
-optimizer keeps; for the universal one, those of its files.
+optimizer keeps, also in a pipeline and cut over tensor parallel ranks; for the universal one, those
+of its files.
 
 Needs torch and deepspeed; run it again only to add a case. The versions are in the file. With
 arguments only those cases are written.
@@ -27,7 +28,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 HIDDEN = 6
 BF16 = {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
 CASES = {"bf16_optimizer": 2, "stage0": 2, "experts": 2, "tensor_parallel": 4, "pipeline": 4,
-         "megatron": 4, "pipeline_cut": 8, "experts_dp4": 4, "experts_dp4_data_first": 4}
+         "megatron": 4, "pipeline_cut": 8, "experts_dp4": 4, "experts_dp4_data_first": 4,
+         "experts_pipeline": 4, "experts_tensor_parallel": 4}
 
 
 def hexed(tensor):
@@ -179,25 +181,6 @@ def joined(parts):
             "gates.bias": gates("gates.bias"), "norm": parts[0]["norm"], "scale": parts[0]["scale"]}
 
 
-class Routed(torch.nn.Module):
-    def __init__(self, second=2):
-        super().__init__()
-        from deepspeed.moe.layer import MoE
-        self.embed = torch.nn.Embedding(11, HIDDEN)
-        linear = torch.nn.Linear
-        expert = linear(HIDDEN, HIDDEN) if second == 2 else torch.nn.Sequential(
-            linear(HIDDEN, 5), linear(5, HIDDEN))  # 2 of 71: cut within one, and with padding
-        self.first = MoE(HIDDEN, expert, num_experts=4, ep_size=2, k=1)
-        self.second = MoE(HIDDEN, torch.nn.Linear(HIDDEN, HIDDEN), num_experts=second,
-                          ep_size=second, k=1)
-        self.last = torch.nn.Linear(HIDDEN, 7)
-
-    def forward(self, tokens):
-        hidden = self.embed(tokens)
-        hidden = hidden + self.first(hidden)[0]
-        return self.last(hidden + self.second(hidden)[0])
-
-
 def run_engine(engine, ranks_of_data):
     for step in range(2):
         torch.manual_seed(100 * step + ranks_of_data)
@@ -216,74 +199,6 @@ def plain(stage, folder, further):
     run_engine(engine, dist.get_rank())
     engine.save_checkpoint(folder, tag="step2")
     return held(engine)
-
-
-def routed_engine(seed, stage, second, **further):
-    """Experts of a rank are copies of one, and those of other ranks, too, until they are drawn."""
-    import deepspeed
-    from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer
-    torch.manual_seed(seed)
-    model = Routed(second)
-    torch.manual_seed(10 * seed + dist.get_rank())
-    for name, value in model.named_parameters():
-        if second > 2 and ".deepspeed_experts." in name:
-            torch.nn.init.normal_(value)
-            value.requires_grad = stage != 1 or not name.endswith(".0.bias")  # some are frozen
-    groups = split_params_into_different_moe_groups_for_optimizer(
-        {"params": [value for value in model.parameters() if value.requires_grad], "name": "all"})
-    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=groups,
-                                           config=config(stage, **further))
-    return engine
-
-
-def numbered(engine, found):
-    """Values of this rank's experts under their numbers among all ranks'."""
-    named = {}
-    for name, value in found.items():
-        head, found_at, tail = name.partition(".deepspeed_experts.")
-        if found_at:
-            number, _, rest = tail.partition(".")
-            layer = getattr(engine.module, "first" if ".first." in f".{head}" else "second")
-            from deepspeed.utils import groups
-            rank = groups._get_expert_parallel_rank(layer.expert_group_name)
-            name = f"{head}{found_at}{int(number) + rank * layer.num_local_experts}.{rest}"
-        named[name] = value
-    return named
-
-
-def experts(folder):
-    engine = routed_engine(1, 2, 2, bf16={"enabled": True})
-    run_engine(engine, dist.get_rank())
-    engine.save_checkpoint(folder, tag="step2")
-    return numbered(engine, held(engine))
-
-
-def with_state(engine):
-    from deepspeed.utils import safe_get_full_optimizer_state
-    found = held(engine)
-    engine.optimizer._hp_optimizer_states_linked = False  # it was, when only group 0 had stepped
-    engine.optimizer._lazy_init_hp_params_optimizer_state()
-    for name, parameter in engine.module.named_parameters():
-        for what in ("exp_avg", "exp_avg_sq") if parameter.requires_grad else ():
-            value = safe_get_full_optimizer_state(parameter, what)
-            found[f"optimizer.state.{name}.{what}"] = value.detach().clone()
-    steps = {float(row["step"]) for row in engine.optimizer.optimizer.state.values()}
-    assert steps == {2.0}, steps
-    return numbered(engine, found)
-
-
-def experts_of_4(folder, stage, **further):
-    """Two groups of experts: one cut over two ranks each, and one over none."""
-    engine = routed_engine(1, stage, 4, **further)
-    run_engine(engine, dist.get_rank())
-    engine.save_checkpoint(folder, tag="step2")
-    before = with_state(engine)
-    other = routed_engine(5, stage, 4, **further)
-    assert other.load_checkpoint(folder, tag="step2")[0]
-    loaded = with_state(other)
-    for name, value in before.items():
-        assert torch.equal(loaded[name], value), name
-    return loaded
 
 
 def tensor_parallel(folder):
@@ -440,16 +355,19 @@ def train(rank, case, ranks, folder, port):
                       MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     import deepspeed
+    import make_experts as moe
     deepspeed.init_distributed("gloo")
     found = {"bf16_optimizer": lambda: plain(1, folder, BF16),
-             "stage0": lambda: plain(0, folder, {}), "experts": lambda: experts(folder),
+             "stage0": lambda: plain(0, folder, {}), "experts": lambda: moe.experts(folder),
              "tensor_parallel": lambda: tensor_parallel(folder),
              "pipeline": lambda: pipeline(folder), "megatron": lambda: megatron(folder),
              "pipeline_cut": lambda: pipeline_cut(folder),
-             "experts_dp4": lambda: experts_of_4(folder, 2, bf16={"enabled": True}),
-             "experts_dp4_data_first": lambda: experts_of_4(
+             "experts_dp4": lambda: moe.experts_of_4(folder, 2, bf16={"enabled": True}),
+             "experts_dp4_data_first": lambda: moe.experts_of_4(
                  folder, 1, fp16={"enabled": True, "initial_scale_power": 4},
-                 use_data_before_expert_parallelism=True)}[case]()
+                 use_data_before_expert_parallelism=True),
+             "experts_pipeline": lambda: moe.experts_in_pipeline(folder),
+             "experts_tensor_parallel": lambda: moe.experts_cut(folder)}[case]()
     torch.save(found, pathlib.Path(folder, f"held{rank}"))
     dist.barrier()
 
@@ -462,6 +380,9 @@ def whole(case, ranks, folder):
         return joined_by_name(parts[:2])
     if case == "pipeline_cut":
         return joined_stages(parts)
+    if case == "experts_tensor_parallel":
+        from make_experts import joined_experts
+        return joined_experts(parts)
     values = {}
     for part in parts:
         for name, value in part.items():
