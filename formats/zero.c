@@ -97,6 +97,7 @@ struct merge {
     const struct cairn_zero_channel *channel; /* of which parameters are made */
     size_t group;                             /* stages 1 and 2: of the parameter */
     struct cairn_zero_owners owners;          /* and who holds it */
+    size_t parameter;                         /* its place in the group */
     struct cairn_assembly *assembly;
     struct flow *flows;
     size_t flow_count;
@@ -160,9 +161,13 @@ static enum cairn_code take_whole(void *context, const char *name, cairn_pickle_
         CAIRN_TRY(merge->owners.rename(merge->owners.context, name, &global, err));
         name = global.data;
     }
+    uint64_t padding;
     CAIRN_TRY(add_parameter(merge, name, shape, merge->group, &elements, err));
-    return flow_take(&merge->flows[0], elements, merge->channel->scalar, merge->channel->width,
-                     merge->assembly, err);
+    CAIRN_TRY(flow_take(&merge->flows[0], elements, merge->channel->scalar, merge->channel->width,
+                        merge->assembly, err));
+    CAIRN_TRY(cairn_zero_padding(merge->zero, merge->owners.first, merge->group, merge->parameter++,
+                                 &padding, err));
+    return flow_take(&merge->flows[0], padding, true, 0, merge->assembly, err);
 }
 
 /* What is left behind the last parameter of a group is padding up to a multiple of 2 a rank. */
@@ -192,6 +197,7 @@ static enum cairn_code merge_group(struct merge *merge, uint32_t group, cairn_pi
     uint64_t total = flow_left(&flow);
     merge->flows = &flow;
     merge->group = group;
+    merge->parameter = 0;
     CAIRN_TRY(for_each(&zero->models[0], shapes, take_whole, merge, err));
     return check_padding(merge, total, flow_left(&flow), err);
 }

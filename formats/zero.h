@@ -6,7 +6,8 @@
  *          from all of them, by rules that differ by stage.
  * Promise: 1   stages 1, 2 and 3, the BF16 optimizer and no ZeRO at all, several parameter groups
  *              and sub-groups, frozen parameters, buffers and shared parameters; every partition is
- *              used to its last element but for padding, and what does not fit exactly is
+ *              used to its last element but for padding (also between parameters, where
+ *              parameter_alignment put it), and what does not fit exactly is
  *              CAIRN_INVALID with the names.
  *          2   of a tensor parallel model whole tensors (formats/zero_parallel.h), of a pipeline
  *              all stages, also where each is cut over tensor parallel ranks, of experts each file;

@@ -232,6 +232,35 @@ enum cairn_code cairn_zero_group_ranks(const struct cairn_zero *zero, uint32_t g
     return CAIRN_OK;
 }
 
+/* A list's element; false: it is no list, or shorter. */
+static bool at_place(const struct cairn_zero_file *file, cairn_pickle_ref of, size_t place,
+                     cairn_pickle_ref *ret) {
+    const struct cairn_pickle_value *value = cairn_zero_value(file, of);
+    if (value->kind != CAIRN_PICKLE_LIST || place >= value->count) return false;
+    *ret = value->items[place];
+    return true;
+}
+
+enum cairn_code cairn_zero_padding(const struct cairn_zero *zero, size_t rank, size_t group,
+                                   size_t parameter, uint64_t *ret, struct cairn_error *err) {
+    const struct cairn_zero_file *file = &zero->optimizers[rank];
+    const struct cairn_pickle *values = &file->torch.values;
+    cairn_pickle_ref optimizer, paddings, of_group, padding;
+    *ret = 0;
+    if (!cairn_pickle_find(values, values->root, "optimizer_state_dict", &optimizer) ||
+        !cairn_pickle_find(values, optimizer, "param_alignment_paddings", &paddings))
+        return CAIRN_OK;
+    int64_t elements = -1;
+    if (at_place(file, paddings, group, &of_group) &&
+        at_place(file, of_group, parameter, &padding))
+        elements = integer_of(file, padding);
+    if (elements < 0)
+        return cairn_fail(err, CAIRN_INVALID, "%s: param_alignment_paddings has none of it",
+                          file->name);
+    *ret = (uint64_t)elements;
+    return CAIRN_OK;
+}
+
 static enum cairn_code read_optimizer(struct cairn_zero *zero, struct cairn_zero_file *file,
                                       struct cairn_assembly *assembly, struct cairn_error *err) {
     cairn_pickle_ref optimizer, stage;

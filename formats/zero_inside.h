@@ -73,6 +73,10 @@ bool cairn_zero_holds_experts(const struct cairn_zero_file *model, cairn_pickle_
 /* Over how many ranks a group is cut, of which all ranks say the same. */
 enum cairn_code cairn_zero_group_ranks(const struct cairn_zero *zero, uint32_t group, uint64_t *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Elements behind a parameter of a group, where each begins at a multiple of 16 bytes; else 0. */
+enum cairn_code cairn_zero_padding(const struct cairn_zero *zero, size_t rank, size_t group,
+                                   size_t parameter, uint64_t *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_zero_files_open(const struct cairn_zero_folder *folder,
                                       struct cairn_assembly *assembly, struct cairn_zero *zero,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -15,7 +15,7 @@ from test_stored_tensors import Case, Restored
 PARALLEL = ZERO / "parallel"
 EXPECTED = json.loads((PARALLEL / "expected.json").read_text())["cases"]
 DTYPES = {"float32": "F32", "int64": "I64", "bfloat16": "BF16", "float16": "F16"}
-CASES = ("bf16_optimizer", "stage0", "experts", "tensor_parallel", "pipeline")
+CASES = ("bf16_optimizer", "stage0", "experts", "tensor_parallel", "pipeline", "aligned")
 
 
 def wanted(case):
@@ -249,6 +249,21 @@ class Parallel(Case, Restored):
             for path in folder.glob(which + "_optim_states.pt"):
                 repickled(path, recount)
             self.assertTrue(changed)
+            self.refuse(folder, 2, words)
+
+    def test_padding_between_parameters_is_what_the_files_say(self):
+        export(PARALLEL / "aligned", self.out, "--optimizer")
+        tensors, expected = read(self.out), wanted("aligned")
+        for name in {name for name in tensors if not name.startswith("optimizer.")}:
+            self.assertEqual(tensors[name], expected[name])
+            trained = expected[name][0] == "F32" and f"optimizer.state.{name}.step" in tensors
+            self.assertEqual(trained, name.startswith(("embed", "first", "last")), name)
+        shutil.rmtree(self.out)
+        for before, after, words in ((b"K\x03K\x05K\x03K\x03", b"K\x03K\x05K\x03K\x0b", "elements"),
+                                     (b"K\x03K\x05K\x03K\x03", b"K\x03K\x05K\x03", "last.bias")):
+            folder = self.copy("aligned")
+            repickled(folder / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
+                      lambda data: data.replace(before, after))
             self.refuse(folder, 2, words)
 
     def test_experts_of_a_pipelines_stages_and_of_tensor_parallel_ranks_are_put_together(self):

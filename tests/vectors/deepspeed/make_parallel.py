@@ -29,7 +29,7 @@ HIDDEN = 6
 BF16 = {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
 CASES = {"bf16_optimizer": 2, "stage0": 2, "experts": 2, "tensor_parallel": 4, "pipeline": 4,
          "megatron": 4, "pipeline_cut": 8, "experts_dp4": 4, "experts_dp4_data_first": 4,
-         "experts_pipeline": 4, "experts_tensor_parallel": 4}
+         "experts_pipeline": 4, "experts_tensor_parallel": 4, "aligned": 2}
 
 
 def hexed(tensor):
@@ -39,7 +39,7 @@ def hexed(tensor):
 def config(stage, **further):
     return {"train_micro_batch_size_per_gpu": 2, "train_batch_size": further.pop("batch", None),
             "optimizer": {"type": "Adam", "params": {"lr": 1e-2, "torch_adam": True}},
-            "zero_optimization": {"stage": stage}, **further}
+            "zero_optimization": {"stage": stage, **further.pop("zero", {})}, **further}
 
 
 def held(engine):
@@ -358,6 +358,8 @@ def train(rank, case, ranks, folder, port):
     import make_experts as moe
     deepspeed.init_distributed("gloo")
     found = {"bf16_optimizer": lambda: plain(1, folder, BF16),
+             "aligned": lambda: plain(2, folder, {
+                 "bf16": {"enabled": True}, "zero": {"parameter_alignment": True}}),
              "stage0": lambda: plain(0, folder, {}), "experts": lambda: moe.experts(folder),
              "tensor_parallel": lambda: tensor_parallel(folder),
              "pipeline": lambda: pipeline(folder), "megatron": lambda: megatron(folder),
