@@ -159,6 +159,7 @@ int main(int argc, char **argv) {
     struct cairn_error err = {0};
     enum cairn_code code = follow_parent(&err);
     if (code == CAIRN_OK) code = cairn_cli_parse(verb, argc - 1, argv + 1, &cli, &err);
+    cairn_cli_print_as(&cli);
     if (code == CAIRN_OK) code = cli.help ? cairn_cli_help(verb, &err) : verb->run(&cli, &err);
     if (code != CAIRN_OK) tell(verb->name, json, code, &err);
     return status_of(code, &err);

@@ -23,7 +23,9 @@ const struct cairn_cli_flag cairn_cli_common_flags[] = {
     {"socket", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(socket), 0, "PATH",
      "The uploader's socket; default $CAIRN_SOCKET, else " SOCKET_DEFAULT "."},
     {"output", 'o', CAIRN_CLI_TEXT, CAIRN_CLI_AT(output_text), 0, "FORM",
-     "table, json, jsonl or name. Table text may change; JSON is stable."},
+     "table, wide, json, jsonl, yaml or name. Table text may change; JSON is stable."},
+    {"fields", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(fields), 0, "NAMES",
+     "Of json, jsonl or yaml only these, with commas, dots for inner ones: step,labels.team."},
     {"json", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(json), 0, NULL, "The same as --output json."},
     {"progress", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(progress_text), 0, "FORM",
      "auto, bar, plain, json or none; auto is a bar on a terminal, else a line every 5 s."},
@@ -153,27 +155,45 @@ static enum cairn_code take_flag(const struct cairn_cli_verb *verb, int argc, ch
     return set_flag(flag, value, cli, err);
 }
 
-static const char *const outputs[] = {"table", "json", "jsonl", "name"};
+static const struct {
+    const char *word;
+    enum cairn_cli_output output;
+    bool wide, yaml;
+} outputs[] = {{"table", CAIRN_CLI_TABLE, false, false}, {"wide", CAIRN_CLI_TABLE, true, false},
+               {"json", CAIRN_CLI_JSON, false, false},   {"jsonl", CAIRN_CLI_JSONL, false, false},
+               {"yaml", CAIRN_CLI_JSON, false, true},    {"name", CAIRN_CLI_NAME, false, false}};
 static const char *const bars[] = {"auto", "bar", "plain", "json", "none"};
 
 const char *cairn_cli_flag_word(const struct cairn_cli_flag *flag, size_t index) {
     if (flag->offset == CAIRN_CLI_AT(output_text))
-        return index < CAIRN_COUNT(outputs) ? outputs[index] : NULL;
+        return index < CAIRN_COUNT(outputs) ? outputs[index].word : NULL;
     if (flag->offset == CAIRN_CLI_AT(progress_text))
         return index < CAIRN_COUNT(bars) ? bars[index] : NULL;
     return NULL;
 }
 
-static enum cairn_code pick_forms(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code pick_output(struct cairn_cli *cli, struct cairn_error *err) {
+    size_t i = 0;
     cli->output = cli->json ? CAIRN_CLI_JSON : CAIRN_CLI_TABLE;
+    while (cli->output_text && i < CAIRN_COUNT(outputs) &&
+           strcmp(outputs[i].word, cli->output_text) != 0)
+        i++;
+    if (i == CAIRN_COUNT(outputs))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "--output is table, wide, json, jsonl, yaml or name, not %s",
+                          cli->output_text);
     if (cli->output_text) {
-        size_t i = 0;
-        while (i < CAIRN_COUNT(outputs) && strcmp(outputs[i], cli->output_text)) i++;
-        if (i == CAIRN_COUNT(outputs))
-            return cairn_fail(err, CAIRN_INVALID, "--output is table, json, jsonl or name, not %s",
-                              cli->output_text);
-        cli->output = (enum cairn_cli_output)i;
+        cli->output = outputs[i].output;
+        cli->wide = outputs[i].wide;
+        cli->yaml = outputs[i].yaml;
     }
+    if (cli->fields && cli->output != CAIRN_CLI_JSON && cli->output != CAIRN_CLI_JSONL)
+        return cairn_fail(err, CAIRN_INVALID, "--fields is of --output json, jsonl or yaml");
+    return CAIRN_OK;
+}
+
+static enum cairn_code pick_forms(struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_TRY(pick_output(cli, err));
     const char *progress = cli->progress_text ? cli->progress_text : getenv("CAIRN_PROGRESS");
     if (progress) {
         size_t i = 0;

@@ -7,9 +7,21 @@
 #include <stdio.h>
 #include <sys/statvfs.h>
 
+#include "cli/fields.h"
+#include "cli/yaml.h"
 #include "common/text.h"
 
 #define CELL_BYTES 160
+
+static struct {
+    const char *fields;
+    bool yaml;
+} forms;
+
+void cairn_cli_print_as(const struct cairn_cli *cli) {
+    forms.fields = cli->fields;
+    forms.yaml = cli->yaml;
+}
 
 static enum cairn_code flushed(struct cairn_error *err) {
     if (fflush(stdout)) return cairn_fail_errno(err, "standard output");
@@ -49,14 +61,35 @@ static enum cairn_code escape_json(const struct cairn_buf *json, struct cairn_bu
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_cli_print_json(const json_t *json, bool pretty, struct cairn_error *err) {
+static enum cairn_code print_value(const json_t *json, bool pretty, struct cairn_error *err) {
     CAIRN_AUTO(buf) raw = {.limit = CAIRN_GIB}, text = {.limit = 2 * CAIRN_GIB};
-    CAIRN_TRY(pretty ? cairn_json_dump_pretty(json, &raw, err) : cairn_json_dump(json, &raw, err));
+    if (forms.yaml)
+        CAIRN_TRY(cairn_cli_yaml(json, &raw, err));
+    else
+        CAIRN_TRY(pretty ? cairn_json_dump_pretty(json, &raw, err)
+                         : cairn_json_dump(json, &raw, err));
     CAIRN_TRY(escape_json(&raw, &text, err));
-    CAIRN_TRY(cairn_buf_append_text(&text, "\n", err));
+    if (!forms.yaml) CAIRN_TRY(cairn_buf_append_text(&text, "\n", err));
     if (fwrite(text.data, 1, text.size, stdout) != text.size)
         return cairn_fail_errno(err, "standard output");
     return flushed(err);
+}
+
+enum cairn_code cairn_cli_print_json(const json_t *json, bool pretty, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *chosen = NULL;
+    if (!forms.fields) return print_value(json, pretty, err);
+    CAIRN_TRY(cairn_cli_fields(json, forms.fields, pretty, &chosen, err));
+    return print_value(chosen, pretty, err);
+}
+
+/* The names are held against all of them. */
+static enum cairn_code print_lines(const json_t *items, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *chosen = NULL;
+    if (forms.fields) CAIRN_TRY(cairn_cli_fields(items, forms.fields, true, &chosen, err));
+    if (chosen) items = chosen;
+    for (size_t i = 0; i < json_array_size(items); i++)
+        CAIRN_TRY(print_value(json_array_get(items, i), false, err));
+    return CAIRN_OK;
 }
 
 struct cairn_cli_count cairn_cli_counted(uint64_t count, const char *one, const char *many) {
@@ -147,10 +180,7 @@ enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items
     case CAIRN_CLI_TABLE:
         return print_table(items, table, err);
     case CAIRN_CLI_JSONL:
-        json_array_foreach((json_t *)(uintptr_t)items, index, item) {
-            CAIRN_TRY(cairn_cli_print_json(item, false, err));
-        }
-        return CAIRN_OK;
+        return print_lines(items, err);
     case CAIRN_CLI_NAME:
         json_array_foreach((json_t *)(uintptr_t)items, index, item) {
             union cairn_cli_row row;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * output: what the API answered, as a table, as JSON, or as names.
+ * output: what the API answered, as a table, as JSON or YAML, or as names.
  *
  * Why:     every verb that lists prints the same forms.
  * Promise: 1   JSON forms print what the server said, the same values; only tables are for eyes.
  *          2   control characters and marks that turn the direction of writing are printed as '?'
  *              in text and as an escape in JSON.
+ *          3   of --fields each has to be there, in an item at least, or it is CAIRN_INVALID with
+ *              those that are.
  * Limits:  16 columns.
  * Threads: main thread.
  * Next:    cli/verb.h.
@@ -40,6 +42,8 @@ struct cairn_cli_table {
     void (*name)(const union cairn_cli_row *row, char *ret, size_t capacity);
     const union cairn_cli_row *none; /* what absent and null fields hold; NULL: 0 */
 };
+/* Before anything is printed: yaml and fields are those of every JSON that follows. */
+void cairn_cli_print_as(const struct cairn_cli *cli);
 /* items: a JSON array. */
 enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items,
                                 const struct cairn_cli_table *table,

@@ -33,7 +33,7 @@ struct cairn_cli {
     const char *arguments[CAIRN_CLI_ARGUMENTS_MAX];
     size_t argument_count;
     const char *server, *token_file, *ca_file, *socket, *store;
-    const char *output_text, *progress_text;
+    const char *output_text, *progress_text, *fields;
     const char *directory, *shard, *range, *job, *resume, *wait_for, *format, *state, *subset;
     const char *dtype, *only, *to, *tp_rules;
     const char *labels, *part_size, *listen;
@@ -59,6 +59,7 @@ struct cairn_cli {
     bool new_grant_key;
     const char *keep_within, *keep_best, *keep_labels, *after, *note;
     enum cairn_cli_output output;
+    bool wide, yaml; /* tables with all their columns; JSON that is printed as YAML */
     enum cairn_cli_progress progress;
     const char *program_folder;   /* where this binary stands; its siblings are there too */
     struct cairn_rest_seen *seen; /* which server of a list answered; shared by all its calls */

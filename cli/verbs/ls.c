@@ -85,6 +85,21 @@ static void cell_flags(const union cairn_cli_row *row, char *ret, size_t capacit
             used +=
                 (size_t)snprintf(ret + used, capacity - used, "%s%s", used ? " " : "", words[i]);
 }
+static void cell_ranks(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%llu", (unsigned long long)row->version.world_size);
+}
+static void cell_labels(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    const char *name;
+    json_t *value;
+    size_t used = 0;
+    ret[0] = '\0';
+    json_object_foreach(row->version.labels, name, value) {
+        if (used >= capacity) return;
+        used += (size_t)snprintf(ret + used, capacity - used, "%s%s=%s", used ? "," : "", name,
+                                 json_is_string(value) ? json_string_value(value) : "");
+    }
+}
+/* What a wide table has besides stands behind. */
 static const struct cairn_cli_column version_columns[] = {
     {"STEP", true, cell_step},
     {"STATE", false, cell_state},
@@ -93,8 +108,15 @@ static const struct cairn_cli_column version_columns[] = {
     {"ATTEMPT", true, cell_version_attempt},
     {"SAVED", false, cell_saved},
     {"FLAGS", false, cell_flags},
+    {"RANKS", true, cell_ranks},
+    {"VERSION", false, cell_version},
+    {"LABELS", false, cell_labels},
 };
-static const struct cairn_cli_table version_table = {
+#define WIDE_COLUMNS 3
+static const struct cairn_cli_table version_table = {CAIRN_MESSAGE_version_row, version_columns,
+                                                     CAIRN_COUNT(version_columns) - WIDE_COLUMNS,
+                                                     cell_version, NULL};
+static const struct cairn_cli_table version_wide_table = {
     CAIRN_MESSAGE_version_row, version_columns, CAIRN_COUNT(version_columns), cell_version, NULL};
 
 static void cell_run(const union cairn_cli_row *row, char *ret, size_t capacity) {
@@ -257,7 +279,8 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
                           cli->arguments[0]);
     CAIRN_TRY(list_versions(cli, &ref, limit, items, err));
     if (cli->output == CAIRN_CLI_TABLE) note_opaque(cli, &ref.name, items);
-    enum cairn_code code = cairn_cli_print(cli, items, &version_table, err);
+    enum cairn_code code =
+        cairn_cli_print(cli, items, cli->wide ? &version_wide_table : &version_table, err);
     json_decref(opaque_in_part);
     opaque_in_part = NULL;
     return code;

@@ -66,7 +66,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(self.complete("cairn alias "), ["ls", "set", "rm"])
         self.assertEqual(self.complete("cairn policy s"), ["set"])
         self.assertEqual(self.complete("cairn catalog "), ["copy"])
-        self.assertEqual(self.complete("cairn ls -o "), ["table", "json", "jsonl", "name"])
+        self.assertEqual(self.complete("cairn ls -o "), ["table", "wide", "json", "jsonl", "yaml", "name"])
         self.assertEqual(self.complete("cairn ls --output js"), ["json", "jsonl"])
         self.assertEqual(self.complete("cairn ls --output=js"), ["--output=json", "--output=jsonl"])
         self.assertEqual(self.complete("cairn ls --output=n", breaks=" ="), ["name"])

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--output yaml, wide and --fields: the values are those of --json, whatever texts people chose."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import yaml
+
+from world import BIN, World
+
+# What readers of YAML 1.1 or 1.2 would take for something else.
+TEXTS = ["no", "1e3", "2026-01-01", "- x", "a: b", "ä\u2028b", "two\nlines", "~", "0x10", "=", "*a",
+         "&a", "!t", "%", "@x", "`", "'", '"', "null", "True", "1_000", "12:30:45", " ", "a #b", "{",
+         ".inf", "y", "O", "plain", "with/slash-and.dots_1@x"]
+
+
+def without_ages(value):
+    if isinstance(value, list):
+        return [without_ages(item) for item in value]
+    if isinstance(value, dict):
+        return {key: without_ages(item) for key, item in value.items() if not key.endswith("_ago")}
+    return value
+
+
+class Forms(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.world = World()
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-forms-"))
+        (cls.folder / "a.txt").write_text("a")
+        for step in (1, 2, 3):
+            cls.world.cairn("put", cls.folder, f"forms/run@{step}")
+        for number, text in enumerate(TEXTS):
+            if text.isprintable():
+                cls.world.cairn("label", "forms/run@2", f"l{number}={text}", status=None)
+        cls.world.cairn("put", cls.folder, "forms/empty@1")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.world.close()
+        shutil.rmtree(cls.folder, ignore_errors=True)
+
+    def say(self, *words, status=0):
+        ran = subprocess.run([BIN / "cairn", *words], capture_output=True, text=True, timeout=60,
+                             env={**os.environ, "CAIRN_URL": self.world.addresses()})
+        self.assertEqual(ran.returncode, status, ran.stdout + ran.stderr)
+        return ran.stdout if status == 0 else ran.stderr
+
+    def test_yaml_is_read_back_to_what_json_says(self):
+        for words in (("ls",), ("ls", "forms/run"), ("show", "forms/run@2"), ("du",),
+                      ("lineage", "forms/run@3"), ("ls", "forms/run", "--state", "gone")):
+            self.assertEqual(without_ages(yaml.safe_load(self.say(*words, "-o", "yaml"))),
+                             without_ages(json.loads(self.say(*words, "--json"))), words)
+        labels = yaml.safe_load(self.say("show", "forms/run@2", "-o", "yaml"))["labels"]
+        self.assertGreater(len(labels), 20)
+        self.assertEqual(labels["l0"], "no")
+        self.assertIn("state: committed\n", self.say("show", "forms/run@2", "-o", "yaml"))
+
+    def test_fields_are_the_same_values_under_the_names_that_were_asked_for(self):
+        whole = json.loads(self.say("ls", "forms/run", "--json"))
+        for form in ("json", "yaml"):
+            told = yaml.safe_load(self.say("ls", "forms/run", "-o", form, "--fields",
+                                           "step,version,labels.l0"))
+            self.assertEqual(told, [{"step": row["step"], "version": row["version"],
+                                     "labels.l0": row["labels"].get("l0")} for row in whole])
+        lines = self.say("ls", "forms/run", "-o", "jsonl", "--fields", "labels.l0").splitlines()
+        self.assertEqual([json.loads(line)["labels.l0"] for line in lines],
+                         [row["labels"].get("l0") for row in whole])
+        self.assertEqual(json.loads(self.say("show", "forms/run@2", "--json", "--fields", "step")),
+                         {"step": 2})
+        self.assertEqual(self.say("ls", "forms/run", "--state", "gone", "--json",
+                                  "--fields", "no-such").strip(), "[]")
+
+    def test_a_field_that_is_not_there_is_named_with_those_that_are(self):
+        for words in (("ls", "forms/run"), ("show", "forms/run@2")):
+            for form in ("json", "yaml"):
+                said = self.say(*words, "-o", form, "--fields", "step,stat", status=2)
+                self.assertIn("there is no stat; there are ", said)
+                self.assertIn("state", said)
+        self.assertIn("there is no stat", self.say("ls", "forms/run", "-o", "jsonl", "--fields",
+                                                   "step,stat", status=2))
+        self.assertIn("json, jsonl or yaml", self.say("ls", "--fields", "run", status=2))
+        self.assertIn("empty name", self.say("ls", "--json", "--fields", "run,", status=2))
+        self.assertIn("wide, json", self.say("ls", "-o", "xml", status=2))
+
+    def test_a_wide_table_has_more_columns(self):
+        self.assertNotIn("VERSION", self.say("ls", "forms/run"))
+        lines = self.say("ls", "forms/run", "-o", "wide").splitlines()
+        self.assertEqual(lines[0].split()[-3:], ["RANKS", "VERSION", "LABELS"])
+        version = json.loads(self.say("show", "forms/run@2", "--json"))["version"]
+        line, = (line for line in lines if version in line)
+        self.assertIn("l0=no", line)
+
+
+if __name__ == "__main__":
+    unittest.main()
