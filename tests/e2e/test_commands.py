@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -49,6 +50,24 @@ class Commands(unittest.TestCase):
             text = self.world.cairn(verb, "--help").stdout
             after = text.split("Examples:\n")[1].split("\nUsage:")[0]
             self.assertEqual(after.count(f"cairn {verb}"), 3, (verb, after))
+
+    def test_every_verb_has_a_manual_page_with_each_of_its_flags(self):
+        pages = {path.name: path.read_text() for path in (BIN / "man").glob("*.1")}
+        self.assertEqual(set(pages), {"cairn.1", *(f"cairn-{verb}.1" for verb in (*VERBS, "catalog"))})
+        for verb in VERBS:
+            page = pages[f"cairn-{verb}.1"].replace("\\-", "-").replace("\\fR", "")
+            said = self.world.cairn(verb, "--help").stdout
+            flags = set(re.findall(r"^ +(?:-., )?--([a-z-]+)", said, re.MULTILINE))
+            self.assertGreater(len(flags), 5)
+            self.assertEqual(set(re.findall(r"\\fB--([a-z-]+)", page)), flags, verb)
+            self.assertIn(f"\\fBcairn\\-{verb}\\fR(1)\n", pages["cairn.1"])
+        groff = shutil.which("groff")
+        if not groff:
+            self.skipTest("no groff: whether the pages are sound was not looked at")
+        for path in sorted((BIN / "man").glob("*.1")):
+            said = subprocess.run([groff, "-man", "-ww", "-z", "-Tutf8", path], capture_output=True,
+                                  text=True, timeout=60)
+            self.assertEqual((said.returncode, said.stderr), (0, ""), path)
 
     def test_a_mistyped_verb_or_flag_is_status_2_and_names_the_nearest_one(self):
         self.assertIn("did you mean verify", self.world.cairn("verfiy", status=2).stderr)

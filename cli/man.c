@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cairn-man FOLDER
+ *
+ * Writes cairn.1 and a page for each verb, cairn-VERB.1, into the folder: what --help says, from
+ * the same table, in the macros of man(7). The build runs it; it is not installed.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cairn/cairn.h>
+
+#include "cli/options.h"
+#include "cli/verb.h"
+
+/* Text of a paragraph: nothing in it is a request, and its dashes can be copied. */
+static void put_text(FILE *to, const char *text) {
+    if (*text == '.' || *text == '\'') fputs("\\&", to);
+    for (; *text; text++) {
+        if (*text == '\\')
+            fputs("\\e", to);
+        else if (*text == '-')
+            fputs("\\-", to);
+        else
+            putc(*text, to);
+        if (*text == '\n' && (text[1] == '.' || text[1] == '\'')) fputs("\\&", to);
+    }
+}
+
+static void put_line(FILE *to, const char *text) {
+    put_text(to, text);
+    putc('\n', to);
+}
+
+static void put_title(FILE *to, const char *name) {
+    fputs(".TH \"", to);
+    for (; *name; name++) putc(*name >= 'a' && *name <= 'z' ? *name - 32 : *name, to);
+    fprintf(to, "\" \"1\" \"\" \"cairn %s\" \"Cairn\"\n", cairn_version());
+}
+
+/* As they are: no line is filled. */
+static void put_examples(FILE *to, const char *examples) {
+    fputs(".SH EXAMPLES\n.nf\n", to);
+    put_line(to, examples);
+    fputs(".fi\n", to);
+}
+
+static void put_flag(FILE *to, const struct cairn_cli_flag *flag) {
+    fputs(".TP\n", to);
+    if (flag->letter) fprintf(to, "\\fB\\-%c\\fR, ", flag->letter);
+    fputs("\\fB\\-\\-", to);
+    put_text(to, flag->name);
+    fputs("\\fR", to);
+    if (flag->value) fprintf(to, " \\fI%s\\fR", flag->value);
+    putc('\n', to);
+    put_line(to, flag->help);
+}
+
+static void write_verb(FILE *to, const struct cairn_cli_verb *verb) {
+    char name[64];
+    const struct cairn_cli_flag *flag;
+    snprintf(name, sizeof name, "cairn-%s", verb->name);
+    put_title(to, name);
+    fputs(".SH NAME\n", to);
+    put_text(to, name);
+    fputs(" \\- ", to);
+    put_line(to, verb->purpose);
+    fputs(".SH SYNOPSIS\n", to);
+    put_line(to, verb->synopsis);
+    put_examples(to, verb->examples);
+    fputs(".SH OPTIONS\n", to);
+    for (size_t i = 0; (flag = cairn_cli_flag_at(verb, i)); i++) put_flag(to, flag);
+    fputs(".SH SEE ALSO\n\\fBcairn\\fR(1)\n", to);
+}
+
+static void write_all(FILE *to) {
+    put_title(to, "cairn");
+    fputs(".SH NAME\ncairn \\- keeps the checkpoints of training jobs\n"
+          ".SH SYNOPSIS\n\\fBcairn\\fR \\fIVERB\\fR [flags] [arguments]\n.SH VERBS\n",
+          to);
+    for (size_t i = 0; i < cairn_cli_verb_count; i++) {
+        fputs(".TP\n\\fBcairn\\-", to);
+        put_text(to, cairn_cli_verbs[i]->name);
+        fputs("\\fR(1)\n", to);
+        put_line(to, cairn_cli_verbs[i]->purpose);
+    }
+    fputs(".SH EXIT STATUS\n"
+          "0 ok, 1 error, 2 usage, 3 not found, 4 not allowed, 5 unavailable, 6 refused,\n"
+          "7 integrity failure, 8 timeout, 130 interrupted.\n",
+          to);
+}
+
+static FILE *open_page(const char *folder, const char *name) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s.1", folder, name);
+    FILE *file = fopen(path, "we");
+    if (file) return file;
+    fprintf(stderr, "cairn-man: %s: %s\n", path, strerror(errno));
+    exit(1);
+}
+
+static void close_page(FILE *file) {
+    bool wrong = ferror(file);
+    if (fclose(file) == 0 && !wrong) return;
+    fprintf(stderr, "cairn-man: a page could not be written: %s\n", strerror(errno));
+    exit(1);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) {
+        fputs("usage: cairn-man FOLDER\n", stderr);
+        return 2;
+    }
+    FILE *page = open_page(argv[1], "cairn");
+    write_all(page);
+    close_page(page);
+    for (size_t i = 0; i < cairn_cli_verb_count; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "cairn-%s", cairn_cli_verbs[i]->name);
+        page = open_page(argv[1], name);
+        write_verb(page, cairn_cli_verbs[i]);
+        close_page(page);
+    }
+    return 0;
+}
