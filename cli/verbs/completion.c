@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn completion: what bash completes `cairn` by, made from the tables of the help; and the
- * names of runs and checkpoints, for which that script asks this command again. */
+/* cairn completion: what bash or fish completes `cairn` by, made from the tables of the help; and
+ * the names of runs and checkpoints, for which that script asks this command again. */
 #include <stdio.h>
 
 #include <cairn/cairn.h>
@@ -18,14 +18,20 @@
 
 /* The words of the synopsis' first argument, where it is a choice: "ls|set|rm" of "cairn alias
  * ls|set|rm [flags] ...". Anything else there has other characters. */
-static void print_words(const struct cairn_cli_verb *verb) {
+static size_t find_words(const struct cairn_cli_verb *verb, const char **ret) {
     static const char flags_text[] = "[flags] ";
     const char *at = verb->synopsis + strlen("cairn ") + strlen(verb->name);
     at += strspn(at, " ");
     if (!strncmp(at, flags_text, sizeof flags_text - 1)) at += sizeof flags_text - 1;
     size_t size = strspn(at, "abcdefghijklmnopqrstuvwxyz|");
-    if (at[size] && at[size] != ' ') return;
-    for (size_t i = 0; i < size; i++) putchar(at[i] == '|' ? ' ' : at[i]);
+    *ret = at;
+    return at[size] && at[size] != ' ' ? 0 : size;
+}
+
+static void print_words(const struct cairn_cli_verb *verb) {
+    const char *words;
+    size_t size = find_words(verb, &words);
+    for (size_t i = 0; i < size; i++) putchar(words[i] == '|' ? ' ' : words[i]);
 }
 
 static void print_flags(const struct cairn_cli_verb *verb) {
@@ -159,6 +165,84 @@ static void print_bash(void) {
     fputs(script, stdout);
 }
 
+/* ---- fish ---- */
+
+/* The words before the one that is typed: which verb is it, and how many? */
+static const char fish_functions[] =
+    "function __cairn_is\n"
+    "    set -l words (commandline -opc)\n"
+    "    test (count $words) -gt 1; and test $words[2] = $argv[1]\n"
+    "end\n"
+    "function __cairn_begins\n"
+    "    test (count (commandline -opc)) -eq $argv[1]\n"
+    "end\n"
+    "function __cairn_refs # of the server that the line or the environment names\n"
+    "    set -l words (commandline -opc)\n"
+    "    set -l server\n"
+    "    for at in (seq 2 (count $words))\n"
+    "        switch $words[$at]\n"
+    "            case -s --server --token-file --ca-file\n"
+    "                test $at -lt (count $words); and set -a server $words[$at] "
+    "$words[(math $at + 1)]\n"
+    "            case '--server=*' '--token-file=*' '--ca-file=*'\n"
+    "                set -a server $words[$at]\n"
+    "        end\n"
+    "    end\n"
+    "    command $words[1] completion refs $server -- (commandline -ct) 2>/dev/null\n"
+    "end\n";
+
+/* Between single quotes. */
+static void print_quoted(const char *text) {
+    putchar('\'');
+    for (; *text; text++) {
+        if (*text == '\'' || *text == '\\') putchar('\\');
+        putchar(*text);
+    }
+    putchar('\'');
+}
+
+static void print_fish_flag(const struct cairn_cli_verb *verb, const struct cairn_cli_flag *flag) {
+    const char *word;
+    printf("complete -c cairn -n '__cairn_is %s' -l %s", verb->name, flag->name);
+    if (flag->letter) printf(" -s %c", flag->letter);
+    if (flag->kind != CAIRN_CLI_SWITCH) fputs(cairn_cli_flag_word(flag, 0) ? " -x" : " -r", stdout);
+    if (cairn_cli_flag_word(flag, 0)) {
+        fputs(" -a '", stdout);
+        for (size_t w = 0; (word = cairn_cli_flag_word(flag, w)); w++)
+            printf("%s%s", w ? " " : "", word);
+        putchar('\'');
+    }
+    fputs(" -d ", stdout);
+    print_quoted(flag->help);
+    putchar('\n');
+}
+
+static void print_fish_verb(const struct cairn_cli_verb *verb) {
+    const struct cairn_cli_flag *flag;
+    printf("complete -c cairn -n '__cairn_begins 1' -f -a %s -d ", verb->name);
+    print_quoted(verb->purpose);
+    putchar('\n');
+    for (size_t i = 0; (flag = cairn_cli_flag_at(verb, i)); i++) print_fish_flag(verb, flag);
+    const char *words;
+    bool chosen = find_words(verb, &words) > 0;
+    if (chosen) {
+        printf("complete -c cairn -n '__cairn_is %s; and __cairn_begins 2' -f -a '", verb->name);
+        print_words(verb);
+        fputs("'\n", stdout);
+    }
+    if (strstr(verb->synopsis, "project"))
+        printf("complete -c cairn -n '__cairn_is %s%s' -a '(__cairn_refs)'\n", verb->name,
+               chosen ? "; and not __cairn_begins 2" : "");
+}
+
+static void print_fish(void) {
+    printf("# fish completion of cairn %s, made by `cairn completion fish`; fish 3.4 or later.\n",
+           cairn_version());
+    fputs(fish_functions, stdout);
+    fputs("complete -c cairn -n '__cairn_begins 1' -f -a 'help version'\n", stdout);
+    for (size_t i = 0; i < cairn_cli_verb_count; i++) print_fish_verb(cairn_cli_verbs[i]);
+}
+
 /* ---- names that the server knows ---- */
 
 static void print_name(const char *project, const char *run, const char *version) {
@@ -191,8 +275,8 @@ static enum cairn_code print_runs(const struct cairn_cli *cli, struct cairn_erro
     return CAIRN_OK;
 }
 
-static enum cairn_code print_versions(const struct cairn_cli *cli,
-                                      const struct cairn_cli_ref *run, struct cairn_error *err) {
+static enum cairn_code print_versions(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                                      struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
     struct cairn_msg_page page = {0};
     size_t at = 0, n = 0;
@@ -232,18 +316,21 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
         CAIRN_TRY(print_refs(cli, cli->argument_count > 1 ? cli->arguments[1] : "", err));
     } else if (!strcmp(what, "bash")) {
         print_bash();
+    } else if (!strcmp(what, "fish")) {
+        print_fish();
     } else {
-        return cairn_fail(err, CAIRN_INVALID, "completion is made for bash, not for %s", what);
+        return cairn_fail(err, CAIRN_INVALID, "completion is made for bash and fish, not for %s",
+                          what);
     }
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
 const struct cairn_cli_verb cairn_cli_verb_completion = {
     .name = "completion",
-    .synopsis = "cairn completion bash|refs [flags] [WORD]",
-    .purpose = "Print what bash completes this command by.",
+    .synopsis = "cairn completion bash|fish|refs [flags] [WORD]",
+    .purpose = "Print what bash or fish completes this command by.",
     .examples = "  source <(cairn completion bash)       in this shell; or:\n"
-                "  cairn completion bash > /etc/bash_completion.d/cairn\n"
+                "  cairn completion fish > ~/.config/fish/completions/cairn.fish\n"
                 "  cairn completion refs llm/7b@         what completes this word\n",
     .arguments_min = 1,
     .arguments_max = 2,

@@ -5,6 +5,7 @@ import pty
 import re
 import select
 import shlex
+import shutil
 import socket
 import subprocess
 import time
@@ -121,6 +122,58 @@ class Completion(unittest.TestCase):
         expect("ready")
         os.write(leader, b"cairn sho\tllm/se\t@pr\t")
         expect("cairn show llm/seven@prod")
+
+
+
+class Fish(unittest.TestCase):
+    """The same in fish, where it is installed."""
+
+    @classmethod
+    def setUpClass(cls):
+        if not shutil.which("fish"):
+            raise unittest.SkipTest("no fish")
+        cls.world = World()
+        source = cls.world.root / "file"
+        source.write_bytes(b"x")
+        cls.world.cairn("put", source, "llm/seven@10")
+        cls.script = cls.world.root / "completion.fish"
+        cls.script.write_text(cls.world.cairn("completion", "fish").stdout)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.world.close()
+
+    def complete(self, line):
+        """{what fish offers: what it says of it}"""
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", f"source {self.script}; complete -C {shlex.quote(line)}"],
+            capture_output=True, text=True, check=True, timeout=60, cwd=self.world.root,
+            env={**os.environ, "HOME": str(self.world.root), "TERM": "dumb",
+                 "PATH": f"{BIN}:{os.environ['PATH']}", "CAIRN_URL": self.world.addresses()})
+        self.assertEqual(done.stderr, "")
+        return dict((line + "\t").split("\t")[:2] for line in done.stdout.splitlines())
+
+    def test_verbs_flags_and_words_are_those_of_the_help(self):
+        said = self.world.cairn("--help").stdout
+        verbs = dict(re.findall(r"^  (\w+) +([A-Z].*)$", said, re.M))
+        self.assertEqual({**self.complete("cairn "), "help": "", "version": ""},
+                         {**verbs, "help": "", "version": ""})
+        for verb in ("export", "ls", "alias"):
+            flags = re.findall(r"^ +(?:-\w, )?(--[\w-]+)",
+                               self.world.cairn(verb, "--help").stdout.split("\nFlags:\n")[1], re.M)
+            self.assertEqual(set(self.complete(f"cairn {verb} --")), set(flags), verb)
+        self.assertEqual(set(self.complete("cairn ls -o ")),
+                         {"table", "wide", "json", "jsonl", "yaml", "name"})
+        self.assertEqual(set(self.complete("cairn alias ")) & {"ls", "set", "rm"},
+                         {"ls", "set", "rm"})
+        self.assertNotIn("--step-ge", self.complete("cairn alias ls --"))
+        self.assertIn("file", self.complete("cairn put fi"))  # files where a path may stand
+
+    def test_runs_and_checkpoints_are_those_of_the_server(self):
+        self.assertIn("llm/seven", self.complete("cairn show llm/"))
+        self.assertIn("llm/seven@10", self.complete("cairn show llm/seven@"))
+        self.assertIn("llm/seven@latest",
+                      self.complete(f"cairn show -s {self.world.addresses()} llm/seven@"))
 
 
 if __name__ == "__main__":
