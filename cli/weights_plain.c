@@ -102,20 +102,43 @@ static enum cairn_code add_dcp(struct cairn_cli_weights *weights, struct cairn_e
     return code;
 }
 
+/* As of a local folder: training_args.bin beside them is no model. */
+static bool is_model(const char *name) {
+    size_t size = strlen(name);
+    return strncmp(name, "pytorch_model", 13) == 0 && size > 4 && !strcmp(name + size - 4, ".bin");
+}
+
+/* Whoever named the version's format may have meant something else by it: a file that cannot be
+ * looked into keeps its values, and they are left out by its name. */
+static enum cairn_code add_or_leave_out(struct cairn_cli_weights *weights, const char *name,
+                                        enum cairn_code code, const struct cairn_error *why,
+                                        struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {0};
+    if (code != CAIRN_UNSUPPORTED && code != CAIRN_INVALID && code != CAIRN_TOO_LARGE) {
+        if (code && err) *err = *why;
+        return code;
+    }
+    CAIRN_TRY(cairn_buf_printf(&text, err, "what it holds beside tensors: %s", why->message));
+    return cairn_assembly_leave_out(&weights->assembly, name, text.data, err);
+}
+
 static enum cairn_code add_stored(struct cairn_cli_weights *weights, bool archives,
                                   struct cairn_error *err) {
     const struct cairn_manifest *manifest = &weights->source.version.manifest;
     const char *tag = manifest->format_tag ? manifest->format_tag : "";
     bool zero = strncmp(tag, "deepspeed-", 10) == 0;
-    if (strcmp(tag, "torch-dcp") == 0) return add_dcp(weights, err);
+    struct cairn_error why = {0};
+    if (strcmp(tag, "torch-dcp") == 0)
+        return add_or_leave_out(weights, CAIRN_DCP_METADATA, add_dcp(weights, &why), &why, err);
     if (!zero && strcmp(tag, "torch") != 0 && strcmp(tag, "hf-torch") != 0) return CAIRN_OK;
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
         const char *name = manifest->shards[i].name;
         const struct rule *rule = zero ? rule_of(weights, name) : NULL;
         if (zero && !rule) continue;
+        if (strcmp(tag, "hf-torch") == 0 && !is_model(name)) continue;
         enum cairn_code code =
-            add_input(weights, cairn_cli_shard_inputs_at(weights->inputs, i), archives, rule, err);
-        if (code) return cairn_within(err, code, "%s", cairn_short(name).text);
+            add_input(weights, cairn_cli_shard_inputs_at(weights->inputs, i), archives, rule, &why);
+        CAIRN_TRY(add_or_leave_out(weights, name, code, &why, err));
     }
     return CAIRN_OK;
 }

@@ -48,7 +48,8 @@ static enum cairn_code archive(struct gather *gather, struct cairn_view pickle,
 
 static enum cairn_code add(struct gather *gather, const char *path, cairn_pickle_ref ref,
                            struct cairn_error *err) {
-    CAIRN_AUTO(buf) pickle = {.limit = PICKLED_BYTES_MAX + 1 - gather->pickled_bytes};
+    size_t left = PICKLED_BYTES_MAX - cairn_min_u64(PICKLED_BYTES_MAX, gather->pickled_bytes);
+    CAIRN_AUTO(buf) pickle = {.limit = left + 1}; /* 0 would be no limit of its own */
     struct cairn_assembly_piece piece = {0};
     struct cairn_error why = {0};
     uint32_t number;

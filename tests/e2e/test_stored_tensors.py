@@ -193,7 +193,8 @@ class Import(Case, Restored):
         wanted = read(self.folder / "wanted")
         source = self.folder / "model"
         export(ZERO / "stage2", source, "--to", "torch", "--max-shard-size", "200B")
-        (source / "training_args.bin").write_bytes(b"of the trainer, and no model file")
+        # As the trainer's arguments, which ask for names of their own, it is no model file.
+        shutil.copy(TORCH / "command.pt", source / "training_args.bin")
         told, shown = self.imported("hf", source, "i/hft@1")
         self.assertEqual((shown["format"], told["tensors"]), ("hf-torch", len(wanted) + 1))
         for name, (_, _, data) in wanted.items():
@@ -209,6 +210,16 @@ class Import(Case, Restored):
         ran = self.world.cairn("import", "hf", source, "i/hft@2", status=2)
         self.assertIn(f"should lie in {some.name}", ran.stderr)
         self.assertIsNone(self.world.version("i/hft", "2"))
+
+    def test_a_file_that_cannot_be_looked_into_is_left_out_by_its_name(self):
+        source = self.folder / "own"
+        export(ZERO / "stage2", source)
+        shutil.copy(TORCH / "command.pt", source / "state.pt")
+        self.world.cairn("put", source, "i/own@1", "--format", "torch")
+        told, tensors = self.both("i/own@1", "own")
+        self.assertEqual(tensors, read(source))
+        why = {row["name"]: row["why"] for row in told["left_out"]}
+        self.assertIn("posix.system", why["state.pt"])
 
     def test_what_is_another_thing_than_was_said_is_refused_before_anything_is_sent(self):
         for words, status, text in (
