@@ -21,7 +21,8 @@ static const struct rule {
                            "optimizer.state", NULL}},
     {"zero_pp_rank_0_mp_rank_00_optim_states.pt", true, false,
      (const char *const[]){"ds_config", "ds_version", "optimizer_state_dict.ds_version",
-                           "optimizer_state_dict.param_slice_mappings", NULL}},
+                           "optimizer_state_dict.param_slice_mappings",
+                           "optimizer_state_dict.zero_stage", NULL}},
 };
 
 static enum cairn_code add_opened(struct cairn_cli_weights *weights, const struct cairn_torch *file,

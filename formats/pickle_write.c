@@ -141,6 +141,8 @@ static enum cairn_code put_kind(struct writer *writer, const struct cairn_pickle
         return put_items(writer, value, "}(", "u", err);
     case CAIRN_PICKLE_GLOBAL:
         global = writer->global_of(value->global);
+        if (global.refused)
+            return cairn_fail(err, CAIRN_UNSUPPORTED, "it needs %s.%s", global.module, global.name);
         return cairn_buf_printf(writer->ret, err, "c%s\n%s\n", global.module, global.name);
     case CAIRN_PICKLE_OBJECT:
         return put_object(writer, value, err);

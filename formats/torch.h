@@ -43,6 +43,8 @@ struct cairn_torch_name {
 };
 /* By the number that a value of kind CAIRN_PICKLE_GLOBAL has. */
 const struct cairn_torch_name *cairn_torch_name_at(uint32_t global);
+/* Of a package that who loads with torch need not have. */
+bool cairn_torch_is_foreign(const struct cairn_torch_name *name);
 
 struct cairn_torch {
     const struct cairn_input *input; /* borrowed */

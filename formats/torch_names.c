@@ -138,6 +138,11 @@ const struct cairn_torch_name *cairn_torch_name_at(uint32_t global) {
     return global < CAIRN_COUNT(names) ? &names[global] : NULL;
 }
 
+bool cairn_torch_is_foreign(const struct cairn_torch_name *name) {
+    static const char package[] = "deepspeed.";
+    return strncmp(name->module, package, sizeof package - 1) == 0;
+}
+
 static bool is_text(struct cairn_view view, const char *text) {
     return view.size == strlen(text) && memcmp(view.data, text, view.size) == 0;
 }

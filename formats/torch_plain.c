@@ -25,7 +25,8 @@ static struct cairn_pickle_global global_of(uint32_t number) {
     return (struct cairn_pickle_global){.module = name->module,
                                         .name = name->name,
                                         .pairs = name->meaning == CAIRN_TORCH_MAP,
-                                        .bare = name->meaning == CAIRN_TORCH_RECORD};
+                                        .bare = name->meaning == CAIRN_TORCH_RECORD,
+                                        .refused = cairn_torch_is_foreign(name)};
 }
 
 /* Also where no archive is wanted: what cannot be one is named as such in every form. */

@@ -84,6 +84,8 @@ static bool is_map(const struct walk *walk, const struct cairn_pickle_value *val
     if (value->kind != CAIRN_PICKLE_OBJECT) return false;
     const struct cairn_torch_name *name =
         cairn_torch_name_at(value_at(walk, value->callable)->global);
+    if (name && name->meaning == CAIRN_TORCH_RECORD && cairn_torch_is_foreign(name))
+        return value_at(walk, value->state)->kind == CAIRN_PICKLE_DICT;
     return name && name->meaning == CAIRN_TORCH_MAP;
 }
 

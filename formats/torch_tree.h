@@ -8,7 +8,8 @@
  *          2   it ends: depth and steps are bounded, whatever the values hold (pickle.h#4).
  *          3   a walk over items goes as torch.distributed.checkpoint flattens a state dict: into
  *              each map, into a list that holds a map or a tensor, and, since tensors are taken by
- *              name wherever they lie, into whatever holds one; all else is one item.
+ *              name wherever they lie, into whatever holds one; all else is one item. An instance
+ *              of a foreign class is taken apart as a map, since not every reader has the class.
  * Limits:  64 levels, 4,000,000 leaves, paths of 4 KiB.
  * Threads: as formats/torch.h.
  * Next:    cli/verbs/inspect.c.

@@ -172,6 +172,10 @@ class ToDcp(unittest.TestCase):
             rates = [found[name] for name in found if name.endswith("param_groups.0.lr")]
             self.assertEqual(rates, [0.01])
             self.assertIn("optimizer_state_dict.overflow", found)
+            # Who loads it need not have DeepSpeed: an instance of its class is values by name.
+            self.assertEqual(found["optimizer_state_dict.loss_scaler.dynamic"], False)
+            for data in items(self.out).values():
+                self.assertNotIn(b"deepspeed", data)
 
     def test_what_cannot_be_written_again_is_left_out_by_name(self):
         source = self.folder / "odd.pt"
