@@ -15,13 +15,16 @@ import urllib.parse
 
 from test_dcp import DCP
 from test_dcp import EXPECTED as DCP_CASES
-from test_export import EXPECTED, ZERO, export, read
+from test_export import EXPECTED, VECTORS, ZERO, export, read
 from test_tensor_reads import write
 from world import BIN, World
 
 MIB = 1 << 20
 INDEX = "model.safetensors.index.json"
 RANKS = 8
+HF = VECTORS / "transformers"
+HF_CASES = json.loads((HF / "expected.json").read_text())["cases"]
+HF_TYPES = {"torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16"}
 
 
 class HfView(unittest.TestCase):
@@ -79,6 +82,16 @@ class HfView(unittest.TestCase):
             if INDEX in wanted:
                 self.assertEqual(index, json.loads(wanted[INDEX].read_text()))
         return told
+
+    def fetch_all(self, run, folder, **query):
+        """Each file that the list names, as a library's client gets a folder."""
+        for row in self.listed(run, **query)["files"]:
+            path = folder / row["name"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            status, _, body = self.ask(run, row["name"], **query)
+            self.assertEqual((status, len(body)), (200, row["bytes"]))
+            path.write_bytes(body)
+        return folder
 
     def exported(self, name, *words):
         folder = self.folder / name
@@ -173,6 +186,24 @@ class HfView(unittest.TestCase):
                              "/checkpoints/latest/hf/model.safetensors"], cwd=self.folder)
         self.assertEqual(fetched.returncode, 0)
         self.assertEqual(read(self.folder), {"w": ("F32", [2], b"12345678")})
+
+    def test_folders_of_transformers_are_what_the_safetensors_library_reads(self):
+        """Exported, imported, restored by name, exported again, and fetched over HTTP."""
+        self.assertEqual(len(HF_CASES), 4)
+        for case, expected in HF_CASES.items():
+            wanted = {name: (HF_TYPES[dtype], shape, bytes.fromhex(data))
+                      for name, (dtype, shape, data) in expected["tensors"].items()}
+            export(HF / case, self.folder / case)
+            self.assertEqual(read(self.folder / case), wanted, case)
+            self.world.cairn("import", "hf", HF / case, f"hub/{case}@1")
+            self.assertEqual(read(self.exported(f"{case}-again", f"hub/{case}@1")), wanted)
+            fetched = self.fetch_all(f"hub/{case}", self.folder / f"{case}-fetched",
+                                     max_shard_size="4KB")
+            self.assertEqual(read(fetched), wanted)
+            index = json.loads((fetched / INDEX).read_text())["weight_map"]
+            self.assertEqual(set(index), set(wanted))
+            for name in ("config.json", "generation_config.json"):
+                self.assertEqual((fetched / name).read_bytes(), (HF / case / name).read_bytes())
 
     def test_a_version_without_tensors_has_its_files_alone(self):
         (self.folder / "plain").mkdir()

@@ -12,9 +12,11 @@ import sys
 import tempfile
 import unittest
 
+import test_hf_view  # its cases are not to be run here again
 from test_dcp import DCP
 from test_dcp import EXPECTED as DCP_CASES
 from test_export import EXPECTED, VECTORS, ZERO, as_fp32, export, read
+from test_hf_view import HF, HF_CASES
 from test_to_dcp import model
 
 PYTHON = os.environ.get("CAIRN_TEST_TORCH", sys.executable)
@@ -205,6 +207,57 @@ print(json.dumps({name: bytes(value.float().reshape(-1).view(torch.uint8).tolist
         for name, (dtype, _, data) in read(self.folder / "safe").items():
             self.assertEqual(found[name], as_fp32(dtype, data), name)
         self.assertEqual(found["head.weight"], found["embed.weight"])
+
+
+
+# What transformers computes with the model of each folder.
+LOGITS = """
+import json, sys, warnings
+warnings.filterwarnings("ignore")
+import torch, transformers
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+found = []
+for folder in sys.argv[1:]:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    found.append(model(torch.arange(12).reshape(1, 12)).logits.double().reshape(-1)[:8].tolist())
+print(json.dumps(found))
+"""
+
+
+class Transformers(unittest.TestCase):
+    """Where transformers is installed, too."""
+
+    @classmethod
+    def setUpClass(cls):
+        ran = subprocess.run([PYTHON, "-c", "import torch, transformers"], capture_output=True,
+                             timeout=300)
+        if ran.returncode:
+            raise unittest.SkipTest(f"no transformers for {PYTHON}; CAIRN_TEST_TORCH names another")
+        test_hf_view.HfView.setUpClass.__func__(cls)
+
+    @classmethod
+    def tearDownClass(cls):
+        test_hf_view.HfView.tearDownClass.__func__(cls)
+
+    setUp = test_hf_view.HfView.setUp
+    ask, listed = test_hf_view.HfView.ask, test_hf_view.HfView.listed
+    fetch_all, exported = test_hf_view.HfView.fetch_all, test_hf_view.HfView.exported
+
+    def test_transformers_loads_what_is_exported_and_what_is_fetched_over_http(self):
+        folders, wanted = [], []
+        for case, expected in HF_CASES.items():
+            self.world.cairn("import", "hf", HF / case, f"hub/{case}@1")
+            exported = self.exported(case, f"hub/{case}@1", "--max-shard-size", "5KB")
+            shutil.copy(HF / case / "config.json", exported)
+            folders += [exported, self.fetch_all(f"hub/{case}", self.folder / f"{case}-fetched"),
+                        self.fetch_all(f"hub/{case}", self.folder / f"{case}-cut",
+                                       max_shard_size="4KB")]
+            wanted += [expected["logits"]] * 3
+        ran = subprocess.run([PYTHON, "-c", LOGITS, *map(str, folders)], capture_output=True,
+                             text=True, timeout=600)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertEqual(json.loads(ran.stdout.splitlines()[-1]), wanted)
 
 
 if __name__ == "__main__":
