@@ -1,23 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Float conversions as loops without branches, which the compiler turns into vectors. */
+/* Float conversions as loops without branches, which the compiler turns into vectors; on x86-64
+ * each loop is compiled twice, for any such processor and for those with AVX2. */
 #include "formats/convert.h"
 
 #include "api/dtype.h"
 
 #define BLOCK 512 /* elements that go by way of F32 at once */
 
-static uint32_t bits_of(float value) {
+#define LOOP static inline __attribute__((always_inline)) void
+/* name(from, into, count) is the loop name_loop, for the processor that it runs on. It is asked
+ * each time, which costs nothing beside a window; a resolver of the linker would run before the
+ * sanitizers. */
+#if defined(__x86_64__)
+#define FOR_THIS_PROCESSOR(name, from_type, into_type)                                             \
+    __attribute__((target("avx2"))) static void name##_avx2(const from_type *from,                 \
+                                                            into_type *into, size_t count) {       \
+        name##_loop(from, into, count);                                                            \
+    }                                                                                              \
+    static void name(const from_type *from, into_type *into, size_t count) {                       \
+        if (__builtin_cpu_supports("avx2"))                                                        \
+            name##_avx2(from, into, count);                                                        \
+        else                                                                                       \
+            name##_loop(from, into, count);                                                        \
+    }
+#else
+#define FOR_THIS_PROCESSOR(name, from_type, into_type)                                             \
+    static void name(const from_type *from, into_type *into, size_t count) {                       \
+        name##_loop(from, into, count);                                                            \
+    }
+#endif
+
+static inline uint32_t bits_of(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
-static float float_of(uint32_t bits) {
+static inline float float_of(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static void f32_to_bf16(const float *from, uint16_t *into, size_t count) {
+LOOP f32_to_bf16_loop(const float *from, uint16_t *into, size_t count) {
     for (size_t i = 0; i < count; i++) {
         uint32_t bits = bits_of(from[i]);
         uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
@@ -25,10 +49,11 @@ static void f32_to_bf16(const float *from, uint16_t *into, size_t count) {
         into[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
     }
 }
+FOR_THIS_PROCESSOR(f32_to_bf16, float, uint16_t)
 
 /* A normal half keeps ten bits of the mantissa; a subnormal one is what an addition to a number
  * with its last place at 2^-24 leaves, rounded by the machine. */
-static void f32_to_f16(const float *from, uint16_t *into, size_t count) {
+LOOP f32_to_f16_loop(const float *from, uint16_t *into, size_t count) {
     const uint32_t denormal_magic = (127 - 15 + 23 - 10 + 1) << 23;
     for (size_t i = 0; i < count; i++) {
         uint32_t bits = bits_of(from[i]), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
@@ -40,12 +65,14 @@ static void f32_to_f16(const float *from, uint16_t *into, size_t count) {
         into[i] = (uint16_t)(sign | value);
     }
 }
+FOR_THIS_PROCESSOR(f32_to_f16, float, uint16_t)
 
-static void bf16_to_f32(const uint16_t *from, float *into, size_t count) {
+LOOP bf16_to_f32_loop(const uint16_t *from, float *into, size_t count) {
     for (size_t i = 0; i < count; i++) into[i] = float_of((uint32_t)from[i] << 16);
 }
+FOR_THIS_PROCESSOR(bf16_to_f32, uint16_t, float)
 
-static void f16_to_f32(const uint16_t *from, float *into, size_t count) {
+LOOP f16_to_f32_loop(const uint16_t *from, float *into, size_t count) {
     for (size_t i = 0; i < count; i++) {
         uint32_t sign = (uint32_t)(from[i] & 0x8000) << 16, size = from[i] & 0x7fff;
         uint32_t normal = (size << 13) + ((127 - 15) << 23);
@@ -55,6 +82,7 @@ static void f16_to_f32(const uint16_t *from, float *into, size_t count) {
         into[i] = float_of(sign | value);
     }
 }
+FOR_THIS_PROCESSOR(f16_to_f32, uint16_t, float)
 
 static void f64_to_f32(const double *from, float *into, size_t count) {
     for (size_t i = 0; i < count; i++) into[i] = (float)from[i];
