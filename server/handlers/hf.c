@@ -200,20 +200,33 @@ static enum cairn_code send_stored(struct view *view, const struct cairn_manifes
     return cairn_srv_send(view->request, view->reply, source, "file", tag, err);
 }
 
-static enum cairn_code send_file(struct view *view, struct cairn_error *err) {
+/* Also where its tensors cannot be files: the others are there all the same. */
+static enum cairn_code send_beside(struct view *view, struct cairn_error *err) {
     const char *name = view->request->params.shard;
-    char tag[TAG_BYTES];
-    size_t file = 0;
-    CAIRN_TRY(open_view(view, err));
-    make_tag(view, name, tag);
-    if (view->model.file_count && !strcmp(name, CAIRN_SRV_MODEL_INDEX))
-        return send_index(view, tag, err);
-    if (cairn_srv_model_find(&view->model, name, &file)) return send_model(view, file, tag, err);
     const struct cairn_manifest_shard *shard =
         cairn_manifest_find(&view->manifest->manifest, cairn_view_of(name));
     if (shard && is_stored(view, shard)) return send_stored(view, shard, err);
     return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no model file \"%s\"; .../hf lists them",
                       view->version.id.text, cairn_short(name).text);
+}
+
+static enum cairn_code send_file(struct view *view, struct cairn_error *err) {
+    const char *name = view->request->params.shard;
+    struct cairn_error why = {0};
+    char tag[TAG_BYTES];
+    size_t file = 0;
+    enum cairn_code code = open_view(view, &why);
+    if (code == CAIRN_UNSUPPORTED && view->manifest && send_beside(view, err) == CAIRN_OK)
+        return CAIRN_OK;
+    if (code) {
+        *err = why;
+        return code;
+    }
+    make_tag(view, name, tag);
+    if (view->model.file_count && !strcmp(name, CAIRN_SRV_MODEL_INDEX))
+        return send_index(view, tag, err);
+    if (cairn_srv_model_find(&view->model, name, &file)) return send_model(view, file, tag, err);
+    return send_beside(view, err);
 }
 
 enum cairn_code cairn_srv_on_hf_file(struct cairn_srv_request *request,

@@ -214,6 +214,20 @@ class HfView(unittest.TestCase):
         self.assertEqual(self.ask("plain/files", "a.txt")[2], b"a")
         self.assertEqual(self.ask("plain/files", INDEX)[0], 404)
 
+    def test_a_tensor_that_no_file_can_hold_is_named_and_hides_no_other_file(self):
+        (self.folder / "f4").mkdir()
+        write(self.folder / "f4" / "x.safetensors", {"narrow": ("F4", [8], b"1234"),
+                                                     "w": ("F32", [2], b"12345678")})
+        (self.folder / "f4" / "config.json").write_text("{}")
+        self.world.cairn("put", self.folder / "f4", "narrow/m@1")
+        self.assertEqual(self.ask("narrow/m", "config.json")[::2], (200, b"{}"))
+        for name in ("", "model.safetensors"):
+            status, _, body = self.ask("narrow/m", name)
+            self.assertEqual(status, 501)
+            self.assertIn("tensor narrow has elements of less than a byte",
+                          json.loads(body)["detail"])
+        self.assertEqual(self.listed("narrow/m", only="w")["tensors"], 1)
+
     def test_tags_heads_and_wrong_queries(self):
         (self.folder / "m").mkdir()
         write(self.folder / "m" / "x.safetensors", {"w": ("F32", [2], b"12345678")})
