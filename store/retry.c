@@ -103,7 +103,7 @@ static enum cairn_retry_answer wait_for(uint64_t ms, uint64_t *ret_wait_ms) {
 static enum cairn_retry_answer send_now(struct cairn_retry *retry,
                                         struct cairn_retry_ticket *ticket) {
     if (ticket->tries_sent == 0) ticket->pauses_seen = retry->pauses;
-    ticket->tries_sent++;
+    if (ticket->tries_sent++) ticket->retried[ticket->last]++;
     ticket->under_way = true;
     retry->under_way++;
     return CAIRN_RETRY_SEND;
@@ -228,12 +228,21 @@ static void ticket_ended(struct cairn_retry *retry, struct cairn_retry_ticket *t
     if (ticket->probe) retry->probe_under_way = false;
 }
 
+const char *cairn_retry_cause_text(enum cairn_retry_outcome outcome) {
+    static const char *const texts[] = {[CAIRN_RETRY_GOOD] = "corrected",
+                                        [CAIRN_RETRY_SLOW_DOWN] = "slow-down",
+                                        [CAIRN_RETRY_FAILURE] = "failure",
+                                        [CAIRN_RETRY_UNREACHED] = "unreached"};
+    return texts[outcome];
+}
+
 enum cairn_retry_decision cairn_retry_result(struct cairn_retry *retry,
                                              struct cairn_retry_ticket *ticket,
                                              enum cairn_retry_outcome outcome,
                                              uint64_t retry_after_ms) {
     uint64_t now = now_ms(retry);
     ticket_ended(retry, ticket);
+    ticket->last = outcome;
     if (outcome == CAIRN_RETRY_GOOD) {
         note_good(retry, now);
         ticket->probe = false;

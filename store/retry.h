@@ -50,7 +50,11 @@ enum cairn_retry_outcome {
     CAIRN_RETRY_SLOW_DOWN, /* 503, 429 */
     CAIRN_RETRY_FAILURE,   /* other 5xx, time-out, cut connection, a broken answer */
     CAIRN_RETRY_UNREACHED, /* no connection was made: no name, refused, no route */
+    CAIRN_RETRY_OUTCOMES
 };
+/* Why a request is sent once more: "corrected" (after a good answer: another region, another
+ * clock), "slow-down", "failure", "unreached". */
+const char *cairn_retry_cause_text(enum cairn_retry_outcome outcome);
 enum cairn_retry_answer {
     CAIRN_RETRY_SEND, /* send now; the ticket counts as under way until _result or _drop */
     CAIRN_RETRY_WAIT, /* not now: ask again after ret_wait_ms, or when another one has ended */
@@ -69,6 +73,8 @@ struct cairn_retry_ticket {
     uint64_t not_before_ms; /* mono clock */
     uint64_t good_seen;     /* private: good answers of the endpoint before the last failure */
     uint64_t pauses_seen;   /* private */
+    uint32_t retried[CAIRN_RETRY_OUTCOMES]; /* tries_sent beyond the first, by what made each */
+    enum cairn_retry_outcome last;          /* private */
     bool under_way, probe;
 };
 

@@ -140,6 +140,7 @@ void cairn_store_submit(struct cairn_store_worker *worker, struct cairn_store_re
     request->object_has_crc32c = false;
     request->object_crc32c = 0;
     request->tries = 0;
+    memset(request->retried, 0, sizeof(request->retried));
     request->error = (struct cairn_error){0};
     worker->store->vtable->submit(worker, request);
 }

@@ -28,6 +28,7 @@
 
 #include "api/keys.h"
 #include "common/buf.h"
+#include "store/retry.h"
 
 struct cairn_store;
 struct cairn_store_worker;
@@ -137,6 +138,7 @@ struct cairn_store_request {
     bool object_has_crc32c;
     uint32_t object_crc32c;
     uint32_t tries; /* requests that were sent for this one */
+    uint32_t retried[CAIRN_RETRY_OUTCOMES]; /* those beyond the first, by what made each */
     struct cairn_error error;
     void *worker_private;
 };

@@ -30,11 +30,17 @@ static const char *slab_value(size_t index, size_t label) {
     return index == CAIRN_UP_SLAB_FREE ? "free" : "held";
 }
 
+static const char *cause_value(size_t index, size_t label) {
+    (void)label;
+    return cairn_retry_cause_text((enum cairn_retry_outcome)index);
+}
+
 static const struct cairn_metric_axis axis_NONE = {.count = 1},
                                       axis_VERSIONS = {1, 1, version_value},
                                       axis_ENDS = {CAIRN_UP_FAILED + 1, 1, end_value},
                                       axis_CODES = {CAIRN_CODE_COUNT, 1, code_value},
                                       axis_OPS = {CAIRN_STORE_OP_COUNT, 1, op_value},
+                                      axis_CAUSES = {CAIRN_RETRY_OUTCOMES, 1, cause_value},
                                       axis_SLABS = {CAIRN_UP_SLAB_USES, 1, slab_value};
 
 static const struct cairn_metric rows[] = {

@@ -26,10 +26,11 @@ enum cairn_up_slab_use { CAIRN_UP_SLAB_FREE, CAIRN_UP_SLAB_HELD, CAIRN_UP_SLAB_U
 /* Of one that has ended: its repeated tries, and the failure where it is one. */
 static inline void cairn_up_metrics_tell(struct cairn_metrics *metrics,
                                          const struct cairn_store_request *request) {
-    if (request->tries > 1)
-        cairn_metrics_add(metrics,
-                          (struct cairn_metric_at){CAIRN_UP_METRIC_retries_total, request->op, 0},
-                          request->tries - 1);
+    for (size_t i = 0; i < CAIRN_RETRY_OUTCOMES; i++) {
+        if (!request->retried[i]) continue;
+        cairn_metrics_add(metrics, (struct cairn_metric_at){CAIRN_UP_METRIC_retries_total, i, 0},
+                          request->retried[i]);
+    }
     if (request->code && request->code != CAIRN_NOT_FOUND && request->code != CAIRN_CANCELLED)
         cairn_metrics_add(metrics,
                           (struct cairn_metric_at){CAIRN_UP_METRIC_store_errors_total, request->op,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn completion: what bash or fish completes `cairn` by, made from the tables of the help; and
- * the names of runs and checkpoints, for which that script asks this command again. */
+/* cairn completion: what bash, zsh or fish completes `cairn` by, made from the tables of the help;
+ * and the names of runs and checkpoints, for which that script asks this command again. */
 #include <stdio.h>
 
 #include <cairn/cairn.h>
@@ -243,6 +243,101 @@ static void print_fish(void) {
     for (size_t i = 0; i < cairn_cli_verb_count; i++) print_fish_verb(cairn_cli_verbs[i]);
 }
 
+/* ---- zsh ---- */
+
+static const char zsh_functions[] =
+    "_cairn_refs() { # of the server that the line or the environment names\n"
+    "    local -a server found\n"
+    "    local at\n"
+    "    for ((at = 2; at < $#words; at++)); do\n"
+    "        case $words[at] in\n"
+    "        (-s|--server|--token-file|--ca-file) server+=($words[at] ${(Q)words[at + 1]}) ;;\n"
+    "        (--server=*|--token-file=*|--ca-file=*) server+=(${(Q)words[at]}) ;;\n"
+    "        esac\n"
+    "    done\n"
+    "    found=(${(f)\"$(command $_cairn_command completion refs $server -- $PREFIX "
+    "2>/dev/null)\"})\n"
+    "    (($#found)) || { _files; return }\n"
+    "    compadd -S '' -- $found # an @ may follow\n"
+    "}\n"
+    "_cairn() {\n"
+    "    local _cairn_command=${(Q)words[1]}\n"
+    "    if ((CURRENT == 2)); then\n"
+    "        _cairn_verbs\n"
+    "        return\n"
+    "    fi\n"
+    "    local verb=$words[2]\n"
+    "    shift words\n"
+    "    ((CURRENT--))\n"
+    "    _cairn_of $verb\n"
+    "}\n";
+
+/* Between single quotes, in a specification where colons and brackets have a meaning. */
+static void print_zsh_text(const char *text) {
+    for (; *text; text++) {
+        if (strchr(":[]\\", *text)) putchar('\\');
+        fputs(*text == '\'' ? "'\\''" : (const char[]){*text, '\0'}, stdout);
+    }
+}
+
+/* Each may be given once, by its name or its letter. */
+static void print_zsh_flag(const struct cairn_cli_flag *flag) {
+    const char *word;
+    bool valued = flag->kind != CAIRN_CLI_SWITCH;
+    for (int letter = 0; letter <= (flag->letter != 0); letter++) {
+        fputs(" \\\n        '", stdout);
+        if (flag->letter) printf("(-%c --%s)", flag->letter, flag->name);
+        if (letter)
+            printf("-%c%s", flag->letter, valued ? "+" : "");
+        else
+            printf("--%s%s", flag->name, valued ? "=" : "");
+        putchar('[');
+        print_zsh_text(flag->help);
+        putchar(']');
+        if (valued) fputs(": :", stdout);
+        if (valued && !cairn_cli_flag_word(flag, 0)) fputs("_files", stdout);
+        for (size_t w = 0; valued && (word = cairn_cli_flag_word(flag, w)); w++)
+            printf("%s%s", w ? " " : "(", word);
+        if (valued && cairn_cli_flag_word(flag, 0)) putchar(')');
+        putchar('\'');
+    }
+}
+
+static void print_zsh_verb(const struct cairn_cli_verb *verb) {
+    const struct cairn_cli_flag *flag;
+    const char *words;
+    bool chosen = find_words(verb, &words) > 0;
+    printf("    (%s) _arguments -s", verb->name);
+    for (size_t i = 0; (flag = cairn_cli_flag_at(verb, i)); i++) print_zsh_flag(flag);
+    if (chosen) {
+        fputs(" \\\n        '1: :(", stdout);
+        print_words(verb);
+        fputs(")'", stdout);
+    }
+    printf(" \\\n        '*: :%s' ;;\n",
+           strstr(verb->synopsis, "project") ? "_cairn_refs" : "_files");
+}
+
+static void print_zsh(void) {
+    printf("#compdef cairn\n"
+           "# zsh completion of cairn %s, made by `cairn completion zsh`; zsh 5.1 or later.\n"
+           "_cairn_verbs() {\n    local -a verbs=(\n        'help:Help of all verbs.'\n"
+           "        'version:The release.'\n",
+           cairn_version());
+    for (size_t i = 0; i < cairn_cli_verb_count; i++) {
+        printf("        '%s:", cairn_cli_verbs[i]->name);
+        print_zsh_text(cairn_cli_verbs[i]->purpose);
+        puts("'");
+    }
+    fputs("    )\n    _describe verb verbs\n}\n_cairn_of() {\n    case $1 in\n", stdout);
+    for (size_t i = 0; i < cairn_cli_verb_count; i++) print_zsh_verb(cairn_cli_verbs[i]);
+    fputs("    esac\n}\n", stdout);
+    fputs(zsh_functions, stdout);
+    fputs("if [[ $funcstack[1] == _cairn ]]; then\n    _cairn \"$@\"\nelse\n"
+          "    compdef _cairn cairn\nfi\n",
+          stdout);
+}
+
 /* ---- names that the server knows ---- */
 
 static void print_name(const char *project, const char *run, const char *version) {
@@ -318,17 +413,19 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
         print_bash();
     } else if (!strcmp(what, "fish")) {
         print_fish();
+    } else if (!strcmp(what, "zsh")) {
+        print_zsh();
     } else {
-        return cairn_fail(err, CAIRN_INVALID, "completion is made for bash and fish, not for %s",
-                          what);
+        return cairn_fail(err, CAIRN_INVALID,
+                          "completion is made for bash, zsh and fish, not for %s", what);
     }
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
 const struct cairn_cli_verb cairn_cli_verb_completion = {
     .name = "completion",
-    .synopsis = "cairn completion bash|fish|refs [flags] [WORD]",
-    .purpose = "Print what bash or fish completes this command by.",
+    .synopsis = "cairn completion bash|zsh|fish|refs [flags] [WORD]",
+    .purpose = "Print what bash, zsh or fish completes this command by.",
     .examples = "  source <(cairn completion bash)       in this shell; or:\n"
                 "  cairn completion fish > ~/.config/fish/completions/cairn.fish\n"
                 "  cairn completion refs llm/7b@         what completes this word\n",

@@ -105,6 +105,7 @@ struct cairn_s3_task {
     /* Over all tries. */
     struct cairn_xml_parts parts;
     uint32_t hedges, renewals, redirects, pages, tries, clock_fixes;
+    uint32_t retried[CAIRN_RETRY_OUTCOMES];
     bool hedging, cancelling; /* why its HTTP request is being cancelled */
     bool may_be_applied;
     uint32_t malformed, disputes, disputed_crc32c; /* the last: what was stated how often */

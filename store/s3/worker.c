@@ -32,13 +32,22 @@ static void free_task(struct cairn_s3_task *task) {
     free(task);
 }
 
+/* Those of a ticket that is over. */
+static void note_tries(struct cairn_s3_task *task) {
+    task->tries += task->ticket.tries_sent;
+    for (int i = 0; i < CAIRN_RETRY_OUTCOMES; i++) task->retried[i] += task->ticket.retried[i];
+    task->ticket = (struct cairn_retry_ticket){0};
+}
+
 static void finish(struct cairn_s3_task *task) {
     struct cairn_s3_worker *worker = task->worker;
     struct cairn_store_request *request = task->request;
     char part[24] = "";
     CAIRN_ASSERT(!task->ticket.under_way);
     TAILQ_REMOVE(task->is_active ? &worker->active : &worker->waiting, task, place);
-    request->tries = task->tries + task->ticket.tries_sent;
+    note_tries(task);
+    request->tries = task->tries;
+    memcpy(request->retried, task->retried, sizeof(request->retried));
     cairn_s3_reply_compare_sent(task);
     if (request->code == CAIRN_OK) {
         request->ambiguous = false;
@@ -124,8 +133,7 @@ static void act_on(struct cairn_s3_task *task, enum cairn_s3_judgement judgement
         return;
     case CAIRN_S3_MORE:
         (void)report(task, CAIRN_RETRY_GOOD);
-        task->tries += task->ticket.tries_sent;
-        task->ticket = (struct cairn_retry_ticket){0};
+        note_tries(task);
         wait_again(task);
         return;
     case CAIRN_S3_FAILURE:

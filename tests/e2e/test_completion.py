@@ -176,5 +176,80 @@ class Fish(unittest.TestCase):
                       self.complete(f"cairn show -s {self.world.addresses()} llm/seven@"))
 
 
+class Zsh(unittest.TestCase):
+    """The same in zsh, where it is installed; a terminal of its own presses the tabulator."""
+
+    @classmethod
+    def setUpClass(cls):
+        if not shutil.which("zsh"):
+            raise unittest.SkipTest("no zsh")
+        cls.world = World()
+        source = cls.world.root / "file"
+        source.write_bytes(b"x")
+        cls.world.cairn("put", source, "llm/seven@10")
+        cls.script = cls.world.root / "completion.zsh"
+        cls.script.write_text(cls.world.cairn("completion", "zsh").stdout)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.world.close()
+
+    def complete(self, line):
+        """The words that zsh hands to its list: what compadd is given, with what is said of each."""
+        program = f"""
+            autoload -Uz compinit; compinit -u -d {self.world.root}/dump
+            source {self.script}
+            LISTMAX=10000; zstyle ':completion:*' list-grouped false; zstyle ':completion:*' verbose no
+            null-line() {{ zle accept-line }}; zle -N null-line
+            comppostfuncs=(_told); _told() {{ compstate[insert]=''; compstate[list]='' }}
+            compadd() {{
+                if [[ ${{@[1,(i)(-|--)]}} == *-(O|A|D)* ]]; then builtin compadd "$@"; return; fi
+                typeset -a __hits; builtin compadd -A __hits "$@"; builtin compadd "$@"
+                print -rl -- $__hits >>{self.world.root}/offered
+            }}
+            bindkey '^I' complete-word; PS1='ready> '
+        """
+        offered = self.world.root / "offered"
+        offered.write_text("")
+        rc = self.world.root / ".zshrc"
+        rc.write_text(program)
+        primary, secondary = pty.openpty()
+        shell = subprocess.Popen(
+            ["zsh", "-i"], stdin=secondary, stdout=secondary, stderr=secondary, cwd=self.world.root,
+            env={**os.environ, "ZDOTDIR": str(self.world.root), "TERM": "dumb", "HOME": str(self.world.root),
+                 "PATH": f"{BIN}:{os.environ['PATH']}", "CAIRN_URL": self.world.addresses()})
+        os.close(secondary)
+        said = b""
+        sent = False
+        end = time.monotonic() + 30
+        try:
+            while time.monotonic() < end and b"done-of-zsh" not in said.replace(b"echo done-of-zsh", b""):
+                if select.select([primary], [], [], 0.2)[0]:
+                    said += os.read(primary, 65536)
+                if not sent and b"ready> " in said:
+                    os.write(primary, line.encode() + b"\t")
+                    time.sleep(1.5)
+                    os.write(primary, b"\x15echo done-of-zsh\n")
+                    sent = True
+        finally:
+            shell.kill()
+            shell.wait()
+            os.close(primary)
+        self.assertIn(b"done-of-zsh", said)
+        return set(offered.read_text().split("\n")) - {""}
+
+    def test_verbs_flags_words_and_names_are_offered(self):
+        said = self.world.cairn("--help").stdout
+        verbs = set(re.findall(r"^  (\w+) +[A-Z].*$", said, re.M))
+        self.assertEqual(self.complete("cairn "), verbs | {"help", "version"})
+        flags = set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)",
+                               self.world.cairn("export", "--help").stdout.split("\nFlags:\n")[1], re.M))
+        self.assertLessEqual(flags, self.complete("cairn export --"))
+        self.assertEqual(self.complete("cairn alias "), {"ls", "set", "rm"})
+        self.assertEqual(self.complete("cairn show llm/"), {"llm/seven"})
+        self.assertEqual(self.complete("cairn show llm/seven@"), {"llm/seven@latest", "llm/seven@10"})
+        self.assertLessEqual({"table", "json", "yaml"}, self.complete("cairn ls --output="))
+
+
 if __name__ == "__main__":
     unittest.main()

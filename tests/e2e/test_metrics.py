@@ -5,9 +5,11 @@ import contextlib
 import pathlib
 import re
 import socket
+import tempfile
 import unittest
 
 import exposition
+from s3world import S3Fault, S3World
 from world import World, wait_until
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
@@ -159,6 +161,25 @@ class Metrics(unittest.TestCase):
         with socket.create_connection((host, int(port)), timeout=20) as silent:
             self.assertIn("cairn_build_info", self.uploader())
             self.assertEqual(silent.recv(1), b"")
+
+
+class Retries(unittest.TestCase):
+    def test_what_is_sent_again_is_counted_by_what_made_it(self):
+        s3 = S3Fault(pathlib.Path(tempfile.mkdtemp(prefix="cairn-retries-")))
+        self.addCleanup(s3.stop)
+        world = S3World(s3, uploader_arguments=["--part-size", "5MiB", "--no-hedge", "--metrics-listen",
+                                                "127.0.0.1:0"])
+        self.addCleanup(world.close)
+        s3.rules("op=part nth=2 : status=503/SlowDown\nop=part nth=3 : status=503/SlowDown\n"
+                 "op=complete nth=1 : status=500/InternalError")
+        file = world.root / "file"
+        file.write_bytes(b"x" * (40 << 20))
+        world.cairn("put", file, f"{RUN}@1")
+        port = re.search(r" metrics.listening .*port=(\d+)", world.uploaders[0].log.read_text())[1]
+        text = world.get_from(f"http://127.0.0.1:{port}", "/metrics")[2].decode()
+        counted = dict(re.findall(r'^cairn_retries_total\{class="([\w-]+)"\} (\d+)$', text, re.M))
+        self.assertEqual({name: number for name, number in counted.items() if number != "0"},
+                         {"slow-down": "2", "failure": "1"}, text)
 
 
 if __name__ == "__main__":
