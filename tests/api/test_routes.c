@@ -3,6 +3,7 @@
 
 #include "tests/api/mutate.h"
 #include "tests/harness.h"
+#include "tests/support/route_path.h"
 
 #define R "/v1/runs/llm/7b"
 #define C R "/checkpoints/1200"
@@ -18,22 +19,10 @@ static enum cairn_code match(const char *method, const char *path, struct cairn_
 }
 
 TEST(each_route_is_found_by_its_own_template) {
-    static const char *const values[][2] = {
-        {"{project}", "llm"}, {"{run}", "7b"},  {"{ref}", "latest"}, {"{alias}", "prod"},
-        {"{digest}", DIGEST}, {"{node}", "n1"}, {"{name}", "a/b"},   {"{lease}", "lease_0"},
-        {"{token}", "4f1c9a0b7d22e6c3"}, {"{operation}", "op_0"},
-    };
     for (int id = 0; id < CAIRN_ROUTE_COUNT; id++) {
         const struct cairn_route *wanted = cairn_route_at((enum cairn_route_id)id);
-        char path[512] = "";
-        for (const char *at = wanted->template_text; *at;) {
-            size_t used = strlen(path), i = 0;
-            while (i < CAIRN_COUNT(values) && strncmp(at, values[i][0], strlen(values[i][0]))) i++;
-            bool value = i < CAIRN_COUNT(values);
-            snprintf(path + used, sizeof path - used, "%.*s", value ? 64 : 1,
-                     value ? values[i][1] : at);
-            at += value ? strlen(values[i][0]) : 1;
-        }
+        char path[512];
+        cairn_route_path(wanted, path);
         struct cairn_route_params params;
         const char *name;
         EXPECT(match(wanted->method, path, &params, &name) == CAIRN_OK);

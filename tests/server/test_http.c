@@ -9,8 +9,8 @@
 #include "common/clock.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
+#include "tests/support/route_path.h"
 
-#define DIGEST "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 struct shape {
     const char *what;
@@ -311,25 +311,6 @@ TEST(what_a_path_does_not_take_is_a_problem_of_its_status) {
     }
 }
 
-/* A path of the route's form. */
-static void path_of(const struct cairn_route *route, char ret[256]) {
-    static const char *const places[][2] = {
-        {"{project}", "a"},    {"{run}", "b"},  {"{ref}", "1"},       {"{node}", "n"},
-        {"{alias}", "best-1"}, {"{name}", "x"}, {"{digest}", DIGEST}, {"{lease}", "l"},
-        {"{token}", "t"},
-        {"{operation}", "o"},
-    };
-    size_t used = 0;
-    for (const char *at = route->template_text; *at;) {
-        size_t i = 0;
-        while (i < CAIRN_COUNT(places) && strncmp(at, places[i][0], strlen(places[i][0])) != 0) i++;
-        bool place = i < CAIRN_COUNT(places);
-        used += (size_t)snprintf(ret + used, 256 - used, "%.*s", place ? 100 : 1,
-                                 place ? places[i][1] : at);
-        at += place ? strlen(places[i][0]) : 1;
-    }
-}
-
 TEST(every_route_refuses_a_query_name_that_it_does_not_have) /* B04 */
 {
     CAIRN_AUTO(world) world = {0};
@@ -337,8 +318,8 @@ TEST(every_route_refuses_a_query_name_that_it_does_not_have) /* B04 */
     for (int i = 0; i < CAIRN_ROUTE_COUNT; i++) {
         const struct cairn_route *route = cairn_route_at((enum cairn_route_id)i);
         CAIRN_AUTO(buf) reply = {0};
-        char path[256], text[512];
-        path_of(route, path);
+        char path[512], text[1024];
+        cairn_route_path(route, path);
         snprintf(text, sizeof(text),
                  "%s %s?dry_run=1 HTTP/1.1\r\nHost: localhost\r\nX-Cairn: 1\r\n"
                  "Connection: close\r\n\r\n",

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/routes.h"
 #include "common/clock.h"
 #include "tests/server/office.h"
 #include "tests/support/raw.h"
+#include "tests/support/route_path.h"
 
 #define MORE_BYTES 12000
 #define say cairn_office_say
@@ -19,23 +19,6 @@
 static struct cairn_error err;
 
 /* ---- who comes without one ---- */
-
-static void path_of(const struct cairn_route *route, char ret[512]) {
-    static const char *const values[][2] = {
-        {"{project}", "llm"}, {"{run}", "seven"}, {"{ref}", "latest"},
-        {"{alias}", "prod"},  {"{node}", "n1"},   {"{name}", "a"},
-        {"{lease}", "l"},     {"{token}", "00"},      {"{operation}", "o"},
-        {"{digest}", "abababababababababababababababababababababababababababababababab"}};
-    size_t used = 0;
-    for (const char *at = route->template_text; *at;) {
-        size_t i = 0;
-        while (i < CAIRN_COUNT(values) && strncmp(at, values[i][0], strlen(values[i][0]))) i++;
-        bool value = i < CAIRN_COUNT(values);
-        used += (size_t)snprintf(ret + used, 512 - used, "%.*s", value ? 64 : 1,
-                                 value ? values[i][1] : at);
-        at += value ? strlen(values[i][0]) : 1;
-    }
-}
 
 TEST(a01_without_a_good_token_every_call_of_the_api_is_401_and_says_so_in_the_header) {
     AUTO_OFFICE office = {0};
@@ -49,7 +32,7 @@ TEST(a01_without_a_good_token_every_call_of_the_api_is_401_and_says_so_in_the_he
     for (int id = 0; id < CAIRN_ROUTE_COUNT; id++) {
         const struct cairn_route *route = cairn_route_at((enum cairn_route_id)id);
         CAIRN_AUTO(buf) first = {.limit = CAIRN_MIB}; /* body to a wrong secret */
-        path_of(route, path);
+        cairn_route_path(route, path);
         for (size_t i = 0; i < CAIRN_COUNT(tokens); i++) {
             CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
             bool head = !strcmp(route->method, "HEAD");
