@@ -257,3 +257,13 @@ void cairn_key_read(const char *rest, struct cairn_key_parts *ret) {
     else if (take_version(&rest, ret))
         ret->kind = version_kind(rest, &ret->number);
 }
+
+bool cairn_key_run(const char *key, struct cairn_run_name *ret, const char **ret_rest) {
+    const char *slash = strchr(key, '/'), *end = slash ? strchr(slash + 1, '/') : NULL;
+    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    if (!end || (size_t)(end - key) >= sizeof(text)) return false;
+    memcpy(text, key, (size_t)(end - key));
+    text[end - key] = '\0';
+    *ret_rest = end + 1;
+    return cairn_run_name_parse(text, ret, NULL) == CAIRN_OK;
+}

@@ -153,7 +153,7 @@ static void place(struct places *places, struct cairn_view name, const char *seg
 
         {"{digest}", &places->digest},   {"{node}", &places->node},
         {"{lease}", &places->node},      {"{token}", &places->node}, /* names of the same form */
-        {"{operation}", &places->node},
+        {"{operation}", &places->node},  {"{webhook}", &places->node},
     };
     for (size_t i = 0; i < CAIRN_COUNT(known); i++) {
         if (strlen(known[i].name) != name.size) continue;

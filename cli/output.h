@@ -28,6 +28,9 @@ union cairn_cli_row {
     struct cairn_msg_operation_row operation;
     struct cairn_msg_quota_row quota;
     struct cairn_msg_upload_row upload;
+    struct cairn_msg_orphan_row orphan;
+    struct cairn_msg_webhook_row webhook;
+    struct cairn_msg_letter_row letter;
 };
 struct cairn_cli_column {
     const char *title;

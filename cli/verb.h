@@ -105,7 +105,9 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
     cairn_cli_verb_export, cairn_cli_verb_alias, cairn_cli_verb_lease,
     cairn_cli_verb_lineage, cairn_cli_verb_import, cairn_cli_verb_diff,
     cairn_cli_verb_events, cairn_cli_verb_token, cairn_cli_verb_operation,
-    cairn_cli_verb_quota, cairn_cli_verb_uploads, cairn_cli_verb_reindex, cairn_cli_verb_completion;
+    cairn_cli_verb_quota, cairn_cli_verb_uploads, cairn_cli_verb_gc, cairn_cli_verb_webhooks,
+    cairn_cli_verb_reindex,
+    cairn_cli_verb_completion;
 
 /* All of them: what help, "did you mean" and the shells' completion are made from. */
 extern const struct cairn_cli_verb *const cairn_cli_verbs[];

@@ -16,6 +16,7 @@ const struct cairn_cli_verb *const cairn_cli_verbs[] = {
     &cairn_cli_verb_lineage,   &cairn_cli_verb_import,
     &cairn_cli_verb_diff,      &cairn_cli_verb_events,
     &cairn_cli_verb_token,     &cairn_cli_verb_operation,
-    &cairn_cli_verb_quota,     &cairn_cli_verb_uploads,   &cairn_cli_verb_completion,
+    &cairn_cli_verb_quota,     &cairn_cli_verb_uploads,   &cairn_cli_verb_gc,
+    &cairn_cli_verb_webhooks,      &cairn_cli_verb_completion,
 };
 const size_t cairn_cli_verb_count = CAIRN_COUNT(cairn_cli_verbs);

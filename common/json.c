@@ -300,3 +300,15 @@ enum cairn_code cairn_json_read(const json_t *object, const char *pointer,
     }
     return open ? CAIRN_OK : refuse_unknown(object, pointer, fields, count, err);
 }
+
+json_t *cairn_json_page(const json_t *array, uint64_t from, uint64_t limit, bool *ret_more) {
+    json_t *page = json_array();
+    size_t count = json_array_size(array);
+    bool whole = page != NULL;
+    for (uint64_t i = from; whole && i < count && i - from < limit; i++)
+        whole = !json_array_append_new(page, json_deep_copy(json_array_get(array, (size_t)i)));
+    *ret_more = from < count && count - from > limit;
+    if (whole) return page;
+    json_decref(page);
+    return NULL;
+}

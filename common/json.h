@@ -43,6 +43,10 @@ enum cairn_code cairn_json_dump_pretty(const json_t *json, struct cairn_buf *ret
                                        struct cairn_error *err) CAIRN_MUST_USE;
 
 /* One row per field of an object; a closed list: other keys are refused by name. */
+/* A new array of copies of at most limit items from this place on; NULL: no memory. *ret_more:
+ * there are others behind. array NULL: it has none. */
+json_t *cairn_json_page(const json_t *array, uint64_t from, uint64_t limit, bool *ret_more);
+
 enum cairn_json_kind {
     CAIRN_JSON_U64,    /* uint64_t *                                            */
     CAIRN_JSON_U32,    /* uint32_t *                                            */

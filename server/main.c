@@ -33,6 +33,7 @@
 #include "server/jobs/operations.h"
 #include "server/jobs/reindexing.h"
 #include "server/jobs/sweep.h"
+#include "server/jobs/webhooks.h"
 #include "server/metrics.h"
 #include "server/nodes.h"
 #include "server/pool.h"
@@ -126,6 +127,7 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(cairn_srv_sweep_new(server, &server->sweep, err));
     CAIRN_TRY(cairn_srv_leases_new(server, &server->leases, err));
     CAIRN_TRY(cairn_srv_operations_new(server, &server->operations, err));
+    CAIRN_TRY(cairn_srv_webhooks_new(server, &server->webhooks, err));
     struct cairn_srv_work work = {cairn_srv_commit_run, cairn_srv_sweep_run};
     CAIRN_TRY(cairn_srv_jobs_new(server, &work, &server->jobs, err));
     return cairn_srv_health_new(server, &server->health, err);
@@ -177,6 +179,7 @@ static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
     CAIRN_TRY(start_parts(server, err));
     CAIRN_TRY(cairn_srv_http_start(server, &server->http, &port, err));
     cairn_srv_operations_listen(server->operations, port);
+    CAIRN_TRY(cairn_srv_webhooks_start(server->webhooks, err));
     CAIRN_TRY(cairn_srv_http_self_test(server->settings->listen, port, err));
     CAIRN_TRY(announce(server, port, err));
     const struct timespec look = {.tv_sec = LOOK_S};
@@ -198,6 +201,7 @@ static void take_down(struct cairn_srv *server) {
     if (server->catalog) cairn_srv_catalog_unlisten(server->catalog);
     cairn_srv_http_stop(server->http);
     cairn_srv_operations_free(server->operations);
+    cairn_srv_webhooks_free(server->webhooks);
     cairn_srv_health_free(server->health);
     cairn_srv_jobs_free(server->jobs);
     cairn_srv_leases_free(server->leases);

@@ -66,12 +66,21 @@ static const char *state_value(size_t index, size_t label) {
     return cairn_srv_kind_text(index);
 }
 
+static const char *result_value(size_t index, size_t label) {
+    static const char *const texts[] = {[CAIRN_SRV_RESULT_DELIVERED] = "delivered",
+                                        [CAIRN_SRV_RESULT_FAILED] = "failed",
+                                        [CAIRN_SRV_RESULT_DEAD] = "dead"};
+    (void)label;
+    return texts[index];
+}
+
 static const struct cairn_metric_axis axis_NONE = {.count = 1},
                                       axis_VERSIONS = {1, 1, version_value},
                                       axis_ROUTES = {CAIRN_ROUTE_COUNT + 1, 2, route_value},
                                       axis_STATUSES = {CAIRN_COUNT(statuses), 1, status_value},
                                       axis_QUERIES = {CAIRN_SRV_QUERIES, 1, query_value},
                                       axis_LIMITS = {2, 1, limit_value},
+                                      axis_RESULTS = {CAIRN_SRV_RESULTS, 1, result_value},
                                       axis_SCOPES = {CAIRN_SRV_SCOPE_NONE + 1, 1, scope_value},
                                       axis_STATES = {CAIRN_SRV_KINDS, 1, state_value};
 

@@ -19,6 +19,14 @@ enum cairn_srv_metric {
 #undef METRIC
 };
 
+/* What became of telling a webhook of an event. */
+enum cairn_srv_result {
+    CAIRN_SRV_RESULT_DELIVERED,
+    CAIRN_SRV_RESULT_FAILED,
+    CAIRN_SRV_RESULT_DEAD,
+    CAIRN_SRV_RESULTS
+};
+
 enum cairn_code cairn_srv_metrics_new(struct cairn_metrics **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* The place of an answer on the axis of codes; those without one share the last. */

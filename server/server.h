@@ -27,7 +27,9 @@ struct cairn_srv_cache;
 struct cairn_srv_http;
 struct cairn_srv_jobs;
 struct cairn_srv_sweep;
+struct cairn_srv_orphans;
 struct cairn_srv_uploads;
+struct cairn_srv_webhooks;
 struct cairn_srv_leases;
 struct cairn_srv_compared;
 struct cairn_srv_read_slots;
@@ -65,7 +67,9 @@ struct cairn_srv {
     struct cairn_srv_sweep *sweep; /* of the sweeping thread alone */
     struct cairn_srv_ticks ticks;
     struct cairn_srv_operations *operations; /* NULL: none are taken (tests) */
+    struct cairn_srv_orphans *orphans; /* what lies in the store and is nobody's; of the sweep */
     struct cairn_srv_uploads *uploads; /* that no save will end; of the sweep */
+    struct cairn_srv_webhooks *webhooks;     /* NULL: nobody is told (tests) */
     struct cairn_srv_leases *leases; /* NULL: none are renewed (tests) */
     struct cairn_srv_http *http;
     struct cairn_srv_compared *compared; /* runs that were compared with the store (Q35) */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn uploads ls: multipart uploads in the store that no save will end. */
+/* cairn uploads: multipart uploads in the store that no save will end, and the end of one
+ * version's. */
 #include <stdio.h>
 
 #include "cli/output.h"
@@ -46,22 +47,48 @@ static enum cairn_code sum(const json_t *uploads, struct cairn_error *err) {
     return CAIRN_OK;
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code list(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *uploads = json_array();
-    if (strcmp(cli->arguments[0], "ls") != 0)
-        return cairn_fail(err, CAIRN_INVALID, "want ls, not \"%.40s\"; usage: %s",
-                          cli->arguments[0], cairn_cli_verb_uploads.synopsis);
     CAIRN_TRY(cairn_cli_list(cli, "/v1/uploads", UPLOADS_MAX, uploads, NULL, err));
     CAIRN_TRY(cairn_cli_print(cli, uploads, &table, err));
     return cli->output == CAIRN_CLI_TABLE ? sum(uploads, err) : CAIRN_OK;
 }
 
+static enum cairn_code abort_one(const struct cairn_cli *cli, const char *version,
+                                 struct cairn_error *err) {
+    char tail[CAIRN_VERSION_ID_BYTES + 16];
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    struct cairn_msg_upload_aborted aborted = {0};
+    if (!cairn_version_id_valid(cairn_view_of(version)))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "\"%.80s\" is no version id: `cairn uploads ls -o json` has them",
+                          version);
+    snprintf(tail, sizeof tail, "/uploads/%s", version);
+    const struct cairn_cli_call call = {.method = "DELETE", .tail = tail};
+    CAIRN_TRY(cairn_cli_call(cli, NULL, call, &json, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_upload_aborted, json, &aborted, err));
+    if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_json(json, true, err);
+    printf("%s (%s): %s\n", aborted.version, aborted.state,
+           aborted.done ? "its uploads are ended" : "the server's sweep ends its uploads");
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+    const char *what = cli->arguments[0];
+    if (!strcmp(what, "ls") && cli->argument_count == 1) return list(cli, err);
+    if (!strcmp(what, "abort") && cli->argument_count == 2)
+        return abort_one(cli, cli->arguments[1], err);
+    return cairn_fail(err, CAIRN_INVALID, "want ls, or abort VERSION-ID, not \"%.40s\"; usage: %s",
+                      what, cairn_cli_verb_uploads.synopsis);
+}
+
 const struct cairn_cli_verb cairn_cli_verb_uploads = {
     .name = "uploads",
-    .synopsis = "cairn uploads ls [flags]",
+    .synopsis = "cairn uploads ls|abort [flags] [VERSION-ID]",
     .purpose = "Uploads in the store that no save will end.",
-    .examples = "  cairn uploads ls\n  cairn uploads ls --json\n  cairn uploads ls --output name\n",
+    .examples = "  cairn uploads ls\n  cairn uploads ls --json\n"
+                "  cairn uploads abort ckpt_0f0f1c1e-5a55-8c6b-9d4b-0b3f6a5f9f01\n",
     .arguments_min = 1,
-    .arguments_max = 1,
+    .arguments_max = 2,
     .run = run,
 };

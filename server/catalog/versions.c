@@ -289,6 +289,7 @@ enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
                                 SQL_I(opened->skip), SQL_T(opened->format), SQL_I(opened->wall_ms),
                                 SQL_I(cairn_srv_tick(tx))));
     CAIRN_TRY(cairn_srv_usage_enter(tx, opened->id.text, err));
+    if (opened->buried) return CAIRN_OK;
     return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_OPENED, opened->id.text,
                                       CAIRN_OK, NULL, err);
 }

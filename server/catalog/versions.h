@@ -127,6 +127,7 @@ struct cairn_srv_version_new {
     bool skip;
     const char *format;
     int64_t wall_ms;
+    bool buried; /* it is given up in the same transaction: no event says that it was opened */
 };
 enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_version_new *opened,

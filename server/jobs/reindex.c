@@ -26,14 +26,10 @@
 
 /* A folder of somebody else's in the same bucket makes no run: it has no record of ours. */
 static bool run_of(const char *key, struct cairn_run_name *ret) {
-    const char *slash = strchr(key, '/'), *end = slash ? strchr(slash + 1, '/') : NULL;
-    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    const char *rest = NULL;
     struct cairn_key_parts parts;
-    if (!end || (size_t)(end - key) >= sizeof(text)) return false;
-    memcpy(text, key, (size_t)(end - key));
-    text[end - key] = '\0';
-    if (cairn_run_name_parse(text, ret, NULL)) return false;
-    cairn_key_read(end + 1, &parts);
+    if (!cairn_key_run(key, ret, &rest)) return false;
+    cairn_key_read(rest, &parts);
     return parts.kind == CAIRN_KEY_ATTEMPT || parts.kind == CAIRN_KEY_ATTEMPT_COPY ||
            parts.kind == CAIRN_KEY_COMMITTED;
 }

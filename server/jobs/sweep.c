@@ -24,6 +24,7 @@
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/operations.h"
+#include "server/jobs/orphans.h"
 #include "server/jobs/reconcile.h"
 #include "server/jobs/said_copy.h"
 #include "server/jobs/sweep_objects.h"
@@ -250,6 +251,18 @@ static void sweep_uploads(struct cairn_srv_sweep *found, struct cairn_store_work
     if (code) cairn_log(INFO, "sweep.uploads_kept", "cause=\"%s\"", why.message);
 }
 
+/* Q31. What is buried here is found by the query for dead ones, in this round. */
+static void sweep_orphans(struct cairn_srv_sweep *found, struct cairn_store_worker *worker) {
+    struct cairn_srv_orphans *orphans = found->server->orphans;
+    struct cairn_error why = {0};
+    size_t due = 0;
+    enum cairn_code code = cairn_srv_orphans_look(orphans, worker, &due, &why);
+    if (!code && due) code = raise_once(found, worker, &why);
+    if (!code && due) code = cairn_srv_orphans_bury(orphans, &why);
+    if (code) cairn_log(INFO, "sweep.orphans_kept", "cause=\"%s\"", why.message);
+    if (cairn_srv_orphans_hurried(orphans)) cairn_srv_jobs_sweep(found->server);
+}
+
 static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
                                      struct cairn_store_worker *worker, struct cairn_error *err) {
     struct cairn_srv *server = found->server;
@@ -330,6 +343,7 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     if (cairn_srv_attempt_copies_write(server, worker, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.copy_left", "cause=\"%s\"", why.message);
     CAIRN_TRY(cairn_srv_said_copy_write(&found->said_copy, server, worker, err));
+    sweep_orphans(found, worker);
     CAIRN_TRY(sweep_objects(found, worker, err));
     sweep_uploads(found, worker);
     CAIRN_TRY(forget_gone(found, err));
@@ -345,6 +359,7 @@ enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_s
     server->ticks = (struct cairn_srv_ticks){0};
     enum cairn_code code = cairn_srv_temporaries_new(&sweep->temporaries, err);
     if (!code) code = cairn_srv_uploads_new(server, &server->uploads, err);
+    if (!code) code = cairn_srv_orphans_new(server, &server->orphans, err);
     if (code)
         cairn_srv_sweep_free(sweep);
     else
@@ -357,7 +372,9 @@ void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep) {
     cairn_srv_ids_release(&sweep->ids);
     cairn_srv_temporaries_free(sweep->temporaries);
     cairn_srv_uploads_free(sweep->server->uploads);
+    cairn_srv_orphans_free(sweep->server->orphans);
     sweep->server->uploads = NULL;
+    sweep->server->orphans = NULL;
     free(sweep);
 }
 

@@ -303,15 +303,27 @@ enum cairn_code cairn_srv_uploads_end(struct cairn_srv_uploads *uploads,
 
 json_t *cairn_srv_uploads_page(struct cairn_srv_uploads *uploads, uint64_t from, uint64_t limit,
                                bool *ret_more) {
-    json_t *page = json_array();
     CAIRN_HOLD(&uploads->lock);
-    size_t count = json_array_size(uploads->locked.items);
-    bool whole = page != NULL;
-    for (uint64_t i = from; whole && i < count && i - from < limit; i++)
-        whole = !json_array_append_new(
-            page, json_deep_copy(json_array_get(uploads->locked.items, (size_t)i)));
-    *ret_more = from < count && count - from > limit;
-    if (whole) return page;
-    json_decref(page);
-    return NULL;
+    return cairn_json_page(uploads->locked.items, from, limit, ret_more);
+}
+
+/* ---- the end of those that nobody has begun here ---- */
+
+bool cairn_srv_uploads_met(struct cairn_srv_uploads *uploads, const char *version,
+                           struct cairn_srv_met *ret) {
+    size_t index = 0;
+    json_t *item = NULL;
+    CAIRN_HOLD(&uploads->lock);
+    json_array_foreach(uploads->locked.items, index, item) {
+        const char *rest = NULL, *key = json_string_value(json_object_get(item, "key"));
+        struct cairn_key_parts parts;
+        if (!key || strstr(key, version) == NULL) continue;
+        if (!cairn_key_run(key, &ret->name, &rest)) continue;
+        cairn_key_read(rest, &parts);
+        if (parts.kind < CAIRN_KEY_COMMITTED || strcmp(parts.id.text, version) != 0) continue;
+        ret->id = parts.id;
+        ret->step = parts.step;
+        return true;
+    }
+    return false;
 }

@@ -9,7 +9,7 @@
  *              nobody's orphan: it is neither shown nor ended.
  *          2   ended are those below versions that are committed or gone, when two looks an hour
  *              apart found them; such a version gets no upload any more (P8, P8b). What is below a
- *              version that this catalog does not know is shown and left alone.
+ *              version that this catalog does not know is shown here and judged by orphans.h.
  *          3   no request lists the store: what is answered is what the last look found.
  * Limits:  64 runs a round of the sweep, a look an hour; 10 pages of a run; the first 1,000 orphans
  *          are measured and shown.
@@ -20,6 +20,7 @@
 
 #include "common/json.h"
 #include "server/catalog/lists.h"
+#include "server/catalog/buried.h"
 #include "server/server.h"
 
 struct cairn_srv_uploads;
@@ -40,3 +41,6 @@ enum cairn_code cairn_srv_uploads_end(struct cairn_srv_uploads *uploads,
  * there are others behind. NULL without memory. */
 json_t *cairn_srv_uploads_page(struct cairn_srv_uploads *uploads, uint64_t from, uint64_t limit,
                                bool *ret_more);
+/* Where that version stands, of which the last look found an upload; false: it found none. */
+bool cairn_srv_uploads_met(struct cairn_srv_uploads *uploads, const char *version,
+                           struct cairn_srv_met *ret);

@@ -19,7 +19,7 @@ from world import BIN, World, wait_until
 VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "undelete", "nodes",
          "bench", "doctor", "reconcile", "inspect", "forget", "policy", "pin", "unpin", "label", "metric",
          "du", "export", "alias", "lease", "lineage", "import", "diff", "events", "token",
-         "operation", "quota", "uploads", "reindex", "completion")
+         "operation", "quota", "uploads", "gc", "webhooks", "reindex", "completion")
 
 TORCH_FILE = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "torch" / "legacy.pt"
 
@@ -325,7 +325,8 @@ class Commands(unittest.TestCase):
                           "reindex", "reconcile", "inspect", "policy get", "forget", "versions of a plan", "du",
                           "du RUN", "du --idle", "export", "diff", "alias ls", "lineage", "lease take", "lease ls", "lease rm",
                           "events", "show --why", "token create", "token list", "token whoami",
-                          "quota ls", "operation show", "uploads ls"})  # these: test_operations.py, test_uploads.py
+                          "quota ls", "operation show", "uploads ls", "uploads abort", "gc", "webhooks ls",
+                          "webhooks letters"})  # these: test_operations.py, test_uploads.py, test_webhooks.py
 
     def test_a_failure_is_one_object_on_the_last_line_where_json_was_asked_for(self):
         for words, code, status, http in (

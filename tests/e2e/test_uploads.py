@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Multipart uploads on S3 that no save will end: who sees them, and with how many bytes."""
+"""What lies in a store and is nobody's: uploads on S3 that no save will end, and objects below
+versions that the server does not know; who sees them, and how they end."""
 import json
+import os
 import pathlib
 import re
 import tempfile
+import time
 import unittest
 
 from s3world import BUCKET, S3Fault, S3World, signed
 from test_commands import shapes
-from world import wait_until
+from world import World, wait_until
 
 PARTS = (5 << 20, 70_000)
 
@@ -53,6 +56,10 @@ class Uploads(unittest.TestCase):
         text = world.get("/metrics")[2].decode()
         self.assertIn(f"cairn_orphan_upload_bytes {sum(PARTS)}\n", text)
         self.assertEqual(world.s3.uploads("cairn/"), [late])  # seen once: it is still there
+        ended = json.loads(world.cairn("uploads", "abort", rows[0]["version"], "--json").stdout)
+        self.assertEqual(set(ended), shapes()["uploads abort"])
+        self.assertEqual((ended["state"], ended["done"]), ("committed", True))
+        self.assertEqual(world.s3.uploads("cairn/"), [])
 
     def test_of_a_store_that_lists_no_uploads_it_says_so_and_what_helps(self):
         world = self.start("--profile", "minio")
@@ -61,7 +68,39 @@ class Uploads(unittest.TestCase):
 
     def test_a_word_that_is_none_is_named(self):
         world = self.start()
-        self.assertIn('want ls, not "list"', world.cairn("uploads", "list", status=2).stderr)
+        self.assertIn('not "list"', world.cairn("uploads", "list", status=2).stderr)
+        self.assertIn("no version id", world.cairn("uploads", "abort", "latest", status=2).stderr)
+        unknown = "ckpt_0f0f1c1e-5a55-8c6b-9d4b-0b3f6a5f9f01"
+        self.assertIn(unknown, world.cairn("uploads", "abort", unknown, status=3).stderr)
+
+
+class Orphans(unittest.TestCase):
+    def test_gc_lists_what_a_cut_off_node_left_and_says_what_becomes_of_it(self):
+        world = World(server_arguments=["--sweep-interval", "100ms"])
+        self.addCleanup(world.close)
+        file = world.root / "file"
+        file.write_bytes(b"model")
+        world.cairn("put", file, "u/run@1")
+        said = world.cairn("gc", "--dry-run")
+        self.assertIn("has not looked yet", said.stderr)
+        version = "ckpt_0f0f1c1e-5a55-8c6b-9d4b-0b3f6a5f9f01"
+        left = pathlib.Path(world.store) / "u" / "run" / "000000000007" / version / "data" / "rank-00000" / "x"
+        left.parent.mkdir(parents=True)
+        left.write_bytes(b"x" * 1000)
+        then = time.time() - 3 * 86400
+        os.utime(left, (then, then))
+        rows = json.loads(world.cairn("gc", "--json").stdout)
+        self.assertEqual(len(rows), 1)
+        self.assertEqual(set(rows[0]), shapes()["gc"])
+        self.assertEqual((rows[0]["run"], rows[0]["version"], rows[0]["step"], rows[0]["bytes"], rows[0]["state"]),
+                         ("u/run", version, 7, 1000, "unknown"))
+        self.assertIn("first time", rows[0]["why"])
+        self.assertTrue(left.exists())
+        shown = world.cairn("gc", "--dry-run")
+        self.assertIn("u/run@" + version, shown.stdout)
+        self.assertIn("1 version is nobody's, 1000 B", shown.stderr)
+        self.assertIn("cairn_orphan_object_bytes 1000\n", world.get("/metrics")[2].decode())
+        self.assertEqual(world.version("u/run")["step"], 1)
 
 
 if __name__ == "__main__":

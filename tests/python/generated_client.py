@@ -297,6 +297,13 @@ def rest(call, grant, first):
     assert call("node_put", 200, "n1", body=beat, of="NodePutBody").parsed.versions[0].version == first
     assert call("node_list", 200).parsed.items[0].node == "n1"
     assert call("upload_list", 200).parsed.items == []
+    assert call("webhook_list", 200).parsed.items == []
+    call("letter_list", 404, "chat")
+    call("webhook_redeliver", 404, "chat")
+    call("upload_abort", 404, "ckpt_0f0f1c1e-5a55-8c6b-9d4b-0b3f6a5f9f01")
+    assert call("orphan_list", 200).parsed.items == []
+    assert call("gc_get", 200).parsed.orphans == 0
+    assert call("gc", 200).parsed.looking
     call("node_delete", 409, "n1")
     call("node_delete", 404, "n2")
     call("run_delete", 409, *run)

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cairn gc: look now for what lies in the store and belongs to nothing; what may go goes. */
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+
+#include "cli/output.h"
+#include "common/clock.h"
+#include "common/text.h"
+
+#define ORPHANS_MAX 100000
+#define ASK_MS 500
+#define TELL_MS 5000
+
+static const struct cairn_cli_flag flags[] = {
+    {"dry-run", 'n', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(dry_run), 0, NULL,
+     "Show what the server's last look found; no look is begun."},
+};
+
+static void cell_size(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    char text[24];
+    cairn_size_text(row->orphan.bytes, text);
+    snprintf(ret, capacity, "%s", text);
+}
+static void cell_objects(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%" PRIu64, row->orphan.objects);
+}
+static void cell_written(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s", row->orphan.written_at ? row->orphan.written_at : "");
+}
+static void cell_version(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s@%s", row->orphan.run, row->orphan.version);
+}
+static void cell_why(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s", row->orphan.why);
+}
+static const struct cairn_cli_column columns[] = {
+    {"SIZE", true, cell_size},
+    {"OBJECTS", true, cell_objects},
+    {"LAST WRITTEN", false, cell_written},
+    {"VERSION", false, cell_version},
+    {"WHAT BECOMES OF IT", false, cell_why},
+};
+static const struct cairn_cli_table table = {CAIRN_MESSAGE_orphan_row, columns,
+                                             CAIRN_COUNT(columns), cell_version, NULL};
+
+static enum cairn_code ask(const struct cairn_cli *cli, struct cairn_msg_gc *ret, json_t **json,
+                           struct cairn_error *err) {
+    const struct cairn_cli_call call = {.method = cli->dry_run ? NULL : "POST", .tail = "/gc"};
+    json_decref(CAIRN_TAKE(*json));
+    CAIRN_TRY(cairn_cli_call(cli, NULL, call, json, err));
+    return cairn_cli_reply_read(CAIRN_MESSAGE_gc, *json, ret, err);
+}
+
+/* A look reads the listing of the whole store: seconds, or an hour of a very large one. */
+static enum cairn_code look(const struct cairn_cli *cli, struct cairn_msg_gc *ret, json_t **json,
+                            struct cairn_error *err) {
+    uint64_t told_ms = cairn_mono_ms();
+    CAIRN_TRY(ask(cli, ret, json, err));
+    while (!cli->dry_run && ret->looking) {
+        (void)poll(NULL, 0, ASK_MS);
+        CAIRN_TRY(ask(cli, ret, json, err));
+        uint64_t now_ms = cairn_mono_ms();
+        if (now_ms - told_ms < TELL_MS) continue;
+        told_ms = now_ms;
+        cairn_cli_note("note: looking: %" PRIu64 " objects so far", ret->objects);
+    }
+    return CAIRN_OK;
+}
+
+static void tell(const struct cairn_msg_gc *gc) {
+    char seen[24], nobodys[24], trash[24];
+    cairn_size_text(gc->bytes, seen);
+    cairn_size_text(gc->orphan_bytes, nobodys);
+    cairn_size_text(gc->trash_bytes, trash);
+    if (!gc->looked_at) cairn_cli_note("the server has not looked yet; without --dry-run it does");
+    if (gc->looked_at)
+        cairn_cli_note("looked at %s, %s; %s nobody's, %s",
+                       cairn_cli_counted(gc->objects, "object", "objects").text, seen,
+                       cairn_cli_counted(gc->orphans, "version is", "versions are").text, nobodys);
+    if (gc->trash)
+        cairn_cli_note("in the trash: %s, %s, until their grace is over",
+                       cairn_cli_counted(gc->trash, "checkpoint", "checkpoints").text, trash);
+    if (gc->ended)
+        cairn_cli_note("being deleted: %s",
+                       cairn_cli_counted(gc->ended, "version", "versions").text);
+}
+
+static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    struct cairn_msg_gc gc = {0};
+    CAIRN_TRY(look(cli, &gc, &json, err));
+    if (gc.trouble)
+        return cairn_fail(err, CAIRN_STORE, "the store could not be looked at: %s", gc.trouble);
+    CAIRN_TRY(cairn_cli_list(cli, "/v1/orphans", ORPHANS_MAX, items, NULL, err));
+    CAIRN_TRY(cairn_cli_print(cli, items, &table, err));
+    if (cli->output == CAIRN_CLI_TABLE) tell(&gc);
+    return CAIRN_OK;
+}
+
+const struct cairn_cli_verb cairn_cli_verb_gc = {
+    .name = "gc",
+    .synopsis = "cairn gc [flags]",
+    .purpose = "Look for what lies in the store and is nobody's; what may be deleted is.",
+    .examples = "  cairn gc\n  cairn gc --dry-run\n  cairn gc --json\n",
+    .flags = flags,
+    .flag_count = CAIRN_COUNT(flags),
+    .run = run,
+};

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Webhooks with real receivers: signed, in order, at least once over kill -9, tried again, given up as
+dead letters, and none held up by another."""
+import base64
+import hashlib
+import hmac
+import http.server
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+import urllib.request
+
+import postgres
+from test_commands import shapes
+from world import BIN, World, wait_until
+
+SECRET = b"a secret of more than sixteen bytes"
+
+
+class Receiver:
+    """Takes deliveries, each checked as a receiver of Standard Webhooks does it. answer: of the
+    number of a try to the status that it gets."""
+
+    def __init__(self, answer=lambda number: 200, secret=SECRET):
+        outer = self
+        self.secret, self.answer, self.tries, self.taken, self.wrong = secret, answer, [], [], []
+        self.lock = threading.Lock()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                status = outer.take(self.headers, body)
+                if status is None:
+                    self.close_connection = True
+                    return
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.handle_error = lambda *_: None  # a server that was killed resets its connection
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}/secret-path?token=secret-query"
+
+    def take(self, headers, body):
+        signed = b".".join([headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body])
+        wanted = "v1," + base64.b64encode(hmac.new(self.secret, signed, hashlib.sha256).digest()).decode()
+        with self.lock:
+            if headers["webhook-signature"] != wanted or abs(int(headers["webhook-timestamp"]) - time.time()) > 60:
+                self.wrong.append(headers["webhook-signature"])
+            message = json.loads(body)
+            if message["type"] != message["data"]["event"] or message["timestamp"] != message["data"]["at"]:
+                self.wrong.append(message)
+            self.tries.append(headers["webhook-id"])
+            status = self.answer(len(self.tries))
+            if status is not None and 200 <= status < 300:
+                self.taken.append((headers["webhook-id"], message["data"]))
+            return status
+
+    def events(self):
+        with self.lock:
+            return [event for _, event in self.taken]
+
+    def runs(self):
+        return [event.get("run") for event in self.events()]
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Webhooks(unittest.TestCase):
+    def receiver(self, *arguments, **more):
+        receiver = Receiver(*arguments, **more)
+        self.addCleanup(receiver.stop)
+        self.addCleanup(lambda: self.assertEqual(receiver.wrong, []))
+        return receiver
+
+    def write(self, *hooks):
+        self.file.write_text(json.dumps({"webhooks": hooks}))
+        self.file.chmod(0o600)
+
+    def start(self, *hooks, arguments=(), servers=1, env=None):
+        folder = tempfile.TemporaryDirectory(prefix="cairn-hooks-")
+        self.addCleanup(folder.cleanup)
+        self.file = pathlib.Path(folder.name) / "webhooks.json"
+        self.write(*hooks)
+        world = World(nodes=0, servers=servers, env=env, server_arguments=[
+            "--webhooks-file", self.file, "--webhook-pause-max", "100ms", "--sweep-interval", "100ms", *arguments])
+        self.addCleanup(world.close)
+        return world
+
+    def hook(self, receiver, name="chat", **more):
+        return {"name": name, "url": receiver.url, "secret": SECRET.decode(), **more}
+
+    def make_run(self, world, name, url=None):
+        """One event, and the answer that it is there."""
+        request = urllib.request.Request(f"{url or world.url}/v1/runs/{name}", method="PUT", data=b"{}",
+                                         headers={"Content-Type": "application/json"})
+        urllib.request.urlopen(request, timeout=30).close()
+
+    def rows(self, world):
+        return json.loads(world.cairn("webhooks", "ls", "--json").stdout)
+
+    # ---- what is told ----
+
+    def test_events_are_told_signed_and_in_order_to_who_wants_them(self):
+        """W01"""
+        all_of_them, chosen = self.receiver(), self.receiver(secret=b"x" * 24)
+        world = self.start(self.hook(all_of_them),
+                           {"name": "eval", "url": chosen.url, "events": ["run.*"], "project": "llm*",
+                            "secret": "whsec_" + base64.b64encode(b"x" * 24).decode()})
+        names = [f"llm/{number}" for number in range(60)]
+        for name in names:
+            self.make_run(world, name)
+        self.make_run(world, "other/run")
+        world.cairn("alias", "rm", "llm/1", "none", status=3)
+        wait_until(lambda: len(all_of_them.events()) == 61 and len(chosen.events()) == 60)
+        self.assertEqual(chosen.runs(), [name.split("/")[1] for name in names])
+        numbers = [event["id"] for event in all_of_them.events()]
+        self.assertEqual(numbers, sorted(numbers))
+        rows = self.rows(world)
+        self.assertEqual(set(rows[0]), shapes()["webhooks ls"])
+        wait_until(lambda: self.rows(world)[0]["behind"] == 0)
+        self.assertEqual([row["delivered"] for row in self.rows(world)], [61, 60])
+        for text in (json.dumps(rows), world.logs()):
+            self.assertNotIn("secret-", text)
+            self.assertNotIn(SECRET.decode(), text)
+        text = world.get("/metrics")[2].decode()
+        self.assertIn('cairn_webhook_deliveries_total{result="delivered"} 121\n', text)
+
+    def test_what_is_not_taken_is_tried_again_with_the_same_id_and_nothing_overtakes_it(self):
+        """W01, W02"""
+        receiver = self.receiver(lambda number: {1: 500, 2: None, 3: 302, 4: 404}.get(number, 204))
+        world = self.start(self.hook(receiver))
+        for name in ("p/a", "p/b", "p/c"):
+            self.make_run(world, name)
+        wait_until(lambda: receiver.runs() == ["a", "b", "c"], 30)
+        self.assertEqual(len(set(receiver.tries[:5])), 1)
+        self.assertEqual(len(receiver.tries), 7)
+
+    def test_one_that_is_away_holds_up_no_other_one(self):
+        """W03"""
+        living, slow = self.receiver(), self.receiver(lambda number: time.sleep(3) or 500)
+        world = self.start({"name": "away", "url": "http://127.0.0.1:9/x", "secret": SECRET.decode()},
+                           self.hook(slow, "slow"), self.hook(living))
+        begun = time.monotonic()
+        for name in ("p/a", "p/b", "p/c"):
+            self.make_run(world, name)
+        wait_until(lambda: living.runs() == ["a", "b", "c"])
+        self.assertLess(time.monotonic() - begun, 3)
+        wait_until(lambda: self.rows(world)[0]["failures"] > 1)
+        row = self.rows(world)[0]
+        self.assertEqual(row["host"], "http://127.0.0.1:9")
+        self.assertIn("was not reached", row["cause"])
+        self.assertEqual(row["behind"], 3)
+
+    # ---- over deaths ----
+
+    def test_a_server_that_is_killed_between_delivery_and_row_tells_it_again_and_loses_none(self):
+        """W01"""
+        receiver = self.receiver()
+        world = self.start(self.hook(receiver), env={"CAIRN_CRASH_AT": "server.webhook.after_delivery:2:kill"})
+        world.env.clear()
+        names = ["a", "b", "c"]
+        for name in names:
+            try:
+                self.make_run(world, f"p/{name}")
+            except OSError:
+                pass
+        world.server.process.wait(30)
+        world.start_server()
+        for name in names:
+            self.make_run(world, f"p/{name}")
+        wait_until(lambda: sorted(set(receiver.runs())) == names, 30)
+        self.assertEqual(len(receiver.tries), 4)
+        self.assertEqual(len(set(receiver.tries)), 3)
+        numbers = [event["id"] for event in receiver.events()]
+        self.assertEqual(numbers, sorted(numbers))
+
+    def test_what_happened_while_the_server_was_stopped_with_a_receiver_away_is_told_later(self):
+        """W01"""
+        receiver = self.receiver(lambda number: 200 if self.open else 503)
+        self.open = False
+        world = self.start(self.hook(receiver))
+        self.make_run(world, "p/a")
+        wait_until(lambda: receiver.tries)
+        world.server.kill()
+        self.open = True
+        world.start_server()
+        self.make_run(world, "p/b")
+        wait_until(lambda: receiver.runs() == ["a", "b"], 30)
+
+    def test_of_two_servers_one_tells_and_the_other_goes_on(self):
+        """W04"""
+        if not postgres.catalog():
+            self.skipTest("a catalog of SQLite has one server")
+        receiver = self.receiver()
+        world = self.start(self.hook(receiver), servers=2, arguments=["--job-lease", "2s"])
+        for number in range(20):
+            self.make_run(world, f"p/{number}", world.urls[number % 2])
+        wait_until(lambda: len(receiver.events()) == 20, 30)
+        self.assertEqual(len(receiver.tries), 20)
+        world.server.kill()
+        self.make_run(world, "p/after", world.urls[1])
+        wait_until(lambda: "after" in receiver.runs(), 60)
+
+    # ---- what cannot be told ----
+
+    def test_what_is_given_up_is_a_dead_letter_until_somebody_asks_for_it_again(self):
+        """W02"""
+        receiver = self.receiver(lambda number: 200 if self.open else 500)
+        self.open = False
+        world = self.start(self.hook(receiver), arguments=["--webhook-give-up", "1s"])
+        self.make_run(world, "p/a")
+        wait_until(lambda: self.rows(world)[0]["dead_letters"] == 1, 30)
+        letters = json.loads(world.cairn("webhooks", "letters", "chat", "--json").stdout)
+        self.assertEqual(set(letters[0]), shapes()["webhooks letters"])
+        self.assertEqual((letters[0]["event"]["run"], letters[0]["event"]["event"]), ("a", "run.created"))
+        self.assertIn("answered 500", letters[0]["cause"])
+        self.assertGreater(letters[0]["tries"], 1)
+        self.assertIn("webhook.dead", world.logs())
+        again = json.loads(world.cairn("webhooks", "redeliver", "chat", "--json").stdout)
+        self.assertEqual(again, {"name": "chat", "dead_letters": 1})
+        self.assertEqual(set(again), shapes()["webhooks redeliver"])
+        tries = letters[0]["tries"]
+        wait_until(lambda: json.loads(world.cairn("webhooks", "letters", "chat", "--json").stdout)[0]["tries"] > tries)
+        self.open = True
+        world.cairn("webhooks", "redeliver", "chat")
+        wait_until(lambda: self.rows(world)[0]["dead_letters"] == 0)
+        self.make_run(world, "p/b")
+        wait_until(lambda: receiver.runs() == ["a", "b"])
+        self.assertIn("no webhook", world.cairn("webhooks", "letters", "none", status=3).stderr)
+
+    def test_what_was_trimmed_before_it_was_told_is_counted(self):
+        """W05"""
+        receiver = self.receiver(lambda number: 200 if self.open else 500)
+        self.open = False
+        world = self.start(self.hook(receiver), arguments=["--events-max", "3"])
+        for number in range(10):
+            self.make_run(world, f"p/{number}")
+        wait_until(lambda: json.loads(world.get("/v1/events?since=1&limit=1")[2]).get("code") == "cursor-expired")
+        self.open = True
+        wait_until(lambda: "9" in receiver.runs(), 30)
+        row = self.rows(world)[0]
+        self.assertGreater(row["missed"], 0)
+        self.assertEqual(row["missed"] + len(set(receiver.runs())), 10)
+        self.assertIn("webhook.missed", world.logs())
+
+    # ---- the file ----
+
+    def test_a_file_that_is_none_is_named_with_the_place(self):
+        receiver = self.receiver()
+        world = self.start(self.hook(receiver))
+        good = self.hook(receiver)
+        for hooks, words in ((({**good, "url": "ftp://x"},), "/webhooks/0/url"),
+                             (({**good, "events": ["no.such"]},), "/webhooks/0/events/0"),
+                             (({**good, "secret": "short"},), "/webhooks/0/secret"),
+                             ((good, good), "/webhooks/1/name: chat is there twice"),
+                             (({**good, "colour": 1},), "colour"),
+                             (({**good, "secret_file": "/x"},), "secret or secret_file")):
+            self.write(*hooks)
+            self.assertIn(words, self.refused(world), words)
+        self.write(good)
+        self.file.chmod(0o644)
+        self.assertIn("chmod 600", self.refused(world))
+
+    def refused(self, world):
+        done = subprocess.run(
+            [BIN / "cairn-server", "--listen", "127.0.0.1:0", "--store", world.store, "--data-dir",
+             world.root / "other", *world.server_arguments], capture_output=True, text=True, timeout=60,
+            env={**os.environ}, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertNotIn(SECRET.decode(), done.stderr)
+        return done.stderr
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
