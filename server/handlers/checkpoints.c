@@ -32,6 +32,7 @@ static enum cairn_code must_wait(const struct cairn_srv_request *request,
     const char *what = cairn_query_get(&request->query, "for");
     if (what && strcmp(what, "committed"))
         return cairn_fail(err, CAIRN_INVALID, "for=%s: only committed can be waited for", what);
+    if (!what && request->if_none_match[0]) return CAIRN_OK; /* for its change: changes.h */
     CAIRN_TRY(cairn_srv_query_wait(request, ret_until_ms, err));
     if (cairn_srv_version_shown(version) != CAIRN_STATE_OPEN) *ret_until_ms = 0;
     return CAIRN_OK;
@@ -111,10 +112,6 @@ static enum cairn_code serve(struct shown *shown, struct cairn_srv_reply *reply,
     /* An open version's missing record is asked for each time (Q24). */
     bool over = shown->version.state != CAIRN_STATE_COMMITTED || shown->version.recorded;
     if (over && !request->query.count) reply->holds_for = changes;
-    if (cairn_srv_tag_listed(request->if_none_match, reply->headers[0].value, true)) {
-        reply->status = 304;
-        cairn_buf_clear(&reply->body);
-    }
     return CAIRN_OK;
 }
 

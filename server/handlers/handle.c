@@ -4,6 +4,7 @@
 
 #include "server/catalog/actor.h"
 #include "server/catalog/versions.h"
+#include "server/handlers/changes.h"
 #include "server/handlers/judge.h"
 #include "server/jobs/compare.h"
 #include "server/jobs/freeze.h"
@@ -110,7 +111,9 @@ static enum cairn_code handle(struct cairn_srv_request *request, struct cairn_sr
     cairn_srv_actor_set(&(struct cairn_srv_actor){request->caller.who, request->from});
     CAIRN_TRY(admit_run(request, reply, err));
     if (reply->park) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_changes_check(request, err));
     enum cairn_code code = handlers[request->route->id](request, reply, err);
+    if (!code) code = cairn_srv_changes_judge(request, reply, err);
     if (code == CAIRN_CATALOG_BEHIND) code = freeze_run(request, err);
     if (code == CAIRN_STALE_ATTEMPT && !json_object_get(reply->extra, "newest")) {
         struct newest newest = {request, reply};

@@ -94,10 +94,23 @@ enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, u
     return CAIRN_OK;
 }
 
+/* RFC 7240: `wait=` and whole seconds, among others. What cannot be read is preferred by nobody. */
+static uint64_t preferred_ms(const char *prefer) {
+    for (const char *at = prefer; *at; at += strcspn(at, ",")) {
+        uint64_t seconds = 0;
+        at += strspn(at, " \t,");
+        if (strncasecmp(at, "wait=", 5) != 0) continue;
+        struct cairn_view digits = {at + 5, strspn(at + 5, "0123456789")};
+        if (!cairn_parse_u64(digits, &seconds, NULL))
+            return cairn_min_u64(seconds, CAIRN_WAIT_MS_MAX) * 1000;
+    }
+    return 0;
+}
+
 enum cairn_code cairn_srv_query_wait(const struct cairn_srv_request *request,
                                      uint64_t *ret_until_ms, struct cairn_error *err) {
     const char *wait = cairn_query_get(&request->query, "wait");
-    uint64_t wait_ms = 0;
+    uint64_t wait_ms = preferred_ms(request->prefer);
     enum cairn_code code =
         wait ? cairn_parse_duration(cairn_view_of(wait), &wait_ms, err) : CAIRN_OK;
     if (code) return cairn_within(err, code, "wait");

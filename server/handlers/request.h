@@ -36,7 +36,7 @@ struct cairn_srv_request {
     char *path; /* raw, without the query; NULL before that is known */
     struct cairn_view body;
     char range[256], if_range[128], if_match[1024], if_none_match[1024];
-    char accept[256], last_event_id[24];
+    char accept[256], prefer[128], last_event_id[24];
     char grant[CAIRN_GRANT_BYTES_MAX];
     struct cairn_trace trace; /* of the caller; none: it named none, or none that is one */
     char from[64]; /* address of the peer; "": not known */
@@ -99,7 +99,8 @@ enum cairn_code cairn_srv_body(const struct cairn_srv_request *request, size_t n
 /* ?limit= (1..1000, default 100). */
 enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, uint64_t *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* ?wait=30s: until when; untouched when that is over, or nothing is waited for. */
+/* ?wait=30s, else Prefer: wait=30: until when; untouched when that is over, or nothing is waited
+ * for. */
 enum cairn_code cairn_srv_query_wait(const struct cairn_srv_request *request,
                                      uint64_t *ret_until_ms,
                                      struct cairn_error *err) CAIRN_MUST_USE;
