@@ -22,6 +22,18 @@ void cairn_version_id_make(const struct cairn_version_origin *origin,
     cairn_uuid_from_digest(digest, ret->text + 5);
 }
 
+void cairn_probe_key(const struct cairn_run_name *name, uint64_t attempt, const char *nonce,
+                     uint32_t rank, struct cairn_key *ret) {
+    struct cairn_version_origin origin = {.name = *name, .attempt = attempt};
+    struct cairn_version_place place = {.name = *name};
+    char shard[32];
+    CAIRN_ASSERT(strlen(nonce) < sizeof origin.nonce);
+    memcpy(origin.nonce, nonce, strlen(nonce) + 1);
+    cairn_version_id_make(&origin, &place.id);
+    snprintf(shard, sizeof shard, "probe/rank-%05u", rank);
+    cairn_key_shard(&place, cairn_view_of(shard), ret);
+}
+
 void cairn_table_digest(struct cairn_view bytes, uint8_t ret_digest[32]) {
     cairn_sha256_of(bytes, ret_digest);
 }

@@ -16,6 +16,11 @@
 
 void cairn_version_id_make(const struct cairn_version_origin *origin, struct cairn_version_id *ret);
 
+/* Where a rank of an attempt writes its probe: below a version that no save is, since n counts from
+ * 1. What is left of it there is an orphan, and goes as one. */
+void cairn_probe_key(const struct cairn_run_name *name, uint64_t attempt, const char *nonce,
+                     uint32_t rank, struct cairn_key *ret);
+
 void cairn_table_digest(struct cairn_view bytes,
                         uint8_t ret_digest[32]);
 

@@ -6,10 +6,10 @@
 
 struct dtype {
     const char *text;
-    unsigned bits;
+    unsigned bits, shown;
 };
 static const struct dtype dtypes[] = {
-#define DTYPE_ROW(name, number, width) [number] = {#name, width},
+#define DTYPE_ROW(name, number, width, shown) [number] = {#name, width, CAIRN_DTYPE_##shown},
     CAIRN_DTYPES(DTYPE_ROW)
 #undef DTYPE_ROW
 };
@@ -69,4 +69,30 @@ bool cairn_tensor_size(unsigned dtype, unsigned dimension_count, const uint64_t 
     *ret_elements = elements;
     *ret_bytes = total_bits / 8;
     return true;
+}
+
+bool cairn_dtype_is_shown(unsigned dtype) {
+    return dtype < CAIRN_COUNT(dtypes) && dtypes[dtype].text && dtypes[dtype].shown == dtype;
+}
+
+void cairn_dtype_shown(unsigned dtype, unsigned dimension_count, const uint64_t *shape,
+                       struct cairn_dtype_shown *ret) {
+    uint64_t elements = 0, bytes = 0;
+    bool sized = cairn_tensor_size(dtype, dimension_count, shape, &elements, &bytes);
+    *ret = (struct cairn_dtype_shown){.dtype = dtype, .dimension_count = dimension_count};
+    CAIRN_PROMISE(sized, return );
+    unsigned bits = dtypes[dtype].bits;
+    ret->dtype = dtypes[dtype].shown;
+    if (bits < 8 && ret->dtype != dtype) {
+        ret->dimension_count = 1;
+        ret->shape[0] = bytes;
+        return;
+    }
+    uint64_t several = bits / dtypes[ret->dtype].bits;
+    for (unsigned d = 0; d < dimension_count; d++) ret->shape[d] = shape[d];
+    if (several == 1) return;
+    if (dimension_count < CAIRN_DIMENSIONS_MAX)
+        ret->shape[ret->dimension_count++] = several;
+    else /* no overflow: the tensor's bits did not */
+        ret->shape[dimension_count - 1] *= several;
 }

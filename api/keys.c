@@ -87,6 +87,20 @@ enum cairn_code cairn_shard_name_check(struct cairn_view name, struct cairn_erro
     return cairn_fail(err, CAIRN_INVALID, "shard name \"%s\": %s", shown, problem);
 }
 
+enum cairn_code cairn_store_name_check(struct cairn_view name, struct cairn_error *err) {
+    const char *text = name.data;
+    bool good = name.size && name.size < CAIRN_STORE_NAME_BYTES && text[0] >= 'a' && text[0] <= 'z';
+    for (size_t i = 0; good && i < name.size; i++)
+        good = (text[i] >= 'a' && text[i] <= 'z') || (text[i] >= '0' && text[i] <= '9') ||
+               text[i] == '-';
+    if (good) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "\"%.*s\" names no store: a small letter, then small letters, digits and -, "
+                      "at most %d",
+                      (int)(name.size < 64 ? name.size : 64), name.size ? text : "",
+                      CAIRN_STORE_NAME_BYTES - 1);
+}
+
 bool cairn_version_id_valid(struct cairn_view text) {
     size_t prefix = sizeof VERSION_ID_PREFIX - 1;
     if (text.size != CAIRN_VERSION_ID_BYTES - 1) return false;

@@ -20,6 +20,7 @@
 #define CAIRN_SHARD_NAME_BYTES_MAX 512 /* components at most 200 */
 #define CAIRN_VERSION_ID_BYTES 42      /* "ckpt_" + UUID text + NUL */
 #define CAIRN_NONCE_TEXT_BYTES 33      /* 32 hex digits + NUL */
+#define CAIRN_STORE_NAME_BYTES 33     /* of a further store, with NUL */
 #define CAIRN_STEP_MAX UINT64_C(999999999999)
 #define CAIRN_KEY_BYTES_MAX 1024
 
@@ -52,6 +53,9 @@ enum cairn_code cairn_run_name_parse(const char *text, struct cairn_run_name *re
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* UTF-8, no empty, "." or ".." component, no control byte, no backslash; says what is wrong. */
 enum cairn_code cairn_shard_name_check(struct cairn_view name,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Of a further store: a small letter, then small letters, digits and '-'. */
+enum cairn_code cairn_store_name_check(struct cairn_view name,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 bool cairn_version_id_valid(struct cairn_view text);
 /* SHA-256 of "cairn-version-1\n" project "\n" run "\n" attempt "\n" nonce "\n" step "\n" n "\n"

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#define FIELDS_MAX 32 /* of one form */
+#define FIELDS_MAX 40 /* of one form */
 
 /* What `last` says of a field: its bound and its form. */
 #define LAST_U64(last) last, CAIRN_MESSAGE_none

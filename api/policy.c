@@ -136,13 +136,90 @@ static enum cairn_code read_array(
     return CAIRN_OK;
 }
 
+/* ---- copies ---- */
+
+/* The store's entry, or a new one. */
+static enum cairn_code copies_of(struct cairn_policy *policy, struct cairn_view store,
+                                 struct cairn_policy_copies **ret, struct cairn_error *err) {
+    CAIRN_TRY(cairn_store_name_check(store, err));
+    for (uint32_t i = 0; i < policy->copies_count; i++) {
+        *ret = &policy->copies[i];
+        if (strlen((*ret)->store) == store.size && !memcmp((*ret)->store, store.data, store.size))
+            return CAIRN_OK;
+    }
+    if (policy->copies_count == CAIRN_POLICY_COPIES_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "more than %d stores", CAIRN_POLICY_COPIES_MAX);
+    *ret = &policy->copies[policy->copies_count++];
+    memcpy((*ret)->store, store.data, store.size);
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_copies(const json_t *json, const char *pointer,
+                                   struct cairn_policy *ret, struct cairn_error *err) {
+    const char *store = NULL;
+    uint64_t last = 0, every = 0;
+    struct cairn_policy_copies *copies = NULL;
+    uint32_t before = ret->copies_count;
+    const struct cairn_json_field fields[] = {
+        {"store", CAIRN_JSON_TEXT, true, &store, CAIRN_STORE_NAME_BYTES - 1},
+        {"last", CAIRN_JSON_U64, false, &last, keeps[CAIRN_KEEP_LAST].most},
+        {"every_steps", CAIRN_JSON_U64, false, &every, keeps[CAIRN_KEEP_EVERY_STEPS].most},
+    };
+    CAIRN_TRY(cairn_json_read(json, pointer, fields, CAIRN_COUNT(fields), false, err));
+    enum cairn_code code = copies_of(ret, cairn_view_of(store), &copies, err);
+    if (code) return cairn_within(err, code, "%s/store", pointer);
+    if (ret->copies_count == before)
+        return cairn_fail(err, CAIRN_INVALID, "%s: %s is named twice", pointer, store);
+    if (!last && !every)
+        return cairn_fail(err, CAIRN_INVALID, "%s: wanted last or every_steps, from 1", pointer);
+    copies->last = last;
+    copies->every_steps = every;
+    return CAIRN_OK;
+}
+
+static enum cairn_code parse_copies(struct cairn_view text, struct cairn_policy *policy,
+                                    struct cairn_error *err) {
+    const char *from = text.data;
+    const char *first = text.size ? memchr(from, ':', text.size) : NULL;
+    const char *last = text.size ? memrchr(from, ':', text.size) : NULL;
+    struct cairn_policy_copies *copies = NULL;
+    uint64_t number = 0;
+    if (!first || first == last)
+        return cairn_fail(err, CAIRN_INVALID, "wanted STORE:last:N or STORE:every:N");
+    struct cairn_view rule = {first + 1, (size_t)(last - first - 1)};
+    struct cairn_view count = {last + 1, (size_t)(from + text.size - last - 1)};
+    bool newest = rule.size == 4 && !memcmp(rule.data, "last", 4);
+    if (cairn_parse_u64(count, &number, NULL) || !number ||
+        number > keeps[newest ? CAIRN_KEEP_LAST : CAIRN_KEEP_EVERY_STEPS].most ||
+        (!newest && (rule.size != 5 || memcmp(rule.data, "every", 5) != 0)))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "wanted STORE:last:N or STORE:every:N, N from 1");
+    CAIRN_TRY(copies_of(policy, (struct cairn_view){from, (size_t)(first - from)}, &copies, err));
+    *(newest ? &copies->last : &copies->every_steps) = number;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_policy_copies_parse(struct cairn_view text, struct cairn_policy *policy,
+                                          struct cairn_error *err) {
+    const char *at = text.data, *end = at + text.size;
+    while (at < end) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        struct cairn_view one = {at, (size_t)((comma ? comma : end) - at)};
+        CAIRN_TRY(parse_copies(one, policy, err));
+        at = comma ? comma + 1 : end;
+    }
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struct cairn_policy *ret,
                                   struct cairn_error *err) {
     struct cairn_policy policy = {0};
-    json_t *keep = NULL, *best = NULL, *labels = NULL, *within = NULL;
+    json_t *keep = NULL, *best = NULL, *labels = NULL, *within = NULL, *copies = NULL;
     json_t *numbers[CAIRN_KEEP_NUMBERS] = {0};
     char place[POINTER_BYTES];
-    const struct cairn_json_field root[] = {{"keep", CAIRN_JSON_OBJECT, true, (void *)&keep, 0}};
+    const struct cairn_json_field root[] = {
+        {"keep", CAIRN_JSON_OBJECT, true, (void *)&keep, 0},
+        {"copies", CAIRN_JSON_ARRAY, false, (void *)&copies, 0}};
     CAIRN_TRY(cairn_json_read(json, pointer, root, CAIRN_COUNT(root), false, err));
     struct cairn_json_field fields[CAIRN_KEEP_NUMBERS + 3] = {
         {"within", CAIRN_JSON_ANY, false, (void *)&within, 0},
@@ -163,6 +240,9 @@ enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struc
     snprintf(place, sizeof(place), "%.128s/keep/labels", pointer);
     CAIRN_TRY(
         read_array(labels, place, "selectors", CAIRN_POLICY_LABELS_MAX, read_label, &policy, err));
+    snprintf(place, sizeof(place), "%.128s/copies", pointer);
+    CAIRN_TRY(
+        read_array(copies, place, "stores", CAIRN_POLICY_COPIES_MAX, read_copies, &policy, err));
     *ret = policy;
     return CAIRN_OK;
 }
@@ -224,6 +304,22 @@ static int put_labels(const struct cairn_policy *policy, json_t *keep) {
     return 0;
 }
 
+static int put_copies(const struct cairn_policy *policy, json_t *root) {
+    if (!policy->copies_count) return 0;
+    json_t *array = json_array();
+    if (json_object_set_new(root, "copies", array)) return -1;
+    for (uint32_t i = 0; i < policy->copies_count; i++) {
+        const struct cairn_policy_copies *copies = &policy->copies[i];
+        json_t *item = json_pack("{s:s}", "store", copies->store);
+        if (item && copies->last)
+            json_object_set_new(item, "last", json_integer((json_int_t)copies->last));
+        if (item && copies->every_steps)
+            json_object_set_new(item, "every_steps", json_integer((json_int_t)copies->every_steps));
+        if (json_array_append_new(array, item)) return -1;
+    }
+    return 0;
+}
+
 enum cairn_code cairn_policy_json(const struct cairn_policy *policy, json_t **ret,
                                   struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *root = json_object();
@@ -238,9 +334,23 @@ enum cairn_code cairn_policy_json(const struct cairn_policy *policy, json_t **re
         within_text(policy->within_ms, text);
         failed = json_object_set_new(keep, "within", json_string(text));
     }
-    if (failed || put_best(policy, keep) || put_labels(policy, keep))
+    if (failed || put_best(policy, keep) || put_labels(policy, keep) || put_copies(policy, root))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a policy");
     *ret = CAIRN_TAKE(root);
+    return CAIRN_OK;
+}
+
+/* "; in archive every 1000 steps; in main last 3" */
+static enum cairn_code copies_text(const struct cairn_policy *policy, struct cairn_buf *ret,
+                                   struct cairn_error *err) {
+    for (uint32_t i = 0; i < policy->copies_count; i++) {
+        const struct cairn_policy_copies *copies = &policy->copies[i];
+        CAIRN_TRY(cairn_buf_printf(ret, err, "; in %s", copies->store));
+        if (copies->last) CAIRN_TRY(cairn_buf_printf(ret, err, " last %" PRIu64, copies->last));
+        if (copies->every_steps)
+            CAIRN_TRY(cairn_buf_printf(ret, err, "%s every %" PRIu64 " steps",
+                                       copies->last ? " OR" : "", copies->every_steps));
+    }
     return CAIRN_OK;
 }
 
@@ -271,6 +381,6 @@ enum cairn_code cairn_policy_text(const struct cairn_policy *policy, struct cair
         CAIRN_TRY(cairn_buf_printf(ret, err, "%slabels %s", between, policy->labels[i].text));
         between = " OR ";
     }
-    if (*between) return CAIRN_OK;
-    return cairn_buf_append_text(ret, "no rule: removes nothing", err);
+    if (!*between) CAIRN_TRY(cairn_buf_append_text(ret, "no rule: removes nothing", err));
+    return copies_text(policy, ret, err);
 }

@@ -10,12 +10,15 @@
  *              refused with its pointer ("/keep/last") and what is wanted. A rule that is not
  *              wanted is left out; no number means "none" or "all".
  *          3   a policy without a rule is one that removes nothing.
- * Limits:  CAIRN_POLICY_BEST_MAX metrics and CAIRN_POLICY_LABELS_MAX selectors, within 100 years.
+ *          4   `copies` says in which stores what is kept lies; it keeps and removes no version.
+ * Limits:  CAIRN_POLICY_BEST_MAX metrics, CAIRN_POLICY_LABELS_MAX selectors and
+ *          CAIRN_POLICY_COPIES_MAX stores, within 100 years.
  * Threads: stateless; a struct belongs to its caller.
  * Next:    api/policy.def, plan/retention.h.
  */
 #pragma once
 
+#include "api/keys.h"
 #include "api/selector.h"
 
 enum cairn_keep {
@@ -32,12 +35,18 @@ enum cairn_keep {
 
 #define CAIRN_POLICY_BEST_MAX 8
 #define CAIRN_POLICY_LABELS_MAX 8
+#define CAIRN_POLICY_COPIES_MAX 8
 #define CAIRN_METRIC_NAME_MAX 128
 
 struct cairn_policy_best {
     uint64_t count;
     char metric[CAIRN_METRIC_NAME_MAX + 1];
     bool largest;
+};
+/* Which versions lie in a store: what one of the rules names. */
+struct cairn_policy_copies {
+    char store[CAIRN_STORE_NAME_BYTES];
+    uint64_t last, every_steps; /* 0: no such rule; one is there */
 };
 struct cairn_policy {
     uint64_t numbers[CAIRN_KEEP_NUMBERS]; /* by enum cairn_keep; 0: no such rule */
@@ -46,10 +55,13 @@ struct cairn_policy {
     uint32_t best_count;
     struct cairn_selector labels[CAIRN_POLICY_LABELS_MAX];
     uint32_t labels_count;
+    struct cairn_policy_copies copies[CAIRN_POLICY_COPIES_MAX]; /* each store once */
+    uint32_t copies_count;
 };
 
 /* {"keep": {"last": 3, "every_steps": 1000, "within": "6h", "labels": ["team=nlp"],
- *  "best": [{"count": 1, "metric": "eval_loss", "order": "min"}]}}. pointer: where it stands. */
+ *  "best": [{"count": 1, "metric": "eval_loss", "order": "min"}]},
+ *  "copies": [{"store": "archive", "every_steps": 1000}]}. pointer: where it stands. */
 enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struct cairn_policy *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_policy_json(const struct cairn_policy *policy, json_t **ret,
@@ -57,7 +69,11 @@ enum cairn_code cairn_policy_json(const struct cairn_policy *policy, json_t **re
 /* "last 2 OR every 1000 steps OR best 1 by eval_loss (min)"; "no rule: removes nothing". */
 enum cairn_code cairn_policy_text(const struct cairn_policy *policy, struct cairn_buf *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* No rule of `keep`. */
 bool cairn_policy_empty(const struct cairn_policy *policy);
+/* "archive:every:1000,main:last:3", as the command takes it, added. */
+enum cairn_code cairn_policy_copies_parse(struct cairn_view text, struct cairn_policy *policy,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* "1:eval_loss:min", as the command takes it. */
 enum cairn_code cairn_policy_best_parse(struct cairn_view text, struct cairn_policy_best *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;

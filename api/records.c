@@ -61,6 +61,7 @@ static const struct cairn_json_limits attempt_limits = {CAIRN_MANIFEST_BYTES_MAX
 
 void cairn_attempt_record_release(struct cairn_attempt_record *record) {
     free(record->superseded);
+    free(record->weights);
     *record = (struct cairn_attempt_record){0};
 }
 
@@ -79,6 +80,11 @@ enum cairn_code cairn_attempt_record_encode(const struct cairn_attempt_record *r
                              (json_int_t)record->attempt, "nonce", record->nonce, "job",
                              record->job, "world_size", (json_int_t)record->world_size,
                              "resume_version", resume, "superseded", superseded);
+    if (record->weights && record->weights[0] &&
+        json_object_set_new(json, "weights", json_string(record->weights))) {
+        json_decref(json);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "an attempt record cannot be built");
+    }
     return cairn_document_dump(json, ret, err);
 }
 
@@ -98,6 +104,7 @@ static enum cairn_code superseded_read(const json_t *list, struct cairn_attempt_
 static enum cairn_code attempt_read(const json_t *json, struct cairn_attempt_record *ret,
                                     struct cairn_error *err) {
     const char *project = NULL, *run = NULL, *nonce = NULL, *job = NULL, *resume = NULL;
+    const char *weights = NULL;
     json_t *superseded = NULL;
     const struct cairn_json_field fields[] = {
         {"project", CAIRN_JSON_TEXT, true, &project, 0},
@@ -108,6 +115,7 @@ static enum cairn_code attempt_read(const json_t *json, struct cairn_attempt_rec
         {"world_size", CAIRN_JSON_U32, true, &ret->world_size, 0},
         {"resume_version", CAIRN_JSON_TEXT, false, &resume, 0},
         {"superseded", CAIRN_JSON_ARRAY, true, &superseded, 0},
+        {"weights", CAIRN_JSON_TEXT, false, &weights, 65536},
     };
     CAIRN_TRY(cairn_json_read(json, "", fields, CAIRN_COUNT(fields), true, err));
     CAIRN_TRY(cairn_document_run(project, run, &ret->name, err));
@@ -115,6 +123,8 @@ static enum cairn_code attempt_read(const json_t *json, struct cairn_attempt_rec
     cairn_text_copy(ret->job, sizeof ret->job, job);
     ret->has_resume = resume != NULL;
     if (resume) CAIRN_TRY(cairn_document_id(resume, &ret->resume_version, err));
+    if (weights && !(ret->weights = strdup(weights)))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt record");
     return superseded_read(superseded, ret, err);
 }
 
@@ -143,22 +153,27 @@ enum cairn_code cairn_store_record_encode(const struct cairn_store_record *recor
     }
     json_t *json = json_pack("{si ss ss sI}", STORE_KIND, (int)record->format, "uuid", record->uuid,
                              "owner", record->owner, "generation", (json_int_t)record->generation);
+    if (json && record->copies_of[0])
+        json_object_set_new(json, "copies_of", json_string(record->copies_of));
     return cairn_document_dump(json, ret, err);
 }
 
 static enum cairn_code store_read(const json_t *json, struct cairn_store_record *ret,
                                   struct cairn_error *err) {
-    const char *uuid = NULL, *owner = NULL;
+    const char *uuid = NULL, *owner = NULL, *copies_of = "";
     const struct cairn_json_field fields[] = {
         {"uuid", CAIRN_JSON_TEXT, true, &uuid, 0},
+        {"copies_of", CAIRN_JSON_TEXT, false, &copies_of, 0},
         {"owner", CAIRN_JSON_TEXT, true, &owner, sizeof ret->owner - 1},
         {"generation", CAIRN_JSON_U64, true, &ret->generation, 0},
     };
     CAIRN_TRY(cairn_json_read(json, "", fields, CAIRN_COUNT(fields), true, err));
-    if (!cairn_uuid_text_valid(cairn_view_of(uuid))) {
+    if (!cairn_uuid_text_valid(cairn_view_of(uuid)) ||
+        (*copies_of && !cairn_uuid_text_valid(cairn_view_of(copies_of)))) {
         return cairn_fail(err, CAIRN_INVALID, "malformed uuid");
     }
     memcpy(ret->uuid, uuid, CAIRN_UUID_TEXT_BYTES);
+    cairn_text_copy(ret->copies_of, sizeof ret->copies_of, copies_of);
     cairn_text_copy(ret->owner, sizeof ret->owner, owner);
     ret->format = DOCUMENT_MAJOR;
     return CAIRN_OK;

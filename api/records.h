@@ -39,6 +39,7 @@ struct cairn_attempt_record {
     struct cairn_version_id resume_version;
     struct cairn_version_id *superseded; /* owned */
     size_t superseded_count;
+    char *weights; /* owned: of its ranks, a digit each; NULL or "": equal */
 };
 void cairn_attempt_record_release(struct cairn_attempt_record *record);
 enum cairn_code cairn_attempt_record_encode(const struct cairn_attempt_record *record,
@@ -54,6 +55,7 @@ struct cairn_store_record {
     char owner[128];
     uint32_t format; /* 1 */
     uint64_t generation;
+    char copies_of[CAIRN_UUID_TEXT_BYTES]; /* that it has copies for; "": saves go to it */
 };
 enum cairn_code cairn_store_record_encode(const struct cairn_store_record *record,
                                           struct cairn_buf *ret,

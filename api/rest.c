@@ -94,7 +94,7 @@ static enum cairn_code make_secret_line(const char *start, const char *secret, c
  * checkpoint that is not found. */
 static enum cairn_code load_token(const char *path, char **ret, struct cairn_error *err) {
     CAIRN_AUTO(buf) token = {.limit = CAIRN_REST_TOKEN_BYTES_MAX};
-    enum cairn_code code = cairn_file_load_line(path, &token, err);
+    enum cairn_code code = cairn_file_load_secret_line(path, &token, err);
     if (!code && token.size) code = make_secret_line(AUTHORIZATION, token.data, ret, err);
     if (token.data) explicit_bzero(token.data, token.size);
     return code ? cairn_within(err, CAIRN_INVALID, "the token file") : CAIRN_OK;

@@ -30,9 +30,15 @@
 #define NEED_RETAIN_ALL NEED_OF(RETAIN, .all = true)
 #define NEED_ADMIN_ALL NEED_OF(ADMIN, .all = true)
 
+#define WAIT_NO
+#define WAIT_OWN ", wait"
+#define WAIT_EVENT ", wait"
+#define WAIT_LOOK ", wait"
+
 static const struct cairn_route routes[] = {
-#define ROUTE(id, handler, method, need, template_text, query)                                     \
-    [CAIRN_ROUTE_##id] = {CAIRN_ROUTE_##id, method, NEED_##need, template_text, query, #handler},
+#define ROUTE(id, handler, method, need, template_text, query, wait)                               \
+    [CAIRN_ROUTE_##id] = {CAIRN_ROUTE_##id,  method,   NEED_##need,      template_text,            \
+                          query WAIT_##wait, #handler, CAIRN_WAIT_##wait},
 #include "api/routes.def"
 #undef ROUTE
 };
@@ -137,6 +143,17 @@ static enum cairn_code path_decode(struct cairn_view path, struct segments *ret,
     return CAIRN_OK;
 }
 
+/* A folder of files is also written with a slash behind, as whoever joins names to it does. No
+ * other path is. */
+static bool drop_slash(struct cairn_view *path) {
+    static const char folder[] = "/hf/";
+    size_t size = sizeof(folder) - 1;
+    const char *end = (const char *)path->data + path->size;
+    if (path->size < size || memcmp(end - size, folder, size) != 0) return false;
+    path->size--;
+    return true;
+}
+
 /* Which segments a template's parameters took. */
 struct places {
     const char *project, *run, *ref, *digest, *node;
@@ -212,9 +229,10 @@ void cairn_route_allow(struct cairn_view raw_path, char ret_allow[CAIRN_ROUTE_AL
     struct segments segments;
     size_t used = 0;
     ret_allow[0] = '\0';
+    bool slash = drop_slash(&raw_path);
     if (path_decode(raw_path, &segments, NULL) != CAIRN_OK) return;
     size_t best = best_fit(&segments);
-    if (best == CAIRN_ROUTE_COUNT) return;
+    if (best == CAIRN_ROUTE_COUNT || (slash && best != CAIRN_ROUTE_HF_LIST)) return;
     for (size_t i = 0; i < CAIRN_ROUTE_COUNT; i++) {
         if (shapes[i].first != best) continue;
         size_t size = strlen(routes[i].method);
@@ -301,8 +319,11 @@ enum cairn_code cairn_route_match(const char *method, struct cairn_view raw_path
                                   struct cairn_route_params *ret_params, struct cairn_error *err) {
     struct segments segments;
     struct places places = {0};
+    bool slash = drop_slash(&raw_path);
     CAIRN_TRY(path_decode(raw_path, &segments, err));
     size_t best = best_fit(&segments), found = CAIRN_ROUTE_COUNT;
+    if (slash && best != CAIRN_ROUTE_HF_LIST)
+        return cairn_fail(err, CAIRN_INVALID, "the path has an empty segment");
     if (best == CAIRN_ROUTE_COUNT)
         return cairn_fail(err, CAIRN_NOT_FOUND, "no such path: GET /openapi.yaml lists them");
     for (size_t i = 0; i < CAIRN_ROUTE_COUNT; i++) {
@@ -403,7 +424,8 @@ enum cairn_code cairn_query_only(const struct cairn_query *query, const char *na
         const char *name = query->params[i].name;
         if (is_listed(names, name)) continue;
         return cairn_fail(err, CAIRN_INVALID, "unknown query parameter \"%.64s\": %s%s", name,
-                          names[0] ? "there are " : "this path has none", names);
+                          names[0] ? "there are " : "this path has none",
+                          names + strspn(names, ", "));
     }
     return CAIRN_OK;
 }

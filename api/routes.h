@@ -28,7 +28,7 @@
     "want [A-Za-z0-9][A-Za-z0-9._-]*, at most 128 bytes, without \"..\""
 
 enum cairn_route_id {
-#define ROUTE(id, handler, method, need, template_text, query) CAIRN_ROUTE_##id,
+#define ROUTE(id, handler, method, need, template_text, query, wait) CAIRN_ROUTE_##id,
 #include "api/routes.def"
 #undef ROUTE
     CAIRN_ROUTE_COUNT
@@ -38,6 +38,7 @@ struct cairn_route_need {
     unsigned scope; /* enum cairn_scope; 0: none */
     bool token, project, all, grant;
 };
+enum cairn_route_wait { CAIRN_WAIT_NO, CAIRN_WAIT_OWN, CAIRN_WAIT_EVENT, CAIRN_WAIT_LOOK };
 struct cairn_route {
     enum cairn_route_id id;
     const char *method;
@@ -45,6 +46,7 @@ struct cairn_route {
     const char *template_text;
     const char *query; /* names with commas between them */
     const char *name; /* of the handler; for logs and metrics too */
+    enum cairn_route_wait wait; /* see routes.def */
 };
 /* "" where the route has no such parameter. */
 struct cairn_route_params {

@@ -20,7 +20,6 @@
 #include "api/dtype.h"
 #include "common/buf.h"
 
-#define CAIRN_DIMENSIONS_MAX 8
 #define CAIRN_TABLE_BYTES_MAX (64 * CAIRN_MIB)
 #define CAIRN_LAYOUT_BYTES_MAX CAIRN_GIB
 #define CAIRN_TENSOR_NAME_BYTES_MAX 1024

@@ -27,6 +27,10 @@ enum cairn_code cairn_tensor_check(const struct cairn_tensor *tensor, struct cai
                            &bytes)) {
         return cairn_fail(err, CAIRN_INVALID, "its shape is too large or does not fill bytes");
     }
+    if (tensor->dtype == CAIRN_DTYPE_ITEM && tensor->dimension_count != 1) {
+        return cairn_fail(err, CAIRN_INVALID, "an item of %u dimensions, it has one",
+                          tensor->dimension_count);
+    }
     return CAIRN_OK;
 }
 

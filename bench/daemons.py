@@ -46,7 +46,8 @@ class Daemon:
 
 
 class World:
-    """Server and uploader over a folder store, and one trainer whose runs are its stalls."""
+    """Server and uploader over a folder store, and one trainer whose runs are its stalls; size None:
+    the trainers are the figure's."""
 
     def __init__(self, lab, size):
         self.folder = tempfile.mkdtemp(prefix="world-", dir=lab.folder)
@@ -54,7 +55,7 @@ class World:
         os.makedirs(self.store, exist_ok=True)
         self.port = 7498
         self.url = "http://127.0.0.1:%d" % self.port
-        socket = os.path.join(self.folder, "s")
+        self.socket = socket = os.path.join(self.folder, "s")
         self.server = Daemon(
             [program("cairn-server"), "--listen", "127.0.0.1:%d" % self.port, "--store", self.store,
              "--data-dir", os.path.join(self.folder, "data"), "--port-file",
@@ -70,6 +71,8 @@ class World:
         try:
             self.server.start()
             self.uploader.start()
+            if size is None:
+                return
             command = [program("bench_trainer"), "--socket", socket, "--run", RUN, "--bytes",
                        str(size)]
             environment = dict(os.environ, LD_LIBRARY_PATH=os.path.dirname(command[0]))

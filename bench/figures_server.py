@@ -12,6 +12,7 @@ import time
 
 from bench.daemons import Daemon
 from bench.figures_s3 import Figure
+from bench.harness import ROOT
 from bench.programs import program
 
 FIGURES = {}
@@ -175,6 +176,48 @@ FIGURES["register"] = Figure(
     register_figure, "registering and sealing a save of 512 to 4,096 ranks, each with 4 shards",
     [("cpu_s_4096", 3.0, "lower"), ("latest_p99_ms_4096", 50.0, "lower"),
      ("cpu_per_rank_4096_vs_512", 1.5, "lower")], {"cairn-server"}, ())
+
+
+# ---- callers that a server should not have ----
+
+def hostile_callers():
+    """tests/e2e/hostile.py: the attacks are those of the test."""
+    sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
+    import hostile as module  # noqa: PLC0415  it is of the tests
+
+    return module
+
+
+HOSTILE_S = 2.0
+HOSTILE = ("idle", "slow", "objects", "parameters", "streams")
+
+
+def hostile(lab):
+    callers = hostile_callers()
+    folder = tempfile.mkdtemp(prefix="hostile-", dir=lab.folder)
+    server = lab.keep(Server(folder))
+    connection = server.connect()
+    call(connection, "PUT", "/v1/runs/bench/hostile", {})
+    ordinary = callers.Ordinary(server.port, "bench/hostile")
+    ordinary.calls = ordinary.calls[1:]  # it has no checkpoint
+    ordinary.go(HOSTILE_S)
+    for attack in HOSTILE:
+        pairs = []
+        for _ in range(lab.pairs_wanted):
+            without = callers.p99(ordinary.go(HOSTILE_S))
+            with callers.Under(attack, server.port, ordinary) as under:
+                took = under.took + ordinary.go(HOSTILE_S)
+            pairs.append((1000 * callers.p99(took), 1000 * without))
+        lab.report("p99_%s" % attack, [a / b for a, b in pairs], 3.0, "lower",
+                   [a for a, _ in pairs], [b for _, b in pairs], unit="ms")
+    connection.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+FIGURES["hostile"] = Figure(
+    hostile, "p99 of ordinary calls while a server is under each attack of tests/e2e/hostile.py / "
+    "the same before it", [("p99_%s" % attack, 3.0, "lower") for attack in HOSTILE],
+    {"cairn-server"}, ())
 
 
 def main():

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_job --socket PATH --run PROJECT/RUN --width N --rank R --ranks N
+ * bench_job --socket PATH --run PROJECT/RUN --width N --rank R --ranks N [--job TEXT] [--step N]
  *
  * One rank of a training job with the tensors of a small transformer, split by rows among the
  * ranks, as bench/peers/job_torch.py has them. Each line on standard input is one thing to do, and
  * one JSON line answers it:
  *     save      {"stall": s, "durable": s, "cpu": s}
  *     restore   {"restore": s, "cpu": s}: into other memory, compared with what was saved
+ * --step: a process of the same rank has saved up to there before this one, of the same bytes.
  */
 #include <cairn/cairn.h>
 #include <stdio.h>
@@ -158,13 +159,14 @@ int main(int count, char **values) {
     struct cairn_resume resume;
     job.rank = bench_flag_number(count, values, "--rank", 0);
     job.ranks = bench_flag_number(count, values, "--ranks", 1);
+    job.step = bench_flag_number(count, values, "--step", 0);
     describe_model(&job, bench_flag_number(count, values, "--width", 256));
     job.memory = bench_memory(job.bytes);
     job.restored = bench_memory(job.bytes);
     if (job.memory) job.memory[0] = (uint8_t)(job.rank + 1); /* no two ranks alike */
     struct cairn_open_options options = {.size = sizeof options,
                                          .run = bench_flag(count, values, "--run", "bench/job"),
-                                         .job = "bench",
+                                         .job = bench_flag(count, values, "--job", "bench"),
                                          .rank = (uint32_t)job.rank,
                                          .world_size = (uint32_t)job.ranks,
                                          .local_rank = (uint32_t)job.rank,

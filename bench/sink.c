@@ -51,20 +51,6 @@ static ssize_t take_bytes(struct sink_connection *connection, void *bytes, size_
     return (ssize_t)got;
 }
 
-bool sink_send(struct sink_connection *connection, const void *bytes, size_t size) {
-    const char *at = bytes;
-    while (size) {
-        size_t piece = cairn_min_u64(size, 4 * CAIRN_MIB);
-        ssize_t sent = connection->tls ? SSL_write(connection->tls, at, (int)piece)
-                                       : send(connection->fd, at, piece, MSG_NOSIGNAL);
-        if (sent <= 0) return false;
-        at += sent;
-        size -= (size_t)sent;
-        atomic_fetch_add(&sink.counters.sent_bytes, (uint64_t)sent);
-    }
-    return true;
-}
-
 static void wait_until_us(uint64_t when_us) {
     struct timespec when = {.tv_sec = (time_t)(when_us / 1000000),
                             .tv_nsec = (long)(when_us % 1000000 * 1000)};
@@ -78,6 +64,23 @@ static void pace(struct sink_connection *connection, size_t size) {
     if (!rate) return;
     connection->next_us += size * 1000000 / rate;
     if (connection->next_us > cairn_mono_us() + PACE_US) wait_until_us(connection->next_us);
+}
+
+bool sink_send(struct sink_connection *connection, const void *bytes, size_t size) {
+    const char *at = bytes;
+    uint64_t most = sink.faults.bytes_per_second ? SINK_CHUNK_BYTES : 4 * CAIRN_MIB;
+    connection->next_us = cairn_max_u64(connection->next_us, cairn_mono_us());
+    while (size) {
+        size_t piece = cairn_min_u64(size, most);
+        ssize_t sent = connection->tls ? SSL_write(connection->tls, at, (int)piece)
+                                       : send(connection->fd, at, piece, MSG_NOSIGNAL);
+        if (sent <= 0) return false;
+        at += sent;
+        size -= (size_t)sent;
+        atomic_fetch_add(&sink.counters.sent_bytes, (uint64_t)sent);
+        pace(connection, (size_t)sent);
+    }
+    return true;
 }
 
 static void reset_connection(struct sink_connection *connection) {

@@ -36,6 +36,7 @@ struct sink_faults {
     uint64_t bytes_per_second;        /* of each connection; 0: as fast as it goes */
     uint32_t late_every, late_ms;     /* each n-th part's answer */
     uint32_t busy_every, reset_every; /* each n-th part: 503 after the body; RST in its middle */
+    uint32_t wait_ms;                 /* before each answer, as a store that is far away */
 };
 struct sink_part {
     uint64_t size_bytes;

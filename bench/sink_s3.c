@@ -97,6 +97,11 @@ static bool hits(uint64_t counter, uint32_t every, uint32_t phase) {
     return every && counter % every == phase % every;
 }
 
+static void pause_ms(uint32_t ms) {
+    struct timespec pause = {ms / 1000, ms % 1000 * 1000000L};
+    nanosleep(&pause, NULL);
+}
+
 static bool answer_part(struct sink_connection *connection, const struct sink_request *request,
                         uint32_t crc32c, uint8_t **data) {
     const struct sink_faults *faults = &sink.faults;
@@ -124,8 +129,7 @@ static bool answer_part(struct sink_connection *connection, const struct sink_re
     if (!good) return fail(connection, request, "404 Not Found", "NoSuchUpload");
     if (hits(counter, faults->late_every, faults->late_every / 2)) {
         atomic_fetch_add(&sink.counters.late, 1);
-        struct timespec pause = {faults->late_ms / 1000, faults->late_ms % 1000 * 1000000L};
-        nanosleep(&pause, NULL);
+        pause_ms(faults->late_ms);
     }
     char headers[256], text[16];
     sink_crc_text(crc32c, text);
@@ -404,6 +408,7 @@ static void set_faults(const struct sink_request *request) {
         .late_ms = (uint32_t)sink_query_number(request, "late_ms", 5000),
         .busy_every = (uint32_t)sink_query_number(request, "busy_every", 0),
         .reset_every = (uint32_t)sink_query_number(request, "reset_every", 0),
+        .wait_ms = (uint32_t)sink_query_number(request, "wait_ms", 0),
     };
 }
 
@@ -459,6 +464,7 @@ bool sink_answer(struct sink_connection *connection, const struct sink_request *
     bool upload = sink_query_has(request, "uploadId"), put = !strcmp(request->method, "PUT");
     bool post = !strcmp(request->method, "POST");
     if (!strncmp(request->path, "/-/", 3)) return control(connection, request);
+    if (sink.faults.wait_ms) pause_ms(sink.faults.wait_ms);
     if (put && upload) return take_part(connection, request);
     if (put && is_bucket(request)) return reply(connection, request, "200 OK", "", "");
     if (put && request->copied[0]) return copy_object(connection, request);

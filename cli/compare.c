@@ -14,7 +14,7 @@
 #include "formats/convert.h"
 
 #define WINDOW_ELEMENTS (UINT64_C(1) << 20)
-#define ELEMENT_BYTES_MAX 8
+#define ELEMENT_BYTES_MAX 16
 #define WINDOW_BYTES (WINDOW_ELEMENTS * ELEMENT_BYTES_MAX)
 
 struct job {

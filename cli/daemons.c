@@ -13,7 +13,7 @@
 #include "common/clock.h"
 #include "common/text.h"
 
-#define ARGUMENTS_MAX 16
+#define ARGUMENTS_MAX 24
 #define STOP_TIMEOUT_MS 30000
 #define POLL_MS 10
 

@@ -9,11 +9,8 @@
 #include "api/dtype.h"
 #include "common/array.h"
 #include "common/utf8.h"
-#include "formats/convert.h"
 #include "formats/dcp.h"
 #include "formats/dcp_write.h"
-
-#define FILES_MAX 100000
 
 const struct cairn_cli_export_naming *
 cairn_cli_export_naming(const struct cairn_cli_export *export) {
@@ -25,15 +22,12 @@ cairn_cli_export_naming(const struct cairn_cli_export *export) {
     };
     return &namings[export->form];
 }
-static unsigned dtype_of(const struct cairn_cli_export *export, unsigned dtype) {
-    bool changed = export->dtype != CAIRN_DTYPE_NONE && cairn_convertible(dtype, export->dtype);
-    return changed ? export->dtype : dtype;
-}
 
 /* ---- which tensor goes into which file ---- */
 
 static enum cairn_code begin_shard(struct cairn_cli_export_plan *plan, struct cairn_error *err) {
-    CAIRN_TRY(CAIRN_ARRAY_ROOM(plan->shards, plan->count, plan->capacity, FILES_MAX, "files", err));
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(plan->shards, plan->count, plan->capacity, CAIRN_MODEL_FILES_MAX,
+                               "files", err));
     struct cairn_cli_export_shard *shard = &plan->shards[plan->count++];
     *shard = (struct cairn_cli_export_shard){.file = {.fd = -1, .direct_fd = -1}};
     const struct cairn_assembly *assembly = plan->export->assembly;
@@ -50,7 +44,8 @@ static bool is_named(const struct cairn_cli_export *export, const char *name) {
 }
 static bool is_wanted(const struct cairn_cli_export *export,
                       const struct cairn_assembly_tensor *tensor) {
-    return is_named(export, tensor->name) && !(export->exclude_frozen && tensor->frozen);
+    return tensor->dtype != CAIRN_DTYPE_ITEM && is_named(export, tensor->name) &&
+           !(export->exclude_frozen && tensor->frozen);
 }
 
 static uint64_t bytes_as(const struct cairn_assembly_tensor *tensor, unsigned dtype) {
@@ -61,15 +56,12 @@ static uint64_t bytes_as(const struct cairn_assembly_tensor *tensor, unsigned dt
 
 /* The bytes of tensor `index`, under this name. */
 static enum cairn_code place(struct cairn_cli_export_plan *plan, const char *name, size_t index,
-                             uint64_t *used_bytes, struct cairn_error *err) {
+                             struct cairn_model_split *split, struct cairn_error *err) {
     struct cairn_cli_export *export = plan->export;
     const struct cairn_assembly_tensor *tensor = &export->assembly->tensors[index];
-    unsigned dtype = dtype_of(export, tensor->dtype);
-    uint64_t bytes = bytes_as(tensor, dtype), most = export->shard_bytes_max;
-    if (plan->count == 0 || (most && *used_bytes && *used_bytes + bytes > most)) {
-        CAIRN_TRY(begin_shard(plan, err));
-        *used_bytes = 0;
-    }
+    unsigned dtype = cairn_model_dtype(tensor->dtype, export->dtype);
+    uint64_t bytes = bytes_as(tensor, dtype);
+    if (cairn_model_split_begins(split, bytes)) CAIRN_TRY(begin_shard(plan, err));
     struct cairn_cli_export_shard *shard = &plan->shards[plan->count - 1];
     struct cairn_safetensors_entry *entry = &shard->entries[shard->count++];
     plan->places[index].shard = plan->count;
@@ -79,7 +71,6 @@ static enum cairn_code place(struct cairn_cli_export_plan *plan, const char *nam
                                               .dimension_count = tensor->dimension_count,
                                               .tag = index};
     memcpy(entry->shape, tensor->shape, sizeof entry->shape);
-    *used_bytes += bytes;
     export->bytes += bytes;
     export->tensor_count++;
     return CAIRN_OK;
@@ -88,7 +79,7 @@ static enum cairn_code place(struct cairn_cli_export_plan *plan, const char *nam
 /* An alias is written where what it stands for is not wanted, or copies are. */
 static enum cairn_code place_all(struct cairn_cli_export_plan *plan, struct cairn_error *err) {
     struct cairn_cli_export *export = plan->export;
-    uint64_t used_bytes = 0;
+    struct cairn_model_split split = {.file_bytes_max = export->shard_bytes_max};
     for (size_t i = 0; i < export->assembly->tensor_count; i++) {
         const struct cairn_assembly_tensor *tensor = &export->assembly->tensors[i];
         bool alias = tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS;
@@ -96,7 +87,7 @@ static enum cairn_code place_all(struct cairn_cli_export_plan *plan, struct cair
         export->filtered += !is_named(export, tensor->name);
         if (!is_wanted(export, tensor)) continue;
         if (!alias || export->copy_tied || !is_wanted(export, &export->assembly->tensors[source]))
-            CAIRN_TRY(place(plan, tensor->name, source, &used_bytes, err));
+            CAIRN_TRY(place(plan, tensor->name, source, &split, err));
     }
     return CAIRN_OK;
 }
@@ -190,11 +181,8 @@ static void name_shard(const struct cairn_cli_export_plan *plan, size_t number,
     const struct cairn_cli_export_naming *naming = cairn_cli_export_naming(plan->export);
     if (plan->export->form == CAIRN_CLI_EXPORT_DCP)
         snprintf(shard->name, sizeof shard->name, "%s%zu.%s", naming->stem, number, naming->end);
-    else if (plan->count == 1)
-        snprintf(shard->name, sizeof shard->name, "%s.%s", naming->stem, naming->end);
     else
-        snprintf(shard->name, sizeof shard->name, "%s-%05zu-of-%05zu.%s", naming->stem, number + 1,
-                 plan->count, naming->end);
+        cairn_model_file_name(naming->stem, naming->end, number, plan->count, shard->name);
 }
 
 enum cairn_code cairn_cli_export_plan_make(struct cairn_cli_export *export,
@@ -278,16 +266,16 @@ static enum cairn_code make_metadata(const struct cairn_cli_export_plan *plan,
 static enum cairn_code make_index(const struct cairn_cli_export_plan *plan, struct cairn_buf *ret,
                                   struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *map = json_object();
-    for (size_t i = 0; i < plan->count; i++) {
+    bool whole = map != NULL;
+    for (size_t i = 0; whole && i < plan->count; i++) {
         const struct cairn_cli_export_shard *shard = &plan->shards[i];
         for (size_t e = 0; e < shard->count + shard->alias_count; e++) {
             struct cairn_view name =
                 e < shard->count ? shard->entries[e].name : shard->aliases[e - shard->count].name;
-            json_object_setn_new(map, name.data, name.size, json_string(shard->name));
+            whole &= cairn_model_index_add(map, name, shard->name);
         }
     }
-    CAIRN_AUTO_JSON json_t *index = json_pack("{s:{s:I}, s:O}", "metadata", "total_size",
-                                              (json_int_t)plan->export->bytes, "weight_map", map);
+    CAIRN_AUTO_JSON json_t *index = whole ? cairn_model_index(map, plan->export->bytes) : NULL;
     if (!index) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the index");
     CAIRN_TRY(cairn_json_dump_pretty(index, ret, err));
     return cairn_buf_append_text(ret, "\n", err);

@@ -7,7 +7,7 @@
  * Promise: 1   entries and texts of a file follow each other without a gap, up to its last byte.
  *          2   plans that write the same files have the same digest, others have another one.
  *          3   an alias is written where what it stands for is not wanted, or copies are.
- * Limits:  100,000 files of at least one tensor each, however large it is.
+ * Limits:  CAIRN_MODEL_FILES_MAX files of at least one tensor each, however large it is.
  * Threads: one owner; the plan is read by several threads.
  * Next:    cli/export.c writes it.
  */
@@ -15,6 +15,7 @@
 
 #include "cli/export.h"
 #include "common/file.h"
+#include "formats/model_folder.h"
 #include "formats/torch_write.h"
 
 /* Of an output file, filled and written by one worker. */
@@ -33,7 +34,7 @@ struct cairn_cli_export_shard {
     struct cairn_torch_plan text; /* all but the tensors; of safetensors its head alone */
     uint64_t bytes;               /* of the file */
     uint64_t first_window;        /* of all files' windows */
-    char name[64];
+    char name[CAIRN_MODEL_FILE_NAME_BYTES];
     /* By cli/export.c. */
     struct cairn_file file;
     bool in_place;  /* an earlier export gave it its name */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "cli/output.h"
+#include "cli/sizes.h"
 #include "common/text.h"
 
 static enum cairn_code read_best(const char *text, struct cairn_policy *policy,
@@ -38,8 +39,11 @@ enum cairn_code cairn_cli_keep_policy(const struct cairn_cli *cli, json_t **ret,
         policy.labels_count = 1;
         CAIRN_TRY(cairn_selector_parse(cairn_view_of(cli->keep_labels), &policy.labels[0], err));
     }
+    if (cli->copies) code = cairn_policy_copies_parse(cairn_view_of(cli->copies), &policy, err);
+    if (code) return cairn_within(err, code, "--copies");
     *ret = NULL;
-    return cairn_policy_empty(&policy) ? CAIRN_OK : cairn_policy_json(&policy, ret, err);
+    bool nothing = cairn_policy_empty(&policy) && !policy.copies_count;
+    return nothing ? CAIRN_OK : cairn_policy_json(&policy, ret, err);
 }
 
 enum cairn_code cairn_cli_keep_preview(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
@@ -83,7 +87,7 @@ static enum cairn_code print_version(const json_t *json, struct cairn_error *err
     char size[24], why[600];
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_version, json, &version, err));
     CAIRN_TRY(reasons_text(version.reasons, why, sizeof why, err));
-    cairn_size_text(version.bytes, size);
+    cairn_cli_size(version.bytes, size);
     bool removed = !strcmp(version.fate, "remove"), kept = !strcmp(version.fate, "keep");
     printf("%-7s %9" PRIu64 "  %10s  %s%s\n",
            removed ? "REMOVE"
@@ -104,7 +108,7 @@ enum cairn_code cairn_cli_keep_print(const struct cairn_cli_ref *run, const json
     printf("Policy (run %s/%s, %" PRIu64 " committed): %s\n", run->name.project, run->name.run,
            row.keep + row.remove, row.text);
     json_array_foreach(row.versions, index, version) CAIRN_TRY(print_version(version, err));
-    cairn_size_text(row.remove_bytes, size);
+    cairn_cli_size(row.remove_bytes, size);
     cairn_duration_text(row.trash_grace_ms, grace);
     printf("keep %" PRIu64 ", remove %" PRIu64 ": %s after %s in the trash (undo: cairn undelete)",
            row.keep, row.remove, size, grace);

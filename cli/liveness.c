@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "cli/output.h"
+#include "cli/sizes.h"
 #include "common/text.h"
 
 #define NAMED_MAX 4
@@ -86,20 +87,67 @@ static enum cairn_code newest_of(const struct cairn_cli *cli, struct cairn_cli_r
     return CAIRN_OK;
 }
 
+static enum cairn_code print_errors(const json_t *errors, struct cairn_error *err) {
+    size_t index = 0;
+    json_t *item = NULL;
+    json_array_foreach((json_t *)(uintptr_t)errors, index, item) {
+        struct cairn_msg_why_error one = {.part = CAIRN_MESSAGE_NONE};
+        char age[24], part[40] = "";
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_why_error, item, &one, err));
+        cairn_duration_text(one.age_ms / 1000 * 1000, age);
+        if (one.part != CAIRN_MESSAGE_NONE)
+            snprintf(part, sizeof part, " part %llu", (unsigned long long)one.part);
+        printf("    shard %s%s of rank %u, %s ago, %s: %s\n", one.shard, part, one.rank, age,
+               cairn_cli_counted(one.tries, "error", "errors").text, one.error);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code print_keeps(const struct cairn_msg_why_node *node, struct cairn_error *err) {
+    size_t index = 0;
+    json_t *item = NULL;
+    json_array_foreach((json_t *)(uintptr_t)node->keeps, index, item) {
+        struct cairn_msg_why_kept kept = {0};
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_why_kept, item, &kept, err));
+        printf("  rank %u of node %s outlives it: node %s has a copy\n", kept.rank, kept.node,
+               node->node);
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code print_node(const json_t *item, struct cairn_error *err) {
     struct cairn_msg_why_node node = {0};
     char done[24], total[24], silent[24];
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_why_node, item, &node, err));
+    if (!node.waited_for) return print_keeps(&node, err);
     printf("  node %s:", node.node);
     if (node.bytes_total != CAIRN_MESSAGE_NONE) {
-        cairn_size_text(node.bytes_done, done);
-        cairn_size_text(node.bytes_total, total);
+        cairn_cli_size(node.bytes_done, done);
+        cairn_cli_size(node.bytes_total, total);
         printf(" %s of %s sent,", done, total);
     }
+    if (node.parts_total != CAIRN_MESSAGE_NONE)
+        printf(" %llu of %llu shards, %llu of %llu parts,", (unsigned long long)node.shards_done,
+               (unsigned long long)node.shards_total, (unsigned long long)node.parts_done,
+               (unsigned long long)node.parts_total);
     cairn_duration_text(node.silent_ms == CAIRN_MESSAGE_NONE ? 0 : node.silent_ms, silent);
     printf(" %s %s ago\n", node.left ? "it left; heard" : "heard", silent);
     if (node.error) printf("    last error: %s\n", node.error);
+    CAIRN_TRY(print_errors(node.errors, err));
     if (node.trouble) printf("    its uploader: %s\n", node.trouble);
+    return print_keeps(&node, err);
+}
+
+static enum cairn_code print_restore(const json_t *item, struct cairn_error *err) {
+    struct cairn_msg_why_restore told = {0};
+    char store[24], shared[24], peer[24];
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_why_restore, item, &told, err));
+    cairn_cli_size(told.store_bytes, store);
+    cairn_cli_size(told.shared_bytes, shared);
+    cairn_cli_size(told.peer_bytes, peer);
+    printf("  restored on node %s: %s from the store; not read from it: %s shared by its ranks, %s "
+           "from other nodes\n    %s\n",
+           told.node, store, shared, peer, told.choice);
     return CAIRN_OK;
 }
 
@@ -110,6 +158,7 @@ static enum cairn_code print_facts(const struct cairn_msg_why *why, struct cairn
         printf("step %llu (%s) is %s and waits for nothing\n", (unsigned long long)why->step,
                why->version, why->state);
         if (why->reason) printf("  %s\n", why->reason);
+        json_array_foreach(why->restores, index, item) CAIRN_TRY(print_restore(item, err));
         return CAIRN_OK;
     }
     CAIRN_TRY(print_open(why->open, err));

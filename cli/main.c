@@ -10,6 +10,8 @@
 #include "api/failure.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/sizes.h"
+#include "cli/profile.h"
 #include "cli/verb.h"
 #include "common/json.h"
 #include "common/parent.h"
@@ -159,7 +161,11 @@ int main(int argc, char **argv) {
     struct cairn_error err = {0};
     enum cairn_code code = follow_parent(&err);
     if (code == CAIRN_OK) code = cairn_cli_parse(verb, argc - 1, argv + 1, &cli, &err);
+    /* The verb that mends the file of profiles works whatever is in it. */
+    if (code == CAIRN_OK && !cli.help && verb != &cairn_cli_verb_profile)
+        code = cairn_cli_profile_choose(&cli, &err);
     cairn_cli_print_as(&cli);
+    cairn_cli_sizes_as(&cli);
     if (code == CAIRN_OK) code = cli.help ? cairn_cli_help(verb, &err) : verb->run(&cli, &err);
     if (code != CAIRN_OK) tell(verb->name, json, code, &err);
     return status_of(code, &err);

@@ -5,28 +5,33 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cli/profile.h"
 #include "cli/verb.h"
 #include "common/encode.h"
 #include "common/text.h"
 
 #define FILE_URL "file://"
-#define URL_DEFAULT "http://127.0.0.1:7420"
-#define SOCKET_DEFAULT "/run/cairn/uploader.sock"
 
 const struct cairn_cli_flag cairn_cli_common_flags[] = {
     {"server", 's', CAIRN_CLI_TEXT, CAIRN_CLI_AT(server), 0, "URL",
-     "The server, or a comma list of servers; default $CAIRN_URL, else " URL_DEFAULT "."},
+     "The server, or a comma list of servers; default $CAIRN_URL, else http://127.0.0.1:7420."},
     {"token-file", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(token_file), 0, "FILE",
      "File that holds the bearer token; default $CAIRN_TOKEN, else $CAIRN_TOKEN_FILE."},
     {"ca-file", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(ca_file), 0, "FILE",
      "Certificates that sign the server's; default $CAIRN_CA_FILE, else the system's."},
     {"socket", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(socket), 0, "PATH",
-     "The uploader's socket; default $CAIRN_SOCKET, else " SOCKET_DEFAULT "."},
+     "The uploader's socket; default $CAIRN_SOCKET, else /run/cairn/uploader.sock."},
+    {"profile", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(profile), 0, "NAME",
+     "The server, token and socket that cairn profile keeps by that name; before variables."},
     {"output", 'o', CAIRN_CLI_TEXT, CAIRN_CLI_AT(output_text), 0, "FORM",
      "table, wide, json, jsonl, yaml or name. Table text may change; JSON is stable."},
     {"fields", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(fields), 0, "NAMES",
      "Of json, jsonl or yaml only these, with commas, dots for inner ones: step,labels.team."},
     {"json", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(json), 0, NULL, "The same as --output json."},
+    {"si", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(si_sizes), 0, NULL,
+     "Sizes of text in kB, MB, GB, of powers of ten; without it in KiB, MiB, GiB."},
+    {"bytes", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(plain_sizes), 0, NULL,
+     "Sizes of text in bytes."},
     {"progress", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(progress_text), 0, "FORM",
      "auto, bar, plain, json or none; auto is a bar on a terminal, else a line every 5 s."},
     {"timeout", 0, CAIRN_CLI_TIME, CAIRN_CLI_AT(timeout_ms), 0, "TIME",
@@ -68,11 +73,22 @@ const char *cairn_cli_nearest(const char *word, const char *const *candidates, s
     return nearest;
 }
 
+/* A verb's flag counts for a common one of its name: bench and quota have bytes of their own. */
+static bool is_own(const struct cairn_cli_verb *verb, const char *name) {
+    for (size_t i = 0; i < verb->flag_count; i++)
+        if (!strcmp(verb->flags[i].name, name)) return true;
+    return false;
+}
+
 const struct cairn_cli_flag *cairn_cli_flag_at(const struct cairn_cli_verb *verb,
                                                size_t index) {
     if (index < verb->flag_count) return &verb->flags[index];
     index -= verb->flag_count;
-    return index < cairn_cli_common_flag_count ? &cairn_cli_common_flags[index] : NULL;
+    for (size_t i = 0; i < cairn_cli_common_flag_count; i++) {
+        const struct cairn_cli_flag *flag = &cairn_cli_common_flags[i];
+        if (!is_own(verb, flag->name) && !index--) return flag;
+    }
+    return NULL;
 }
 
 static const struct cairn_cli_flag *find_flag(const struct cairn_cli_verb *verb, const char *name,
@@ -264,28 +280,27 @@ enum cairn_code cairn_cli_help(const struct cairn_cli_verb *verb, struct cairn_e
     return CAIRN_OK;
 }
 
-/* The flag's value, else the variable's, else the default; an empty one is none. */
-static const char *value_or(const char *flag, const char *variable, const char *otherwise) {
-    const char *value = flag ? flag : getenv(variable);
-    return value && *value ? value : otherwise;
-}
-
 const char *cairn_cli_server_url(const struct cairn_cli *cli) {
-    return value_or(cli->server, "CAIRN_URL", URL_DEFAULT);
+    struct cairn_cli_server server;
+    cairn_cli_server_of(cli, &server);
+    return server.url;
 }
 
 const char *cairn_cli_uploader_socket(const struct cairn_cli *cli) {
-    return value_or(cli->socket, "CAIRN_SOCKET", SOCKET_DEFAULT);
+    struct cairn_cli_server server;
+    cairn_cli_server_of(cli, &server);
+    return server.socket;
 }
 
 enum cairn_code cairn_cli_connect(const struct cairn_cli *cli, struct cairn_rest **ret,
                                   struct cairn_error *err) {
-    const char *token = cli->token_file ? NULL : value_or(NULL, "CAIRN_TOKEN", NULL);
+    struct cairn_cli_server server;
+    cairn_cli_server_of(cli, &server);
     struct cairn_rest_options options = {
-        .url = cairn_cli_server_url(cli),
-        .token = token,
-        .token_file = token ? NULL : value_or(cli->token_file, "CAIRN_TOKEN_FILE", NULL),
-        .ca_bundle = value_or(cli->ca_file, "CAIRN_CA_FILE", NULL),
+        .url = server.url,
+        .token = server.token,
+        .token_file = server.token_file,
+        .ca_bundle = server.ca_file,
         .timeout_ms =
             cli->timeout_ms && cli->timeout_ms < UINT32_MAX ? (uint32_t)cli->timeout_ms : 0,
         .seen = cli->seen,

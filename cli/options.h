@@ -24,9 +24,8 @@ const char *cairn_cli_flag_word(const struct cairn_cli_flag *flag, size_t index)
 /* The candidate nearest to word by edit distance, or NULL when none is near. */
 const char *cairn_cli_nearest(const char *word, const char *const *candidates, size_t count);
 
-/* --server, else CAIRN_URL, else http://127.0.0.1:7420; one, or a list (api/servers.h). */
+/* One, or a list (api/servers.h), in the order of cli/profile.h#1. */
 const char *cairn_cli_server_url(const struct cairn_cli *cli);
-/* --socket, else CAIRN_SOCKET, else /run/cairn/uploader.sock. */
 const char *cairn_cli_uploader_socket(const struct cairn_cli *cli);
 /* A client of that server. */
 enum cairn_code cairn_cli_connect(const struct cairn_cli *cli, struct cairn_rest **ret,

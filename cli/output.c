@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 
 #include "cli/fields.h"
+#include "cli/sizes.h"
 #include "cli/yaml.h"
 #include "common/text.h"
 
@@ -205,9 +206,27 @@ static void print_field(const char *name, const char *value) {
     printf("%-12s %s\n", name, text);
 }
 
+/* "main, archive (making)"; of one that lies in main alone nothing. */
+static void print_copies(const struct cairn_msg_version_row *version) {
+    char text[400] = "";
+    size_t index = 0, used = 0;
+    const json_t *item = NULL;
+    bool elsewhere = json_array_size(version->copies) > 1;
+    json_array_foreach(version->copies, index, item) {
+        struct cairn_msg_copy_row copy = {0};
+        if (cairn_msg_copy_row_read(item, "", &copy, NULL)) continue;
+        bool whole = !strcmp(copy.state, "whole");
+        elsewhere |= strcmp(copy.store, "main") != 0 || !whole;
+        snprintf(text + used, sizeof text - used, "%s%s%s%s%s", used ? ", " : "", copy.store,
+                 whole ? "" : " (", whole ? "" : copy.state, whole ? "" : ")");
+        used = strlen(text);
+    }
+    if (elsewhere) print_field("lies in", text);
+}
+
 static void print_fields(const struct cairn_msg_version_row *version) {
     char size[24];
-    cairn_size_text(version->bytes, size);
+    cairn_cli_size(version->bytes, size);
     printf("%-12s %s/%s step %llu, attempt %llu\n", "checkpoint", version->project, version->run,
            (unsigned long long)version->step, (unsigned long long)version->attempt);
     print_field("version", version->version);
@@ -222,6 +241,7 @@ static void print_fields(const struct cairn_msg_version_row *version) {
     print_field("layout", version->layout);
     print_field("created", version->created_at);
     print_field("committed", version->committed_at);
+    print_copies(version);
 }
 
 enum cairn_code cairn_cli_print_version(const struct cairn_cli *cli, const json_t *version,
@@ -247,8 +267,8 @@ enum cairn_code cairn_cli_no_space(const char *folder, uint64_t needed_bytes, co
                           "%s: files may not be that large here: raise the limit (ulimit -f); %s",
                           err->message, left);
     (void)statvfs(folder, &room);
-    cairn_size_text(needed_bytes, needed);
-    cairn_size_text((uint64_t)room.f_bavail * room.f_frsize, is_free);
+    cairn_cli_size(needed_bytes, needed);
+    cairn_cli_size((uint64_t)room.f_bavail * room.f_frsize, is_free);
     return cairn_fail(err, CAIRN_NO_SPACE,
                       "%s: %s are needed and %s free in %s: make room, or name a folder on another "
                       "disk; %s",

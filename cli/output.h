@@ -29,8 +29,10 @@ union cairn_cli_row {
     struct cairn_msg_quota_row quota;
     struct cairn_msg_upload_row upload;
     struct cairn_msg_orphan_row orphan;
+    struct cairn_msg_not_freed_row not_freed;
     struct cairn_msg_webhook_row webhook;
     struct cairn_msg_letter_row letter;
+    struct cairn_msg_probe_row probe;
 };
 struct cairn_cli_column {
     const char *title;

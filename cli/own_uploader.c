@@ -15,6 +15,7 @@
 
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/profile.h"
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/text.h"
@@ -112,8 +113,12 @@ enum cairn_code cairn_cli_own_uploader_start(const struct cairn_cli *cli, const 
     snprintf(ready, sizeof ready, "%s/ready", uploader->folder);
     snprintf(node, sizeof node, "put-%d", (int)getpid());
     snprintf(parent, sizeof parent, "%d", (int)getpid());
+    struct cairn_cli_server server;
+    cairn_cli_server_of(cli, &server);
     const char *arguments[] = {"--node",       node,
-                               "--server",     cairn_cli_server_url(cli),
+                               "--server",     server.url,
+                               "--token-file", server.token_file ? server.token_file : "",
+                               "--ca-file",    server.ca_file ? server.ca_file : "",
                                "--store",      store,
                                "--socket",     uploader->socket,
                                "--state-dir",  uploader->folder,

@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "cli/sizes.h"
 #include "common/clock.h"
 #include "common/text.h"
 
@@ -21,16 +22,20 @@ static int terminal_width(void) {
     return size.ws_col;
 }
 
+void cairn_cli_bar(FILE *to, int cells, int full) {
+    setlocale(LC_CTYPE, "");
+    bool utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8");
+    for (int i = 0; i < cells; i++) fputs(i < full ? (utf8 ? "━" : "#") : (utf8 ? "─" : "."), to);
+}
+
 static void draw_bar(const struct cairn_cli_meter *meter, const char *done, const char *total,
                      const char *rate, const char *left, double part) {
-    bool utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8");
     char tail[160];
     snprintf(tail, sizeof tail, " %3.0f%%  %s/%s  %s/s  %s", part * 100, done, total, rate, left);
     int room = terminal_width() - (int)strlen(meter->job) - (int)strlen(tail) - 4;
     int cells = room < 5 ? 5 : room > 40 ? 40 : room, full = (int)(part * cells);
     fprintf(stderr, "\r%s  ", meter->job);
-    for (int i = 0; i < cells; i++)
-        fputs(i < full ? (utf8 ? "━" : "#") : (utf8 ? "─" : "."), stderr);
+    cairn_cli_bar(stderr, cells, full);
     fprintf(stderr, "%s\033[K", tail);
     fflush(stderr);
 }
@@ -42,9 +47,9 @@ static void show(struct cairn_cli_meter *meter, bool last) {
     if (!last && part > 0.99) part = 0.99; /* 100 % is said at the end only */
     uint64_t rate_bytes = done_bytes * 1000 / elapsed;
     char done[24], total[24], rate[24], left[32] = "", time[32], items[64] = "";
-    cairn_size_text(done_bytes, done);
-    cairn_size_text(meter->total_bytes, total);
-    cairn_size_text(rate_bytes, rate);
+    cairn_cli_size(done_bytes, done);
+    cairn_cli_size(meter->total_bytes, total);
+    cairn_cli_size(rate_bytes, rate);
     if (meter->locked.phase) {
         snprintf(left, sizeof left, "%s", meter->locked.phase);
     } else if (!last && rate_bytes && done_bytes < meter->total_bytes) {
@@ -93,7 +98,6 @@ void cairn_cli_meter_init(struct cairn_cli_meter *meter, const struct cairn_cli 
                                       .total_bytes = total_bytes,
                                       .total_items = total_items,
                                       .started_ms = cairn_mono_ms()};
-    setlocale(LC_CTYPE, "");
     cairn_lock_init(&meter->lock, CAIRN_LOCK_log_line);
     meter->locked.shown_ms = meter->started_ms;
     if (meter->form == CAIRN_CLI_PROGRESS_AUTO)

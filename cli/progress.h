@@ -12,6 +12,8 @@
  */
 #pragma once
 
+#include <stdio.h>
+
 #include "cli/verb.h"
 #include "common/lock.h"
 
@@ -25,6 +27,8 @@ struct cairn_cli_meter {
         const char *phase;
     } locked;
 };
+/* Cells of a bar, of which `full` are; in ASCII where the locale is not UTF-8. */
+void cairn_cli_bar(FILE *to, int cells, int full);
 void cairn_cli_meter_init(struct cairn_cli_meter *meter, const struct cairn_cli *cli,
                           const char *job, uint64_t total_bytes, uint64_t total_items);
 void cairn_cli_meter_add(struct cairn_cli_meter *meter, uint64_t bytes, uint64_t items);

@@ -16,6 +16,7 @@
 #include "cli/own_uploader.h"
 #include "cli/progress.h"
 #include "cli/ref.h"
+#include "cli/sizes.h"
 #include "common/clock.h"
 #include "common/text.h"
 
@@ -161,7 +162,7 @@ static enum cairn_code report(const struct cairn_cli_save_tree *job,
                job->ref, status->version, job->ref);
     } else if (cli->output == CAIRN_CLI_TABLE) {
         char size[24];
-        cairn_size_text(tree->total_bytes, size);
+        cairn_cli_size(tree->total_bytes, size);
         printf("committed %s as %s: %s, %s, ", job->ref, status->version,
                cairn_cli_counted(tree->count, "file", "files").text, size);
         if (described->tensors && described->files < tree->count)

@@ -78,6 +78,7 @@ static json_t *version_json(const struct cairn_cli_history_item *item,
         {"request_id", json_null()},
         {"warnings", json_array()},
         {"manifest_sha256", hex_or_null(version->has_digest, version->manifest_sha256)},
+        {"copies", json_array()}, /* likewise */
     };
     for (size_t i = 0; i < CAIRN_COUNT(members); i++)
         failed |= json_object_set_new(json, members[i].name, members[i].value) != 0;

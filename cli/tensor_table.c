@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "cli/output.h"
+#include "cli/sizes.h"
 #include "common/text.h"
 
 static void cell_tensor(const union cairn_cli_row *row, char *ret, size_t capacity) {
@@ -25,7 +26,7 @@ static void cell_shape(const union cairn_cli_row *row, char *ret, size_t capacit
 }
 static void cell_tensor_size(const union cairn_cli_row *row, char *ret, size_t capacity) {
     char text[24];
-    cairn_size_text(row->tensor.bytes, text);
+    cairn_cli_size(row->tensor.bytes, text);
     snprintf(ret, capacity, "%s", text);
 }
 static void cell_kind(const union cairn_cli_row *row, char *ret, size_t capacity) {

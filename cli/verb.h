@@ -34,14 +34,18 @@ struct cairn_cli {
     size_t argument_count;
     const char *server, *token_file, *ca_file, *socket, *store;
     const char *output_text, *progress_text, *fields;
+    const char *profile;
+    const struct cairn_cli_profile *chosen; /* cli/profile.h; NULL: none */
     const char *directory, *shard, *range, *job, *resume, *wait_for, *format, *state, *subset;
     const char *dtype, *only, *to, *tp_rules;
     const char *labels, *part_size, *listen;
     uint64_t rank, world_size, timeout_ms, limit, step, bytes, ranks, steps, workers;
     bool tp_rules_of_any; /* no error of a source that rules are not about; diff says it of both */
     bool whole_run;
+    bool repair;
     bool rank_given, json, metadata_only, read_data, force, keep, help, detach, follow, files_only;
-    bool yes, or_none, dry_run, allow_empty, keep_all, optimizer, exclude_frozen, copy_tied, why;
+    bool yes, or_none, dry_run, not_freed, allow_empty, keep_all, optimizer, exclude_frozen;
+    bool copy_tied, why;
     bool tensors, no_links;
     uint64_t keep_numbers[CAIRN_KEEP_NUMBERS], saves, lease_ms, idle_ms;
     bool idle_given;
@@ -57,8 +61,11 @@ struct cairn_cli {
     bool quota_versions_given, quota_bytes_given;
     const char *catalog, *data_dir, *config; /* of a reindex */
     bool new_grant_key;
-    const char *keep_within, *keep_best, *keep_labels, *after, *note;
+    const char *until; /* of a watch */
+    uint64_t every_ms;
+    const char *keep_within, *keep_best, *keep_labels, *copies, *after, *note;
     enum cairn_cli_output output;
+    bool si_sizes, plain_sizes; /* cli/sizes.h */
     bool wide, yaml; /* tables with all their columns; JSON that is printed as YAML */
     enum cairn_cli_progress progress;
     const char *program_folder;   /* where this binary stands; its siblings are there too */
@@ -106,8 +113,9 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
     cairn_cli_verb_lineage, cairn_cli_verb_import, cairn_cli_verb_diff,
     cairn_cli_verb_events, cairn_cli_verb_token, cairn_cli_verb_operation,
     cairn_cli_verb_quota, cairn_cli_verb_uploads, cairn_cli_verb_gc, cairn_cli_verb_webhooks,
-    cairn_cli_verb_reindex,
-    cairn_cli_verb_completion;
+    cairn_cli_verb_promote, cairn_cli_verb_demote, cairn_cli_verb_reindex,
+    cairn_cli_verb_watch, cairn_cli_verb_profile, cairn_cli_verb_uploader,
+    cairn_cli_verb_warmup, cairn_cli_verb_completion;
 
 /* All of them: what help, "did you mean" and the shells' completion are made from. */
 extern const struct cairn_cli_verb *const cairn_cli_verbs[];

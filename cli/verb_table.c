@@ -14,9 +14,11 @@ const struct cairn_cli_verb *const cairn_cli_verbs[] = {
     &cairn_cli_verb_metric,   &cairn_cli_verb_du,        &cairn_cli_verb_export,
     &cairn_cli_verb_alias,     &cairn_cli_verb_lease,
     &cairn_cli_verb_lineage,   &cairn_cli_verb_import,
-    &cairn_cli_verb_diff,      &cairn_cli_verb_events,
+    &cairn_cli_verb_diff,      &cairn_cli_verb_events,    &cairn_cli_verb_watch,
     &cairn_cli_verb_token,     &cairn_cli_verb_operation,
+    &cairn_cli_verb_promote,   &cairn_cli_verb_demote,
     &cairn_cli_verb_quota,     &cairn_cli_verb_uploads,   &cairn_cli_verb_gc,
-    &cairn_cli_verb_webhooks,      &cairn_cli_verb_completion,
+    &cairn_cli_verb_webhooks,  &cairn_cli_verb_profile,   &cairn_cli_verb_uploader,
+    &cairn_cli_verb_warmup,    &cairn_cli_verb_completion,
 };
 const size_t cairn_cli_verb_count = CAIRN_COUNT(cairn_cli_verbs);

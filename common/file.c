@@ -308,9 +308,8 @@ enum cairn_code cairn_dir_make(const char *path, unsigned mode, struct cairn_err
 
 /* ---- small files ---- */
 
-enum cairn_code cairn_file_load(const char *path, struct cairn_buf *ret, struct cairn_error *err) {
-    CAIRN_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return open_failed("open", path, err);
+static enum cairn_code load_opened(int fd, const char *path, struct cairn_buf *ret,
+                                   struct cairn_error *err) {
     size_t before = ret->size;
     for (;;) {
         char piece[16384];
@@ -328,11 +327,52 @@ enum cairn_code cairn_file_load(const char *path, struct cairn_buf *ret, struct 
     return ret->data ? CAIRN_OK : cairn_buf_append(ret, "", 0, err);
 }
 
+enum cairn_code cairn_file_load(const char *path, struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return open_failed("open", path, err);
+    return load_opened(fd, path, ret, err);
+}
+
+static enum cairn_code judge_mode(int fd, const char *path, struct cairn_error *err) {
+    struct stat status;
+    if (fstat(fd, &status)) return cairn_fail_errno(err, "%s", path);
+    if (!S_ISREG(status.st_mode) || !(status.st_mode & (S_IROTH | S_IWOTH))) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_FORBIDDEN,
+                      "%s holds a secret, and everybody can %s it (mode %04o): chmod 600 it", path,
+                      status.st_mode & S_IROTH ? "read" : "write", status.st_mode & 07777);
+}
+
+/* Judged by the descriptor that is read: the name may be another file's a moment later. */
+enum cairn_code cairn_file_load_secret(const char *path, struct cairn_buf *ret,
+                                       struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return open_failed("open", path, err);
+    CAIRN_TRY(judge_mode(fd, path, err));
+    return load_opened(fd, path, ret, err);
+}
+
+bool cairn_file_is_shared(const char *path) {
+    struct stat status;
+    return !stat(path, &status) && S_ISREG(status.st_mode) &&
+           status.st_mode & (S_IRGRP | S_IWGRP);
+}
+
+static void trim_line(struct cairn_buf *line) {
+    while (line->size && strchr(" \t\r\n", line->data[line->size - 1])) line->size--;
+    line->data[line->size] = '\0';
+}
+
+enum cairn_code cairn_file_load_secret_line(const char *path, struct cairn_buf *ret,
+                                            struct cairn_error *err) {
+    CAIRN_TRY(cairn_file_load_secret(path, ret, err));
+    trim_line(ret);
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_file_load_line(const char *path, struct cairn_buf *ret,
                                      struct cairn_error *err) {
     CAIRN_TRY(cairn_file_load(path, ret, err));
-    while (ret->size && strchr(" \t\r\n", ret->data[ret->size - 1])) ret->size--;
-    ret->data[ret->size] = '\0';
+    trim_line(ret);
     return CAIRN_OK;
 }
 

@@ -53,7 +53,16 @@ enum cairn_code cairn_dir_make(const char *path, unsigned mode,
 /* Whole small files. Larger than ret's limit is CAIRN_TOO_LARGE. */
 enum cairn_code cairn_file_load(const char *path, struct cairn_buf *ret,
                                 struct cairn_error *err) CAIRN_MUST_USE;
-/* What a file holds of a token or a name: without the line's end and the white space before it. */
+/* Of a file that holds a secret: CAIRN_FORBIDDEN, with its mode and what to do, where everybody can
+ * read or write it. What its group can is the operator's choice. Pipes and devices are not judged.
+ */
+enum cairn_code cairn_file_load_secret(const char *path, struct cairn_buf *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+bool cairn_file_is_shared(const char *path); /* its group can read or write it */
+/* What a file holds of a token: without the line's end and the white space before it. */
+enum cairn_code cairn_file_load_secret_line(const char *path, struct cairn_buf *ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* Likewise, of what is no secret, or of one that a platform writes. */
 enum cairn_code cairn_file_load_line(const char *path, struct cairn_buf *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Replace a small private file atomically (temporary, fsync, rename, fsync folder). */

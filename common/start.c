@@ -4,10 +4,16 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 
 void cairn_start_signals(void) {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
+}
+
+/* A limit of 0 for core files does not hold where the kernel hands them to a program. */
+enum cairn_code cairn_start_hide_memory(struct cairn_error *err) {
+    return prctl(PR_SET_DUMPABLE, 0) ? cairn_fail_errno(err, "PR_SET_DUMPABLE") : CAIRN_OK;
 }
 
 static enum cairn_code print(enum cairn_code (*write)(const struct cairn_config *config,

@@ -9,6 +9,8 @@
  *          2   an argument that is no setting is CAIRN_INVALID naming it.
  *          3   a write to a closed pipe, or beyond RLIMIT_FSIZE, fails (EPIPE, EFBIG) and ends no
  *              program by its signal.
+ *          4   a process whose memory is hidden leaves no core file, and no other process of its
+ *              user can read what it holds: keys, tokens, what it was started with.
  * Limits:  those of common/config.h.
  * Threads: main thread, at start.
  * Next:    server/settings.c, uploader/main.c.
@@ -19,6 +21,8 @@
 
 /* start.h#3 */
 void cairn_start_signals(void);
+/* start.h#4. Not in libcairn: the process is the trainer's. */
+enum cairn_code cairn_start_hide_memory(struct cairn_error *err) CAIRN_MUST_USE;
 
 struct cairn_start {
     const char *version; /* one line */

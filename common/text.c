@@ -119,16 +119,16 @@ enum cairn_code cairn_parse_duration(struct cairn_view text, uint64_t *ret_ms,
     return CAIRN_OK;
 }
 
-void cairn_size_text(uint64_t bytes, char ret_text[24]) {
-    static const char *const names[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    if (bytes < 1024) {
+static void size_text(uint64_t bytes, uint64_t base, const char *const names[6],
+                      char ret_text[24]) {
+    if (bytes < base) {
         snprintf(ret_text, 24, "%u B", (unsigned)bytes);
         return;
     }
     size_t index = 0;
-    uint64_t unit = 1024;
-    while (index + 1 < CAIRN_COUNT(names) && bytes / unit >= 1024) {
-        unit *= 1024;
+    uint64_t unit = base;
+    while (index < 5 && bytes / unit >= base) {
+        unit *= base;
         index++;
     }
     uint64_t whole = bytes / unit;
@@ -137,11 +137,21 @@ void cairn_size_text(uint64_t bytes, char ret_text[24]) {
         tenths = 0;
         whole++;
     }
-    if (whole == 1024 && index + 1 < CAIRN_COUNT(names)) { /* 1023.96 KiB is 1.0 MiB */
+    if (whole == base && index < 5) { /* 1023.96 KiB is 1.0 MiB */
         whole = 1;
         index++;
     }
     snprintf(ret_text, 24, "%u.%u %s", (unsigned)whole, (unsigned)tenths, names[index]);
+}
+
+void cairn_size_text(uint64_t bytes, char ret_text[24]) {
+    static const char *const names[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    size_text(bytes, 1024, names, ret_text);
+}
+
+void cairn_size_text_si(uint64_t bytes, char ret_text[24]) {
+    static const char *const names[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
+    size_text(bytes, 1000, names, ret_text);
 }
 
 void cairn_duration_text(uint64_t ms, char ret_text[24]) {

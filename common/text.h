@@ -23,6 +23,7 @@ enum cairn_code cairn_parse_duration(struct cairn_view text, uint64_t *ret_ms,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* "12.1 GiB", "512 B"; ret_text holds 24 bytes. */
 void cairn_size_text(uint64_t bytes, char ret_text[24]);
+void cairn_size_text_si(uint64_t bytes, char ret_text[24]); /* "1.5 GB", of 10^9 bytes */
 /* "0.41s", "2m05s", "3h12m"; ret_text holds 24 bytes. */
 void cairn_duration_text(uint64_t ms, char ret_text[24]);
 /* "1 rank", "2 ranks": whole within a printf's arguments, as cairn_short. */

@@ -4,6 +4,7 @@
 #include "formats/convert.h"
 
 #include "api/dtype.h"
+#include "formats/rounded.h"
 
 #define BLOCK 512 /* elements that go by way of F32 at once */
 
@@ -30,57 +31,23 @@
     }
 #endif
 
-static inline uint32_t bits_of(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-static inline float float_of(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 LOOP f32_to_bf16_loop(const float *from, uint16_t *into, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits = bits_of(from[i]);
-        uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-        uint32_t quiet = bits >> 16 | 0x40;
-        into[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
-    }
+    for (size_t i = 0; i < count; i++) into[i] = cairn_bf16_of_f32(cairn_bits_of_f32(from[i]));
 }
 FOR_THIS_PROCESSOR(f32_to_bf16, float, uint16_t)
 
-/* A normal half keeps ten bits of the mantissa; a subnormal one is what an addition to a number
- * with its last place at 2^-24 leaves, rounded by the machine. */
 LOOP f32_to_f16_loop(const float *from, uint16_t *into, size_t count) {
-    const uint32_t denormal_magic = (127 - 15 + 23 - 10 + 1) << 23;
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits = bits_of(from[i]), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
-        uint32_t normal = (size - ((127 - 15) << 23) + 0xfff + (size >> 13 & 1)) >> 13;
-        uint32_t small = bits_of(float_of(size) + float_of(denormal_magic)) - denormal_magic;
-        uint32_t value = size < (127 - 14) << 23 ? small : normal;
-        value = size >= (127 + 16) << 23 ? 0x7c00 : value;
-        value = size > 0x7f800000 ? 0x7e00 | (size >> 13 & 0x3ff) : value;
-        into[i] = (uint16_t)(sign | value);
-    }
+    for (size_t i = 0; i < count; i++) into[i] = cairn_f16_of_f32(cairn_bits_of_f32(from[i]));
 }
 FOR_THIS_PROCESSOR(f32_to_f16, float, uint16_t)
 
 LOOP bf16_to_f32_loop(const uint16_t *from, float *into, size_t count) {
-    for (size_t i = 0; i < count; i++) into[i] = float_of((uint32_t)from[i] << 16);
+    for (size_t i = 0; i < count; i++) into[i] = cairn_f32_of_bits(cairn_f32_of_bf16(from[i]));
 }
 FOR_THIS_PROCESSOR(bf16_to_f32, uint16_t, float)
 
 LOOP f16_to_f32_loop(const uint16_t *from, float *into, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        uint32_t sign = (uint32_t)(from[i] & 0x8000) << 16, size = from[i] & 0x7fff;
-        uint32_t normal = (size << 13) + ((127 - 15) << 23);
-        uint32_t small = bits_of((float)size * 0x1p-24f);
-        uint32_t value = size < 0x400 ? small : normal;
-        value = size >= 0x7c00 ? 0x7f800000 | (size & 0x3ff) << 13 : value;
-        into[i] = float_of(sign | value);
-    }
+    for (size_t i = 0; i < count; i++) into[i] = cairn_f32_of_bits(cairn_f32_of_f16(from[i]));
 }
 FOR_THIS_PROCESSOR(f16_to_f32, uint16_t, float)
 
@@ -117,14 +84,22 @@ static bool is_float(unsigned dtype) {
            dtype == CAIRN_DTYPE_F16;
 }
 
+static bool is_bytes(unsigned dtype) {
+    return dtype == CAIRN_DTYPE_U8 || dtype == CAIRN_DTYPE_ITEM;
+}
+
 bool cairn_convertible(unsigned from, unsigned to) {
-    return from == to || (is_float(from) && is_float(to));
+    return from == to || (is_float(from) && is_float(to)) || (is_bytes(from) && is_bytes(to));
 }
 
 void cairn_convert(unsigned from_dtype, const void *from, unsigned to_dtype, void *into,
                    size_t elements) {
     size_t from_width = cairn_dtype_bits(from_dtype) / 8, to_width = cairn_dtype_bits(to_dtype) / 8;
     float between[BLOCK];
+    if (is_bytes(from_dtype) && is_bytes(to_dtype)) {
+        memcpy(into, from, elements);
+        return;
+    }
     CAIRN_PROMISE(is_float(from_dtype), return );
     CAIRN_PROMISE(is_float(to_dtype), return );
     if (from_dtype == CAIRN_DTYPE_F32) {

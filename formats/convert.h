@@ -7,6 +7,7 @@
  *              becomes infinity, NaN stays a NaN with its sign.
  *          2   what the target type can hold exactly comes out exactly.
  * Limits:  F64, F32, BF16 and F16, among each other. F64 goes by way of F32: it is rounded twice.
+ *          ITEM is U8, whose bytes it has.
  * Threads: stateless.
  * Next:    cli/export.c, client/restore/target.c.
  */

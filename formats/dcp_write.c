@@ -109,7 +109,7 @@ static enum cairn_code put_properties(struct writer *writer, unsigned dtype,
                                       struct cairn_error *err) {
     const struct cairn_torch_name *name = cairn_torch_write_dtype(dtype);
     if (!name)
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "torch has no element type %s",
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "torch has no element type %s in its files",
                           cairn_dtype_text(dtype));
     CAIRN_TRY(put_word(writer, PROPERTIES_KEY, err));
     CAIRN_TRY(put_word(writer, PROPERTIES, err));

@@ -8,7 +8,10 @@
  *              multiple of 4096, entries are ordered by element width descending, then by name,
  *              each begins where the one before ends, the last one ends the file.
  *          2   the same entries give the same bytes, whatever order they came in.
- *          3   open takes exactly the headers that are sound: every entry inside the file, no hole,
+ *          3   what safetensors has no name for is shown as api/dtype.h says, and a tag in the
+ *              header's metadata says what it is; open goes by a tag that fits its tensor, and
+ *              passes over any other.
+ *          4   open takes exactly the headers that are sound: every entry inside the file, no hole,
  *              no overlap, no name twice, sizes that follow from dtype and shape, text metadata.
  * Limits:  a header of 100,000,000 bytes; 8 dimensions (more is CAIRN_UNSUPPORTED).
  * Threads: stateless; an opened header is immutable.
@@ -21,6 +24,8 @@
 
 #define CAIRN_SAFETENSORS_ALIGN 4096
 #define CAIRN_SAFETENSORS_HEADER_BYTES_MAX 100000000
+/* The tag of tensor w is the metadata's text under this and w: "C128 [2,3]". */
+#define CAIRN_SAFETENSORS_TAG "cairn.logical:"
 
 struct cairn_safetensors_entry {
     struct cairn_view name;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
+#include "common/text.h"
 #include "formats/input.h"
 
 /* An entry is eight JSON values; this is more than 100,000,000 bytes of real entries hold. */
@@ -70,7 +71,7 @@ static enum cairn_code read_entry(const json_t *value, uint64_t data_bytes,
     };
     uint64_t elements = 0, size = 0, begin = 0, end = 0;
     CAIRN_TRY(cairn_json_read(value, "", fields, CAIRN_COUNT(fields), false, err));
-    if (!cairn_dtype_parse(cairn_view_of(dtype), &ret->dtype))
+    if (!cairn_dtype_parse(cairn_view_of(dtype), &ret->dtype) || !cairn_dtype_is_shown(ret->dtype))
         return cairn_fail(err, CAIRN_INVALID, "unknown dtype %s", dtype);
     CAIRN_TRY(read_shape(shape, ret, err));
     CAIRN_TRY(read_offsets(offsets, data_bytes, &begin, &end, err));
@@ -96,6 +97,53 @@ static enum cairn_code check_metadata(const json_t *metadata, struct cairn_error
     return CAIRN_OK;
 }
 
+/* ---- tags ---- */
+
+/* "C128 [2,3]", as it is written: one space, no other. */
+static bool parse_tag(const char *tag, struct cairn_safetensors_entry *ret) {
+    const char *at = strchr(tag, ' ');
+    if (!at || !cairn_dtype_parse((struct cairn_view){tag, (size_t)(at - tag)}, &ret->dtype))
+        return false;
+    ret->dimension_count = 0;
+    if (strcmp(at, " []") == 0) return true;
+    for (const char *before = " ["; *at != ']'; before = ",") {
+        size_t skip = strlen(before);
+        if (strncmp(at, before, skip) != 0 || ret->dimension_count == CAIRN_DIMENSIONS_MAX)
+            return false;
+        at += skip;
+        struct cairn_view digits = {at, strspn(at, "0123456789")};
+        if (cairn_parse_u64(digits, &ret->shape[ret->dimension_count++], NULL)) return false;
+        at += digits.size;
+    }
+    return at[1] == '\0';
+}
+
+/* A tool may have changed the tensor and kept the metadata, and a later release may know more
+ * types: what the tag says counts where the tensor is what it would be shown as. */
+static void apply_tag(const char *tag, struct cairn_safetensors_entry *entry) {
+    struct cairn_safetensors_entry said = *entry;
+    struct cairn_dtype_shown shown;
+    uint64_t elements = 0, size = 0;
+    if (!tag || !parse_tag(tag, &said) ||
+        !cairn_tensor_size(said.dtype, said.dimension_count, said.shape, &elements, &size))
+        return;
+    cairn_dtype_shown(said.dtype, said.dimension_count, said.shape, &shown);
+    if (size == entry->size_bytes && shown.dtype == entry->dtype &&
+        shown.dimension_count == entry->dimension_count &&
+        memcmp(shown.shape, entry->shape, shown.dimension_count * sizeof *shown.shape) == 0)
+        *entry = said;
+}
+
+static enum cairn_code read_tag(const json_t *metadata, struct cairn_safetensors_entry *entry,
+                                struct cairn_error *err) {
+    CAIRN_AUTO(buf) key = {0};
+    if (json_object_size(metadata) == 0) return CAIRN_OK;
+    CAIRN_TRY(cairn_buf_append_text(&key, CAIRN_SAFETENSORS_TAG, err));
+    CAIRN_TRY(cairn_buf_append(&key, entry->name.data, entry->name.size, err));
+    apply_tag(json_string_value(json_object_getn(metadata, key.data, key.size)), entry);
+    return CAIRN_OK;
+}
+
 static enum cairn_code read_entries(struct cairn_safetensors *file, uint64_t data_bytes,
                                     struct cairn_error *err) {
     const char *name;
@@ -109,6 +157,7 @@ static enum cairn_code read_entries(struct cairn_safetensors *file, uint64_t dat
         enum cairn_code code = read_entry(value, data_bytes, entry, err);
         if (code) return cairn_within(err, code, "tensor %s", name);
         entry->name = cairn_view_of(name);
+        CAIRN_TRY(read_tag(json_object_get(file->document, "__metadata__"), entry, err));
         file->count++;
     }
     return CAIRN_OK;

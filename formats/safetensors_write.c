@@ -19,11 +19,11 @@ static int entry_order(const void *a, const void *b) {
 }
 
 /* JSON needs escapes for the quote, the backslash and control bytes; UTF-8 stays as it is. */
-static enum cairn_code append_json_text(struct cairn_buf *ret, struct cairn_view text,
-                                        struct cairn_error *err) {
+static enum cairn_code append_json_text(struct cairn_buf *ret, const char *before,
+                                        struct cairn_view text, struct cairn_error *err) {
     const uint8_t *bytes = text.data;
     size_t clean = 0;
-    CAIRN_TRY(cairn_buf_append(ret, "\"", 1, err));
+    CAIRN_TRY(cairn_buf_printf(ret, err, ",\"%s", before));
     for (size_t i = 0; i < text.size; i++) {
         if (bytes[i] >= 0x20 && bytes[i] != '"' && bytes[i] != '\\') continue;
         CAIRN_TRY(cairn_buf_append(ret, bytes + clean, i - clean, err));
@@ -31,19 +31,36 @@ static enum cairn_code append_json_text(struct cairn_buf *ret, struct cairn_view
         clean = i + 1;
     }
     if (clean < text.size) CAIRN_TRY(cairn_buf_append(ret, bytes + clean, text.size - clean, err));
+    return cairn_buf_append(ret, "\":", 2, err);
+}
+
+static enum cairn_code append_shape(struct cairn_buf *ret, const uint64_t *shape, unsigned count,
+                                    struct cairn_error *err) {
+    CAIRN_TRY(cairn_buf_append(ret, "[", 1, err));
+    for (unsigned d = 0; d < count; d++)
+        CAIRN_TRY(cairn_buf_printf(ret, err, "%s%" PRIu64, d ? "," : "", shape[d]));
+    return cairn_buf_append(ret, "]", 1, err);
+}
+
+static enum cairn_code append_tag(struct cairn_buf *ret,
+                                  const struct cairn_safetensors_entry *entry,
+                                  struct cairn_error *err) {
+    CAIRN_TRY(append_json_text(ret, CAIRN_SAFETENSORS_TAG, entry->name, err));
+    CAIRN_TRY(cairn_buf_printf(ret, err, "\"%s ", cairn_dtype_text(entry->dtype)));
+    CAIRN_TRY(append_shape(ret, entry->shape, entry->dimension_count, err));
     return cairn_buf_append(ret, "\"", 1, err);
 }
 
 static enum cairn_code append_entry(struct cairn_buf *ret,
                                     const struct cairn_safetensors_entry *entry, uint64_t begin,
                                     struct cairn_error *err) {
-    CAIRN_TRY(cairn_buf_append(ret, ",", 1, err));
-    CAIRN_TRY(append_json_text(ret, entry->name, err));
-    CAIRN_TRY(cairn_buf_printf(ret, err, ":{\"dtype\":\"%s\",\"shape\":[",
-                               cairn_dtype_text(entry->dtype)));
-    for (unsigned d = 0; d < entry->dimension_count; d++)
-        CAIRN_TRY(cairn_buf_printf(ret, err, "%s%" PRIu64, d ? "," : "", entry->shape[d]));
-    return cairn_buf_printf(ret, err, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin,
+    struct cairn_dtype_shown shown;
+    cairn_dtype_shown(entry->dtype, entry->dimension_count, entry->shape, &shown);
+    CAIRN_TRY(append_json_text(ret, "", entry->name, err));
+    CAIRN_TRY(
+        cairn_buf_printf(ret, err, "{\"dtype\":\"%s\",\"shape\":", cairn_dtype_text(shown.dtype)));
+    CAIRN_TRY(append_shape(ret, shown.shape, shown.dimension_count, err));
+    return cairn_buf_printf(ret, err, ",\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin,
                             begin + entry->size_bytes);
 }
 
@@ -63,13 +80,9 @@ static enum cairn_code check_names(const struct cairn_safetensors_entry *entries
     return CAIRN_OK;
 }
 
-/* Offsets are relative to the data while the header is written, since its size is not known. */
-static enum cairn_code write_json(struct cairn_safetensors_entry *entries, size_t count,
-                                  struct cairn_buf *ret, uint64_t *ret_data_bytes,
-                                  struct cairn_error *err) {
+static enum cairn_code measure(struct cairn_safetensors_entry *entries, size_t count,
+                               uint64_t *ret_data_bytes, struct cairn_error *err) {
     uint64_t at = 0;
-    CAIRN_TRY(
-        cairn_buf_append_text(ret, "{\"__metadata__\":{\"format\":\"pt\",\"cairn\":\"1\"}", err));
     for (size_t i = 0; i < count; i++) {
         struct cairn_safetensors_entry *entry = &entries[i];
         uint64_t elements, end;
@@ -78,11 +91,23 @@ static enum cairn_code write_json(struct cairn_safetensors_entry *entries, size_
             cairn_add_overflows(at, entry->size_bytes, &end) || end > UINT64_MAX / 4)
             return cairn_fail(err, CAIRN_INVALID, "tensor %.*s: its size cannot be represented",
                               (int)entry->name.size, (const char *)entry->name.data);
-        CAIRN_TRY(append_entry(ret, entry, at, err));
         entry->offset_bytes = at;
         at = end;
     }
     *ret_data_bytes = at;
+    return CAIRN_OK;
+}
+
+/* Offsets are relative to the data while the header is written, since its size is not known. */
+static enum cairn_code write_json(const struct cairn_safetensors_entry *entries, size_t count,
+                                  struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_TRY(
+        cairn_buf_append_text(ret, "{\"__metadata__\":{\"format\":\"pt\",\"cairn\":\"1\"", err));
+    for (size_t i = 0; i < count; i++)
+        if (!cairn_dtype_is_shown(entries[i].dtype)) CAIRN_TRY(append_tag(ret, &entries[i], err));
+    CAIRN_TRY(cairn_buf_append(ret, "}", 1, err));
+    for (size_t i = 0; i < count; i++)
+        CAIRN_TRY(append_entry(ret, &entries[i], entries[i].offset_bytes, err));
     return cairn_buf_append(ret, "}", 1, err);
 }
 
@@ -104,7 +129,8 @@ enum cairn_code cairn_safetensors_write(struct cairn_safetensors_entry *entries,
     if (count) qsort(entries, count, sizeof *entries, entry_order);
     CAIRN_TRY(check_names(entries, count, err));
     CAIRN_TRY(cairn_buf_append_u64le(ret, 0, err));
-    CAIRN_TRY(write_json(entries, count, ret, &data_bytes, err));
+    CAIRN_TRY(measure(entries, count, &data_bytes, err));
+    CAIRN_TRY(write_json(entries, count, ret, err));
     CAIRN_TRY(pad(ret, start, err));
     uint64_t header_bytes = ret->size - start;
     for (size_t i = 0; i < count; i++) entries[i].offset_bytes += header_bytes;

@@ -83,7 +83,7 @@ static enum cairn_code put_tensor(struct cairn_buf *ret,
     uint64_t stride[CAIRN_DIMENSIONS_MAX], total = 1;
     struct type_names type;
     if (!find_type(entry->dtype, &type))
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "torch has no element type %s",
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "torch has no element type %s in its files",
                           cairn_dtype_text(entry->dtype));
     for (unsigned d = entry->dimension_count; d-- > 0;) {
         stride[d] = total;

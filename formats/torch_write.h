@@ -10,7 +10,8 @@
  *          2   each storage begins at a multiple of 64 bytes; the same entries give the same bytes.
  *          3   of archives one behind the other each begins at such a multiple, with zeros before
  *              it; a plan leaves no byte between its texts that is no tensor's.
- *          4   element types that torch lacks are CAIRN_UNSUPPORTED, by name.
+ *          4   element types that torch's files lack are CAIRN_UNSUPPORTED, by name; so are
+ *              quantised ones, which torch writes with their scale alone.
  * Limits:  a pickle of 256 MiB. The CRC-32 of storages is 0, as torch writes it where it is told
  *          not to compute it.
  * Threads: stateless.

@@ -10,7 +10,7 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/text.h"
-#include "store/documents.h"
+#include "server/tier_reads.h"
 
 #define ENTRIES_MAX 64
 #define IDLE_BYTES_MAX (512 * CAIRN_MIB)
@@ -146,13 +146,17 @@ static enum cairn_code load_layout(const struct cairn_document_source *source,
     return CAIRN_OK;
 }
 
-static enum cairn_code load(struct cairn_store_worker *worker,
+static enum cairn_code load(struct cairn_srv *server, struct cairn_store_worker *worker,
                             const struct cairn_srv_version *version, const char *key,
                             bool is_layout, struct cairn_srv_held **ret, struct cairn_error *err) {
+    struct cairn_srv_where where;
+    CAIRN_TRY(cairn_srv_where_of(server, version->id.text, NULL, &where, err));
+    struct cairn_srv_tier_documents from = {server, worker, &where};
     struct cairn_srv_held *held = calloc(1, sizeof(*held));
     if (!held) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the cache");
     (void)cairn_text_copy(held->key, sizeof(held->key), key);
-    struct cairn_document_source source = cairn_store_documents(worker, cairn_srv_read_log_retry);
+    struct cairn_document_source source =
+        cairn_srv_tier_documents(&from, cairn_srv_read_log_retry);
     enum cairn_code code = is_layout ? load_layout(&source, version, held, err)
                                      : load_manifest(&source, version, held, err);
     if (code) {
@@ -172,7 +176,7 @@ static enum cairn_code get(struct cairn_srv *server, struct cairn_store_worker *
         *ret = held;
         return CAIRN_OK;
     }
-    CAIRN_TRY(load(worker, version, key, is_layout, &held, err));
+    CAIRN_TRY(load(server, worker, version, key, is_layout, &held, err));
     *ret = keep(server->cache, held);
     return CAIRN_OK;
 }

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -18,6 +19,9 @@
 #define ROWS_AT_ONCE 256
 #define LOAD_ROWS 64
 #define AGAIN_MS 1000 /* after the catalog could not be read */
+#define WAKE_AT_ONCE 32
+#define WAKE_PAUSES 64 /* of a wake of all, at most */
+#define WAKE_PAUSE_NS 1000000
 static const char beat[] = ": nothing new\n\n";
 
 struct kept {
@@ -33,7 +37,7 @@ struct cairn_srv_follower {
     struct cairn_srv_follow follow;
     struct cairn_buf text; /* what is made and not taken; of who owns the follower now */
     size_t taken;
-    uint64_t loaded; /* rows of the last look at the catalog */
+    uint64_t loaded;   /* rows of the last look at the catalog */
     uint64_t given_ms; /* when the reader last got something */
     bool ended;
     struct cairn_srv_follower_hooks hooks;
@@ -50,6 +54,8 @@ struct cairn_srv_feed {
         size_t count, oldest;
         uint64_t last; /* every event up to it is in the ring, or older than that */
         struct cairn_srv_follower *waiting;
+        struct cairn_srv_follower *due; /* taken from there, and not woken yet */
+        size_t due_count;
         uint64_t first_given_ms; /* of those that wait; for the beat */
         bool stopping;
     } locked;
@@ -96,6 +102,31 @@ static struct cairn_srv_follower *take_waiting(struct cairn_srv_feed *feed, cons
     return taken;
 }
 
+/* Of no use to anybody but the feed until it is woken. */
+static void add_due(struct cairn_srv_feed *feed, struct cairn_srv_follower *first) {
+    while (first) {
+        struct cairn_srv_follower *one = first;
+        first = one->next;
+        one->next = feed->locked.due;
+        feed->locked.due = one;
+        feed->locked.due_count++;
+    }
+}
+
+static struct cairn_srv_follower *take_due(struct cairn_srv_feed *feed, size_t count) {
+    struct cairn_srv_follower *taken = NULL;
+    while (feed->locked.due && count--) {
+        struct cairn_srv_follower *one = feed->locked.due;
+        feed->locked.due = one->next;
+        feed->locked.due_count--;
+        one->next = taken;
+        taken = one;
+    }
+    return taken;
+}
+
+/* ---- waking: without the lock ---- */
+
 static void wake_all(struct cairn_srv_follower *first) {
     while (first) {
         struct cairn_srv_follower *one = first;
@@ -104,25 +135,44 @@ static void wake_all(struct cairn_srv_follower *first) {
     }
 }
 
+static size_t count_due(struct cairn_srv_feed *feed) {
+    CAIRN_HOLD(&feed->lock);
+    return feed->locked.due_count;
+}
+
+static struct cairn_srv_follower *take_some(struct cairn_srv_feed *feed, size_t count) {
+    CAIRN_HOLD(&feed->lock);
+    return take_due(feed, count);
+}
+
+/* A few at a time: a thousand streams that go on at one moment would hold the event loops for
+ * milliseconds, and with them every other caller. */
+static void wake_due(struct cairn_srv_feed *feed) {
+    const struct timespec pause = {.tv_nsec = WAKE_PAUSE_NS};
+    size_t left = count_due(feed);
+    size_t at_once = left / WAKE_PAUSES > WAKE_AT_ONCE ? left / WAKE_PAUSES : WAKE_AT_ONCE;
+    while (left) {
+        wake_all(take_some(feed, at_once));
+        left = count_due(feed);
+        if (left) (void)nanosleep(&pause, NULL);
+    }
+}
+
 /* ---- the feed's thread ---- */
 
 static void keep(struct cairn_srv_feed *feed, struct kept *take_kept) {
-    struct cairn_srv_follower *woken = NULL;
-    {
-        CAIRN_HOLD(&feed->lock);
-        /* Numbers follow each other; where rows were taken out by hand the ring begins anew. */
-        if (take_kept->number != feed->locked.last + 1) feed->locked.count = 0;
-        size_t at = (feed->locked.oldest + feed->locked.count) % CAIRN_SRV_FEED_KEPT;
-        if (feed->locked.count == CAIRN_SRV_FEED_KEPT)
-            feed->locked.oldest = (feed->locked.oldest + 1) % CAIRN_SRV_FEED_KEPT;
-        else
-            feed->locked.count++;
-        cairn_buf_release(&feed->locked.ring[at].frame);
-        feed->locked.ring[at] = *take_kept;
-        feed->locked.last = take_kept->number;
-        woken = take_waiting(feed, &feed->locked.ring[at], 0);
-    }
-    wake_all(woken);
+    CAIRN_HOLD(&feed->lock);
+    /* Numbers follow each other; where rows were taken out by hand the ring begins anew. */
+    if (take_kept->number != feed->locked.last + 1) feed->locked.count = 0;
+    size_t at = (feed->locked.oldest + feed->locked.count) % CAIRN_SRV_FEED_KEPT;
+    if (feed->locked.count == CAIRN_SRV_FEED_KEPT)
+        feed->locked.oldest = (feed->locked.oldest + 1) % CAIRN_SRV_FEED_KEPT;
+    else
+        feed->locked.count++;
+    cairn_buf_release(&feed->locked.ring[at].frame);
+    feed->locked.ring[at] = *take_kept;
+    feed->locked.last = take_kept->number;
+    add_due(feed, take_waiting(feed, &feed->locked.ring[at], 0));
 }
 
 static void wake_waiters(struct cairn_srv_feed *feed, const struct cairn_srv_event_row *row) {
@@ -172,16 +222,13 @@ static enum cairn_code read_rows(struct cairn_srv_tx *tx, void *argument, struct
 
 /* Returns when the next beat is due. */
 static uint64_t beat_now(struct cairn_srv_feed *feed) {
-    struct cairn_srv_follower *woken = NULL;
     uint64_t now_ms = cairn_mono_ms(), next_ms = now_ms + CAIRN_SRV_FEED_BEAT_MS;
-    {
-        CAIRN_HOLD(&feed->lock);
-        woken = take_waiting(
-            feed, NULL, now_ms > CAIRN_SRV_FEED_BEAT_MS ? now_ms - CAIRN_SRV_FEED_BEAT_MS : 0);
-        for (const struct cairn_srv_follower *one = feed->locked.waiting; one; one = one->next)
-            next_ms = cairn_min_u64(next_ms, one->given_ms + CAIRN_SRV_FEED_BEAT_MS);
-    }
-    wake_all(woken);
+    CAIRN_HOLD(&feed->lock);
+    add_due(feed,
+            take_waiting(feed, NULL,
+                         now_ms > CAIRN_SRV_FEED_BEAT_MS ? now_ms - CAIRN_SRV_FEED_BEAT_MS : 0));
+    for (const struct cairn_srv_follower *one = feed->locked.waiting; one; one = one->next)
+        next_ms = cairn_min_u64(next_ms, one->given_ms + CAIRN_SRV_FEED_BEAT_MS);
     return next_ms;
 }
 
@@ -197,12 +244,13 @@ static void run(struct cairn_thread *thread, void *owner) {
             code = cairn_srv_catalog_read(catalog, read_rows, &found, &why);
         } while (!code && found.count == ROWS_AT_ONCE);
         next_ms = beat_now(feed);
+        wake_due(feed);
         if (code) {
             cairn_log(DEBUG, "feed.late", "cause=\"%s\"", why.message);
             next_ms = cairn_min_u64(next_ms, cairn_mono_ms() + AGAIN_MS);
         }
-        uint64_t look_ms = cairn_srv_catalog_hears(catalog) ? CAIRN_SRV_FEED_HEARD_MS
-                                                            : CAIRN_SRV_FEED_LOOK_MS;
+        uint64_t look_ms =
+            cairn_srv_catalog_hears(catalog) ? CAIRN_SRV_FEED_HEARD_MS : CAIRN_SRV_FEED_LOOK_MS;
         if (cairn_srv_catalog_is_shared(catalog))
             next_ms = cairn_min_u64(next_ms, cairn_mono_ms() + look_ms);
     }
@@ -247,7 +295,8 @@ void cairn_srv_feed_stop(struct cairn_srv_feed *feed) {
     {
         CAIRN_HOLD(&feed->lock);
         feed->locked.stopping = true;
-        woken = take_waiting(feed, NULL, UINT64_MAX);
+        add_due(feed, take_waiting(feed, NULL, UINT64_MAX));
+        woken = take_due(feed, SIZE_MAX);
     }
     wake_all(woken);
 }
@@ -258,8 +307,7 @@ void cairn_srv_feed_free(struct cairn_srv_feed *feed) {
     CAIRN_ASSERT(!feed->followers);
     cairn_srv_catalog_set_watcher(feed->server->catalog, NULL, NULL);
     cairn_thread_stop(&feed->thread);
-    for (size_t i = 0; i < CAIRN_SRV_FEED_KEPT; i++)
-        cairn_buf_release(&feed->locked.ring[i].frame);
+    for (size_t i = 0; i < CAIRN_SRV_FEED_KEPT; i++) cairn_buf_release(&feed->locked.ring[i].frame);
     cairn_lock_release(&feed->lock);
     free(feed);
 }

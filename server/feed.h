@@ -14,7 +14,9 @@
  *              CAIRN_SRV_FEED_BEAT_MS after that was revoked.
  *          4   an event of this server wakes its followers at once, one of another server when it
  *              is heard (catalog/notify.h); where listening is lost, within CAIRN_SRV_FEED_LOOK_MS,
- *              and behind a session that is silently dead within CAIRN_SRV_FEED_HEARD_MS.
+ *              and behind a session that is silently dead within CAIRN_SRV_FEED_HEARD_MS. Hundreds
+ *              are woken within some tens of milliseconds, a few at a time, so that other callers
+ *              have the event loops in between.
  * Limits:  the last CAIRN_SRV_FEED_KEPT events in memory; setting event-streams-max followers,
  *          CAIRN_BUSY beyond.
  * Threads: one of its own; take and close from the connection's event loop; locked by server_feed.

@@ -14,8 +14,8 @@
 #include "common/log.h"
 #include "common/parent.h"
 #include "common/start.h"
-#include "server/cache.h"
 #include "server/access.h"
+#include "server/cache.h"
 #include "server/catalog/copy.h"
 #include "server/catalog/sql.h"
 #include "server/chunks.h"
@@ -27,39 +27,51 @@
 #include "server/http/selftest.h"
 #include "server/jobs/commit.h"
 #include "server/jobs/compare.h"
+#include "server/jobs/copying_now.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/lease.h"
 #include "server/jobs/operations.h"
 #include "server/jobs/reindexing.h"
 #include "server/jobs/sweep.h"
+#include "server/jobs/tier_identity.h"
 #include "server/jobs/webhooks.h"
 #include "server/metrics.h"
 #include "server/nodes.h"
 #include "server/pool.h"
 #include "server/rates.h"
 #include "server/read_slots.h"
+#include "server/restores.h"
 #include "server/waiters.h"
 #include "store/start.h"
 
+#define HEAVY_NICE 5
 #define READ_THREADS 4
 #define DRAIN_LOOK_MS 20
 #define LOOK_S 5 /* between two looks at what the store turned out not to do */
 
-static enum cairn_code choose_store(struct cairn_srv *server, struct cairn_error *err) {
+/* A store that the server cannot write is of no use, so that ends the start; a further one may come
+ * later. */
+static enum cairn_code start_store(struct cairn_srv *server, const char *url, bool must_work,
+                                   struct cairn_store **ret, struct cairn_error *err) {
     struct cairn_store_s3_settings settings = {
 #define CONFIG(type, name, fallback, min, max, why)                                                \
     CAIRN_STORE_S3_SETTING_OF(server->settings, type, name)
 #include "store/s3/settings.def"
 #undef CONFIG
     };
-    /* A store that the server cannot write is of no use, so that ends the start. */
-    struct cairn_store_start start = {.url = server->settings->store,
-                                      .s3 = &settings,
-                                      .by = "server",
-                                      .may_list = true,
-                                      .must_work = true};
-    return cairn_store_start(&start, &server->store, err);
+    struct cairn_store_start start = {
+        .url = url, .s3 = &settings, .by = "server", .may_list = true, .must_work = must_work};
+    return cairn_store_start(&start, ret, err);
+}
+
+static enum cairn_code choose_store(struct cairn_srv *server, struct cairn_error *err) {
+    return start_store(server, server->settings->store, true, &server->store, err);
+}
+
+static enum cairn_code start_tier(struct cairn_srv *server, const char *url,
+                                  struct cairn_store **ret, struct cairn_error *err) {
+    return start_store(server, url, false, ret, err);
 }
 
 static enum cairn_code open_catalog(struct cairn_srv *server, struct cairn_error *err) {
@@ -74,6 +86,7 @@ static enum cairn_code open_catalog(struct cairn_srv *server, struct cairn_error
 static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_metrics_new(&server->metrics, err));
     CAIRN_TRY(choose_store(server, err));
+    CAIRN_TRY(cairn_srv_tiers_new(server, start_tier, &server->tiers, err));
     CAIRN_TRY(open_catalog(server, err));
     cairn_srv_catalog_set_metrics(server->catalog, server->metrics,
                                   CAIRN_SRV_METRIC_db_query_duration_seconds);
@@ -82,7 +95,7 @@ static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *
     enum cairn_code code = cairn_srv_identity_start(server, worker, err);
     cairn_store_worker_free(worker);
     if (code == CAIRN_OK && !server->frozen) cairn_store_start_keep(server->store);
-    return code;
+    return code ? code : cairn_srv_tiers_start(server, err);
 }
 
 static void wake(void *owner, uint64_t key) {
@@ -94,20 +107,28 @@ static void wake(void *owner, uint64_t key) {
 }
 
 static enum cairn_code start_rates(struct cairn_srv *server, struct cairn_error *err) {
-    const struct cairn_srv_rates_options options = {
-        .per_second = server->settings->requests_per_second,
-        .burst = server->settings->requests_burst,
-        .random = server->random};
+    const struct cairn_srv_rates_options options = {.per_second =
+                                                        server->settings->requests_per_second,
+                                                    .burst = server->settings->requests_burst,
+                                                    .random = server->random};
     return options.per_second ? cairn_srv_rates_new(&options, &server->rates, err) : CAIRN_OK;
 }
 
+/* Large bodies at once: what is left of the machine is for all other callers. */
+static uint32_t half_of_cores(void) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores >= 4 ? (uint32_t)(cores / 2) : 1;
+}
+
 static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error *err) {
-    struct cairn_srv_pool_options requests = {server->store,
-                                              (uint32_t)server->settings->request_workers, "work"};
-    struct cairn_srv_pool_options looks = {server->store,
-                                           (uint32_t)server->settings->request_workers, "look"};
-    struct cairn_srv_pool_options reads = {server->store, READ_THREADS, "read"};
+    uint32_t workers = (uint32_t)server->settings->request_workers;
+    const struct cairn_srv_pool_options requests = {server->store, workers, "work", 0};
+    const struct cairn_srv_pool_options heavy = {server->store, half_of_cores(), "heavy",
+                                                 HEAVY_NICE};
+    const struct cairn_srv_pool_options looks = {server->store, workers, "look", 0};
+    const struct cairn_srv_pool_options reads = {server->store, READ_THREADS, "read", 0};
     CAIRN_TRY(cairn_srv_nodes_new(&server->nodes, err));
+    CAIRN_TRY(cairn_srv_restores_new(&server->restores, err));
     CAIRN_TRY(cairn_srv_compared_new(&server->compared, err));
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
@@ -122,13 +143,14 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
                                    2 * (size_t)server->settings->streams_max, &server->chunks,
                                    err));
     CAIRN_TRY(cairn_srv_pool_new(&requests, &server->requests, err));
+    CAIRN_TRY(cairn_srv_pool_new(&heavy, &server->heavy, err));
     CAIRN_TRY(cairn_srv_pool_new(&looks, &server->looks, err));
     CAIRN_TRY(cairn_srv_pool_new(&reads, &server->reads, err));
     CAIRN_TRY(cairn_srv_sweep_new(server, &server->sweep, err));
     CAIRN_TRY(cairn_srv_leases_new(server, &server->leases, err));
     CAIRN_TRY(cairn_srv_operations_new(server, &server->operations, err));
     CAIRN_TRY(cairn_srv_webhooks_new(server, &server->webhooks, err));
-    struct cairn_srv_work work = {cairn_srv_commit_run, cairn_srv_sweep_run};
+    struct cairn_srv_work work = {cairn_srv_commit_run, cairn_srv_sweep_run, cairn_srv_sweep_leave};
     CAIRN_TRY(cairn_srv_jobs_new(server, &work, &server->jobs, err));
     return cairn_srv_health_new(server, &server->health, err);
 }
@@ -207,6 +229,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_leases_free(server->leases);
     cairn_srv_feed_free(server->feed); /* no change is under way any more */
     cairn_srv_pool_free(server->requests);
+    cairn_srv_pool_free(server->heavy);
     cairn_srv_pool_free(server->looks);
     cairn_srv_pool_free(server->reads);
     cairn_srv_sweep_free(server->sweep); /* handlers tell what it has found */
@@ -217,8 +240,11 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_waiters_free(server->waiters);
     cairn_srv_cache_free(server->cache);
     cairn_srv_nodes_free(server->nodes);
+    cairn_srv_restores_free(server->restores);
     cairn_srv_compared_free(server->compared);
     if (server->catalog) cairn_srv_catalog_free(server->catalog);
+    cairn_srv_copies_forget_failures(server);
+    cairn_srv_tiers_free(server->tiers);
     if (server->store) cairn_store_free(server->store);
     cairn_metrics_free(server->metrics);
 }
@@ -238,6 +264,17 @@ static enum cairn_code reindex(const struct cairn_srv_reindexing *asked, struct 
     return cairn_srv_reindexing_run(asked, server, settings, err);
 }
 
+/* A group that may read a key is the operator's choice, and may be his oversight. */
+static void warn_of_shared(const struct cairn_srv_settings *settings) {
+    const char *const files[] = {settings->tls_key, settings->webhooks_file};
+    for (size_t i = 0; i < CAIRN_COUNT(files); i++)
+        if (cairn_file_is_shared(files[i]))
+            cairn_log(WARN, "settings.secret_shared",
+                      "file=\"%s\" cause=\"its group can read or write it; chmod 600 it unless "
+                      "that is meant\"",
+                      files[i]);
+}
+
 static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
                              struct cairn_srv_settings *settings, const sigset_t *signals,
                              const struct cairn_srv_reindexing *reindexing,
@@ -250,6 +287,8 @@ static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
     if (reindexing->wanted && level == CAIRN_LOG_INFO) level = CAIRN_LOG_WARN; /* a command's */
     cairn_log_start("cairn-server", level, STDERR_FILENO);
     CAIRN_TRY(cairn_parent_follow(settings->parent, err));
+    if (!settings->core_dumps) CAIRN_TRY(cairn_start_hide_memory(err));
+    warn_of_shared(settings);
     struct cairn_srv server = {.settings = settings,
                                .clock = &cairn_clock_real,
                                .random = cairn_random,

@@ -74,6 +74,12 @@ static const char *result_value(size_t index, size_t label) {
     return texts[index];
 }
 
+/* Nothing is counted there: the page is written from the catalog. */
+static const char *run_value(size_t index, size_t label) {
+    (void)index, (void)label;
+    return "";
+}
+
 static const struct cairn_metric_axis axis_NONE = {.count = 1},
                                       axis_VERSIONS = {1, 1, version_value},
                                       axis_ROUTES = {CAIRN_ROUTE_COUNT + 1, 2, route_value},
@@ -81,6 +87,7 @@ static const struct cairn_metric_axis axis_NONE = {.count = 1},
                                       axis_QUERIES = {CAIRN_SRV_QUERIES, 1, query_value},
                                       axis_LIMITS = {2, 1, limit_value},
                                       axis_RESULTS = {CAIRN_SRV_RESULTS, 1, result_value},
+                                      axis_RUNS = {1, 2, run_value},
                                       axis_SCOPES = {CAIRN_SRV_SCOPE_NONE + 1, 1, scope_value},
                                       axis_STATES = {CAIRN_SRV_KINDS, 1, state_value};
 

@@ -17,6 +17,7 @@ enum cairn_srv_metric {
 #define METRIC(kind, name, labels, first, second, help) CAIRN_SRV_METRIC_##name,
 #include "server/metrics.def"
 #undef METRIC
+    CAIRN_SRV_METRIC_COUNT
 };
 
 /* What became of telling a webhook of an event. */

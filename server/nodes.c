@@ -35,6 +35,8 @@ struct node {
     size_t report_count;
     struct cairn_srv_version_report *versions; /* owned; of a known node alone */
     size_t version_report_count;
+    struct cairn_srv_kept *kept; /* owned; likewise */
+    size_t kept_count;
     struct node *next;
 };
 #define BUCKETS 4096
@@ -68,6 +70,7 @@ void cairn_srv_nodes_free(struct cairn_srv_nodes *nodes) {
             free(node->uploader);
             free(node->reports);
             free(node->versions);
+            free(node->kept);
             free(node);
         }
     }
@@ -108,6 +111,7 @@ static void drop_node(struct cairn_srv_nodes *nodes, struct node *node) {
     free(node->uploader);
     free(node->reports);
     free(node->versions);
+    free(node->kept);
     free(node);
 }
 
@@ -165,11 +169,15 @@ static void take_words(struct node *node, const struct cairn_srv_heartbeat *beat
 
 static void take_versions(struct node *node, struct cairn_srv_heartbeat *beat) {
     free(node->versions);
+    free(node->kept);
     node->versions = NULL;
-    node->version_report_count = 0;
+    node->kept = NULL;
+    node->version_report_count = node->kept_count = 0;
     if (!node->known) return;
     node->versions = CAIRN_TAKE(beat->take_versions);
     node->version_report_count = beat->version_report_count;
+    node->kept = CAIRN_TAKE(beat->take_kept);
+    node->kept_count = beat->kept_count;
 }
 
 /* Its rows are what other servers know of a node, so they are written often enough for its silence
@@ -263,9 +271,21 @@ bool cairn_srv_node_said_of(struct cairn_srv *server, const char *name, const ch
     for (size_t i = 0; node && i < node->version_report_count; i++) {
         if (strcmp(node->versions[i].id.text, version) != 0) continue;
         *ret = node->versions[i];
+        uint64_t since_ms = cairn_srv_mono_ms(server) - node->heard_ms;
+        for (size_t k = 0; k < ret->error_count; k++) ret->errors[k].age_ms += since_ms;
         return true;
     }
     return false;
+}
+
+size_t cairn_srv_node_keeps(struct cairn_srv *server, const char *name, const char *version,
+                            struct cairn_srv_kept ret[CAIRN_SRV_KEPT_MAX]) {
+    size_t count = 0;
+    CAIRN_HOLD(&server->nodes->lock);
+    const struct node *node = find_node(server->nodes, name);
+    for (size_t i = 0; node && i < node->kept_count && count < CAIRN_SRV_KEPT_MAX; i++)
+        if (!strcmp(node->kept[i].version.text, version)) ret[count++] = node->kept[i];
+    return count;
 }
 
 /* ---- strangers ---- */

@@ -12,7 +12,7 @@
  *              and keeps no known node out. Where a table is full the node that is silent for
  *              longest goes, and where none is silent the newcomer is not taken.
  *          4   two uploaders that take turns under one name are noticed by their uuids.
- * Limits:  65,536 known nodes, 1,024 strangers; 4,096 runs and 16 open versions a node.
+ * Limits:  65,536 known nodes, 1,024 strangers; 4,096 runs, 16 open versions and 256 copies a node.
  * Threads: locked by server_nodes.
  * Next:    server/handlers/nodes.c writes; server/handlers/attempts.c, server/jobs/sweep.c read.
  */
@@ -35,11 +35,27 @@ struct cairn_srv_run_report {
     struct cairn_run_name run;
     uint64_t attempt, unsent;
 };
+#define CAIRN_SRV_SHARD_ERRORS_MAX 4 /* of a version on a node, the newest */
+struct cairn_srv_shard_error {
+    char shard[160], error[CAIRN_SRV_VERSION_ERROR_BYTES];
+    uint32_t part, rank;    /* part 0: of none */
+    uint64_t tries, age_ms; /* age: when it is asked for, since the node saw it */
+};
 /* What it said about one open version. */
 struct cairn_srv_version_report {
     struct cairn_version_id id;
     uint64_t bytes_done, bytes_total;
-    char error[CAIRN_SRV_VERSION_ERROR_BYTES]; /* what went wrong last; "" */
+    uint64_t shards_done, shards_total, parts_done, parts_total; /* CAIRN_MESSAGE_NONE: unsaid */
+    char error[CAIRN_SRV_VERSION_ERROR_BYTES];                   /* what went wrong last; "" */
+    struct cairn_srv_shard_error errors[CAIRN_SRV_SHARD_ERRORS_MAX];
+    size_t error_count;
+};
+#define CAIRN_SRV_KEPT_MAX 256 /* copies of a node; of further ones nothing is kept */
+/* What it keeps whole of another node's rank (docs/partner.md). */
+struct cairn_srv_kept {
+    struct cairn_version_id version;
+    uint32_t rank;
+    char node[CAIRN_NAME_BYTES_MAX + 1];
 };
 struct cairn_srv_heartbeat {
     const char *node;
@@ -48,6 +64,8 @@ struct cairn_srv_heartbeat {
     size_t report_count, version_count;
     struct cairn_srv_version_report *take_versions; /* owned, likewise */
     size_t version_report_count;
+    struct cairn_srv_kept *take_kept; /* owned, likewise */
+    size_t kept_count;
     const char *uuid;    /* of the uploader; "" when it says none */
     const char *trouble; /* what it says is wrong; "" */
     bool known;          /* it has shown a grant of ours, or has a row */
@@ -65,6 +83,10 @@ void cairn_srv_node_trouble(struct cairn_srv *server, const char *node,
 /* What it said last of that version, to this server; false: nothing. */
 bool cairn_srv_node_said_of(struct cairn_srv *server, const char *node, const char *version,
                             struct cairn_srv_version_report *ret);
+/* The ranks of that version of which it said last that it keeps a copy, in its order; at most
+ * CAIRN_SRV_KEPT_MAX. Returns how many. */
+size_t cairn_srv_node_keeps(struct cairn_srv *server, const char *node, const char *version,
+                            struct cairn_srv_kept ret[CAIRN_SRV_KEPT_MAX]);
 /* A node without a row. */
 struct cairn_srv_stranger {
     char node[CAIRN_NAME_BYTES_MAX + 1];

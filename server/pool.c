@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/thread.h"
@@ -17,6 +19,7 @@ struct pool_thread {
 };
 struct cairn_srv_pool {
     char name[16];
+    int nice;
     struct pool_thread *threads;
     uint32_t count;
     struct cairn_lock lock;
@@ -69,6 +72,10 @@ static struct cairn_srv_task *next_task(struct cairn_srv_pool *pool) {
 static void pool_loop(struct cairn_thread *thread, void *owner) {
     const struct pool_thread *own = owner;
     (void)thread;
+    /* Linux has a priority for each thread, which is that of the process so far. Nothing depends on
+     * it: where it is refused, others wait a little longer. */
+    int nice = getpriority(PRIO_PROCESS, 0) + own->pool->nice;
+    if (own->pool->nice) (void)setpriority(PRIO_PROCESS, (id_t)gettid(), nice);
     for (struct cairn_srv_task *task; (task = next_task(own->pool));) task->run(task, own->worker);
 }
 
@@ -90,6 +97,7 @@ enum cairn_code cairn_srv_pool_new(const struct cairn_srv_pool_options *options,
     struct cairn_srv_pool *pool = calloc(1, sizeof(*pool));
     if (!pool) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a thread pool");
     snprintf(pool->name, sizeof(pool->name), "cairn-%.9s", options->name);
+    pool->nice = options->nice;
     pool->locked.last = &pool->locked.first;
     cairn_lock_init(&pool->lock, CAIRN_LOCK_server_jobs);
     cairn_condition_init(&pool->work);

@@ -27,6 +27,7 @@ struct cairn_srv_pool_options {
     struct cairn_store *store;
     uint32_t threads;
     const char *name; /* of the threads, at most 10 bytes */
+    int nice;         /* by how much other threads of the process go before these */
 };
 enum cairn_code cairn_srv_pool_new(const struct cairn_srv_pool_options *options,
                                    struct cairn_srv_pool **ret,

@@ -8,7 +8,7 @@
  *          2   rules of time read the injected clock; only threads that wait read the system's.
  *          3   frozen never goes back while the process lives; it is the whole catalog that is
  *              behind its store (Q36). A single run is frozen by a row: jobs/freeze.h.
- * Limits:  one store, one catalog.
+ * Limits:  one catalog; one store that checkpoints are saved to (server/tiers.h has the others).
  * Threads: immutable after start; each pointed-to part says its own.
  * Next:    server/main.c builds and takes it down; server/README.md has the rules by number.
  */
@@ -28,6 +28,7 @@ struct cairn_srv_http;
 struct cairn_srv_jobs;
 struct cairn_srv_sweep;
 struct cairn_srv_orphans;
+struct cairn_srv_restores;
 struct cairn_srv_uploads;
 struct cairn_srv_webhooks;
 struct cairn_srv_leases;
@@ -38,6 +39,7 @@ struct cairn_srv_health;
 struct cairn_srv_feed;
 struct cairn_srv_access;
 struct cairn_srv_operations;
+struct cairn_srv_tiers;
 struct cairn_metrics;
 
 /* What this server has seen of catalog time; inside changes alone (jobs/ticks.h). */
@@ -51,6 +53,7 @@ struct cairn_srv {
     const struct cairn_clock *clock;             /* of every rule of time */
     void (*random)(void *ret_data, size_t size); /* of nonces */
     struct cairn_store *store;
+    struct cairn_srv_tiers *tiers; /* the stores by name; NULL: there is only that one (tests) */
     struct cairn_srv_catalog *catalog;
     uint8_t grant_key[CAIRN_GRANT_KEY_BYTES];
     char store_uuid[CAIRN_UUID_TEXT_BYTES];
@@ -58,10 +61,12 @@ struct cairn_srv {
     uint64_t raised_from;            /* the store's, of this start */
     _Atomic uint64_t listening_ms;   /* clock's mono: since when it has heard what was sent */
     struct cairn_srv_pool *requests; /* handlers of what changes something */
+    struct cairn_srv_pool *heavy;    /* handlers of large bodies: they are in nobody's way */
     struct cairn_srv_pool *looks;    /* handlers of GET and HEAD: no change is in their way */
     struct cairn_srv_pool *reads;    /* blocks of shards that are being served */
     struct cairn_srv_waiters *waiters;
     struct cairn_srv_nodes *nodes;
+    struct cairn_srv_restores *restores; /* as nodes have told them */
     struct cairn_srv_cache *cache;
     struct cairn_srv_jobs *jobs;   /* commits and sweeps */
     struct cairn_srv_sweep *sweep; /* of the sweeping thread alone */

@@ -13,6 +13,7 @@
 #include "common/text.h"
 #include "server/catalog/catalog.h"
 #include "server/catalog/sql.h"
+#include "store/named.h"
 
 static const struct cairn_config_row rows[] = {
 #define CONFIG(type, name, fallback, min, max, why)                                                \
@@ -49,6 +50,10 @@ static enum cairn_code check(struct cairn_config *config, struct cairn_srv_setti
                           "catalog is \"%s\": give postgresql://..., or leave it empty for SQLite "
                           "in data-dir",
                           settings->catalog);
+    struct cairn_stores stores = {0};
+    enum cairn_code code = cairn_stores_parse(settings->stores, &stores, err);
+    cairn_stores_release(&stores);
+    if (code) return code;
     if (!settings->tls_cert[0] != !settings->tls_key[0])
         return cairn_fail(err, CAIRN_INVALID, "tls-cert and tls-key: give both or none");
     bool safe = settings->tls_cert[0] && settings->require_token;

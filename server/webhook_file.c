@@ -5,7 +5,6 @@
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "api/keys.h"
 #include "common/encode.h"
@@ -101,7 +100,7 @@ static enum cairn_code load_secret(struct cairn_srv_webhook *hook, const char *t
     if (!text == !path)
         return cairn_fail(err, CAIRN_INVALID, "%s: want secret or secret_file", pointer);
     if (text) return read_secret(hook, text, pointer, err);
-    enum cairn_code code = cairn_file_load_line(path, &line, err);
+    enum cairn_code code = cairn_file_load_secret_line(path, &line, err);
     if (code) return cairn_within(err, CAIRN_INVALID, "%s/secret_file", pointer);
     return read_secret(hook, (const char *)line.data, pointer, err);
 }
@@ -155,13 +154,9 @@ static enum cairn_code read_all(struct cairn_srv_webhook_file *file, const json_
 
 static enum cairn_code load(const char *path, struct cairn_srv_webhook_file *file,
                             struct cairn_error *err) {
-    struct stat status;
     CAIRN_AUTO(buf) text = {.limit = FILE_BYTES_MAX};
     CAIRN_AUTO_JSON json_t *json = NULL;
-    CAIRN_TRY(cairn_file_load(path, &text, err));
-    if (!stat(path, &status) && status.st_mode & (S_IROTH | S_IWOTH))
-        return cairn_fail(err, CAIRN_FORBIDDEN,
-                          "it can be read or written by everybody: chmod 600 %s", path);
+    CAIRN_TRY(cairn_file_load_secret(path, &text, err));
     CAIRN_TRY(cairn_json_parse(cairn_buf_view(&text), (struct cairn_json_limits){0}, &json, err));
     return read_all(file, json, err);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/clock.h"
 #include "common/text.h"
 
 /* A repeat after an unknown outcome; the workers below have retried already. */
@@ -108,8 +109,17 @@ bool cairn_store_misstates(struct cairn_store *store) {
     return store->vtable->misstates && store->vtable->misstates(store);
 }
 
+bool cairn_store_keeps_versions(struct cairn_store *store) {
+    return store->vtable->keeps_versions && store->vtable->keeps_versions(store);
+}
+
 enum cairn_code cairn_store_tidy(struct cairn_store *store, struct cairn_error *err) {
     return store->vtable->tidy ? store->vtable->tidy(store, err) : CAIRN_OK;
+}
+
+bool cairn_store_copies_from(struct cairn_store *store, struct cairn_store *source) {
+    bool (*copies_from)(struct cairn_store *, struct cairn_store *) = store->vtable->copies_from;
+    return copies_from && copies_from(store, source);
 }
 
 enum cairn_code cairn_store_presign(struct cairn_store *store, const char *key, uint32_t expires_s,
@@ -142,6 +152,8 @@ void cairn_store_submit(struct cairn_store_worker *worker, struct cairn_store_re
     request->tries = 0;
     memset(request->retried, 0, sizeof(request->retried));
     request->error = (struct cairn_error){0};
+    if (worker->patience_ms && !request->deadline_ms)
+        request->deadline_ms = cairn_mono_ms() + worker->patience_ms;
     worker->store->vtable->submit(worker, request);
 }
 
@@ -166,6 +178,7 @@ void cairn_store_listing_release(struct cairn_store_listing *listing) {
     for (size_t i = 0; i < listing->count; i++) {
         free(listing->entries[i].key);
         free(listing->entries[i].upload_id);
+        free(listing->entries[i].version_id);
     }
     free(listing->entries);
     free(listing->next_page);

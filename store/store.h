@@ -58,10 +58,14 @@ enum cairn_store_op {
 #include "store/ops.def"
 #undef OP
 };
-#define CAIRN_STORE_OP_COUNT (CAIRN_STORE_UPLOADS + 1)
+#define CAIRN_STORE_OP_COUNT (CAIRN_STORE_VERSIONS + 1)
 const char *cairn_store_op_word(enum cairn_store_op op); /* "put": for logs and scripts */
 const char *cairn_store_op_verb(enum cairn_store_op op); /* "begin upload of": before a key */
 bool cairn_store_op_writes(enum cairn_store_op op);
+/* Is its key a prefix, and its answer a page of a listing? */
+static inline bool cairn_store_op_lists(enum cairn_store_op op) {
+    return op == CAIRN_STORE_LIST || op == CAIRN_STORE_UPLOADS || op == CAIRN_STORE_VERSIONS;
+}
 
 struct cairn_store_part {
     uint32_t number;
@@ -71,8 +75,10 @@ struct cairn_store_part {
     char etag[128]; /* opaque */
 };
 struct cairn_store_entry {
-    char *key;       /* owned by the listing */
-    char *upload_id; /* UPLOADS only */
+    char *key;        /* owned by the listing */
+    char *upload_id;  /* UPLOADS only */
+    char *version_id; /* VERSIONS only */
+    bool is_marker;   /* VERSIONS: a delete marker, which has no bytes */
     uint64_t size_bytes;
     int64_t modified_ms; /* the store's own clock */
 };
@@ -91,9 +97,10 @@ enum cairn_code cairn_store_listed_check(const char *prefix, const struct cairn_
  * and the same deletions may be submitted again. */
 struct cairn_store_deletion {
     const char *key;
-    bool deleted;         /* or was never there */
-    bool refused;         /* for good; it keeps none of the others */
-    enum cairn_code code; /* what was last said of this key, if anything was */
+    const char *version_id; /* NULL: what a GET finds, which a bucket with versioning keeps */
+    bool deleted;           /* or was never there */
+    bool refused;           /* for good; it keeps none of the others */
+    enum cairn_code code;   /* what was last said of this key, if anything was */
     char reason[120];
 };
 
@@ -118,7 +125,11 @@ struct cairn_store_request {
     size_t part_count;
     struct cairn_store_deletion *deletions; /* DELETE_MANY: in and out */
     size_t deletion_count;                  /* up to CAIRN_STORE_DELETIONS_MAX */
-    const char *page;                       /* LIST, UPLOADS: NULL = first */
+    /* PART without a body: the store takes the bytes itself, `length` from `offset` on, out of this
+     * object, while it has this ETag. copy_store: one that cairn_store_copies_from names. */
+    struct cairn_store *copy_store;
+    const char *copy_key, *copy_etag;
+    const char *page; /* LIST, UPLOADS: NULL = first */
     struct cairn_store_listing *listing;
     uint64_t deadline_ms;  /* mono clock; 0 = the store's own default */
     bool settles;          /* PUT, PART: an answer that states another checksum again and again is
@@ -132,12 +143,12 @@ struct cairn_store_request {
     bool ambiguous; /* it may have been applied: settle by HEAD (rule R3) */
     char etag[128];
     char upload_id[CAIRN_UPLOAD_ID_BYTES_MAX];
-    uint64_t object_bytes; /* HEAD, GET: size of the whole object */
-    uint32_t got_crc32c;   /* GET with wants_crc32c */
-    char object_token[64]; /* HEAD: "" when the store keeps none */
-    bool object_has_crc32c;
+    uint64_t object_bytes;  /* HEAD, GET: size of the whole object */
+    uint32_t got_crc32c;    /* GET with wants_crc32c */
+    char object_token[64];  /* HEAD: "" when the store keeps none */
+    bool object_has_crc32c; /* HEAD; of a copied PART what the store has made of its bytes */
     uint32_t object_crc32c;
-    uint32_t tries; /* requests that were sent for this one */
+    uint32_t tries;                         /* requests that were sent for this one */
     uint32_t retried[CAIRN_RETRY_OUTCOMES]; /* those beyond the first, by what made each */
     struct cairn_error error;
     void *worker_private;
@@ -193,6 +204,9 @@ void cairn_store_health(struct cairn_store *store, struct cairn_store_health *re
 /* What was read back was right though the store states another checksum: from now on none of its
  * checksums is trusted. true: it was not known before. */
 bool cairn_store_misstates(struct cairn_store *store);
+/* Does a delete leave the bytes under a version id, until that is deleted too? Known from the probe
+ * by keys that may list, and from what replies say. Any thread. store/purge.h frees them. */
+bool cairn_store_keeps_versions(struct cairn_store *store);
 /* Removes what tests of the store left behind an hour ago or earlier: of a process that died or may
  * not delete. */
 enum cairn_code cairn_store_tidy(struct cairn_store *store, struct cairn_error *err) CAIRN_MUST_USE;
@@ -201,6 +215,12 @@ enum cairn_code cairn_store_tidy(struct cairn_store *store, struct cairn_error *
 enum cairn_code cairn_store_presign(struct cairn_store *store, const char *key, uint32_t expires_s,
                                     struct cairn_buf *ret_url, uint32_t *ret_expires_s,
                                     struct cairn_error *err) CAIRN_MUST_USE;
+
+/* How long a store is waited for that has what another one has, too: its own default is minutes. */
+#define CAIRN_STORE_ELSEWHERE_MS 10000
+/* Can it copy out of the other one without this process (PART with copy_store), and say the CRC32C
+ * of what it copied? Two buckets, or prefixes, of one S3 by the same keys. Any thread. */
+bool cairn_store_copies_from(struct cairn_store *store, struct cairn_store *source);
 
 enum cairn_code cairn_store_worker_new(struct cairn_store *store, struct cairn_store_worker **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
@@ -268,6 +288,8 @@ struct cairn_store_vtable {
                                     struct cairn_error *err);
     void (*health)(struct cairn_store *store, struct cairn_store_health *ret);
     bool (*misstates)(struct cairn_store *store);
+    bool (*keeps_versions)(struct cairn_store *store);
+    bool (*copies_from)(struct cairn_store *store, struct cairn_store *source);
     enum cairn_code (*tidy)(struct cairn_store *store, struct cairn_error *err);
     enum cairn_code (*presign)(struct cairn_store *store, const char *key, uint32_t expires_s,
                                struct cairn_buf *ret_url, uint32_t *ret_expires_s,
@@ -280,6 +302,7 @@ struct cairn_store {
 };
 struct cairn_store_worker {
     struct cairn_store *store;
+    uint32_t patience_ms; /* for requests without a deadline; 0 = the store's own default */
 };
 #ifdef CAIRN_CRASHPOINTS
 /* A build for tests may link it: what a daemon has opened is wrapped in a store that fails on

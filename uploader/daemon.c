@@ -14,14 +14,18 @@
 #include "common/text.h"
 #include "store/start.h"
 #include "uploader/fetch/fetch.h"
+#include "uploader/fetch/serve.h"
 #include "uploader/journal/journal.h"
 #include "uploader/journal/others.h"
 #include "uploader/mail.h"
 #include "uploader/metrics.h"
+#include "uploader/partner/partner.h"
+#include "uploader/peers/peers.h"
 #include "uploader/recover/build.h"
 #include "uploader/recover/recover.h"
 #include "uploader/saves/attempt.h"
 #include "uploader/saves/ended.h"
+#include "uploader/saves/kept.h"
 #include "uploader/saves/save.h"
 #include "uploader/saves/slabs.h"
 #include "uploader/scrape.h"
@@ -43,7 +47,8 @@
 
 /* An uploader must start while its store is away, because trainers and the journal need it; then it
  * goes on with what is safe to assume. */
-static enum cairn_code open_store(struct cairn_up *up, struct cairn_error *err) {
+static enum cairn_code start_store(struct cairn_up *up, const char *url, struct cairn_store **ret,
+                                   struct cairn_error *err) {
     struct cairn_store_s3_settings settings = {
 #define CONFIG(type, name, fallback, min, max, why)                                                \
     CAIRN_STORE_S3_SETTING_OF(&up->settings, type, name)
@@ -51,15 +56,36 @@ static enum cairn_code open_store(struct cairn_up *up, struct cairn_error *err) 
 #undef CONFIG
     };
     struct cairn_store_start start = {
-        .url = up->settings.store, .s3 = &settings, .by = "uploader", .probe_ms = PROBE_MS};
-    return cairn_store_start(&start, &up->store, err);
+        .url = url, .s3 = &settings, .by = "uploader", .probe_ms = PROBE_MS};
+    return cairn_store_start(&start, ret, err);
+}
+
+/* A further store that cannot be opened is passed over: main serves what it has. */
+static enum cairn_code open_store(struct cairn_up *up, struct cairn_error *err) {
+    CAIRN_AUTO(stores) stores = {0};
+    CAIRN_TRY(start_store(up, up->settings.store, &up->store, err));
+    CAIRN_TRY(cairn_stores_parse(up->settings.stores, &stores, err));
+    for (size_t i = 0; i < stores.count; i++) {
+        struct cairn_store *store = i == stores.main ? up->store : NULL;
+        struct cairn_error why = {0};
+        if (!store && start_store(up, stores.items[i].url, &store, &why) != CAIRN_OK)
+            cairn_log(WARN, "store.further_away", "store=%s cause=\"%s\"", stores.items[i].name,
+                      why.message);
+        if (store) up->reads[up->read_count++] = store;
+    }
+    return CAIRN_OK;
 }
 
 static enum cairn_code load_token(struct cairn_up *up, struct cairn_error *err) {
     const char *given = getenv("CAIRN_TOKEN");
     CAIRN_AUTO(buf) text = {.limit = CAIRN_REST_TOKEN_BYTES_MAX};
     if (*up->settings.token_file) {
-        CAIRN_TRY(cairn_file_load_line(up->settings.token_file, &text, err));
+        CAIRN_TRY(cairn_file_load_secret_line(up->settings.token_file, &text, err));
+        if (cairn_file_is_shared(up->settings.token_file))
+            cairn_log(WARN, "token.file_shared",
+                      "file=\"%s\" cause=\"its group can read or write it; chmod 600 it unless "
+                      "that is meant\"",
+                      up->settings.token_file);
         given = text.size ? text.data : NULL;
     }
     if (!given || !*given) return CAIRN_OK;
@@ -104,6 +130,8 @@ static enum cairn_code make_parts(struct cairn_up *up, struct cairn_error *err) 
     CAIRN_TRY(cairn_up_tasks_new(up, &up->tasks, err));
     CAIRN_TRY(cairn_up_queue_new(up, &up->queue, err));
     CAIRN_TRY(cairn_up_send_new(up, &up->send, err));
+    CAIRN_TRY(cairn_up_peers_new(up, &up->peers, err));
+    CAIRN_TRY(cairn_up_partner_new(up, &up->partner, err));
     CAIRN_TRY(cairn_up_fetch_new(up, &up->fetch, err));
     CAIRN_TRY(open_journal(up, err));
     CAIRN_TRY(cairn_up_outbox_new(up, &up->outbox, err));
@@ -114,12 +142,17 @@ enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) {
     cairn_lock_init(&up->lock, CAIRN_LOCK_uploader_state);
     cairn_condition_init(&up->changed);
     cairn_up_wakeup_init(&up->outbox_work);
+    cairn_up_wakeup_init(&up->partner_work);
+    cairn_up_restores_init(&up->restores);
     cairn_budget_init(&up->budget, up->places.budget_bytes);
     cairn_uuid_random(up->uuid);
     CAIRN_TRY(cairn_up_claim(up, CAIRN_UP_CLAIM_SERVER, up->settings.server, err));
     CAIRN_TRY(make_parts(up, err));
     CAIRN_TRY(cairn_up_send_start(up->send, err));
     CAIRN_TRY(cairn_up_outbox_start(up->outbox, err));
+    cairn_up_serve_route(up);
+    CAIRN_TRY(cairn_up_peers_start(up->peers, err));
+    CAIRN_TRY(cairn_up_partner_start(up->partner, err));
     CAIRN_TRY(cairn_up_watch_start(up->watch, err));
     CAIRN_TRY(cairn_up_socket_start(up->socket, err));
     CAIRN_TRY(cairn_up_scrape_start(up, &up->scrape, err));
@@ -172,7 +205,12 @@ enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_erro
         cairn_store_watch_look(&watch, up->store, true);
         cairn_up_recovery_tick(up);
         if (cairn_up_ended_tick(up)) cairn_up_watch_beat(up->watch);
+        if (up->peers && cairn_up_members_hurried(&up->peers->members))
+            cairn_up_watch_beat(up->watch);
+        cairn_up_kept_tick(up);
+        cairn_up_partner_tick(up->partner);
         cairn_up_slabs_serve(up);
+        cairn_up_version_tick(up->fetch, false);
         cairn_up_claims_tick(up);
         if (poll(&waiting, 1, TICK_MS) > 0) break;
     }
@@ -194,6 +232,8 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_up_watch_stop(up->watch);
     cairn_up_outbox_stop(up->outbox);
     bool quiet = cairn_up_send_stop(up->send);
+    cairn_up_peers_stop(up->peers); /* its routes wait for the readers */
+    cairn_up_partner_stop(up->partner);
     cairn_up_fetch_stop(up->fetch);
     quiet &= cairn_up_tasks_stop(up->tasks, TASKS_WAIT_MS);
     if (!quiet) { /* a file, or the server, makes somebody wait */
@@ -210,10 +250,15 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_up_outbox_free(CAIRN_TAKE(up->outbox));
     cairn_up_fetch_free(up->fetch);
     if (up->send) cairn_up_save_free_all(up);
+    cairn_up_partner_free(up->partner); /* saves have sent from its memory */
+    cairn_up_peers_free(up->peers);
+    cairn_up_tables_free_all(up);
     cairn_up_slabs_free_all(up);
     cairn_up_ended_free(up);
     cairn_up_send_free(up->send);
     cairn_up_queue_free(up->queue);
+    for (size_t i = 0; i < up->read_count; i++)
+        if (up->reads[i] != up->store) cairn_store_free(up->reads[i]);
     if (up->store) cairn_store_free(up->store);
     cairn_metrics_free(up->metrics);
     cairn_up_claims_release(up);
@@ -221,6 +266,8 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     free(up->token);
     cairn_budget_release(&up->budget);
     cairn_up_wakeup_release(&up->outbox_work);
+    cairn_up_wakeup_release(&up->partner_work);
+    cairn_up_restores_release(&up->restores);
     cairn_condition_release(&up->changed);
     cairn_lock_release(&up->lock);
 }

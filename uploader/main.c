@@ -89,6 +89,7 @@ static int run(struct cairn_up *up, bool journal_only) {
         raise_descriptors();
         code = cairn_up_cores_apply(&up->settings, &error);
         if (code == CAIRN_OK) code = cairn_parent_follow(up->settings.parent, &error);
+        if (code == CAIRN_OK && !up->settings.core_dumps) code = cairn_start_hide_memory(&error);
         if (code == CAIRN_OK) return exit_status(serve_and_stop(up, stop_fd));
     }
     if (code != CAIRN_OK) fprintf(stderr, "cairn-uploader: %s\n", error.message);

@@ -27,7 +27,7 @@ static const char *op_value(size_t index, size_t label) {
 
 static const char *slab_value(size_t index, size_t label) {
     (void)label;
-    return index == CAIRN_UP_SLAB_FREE ? "free" : "held";
+    return ((const char *[CAIRN_UP_SLAB_USES]){"free", "held", "kept"})[index];
 }
 
 static const char *cause_value(size_t index, size_t label) {

@@ -21,7 +21,12 @@ enum cairn_up_metric {
 #define CAIRN_UP_METRIC(name) ((struct cairn_metric_at){.family = CAIRN_UP_METRIC_##name})
 
 /* Of slab_bytes. */
-enum cairn_up_slab_use { CAIRN_UP_SLAB_FREE, CAIRN_UP_SLAB_HELD, CAIRN_UP_SLAB_USES };
+enum cairn_up_slab_use {
+    CAIRN_UP_SLAB_FREE,
+    CAIRN_UP_SLAB_HELD,
+    CAIRN_UP_SLAB_KEPT,
+    CAIRN_UP_SLAB_USES
+};
 
 /* Of one that has ended: its repeated tries, and the failure where it is one. */
 static inline void cairn_up_metrics_tell(struct cairn_metrics *metrics,

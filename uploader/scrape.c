@@ -13,6 +13,7 @@
 #include "common/text.h"
 #include "store/store.h"
 #include "uploader/metrics.h"
+#include "uploader/saves/kept.h"
 #include "uploader/saves/save.h"
 #include "uploader/saves/slabs.h"
 #include "uploader/shards/queue.h"
@@ -30,14 +31,20 @@ struct cairn_up_scrape {
 
 /* ---- what is counted now ---- */
 
+static enum cairn_up_slab_use use_of(const struct cairn_up_slab *slab) {
+    if (slab->state.owner) return CAIRN_UP_SLAB_HELD;
+    return cairn_up_kept_is_spare(slab) ? CAIRN_UP_SLAB_KEPT : CAIRN_UP_SLAB_FREE;
+}
+
 static void measure_slabs(struct cairn_up *up) {
-    int64_t bytes[CAIRN_UP_SLAB_USES] = {0};
+    int64_t bytes[CAIRN_UP_SLAB_USES] = {0}, kept = 0;
     {
         CAIRN_HOLD(&up->lock);
         for (const struct cairn_up_slab *slab = up->locked.slabs; slab; slab = slab->next)
-            bytes[slab->state.owner ? CAIRN_UP_SLAB_HELD : CAIRN_UP_SLAB_FREE] +=
-                (int64_t)slab->bytes;
+            bytes[use_of(slab)] += (int64_t)slab->bytes;
+        kept = (int64_t)cairn_up_kept_bytes_locked(up);
     }
+    cairn_metrics_set(up->metrics, CAIRN_UP_METRIC(kept_bytes), kept);
     for (size_t use = 0; use < CAIRN_UP_SLAB_USES; use++)
         cairn_metrics_set(up->metrics,
                           (struct cairn_metric_at){CAIRN_UP_METRIC_slab_bytes, use, 0}, bytes[use]);

@@ -8,6 +8,7 @@
 #include "api/keys.h"
 #include "api/servers.h"
 #include "common/text.h"
+#include "store/named.h"
 
 #define CONFIG(type, name, fallback, min, max, why)                                                \
     CAIRN_CONFIG_ROW(cairn_up_settings, type, name, fallback, min, max, why)
@@ -81,6 +82,8 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
     CAIRN_TRY(node_name(settings->node, places.node, err));
     if (!*settings->store)
         return cairn_fail(err, CAIRN_INVALID, "store is not set: a folder or s3://BUCKET/PREFIX");
+    CAIRN_AUTO(stores) stores = {0};
+    CAIRN_TRY(cairn_stores_parse(settings->stores, &stores, err));
     CAIRN_AUTO(servers) servers = {0};
     enum cairn_code code = cairn_servers_parse(settings->server, &servers, err);
     if (code != CAIRN_OK) return cairn_within(err, code, "server");
@@ -104,6 +107,17 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
         places.budget_bytes =
             pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes / 4 : CAIRN_GIB;
     }
+    if (strcmp(settings->peer_restore, "on") != 0 && strcmp(settings->peer_restore, "off") != 0 &&
+        strcmp(settings->peer_restore, "auto") != 0)
+        return cairn_fail(err, CAIRN_INVALID, "peer_restore is on, off or auto, not \"%s\"",
+                          settings->peer_restore);
+    if (settings->partner_memory_bytes && !*settings->peer_listen)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "partner_memory needs peer_listen: copies come to that port");
+    if (*settings->failure_domain && !cairn_name_valid(cairn_view_of(settings->failure_domain)))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "failure_domain \"%s\": letters, digits, '.', '_' and '-' only",
+                          settings->failure_domain);
     code = cairn_log_level_parse(settings->log_level, &places.log_level, err);
     if (code != CAIRN_OK) return cairn_within(err, code, "log_level");
     CAIRN_TRY(uid_list(settings->allow_uids, &places, err));

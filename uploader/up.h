@@ -14,13 +14,17 @@
  */
 #pragma once
 
+#include <stdatomic.h>
+
 #include "api/rest.h"
 #include "common/budget.h"
 #include "common/clock.h"
 #include "common/lock.h"
 #include "common/log_limit.h"
+#include "store/named.h"
 #include "store/store.h"
 #include "uploader/alone.h"
+#include "uploader/restores.h"
 #include "uploader/settings.h"
 #include "uploader/wakeup.h"
 
@@ -42,6 +46,9 @@ struct cairn_up_attempt_call;
 struct cairn_up_attempt_batch;
 struct cairn_up_attempt;
 struct cairn_up_ended;
+struct cairn_up_partner;
+struct cairn_up_peers;
+struct cairn_up_table;
 struct cairn_up_scrape;
 struct cairn_metrics;
 
@@ -53,6 +60,9 @@ struct cairn_up {
     struct cairn_rest_seen servers_seen;
     struct cairn_up_claims claims;
     struct cairn_store *store;
+    struct cairn_store *reads[CAIRN_STORES_MAX]; /* nearest first; store is one of them */
+    _Atomic uint64_t reads_away_ms[CAIRN_STORES_MAX]; /* mono clock; until then asked last */
+    size_t read_count;
     struct cairn_budget budget;
     struct cairn_up_journal *journal;
     struct cairn_up_mail *mail;
@@ -63,7 +73,12 @@ struct cairn_up {
     struct cairn_up_wakeup outbox_work; /* something may have to be told to the server */
     struct cairn_up_watch *watch;
     struct cairn_up_tasks *tasks;
+    struct cairn_up_peers *peers; /* NULL: peer_listen is empty */
+    struct cairn_up_partner *partner;   /* NULL: no partner_memory */
+    struct cairn_up_wakeup partner_work; /* a save may have to be given to it */
     struct cairn_up_fetch *fetch;
+    atomic_ullong sent_bytes; /* of shards, that the store has acknowledged to this process */
+    struct cairn_up_restores restores; /* that were last */
     struct cairn_metrics *metrics; /* NULL: nothing is counted (tests) */
     struct cairn_up_scrape *scrape;
     struct cairn_log_limit log_limit; /* what callers do wrong; of the socket's thread */
@@ -77,6 +92,7 @@ struct cairn_up {
         struct cairn_up_attempt_call *attempt_calls;    /* that wait for the next request */
         struct cairn_up_attempt_batch *attempt_batches; /* requests under way */
         struct cairn_up_attempt *attempts;              /* with users, and stale ones without */
+        struct cairn_up_table *tables;                  /* saves/tables.h */
         struct cairn_up_ended *ended;                   /* ranks that are connected no longer */
         char store_uuid[CAIRN_UUID_TEXT_BYTES];         /* "": store.json was not seen yet */
         char store_waits

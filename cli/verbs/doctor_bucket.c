@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What doctor asks a bucket about itself: its clock, life cycle, versioning and object lock. */
+#include <stdio.h>
+
 #include "cli/verbs/doctor.h"
+#include "common/id.h"
+#include "store/purge.h"
 #include "store/s3/bucket.h"
 #include "store/s3/query.h"
 
@@ -67,22 +71,61 @@ static struct cairn_store_s3_lifecycle check_lifecycle(struct cairn_cli_doctor *
 
 /* ---- what keeps deleted objects ---- */
 
+/* Puts an object, deletes it and frees it, as the server's sweep does. */
+static enum cairn_code try_to_free(struct cairn_store *store, struct cairn_store_purge *ret,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    char id[CAIRN_UUID_TEXT_BYTES];
+    char key[64];
+    cairn_uuid_random(id);
+    snprintf(key, sizeof key, ".cairn/doctor/%s", id);
+    *ret = (struct cairn_store_purge){.prefix = key, .is_key = true};
+    CAIRN_TRY(cairn_store_worker_new(store, &worker, err));
+    CAIRN_TRY(cairn_store_put_small(worker, key, CAIRN_VIEW("x"), false, err));
+    CAIRN_TRY(cairn_store_delete(worker, key, err));
+    enum cairn_code code = cairn_store_purge(worker, ret, err);
+    ret->prefix = NULL; /* it was this function's */
+    return code;
+}
+
+static void say_kept(struct cairn_cli_doctor *doctor, const char *why, bool removes_noncurrent) {
+    if (removes_noncurrent)
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "versioning", "",
+                             "on, and a rule removes noncurrent versions; these keys do not: %s",
+                             why);
+    else
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "versioning",
+                             "deleted checkpoints keep costing: allow s3:ListBucketVersions and "
+                             "s3:DeleteObjectVersion, or add a rule that removes noncurrent "
+                             "versions",
+                             "the bucket keeps deleted objects: %s", why);
+}
+
+/* An uploader's keys delete nothing, so nothing is tried with them. */
 static void check_versioning(struct cairn_cli_doctor *doctor, struct cairn_store *store,
                              bool removes_noncurrent) {
     struct cairn_store_s3_answer answer = {0};
-    struct cairn_error unused = {0};
-    enum cairn_code code = cairn_store_s3_query(store, "versioning", &answer, &unused);
-    bool on = code == CAIRN_OK &&
+    struct cairn_store_purge purge;
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_store_s3_query(store, "versioning", &answer, &why);
+    bool told = code == CAIRN_OK && answer.status == 200;
+    bool on = told &&
               cairn_store_s3_answer_has(&answer, "VersioningConfiguration/Status", "Enabled");
-    if (on && !removes_noncurrent)
-        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "versioning",
-                             "deleted checkpoints keep costing: add a rule that removes "
-                             "noncurrent versions",
-                             "the bucket keeps deleted objects");
-    else if (code == CAIRN_OK && answer.status == 200)
-        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "versioning", "",
-                             on ? "on, and a rule removes noncurrent versions" : "off");
     cairn_buf_release(&answer.document);
+    if (doctor->for_uploader) {
+        if (told)
+            cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "versioning", "", on ? "on" : "off");
+        return;
+    }
+    code = try_to_free(store, &purge, &why);
+    if (!cairn_store_keeps_versions(store)) {
+        if (told) cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "versioning", "", "off");
+    } else if (code || purge.why) {
+        say_kept(doctor, code ? why.message : purge.reason, removes_noncurrent);
+    } else {
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "versioning", "",
+                             "on; what is deleted is freed by its version id");
+    }
 }
 
 static void check_object_lock(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
@@ -94,7 +137,8 @@ static void check_object_lock(struct cairn_cli_doctor *doctor, struct cairn_stor
         cairn_store_s3_answer_has(&answer, "ObjectLockConfiguration/Rule/DefaultRetention", NULL);
     if (locked)
         cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "object lock",
-                             "retention keeps deleted and aborted checkpoints until it ends",
+                             "deleted and aborted checkpoints are kept until it ends: the server "
+                             "tries again (cairn gc --not-freed); choose a shorter one",
                              "the bucket has a default retention");
     else if (code == CAIRN_OK && (answer.status == 200 || answer.status == 404))
         cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "object lock", "", "no default retention");

@@ -7,6 +7,8 @@
 #include "api/servers.h"
 #include "cli/call.h"
 #include "cli/options.h"
+#include "cli/profile.h"
+#include "cli/sizes.h"
 #include "cli/verbs/doctor.h"
 #include "common/file.h"
 #include "common/net.h"
@@ -73,10 +75,14 @@ static void check_servers(struct cairn_cli_doctor *doctor) {
                              err.message);
         return;
     }
+    struct cairn_cli_server all;
+    cairn_cli_server_of(doctor->cli, &all);
     for (uint32_t i = 0; i < servers.count; i++) {
         struct cairn_cli one = *doctor->cli;
         struct cairn_rest_seen seen = {0};
         one.server = servers.places[i].name;
+        one.token_file = all.token_file;
+        one.ca_file = all.ca_file;
         one.seen = &seen;
         check_server(doctor, &one, servers.count > 1);
     }
@@ -100,7 +106,7 @@ static void report_limits(struct cairn_cli_doctor *doctor) {
     struct rlimit memory, files;
     if (!getrlimit(RLIMIT_MEMLOCK, &memory)) {
         char size[24];
-        cairn_size_text(memory.rlim_cur, size);
+        cairn_cli_size(memory.rlim_cur, size);
         bool endless = memory.rlim_cur == RLIM_INFINITY;
         cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "locked memory", "", "RLIMIT_MEMLOCK is %s",
                              endless ? "unlimited" : size);

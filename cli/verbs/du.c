@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "cli/output.h"
+#include "cli/sizes.h"
 #include "common/text.h"
 
 #define ITEMS_MAX 1000000
@@ -18,7 +19,7 @@ static const struct cairn_cli_flag flags[] = {
 
 static void print_line(const char *name, uint64_t count, uint64_t bytes) {
     char size[24], text[300];
-    cairn_size_text(bytes, size);
+    cairn_cli_size(bytes, size);
     snprintf(text, sizeof text, "%s", name);
     cairn_cli_clean(text);
     printf("%10s  %7" PRIu64 "  %s\n", size, count, text);
@@ -66,6 +67,21 @@ static enum cairn_code runs_by_bytes(const struct cairn_cli *cli, json_t *runs,
     return CAIRN_OK;
 }
 
+/* What costs and is counted in no run; who may not ask for the whole store is told nothing. */
+static void tell_not_freed(const struct cairn_cli *cli) {
+    const struct cairn_cli_call call = {.tail = "/gc"};
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    struct cairn_msg_gc gc = {0};
+    struct cairn_error unused = {0};
+    char size[24];
+    if (cli->output != CAIRN_CLI_TABLE || cairn_cli_call(cli, NULL, call, &json, &unused) ||
+        cairn_cli_reply_read(CAIRN_MESSAGE_gc, json, &gc, &unused) || !gc.not_freed)
+        return;
+    cairn_cli_size(gc.not_freed_bytes, size);
+    cairn_cli_note("kept by the store: %s of %s; cairn gc --not-freed says why", size,
+                   cairn_cli_counted(gc.not_freed, "deleted version", "deleted versions").text);
+}
+
 static enum cairn_code du_runs(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *runs = json_array(), *rows = json_array();
     CAIRN_AUTO_HEAP json_t **sorted = NULL;
@@ -81,7 +97,9 @@ static enum cairn_code du_runs(const struct cairn_cli *cli, struct cairn_error *
                                                   (json_int_t)run.bytes)))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     }
-    return print(cli, "RUN", "run", rows, err);
+    CAIRN_TRY(print(cli, "RUN", "run", rows, err));
+    tell_not_freed(cli);
+    return CAIRN_OK;
 }
 
 /* ---- runs in which nothing happens any more ---- */
@@ -106,7 +124,7 @@ static enum cairn_code add_idle(const struct cairn_cli *cli, const struct cairn_
 static void print_idle(const json_t *row) {
     char size[24], idle[24], command[300];
     uint64_t seconds = (uint64_t)json_integer_value(json_object_get(row, "idle_s"));
-    cairn_size_text((uint64_t)json_integer_value(json_object_get(row, "bytes")), size);
+    cairn_cli_size((uint64_t)json_integer_value(json_object_get(row, "bytes")), size);
     cairn_duration_text(seconds * 1000, idle);
     if (seconds >= 2 * DAY_S) snprintf(idle, sizeof idle, "%" PRIu64 "d", seconds / DAY_S);
     snprintf(command, sizeof command, "%s", json_string_value(json_object_get(row, "remove")));
@@ -131,7 +149,7 @@ static enum cairn_code du_idle(const struct cairn_cli *cli, struct cairn_error *
     if (cli->output != CAIRN_CLI_TABLE) return print(cli, "RUN", "run", rows, err);
     printf("%10s  %7s  %8s  %s\n", "SIZE", "COUNT", "IDLE", "REMOVED BY");
     json_array_foreach(rows, index, row) print_idle(row);
-    cairn_size_text(bytes, size);
+    cairn_cli_size(bytes, size);
     cairn_cli_note("%zu of %zu runs, %s", json_array_size(rows), count, size);
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
@@ -147,6 +165,31 @@ static size_t kind_of(const struct cairn_msg_version_row *version) {
     size_t kind = 0;
     while (kind + 1 < CAIRN_COUNT(kinds) && strcmp(kinds[kind], name) != 0) kind++;
     return kind;
+}
+
+/* Of deleted versions of the run; who may not list those of all runs sees none. */
+static enum cairn_code add_not_freed(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                                     json_t *rows, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *all = json_array();
+    char name[2 * CAIRN_NAME_BYTES_MAX + 2];
+    struct cairn_error unused = {0};
+    uint64_t count = 0, bytes = 0;
+    size_t index = 0;
+    json_t *json = NULL;
+    if (cairn_cli_list(cli, "/v1/not-freed", ITEMS_MAX, all, NULL, &unused)) return CAIRN_OK;
+    snprintf(name, sizeof name, "%s/%s", run->name.project, run->name.run);
+    json_array_foreach(all, index, json) {
+        struct cairn_msg_not_freed_row kept = {0};
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_not_freed_row, json, &kept, err));
+        if (strcmp(kept.run, name) != 0 || strcmp(kept.state, "gone") != 0) continue;
+        count++;
+        bytes += kept.bytes;
+    }
+    if (!count || !json_array_append_new(rows, json_pack("{s:s, s:I, s:I}", "state", "not freed",
+                                                         "count", (json_int_t)count, "bytes",
+                                                         (json_int_t)bytes)))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
 }
 
 static enum cairn_code du_run(const struct cairn_cli *cli, struct cairn_error *err) {
@@ -170,6 +213,7 @@ static enum cairn_code du_run(const struct cairn_cli *cli, struct cairn_error *e
                                                                "count", (json_int_t)counts[i],
                                                                "bytes", (json_int_t)bytes[i])))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    CAIRN_TRY(add_not_freed(cli, &run, rows, err));
     return print(cli, "STATE", "state", rows, err);
 }
 

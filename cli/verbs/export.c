@@ -7,8 +7,10 @@
 #include "api/dtype.h"
 #include "cli/export.h"
 #include "cli/interrupt.h"
+#include "cli/items.h"
 #include "cli/left_out.h"
 #include "cli/output.h"
+#include "cli/sizes.h"
 #include "cli/weights.h"
 #include "common/clock.h"
 #include "common/text.h"
@@ -103,7 +105,7 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
     const struct cairn_assembly *assembly = job->assembly;
     if (cli->output == CAIRN_CLI_TABLE) {
         char size[24];
-        cairn_size_text(job->bytes, size);
+        cairn_cli_size(job->bytes, size);
         report_left_out(job);
         printf("exported %s (%s) into %s: %s of %s, %s, %.1fs\n", cli->arguments[0],
                weights->format, job->folder,
@@ -159,6 +161,8 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
                           cli->arguments[0], weights.format);
     if (code == CAIRN_OK)
         code = cairn_cli_weights_add_plain(&weights, job.form == CAIRN_CLI_EXPORT_DCP, err);
+    if (code == CAIRN_OK)
+        code = cairn_cli_items_take(&weights.assembly, job.form == CAIRN_CLI_EXPORT_DCP, err);
     if (code == CAIRN_OK) code = cairn_cli_export_run(&job, err);
     if (code == CAIRN_OK) code = report(cli, &weights, &job, cairn_mono_ms() - started_ms, err);
     cairn_cli_weights_release(&weights);

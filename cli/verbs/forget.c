@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn forget: what a policy removes of a run is shown first, and that and nothing else goes into
- * the trash when somebody says so. */
+/* cairn forget: what a policy removes of a run, of several, or of all of a project is shown first,
+ * each by itself, and that and nothing else goes into the trash when somebody says so. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "cli/keep.h"
 #include "cli/output.h"
+#include "common/array.h"
 #include "common/text.h"
+
+#define RUNS_MAX 10000 /* of projects that are named whole */
 
 static const struct cairn_cli_flag flags[] = {
     CAIRN_CLI_KEEP_FLAGS,
@@ -23,32 +27,121 @@ static json_t *body_of(const struct cairn_cli *cli, json_t *policy, const char *
                      "plan_etag", plan_etag);
 }
 
-/* A run without a rule loses nothing, which is not what was asked for. */
-static enum cairn_code judge(const struct cairn_cli *cli,
-                             const struct cairn_msg_retention_plan *plan, const json_t *json,
-                             struct cairn_error *err) {
-    const json_t *keep = json_object_get(json_object_get(json, "policy"), "keep");
-    if (cli->allow_empty || json_object_size(keep)) return CAIRN_OK;
+/* ---- which runs ---- */
+
+struct one {
+    struct cairn_cli_ref run;
+    json_t *plan;
+    struct cairn_msg_retention_plan row; /* of plan */
+    uint64_t removed;
+};
+struct all {
+    struct cairn_cli *cli;
+    json_t *policy; /* NULL: that of each */
+    struct one *items;
+    size_t count, capacity;
+    uint64_t remove, removed;
+};
+
+static void release(struct all *all) {
+    for (size_t i = 0; i < all->count; i++) json_decref(all->items[i].plan);
+    free(all->items);
+}
+
+static enum cairn_code add_run(struct all *all, const char *text, struct cairn_error *err) {
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(all->items, all->count, all->capacity, RUNS_MAX, "runs", err));
+    struct one *one = &all->items[all->count];
+    *one = (struct one){0};
+    CAIRN_TRY(cairn_cli_ref_run("forget", text, &one->run, err));
+    for (size_t i = 0; i < all->count; i++) { /* named twice it is shown once */
+        const struct cairn_run_name *name = &all->items[i].run.name;
+        if (!strcmp(name->project, one->run.name.project) && !strcmp(name->run, one->run.name.run))
+            return CAIRN_OK;
+    }
+    all->count++;
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_project(struct all *all, const char *project, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    char path[CAIRN_NAME_BYTES_MAX + 32], text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    bool more = false;
+    size_t index = 0;
+    json_t *item = NULL;
+    if (!cairn_name_valid(cairn_view_of(project)))
+        return cairn_fail(err, CAIRN_INVALID, "\"%.64s\" is neither project/run nor a project",
+                          project);
+    snprintf(path, sizeof path, "/v1/runs?project=%s", project);
+    CAIRN_TRY(cairn_cli_list(all->cli, path, RUNS_MAX, items, &more, err));
+    if (more || !json_array_size(items))
+        return cairn_fail(err, more ? CAIRN_TOO_LARGE : CAIRN_NOT_FOUND,
+                          more ? "%s has more than 10000 runs: name some" : "%s has no run",
+                          project);
+    json_array_foreach(items, index, item) {
+        struct cairn_msg_run_row row = {0};
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, item, &row, err));
+        snprintf(text, sizeof text, "%s/%s", row.project, row.run);
+        CAIRN_TRY(add_run(all, text, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code find_runs(struct all *all, struct cairn_error *err) {
+    for (size_t i = 0; i < all->cli->argument_count; i++) {
+        const char *text = all->cli->arguments[i];
+        CAIRN_TRY(strchr(text, '/') ? add_run(all, text, err) : add_project(all, text, err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- what would go ---- */
+
+static enum cairn_code look_at(struct all *all, struct one *one, struct cairn_error *err) {
+    json_t *body = body_of(all->cli, all->policy, NULL);
+    CAIRN_TRY(cairn_cli_keep_preview(all->cli, &one->run, body, &one->plan, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_plan, one->plan, &one->row, err));
+    all->remove += one->row.remove;
+    return CAIRN_OK;
+}
+
+static bool has_rule(const struct all *all, const struct one *one) {
+    const json_t *keep = json_object_get(json_object_get(one->plan, "policy"), "keep");
+    return all->cli->allow_empty || json_object_size(keep);
+}
+
+/* A run without a rule loses nothing, which is not what was asked for; of several it is said. */
+static enum cairn_code judge(const struct all *all, struct cairn_error *err) {
+    const struct one *none = NULL;
+    size_t ruled = 0;
+    for (size_t i = 0; i < all->count; i++) {
+        const struct one *one = &all->items[i];
+        ruled += has_rule(all, one);
+        if (has_rule(all, one)) continue;
+        none = one;
+        if (all->count > 1)
+            cairn_cli_note("%s/%s has no policy: nothing of it goes", one->run.name.project,
+                           one->run.name.run);
+    }
+    if (ruled || !none) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CONFLICT,
                       "%s has no policy (%s): name rules, as --keep-last 3, or set one with cairn "
                       "policy set",
-                      cli->arguments[0], plan->text);
+                      all->cli->arguments[0], none->row.text);
 }
 
-static enum cairn_code confirm(const struct cairn_cli *cli,
-                               const struct cairn_msg_retention_plan *plan,
-                               struct cairn_error *err) {
-    char answer[8] = "";
-    if (cli->yes) return CAIRN_OK;
+static enum cairn_code confirm(const struct all *all, struct cairn_error *err) {
+    char answer[8] = "", of[48] = "";
+    if (all->cli->yes) return CAIRN_OK;
+    if (all->count > 1) snprintf(of, sizeof of, " of %zu runs", all->count);
     if (!isatty(STDIN_FILENO))
         return cairn_fail(err, CAIRN_INVALID,
                           "%" PRIu64
-                          " checkpoints would go into the trash: say --yes, or --dry-run",
-                          plan->remove);
-    fprintf(stderr, "%" PRIu64 " checkpoints into the trash? [y/N] ", plan->remove);
+                          " checkpoints%s would go into the trash: say --yes, or --dry-run",
+                          all->remove, of);
+    fprintf(stderr, "%" PRIu64 " checkpoints%s into the trash? [y/N] ", all->remove, of);
     if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
         return CAIRN_OK;
-    return cairn_fail(err, CAIRN_CANCELLED, "nothing of %s was changed", cli->arguments[0]);
+    return cairn_fail(err, CAIRN_CANCELLED, "nothing of %s was changed", all->cli->arguments[0]);
 }
 
 /* The server removes at most so many a call; the rest has a tag of its own. */
@@ -73,47 +166,91 @@ static enum cairn_code apply(const struct cairn_cli *cli, const struct cairn_cli
     return CAIRN_OK;
 }
 
-static enum cairn_code show(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
-                            json_t *plan, uint64_t removed, const char *tail,
-                            struct cairn_error *err) {
-    if (cli->output == CAIRN_CLI_TABLE) return cairn_cli_keep_print(run, plan, tail, err);
-    if (json_object_set_new(plan, "removed", json_integer((json_int_t)removed)))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    return cairn_cli_print_json(plan, cli->output == CAIRN_CLI_JSON, err);
+/* A run whose plan is another by now keeps all it has, and the others go on. */
+static enum cairn_code apply_all(struct all *all, struct cairn_error *err) {
+    struct cairn_error first = {0};
+    size_t failed = 0;
+    for (size_t i = 0; i < all->count; i++) {
+        struct one *one = &all->items[i];
+        struct cairn_error why = {0};
+        if (!one->row.remove) continue;
+        enum cairn_code code = apply(all->cli, &one->run, all->policy, one->row.plan_etag,
+                                     &one->removed, &why);
+        all->removed += one->removed;
+        if (code && all->count == 1) *err = why;
+        if (code && all->count == 1) return code;
+        if (!code) continue;
+        cairn_cli_note("%s/%s: %s", one->run.name.project, one->run.name.run, why.message);
+        if (!failed++) first = why;
+    }
+    if (!failed) return CAIRN_OK;
+    return cairn_fail(err, first.code, "of %zu of %zu runs not all went that was shown", failed,
+                      all->count);
+}
+
+static enum cairn_code show_json(const struct all *all, struct cairn_error *err) {
+    bool pretty = all->cli->output == CAIRN_CLI_JSON, several = all->count > 1;
+    CAIRN_AUTO_JSON json_t *list = json_array();
+    bool whole = list != NULL;
+    for (size_t i = 0; whole && i < all->count; i++) {
+        const struct one *one = &all->items[i];
+        char run[2 * CAIRN_NAME_BYTES_MAX + 2];
+        snprintf(run, sizeof run, "%s/%s", one->run.name.project, one->run.name.run);
+        json_t *removed = json_integer((json_int_t)one->removed);
+        whole &= !json_object_set_new(one->plan, "removed", removed);
+        if (several) whole &= !json_object_set_new(one->plan, "run", json_string(run));
+        whole &= !json_array_append(list, one->plan);
+    }
+    if (!whole) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    if (several && pretty) return cairn_cli_print_json(list, true, err);
+    for (size_t i = 0; i < all->count; i++)
+        CAIRN_TRY(cairn_cli_print_json(all->items[i].plan, pretty, err));
+    return CAIRN_OK;
+}
+
+static enum cairn_code show_tables(const struct all *all, struct cairn_error *err) {
+    const char *end = all->cli->dry_run ? "nothing was changed (--dry-run)" : "";
+    for (size_t i = 0; i < all->count; i++)
+        CAIRN_TRY(cairn_cli_keep_print(&all->items[i].run, all->items[i].plan, end, err));
+    return CAIRN_OK;
+}
+
+static enum cairn_code forget(struct all *all, struct cairn_error *err) {
+    const struct cairn_cli *cli = all->cli;
+    bool is_table = cli->output == CAIRN_CLI_TABLE;
+    enum cairn_code code = CAIRN_OK;
+    CAIRN_TRY(find_runs(all, err));
+    for (size_t i = 0; i < all->count; i++) CAIRN_TRY(look_at(all, &all->items[i], err));
+    CAIRN_TRY(judge(all, err));
+    if (is_table) CAIRN_TRY(show_tables(all, err));
+    if (all->remove && !cli->dry_run) CAIRN_TRY(confirm(all, err));
+    if (all->remove && !cli->dry_run) code = apply_all(all, err);
+    if (code && all->count == 1) return code;
+    if (!is_table) CAIRN_TRY(show_json(all, code ? NULL : err));
+    if (is_table && !cli->dry_run) printf("%" PRIu64 " in the trash\n", all->removed);
+    if (fflush(stdout) && !code) return cairn_fail_errno(err, "standard output");
+    return code;
 }
 
 static enum cairn_code run_forget(struct cairn_cli *cli, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *policy = NULL, *plan = NULL;
-    struct cairn_msg_retention_plan row = {0};
-    struct cairn_cli_ref run;
-    uint64_t removed = 0;
-    CAIRN_TRY(cairn_cli_ref_run("forget", cli->arguments[0], &run, err));
+    CAIRN_AUTO_JSON json_t *policy = NULL;
     CAIRN_TRY(cairn_cli_keep_policy(cli, &policy, err));
-    CAIRN_TRY(cairn_cli_keep_preview(cli, &run, body_of(cli, policy, NULL), &plan, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_plan, plan, &row, err));
-    CAIRN_TRY(judge(cli, &row, plan, err));
-    bool is_table = cli->output == CAIRN_CLI_TABLE;
-    if (cli->dry_run) return show(cli, &run, plan, 0, "nothing was changed (--dry-run)", err);
-    if (is_table) CAIRN_TRY(show(cli, &run, plan, 0, "", err));
-    if (row.remove) {
-        CAIRN_TRY(confirm(cli, &row, err));
-        CAIRN_TRY(apply(cli, &run, policy, row.plan_etag, &removed, err));
-    }
-    if (!is_table) return show(cli, &run, plan, removed, "", err);
-    printf("%" PRIu64 " in the trash\n", removed);
-    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+    struct all all = {.cli = cli, .policy = policy};
+    enum cairn_code code = forget(&all, err);
+    release(&all);
+    return code;
 }
 
 const struct cairn_cli_verb cairn_cli_verb_forget = {
     .name = "forget",
-    .synopsis = "cairn forget [flags] project/run",
-    .purpose = "Show what a policy removes of a run, and remove that.",
+    .synopsis = "cairn forget [flags] project/run|project ...",
+    .purpose = "Show what a policy removes of runs, and remove that.",
     .examples = "  cairn forget llm/7b --dry-run\n"
                 "  cairn forget llm/7b --keep-last 3 --keep-every-steps 1000\n"
-                "  cairn forget llm/7b --keep-best 1:eval_loss:min --keep-within 6h --yes\n",
+                "  cairn forget llm vision/vit --keep-last 1 --yes\n",
     .flags = flags,
     .flag_count = CAIRN_COUNT(flags),
     .arguments_min = 1,
-    .arguments_max = 1,
+    .arguments_max = CAIRN_CLI_ARGUMENTS_MAX,
     .run = run_forget,
 };

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "cli/output.h"
+#include "cli/sizes.h"
 #include "common/clock.h"
 #include "common/text.h"
 
@@ -15,11 +16,13 @@
 static const struct cairn_cli_flag flags[] = {
     {"dry-run", 'n', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(dry_run), 0, NULL,
      "Show what the server's last look found; no look is begun."},
+    {"not-freed", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(not_freed), 0, NULL,
+     "List deleted versions of which the store keeps bytes, with its reason, and try again."},
 };
 
 static void cell_size(const union cairn_cli_row *row, char *ret, size_t capacity) {
     char text[24];
-    cairn_size_text(row->orphan.bytes, text);
+    cairn_cli_size(row->orphan.bytes, text);
     snprintf(ret, capacity, "%s", text);
 }
 static void cell_objects(const union cairn_cli_row *row, char *ret, size_t capacity) {
@@ -43,6 +46,42 @@ static const struct cairn_cli_column columns[] = {
 };
 static const struct cairn_cli_table table = {CAIRN_MESSAGE_orphan_row, columns,
                                              CAIRN_COUNT(columns), cell_version, NULL};
+
+/* ---- what the store keeps of what was deleted ---- */
+
+static void cell_kept(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    char text[24];
+    cairn_cli_size(row->not_freed.bytes, text);
+    snprintf(ret, capacity, "%s%s", row->not_freed.counted ? "" : ">=", text);
+}
+static void cell_kept_objects(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%" PRIu64, row->not_freed.objects);
+}
+static void cell_since(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s", row->not_freed.since);
+}
+static void cell_tries(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%" PRIu64, row->not_freed.tries);
+}
+static void cell_kept_version(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s@%s", row->not_freed.run, row->not_freed.version);
+}
+static void cell_reason(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s", row->not_freed.reason);
+}
+static const struct cairn_cli_column kept_columns[] = {
+    {"SIZE", true, cell_kept},
+    {"OBJECTS", true, cell_kept_objects},
+    {"SINCE", false, cell_since},
+    {"TRIES", true, cell_tries},
+    {"VERSION", false, cell_kept_version},
+    {"WHY", false, cell_reason},
+};
+static const struct cairn_cli_table kept_table = {CAIRN_MESSAGE_not_freed_row, kept_columns,
+                                                  CAIRN_COUNT(kept_columns), cell_kept_version,
+                                                  NULL};
+
+/* ---- the look ---- */
 
 static enum cairn_code ask(const struct cairn_cli *cli, struct cairn_msg_gc *ret, json_t **json,
                            struct cairn_error *err) {
@@ -69,10 +108,11 @@ static enum cairn_code look(const struct cairn_cli *cli, struct cairn_msg_gc *re
 }
 
 static void tell(const struct cairn_msg_gc *gc) {
-    char seen[24], nobodys[24], trash[24];
-    cairn_size_text(gc->bytes, seen);
-    cairn_size_text(gc->orphan_bytes, nobodys);
-    cairn_size_text(gc->trash_bytes, trash);
+    char seen[24], nobodys[24], trash[24], kept[24];
+    cairn_cli_size(gc->not_freed_bytes, kept);
+    cairn_cli_size(gc->bytes, seen);
+    cairn_cli_size(gc->orphan_bytes, nobodys);
+    cairn_cli_size(gc->trash_bytes, trash);
     if (!gc->looked_at) cairn_cli_note("the server has not looked yet; without --dry-run it does");
     if (gc->looked_at)
         cairn_cli_note("looked at %s, %s; %s nobody's, %s",
@@ -84,6 +124,10 @@ static void tell(const struct cairn_msg_gc *gc) {
     if (gc->ended)
         cairn_cli_note("being deleted: %s",
                        cairn_cli_counted(gc->ended, "version", "versions").text);
+    if (gc->not_freed)
+        cairn_cli_note(
+            "kept by the store: %s of %s; cairn gc --not-freed says why", kept,
+            cairn_cli_counted(gc->not_freed, "deleted version", "deleted versions").text);
 }
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
@@ -93,8 +137,9 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_TRY(look(cli, &gc, &json, err));
     if (gc.trouble)
         return cairn_fail(err, CAIRN_STORE, "the store could not be looked at: %s", gc.trouble);
-    CAIRN_TRY(cairn_cli_list(cli, "/v1/orphans", ORPHANS_MAX, items, NULL, err));
-    CAIRN_TRY(cairn_cli_print(cli, items, &table, err));
+    const char *path = cli->not_freed ? "/v1/not-freed" : "/v1/orphans";
+    CAIRN_TRY(cairn_cli_list(cli, path, ORPHANS_MAX, items, NULL, err));
+    CAIRN_TRY(cairn_cli_print(cli, items, cli->not_freed ? &kept_table : &table, err));
     if (cli->output == CAIRN_CLI_TABLE) tell(&gc);
     return CAIRN_OK;
 }

@@ -7,6 +7,7 @@
 #include "cli/fetch.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/sizes.h"
 #include "cli/target.h"
 #include "common/clock.h"
 #include "common/text.h"
@@ -95,7 +96,7 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
     const struct cairn_version_place *place = &fetch->source->version.place;
     if (cli->output == CAIRN_CLI_TABLE) {
         char size[24];
-        cairn_size_text(fetch->total_bytes, size);
+        cairn_cli_size(fetch->total_bytes, size);
         printf("restored %s/%s step %llu into %s: %s, %s, every block verified, %.1fs\n",
                place->name.project, place->name.run, (unsigned long long)place->step, folder,
                cairn_cli_counted(fetch->shard_count, "shard", "shards").text, size,

@@ -10,6 +10,7 @@
 #include "cli/input.h"
 #include "cli/left_out.h"
 #include "cli/output.h"
+#include "cli/sizes.h"
 #include "cli/weights.h"
 #include "common/array.h"
 #include "common/text.h"
@@ -306,7 +307,7 @@ static enum cairn_code print(const struct cairn_cli *cli, const struct inspectio
         if (!json_object_get(row, "alias_of"))
             bytes += (uint64_t)json_integer_value(json_object_get(row, "bytes"));
     }
-    cairn_size_text(bytes, size);
+    cairn_cli_size(bytes, size);
     cairn_cli_note(
         "%s: %s of %s, %s%s", format,
         cairn_cli_counted(json_array_size(inspection->tensors), "tensor", "tensors").text, size,

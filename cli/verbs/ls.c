@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "cli/output.h"
+#include "cli/sizes.h"
 #include "cli/stored.h"
 #include "common/encode.h"
 #include "common/text.h"
@@ -47,7 +48,7 @@ static void cell_shards(const union cairn_cli_row *row, char *ret, size_t capaci
 }
 static void cell_version_size(const union cairn_cli_row *row, char *ret, size_t capacity) {
     char text[24];
-    cairn_size_text(row->version.bytes, text);
+    cairn_cli_size(row->version.bytes, text);
     snprintf(ret, capacity, "%s", text);
 }
 static void cell_version_attempt(const union cairn_cli_row *row, char *ret, size_t capacity) {
@@ -130,7 +131,7 @@ static void cell_committed(const union cairn_cli_row *row, char *ret, size_t cap
 }
 static void cell_run_size(const union cairn_cli_row *row, char *ret, size_t capacity) {
     char text[24];
-    cairn_size_text(row->run.bytes, text);
+    cairn_cli_size(row->run.bytes, text);
     snprintf(ret, capacity, "%s", text);
 }
 static void cell_latest(const union cairn_cli_row *row, char *ret, size_t capacity) {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cairn operation ls|show|wait|cancel: imports and exports that the server runs. */
+#include "cli/verbs/operation.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "cli/sizes.h"
 #include "api/failure.h"
-#include "cli/output.h"
 #include "common/clock.h"
 #include "common/text.h"
 
@@ -37,8 +39,8 @@ static void cell_progress(const union cairn_cli_row *row, char *ret, size_t capa
     if (cairn_msg_operation_progress_read(row->operation.progress, "", &at, NULL) || !at.total)
         return;
     char done[24], total[24];
-    cairn_size_text(at.done, done);
-    cairn_size_text(at.total, total);
+    cairn_cli_size(at.done, done);
+    cairn_cli_size(at.total, total);
     snprintf(ret, capacity, "%s of %s", done, total);
 }
 static void cell_why(const union cairn_cli_row *row, char *ret, size_t capacity) {
@@ -67,9 +69,12 @@ static enum cairn_code print_one(const struct cairn_cli *cli, json_t *json,
 
 /* ---- what is asked ---- */
 
-static enum cairn_code ask(const struct cairn_cli *cli, const char *method, uint64_t wait_ms,
-                           json_t **ret, struct cairn_error *err) {
-    const char *id = cli->arguments[1];
+bool cairn_cli_is_operation(const char *text) {
+    return cairn_text_starts(text, "op_") && !strchr(text, '/');
+}
+
+static enum cairn_code ask(const struct cairn_cli *cli, const char *id, const char *method,
+                           uint64_t wait_ms, json_t **ret, struct cairn_error *err) {
     char tail[100];
     if (strlen(id) > 64 || !id[0] || id[strspn(id, "abcdefghijklmnopqrstuvwxyz_0123456789")])
         return cairn_fail(err, CAIRN_INVALID, "\"%.80s\" is no operation: they begin with op_", id);
@@ -88,7 +93,8 @@ static enum cairn_code end_of(const struct cairn_msg_operation_row *row, struct 
     return cairn_fail(err, code, "%s %s: %s", row->id, row->state, why.message);
 }
 
-static enum cairn_code wait_for_end(struct cairn_cli *cli, struct cairn_error *err) {
+enum cairn_code cairn_cli_operation_wait(struct cairn_cli *cli, const char *id,
+                                         struct cairn_error *err) {
     uint64_t timeout_ms = cli->timeout_ms ? cli->timeout_ms : TIMEOUT_DEFAULT_MS;
     uint64_t deadline = cairn_deadline_in(&cairn_clock_real, timeout_ms);
     cli->timeout_ms = 0; /* of the whole wait, not of each request */
@@ -96,7 +102,7 @@ static enum cairn_code wait_for_end(struct cairn_cli *cli, struct cairn_error *e
         CAIRN_AUTO_JSON json_t *json = NULL;
         struct cairn_msg_operation_row row = {0};
         uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline);
-        CAIRN_TRY(ask(cli, NULL, cairn_max_u64(left_ms, 1), &json, err));
+        CAIRN_TRY(ask(cli, id, NULL, cairn_max_u64(left_ms, 1), &json, err));
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, json, &row, err));
         bool over = strcmp(row.state, "queued") != 0 && strcmp(row.state, "running") != 0;
         if (!over && left_ms) continue;
@@ -126,8 +132,8 @@ static enum cairn_code run_operation(struct cairn_cli *cli, struct cairn_error *
         return cairn_fail(err, CAIRN_INVALID,
                           "cairn operation ls, or cairn operation show|wait|cancel ID");
     if (lists) return list(cli, err);
-    if (waits) return wait_for_end(cli, err);
-    CAIRN_TRY(ask(cli, cancels ? "DELETE" : NULL, 0, &json, err));
+    if (waits) return cairn_cli_operation_wait(cli, cli->arguments[1], err);
+    CAIRN_TRY(ask(cli, cli->arguments[1], cancels ? "DELETE" : NULL, 0, &json, err));
     return print_one(cli, json, err);
 }
 

@@ -13,6 +13,8 @@ static const struct cairn_cli_flag flags[] = {
     CAIRN_CLI_KEEP_FLAGS,
     {"keep-all", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(keep_all), 0, NULL,
      "Of set: no rule, so nothing goes, whatever the project says."},
+    {"copies", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(copies), 0, "STORE:RULE",
+     "Of set: what lies in which store: archive:every:1000,main:last:3."},
     {"saves", 0, CAIRN_CLI_COUNT, CAIRN_CLI_AT(saves), 0, "N",
      "Of test: as if N more had been saved."},
     {"every", 0, CAIRN_CLI_COUNT, CAIRN_CLI_AT(steps), 0, "STEPS",

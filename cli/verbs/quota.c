@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cli/output.h"
+#include "cli/sizes.h"
 #include "common/text.h"
 
 #define PROJECTS_MAX 1000000
@@ -27,7 +28,7 @@ static void number(uint64_t value, const char *none, char *ret, size_t capacity)
 }
 static void size(uint64_t value, const char *none, char *ret, size_t capacity) {
     char text[24];
-    cairn_size_text(value, text);
+    cairn_cli_size(value, text);
     snprintf(ret, capacity, "%s", value == CAIRN_MESSAGE_NONE ? none : text);
 }
 static void cell_versions(const union cairn_cli_row *row, char *ret, size_t capacity) {

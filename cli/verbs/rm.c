@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli/output.h"
+#include "cli/sizes.h"
 #include "common/text.h"
 
 static const struct cairn_cli_flag rm_flags[] = {
@@ -43,7 +44,7 @@ static enum cairn_code confirm(const struct cairn_cli *cli, const struct cairn_c
                           "or say --yes",
                           cli->arguments[0], version->version);
     }
-    cairn_size_text(version->bytes, size);
+    cairn_cli_size(version->bytes, size);
     fprintf(stderr, "%s: step %llu, %s, %s %s. Into the trash? [y/N] ", version->version,
             (unsigned long long)version->step, size, version->state,
             version->committed_at ? version->committed_at : "");
@@ -62,7 +63,7 @@ static enum cairn_code confirm_run(const struct cairn_cli *cli, const struct cai
     char size[24];
     CAIRN_TRY(cairn_cli_call(cli, run, (struct cairn_cli_call){0}, &json, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, json, &row, err));
-    cairn_size_text(row.bytes, size);
+    cairn_cli_size(row.bytes, size);
     cairn_cli_note("run %s/%s: %llu committed, %s, and what is open is given up", run->name.project,
                    run->name.run, (unsigned long long)row.committed, size);
     ret[0] = '\0';

@@ -4,6 +4,7 @@
 
 #include "cli/liveness.h"
 #include "cli/output.h"
+#include "cli/sizes.h"
 #include "cli/stored.h"
 #include "common/text.h"
 
@@ -24,7 +25,7 @@ static void cell_rank(const union cairn_cli_row *row, char *ret, size_t capacity
 }
 static void cell_shard_size(const union cairn_cli_row *row, char *ret, size_t capacity) {
     char text[24];
-    cairn_size_text(row->shard.size, text);
+    cairn_cli_size(row->shard.size, text);
     snprintf(ret, capacity, "%s", text);
 }
 static void cell_crc(const union cairn_cli_row *row, char *ret, size_t capacity) {

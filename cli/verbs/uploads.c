@@ -4,13 +4,14 @@
 #include <stdio.h>
 
 #include "cli/output.h"
+#include "cli/sizes.h"
 #include "common/text.h"
 
 #define UPLOADS_MAX 100000
 
 static void cell_size(const union cairn_cli_row *row, char *ret, size_t capacity) {
     char text[24];
-    cairn_size_text(row->upload.bytes, text);
+    cairn_cli_size(row->upload.bytes, text);
     snprintf(ret, capacity, "%s", text);
 }
 static void cell_begun(const union cairn_cli_row *row, char *ret, size_t capacity) {
@@ -41,7 +42,7 @@ static enum cairn_code sum(const json_t *uploads, struct cairn_error *err) {
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_upload_row, item, &row, err));
         bytes += row.bytes;
     }
-    cairn_size_text(bytes, size);
+    cairn_cli_size(bytes, size);
     cairn_cli_note("%s, %s",
                    cairn_cli_counted(json_array_size(uploads), "upload", "uploads").text, size);
     return CAIRN_OK;

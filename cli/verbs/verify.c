@@ -4,7 +4,9 @@
 #include <stdlib.h>
 
 #include "cli/fetch.h"
+#include "cli/operation_follow.h"
 #include "cli/output.h"
+#include "cli/sizes.h"
 #include "common/text.h"
 #include "store/audit.h"
 
@@ -13,6 +15,8 @@ static const struct cairn_cli_flag flags[] = {
      "Check documents, digests and lengths only; read no shard."},
     {"read-data-subset", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(subset), 0, "N/T",
      "Read the N-th of T equal groups of shards, to spread a full check over T days."},
+    {"repair", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(repair), 0, NULL,
+     "Write anew what is damaged or missing in one store, from another that has it right."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "Check the store itself, without a server: a folder or s3://bucket/prefix."},
     {"workers", 'j', CAIRN_CLI_COUNT, CAIRN_CLI_AT(workers), 0, "N",
@@ -37,8 +41,9 @@ static enum cairn_code parse_subset(const char *text, uint64_t *ret_part, uint64
 
 struct findings {
     struct cairn_cli_source *source;
-    json_t *list;             /* of {what, key, detail}; owned */
-    uint64_t damaged, strays; /* of the look at what belongs to the version */
+    json_t *list;                     /* of {what, key, detail}; owned */
+    json_t *copies;                   /* of the server's answer; owned */
+    uint64_t damaged, strays, mended; /* of the look at what belongs to the version */
     bool record_rewritten;
 };
 
@@ -54,20 +59,24 @@ static bool is_listed(const struct findings *findings, const char *key) {
     return false;
 }
 
-static void add(struct findings *findings, const char *what, const char *key, const char *detail) {
-    json_t *finding = CAIRN_PACK(finding, .what = what, .key = key, .detail = detail);
-    (void)!json_array_append_new(findings->list, finding);
+/* Of the one copy that is read here; "" where --store names a store that may have no name. */
+static const char *store_of(const struct findings *findings) {
+    struct cairn_msg_verified_copy copy = {0};
+    const json_t *first = json_array_get(findings->copies, 0);
+    return first && !cairn_msg_verified_copy_read(first, "", &copy, NULL) ? copy.store : "";
 }
 
-static void note_finding(struct findings *findings, const char *what, const char *key,
-                         const char *detail) {
-    cairn_cli_note("cairn: %s %s: %s", strcmp(what, "stray") ? "damaged:" : "note:", key, detail);
-    add(findings, what, key, detail);
+static void add(struct findings *findings, const char *what, const char *key, const char *detail) {
+    json_t *finding = CAIRN_PACK(finding, .what = what, .key = key, .detail = detail,
+                                 .store = store_of(findings));
+    (void)!json_array_append_new(findings->list, finding);
 }
 
 static void take_finding(void *owner, enum cairn_store_finding finding, const char *key,
                          const char *text) {
-    note_finding(owner, cairn_store_finding_text(finding), key, text);
+    bool stray = finding == CAIRN_STORE_FINDING_STRAY;
+    cairn_cli_note("cairn: %s %s: %s", stray ? "note:" : "damaged:", key, text);
+    add(owner, cairn_store_finding_text(finding), key, text);
 }
 
 /* A shard whose bytes are wrong; that it is missing was found before. */
@@ -92,28 +101,55 @@ static enum cairn_code audit_store(struct findings *findings, struct cairn_error
     return CAIRN_OK;
 }
 
-static enum cairn_code audit_server(struct findings *findings, struct cairn_error *err) {
-    const struct cairn_cli_source *source = findings->source;
-    CAIRN_AUTO_JSON json_t *json = NULL;
-    struct cairn_msg_verified answer = {0};
-    struct cairn_cli_ref ref = {.name = source->version.place.name};
-    struct cairn_cli_call call = {.method = "POST", .tail = "/verify"};
-    cairn_text_copy(ref.version, sizeof ref.version, source->version.place.id.text);
-    CAIRN_TRY(cairn_cli_call(source->cli, &ref, call, &json, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_verified, json, &answer, err));
+/* The server's findings; the store is named where there are several. */
+static enum cairn_code take_answer(struct findings *findings, const json_t *json,
+                                   struct cairn_msg_verified *answer, struct cairn_error *err) {
     size_t at = 0;
-    const json_t *item = NULL;
-    json_array_foreach(answer.findings, at, item) {
+    json_t *item = NULL;
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_verified, json, answer, err));
+    bool several = json_array_size(answer->copies) > 1;
+    json_array_clear(findings->list);
+    json_decref(findings->copies);
+    findings->copies = json_deep_copy(answer->copies);
+    json_array_foreach(answer->findings, at, item) {
         struct cairn_msg_finding finding = {0};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_finding, item, &finding, err));
-        note_finding(findings, finding.what, finding.key, finding.detail);
+        bool stray = !strcmp(finding.what, "stray");
+        cairn_cli_note("cairn: %s%s%s %s: %s", several ? finding.store : "", several ? ": " : "",
+                       stray            ? "note:"
+                       : finding.mended ? "mended:"
+                                        : "damaged:",
+                       finding.key, finding.detail);
+        (void)!json_array_append(findings->list, item);
     }
-    findings->damaged = answer.damaged;
-    findings->strays = answer.strays;
-    findings->record_rewritten = answer.record_rewritten;
-    if (findings->record_rewritten)
+    json_array_foreach(answer->copies, at, item) {
+        struct cairn_msg_verified_copy copy = {0};
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_verified_copy, item, &copy, err));
+        if (copy.problem) cairn_cli_note("cairn: %s: not looked at: %s", copy.store, copy.problem);
+    }
+    findings->damaged = answer->damaged;
+    findings->strays = answer->strays;
+    findings->mended = answer->mended;
+    findings->record_rewritten |= answer->record_rewritten;
+    if (answer->record_rewritten)
         fputs("cairn: note: committed.json was missing; the server has written it again\n", stderr);
     return CAIRN_OK;
+}
+
+static enum cairn_code post(const struct findings *findings, const json_t *body, json_t **ret,
+                            struct cairn_error *err) {
+    const struct cairn_cli_source *source = findings->source;
+    struct cairn_cli_ref ref = {.name = source->version.place.name};
+    struct cairn_cli_call call = {.method = "POST", .tail = "/verify", .body = body};
+    cairn_text_copy(ref.version, sizeof ref.version, source->version.place.id.text);
+    return cairn_cli_call(source->cli, &ref, call, ret, err);
+}
+
+static enum cairn_code audit_server(struct findings *findings, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    struct cairn_msg_verified answer = {0};
+    CAIRN_TRY(post(findings, NULL, &json, err));
+    return take_answer(findings, json, &answer, err);
 }
 
 /* ---- the shards' bytes ---- */
@@ -155,29 +191,82 @@ static enum cairn_code read_shards(struct findings *findings, struct read *ret,
     return ret->code;
 }
 
+/* ---- every copy, by the server ---- */
+
+static bool by_the_server(const struct findings *findings) {
+    const struct cairn_cli *cli = findings->source->cli;
+    /* A read through the server falls back, and would call a damaged copy good. */
+    return cli->repair || (!cli->metadata_only && json_array_size(findings->copies) > 1);
+}
+
+/* The server's own reading of each store: an operation. */
+static enum cairn_code read_copies(struct findings *findings, struct read *ret,
+                                   struct cairn_error *err) {
+    const struct cairn_cli *cli = findings->source->cli;
+    CAIRN_AUTO_JSON json_t *begun = NULL;
+    CAIRN_AUTO_JSON json_t *row = NULL;
+    struct subset subset;
+    struct cairn_msg_operation_row operation = {0};
+    struct cairn_msg_verified answer = {0};
+    CAIRN_TRY(parse_subset(cli->subset, &subset.part, &subset.parts, err));
+    CAIRN_AUTO_JSON json_t *body =
+        CAIRN_PACK(verify, .read = true, .repair = cli->repair,
+                   .part = cli->subset ? subset.part : 0, .parts = cli->subset ? subset.parts : 0);
+    if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the call");
+    CAIRN_TRY(post(findings, body, &begun, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, begun, &operation, err));
+    CAIRN_TRY(cairn_cli_operation_follow(cli, "verify", operation.id, &row, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, row, &operation, err));
+    CAIRN_TRY(take_answer(findings, operation.result, &answer, err));
+    ret->shards = answer.shards;
+    ret->bytes = answer.bytes_read;
+    return CAIRN_OK;
+}
+
+/* A store that was not looked at is no all good. */
+static enum cairn_code judge_copies(const struct findings *findings, struct cairn_error *err) {
+    size_t at = 0;
+    const json_t *item = NULL;
+    json_array_foreach(findings->copies, at, item) {
+        struct cairn_msg_verified_copy copy = {0};
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_verified_copy, item, &copy, err));
+        if (copy.problem)
+            return cairn_fail(err, CAIRN_UNAVAILABLE, "the copy in %s was not looked at: %s",
+                              copy.store, copy.problem);
+    }
+    return CAIRN_OK;
+}
+
 /* ---- the whole ---- */
 
 static enum cairn_code report(const struct findings *findings, const struct read *read,
                               struct cairn_error *err) {
     const struct cairn_cli *cli = findings->source->cli;
     const struct cairn_version_place *place = &findings->source->version.place;
-    bool good = !read->bad && !findings->damaged;
+    bool good = !read->bad && !findings->damaged && !judge_copies(findings, NULL);
     if (cli->output != CAIRN_CLI_TABLE) {
         CAIRN_AUTO_JSON json_t *answer =
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:O}", "version",
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:O, s:O}", "version",
                       place->id.text, "step", (json_int_t)place->step, "shards",
                       (json_int_t)read->shards, "bytes_read", (json_int_t)read->bytes, "bad_shards",
                       (json_int_t)read->bad, "bad_objects", (json_int_t)findings->damaged, "strays",
-                      (json_int_t)findings->strays, "record_rewritten",
-                      (int)findings->record_rewritten, "ok", (int)good, "findings", findings->list);
+                      (json_int_t)findings->strays, "mended", (json_int_t)findings->mended,
+                      "record_rewritten", (int)findings->record_rewritten, "ok", (int)good,
+                      "copies", findings->copies, "findings", findings->list);
         if (!answer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
         return cairn_cli_print_json(answer, true, err);
     }
     char size[24];
-    cairn_size_text(read->bytes, size);
-    printf("%s/%s step %llu: %s checked, %s read, %s\n", place->name.project, place->name.run,
-           (unsigned long long)place->step, cairn_cli_counted(read->shards, "shard", "shards").text,
-           size, good ? "all good" : "DAMAGED");
+    cairn_cli_size(read->bytes, size);
+    size_t copies = json_array_size(findings->copies);
+    printf("%s/%s step %llu: %s checked", place->name.project, place->name.run,
+           (unsigned long long)place->step,
+           cairn_cli_counted(read->shards, "shard", "shards").text);
+    if (copies > 1) printf(" in %zu stores", copies);
+    printf(", %s read, ", size);
+    if (findings->mended)
+        printf("%s mended, ", cairn_cli_counted(findings->mended, "object", "objects").text);
+    puts(good ? "all good" : findings->damaged || read->bad ? "DAMAGED" : "NOT LOOKED AT WHOLE");
     if (fflush(stdout)) return cairn_fail_errno(err, "standard output");
     return CAIRN_OK;
 }
@@ -188,9 +277,13 @@ static enum cairn_code verify(struct findings *findings, struct cairn_error *err
     struct cairn_cli_source *source = findings->source;
     struct read read = {0};
     struct cairn_error why = {0};
+    enum cairn_code code = CAIRN_OK;
     CAIRN_TRY(source->store ? audit_store(findings, err) : audit_server(findings, err));
-    enum cairn_code code = cairn_cli_source_load(source, &why);
-    if (code == CAIRN_CORRUPT && findings->damaged) {
+    bool served = by_the_server(findings);
+    if (!served) code = cairn_cli_source_load(source, &why);
+    if (served) {
+        CAIRN_TRY(read_copies(findings, &read, err));
+    } else if (code == CAIRN_CORRUPT && findings->damaged) {
         cairn_cli_note("cairn: note: no shard can be read: %s", why.message);
     } else if (code) {
         if (err) *err = why;
@@ -206,24 +299,33 @@ static enum cairn_code verify(struct findings *findings, struct cairn_error *err
     if (read.code)
         return cairn_fail(err, read.code, "%s (the first of %llu damaged shards)", read.why.message,
                           (unsigned long long)read.bad);
-    if (!findings->damaged) return CAIRN_OK;
+    if (!findings->damaged) return judge_copies(findings, err);
     return cairn_fail(err, CAIRN_CORRUPT, "%s of the version %s missing or damaged",
                       cairn_cli_counted(findings->damaged, "object", "objects").text,
                       findings->damaged == 1 ? "is" : "are");
 }
 
 static enum cairn_code verify_source(struct cairn_cli_source *source, struct cairn_error *err) {
-    struct findings findings = {.source = source, .list = json_array()};
-    enum cairn_code code = findings.list
+    struct findings findings = {.source = source, .list = json_array(), .copies = json_array()};
+    enum cairn_code code = findings.list && findings.copies
                                ? verify(&findings, err)
                                : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the findings");
     json_decref(findings.list);
+    json_decref(findings.copies);
     return code;
 }
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     uint64_t part, parts;
     CAIRN_TRY(parse_subset(cli->subset, &part, &parts, err)); /* before anything is asked */
+    if (cli->repair && cli->store)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "--repair is done by the server, which knows the other stores: leave "
+                          "--store out");
+    if (cli->repair && (cli->metadata_only || cli->subset))
+        return cairn_fail(
+            err, CAIRN_INVALID,
+            "--repair reads every shard: leave --metadata and --read-data-subset out");
     return cairn_cli_source_use(cli, cairn_cli_source_find, verify_source, err);
 }
 
@@ -232,7 +334,7 @@ const struct cairn_cli_verb cairn_cli_verb_verify = {
     .synopsis = "cairn verify [flags] project/run[@step|@latest|@ckpt_...]",
     .purpose = "Is every stored byte what was saved, and all that belongs to it there?",
     .examples = "  cairn verify llm/7b@latest\n"
-                "  cairn verify llm/7b@1200 --metadata\n"
+                "  cairn verify llm/7b@1200 --repair\n"
                 "  cairn verify llm/7b@1200 --store ./store --read-data-subset 1/7\n",
     .flags = flags,
     .flag_count = CAIRN_COUNT(flags),

@@ -16,7 +16,7 @@
 #include "common/error.h"
 #include "common/strided.h"
 
-#define CAIRN_DEVICE_ABI 1
+#define CAIRN_DEVICE_ABI 2
 
 struct cairn_device;     /* the plug-in's: its runtime, and the memory that it has page-locked */
 struct cairn_device_job; /* the plug-in's: the copies of one shard */
@@ -25,9 +25,10 @@ struct cairn_device_job; /* the plug-in's: the copies of one shard */
 struct cairn_device_part {
     const void *memory;                  /* of the device: the first element */
     const struct cairn_strided *strided; /* NULL: contiguous */
-    uint64_t at, bytes;                  /* range of its row-major sequence */
+    uint64_t at, bytes;                  /* range of its row-major sequence, as host has it */
     uint8_t *host;
-    bool into_device; /* host is read, and memory written */
+    bool into_device;             /* host is read, and memory written */
+    unsigned source_dtype, dtype; /* of memory and of host; the same, or both 0: not converted */
 };
 struct cairn_device_plugin {
     uint32_t abi; /* CAIRN_DEVICE_ABI */
@@ -36,6 +37,10 @@ struct cairn_device_plugin {
     /* CAIRN_INVALID: the pointer is not memory of a device. */
     enum cairn_code (*check)(struct cairn_device *device, const void *source,
                              struct cairn_error *err);
+    /* CAIRN_UNSUPPORTED: elements of this memory are not rounded to the other type on their way to
+     * host memory; the error says what lacks. */
+    enum cairn_code (*convertible)(struct cairn_device *device, const void *source,
+                                   unsigned source_dtype, unsigned dtype, struct cairn_error *err);
     /* Page-lock host memory until `unlock` or `close`; again is nothing. After an error copies are
      * done as well, only slower. read_only: it is mapped so. */
     enum cairn_code (*lock)(struct cairn_device *device, void *memory, uint64_t bytes,

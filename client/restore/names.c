@@ -117,26 +117,36 @@ enum cairn_code cairn_client_names_make(const struct cairn_layout *layout,
     return code;
 }
 
-bool cairn_client_names_find(const struct cairn_client_names *names,
-                             const struct cairn_layout *layout, struct cairn_view known,
-                             uint32_t *ret_index) {
+static const struct cairn_client_name *find(const struct cairn_client_names *names,
+                                            struct cairn_view known) {
     size_t low = 0, high = names->count;
-    if (!names->rule_count) return cairn_layout_find(layout, known, ret_index);
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const char *at = names->all[middle].known;
         size_t size = strlen(at);
         int order = memcmp(at, known.data, size < known.size ? size : known.size);
-        if (!order && size == known.size) {
-            *ret_index = names->all[middle].index;
-            return true;
-        }
+        if (!order && size == known.size) return &names->all[middle];
         if (order < 0 || (!order && size < known.size))
             low = middle + 1;
         else
             high = middle;
     }
-    return false;
+    return NULL;
+}
+
+bool cairn_client_names_find(const struct cairn_client_names *names,
+                             const struct cairn_layout *layout, struct cairn_view known,
+                             uint32_t *ret_index) {
+    if (!names->rule_count) return cairn_layout_find(layout, known, ret_index);
+    const struct cairn_client_name *found = find(names, known);
+    if (found) *ret_index = found->index;
+    return found != NULL;
+}
+
+const char *cairn_client_names_kept(const struct cairn_client_names *names,
+                                    struct cairn_view known) {
+    const struct cairn_client_name *found = find(names, known);
+    return found ? found->known : NULL;
 }
 
 uint32_t cairn_client_names_at(const struct cairn_client_names *names, uint32_t place) {

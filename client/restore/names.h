@@ -39,6 +39,9 @@ enum cairn_code cairn_client_names_make(const struct cairn_layout *layout,
 bool cairn_client_names_find(const struct cairn_client_names *names,
                              const struct cairn_layout *layout, struct cairn_view known,
                              uint32_t *ret_index);
+/* That known name in memory that the names own; NULL: none is known so, or there are no rules. */
+const char *cairn_client_names_kept(const struct cairn_client_names *names,
+                                    struct cairn_view known);
 /* Number `place` in the order of the known names. */
 uint32_t cairn_client_names_at(const struct cairn_client_names *names, uint32_t place);
 /* How that stored name is known; false: it would be too long, or empty. */

@@ -5,11 +5,12 @@
  * copying one out overlaps reading the next. A slot is used again only after its answer came, also
  * when the call that asked for it has failed meanwhile: the uploader may still write into it.
  */
+#include "client/restore/reads.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "client/restore/landing.h"
-#include "client/restore/restore.h"
 #include "client/session/options.h"
 #include "client/session/window.h"
 #include "common/text.h"
@@ -34,6 +35,7 @@ struct batch {
     size_t count;
 };
 struct reading {
+    const struct cairn_client_reads *call;
     struct cairn_restore *restore;
     struct cairn_session *session;
     const struct cairn_read *reads;
@@ -156,15 +158,22 @@ static struct cairn_client_request read_request(const struct reading *reading,
                                          .deadline_ms = reading->deadline_ms};
 }
 
+/* The lock is held. */
+static enum cairn_code go_on(const struct reading *reading, struct cairn_error *err) {
+    const struct cairn_client_reads *call = reading->call;
+    if (!call->stopped || !call->stopped(call->owner)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CANCELLED, "the read was cancelled");
+}
+
 static enum cairn_code await_slot(const struct reading *reading, size_t slot,
                                   struct cairn_error *err) {
     struct cairn_session *session = reading->session;
     const struct cairn_client_request request = read_request(reading, NULL);
     const struct cairn_client_pending *pending = &session->window.pending[slot];
-    enum cairn_code code = CAIRN_OK;
     cairn_lock_take(&session->lock);
+    enum cairn_code code = go_on(reading, err);
     while (!pending->done && !code) code = cairn_client_pause(session, request.deadline_ms, err);
-    bool done = pending->done;
+    bool done = pending->done && code != CAIRN_CANCELLED;
     if (!done && code == CAIRN_TIMEOUT)
         code = cairn_client_timed_out(session, "the bytes", pending->since_ms, err);
     cairn_lock_give(&session->lock);
@@ -180,7 +189,7 @@ static enum cairn_code await_left_over(const struct reading *reading, struct cai
         enum cairn_code code = await_slot(reading, slot, err);
         if (code == CAIRN_TIMEOUT)
             return cairn_within(err, code, "an earlier read is still under way");
-        if (code == CAIRN_INTERRUPTED) return code;
+        if (code == CAIRN_INTERRUPTED || code == CAIRN_CANCELLED) return code;
     }
     return CAIRN_OK;
 }
@@ -333,9 +342,8 @@ static enum cairn_code plan(struct cairn_restore *restore, const struct cairn_re
     return check_sizes(reads, count, ret, targets, err);
 }
 
-/* The caller's structs have the size that its header gave them; the first says it for all. */
-static enum cairn_code copy_reads(const struct cairn_read *reads, size_t count,
-                                  struct cairn_read *ret, struct cairn_error *err) {
+enum cairn_code cairn_client_reads_copy(const struct cairn_read *reads, size_t count,
+                                        struct cairn_read *ret, struct cairn_error *err) {
     const uint8_t *at = (const uint8_t *)reads;
     for (size_t i = 0; i < count; i++, at += reads->size) {
         CAIRN_TRY(cairn_client_options(at, &ret[i], sizeof ret[i], "read", err));
@@ -358,28 +366,47 @@ static size_t without_absent(const struct cairn_restore *restore, struct cairn_r
     return left;
 }
 
-static enum cairn_code read_planned(struct cairn_restore *restore, const struct cairn_read *reads,
-                                    size_t count, uint32_t timeout_ms, struct cairn_error *err) {
-    struct cairn_session *session = restore->session;
+static enum cairn_code read_planned(const struct cairn_client_reads *call,
+                                    const struct cairn_read *reads, size_t count,
+                                    struct cairn_error *err) {
+    struct cairn_session *session = call->restore->session;
     CAIRN_AUTO(plan_pieces) planned = {0};
     CAIRN_AUTO_HEAP struct batch *batches = malloc(SLOTS * sizeof *batches);
     CAIRN_AUTO_HEAP struct cairn_client_target *targets = calloc(count + 1, sizeof *targets);
     if (!batches || !targets) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
-    CAIRN_TRY(plan(restore, reads, count, targets, &planned, err));
+    CAIRN_TRY(plan(call->restore, reads, count, targets, &planned, err));
     if (planned.count) qsort(planned.pieces, planned.count, sizeof *planned.pieces, by_place);
-    struct reading reading = {.restore = restore,
+    struct reading reading = {.call = call,
+                              .restore = call->restore,
                               .session = session,
                               .reads = reads,
                               .targets = targets,
                               .pieces = planned.pieces,
                               .piece_count = planned.count,
                               .batches = batches,
-                              .deadline_ms = cairn_client_deadline(session, timeout_ms)};
+                              .deadline_ms = call->deadline_ms};
     enum cairn_code code = cairn_client_landing_begin(session, reads, count, &reading.landing, err);
     if (!code) code = read_all(&reading, err);
     cairn_client_landing_end(&reading.landing);
     CAIRN_TRY(code);
     return cairn_client_sound(session, err);
+}
+
+enum cairn_code cairn_client_reads_run(const struct cairn_client_reads *call,
+                                       struct cairn_error *err) {
+    const struct cairn_restore *restore = call->restore;
+    if (call->count > UINT32_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "%s at once",
+                          cairn_counted(call->count, "read").text);
+    CAIRN_AUTO_HEAP struct cairn_read *own = calloc(call->count + 1, sizeof *own);
+    if (!own) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
+    if (call->count) memcpy(own, call->reads, call->count * sizeof *own);
+    size_t count = without_absent(restore, own, call->count);
+    enum cairn_code code = read_planned(call, own, count, err);
+    if (code)
+        return cairn_within(err, code, "%s step %" PRIu64 " (%s)", restore->session->run,
+                            restore->manifest.origin.step, restore->manifest.id.text);
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_restore_read(struct cairn_restore *restore, const struct cairn_read *reads,
@@ -389,15 +416,16 @@ enum cairn_code cairn_restore_read(struct cairn_restore *restore, const struct c
     struct cairn_session *session = restore->session;
     if (!session) return cairn_fail(err, CAIRN_INVALID, "the session of this restore is closed");
     CAIRN_CLIENT_CALL(session, err);
-    if (count > UINT32_MAX)
-        return cairn_fail(err, CAIRN_TOO_LARGE, "%s at once", cairn_counted(count, "read").text);
     CAIRN_AUTO_HEAP struct cairn_read *own = calloc(count + 1, sizeof *own);
     if (!own) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the reads");
-    enum cairn_code code = copy_reads(reads, count, own, err);
-    if (!code) count = without_absent(restore, own, count);
-    if (!code) code = read_planned(restore, own, count, timeout_ms, err);
+    enum cairn_code code = cairn_client_reads_copy(reads, count, own, err);
     if (code)
         return cairn_within(err, code, "%s step %" PRIu64 " (%s)", session->run,
                             restore->manifest.origin.step, restore->manifest.id.text);
-    return CAIRN_OK;
+    const struct cairn_client_reads call = {.restore = restore,
+                                            .reads = own,
+                                            .count = count,
+                                            .deadline_ms =
+                                                cairn_client_deadline(session, timeout_ms)};
+    return cairn_client_reads_run(&call, err);
 }

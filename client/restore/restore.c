@@ -194,6 +194,18 @@ void cairn_restore_free(struct cairn_restore *restore) {
 
 /* ---- what it holds ---- */
 
+static const char *object_text(const char *json) {
+    return json && json[0] ? json : "{}";
+}
+
+const char *cairn_restore_labels(const struct cairn_restore *restore) {
+    return restore ? object_text(restore->manifest.labels_json) : "{}";
+}
+
+const char *cairn_restore_meta(const struct cairn_restore *restore) {
+    return restore ? object_text(restore->manifest.meta_json) : "{}";
+}
+
 enum cairn_code cairn_restore_shard_at(struct cairn_restore *restore, uint32_t index,
                                        struct cairn_shard_info *ret, struct cairn_error *err) {
     if (!restore || index >= restore->manifest.shard_count)

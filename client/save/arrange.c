@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "client/save/described.h"
 #include "formats/safetensors.h"
 
 void cairn_client_arrangement_release(struct cairn_client_arrangement *arrangement) {
@@ -14,6 +15,8 @@ void cairn_client_arrangement_release(struct cairn_client_arrangement *arrangeme
     free(arrangement->shards);
     free(arrangement->runs);
     free(arrangement->sorted);
+    free(arrangement->pieces);
+    cairn_buf_release(&arrangement->described);
     *arrangement = (struct cairn_client_arrangement){0};
 }
 
@@ -100,6 +103,12 @@ static bool in_tensors_shard(const struct cairn_client_piece *piece) {
            (piece->bytes || !piece->tensor_bytes);
 }
 
+static bool is_placed(const struct cairn_client_arrangement *arrangement,
+                      const struct cairn_client_piece *piece) {
+    CAIRN_PROMISE(arrangement->placed || !piece->late, return true);
+    return arrangement->placed && !piece->late;
+}
+
 static void entry_shape(const struct cairn_client_piece *piece,
                         struct cairn_safetensors_entry *ret) {
     ret->dtype = piece->dtype;
@@ -115,7 +124,7 @@ static enum cairn_code name_group(const struct cairn_client_arrangement *arrange
     uint64_t number = 1;
     for (size_t i = first; i < end; i++) {
         const struct cairn_client_piece *piece = arrangement->sorted[i];
-        if (!in_tensors_shard(piece)) continue;
+        if (!in_tensors_shard(piece) || is_placed(arrangement, piece)) continue;
         struct cairn_safetensors_entry *entry = &naming->entries[naming->count];
         *entry = (struct cairn_safetensors_entry){.name = cairn_view_of(piece->name), .tag = i};
         entry_shape(piece, entry);
@@ -147,7 +156,8 @@ static void add_run(struct cairn_client_arrangement *arrangement, const void *so
     *run = (struct cairn_client_run){source, offset, bytes, piece};
 }
 
-static enum cairn_code place_tensors(struct cairn_save *save, struct cairn_client_arrangement *ret,
+static enum cairn_code place_tensors(struct cairn_save *save, bool late,
+                                     struct cairn_client_arrangement *ret,
                                      struct cairn_error *err) {
     __attribute__((cleanup(naming_release_at))) struct naming naming = {
         .entries = calloc(save->piece_count + 1, sizeof *naming.entries),
@@ -160,7 +170,12 @@ static enum cairn_code place_tensors(struct cairn_save *save, struct cairn_clien
     }
     if (!naming.count) return CAIRN_OK;
     struct cairn_client_shard *shard = &ret->shards[ret->shard_count++];
-    *shard = (struct cairn_client_shard){.name = ret->tensors_name, .tensors = true};
+    *shard = (struct cairn_client_shard){.name = late ? ret->more_name : ret->tensors_name,
+                                         .tensors = true,
+                                         .late = late,
+                                         .offset = cairn_round_up(ret->slab_bytes,
+                                                                  CAIRN_SAFETENSORS_ALIGN)};
+    cairn_buf_clear(&ret->header);
     CAIRN_TRY(
         cairn_safetensors_write(naming.entries, naming.count, &ret->header, &shard->bytes, err));
     add_run(ret, ret->header.data, ret->header.size, NULL);
@@ -173,7 +188,8 @@ static enum cairn_code place_tensors(struct cairn_save *save, struct cairn_clien
     const struct cairn_client_run *last = &ret->runs[ret->run_count - 1];
     CAIRN_PROMISE(last->offset + last->bytes == shard->bytes,
                   return cairn_fail(err, CAIRN_BROKEN, "runs that are not the whole of a shard"));
-    ret->slab_bytes = ret->total_bytes = shard->bytes;
+    ret->slab_bytes = shard->offset + shard->bytes;
+    ret->total_bytes += shard->bytes;
     return CAIRN_OK;
 }
 
@@ -181,7 +197,7 @@ static enum cairn_code place_tensors(struct cairn_save *save, struct cairn_clien
 
 static enum cairn_code place_raws(struct cairn_save *save, struct cairn_client_arrangement *ret,
                                   struct cairn_error *err) {
-    for (size_t i = 0; i < save->raw_count; i++) {
+    for (size_t i = ret->placed_raws; i < save->raw_count; i++) {
         const struct cairn_client_raw *raw = &save->raws[i];
         if (cairn_add_overflows(ret->total_bytes, raw->bytes, &ret->total_bytes) ||
             ret->total_bytes > UINT64_MAX / 4)
@@ -203,14 +219,21 @@ static int text_order(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+static bool has_late_tensors(const struct cairn_save *save) {
+    for (size_t i = save->piece_count; i-- > 0;)
+        if (save->pieces[i].late) return true;
+    return false;
+}
+
 static enum cairn_code check_names(const struct cairn_save *save,
                                    const struct cairn_client_arrangement *arrangement,
                                    struct cairn_error *err) {
-    CAIRN_AUTO_HEAP const char **names = calloc(save->raw_count + 1, sizeof *names);
+    CAIRN_AUTO_HEAP const char **names = calloc(save->raw_count + 2, sizeof *names);
     if (!names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shard names");
     size_t count = 0;
     for (; count < save->raw_count; count++) names[count] = save->raws[count].name;
     names[count++] = arrangement->tensors_name;
+    if (has_late_tensors(save)) names[count++] = arrangement->more_name;
     CAIRN_AUTO(shard_names) set = {0};
     for (size_t i = 0; i < count; i++)
         CAIRN_TRY(cairn_shard_names_add(&set, cairn_view_of(names[i]), err));
@@ -224,7 +247,7 @@ static enum cairn_code check_names(const struct cairn_save *save,
 /* ---- the rank table ---- */
 
 struct table_shards {
-    uint32_t tensors;
+    uint32_t tensors, more; /* of tensors that came late */
     uint32_t *files; /* by raw; CAIRN_CLIENT_NO_FILE: not in the table */
 };
 
@@ -269,7 +292,7 @@ static enum cairn_code add_group(struct cairn_save *save, struct cairn_table_bui
         if (piece->in_file)
             CAIRN_TRY(find_file(save, builder, shards, piece, err));
         else
-            piece->fragment.shard = shards->tensors;
+            piece->fragment.shard = piece->late ? shards->more : shards->tensors;
         fragments[held++] = piece->fragment;
     }
     return cairn_table_add_tensor(builder, &tensor, fragments, held, err);
@@ -284,10 +307,12 @@ static enum cairn_code build_table(struct cairn_save *save, uint32_t rank,
     if (!files) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the table");
     for (size_t i = 0; i < save->raw_count; i++) files[i] = CAIRN_CLIENT_NO_FILE;
     CAIRN_TRY(cairn_table_builder_new(rank, &builder, err));
-    if (ret->shard_count && ret->shards[0].tensors) {
-        const struct cairn_table_shard row = {cairn_view_of(ret->tensors_name),
-                                              ret->shards[0].bytes, true};
-        CAIRN_TRY(cairn_table_add_shard(builder, &row, &shards.tensors, err));
+    for (size_t i = 0; i < ret->shard_count; i++) {
+        const struct cairn_client_shard *shard = &ret->shards[i];
+        const struct cairn_table_shard row = {cairn_view_of(shard->name), shard->bytes, true};
+        if (!shard->tensors) continue;
+        CAIRN_TRY(cairn_table_add_shard(builder, &row,
+                                        shard->late ? &shards.more : &shards.tensors, err));
     }
     for (size_t first = 0, end; first < save->piece_count; first = end) {
         end = group_end(ret, first, save->piece_count);
@@ -295,29 +320,137 @@ static enum cairn_code build_table(struct cairn_save *save, uint32_t rank,
             add_group(save, builder, &shards, ret->sorted + first, end - first, err);
         if (code) return cairn_within(err, code, "tensor %s", ret->sorted[first]->name);
     }
+    cairn_buf_clear(&ret->table);
     ret->table.limit = CAIRN_TABLE_BYTES_MAX;
     return cairn_table_finish(builder, &ret->table, err);
 }
 
-enum cairn_code cairn_client_arrange(struct cairn_save *save, uint32_t rank,
-                                     struct cairn_client_arrangement *ret,
-                                     struct cairn_error *err) {
-    CAIRN_AUTO(client_arrangement) made = {0};
-    snprintf(made.tensors_name, sizeof made.tensors_name, "rank-%05" PRIu32 ".safetensors", rank);
-    made.shards = calloc(save->raw_count + 1, sizeof *made.shards);
-    made.runs = calloc(save->piece_count + save->raw_count + 1, sizeof *made.runs);
-    if (!made.shards || !made.runs)
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank's shards");
-    CAIRN_TRY(check_names(save, &made, err));
-    CAIRN_TRY(sort_pieces(save, &made, err));
-    CAIRN_TRY(place_tensors(save, &made, err));
-    CAIRN_TRY(place_raws(save, &made, err));
-    CAIRN_TRY(build_table(save, rank, &made, err));
-    CAIRN_PROMISE(made.run_count <= save->piece_count + save->raw_count + 1,
+/* ---- for the saves that come ---- */
+
+/* What was described is the same: only where the bytes come from is new. */
+static void bind(struct cairn_save *save, struct cairn_client_arrangement *arrangement) {
+    size_t raw = 0;
+    for (size_t i = 0; i < arrangement->shard_count; i++) {
+        struct cairn_client_shard *shard = &arrangement->shards[i];
+        struct cairn_client_run *runs = arrangement->runs + shard->first_run;
+        if (shard->tensors) {
+            shard->name = arrangement->tensors_name;
+            continue;
+        }
+        while (save->raws[raw].file) raw++;
+        shard->name = save->raws[raw].name;
+        runs->source = save->raws[raw++].source;
+    }
+    for (size_t i = 0; i < arrangement->run_count; i++) {
+        struct cairn_client_run *run = &arrangement->runs[i];
+        if (arrangement->pieces[i] == CAIRN_CLIENT_NO_PIECE) continue;
+        run->piece = &save->pieces[arrangement->pieces[i]];
+        run->source = run->piece->source;
+        run->piece->fragment.offset_bytes = run->offset;
+        run->piece->fragment.size_bytes = run->bytes;
+        CAIRN_PROMISE(run->bytes == run->piece->bytes, return);
+    }
+}
+
+/* Without memory for it the next save is arranged anew; so it is where tensors came late, since
+ * their save was arranged twice. */
+static void remember(const struct cairn_save *save, bool late,
+                     struct cairn_client_arrangement *arrangement) {
+    arrangement->told_epoch = 0; /* the table is another */
+    cairn_buf_clear(&arrangement->described);
+    free(arrangement->pieces);
+    arrangement->pieces =
+        late ? NULL : calloc(arrangement->run_count + 1, sizeof *arrangement->pieces);
+    if (!arrangement->pieces) return;
+    for (size_t i = 0; i < arrangement->run_count; i++) {
+        const struct cairn_client_piece *piece = arrangement->runs[i].piece;
+        arrangement->pieces[i] = piece ? (uint32_t)(piece - save->pieces) : CAIRN_CLIENT_NO_PIECE;
+    }
+    cairn_client_described(save, &arrangement->described);
+}
+
+void cairn_client_arrangement_take(struct cairn_session *session,
+                                   struct cairn_client_arrangement *ret) {
+    cairn_lock_take(&session->lock);
+    struct cairn_client_arrangement *kept = CAIRN_TAKE(session->saves->kept);
+    cairn_lock_give(&session->lock);
+    *ret = kept ? *kept : (struct cairn_client_arrangement){0};
+    free(kept);
+}
+
+void cairn_client_arrangement_keep(struct cairn_session *session,
+                                   struct cairn_client_arrangement *take_arrangement) {
+    struct cairn_client_arrangement *kept =
+        take_arrangement->described.size ? malloc(sizeof *kept) : NULL;
+    struct cairn_client_arrangement *other = NULL; /* of a save that another thread has staged */
+    if (kept) {
+        *kept = *take_arrangement;
+        kept->placed = false;
+        *take_arrangement = (struct cairn_client_arrangement){0};
+        cairn_lock_take(&session->lock);
+        other = session->saves->kept;
+        session->saves->kept = kept;
+        cairn_lock_give(&session->lock);
+    }
+    if (other) cairn_client_arrangement_release(other);
+    free(other);
+    cairn_client_arrangement_release(take_arrangement);
+}
+
+/* ---- the whole ---- */
+
+/* Room for the shards that come; those that are there stay. */
+static enum cairn_code make_room(const struct cairn_save *save,
+                                 struct cairn_client_arrangement *arrangement,
+                                 struct cairn_error *err) {
+    size_t shard_room = arrangement->shard_count + save->raw_count + 1;
+    size_t run_room = save->piece_count + save->raw_count + 1;
+    struct cairn_client_shard *shards =
+        realloc(arrangement->shards, shard_room * sizeof *arrangement->shards);
+    if (shards) arrangement->shards = shards;
+    free(arrangement->runs);
+    arrangement->runs = calloc(run_room, sizeof *arrangement->runs);
+    arrangement->run_count = 0;
+    if (shards && arrangement->runs) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the rank's shards");
+}
+
+static enum cairn_code arrange(struct cairn_save *save, uint32_t rank,
+                               struct cairn_client_arrangement *arrangement,
+                               struct cairn_error *err) {
+    bool late = arrangement->placed;
+    snprintf(arrangement->tensors_name, sizeof arrangement->tensors_name,
+             "rank-%05" PRIu32 ".safetensors", rank);
+    snprintf(arrangement->more_name, sizeof arrangement->more_name,
+             "rank-%05" PRIu32 ".more.safetensors", rank);
+    CAIRN_TRY(make_room(save, arrangement, err));
+    CAIRN_TRY(check_names(save, arrangement, err));
+    CAIRN_TRY(sort_pieces(save, arrangement, err));
+    CAIRN_TRY(place_tensors(save, late, arrangement, err));
+    CAIRN_TRY(place_raws(save, arrangement, err));
+    CAIRN_TRY(build_table(save, rank, arrangement, err));
+    CAIRN_PROMISE(arrangement->run_count <= save->piece_count + save->raw_count + 1,
                   return cairn_fail(err, CAIRN_BROKEN, "more runs than pieces"));
-    /* The name is part of the struct: the shard's view of it must move along. */
-    *ret = made;
-    made = (struct cairn_client_arrangement){0};
-    if (ret->shard_count && ret->shards[0].tensors) ret->shards[0].name = ret->tensors_name;
+    free(arrangement->sorted);
+    arrangement->sorted = NULL;
+    remember(save, late, arrangement);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_client_arrange(struct cairn_save *save, uint32_t rank,
+                                     struct cairn_client_arrangement *in_arrangement,
+                                     struct cairn_error *err) {
+    bool first = !in_arrangement->placed;
+    struct cairn_view before = cairn_buf_view(&in_arrangement->described);
+    bool known = first && cairn_client_described_is(save, before);
+    if (first && !known) cairn_client_arrangement_release(in_arrangement);
+    enum cairn_code code = known ? CAIRN_OK : arrange(save, rank, in_arrangement, err);
+    if (code) { /* half of it is good for nothing, also not for the next save */
+        cairn_client_arrangement_release(in_arrangement);
+        return code;
+    }
+    if (known) bind(save, in_arrangement);
+    in_arrangement->placed = true;
+    in_arrangement->placed_raws = save->raw_count;
     return CAIRN_OK;
 }

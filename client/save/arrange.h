@@ -8,7 +8,10 @@
  *              tensors shard comes first and is a valid safetensors file.
  *          2   the same descriptions give the same table and header, in whatever order they came.
  *          3   pieces of one name agree about dtype, shape and kind, or it fails and names it.
- * Limits:  as formats/safetensors.h and api/table.h.
+ *          4   an arrangement of an earlier save is taken over whole where this one describes the
+ *              same layout (client/save/described.h).
+ * Limits:  as formats/safetensors.h and api/table.h. One is kept between the saves of a session:
+ *          its header and table, and about 150 bytes for each piece.
  * Threads: stateless; an arrangement belongs to its caller.
  * Next:    client/save/stage.c.
  */
@@ -16,30 +19,48 @@
 
 #include "client/save/save.h"
 
+#define CAIRN_CLIENT_NO_PIECE UINT32_MAX
+
 struct cairn_client_run { /* bytes that go into a shard, in the order of their offsets */
     const void *source;
     uint64_t offset, bytes;           /* in the shard */
     struct cairn_client_piece *piece; /* NULL: header or raw bytes */
 };
 struct cairn_client_shard {
-    const char *name; /* borrowed from the save, or tensors_name */
-    bool tensors;
+    const char *name; /* borrowed from the save, or tensors_name or more_name */
+    bool tensors, late;
     uint64_t offset, bytes; /* in the slab */
     size_t first_run, run_count;
 };
 struct cairn_client_arrangement {
     char tensors_name[32]; /* "rank-00003.safetensors" */
+    char more_name[40];    /* "rank-00003.more.safetensors": tensors that came late */
     struct cairn_buf header;
     struct cairn_buf table;             /* empty: the rank has no tensors */
     struct cairn_client_shard *shards;  /* staged ones only; owned */
-    struct cairn_client_run *runs;      /* owned */
-    struct cairn_client_piece **sorted; /* all pieces by name, then place; owned */
+    struct cairn_client_run *runs;      /* of the shards that were placed last; owned */
+    struct cairn_client_piece **sorted; /* all pieces by name, then place; while it is made */
     size_t shard_count, run_count;
+    bool placed;        /* all but what came late ... */
+    size_t placed_raws; /* ... of which this many are raws and files */
     uint64_t slab_bytes;  /* end of the last shard */
     uint64_t total_bytes; /* staged shards and files together */
+    /* for the saves that come */
+    struct cairn_buf described; /* client/save/described.h; empty: it is good for this save alone */
+    uint32_t *pieces;           /* by run: number of its piece, or CAIRN_CLIENT_NO_PIECE; owned */
+    char table_name[65];        /* by which the uploader of a link ... */
+    uint32_t told_epoch;        /* ... of this epoch has the table; 0: none */
 };
 void cairn_client_arrangement_release(struct cairn_client_arrangement *arrangement);
-/* The result points into the save's pieces. */
+/* Places what has no place yet behind what has: all at first, then what came late. in_arrangement
+ * is at first that of an earlier save, which is taken over where the same was described, or empty.
+ * The result points into the save's pieces until further ones are described, but for its shards;
+ * after an error it is empty. */
 enum cairn_code cairn_client_arrange(struct cairn_save *save, uint32_t rank,
-                                     struct cairn_client_arrangement *ret,
+                                     struct cairn_client_arrangement *in_arrangement,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* The session's last one, or an empty one; and back, for the next save. */
+void cairn_client_arrangement_take(struct cairn_session *session,
+                                   struct cairn_client_arrangement *ret);
+void cairn_client_arrangement_keep(struct cairn_session *session,
+                                   struct cairn_client_arrangement *take_arrangement);

@@ -16,7 +16,7 @@
 /* A generation that nobody writes and no uploader reads. The lock is held. */
 static bool generation_take_free(struct cairn_save *save) {
     struct cairn_session *session = save->session;
-    for (uint32_t i = 0; i < session->slab_count; i++) {
+    for (uint32_t i = 0; i < session->slab_count && !session->saves->reserving; i++) {
         struct cairn_client_generation *at = &session->saves->generations[i];
         if (at->held || at->lent) continue;
         CAIRN_PROMISE(save->generation < 0, return false); /* else the one before stays held */
@@ -33,8 +33,15 @@ static enum cairn_code generation_await(struct cairn_session *session, uint64_t 
                                         struct cairn_error *err) {
     enum cairn_code code = cairn_client_pause(session, deadline_ms, err);
     if (code != CAIRN_TIMEOUT) return code;
+    if (session->saves->reserving)
+        return cairn_fail(err, code, "memory for saves is being reserved");
     for (uint32_t i = 0; i < session->slab_count; i++) {
         const struct cairn_client_generation *at = &session->saves->generations[i];
+        if (at->held && at->held->parked)
+            return cairn_fail(err, code,
+                              "step %" PRIu64 " was copied and neither sealed nor freed; it holds "
+                              "the memory",
+                              at->held->step);
         if (at->held && at->held->state.phase == CAIRN_CLIENT_PHASE_COUNTED)
             return cairn_fail(err, code,
                               "step %" PRIu64 " was begun and neither staged nor freed; it holds "
@@ -53,6 +60,7 @@ static enum cairn_code generation_take(struct cairn_save *save, uint64_t deadlin
     for (;;) {
         uint32_t epoch = 0;
         if (cairn_client_save_over(save) || generation_take_free(save)) return CAIRN_OK;
+        if (!session->slab_count && !session->saves->reserving) return CAIRN_OK; /* it has none */
         if (session->locked.state != CAIRN_CLIENT_UP)
             CAIRN_TRY(cairn_client_reach(session, false, deadline_ms, &epoch, err));
         else
@@ -139,8 +147,9 @@ static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_op
     struct cairn_client_late late;
     cairn_client_late_look(save, &late);
     uint64_t waits_us = cairn_mono_us();
-    if (session->slab_count && options->skip) CAIRN_TRY(skip_wait(save, err));
-    if (session->slab_count && !options->skip) CAIRN_TRY(generation_take(save, deadline_ms, err));
+    bool waits = session->slab_count || session->saves->reserving;
+    if (waits && options->skip) CAIRN_TRY(skip_wait(save, err));
+    if (waits && !options->skip) CAIRN_TRY(generation_take(save, deadline_ms, err));
     save->wait_us = cairn_mono_us() - waits_us;
     cairn_client_late_note(save, &late);
     if (cairn_client_save_over(save)) {

@@ -4,40 +4,13 @@
 
 #include <inttypes.h>
 
-#include "api/meta.h"
+#include "client/save/meta.h"
 #include "client/save/share.h"
 #include "client/session/alone.h"
-
-#define META_TEXT_BYTES_MAX (4 * CAIRN_META_BYTES_MAX) /* as written, with its spaces */
 
 static const char *on_exists_text(enum cairn_on_exists on_exists) {
     if (on_exists == CAIRN_EXISTS_NEW_VERSION) return "new-version";
     return on_exists == CAIRN_EXISTS_SUPERSEDE ? "supersede" : "error";
-}
-
-static enum cairn_code parse_object(const char *what, const char *text, bool of_text, json_t **ret,
-                                    struct cairn_error *err) {
-    if (!text) return CAIRN_OK;
-    const struct cairn_json_limits limits = {META_TEXT_BYTES_MAX, 0};
-    CAIRN_AUTO_JSON json_t *value = NULL;
-    enum cairn_code code = cairn_json_parse(cairn_view_of(text), limits, &value, err);
-    if (code) return cairn_within(err, code, "%s", what);
-    CAIRN_TRY(cairn_meta_check(value, what, of_text, NULL, err));
-    *ret = CAIRN_TAKE(value);
-    return CAIRN_OK;
-}
-
-/* client/session/origin.h#1, #2 */
-static enum cairn_code add_origin(const struct cairn_session *session, json_t **meta,
-                                  struct cairn_error *err) {
-    if (!session->origin || json_object_get(*meta, "origin")) return CAIRN_OK;
-    CAIRN_AUTO_JSON json_t *both = *meta ? json_copy(*meta) : json_object();
-    if (!both || json_object_set(both, "origin", session->origin))
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
-    if (cairn_meta_check(both, "meta", false, NULL, NULL)) return CAIRN_OK;
-    json_decref(*meta);
-    *meta = CAIRN_TAKE(both);
-    return CAIRN_OK;
 }
 
 enum cairn_code cairn_client_begin_body(struct cairn_save *save,
@@ -45,9 +18,9 @@ enum cairn_code cairn_client_begin_body(struct cairn_save *save,
                                         struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *labels = NULL, *meta = NULL, *splits = NULL;
     if (save->session->rank == 0) {
-        CAIRN_TRY(parse_object("labels", options->labels_json, true, &labels, err));
-        CAIRN_TRY(parse_object("meta", options->meta_json, false, &meta, err));
-        CAIRN_TRY(add_origin(save->session, &meta, err));
+        const struct cairn_client_meta_text text = {options->labels_json, options->meta_json};
+        CAIRN_TRY(cairn_client_meta_read(&text, &labels, &meta, err));
+        CAIRN_TRY(cairn_client_meta_origin(save->session, &meta, err));
     }
     if (options->format && (strlen(options->format) >= 64 || !options->format[0] ||
                             !cairn_name_valid(cairn_view_of(options->format))))

@@ -8,7 +8,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "api/dtype.h"
 #include "common/crc32c.h"
+#include "formats/convert.h"
 
 #define SEGMENT_BYTES (16 * CAIRN_MIB)
 #define THREAD_BYTES_MIN (32 * CAIRN_MIB)
@@ -16,6 +18,7 @@
 #define THREADS_MAX CAIRN_CLIENT_COPY_THREADS_MAX
 /* Rows that are apart are summed where they arrived, while the cache has them. */
 #define ROWS_BYTES (128 * CAIRN_KIB)
+#define CONVERTED_AT_ONCE 512 /* elements, on the stack twice */
 /* Segments that a device copies while others are summed: 256 MiB, 5 ms at 50 GB/s. */
 #define SEGMENTS_AHEAD 16
 
@@ -58,14 +61,53 @@ static size_t run_at(const struct cairn_client_copy *copy, uint64_t offset) {
     return low;
 }
 
-enum source { PLAIN, ROWS, APART, FILLED, DEVICE };
+enum source { PLAIN, ROWS, APART, FILLED, DEVICE, THERE, CONVERTED };
 
 static enum source source_of(const struct cairn_client_run *run) {
     if (!run->piece || !run->bytes) return PLAIN;
+    if (run->piece->by_caller) return THERE; /* where it belongs */
     if (run->piece->fill) return FILLED;
     if (run->piece->on_device) return DEVICE;
+    if (run->piece->source_dtype != run->piece->dtype) return CONVERTED;
     if (!run->piece->strided) return PLAIN;
     return cairn_strided_has_rows(run->piece->strided) ? ROWS : APART;
+}
+
+/* The stored bytes [at, at + size) of a run whose source has elements of another type. A range may
+ * begin and end within an element, since blocks do. */
+static void convert(const struct cairn_client_run *run, uint8_t *to, uint64_t at, size_t size) {
+    const struct cairn_client_piece *piece = run->piece;
+    size_t from_width = cairn_dtype_bits(piece->source_dtype) / 8;
+    size_t width = cairn_dtype_bits(piece->dtype) / 8;
+    uint64_t source[CONVERTED_AT_ONCE], made[CONVERTED_AT_ONCE]; /* for elements of any width */
+    while (size) {
+        uint64_t element = at / width;
+        size_t skip = (size_t)(at % width);
+        uint64_t count = cairn_min_u64(CONVERTED_AT_ONCE, cairn_div_up(skip + size, width));
+        const uint8_t *first = (const uint8_t *)run->source + element * from_width;
+        if (piece->strided)
+            cairn_strided_gather(piece->strided, run->source,
+                                 piece->source_from + element * from_width, source,
+                                 (size_t)count * from_width);
+        else
+            memcpy(source, first, (size_t)count * from_width); /* it may be aligned to nothing */
+        cairn_convert(piece->source_dtype, source, piece->dtype, made, (size_t)count);
+        size_t part = (size_t)cairn_min_u64(size, count * width - skip);
+        memcpy(to, (const uint8_t *)made + skip, part);
+        to += part;
+        at += part;
+        size -= part;
+    }
+}
+
+/* Rows that are apart and elements that are converted: a part is summed while the cache has it. */
+static void put_part(const struct cairn_client_run *run, enum source source, uint8_t *to,
+                     uint64_t at, size_t size) {
+    if (source == CONVERTED)
+        convert(run, to, at, size);
+    else
+        cairn_strided_gather(run->piece->strided, run->source, run->piece->source_from + at, to,
+                             size);
 }
 
 /* The checksum, begun with crc, over the bytes [at, at + size) of the run, which are at `to` from
@@ -74,11 +116,11 @@ static uint32_t take(const struct cairn_client_run *run, uint32_t crc, uint8_t *
                      size_t size) {
     enum source source = source_of(run);
     if (source == PLAIN) return cairn_crc32c_copy(crc, to, (const uint8_t *)run->source + at, size);
-    if (source != ROWS) return cairn_crc32c(crc, to, size); /* since put_early() */
+    if (source != ROWS && source != CONVERTED)
+        return cairn_crc32c(crc, to, size); /* put_early() has put it there */
     for (size_t done = 0, part; done < size; done += part) {
         part = (size_t)cairn_min_u64(size - done, ROWS_BYTES);
-        cairn_strided_gather(run->piece->strided, run->source, run->piece->source_from + at + done,
-                             to + done, part);
+        put_part(run, source, to + done, at + done, part);
         crc = cairn_crc32c(crc, to + done, part);
     }
     return crc;
@@ -150,6 +192,13 @@ static bool put_early(struct work *work, size_t run, uint64_t offset, uint64_t e
 
 /* ---- sources on a device: the caller asks ahead, whoever has the segment waits for it ---- */
 
+/* The run's first byte in the sequence of its source, counted in elements as they are stored. */
+static uint64_t stored_from(const struct cairn_client_piece *piece) {
+    if (piece->source_dtype == piece->dtype) return piece->source_from;
+    return piece->source_from / (cairn_dtype_bits(piece->source_dtype) / 8) *
+           (cairn_dtype_bits(piece->dtype) / 8);
+}
+
 static enum cairn_code ask_segment(struct work *work, size_t index, struct cairn_error *err) {
     const struct cairn_client_copy *copy = work->copy;
     uint64_t offset = index * SEGMENT_BYTES;
@@ -163,9 +212,11 @@ static enum cairn_code ask_segment(struct work *work, size_t index, struct cairn
         const struct cairn_device_part part = {.memory = from->source,
                                                .strided = from->piece->strided,
                                                .at =
-                                                   first - from->offset + from->piece->source_from,
+                                                   first - from->offset + stored_from(from->piece),
                                                .bytes = stop - first,
-                                               .host = copy->to + first};
+                                               .host = copy->to + first,
+                                               .source_dtype = from->piece->source_dtype,
+                                               .dtype = from->piece->dtype};
         enum cairn_code code = copy->device->plugin->copy(work->job, &part, err);
         if (code) return cairn_within(err, code, "tensor %s", from->piece->name);
     }

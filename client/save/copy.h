@@ -13,8 +13,9 @@
  *          4   a source that is no plain memory is put into the slab by segments, and summed there:
  *              a `fill` is called once for each range of its piece that a segment has, by the
  *              thread that has the segment; with one thread on the caller's, in ascending order.
- *          5   a source on a device is copied by it, up to 256 MiB ahead of the threads, which sum
- *              what has arrived; what has is told while the device copies the rest.
+ *          5   a source on a device is copied by it, and converted before, up to 256 MiB ahead of
+ *              the threads, which sum what has arrived; what has is told while the device copies
+ *              the rest.
  * Limits:  4 threads, the caller's among them, unless the session says how many: then 64.
  * Threads: one call at a time for a shard; its threads live as long as the call, and block all
  *          signals.

@@ -33,6 +33,9 @@ enum cairn_code cairn_client_piece_shape(const struct cairn_tensor_piece *from,
     if (!cairn_tensor_size(ret->dtype, ret->dimension_count, ret->shape, ret_elements,
                            &ret->tensor_bytes))
         return cairn_fail(err, CAIRN_INVALID, "shape and dtype give no size that can be stored");
+    if (ret->dtype == CAIRN_DTYPE_ITEM && ret->dimension_count != 1)
+        return cairn_fail(err, CAIRN_INVALID, "an item has one dimension, not %u",
+                          ret->dimension_count);
     return CAIRN_OK;
 }
 

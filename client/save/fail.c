@@ -125,7 +125,8 @@ enum cairn_code cairn_save_cancel(struct cairn_save *save, const char *reason,
     bool sealed = save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent;
     uint64_t id = save->id;
     if (!over) {
-        bool copying = save->state.phase == CAIRN_CLIENT_PHASE_COPYING || save->finishing;
+        bool copying = (save->state.phase == CAIRN_CLIENT_PHASE_COPYING && !save->parked) ||
+                       save->finishing;
         cairn_client_save_end(save, &why);
         save->problem_returned = true;
         if (!copying) cairn_client_save_give(save);

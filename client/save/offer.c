@@ -161,6 +161,7 @@ static enum cairn_code offer(struct cairn_session *session, uint64_t deadline_ms
                              struct cairn_error *err) {
     CAIRN_AUTO(frame) answer = {0};
     int fds[CAIRN_CLIENT_GENERATIONS_MAX];
+    /* No other thread changes them: the session is not up (client/save/reserve.c). */
     for (uint32_t i = 0; i < session->slab_count; i++) fds[i] = session->slabs[i].fd;
     const struct cairn_client_request request = {.take_message = offer_message(session),
                                                  .fds = fds,

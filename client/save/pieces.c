@@ -12,11 +12,13 @@
 #include "client/save/describe.h"
 #include "client/save/fail.h"
 #include "client/save/share.h"
+#include "client/save/stager.h"
 #include "client/session/devices.h"
 #include "client/session/options.h"
 #include "common/array.h"
 #include "common/encode.h"
 #include "common/text.h"
+#include "formats/convert.h"
 
 #define PIECES_MAX (UINT32_C(1) << 21) /* a rank table has no more rows */
 
@@ -28,28 +30,59 @@ static enum cairn_code misused(struct cairn_save *save, enum cairn_code code) {
     return code;
 }
 
-static enum cairn_code is_described(struct cairn_save *save, struct cairn_error *err) {
-    CAIRN_HOLD(&save->session->lock);
-    if (cairn_client_save_over(save) && save->problem.code)
-        return cairn_client_save_problem(save, err);
-    if (save->state.phase != CAIRN_CLIENT_PHASE_COUNTED)
-        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was staged already",
-                          save->session->run, save->step);
-    return CAIRN_OK;
+/* Between place and copy nothing is added, and after the copy no file and nothing that the caller
+ * writes into the slab. */
+static enum cairn_code extensible(struct cairn_save *save, bool early_only,
+                                  struct cairn_error *err) {
+    if (!save->kept) return CAIRN_OK;
+    if (!save->kept->copied)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "its places are given out; what is added comes after the copy");
+    if (early_only) return cairn_fail(err, CAIRN_INVALID, "the others are copied already");
+    return cairn_client_speaks(save->session, CAIRN_CLIENT_VERSION_OF_MORE,
+                               "what is added after the copy", err);
 }
 
 /* ---- tensors ---- */
 
+/* Bytes of a source of as many elements as have these bytes where they are stored. */
+static uint64_t source_bytes(const struct cairn_client_piece *piece, uint64_t bytes) {
+    if (piece->source_dtype == piece->dtype) return bytes;
+    return bytes / (cairn_dtype_bits(piece->dtype) / 8) *
+           (cairn_dtype_bits(piece->source_dtype) / 8);
+}
+
+static enum cairn_code read_source_dtype(const struct cairn_tensor_piece *from,
+                                         struct cairn_client_piece *ret, struct cairn_error *err) {
+    ret->source_dtype = ret->dtype;
+    if (!from->source_dtype) return CAIRN_OK;
+    if (!cairn_dtype_parse(cairn_view_of(from->source_dtype), &ret->source_dtype) ||
+        !cairn_convertible(ret->source_dtype, ret->dtype))
+        return cairn_fail(err, CAIRN_INVALID, "elements of %.32s are not stored as %s",
+                          from->source_dtype, from->dtype);
+    if (ret->source_dtype == ret->dtype) return CAIRN_OK;
+    if (from->fill || from->in_file || from->by_caller)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "what fill or the caller writes and what a file has is stored as it is");
+    if (ret->bytes > UINT64_MAX / 8)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "the source is larger than any memory");
+    return CAIRN_OK;
+}
+
 static enum cairn_code check_source(const struct cairn_tensor_piece *from,
                                     const struct cairn_client_piece *piece,
                                     struct cairn_error *err) {
-    int places = (from->source != NULL) + (from->fill != NULL) + (from->in_file != NULL);
+    int places = (from->source != NULL) + (from->fill != NULL) + (from->in_file != NULL) +
+                 (from->by_caller != 0);
+    bool sized = !from->in_file && !from->by_caller;
     if (places > 1)
-        return cairn_fail(err, CAIRN_INVALID, "one of source, fill and in_file gives the bytes");
-    if (from->source_bytes != piece->bytes && (!from->in_file || from->source_bytes))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "one of source, fill, in_file and by_caller gives the bytes");
+    uint64_t bytes = source_bytes(piece, piece->bytes);
+    if (from->source_bytes != bytes && (sized || from->source_bytes))
         return cairn_fail(err, CAIRN_INVALID,
                           "the source has %" PRIu64 " bytes, the piece has %" PRIu64,
-                          from->source_bytes, piece->bytes);
+                          from->source_bytes, bytes);
     if (piece->bytes && !places) return cairn_fail(err, CAIRN_INVALID, "there is no source");
     if (from->source_stride && places && !from->source)
         return cairn_fail(err, CAIRN_INVALID, "strides are of a source in memory");
@@ -64,7 +97,7 @@ static enum cairn_code read_strides(const struct cairn_tensor_piece *from,
     struct cairn_strided strided;
     bool flat = from->form == CAIRN_FLAT;
     const uint64_t *count = from->form == CAIRN_WHOLE ? ret->shape : ret->fragment.count;
-    unsigned bits = cairn_dtype_bits(ret->dtype);
+    unsigned bits = cairn_dtype_bits(ret->source_dtype);
     if (!from->source_stride || !ret->bytes) return CAIRN_OK;
     if (bits % 8 || !cairn_strided_make(bits / 8, flat ? 1 : ret->dimension_count, count,
                                         from->source_stride, &strided))
@@ -85,12 +118,13 @@ static enum cairn_code describe(const struct cairn_tensor_piece *from,
     ret->kind = (enum cairn_tensor_kind)from->kind;
     CAIRN_TRY(cairn_client_piece_shape(from, ret, &elements, err));
     if (from->kind == CAIRN_ALIAS) {
-        if (from->source || from->fill || from->in_file || from->source_bytes)
+        if (from->source || from->fill || from->in_file || from->by_caller || from->source_bytes)
             return cairn_fail(err, CAIRN_INVALID, "an alias has no bytes of its own");
         return cairn_client_piece_name(from->alias_of, err);
     }
     if (from->alias_of) return cairn_fail(err, CAIRN_INVALID, "alias_of is for aliases only");
     CAIRN_TRY(cairn_client_piece_form(from, elements, ret, err));
+    CAIRN_TRY(read_source_dtype(from, ret, err));
     CAIRN_TRY(check_source(from, ret, err));
     return read_strides(from, ret, err);
 }
@@ -104,7 +138,9 @@ static enum cairn_code read_memory(struct cairn_session *session,
                           (int)from->memory);
     ret->on_device = true;
     ret->stream = from->stream;
-    return cairn_client_device_need(session, ret->bytes ? from->source : NULL, err);
+    CAIRN_TRY(cairn_client_device_need(session, ret->bytes ? from->source : NULL, err));
+    if (!ret->bytes || ret->source_dtype == ret->dtype) return CAIRN_OK;
+    return cairn_client_device_converts(session, from->source, ret->source_dtype, ret->dtype, err);
 }
 
 static bool copy_owned(const struct cairn_tensor_piece *from, struct cairn_client_piece *made) {
@@ -130,6 +166,7 @@ static enum cairn_code add_piece(struct cairn_save *save, const struct cairn_ten
         free(made.strided);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a piece");
     }
+    made.late = save->kept && save->kept->copied;
     save->pieces[save->piece_count++] = made;
     return CAIRN_OK;
 }
@@ -147,32 +184,99 @@ static enum cairn_code add_pieces(struct cairn_save *save, const struct cairn_te
     return CAIRN_OK;
 }
 
+/* One region of what the caller describes; `from` of the source's bytes lie before it. */
+static enum cairn_code add_region(struct cairn_save *save, const struct cairn_tensor_piece *region,
+                                  uint64_t from, struct cairn_error *err) {
+    struct cairn_client_piece made = {.source = region->source,
+                                      .by_caller = region->by_caller != 0,
+                                      .fill = region->fill,
+                                      .fill_owner = region->fill_owner,
+                                      .source_from = region->fill ? from : 0,
+                                      .file_offset = region->file_offset};
+    enum cairn_code code = describe(region, &made, err);
+    if (!code) code = read_memory(save->session, region, &made, err);
+    if (!code) code = add_pieces(save, region, &made, err);
+    free(made.strided);
+    return code;
+}
+
+static enum cairn_code check_regions(const struct cairn_save *save,
+                                     const struct cairn_tensor_piece *piece,
+                                     struct cairn_error *err) {
+    bool formed = piece->form == CAIRN_FLAT || piece->form == CAIRN_BOX;
+    if (!formed || !piece->start || !piece->count || piece->source_stride || piece->source_dtype ||
+        (piece->kind != CAIRN_SHARDED && piece->kind != CAIRN_LOCAL))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "several regions are flat ranges or boxes with start and count, of a "
+                          "sharded or local tensor, from contiguous memory of its own type");
+    if (cairn_client_shares_list(&save->shares, piece->name))
+        return cairn_fail(err, CAIRN_INVALID, "a tensor that a split has listed is one region");
+    return CAIRN_OK;
+}
+
+/* What the regions have together is what the source has; on an error nothing of them is kept. */
+static enum cairn_code add_regions(struct cairn_save *save, const struct cairn_tensor_piece *piece,
+                                   struct cairn_error *err) {
+    uint32_t step = piece->form == CAIRN_FLAT ? 1 : piece->dimension_count;
+    uint64_t bytes = 0, source_bytes = piece->source_bytes;
+    bool sized = !piece->in_file && !piece->by_caller;
+    CAIRN_TRY(check_regions(save, piece, err));
+    for (uint32_t i = 0; i < piece->region_count; i++) {
+        struct cairn_client_piece read = {0};
+        struct cairn_tensor_piece region = *piece;
+        uint64_t elements = 0;
+        region.start += (size_t)i * step;
+        region.count += (size_t)i * step;
+        CAIRN_TRY(cairn_client_piece_shape(&region, &read, &elements, err));
+        CAIRN_TRY(cairn_client_piece_form(&region, elements, &read, err));
+        if (cairn_add_overflows(bytes, read.bytes, &bytes))
+            return cairn_fail(err, CAIRN_INVALID, "the regions have too many bytes");
+        uint64_t from = bytes - read.bytes;
+        if (source_bytes < bytes && (sized || source_bytes)) break;
+        region.source_bytes = source_bytes ? read.bytes : 0;
+        if (region.source) region.source = (const uint8_t *)region.source + from;
+        region.file_offset += region.in_file ? from : 0;
+        CAIRN_TRY(add_region(save, &region, from, err));
+    }
+    if (bytes == source_bytes || (!sized && !source_bytes)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "the source has %" PRIu64 " bytes, the regions have %s%" PRIu64, source_bytes,
+                      bytes > source_bytes ? "at least " : "", bytes);
+}
+
+static enum cairn_code add_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
+                                  struct cairn_error *err) {
+    size_t before = save->piece_count;
+    CAIRN_TRY(extensible(save, piece->by_caller || piece->in_file, err));
+    if (piece->region_count <= 1) return add_region(save, piece, 0, err);
+    enum cairn_code code = add_regions(save, piece, err);
+    while (code && save->piece_count > before) {
+        struct cairn_client_piece *last = &save->pieces[--save->piece_count];
+        free(last->name);
+        free(last->in_file);
+    }
+    return code;
+}
+
 enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                   struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_CALL(save, err);
-    CAIRN_TRY(is_described(save, err));
+    CAIRN_TRY(cairn_client_save_describable(save, err));
     struct cairn_tensor_piece own;
     if (!piece) return cairn_fail(err, misused(save, CAIRN_INVALID), "no piece");
     enum cairn_code code = CAIRN_CLIENT_OPTIONS(piece, &own, err);
     if (!code) code = cairn_client_piece_name(own.name, err);
     if (code) return misused(save, code);
-    piece = &own;
-    struct cairn_client_piece made = {.source = piece->source,
-                                      .fill = piece->fill,
-                                      .fill_owner = piece->fill_owner,
-                                      .file_offset = piece->file_offset};
-    code = describe(piece, &made, err);
-    if (!code) code = read_memory(save->session, piece, &made, err);
-    if (!code) code = add_pieces(save, piece, &made, err);
-    free(made.strided);
-    return code ? cairn_within(err, misused(save, code), "tensor %s", piece->name) : CAIRN_OK;
+    code = add_tensor(save, &own, err);
+    return code ? cairn_within(err, misused(save, code), "tensor %s", own.name) : CAIRN_OK;
 }
 
 /* ---- raw shards and files ---- */
 
 static enum cairn_code add_raw(struct cairn_save *save, struct cairn_client_raw raw,
                                struct cairn_error *err) {
-    enum cairn_code code = cairn_shard_name_check(cairn_view_of(raw.name), err);
+    enum cairn_code code = extensible(save, raw.file, err);
+    if (!code) code = cairn_shard_name_check(cairn_view_of(raw.name), err);
     if (!code) code = cairn_shard_names_add(&save->raw_names, cairn_view_of(raw.name), err);
     if (!code)
         code = CAIRN_ARRAY_ROOM(save->raws, save->raw_count, save->raw_capacity, PIECES_MAX,
@@ -189,14 +293,15 @@ static enum cairn_code add_raw(struct cairn_save *save, struct cairn_client_raw 
 enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const void *source,
                                uint64_t bytes, struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_CALL(save, err);
-    CAIRN_TRY(is_described(save, err));
+    CAIRN_TRY(cairn_client_save_describable(save, err));
     if (!name || (bytes && !source))
         return cairn_fail(err, misused(save, CAIRN_INVALID),
                           "a raw shard needs a name and a source");
     char *stored = NULL;
     if (asprintf(&stored, "rank-%05" PRIu32 "/%s", save->session->rank, name) < 0)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
-    return add_raw(save, (struct cairn_client_raw){stored, source, bytes, false}, err);
+    const struct cairn_client_raw raw = {.name = stored, .source = source, .bytes = bytes};
+    return add_raw(save, raw, err);
 }
 
 static enum cairn_code check_file(int fd, uint64_t bytes, struct cairn_error *err) {
@@ -238,7 +343,7 @@ static enum cairn_code send_file(struct cairn_save *save, const char *name, int 
 enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
                                 struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_CALL(save, err);
-    CAIRN_TRY(is_described(save, err));
+    CAIRN_TRY(cairn_client_save_describable(save, err));
     if (!name || bytes > (UINT64_C(1) << 62))
         return cairn_fail(err, misused(save, CAIRN_INVALID),
                           "a file shard needs a name and a size");
@@ -246,7 +351,8 @@ enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int f
     if (code) return cairn_within(err, misused(save, code), "shard %s", name);
     char *stored = strdup(name);
     if (!stored) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
-    CAIRN_TRY(add_raw(save, (struct cairn_client_raw){stored, NULL, bytes, true}, err));
+    const struct cairn_client_raw raw = {.name = stored, .bytes = bytes, .file = true};
+    CAIRN_TRY(add_raw(save, raw, err));
     code = send_file(save, name, fd, bytes, err);
     if (!code) return CAIRN_OK;
     (void)cairn_within(err, code, "shard %s", name);

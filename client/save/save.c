@@ -26,7 +26,7 @@ bool cairn_client_save_over(const struct cairn_save *save) {
 }
 
 void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event event) {
-    bool described = save->state.phase == CAIRN_CLIENT_PHASE_COUNTED;
+    bool described = save->state.phase == CAIRN_CLIENT_PHASE_COUNTED || save->parked;
     enum cairn_client_reached before = save->state.reached;
     if (!cairn_client_save_state_move(&save->state, event)) return;
     CAIRN_PROMISE(save->state.reached >= before); /* state.h#2 */
@@ -39,8 +39,8 @@ void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event ev
     CAIRN_PROMISE(!cairn_client_save_over(save) || save->problem.code ||
                       save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED); /* save.h#1 */
     if (cairn_client_save_over(save)) cairn_client_save_settle(save);
-    /* The thread that copies gives the generation back itself; a save that was never staged has no
-     * such thread. */
+    /* The thread that copies gives the generation back itself; a save that was never staged, or
+     * waits for its seal, has no such thread. */
     if (described && cairn_client_save_over(save)) cairn_client_save_give(save);
 }
 
@@ -66,6 +66,10 @@ void cairn_client_save_drop_pieces(struct cairn_save *save) {
         free(save->pieces[i].strided);
     }
     for (size_t i = 0; i < save->raw_count; i++) free(save->raws[i].name);
+    for (size_t i = 0; i < save->owned_count; i++) free(save->owned[i]);
+    free(save->owned);
+    save->owned = NULL;
+    save->owned_count = save->owned_capacity = 0;
     free(save->pieces);
     free(save->raws);
     cairn_shard_names_release(&save->raw_names);
@@ -98,6 +102,16 @@ enum cairn_code cairn_client_save_enter(struct cairn_save *save, struct cairn_er
         return cairn_fail(err, CAIRN_INVALID, "step %" PRIu64 ": its session is closed",
                           save->step);
     return cairn_client_enter(save->session, err);
+}
+
+enum cairn_code cairn_client_save_describable(struct cairn_save *save, struct cairn_error *err) {
+    CAIRN_HOLD(&save->session->lock);
+    if (cairn_client_save_over(save) && save->problem.code)
+        return cairn_client_save_problem(save, err);
+    if (save->state.phase != CAIRN_CLIENT_PHASE_COUNTED && !save->kept)
+        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was staged already",
+                          save->session->run, save->step);
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_client_save_named(const struct cairn_save *save, enum cairn_code code,

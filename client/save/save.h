@@ -39,13 +39,17 @@ struct cairn_client_piece {
     uint64_t bytes;        /* 0: an alias, or a piece without elements */
     uint64_t tensor_bytes; /* of the whole tensor */
     const void *source;
+    unsigned source_dtype;         /* of its elements; dtype where they are not converted */
     struct cairn_strided *strided; /* owned; NULL: the source is row-major and contiguous */
     int (*fill)(void *owner, uint64_t offset, void *to,
                 uint64_t bytes); /* NULL: there is a source */
     void *fill_owner;
-    uint64_t source_from; /* where in the bytes of strided or fill the piece begins */
+    uint64_t source_from; /* where in the bytes of strided or fill, as they are there, it begins */
     bool on_device;       /* source is memory of the session's device ... */
     void *stream;         /* ... that work in this stream of it writes */
+    bool by_caller;       /* the bytes are written into the slab by the caller ... */
+    bool written;         /* ... who said that they are there */
+    bool late;            /* described after the others were copied */
     char *in_file;        /* owned; NULL: the bytes come from source */
     uint64_t file_offset;
     _Atomic uint32_t crc32c; /* of a replicated piece, once copied */
@@ -75,6 +79,8 @@ struct cairn_client_shares {
 };
 /* A copy and what is known of it; see client/save/stager.h. */
 struct cairn_client_stager;
+/* Where the bytes of the last save stood; see client/save/arrange.h. */
+struct cairn_client_arrangement;
 
 struct cairn_save {
     struct cairn_session *session; /* NULL once the session is closed */
@@ -82,6 +88,7 @@ struct cairn_save {
     uint32_t n;
     int generation; /* -1: none */
     json_t *begin;  /* body of `begin`, for a new uploader that does not know the save; owned */
+    json_t *labels, *meta; /* that were set after the begin, for `seal`; owned, or NULL */
     uint32_t file_epoch; /* link over which descriptors were handed over; 0: none were */
     struct cairn_client_piece *pieces;
     size_t piece_count, piece_capacity;
@@ -89,6 +96,10 @@ struct cairn_save {
     struct cairn_client_raw *raws;
     size_t raw_count, raw_capacity;
     struct cairn_client_shares shares;
+    void **owned; /* bytes of streams that were closed, for as long as the pieces; owned */
+    size_t owned_count, owned_capacity;
+    uint64_t stream_bytes; /* in all of its streams */
+    struct cairn_client_stager *kept;   /* placed or copied, and not sealed; owned */
     _Atomic uint64_t stall_us, wait_us; /* written by the caller's thread */
 
     /* by the session's lock */
@@ -104,10 +115,12 @@ struct cairn_save {
     size_t sent_count;
     struct cairn_client_save_state state;    /* moved by cairn_client_save_event alone */
     bool freed;                              /* the caller has no handle any more */
+    bool partnered;                          /* another node has a copy of it */
     bool seal_sent;                          /* to some uploader; its answer may have been lost */
     bool problem_returned;                   /* the problem was returned by some call */
     struct cairn_client_stager *handed_over; /* copied while no uploader was there; owned */
     bool finishing;                          /* the I/O thread is telling it to the new one */
+    bool parked; /* COPYING, between the calls that copy and seal: no thread is at it */
     struct cairn_error problem;
     struct cairn_error notice; /* worth knowing, though it has not failed; CAIRN_OK: none */
     struct cairn_client_trouble trouble; /* the server fails at it; also once it was noticed */
@@ -125,10 +138,12 @@ struct cairn_client_saves {
     TAILQ_HEAD(, cairn_save) all;              /* in the order of their begins */
     TAILQ_HEAD(, cairn_client_report) reports; /* see client/save/fail.h */
     struct cairn_client_generation generations[CAIRN_CLIENT_GENERATIONS_MAX];
+    bool reserving; /* the generations are being replaced: none can be taken */
     struct cairn_error notice;                 /* about no save in particular; CAIRN_OK: none */
     struct cairn_client_trouble store, server; /* of the node: not there */
     uint32_t late_in_row; /* begins that found an earlier save under way; client/save/late.h */
     struct cairn_error late; /* what is to be said of it; CAIRN_OK: nothing */
+    struct cairn_client_arrangement *kept; /* for a save of the same layout; owned; NULL: none */
 };
 
 /* Look a save up by the uploader's number; the lock is held. */
@@ -149,6 +164,9 @@ enum cairn_code cairn_client_save_enter(struct cairn_save *save,
     CAIRN_TRY(cairn_client_save_enter((save), (err)));                                             \
     __attribute__((cleanup(cairn_client_leave_at)))                                                \
     CAIRN_UNUSED struct cairn_session *cairn_called = (save)->session
+/* May it be described still? CAIRN_INVALID: it is staged; or the problem that ended it. */
+enum cairn_code cairn_client_save_describable(struct cairn_save *save,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
 /* Put run, step and rank before an error, and n from the step's second save on, so that a message
  * names one save (Q43). Returns code. */
 enum cairn_code cairn_client_save_named(const struct cairn_save *save, enum cairn_code code,

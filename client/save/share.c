@@ -111,10 +111,14 @@ static struct cairn_client_piece part_of(const struct cairn_client_piece *piece,
     for (unsigned d = 0; d < (flat ? 1 : piece->dimension_count); d++)
         elements *= fragment->count[d];
     part.bytes = elements * cairn_dtype_bits(piece->dtype) / 8;
+    uint64_t in_source = from; /* whole elements */
+    if (piece->source_dtype != piece->dtype)
+        in_source = from / (cairn_dtype_bits(piece->dtype) / 8) *
+                    (cairn_dtype_bits(piece->source_dtype) / 8);
     if (piece->source && !piece->strided)
-        part.source = (const uint8_t *)piece->source + from;
+        part.source = (const uint8_t *)piece->source + in_source;
     else
-        part.source_from = from;
+        part.source_from = in_source;
     part.file_offset += from;
     return part;
 }
@@ -172,6 +176,13 @@ cairn_client_shares_cut(struct cairn_client_shares *shares, const struct cairn_c
         if (split->share[at]) *ret_count = cut(split, at, piece, ret);
     }
     return CAIRN_OK;
+}
+
+bool cairn_client_shares_list(const struct cairn_client_shares *shares, const char *name) {
+    uint32_t at;
+    for (size_t i = 0; i < shares->count; i++)
+        if (find(shares->splits[i], name, &at)) return true;
+    return false;
 }
 
 enum cairn_code cairn_client_shares_complete(const struct cairn_client_shares *shares,

@@ -32,6 +32,8 @@ cairn_client_shares_cut(struct cairn_client_shares *shares, const struct cairn_c
                         bool *ret_listed,
                         struct cairn_client_piece ret[CAIRN_PLAN_SPLIT_FRAGMENTS_MAX],
                         unsigned *ret_count, struct cairn_error *err) CAIRN_MUST_USE;
+/* Is the tensor of that name in one of the groups? */
+bool cairn_client_shares_list(const struct cairn_client_shares *shares, const char *name);
 /* Was each tensor described of which this rank has a share? */
 enum cairn_code cairn_client_shares_complete(const struct cairn_client_shares *shares,
                                              struct cairn_error *err) CAIRN_MUST_USE;

@@ -79,6 +79,11 @@ static bool take_event(struct cairn_session *session, const struct cairn_frame *
         if (save) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_DURABLE);
         return true;
     }
+    if (strcmp(frame->name, "partnered") == 0) {
+        if (save) save->partnered = true;
+        cairn_client_changed(session);
+        return true;
+    }
     if (strcmp(frame->name, "problem") == 0) {
         take_problem(session, save, frame->message);
         return true;

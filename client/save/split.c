@@ -78,6 +78,9 @@ enum cairn_code cairn_split_add(struct cairn_split *split, const struct cairn_te
                           split->group);
     CAIRN_TRY(CAIRN_CLIENT_OPTIONS(piece, &own, err));
     CAIRN_TRY(cairn_client_piece_read(&own, &made, err));
+    if (own.region_count > 1)
+        return cairn_fail(err, CAIRN_INVALID, "tensor %s: a split lists one region of it",
+                          own.name);
     CAIRN_TRY(CAIRN_ARRAY_ROOM(split->pieces, split->count, split->capacity,
                                CAIRN_PLAN_SPLIT_ITEMS_MAX, "tensors of a group", err));
     made.name = strdup(own.name);

@@ -6,6 +6,8 @@
  * the end of the copy, the call returns CAIRN_UPLOADER_GONE and the stager is handed over to the
  * session's thread, which stages and seals with the next uploader.
  */
+#include "client/save/stage.h"
+
 #include <inttypes.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -128,49 +130,75 @@ static enum cairn_code check_room(const struct cairn_client_stager *stager,
     return CAIRN_OK;
 }
 
-/* Names and sizes of the shards, for the error of a wait that times out. */
-static enum cairn_code note_shards(struct cairn_client_stager *stager, struct cairn_error *err) {
+/* Names and sizes of the shards from `first` on, for the error of a wait that times out. */
+static enum cairn_code note_shards(struct cairn_client_stager *stager, size_t first,
+                                   struct cairn_error *err) {
     const struct cairn_client_arrangement *arrangement = &stager->arrangement;
-    struct cairn_client_sent *sent = calloc(arrangement->shard_count + 1, sizeof *sent);
-    bool whole = sent != NULL;
-    for (size_t i = 0; i < arrangement->shard_count && whole; i++) {
-        sent[i].bytes = arrangement->shards[i].bytes;
-        sent[i].name = strdup(arrangement->shards[i].name);
-        whole = sent[i].name != NULL;
-    }
+    struct cairn_save *save = stager->save;
     CAIRN_HOLD(&stager->session->lock);
-    stager->save->sent = sent;
-    stager->save->sent_count = sent ? arrangement->shard_count : 0;
-    stager->save->total_bytes = arrangement->total_bytes;
-    stager->save->copied_ms = cairn_mono_ms();
+    struct cairn_client_sent *sent =
+        realloc(save->sent, (arrangement->shard_count + 1) * sizeof *sent);
+    if (sent) save->sent = sent;
+    bool whole = sent != NULL;
+    for (size_t i = first; i < arrangement->shard_count && whole; i++) {
+        sent[i] = (struct cairn_client_sent){.bytes = arrangement->shards[i].bytes,
+                                             .name = strdup(arrangement->shards[i].name)};
+        whole = sent[i].name != NULL;
+        if (whole) save->sent_count = i + 1;
+    }
+    save->total_bytes = arrangement->total_bytes;
+    if (!save->copied_ms) save->copied_ms = cairn_mono_ms();
     return whole ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards' names");
 }
 
-static enum cairn_code prepare(struct cairn_client_stager *stager, struct cairn_error *err) {
-    struct cairn_session *session = stager->session;
-    CAIRN_TRY(cairn_client_shares_complete(&stager->save->shares, err));
-    CAIRN_TRY(cairn_client_arrange(stager->save, session->rank, &stager->arrangement, err));
-    CAIRN_TRY(check_room(stager, err));
-    uint64_t blocks = 0;
-    for (size_t i = 0; i < stager->arrangement.shard_count; i++)
-        blocks += cairn_block_count(stager->arrangement.shards[i].bytes);
-    stager->blocks = calloc((size_t)blocks + 1, sizeof *stager->blocks);
-    stager->shards = calloc(stager->arrangement.shard_count + 1, sizeof *stager->shards);
-    stager->shard_list = cairn_client_stager_shard_list(stager);
-    if (!stager->blocks || !stager->shards || !stager->shard_list)
-        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the block checksums");
-    uint32_t *at = stager->blocks;
-    for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
-        stager->shards[i].blocks = at;
-        at += cairn_block_count(stager->arrangement.shards[i].bytes);
+/* Room for the checksums of all shards; those of the ones before stay. */
+static enum cairn_code make_blocks(struct cairn_client_stager *stager, size_t first,
+                                   struct cairn_error *err) {
+    const struct cairn_client_arrangement *arrangement = &stager->arrangement;
+    uint64_t before = 0, blocks = 0;
+    for (size_t i = 0; i < arrangement->shard_count; i++) {
+        if (i == first) before = blocks;
+        blocks += cairn_block_count(arrangement->shards[i].bytes);
     }
-    CAIRN_PROMISE(at == stager->blocks + blocks,
+    if (first == arrangement->shard_count) before = blocks;
+    uint32_t *own = realloc(stager->blocks, (size_t)(blocks + 1) * sizeof *own);
+    if (own) stager->blocks = own;
+    struct cairn_client_progress *shards =
+        realloc(stager->shards, (arrangement->shard_count + 1) * sizeof *shards);
+    if (shards) stager->shards = shards;
+    if (!own || !shards)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the block checksums");
+    memset(own + before, 0, (size_t)(blocks + 1 - before) * sizeof *own);
+    for (size_t i = 0; i < arrangement->shard_count; i++) {
+        if (i >= first) shards[i] = (struct cairn_client_progress){0};
+        shards[i].blocks = own;
+        own += cairn_block_count(arrangement->shards[i].bytes);
+    }
+    CAIRN_PROMISE(own == stager->blocks + blocks,
                   return cairn_fail(err, CAIRN_BROKEN, "checksums beyond their array"));
-    if (stager->save->generation >= 0) stager->slab = session->slabs[stager->save->generation].data;
-    return note_shards(stager, err);
+    return CAIRN_OK;
 }
 
-/* ---- the call ---- */
+/* What was described since the last call gets its place: at first all. */
+static enum cairn_code prepare(struct cairn_client_stager *stager, struct cairn_error *err) {
+    struct cairn_session *session = stager->session;
+    size_t first = stager->arrangement.shard_count;
+    if (!stager->arrangement.placed) {
+        CAIRN_TRY(cairn_client_shares_complete(&stager->save->shares, err));
+        cairn_client_arrangement_take(session, &stager->arrangement);
+    }
+    CAIRN_TRY(cairn_client_arrange(stager->save, session->rank, &stager->arrangement, err));
+    CAIRN_TRY(check_room(stager, err));
+    CAIRN_TRY(make_blocks(stager, first, err));
+    json_decref(stager->shard_list);
+    stager->shard_list = cairn_client_stager_shard_list(stager, 0);
+    if (!stager->shard_list)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of shards");
+    if (stager->save->generation >= 0) stager->slab = session->slabs[stager->save->generation].data;
+    return note_shards(stager, first, err);
+}
+
+/* ---- the calls: place, copy, seal ---- */
 
 /* True: the stager is the session's thread's from here on. *ret_back: an uploader is there already,
  * and this thread must go on. Both false: the save is over, or was given files. */
@@ -203,27 +231,56 @@ static enum cairn_code seal_or_hand_over(struct cairn_client_stager *stager, uin
     }
 }
 
+/* What has its place and is not in the slab yet. */
+static enum cairn_code copy_shards(struct cairn_client_stager *stager, struct cairn_error *err) {
+    const struct cairn_client_arrangement *arrangement = &stager->arrangement;
+    uint64_t before = 0;
+    lock_slab(stager);
+    for (size_t i = 0; i < stager->copied_count; i++) before += arrangement->shards[i].bytes;
+    for (; stager->copied_count < arrangement->shard_count; stager->copied_count++) {
+        const struct cairn_client_shard *shard = &arrangement->shards[stager->copied_count];
+        enum cairn_code code = copy_shard(stager, stager->copied_count, before, err);
+        if (code) return cairn_within(err, code, "shard %s", shard->name);
+        before += shard->bytes;
+    }
+    stager->copied = true;
+    return still_wanted(stager, err);
+}
+
 /* One deadline for all waits of the call; the time that copying takes is added to it. */
-static enum cairn_code stage(struct cairn_client_stager *stager, bool *ret_handed_over,
-                             struct cairn_error *err) {
-    uint64_t deadline_ms = cairn_client_deadline(stager->session, 0);
-    CAIRN_TRY(prepare(stager, err));
-    enum cairn_code code = cairn_client_stager_send_stage(stager, deadline_ms, err);
+static enum cairn_code copy(struct cairn_client_stager *stager, uint64_t *deadline_ms,
+                            struct cairn_error *err) {
+    if (!stager->arrangement.placed) CAIRN_TRY(prepare(stager, err));
+    enum cairn_code code = cairn_client_stager_send_stage(stager, *deadline_ms, err);
     if (code == CAIRN_UPLOADER_GONE)
-        code = cairn_client_stager_send_stage(stager, deadline_ms, err);
+        code = cairn_client_stager_send_stage(stager, *deadline_ms, err);
     if (code == CAIRN_UPLOADER_GONE && !stager->save->file_epoch) code = CAIRN_OK;
     CAIRN_TRY(code);
-    lock_slab(stager);
-    uint64_t copying_ms = cairn_mono_ms(), before = 0;
-    for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
-        code = copy_shard(stager, i, before, err);
-        if (code) return cairn_within(err, code, "shard %s", stager->arrangement.shards[i].name);
-        before += stager->arrangement.shards[i].bytes;
-    }
+    uint64_t copying_ms = cairn_mono_ms();
+    CAIRN_TRY(copy_shards(stager, err));
+    *deadline_ms += cairn_mono_ms() - copying_ms;
+    return CAIRN_OK;
+}
+
+/* What was described after the copy goes behind it. */
+static enum cairn_code copy_late(struct cairn_client_stager *stager, uint64_t deadline_ms,
+                                 struct cairn_error *err) {
+    const struct cairn_save *save = stager->save;
+    size_t first = stager->arrangement.shard_count;
+    bool late = save->raw_count > stager->arrangement.placed_raws;
+    for (size_t i = save->piece_count; i-- > 0 && !late;) late = save->pieces[i].late;
     CAIRN_TRY(still_wanted(stager, err));
+    if (!late) return CAIRN_OK;
+    CAIRN_TRY(prepare(stager, err));
+    CAIRN_TRY(cairn_client_stager_send_more(stager, first, deadline_ms, err));
+    return copy_shards(stager, err);
+}
+
+static enum cairn_code seal(struct cairn_client_stager *stager, uint64_t deadline_ms,
+                            bool *ret_handed_over, struct cairn_error *err) {
+    CAIRN_TRY(copy_late(stager, deadline_ms, err));
     CAIRN_TRY(cairn_client_stager_replicated(stager, &stager->replicated, err));
-    return seal_or_hand_over(stager, deadline_ms + (cairn_mono_ms() - copying_ms), ret_handed_over,
-                             err);
+    return seal_or_hand_over(stager, deadline_ms, ret_handed_over, err);
 }
 
 /* Q40: the seal had reached the uploader, and its answer was lost. */
@@ -232,19 +289,70 @@ static bool is_committed(const struct cairn_save *save) {
     return save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
 }
 
-static enum cairn_code stage_once(struct cairn_save *save, struct cairn_error *err) {
-    CAIRN_AUTO_PTR(client_stager) stager = calloc(1, sizeof *stager);
-    if (!stager)
+/* How far a call takes the save. */
+enum until { PLACED, COPIED, SEALED };
+
+/* The save's stager, which this thread has from here on. A save that is over ends the call. */
+static enum cairn_code take(struct cairn_save *save, enum until until, struct cairn_error *err) {
+    struct cairn_client_stager *kept = save->kept;
+    cairn_lock_take(&save->session->lock);
+    bool over = save->problem.code != CAIRN_OK;
+    bool fresh = save->state.phase == CAIRN_CLIENT_PHASE_COUNTED;
+    bool possible = kept ? !kept->copied || until == SEALED : fresh;
+    if (!over && possible) save->parked = false;
+    cairn_client_save_event(save, CAIRN_CLIENT_EVENT_COPY);
+    cairn_lock_give(&save->session->lock);
+    if (over) {
+        CAIRN_HOLD(&save->session->lock);
+        if (kept) cairn_client_save_give(save); /* no other thread is at it */
+        return cairn_client_save_problem(save, err);
+    }
+    if (!possible)
+        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was %s already",
+                          save->session->run, save->step, kept ? "copied" : "staged");
+    if (kept) return CAIRN_OK;
+    save->kept = calloc(1, sizeof *save->kept);
+    if (!save->kept)
         return cairn_client_save_fail(save, cairn_fail(err, CAIRN_NO_MEMORY, "no memory to stage"),
                                       err);
-    stager->save = save;
-    stager->session = save->session;
+    save->kept->save = save;
+    save->kept->session = save->session;
+    return CAIRN_OK;
+}
+
+/* The call is over, and the save waits for the next one. False: it has ended meanwhile. */
+static bool park(struct cairn_save *save) {
+    CAIRN_HOLD(&save->session->lock);
+    if (cairn_client_save_over(save)) return false;
+    save->parked = save->kept->copied;
+    return true;
+}
+
+static enum cairn_code run(struct cairn_save *save, enum until until, bool *ret_handed_over,
+                           struct cairn_error *err) {
+    struct cairn_client_stager *stager = save->kept;
+    uint64_t deadline_ms = cairn_client_deadline(save->session, 0);
+    if (until == PLACED) return prepare(stager, err);
+    if (!stager->copied) CAIRN_TRY(copy(stager, &deadline_ms, err));
+    return until == SEALED ? seal(stager, deadline_ms, ret_handed_over, err) : CAIRN_OK;
+}
+
+static enum cairn_code take_until(struct cairn_save *save, enum until until,
+                                  struct cairn_error *err) {
+    struct cairn_error own = {0};
+    if (!err) err = &own;
+    CAIRN_TRY(take(save, until, err));
     uint64_t started_us = cairn_mono_us();
     bool handed_over = false;
-    enum cairn_code code = stage(stager, &handed_over, err);
+    enum cairn_code code = run(save, until, &handed_over, err);
     save->stall_us += cairn_mono_us() - started_us;
+    if (!code && until != SEALED && park(save)) return CAIRN_OK;
+    struct cairn_client_stager *stager = CAIRN_TAKE(save->kept);
+    if (!handed_over) {
+        cairn_client_arrangement_keep(save->session, &stager->arrangement);
+        cairn_client_stager_free(stager);
+    }
     if (handed_over) {
-        (void)CAIRN_TAKE(stager);
         cairn_client_save_drop_pieces(save);
         (void)cairn_fail(err, code,
                          "the uploader at %s is away; the bytes are copied and are sealed with the "
@@ -252,25 +360,52 @@ static enum cairn_code stage_once(struct cairn_save *save, struct cairn_error *e
                          save->session->socket);
         return cairn_client_save_named(save, code, err);
     }
+    if (!code && until != SEALED) *err = save->problem; /* it ended as the call did */
+    if (!code && until != SEALED) code = save->problem.code;
     if (code && !is_committed(save)) return cairn_client_save_fail(save, code, err);
     cairn_client_save_sealed(save);
     return CAIRN_OK;
 }
 
+/* Each slot that was given out must be written before anything is copied: the call may be repeated
+ * then. */
+static enum cairn_code check_written(const struct cairn_save *save, struct cairn_error *err) {
+    const struct cairn_client_stager *stager = save->kept;
+    if (stager && stager->copied) return CAIRN_OK;
+    for (size_t i = 0; i < save->piece_count; i++)
+        if (save->pieces[i].by_caller && save->pieces[i].bytes && !save->pieces[i].written)
+            return cairn_fail(err, CAIRN_INVALID,
+                              "%s step %" PRIu64 ": tensor %s is the caller's to write, and is not "
+                              "written",
+                              save->session->run, save->step, save->pieces[i].name);
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_CALL(save, err);
-    cairn_lock_take(&save->session->lock);
-    bool again = save->state.phase != CAIRN_CLIENT_PHASE_COUNTED;
-    bool over = save->problem.code != CAIRN_OK;
-    cairn_client_save_event(save, CAIRN_CLIENT_EVENT_COPY);
-    cairn_lock_give(&save->session->lock);
-    if (over) {
-        CAIRN_HOLD(&save->session->lock);
-        return cairn_client_save_problem(save, err);
-    }
-    if (again)
-        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was staged already",
+    CAIRN_TRY(check_written(save, err));
+    return take_until(save, SEALED, err);
+}
+
+enum cairn_code cairn_save_copy(struct cairn_save *save, struct cairn_error *err) {
+    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_TRY(check_written(save, err));
+    return take_until(save, COPIED, err);
+}
+
+enum cairn_code cairn_save_seal(struct cairn_save *save, struct cairn_error *err) {
+    CAIRN_CLIENT_SAVE_CALL(save, err);
+    if (save->kept && !save->kept->copied)
+        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it is not copied yet",
                           save->session->run, save->step);
-    struct cairn_error own = {0};
-    return stage_once(save, err ? err : &own);
+    if (!save->kept) {
+        CAIRN_TRY(cairn_client_save_describable(save, err));
+        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it is not copied yet",
+                          save->session->run, save->step);
+    }
+    return take_until(save, SEALED, err);
+}
+
+enum cairn_code cairn_client_stage_place(struct cairn_save *save, struct cairn_error *err) {
+    return save->kept ? CAIRN_OK : take_until(save, PLACED, err);
 }

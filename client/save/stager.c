@@ -11,11 +11,13 @@
 
 #include "api/manifest.h"
 #include "client/save/begun.h"
+#include "client/save/meta.h"
 #include "client/session/alone.h"
+#include "common/text.h"
 
-/* Frames hold 1 MiB of JSON. Replicated checksums only serve to find silent differences, so those
- * that do not fit are left out. */
-#define REPLICATED_JSON_BYTES_MAX (900 * CAIRN_KIB)
+/* Frames hold 1 MiB of JSON, and labels and meta may need 128 KiB of it. Replicated checksums only
+ * serve to find silent differences, so those that do not fit are left out. */
+#define REPLICATED_JSON_BYTES_MAX (800 * CAIRN_KIB)
 
 void cairn_client_stager_free(struct cairn_client_stager *stager) {
     if (!stager) return;
@@ -24,6 +26,7 @@ void cairn_client_stager_free(struct cairn_client_stager *stager) {
     json_decref(stager->replicated);
     free(stager->shards);
     free(stager->blocks);
+    free(stager->slots);
     free(stager);
 }
 
@@ -42,9 +45,9 @@ static enum cairn_code call(const struct cairn_client_stager *stager,
     return cairn_client_call(stager->session, request, NULL, err);
 }
 
-json_t *cairn_client_stager_shard_list(const struct cairn_client_stager *stager) {
+json_t *cairn_client_stager_shard_list(const struct cairn_client_stager *stager, size_t first) {
     CAIRN_AUTO_JSON json_t *shards = json_array();
-    for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
+    for (size_t i = first; i < stager->arrangement.shard_count; i++) {
         const struct cairn_client_shard *shard = &stager->arrangement.shards[i];
         if (json_array_append_new(shards,
                                   CAIRN_PACK(stage_shard, .name = shard->name,
@@ -151,6 +154,19 @@ enum cairn_code cairn_client_stager_send_stage(struct cairn_client_stager *stage
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_client_stager_send_more(struct cairn_client_stager *stager, size_t first,
+                                              uint64_t deadline_ms, struct cairn_error *err) {
+    const struct cairn_save *save = stager->save;
+    if (first == stager->arrangement.shard_count || !stager->epoch) return CAIRN_OK;
+    if (!first) return cairn_client_stager_send_stage(stager, deadline_ms, err);
+    CAIRN_AUTO_JSON json_t *shards = cairn_client_stager_shard_list(stager, first);
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(stage, .save = (uint32_t)save->id, .slab = (uint32_t)save->generation,
+                             .owner = save->owner, .shards = shards, .more = true),
+        .epoch = stager->epoch, .deadline_ms = deadline_ms};
+    return without_link(stager, call(stager, &request, err));
+}
+
 enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager *stager,
                                                json_t **ret, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *list = json_array();
@@ -170,18 +186,40 @@ enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager 
     return CAIRN_OK;
 }
 
+/* table: by this name the uploader has it from an earlier seal over the same link; NULL: sent. */
+static enum cairn_code call_seal(struct cairn_client_stager *stager, const char *table,
+                                 uint64_t deadline_ms, struct cairn_error *err) {
+    struct cairn_client_arrangement *arrangement = &stager->arrangement;
+    CAIRN_AUTO(frame) answer = {0};
+    struct cairn_msg_sealed told = {0};
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(seal, .save = (uint32_t)stager->save->id,
+                             .replicated = stager->replicated, .table = table,
+                             .labels = stager->save->labels, .meta = stager->save->meta),
+        .blob = table ? (struct cairn_view){0} : cairn_buf_view(&arrangement->table),
+        .epoch = stager->epoch, .deadline_ms = deadline_ms};
+    if (stager->alone) return call(stager, &request, err);
+    CAIRN_TRY(cairn_client_call(stager->session, &request, &answer, err));
+    arrangement->told_epoch = 0;
+    if (cairn_msg_sealed_read(answer.message, "", &told, NULL) || !told.table) return CAIRN_OK;
+    arrangement->told_epoch = stager->epoch;
+    (void)cairn_text_copy(arrangement->table_name, sizeof arrangement->table_name, told.table);
+    return CAIRN_OK;
+}
+
 static enum cairn_code send_seal(struct cairn_client_stager *stager, uint64_t deadline_ms,
                                  struct cairn_error *err) {
+    if (stager->save->labels || stager->save->meta)
+        CAIRN_TRY(cairn_client_meta_can_be_sealed(stager->session, err));
     cairn_lock_take(&stager->session->lock);
     bool again = stager->save->seal_sent;
     stager->save->seal_sent = true;
     cairn_lock_give(&stager->session->lock);
-    const struct cairn_client_request request = {
-        CAIRN_CLIENT_REQUEST(seal, .save = (uint32_t)stager->save->id,
-                             .replicated = stager->replicated),
-        .blob = cairn_buf_view(&stager->arrangement.table), .epoch = stager->epoch,
-        .deadline_ms = deadline_ms};
-    enum cairn_code code = call(stager, &request, err);
+    const struct cairn_client_arrangement *arrangement = &stager->arrangement;
+    bool there = stager->epoch && arrangement->told_epoch == stager->epoch && !stager->alone;
+    enum cairn_code code =
+        call_seal(stager, there ? arrangement->table_name : NULL, deadline_ms, err);
+    if (there && code == CAIRN_NOT_FOUND) code = call_seal(stager, NULL, deadline_ms, err);
     return code == CAIRN_CONFLICT && again ? CAIRN_OK : code; /* as in send_stage */
 }
 

@@ -14,6 +14,8 @@
 
 #include "client/save/arrange.h"
 
+#define CAIRN_CLIENT_VERSION_OF_MORE 4 /* of the socket: `more` of `stage` */
+
 struct cairn_client_progress {
     uint32_t *blocks;          /* of this shard; in the stager's array */
     uint64_t staged, reported; /* bytes that are copied; that a `staged` over this link covers */
@@ -25,6 +27,10 @@ struct cairn_client_stager {
     struct cairn_client_progress *shards;
     uint32_t *blocks;
     uint8_t *slab;
+    struct cairn_client_piece **slots; /* that the caller writes, until they are copied; owned */
+    size_t slot_count;
+    size_t copied_count; /* shards that are whole in the slab */
+    bool copied;         /* all that was described before the copy; what comes is late */
     uint32_t epoch;     /* of the link over which `stage` was sent; 0: it must be sent */
     bool sealed;        /* the uploader died after it had journaled the seal */
     bool alone;         /* on the session's thread; the caller's names and sources are gone */
@@ -34,8 +40,8 @@ struct cairn_client_stager {
 void cairn_client_stager_free(struct cairn_client_stager *stager);
 CAIRN_DEFINE_AUTO_PTR(client_stager);
 
-/* For `stage`; NULL: no memory. */
-json_t *cairn_client_stager_shard_list(const struct cairn_client_stager *stager);
+/* Of the shards from `first` on, for `stage`; NULL: no memory. */
+json_t *cairn_client_stager_shard_list(const struct cairn_client_stager *stager, size_t first);
 /* For `seal`. */
 enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager *stager,
                                                json_t **ret,
@@ -44,6 +50,11 @@ enum cairn_code cairn_client_stager_replicated(const struct cairn_client_stager 
 enum cairn_code cairn_client_stager_send_stage(struct cairn_client_stager *stager,
                                                uint64_t deadline_ms,
                                                struct cairn_error *err) CAIRN_MUST_USE;
+/* The shards from `first` on, which came late, to the uploader that has the others; over another
+ * link all of them are sent with the seal. */
+enum cairn_code cairn_client_stager_send_more(struct cairn_client_stager *stager, size_t first,
+                                              uint64_t deadline_ms,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
 /* Send `staged` for the blocks of the shard that became whole. */
 enum cairn_code cairn_client_stager_send_staged(struct cairn_client_stager *stager, size_t index,
                                                 struct cairn_error *err) CAIRN_MUST_USE;

@@ -16,9 +16,12 @@ static void destroy(struct cairn_save *save) {
     if (!save) return;
     cairn_client_save_drop_pieces(save);
     cairn_client_stager_free(save->handed_over);
+    cairn_client_stager_free(save->kept);
     for (size_t i = 0; i < save->sent_count; i++) free(save->sent[i].name);
     free(save->sent);
     json_decref(save->begin);
+    json_decref(save->labels);
+    json_decref(save->meta);
     free(save);
 }
 
@@ -76,8 +79,7 @@ enum cairn_code cairn_client_saves_new(struct cairn_session *session, struct cai
     return CAIRN_OK;
 }
 
-void cairn_client_saves_free(struct cairn_session *session) {
-    if (!session->saves) return;
+void cairn_client_saves_clear(struct cairn_session *session) {
     struct cairn_client_report *report;
     struct cairn_save *save;
     while ((report = TAILQ_FIRST(&session->saves->reports))) {
@@ -90,6 +92,16 @@ void cairn_client_saves_free(struct cairn_session *session) {
         save->session = NULL;
         if (save->freed) destroy(save);
     }
+    if (session->saves->kept) cairn_client_arrangement_release(session->saves->kept);
+    free(session->saves->kept);
+    *session->saves = (struct cairn_client_saves){0};
+    TAILQ_INIT(&session->saves->all);
+    TAILQ_INIT(&session->saves->reports);
+}
+
+void cairn_client_saves_free(struct cairn_session *session) {
+    if (!session->saves) return;
+    cairn_client_saves_clear(session);
     free(session->saves);
     session->saves = NULL;
 }

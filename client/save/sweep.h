@@ -19,6 +19,9 @@ void cairn_client_saves_sweep(struct cairn_session *session);
 enum cairn_code cairn_client_saves_new(struct cairn_session *session,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_saves_free(struct cairn_session *session);
+/* As if the session were new: none of its saves is known any more, and their handles say that it is
+ * closed. It is stopped, so nobody has the lock. */
+void cairn_client_saves_clear(struct cairn_session *session);
 /* Before the session ends: wait until failures are told and, while the uploader is away, until one
  * is back that knows what was staged. False: a signal came over it. */
 bool cairn_client_saves_settle(struct cairn_session *session, uint64_t deadline_ms);

@@ -8,11 +8,14 @@
 #include "common/utf8.h"
 
 static bool is_reached(const struct cairn_save *save, enum cairn_milestone milestone) {
+    bool committed = save->state.reached == CAIRN_CLIENT_REACHED_COMMITTED;
+    if (milestone == CAIRN_PARTNERED) return save->partnered || committed;
     return (enum cairn_milestone)save->state.reached >= milestone;
 }
 
 static const char *milestone_text(enum cairn_milestone milestone) {
     if (milestone == CAIRN_STAGED) return "staged";
+    if (milestone == CAIRN_PARTNERED) return "partnered";
     return milestone == CAIRN_DURABLE ? "durable" : "committed";
 }
 
@@ -56,6 +59,9 @@ static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milesto
         return cairn_client_timed_out(session, milestone_text(milestone), pinged_ms, err);
     if (save->state.reached < CAIRN_CLIENT_REACHED_STAGED)
         (void)cairn_fail(why, CAIRN_TIMEOUT, "not staged yet: the uploader has no seal of it");
+    else if (milestone == CAIRN_PARTNERED)
+        (void)cairn_fail(why, CAIRN_TIMEOUT,
+                         "not partnered yet: no other node has all of it, and it is not committed");
     else if (save->state.reached < CAIRN_CLIENT_REACHED_DURABLE)
         say_sent(save, milestone, why);
     else
@@ -115,9 +121,12 @@ static enum cairn_code wait_until(struct cairn_save *save, enum cairn_milestone 
 enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone milestone,
                                 uint32_t timeout_ms, struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_CALL(save, err);
-    if (milestone < CAIRN_STAGED || milestone > CAIRN_COMMITTED)
+    if (milestone < CAIRN_STAGED || milestone > CAIRN_PARTNERED)
         return cairn_fail(err, CAIRN_INVALID, "no such milestone: %d", (int)milestone);
     CAIRN_HOLD(&save->session->lock);
+    if (save->kept)
+        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it is not sealed yet",
+                          save->session->run, save->step);
     if (save->state.phase == CAIRN_CLIENT_PHASE_COUNTED)
         return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": nothing was staged yet",
                           save->session->run, save->step);

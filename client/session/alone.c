@@ -109,6 +109,7 @@ enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadl
         !cairn_uuid_text_valid(cairn_view_of(told.session)))
         return cairn_fail(err, CAIRN_PROTOCOL, "welcome without a version and a session");
     CAIRN_HOLD(&session->lock);
+    session->locked.version = told.version;
     memcpy(session->locked.welcome_uuid, told.session, CAIRN_UUID_TEXT_BYTES);
     if (!session->uuid[0]) memcpy(session->uuid, told.session, CAIRN_UUID_TEXT_BYTES);
     return CAIRN_OK;

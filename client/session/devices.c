@@ -19,3 +19,12 @@ enum cairn_code cairn_client_device_need(struct cairn_session *session, const vo
     if (!memory) return CAIRN_OK;
     return session->device.plugin->check(session->device.handle, memory, err);
 }
+
+enum cairn_code cairn_client_device_converts(struct cairn_session *session, const void *memory,
+                                             unsigned source_dtype, unsigned dtype,
+                                             struct cairn_error *err) {
+    CAIRN_PROMISE(session->device.handle,
+                  return cairn_fail(err, CAIRN_BROKEN, "no device is open"));
+    return session->device.plugin->convertible(session->device.handle, memory, source_dtype, dtype,
+                                               err);
+}

@@ -12,6 +12,10 @@
 
 #include "client/session/session.h"
 
-/* CAIRN_INVALID: `memory` is not of the device. NULL: nothing is looked at. */
+/* CAIRN_INVALID: `memory` is not of the device. NULL: nothing is looked at */
 enum cairn_code cairn_client_device_need(struct cairn_session *session, const void *memory,
                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* Of memory of the device, once there is one. CAIRN_UNSUPPORTED: it does not convert these. */
+enum cairn_code cairn_client_device_converts(struct cairn_session *session, const void *memory,
+                                             unsigned source_dtype, unsigned dtype,
+                                             struct cairn_error *err) CAIRN_MUST_USE;

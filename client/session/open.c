@@ -38,21 +38,27 @@ static enum cairn_code read_ranks(const struct cairn_open_options *options,
 }
 
 /* The header of the tensors shard and padding come on top of the caller's own bytes. */
-static enum cairn_code read_bytes(const struct cairn_open_options *options,
-                                  struct cairn_session *ret, struct cairn_error *err) {
+enum cairn_code cairn_client_bytes_check(const struct cairn_session *session, uint64_t bytes,
+                                         uint64_t *node_bytes, struct cairn_error *err) {
     const uint64_t most = UINT64_C(1) << 60;
-    uint64_t node_bytes = options->node_bytes, ranks = ret->local_world_size;
-    if (options->bytes > most || node_bytes > most)
+    uint64_t ranks = session->local_world_size;
+    if (bytes > most || *node_bytes > most)
         return cairn_fail(err, CAIRN_INVALID, "bytes: at most %" PRIu64, most);
-    if (node_bytes && node_bytes < options->bytes)
+    if (*node_bytes && *node_bytes < bytes)
         return cairn_fail(err, CAIRN_INVALID,
-                          "node_bytes %" PRIu64 " are less than this rank's %" PRIu64, node_bytes,
-                          options->bytes);
-    ret->bytes = options->bytes;
-    if (!node_bytes &&
-        (cairn_mul_overflows(ranks, options->bytes, &node_bytes) || node_bytes > most))
+                          "node_bytes %" PRIu64 " are less than this rank's %" PRIu64, *node_bytes,
+                          bytes);
+    if (!*node_bytes && (cairn_mul_overflows(ranks, bytes, node_bytes) || *node_bytes > most))
         return cairn_fail(err, CAIRN_INVALID, "bytes of all ranks of the node: at most %" PRIu64,
                           most);
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_bytes(const struct cairn_open_options *options,
+                                  struct cairn_session *ret, struct cairn_error *err) {
+    uint64_t node_bytes = options->node_bytes;
+    CAIRN_TRY(cairn_client_bytes_check(ret, options->bytes, &node_bytes, err));
+    ret->bytes = options->bytes;
     ret->node_bytes = node_bytes;
     return CAIRN_OK;
 }
@@ -124,6 +130,11 @@ static enum cairn_code open_attempt(struct cairn_session *session, uint64_t dead
         !cairn_text_copy(session->nonce, sizeof session->nonce, told.nonce))
         return cairn_fail(err, CAIRN_PROTOCOL, "attempted without an attempt and its nonce");
     session->attempt = told.attempt;
+    free(session->weights); /* of a try whose link ended, or of the attempt before a renewal */
+    session->weights = NULL;
+    if (told.weights && strlen(told.weights) == session->world_size &&
+        !told.weights[strspn(told.weights, "12345678")])
+        session->weights = strdup(told.weights);
     session->resumed = (struct cairn_resume){.attempt = told.attempt, .found = told.found};
     if (!told.found) return CAIRN_OK;
     if (!cairn_version_id_valid(cairn_view_of(told.resume_version)))
@@ -134,23 +145,44 @@ static enum cairn_code open_attempt(struct cairn_session *session, uint64_t dead
     return CAIRN_OK;
 }
 
-static enum cairn_code map_slabs(struct cairn_session *session, struct cairn_frame *answer,
-                                 struct cairn_error *err) {
+enum cairn_code cairn_client_slabs_map(struct cairn_frame *answer, uint64_t bytes,
+                                       struct cairn_client_slabs *ret, struct cairn_error *err) {
     struct cairn_msg_slabs_given told = {0};
     if (cairn_msg_slabs_given_read(answer->message, "", &told, err) != CAIRN_OK || told.count < 1 ||
         told.count > CAIRN_CLIENT_GENERATIONS_MAX || answer->fd_count != told.count ||
-        told.bytes < session->bytes)
+        told.bytes < bytes)
         return cairn_fail(err, CAIRN_PROTOCOL, "slabs without the memory that was asked for");
     for (uint32_t i = 0; i < told.count; i++) {
-        struct cairn_slab *slab = &session->slabs[i];
+        struct cairn_slab *slab = &ret->slabs[i];
         int fd = answer->fds[i];
         answer->fds[i] = -1;
         CAIRN_TRY(cairn_slab_attach(fd, told.bytes, true, slab, err));
-        session->slab_count = i + 1;
+        ret->count = i + 1;
         cairn_client_process_watch(slab->fd);
         (void)madvise(slab->data, slab->size_bytes, MADV_DONTFORK);
     }
     return CAIRN_OK;
+}
+
+void cairn_client_slabs_unmap(struct cairn_client_slabs *slabs) {
+    for (uint32_t i = 0; i < slabs->count; i++) {
+        cairn_client_process_unwatch(slabs->slabs[i].fd);
+        cairn_slab_release(&slabs->slabs[i]);
+    }
+    slabs->count = 0;
+}
+
+void cairn_client_slabs_take(struct cairn_session *session, struct cairn_client_slabs *ret) {
+    ret->count = session->slab_count;
+    memcpy(ret->slabs, session->slabs, sizeof ret->slabs);
+    session->slab_count = 0;
+}
+
+void cairn_client_slabs_set(struct cairn_session *session, struct cairn_client_slabs *take_slabs) {
+    CAIRN_PROMISE(!session->slab_count, return);
+    memcpy(session->slabs, take_slabs->slabs, sizeof session->slabs);
+    session->slab_count = take_slabs->count;
+    take_slabs->count = 0;
 }
 
 static enum cairn_code open_slabs(struct cairn_session *session, uint64_t deadline_ms,
@@ -161,7 +193,10 @@ static enum cairn_code open_slabs(struct cairn_session *session, uint64_t deadli
         CAIRN_CLIENT_REQUEST(slabs, .wait_staged_ms = session->wait_staged_ms),
         .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_call_alone(session, &request, &slabs, err));
-    CAIRN_TRY(map_slabs(session, &slabs, err));
+    struct cairn_client_slabs made = {0};
+    enum cairn_code code = cairn_client_slabs_map(&slabs, session->bytes, &made, err);
+    cairn_client_slabs_set(session, &made);
+    CAIRN_TRY(code);
     const struct cairn_client_request mapped = {CAIRN_CLIENT_REQUEST(mapped, 0),
                                                 .deadline_ms = deadline_ms};
     return cairn_client_call_alone(session, &mapped, &done, err);
@@ -188,14 +223,11 @@ static enum cairn_code converse(struct cairn_session *session, uint64_t deadline
     return cairn_client_thread_start(session, err);
 }
 
-/* Release what was received over a link that ended before the session was open. */
-static void forget(struct cairn_session *session) {
+void cairn_client_session_forget(struct cairn_session *session) {
     cairn_client_link_close(&session->link);
-    for (uint32_t i = 0; i < session->slab_count; i++) {
-        cairn_client_process_unwatch(session->slabs[i].fd);
-        cairn_slab_release(&session->slabs[i]);
-    }
-    session->slab_count = 0;
+    struct cairn_client_slabs slabs;
+    cairn_client_slabs_take(session, &slabs);
+    cairn_client_slabs_unmap(&slabs);
     session->uuid[0] = '\0';
 }
 
@@ -211,7 +243,7 @@ static enum cairn_code open_until(struct cairn_session *session, struct cairn_er
     for (;;) {
         enum cairn_code code = converse(session, deadline_ms, &met, err);
         if (code != CAIRN_UPLOADER_GONE || !met || cairn_mono_ms() >= until_ms) return code;
-        forget(session);
+        cairn_client_session_forget(session);
         CAIRN_HOLD(&session->lock);
         uint64_t again_ms = cairn_min_u64(until_ms, cairn_mono_ms() + OPEN_PAUSE_MS);
         if (cairn_client_pause(session, again_ms, err) == CAIRN_INTERRUPTED)
@@ -251,12 +283,13 @@ void cairn_client_session_stop(struct cairn_session *session) {
 
 void cairn_client_session_free(struct cairn_session *session) {
     cairn_client_device_release(&session->device); /* before the memory goes that it has locked */
-    forget(session);
+    cairn_client_session_forget(session);
     cairn_client_window_release(session);
     cairn_condition_release(&session->changed);
     cairn_lock_release(&session->lock);
     free(session->socket);
     free(session->resume);
+    free(session->weights);
     json_decref(session->origin);
     free(session);
 }

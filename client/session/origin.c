@@ -31,6 +31,16 @@ static const struct {
     {"kubernetes_namespace", "POD_NAMESPACE"},
 };
 
+/* What images of these libraries say of themselves; none of them is loaded for it. */
+static const struct {
+    const char *name, *variable;
+} libraries[] = {
+    {"torch", "PYTORCH_VERSION"},
+    {"nvidia_torch", "NVIDIA_PYTORCH_VERSION"},
+    {"cuda", "CUDA_VERSION"},
+    {"nccl", "NCCL_VERSION"},
+};
+
 static void put(json_t *object, const char *name, const char *value) {
     char text[TEXT_BYTES];
     if (!value || !*value || !cairn_text_copy(text, sizeof text, value)) return;
@@ -95,6 +105,19 @@ static void put_commit(json_t *object) {
     if (found && is_commit(commit)) put(object, "git_commit", commit);
 }
 
+/* The interpreter's file is called python3.11, behind all its links. */
+static void put_python(json_t *versions) {
+    static const char python[] = "python";
+    char path[PATH_BYTES];
+    ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[size > 0 ? size : 0] = '\0';
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (!cairn_text_starts(name, python)) return;
+    const char *version = name + sizeof python - 1;
+    if (strchr(version, '.') && !version[strspn(version, "0123456789.")])
+        put(versions, "python", version);
+}
+
 json_t *cairn_client_origin(void) {
     char host[TEXT_BYTES] = "";
     CAIRN_AUTO_JSON json_t *origin = json_object(), *job = json_object();
@@ -107,7 +130,10 @@ json_t *cairn_client_origin(void) {
     put_commit(origin);
     for (size_t i = 0; i < CAIRN_COUNT(jobs); i++) put(job, jobs[i].name, getenv(jobs[i].variable));
     if (json_object_size(job)) (void)json_object_set(origin, "job", job);
-    put(versions, "cairn", cairn_version());
+    put(versions, "cairn", CAIRN_VERSION);
+    put_python(versions);
+    for (size_t i = 0; i < CAIRN_COUNT(libraries); i++)
+        put(versions, libraries[i].name, getenv(libraries[i].variable));
     (void)json_object_set(origin, "versions", versions);
     return CAIRN_TAKE(origin);
 }

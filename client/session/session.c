@@ -48,6 +48,16 @@ enum cairn_code cairn_client_sound(const struct cairn_session *session, struct c
                       session->run, place);
 }
 
+enum cairn_code cairn_client_speaks(struct cairn_session *session, uint32_t version,
+                                    const char *what, struct cairn_error *err) {
+    CAIRN_HOLD(&session->lock);
+    if (session->locked.version >= version) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "%s: the uploader at %s is of a release that does not have it (version %u of "
+                      "the socket, %u is needed)",
+                      what, session->socket, session->locked.version, version);
+}
+
 uint64_t cairn_client_deadline(const struct cairn_session *session, uint32_t timeout_ms) {
     return cairn_deadline_in(&cairn_clock_real, timeout_ms ? timeout_ms : session->timeout_ms);
 }
@@ -80,8 +90,24 @@ static enum cairn_code sleep_on(struct cairn_session *session, int fd, uint64_t 
     return found == 0 && cairn_mono_ms() >= until_ms ? CAIRN_TIMEOUT : CAIRN_OK;
 }
 
+/* The lock is held. */
+static bool is_stopped(const struct cairn_session *session) {
+    return session->locked.stoppable.stopped &&
+           pthread_equal(session->locked.stoppable.thread, pthread_self()) &&
+           session->locked.stoppable.stopped(session->locked.stoppable.owner);
+}
+
+void cairn_client_stoppable(struct cairn_session *session, bool (*stopped)(const void *owner),
+                            const void *owner) {
+    CAIRN_HOLD(&session->lock);
+    session->locked.stoppable.thread = pthread_self();
+    session->locked.stoppable.stopped = stopped;
+    session->locked.stoppable.owner = owner;
+}
+
 enum cairn_code cairn_client_pause(struct cairn_session *session, uint64_t until_ms,
                                    struct cairn_error *err) {
+    if (is_stopped(session)) return cairn_fail(err, CAIRN_CANCELLED, "it was cancelled");
     CAIRN_AUTO_FD fd = session->interruptible ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
     enum cairn_code code = CAIRN_OK;
     if (fd >= 0)
@@ -127,7 +153,7 @@ enum cairn_code cairn_client_reach(struct cairn_session *session, bool waits, ui
                               session->socket, (double)(cairn_mono_ms() - gone_ms) / 1000,
                               *session->locked.away_why ? "; " : "", session->locked.away_why);
         enum cairn_code code = cairn_client_pause(session, until_ms, err);
-        if (code == CAIRN_INTERRUPTED) return code;
+        if (code == CAIRN_INTERRUPTED || code == CAIRN_CANCELLED) return code;
     }
     if (session->locked.state == CAIRN_CLIENT_REFUSED) return refused(session, err);
     *ret_epoch = session->locked.epoch;

@@ -89,9 +89,10 @@ struct cairn_session {
     char *resume;
     json_t *origin; /* client/session/origin.h; rank 0's, immutable */
     uint32_t rank, world_size, local_rank, local_world_size;
-    uint64_t bytes, node_bytes;
+    _Atomic uint64_t bytes, node_bytes; /* what cairn_session_reserve said last */
     uint32_t timeout_ms, wait_staged_ms;
     uint32_t copy_threads; /* 0: as many as help (client/save/copy.h) */
+    char *weights; /* owned: of the attempt's ranks, a digit each; NULL: equal */
     bool read_only, interruptible, abort_on_disconnect;
     const sigset_t *open_signals; /* of the thread in cairn_open, which has them blocked; or NULL */
     uint64_t attempt;
@@ -119,12 +120,15 @@ struct cairn_session {
     struct cairn_condition changed; /* answers, events, the link's state, reports */
     const struct cairn_client_sink *sink;
     struct cairn_client_saves *saves; /* client/save/'s, by the lock, too */
+    struct cairn_client_reader *reader; /* client/restore/'s; NULL: nothing was read in the
+                                           background */
     struct {
         enum cairn_client_state state;
         uint64_t away_since_ms;
         char away_why[320];   /* what this process lacked at the last try; "": nothing */
         uint64_t received_ms; /* when the last frame came */
         int uploader_pid;     /* of the process that listens; 0: not known */
+        uint32_t version;     /* of the socket, as the last welcome said */
         uint32_t epoch;       /* counts links, from 1 */
         LIST_HEAD(, cairn_client_sleeper) sleepers;
         char welcome_uuid[CAIRN_UUID_TEXT_BYTES];
@@ -132,6 +136,11 @@ struct cairn_session {
         LIST_HEAD(, cairn_client_pending) pending;
         LIST_HEAD(, cairn_restore) restores; /* client/restore/'s */
         struct cairn_error refusal;
+        struct { /* cairn_client_stoppable */
+            pthread_t thread;
+            bool (*stopped)(const void *owner); /* NULL: no thread is */
+            const void *owner;
+        } stoppable;
         bool stop, window_taken;
         uint32_t calls; /* under way; the session is not freed before they have ended */
         bool leaving;   /* `bye` is on its way: a link that ends now is not made again */
@@ -155,9 +164,14 @@ uint64_t cairn_client_deadline(const struct cairn_session *session, uint32_t tim
 uint64_t cairn_client_left_ms(uint64_t deadline_ms);
 
 /* Wait for the next change, with the lock held. CAIRN_TIMEOUT: until_ms is over, err is untouched.
- * CAIRN_INTERRUPTED: a signal was handled, and the session is `interruptible`. */
+ * CAIRN_INTERRUPTED: a signal was handled, and the session is `interruptible`. CAIRN_CANCELLED:
+ * this thread is stoppable, and was stopped. */
 enum cairn_code cairn_client_pause(struct cairn_session *session, uint64_t until_ms,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* From here on every wait of this thread ends with CAIRN_CANCELLED when `stopped` says so, which is
+ * asked with the lock held, whenever the session changes; NULL: no more. One thread at a time. */
+void cairn_client_stoppable(struct cairn_session *session, bool (*stopped)(const void *owner),
+                            const void *owner);
 /* Wake every waiting call: it checks its condition again. The lock is held. */
 void cairn_client_changed(struct cairn_session *session);
 /* CAIRN_TIMEOUT with the socket's name, and whether any frame came over it since since_ms. The lock
@@ -215,6 +229,11 @@ enum cairn_code cairn_client_reach(struct cairn_session *session, bool waits, ui
 void cairn_client_enqueue(struct cairn_session *session, struct cairn_client_message *message);
 /* The session's thread looks at its queue. */
 void cairn_client_wake(struct cairn_session *session);
+
+/* CAIRN_UNSUPPORTED: the uploader is of a release that does not have `what`, which came with this
+ * version of the socket. */
+enum cairn_code cairn_client_speaks(struct cairn_session *session, uint32_t version,
+                                    const char *what, struct cairn_error *err) CAIRN_MUST_USE;
 
 /* Where a promise of libcairn's own was broken (common/base.h), what was copied or read since is
  * not trusted: CAIRN_INTERNAL with the place. Asked before something is sealed or handed out. */

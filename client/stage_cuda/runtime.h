@@ -41,6 +41,8 @@ struct cairn_cuda_pointer {
     X(GetDevice, (int *))                                                                          \
     X(SetDevice, (int))                                                                            \
     X(GetLastError, (void))                                                                        \
+    X(Malloc, (void **, size_t))                                                                   \
+    X(Free, (void *))                                                                              \
     X(PointerGetAttributes, (struct cairn_cuda_pointer *, const void *))                           \
     X(HostRegister, (void *, size_t, unsigned))                                                    \
     X(HostUnregister, (void *))                                                                    \

@@ -12,17 +12,16 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "client/device/device.h"
-#include "client/stage_cuda/runtime.h"
+#include "client/stage_cuda/convert.h"
 #include "common/array.h"
-#include "common/lock.h"
 
-#define DEVICES_MAX 64
+#define DEVICES_MAX CAIRN_CUDA_DEVICES_MAX
 #define LOCKED_MAX 64
 #define PITCH_MAX INT_MAX /* of a copy in rows; more is copied row by row */
 
 struct cairn_device {
     struct cairn_cuda_runtime cuda;
+    struct cairn_cuda_converter converter;
     struct cairn_lock lock;
     struct {
         void *memory[LOCKED_MAX];
@@ -32,6 +31,7 @@ struct cairn_device {
 struct lane { /* one device of a job */
     int device;
     void *stream;
+    struct cairn_cuda_scratch scratch; /* of elements that are converted */
 };
 struct followed {
     void *stream, *event;
@@ -84,6 +84,19 @@ static enum cairn_code check(struct cairn_device *device, const void *source,
                              struct cairn_error *err) {
     int found = 0;
     return place(device, source, &found, err);
+}
+
+/* Loads the kernels, so that what a device lacks is told before a save is staged. */
+static enum cairn_code convertible(struct cairn_device *device, const void *source,
+                                   unsigned source_dtype, unsigned dtype, struct cairn_error *err) {
+    const struct cairn_cuda_runtime *cuda = &device->cuda;
+    int found = 0, before = 0;
+    CAIRN_TRY(place(device, source, &found, err));
+    CAIRN_TRY(CAIRN_CUDA(cuda, GetDevice, (&before), err));
+    enum cairn_code code = use(cuda, found, err);
+    if (!code) code = cairn_cuda_convertible(&device->converter, found, source_dtype, dtype, err);
+    CAIRN_UNUSED enum cairn_code after = use(cuda, before, NULL);
+    return code;
 }
 
 static enum cairn_code lane_of(struct cairn_device_job *job, int device, size_t *ret,
@@ -213,6 +226,9 @@ static enum cairn_code copy_part(struct cairn_device_job *job, const struct cair
     CAIRN_TRY(lane_of(job, device, &lane, err));
     copying.stream = job->lanes[lane].stream;
     job->queued[lane] = true;
+    if (part->source_dtype != part->dtype)
+        return cairn_cuda_convert(&job->device->converter, device, &job->lanes[lane].scratch,
+                                  copying.stream, part, err);
     if (!part->strided) return copy_rows(&copying, (int64_t)part->at, 0, part->bytes, 1, 0);
     (void)cairn_strided_cut(part->strided, part->at, part->bytes, copy_cut, &copying);
     return copying.code;
@@ -282,6 +298,7 @@ static void end(struct cairn_device_job *job) {
             if (job->followed[k].device == job->lanes[i].device)
                 status |= cuda->EventDestroy(job->followed[k].event);
         status |= cuda->StreamDestroy(job->lanes[i].stream);
+        cairn_cuda_scratch_give(&job->device->converter, &job->lanes[i].scratch);
     }
     if (status) (void)cuda->GetLastError();
     use_before(job);
@@ -302,11 +319,16 @@ static enum cairn_code open_device(struct cairn_device **ret, struct cairn_error
         return code;
     }
     cairn_lock_init(&device->lock, CAIRN_LOCK_client_device);
+    cairn_cuda_converter_init(&device->converter, &device->cuda);
     *ret = device;
     return CAIRN_OK;
 }
 
 static void close_device(struct cairn_device *device) {
+    int before = 0;
+    bool known = !device->cuda.GetDevice(&before);
+    cairn_cuda_converter_release(&device->converter);
+    CAIRN_UNUSED enum cairn_code code = known ? use(&device->cuda, before, NULL) : CAIRN_OK;
     for (size_t i = 0; i < device->locked.memory_count; i++)
         if (device->cuda.HostUnregister(device->locked.memory[i])) device->cuda.GetLastError();
     cairn_lock_release(&device->lock);
@@ -340,6 +362,7 @@ static const struct cairn_device_plugin cuda_plugin = {.abi = CAIRN_DEVICE_ABI,
                                                        .open = open_device,
                                                        .close = close_device,
                                                        .check = check,
+                                                       .convertible = convertible,
                                                        .lock = lock_memory,
                                                        .unlock = unlock_memory,
                                                        .begin = begin,

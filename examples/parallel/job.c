@@ -3,11 +3,14 @@
  * A job of data, tensor and pipeline parallelism that saves every step and goes on from the newest
  * checkpoint, on whatever layout it is started with:
  *
- *     parallel-job demo/parallel JOB-1 STEPS DATA TENSOR PIPELINE
+ *     parallel-job demo/parallel JOB-1 STEPS DATA TENSOR PIPELINE [cuda]
  *
  * Weights that several ranks hold alike are saved once, each of them a slice (cairn_split); moments
  * are saved as the flat parts that ZeRO stage 1 leaves with a rank. The last line of output is a
  * digest of all weights: the same after the same step, whatever layouts led there.
+ *
+ * With `cuda` what is saved and restored lies on a CUDA device: it is written there after each
+ * step, in a stream that the save waits for by itself.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -19,6 +22,7 @@
 
 #include <cairn/cairn.h>
 
+#include "examples/parallel/device.h"
 #include "examples/parallel/hub.h"
 #include "examples/parallel/model.h"
 
@@ -29,6 +33,7 @@ struct arguments {
     const char *run, *job;
     uint64_t steps;
     uint32_t data, tensor, pipeline;
+    int on_device;
 };
 struct rank {
     struct model_place place;
@@ -36,6 +41,9 @@ struct rank {
     uint32_t number, count;
     float *weights, *gradients, *moments; /* moments: this member's slice of its part */
     uint64_t slice_start, slice;
+    float *saved_weights, *saved_moments; /* what is saved: the same, or its copy on a device */
+    enum cairn_memory memory;
+    void *stream;
     struct cairn_session *session;
     struct cairn_split *split;
     struct cairn_save *save;
@@ -74,9 +82,11 @@ static struct cairn_tensor_piece weight_piece(const struct rank *rank, uint32_t 
                                        .form = CAIRN_BOX,
                                        .start = rows->start,
                                        .count = rows->count,
-                                       .source =
-                                           rank->weights + layer * model_layer_elements(place),
-                                       .source_bytes = model_layer_elements(place) * sizeof(float)};
+                                       .source = rank->saved_weights +
+                                                 layer * model_layer_elements(place),
+                                       .source_bytes = model_layer_elements(place) * sizeof(float),
+                                       .memory = rank->memory,
+                                       .stream = rank->stream};
 }
 
 /* The part of a layer that lies in this member's slice; false: none does. Rows stand one after the
@@ -131,8 +141,10 @@ static enum cairn_code describe(struct rank *rank, struct cairn_error *err) {
                                                   .form = CAIRN_FLAT,
                                                   .start = rows.start,
                                                   .count = rows.count,
-                                                  .source = rank->moments + at,
-                                                  .source_bytes = rows.count[0] * sizeof(float)};
+                                                  .source = rank->saved_moments + at,
+                                                  .source_bytes = rows.count[0] * sizeof(float),
+                                                  .memory = rank->memory,
+                                                  .stream = rank->stream};
         code = cairn_save_tensor(rank->save, &moment, err);
     }
     return code;
@@ -169,20 +181,44 @@ static enum cairn_code restore(struct rank *rank, struct cairn_error *err) {
                                              .start = weights[layer].start,
                                              .count = weights[layer].count,
                                              .into = (void *)(uintptr_t)piece.source,
-                                             .into_bytes = piece.source_bytes};
+                                             .into_bytes = piece.source_bytes,
+                                             .memory = rank->memory,
+                                             .stream = rank->stream};
         if (!moment_part(rank, layer, &moments[layer], &at)) continue;
         reads[count++] = (struct cairn_read){.size = sizeof *reads,
                                              .tensor = moments[layer].name,
                                              .form = CAIRN_FLAT,
                                              .start = moments[layer].start,
                                              .count = moments[layer].count,
-                                             .into = rank->moments + at,
-                                             .into_bytes = moments[layer].count[0] * sizeof(float)};
+                                             .into = rank->saved_moments + at,
+                                             .into_bytes = moments[layer].count[0] * sizeof(float),
+                                             .memory = rank->memory,
+                                             .stream = rank->stream};
     }
     enum cairn_code code = cairn_restore_open(rank->session, NULL, &from, NULL, err);
     if (!code) code = cairn_restore_read(from, reads, count, TIMEOUT_MS, err);
     cairn_restore_free(from);
     return code;
+}
+
+/* ---- the device's copy ---- */
+
+static size_t weight_bytes(const struct rank *rank) {
+    return model_elements(&rank->place) * sizeof(float);
+}
+
+static int put_on_device(struct rank *rank) {
+    if (rank->memory != CAIRN_MEMORY_CUDA) return 0;
+    return device_write(rank->stream, rank->saved_weights, rank->weights, weight_bytes(rank)) ||
+           device_write(rank->stream, rank->saved_moments, rank->moments,
+                        rank->slice * sizeof(float));
+}
+
+static int take_from_device(struct rank *rank) {
+    if (rank->memory != CAIRN_MEMORY_CUDA) return 0;
+    return device_read(rank->stream, rank->weights, rank->saved_weights, weight_bytes(rank)) ||
+           device_read(rank->stream, rank->moments, rank->saved_moments,
+                       rank->slice * sizeof(float));
 }
 
 /* ---- training ---- */
@@ -231,13 +267,24 @@ static uint64_t digest(const struct rank *rank) {
 
 /* ---- a rank's process ---- */
 
-static int make_memory(struct rank *rank) {
+static int make_memory(struct rank *rank, int on_device) {
     uint64_t all = model_elements(&rank->place);
     rank->slice = model_slice(all, rank->place.data, rank->place.data_size, &rank->slice_start);
     rank->weights = calloc(all, sizeof(float));
     rank->gradients = calloc(all, sizeof(float));
     rank->moments = calloc(rank->slice + 1, sizeof(float));
-    return rank->weights && rank->gradients && rank->moments ? 0 : -1;
+    if (!rank->weights || !rank->gradients || !rank->moments) return -1;
+    rank->saved_weights = rank->weights;
+    rank->saved_moments = rank->moments;
+    if (!on_device) return 0;
+    void *weights = NULL, *moments = NULL;
+    if (device_open(rank->number, &rank->stream) || device_new(weight_bytes(rank), &weights) ||
+        device_new((rank->slice + 1) * sizeof(float), &moments))
+        return -1;
+    rank->saved_weights = weights;
+    rank->saved_moments = moments;
+    rank->memory = CAIRN_MEMORY_CUDA;
+    return 0;
 }
 
 static enum cairn_code open_session(struct rank *rank, const struct arguments *arguments,
@@ -259,7 +306,7 @@ static enum cairn_code open_session(struct rank *rank, const struct arguments *a
 static int run_rank(struct rank *rank, const struct arguments *arguments, uint64_t ret_said[2]) {
     struct cairn_error err = {0};
     struct cairn_resume resume = {0};
-    if (make_memory(rank)) return 1;
+    if (make_memory(rank, arguments->on_device)) return 1;
     enum cairn_code code = make_split(rank, &err);
     if (code) return failed(rank, "split", code, &err);
     code = open_session(rank, arguments, &resume, &err);
@@ -267,9 +314,10 @@ static int run_rank(struct rank *rank, const struct arguments *arguments, uint64
     start_fresh(rank);
     if (resume.found) code = restore(rank, &err);
     if (code) return failed(rank, "restore", code, &err);
+    if (resume.found && take_from_device(rank)) return 1;
     ret_said[0] = resume.found ? resume.step : 0;
     for (uint64_t step = ret_said[0] + 1; step <= arguments->steps; step++) {
-        if (train(rank, step)) return 1;
+        if (train(rank, step) || put_on_device(rank)) return 1;
         code = save(rank, step, &err);
         if (code) return failed(rank, "save", code, &err);
     }
@@ -328,8 +376,9 @@ static int start_rank(const struct arguments *arguments, uint32_t number, uint32
 }
 
 static int read_arguments(int count, char **values, struct arguments *ret) {
-    if (count != 7) {
-        fprintf(stderr, "usage: %s PROJECT/RUN JOB STEPS DATA TENSOR PIPELINE\n", values[0]);
+    if (count != 7 && (count != 8 || strcmp(values[7], "cuda"))) {
+        fprintf(stderr, "usage: %s PROJECT/RUN JOB STEPS DATA TENSOR PIPELINE [cuda]\n",
+                values[0]);
         return -1;
     }
     *ret = (struct arguments){values[1],
@@ -337,7 +386,8 @@ static int read_arguments(int count, char **values, struct arguments *ret) {
                               strtoull(values[3], NULL, 10),
                               (uint32_t)strtoul(values[4], NULL, 10),
                               (uint32_t)strtoul(values[5], NULL, 10),
-                              (uint32_t)strtoul(values[6], NULL, 10)};
+                              (uint32_t)strtoul(values[6], NULL, 10),
+                              count == 8};
     if (!ret->data || !ret->tensor || !ret->pipeline || MODEL_SIDE % ret->tensor ||
         MODEL_LAYERS % ret->pipeline || ret->data * ret->tensor * ret->pipeline > RANKS_MAX) {
         fprintf(stderr, "%s: TENSOR must divide %d, PIPELINE %d, and there are at most %d ranks\n",

@@ -18,10 +18,14 @@
  *          under way, or one where memory is short.
  *          Not usable in a forked child: calls there return CAIRN_INVALID.
  * Threads: a session may be used by several threads at once; a save or restore handle by one at a
- *          time, but for cairn_save_cancel and cairn_save_status. Each session has one thread of
- *          the library, from cairn_open to cairn_close; it takes no signals. cairn_close may be
- *          called while other threads wait in the session: their calls end, and it awaits them.
- * Next:    docs/architecture.md follows one checkpoint end to end.
+ *          time, but for cairn_save_cancel, cairn_save_status, cairn_restore_read and
+ *          cairn_read_begin. Each session has one thread of the library, from cairn_open to
+ *          cairn_close, and a second one from its first cairn_read_begin on; they take no signals.
+ *          cairn_close may be called while other threads wait in the session: their calls end, and
+ *          it awaits them.
+ * Next:    cairn/items.h (bytes by name, streams), cairn/inspect.h (what a version holds),
+ *          cairn/reads.h (reads in the background), cairn/runs.h (runs, removals);
+ *          docs/architecture.md follows one checkpoint end to end.
  *
  * Units:   sizes and offsets in bytes unless the name says elements; times in milliseconds, and a
  *          timeout of 0 means the session's default (60 s).
@@ -29,8 +33,8 @@
  *          and libraries of different releases know what the other has. A size of 0 is
  *          CAIRN_INVALID; zero is the default of every other option.
  * Memory:  strings and arrays in option structs are copied during the call, tensor and raw sources
- *          are read during cairn_save_stage only and must stay until it returns. `*ret` is written
- *          on success alone; each handle has a function that frees it, which takes NULL.
+ *          are read during cairn_save_stage (or _copy) only and must stay until it returns. `*ret`
+ *          is written on success alone; each handle has a function that frees it, which takes NULL.
  * Errors:  the return value decides; err may be NULL. Besides the codes named at a call, each may
  *          return CAIRN_INVALID (an argument; a closed session; a forked child), CAIRN_NO_MEMORY,
  *          CAIRN_TIMEOUT, CAIRN_PROTOCOL and, after a bug of the library, CAIRN_INTERNAL, then
@@ -70,7 +74,8 @@ struct cairn_open_options {
                         Slurm's job id and restart count; with world_size 1 a random one */
     uint32_t rank, world_size;             /* world_size 0 = 1 */
     uint32_t local_rank, local_world_size; /* local_world_size 0 = 1 */
-    uint64_t bytes;      /* most bytes one save of this rank stages; 0 = files only */
+    uint64_t bytes;      /* most bytes one save of this rank stages; 0 = files only, until
+                            cairn_session_reserve says how many */
     uint64_t node_bytes; /* the same for the node's ranks together; 0 = local_world_size * bytes */
     const char *resume;  /* NULL or "latest", "none", "keep", a step number or a version id */
     const char *socket;  /* NULL: CAIRN_SOCKET, else /run/cairn/uploader.sock */
@@ -104,6 +109,16 @@ struct cairn_resume {
  * node's budget cannot hold one save of every rank; the message has the numbers. */
 enum cairn_code cairn_open(const struct cairn_open_options *options, struct cairn_session **ret,
                            struct cairn_resume *ret_resume, struct cairn_error *err);
+/* Memory for saves of so many bytes, and node_bytes as in the options: where they are known late
+ * (an optimizer makes its state at its first step) or have grown. Between two saves: it waits until
+ * no save of this session needs its memory, gives that back, and asks for the new, as cairn_open
+ * does; a begin meanwhile waits for it. timeout_ms 0: the default and wait_staged_ms.
+ * CAIRN_NO_MEMORY, CAIRN_UPLOADER_GONE: the session has no memory, and the call may be repeated,
+ * also with less. CAIRN_TIMEOUT because a save needs its memory, CAIRN_BUSY (another call
+ * reserves), CAIRN_UNSUPPORTED (an uploader of a release before): it has what it had. */
+enum cairn_code cairn_session_reserve(struct cairn_session *session, uint64_t bytes,
+                                      uint64_t node_bytes, uint32_t timeout_ms,
+                                      struct cairn_error *err);
 /* Disconnect and free the session, whatever is returned; NULL is allowed. Staged saves go on in the
  * uploader; one that was never staged is failed for all ranks. Where failures are not reported yet,
  * or the uploader is away and staged bytes are not durable, the call waits up to ten seconds for
@@ -111,6 +126,21 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
  * saves end with an uploader that did not come back. Handles of saves and restores stay until they
  * are freed; their calls that need the session are CAIRN_INVALID. */
 enum cairn_code cairn_close(struct cairn_session *session, struct cairn_error *err);
+/* Go on in this process as another rank of another world, as an elastic job does that has lost or
+ * got ranks: the former attempt ends as by cairn_close (staged saves go on, what was not staged is
+ * failed, handles stay until they are freed), and the session opens a new one, with memory for its
+ * new size: all ranks of a node renew or close at about the same time, since the new attempt waits
+ * for what sessions of the former one hold there, up to wait_staged_ms. options as for cairn_open:
+ * `job` must be new and the same on all ranks of the new world; ranks and sizes of ranks are the
+ * new ones; run and socket are the session's own (NULL); bytes, timeouts and copy_threads that are
+ * 0 stay as they were. The failure of a save of the former attempt is returned by the next
+ * cairn_session_problem. After an error of cairn_open's kind every call on the session returns it,
+ * and it may be renewed again or closed; CAIRN_INVALID for the options leaves it as it was. No
+ * other thread may be in cairn_session_renew or cairn_close meanwhile; other calls end with
+ * CAIRN_INVALID. */
+enum cairn_code cairn_session_renew(struct cairn_session *session,
+                                    const struct cairn_open_options *options,
+                                    struct cairn_resume *ret_resume, struct cairn_error *err);
 /* CAIRN_OK, or the failure of the first save whose failure no call has returned yet. Its message
  * names run, step and rank, and n from the step's second save in this process on. Waits for
  * nothing. CAIRN_UNAVAILABLE: nothing has failed, but a save is delayed: the server keeps failing
@@ -121,6 +151,26 @@ enum cairn_code cairn_session_problem(struct cairn_session *session, struct cair
  * memory. The message says what holds them up (the store or the link to it, the slab, the server
  * or other ranks, the uploader) with what was measured: bytes, seconds, MB/s. Waits for nothing. */
 enum cairn_code cairn_session_warning(struct cairn_session *session, struct cairn_error *err);
+
+struct cairn_warmup_options {
+    size_t size;         /* of this struct */
+    int memory;          /* CAIRN_MEMORY_CUDA: the plug-in is loaded and the memory of saves is
+                            page-locked for the device, too */
+    uint32_t timeout_ms; /* 0: the session's */
+};
+/* Go the way of a save before the first one: the uploader writes a small probe to the store, the
+ * server looks whether it finds it there, and it is removed again. Ranks do not wait for each
+ * other. CAIRN_OK, or what would fail the first save: keys, bucket, endpoint, proxy, a folder that
+ * is read-only or not the server's; the message names node and rank. What was found of each rank is
+ * at the server as well (GET /v1/runs/PROJECT/RUN/probes). options may be NULL. */
+enum cairn_code cairn_warmup(struct cairn_session *session,
+                             const struct cairn_warmup_options *options, struct cairn_error *err);
+
+/* For cairn_split_options.weights: one for each of these ranks, from 1 to 8, by how fast its node
+ * has uploaded in the attempt before, so that slow nodes save less. They are the same in every rank
+ * and for as long as the attempt lives; all 1 where that is not known, or the nodes are alike. */
+enum cairn_code cairn_session_weights(struct cairn_session *session, const uint32_t *ranks,
+                                      size_t count, uint32_t *ret_weights, struct cairn_error *err);
 
 /* ---- tensors ---- */
 
@@ -139,7 +189,8 @@ enum cairn_memory { CAIRN_MEMORY_HOST = 0, CAIRN_MEMORY_CUDA = 1 };
 struct cairn_tensor_piece {
     size_t size; /* of this struct */
     const char *name;
-    const char *dtype;        /* safetensors' names: "BF16", "F32", "I64", "F8_E4M3", ... */
+    const char *dtype; /* safetensors' names: "BF16", "F32", "I64", "F8_E4M3", ...; of what it
+                                 has no name for docs/format.md's: "C128", "QI8", "I4", ... */
     uint32_t dimension_count; /* 0: a scalar */
     const uint64_t *shape;    /* of the whole tensor */
     enum cairn_kind kind;
@@ -164,6 +215,19 @@ struct cairn_tensor_piece {
     void *stream;
     const char *in_file;  /* or: the piece lies in this file of cairn_save_file ... */
     uint64_t file_offset; /* ... from this byte on; source is then NULL */
+    int by_caller; /* or, 1: the caller writes it to its place in the slab (cairn_save_slot_at) */
+    /* Several FLAT ranges or boxes of one SHARDED or LOCAL tensor, with one source: start and count
+     * hold region_count of them one after the other, and so does the source. 0 is 1. Not with
+     * source_stride or source_dtype, nor of a tensor that a split has listed. Any may be without
+     * elements. */
+    uint32_t region_count;
+    /* What the elements of source are, where that is not dtype: "F32" of a piece that is stored as
+     * "BF16" or "F16" (half the bytes), or the reverse; F64 as well. They are rounded to the
+     * nearest, ties to even, on the way into the memory that is sent, and no other memory is taken.
+     * source_bytes and source_stride are those of the source. In memory of a device it does so
+     * before the bytes cross the link: F32, BF16 and F16 among each other. CAIRN_UNSUPPORTED: F64
+     * there, and a libcairn_cuda.so that was built without nvcc. */
+    const char *source_dtype;
 };
 
 /* ---- split: what several ranks hold alike is saved once, by each of them a share ---- */
@@ -225,7 +289,15 @@ enum cairn_on_exists {
     CAIRN_EXISTS_NEW_VERSION = 1,
     CAIRN_EXISTS_SUPERSEDE = 2
 };
-enum cairn_milestone { CAIRN_STAGED = 1, CAIRN_DURABLE = 2, CAIRN_COMMITTED = 3 };
+/* CAIRN_PARTNERED lies beside the others: another node has compared a copy of all of this rank's
+ * save, so that it survives the loss of one node. Where nodes keep no copies (the server's
+ * partner_copies) it is reached with the commit. */
+enum cairn_milestone {
+    CAIRN_STAGED = 1,
+    CAIRN_DURABLE = 2,
+    CAIRN_COMMITTED = 3,
+    CAIRN_PARTNERED = 4
+};
 
 struct cairn_save_options {
     size_t size; /* of this struct */
@@ -254,9 +326,9 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
 /* Describe a piece; its source is read by cairn_save_stage. Of a tensor that a split has listed the
  * piece is the whole part that was listed, SHARDED or REPLICATED; only this rank's share of it is
  * read and saved, and cairn_save_stage refuses a save without it. CAIRN_INVALID, CAIRN_TOO_LARGE,
- * CAIRN_UNSUPPORTED (memory of a device without its plug-in or its runtime): this piece is not part
- * of the save, and the others stay. A save that is not staged after such an error is failed when a
- * later one needs its memory. */
+ * CAIRN_UNSUPPORTED (memory of a device without its plug-in or its runtime, or whose elements it
+ * does not convert): this piece is not part of the save, and the others stay. A save that is not
+ * staged after such an error is failed when a later one needs its memory. */
 enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                   struct cairn_error *err);
 /* A shard of raw bytes, named <name> in this rank's folder ("rank-00003/<name>"). source is read by
@@ -269,6 +341,12 @@ enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const 
  * does, the save fails with CAIRN_SOURCE_CHANGED or CAIRN_SOURCE_GONE, where that can be seen. */
 enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
                                 struct cairn_error *err);
+/* Labels and meta instead of those of cairn_save_begin, until the save is sealed: what is known
+ * only when the ranks have written, such as a loss. NULL leaves what is there. Of rank 0; others'
+ * are checked and not kept. CAIRN_INVALID: nothing has changed. CAIRN_UNSUPPORTED: the uploader is
+ * of a release before. */
+enum cairn_code cairn_save_set_meta(struct cairn_save *save, const char *labels_json,
+                                    const char *meta_json, struct cairn_error *err);
 /* Copy every piece and raw shard into the slab, and seal. Strided pieces are copied from where
  * they lie, without a temporary. Where the process may use several cores for each rank of the node,
  * large shards are copied by several threads (`copy_threads`), which end with the call. After it
@@ -278,11 +356,38 @@ enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int f
  * final: the save is failed for all ranks. CAIRN_IO with CUDA's own name of it: a device failed;
  * saves of host memory go on. */
 enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err);
+/* The two halves of cairn_save_stage, for what is known only when the ranks have written: after
+ * cairn_save_copy the sources may be changed, and what is described from then on (tensors and raw
+ * shards from memory; cairn_save_set_meta) is copied by cairn_save_seal behind the rest. It must
+ * fit into the session's `bytes`, too. The uploader sends what is copied meanwhile. A save that is
+ * copied and not sealed holds its memory; it ends with its handle or the process. Errors as of
+ * cairn_save_stage, which does after a copy what is left. CAIRN_INVALID (an order of calls) changes
+ * nothing; CAIRN_UNSUPPORTED of a description after the copy: the uploader is of a release
+ * before. */
+enum cairn_code cairn_save_copy(struct cairn_save *save, struct cairn_error *err);
+enum cairn_code cairn_save_seal(struct cairn_save *save, struct cairn_error *err);
+/* The place in the slab of a piece with by_caller, for copies that the caller makes itself (of
+ * pinned memory, by a kernel, from a file). */
+struct cairn_save_slot {
+    const char *name; /* of its tensor; until the save is sealed */
+    void *to;         /* the caller's to write until cairn_save_copy or cairn_save_stage; NULL: no
+                         bytes */
+    uint64_t bytes;   /* of a tensor that a split has listed: this rank's share */
+};
+/* index from 0, in the order in which they were described; CAIRN_NOT_FOUND past the last. The first
+ * call gives every piece its place: nothing can be described between it and the copy. */
+enum cairn_code cairn_save_slot_at(struct cairn_save *save, uint32_t index,
+                                   struct cairn_save_slot *ret, struct cairn_error *err);
+/* The slot's bytes are all there. cairn_save_copy and cairn_save_stage are CAIRN_INVALID, and may
+ * be repeated, while this was not said of a slot. */
+enum cairn_code cairn_save_written(struct cairn_save *save, uint32_t index,
+                                   struct cairn_error *err);
 /* Wait for a milestone; one that was reached stays so. CAIRN_TIMEOUT: not yet; the call may be
- * repeated, and the message says what is missing: shards that the store does not have, other ranks,
- * the store, the server, or an uploader that is there and does not answer. CAIRN_UPLOADER_GONE,
- * within a second: the uploader is away; the next one takes the save over, so the call may be
- * repeated. Any other error is final. */
+ * repeated, and the message says what is missing: shards that the store does not have, a copy on
+ * another node, other ranks, the store, the server, or an uploader that is there and does not
+ * answer. A save is committed although one node is lost once CAIRN_PARTNERED was returned for every
+ * rank. CAIRN_UPLOADER_GONE, within a second: the uploader is away; the next one takes the save
+ * over, so the call may be repeated. Any other error is final. */
 enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone milestone,
                                 uint32_t timeout_ms, struct cairn_error *err);
 /* Give the save up for all ranks. reason goes to the server; NULL is allowed. CAIRN_OK also where
@@ -301,15 +406,15 @@ enum cairn_code cairn_save_cancel(struct cairn_save *save, const char *reason,
 struct cairn_save_status {
     uint64_t step;
     char version[48];             /* "" until an uploader has answered the begin */
-    enum cairn_milestone reached; /* 0: nothing yet */
+    enum cairn_milestone reached; /* 0: nothing yet; never CAIRN_PARTNERED, cairn_save_wait tells */
     /* Progress, in bytes of the objects, headers included; each grows up to total_bytes, which is
      * 0 until cairn_save_stage knows it. */
     uint64_t total_bytes;
     uint64_t staged_bytes;  /* copied into the slab; files count once all is staged */
     uint64_t sent_bytes;    /* of which the store has acknowledged the part */
     uint64_t durable_bytes; /* of which the store has checked the object: 0, then all at once */
-    uint64_t stall_us; /* time spent in cairn_save_begin and cairn_save_stage ... */
-    uint64_t wait_us;  /* ... of which begin waited for memory that earlier saves held */
+    uint64_t stall_us;      /* time spent in cairn_save_begin and cairn_save_stage ... */
+    uint64_t wait_us;       /* ... of which begin waited for memory that earlier saves held */
 };
 /* What is known at this moment; waits for nothing, and may be asked by any thread, also while
  * another copies. */
@@ -374,6 +479,12 @@ enum cairn_code cairn_restore_open(struct cairn_session *session,
                                    struct cairn_restore **ret, struct cairn_restore_info *ret_info,
                                    struct cairn_error *err);
 void cairn_restore_free(struct cairn_restore *restore);
+
+/* What the save was given (cairn_save_begin, cairn_save_set_meta): objects in canonical JSON, "{}"
+ * where it was given none; what was written to the version after its commit is not among it. The
+ * restore's, until it is freed. */
+const char *cairn_restore_labels(const struct cairn_restore *restore);
+const char *cairn_restore_meta(const struct cairn_restore *restore);
 
 struct cairn_shard_info {
     char name[513];
@@ -456,7 +567,7 @@ struct cairn_checkpoint {
     char version[48];
     uint64_t step, attempt, total_bytes;
     uint32_t shard_count;
-    char state[16];    /* "open", "committed", "aborting", ... */
+    char state[16];    /* "open", "committed", "aborting", "trashed", ... */
     char saved_at[32]; /* RFC 3339 */
     int superseded, latest;
 };

@@ -20,7 +20,9 @@ enum cairn_code cairn_srv_attempt_of_job(struct cairn_srv_tx *tx, int64_t run_id
                                       .world_size = cairn_srv_rows_u64(&rows, 2),
                                       .has_choice = !cairn_srv_rows_null(&rows, 4),
                                       .recorded = cairn_srv_rows_i64(&rows, 5) != 0,
-                                      .choice_step = cairn_srv_rows_u64(&rows, 6)};
+                                      .choice_step = cairn_srv_rows_u64(&rows, 6),
+                                      .weights = strdup(cairn_srv_rows_text(&rows, 7))};
+    if (!ret->weights) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     (void)cairn_text_copy(ret->nonce, sizeof(ret->nonce), cairn_srv_rows_text(&rows, 1));
     (void)cairn_text_copy(ret->resume, sizeof(ret->resume), cairn_srv_rows_text(&rows, 3));
     (void)cairn_text_copy(ret->choice.text, sizeof(ret->choice.text),
@@ -64,7 +66,8 @@ enum cairn_code cairn_srv_attempt_insert(struct cairn_srv_tx *tx, int64_t run_id
                                 SQL_I(attempt->world_size), SQL_T(attempt->resume),
                                 SQL_T(attempt->has_choice ? attempt->choice.text : NULL),
                                 SQL_T(superseded), SQL_I(opened->wall_ms),
-                                SQL_T(opened->incarnation)));
+                                SQL_T(opened->incarnation),
+                                SQL_T(attempt->weights ? attempt->weights : "")));
     return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_ATTEMPT_OPENED, run_id, attempt->number,
                                   opened->job, err);
 }
@@ -90,6 +93,8 @@ enum cairn_code cairn_srv_attempt_unrecorded(struct cairn_srv_tx *tx,
     ret->has_resume = !cairn_srv_rows_null(&rows, 5);
     (void)cairn_text_copy(ret->resume_version.text, sizeof(ret->resume_version.text),
                           cairn_srv_rows_text(&rows, 5));
+    if (!(ret->weights = strdup(cairn_srv_rows_text(&rows, 7))))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a record");
     return read_ids(cairn_srv_rows_text(&rows, 6), ret, err);
 }
 
@@ -144,5 +149,6 @@ enum cairn_code cairn_srv_attempt_take(struct cairn_srv_tx *tx, int64_t run_id,
                              SQL_I(record->attempt), SQL_T(record->nonce), SQL_T(record->job),
                              SQL_I(record->world_size),
                              SQL_T(record->has_resume ? record->resume_version.text : NULL),
-                             SQL_T(superseded), SQL_I(wall_ms));
+                             SQL_T(superseded), SQL_I(wall_ms),
+                             SQL_T(record->weights ? record->weights : ""));
 }

@@ -6,6 +6,7 @@
 
 #include "common/buf.h"
 #include "common/clock.h"
+#include "common/crashpoint.h"
 #include "common/text.h"
 #include "server/catalog/dialect.h"
 #include "server/catalog/engine_postgres.h"
@@ -340,6 +341,7 @@ static enum cairn_code run_step(struct cairn_srv_postgres *own,
     CAIRN_AUTO(buf) sql = {0};
     CAIRN_TRY(cairn_srv_dialect_schema(step->sql, &sql, err));
     CAIRN_TRY(cairn_srv_postgres_exec(own, sql.data, NULL, err));
+    CAIRN_CRASHPOINT("server.catalog.migrated");
     cairn_buf_clear(&sql);
     CAIRN_TRY(cairn_buf_printf(&sql, err, "UPDATE cairn_catalog SET schema = %u", step->number));
     return cairn_srv_postgres_exec(own, sql.data, NULL, err);

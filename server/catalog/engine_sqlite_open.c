@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/crashpoint.h"
 #include "common/file.h"
 #include "server/catalog/sql.h"
 
@@ -174,6 +175,7 @@ static enum cairn_code run_migrations(struct cairn_srv_tx *tx, unsigned from,
         if (cairn_srv_migrations[i].number <= from) continue;
         enum cairn_code code = cairn_srv_sqlite_exec(tx, cairn_srv_migrations[i].sql, err);
         if (code) return cairn_within(err, code, "migration %u", cairn_srv_migrations[i].number);
+        CAIRN_CRASHPOINT("server.catalog.migrated");
     }
     char sql[64];
     snprintf(sql, sizeof(sql), "PRAGMA user_version=%u", cairn_srv_catalog_schema());

@@ -17,6 +17,11 @@ static const char *const names[CAIRN_SRV_EVENT_COUNT] = {
 #undef EVENT
 };
 
+const char *cairn_srv_event_name(enum cairn_srv_event event) {
+    CAIRN_ASSERT((size_t)event < CAIRN_SRV_EVENT_COUNT);
+    return names[event];
+}
+
 /* ---- inside a change ---- */
 
 static const char *who(const struct cairn_srv_tx *tx) {

@@ -29,6 +29,8 @@ enum cairn_srv_event {
     CAIRN_SRV_EVENT_COUNT
 };
 
+const char *cairn_srv_event_name(enum cairn_srv_event event); /* of api/events.def */
+
 /* ---- inside a change ---- */
 
 /* reason may be NULL. */

@@ -225,6 +225,27 @@ enum cairn_code cairn_srv_attempt_nodes(struct cairn_srv_tx *tx, int64_t run_id,
     return each_node(&rows, each, argument, err);
 }
 
+enum cairn_code cairn_srv_attempt_peers(
+    struct cairn_srv_tx *tx, const struct cairn_srv_run *run, uint64_t limit, bool *ret_complete,
+    enum cairn_code (*each)(void *argument, const char *node, const char *uploader,
+                            struct cairn_error *err),
+    void *argument, struct cairn_error *err) {
+    int64_t missing = 0;
+    bool found = false;
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &missing, err, SQL(attempt_ranks_missing),
+                                   SQL_I(run->id), SQL_I(run->attempt)));
+    *ret_complete = found && missing <= 0;
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(attempt_peers), SQL_I(run->id),
+                                 SQL_I(run->attempt), SQL_I(limit)));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        const char *node = cairn_srv_rows_text(&rows, 0);
+        CAIRN_TRY(each(argument, node, cairn_srv_rows_text(&rows, 1), err));
+    }
+}
+
 enum cairn_code
 cairn_srv_version_needs_nodes(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
                               void (*each)(void *argument, const struct cairn_srv_node_mark *node),
@@ -247,4 +268,36 @@ enum cairn_code cairn_srv_member_node(struct cairn_srv_tx *tx, int64_t run_id, u
     (void)cairn_text_copy(ret, CAIRN_NAME_BYTES_MAX + 1,
                           found ? cairn_srv_rows_text(&rows, 1) : "");
     return CAIRN_OK;
+}
+
+/* ---- probes ---- */
+
+enum cairn_code cairn_srv_member_probed(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                        const struct cairn_srv_probe *probe, bool *ret_known,
+                                        struct cairn_error *err) {
+    uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(member_probe), SQL_I(run_id), SQL_I(attempt),
+                                SQL_I(probe->rank), SQL_T(probe->node), SQL_T(probe->result),
+                                SQL_I(probe->at_ms)));
+    *ret_known = changed > 0;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_members_probed(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_probe_page *page,
+                                         cairn_srv_probe_each *each,
+                                         void *owner, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool more = false;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(members_probed), SQL_I(page->run_id),
+                                 SQL_I(page->attempt), SQL_I(page->after), SQL_I(page->limit)));
+    for (;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        const struct cairn_srv_probe probe = {.rank = (uint64_t)cairn_srv_rows_i64(&rows, 0),
+                                              .node = cairn_srv_rows_text(&rows, 1),
+                                              .result = cairn_srv_rows_text(&rows, 2),
+                                              .at_ms = cairn_srv_rows_i64(&rows, 3)};
+        CAIRN_TRY(each(owner, &probe, err));
+    }
 }

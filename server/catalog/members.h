@@ -86,8 +86,39 @@ enum cairn_code cairn_srv_attempt_nodes(struct cairn_srv_tx *tx, int64_t run_id,
                                         void (*each)(void *argument,
                                                      const struct cairn_srv_node_mark *node),
                                         void *argument, struct cairn_error *err) CAIRN_MUST_USE;
+/* Those of them that have not said good-bye, by name, limit at most, and what each one's uploader
+ * says of itself (JSON); *ret_complete: every rank of the attempt has joined it. */
+enum cairn_code cairn_srv_attempt_peers(
+    struct cairn_srv_tx *tx, const struct cairn_srv_run *run, uint64_t limit, bool *ret_complete,
+    enum cairn_code (*each)(void *argument, const char *node, const char *uploader,
+                            struct cairn_error *err),
+    void *argument, struct cairn_error *err) CAIRN_MUST_USE;
 /* Those of them that a version needs still: a rank not sealed, or a shard not registered. */
 enum cairn_code
 cairn_srv_version_needs_nodes(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
                               void (*each)(void *argument, const struct cairn_srv_node_mark *node),
                               void *argument, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* What was found of a rank's probe. */
+struct cairn_srv_probe {
+    uint64_t rank;
+    const char *node;   /* lives during the call */
+    const char *result; /* "": all was well; else the slug of a code, a space and the reason */
+    int64_t at_ms;      /* wall clock; 0: it was not tried */
+};
+/* *ret_known false: the attempt has no such rank on that node. */
+enum cairn_code cairn_srv_member_probed(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
+                                        const struct cairn_srv_probe *probe, bool *ret_known,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+struct cairn_srv_probe_page {
+    int64_t run_id;
+    uint64_t attempt;
+    int64_t after; /* a rank, or -1 */
+    uint64_t limit;
+};
+typedef enum cairn_code cairn_srv_probe_each(void *owner, const struct cairn_srv_probe *probe,
+                                             struct cairn_error *err);
+enum cairn_code cairn_srv_members_probed(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_probe_page *page,
+                                         cairn_srv_probe_each *each,
+                                         void *owner, struct cairn_error *err) CAIRN_MUST_USE;

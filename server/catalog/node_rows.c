@@ -34,6 +34,26 @@ enum cairn_code cairn_srv_node_get(struct cairn_srv_tx *tx, const char *node, bo
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_node_look(struct cairn_srv_tx *tx, const char *node,
+                                    void (*each)(void *argument,
+                                                 const struct cairn_srv_node_mark *mark,
+                                                 const char *uploader, uint64_t tick),
+                                    void *argument, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) marks = {0};
+    CAIRN_AUTO(srv_rows) words = {0};
+    bool there = false;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &marks, err, SQL(node_get), SQL_T(node)));
+    CAIRN_TRY(cairn_srv_rows_next(&marks, &there, err));
+    if (there) {
+        CAIRN_TRY(cairn_srv_sql_open(tx, &words, err, SQL(node_uploader), SQL_T(node)));
+        CAIRN_TRY(cairn_srv_rows_next(&words, &there, err));
+    }
+    if (!there) return cairn_fail(err, CAIRN_NOT_FOUND, "node %s has no row", node);
+    const struct cairn_srv_node_mark mark = cairn_srv_node_of(&marks);
+    each(argument, &mark, cairn_srv_rows_text(&words, 0), cairn_srv_tick(tx));
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_node_answer(struct cairn_srv_tx *tx, const char *node, uint64_t asked,
                                       const char *said, struct cairn_error *err) {
     return cairn_srv_sql_run(tx, NULL, err, SQL(node_answer), SQL_T(node), SQL_I(asked),

@@ -32,6 +32,13 @@ struct cairn_srv_node_mark {
     bool away;
 };
 struct cairn_srv_node_mark cairn_srv_node_of(const struct cairn_srv_rows *rows);
+/* Of one node; tick is catalog time. CAIRN_NOT_FOUND: it has no row. `each` is called once, and its
+ * texts live during the call; uploader as in cairn_srv_node_row. */
+enum cairn_code cairn_srv_node_look(struct cairn_srv_tx *tx, const char *node,
+                                    void (*each)(void *argument,
+                                                 const struct cairn_srv_node_mark *mark,
+                                                 const char *uploader, uint64_t tick),
+                                    void *argument, struct cairn_error *err) CAIRN_MUST_USE;
 /* The number that is asked with, for those who answer; *ret_there: it has a row. */
 enum cairn_code cairn_srv_node_get(struct cairn_srv_tx *tx, const char *node, bool *ret_there,
                                    uint64_t *ret_asked, uint64_t *ret_answered, bool *ret_away,

@@ -27,7 +27,7 @@
     "v.labels, v.meta, v.bytes, v.shards, v.layout, v.layout_writer, v.manifest_sha256, v.code, "  \
     "v.reason, v.warnings, v.created_ms, v.committed_ms, v.opened_tick, v.gone_tick, v.sweeps, "   \
     "v.http_status, v.request_id, v.metrics, v.note, v.pinned, (SELECT 1 FROM aliases a WHERE "    \
-    "a.version = v.version LIMIT 1)"
+    "a.version = v.version LIMIT 1), (SELECT 1 FROM copies c WHERE c.version = v.version LIMIT 1)"
 #define VERSION_FROM " FROM versions v JOIN runs r ON r.run_id = v.run_id "
 #define VERSION_NEWEST_FIRST " ORDER BY v.attempt DESC, v.step DESC, v.n DESC LIMIT 1"
 
@@ -96,4 +96,9 @@
 #define OPERATION_COLUMNS                                                                          \
     "operation, kind, project, run, request, phase, done, total, cancel, result, problem, who, "   \
     "created_ms, ended_ms"
+/* In the order of read_row (server/catalog/not_freed.c). */
+#define NOT_FREED_COLUMNS                                                                          \
+    "n.code, n.cause, n.counted, n.objects, n.bytes, n.since_ms, n.tried_ms, n.tries, n.next_tick"
+/* Of what the store keeps: it has times of its own. */
+#define FREED "NOT EXISTS (SELECT 1 FROM not_freed n WHERE n.version = v.version)"
 #define TOKEN_COLUMNS "token, digest, name, scopes, projects, created_ms, expires_ms, who"

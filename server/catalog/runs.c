@@ -203,6 +203,23 @@ enum cairn_code cairn_srv_runs_all(struct cairn_srv_tx *tx, struct cairn_srv_run
     return cairn_srv_run_names_read(&rows, CAIRN_SRV_ALL, ret, err);
 }
 
+enum cairn_code cairn_srv_runs_last_commits(struct cairn_srv_tx *tx, size_t limit,
+                                            enum cairn_code (*each)(void *argument,
+                                                                    const char *project,
+                                                                    const char *run,
+                                                                    int64_t committed_ms,
+                                                                    struct cairn_error *err),
+                                            void *argument, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(runs_last_commits), SQL_I(limit)));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more || !cairn_srv_rows_i64(&rows, 2)) return CAIRN_OK;
+        CAIRN_TRY(each(argument, cairn_srv_rows_text(&rows, 0), cairn_srv_rows_text(&rows, 1),
+                       cairn_srv_rows_i64(&rows, 2), err));
+    }
+}
+
 enum cairn_code cairn_srv_runs_count(struct cairn_srv_tx *tx, uint64_t *ret,
                                      struct cairn_error *err) {
     bool found = false;

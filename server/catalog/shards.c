@@ -14,6 +14,7 @@
 #include "server/catalog/layouts.h"
 #include "server/catalog/quotas.h"
 #include "server/catalog/sql.h"
+#include "server/catalog/versions.h"
 
 #define GROUP_MAX 64 /* shards that are compared together; half as many looks as may be expected */
 
@@ -422,6 +423,19 @@ static enum cairn_code compare_seal(struct cairn_srv_tx *tx,
     return seal->said->msg.table ? compare_table(tx, seal, err) : CAIRN_OK;
 }
 
+/* Labels and meta are rank 0's; what its seal says stands for what its begin said. Written before
+ * the rank's row, since they stay as they are from its seal on (version_set_meta). */
+static enum cairn_code write_meta(struct cairn_srv_tx *tx,
+                                  const struct cairn_srv_registration *batch,
+                                  const struct cairn_srv_seal_said *said,
+                                  struct cairn_error *err) {
+    const struct cairn_srv_version *version = batch->version;
+    if (said->msg.rank != 0 || (!said->msg.labels && !said->msg.meta)) return CAIRN_OK;
+    return cairn_srv_version_set_meta(tx, version->id.text,
+                                      said->msg.labels ? said->labels_text.data : version->labels,
+                                      said->msg.meta ? said->meta_text.data : version->meta, err);
+}
+
 static enum cairn_code write_seal(struct cairn_srv_tx *tx,
                                   const struct cairn_srv_registration *batch,
                                   const struct seal *seal, struct cairn_error *err) {
@@ -437,9 +451,18 @@ static enum cairn_code write_seal(struct cairn_srv_tx *tx,
                                         SQL_I(seal->shards[i].size), SQL_T(batch->node)));
     /* Q33: the reference is taken here, in the seal's transaction. */
     if (said->msg.table) CAIRN_TRY(cairn_srv_table_use(tx, said->table, err));
+    CAIRN_TRY(write_meta(tx, batch, said, err));
     return cairn_srv_sql_run(tx, NULL, err, SQL(rank_seal), SQL_T(version), SQL_I(said->msg.rank),
                              SQL_T(batch->node), SQL_D(said->msg.table ? said->table : NULL),
                              SQL_I(said->msg.bytes), SQL_T(said->replicated_text.data));
+}
+
+/* Q57: who says it now is the one that is waited for. */
+static enum cairn_code take_over(struct cairn_srv_tx *tx,
+                                 const struct cairn_srv_registration *batch, uint64_t rank,
+                                 struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(rank_moved), SQL_T(batch->version->id.text),
+                             SQL_I(rank), SQL_T(batch->node));
 }
 
 /* May both be compared before either is written? */
@@ -480,7 +503,10 @@ static enum cairn_code register_group(struct cairn_srv_tx *tx,
     }
     for (size_t i = 0; i < count; i++) CAIRN_TRY(compare_seal(tx, batch, &seals[i], err));
     for (size_t i = 0; i < count; i++) {
-        if (seals[i].repeated) continue;
+        if (seals[i].repeated) {
+            CAIRN_TRY(take_over(tx, batch, seals[i].said->msg.rank, err));
+            continue;
+        }
         CAIRN_TRY(write_seal(tx, batch, &seals[i], err));
         sum->seals++;
         sum->bytes = add_bytes(sum->bytes, seals[i].bytes);

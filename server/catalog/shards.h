@@ -27,6 +27,7 @@ struct cairn_srv_seal_said {
     struct cairn_msg_rank_seal msg; /* table NULL: no tensors */
     uint8_t table[32];
     struct cairn_buf replicated_text;
+    struct cairn_buf labels_text, meta_text; /* canonical; of no meaning where msg has none */
 };
 struct cairn_srv_registration {
     const struct cairn_srv_version *version; /* an open one */

@@ -2,6 +2,8 @@
 /* Lists of versions; see version_lists.h. */
 #include "server/catalog/version_lists.h"
 
+#include "server/catalog/copies.h"
+
 enum cairn_code cairn_srv_versions_open_of_run(struct cairn_srv_tx *tx, int64_t run_id,
                                                struct cairn_srv_ids *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
@@ -66,6 +68,7 @@ enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx, enum cairn_srv
         [CAIRN_SRV_ROUND_TRASHED] = {CAIRN_SRV_STATEMENT_versions_trashed, true},
         [CAIRN_SRV_ROUND_DEAD] = {CAIRN_SRV_STATEMENT_versions_dead, false},
         [CAIRN_SRV_ROUND_AGAIN] = {CAIRN_SRV_STATEMENT_versions_to_sweep_again, true},
+        [CAIRN_SRV_ROUND_NOT_FREED] = {CAIRN_SRV_STATEMENT_versions_not_freed_due, true},
     };
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, &cairn_srv_statements[rounds[round].statement],
@@ -89,6 +92,7 @@ static enum cairn_code forget(struct cairn_srv_tx *tx, const char *id, struct ca
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(ranks_drop), SQL_T(id)));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop), SQL_T(id)));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(metrics_drop), SQL_T(id)));
+    CAIRN_TRY(cairn_srv_copies_forget(tx, id, err));
     return cairn_srv_sql_run(tx, NULL, err, SQL(version_forget), SQL_T(id));
 }
 

@@ -48,8 +48,9 @@ enum cairn_srv_round {
     CAIRN_SRV_ROUND_LEFT_OVER, /* whole, or committed without its record */
     CAIRN_SRV_ROUND_OPEN,      /* the longest open first */
     CAIRN_SRV_ROUND_TRASHED,   /* whose grace was over at the time */
-    CAIRN_SRV_ROUND_DEAD,      /* aborting or deleting */
+    CAIRN_SRV_ROUND_DEAD,      /* aborting or deleting, and the store has kept nothing yet */
     CAIRN_SRV_ROUND_AGAIN,     /* gone, and due for one more sweep at the time (Q30) */
+    CAIRN_SRV_ROUND_NOT_FREED, /* the store kept something, and is tried again at the time */
 };
 /* tick_ms: that time, in catalog time. */
 enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx, enum cairn_srv_round round,

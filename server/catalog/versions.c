@@ -72,6 +72,7 @@ static void read_numbers(const struct cairn_srv_rows *rows, struct cairn_srv_ver
     ret->http_status = (int)cairn_srv_rows_i64(rows, 31);
     ret->pinned = cairn_srv_rows_i64(rows, 35) != 0;
     ret->aliased = !cairn_srv_rows_null(rows, 36);
+    ret->copied = !cairn_srv_rows_null(rows, 37);
 }
 
 enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,

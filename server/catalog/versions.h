@@ -47,6 +47,7 @@ struct cairn_srv_version {
     char *metrics;                  /* owned: JSON, numbers by name */
     char *note;                     /* owned: "" for none */
     bool pinned, aliased;
+    bool copied; /* it has rows of copies (copies.h): it lies elsewhere than in main alone */
     uint64_t bytes, shards;
     bool has_layout, has_writer, has_manifest;
     uint8_t layout[32];
@@ -132,6 +133,8 @@ struct cairn_srv_version_new {
 enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_version_new *opened,
                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* Of an open version, both canonical; nothing once rank 0 has sealed it: a begin that is told again
+ * after that (Q19) changes nothing. */
 enum cairn_code cairn_srv_version_set_meta(struct cairn_srv_tx *tx, const char *id,
                                            const char *labels, const char *meta,
                                            struct cairn_error *err) CAIRN_MUST_USE;

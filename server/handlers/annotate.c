@@ -190,6 +190,22 @@ static enum cairn_code keep_origin(struct cairn_srv_tx *tx, const struct patch *
                       cairn_state_text(cairn_srv_version_shown(&version)));
 }
 
+/* GET says behind the tag, and a dot, what else there is of a run (changes.h): a commit meanwhile
+ * is nobody's conflict. */
+static enum cairn_code run_must_match(const struct cairn_srv_request *request, const char *tag,
+                                      struct cairn_error *err) {
+    size_t size = strlen(tag) - 1; /* without the last quote */
+    const char *at = request->if_match;
+    char whole[CAIRN_SRV_RUN_TAG_BYTES + 17] = "";
+    for (; *at && !whole[0]; at += strcspn(at, ",")) {
+        at += strspn(at, ", \t");
+        size_t one = strcspn(at, ",");
+        if (one < sizeof(whole) && one > size && !memcmp(at, tag, size) && at[size] == '.')
+            snprintf(whole, sizeof(whole), "%.*s", (int)one, at);
+    }
+    return cairn_srv_must_match(request, tag, whole[0] ? whole : NULL, err);
+}
+
 static enum cairn_code patch_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct patch *patch = argument;
     const struct cairn_run_name *name = &patch->request->params.run_name;
@@ -202,7 +218,7 @@ static enum cairn_code patch_run(struct cairn_srv_tx *tx, void *argument, struct
     CAIRN_TRY(cairn_srv_tx_run_thawed(tx, run.id, err));
     CAIRN_TRY(show_run(tx, patch, &run, err));
     CAIRN_TRY(cairn_srv_run_tag(patch->shown, tag, err));
-    CAIRN_TRY(cairn_srv_must_match(patch->request, tag, NULL, err));
+    CAIRN_TRY(run_must_match(patch->request, tag, err));
     CAIRN_TRY(merge_labels(run.labels, said.labels, &patch->labels, err));
     if (json_object_get(patch->body, "from"))
         CAIRN_TRY(keep_origin(tx, patch, run.id, said.from, err));

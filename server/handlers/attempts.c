@@ -19,6 +19,7 @@
 #include "server/catalog/node_rows.h"
 #include "server/catalog/notify.h"
 #include "server/catalog/version_lists.h"
+#include "server/catalog/weights.h"
 #include "server/handlers/request.h"
 #include "server/jobs/attempt_records.h"
 #include "server/jobs/freeze.h"
@@ -103,6 +104,7 @@ static enum cairn_code compare_known(const struct open_call *call, struct cairn_
 /* Fills the answer's fields when the job is known; a mismatch fails. */
 static enum cairn_code find_job(struct cairn_srv_tx *tx, struct open_call *call,
                                 struct cairn_error *err) {
+    free(CAIRN_TAKE(call->attempt.weights));
     CAIRN_TRY(cairn_srv_attempt_of_job(tx, call->run.id, call->msg.job, &call->known,
                                        &call->attempt, err));
     return call->known ? compare_known(call, err) : CAIRN_OK;
@@ -284,6 +286,8 @@ static enum cairn_code open_new(struct cairn_srv_tx *tx, struct open_call *call,
     if (call->record_missing)
         return cairn_fail(err, CAIRN_BUSY, "%s/%s has a commit whose record is being written",
                           call->name->project, call->name->run);
+    CAIRN_TRY(cairn_srv_weights(tx, call->run.id, call->run.attempt, attempt->world_size,
+                                &attempt->weights, err));
     CAIRN_TRY(choose(tx, call, err));
     CAIRN_TRY(supersede(tx, call, err));
     CAIRN_TRY(abort_open(tx, call, err));
@@ -298,6 +302,7 @@ static enum cairn_code open_new(struct cairn_srv_tx *tx, struct open_call *call,
 }
 
 static void forget_answer(struct open_call *call) {
+    free(CAIRN_TAKE(call->attempt.weights));
     cairn_srv_run_release(&call->run);
     cairn_srv_ids_release(&call->superseded);
     cairn_srv_ids_release(&call->aborted);
@@ -343,7 +348,8 @@ static enum cairn_code answer(const struct open_call *call, struct cairn_srv_rep
         reply, call->known ? 200 : 201,
         CAIRN_PACK(attempt_opened, .attempt = attempt->number, .nonce = attempt->nonce,
                    .grant = text, .resume_version = found ? attempt->choice.text : NULL,
-                   .resume_step = found ? attempt->choice_step : CAIRN_MESSAGE_NONE),
+                   .resume_step = found ? attempt->choice_step : CAIRN_MESSAGE_NONE,
+                   .weights = attempt->weights && *attempt->weights ? attempt->weights : NULL),
         err);
 }
 

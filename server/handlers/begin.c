@@ -148,7 +148,7 @@ static enum cairn_code join(struct cairn_srv_tx *tx, const struct batch *batch, 
     const char *id = begin->version.id.text;
     CAIRN_TRY(cairn_srv_rank_join(tx, id, begin->msg.rank, batch->node, err));
     if (begin->msg.rank != 0) return CAIRN_OK;
-    /* Labels and meta are rank 0's; it has begun before it seals, so they are there in time. */
+    /* Labels and meta are rank 0's; its seal may say others. */
     return cairn_srv_version_set_meta(tx, id, begin->labels_text.data, begin->meta_text.data, err);
 }
 

@@ -13,12 +13,28 @@ struct shown {
     json_t *json;
 };
 
+/* Who asks for one that was deleted is told what the store keeps of it. */
+static enum cairn_code still_there(struct cairn_srv_tx *tx,
+                                   const struct cairn_srv_version *version,
+                                   struct cairn_error *err) {
+    struct cairn_error why = {0};
+    struct cairn_srv_not_freed kept;
+    char size[24];
+    enum cairn_code code = cairn_srv_version_there(version, &why);
+    if (!code) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_not_freed_get(tx, version->id.text, &kept, err));
+    if (!kept.there) return cairn_fail(err, code, "%s", why.message);
+    cairn_size_text(kept.left.bytes, size);
+    return cairn_fail(err, code, "%s; the store keeps %s%s of it: %s", why.message,
+                      kept.left.counted ? "" : "at least ", size, kept.left.reason);
+}
+
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct shown *shown = argument;
     struct cairn_srv_ref ref = {&shown->request->params.run_name, shown->request->params.ref,
                                 false};
     CAIRN_TRY(cairn_srv_version_find(tx, &ref, &shown->version, err));
-    CAIRN_TRY(cairn_srv_version_there(&shown->version, err));
+    CAIRN_TRY(still_there(tx, &shown->version, err));
     /* Who asked for `latest` was given it: it is not looked for again. */
     struct cairn_srv_newest newest = {.id = shown->version.id};
     newest.looked = newest.found = !strcmp(ref.text, "latest");

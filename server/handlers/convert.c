@@ -30,35 +30,21 @@ static enum cairn_code check_word(const char *name, const char *given, const cha
     return cairn_fail(err, CAIRN_INVALID, "/%s: \"%s\" is not known: %s", name, given, words.data);
 }
 
-struct begun {
-    char id[CAIRN_SRV_OPERATION_BYTES];
-    struct cairn_srv_operation operation;
-};
-
-static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct begun *begun = argument;
-    return cairn_srv_operation_get(tx, begun->id, &begun->operation, err);
-}
-
 /* The operation is begun, or the one that is alike is shown. */
 static enum cairn_code begin(struct cairn_srv_request *request,
                              struct cairn_srv_operation_wish *wish, struct cairn_srv_reply *reply,
                              struct cairn_error *err) {
-    struct begun begun = {0};
+    char id[CAIRN_SRV_OPERATION_BYTES];
     bool made = false;
     wish->name = &request->params.run_name;
     wish->caller = &request->caller;
-    enum cairn_code code = cairn_srv_operation_begin(request->server, wish, begun.id, &made, err);
+    enum cairn_code code = cairn_srv_operation_begin(request->server, wish, id, &made, err);
     cairn_srv_place_release(&wish->place);
     if (code) return code;
     if (made)
-        cairn_log(INFO, "operation.begun", "operation=%s kind=%s run=%s/%s", begun.id, wish->kind,
+        cairn_log(INFO, "operation.begun", "operation=%s kind=%s run=%s/%s", id, wish->kind,
                   wish->name->project, wish->name->run);
-    code = cairn_srv_catalog_read(request->server->catalog, look, &begun, err);
-    if (!code) code = cairn_srv_reply_operation(&begun.operation, reply, err);
-    cairn_srv_reply_header(reply, "Location", "/v1/operations/%s", begun.id);
-    cairn_srv_operation_release(&begun.operation);
-    return code;
+    return cairn_srv_reply_begun(request, id, reply, err);
 }
 
 /* ---- POST {R}/imports ---- */

@@ -2,6 +2,8 @@
 /* Which handler answers which route, and what holds for all of them; see handle.h. */
 #include "server/handlers/handle.h"
 
+#include <malloc.h>
+
 #include "server/catalog/actor.h"
 #include "server/catalog/versions.h"
 #include "server/handlers/changes.h"
@@ -13,12 +15,13 @@
 typedef enum cairn_code handler_function(struct cairn_srv_request *request,
                                          struct cairn_srv_reply *reply, struct cairn_error *err);
 static handler_function *const handlers[CAIRN_ROUTE_COUNT] = {
-#define ROUTE(id, handler, method, need, template_text, query)                                     \
+#define ROUTE(id, handler, method, need, template_text, query, wait)                               \
     [CAIRN_ROUTE_##id] = cairn_srv_on_##handler,
 #include "api/routes.def"
 #undef ROUTE
 };
 
+#define LARGE_BODY_BYTES (512 * CAIRN_KIB)
 #define LOOK_AGAIN_MS 500 /* while another thread compares the run */
 
 /* A reconcile ends the freeze. Q36: bytes and documents of a version that is named by its id are
@@ -128,5 +131,7 @@ enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn
     enum cairn_code code = handle(request, reply, err);
     cairn_trace_set(NULL);
     cairn_srv_actor_set(NULL);
+    /* The allocator keeps what each thread gives back: of a large body a hundred MiB. */
+    if (request->body.size >= LARGE_BODY_BYTES) (void)malloc_trim(0);
     return code;
 }

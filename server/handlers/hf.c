@@ -108,7 +108,7 @@ static enum cairn_code list_made(struct view *view, json_t *files, struct cairn_
     CAIRN_AUTO(buf) index = {0};
     for (size_t i = 0; i < view->model.file_count; i++) {
         CAIRN_AUTO(buf) head = {0};
-        char name[CAIRN_SRV_MODEL_NAME_BYTES];
+        char name[CAIRN_MODEL_FILE_NAME_BYTES];
         uint64_t bytes = 0;
         cairn_srv_model_name(&view->model, i, name);
         CAIRN_TRY(cairn_srv_model_head(&view->model, i, &head, &bytes, err));
@@ -135,8 +135,8 @@ static enum cairn_code list_stored(const struct view *view, json_t *files,
 
 static json_t *folder_json(const struct cairn_srv_model *model, json_t *files) {
     CAIRN_AUTO_JSON json_t *left_out =
-        CAIRN_PACK(model_left_out, .aliases = model->aliases, .local = model->local,
-                   .optimizer = model->optimizer, .only = model->only);
+        CAIRN_PACK(model_left_out, .aliases = model->aliases, .items = model->items,
+                   .local = model->local, .optimizer = model->optimizer, .only = model->only);
     if (!left_out) return NULL;
     return CAIRN_PACK(model_folder, .files = files, .tensors = model->entry_count,
                       .bytes = model->total_bytes, .left_out = left_out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GET {R}/liveness: how long ago a run has committed, how often it does, and what its open saves
- * wait for, by name. GET {C}/why: the same of one version, with what its nodes said last. Facts
- * alone: what is too long is for who looks to say. */
+ * wait for, by name. GET {C}/why: the same of one version, with what the nodes of its attempt said
+ * last. Facts alone: what is too long is for who looks to say. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -18,6 +18,7 @@
 #include "server/handlers/saves.h"
 #include "server/jobs/jobs.h"
 #include "server/nodes.h"
+#include "server/restores.h"
 
 #define COMMITS_LOOKED_AT CAIRN_SRV_COMMITS_LOOKED_AT /* twenty intervals */
 #define OPEN_MAX 8
@@ -173,25 +174,67 @@ enum cairn_code cairn_srv_on_run_liveness(struct cairn_srv_request *request,
 struct why {
     struct cairn_srv_request *request;
     struct cairn_srv_version version;
-    json_t *open, *nodes;
+    json_t *open, *nodes, *waited; /* waited: the names of those that it waits for */
     uint64_t tick;
     bool failed;
 };
 
+static void note_waited(void *argument, const struct cairn_srv_node_mark *node) {
+    struct why *why = argument;
+    why->failed |= json_object_set_new(why->waited, node->node, json_true()) != 0;
+}
+
+static json_t *errors_json(const struct cairn_srv_version_report *said) {
+    json_t *array = json_array();
+    for (size_t i = 0; array && i < said->error_count; i++) {
+        const struct cairn_srv_shard_error *one = &said->errors[i];
+        json_t *item = CAIRN_PACK(why_error, .shard = one->shard,
+                                  .part = one->part ? one->part : CAIRN_MESSAGE_NONE,
+                                  .rank = one->rank, .error = one->error, .tries = one->tries,
+                                  .age_ms = one->age_ms);
+        if (!json_array_append_new(array, item)) continue;
+        json_decref(array);
+        array = NULL;
+    }
+    return array;
+}
+
+static json_t *keeps_json(struct cairn_srv *server, const char *node, const char *version) {
+    struct cairn_srv_kept kept[CAIRN_SRV_KEPT_MAX];
+    size_t count = cairn_srv_node_keeps(server, node, version, kept);
+    json_t *array = json_array();
+    for (size_t i = 0; array && i < count; i++) {
+        json_t *item = CAIRN_PACK(why_kept, .rank = kept[i].rank, .node = kept[i].node);
+        if (!json_array_append_new(array, item)) continue;
+        json_decref(array);
+        array = NULL;
+    }
+    return array;
+}
+
 static void add_node(void *argument, const struct cairn_srv_node_mark *node) {
     struct why *why = argument;
     struct cairn_srv *server = why->request->server;
-    struct cairn_srv_version_report said = {0};
+    struct cairn_srv_version_report said = {.bytes_done = CAIRN_MESSAGE_NONE,
+                                            .bytes_total = CAIRN_MESSAGE_NONE,
+                                            .shards_done = CAIRN_MESSAGE_NONE,
+                                            .shards_total = CAIRN_MESSAGE_NONE,
+                                            .parts_done = CAIRN_MESSAGE_NONE,
+                                            .parts_total = CAIRN_MESSAGE_NONE};
     char trouble[CAIRN_SRV_TROUBLE_BYTES] = "";
-    bool known = cairn_srv_node_said_of(server, node->node, why->version.id.text, &said);
+    (void)cairn_srv_node_said_of(server, node->node, why->version.id.text, &said);
     uint64_t silent_ms = cairn_srv_node_silent_ms(server, node, why->tick);
     cairn_srv_node_trouble(server, node->node, trouble);
-    json_t *item = CAIRN_PACK(why_node, .node = node->node, .silent_ms = silent_ms,
-                              .left = node->away,
-                              .bytes_done = known ? said.bytes_done : CAIRN_MESSAGE_NONE,
-                              .bytes_total = known ? said.bytes_total : CAIRN_MESSAGE_NONE,
-                              .error = said.error[0] ? said.error : NULL,
-                              .trouble = trouble[0] ? trouble : NULL);
+    CAIRN_AUTO_JSON json_t *errors = errors_json(&said);
+    CAIRN_AUTO_JSON json_t *keeps = keeps_json(server, node->node, why->version.id.text);
+    why->failed |= !errors || !keeps;
+    json_t *item = CAIRN_PACK(
+        why_node, .node = node->node, .errors = errors, .keeps = keeps,
+        .waited_for = json_object_get(why->waited, node->node) != NULL, .silent_ms = silent_ms,
+        .left = node->away, .bytes_done = said.bytes_done, .bytes_total = said.bytes_total,
+        .shards_done = said.shards_done, .shards_total = said.shards_total,
+        .parts_done = said.parts_done, .parts_total = said.parts_total,
+        .error = said.error[0] ? said.error : NULL, .trouble = trouble[0] ? trouble : NULL);
     why->failed |= json_array_append_new(why->nodes, item) != 0;
 }
 
@@ -204,14 +247,16 @@ static enum cairn_code look_why(struct cairn_srv_tx *tx, void *argument, struct 
     why->open = NULL;
     why->failed = false;
     why->nodes = json_array();
-    if (!why->nodes) return no_memory(err);
+    if (!why->nodes || json_object_clear(why->waited)) return no_memory(err);
     CAIRN_TRY(cairn_srv_version_find(tx, &ref, &why->version, err));
     CAIRN_TRY(cairn_srv_version_there(&why->version, err));
     why->tick = cairn_srv_tick(tx);
     if (cairn_srv_version_shown(&why->version) != CAIRN_STATE_OPEN) return CAIRN_OK;
     CAIRN_TRY(open_json(tx, &why->version, &why->open, err));
     if (why->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_version_needs_nodes(tx, &why->version, add_node, why, err));
+    CAIRN_TRY(cairn_srv_version_needs_nodes(tx, &why->version, note_waited, why, err));
+    CAIRN_TRY(cairn_srv_attempt_nodes(tx, why->version.run_id, why->version.attempt, add_node, why,
+                                      err));
     return why->failed ? no_memory(err) : CAIRN_OK;
 }
 
@@ -220,21 +265,25 @@ static json_t *why_json(struct why *why) {
     char stuck[CAIRN_SRV_STUCK_BYTES] = "";
     bool is_stuck = why->open && cairn_srv_jobs_stuck_of(why->request->server, version->id.text,
                                                          stuck);
+    CAIRN_AUTO_JSON json_t *restores = cairn_srv_restores_json(why->request->server->restores,
+                                                               &version->name, version->id.text);
+    if (!restores) return NULL;
     return CAIRN_PACK(why, .version = version->id.text, .step = version->step,
                       .state = cairn_state_text(cairn_srv_version_shown(version)),
                       .reason = version->reason[0] ? version->reason : NULL, .open = why->open,
-                      .commit = is_stuck ? stuck : NULL, .nodes = why->nodes);
+                      .commit = is_stuck ? stuck : NULL, .nodes = why->nodes, .restores = restores);
 }
 
 enum cairn_code cairn_srv_on_checkpoint_why(struct cairn_srv_request *request,
                                             struct cairn_srv_reply *reply,
                                             struct cairn_error *err) {
-    struct why why = {.request = request};
+    struct why why = {.request = request, .waited = json_object()};
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look_why, &why, err);
     if (!code) code = cairn_srv_reply_json(reply, 200, why_json(&why), err);
     cairn_srv_version_release(&why.version);
     json_decref(why.open);
     json_decref(why.nodes);
+    json_decref(why.waited);
     return code;
 }

@@ -10,10 +10,9 @@
 #include "common/array.h"
 #include "common/utf8.h"
 #include "formats/assembly.h"
-#include "formats/convert.h"
 
 #define STEM "model"
-#define END ".safetensors"
+#define END "safetensors"
 
 void cairn_srv_model_release(struct cairn_srv_model *model) {
     free(model->entries);
@@ -56,23 +55,25 @@ static enum cairn_code is_wanted(struct cairn_srv_model *model,
         model->optimizer += of_optimizer;
     }
     if (!*ret) return CAIRN_OK;
-    model->aliases += tensor->kind == CAIRN_TENSOR_ALIAS;
-    model->local += tensor->kind == CAIRN_TENSOR_LOCAL;
-    *ret = tensor->kind != CAIRN_TENSOR_ALIAS && tensor->kind != CAIRN_TENSOR_LOCAL;
+    bool item = tensor->dtype == CAIRN_DTYPE_ITEM;
+    model->items += item;
+    model->aliases += !item && tensor->kind == CAIRN_TENSOR_ALIAS;
+    model->local += !item && tensor->kind == CAIRN_TENSOR_LOCAL;
+    *ret = !item && tensor->kind != CAIRN_TENSOR_ALIAS && tensor->kind != CAIRN_TENSOR_LOCAL;
     return CAIRN_OK;
 }
 
 static enum cairn_code add_entry(struct cairn_srv_model *model,
                                  const struct cairn_srv_model_options *options, uint32_t index,
-                                 const struct cairn_tensor *tensor, uint64_t *used_bytes,
+                                 const struct cairn_tensor *tensor, struct cairn_model_split *split,
                                  struct cairn_error *err) {
-    bool changed = options->dtype && cairn_convertible(tensor->dtype, options->dtype);
     struct cairn_safetensors_entry *entry = &model->entries[model->entry_count];
     uint64_t elements = 0, bytes = 0;
-    *entry = (struct cairn_safetensors_entry){.name = tensor->name,
-                                              .dtype = changed ? options->dtype : tensor->dtype,
-                                              .dimension_count = tensor->dimension_count,
-                                              .tag = index};
+    *entry =
+        (struct cairn_safetensors_entry){.name = tensor->name,
+                                         .dtype = cairn_model_dtype(tensor->dtype, options->dtype),
+                                         .dimension_count = tensor->dimension_count,
+                                         .tag = index};
     memcpy(entry->shape, tensor->shape, sizeof(entry->shape));
     if (cairn_dtype_bits(entry->dtype) < 8)
         return cairn_fail(err, CAIRN_UNSUPPORTED,
@@ -82,24 +83,22 @@ static enum cairn_code add_entry(struct cairn_srv_model *model,
                           (const char *)tensor->name.data);
     if (!cairn_tensor_size(entry->dtype, entry->dimension_count, entry->shape, &elements, &bytes))
         return cairn_fail(err, CAIRN_CORRUPT, "the layout has a tensor of no size");
-    if (!model->file_count || (*used_bytes && *used_bytes + bytes > options->file_bytes_max)) {
+    if (cairn_model_split_begins(split, bytes)) {
         CAIRN_TRY(CAIRN_ARRAY_ROOM(model->files, model->file_count, model->file_capacity,
-                                   CAIRN_SRV_MODEL_FILES_MAX, "files of a model", err));
+                                   CAIRN_MODEL_FILES_MAX, "files of a model", err));
         model->files[model->file_count++] =
             (struct cairn_srv_model_file){.first = model->entry_count};
-        *used_bytes = 0;
     }
     model->files[model->file_count - 1].count++;
     model->entry_count++;
     model->total_bytes += bytes;
-    *used_bytes += bytes;
     return CAIRN_OK;
 }
 
 static enum cairn_code make(const struct cairn_layout *layout,
                             const struct cairn_srv_model_options *options,
                             struct cairn_srv_model *model, struct cairn_error *err) {
-    uint64_t used_bytes = 0;
+    struct cairn_model_split split = {.file_bytes_max = options->file_bytes_max};
     model->entries = calloc((size_t)layout->name_count + 1, sizeof(*model->entries));
     if (!model->entries) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for tensors' names");
     for (uint32_t i = 0; i < layout->name_count; i++) {
@@ -107,7 +106,7 @@ static enum cairn_code make(const struct cairn_layout *layout,
         bool wanted = false;
         cairn_srv_model_stored(layout, i, &tensor);
         CAIRN_TRY(is_wanted(model, options, &tensor, &wanted, err));
-        if (wanted) CAIRN_TRY(add_entry(model, options, i, &tensor, &used_bytes, err));
+        if (wanted) CAIRN_TRY(add_entry(model, options, i, &tensor, &split, err));
     }
     return CAIRN_OK;
 }
@@ -122,16 +121,12 @@ enum cairn_code cairn_srv_model_make(const struct cairn_layout *layout,
 }
 
 void cairn_srv_model_name(const struct cairn_srv_model *model, size_t file,
-                          char ret[CAIRN_SRV_MODEL_NAME_BYTES]) {
-    if (model->file_count == 1)
-        snprintf(ret, CAIRN_SRV_MODEL_NAME_BYTES, STEM END);
-    else
-        snprintf(ret, CAIRN_SRV_MODEL_NAME_BYTES, STEM "-%05zu-of-%05zu" END, file + 1,
-                 model->file_count);
+                          char ret[CAIRN_MODEL_FILE_NAME_BYTES]) {
+    cairn_model_file_name(STEM, END, file, model->file_count, ret);
 }
 
 bool cairn_srv_model_find(const struct cairn_srv_model *model, const char *name, size_t *ret_file) {
-    char own[CAIRN_SRV_MODEL_NAME_BYTES];
+    char own[CAIRN_MODEL_FILE_NAME_BYTES];
     for (size_t i = 0; i < model->file_count; i++) {
         cairn_srv_model_name(model, i, own);
         if (strcmp(own, name) != 0) continue;
@@ -154,14 +149,11 @@ json_t *cairn_srv_model_index(const struct cairn_srv_model *model) {
     CAIRN_AUTO_JSON json_t *map = json_object();
     for (size_t i = 0; map && i < model->file_count; i++) {
         const struct cairn_srv_model_file *file = &model->files[i];
-        char name[CAIRN_SRV_MODEL_NAME_BYTES];
+        char name[CAIRN_MODEL_FILE_NAME_BYTES];
         cairn_srv_model_name(model, i, name);
         for (size_t k = file->first; k < file->first + file->count; k++) {
-            struct cairn_view tensor = model->entries[k].name;
-            if (json_object_setn_new(map, tensor.data, tensor.size, json_string(name)) != 0)
-                return NULL;
+            if (!cairn_model_index_add(map, model->entries[k].name, name)) return NULL;
         }
     }
-    return json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)model->total_bytes,
-                     "weight_map", map);
+    return cairn_model_index(map, model->total_bytes);
 }

@@ -5,22 +5,21 @@
  * Why:     what reads Hugging Face's folders wants a few files by fixed names, and a version has
  *          the pieces of many ranks; names, sizes and headers follow from the layout alone.
  * Promise: 1   the same layout and the same options give the same files, those of `cairn export`.
- *          2   a tensor that has several names is there once; what is each rank's own and, unless
- *              it is asked for, the optimizer's state are not, and are counted.
+ *          2   a tensor that has several names is there once; what is each rank's own, items
+ *              (bytes by name, which are no tensors) and, unless it is asked for, the optimizer's
+ *              state are not, and are counted.
  *          3   every element begins in its file at a multiple of its own size.
- * Limits:  CAIRN_SRV_MODEL_FILES_MAX files. Elements of less than a byte are CAIRN_UNSUPPORTED.
+ * Limits:  CAIRN_MODEL_FILES_MAX files. Elements of less than a byte are CAIRN_UNSUPPORTED.
  * Threads: stateless; what was made is immutable.
  * Next:    server/handlers/hf.c, server/handlers/source.h; cli/export_plan.h.
  */
 #pragma once
 
 #include "api/layout.h"
-#include "common/json.h"
+#include "formats/model_folder.h"
 #include "formats/safetensors.h"
 
-#define CAIRN_SRV_MODEL_FILES_MAX 100000
 #define CAIRN_SRV_MODEL_INDEX "model.safetensors.index.json"
-#define CAIRN_SRV_MODEL_NAME_BYTES 40
 
 struct cairn_srv_model_options {
     unsigned dtype;          /* of floats; CAIRN_DTYPE_NONE: as stored */
@@ -34,8 +33,8 @@ struct cairn_srv_model {
         size_t first, count; /* entries */
     } * files;
     size_t file_count, file_capacity;
-    uint64_t total_bytes;                     /* of tensors */
-    uint64_t aliases, local, optimizer, only; /* tensors that are left out */
+    uint64_t total_bytes;                            /* of tensors */
+    uint64_t aliases, items, local, optimizer, only; /* that are left out */
 };
 /* Names are views into the layout. */
 enum cairn_code cairn_srv_model_make(const struct cairn_layout *layout,
@@ -44,7 +43,7 @@ enum cairn_code cairn_srv_model_make(const struct cairn_layout *layout,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_model_release(struct cairn_srv_model *model);
 void cairn_srv_model_name(const struct cairn_srv_model *model, size_t file,
-                          char ret[CAIRN_SRV_MODEL_NAME_BYTES]);
+                          char ret[CAIRN_MODEL_FILE_NAME_BYTES]);
 /* Which file has this name; false: none. */
 bool cairn_srv_model_find(const struct cairn_srv_model *model, const char *name, size_t *ret_file);
 /* Its first bytes, and how many it has; its entries are put into the order of their offsets. */

@@ -15,13 +15,17 @@
 #include "server/catalog/notify.h"
 #include "server/catalog/version_lists.h"
 #include "server/handlers/ended.h"
+#include "server/handlers/node_copies.h"
+#include "server/handlers/peers.h"
 #include "server/handlers/request.h"
 #include "server/handlers/versions_json.h"
 #include "server/jobs/compare.h"
 #include "server/nodes.h"
+#include "server/restores.h"
 #include "server/waiters.h"
 
 #define RUNS_MAX 4096
+#define RESTORES_MAX 16
 
 /* ---- PUT /v1/nodes/{node} ---- */
 
@@ -34,11 +38,18 @@ struct beat {
     size_t report_count;
     struct cairn_srv_version_report *versions;
     size_t version_report_count;
+    struct cairn_srv_kept *kept;
+    size_t kept_count;
     struct cairn_srv_ends ends;
     bool has_row, write_row, was_away;
     uint64_t asked, answered;                            /* by another server (Q3) */
     char *said_to_others;                                /* what that is told; owned */
-    json_t *fenced, *states, *unknown, *foreign, *taken; /* the answer */
+    struct wish {                                        /* for each of the grants */
+        size_t index;
+        bool peers;
+        json_t *copies; /* borrowed */
+    } *wishes;
+    json_t *fenced, *states, *unknown, *foreign, *taken, *peers, *finish; /* the answer */
 };
 
 /* Q49: a grant that is not ours is named in the answer and keeps none of the others. */
@@ -57,6 +68,7 @@ static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cair
         if (!json_array_append_new(beat->foreign, item)) return CAIRN_OK;
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
+    beat->wishes[beat->report_count] = (struct wish){index, said.peers, said.copies};
     report->unsent = said.unsent;
     report->run = grant->name;
     report->attempt = grant->attempt;
@@ -70,10 +82,28 @@ static enum cairn_code read_attempts(struct beat *beat, struct cairn_error *err)
         return cairn_fail(err, CAIRN_INVALID, "at most %d attempts and versions", RUNS_MAX);
     beat->reports = calloc(count + 1, sizeof(*beat->reports));
     beat->grants = calloc(count + 1, sizeof(*beat->grants));
-    if (!beat->reports || !beat->grants)
+    beat->wishes = calloc(count + 1, sizeof(*beat->wishes));
+    if (!beat->reports || !beat->grants || !beat->wishes)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     for (size_t i = 0; i < count; i++) CAIRN_TRY(read_attempt(beat, i, err));
     return CAIRN_OK;
+}
+
+/* What is no error of a shard is left out. */
+static void read_errors(const json_t *said, struct cairn_srv_version_report *report) {
+    for (size_t i = 0; i < json_array_size(said); i++) {
+        if (report->error_count == CAIRN_SRV_SHARD_ERRORS_MAX) return;
+        struct cairn_srv_shard_error *one = &report->errors[report->error_count];
+        struct cairn_msg_node_error error = {0};
+        if (cairn_msg_node_error_read(json_array_get(said, i), "/errors", &error, NULL)) continue;
+        cairn_utf8_shorten(one->shard, sizeof(one->shard), error.shard);
+        cairn_utf8_shorten(one->error, sizeof(one->error), error.error);
+        one->part = error.part;
+        one->rank = error.rank;
+        one->tries = error.tries;
+        one->age_ms = error.age_ms;
+        report->error_count++;
+    }
 }
 
 /* Progress and errors, for whoever asks what a version waits for; what does not fit, or says no
@@ -85,17 +115,54 @@ static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err)
     if (!beat->versions) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     for (size_t i = 0; i < count; i++) {
         struct cairn_srv_version_report *report = &beat->versions[beat->version_report_count];
-        struct cairn_msg_node_version said = {0};
+        struct cairn_msg_node_version said = {.shards_done = CAIRN_MESSAGE_NONE,
+                                              .shards_total = CAIRN_MESSAGE_NONE,
+                                              .parts_done = CAIRN_MESSAGE_NONE,
+                                              .parts_total = CAIRN_MESSAGE_NONE};
         if (cairn_msg_node_version_read(json_array_get(beat->said.versions, i), "/versions", &said,
                                         NULL))
             continue;
         if (!cairn_text_copy(report->id.text, sizeof(report->id.text), said.version)) continue;
         report->bytes_done = said.bytes_done;
         report->bytes_total = said.bytes_total;
+        report->shards_done = said.shards_done;
+        report->shards_total = said.shards_total;
+        report->parts_done = said.parts_done;
+        report->parts_total = said.parts_total;
         if (said.error) cairn_utf8_shorten(report->error, sizeof(report->error), said.error);
+        read_errors(said.errors, report);
         beat->version_report_count++;
     }
     return CAIRN_OK;
+}
+
+/* For people, as progress is. */
+static enum cairn_code read_kept(struct beat *beat, struct cairn_error *err) {
+    beat->kept = calloc(CAIRN_SRV_KEPT_MAX, sizeof(*beat->kept));
+    if (!beat->kept) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    for (size_t i = 0; i < beat->report_count; i++) {
+        const json_t *copies = beat->wishes[i].copies;
+        for (size_t k = 0; k < json_array_size(copies); k++) {
+            struct cairn_srv_kept *kept = &beat->kept[beat->kept_count];
+            struct cairn_msg_node_copy said = {0};
+            if (beat->kept_count == CAIRN_SRV_KEPT_MAX) return CAIRN_OK;
+            if (cairn_msg_node_copy_read(json_array_get(copies, k), "/copies", &said, NULL) ||
+                !cairn_text_copy(kept->version.text, sizeof(kept->version.text), said.version) ||
+                !cairn_text_copy(kept->node, sizeof(kept->node), said.node))
+                continue;
+            kept->rank = said.rank;
+            beat->kept_count++;
+        }
+    }
+    return CAIRN_OK;
+}
+
+static bool has_grant(const struct beat *beat, const struct cairn_run_name *name) {
+    for (size_t i = 0; i < beat->report_count; i++)
+        if (!strcmp(beat->grants[i].name.project, name->project) &&
+            !strcmp(beat->grants[i].name.run, name->run))
+            return true;
+    return false;
 }
 
 static enum cairn_code add_fenced(struct beat *beat, const struct cairn_grant *grant,
@@ -119,14 +186,45 @@ static enum cairn_code add_open(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
+static enum cairn_code add_peers(struct cairn_srv_tx *tx, struct beat *beat,
+                                 const struct cairn_srv_run *run, const struct wish *wish,
+                                 struct cairn_error *err) {
+    json_t *item = NULL;
+    const struct cairn_srv_peers_ask ask = {.server = beat->request->server,
+                                            .run = run,
+                                            .index = wish->index,
+                                            .node = beat->request->params.node};
+    if (!wish->peers) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_peers_json(tx, &ask, &item, err));
+    if (!json_array_append_new(beat->peers, item)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
+/* Also of a run that is ahead: what is sent for it is judged when it comes. */
+static enum cairn_code answer_copies(struct cairn_srv_tx *tx, struct beat *beat, size_t place,
+                                     struct cairn_error *err) {
+    struct cairn_srv_copies copies = {.server = beat->request->server,
+                                      .name = &beat->grants[place].name,
+                                      .said = beat->wishes[place].copies,
+                                      .states = beat->states,
+                                      .finish = beat->finish};
+    uint64_t unsent = 0;
+    CAIRN_TRY(cairn_srv_copies_answer(tx, &copies, &unsent, err));
+    beat->reports[place].unsent += unsent;
+    return CAIRN_OK;
+}
+
 /* A run that is ahead in its store, or was not compared with it yet, has no open versions to name:
  * what this catalog calls open there may be committed (Q35, Q36). */
-static enum cairn_code answer_grant(struct cairn_srv_tx *tx, struct beat *beat,
-                                    const struct cairn_grant *grant, struct cairn_error *err) {
+static enum cairn_code answer_grant(struct cairn_srv_tx *tx, struct beat *beat, size_t place,
+                                    struct cairn_error *err) {
+    const struct cairn_grant *grant = &beat->grants[place];
     CAIRN_AUTO(srv_run) run = {0};
     struct cairn_error ignored = {0};
     enum cairn_code code = cairn_srv_admit(tx, grant, &run, &ignored);
     if (code == CAIRN_STALE_ATTEMPT) return add_fenced(beat, grant, err);
+    if (!code) CAIRN_TRY(add_peers(tx, beat, &run, &beat->wishes[place], err));
+    if (!code) CAIRN_TRY(answer_copies(tx, beat, place, err));
     if (code || cairn_srv_tx_run_thawed(tx, run.id, &ignored)) return CAIRN_OK;
     if (beat->request->server->frozen) return CAIRN_OK;
     if (!cairn_srv_is_compared(beat->request->server, &grant->name)) return CAIRN_OK;
@@ -139,10 +237,26 @@ static bool may_know(const struct beat *beat, const struct cairn_run_name *name)
     const struct cairn_srv_caller *caller = &beat->request->caller;
     bool known = cairn_srv_caller_may(caller, CAIRN_SCOPE_READ, name->project) ||
                  cairn_srv_caller_may(caller, CAIRN_SCOPE_WRITE, name->project);
-    for (size_t i = 0; i < beat->report_count && !known; i++)
-        known = !strcmp(beat->grants[i].name.project, name->project) &&
-                !strcmp(beat->grants[i].name.run, name->run);
-    return known;
+    return known || has_grant(beat, name);
+}
+
+/* For whoever asks how a version was restored; of a run that is not its own nothing is kept. */
+static void hear_restores(const struct beat *beat) {
+    size_t count = cairn_min_u64(json_array_size(beat->said.restores), RESTORES_MAX);
+    for (size_t i = 0; i < count; i++) {
+        struct cairn_msg_node_restore said = {0};
+        struct cairn_srv_restore restore = {0};
+        if (cairn_msg_node_restore_read(json_array_get(beat->said.restores, i), "", &said, NULL) ||
+            cairn_run_name_parse(said.run, &restore.run, NULL) || !may_know(beat, &restore.run))
+            continue;
+        (void)cairn_text_copy(restore.node, sizeof(restore.node), beat->request->params.node);
+        (void)cairn_text_copy(restore.version.text, sizeof(restore.version.text), said.version);
+        (void)cairn_text_copy(restore.choice, sizeof(restore.choice), said.choice);
+        restore.store_bytes = said.store_bytes;
+        restore.shared_bytes = said.shared_bytes;
+        restore.peer_bytes = said.peer_bytes;
+        cairn_srv_restores_hear(beat->request->server->restores, &restore);
+    }
 }
 
 static enum cairn_code add_version(struct cairn_srv_tx *tx, struct beat *beat, const json_t *item,
@@ -169,7 +283,7 @@ static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
     CAIRN_TRY(cairn_srv_node_get(tx, beat->request->params.node, &beat->has_row, &beat->asked,
                                  &beat->answered, &beat->was_away, err));
     for (size_t i = 0; i < beat->report_count; i++)
-        CAIRN_TRY(answer_grant(tx, beat, &beat->grants[i], err));
+        CAIRN_TRY(answer_grant(tx, beat, i, err));
     for (size_t i = 0; i < json_array_size(beat->said.versions); i++)
         CAIRN_TRY(add_version(tx, beat, json_array_get(beat->said.versions, i), err));
     return CAIRN_OK;
@@ -213,7 +327,8 @@ static enum cairn_code reply_to(struct beat *beat, struct cairn_srv_reply *reply
                                 CAIRN_PACK(node_told, .catalog = server->store_uuid,
                                            .generation = server->generation, .fenced = beat->fenced,
                                            .versions = versions, .unknown = beat->unknown,
-                                           .foreign = beat->foreign, .ended = beat->taken),
+                                           .foreign = beat->foreign, .ended = beat->taken,
+                                           .peers = beat->peers, .finish = beat->finish),
                                 err);
 }
 
@@ -251,6 +366,8 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
     CAIRN_TRY(cairn_json_dump(beat->said.uploader, &beat->uploader_text, err));
     CAIRN_TRY(read_attempts(beat, err));
     CAIRN_TRY(read_versions(beat, err));
+    CAIRN_TRY(read_kept(beat, err));
+    hear_restores(beat);
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, answer_beat, beat, err));
     struct cairn_srv_heartbeat heard_now = {.node = beat->request->params.node,
                                             .uploader = cairn_buf_view(&beat->uploader_text),
@@ -259,6 +376,8 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
                                             .version_count = json_array_size(beat->said.versions),
                                             .take_versions = CAIRN_TAKE(beat->versions),
                                             .version_report_count = beat->version_report_count,
+                                            .take_kept = CAIRN_TAKE(beat->kept),
+                                            .kept_count = beat->kept_count,
                                             .uuid = word_of(beat, "uuid"),
                                             .trouble = trouble_of(beat),
                                             .known = beat->report_count || beat->has_row,
@@ -266,6 +385,7 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
     beat->write_row = cairn_srv_nodes_hear(server, &heard_now);
     beat->reports = heard_now.take_reports;
     beat->versions = heard_now.take_versions;
+    beat->kept = heard_now.take_kept;
     CAIRN_TRY(look_at_row(beat, err));
     for (size_t i = 0; i < beat->report_count; i++)
         cairn_srv_waiters_wake_run(server->waiters, &beat->grants[i].name);
@@ -286,17 +406,23 @@ enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
                         .unknown = json_array(),
                         .foreign = json_array(),
                         .taken = json_array(),
+                        .peers = json_array(),
+                        .finish = json_array(),
                         .ends.request = request};
     enum cairn_code code = serve_beat(&beat, body, reply, err);
     cairn_buf_release(&beat.uploader_text);
     free(beat.said_to_others);
     free(beat.reports);
     free(beat.versions);
+    free(beat.kept);
     json_decref(beat.fenced);
     json_decref(beat.states);
     json_decref(beat.unknown);
     json_decref(beat.foreign);
+    json_decref(beat.peers);
+    json_decref(beat.finish);
     free(beat.grants);
+    free(beat.wishes);
     json_decref(beat.taken);
     cairn_srv_ends_release(&beat.ends);
     return code;

@@ -51,3 +51,23 @@ enum cairn_code cairn_srv_reply_operation(const struct cairn_srv_operation *oper
     return cairn_srv_reply_json(reply, cairn_srv_operation_is_over(operation) ? 200 : 202,
                                 cairn_srv_operation_json(operation), err);
 }
+
+struct begun {
+    const char *id;
+    struct cairn_srv_operation operation;
+};
+
+static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct begun *begun = argument;
+    return cairn_srv_operation_get(tx, begun->id, &begun->operation, err);
+}
+
+enum cairn_code cairn_srv_reply_begun(struct cairn_srv_request *request, const char *id,
+                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct begun begun = {.id = id};
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look, &begun, err);
+    if (!code) code = cairn_srv_reply_operation(&begun.operation, reply, err);
+    cairn_srv_reply_header(reply, "Location", "/v1/operations/%s", id);
+    cairn_srv_operation_release(&begun.operation);
+    return code;
+}

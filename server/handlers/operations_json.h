@@ -15,6 +15,10 @@
 
 /* NULL: no memory. */
 json_t *cairn_srv_operation_json(const struct cairn_srv_operation *operation);
+/* One that was just begun: as it stands, with its Location. */
+enum cairn_code cairn_srv_reply_begun(struct cairn_srv_request *request, const char *id,
+                                      struct cairn_srv_reply *reply,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_reply_operation(const struct cairn_srv_operation *operation,
                                           struct cairn_srv_reply *reply,
                                           struct cairn_error *err) CAIRN_MUST_USE;

@@ -39,6 +39,7 @@ struct plan {
     size_t span_count, span_capacity;
     bool leased;
     struct cairn_srv_leased lease;
+    struct cairn_store *signs; /* whose URLs they are; NULL: there are none */
     uint32_t life_s; /* of the URL that ends first; 0 = a store without URLs */
     json_t *objects;
 };
@@ -249,11 +250,10 @@ static enum cairn_code join_spans(struct plan *plan, struct cairn_error *err) {
 /* Where the bytes are: a URL of the store, or the path of the shard's data on this server. */
 static enum cairn_code write_place(struct plan *plan, const char *shard, struct cairn_buf *ret,
                                    struct cairn_error *err) {
-    struct cairn_srv *server = plan->request->server;
-    if (cairn_srv_urls_known(server)) {
+    if (plan->signs) {
         uint32_t life_s = 0;
-        CAIRN_TRY(
-            cairn_srv_urls_sign(server, &plan->version, shard, plan->life_s, ret, &life_s, err));
+        CAIRN_TRY(cairn_srv_urls_sign(plan->signs, &plan->version, shard, plan->life_s, ret,
+                                      &life_s, err));
         plan->life_s = (uint32_t)cairn_min_u64(plan->life_s, life_s);
         return CAIRN_OK;
     }
@@ -269,7 +269,7 @@ static enum cairn_code write_object(struct plan *plan, size_t first, size_t *ret
                                     struct cairn_error *err) {
     uint32_t number = plan->spans[first].shard;
     const struct cairn_manifest_shard *shard = &plan->manifest->manifest.shards[number];
-    bool signs = cairn_srv_urls_known(plan->request->server);
+    bool signs = plan->signs != NULL;
     char crc[16];
     snprintf(crc, sizeof(crc), "%08x", shard->crc32c);
     CAIRN_AUTO(buf) place = {0};
@@ -295,7 +295,8 @@ static enum cairn_code write_object(struct plan *plan, size_t first, size_t *ret
 static enum cairn_code write_reply(struct plan *plan, struct cairn_srv_reply *reply,
                                    struct cairn_error *err) {
     struct cairn_srv *server = plan->request->server;
-    if (cairn_srv_urls_known(server))
+    CAIRN_TRY(cairn_srv_urls_find(server, &plan->version, &plan->signs, err));
+    if (plan->signs)
         CAIRN_TRY(cairn_srv_urls_life(server, &plan->version, plan->lease.ttl_s * 1000,
                                       &plan->life_s, err));
     plan->objects = json_array();

@@ -64,9 +64,14 @@ struct read {
  * stored bytes, not checked. */
 static enum cairn_code redirect(struct read *read, struct cairn_error *err) {
     struct cairn_srv *server = read->request->server;
+    struct cairn_store *store = NULL;
     uint32_t life_s = 0;
+    CAIRN_TRY(cairn_srv_urls_find(server, &read->version, &store, err));
+    if (!store)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "via=redirect: this server's store is a folder, which has no URLs");
     CAIRN_TRY(cairn_srv_urls_life(server, &read->version, 0, &life_s, err));
-    CAIRN_TRY(cairn_srv_urls_sign(server, &read->version, read->shard->name, life_s,
+    CAIRN_TRY(cairn_srv_urls_sign(store, &read->version, read->shard->name, life_s,
                                   &read->reply->location, NULL, err));
     read->reply->status = 307;
     cairn_srv_reply_header(read->reply, "Cache-Control", "no-store");
@@ -81,9 +86,6 @@ static enum cairn_code wants_redirect(const struct cairn_srv_request *request, b
     if (via && strcmp(via, "proxy") != 0 && strcmp(via, "redirect") != 0)
         return cairn_fail(err, CAIRN_INVALID, "via is proxy or redirect");
     *ret = via && !strcmp(via, "redirect") && !request->head_only;
-    if (*ret && !cairn_srv_urls_known(request->server))
-        return cairn_fail(err, CAIRN_INVALID,
-                          "via=redirect: this server's store is a folder, which has no URLs");
     return CAIRN_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "api/manifest.h"
+#include "api/meta.h"
 #include "api/shard_names.h"
 #include "api/table.h"
 #include "common/encode.h"
@@ -34,8 +35,11 @@ struct batch {
 
 static void release_batch(struct batch *batch) {
     for (size_t i = 0; i < batch->shard_count; i++) cairn_buf_release(&batch->shards[i].blocks);
-    for (size_t i = 0; i < batch->seal_count; i++)
+    for (size_t i = 0; i < batch->seal_count; i++) {
         cairn_buf_release(&batch->seals[i].replicated_text);
+        cairn_buf_release(&batch->seals[i].labels_text);
+        cairn_buf_release(&batch->seals[i].meta_text);
+    }
     free(batch->shards);
     free(batch->seals);
     cairn_srv_version_release(&batch->version);
@@ -116,6 +120,16 @@ static enum cairn_code parse_sealed(const struct cairn_msg_rank_seal *seal, cons
                       pointer, seal->bytes, sum);
 }
 
+/* Q50: judged as those of a begin are. */
+static enum cairn_code parse_meta(const char *pointer, struct cairn_srv_seal_said *seal,
+                                  struct cairn_error *err) {
+    char labels[48], meta[48];
+    snprintf(labels, sizeof(labels), "%s/labels", pointer);
+    snprintf(meta, sizeof(meta), "%s/meta", pointer);
+    CAIRN_TRY(cairn_meta_check(seal->msg.labels, labels, true, &seal->labels_text, err));
+    return cairn_meta_check(seal->msg.meta, meta, false, &seal->meta_text, err);
+}
+
 static enum cairn_code parse_seal(const json_t *item, const char *pointer,
                                   struct cairn_srv_seal_said *seal, struct cairn_error *err) {
     const struct cairn_msg_rank_seal *msg = &seal->msg;
@@ -126,6 +140,7 @@ static enum cairn_code parse_seal(const json_t *item, const char *pointer,
     }
     CAIRN_TRY(parse_sealed(msg, pointer, err));
     CAIRN_TRY(parse_replicated(msg->replicated, pointer, err));
+    CAIRN_TRY(parse_meta(pointer, seal, err));
     seal->replicated_text.limit = 32 * CAIRN_MIB;
     if (!msg->replicated) return cairn_buf_append_text(&seal->replicated_text, "[]", err);
     return cairn_json_dump(msg->replicated, &seal->replicated_text, err);

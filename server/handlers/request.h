@@ -51,7 +51,7 @@ struct cairn_srv_reply {
     int status; /* 0 = 200 */
     struct cairn_buf body;
     const char *content_type; /* NULL = application/json */
-    struct {
+    struct cairn_srv_header {
         const char *name;
         char value[512];
     } headers[8];
@@ -70,7 +70,7 @@ struct cairn_srv_reply {
 void cairn_srv_reply_release(struct cairn_srv_reply *reply);
 
 /* Every row of api/routes.def has its handler. */
-#define ROUTE(id, handler, method, need, template_text, query)                                     \
+#define ROUTE(id, handler, method, need, template_text, query, wait)                               \
     enum cairn_code cairn_srv_on_##handler(struct cairn_srv_request *request,                      \
                                            struct cairn_srv_reply *reply,                          \
                                            struct cairn_error *err);

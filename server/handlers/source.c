@@ -36,14 +36,17 @@ enum cairn_code cairn_srv_blocks_read(const struct cairn_srv_blocks *blocks,
     uint64_t block = blocks->shard->first_block + offset / CAIRN_BLOCK_BYTES;
     struct cairn_key key;
     cairn_key_shard(blocks->place, cairn_view_of(blocks->shard->name), &key);
-    struct cairn_store_range range = {
-        .request = {.key = key.text, .offset = offset, .length = bytes, .into = into},
-        .tags = blocks->tags,
-        .object = blocks->object,
-        .object_bytes = blocks->shard->size_bytes,
-        .checksums = checksums + 4 * block,
-        .wait_ms = READ_MS_MAX};
-    enum cairn_code code = cairn_store_range_read(&range, worker, log_retry, &asked, err);
+    struct cairn_srv_tier_range range = {.key = key.text,
+                                         .offset = offset,
+                                         .length = bytes,
+                                         .into = into,
+                                         .object = blocks->object,
+                                         .object_bytes = blocks->shard->size_bytes,
+                                         .checksums = checksums + 4 * block,
+                                         .wait_ms = READ_MS_MAX,
+                                         .again = log_retry,
+                                         .owner = &asked};
+    enum cairn_code code = cairn_srv_reading_read(blocks->reading, worker, &range, err);
     return named(blocks, code, err);
 }
 
@@ -55,22 +58,24 @@ struct shard_source {
     struct cairn_srv_held *manifest;
     const struct cairn_manifest_shard *shard;
     struct cairn_version_place place;
-    struct cairn_store_tags *tags; /* one object's; known once the first chunk was loaded */
+    struct cairn_srv_reading *reading; /* of one object */
 };
 
 static enum cairn_code load_shard(struct cairn_srv_source *source,
                                   struct cairn_store_worker *worker, uint64_t from, uint64_t bytes,
                                   void *into, struct cairn_error *err) {
     struct shard_source *own = (struct shard_source *)source;
-    struct cairn_srv_blocks blocks = {
-        .manifest = own->manifest, .shard = own->shard, .place = &own->place, .tags = own->tags};
+    struct cairn_srv_blocks blocks = {.manifest = own->manifest,
+                                      .shard = own->shard,
+                                      .place = &own->place,
+                                      .reading = own->reading};
     return cairn_srv_blocks_read(&blocks, worker, from, bytes, into, err);
 }
 
 static void free_shard(struct cairn_srv_source *source) {
     struct shard_source *own = (struct shard_source *)source;
     cairn_srv_cache_give(own->server, own->manifest);
-    cairn_store_tags_free(own->tags);
+    cairn_srv_reading_free(own->reading);
     free(own);
 }
 
@@ -93,7 +98,7 @@ enum cairn_code cairn_srv_source_shard(struct cairn_srv *server,
                                  .manifest = take_manifest,
                                  .shard = shard,
                                  .place = *place};
-    enum cairn_code code = cairn_store_tags_new(1, &own->tags, err);
+    enum cairn_code code = cairn_srv_reading_new(server, place->id.text, 1, &own->reading, err);
     if (code)
         free_shard(&own->source);
     else

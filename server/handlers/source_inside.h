@@ -14,14 +14,14 @@
 #pragma once
 
 #include "server/handlers/source.h"
-#include "store/range.h"
+#include "server/tier_reads.h"
 
 struct cairn_srv_blocks {
     const struct cairn_srv_held *manifest;
     const struct cairn_manifest_shard *shard; /* in it */
     const struct cairn_version_place *place;
-    struct cairn_store_tags *tags;
-    size_t object; /* its number in tags */
+    struct cairn_srv_reading *reading;
+    size_t object; /* its number in the reading */
 };
 /* offset is a border of blocks, offset + bytes one, too, or the shard's end. */
 enum cairn_code cairn_srv_blocks_read(const struct cairn_srv_blocks *blocks,
@@ -32,7 +32,7 @@ enum cairn_code cairn_srv_blocks_read(const struct cairn_srv_blocks *blocks,
 struct cairn_srv_piece_reader {
     const struct cairn_srv_held *manifest;
     const struct cairn_version_place *place;
-    struct cairn_store_tags *tags; /* by the numbers of shards */
+    struct cairn_srv_reading *reading; /* by the numbers of shards */
     struct cairn_store_worker *worker;
     uint8_t *blocks;     /* CAIRN_SRV_STREAM_CHUNK_BYTES */
     uint64_t read_bytes; /* so far */

@@ -12,14 +12,14 @@
 
 #define BUFFER_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES /* what server->chunks gives */
 #define PIECES_MAX (UINT32_C(1) << 17)
-#define GRAIN_BYTES 8 /* elements have 1, 2, 4 or 8 */
+#define GRAIN_BYTES 16 /* elements have 1, 2, 4, 8 or 16 */
 
 struct model_source {
     struct cairn_srv_source source; /* first */
     struct cairn_srv *server;
     struct cairn_srv_held *manifest, *layout;
     struct cairn_version_place place;
-    struct cairn_store_tags *tags;
+    struct cairn_srv_reading *reading;
     struct cairn_srv_model model;
     struct cairn_buf head;
     const struct cairn_safetensors_entry *entries; /* of the file, by their offsets */
@@ -180,7 +180,7 @@ static enum cairn_code load_model(struct cairn_srv_source *source,
     struct load load = {.own = own,
                         .reader = {.manifest = own->manifest,
                                    .place = &own->place,
-                                   .tags = own->tags,
+                                   .reading = own->reading,
                                    .worker = worker,
                                    .blocks = cairn_srv_chunks_take(chunks)},
                         .elements = cairn_srv_chunks_take(chunks),
@@ -198,7 +198,7 @@ static void free_model(struct cairn_srv_source *source) {
     struct model_source *own = (struct model_source *)source;
     cairn_srv_cache_give(own->server, own->manifest);
     cairn_srv_cache_give(own->server, own->layout);
-    cairn_store_tags_free(own->tags);
+    cairn_srv_reading_free(own->reading);
     cairn_srv_model_release(&own->model);
     cairn_buf_release(&own->head);
     free(own);
@@ -227,7 +227,9 @@ enum cairn_code cairn_srv_source_model(const struct cairn_srv_model_read *read,
     own->part_bytes = part_bytes(own);
     enum cairn_code code =
         cairn_srv_model_head(&own->model, read->file, &own->head, &own->source.size_bytes, err);
-    if (!code) code = cairn_store_tags_new(own->manifest->manifest.shard_count, &own->tags, err);
+    if (!code)
+        code = cairn_srv_reading_new(own->server, own->place.id.text,
+                                     own->manifest->manifest.shard_count, &own->reading, err);
     if (code)
         free_model(&own->source);
     else

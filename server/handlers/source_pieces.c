@@ -39,7 +39,7 @@ static enum cairn_code read_joined(struct cairn_srv_piece_reader *reader,
     struct cairn_srv_blocks blocks = {.manifest = reader->manifest,
                                       .shard = &reader->manifest->manifest.shards[shard],
                                       .place = reader->place,
-                                      .tags = reader->tags,
+                                      .reading = reader->reading,
                                       .object = shard};
     while (wide.begin < wide.end) {
         uint64_t end = cairn_plan_range_cut(wide, BUFFER_BYTES);

@@ -23,7 +23,7 @@ struct tensor_source {
     struct cairn_srv_held *manifest, *layout;
     struct cairn_version_place place;
     struct cairn_srv_tensor_view view;
-    struct cairn_store_tags *tags; /* by the numbers of shards */
+    struct cairn_srv_reading *reading; /* by the numbers of shards */
 };
 struct load {
     struct tensor_source *own;
@@ -124,7 +124,7 @@ static enum cairn_code load_tensor(struct cairn_srv_source *source,
     struct load load = {.own = own,
                         .reader = {.manifest = own->manifest,
                                    .place = &own->place,
-                                   .tags = own->tags,
+                                   .reading = own->reading,
                                    .worker = worker,
                                    .blocks = cairn_srv_chunks_take(chunks)},
                         .elements = converts ? cairn_srv_chunks_take(chunks) : NULL,
@@ -142,7 +142,7 @@ static void free_tensor(struct cairn_srv_source *source) {
     struct tensor_source *own = (struct tensor_source *)source;
     cairn_srv_cache_give(own->server, own->manifest);
     cairn_srv_cache_give(own->server, own->layout);
-    cairn_store_tags_free(own->tags);
+    cairn_srv_reading_free(own->reading);
     free(own);
 }
 
@@ -184,7 +184,8 @@ static enum cairn_code measure(struct tensor_source *own, struct cairn_error *er
     own->source.grain_bytes = bits; /* of as many elements as a byte has bits */
     own->source.chunk_bytes = chunk_for(&own->view);
     if (own->source.chunk_bytes < bits) own->source.chunk_bytes = bits;
-    return cairn_store_tags_new(own->manifest->manifest.shard_count, &own->tags, err);
+    return cairn_srv_reading_new(own->server, own->place.id.text,
+                                 own->manifest->manifest.shard_count, &own->reading, err);
 }
 
 enum cairn_code cairn_srv_source_tensor(struct cairn_srv *server,

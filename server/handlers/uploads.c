@@ -8,6 +8,7 @@
 
 #include "api/messages.h"
 #include "common/text.h"
+#include "server/catalog/events.h"
 #include "server/catalog/frozen.h"
 #include "server/catalog/versions.h"
 #include "server/handlers/request.h"
@@ -76,6 +77,13 @@ static enum cairn_code end_unknown(struct cairn_srv_request *request, struct end
     return cairn_srv_catalog_write(ending->server->catalog, bury, ending, err);
 }
 
+/* Said before it is done: what the store then refuses was asked for all the same. */
+static enum cairn_code say(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct ending *ending = argument;
+    return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_UPLOADS_ENDED, &ending->version.name,
+                                   ending->version.id.text, err);
+}
+
 /* What is done at once, or is left to the sweep (*ret_done false). */
 static enum cairn_code end_known(struct cairn_srv_request *request, struct ending *ending,
                                  bool *ret_done, struct cairn_error *err) {
@@ -90,12 +98,13 @@ static enum cairn_code end_known(struct cairn_srv_request *request, struct endin
     case CAIRN_STATE_COMMITTED:
     case CAIRN_STATE_GONE:
         CAIRN_TRY(cairn_srv_identity_compare(request->server, request->store, err)); /* Q35 */
+        CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, say, ending, err));
         cairn_srv_sweep_uploads(request->server, request->store, version);
         *ret_done = true;
         return CAIRN_OK;
     case CAIRN_STATE_DELETING:
     case CAIRN_STATE_ABORTING:
-        return CAIRN_OK;
+        return cairn_srv_catalog_write(request->server->catalog, say, ending, err);
     }
     CAIRN_ASSERT(false);
     return CAIRN_OK;

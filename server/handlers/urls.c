@@ -2,10 +2,21 @@
 /* urls: how long a presigned URL may live, and its signing. */
 #include "server/handlers/urls.h"
 
+#include "server/tier_reads.h"
+
 #define LIFE_MS_MAX (UINT64_C(300) * 1000)
 
-bool cairn_srv_urls_known(const struct cairn_srv *server) {
-    return cairn_store_profile(server->store)->presigns;
+enum cairn_code cairn_srv_urls_find(struct cairn_srv *server,
+                                    const struct cairn_srv_version *version,
+                                    struct cairn_store **ret, struct cairn_error *err) {
+    struct cairn_srv_where where = {.count = 0};
+    *ret = cairn_store_profile(server->store)->presigns ? server->store : NULL;
+    if (!version->copied) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_where_of(server, version->id.text, NULL, &where, err));
+    *ret = NULL;
+    for (size_t i = 0; i < where.count && !*ret; i++)
+        if (cairn_store_profile(where.tiers[i]->store)->presigns) *ret = where.tiers[i]->store;
+    return CAIRN_OK;
 }
 
 static enum cairn_code read_tick(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -38,12 +49,12 @@ enum cairn_code cairn_srv_urls_life(struct cairn_srv *server,
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_urls_sign(struct cairn_srv *server,
+enum cairn_code cairn_srv_urls_sign(struct cairn_store *store,
                                     const struct cairn_srv_version *version, const char *shard,
                                     uint32_t life_s, struct cairn_buf *ret_url,
                                     uint32_t *ret_life_s, struct cairn_error *err) {
     struct cairn_version_place place = cairn_srv_version_place(version);
     struct cairn_key key;
     cairn_key_shard(&place, cairn_view_of(shard), &key);
-    return cairn_store_presign(server->store, key.text, life_s, ret_url, ret_life_s, err);
+    return cairn_store_presign(store, key.text, life_s, ret_url, ret_life_s, err);
 }

@@ -18,8 +18,11 @@
 #include "server/catalog/versions.h"
 #include "server/server.h"
 
-/* Has the store URLs at all? */
-bool cairn_srv_urls_known(const struct cairn_srv *server);
+/* The nearest store that has the version whole and URLs of its own; NULL: none has. */
+enum cairn_code cairn_srv_urls_find(struct cairn_srv *server,
+                                    const struct cairn_srv_version *version,
+                                    struct cairn_store **ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* How long a URL of this version may live from now on, keys apart; leased_ms: so long it is kept
  * for who asks (Q29). */
 enum cairn_code cairn_srv_urls_life(struct cairn_srv *server,
@@ -27,7 +30,7 @@ enum cairn_code cairn_srv_urls_life(struct cairn_srv *server,
                                     uint32_t *ret_s,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* ret_life_s: what became of life_s; may be NULL. */
-enum cairn_code cairn_srv_urls_sign(struct cairn_srv *server,
+enum cairn_code cairn_srv_urls_sign(struct cairn_store *store,
                                     const struct cairn_srv_version *version, const char *shard,
                                     uint32_t life_s, struct cairn_buf *ret_url,
                                     uint32_t *ret_life_s, struct cairn_error *err) CAIRN_MUST_USE;

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/catalog/aliases.h"
+#include "server/catalog/events.h"
 #include "server/catalog/members.h"
 #include "server/catalog/read_leases.h"
 #include "server/catalog/shards.h"
@@ -19,6 +20,7 @@
 #include "server/handlers/versions_json.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/marks.h"
+#include "server/jobs/ticks.h"
 #include "server/waiters.h"
 
 struct verdict {
@@ -30,6 +32,7 @@ struct verdict {
     char full_reason[CAIRN_SRV_REASON_BYTES];
     struct cairn_srv_version version;
     bool changed, whole;
+    bool asked;     /* for its commit, before */
     bool with_run;  /* of a delete: its run goes, too */
     const char *id; /* of a delete: what the reference meant when the mark was put */
     json_t *shown, *missing;
@@ -142,12 +145,43 @@ static enum cairn_code list_unsealed(struct cairn_srv_tx *tx, struct verdict *ve
     return CAIRN_OK;
 }
 
+#define EVENTS_LOOKED_AT 1000 /* a version has a handful */
+
+static enum cairn_code see_asked(const struct cairn_srv_event_row *row, void *owner,
+                                 struct cairn_error *err) {
+    struct verdict *verdict = owner;
+    (void)err;
+    const char *asked = cairn_srv_event_name(CAIRN_SRV_EVENT_CHECKPOINT_COMMIT_ASKED);
+    verdict->asked |= !strcmp(row->event, asked);
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_whether_asked(struct cairn_srv_tx *tx, struct verdict *verdict,
+                                          struct cairn_error *err) {
+    const struct cairn_srv_events_query query = {.name = &verdict->version.name,
+                                                 .version = verdict->version.id.text,
+                                                 .limit = EVENTS_LOOKED_AT};
+    verdict->asked = false;
+    return cairn_srv_events_read(tx, &query, see_asked, verdict, err);
+}
+
+/* Who has made it by hand is told of in its history, once, however often he asks. */
+static enum cairn_code note_asked(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct verdict *verdict = argument;
+    CAIRN_TRY(look_whether_asked(tx, verdict, err));
+    if (verdict->asked) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_COMMIT_ASKED,
+                                      verdict->version.id.text, CAIRN_OK, NULL, err);
+}
+
 static enum cairn_code look_at_commit(struct cairn_srv_tx *tx, void *argument,
                                       struct cairn_error *err) {
     struct verdict *verdict = argument;
     CAIRN_TRY(cairn_srv_save_version(tx, verdict->request, &verdict->version, err));
     CAIRN_TRY(cairn_srv_version_there(&verdict->version, err));
     CAIRN_TRY(cairn_srv_version_json(tx, &verdict->version, &verdict->shown, err));
+    CAIRN_TRY(look_whether_asked(tx, verdict, err));
     if (verdict->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_save_admit(tx, &verdict->grant, &verdict->version, err));
     CAIRN_TRY(cairn_srv_version_whole(tx, &verdict->version, &verdict->whole, err));
@@ -164,8 +198,6 @@ static enum cairn_code serve_commit(struct verdict *verdict, struct cairn_srv_re
     struct cairn_srv_request *request = verdict->request;
     CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look_at_commit, verdict, err));
     const struct cairn_srv_version *version = &verdict->version;
-    if (version->state == CAIRN_STATE_COMMITTED && version->recorded)
-        return cairn_srv_reply_json(reply, 200, CAIRN_TAKE(verdict->shown), err);
     if (version->state != CAIRN_STATE_OPEN && version->state != CAIRN_STATE_COMMITTED)
         return cairn_fail(err, CAIRN_ABORTED, "%s was given up: %s", version->id.text,
                           version->reason);
@@ -178,6 +210,10 @@ static enum cairn_code serve_commit(struct verdict *verdict, struct cairn_srv_re
                           " shards, or ranks that have not sealed",
                           version->step, verdict->present, verdict->expected);
     }
+    if (!verdict->asked)
+        CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, note_asked, verdict, err));
+    if (version->state == CAIRN_STATE_COMMITTED && version->recorded)
+        return cairn_srv_reply_json(reply, 200, CAIRN_TAKE(verdict->shown), err);
     if (cairn_srv_mono_ms(request->server) >= request->arrived_ms + CAIRN_WAIT_MS_MAX / 2)
         return cairn_fail(err, CAIRN_TIMEOUT, "the commit of %s is still under way",
                           version->id.text);
@@ -292,6 +328,7 @@ static enum cairn_code find_for_untrash(struct cairn_srv_tx *tx, void *argument,
 static enum cairn_code trash(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct verdict *verdict = argument;
     CAIRN_TRY(find_for_trash(tx, verdict, err));
+    CAIRN_TRY(cairn_srv_ticks_advance(tx, verdict->request->server, err)); /* P8: the grace */
     CAIRN_TRY(cairn_srv_version_trash(tx, &verdict->version, "by hand", err));
     return show_again(tx, verdict, err);
 }

@@ -1,81 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST {C}/verify: is all that belongs to a committed version in the store? A record that is
- * missing is written again from the catalog (Q24), and said. */
-#include <inttypes.h>
-#include <stdio.h>
-
+/* POST {C}/verify: a look at every copy at once; or, as an operation, all blocks of every copy, and
+ * what is damaged written anew. */
+#include "server/jobs/verify.h"
 #include "api/messages.h"
 #include "common/log.h"
-#include "server/handlers/request.h"
+#include "server/handlers/operations_json.h"
 #include "server/handlers/shards.h"
-#include "server/jobs/record.h"
-#include "store/audit.h"
+#include "server/jobs/operations.h"
 
-#define FINDINGS_MAX 1000 /* of one answer; all are counted */
-
-static void add_finding(void *owner, enum cairn_store_finding finding, const char *key,
-                        const char *text) {
-    json_t *list = owner;
-    if (json_array_size(list) >= FINDINGS_MAX) return;
-    (void)!json_array_append_new(list, CAIRN_PACK(finding, .key = key, .detail = text,
-                                                  .what = cairn_store_finding_text(finding)));
+static enum cairn_code work(struct cairn_srv *server, struct cairn_store_worker *worker,
+                            const json_t *arguments, void *owner, json_t **ret_result,
+                            struct cairn_error *err) {
+    struct cairn_srv_verify verify = {
+        .server = server,
+        .worker = worker,
+        .version = json_string_value(json_object_get(arguments, "version")),
+        .reads = true,
+        .repairs = json_is_true(json_object_get(arguments, "repair")),
+        .part = (uint64_t)json_integer_value(json_object_get(arguments, "part")),
+        .parts = (uint64_t)json_integer_value(json_object_get(arguments, "parts")),
+        .tell = owner ? cairn_srv_operation_tell : NULL,
+        .owner = owner};
+    return cairn_srv_verify_run(&verify, ret_result, err);
 }
 
-static enum cairn_code write_record_again(struct cairn_srv_request *request,
-                                          const struct cairn_srv_version *version,
-                                          struct cairn_error *err) {
-    struct cairn_version_place place = cairn_srv_version_place(version);
-    struct cairn_key key;
-    CAIRN_AUTO(buf) text = {0};
-    CAIRN_TRY(cairn_srv_record_text(version, &text, err));
-    cairn_key_committed(&place, &key);
-    CAIRN_TRY(cairn_store_put_same(request->store, key.text, cairn_buf_view(&text), err));
-    cairn_log(WARN, "record.rewritten", "version=%s step=%" PRIu64 " key=%s", version->id.text,
-              version->step, key.text);
-    return CAIRN_OK;
+static enum cairn_code judge(const struct cairn_srv_request *request,
+                             const struct cairn_msg_verify *said, struct cairn_error *err) {
+    const char *project = request->params.run_name.project;
+    bool whole = !said->part && !said->parts;
+    if (!whole && (said->part < 1 || said->part > said->parts))
+        return cairn_fail(err, CAIRN_INVALID, "part and parts: want 1 <= part <= parts");
+    if (!whole && said->repair)
+        return cairn_fail(err, CAIRN_INVALID, "repair reads every shard: leave part and parts out");
+    if (!said->repair) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    if (cairn_srv_caller_may(&request->caller, CAIRN_SCOPE_WRITE, project)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_FORBIDDEN, "the token %s lacks the scope write",
+                      request->caller.who);
 }
 
-static enum cairn_code reply_findings(const struct cairn_store_audit *audit, bool repaired,
-                                      json_t *take_findings, struct cairn_srv_reply *reply,
-                                      struct cairn_error *err) {
-    size_t damaged = audit->damaged - repaired;
-    CAIRN_AUTO_JSON json_t *findings = take_findings;
-    return cairn_srv_reply_json(
-        reply, 200,
-        CAIRN_PACK(verified, .version = audit->committed->place.id.text,
-                   .step = audit->committed->place.step, .ok = damaged == 0, .damaged = damaged,
-                   .strays = audit->strays, .listed = audit->listed, .record_rewritten = repaired,
-                   .findings = findings),
-        err);
+static enum cairn_code begin(struct cairn_srv_request *request,
+                             const struct cairn_srv_version *version, json_t *body,
+                             struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct cairn_srv *server = request->server;
+    char id[CAIRN_SRV_OPERATION_BYTES];
+    bool made = false;
+    struct cairn_srv_operation_wish wish = {.kind = "verify",
+                                            .work = work,
+                                            .name = &version->name,
+                                            .caller = &request->caller,
+                                            .path = version->id.text,
+                                            .request = body,
+                                            .arguments = body,
+                                            .place.folder_fd = -1};
+    if (json_object_set_new(body, "version", json_string(version->id.text)))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to verify a version");
+    if (!server->operations) { /* a test's */
+        json_t *result = NULL;
+        CAIRN_TRY(work(server, request->store, body, NULL, &result, err));
+        return cairn_srv_reply_json(reply, 200, result, err);
+    }
+    CAIRN_TRY(cairn_srv_operation_begin(server, &wish, id, &made, err));
+    if (made) cairn_log(INFO, "verify.begun", "operation=%s version=%s", id, version->id.text);
+    return cairn_srv_reply_begun(request, id, reply, err);
 }
 
-static enum cairn_code audit(struct cairn_srv_request *request,
-                             const struct cairn_srv_version *version, struct cairn_srv_reply *reply,
-                             struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *findings = json_array();
-    CAIRN_AUTO(committed)
-    committed = {.place = cairn_srv_version_place(version), .has_digest = true};
-    memcpy(committed.manifest_sha256, version->manifest_sha256, sizeof(committed.manifest_sha256));
-    struct cairn_store_audit audit = {
-        .committed = &committed, .ask_each = true, .found = add_finding, .owner = findings};
-    CAIRN_TRY(cairn_store_audit_look(&audit, request->store, err));
-    bool repaired = audit.record_missing;
-    if (repaired) CAIRN_TRY(write_record_again(request, version, err));
-    return reply_findings(&audit, repaired, CAIRN_TAKE(findings), reply, err);
+static enum cairn_code look(struct cairn_srv_request *request,
+                            const struct cairn_srv_version *version, struct cairn_srv_reply *reply,
+                            struct cairn_error *err) {
+    const struct cairn_srv_verify verify = {
+        .server = request->server, .worker = request->store, .version = version->id.text};
+    json_t *found = NULL;
+    CAIRN_TRY(cairn_srv_verify_run(&verify, &found, err));
+    return cairn_srv_reply_json(reply, 200, found, err);
 }
 
 enum cairn_code cairn_srv_on_verify(struct cairn_srv_request *request,
                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
     CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    struct cairn_msg_verify said = {0};
+    if (request->body.size) {
+        CAIRN_TRY(cairn_srv_body(request, 10, &body, err));
+        CAIRN_TRY(cairn_msg_verify_read(body, "", &said, err));
+        CAIRN_TRY(judge(request, &said, err));
+    }
     CAIRN_TRY(cairn_srv_readable(request, &version, err));
-    /* A store that is away must not be taken for one that lost everything. */
-    struct cairn_key key;
-    cairn_key_store_json(&key);
-    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
-    enum cairn_code code = cairn_store_perform(request->store, &head, err);
-    if (code == CAIRN_NOT_FOUND)
-        return cairn_fail(err, CAIRN_UNAVAILABLE, "%s has no .cairn/store.json: is it mounted?",
-                          cairn_store_url(request->server->store));
-    CAIRN_TRY(code);
-    return audit(request, &version, reply, err);
+    return said.read || said.repair ? begin(request, &version, body, reply, err)
+                                    : look(request, &version, reply, err);
 }

@@ -10,6 +10,7 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "server/catalog/aliases.h"
+#include "server/catalog/copies.h"
 #include "server/catalog/shard_lists.h"
 #include "server/catalog/shards.h"
 #include "server/waiters.h"
@@ -59,6 +60,42 @@ static enum cairn_code count(struct cairn_srv_tx *tx, const struct cairn_srv_ver
                                  : cairn_srv_version_progress(tx, version->id.text, ret, err);
 }
 
+/* Of most versions main's alone, without a look at rows. */
+static enum cairn_code copies_of(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+                                 json_t **ret, struct cairn_error *err) {
+    struct cairn_srv_copies copies = {.copies = {{.store = CAIRN_SRV_TIER_MAIN,
+                                                  .state = CAIRN_SRV_COPY_WHOLE}}};
+    if (version->copied)
+        CAIRN_TRY(cairn_srv_copies_get(tx, version->id.text, &copies, err));
+    else
+        copies.count = cairn_srv_version_shown(version) == CAIRN_STATE_COMMITTED;
+    return cairn_srv_copies_json(&copies, ret, err);
+}
+
+json_t *cairn_srv_not_freed_json(const struct cairn_srv_not_freed *kept) {
+    struct shown since, tried;
+    (void)time_of(kept->since_ms, &since);
+    (void)time_of(kept->tried_ms, &tried);
+    return CAIRN_PACK(not_freed, .objects = kept->left.objects, .bytes = kept->left.bytes,
+                      .counted = kept->left.counted, .code = cairn_code_info(kept->left.code)->slug,
+                      .reason = kept->left.reason, .since = since.text, .tried_at = tried.text,
+                      .tries = kept->tries);
+}
+
+/* NULL: nothing is, or it was not deleted. */
+static enum cairn_code not_freed_of(struct cairn_srv_tx *tx,
+                                    const struct cairn_srv_version *version, json_t **ret,
+                                    struct cairn_error *err) {
+    struct cairn_srv_not_freed kept;
+    *ret = NULL;
+    if (version->state == CAIRN_STATE_OPEN || version->state == CAIRN_STATE_COMMITTED)
+        return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_not_freed_get(tx, version->id.text, &kept, err));
+    if (!kept.there) return CAIRN_OK;
+    *ret = cairn_srv_not_freed_json(&kept);
+    return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
 enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
                                        const struct cairn_srv_version *version, json_t **ret,
                                        struct cairn_error *err) {
@@ -72,13 +109,15 @@ enum cairn_code cairn_srv_version_json_among(struct cairn_srv_tx *tx,
     struct cairn_srv_progress progress = {0};
     struct cairn_srv_newest own = {0};
     bool latest = false;
-    CAIRN_AUTO_JSON json_t *aliases = NULL;
+    CAIRN_AUTO_JSON json_t *aliases = NULL, *copies = NULL, *kept = NULL;
+    CAIRN_TRY(not_freed_of(tx, version, &kept, err));
     CAIRN_TRY(is_latest(tx, version, newest ? newest : &own, &latest, err));
     CAIRN_TRY(count(tx, version, &progress, err));
     if (version->aliased)
         CAIRN_TRY(cairn_srv_aliases_of_version(tx, version->id.text, &aliases, err));
     else
         aliases = json_array();
+    CAIRN_TRY(copies_of(tx, version, &copies, err));
     /* JSON that the server wrote itself into the row. */
     CAIRN_AUTO_JSON json_t *labels = json_loads(version->labels, 0, NULL);
     CAIRN_AUTO_JSON json_t *meta = json_loads(version->meta, 0, NULL);
@@ -102,7 +141,8 @@ enum cairn_code cairn_srv_version_json_among(struct cairn_srv_tx *tx,
         .code = version->code ? cairn_code_info(version->code)->slug : NULL,
         .http_status = version->http_status ? (uint32_t)version->http_status : UINT32_MAX,
         .request_id = text_of(version->request_id), .warnings = warnings,
-        .manifest_sha256 = hex_of(version->has_manifest, version->manifest_sha256, &manifest));
+        .manifest_sha256 = hex_of(version->has_manifest, version->manifest_sha256, &manifest),
+        .copies = copies, .not_freed = kept);
     return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }
 

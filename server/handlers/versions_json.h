@@ -12,9 +12,13 @@
 #pragma once
 
 #include "api/messages.h"
+#include "server/catalog/not_freed.h"
 #include "server/catalog/versions.h"
 #include "server/handlers/request.h"
 
+/* What the store keeps of a version that was deleted, as not_freed of messages.def. NULL without
+ * memory. */
+json_t *cairn_srv_not_freed_json(const struct cairn_srv_not_freed *kept);
 /* What `latest` is in the run of a list, looked for once. */
 struct cairn_srv_newest {
     bool looked, found;

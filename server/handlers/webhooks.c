@@ -8,6 +8,7 @@
 #include "api/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
+#include "server/catalog/events.h"
 #include "server/catalog/webhooks.h"
 #include "server/handlers/request.h"
 
@@ -118,7 +119,10 @@ enum cairn_code cairn_srv_on_letter_list(struct cairn_srv_request *request,
 
 static enum cairn_code again(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct call *call = argument;
-    return cairn_srv_letters_again(tx, call->request->params.node, &call->last, err);
+    const struct cairn_run_name all = {0};
+    const char *name = call->request->params.node;
+    CAIRN_TRY(cairn_srv_letters_again(tx, name, &call->last, err));
+    return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_WEBHOOK_REDELIVERED, &all, name, err);
 }
 
 enum cairn_code cairn_srv_on_webhook_redeliver(struct cairn_srv_request *request,

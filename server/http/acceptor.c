@@ -16,7 +16,9 @@
 #include "server/http/inside.h"
 
 #define FULL_LOOK_MS 20
-#define FULL_IDLE_CLOSED 32 /* at once; they are gone by the next look */
+#define CLOSING_LOOK_MS 1 /* while some are on their way out */
+#define SPARE_MAX 32      /* places that idle connections leave to who comes next */
+#define SPARE_IDLE_MS 500 /* who has just come, and not asked yet, is not idle for that */
 #define PROBE_AFTER_S 60
 #define PROBE_EVERY_S 15
 #define PROBES 4
@@ -68,13 +70,21 @@ static void count_anew(struct cairn_srv_http *http) {
     if (info) http->connections = info->num_connections;
 }
 
-/* At the bound, who has been idle for longest is closed; while all are busy, callers wait in the
- * kernel's queue. False: it is closed. */
+/* Near the bound, who has been idle for longest is closed for each that comes, so that a caller
+ * finds a place without waiting until another's is free. False: nobody is on his way out. */
+static bool keep_spare(struct cairn_srv_http *http, uint64_t idle_ms) {
+    uint32_t spare = (uint32_t)cairn_min_u64(SPARE_MAX, http->connections_max / 8);
+    uint32_t idle_max = http->connections_max - spare, now = http->connections;
+    return now > idle_max && cairn_srv_conn_make_room(http, now - idle_max, idle_ms);
+}
+
+/* At the bound callers wait in the kernel's queue, for long only while all are busy. False: it is
+ * closed. */
 static bool wait_for_room(struct cairn_srv_http *http) {
     uint64_t anew_ms = cairn_mono_ms() + FULL_COUNT_ANEW_MS;
     while (http->connections >= http->connections_max) {
-        if (is_called(http)) (void)cairn_srv_conn_make_room(http, FULL_IDLE_CLOSED);
-        if (!stay(http, false, FULL_LOOK_MS)) return false;
+        bool closing = is_called(http) && keep_spare(http, 0);
+        if (!stay(http, false, closing ? CLOSING_LOOK_MS : FULL_LOOK_MS)) return false;
         if (cairn_mono_ms() < anew_ms) continue;
         count_anew(http);
         anew_ms = cairn_mono_ms() + FULL_COUNT_ANEW_MS;
@@ -92,6 +102,7 @@ static void acceptor_loop(struct cairn_thread *thread, void *owner) {
         struct cairn_error error = {0};
         if (cairn_net_accept(http->listen_fd, &fd, &error) == CAIRN_OK) {
             if (fd >= 0) hand_over(http, fd);
+            (void)keep_spare(http, SPARE_IDLE_MS);
             continue;
         }
         if (cairn_mono_ms() >= say_ms) {

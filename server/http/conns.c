@@ -43,6 +43,7 @@ static void unlink_idle(struct cairn_srv_http *http, struct cairn_srv_conn *conn
 
 static void link_idle(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
     if (conn->idle_at || conn->is_reset) return;
+    conn->idle_ms = cairn_mono_ms();
     conn->idle_at = http->locked.idle_end;
     *http->locked.idle_end = conn;
     http->locked.idle_end = &conn->idle_next;
@@ -79,6 +80,7 @@ void cairn_srv_conn_reset(struct cairn_srv_http *http, struct cairn_srv_conn *co
     (void)setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
     (void)shutdown(conn->fd, SHUT_RDWR);
     conn->deadline_ms = UINT64_MAX;
+    http->locked.resets += !conn->is_reset;
     conn->is_reset = true;
     unlink_idle(http, conn);
     leave_peer(http, conn);
@@ -139,6 +141,8 @@ static void take_out(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
         CAIRN_HOLD(&http->lock);
         *conn->at = conn->next;
         if (conn->next) conn->next->at = conn->at;
+        CAIRN_ASSERT(!conn->is_reset || http->locked.resets);
+        http->locked.resets -= conn->is_reset;
         unlink_idle(http, conn);
         leave_peer(http, conn);
     }
@@ -154,11 +158,13 @@ void cairn_srv_conn_idle(struct cairn_srv_http *http, struct cairn_srv_conn *con
         unlink_idle(http, conn);
 }
 
-bool cairn_srv_conn_make_room(struct cairn_srv_http *http, size_t count) {
+bool cairn_srv_conn_make_room(struct cairn_srv_http *http, size_t count, uint64_t idle_ms) {
     CAIRN_HOLD(&http->lock);
-    bool any = http->locked.idle != NULL;
-    for (; count && http->locked.idle; count--) cairn_srv_conn_reset(http, http->locked.idle);
-    return any;
+    uint64_t now_ms = cairn_mono_ms();
+    while (http->locked.resets < count && http->locked.idle &&
+           now_ms - http->locked.idle->idle_ms >= idle_ms)
+        cairn_srv_conn_reset(http, http->locked.idle);
+    return http->locked.resets > 0;
 }
 
 void cairn_srv_conn_notify(void *cls, struct MHD_Connection *connection, void **socket_context,

@@ -13,6 +13,12 @@
 #include "server/handlers/handle.h"
 #include "server/http/kept.h"
 
+#define VALUES_COUNTED_FROM (16 * CAIRN_KIB)
+#define CONTAINER_BYTES 240  /* of jansson's objects, empty; measured */
+#define VALUE_BYTES 64       /* of an integer with its place in its container; measured */
+#define COUNTED_AT_ONCE 64   /* a count of this many bytes is one of vectors */
+#define HEAVY_FROM CAIRN_MIB /* of memory that its values take: milliseconds of work */
+#define BUSY_ANSWER_MS 250   /* how long a body that there was no room for waits for its answer */
 #define LOOPS_MAX 4
 #define SHARED_LOOK_MS 150 /* where other servers are not heard */
 #define HEARD_LOOK_MS 1000 /* where they are: behind what gets lost unnoticed */
@@ -38,7 +44,9 @@ static bool push(struct cairn_srv_exchange *exchange) {
     const struct cairn_srv *server = exchange->http->server;
     const char *method = exchange->request.route->method;
     bool looks = !strcmp(method, "GET") || !strcmp(method, "HEAD");
-    return cairn_srv_pool_push(looks ? server->looks : server->requests, &exchange->task);
+    struct cairn_srv_pool *pool = looks ? server->looks : server->requests;
+    if (exchange->values_bytes >= HEAVY_FROM) pool = server->heavy;
+    return cairn_srv_pool_push(pool, &exchange->task);
 }
 
 static void refuse_stopping(struct cairn_srv_exchange *exchange) {
@@ -180,6 +188,65 @@ static void take_body(struct cairn_srv_exchange *exchange, const char *data, siz
     cairn_srv_memory_give(exchange->http, exchange->conn);
 }
 
+/* On the event loop, so a MiB may not take a millisecond: without branches, and of so many bytes at
+ * a time that the compiler makes vectors of it. */
+static uint64_t values_bytes_of(const char *text, size_t size) {
+    uint64_t containers = 0, values = 0;
+    size_t i = 0;
+    for (; i + COUNTED_AT_ONCE <= size; i += COUNTED_AT_ONCE) {
+        uint8_t opening = 0, parting = 0;
+        for (size_t k = 0; k < COUNTED_AT_ONCE; k++) {
+            char c = text[i + k];
+            opening = (uint8_t)(opening + (c == '{') + (c == '['));
+            parting = (uint8_t)(parting + (c == ',') + (c == ':'));
+        }
+        containers += opening;
+        values += parting;
+    }
+    for (; i < size; i++) {
+        containers += text[i] == '{' || text[i] == '[';
+        values += text[i] == ',' || text[i] == ':';
+    }
+    return containers * CONTAINER_BYTES + values * VALUE_BYTES;
+}
+
+/* A value takes up many times its text once it is parsed ("{}," 80 times), so what a body will need
+ * is taken before a worker reads it. Small ones are let through: there are no more at once than
+ * workers. What stands in strings is counted, too. */
+static void take_values(struct cairn_srv_exchange *exchange) {
+    enum cairn_route_id id = exchange->request.route->id;
+    if (exchange->body.size < VALUES_COUNTED_FROM || id == CAIRN_ROUTE_TABLE_PUT) return;
+    exchange->values_bytes = values_bytes_of(exchange->body.data, exchange->body.size);
+    if (!cairn_srv_memory_take(exchange, body_kind(id), exchange->values_bytes))
+        exchange->code = cairn_fail(&exchange->error, CAIRN_BUSY,
+                                    "too many large request bodies are being read; try again");
+}
+
+static void wake_refused(struct cairn_srv_waiter *waiter) {
+    cairn_srv_exchange_finish((
+        struct cairn_srv_exchange *)((char *)waiter - offsetof(struct cairn_srv_exchange, waiter)));
+}
+
+/* Large bodies that were read for nothing cost the event loops more than all other callers, and
+ * who is told to try again may do so at once: the answer comes late. */
+static enum MHD_Result refuse_late(struct cairn_srv_exchange *exchange) {
+    struct cairn_srv *server = exchange->http->server;
+    cairn_buf_release(&exchange->body);
+    cairn_srv_memory_give(exchange->http, exchange->conn);
+    exchange->dispatched = true;
+    atomic_fetch_add(&exchange->http->answering, 1);
+    exchange->conn->moved_ms = UINT64_MAX;
+    cairn_srv_conn_set(exchange->conn, UINT64_MAX);
+    exchange->waiter =
+        (struct cairn_srv_waiter){.key = cairn_srv_key_of("busy:"),
+                                  .seen = cairn_srv_waiters_look(server->waiters),
+                                  .wake_ms = cairn_srv_mono_ms(server) + BUSY_ANSWER_MS,
+                                  .wake = wake_refused};
+    MHD_suspend_connection(exchange->connection);
+    cairn_srv_waiters_park(server->waiters, &exchange->waiter);
+    return MHD_YES;
+}
+
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *url,
                                   const char *method, const char *version, const char *upload_data,
                                   size_t *upload_data_size, void **req_cls) {
@@ -192,6 +259,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
         *upload_data_size = 0;
         return MHD_YES;
     }
+    if (!exchange->code && !exchange->dispatched) take_values(exchange);
+    if (exchange->code == CAIRN_BUSY && !exchange->dispatched) return refuse_late(exchange);
     if (exchange->code && !exchange->dispatched) return cairn_srv_http_reply(exchange);
     if (!exchange->dispatched) return dispatch(exchange);
     return exchange->ready ? cairn_srv_http_reply(exchange) : MHD_YES;
@@ -351,6 +420,7 @@ void cairn_srv_http_stop(struct cairn_srv_http *http) {
     if (!http) return;
     cairn_srv_http_close(http);
     if (http->server->requests) cairn_srv_pool_stop(http->server->requests);
+    if (http->server->heavy) cairn_srv_pool_stop(http->server->heavy);
     if (http->server->looks) cairn_srv_pool_stop(http->server->looks);
     if (http->server->reads) cairn_srv_pool_stop(http->server->reads);
     if (http->daemon) MHD_stop_daemon(http->daemon);

@@ -15,8 +15,9 @@
  *              wait are accepted within a moment of there being one again; no loop spins.
  *          B08  a request that names another host is refused, and what changes something is not
  *               taken from a page of another site.
- *          B10  memory is taken by what has arrived and not by what was announced; where it ends,
- *               peers that stand still lose theirs first.
+ *          B10  memory is taken by what has arrived and not by what was announced, and for the
+ *               values of a large body before it is parsed; where it ends, peers that stand still
+ *               lose theirs first.
  *          1    every answer is JSON or problem+json, also to what libmicrohttpd refuses by itself;
  *               after a first line of other than three words the connection is closed, by some
  *               releases without one.

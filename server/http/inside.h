@@ -60,6 +60,7 @@ struct cairn_srv_conn {
     /* under the lock */
     struct cairn_srv_conn *next, **at;
     struct cairn_srv_conn *idle_next, **idle_at; /* longest idle first; idle_at NULL: busy */
+    uint64_t idle_ms;                            /* since when; mono clock */
     struct cairn_srv_peer *peer;                 /* NULL: it was reset, and counts no more */
     bool is_reset;
     struct cairn_srv_exchange *parked; /* of parked.c, under its lock; NULL: it is not watched */
@@ -91,6 +92,7 @@ struct cairn_srv_http {
     struct {
         struct cairn_srv_conn *conns;
         struct cairn_srv_conn *idle, **idle_end;
+        size_t resets; /* of conns: reset, and not closed by the library yet */
         struct cairn_srv_peer *peers[CAIRN_SRV_PEER_BUCKETS];
     } locked;
 };
@@ -108,6 +110,7 @@ struct cairn_srv_exchange {
     uint64_t begun_ms; /* mono clock; its deadline moves on with what arrives */
     uint64_t begun_us; /* the same moment; 0: the library has refused it before */
     struct cairn_buf body;
+    uint64_t values_bytes; /* of memory that the body's values take; 0: of a small one */
     struct cairn_srv_request request;
     struct cairn_srv_reply reply;
     enum cairn_code code; /* of the handler, or of a refusal before it */
@@ -183,5 +186,6 @@ void cairn_srv_conn_set(struct cairn_srv_conn *conn, uint64_t within_ms);
 void cairn_srv_conn_idle(struct cairn_srv_http *http, struct cairn_srv_conn *conn, bool idle);
 /* The lock is held. */
 void cairn_srv_conn_reset(struct cairn_srv_http *http, struct cairn_srv_conn *conn);
-/* Closes those that have been idle for longest, up to count; false when none is idle. */
-bool cairn_srv_conn_make_room(struct cairn_srv_http *http, size_t count);
+/* Closes those that have been idle for longest, and for idle_ms at least, until count are on their
+ * way out; false: none is. */
+bool cairn_srv_conn_make_room(struct cairn_srv_http *http, size_t count, uint64_t idle_ms);

@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include "common/file.h"
 #include "common/hash.h"
@@ -57,22 +56,18 @@ static bool is_pair(struct cairn_srv_tls *tls) {
 
 /* A file that cannot be read is a wrong setting, whatever the system says of it. */
 static enum cairn_code load_one(const char *setting, const char *path, struct cairn_buf *ret,
-                                struct cairn_error *err) {
-    enum cairn_code code = cairn_file_load(path, ret, err);
-    return code ? cairn_within(err, CAIRN_INVALID, "%s", setting) : CAIRN_OK;
+                                bool secret, struct cairn_error *err) {
+    enum cairn_code code =
+        secret ? cairn_file_load_secret(path, ret, err) : cairn_file_load(path, ret, err);
+    if (code == CAIRN_OK) return CAIRN_OK;
+    return cairn_within(err, code == CAIRN_FORBIDDEN ? code : CAIRN_INVALID, "%s", setting);
 }
 
 static enum cairn_code load_files(const struct cairn_srv_settings *settings,
                                   struct cairn_buf *certificate, struct cairn_buf *key,
                                   struct cairn_error *err) {
-    struct stat status;
-    CAIRN_TRY(load_one("tls-cert", settings->tls_cert, certificate, err));
-    CAIRN_TRY(load_one("tls-key", settings->tls_key, key, err));
-    if (!stat(settings->tls_key, &status) && status.st_mode & (S_IROTH | S_IWOTH))
-        return cairn_fail(err, CAIRN_FORBIDDEN,
-                          "tls-key %s can be read or written by everybody: chmod 600",
-                          settings->tls_key);
-    return CAIRN_OK;
+    CAIRN_TRY(load_one("tls-cert", settings->tls_cert, certificate, false, err));
+    return load_one("tls-key", settings->tls_key, key, true, err);
 }
 
 static enum cairn_code make_pair(const struct cairn_srv_settings *settings,

@@ -33,6 +33,7 @@
 #include "server/jobs/record.h"
 #include "server/jobs/replicas.h"
 #include "server/jobs/retain.h"
+#include "server/jobs/tiering.h"
 #include "server/metrics.h"
 #include "server/waiters.h"
 
@@ -518,6 +519,7 @@ static enum cairn_code run(struct work *work, struct cairn_error *err) {
     CAIRN_TRY(
         cairn_srv_record_write(work->server, work->worker, &work->version, &work->lease, err));
     cairn_srv_retain_after_commit(work->server, work->worker, &work->version.name);
+    cairn_srv_tiering_run(work->server, work->worker, &work->version.name);
     return CAIRN_OK;
 }
 

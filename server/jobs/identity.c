@@ -175,6 +175,11 @@ static enum cairn_code compare_at_start(struct cairn_srv *server,
             "the store %s is %s (owner %s), this catalog belongs to %s: name the catalog of this "
             "store, or the store of this catalog",
             cairn_store_url(server->store), record->uuid, record->owner, identity->seen.uuid);
+    if (record->copies_of[0] && !server->settings->adopt_store)
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "the store %s holds copies of the versions of %s: name that store, or, "
+                          "where it is lost, start once with --adopt-store=true",
+                          cairn_store_url(server->store), record->copies_of);
     (void)cairn_text_copy(identity->seen.uuid, sizeof(identity->seen.uuid), record->uuid);
     if (record->generation <= identity->seen.generation || server->settings->adopt_store)
         return CAIRN_OK;
@@ -255,6 +260,7 @@ static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_sto
                                       struct cairn_store_record *record, struct identity *identity,
                                       struct cairn_error *err) {
     uint64_t before = record->generation;
+    record->copies_of[0] = '\0'; /* one that is adopted is a store of its own from now on */
     record->generation = identity->seen.generation;
     server->raising_to = identity->seen.generation;
     struct cairn_store_record again = {0};

@@ -203,6 +203,7 @@ static void sweep_loop(struct cairn_thread *thread, void *owner) {
     do {
         soon = jobs->work.sweep(jobs->server->sweep, jobs->sweeper);
     } while (cairn_thread_wait(thread, cairn_mono_ms() + (soon ? AGAIN_MS : round_ms)));
+    if (jobs->work.leave) jobs->work.leave(jobs->server->sweep, jobs->sweeper);
 }
 
 enum cairn_code cairn_srv_jobs_new_idle(struct cairn_srv *server, const struct cairn_srv_work *work,
@@ -221,7 +222,7 @@ enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, const struct cairn_
                                    struct cairn_srv_jobs **ret, struct cairn_error *err) {
     struct cairn_srv_jobs *jobs = NULL;
     CAIRN_TRY(cairn_srv_jobs_new_idle(server, work, &jobs, err));
-    struct cairn_srv_pool_options options = {server->store, COMMITS_AT_ONCE, "commit"};
+    struct cairn_srv_pool_options options = {server->store, COMMITS_AT_ONCE, "commit", 0};
     enum cairn_code code = cairn_srv_pool_new(&options, &jobs->commits, err);
     if (!code) code = cairn_store_worker_new(server->store, &jobs->sweeper, err);
     *ret = jobs;

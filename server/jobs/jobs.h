@@ -23,6 +23,7 @@ struct cairn_srv_work {
     enum cairn_code (*commit)(struct cairn_srv *server, struct cairn_store_worker *worker,
                               const char *version_id, struct cairn_error *err);
     bool (*sweep)(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker);
+    void (*leave)(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker); /* or NULL */
 };
 /* *ret is server->jobs: its own threads find it there. */
 enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, const struct cairn_srv_work *work,

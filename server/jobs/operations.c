@@ -35,6 +35,7 @@ struct task {
     struct cairn_srv *server;
     char id[CAIRN_SRV_OPERATION_BYTES];
     struct cairn_srv_operation_command command;
+    cairn_srv_operation_work *work; /* instead of a command */
     struct cairn_srv_caller caller;
     struct cairn_srv_lease lease;
     struct cairn_srv_operation_end end;
@@ -305,6 +306,58 @@ static void run_command(struct task *task) {
     cairn_srv_child_release(&child);
 }
 
+/* ---- work of this process ---- */
+
+struct telling {
+    struct task *task;
+    uint64_t written;
+};
+
+bool cairn_srv_operation_tell(void *owner, uint64_t done, uint64_t total) {
+    struct telling *telling = owner;
+    struct task *task = telling->task;
+    task->done = done;
+    task->total = total;
+    task->told = true;
+    return write_row(task, &telling->written) && !task->server->operations->stopping &&
+           !task->server->stopping;
+}
+
+bool cairn_srv_operation_cancelled(const void *owner) {
+    return ((const struct telling *)owner)->task->cancel;
+}
+
+static void run_work(struct task *task, struct cairn_store_worker *worker) {
+    CAIRN_AUTO(buf) result = {0};
+    CAIRN_AUTO(buf) problem = {0};
+    CAIRN_AUTO_JSON json_t *done = NULL;
+    struct cairn_error why = {0};
+    struct telling telling = {.task = task};
+    enum cairn_code code =
+        task->work(task->server, worker, task->command.arguments, &telling, &done, &why);
+    if (!code) code = cairn_json_dump(done, &result, &why);
+    task->end.state = CAIRN_SRV_OPERATION_DONE;
+    task->end.result = result.data;
+    if (code) {
+        bool ended = code == CAIRN_CANCELLED && !task->cancel;
+        task->end.state = ended                     ? CAIRN_SRV_OPERATION_INTERRUPTED
+                          : code == CAIRN_CANCELLED ? CAIRN_SRV_OPERATION_CANCELLED
+                                                    : CAIRN_SRV_OPERATION_FAILED;
+        if (ended)
+            (void)cairn_fail(&why, CAIRN_INTERRUPTED,
+                             "the server was stopped: the next one goes on with a copy that is "
+                             "wanted; ask for anything else again");
+        say_failure(task, &why, &problem);
+        task->end.problem = problem.size ? problem.data : NULL;
+        task->end.result = NULL;
+    }
+    struct cairn_error late = {0};
+    if (task->told && cairn_srv_catalog_write(task->server->catalog, move_on, task, &late))
+        note_late(task, &late);
+    end_row(task);
+    task->end.result = task->end.problem = NULL;
+}
+
 static void drop_task(struct cairn_srv_task *base) {
     struct task *task = (struct task *)base;
     task->end = (struct cairn_srv_operation_end){
@@ -319,7 +372,6 @@ static void run_task(struct cairn_srv_task *base, struct cairn_store_worker *wor
     struct task *task = (struct task *)base;
     struct cairn_srv *server = task->server;
     struct cairn_error why = {0};
-    (void)worker;
     if (server->operations->stopping) { /* it waited until now */
         drop_task(base);
         return;
@@ -330,7 +382,10 @@ static void run_task(struct cairn_srv_task *base, struct cairn_store_worker *wor
                   why.message);
     if (task->started && !code) {
         cairn_log(INFO, "operation.started", "operation=%s", task->id);
-        run_command(task);
+        if (task->work)
+            run_work(task, worker);
+        else
+            run_command(task);
     } else {
         cairn_srv_lease_end(&task->lease); /* it was cancelled, or ended by another server */
     }
@@ -377,6 +432,7 @@ static struct task *new_task(struct cairn_srv *server, struct cairn_srv_operatio
     }
     task->task = (struct cairn_srv_task){.run = run_task, .drop = drop_task};
     task->server = server;
+    task->work = wish->work;
     task->caller = *wish->caller;
     (void)cairn_text_copy(task->caller.projects, sizeof(task->caller.projects),
                           wish->name->project);
@@ -490,7 +546,7 @@ enum cairn_code cairn_srv_operations_new(struct cairn_srv *server,
     cairn_lock_init(&operations->lock, CAIRN_LOCK_server_operations);
     *ret = operations; /* its threads find it there */
     struct cairn_srv_pool_options options = {
-        server->store, (uint32_t)server->settings->operations_at_once, "operation"};
+        server->store, (uint32_t)server->settings->operations_at_once, "operation", 0};
     enum cairn_code code = cairn_srv_pool_new(&options, &operations->pool, err);
     if (!code) return CAIRN_OK;
     *ret = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * operations: what this server does for somebody who does not wait for it, by the command `cairn`
- * in a process of its own.
+ * operations: what this server does for somebody who does not wait for it: by the command `cairn`
+ * in a process of its own, or on a thread here.
  *
  * Why:     who starts an import or an export by a call has no shell; and what reads a stranger's
  *          files must be able to die without the server.
@@ -34,8 +34,20 @@ void cairn_srv_operations_free(struct cairn_srv_operations *operations);
 /* The port at which commands reach this server. */
 void cairn_srv_operations_listen(struct cairn_srv_operations *operations, uint16_t port);
 
+/* What a thread of the operations does itself, with the arguments of the wish. owner is for
+ * cairn_srv_operation_tell. *ret_result: an object of its own, which is shown. */
+typedef enum cairn_code cairn_srv_operation_work(struct cairn_srv *server,
+                                                 struct cairn_store_worker *worker,
+                                                 const json_t *arguments, void *owner,
+                                                 json_t **ret_result, struct cairn_error *err);
+/* How far it is; false: it is to end, by CAIRN_CANCELLED. */
+bool cairn_srv_operation_tell(void *owner, uint64_t done, uint64_t total);
+/* Is that since somebody cancelled it? Else the server stops. */
+bool cairn_srv_operation_cancelled(const void *owner);
+
 struct cairn_srv_operation_wish {
-    const char *kind; /* "import", "export" */
+    const char *kind; /* "import", "export", "promote" */
+    cairn_srv_operation_work *work; /* NULL: the command `cairn` does it */
     const struct cairn_run_name *name;
     const struct cairn_srv_caller *caller;
     const char *path;   /* as it was asked for; stands in messages */

@@ -345,11 +345,13 @@ enum cairn_code cairn_srv_orphans_bury(struct cairn_srv_orphans *orphans, struct
 
 /* ---- for who asks ---- */
 
-void cairn_srv_orphans_ask(struct cairn_srv_orphans *orphans) {
+bool cairn_srv_orphans_ask(struct cairn_srv_orphans *orphans) {
     CAIRN_HOLD(&orphans->lock);
     uint64_t ended_ms = orphans->locked.ended_ms;
     bool fresh = ended_ms && cairn_srv_mono_ms(orphans->server) - ended_ms < FRESH_MS;
-    if (!orphans->locked.status.looking && !fresh) orphans->locked.asked = true;
+    bool begins = !orphans->locked.status.looking && !orphans->locked.asked && !fresh;
+    if (begins) orphans->locked.asked = true;
+    return begins;
 }
 
 void cairn_srv_orphans_status(struct cairn_srv_orphans *orphans,

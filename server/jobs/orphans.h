@@ -42,8 +42,9 @@ enum cairn_code cairn_srv_orphans_bury(struct cairn_srv_orphans *orphans,
 /* Is a look under way that somebody asked for? Then the next round does not wait. */
 bool cairn_srv_orphans_hurried(const struct cairn_srv_orphans *orphans);
 
-/* A look begins with the next round, unless one is under way or has ended within two seconds. */
-void cairn_srv_orphans_ask(struct cairn_srv_orphans *orphans);
+/* A look begins with the next round, unless one is under way or has ended within two seconds. True:
+ * this call is why. */
+bool cairn_srv_orphans_ask(struct cairn_srv_orphans *orphans);
 struct cairn_srv_orphans_status {
     bool looking;            /* or about to */
     uint64_t objects, bytes; /* that the look which is under way, or the last one, has seen */

@@ -21,6 +21,7 @@
 #define RUNS_MAX 1000000
 #define TAKEN_AT_ONCE 64
 #define UNREAD_IN_A_ROW_MAX 16 /* then the store is away, and each further run would wait for it */
+#define COPIES_MAX 1000 /* of what was said; two are there, mostly */
 
 /* ---- which runs there are ---- */
 
@@ -186,16 +187,20 @@ static enum cairn_code take_runs(struct cairn_srv_reindex *reindex,
     return CAIRN_OK;
 }
 
-/* After the versions that it speaks of. */
+/* After the versions that it speaks of. In the place of a copy that is damaged stands the one
+ * before: what was said between the two is lost, and the rest is had. */
 static enum cairn_code take_said(struct cairn_srv_reindex *reindex,
                                  struct cairn_store_worker *worker, struct cairn_error *err) {
-    struct cairn_key key;
-    struct cairn_error why = {0};
-    enum cairn_code code =
-        cairn_srv_said_copy_take(reindex->server, worker, &key, &reindex->done.said, &why);
-    if (!code) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_catalog_writable(reindex->server->catalog, err));
-    tell(reindex, key.text[0] ? key.text : ".cairn/catalog/", code, why.message);
+    for (size_t before = 0; before < COPIES_MAX; before++) {
+        struct cairn_key key;
+        struct cairn_error why = {0};
+        enum cairn_code code = cairn_srv_said_copy_take(reindex->server, worker, before, &key,
+                                                        &reindex->done.said, &why);
+        if (!code) return CAIRN_OK;
+        CAIRN_TRY(cairn_srv_catalog_writable(reindex->server->catalog, err));
+        tell(reindex, key.text[0] ? key.text : ".cairn/catalog/", code, why.message);
+        if (code != CAIRN_CORRUPT) return CAIRN_OK;
+    }
     return CAIRN_OK;
 }
 

@@ -11,6 +11,7 @@
 #include "server/catalog/frozen.h"
 #include "server/catalog/read_leases.h"
 #include "server/jobs/marks.h"
+#include "server/jobs/ticks.h"
 #include "server/metrics.h"
 #include "server/waiters.h"
 
@@ -82,6 +83,7 @@ static const char *const reasons[] = {
 };
 
 struct removal {
+    struct cairn_srv *server;
     const char *id, *reason;
     bool allow_empty, away, may;
     struct cairn_srv_version version;
@@ -129,6 +131,7 @@ static enum cairn_code put_away(struct cairn_srv_tx *tx, void *argument, struct 
     struct removal *removal = argument;
     CAIRN_TRY(judge(tx, removal, err));
     if (!removal->may) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_ticks_advance(tx, removal->server, err)); /* P8: the grace */
     return cairn_srv_version_trash(tx, &removal->version, removal->reason, err);
 }
 
@@ -160,7 +163,8 @@ enum cairn_code cairn_srv_retain_carry_out(struct cairn_srv *server,
     CAIRN_ASSERT(retain->plan.count == retain->candidates.count); /* by its own index */
     for (size_t i = 0; i < retain->candidates.count && tried < most; i++) {
         if (!cairn_plan_removes(&retain->plan, i)) continue;
-        struct removal removal = {.id = retain->candidates.ids[i].text,
+        struct removal removal = {.server = server,
+                                  .id = retain->candidates.ids[i].text,
                                   .reason = reasons[retain->scope],
                                   .allow_empty = retain->allow_empty};
         CAIRN_ASSERT(removal.id[0]); /* a plan with assumed saves is carried out by nobody */

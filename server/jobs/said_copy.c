@@ -159,7 +159,7 @@ static enum cairn_code take(struct cairn_srv_tx *tx, void *argument, struct cair
 }
 
 enum cairn_code cairn_srv_said_copy_take(struct cairn_srv *server,
-                                         struct cairn_store_worker *worker,
+                                         struct cairn_store_worker *worker, size_t before,
                                          struct cairn_key *ret_key, uint64_t *ret_rows,
                                          struct cairn_error *err) {
     struct copies copies;
@@ -171,8 +171,8 @@ enum cairn_code cairn_srv_said_copy_take(struct cairn_srv *server,
     ret_key->text[0] = '\0';
     *ret_rows = 0;
     CAIRN_TRY(find_copies(worker, &copies, err));
-    if (!copies.count) return CAIRN_OK;
-    cairn_key_catalog(copies.numbers[copies.count - 1], ret_key);
+    if (copies.count <= before) return CAIRN_OK;
+    cairn_key_catalog(copies.numbers[copies.count - 1 - before], ret_key);
     CAIRN_TRY(cairn_store_get_small(worker, ret_key->text, &text, err));
     if (cairn_json_parse(cairn_buf_view(&text), limits, &document, err))
         return cairn_within(err, CAIRN_CORRUPT, "%s", ret_key->text);

@@ -5,7 +5,7 @@
  * Why:     pins, aliases, metrics, policies, quotas and tokens stand in the catalog alone; its loss
  *          would take them along.
  * Promise: 1   what was said is in the store a little after `catalog-copy-interval`, at the next
- *              round of the sweep, or after the next start.
+ *              round of the sweep, at a clean stop, or after the next start.
  *          2   the number is one of the store's generation that this server took for it (Q35): two
  *              servers never write one key, and a server that is frozen writes none.
  *          3   an older copy is deleted when two newer ones are there.
@@ -26,9 +26,9 @@ enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
                                           struct cairn_srv *server,
                                           struct cairn_store_worker *worker,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* The newest copy into the catalog. ret_key "": there is none; on CAIRN_CORRUPT the one that is no
- * copy. */
+/* A copy into the catalog: 0 is the newest, 1 the one before. ret_key "": there is none; on
+ * CAIRN_CORRUPT the one that is no copy, and nothing of it was taken. */
 enum cairn_code cairn_srv_said_copy_take(struct cairn_srv *server,
-                                         struct cairn_store_worker *worker,
+                                         struct cairn_store_worker *worker, size_t before,
                                          struct cairn_key *ret_key, uint64_t *ret_rows,
                                          struct cairn_error *err) CAIRN_MUST_USE;

@@ -15,11 +15,13 @@
 #include "server/catalog/events.h"
 #include "server/catalog/members.h"
 #include "server/catalog/node_rows.h"
+#include "server/catalog/not_freed.h"
 #include "server/catalog/read_leases.h"
 #include "server/catalog/servers.h"
 #include "server/catalog/version_lists.h"
 #include "server/jobs/attempt_records.h"
 #include "server/jobs/compare.h"
+#include "server/jobs/copies.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
@@ -31,6 +33,7 @@
 #include "server/jobs/sweep_temporaries.h"
 #include "server/jobs/ticks.h"
 #include "server/jobs/uploads.h"
+#include "server/metrics.h"
 #include "server/nodes.h"
 #include "server/waiters.h"
 
@@ -52,6 +55,7 @@ struct cairn_srv_sweep {
     bool raised;        /* the generation, in this round */
     uint64_t raised_ms; /* mono clock */
     struct cairn_srv_said_copy said_copy;
+    bool went_well; /* the last round */
 };
 
 /* ---- Q34: catalog time ---- */
@@ -95,6 +99,11 @@ static enum cairn_code find_dead(struct cairn_srv_tx *tx, void *argument, struct
  * after 1, 24 and 48 h, for late writes of paused processes. */
 static enum cairn_code find_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     return find(tx, argument, CAIRN_SRV_ROUND_AGAIN, cairn_srv_tick(tx), err);
+}
+
+static enum cairn_code find_not_freed(struct cairn_srv_tx *tx, void *argument,
+                                      struct cairn_error *err) {
+    return find(tx, argument, CAIRN_SRV_ROUND_NOT_FREED, cairn_srv_tick(tx), err);
 }
 
 /* ---- Q26: open for too long, or needing a node that is silent ---- */
@@ -263,6 +272,24 @@ static void sweep_orphans(struct cairn_srv_sweep *found, struct cairn_store_work
     if (cairn_srv_orphans_hurried(orphans)) cairn_srv_jobs_sweep(found->server);
 }
 
+static enum cairn_code sum_not_freed(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    return cairn_srv_not_freed_sum(tx, argument, err);
+}
+
+static enum cairn_code count_not_freed(struct cairn_srv *server, struct cairn_error *err) {
+    struct cairn_srv_not_freed_sum sum = {0};
+    if (!server->metrics) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, sum_not_freed, &sum, err));
+    cairn_metrics_set(server->metrics,
+                      (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_not_freed_versions},
+                      (int64_t)sum.versions);
+    cairn_metrics_set(server->metrics,
+                      (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_not_freed_bytes},
+                      (int64_t)sum.bytes);
+    return CAIRN_OK;
+}
+
 static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
                                      struct cairn_store_worker *worker, struct cairn_error *err) {
     struct cairn_srv *server = found->server;
@@ -276,6 +303,12 @@ static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
         CAIRN_TRY(raise_once(found, worker, err));
         CAIRN_TRY(sweep_found(found, worker, err));
     }
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_not_freed, found, err));
+    if (found->ids.count) {
+        CAIRN_TRY(raise_once(found, worker, err));
+        CAIRN_TRY(sweep_found(found, worker, err));
+    }
+    CAIRN_TRY(count_not_freed(server, err));
     return cairn_srv_sweep_layouts(server, worker, UNUSED_MS, err);
 }
 
@@ -323,6 +356,22 @@ static void tidy(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worke
         cairn_log(INFO, "sweep.tests_left", "cause=\"%s\"", why.message);
 }
 
+static enum cairn_code raise_for_copies(void *owner, struct cairn_error *err) {
+    struct cairn_srv_copies_round *round = owner;
+    struct cairn_srv_sweep *sweep = round->server->sweep;
+    return raise_once(sweep, round->worker, err);
+}
+
+/* Copies that were asked for or are to go; the round goes on where they fail. */
+static void sweep_copies(struct cairn_srv_sweep *found, struct cairn_store_worker *worker) {
+    struct cairn_srv_copies_round round = {.server = found->server, .worker = worker};
+    struct cairn_error why = {0};
+    round.raise = raise_for_copies;
+    round.owner = &round;
+    if (cairn_srv_copies_look(&round, &why) != CAIRN_OK)
+        cairn_log(INFO, "sweep.copies_left", "cause=\"%s\"", why.message);
+}
+
 static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                 struct cairn_error *err) {
     struct cairn_srv *server = found->server;
@@ -346,6 +395,7 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     sweep_orphans(found, worker);
     CAIRN_TRY(sweep_objects(found, worker, err));
     sweep_uploads(found, worker);
+    sweep_copies(found, worker);
     CAIRN_TRY(forget_gone(found, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, trim, found, err));
     return cairn_srv_operations_look(server, err);
@@ -383,5 +433,14 @@ bool cairn_srv_sweep_run(struct cairn_srv_sweep *sweep, struct cairn_store_worke
     enum cairn_code code = round_of(sweep, worker, &err);
     if (code && code != CAIRN_CATALOG_BEHIND)
         cairn_log(WARN, "sweep.delayed", "cause=\"%s\"", err.message);
+    sweep->went_well = code == CAIRN_OK;
     return code == CAIRN_BUSY;
+}
+
+void cairn_srv_sweep_leave(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
+    struct cairn_error why = {0};
+    if (!sweep->went_well || sweep->server->frozen) return;
+    sweep->said_copy.looked_ms = 0; /* whatever the interval says */
+    if (cairn_srv_said_copy_write(&sweep->said_copy, sweep->server, worker, &why) != CAIRN_OK)
+        cairn_log(WARN, "catalog.copy_missed", "cause=\"%s\"", why.message);
 }

@@ -22,3 +22,6 @@ void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep); /* NULL is fine */
 /* One round: ticks, commits that were left over, silence, trash, objects, rows. True: it met a run
  * that was being compared with the store, and is to be repeated soon. */
 bool cairn_srv_sweep_run(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker);
+/* At a clean stop, after the last round: what was said since is copied into the store, too. Where
+ * that round went wrong nothing is tried: no store that is away keeps a server from stopping. */
+void cairn_srv_sweep_leave(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker);

@@ -9,12 +9,16 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/catalog/layouts.h"
+#include "server/catalog/not_freed.h"
 #include "server/catalog/shards.h"
+#include "server/jobs/copying_now.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/lease.h"
 #include "server/jobs/ticks.h"
+#include "server/jobs/tier_identity.h"
 #include "server/waiters.h"
+#include "store/purge.h"
 
 #define PAGES_MAX 1000000
 
@@ -24,17 +28,26 @@ struct dead {
     const char *id;
     struct cairn_srv_lease lease;
     struct cairn_srv_version version;
+    struct cairn_srv_copies copies;
     bool record_aside; /* a reconcile found that its committed.json is none */
     bool own_layout;   /* written by this version, and named by none that committed */
+    struct cairn_srv_not_freed kept; /* by the store, at earlier sweeps */
+    bool is_due;                     /* for a sweep of Q30, not only for what was kept */
+    bool hidden;                     /* no object of it is seen any more */
     /* S27: a key that the store does not delete keeps none of the others. */
     enum cairn_code refused;
-    struct cairn_error refusal; /* the first */
+    struct cairn_error refusal;             /* the first */
+    uint64_t refused_objects, refused_bytes;
+    uint64_t deleted_objects, deleted_bytes; /* as they were seen; versions of them may be left */
+    struct cairn_srv_left left;
 };
 
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct dead *dead = argument;
     CAIRN_TRY(cairn_srv_version_get(tx, dead->id, &dead->version, err));
+    CAIRN_TRY(cairn_srv_not_freed_get(tx, dead->id, &dead->kept, err));
     const struct cairn_srv_version *version = &dead->version;
+    if (version->copied) CAIRN_TRY(cairn_srv_copies_get(tx, dead->id, &dead->copies, err));
     struct cairn_version_place place = cairn_srv_version_place(version);
     struct cairn_key key;
     cairn_key_committed(&place, &key);
@@ -59,6 +72,19 @@ static enum cairn_code no_record(struct dead *dead, const char *key, struct cair
                                 "a version that was given up has a committed.json", err);
 }
 
+/* In a bucket with versioning a delete of what is not there makes a marker all the same, one at
+ * each sweep. */
+static enum cairn_code delete_key(struct dead *dead, const char *key, struct cairn_error *err) {
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key};
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_store_keeps_versions(dead->server->store)
+                               ? cairn_store_perform(dead->worker, &head, &why)
+                               : CAIRN_OK;
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
+    if (code) return cairn_fail(err, code, "%s", why.message);
+    return cairn_store_delete(dead->worker, key, err);
+}
+
 static enum cairn_code delete_records(struct dead *dead, struct cairn_error *err) {
     struct cairn_version_place place = cairn_srv_version_place(&dead->version);
     struct cairn_key key;
@@ -68,10 +94,10 @@ static enum cairn_code delete_records(struct dead *dead, struct cairn_error *err
     if (given_up && !dead->record_aside)
         CAIRN_TRY(no_record(dead, key.text, err));
     else
-        CAIRN_TRY(cairn_store_delete(dead->worker, key.text, err));
+        CAIRN_TRY(delete_key(dead, key.text, err));
     CAIRN_CRASHPOINT("server.sweep.after_record");
     cairn_key_manifest(&place, &key);
-    CAIRN_TRY(cairn_store_delete(dead->worker, key.text, err));
+    CAIRN_TRY(delete_key(dead, key.text, err));
     CAIRN_CRASHPOINT("server.sweep.after_manifest");
     CAIRN_TRY(cairn_srv_lease_still(&dead->lease, err));
     return CAIRN_OK;
@@ -87,7 +113,13 @@ static enum cairn_code remove_batch(struct dead *dead, const char *prefix,
     for (size_t i = 0; i < count; i++) batch[i].key = entries[i].key;
     enum cairn_code code = cairn_store_delete_many(dead->worker, prefix, batch, count, &why);
     bool each_done = true;
-    for (size_t i = 0; i < count; i++) each_done &= batch[i].deleted || batch[i].code;
+    for (size_t i = 0; i < count; i++) {
+        each_done &= batch[i].deleted || batch[i].code;
+        dead->deleted_objects += batch[i].deleted;
+        dead->deleted_bytes += batch[i].deleted ? entries[i].size_bytes : 0;
+        dead->refused_objects += !batch[i].deleted;
+        dead->refused_bytes += batch[i].deleted ? 0 : entries[i].size_bytes;
+    }
     if (!code || !each_done) {
         if (code && err) *err = why;
         return code;
@@ -159,11 +191,71 @@ static enum cairn_code remove_prefix(struct dead *dead, const char *prefix, bool
     return code;
 }
 
+/* In a bucket with versioning the deletes have only hidden it. What its store keeps is told, and
+ * costs until its lock ends: the copy is gone for every reader, and its row with it. */
+static enum cairn_code purge_copy(const struct dead *dead, const struct cairn_srv_version *version,
+                                  const char *prefix, struct cairn_error *err) {
+    struct cairn_store_purge all = {.prefix = prefix};
+    CAIRN_TRY(cairn_store_purge(dead->worker, &all, err));
+    if (!all.why) return CAIRN_OK;
+    cairn_log(WARN, "copy.not_freed",
+              "version=%s step=%" PRIu64 " prefix=%s objects=%" PRIu64 " bytes=%" PRIu64
+              " cause=\"%s\"",
+              dead->id, version->step, prefix, all.left_objects,
+              all.uncounted ? version->bytes : all.left_bytes, all.reason);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_sweep_copy(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                     const struct cairn_srv_version *version,
+                                     const struct cairn_srv_lease *lease,
+                                     struct cairn_error *err) {
+    struct dead dead = {.server = server, .worker = worker, .id = version->id.text};
+    struct cairn_version_place place = cairn_srv_version_place(version);
+    struct cairn_key key;
+    cairn_key_committed(&place, &key);
+    CAIRN_TRY(cairn_srv_lease_still(lease, err));
+    CAIRN_TRY(cairn_store_delete(worker, key.text, err));
+    CAIRN_CRASHPOINT("server.demote.after_record");
+    cairn_key_manifest(&place, &key);
+    CAIRN_TRY(cairn_store_delete(worker, key.text, err));
+    CAIRN_TRY(cairn_srv_lease_still(lease, err));
+    cairn_key_version_prefix(&place, &key);
+    CAIRN_TRY(remove_prefix(&dead, key.text, false, err));
+    if (cairn_store_profile(worker->store)->lists_uploads)
+        CAIRN_TRY(remove_prefix(&dead, key.text, true, err));
+    if (dead.refused && err) *err = dead.refusal;
+    return dead.refused ? dead.refused : purge_copy(&dead, version, key.text, err);
+}
+
+/* Before the version's own objects: a row of a copy says what there is to delete. One that is gone
+ * is swept with its version, for late writes. */
+static enum cairn_code remove_copies(struct dead *dead, struct cairn_error *err) {
+    struct cairn_srv *server = dead->server;
+    for (size_t i = 0; i < dead->copies.count; i++) {
+        const char *store = dead->copies.copies[i].store;
+        struct cairn_srv_tier *tier = cairn_srv_tier_find(server, store);
+        struct cairn_store_worker *worker = NULL;
+        if (!strcmp(store, CAIRN_SRV_TIER_MAIN)) continue;
+        if (!tier)
+            return cairn_fail(err, CAIRN_UNAVAILABLE,
+                              "it has a copy in %s, which the setting stores does not name", store);
+        CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &worker, err));
+        enum cairn_code code = cairn_srv_tier_ready(server, tier, worker, err);
+        if (!code)
+            code = cairn_srv_sweep_copy(server, worker, &dead->version, &dead->lease, err);
+        cairn_srv_tier_return(server, tier, worker);
+        if (code) return code;
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code remove_all(struct dead *dead, struct cairn_error *err) {
     struct cairn_version_place place = cairn_srv_version_place(&dead->version);
     struct cairn_key key;
     CAIRN_ASSERT(dead->version.state != CAIRN_STATE_OPEN);
     CAIRN_ASSERT(dead->version.state != CAIRN_STATE_COMMITTED); /* else a checkpoint is lost */
+    CAIRN_TRY(remove_copies(dead, err));
     CAIRN_TRY(delete_records(dead, err));
     cairn_key_version_prefix(&place, &key);
     CAIRN_TRY(remove_prefix(dead, key.text, false, err));
@@ -171,21 +263,75 @@ static enum cairn_code remove_all(struct dead *dead, struct cairn_error *err) {
         CAIRN_TRY(remove_prefix(dead, key.text, true, err));
     if (dead->own_layout) {
         cairn_key_layout(&dead->version.name, dead->version.layout, &dead->version.id, &key);
-        CAIRN_TRY(cairn_store_delete(dead->worker, key.text, err));
+        CAIRN_TRY(delete_key(dead, key.text, err));
     }
     CAIRN_CRASHPOINT("server.sweep.before_gone");
     if (dead->refused && err) *err = dead->refusal;
     return dead->refused;
 }
 
-static enum cairn_code mark_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct dead *dead = argument;
+/* ---- what the store keeps ---- */
+
+static void note_left(struct dead *dead, enum cairn_code code, const char *reason, uint64_t objects,
+                      uint64_t bytes, bool counted) {
+    dead->left.counted = counted && (!dead->left.code || dead->left.counted);
+    dead->left.objects += objects;
+    dead->left.bytes += bytes;
+    if (dead->left.code) return;
+    dead->left.code = code;
+    (void)cairn_text_copy(dead->left.reason, sizeof(dead->left.reason), reason);
+}
+
+/* After Q30's deletes nothing of the version is seen any more; in a bucket with versioning this is
+ * what frees it. What may not be listed is at least what the catalog or this sweep knows of. */
+static enum cairn_code purge(struct dead *dead, struct cairn_error *err) {
+    struct cairn_version_place place = cairn_srv_version_place(&dead->version);
+    struct cairn_key below, layout;
+    cairn_key_version_prefix(&place, &below);
+    struct cairn_store_purge all = {.prefix = below.text};
+    CAIRN_TRY(cairn_store_purge(dead->worker, &all, err));
+    if (all.why && all.uncounted)
+        note_left(dead, all.why, all.reason, dead->deleted_objects,
+                  cairn_max_u64(dead->deleted_bytes, dead->version.bytes), false);
+    else if (all.why)
+        note_left(dead, all.why, all.reason, all.left_objects, all.left_bytes, true);
+    if (!dead->own_layout) return CAIRN_OK;
+    cairn_key_layout(&dead->version.name, dead->version.layout, &dead->version.id, &layout);
+    struct cairn_store_purge one = {.prefix = layout.text, .is_key = true};
+    CAIRN_TRY(cairn_store_purge(dead->worker, &one, err));
+    if (one.why)
+        note_left(dead, one.why, one.reason, one.left_objects, one.left_bytes, !one.uncounted);
+    return CAIRN_OK;
+}
+
+/* A refusal that the next round would only meet again. */
+static bool is_kept(const struct dead *dead, enum cairn_code code) {
+    return code && (dead->refused || code == CAIRN_FORBIDDEN || code == CAIRN_UNSUPPORTED);
+}
+
+/* What the store refuses is no failure of the sweep: it is noted, and tried again after a while. */
+static enum cairn_code remove_what_may_go(struct dead *dead, struct cairn_error *err) {
+    struct cairn_error why = {0};
+    enum cairn_code code = remove_all(dead, &why);
+    dead->hidden = !code;
+    if (!code) return purge(dead, err);
+    if (!is_kept(dead, code)) {
+        if (err) *err = why;
+        return code;
+    }
+    if (dead->refused)
+        note_left(dead, code, why.message, dead->refused_objects, dead->refused_bytes, true);
+    else
+        note_left(dead, code, why.message, 0, dead->version.bytes, false);
+    return CAIRN_OK;
+}
+
+static enum cairn_code mark_gone(struct cairn_srv_tx *tx, struct dead *dead,
+                                 struct cairn_error *err) {
     CAIRN_AUTO(srv_version) version = {0};
-    CAIRN_TRY(cairn_srv_lease_check(tx, &dead->lease, err));
-    CAIRN_TRY(cairn_srv_lease_drop_in(tx, &dead->lease, err));
     CAIRN_TRY(cairn_srv_version_get(tx, dead->id, &version, err));
     bool first = version.state != CAIRN_STATE_GONE;
-    CAIRN_ASSERT(!dead->refused); /* what a store keeps is asked for again */
+    CAIRN_ASSERT(!dead->refused); /* what is still seen is not gone */
     if (first) {
         struct cairn_srv_move move = {.event = CAIRN_EVENT_SWEPT};
         CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
@@ -194,8 +340,16 @@ static enum cairn_code mark_gone(struct cairn_srv_tx *tx, void *argument, struct
     return cairn_srv_version_set_swept(tx, &version, first, err);
 }
 
-/* Another server may have done it since it was found. */
-static bool is_due(const struct cairn_srv_version *version, uint64_t tick) {
+static enum cairn_code settle(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct dead *dead = argument;
+    CAIRN_TRY(cairn_srv_lease_check(tx, &dead->lease, err));
+    CAIRN_TRY(cairn_srv_lease_drop_in(tx, &dead->lease, err));
+    if (dead->hidden && dead->is_due) CAIRN_TRY(mark_gone(tx, dead, err));
+    if (dead->left.code) return cairn_srv_not_freed_note(tx, dead->id, &dead->left, err);
+    return cairn_srv_not_freed_drop(tx, dead->id, err);
+}
+
+static bool is_due_by(const struct cairn_srv_version *version, uint64_t tick) {
     static const uint64_t pauses_ms[] = {0, 10000, 3600000, 86400000, 172800000};
     if (version->state != CAIRN_STATE_GONE)
         return version->state == CAIRN_STATE_DELETING || version->state == CAIRN_STATE_ABORTING;
@@ -203,24 +357,54 @@ static bool is_due(const struct cairn_srv_version *version, uint64_t tick) {
            version->gone_tick + pauses_ms[version->sweeps] <= tick;
 }
 
+/* Another server may have done it since it was found. What is still seen waits for the time of its
+ * next try; the sweeps of Q30 that follow do not. */
+static bool judge_due(struct dead *dead) {
+    uint64_t tick = cairn_srv_ticks_now(dead->server);
+    bool waits = dead->kept.there && dead->kept.next_tick > tick;
+    dead->is_due = is_due_by(&dead->version, tick);
+    if (waits && dead->version.state != CAIRN_STATE_GONE) dead->is_due = false;
+    if (!dead->lease.held && !dead->kept.there) dead->is_due = true;
+    return dead->is_due || (dead->kept.there && !waits);
+}
+
+/* Each try that ends otherwise than the one before. */
+static void tell(const struct dead *dead) {
+    const struct cairn_srv_version *version = &dead->version;
+    const struct cairn_srv_left *left = &dead->left, *before = &dead->kept.left;
+    bool same = left->code == before->code && !strcmp(left->reason, before->reason);
+    if (dead->hidden && dead->is_due && version->state != CAIRN_STATE_GONE) {
+        cairn_log(INFO, "version.gone", "version=%s step=%" PRIu64 " was=%s", dead->id,
+                  version->step, cairn_state_text(version->state));
+        cairn_srv_waiters_wake_version(dead->server->waiters, &version->id, &version->name);
+    }
+    if (left->code && !same)
+        cairn_log(WARN, "version.not_freed",
+                  "version=%s step=%" PRIu64 " objects=%" PRIu64 " bytes=%" PRIu64 " cause=\"%s\"",
+                  dead->id, version->step, left->objects, left->bytes, left->reason);
+    if (!left->code && dead->kept.there)
+        cairn_log(INFO, "version.freed", "version=%s bytes=%" PRIu64 " tries=%" PRIu64, dead->id,
+                  before->bytes, dead->kept.tries);
+}
+
 enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_store_worker *worker,
                                         const char *version_id, struct cairn_error *err) {
     struct dead dead = {.server = server, .worker = worker, .id = version_id};
     cairn_srv_lease_init(&dead.lease, server, "version", version_id);
+    struct cairn_srv_copy_hold hold = {0};
+    bool tiers = cairn_srv_tiers_any(server); /* who makes a copy sees that nobody wants it */
+    if (tiers) CAIRN_TRY(cairn_srv_copy_hold_take(&hold, server, version_id, err));
     enum cairn_code code = cairn_srv_lease_take(&dead.lease, err);
     if (!code) code = cairn_srv_catalog_read(server->catalog, look, &dead, err);
-    bool due = !dead.lease.held || is_due(&dead.version, cairn_srv_ticks_now(server));
-    if (!code && due) code = remove_all(&dead, err);
-    if (!code && due) code = cairn_srv_catalog_write(server->catalog, mark_gone, &dead, err);
+    bool due = !code && judge_due(&dead);
+    if (due) code = remove_what_may_go(&dead, err);
+    if (!code && due) code = cairn_srv_catalog_write(server->catalog, settle, &dead, err);
     if (!code && due) {
         dead.lease.dropped = true;
-        if (dead.version.state != CAIRN_STATE_GONE) {
-            cairn_log(INFO, "version.gone", "version=%s step=%" PRIu64 " was=%s", version_id,
-                      dead.version.step, cairn_state_text(dead.version.state));
-            cairn_srv_waiters_wake_version(server->waiters, &dead.version.id, &dead.version.name);
-        }
+        tell(&dead);
     }
     cairn_srv_lease_end(&dead.lease);
+    cairn_srv_copy_hold_end(&hold);
     cairn_srv_version_release(&dead.version);
     return code;
 }
@@ -257,6 +441,22 @@ static enum cairn_code mark_deleted(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_layouts_deleted(tx, unused->layouts, unused->count, err);
 }
 
+/* A copy brings its layout along; it stays while any version names it. */
+static enum cairn_code delete_in_tiers(struct cairn_srv *server, const char *key,
+                                       struct cairn_error *err) {
+    for (size_t i = 0; cairn_srv_tiers_any(server) && i < server->tiers->count; i++) {
+        struct cairn_srv_tier *tier = &server->tiers->tiers[i];
+        struct cairn_store_worker *worker = NULL;
+        if (cairn_srv_tier_is_main(server, tier)) continue;
+        CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &worker, err));
+        enum cairn_code code = cairn_srv_tier_ready(server, tier, worker, err);
+        if (!code) code = cairn_store_delete(worker, key, err);
+        cairn_srv_tier_return(server, tier, worker);
+        if (code) return code;
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code sweep_layouts(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      struct unused *unused, const struct cairn_srv_lease *lease,
                                      struct cairn_error *err) {
@@ -267,6 +467,11 @@ static enum cairn_code sweep_layouts(struct cairn_srv *server, struct cairn_stor
                          &unused->layouts[i].writer, &key);
         CAIRN_TRY(cairn_srv_lease_still(lease, err));
         CAIRN_TRY(cairn_store_delete(worker, key.text, err));
+        struct cairn_store_purge purge = {.prefix = key.text, .is_key = true};
+        CAIRN_TRY(cairn_store_purge(worker, &purge, err));
+        if (purge.why)
+            cairn_log(INFO, "sweep.layout_left", "key=%s cause=\"%s\"", key.text, purge.reason);
+        CAIRN_TRY(delete_in_tiers(server, key.text, err));
     }
     return cairn_srv_catalog_write(server->catalog, mark_deleted, unused, err);
 }

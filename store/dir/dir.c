@@ -267,6 +267,13 @@ static uint32_t appetite(const struct cairn_store_worker *base) {
 
 /* ---- turns ---- */
 
+static enum cairn_code keeps_none(struct cairn_store_dir_worker *worker,
+                                  struct cairn_store_dir_job *job, bool *ret_more,
+                                  struct cairn_error *err) {
+    (void)worker, (void)job, (void)ret_more;
+    return cairn_fail(err, CAIRN_UNSUPPORTED, "a folder keeps no versions of what is deleted");
+}
+
 static cairn_store_dir_step *const operations[] = {
     [CAIRN_STORE_PUT] = cairn_store_dir_put,
     [CAIRN_STORE_GET] = cairn_store_dir_get,
@@ -280,6 +287,7 @@ static cairn_store_dir_step *const operations[] = {
     [CAIRN_STORE_UPLOAD_ABORT] = cairn_store_dir_upload_abort,
     [CAIRN_STORE_UPLOAD_PARTS] = cairn_store_dir_upload_parts,
     [CAIRN_STORE_UPLOADS] = cairn_store_dir_uploads,
+    [CAIRN_STORE_VERSIONS] = keeps_none,
 };
 
 static enum cairn_code job_step(struct cairn_store_dir_worker *worker,

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 
 #include "common/text.h"
+#include "store/purge.h"
+#include "store/s3/bucket.h"
 #include "store/s3/place.h"
 #include "store/s3/probe.h"
 
@@ -140,10 +142,26 @@ enum cairn_code cairn_store_s3_probe_all(struct cairn_store *base, struct cairn_
     return cairn_store_s3_probe(base, &all, NULL, err);
 }
 
+/* Versioning may be switched on at any time, so a start asks even where profile.json is trusted.
+ * Where the keys may not ask, what the replies to puts and deletes have said holds. */
+static void ask_versioning(struct cairn_s3_store *store) {
+    static const char status[] = "VersioningConfiguration/Status";
+    struct cairn_store_s3_answer answer = {0};
+    struct cairn_error unused = {0};
+    enum cairn_code code = cairn_store_s3_query(&store->base, "versioning", &answer, &unused);
+    if (code == CAIRN_OK && cairn_store_s3_answer_has(&answer, "VersioningConfiguration", NULL))
+        atomic_store(&store->keeps_versions,
+                     cairn_store_s3_answer_has(&answer, status, "Enabled") ||
+                         cairn_store_s3_answer_has(&answer, status, "Suspended"));
+    cairn_buf_release(&answer.document);
+}
+
 enum cairn_code cairn_s3_probe(struct cairn_store *base, const char *by, bool may_list,
                                char ret_from[160], struct cairn_error *err) {
     struct cairn_store_s3_probe_options options = {.by = by, .may_list = may_list};
-    return cairn_store_s3_probe(base, &options, ret_from, err);
+    CAIRN_TRY(cairn_store_s3_probe(base, &options, ret_from, err));
+    if (may_list) ask_versioning((struct cairn_s3_store *)base);
+    return CAIRN_OK;
 }
 
 /* ---- writing ---- */
@@ -177,7 +195,8 @@ enum cairn_code cairn_s3_profile_save(struct cairn_store *base, bool *ret_writte
     struct cairn_s3_findings findings;
     CAIRN_AUTO(buf) text = {0};
     *ret_written = false;
-    bool worth = !store->findings_stored || cairn_s3_profile_wrong(store);
+    bool versions = atomic_load(&store->keeps_versions) != store->findings.keeps_versions;
+    bool worth = !store->findings_stored || versions || cairn_s3_profile_wrong(store);
     if (!worth || store->findings_foreign || !store->findings.tested_ms) return CAIRN_OK;
     cairn_s3_profile_take(store, &findings);
     /* A method that a setting kept from being probed here stays as profile.json has it. */
@@ -242,6 +261,9 @@ enum cairn_code cairn_s3_tidy(struct cairn_store *base, struct cairn_error *err)
     CAIRN_TRY(cairn_store_worker_new(base, &worker, err));
     tidying.worker = worker;
     tidying.before_ms = now_ms(tidying.store) - LEFT_OVER_MS;
+    struct cairn_store_purge purge = {.prefix = CAIRN_S3_TEST_PREFIX,
+                                      .before_ms = tidying.before_ms};
     CAIRN_TRY(tidy_all(&tidying, CAIRN_STORE_LIST, err));
-    return tidy_all(&tidying, CAIRN_STORE_UPLOADS, err);
+    CAIRN_TRY(tidy_all(&tidying, CAIRN_STORE_UPLOADS, err));
+    return cairn_store_purge(worker, &purge, err);
 }

@@ -38,6 +38,14 @@ void cairn_s3_delete_choose(struct cairn_s3_task *task) {
     CAIRN_ASSERT(task->deletion < request->deletion_count);
 }
 
+static enum cairn_code write_version(const char *id, struct cairn_buf *text,
+                                     struct cairn_error *err) {
+    if (!id) return CAIRN_OK;
+    CAIRN_TRY(cairn_buf_append_text(text, "<VersionId>", err));
+    CAIRN_TRY(cairn_xml_escape(id, text, err));
+    return cairn_buf_append_text(text, "</VersionId>", err);
+}
+
 enum cairn_code cairn_s3_delete_write(struct cairn_s3_task *task, struct cairn_error *err) {
     const struct cairn_store_request *request = task->request;
     struct cairn_buf *text = &task->document;
@@ -49,7 +57,9 @@ enum cairn_code cairn_s3_delete_write(struct cairn_s3_task *task, struct cairn_e
         CAIRN_TRY(cairn_buf_append_text(text, "<Object><Key>", err));
         CAIRN_TRY(cairn_xml_escape(prefix, text, err));
         CAIRN_TRY(cairn_xml_escape(request->deletions[i].key, text, err));
-        CAIRN_TRY(cairn_buf_append_text(text, "</Key></Object>", err));
+        CAIRN_TRY(cairn_buf_append_text(text, "</Key>", err));
+        CAIRN_TRY(write_version(request->deletions[i].version_id, text, err));
+        CAIRN_TRY(cairn_buf_append_text(text, "</Object>", err));
     }
     return cairn_buf_append_text(text, "</Delete>", err);
 }
@@ -88,19 +98,28 @@ struct outcome {
     struct cairn_error again; /* of a key that is worth another try */
 };
 
-static void note_key(void *owner, const char *key, const char *code, const char *message) {
+/* What is told without a version is of the first one of the key that nothing was told of. */
+static bool is_told_of(const struct cairn_store_deletion *deletion, const char *key,
+                       const char *version) {
+    if (strcmp(deletion->key, key) != 0) return false;
+    if (!*version) return !is_decided(deletion);
+    return !deletion->version_id || !strcmp(deletion->version_id, version);
+}
+
+static void note_key(void *owner, const char *key, const char *version, const char *code,
+                     const char *message) {
     struct outcome *outcome = owner;
     const struct cairn_store_request *request = outcome->task->request;
     struct cairn_store_deletion *deletion = NULL;
     for (size_t i = 0; i < request->deletion_count && !deletion; i++) {
         size_t at = (outcome->at + i) % request->deletion_count;
-        if (!strcmp(request->deletions[at].key, key)) deletion = &request->deletions[at];
+        if (is_told_of(&request->deletions[at], key, version)) deletion = &request->deletions[at];
     }
     if (!deletion || is_decided(deletion)) return;
     outcome->at = (size_t)(deletion - request->deletions) + 1;
     struct cairn_s3_meaning meaning = cairn_s3_meaning_of(code ? code : "", 500);
     char reason[120];
-    snprintf(reason, sizeof reason, "%.60s%s%.50s", code ? code : "", *message ? ": " : "",
+    snprintf(reason, sizeof reason, "%.40s%s%.70s", code ? code : "", *message ? ": " : "",
              message);
     if (!code || meaning.code == CAIRN_NOT_FOUND) {
         deletion->deleted = true;

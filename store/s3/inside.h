@@ -46,6 +46,7 @@ struct cairn_s3_findings {
     enum cairn_store_s3_checksum method; /* auto: not tested */
     enum cairn_s3_condition create_put;
     bool create_complete, keeps_token, lists_uploads, lists_part_checksums, misstates;
+    bool keeps_versions;
     uint64_t part_bytes_min, part_bytes_max;
     uint32_t part_count_max;
 };
@@ -65,6 +66,7 @@ struct cairn_s3_store {
     atomic_bool no_create_only; /* If-None-Match was refused with 501 */
     atomic_bool misstates;      /* checksums that it states are wrong: none is trusted */
     atomic_bool no_delete_many; /* DeleteObjects is not there */
+    atomic_bool keeps_versions; /* a delete leaves the bytes under a version id */
     _Atomic int64_t clock_offset_ms;
     struct cairn_lock lock; /* store_state */
     struct {
@@ -78,6 +80,7 @@ struct cairn_s3_store {
 struct cairn_s3_seen {
     char etag[128], content_range[96], request_id[48], retry_after[64], date[64];
     char bucket_region[64], crc32c[24], checksum_type[24], checksum_algorithm[24], token[64];
+    char version_id[64], delete_marker[8];
     bool has_age;
 };
 

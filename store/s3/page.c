@@ -49,11 +49,12 @@ const char *cairn_s3_page_token(const char *name) {
     return page_of(name).token;
 }
 
-/* FNV-1a over keys and upload ids with their ends. */
+/* FNV-1a over keys and ids with their ends. */
 static uint64_t fingerprint(const struct cairn_store_listing *listing, size_t first) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (size_t i = first; i < listing->count; i++) {
-        const char *texts[] = {listing->entries[i].key, listing->entries[i].upload_id};
+        const char *texts[] = {listing->entries[i].key, listing->entries[i].upload_id,
+                               listing->entries[i].version_id};
         for (size_t t = 0; t < CAIRN_COUNT(texts); t++)
             for (const char *at = texts[t] ? texts[t] : "";; at++) {
                 hash = (hash ^ (uint8_t)*at) * UINT64_C(0x100000001b3);

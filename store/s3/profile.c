@@ -32,15 +32,16 @@ enum cairn_code cairn_s3_profile_encode(const struct cairn_s3_findings *findings
         findings->method == CAIRN_S3_CHECKSUM_AUTO ? NULL : methods[findings->method];
     cairn_time_text(findings->tested_ms, false, tested_at);
     CAIRN_AUTO_JSON json_t *json =
-        json_pack("{si ss ss ss ss ss ss? ss sb sb sb sb sb sI sI sI}", KIND, MAJOR, "endpoint",
+        json_pack("{si ss ss ss ss ss ss? ss sb sb sb sb sb sb sI sI sI}", KIND, MAJOR, "endpoint",
                   findings->endpoint, "region", findings->region, "addressing",
                   findings->addressing, "tested_at", tested_at, "tested_by", findings->by,
                   "upload_check", method, "create_only_put", conditions[findings->create_put],
                   "create_only_complete", findings->create_complete, "keeps_token",
                   findings->keeps_token, "lists_uploads", findings->lists_uploads,
                   "lists_part_checksums", findings->lists_part_checksums, "misstates_checksums",
-                  findings->misstates, "part_bytes_min", (json_int_t)findings->part_bytes_min,
-                  "part_bytes_max", (json_int_t)findings->part_bytes_max, "part_count_max",
+                  findings->misstates, "keeps_versions", findings->keeps_versions,
+                  "part_bytes_min", (json_int_t)findings->part_bytes_min, "part_bytes_max",
+                  (json_int_t)findings->part_bytes_max, "part_count_max",
                   (json_int_t)findings->part_count_max);
     if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for profile.json");
     return cairn_json_dump(json, ret, err);
@@ -74,6 +75,7 @@ static enum cairn_code read_fields(const json_t *json, struct cairn_s3_findings 
         {"lists_uploads", CAIRN_JSON_BOOL, true, &ret->lists_uploads, 0},
         {"lists_part_checksums", CAIRN_JSON_BOOL, true, &ret->lists_part_checksums, 0},
         {"misstates_checksums", CAIRN_JSON_BOOL, false, &ret->misstates, 0},
+        {"keeps_versions", CAIRN_JSON_BOOL, false, &ret->keeps_versions, 0},
         {"part_bytes_min", CAIRN_JSON_U64, true, &ret->part_bytes_min, 5 * CAIRN_GIB},
         {"part_bytes_max", CAIRN_JSON_U64, true, &ret->part_bytes_max, 0},
         {"part_count_max", CAIRN_JSON_U32, true, &ret->part_count_max, 10000},
@@ -146,6 +148,7 @@ void cairn_s3_profile_take(struct cairn_s3_store *store, struct cairn_s3_finding
         .lists_uploads = profile->lists_uploads,
         .lists_part_checksums = profile->lists_part_checksums,
         .misstates = atomic_load(&store->misstates),
+        .keeps_versions = atomic_load(&store->keeps_versions),
         .part_bytes_min = profile->part_bytes_min,
         .part_bytes_max = profile->part_bytes_max,
         .part_count_max = profile->part_count_max,
@@ -169,6 +172,7 @@ void cairn_s3_profile_adopt(struct cairn_s3_store *store, const struct cairn_s3_
     if (automatic && found == CAIRN_S3_CHECKSUM_MD5)
         atomic_store(&store->checksum, CAIRN_S3_CHECKSUM_MD5);
     if (findings->misstates) atomic_store(&store->misstates, true);
+    if (findings->keeps_versions) atomic_store(&store->keeps_versions, true);
     if (findings->misstates && automatic && found == CAIRN_S3_CHECKSUM_NONE)
         atomic_store(&store->checksum, CAIRN_S3_CHECKSUM_NONE);
     profile->create_only_put = findings->create_put == CAIRN_S3_HONOURED;

@@ -50,6 +50,8 @@ void cairn_s3_reply_header(struct cairn_http_request *http, struct cairn_view na
         {"x-amz-checksum-type", seen->checksum_type, sizeof seen->checksum_type},
         {"x-amz-checksum-algorithm", seen->checksum_algorithm, sizeof seen->checksum_algorithm},
         {"x-amz-meta-cairn-upload", seen->token, sizeof seen->token},
+        {"x-amz-version-id", seen->version_id, sizeof seen->version_id},
+        {"x-amz-delete-marker", seen->delete_marker, sizeof seen->delete_marker},
     };
     if (name.size == 3 && !strncasecmp(name.data, "Age", 3)) seen->has_age = true;
     for (size_t i = 0; i < CAIRN_COUNT(wanted); i++)
@@ -59,16 +61,20 @@ void cairn_s3_reply_header(struct cairn_http_request *http, struct cairn_view na
 }
 
 /* A CRC32C of a whole object; "...-3" is one made of parts' checksums and no use here. */
-static bool seen_crc32c(const struct cairn_s3_task *task, uint32_t *ret) {
-    const struct cairn_s3_seen *seen = &task->seen;
+static bool read_crc32c(const struct cairn_s3_task *task, const char *text, uint32_t *ret) {
     if (atomic_load(&cairn_s3_store_of(task)->misstates)) return false;
     CAIRN_AUTO(buf) raw = {.limit = 64};
-    if (!seen->crc32c[0] || !strcasecmp(seen->checksum_type, "COMPOSITE")) return false;
-    if (cairn_base64_decode(cairn_view_of(seen->crc32c), &raw, NULL) != CAIRN_OK) return false;
+    if (cairn_base64_decode(cairn_view_of(text), &raw, NULL) != CAIRN_OK) return false;
     if (raw.size != 4) return false;
     const uint8_t *b = (const uint8_t *)raw.data;
     *ret = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
     return true;
+}
+
+static bool seen_crc32c(const struct cairn_s3_task *task, uint32_t *ret) {
+    const struct cairn_s3_seen *seen = &task->seen;
+    if (!seen->crc32c[0] || !strcasecmp(seen->checksum_type, "COMPOSITE")) return false;
+    return read_crc32c(task, seen->crc32c, ret);
 }
 
 /* Seconds, or a date, which is compared with the Date of the same reply: both are of the store's
@@ -194,6 +200,19 @@ static enum cairn_s3_judgement take_etag(struct cairn_s3_task *task) {
     return CAIRN_S3_DONE;
 }
 
+/* The caller compares: what is stated was made of the source's bytes, which nobody here has seen.
+ */
+static enum cairn_s3_judgement take_copied(struct cairn_s3_task *task) {
+    struct cairn_store_request *request = task->request;
+    struct cairn_error error = {0};
+    char crc32c[24] = "";
+    if (cairn_xml_copied(cairn_buf_view(&task->reply), request->etag, crc32c, &error))
+        return fail_with(task, CAIRN_S3_FAILURE, &error);
+    request->object_has_crc32c = crc32c[0] && read_crc32c(task, crc32c, &request->object_crc32c);
+    request->code = CAIRN_OK;
+    return CAIRN_S3_DONE;
+}
+
 static enum cairn_s3_judgement take_head(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
     if (task->http.content_length == UINT64_MAX)
@@ -215,6 +234,14 @@ static enum cairn_s3_judgement take_range(struct cairn_s3_task *task) {
     memcpy(request->etag, task->seen.etag, sizeof request->etag);
     request->code = CAIRN_OK;
     return CAIRN_S3_DONE;
+}
+
+/* "null" is what a bucket says whose versioning was switched off, and some that never had any. */
+static void note_versions(struct cairn_s3_task *task) {
+    const struct cairn_s3_seen *seen = &task->seen;
+    bool named = seen->version_id[0] && strcmp(seen->version_id, "null") != 0;
+    if (named || !strcasecmp(seen->delete_marker, "true"))
+        atomic_store(&cairn_s3_store_of(task)->keeps_versions, true);
 }
 
 static void note_upload_checksum(struct cairn_s3_task *task) {
@@ -244,9 +271,16 @@ static enum cairn_code read_listing(struct cairn_s3_task *task, struct cairn_err
         .cut_bytes = strlen(cairn_s3_store_of(task)->config.prefix),
     };
     size_t first = request->listing->count;
-    CAIRN_TRY(request->op == CAIRN_STORE_LIST
-                  ? cairn_xml_objects(text, &listed, request->listing, err)
-                  : cairn_xml_uploads(text, &listed, request->listing, err));
+    switch (request->op) {
+    case CAIRN_STORE_LIST:
+        CAIRN_TRY(cairn_xml_objects(text, &listed, request->listing, err));
+        break;
+    case CAIRN_STORE_VERSIONS:
+        CAIRN_TRY(cairn_xml_versions(text, &listed, request->listing, err));
+        break;
+    default:
+        CAIRN_TRY(cairn_xml_uploads(text, &listed, request->listing, err));
+    }
     return cairn_s3_page_take(request, first, err);
 }
 
@@ -314,7 +348,7 @@ static enum cairn_s3_judgement take_success(struct cairn_s3_task *task) {
     switch (task->request->op) {
     case CAIRN_STORE_PUT:
     case CAIRN_STORE_UPLOAD_PART:
-        return take_etag(task);
+        return task->request->copy_store ? take_copied(task) : take_etag(task);
     case CAIRN_STORE_GET:
         return take_range(task);
     case CAIRN_STORE_HEAD:
@@ -513,11 +547,12 @@ enum cairn_s3_judgement cairn_s3_reply_judge(struct cairn_s3_task *task) {
     if (http->code != CAIRN_OK && !cut_error) return take_loss(task);
     enum cairn_store_op op = task->request->op;
     bool may_hold_error = op == CAIRN_STORE_UPLOAD_COMPLETE || op == CAIRN_STORE_DELETE_MANY ||
-                          is_removal(task); /* in a 200 */
+                          task->request->copy_store || is_removal(task); /* in a 200 */
     bool documented = http->code == CAIRN_OK && op != CAIRN_STORE_HEAD &&
                       (http->status >= 300 || may_hold_error) &&
                       cairn_xml_problem_read(cairn_buf_view(&task->reply), &problem);
     bool success = http->status == 200 || http->status == 204 || http->status == 206;
+    note_versions(task);
     if (success && !documented) return take_success(task);
     return take_refusal(task, &problem);
 }

@@ -117,30 +117,38 @@ static void build_head(struct cairn_s3_task *task) {
     if (wants_crc32c(task)) add_header(task, "x-amz-checksum-mode", "ENABLED");
 }
 
-static enum cairn_code build_list(struct cairn_s3_task *task, bool uploads,
-                                  struct cairn_error *err) {
+/* What the three listings are asked by; below: NULL where one token says where a page begins. */
+struct listing_words {
+    const char *what, *most, *below;
+};
+static struct listing_words words_of(enum cairn_store_op op) {
+    if (op == CAIRN_STORE_UPLOADS)
+        return (struct listing_words){"uploads", "max-uploads", "upload-id-marker"};
+    if (op == CAIRN_STORE_VERSIONS)
+        return (struct listing_words){"versions", "max-keys", "version-id-marker"};
+    return (struct listing_words){"list-type", "max-keys", NULL};
+}
+
+static enum cairn_code build_list(struct cairn_s3_task *task, struct cairn_error *err) {
     const struct cairn_store_request *request = task->request;
     const char *page = cairn_s3_page_token(request->page);
     CAIRN_TRY(cairn_buf_printf(&task->prefix, err, "%s%s", cairn_s3_store_of(task)->config.prefix,
                                request->key));
     task->http.method = "GET";
     add_query(task, "encoding-type", "url");
-    add_query(task, uploads ? "max-uploads" : "max-keys", "1000");
-    if (!uploads) {
-        add_query(task, "list-type", "2");
-        if (page) add_query(task, "continuation-token", page);
-    } else {
-        add_query(task, "uploads", "");
-    }
-    if (uploads && page) {
-        /* "key-marker\nupload-id-marker", kept behind the prefix in the same buffer. */
+    const struct listing_words words = words_of(request->op);
+    add_query(task, words.most, "1000");
+    add_query(task, words.what, words.below ? "" : "2");
+    if (page && !words.below) add_query(task, "continuation-token", page);
+    if (page && words.below) {
+        /* "key-marker\nid-marker", kept behind the prefix in the same buffer. */
         size_t prefix_size = task->prefix.size, key_size = strcspn(page, "\n");
         const char *id = page + key_size + (page[key_size] == '\n');
         CAIRN_TRY(cairn_buf_append(&task->prefix, "", 1, err));
         CAIRN_TRY(cairn_buf_append(&task->prefix, page, key_size, err));
         CAIRN_TRY(cairn_buf_append(&task->prefix, "", 1, err));
         add_query(task, "key-marker", task->prefix.data + prefix_size + 1);
-        if (*id) add_query(task, "upload-id-marker", id);
+        if (*id) add_query(task, words.below, id);
     }
     add_query(task, "prefix", task->prefix.data);
     return CAIRN_OK;
@@ -157,6 +165,26 @@ static void build_create(struct cairn_s3_task *task) {
     add_header(task, "x-amz-checksum-type", "FULL_OBJECT");
 }
 
+/* The source's name goes encoded into a header, as a path of the bucket's. */
+static enum cairn_code add_copy_source(struct cairn_s3_task *task, struct cairn_error *err) {
+    const struct cairn_store_request *request = task->request;
+    struct cairn_s3_store *from = NULL;
+    CAIRN_AUTO(buf) path = {0};
+    uint64_t last;
+    CAIRN_TRY(cairn_s3_of(request->copy_store, &from, err));
+    if (cairn_add_overflows(request->offset, request->length - 1, &last))
+        return cairn_fail(err, CAIRN_RANGE, "a range beyond 2^64");
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/%s/%s%s", from->config.bucket, from->config.prefix,
+                               request->copy_key));
+    CAIRN_TRY(cairn_sigv4_path(path.data, &task->prefix, err));
+    snprintf(task->range, sizeof task->range, "bytes=%" PRIu64 "-%" PRIu64, request->offset, last);
+    add_header(task, "x-amz-copy-source", task->prefix.data);
+    add_header(task, "x-amz-copy-source-range", task->range);
+    add_header(task, "x-amz-copy-source-if-match", request->copy_etag);
+    add_header(task, "x-amz-source-expected-bucket-owner", from->config.options.bucket_owner);
+    return CAIRN_OK;
+}
+
 static enum cairn_code build_part(struct cairn_s3_task *task, struct cairn_error *err) {
     CAIRN_ASSERT(task->request->part_number >= 1);
     CAIRN_ASSERT(task->request->part_number <= 10000);
@@ -166,7 +194,7 @@ static enum cairn_code build_part(struct cairn_s3_task *task, struct cairn_error
     snprintf(task->number, sizeof task->number, "%" PRIu32, task->request->part_number);
     add_query(task, "partNumber", task->number);
     add_query(task, "uploadId", task->request->upload_id_in);
-    return add_body_checksum(task, err);
+    return task->request->copy_store ? add_copy_source(task, err) : add_body_checksum(task, err);
 }
 
 static enum cairn_code add_part_element(struct cairn_s3_task *task,
@@ -227,6 +255,8 @@ static void build_parts(struct cairn_s3_task *task) {
 static enum cairn_code build_delete_many(struct cairn_s3_task *task, struct cairn_error *err) {
     cairn_s3_delete_choose(task);
     task->http.method = task->one_by_one ? "DELETE" : "POST";
+    const char *version = task->request->deletions[task->deletion].version_id;
+    if (task->one_by_one && version) add_query(task, "versionId", version);
     if (task->one_by_one) return CAIRN_OK;
     CAIRN_TRY(cairn_s3_delete_write(task, err));
     task->http.body = cairn_buf_view(&task->document);
@@ -245,9 +275,9 @@ static enum cairn_code build_op(struct cairn_s3_task *task, struct cairn_error *
         build_head(task);
         return CAIRN_OK;
     case CAIRN_STORE_LIST:
-        return build_list(task, false, err);
     case CAIRN_STORE_UPLOADS:
-        return build_list(task, true, err);
+    case CAIRN_STORE_VERSIONS:
+        return build_list(task, err);
     case CAIRN_STORE_UPLOAD_CREATE:
         build_create(task);
         return CAIRN_OK;
@@ -378,7 +408,7 @@ static void forget_try(struct cairn_s3_task *task) {
 static const char *key_of(const struct cairn_s3_task *task) {
     const struct cairn_store_request *request = task->request;
     bool many = request->op == CAIRN_STORE_DELETE_MANY;
-    if (request->op == CAIRN_STORE_LIST || request->op == CAIRN_STORE_UPLOADS) return NULL;
+    if (cairn_store_op_lists(request->op)) return NULL;
     if (!many) return request->key;
     return task->one_by_one ? request->deletions[task->deletion].key : NULL;
 }
@@ -394,7 +424,8 @@ static enum cairn_code write_url(struct cairn_s3_task *task, const struct cairn_
 
 static bool moves_bytes(const struct cairn_s3_task *task) {
     const struct cairn_store_request *request = task->request;
-    return request->op == CAIRN_STORE_UPLOAD_PART || request->op == CAIRN_STORE_GET ||
+    bool part = request->op == CAIRN_STORE_UPLOAD_PART && !request->copy_store;
+    return part || request->op == CAIRN_STORE_GET ||
            (request->op == CAIRN_STORE_PUT && request->body.size >= DIRECT_PUT_BYTES_MIN);
 }
 

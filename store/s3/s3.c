@@ -40,8 +40,32 @@ static int64_t keys_until_ms(struct cairn_store *base) {
 
 /* ---- what was found out while running ---- */
 
+static bool keeps_versions_now(struct cairn_store *base) {
+    return atomic_load(&((struct cairn_s3_store *)base)->keeps_versions);
+}
+
 static bool misstates_now(struct cairn_store *base) {
     return !atomic_exchange(&((struct cairn_s3_store *)base)->misstates, true);
+}
+
+static bool same_text(const char *a, const char *b) {
+    return !strcmp(a ? a : "", b ? b : "");
+}
+
+/* Whose stated checksums are not known to be made of the bytes is not asked to copy: nobody else
+ * would compare them. */
+static bool copies_from(struct cairn_store *base, struct cairn_store *source) {
+    struct cairn_s3_store *to = (struct cairn_s3_store *)base, *from = NULL;
+    if (cairn_s3_of(source, &from, NULL)) return false;
+    const struct cairn_s3_config *a = &to->config, *b = &from->config;
+    bool one_place = a->is_aws == b->is_aws && !strcmp(a->scheme, b->scheme) &&
+                     !strcmp(a->host, b->host) && !strcmp(a->base_path, b->base_path) &&
+                     !strcmp(a->region, b->region);
+    bool one_key = same_text(a->options.profile, b->options.profile);
+    int checksum = atomic_load(&to->checksum);
+    bool sums = checksum == CAIRN_S3_CHECKSUM_AUTO || checksum == CAIRN_S3_CHECKSUM_CRC32C;
+    return one_place && one_key && sums && to->base.profile.part_checksum &&
+           !atomic_load(&to->misstates);
 }
 
 static void health(struct cairn_store *base, struct cairn_store_health *ret) {
@@ -115,6 +139,8 @@ static const struct cairn_store_vtable s3_vtable = {
     .profile_save = cairn_s3_profile_save,
     .health = health,
     .misstates = misstates_now,
+    .keeps_versions = keeps_versions_now,
+    .copies_from = copies_from,
     .tidy = cairn_s3_tidy,
     .presign = presign,
 };

@@ -333,7 +333,7 @@ void cairn_s3_submit(struct cairn_store_worker *base, struct cairn_store_request
     task->request = request;
     task->deadline_ms = request->deadline_ms ? request->deadline_ms
                                              : now + worker->store->config.options.deadline_ms;
-    bool lists = request->op == CAIRN_STORE_LIST || request->op == CAIRN_STORE_UPLOADS ||
+    bool lists = cairn_store_op_lists(request->op) ||
                  request->op == CAIRN_STORE_DELETE_MANY;
     task->reply.limit = lists ? CAIRN_S3_DOCUMENT_BYTES_MAX : CAIRN_MIB; /* S29 */
     task->parts = (struct cairn_xml_parts){request->parts, 0, request->part_count, 0};

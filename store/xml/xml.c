@@ -86,6 +86,19 @@ enum cairn_code cairn_xml_upload_id(struct cairn_view text, char ret_id[CAIRN_UP
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_xml_copied(struct cairn_view text, char ret_etag[128], char ret_crc32c[24],
+                                 struct cairn_error *err) {
+    static const char root[] = "CopyPartResult";
+    char etag[128] = "", crc32c[24] = "";
+    struct field fields[] = {{"CopyPartResult/ETag", etag, sizeof etag},
+                             {"CopyPartResult/ChecksumCRC32C", crc32c, sizeof crc32c}};
+    CAIRN_TRY(read_fields(text, root, fields, CAIRN_COUNT(fields), err));
+    if (!etag[0]) return cairn_fail(err, CAIRN_PROTOCOL, "<%s> has no ETag", root);
+    memcpy(ret_etag, etag, sizeof etag);
+    memcpy(ret_crc32c, crc32c, sizeof crc32c);
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_xml_completed(struct cairn_view text, char ret_etag[128],
                                     struct cairn_error *err) {
     static const char root[] = "CompleteMultipartUploadResult";
@@ -178,16 +191,19 @@ enum cairn_code cairn_xml_parts_read(struct cairn_view text, struct cairn_xml_pa
 
 struct listing_reader {
     struct cairn_store_listing *listing;
-    const char *root, *item, *time, *token; /* names that differ between the two listings */
+    const char *root, *item, *time, *token; /* names that differ between the listings */
+    const char *marker;      /* an item that stands for a delete marker; NULL: there are none */
+    const char *token_below; /* the second half of where the next page begins; NULL: it has none */
     const struct cairn_xml_listed *listed;
     struct cairn_store_entry entry;
     bool truncated, encoded;
-    char *next, *next_upload;
+    char *next, *next_below;
 };
 
 static void drop_entry(struct cairn_store_entry *entry) {
     free(entry->key);
     free(entry->upload_id);
+    free(entry->version_id);
     *entry = (struct cairn_store_entry){0};
 }
 
@@ -222,6 +238,7 @@ static enum cairn_code item_ended(struct listing_reader *reader, const char *lea
     struct cairn_store_entry *entry = &reader->entry;
     if (!strcmp(leaf, "Key")) return keep_text(&entry->key, text, err);
     if (!strcmp(leaf, "UploadId")) return keep_text(&entry->upload_id, text, err);
+    if (!strcmp(leaf, "VersionId")) return keep_text(&entry->version_id, text, err);
     if (!strcmp(leaf, "Size")) return cairn_parse_u64(cairn_view_of(text), &entry->size_bytes, err);
     if (!strcmp(leaf, reader->time)) return cairn_s3_time_iso(text, &entry->modified_ms, err);
     return CAIRN_OK;
@@ -230,22 +247,33 @@ static enum cairn_code item_ended(struct listing_reader *reader, const char *lea
 static enum cairn_code listing_started(void *owner, const char *path, struct cairn_error *err) {
     (void)err;
     struct listing_reader *reader = owner;
-    if (!strcmp(path, reader->item)) drop_entry(&reader->entry);
+    bool is_marker = reader->marker && !strcmp(path, reader->marker);
+    if (!is_marker && strcmp(path, reader->item) != 0) return CAIRN_OK;
+    drop_entry(&reader->entry);
+    reader->entry.is_marker = is_marker;
     return CAIRN_OK;
+}
+
+/* The name of a field of an item; "": it is the item itself. NULL: it is no part of one. */
+static const char *leaf_of(const char *path, const char *item) {
+    size_t size = item ? strlen(item) : 0;
+    if (!item || strncmp(path, item, size) != 0) return NULL;
+    if (!path[size]) return "";
+    return path[size] == '/' ? path + size + 1 : NULL;
 }
 
 static enum cairn_code listing_ended(void *owner, const char *path, const char *text,
                                      struct cairn_error *err) {
     struct listing_reader *reader = owner;
-    size_t item_size = strlen(reader->item);
-    if (!strcmp(path, reader->item)) return keep_entry(reader, err);
-    if (!strncmp(path, reader->item, item_size) && path[item_size] == '/')
-        return item_ended(reader, path + item_size + 1, text, err);
+    const char *of_item = leaf_of(path, reader->item);
+    if (!of_item) of_item = leaf_of(path, reader->marker);
+    if (of_item) return *of_item ? item_ended(reader, of_item, text, err) : keep_entry(reader, err);
     const char *leaf = strchr(path, '/') ? strchr(path, '/') + 1 : "";
     if (!strcmp(leaf, "IsTruncated")) reader->truncated = !strcmp(text, "true");
     if (!strcmp(leaf, "EncodingType")) reader->encoded = !strcmp(text, "url");
     if (!strcmp(leaf, reader->token)) return keep_text(&reader->next, text, err);
-    if (!strcmp(leaf, "NextUploadIdMarker")) return keep_text(&reader->next_upload, text, err);
+    if (reader->token_below && !strcmp(leaf, reader->token_below))
+        return keep_text(&reader->next_below, text, err);
     return CAIRN_OK;
 }
 
@@ -263,34 +291,33 @@ static enum cairn_code cut_keys(const struct listing_reader *reader, size_t firs
     return CAIRN_OK;
 }
 
-static enum cairn_code keep_next_page(struct listing_reader *reader, bool uploads,
-                                      struct cairn_error *err) {
+static enum cairn_code keep_next_page(struct listing_reader *reader, struct cairn_error *err) {
     free(reader->listing->next_page);
     reader->listing->next_page = NULL;
     if (!reader->truncated) return CAIRN_OK;
     if (!reader->next || !*reader->next)
         return cairn_fail(err, CAIRN_PROTOCOL, "a cut listing does not say where it goes on");
-    if (!uploads) return keep_text(&reader->listing->next_page, reader->next, err);
+    if (!reader->token_below) return keep_text(&reader->listing->next_page, reader->next, err);
     if (reader->encoded) CAIRN_TRY(decode_key(&reader->next, err));
     CAIRN_AUTO(buf) both = {0};
     CAIRN_TRY(cairn_buf_printf(&both, err, "%s\n%s", reader->next,
-                               reader->next_upload ? reader->next_upload : ""));
+                               reader->next_below ? reader->next_below : ""));
     return keep_text(&reader->listing->next_page, both.data, err);
 }
 
 static enum cairn_code read_listing(struct listing_reader *reader, struct cairn_view text,
-                                    bool uploads, struct cairn_error *err) {
+                                    struct cairn_error *err) {
     size_t before = reader->listing->count;
     struct cairn_xml_walk walk = {reader->root, listing_started, listing_ended, reader};
     enum cairn_code code = cairn_xml_walk_run(&walk, text, err);
     if (!code) code = cut_keys(reader, before, err);
-    if (!code) code = keep_next_page(reader, uploads, err);
+    if (!code) code = keep_next_page(reader, err);
     if (code)
         while (reader->listing->count > before)
             drop_entry(&reader->listing->entries[--reader->listing->count]);
     drop_entry(&reader->entry);
     free(reader->next);
-    free(reader->next_upload);
+    free(reader->next_below);
     return code;
 }
 
@@ -302,7 +329,20 @@ enum cairn_code cairn_xml_objects(struct cairn_view text, const struct cairn_xml
                                     .time = "LastModified",
                                     .token = "NextContinuationToken",
                                     .listed = listed};
-    return read_listing(&reader, text, false, err);
+    return read_listing(&reader, text, err);
+}
+
+enum cairn_code cairn_xml_versions(struct cairn_view text, const struct cairn_xml_listed *listed,
+                                   struct cairn_store_listing *ret, struct cairn_error *err) {
+    struct listing_reader reader = {.listing = ret,
+                                    .root = "ListVersionsResult",
+                                    .item = "ListVersionsResult/Version",
+                                    .marker = "ListVersionsResult/DeleteMarker",
+                                    .time = "LastModified",
+                                    .token = "NextKeyMarker",
+                                    .token_below = "NextVersionIdMarker",
+                                    .listed = listed};
+    return read_listing(&reader, text, err);
 }
 
 enum cairn_code cairn_xml_uploads(struct cairn_view text, const struct cairn_xml_listed *listed,
@@ -312,8 +352,9 @@ enum cairn_code cairn_xml_uploads(struct cairn_view text, const struct cairn_xml
                                     .item = "ListMultipartUploadsResult/Upload",
                                     .time = "Initiated",
                                     .token = "NextKeyMarker",
+                                    .token_below = "NextUploadIdMarker",
                                     .listed = listed};
-    return read_listing(&reader, text, true, err);
+    return read_listing(&reader, text, err);
 }
 
 /* ---- DeleteObjects ---- */
@@ -322,7 +363,7 @@ struct deletions_reader {
     const struct cairn_xml_deletions *deletions;
     struct cairn_buf key; /* of the element that is being read */
     bool has_key, is_whole;
-    char code[64], message[120];
+    char version[CAIRN_UPLOAD_ID_BYTES_MAX], code[64], message[120];
 };
 
 static enum cairn_code deletion_started(void *owner, const char *path, struct cairn_error *err) {
@@ -332,7 +373,7 @@ static enum cairn_code deletion_started(void *owner, const char *path, struct ca
         return CAIRN_OK;
     cairn_buf_clear(&reader->key);
     reader->has_key = false;
-    reader->code[0] = reader->message[0] = '\0';
+    reader->version[0] = reader->code[0] = reader->message[0] = '\0';
     return CAIRN_OK;
 }
 
@@ -348,6 +389,8 @@ static enum cairn_code deletion_ended(void *owner, const char *path, const char 
         cairn_buf_clear(&reader->key);
         return cairn_buf_append_text(&reader->key, text, err);
     }
+    if (leaf && !strcmp(leaf, "/VersionId"))
+        (void)cairn_text_copy(reader->version, sizeof reader->version, text);
     if (leaf && failed && !strcmp(leaf, "/Code"))
         (void)cairn_text_copy(reader->code, sizeof reader->code, text);
     if (leaf && failed && !strcmp(leaf, "/Message"))
@@ -359,7 +402,8 @@ static enum cairn_code deletion_ended(void *owner, const char *path, const char 
         return cairn_fail(err, CAIRN_PROTOCOL, "a deletion is told without its %s",
                           reader->has_key ? "code" : "key");
     if (reader->is_whole && strncmp(key, to->prefix, prefix_size) == 0)
-        to->each(to->owner, key + prefix_size, failed ? reader->code : NULL, reader->message);
+        to->each(to->owner, key + prefix_size, reader->version, failed ? reader->code : NULL,
+                 reader->message);
     return CAIRN_OK;
 }
 

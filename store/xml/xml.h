@@ -28,6 +28,9 @@ struct cairn_xml_problem {
 bool cairn_xml_problem_read(struct cairn_view text, struct cairn_xml_problem *ret);
 enum cairn_code cairn_xml_upload_id(struct cairn_view text, char ret_id[CAIRN_UPLOAD_ID_BYTES_MAX],
                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* CopyPartResult; the checksum in base64, "" where none is stated. */
+enum cairn_code cairn_xml_copied(struct cairn_view text, char ret_etag[128], char ret_crc32c[24],
+                                 struct cairn_error *err) CAIRN_MUST_USE;
 /* CompleteMultipartUploadResult. */
 enum cairn_code cairn_xml_completed(struct cairn_view text, char ret_etag[128],
                                     struct cairn_error *err) CAIRN_MUST_USE;
@@ -49,15 +52,20 @@ struct cairn_xml_listed {
 enum cairn_code cairn_xml_objects(struct cairn_view text, const struct cairn_xml_listed *listed,
                                   struct cairn_store_listing *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* ListObjectVersions; next_page: "key-marker\nversion-id-marker". */
+enum cairn_code cairn_xml_versions(struct cairn_view text, const struct cairn_xml_listed *listed,
+                                   struct cairn_store_listing *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_xml_uploads(struct cairn_view text, const struct cairn_xml_listed *listed,
                                   struct cairn_store_listing *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 
-/* DeleteObjects: each() hears of each key that begins with prefix, without it; code NULL: deleted,
- * else why not. */
+/* DeleteObjects: each() hears of each key that begins with prefix, without it; version "": the
+ * answer names none; code NULL: deleted, else why not. */
 struct cairn_xml_deletions {
     const char *prefix;
-    void (*each)(void *owner, const char *key, const char *code, const char *message);
+    void (*each)(void *owner, const char *key, const char *version, const char *code,
+                 const char *message);
     void *owner;
 };
 enum cairn_code cairn_xml_deletions_read(struct cairn_view text,

@@ -27,7 +27,7 @@ int main(void) {
     for (int i = 0; i < CAIRN_ROUTE_COUNT; i++) {
         const struct cairn_route *route = cairn_route_at((enum cairn_route_id)i);
         printf("route %s %s %s %s\n", route->method, route->template_text, route->name,
-               route->query);
+               route->query + strspn(route->query, ", "));
     }
     for (int i = CAIRN_OK + 1; i < CAIRN_CODE_COUNT; i++) {
         printf("code %s\n", cairn_code_info((enum cairn_code)i)->slug);

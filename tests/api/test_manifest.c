@@ -278,7 +278,8 @@ TEST(an_attempt_record_comes_back_with_and_without_a_resume) {
 TEST(a_store_record_comes_back_and_another_format_is_refused) {
     CAIRN_AUTO(buf) text = {0};
     struct cairn_error err = {0};
-    struct cairn_store_record record = {"01234567-89ab-4def-8123-456789abcdef", "me@here", 1, 9};
+    struct cairn_store_record record = {"01234567-89ab-4def-8123-456789abcdef", "me@here", 1, 9,
+                                        ""};
     struct cairn_store_record back = {0};
     REQUIRE_OK(cairn_store_record_encode(&record, &text, &err));
     REQUIRE_OK(cairn_store_record_decode(cairn_buf_view(&text), &back, &err));

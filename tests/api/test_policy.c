@@ -135,3 +135,38 @@ TEST(a_selector_chooses_what_holds_all_its_terms) { /* selector.h#1 */
     REQUIRE_OK(cairn_selector_parse(CAIRN_VIEW("a"), &none, &err));
     EXPECT(!cairn_selector_matches(&none, NULL));
 }
+
+TEST(where_versions_lie_is_read_from_json_and_from_words_and_printed_as_it_was_given) {
+    static const char text[] =
+        "{\"copies\":[{\"every_steps\":1000,\"store\":\"archive\"},{\"every_steps\":10,\"last\":3,"
+        "\"store\":\"main\"}],\"keep\":{}}";
+    struct cairn_policy policy, other = {0};
+    CAIRN_AUTO_JSON json_t *json = NULL, *again = NULL;
+    CAIRN_AUTO(buf) printed = {0}, words = {0}, reprinted = {0};
+    REQUIRE_OK(read_text(text, &policy));
+    EXPECT(cairn_policy_empty(&policy)); /* it removes nothing */
+    REQUIRE_OK(cairn_policy_json(&policy, &json, &err));
+    REQUIRE_OK(cairn_json_dump(json, &printed, &err));
+    EXPECT_EQ_TEXT(printed.data, text);
+    REQUIRE_OK(cairn_policy_text(&policy, &words, &err));
+    EXPECT_EQ_TEXT(words.data, "no rule: removes nothing; in archive every 1000 steps; in main "
+                               "last 3 OR every 10 steps");
+    struct cairn_view given = CAIRN_VIEW("archive:every:1000,main:last:3,main:every:10");
+    REQUIRE_OK(cairn_policy_copies_parse(given, &other, &err));
+    REQUIRE_OK(cairn_policy_json(&other, &again, &err));
+    REQUIRE_OK(cairn_json_dump(again, &reprinted, &err));
+    EXPECT_EQ_TEXT(reprinted.data, text);
+    static const char *const bad[] = {
+        "{\"keep\":{},\"copies\":[{\"store\":\"a\"}]}",
+        "{\"keep\":{},\"copies\":[{\"store\":\"A\",\"last\":1}]}",
+        "{\"keep\":{},\"copies\":[{\"last\":1}]}",
+        "{\"keep\":{},\"copies\":[{\"store\":\"a\",\"last\":1},{\"store\":\"a\",\"last\":2}]}",
+        "{\"keep\":{},\"copies\":[{\"store\":\"a\",\"newest\":1}]}"};
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++)
+        EXPECT_CODE(read_text(bad[i], &policy), CAIRN_INVALID);
+    static const char *const wrong[] = {"a",          "a:last",   "a:last:0",
+                                        "a:newest:3", "A:last:3", "a:last:x"};
+    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++)
+        EXPECT_CODE(cairn_policy_copies_parse(cairn_view_of(wrong[i]), &other, &err),
+                    CAIRN_INVALID);
+}

@@ -105,6 +105,22 @@ TEST(paths_that_lie_about_their_segments_are_refused) {
     }
 }
 
+TEST(a_slash_behind_the_model_folder_means_the_folder_and_behind_anything_else_is_refused) {
+    struct cairn_route_params params;
+    const char *name;
+    char allow[CAIRN_ROUTE_ALLOW_BYTES];
+    EXPECT(match("GET", C "/hf/", &params, &name) == CAIRN_OK);
+    EXPECT_EQ_TEXT(name, "hf_list");
+    EXPECT(match("PUT", C "/hf/", &params, &name) == CAIRN_METHOD);
+    cairn_route_allow(CAIRN_VIEW(C "/hf/"), allow);
+    EXPECT_EQ_TEXT(allow, "GET, HEAD");
+    static const char *const others[] = {C "/hf//",       C "/hf/a/",        C "/hf/a/hf/",
+                                         C "/shards/hf/", C "/shards/a/hf/", C "/",
+                                         C "/tensors/",   "/v1/runs/",       "/hf/"};
+    for (size_t i = 0; i < CAIRN_COUNT(others); i++)
+        EXPECT(match("GET", others[i], &params, &name) != CAIRN_OK);
+}
+
 TEST(long_paths_names_and_many_segments_are_refused) {
     static char path[10240];
     struct cairn_route_params params;

@@ -39,17 +39,29 @@ TEST(a_pattern_fits_whole_names_only) /* A02 */
         const char *pattern, *project;
         bool fits;
     } cases[] = {
-        {"run1", "run1", true},   {"run1", "run10", false}, {"run1", "run", false},
-        {"run1", "Run1", false},  {"run?", "run1", true},   {"run?", "run10", false},
-        {"run?", "run", false},   {"*", "x", true},         {"nlp-*", "nlp-", true},
-        {"nlp-*", "nlp", false},  {"nlp-*", "x-nlp-1", false}, {"*-prod", "a-prod", true},
-        {"*-prod", "a-prod2", false}, {"a*b*c", "a1b2c", true}, {"a*b*c", "a1c2b", false},
-        {"a*b*c", "abcbc", true}, {"**", "x", true},        {"", "x", false},
+        {"run1", "run1", true},
+        {"run1", "run10", false},
+        {"run1", "run", false},
+        {"run1", "Run1", false},
+        {"run?", "run1", true},
+        {"run?", "run10", false},
+        {"run?", "run", false},
+        {"*", "x", true},
+        {"nlp-*", "nlp-", true},
+        {"nlp-*", "nlp", false},
+        {"nlp-*", "x-nlp-1", false},
+        {"*-prod", "a-prod", true},
+        {"*-prod", "a-prod2", false},
+        {"a*b*c", "a1b2c", true},
+        {"a*b*c", "a1c2b", false},
+        {"a*b*c", "abcbc", true},
+        {"**", "x", true},
+        {"", "x", false},
     };
     for (size_t i = 0; i < CAIRN_COUNT(cases); i++)
-        cairn_test_check(
-            cairn_project_pattern_fits(cases[i].pattern, cases[i].project) == cases[i].fits,
-            __FILE__, __LINE__, "%s and %s", cases[i].pattern, cases[i].project);
+        cairn_test_check(cairn_project_pattern_fits(cases[i].pattern, cases[i].project) ==
+                             cases[i].fits,
+                         __FILE__, __LINE__, "%s and %s", cases[i].pattern, cases[i].project);
     EXPECT(cairn_project_pattern_covers("*", "a*"));
     EXPECT(cairn_project_pattern_covers("a*", "a*"));
     EXPECT(cairn_project_pattern_covers("a*", "ab"));
@@ -92,8 +104,8 @@ TEST(every_route_says_what_it_needs_and_those_of_a_project_are_judged_by_it) /* 
         bool ok = need->token == of_api && need->project == of_project &&
                   (!need->all || !need->project) && (!need->grant || need->scope);
         /* What changes something is never open to a scope that only looks, but for these. */
-        static const char *const looks[] = {"verify", "restore_plan", "lease_take", "lease_renew",
-                                            "lease_drop", "retention_preview"};
+        static const char *const looks[] = {"verify",      "restore_plan", "lease_take",
+                                            "lease_renew", "lease_drop",   "retention_preview"};
         bool only_looks = reads;
         for (size_t i = 0; i < CAIRN_COUNT(looks); i++)
             only_looks = only_looks || !strcmp(route->name, looks[i]);

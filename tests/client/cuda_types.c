@@ -2,8 +2,10 @@
 /* Compiled where a CUDA toolkit is installed, and never run: what client/stage_cuda/runtime.h
  * declares of the runtime is what the toolkit's headers do. */
 #include <assert.h>
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include "client/stage_cuda/driver.h"
 #include "client/stage_cuda/runtime.h"
 
 static_assert((int)CAIRN_CUDA_OK == cudaSuccess, "status");
@@ -31,6 +33,11 @@ static_assert(sizeof(cudaStream_t) == sizeof(void *), "stream");
 static_assert(sizeof(cudaEvent_t) == sizeof(void *), "event");
 static_assert(sizeof(enum cudaMemcpyKind) == sizeof(int), "direction");
 
+static_assert((int)CAIRN_CUDA_DRIVER_OUT_OF_MEMORY == CUDA_ERROR_OUT_OF_MEMORY, "status");
+static_assert(sizeof(CUresult) == sizeof(int), "status");
+static_assert(sizeof(CUmodule) == sizeof(void *), "module");
+static_assert(sizeof(CUfunction) == sizeof(void *), "function");
+
 /* A call with arguments of the kinds that runtime.h declares is one of the toolkit's function. */
 cudaError_t cairn_cuda_types(void *memory, size_t size, unsigned flags, int number);
 cudaError_t cairn_cuda_types(void *memory, size_t size, unsigned flags, int number) {
@@ -40,6 +47,7 @@ cudaError_t cairn_cuda_types(void *memory, size_t size, unsigned flags, int numb
     enum cudaMemcpyKind kind = (enum cudaMemcpyKind)number;
     cudaError_t status = cudaGetDevice(&number) | cudaSetDevice(number) | cudaGetLastError();
     status |= cudaPointerGetAttributes(&found, memory);
+    status |= cudaMalloc(&memory, size) | cudaFree(memory);
     status |= cudaHostRegister(memory, size, flags) | cudaHostUnregister(memory);
     status |= cudaStreamCreateWithFlags(&stream, flags) | cudaStreamDestroy(stream);
     status |= cudaStreamSynchronize(stream) | cudaStreamWaitEvent(stream, event, flags);
@@ -47,5 +55,17 @@ cudaError_t cairn_cuda_types(void *memory, size_t size, unsigned flags, int numb
     status |= cudaEventRecord(event, stream) | cudaEventSynchronize(event);
     status |= cudaMemcpyAsync(memory, memory, size, kind, stream);
     status |= cudaMemcpy2DAsync(memory, size, memory, size, size, size, kind, stream);
+    return status;
+}
+
+CUresult cairn_cuda_driver_types(void *memory, void **arguments, unsigned count);
+CUresult cairn_cuda_driver_types(void *memory, void **arguments, unsigned count) {
+    CUmodule module = memory;
+    CUfunction function = memory;
+    const char *name = NULL;
+    CUresult status = cuModuleLoadData(&module, memory) | cuModuleUnload(module);
+    status |= cuModuleGetFunction(&function, module, "name") | cuGetErrorName(status, &name);
+    status |= cuLaunchKernel(function, count, count, count, count, count, count, count, memory,
+                             arguments, arguments);
     return status;
 }

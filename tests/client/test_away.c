@@ -11,7 +11,7 @@ static uint64_t u64_of(const json_t *object, const char *name) {
     return (uint64_t)json_integer_value(json_object_get(object, name));
 }
 
-TEST(a_dead_uploader_is_reported_within_a_second_and_the_session_heals) { /* K04 */
+TEST(k04_a_dead_uploader_is_reported_within_a_second_and_the_session_heals) { /* K04 */
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_fake_message offer;

@@ -6,57 +6,14 @@
 
 #include "common/clock.h"
 #include "common/crc32c.h"
-#include "tests/client/rank.h"
+#include "tests/client/cuda.h"
 #include "tests/client/staged.h"
-#include "tests/support/fake_cuda.h"
 
 #define ROWS 512
 #define COLUMNS 384
 #define BYTES (sizeof(uint32_t) * ROWS * COLUMNS)
 
 static const uint64_t shape[2] = {ROWS, COLUMNS};
-
-static struct {
-    int (*set_device)(int), (*get_device)(int *), (*get_last_error)(void);
-    int (*make)(void **, size_t), (*release)(void *);
-    int (*copy)(void *, const void *, size_t, int, void *);
-    int (*make_stream)(void **, unsigned), (*end_stream)(void *);
-    fake_cuda_reset_fn *reset;
-    fake_cuda_state_fn *state;
-    fake_cuda_fail_fn *fail;
-    fake_cuda_write_later_fn *write_later;
-    fake_cuda_slow_fn *slow;
-} cuda;
-
-static bool find(void *library, const char *name, void *ret) {
-    void *symbol = dlsym(library, name);
-    memcpy(ret, &symbol, sizeof symbol);
-    return EXPECT(symbol != NULL);
-}
-
-/* By its path, before anything asks for the soname: from then on it is the process's runtime. */
-static bool have_runtime(void) {
-    char path[600];
-    const char *folder = getenv("CAIRN_BIN_DIR");
-    snprintf(path, sizeof path, "%s/fake_cuda/libcudart.so.13", folder ? folder : ".");
-    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    if (!EXPECT(library != NULL)) return false;
-    if (!find(library, "cudaSetDevice", &cuda.set_device) ||
-        !find(library, "cudaGetDevice", &cuda.get_device) ||
-        !find(library, "cudaGetLastError", &cuda.get_last_error) ||
-        !find(library, "cudaMalloc", &cuda.make) || !find(library, "cudaFree", &cuda.release) ||
-        !find(library, "cudaMemcpyAsync", &cuda.copy) ||
-        !find(library, "cudaStreamCreateWithFlags", &cuda.make_stream) ||
-        !find(library, "cudaStreamDestroy", &cuda.end_stream) ||
-        !find(library, "fake_cuda_reset", &cuda.reset) ||
-        !find(library, "fake_cuda_state", &cuda.state) ||
-        !find(library, "fake_cuda_fail", &cuda.fail) ||
-        !find(library, "fake_cuda_write_later", &cuda.write_later) ||
-        !find(library, "fake_cuda_slow", &cuda.slow))
-        return false;
-    cuda.reset();
-    return cuda.set_device(0) == 0;
-}
 
 /* ---- what is saved ---- */
 
@@ -72,62 +29,12 @@ static struct cairn_tensor_piece on_device(const char *name, const void *source)
                                        .memory = CAIRN_MEMORY_CUDA};
 }
 
-/* Memory of a device with these bytes, at once. */
-static void *filled(int device, const void *bytes, size_t size) {
-    void *ret = NULL, *stream = NULL;
-    EXPECT_EQ_U64(cuda.set_device(device), 0);
-    EXPECT_EQ_U64(cuda.make(&ret, size), 0);
-    EXPECT_EQ_U64(cuda.make_stream(&stream, 1), 0);
-    cuda.write_later(stream, ret, bytes, size, 0);
-    EXPECT_EQ_U64(cuda.end_stream(stream), 0);
-    EXPECT_EQ_U64(cuda.set_device(0), 0);
-    return ret;
-}
-
-/* The checksums that were told of the save's first shard are those of its bytes in the slab. */
-static bool sums_are_right(struct cairn_rank *rank, size_t save) {
-    struct cairn_fake_message stage, staged;
-    if (!cairn_fake_uploader_saw(rank->fake, "stage", save, &stage)) return false;
-    const json_t *shard = json_array_get(json_object_get(stage.message, "shards"), 0);
-    uint32_t slab = (uint32_t)json_integer_value(json_object_get(stage.message, "slab"));
-    uint64_t bytes = (uint64_t)json_integer_value(json_object_get(shard, "bytes")), at = 0;
-    const uint8_t *data = cairn_fake_uploader_slab(rank->fake, slab);
-    size_t count = cairn_fake_uploader_count(rank->fake, "staged");
-    for (size_t i = 0; i < count; i++) {
-        if (!cairn_fake_uploader_at(rank->fake, "staged", i, &staged)) return false;
-        for (size_t b = 0; b < staged.blob.size / 4; b++, at += CAIRN_BLOCK_BYTES)
-            if (cairn_load_u32le((const uint8_t *)staged.blob.data + 4 * b) !=
-                cairn_crc32c(0, data + at, (size_t)cairn_min_u64(CAIRN_BLOCK_BYTES, bytes - at)))
-                return false;
-    }
-    return at >= bytes;
-}
-
-/* Begin, one piece, stage. */
-static enum cairn_code save_one(struct cairn_session *session, uint64_t step,
-                                const struct cairn_tensor_piece *piece, struct cairn_error *err) {
-    struct cairn_save *save = NULL;
-    CAIRN_TRY(cairn_save_begin(session, step, NULL, &save, err));
-    enum cairn_code code = cairn_save_tensor(save, piece, err);
-    if (!code) code = cairn_save_stage(save, err);
-    cairn_save_free(save);
-    return code;
-}
-
 static uint32_t numbers[ROWS * COLUMNS], turned[ROWS * COLUMNS], host[ROWS * COLUMNS];
 
 static void fill_numbers(void) {
     for (size_t i = 0; i < ROWS * COLUMNS; i++) numbers[i] = (uint32_t)i * 2654435761u;
     for (size_t i = 0; i < ROWS * COLUMNS; i++)
         turned[i] = numbers[i % COLUMNS * ROWS + i / COLUMNS];
-}
-
-static void expect_nothing_left(void) {
-    struct fake_cuda_state state;
-    cuda.state(&state);
-    EXPECT_EQ_U64(state.streams, 0);
-    EXPECT_EQ_U64(state.events, 0);
-    EXPECT_EQ_U64(state.registered, 0);
 }
 
 /* ---- tests ---- */
@@ -157,11 +64,11 @@ TEST(memory_of_devices_is_copied_behind_what_their_streams_had) {
     void *stream = NULL;
     static const int64_t strides[2] = {1, ROWS};
     int device = -1;
-    REQUIRE(have_runtime());
+    REQUIRE(cairn_cuda_have_runtime());
     fill_numbers();
     memset(host, 7, sizeof host);
-    void *late = filled(0, host, BYTES), *other = filled(1, numbers, BYTES);
-    REQUIRE(cuda.make_stream(&stream, 1) == 0);
+    void *late = cairn_cuda_filled(0, host, BYTES), *other = cairn_cuda_filled(1, numbers, BYTES);
+    REQUIRE(cairn_cuda.make_stream(&stream, 1) == 0);
     {
         CAIRN_AUTO(rank) rank = {0};
         REQUIRE_OK(rank_open(&rank, 2, &err));
@@ -175,7 +82,7 @@ TEST(memory_of_devices_is_copied_behind_what_their_streams_had) {
         piece = on_device("host", host);
         piece.memory = CAIRN_MEMORY_HOST;
         EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_OK);
-        cuda.write_later(stream, late, numbers, BYTES, 100); /* the trainer's kernel */
+        cairn_cuda.write_later(stream, late, numbers, BYTES, 100); /* the trainer's kernel */
         EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_OK);
         const uint8_t *at = cairn_staged_tensor(rank.fake, "late", 1);
         EXPECT(at && memcmp(at, numbers, BYTES) == 0);
@@ -183,104 +90,104 @@ TEST(memory_of_devices_is_copied_behind_what_their_streams_had) {
         EXPECT(at && memcmp(at, turned, BYTES) == 0);
         at = cairn_staged_tensor(rank.fake, "host", 1);
         EXPECT(at && memcmp(at, host, BYTES) == 0);
-        EXPECT(sums_are_right(&rank, 1));
+        EXPECT(cairn_cuda_sums_are_right(&rank, 1));
         cairn_save_free(save);
-        cuda.state(&state);
+        cairn_cuda.state(&state);
         EXPECT_EQ_U64(state.pageable_copies, 0);
         EXPECT(state.rows_copies >= ROWS);
         EXPECT_EQ_U64(state.registered, 1); /* of two generations, the one that was used */
         EXPECT_EQ_U64(state.streams, 1);    /* the trainer's */
-        EXPECT(cuda.get_device(&device) == 0 && device == 0);
-        EXPECT_EQ_U64(cuda.get_last_error(), 0);
+        EXPECT(cairn_cuda.get_device(&device) == 0 && device == 0);
+        EXPECT_EQ_U64(cairn_cuda.get_last_error(), 0);
     }
-    EXPECT_EQ_U64(cuda.end_stream(stream), 0);
-    expect_nothing_left();
-    cuda.release(late);
-    cuda.release(other);
+    EXPECT_EQ_U64(cairn_cuda.end_stream(stream), 0);
+    cairn_cuda_expect_nothing_left();
+    cairn_cuda.release(late);
+    cairn_cuda.release(other);
 }
 
 TEST(a_slab_is_page_locked_once_and_where_that_fails_the_save_is_whole_and_it_is_said_once) {
     struct cairn_error err = {0};
     struct fake_cuda_state state;
-    REQUIRE(have_runtime());
+    REQUIRE(cairn_cuda_have_runtime());
     fill_numbers();
-    void *memory = filled(0, numbers, BYTES);
+    void *memory = cairn_cuda_filled(0, numbers, BYTES);
     {
         CAIRN_AUTO(rank) rank = {0};
         REQUIRE_OK(rank_open(&rank, 1, &err));
         const struct cairn_tensor_piece piece = on_device("w", memory);
-        cuda.fail("HostRegister", 0, 801, 0);
-        EXPECT_CODE(save_one(rank.session, 1, &piece, &err), CAIRN_OK);
+        cairn_cuda.fail("HostRegister", 0, 801, 0);
+        EXPECT_CODE(cairn_cuda_save_one(rank.session, 1, &piece, &err), CAIRN_OK);
         const uint8_t *at = cairn_staged_tensor(rank.fake, "w", 1);
         EXPECT(at && memcmp(at, numbers, BYTES) == 0);
-        cuda.state(&state);
+        cairn_cuda.state(&state);
         EXPECT_EQ_U64(state.pageable_copies, state.copies);
         EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_UNAVAILABLE);
         EXPECT(strstr(err.message, "not page-locked") != NULL);
         EXPECT(strstr(err.message, "cudaErrorNotSupported") != NULL);
         EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_OK);
-        EXPECT_EQ_U64(cuda.get_last_error(), 0);
+        EXPECT_EQ_U64(cairn_cuda.get_last_error(), 0);
     }
-    expect_nothing_left();
-    cuda.release(memory);
+    cairn_cuda_expect_nothing_left();
+    cairn_cuda.release(memory);
 }
 
 static void fail_and_recover(const char *call, unsigned after, int status, enum cairn_code code) {
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
-    void *memory = filled(0, numbers, BYTES);
+    void *memory = cairn_cuda_filled(0, numbers, BYTES);
     const struct cairn_tensor_piece piece = on_device("w", memory);
-    cuda.reset();
+    cairn_cuda.reset();
     REQUIRE_OK(rank_open(&rank, 2, &err));
-    cuda.fail(call, after, status, 0);
-    EXPECT_CODE(save_one(rank.session, 1, &piece, &err), code);
+    cairn_cuda.fail(call, after, status, 0);
+    EXPECT_CODE(cairn_cuda_save_one(rank.session, 1, &piece, &err), code);
     EXPECT(strstr(err.message, "cudaError") != NULL);
-    EXPECT_EQ_U64(cuda.get_last_error(), 0); /* the trainer finds no error of ours */
-    EXPECT_CODE(save_one(rank.session, 2, &piece, &err), CAIRN_OK);
-    cuda.release(memory);
+    EXPECT_EQ_U64(cairn_cuda.get_last_error(), 0); /* the trainer finds no error of ours */
+    EXPECT_CODE(cairn_cuda_save_one(rank.session, 2, &piece, &err), CAIRN_OK);
+    cairn_cuda.release(memory);
 }
 
 TEST(an_error_that_passes_fails_one_save_with_its_name_and_the_next_is_whole) {
-    REQUIRE(have_runtime());
+    REQUIRE(cairn_cuda_have_runtime());
     fail_and_recover("StreamCreateWithFlags", 0, 2, CAIRN_NO_MEMORY);
     fail_and_recover("EventCreateWithFlags", 0, 2, CAIRN_NO_MEMORY);
     fail_and_recover("EventCreateWithFlags", 1, 2, CAIRN_NO_MEMORY);
     fail_and_recover("MemcpyAsync", 0, 1, CAIRN_IO);
     fail_and_recover("EventSynchronize", 0, 1, CAIRN_IO);
     fail_and_recover("StreamWaitEvent", 0, 1, CAIRN_IO);
-    expect_nothing_left();
+    cairn_cuda_expect_nothing_left();
 }
 
 /* At the call, and when the stream comes to the copy. */
 TEST(a_sticky_error_fails_the_save_with_its_name_and_host_saves_go_on) {
     static const char *const calls[] = {"MemcpyAsync", "execute"};
-    REQUIRE(have_runtime());
+    REQUIRE(cairn_cuda_have_runtime());
     fill_numbers();
     for (size_t i = 0; i < CAIRN_COUNT(calls); i++) {
         struct cairn_error err = {0};
         CAIRN_AUTO(rank) rank = {0};
         struct cairn_save *save = NULL;
-        void *memory = filled(0, numbers, BYTES);
+        void *memory = cairn_cuda_filled(0, numbers, BYTES);
         const struct cairn_tensor_piece piece = on_device("w", memory);
         REQUIRE_OK(rank_open(&rank, 2, &err));
-        cuda.fail(calls[i], 0, 700, 1);
-        EXPECT_CODE(save_one(rank.session, 1, &piece, &err), CAIRN_IO);
+        cairn_cuda.fail(calls[i], 0, 700, 1);
+        EXPECT_CODE(cairn_cuda_save_one(rank.session, 1, &piece, &err), CAIRN_IO);
         EXPECT(strstr(err.message, "cudaErrorIllegalAddress (700)") != NULL);
-        EXPECT_CODE(save_one(rank.session, 2, &piece, &err), CAIRN_IO);
+        EXPECT_CODE(cairn_cuda_save_one(rank.session, 2, &piece, &err), CAIRN_IO);
         EXPECT_CODE(rank_save(rank.session, 3, &save, &err), CAIRN_OK);
         cairn_save_free(save);
-        cuda.reset();
-        cuda.release(memory);
+        cairn_cuda.reset();
+        cairn_cuda.release(memory);
     }
 }
 
 TEST(host_memory_that_is_called_a_devices_is_refused) {
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
-    REQUIRE(have_runtime());
+    REQUIRE(cairn_cuda_have_runtime());
     REQUIRE_OK(rank_open(&rank, 2, &err));
     const struct cairn_tensor_piece piece = on_device("w", host);
-    EXPECT_CODE(save_one(rank.session, 1, &piece, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_cuda_save_one(rank.session, 1, &piece, &err), CAIRN_INVALID);
     EXPECT(strstr(err.message, "tensor w: the source is not memory of a CUDA device") != NULL);
 }
 
@@ -311,9 +218,9 @@ TEST(parts_are_told_while_later_chunks_are_copied_and_no_other_devices_context_i
     CAIRN_AUTO_HEAP uint8_t *bytes = malloc(LARGE_BYTES);
     REQUIRE(bytes != NULL);
     for (size_t i = 0; i < LARGE_BYTES; i++) bytes[i] = (uint8_t)(i * 31 >> 7);
-    REQUIRE(have_runtime());
-    void *memory = filled(1, bytes, LARGE_BYTES);
-    REQUIRE(cuda.set_device(1) == 0);
+    REQUIRE(cairn_cuda_have_runtime());
+    void *memory = cairn_cuda_filled(1, bytes, LARGE_BYTES);
+    REQUIRE(cairn_cuda.set_device(1) == 0);
     for (uint32_t threads = 1; threads <= 8; threads += 7) {
         CAIRN_AUTO(rank) rank = {0};
         struct watch watch = {.rank = &rank};
@@ -326,23 +233,23 @@ TEST(parts_are_told_while_later_chunks_are_copied_and_no_other_devices_context_i
         struct cairn_tensor_piece piece = on_device("large", memory);
         piece.dtype = "U8", piece.dimension_count = 1, piece.shape = large;
         piece.source_bytes = LARGE_BYTES;
-        cuda.reset();
-        cuda.slow(50000);
+        cairn_cuda.reset();
+        cairn_cuda.slow(50000);
         REQUIRE(!pthread_create(&watcher, NULL, watch_staged, &watch));
-        EXPECT_CODE(save_one(rank.session, 1, &piece, &err), CAIRN_OK);
+        EXPECT_CODE(cairn_cuda_save_one(rank.session, 1, &piece, &err), CAIRN_OK);
         uint64_t ended_ms = cairn_mono_ms();
         pthread_join(watcher, NULL);
         EXPECT(watch.first_ms + 100 < ended_ms); /* 7 chunks of 50 ms */
         const uint8_t *at = cairn_staged_tensor(rank.fake, "large", 1);
         EXPECT(at && memcmp(at, bytes, LARGE_BYTES) == 0);
-        EXPECT(sums_are_right(&rank, 1));
-        cuda.state(&state);
+        EXPECT(cairn_cuda_sums_are_right(&rank, 1));
+        cairn_cuda.state(&state);
         EXPECT(state.ahead_most > 1);
         EXPECT_EQ_U64(state.contexts & 1, 0);
     }
-    cuda.reset();
-    EXPECT_EQ_U64(cuda.set_device(0), 0);
-    cuda.release(memory);
+    cairn_cuda.reset();
+    EXPECT_EQ_U64(cairn_cuda.set_device(0), 0);
+    cairn_cuda.release(memory);
 }
 
 /* ---- restore ---- */
@@ -363,10 +270,10 @@ TEST(a_model_is_restored_into_memory_of_devices_behind_what_their_streams_had) /
     struct fake_cuda_state state;
     CAIRN_AUTO_HEAP uint8_t *stored = malloc(STORED_BYTES), *got = calloc(1, STORED_BYTES);
     void *stream = NULL, *into = NULL;
-    REQUIRE(stored && got && have_runtime());
+    REQUIRE(stored && got && cairn_cuda_have_runtime());
     for (size_t i = 0; i < STORED_BYTES; i++) stored[i] = (uint8_t)(i ^ i >> 8 ^ i >> 16);
-    REQUIRE(cuda.make(&into, STORED_BYTES) == 0);
-    REQUIRE(cuda.make_stream(&stream, 1) == 0);
+    REQUIRE(cairn_cuda.make(&into, STORED_BYTES) == 0);
+    REQUIRE(cairn_cuda.make_stream(&stream, 1) == 0);
     {
         CAIRN_AUTO(rank) rank = {0};
         CAIRN_AUTO(staged_version) version = {0};
@@ -388,34 +295,35 @@ TEST(a_model_is_restored_into_memory_of_devices_behind_what_their_streams_had) /
                                         .into = part,
                                         .into_bytes = sizeof part};
         const struct cairn_read reads[2] = {whole, some};
-        cuda.write_later(stream, into, got, STORED_BYTES, 100); /* the trainer's last use of it */
-        cuda.slow(20000);
+        cairn_cuda.write_later(stream, into, got, STORED_BYTES,
+                               100); /* the trainer's last use of it */
+        cairn_cuda.slow(20000);
         EXPECT_CODE(cairn_restore_read(restore, reads, 2, 0, &err), CAIRN_OK);
-        cuda.state(&state);
+        cairn_cuda.state(&state);
         EXPECT_EQ_U64(state.registered, 1); /* the window */
         EXPECT_EQ_U64(state.pageable_copies, 0);
-        EXPECT_EQ_U64(cuda.copy(got, into, STORED_BYTES, 2, stream), 0);
+        EXPECT_EQ_U64(cairn_cuda.copy(got, into, STORED_BYTES, 2, stream), 0);
         EXPECT(memcmp(got, stored, STORED_BYTES) == 0);
         EXPECT(memcmp(part, stored + 1000, sizeof part) == 0);
         cairn_restore_free(restore);
     }
-    EXPECT_EQ_U64(cuda.end_stream(stream), 0);
-    expect_nothing_left();
-    cuda.release(into);
+    EXPECT_EQ_U64(cairn_cuda.end_stream(stream), 0);
+    cairn_cuda_expect_nothing_left();
+    cairn_cuda.release(into);
 }
 
 TEST(a_sticky_error_fails_a_read_into_a_device_with_its_name_and_host_reads_go_on) /* landing.h#2 */
 {
     static const char *const calls[] = {"HostRegister", "MemcpyAsync", "execute"};
     CAIRN_AUTO_HEAP uint8_t *stored = calloc(1, STORED_BYTES), *got = malloc(STORED_BYTES);
-    REQUIRE(stored && got && have_runtime());
+    REQUIRE(stored && got && cairn_cuda_have_runtime());
     for (size_t i = 0; i < CAIRN_COUNT(calls); i++) {
         struct cairn_error err = {0};
         CAIRN_AUTO(rank) rank = {0};
         CAIRN_AUTO(staged_version) version = {0};
         struct cairn_restore *restore = NULL;
         void *into = NULL;
-        REQUIRE(cuda.make(&into, STORED_BYTES) == 0);
+        REQUIRE(cairn_cuda.make(&into, STORED_BYTES) == 0);
         REQUIRE_OK(serve(&rank, stored, &version, &err));
         REQUIRE_OK(cairn_restore_open(rank.session, NULL, &restore, NULL, &err));
         struct cairn_read read = {.size = sizeof read,
@@ -424,7 +332,7 @@ TEST(a_sticky_error_fails_a_read_into_a_device_with_its_name_and_host_reads_go_o
                                   .into = into,
                                   .into_bytes = STORED_BYTES,
                                   .memory = CAIRN_MEMORY_CUDA};
-        cuda.fail(calls[i], 0, i ? 700 : 801, i > 0);
+        cairn_cuda.fail(calls[i], 0, i ? 700 : 801, i > 0);
         EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), i ? CAIRN_IO : CAIRN_OK);
         EXPECT(!i || strstr(err.message, "cudaErrorIllegalAddress") != NULL);
         read.memory = CAIRN_MEMORY_HOST;
@@ -434,7 +342,7 @@ TEST(a_sticky_error_fails_a_read_into_a_device_with_its_name_and_host_reads_go_o
         read.memory = CAIRN_MEMORY_CUDA; /* and not of a device */
         if (!i) EXPECT_CODE(cairn_restore_read(restore, &read, 1, 0, &err), CAIRN_INVALID);
         cairn_restore_free(restore);
-        cuda.reset();
-        cuda.release(into);
+        cairn_cuda.reset();
+        cairn_cuda.release(into);
     }
 }

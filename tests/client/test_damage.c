@@ -96,6 +96,8 @@ static void refuses(const char *file, int64_t at, const char *name) {
     REQUIRE_OK(save(&world, &err));
     REQUIRE(find(world.store, file));
     REQUIRE(damage(at));
+    cairn_world_uploader_kill(&world, 0); /* whose memory is as it was saved */
+    REQUIRE_OK(cairn_world_uploader_start(&world, 0, NULL, &err));
     EXPECT_CODE(restore(&world, &err), CAIRN_CORRUPT);
     printf("  %s\n", err.message);
     EXPECT(strstr(err.message, "llm/7b") != NULL);

@@ -89,6 +89,10 @@ TEST(the_library_shows_exactly_what_the_public_headers_declare) {
     char path[600], output[600];
     REQUIRE(declared("cairn.h", &wanted));
     REQUIRE(declared("error.h", &wanted));
+    REQUIRE(declared("inspect.h", &wanted));
+    REQUIRE(declared("items.h", &wanted));
+    REQUIRE(declared("reads.h", &wanted));
+    REQUIRE(declared("runs.h", &wanted));
     REQUIRE(wanted.count > 20);
     if (RUN(in_folder("nm", output), "nm", "-D", "--defined-only", library(path)) != 0)
         SKIP("nm is not installed, or there is no libcairn.so in CAIRN_BIN_DIR");
@@ -131,7 +135,8 @@ TEST(the_library_needs_libc_and_jansson_only) {
 
 /* Every public header alone, as the strictest users compile it. */
 static void compile(const char *compiler, const char *language, const char *standard) {
-    static const char *const headers[] = {"cairn.h", "error.h", "codes.h"};
+    static const char *const headers[] = {"cairn.h",   "error.h", "codes.h",
+                                          "inspect.h", "items.h", "reads.h", "runs.h"};
     char source[600], output[600], include[600];
     const char *probe[] = {compiler, "--version", NULL};
     if (run(probe, in_folder("version", output)) != 0) return;

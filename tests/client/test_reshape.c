@@ -16,7 +16,7 @@
 #define DIMENSIONS_MAX 4
 #define ELEMENTS_MAX 4096 /* 8^4 */
 #define DEALT_MAX (TENSORS * 81 + 64)
-#define INTO_BYTES_MAX (8 * 3 * ELEMENTS_MAX) /* with gaps */
+#define INTO_BYTES_MAX (16 * 3 * ELEMENTS_MAX) /* with gaps */
 #define SLAB_BYTES CAIRN_MIB
 #define VERSIONS_EACH 20 /* of one fake uploader, which records no more than 4,096 messages */
 
@@ -26,7 +26,7 @@ struct tensor {
     enum how how;
     unsigned dtype, dimension_count;
     uint64_t shape[DIMENSIONS_MAX], elements;
-    uint8_t bytes[RANKS_MAX][8 * ELEMENTS_MAX]; /* one each where they are LOCAL, else the first */
+    uint8_t bytes[RANKS_MAX][16 * ELEMENTS_MAX]; /* one each where they are LOCAL, else the first */
 };
 static struct tensor tensors[TENSORS];
 static uint64_t seed;
@@ -38,9 +38,10 @@ static uint64_t below(uint64_t limit) {
 /* ---- what is saved ---- */
 
 static void make_tensor(struct tensor *tensor, size_t number) {
-    static const unsigned dtypes[] = {CAIRN_DTYPE_F32, CAIRN_DTYPE_BF16, CAIRN_DTYPE_F16,
-                                      CAIRN_DTYPE_F64, CAIRN_DTYPE_I64,  CAIRN_DTYPE_U8,
-                                      CAIRN_DTYPE_F32, CAIRN_DTYPE_BF16};
+    static const unsigned dtypes[] = {CAIRN_DTYPE_F32,  CAIRN_DTYPE_BF16,   CAIRN_DTYPE_F16,
+                                      CAIRN_DTYPE_F64,  CAIRN_DTYPE_I64,    CAIRN_DTYPE_U8,
+                                      CAIRN_DTYPE_F32,  CAIRN_DTYPE_BF16,   CAIRN_DTYPE_C32,
+                                      CAIRN_DTYPE_C128, CAIRN_DTYPE_F8_E3M4};
     tensor->how = number ? (enum how)below(HOW_COUNT) : OWN_OF_EACH; /* each rank has a table */
     tensor->dtype = dtypes[below(CAIRN_COUNT(dtypes))];
     tensor->dimension_count = (unsigned)below(DIMENSIONS_MAX + 1);
@@ -276,13 +277,13 @@ static void make_wanted(const struct asked *ask) {
     memset(ask->into, 0xa5, INTO_BYTES_MAX);
     memset(ask->wanted, 0xa5, INTO_BYTES_MAX);
     for (uint64_t i = 0; i < ask->elements; i++) {
-        uint64_t from = 0, to = 0;
-        memcpy(&from, bytes + source_of(ask, i) * from_width, from_width);
+        uint64_t from[2] = {0}, to[2] = {0}; /* an element of up to 16 bytes */
+        memcpy(from, bytes + source_of(ask, i) * from_width, from_width);
         if (tensor->dtype == ask->dtype)
-            to = from;
+            memcpy(to, from, sizeof to);
         else
-            cairn_convert(tensor->dtype, &from, ask->dtype, &to, 1);
-        memcpy(ask->wanted + place_of(ask, i) * to_width, &to, to_width);
+            cairn_convert(tensor->dtype, from, ask->dtype, to, 1);
+        memcpy(ask->wanted + place_of(ask, i) * to_width, to, to_width);
     }
 }
 
@@ -354,10 +355,8 @@ static bool one_version(struct cairn_rank *world, uint64_t *cases) {
     CAIRN_AUTO(staged_version) version = {0};
     uint32_t ranks = 1 + (uint32_t)below(RANKS_MAX);
     bool renamed = below(2), good = true;
-    const struct cairn_restore_options options = {.size = sizeof options,
-                                                  .ref = "40",
-                                                  .renames = &without_model,
-                                                  .rename_count = renamed};
+    const struct cairn_restore_options options = {
+        .size = sizeof options, .ref = "40", .renames = &without_model, .rename_count = renamed};
     enum cairn_code code = save_all(&version, world, ranks, &err);
     EXPECT_CODE(code, CAIRN_OK);
     if (!code) code = open_reader(world, &err);

@@ -244,7 +244,7 @@ TEST(a_skip_verdict_ends_the_begin) { /* Q11 */
     cairn_save_free(save);
 }
 
-TEST(events_of_another_session_are_dropped) { /* K11 */
+TEST(k11_events_of_another_session_are_dropped) { /* K11 */
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_save *save = NULL;
@@ -321,7 +321,7 @@ TEST(giving_a_save_up_is_told_and_loses_against_a_commit) { /* Q40 */
     cairn_save_free(save);
 }
 
-TEST(a_forked_child_is_refused_and_does_not_hold_the_connection) { /* K10 */
+TEST(k10_a_forked_child_is_refused_and_does_not_hold_the_connection) { /* K10 */
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_save *save = NULL;

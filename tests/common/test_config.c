@@ -145,7 +145,7 @@ TEST(flags_of_both_spellings_and_booleans_are_taken_up_to_the_first_word) {
     EXPECT_EQ_TEXT(values.store, "--odd");
 }
 
-TEST(wrong_flags_are_refused_with_a_hint) /* config.h#1 */
+TEST(g01_wrong_flags_are_refused_with_a_hint) /* config.h#1 */
 {
     static const struct {
         const char *flag, *message;
@@ -176,7 +176,7 @@ TEST(wrong_flags_are_refused_with_a_hint) /* config.h#1 */
     }
 }
 
-TEST(wrong_files_are_refused_with_file_and_line) /* config.h#1 */
+TEST(g01_wrong_files_are_refused_with_file_and_line) /* config.h#1 */
 {
     static const struct {
         const char *text, *message;

@@ -203,7 +203,7 @@ TEST(what_the_system_said_is_never_cut) { /* common/error.h#2 */
     }
 }
 
-TEST(a_message_is_one_line_whatever_it_was_given) {
+TEST(b07_a_message_is_one_line_whatever_it_was_given) {
     struct cairn_error err = {0};
     cairn_fail(&err, CAIRN_STORE, "the store said: %s",
                "no\r\nSet-Cookie: a\x1b[2J\x7f \xc2\x9b \xff");

@@ -20,7 +20,7 @@ static void nested(char *ret, size_t depth) {
     ret[2 * depth] = '\0';
 }
 
-TEST(a_document_may_nest_16_deep_and_no_deeper) /* json.h#1 */
+TEST(m01_a_document_may_nest_16_deep_and_no_deeper) /* json.h#1 */
 {
     struct cairn_error err = {0};
     char text[4097];
@@ -47,7 +47,7 @@ TEST(values_are_counted_before_they_are_allocated_and_keys_do_not_count) /* json
     EXPECT_CODE(parse_with("[\"\\\"\",\"\\\\\",\"[,,,,\",1]", five, &err), CAIRN_OK);
 }
 
-TEST(a_mebibyte_of_empty_objects_is_refused_by_the_default_limits) /* json.h#1 */
+TEST(m01_a_mebibyte_of_empty_objects_is_refused_by_the_default_limits) /* json.h#1 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO(buf) text = {0};
@@ -102,7 +102,36 @@ TEST(malformed_documents_are_invalid) /* json.h#1 */
     }
 }
 
-TEST(a_nul_byte_inside_the_text_is_invalid) {
+static void expect_invalid(const char *text) {
+    struct cairn_error err = {0};
+    enum cairn_code code = parse(text, &err);
+    cairn_test_check(code == CAIRN_INVALID, __FILE__, __LINE__, "%s: %s", text,
+                     cairn_code_info(code)->slug);
+}
+
+TEST(m02_a_key_that_comes_twice_is_refused_wherever_it_stands) {
+    expect_invalid("{\"a\":1,\"a\":1}");
+    expect_invalid("{\"a\":1,\"b\":2,\"a\":null}");
+    expect_invalid("[{\"b\":{\"a\":{},\"a\":[]}}]");
+    expect_invalid("{\"a\":1,\"\\u0061\":2}"); /* the same name, written otherwise */
+    struct cairn_error err = {0};
+    REQUIRE_OK(parse("{\"a\":{\"a\":1},\"A\":[{\"a\":1},{\"a\":1}]}", &err));
+}
+
+TEST(m04_text_that_is_none_is_refused) {
+    expect_invalid("[\"\\u0000\"]");
+    expect_invalid("{\"\\u0000\":1}");
+    expect_invalid("[\"\\ud800\"]");
+    expect_invalid("[\"\\udc00\\ud800\"]");
+    expect_invalid("[\"\xff\"]");
+    expect_invalid("[\"\xc0\xaf\"]");     /* longer than it needs to be */
+    expect_invalid("[\"\xed\xa0\x80\"]"); /* half of a pair, as UTF-8 */
+    expect_invalid("\xef\xbb\xbf{}");
+    expect_invalid("{} {}");
+    expect_invalid("[1]\x01");
+}
+
+TEST(m04_a_nul_byte_inside_the_text_is_invalid) {
     struct cairn_error err = {0};
     CAIRN_AUTO_JSON json_t *json = NULL;
     EXPECT_CODE(
@@ -111,7 +140,7 @@ TEST(a_nul_byte_inside_the_text_is_invalid) {
     EXPECT(json == NULL);
 }
 
-TEST(messages_about_hostile_text_are_plain_ascii) {
+TEST(b07_messages_about_hostile_text_are_plain_ascii) {
     struct cairn_error err = {0};
     EXPECT_CODE(parse("{\"a\x1b\r\n\xc3\xa9\": \x80}", &err), CAIRN_INVALID);
     for (const char *c = err.message; *c; c++) EXPECT(*c >= 0x20 && *c < 0x7f);
@@ -164,7 +193,29 @@ TEST(absent_and_null_fields_keep_what_the_caller_set) {
     EXPECT(body.skip);
 }
 
-TEST(a_wrong_field_is_named_by_its_pointer) /* json.h#2 json.h#3 */
+/* As size, which is at most 2^62, and in a document that is only parsed. */
+TEST(m03_only_integers_within_their_limit_are_numbers) {
+    static const char *const no_sizes[] = {"-1",     "1.0",  "1e3", "1E0", "\"12\"",
+                                           "4611686018427387905", "9223372036854775807",
+                                           "true",   "[1]",  "0.5"};
+    static const char *const no_numbers[] = {"9223372036854775808", "18446744073709551616",
+                                             "-9223372036854775809", "-0", "1e400", "-1e400",
+                                             "01", "0x1", "1_000", "NaN", "Infinity"};
+    char text[64];
+    for (size_t i = 0; i < CAIRN_COUNT(no_sizes); i++) {
+        struct cairn_error err = {0};
+        struct body body = {.size = 7};
+        snprintf(text, sizeof(text), "{\"size\":%s}", no_sizes[i]);
+        EXPECT_CODE(read_body(text, false, &body, &err), CAIRN_INVALID);
+        EXPECT(strstr(err.message, "/ranks/3/size: wanted an integer") == err.message);
+    }
+    for (size_t i = 0; i < CAIRN_COUNT(no_numbers); i++) {
+        snprintf(text, sizeof(text), "{\"size\":%s}", no_numbers[i]);
+        expect_invalid(text);
+    }
+}
+
+TEST(a_wrong_field_is_named_by_its_pointer) /* json.h#2 json.h#3 M06 */
 {
     static const struct {
         const char *text, *message;

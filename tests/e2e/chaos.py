@@ -130,7 +130,7 @@ def audit(world, seed):
 
 def make_world(s3, seed):
     options = {"nodes": 2, "server_arguments": ["--sweep-interval", "200ms"],
-               "uploader_arguments": ["--offer-wait", "2s", "--heartbeat", "200ms",
+               "uploader_arguments": ["--memory-tier-time", "1s", "--offer-wait", "2s", "--heartbeat", "200ms",
                                       "--part-size", "5MiB"]}
     if not s3:
         return World(**options)

@@ -141,7 +141,7 @@ class Scene:
             more = {"servers": SERVERS, "catalog": postgres.shared().catalog(), **more}
         grace = ["--trash-grace", "0ms"] if plan.victim == "servers" else []
         options = {"nodes": NODES, "server_arguments": ["--sweep-interval", "200ms", *grace],
-                   "uploader_arguments": ["--offer-wait", "10s", "--heartbeat", "200ms",
+                   "uploader_arguments": ["--memory-tier-time", "1s", "--offer-wait", "10s", "--heartbeat", "200ms",
                                           "--part-size", "5MiB"], **more}
         clocks = random.Random(f"clocks {plan.seed}") if plan.clocks else None
         if s3:

@@ -48,6 +48,10 @@ def main():
             os.environ[name] = value.strip("'")
         steps = ([BIN / "tests_s3", "s3/s3_server"],
                  [sys.executable, HERE / "test_s3.py", "--endpoint-from-environment"],
+                 [sys.executable, HERE / "test_not_freed.py", "OnARealServer",
+                  "--endpoint-from-environment"],
+                 [sys.executable, HERE / "test_reindex.py", "RealLost", "RealOld",
+                  "--endpoint-from-environment"],
                  [sys.executable, HERE / "test_foreign.py"],
                  [sys.executable, HERE / "chaos.py", "--store", "environment", "--seeds",
                   str(arguments.seeds)])

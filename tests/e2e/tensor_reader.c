@@ -1,14 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One tensor of a checkpoint, or a box of it, as libcairn restores it for a job, on standard
- * output:  tensor_reader RUN REF NAME [START COUNT]...      a pair for each dimension */
+ * output:  tensor_reader RUN REF NAME [START COUNT]...      a pair for each dimension
+ * TENSOR_READER_STEP: the box is read in slices of so many of its first dimension, each after a
+ * line of standard input. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cairn/cairn.h>
 
 static int failed(const char *what, const struct cairn_error *err) {
     fprintf(stderr, "%s: %s\n", what, err->message);
     return 1;
+}
+
+static int read_box(struct cairn_restore *restore, const struct cairn_read *read) {
+    struct cairn_error err = {0};
+    if (cairn_restore_read(restore, read, 1, 0, &err)) return failed("read", &err);
+    size_t written = fwrite(read->into, 1, read->into_bytes, stdout);
+    return written != read->into_bytes || fflush(stdout) != 0;
+}
+
+static int read_slices(struct cairn_restore *restore, const struct cairn_read *box, uint64_t step) {
+    char line[16];
+    uint64_t start[8], count[8], rows = box->count[0], row_bytes = box->into_bytes / rows;
+    struct cairn_read slice = *box;
+    memcpy(start, box->start, sizeof start);
+    memcpy(count, box->count, sizeof count);
+    slice.start = start;
+    slice.count = count;
+    for (uint64_t row = 0; row < rows; row += step) {
+        if (!fgets(line, sizeof line, stdin)) return 1;
+        start[0] = box->start[0] + row;
+        count[0] = rows - row < step ? rows - row : step;
+        slice.into_bytes = row_bytes * count[0];
+        if (read_box(restore, &slice)) return 1;
+    }
+    return 0;
 }
 
 static int read_tensor(struct cairn_session *session, int argc, char **argv) {
@@ -29,7 +57,7 @@ static int read_tensor(struct cairn_session *session, int argc, char **argv) {
         }
         box *= count[d];
     }
-    uint64_t bytes = elements ? info.bytes / elements * box : 0;
+    uint64_t bytes = elements ? info.bytes * box / elements : 0;
     void *into = malloc(bytes + 1);
     if (!into) return 1;
     const struct cairn_read read = {.size = sizeof read,
@@ -39,11 +67,12 @@ static int read_tensor(struct cairn_session *session, int argc, char **argv) {
                                     .count = count,
                                     .into = into,
                                     .into_bytes = bytes};
-    if (cairn_restore_read(restore, &read, 1, 0, &err)) return failed("read", &err);
-    size_t written = fwrite(into, 1, bytes, stdout);
+    const char *step = getenv("TENSOR_READER_STEP");
+    int status = step && bytes ? read_slices(restore, &read, strtoull(step, NULL, 10))
+                               : read_box(restore, &read);
     free(into);
     cairn_restore_free(restore);
-    return written != bytes;
+    return status;
 }
 
 int main(int argc, char **argv) {

@@ -20,6 +20,7 @@ class Again(unittest.TestCase):
         self.admin = (self.world.root / "server/admin.token").read_text().strip()
         token = self.world.root / "uploader.token"
         token.write_text(self.admin)
+        token.chmod(0o600)
         self.world.uploader_arguments = ["--token-file", token]
         self.world.uploaders.append(self.world.make_uploader(0))
         self.world.uploaders[0].start()

@@ -5,6 +5,8 @@ import json
 import threading
 import time
 import unittest
+import urllib.error
+import urllib.request
 
 import postgres
 from world import World
@@ -12,6 +14,10 @@ from world import World
 RUN = "llm/7b"
 PATHS = ("checkpoints/latest", "checkpoints/1", "checkpoints", "checkpoints/1/lineage", "aliases", "aliases/good",
          "retention")
+# What is looked at each second: its changes have no event, or not all of them.
+LOOKED_AT = ("/v1/runs", f"/v1/runs/{RUN}", "liveness", "probes", "checkpoints/1/why", "checkpoints/1/leases",
+             "checkpoints/1/shards", "/v1/quotas", "/v1/operations", "/v1/nodes", "/v1/uploads", "/v1/orphans", "/v1/gc",
+             "/v1/not-freed", "/v1/webhooks", "/v1/tokens")
 
 
 class Changes(unittest.TestCase):
@@ -30,8 +36,26 @@ class Changes(unittest.TestCase):
     def read(self, path, tag=None, url=None, **headers):
         if tag:
             headers["If-None-Match"] = tag
-        status, told, body = self.world.get_from(url or self.world.url, f"/v1/runs/{RUN}/{path}", headers=headers)
+        status, told, body = self.world.get_from(url or self.world.url, path if path.startswith("/") else f"/v1/runs/{RUN}/{path}", headers=headers)
         return status, told.get("ETag"), body
+
+    def send(self, method, path, body=None, headers=None):
+        request = urllib.request.Request(
+            self.world.url + path, method=method, data=json.dumps(body or {}).encode(),
+            headers={"Content-Type": "application/json", **(headers or {})})
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return json.loads(reply.read() or "null")
+
+    def begin(self, step):
+        """A save that is opened and goes no further: its attempt, and its id."""
+        run = f"/v1/runs/{RUN}"
+        newest = json.loads(self.read(run)[2])["attempt"]
+        attempt = self.send("POST", f"{run}/attempts", {
+            "job": f"hand-{step}", "world_size": 1, "resume": "latest", "after": newest,
+            "ranks": [{"rank": 0, "proc": f"p-{step}"}], "node": "by-hand"})
+        begun = self.send("POST", f"{run}/checkpoints", {
+            "grant": attempt["grant"], "node": "by-hand", "step": step, "n": 1, "rank": 0, "world_size": 1})
+        return attempt, begun["version"]
 
     def waits(self, path, change, url=None, **headers):
         """What a waiter is answered, and how long after the change."""
@@ -78,6 +102,71 @@ class Changes(unittest.TestCase):
                 ("aliases", lambda: world.cairn("alias", "set", f"{RUN}@2", "other")),
                 ("aliases/good", lambda: world.cairn("alias", "set", f"{RUN}@3", "good")),
                 ("retention", lambda: world.cairn("policy", "set", RUN, "--keep-last", "9"))):
+            late, body = self.waits(path, change)
+            self.assertLess(late, 5, path)
+            self.assertTrue(json.loads(body), path)
+
+    def test_what_has_no_event_is_told_within_a_second(self):
+        world, run = self.world, f"/v1/runs/{RUN}"
+        attempt, opened = self.begin(50)
+        place = f"checkpoints/{opened}"
+
+        def leave():  # its trainers end, so that others may write
+            self.send("PUT", "/v1/nodes/by-hand",
+                      {"uploader": {"version": "1"}, "attempts": [], "versions": [], "leaving": True})
+        for path, change in (
+                ("/v1/nodes", lambda: self.send("PUT", "/v1/nodes/by-hand", {
+                    "uploader": {"version": "1"}, "attempts": [{"grant": attempt["grant"], "unsent": 0}],
+                    "versions": []})),
+                (f"{place}/why", lambda: self.send("PUT", "/v1/nodes/by-hand", {
+                    "uploader": {"version": "1"}, "attempts": [{"grant": attempt["grant"], "unsent": 1}], "versions": [
+                        {"version": opened, "run": RUN, "bytes_done": 7, "bytes_total": 9, "shards_done": 0,
+                         "shards_total": 1, "parts_done": 0, "parts_total": 1}]})),
+                ("liveness", lambda: self.send("POST", f"{run}/{place}/abort", {})),
+                (run, lambda: (leave(), self.put(60))),
+                ("/v1/runs", lambda: self.put(61)),
+                ("checkpoints/1/leases", lambda: self.send("POST", f"{run}/checkpoints/1/leases", {"job": "eval"})),
+                ("/v1/quotas", lambda: self.put(62)),
+                ("/v1/gc", lambda: self.send("POST", "/v1/gc")),
+                ("/v1/tokens", lambda: self.send("POST", "/v1/tokens", {"scopes": ["read"], "name": "ci"}))):
+            late, body = self.waits(path, change)
+            self.assertLess(late, 5, path)
+            self.assertTrue(json.loads(body), path)
+
+    def test_ages_are_no_change_and_a_wait_without_one_ends_with_304_at_its_time(self):
+        self.send("POST", f"/v1/runs/{RUN}/checkpoints/1/leases", {"job": "eval"})
+        self.begin(50)  # idle_s is null while a save is open
+        self.world.uploaders[0].stop()  # last_heard, silent_ms, nodes_heard_ms_ago
+        self.world.server.stop()  # what it was told of it is in memory
+        self.world.start_server()
+        for path in LOOKED_AT:
+            status, tag, body = self.read(path)
+            self.assertEqual((status, bool(tag), bool(body)), (200, True, True), path)
+            begun = time.monotonic()
+            self.assertEqual(self.read(path + "?wait=1300ms", tag), (304, tag, b""), (path, body))
+            self.assertGreater(time.monotonic() - begun, 1.29, path)
+            self.assertEqual(self.read(path, tag)[0], 304, path)
+            self.assertEqual(self.read(path + "?wait=1s")[0], 400, path)
+
+    def test_a_runs_tag_names_all_of_it_and_still_lets_its_labels_be_changed_after_a_commit(self):
+        run = f"/v1/runs/{RUN}"
+        _, tag, _ = self.read(run)
+        self.put(2)
+        self.assertNotEqual(self.read(run)[1], tag)
+        self.send("PATCH", run, {"note": "one"}, {"If-Match": tag})
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            self.send("PATCH", run, {"note": "two"}, {"If-Match": tag})  # the note is another by now
+        self.assertEqual(refused.exception.code, 412)
+        self.send("PATCH", run, {"note": "two"}, {"If-Match": f'"0", {self.read(run)[1]}'})
+
+    def test_who_waits_for_what_belongs_to_a_project_or_to_all_is_told_too(self):
+        world = self.world
+        for path, change in (
+                ("/v1/projects/llm/retention", lambda: world.cairn("policy", "set", "llm", "--keep-last", "9")),
+                ("/v1/retention", lambda: world.cairn("policy", "set", "--keep-last", "8")),
+                ("/v1/quota", lambda: world.cairn("quota", "set", "--versions", "900")),
+                ("/v1/projects/llm/quota", lambda: world.cairn("quota", "set", "llm", "--versions", "90")),
+                ("/v1/projects/llm/quota", lambda: self.put(7))):  # what it takes up
             late, body = self.waits(path, change)
             self.assertLess(late, 5, path)
             self.assertTrue(json.loads(body), path)

@@ -170,7 +170,7 @@ class Doctor(unittest.TestCase):
         older = "<NoncurrentVersionExpiration><NoncurrentDays>2</NoncurrentDays>" \
                 "</NoncurrentVersionExpiration>"
         s3 = self.store()
-        for what, document, level in (("versioning", versioning("Enabled"), "WARN"),
+        for what, document, level in (("versioning", versioning("Enabled"), "ok"),
                                       ("versioning", versioning("Suspended"), "ok"),
                                       ("object-lock", lock.format(held), "WARN"),
                                       ("object-lock", lock.format(""), "ok")):
@@ -178,8 +178,21 @@ class Doctor(unittest.TestCase):
                 s3.ask(what, document)
                 self.expect(self.ask(s3), {what.replace("-", " "): level})
         s3.ask("versioning", versioning("Enabled"))
-        s3.ask("lifecycle", rules_of(rule(older)))
-        self.expect(self.ask(s3), {"versioning": "ok"})
+        for rules, hold, words in (("op=versions : status=403/AccessDenied", "", "AccessDenied"),
+                                   ("", "*/doctor/*", "object lock")):
+            s3.rules(rules)
+            s3.ask("hold", hold)
+            with self.subTest(rules=rules, hold=hold):
+                found = self.ask(s3)
+                self.expect(found, {"versioning": "WARN"})
+                self.assertIn(words, found["versioning"][1])
+                s3.ask("lifecycle", rules_of(rule(older)))
+                self.expect(self.ask(s3), {"versioning": "ok"})
+            s3.ask("lifecycle", "")
+        s3.rules("")
+        s3.ask("hold", "")
+        found = self.ask(s3)
+        self.assertIn("freed by its version id", found["versioning"][1])
 
     def test_doctor_warns_of_a_file_of_keys_that_others_may_read(self):
         s3 = self.store()

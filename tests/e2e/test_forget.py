@@ -63,6 +63,34 @@ class Forget(unittest.TestCase):
         self.world.cairn("undelete", f"{run}@300")
         self.assertEqual(self.kept(run), [400, 300, 200, 100])
 
+    def test_many_runs_and_whole_projects_are_shown_each_by_itself_and_removed_at_once(self):
+        for run in ("many/a", "many/b", "other/c"):
+            self.saved(run, 1, 2, 3)
+        words = ("forget", "many", "other/c", "many/a", "--keep-last", "1")
+        shown = self.world.cairn(*words, "--dry-run").stdout
+        self.assertEqual([line.split()[2] for line in shown.splitlines() if line.startswith("Policy (run")],
+                         ["many/a,", "many/b,", "other/c,"])  # each once
+        self.assertIn("6 checkpoints of 3 runs would go", self.world.cairn(*words, status=2).stderr)
+        self.assertIn("[y/N]", self.on_a_terminal("n\n", *words))
+        self.assertEqual([self.kept(run) for run in ("many/a", "many/b", "other/c")], [[3, 2, 1]] * 3)
+        plans = self.ask(*words, "--yes")
+        self.assertEqual([(plan["run"], plan["removed"]) for plan in plans],
+                         [("many/a", 2), ("many/b", 2), ("other/c", 2)])
+        self.assertEqual([self.kept(run) for run in ("many/a", "many/b", "other/c")], [[3]] * 3)
+        self.assertIn("0 in the trash", self.world.cairn(*words, "--yes").stdout)
+
+    def test_of_many_runs_those_without_a_policy_are_named_and_keep_all(self):
+        for run in ("mixed/a", "mixed/b"):
+            self.saved(run, 1, 2)
+        self.assertIn("has no policy", self.world.cairn("forget", "mixed", "--yes", status=6).stderr)
+        self.world.cairn("policy", "set", "mixed/a", "--keep-last", "1")
+        said = self.world.cairn("forget", "mixed", "--yes")
+        self.assertIn("mixed/b has no policy: nothing of it goes", said.stderr)
+        self.assertIn("1 in the trash", said.stdout)
+        self.assertEqual((self.kept("mixed/a"), self.kept("mixed/b")), ([2], [2, 1]))
+        self.assertIn("nowhere has no run", self.world.cairn("forget", "nowhere", "--yes", status=3).stderr)
+        self.world.cairn("forget", "no such", "--yes", status=2)
+
     def test_without_a_rule_and_a_policy_nothing_is_removed_and_that_is_status_6(self):
         run = self.saved("g/none", 1, 2)
         self.assertIn("has no policy", self.world.cairn("forget", run, "--yes", status=6).stderr)

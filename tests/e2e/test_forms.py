@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -22,7 +23,8 @@ def without_ages(value):
     if isinstance(value, list):
         return [without_ages(item) for item in value]
     if isinstance(value, dict):
-        return {key: without_ages(item) for key, item in value.items() if not key.endswith("_ago")}
+        return {key: without_ages(item) for key, item in value.items()
+                if not key.endswith("_ago") and key != "idle_s"}
     return value
 
 
@@ -86,6 +88,22 @@ class Forms(unittest.TestCase):
         self.assertIn("json, jsonl or yaml", self.say("ls", "--fields", "run", status=2))
         self.assertIn("empty name", self.say("ls", "--json", "--fields", "run,", status=2))
         self.assertIn("wide, json", self.say("ls", "-o", "xml", status=2))
+
+    def test_sizes_are_in_powers_of_two_or_of_ten_or_in_bytes_and_json_has_bytes_always(self):
+        file = self.folder / "large"
+        file.write_bytes(b"x" * 1_500_000)
+        self.world.cairn("put", file, "sizes/run@1")
+        bytes_of = json.loads(self.say("ls", "sizes/run", "--json"))[0]["bytes"]
+        self.assertGreaterEqual(bytes_of, 1_500_000)
+        for words in (("ls", "sizes/run"), ("show", "sizes/run@1"), ("du", "sizes/run")):
+            for form, text in (((), "1.4 MiB"), (("--si",), "1.5 MB"), (("--bytes",), str(bytes_of))):
+                self.assertIn(text, self.say(*words, *form), (words, form))
+            for form in ("--si", "--bytes"):
+                self.assertEqual(without_ages(json.loads(self.say(*words, "--json", form))),
+                                 without_ages(json.loads(self.say(*words, "--json"))))
+        self.say("quota", "set", "sizes", "--bytes", "1TiB", "--si")  # its own --bytes
+        self.assertIn("1.1 TB", self.say("quota", "get", "sizes", "--si"))
+        self.assertEqual(len(re.findall("(?m)^ +--bytes", self.say("quota", "--help"))), 1)
 
     def test_a_wide_table_has_more_columns(self):
         self.assertNotIn("VERSION", self.say("ls", "forms/run"))

@@ -107,7 +107,8 @@ class HfView(unittest.TestCase):
         told = self.assert_is("hf/eight", self.exported("cut", "hf/eight@7", "--max-shard-size",
                                                         "300MB"), max_shard_size="300MB")
         self.assertGreater(len([row for row in told["files"] if row["content"] == "tensors"]), 3)
-        self.assertEqual(told["left_out"], {"aliases": 1, "local": 0, "optimizer": 0, "only": 0})
+        self.assertEqual(told["left_out"], {"aliases": 1, "items": 0, "local": 0, "optimizer": 0,
+                                            "only": 0})
         # Each rank's raw shard is a file beside them.
         stored = [row for row in told["files"] if row["content"] == "stored"]
         self.assertEqual(len(stored), RANKS)

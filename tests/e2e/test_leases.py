@@ -86,5 +86,104 @@ class SlowReader(unittest.TestCase):
         self.world.cairn("rm", f"{run}@1")
 
 
+GRACE_S = 1.5
+
+
+class FromTheTrash(unittest.TestCase):
+    """A version is put into the trash, and read there; its grace is over long before its readers are.
+    The sweep runs twenty times a second, and the uploader's lease is renewed three times in one."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.world = World(uploader_arguments=("--restore-lease", "1s"), server_arguments=(
+            "--trash-grace", f"{int(GRACE_S * 1000)}ms", "--sweep-interval", "50ms"))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.world.close()
+
+    def save(self, run, *steps, job="j"):
+        env = {**os.environ, "CAIRN_JOB": job, "TRAINER_ROWS": "24", "CAIRN_SOCKET": self.world.socket()}
+        subprocess.run([BIN / "tests/trainer", run, "0", "1", *map(str, steps)], env=env, check=True,
+                       stdout=subprocess.DEVNULL, timeout=120)
+
+    def path(self, run, version):
+        return f"/v1/runs/{run}/checkpoints/{version}"
+
+    def objects(self, run, step):
+        return files_below(pathlib.Path(self.world.store) / run / f"{step:012}")
+
+    def is_read_in_the_trash(self, run, step, version, go_on):
+        """For as long as three graces, in which the reader takes now one piece, now none."""
+        before, until = len(self.objects(run, step)), time.monotonic() + 3 * GRACE_S
+        while time.monotonic() < until:
+            time.sleep(GRACE_S / 5)
+            go_on()
+            self.assertTrue(self.world.version(run, version)["trashed"])
+            self.assertEqual(len(self.objects(run, step)), before)
+
+    def is_deleted_at_last(self, run, step, version):
+        wait_until(lambda: not self.objects(run, step))
+        self.assertEqual(self.world.get(self.path(run, version))[0], 410)
+
+    def trash(self, run, version):
+        self.assertEqual(self.world.get(self.path(run, version), "DELETE")[0], 202)
+
+    def leases(self, run, version):
+        return json.loads(self.world.get(self.path(run, version) + "/leases")[2])["items"]
+
+    def test_c03_a_slow_restore_through_the_server_outlives_trash_grace_and_deletion(self):
+        run = "trash/server"
+        self.save(run, 1, 2)
+        version = self.world.version(run, "1")["version"]
+        shard = self.world.get(self.path(run, version) + "/shards/rank-00000.safetensors/data")[2]
+        self.trash(run, version)
+        lease = json.loads(self.world.cairn("lease", "take", f"{run}@{version}", "--job", "slow", "--for",
+                                            "2min", "--json").stdout)
+        read = bytearray()
+
+        def go_on():
+            end = min(len(read) + (1 << 20), len(shard)) - 1
+            status, _, body = self.world.get(
+                self.path(run, version) + "/shards/rank-00000.safetensors/data",
+                headers={"Range": f"bytes={len(read)}-{end}"})
+            self.assertEqual(status, 206)
+            read.extend(body)
+
+        self.is_read_in_the_trash(run, 1, version, go_on)
+        while len(read) < len(shard):
+            go_on()
+        self.assertEqual(bytes(read), shard)
+        self.world.cairn("lease", "rm", f"{run}@{version}", lease["lease"])
+        self.is_deleted_at_last(run, 1, version)
+
+    def test_c03_a_slow_restore_through_the_uploader_outlives_trash_grace_and_deletion(self):
+        run, rows = "trash/uploader", 24
+        self.save(run, 1, 2)
+        version = self.world.version(run, "1")["version"]
+        env = {**os.environ, "CAIRN_SOCKET": self.world.socket()}
+        reader = [BIN / "tests/tensor_reader", run, version, "w"]
+        whole = subprocess.run(reader, env=env, check=True, stdout=subprocess.PIPE).stdout
+        self.assertEqual(len(whole), rows << 20)
+        wait_until(lambda: not self.leases(run, version))
+        self.trash(run, version)
+        read = bytearray()
+        with subprocess.Popen(reader, env={**env, "TENSOR_READER_STEP": "1"}, stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE) as slow:
+            def go_on():
+                slow.stdin.write(b"\n")
+                slow.stdin.flush()
+                read.extend(slow.stdout.read(1 << 20))
+
+            go_on()
+            self.assertEqual(len(self.leases(run, version)), 1)
+            self.is_read_in_the_trash(run, 1, version, go_on)
+            while len(read) < len(whole):
+                go_on()
+        self.assertEqual(slow.returncode, 0)
+        self.assertEqual(bytes(read), whole)
+        self.is_deleted_at_last(run, 1, version)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -6,6 +6,7 @@ import pathlib
 import re
 import socket
 import tempfile
+import time
 import unittest
 
 import exposition
@@ -23,9 +24,11 @@ def documented(program):
     return {name: (kind, tuple(sorted(re.findall(r"`(\w+)`", labels)))) for name, kind, labels in rows}
 
 
-class Metrics(unittest.TestCase):
+class Scraped(unittest.TestCase):
+    tier = "64TiB"
+
     def setUp(self):
-        self.world = World(uploader_arguments=["--metrics-listen", "127.0.0.1:0"])
+        self.world = World(uploader_arguments=["--metrics-listen", "127.0.0.1:0", "--memory-tier", self.tier])
         self.addCleanup(self.world.close)
         log = (self.world.root / "uploader-0.log").read_text()
         port = int(re.search(r" metrics.listening .*port=(\d+)", log)[1])
@@ -50,6 +53,18 @@ class Metrics(unittest.TestCase):
         self.world.cairn("put", self.world.root / "one", f"{RUN}@5")
         self.world.cairn("get", f"{RUN}@5", "-d", self.world.root / "again")
 
+    def save_and_restore_by_ranks(self):
+        before = self.uploader()
+        self.assertEqual(before["cairn_restore_bytes_total"].value(), 0)
+        self.assertEqual(before["cairn_restore_memory_bytes_total"].value(), 0)
+        self.world.cairn("bench", "save", RUN, "--ranks", "2", "--bytes", "20MiB", "--steps", "1")
+        self.world.cairn("bench", "restore", RUN, "--ranks", "2", "--bytes", "20MiB", "--steps", "2")
+        stored = self.world.version(RUN)["bytes"]
+        self.assertGreater(stored, 40 << 20)
+        return stored, self.uploader()
+
+
+class Metrics(Scraped):
     def test_the_families_types_and_labels_are_those_of_the_page(self):
         self.save_and_restore()
         for program, families in (("server", self.server()), ("uploader", self.uploader())):
@@ -89,17 +104,12 @@ class Metrics(unittest.TestCase):
         self.assertEqual(ended["cairn_store_errors_total"].total(), 0)
         self.assertEqual(ended["cairn_memory_budget_bytes"].value(), 2 << 30)
 
-    def test_what_ranks_restore_is_counted_once_for_each_block(self):
-        before = self.uploader()
-        self.assertEqual(before["cairn_restore_bytes_total"].value(), 0)
-        self.world.cairn("bench", "save", RUN, "--ranks", "2", "--bytes", "20MiB", "--steps", "1")
-        self.world.cairn("bench", "restore", RUN, "--ranks", "2", "--bytes", "20MiB", "--steps", "2")
-        stored = self.world.version(RUN)["bytes"]
-        self.assertGreater(stored, 40 << 20)
-        read = self.uploader()["cairn_restore_bytes_total"].value()
-        self.assertEqual(read, 2 * stored)
-        reads = self.uploader()["cairn_range_read_duration_seconds"]
-        self.assertGreaterEqual(reads.value("_count", code="ok"), 6)  # of 8 MiB at most
+    def test_what_ranks_restore_from_memory_is_counted_apart(self):
+        stored, after = self.save_and_restore_by_ranks()
+        self.assertEqual(after["cairn_restore_memory_bytes_total"].value(), 2 * stored)
+        self.assertEqual(after["cairn_restore_bytes_total"].value(), 0)
+        self.assertEqual(after["cairn_kept_bytes"].value(), stored)
+        self.assertGreaterEqual(after["cairn_slab_bytes"].value(state="kept"), stored)
 
     def test_requests_commits_and_versions_are_counted_by_the_server(self):
         before = self.server()
@@ -132,6 +142,27 @@ class Metrics(unittest.TestCase):
         found = wait_until(lambda: self.server()["cairn_retention_deleted_total"].value(reason="run"))
         self.assertEqual(found, 1)
 
+    def test_runs_are_labels_where_the_operator_says_how_many(self):
+        world = World(server_arguments=["--metrics-runs-max", "2"])
+        self.addCleanup(world.close)
+        file = world.root / "file"
+        file.write_bytes(b"x" * 1000)
+
+        def found():
+            text = self.world.get_from(world.url, "/metrics")[2].decode()
+            family = exposition.parse(text)["cairn_last_commit_timestamp_seconds"]
+            return {dict(labels)["run"]: value for (_, labels), value in family.samples.items()}
+        self.assertEqual(found(), {})
+        begun = time.time()
+        for run in ("a", "b", "c"):
+            world.cairn("put", file, f"one/{run}@1")
+        self.assertEqual(set(found()), {"b", "c"})  # the last two
+        world.cairn("put", file, "one/a@2")
+        after = found()
+        self.assertEqual(set(after), {"a", "c"})
+        self.assertLess(begun - 1, after["c"])
+        self.assertLess(after["c"], after["a"])
+
     def test_no_name_of_a_run_or_a_step_is_a_label(self):
         self.save_and_restore()
         for url in (self.world.url, self.uploader_url):
@@ -161,6 +192,18 @@ class Metrics(unittest.TestCase):
         with socket.create_connection((host, int(port)), timeout=20) as silent:
             self.assertIn("cairn_build_info", self.uploader())
             self.assertEqual(silent.recv(1), b"")
+
+
+class StoreAlone(Scraped):
+    tier = "0"
+
+    def test_where_nothing_is_kept_each_block_is_read_from_the_store_once_for_each_restore(self):
+        stored, after = self.save_and_restore_by_ranks()
+        self.assertEqual(after["cairn_restore_bytes_total"].value(), 2 * stored)
+        self.assertEqual(after["cairn_restore_memory_bytes_total"].value(), 0)
+        self.assertEqual(after["cairn_kept_bytes"].value(), 0)
+        reads = after["cairn_range_read_duration_seconds"]
+        self.assertGreaterEqual(reads.value("_count", code="ok"), 6)  # of 8 MiB at most
 
 
 class Retries(unittest.TestCase):

@@ -6,6 +6,7 @@ moto is fetched from PyPI into an environment of its own below the temporary fol
 not work the tests are skipped by name."""
 import filecmp
 import functools
+import json
 import os
 import pathlib
 import re
@@ -15,9 +16,11 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.error
 import urllib.request
 
 import reports
+from s3world import signed
 from world import BIN, wait_until
 
 KEPT = pathlib.Path(tempfile.gettempdir()) / "cairn-clients" / "moto-5.2"
@@ -131,6 +134,28 @@ class OnMoto(unittest.TestCase):
         self.start(CAIRN_TEST_STORE="false")
         self.save_and_restore(1)
         self.assertEqual(self.log().count("store.misstates"), 1, self.log())
+
+    def test_in_a_bucket_with_versioning_a_deleted_checkpoint_leaves_nothing(self):
+        document = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
+        signed(self.env, f"/{self.bucket}", "PUT", document, versioning="")
+        self.start(CAIRN_TRASH_GRACE="1s", CAIRN_SWEEP_INTERVAL="100ms")
+        for step in (1, 2):
+            self.save_and_restore(step)
+
+        def left(step):
+            try:
+                text = signed(self.env, f"/{self.bucket}", versions="",
+                              prefix=f"cairn/p/run/{step:012d}/").decode()
+            except urllib.error.HTTPError as problem:  # moto fails while something is being deleted
+                return problem.code, None
+            return text.count("<Version>"), text.count("<DeleteMarker>")
+
+        self.assertGreaterEqual(left(1)[0], 5)
+        version = json.loads(self.cairn("show", "p/run@1", "--json").stdout)["version"]
+        self.cairn("rm", f"p/run@{version}", "--yes")
+        wait_until(lambda: left(1) == (0, 0), 60)
+        self.assertGreaterEqual(left(2)[0], 5)
+        self.assertEqual(json.loads(self.cairn("gc", "--not-freed", "--json").stdout), [])
 
     def test_doctor_warns_of_misstated_checksums_and_of_lists_of_parts(self):
         said = self.cairn("doctor", self.store, env=self.env).stdout

@@ -296,6 +296,7 @@ class Operations(Case):
         self.assertIn(f"{name} is running yet", said.stderr)
         os.kill(pid, signal.SIGCONT)
         told = json.loads(self.world.cairn("operation", "wait", name, "--json").stdout)
+        self.assertEqual(json.loads(self.world.cairn("wait", name, "--json").stdout), told)
         lines = self.world.cairn("events", "llm/big", "--since", "0", "--json").stdout.splitlines()
         events = [event for event in map(json.loads, lines) if event["event"].startswith("operation.")]
         self.assertEqual([(event["event"], *event["reason"].split()[:2]) for event in events[2:]],

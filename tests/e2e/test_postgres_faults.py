@@ -87,7 +87,7 @@ class Scenes(unittest.TestCase):
 
 
 class Faults(Scenes):
-    def test_a_database_that_is_killed_again_and_again_loses_no_save(self):
+    def test_d08_a_database_that_is_killed_again_and_again_loses_no_save(self):
         def deed(scene):
             for _ in range(4):
                 time.sleep(scene.plan.chance.uniform(0.2, 1.2))
@@ -96,7 +96,7 @@ class Faults(Scenes):
                 self.database.start()
         self.play(deed, self.single())
 
-    def test_sessions_that_are_ended_again_and_again_lose_no_save(self):
+    def test_d09_sessions_that_are_ended_again_and_again_lose_no_save(self):
         def deed(scene):
             for _ in range(40):
                 time.sleep(scene.plan.chance.uniform(0, 0.1))
@@ -104,7 +104,7 @@ class Faults(Scenes):
                                   "application_name = 'cairn-server'")
         self.play(deed, self.single())
 
-    def test_a_database_whose_disk_is_full_loses_no_save(self):
+    def test_d09_a_database_whose_disk_is_full_loses_no_save(self):
         self.database = postgres.Postgres()
         disk = self.database.data
         disk.mkdir()
@@ -129,7 +129,7 @@ class Faults(Scenes):
                     self.database.start()
         self.play(deed, self.url)
 
-    def test_a_synchronous_standby_that_is_promoted_has_every_committed_version(self):
+    def test_d08_a_synchronous_standby_that_is_promoted_has_every_committed_version(self):
         url, standby = self.pair()
 
         def deed(_scene):

@@ -100,7 +100,7 @@ class Refused(Database):
                      "No such file or directory", "is it running")
         self.refused("postgresql://127.0.0.1:1/cairn", "Connection refused", "is it running")
 
-    def test_a_role_without_rights(self):
+    def test_d09_a_role_without_rights(self):
         self.database.sql("CREATE ROLE poor LOGIN")
         self.addCleanup(self.database.sql, "DROP OWNED BY poor; DROP ROLE poor")
         url, schema = self.used()
@@ -134,7 +134,7 @@ class Refused(Database):
             self.addCleanup(loose.end)
             self.refused(loose.catalog(), f"{name} is off", "set it to on")
 
-    def test_a_read_only_standby_and_a_database_that_is_set_read_only(self):
+    def test_d09_a_read_only_standby_and_a_database_that_is_set_read_only(self):
         primary = postgres.Postgres().make().start()
         self.addCleanup(primary.end)
         standby = primary.standby()

@@ -2,14 +2,16 @@
 """Catalogs that are lost, old, or of another bucket (D07): what the store says is what is had again,
 nothing is deleted meanwhile, and whose catalog it is not is said by name."""
 import json
+import os
 import pathlib
 import shutil
+import sys
 import tempfile
 import time
 import unittest
 
 import postgres
-from s3world import BUCKET, S3Fault
+from s3world import RealS3, S3Fault, signed
 from world import World, wait_until
 
 RUNS = ("llm/7b", "llm/tiny", "vision/vit")
@@ -32,7 +34,7 @@ class Lost(unittest.TestCase):
         self.file.write_bytes(b"w" * 3000)
 
     def make_world(self):
-        return World(env=SOON)
+        return World(env=dict(SOON))
 
     def put(self, run, step, *more):
         self.world.cairn("put", self.file, f"{run}@{step}", *more)
@@ -105,7 +107,7 @@ class Lost(unittest.TestCase):
         new.rename(old)
         self.world.start_server()
 
-    def test_a_deleted_catalog_is_had_again_from_the_bucket_alone_D07(self):
+    def test_d07_a_deleted_catalog_is_had_again_from_the_bucket_alone(self):
         self.fill()
         before, attempts, said = self.rows(), self.attempts(), self.said()
         new = self.lose()
@@ -158,42 +160,82 @@ class Lost(unittest.TestCase):
     def test_a_late_record_raises_no_dead_V10(self):
         for step in (1, 2):
             self.put("llm/7b", step)
-        dead = self.version_folder(2)
-        record = (dead / "committed.json").read_bytes()
         new = self.lose()
-        shutil.rmtree(dead)
-        dead.mkdir()
-        (dead / "committed.json").write_bytes(record)
+        dead = [key for key in self.keys() if key.startswith("llm/7b/000000000002/")]
+        self.assertTrue([key for key in dead if key.endswith("/committed.json")])
+        for key in dead:
+            if not key.endswith("/committed.json"):
+                self.remove(key)
         done = json.loads(self.reindex(new, "--json").stdout)
         self.assertEqual((done["versions"], done["remains"]), (1, 1))
         self.start_on(new)
         self.assertEqual(self.world.version("llm/7b")["step"], 1)
         self.assertEqual(self.attempts()["llm/7b"], 2)
 
-    def version_folder(self, step):
-        return next(pathlib.Path(self.world.store).glob(f"llm/7b/{step:012}/*"))
+    def copy_keys(self):
+        """Of what was said, the newest last."""
+        found = sorted(key for key in self.keys() if key.startswith(".cairn/catalog/"))
+        self.assertIn(len(found), (1, 2))
+        return found
 
     def copies(self):
-        found = self.world.stored("catalog/*.json")
-        self.assertIn(len(found), (1, 2))
-        return b"".join(path.read_bytes() for path in found)
+        return b"".join(self.content(key) for key in self.copy_keys())
 
     def test_a_copy_that_is_damaged_is_named_and_the_versions_are_had(self):
         self.put("llm/7b", 1)
-        self.say_pin()
+        self.world.cairn("pin", "llm/7b@1")
+        self.wait_for_copy()
         new = self.lose()
-        for path in self.world.stored("catalog/*.json"):
-            path.write_bytes(b"{}")
+        for key in self.copy_keys():
+            self.damage(key)
         self.assertIn(".cairn/catalog/", self.reindex(new, status=7).stderr)
         self.start_on(new)
         self.assertEqual(self.world.version("llm/7b")["step"], 1)
 
-    def say_pin(self):
+    def test_in_the_place_of_a_newest_copy_that_is_damaged_stands_the_one_before(self):
+        self.put("llm/7b", 1)
         self.world.cairn("pin", "llm/7b@1")
         self.wait_for_copy()
+        self.world.cairn("label", "llm/7b@1", "tier=gold")
+        self.wait_for_copy()
+        new = self.lose()
+        before, newest = self.copy_keys()
+        self.damage(newest)
+        said = self.reindex(new, status=7).stderr
+        self.assertIn(newest, said)
+        self.assertNotIn(before, said)
+        self.start_on(new)
+        version = self.world.version("llm/7b", 1)
+        self.assertEqual((version["pinned"], version["labels"]), (True, {}))
+
+    def test_a_clean_stop_leaves_a_copy_of_what_was_said_a_moment_before(self):
+        self.put("llm/7b", 1)
+        self.world.server.stop()
+        self.world.env["CAIRN_CATALOG_COPY_INTERVAL"] = "1h"
+        self.world.start_server()
+        self.world.cairn("metric", "llm/7b@1", "loss=0.5")  # after the copy that a start makes
+        wait_until(lambda: self.world.get("/readyz")[0] == 200)
+        for _ in range(3):  # rounds of the sweep
+            time.sleep(0.2)
+        self.world.cairn("pin", "llm/7b@1")
+        new = self.lose()
+        self.reindex(new)
+        self.start_on(new)
+        version = self.world.version("llm/7b", 1)
+        self.assertEqual((version["pinned"], version["metrics"]), (True, {"loss": 0.5}))
+
+    def keys(self):
+        root = pathlib.Path(self.world.store)
+        return [str(path.relative_to(root)) for path in self.world.stored("*")]
+
+    def content(self, key):
+        return (pathlib.Path(self.world.store) / key).read_bytes()
 
     def damage(self, key):
         (pathlib.Path(self.world.store) / key).write_bytes(b"{}")
+
+    def remove(self, key):
+        (pathlib.Path(self.world.store) / key).unlink()
 
     def test_a_catalog_that_holds_something_and_a_folder_that_is_no_store_are_refused(self):
         self.put("llm/7b", 1)
@@ -231,7 +273,7 @@ class Lost(unittest.TestCase):
     def test_a_catalog_of_another_bucket_is_refused_by_name_D07(self):
         self.put("llm/7b", 1)
         self.world.server.stop()
-        other = World(nodes=0, env={"CAIRN_RECONCILE_WAIT": "0ms"})
+        other = self.make_other()
         self.addCleanup(other.close)
         other.server.stop()
         mine, self.world.store = self.world.store, other.store
@@ -244,16 +286,30 @@ class Lost(unittest.TestCase):
         self.assertEqual(self.world.version("llm/7b")["step"], 1)
 
 
+    def make_other(self):
+        return World(nodes=0, env={"CAIRN_RECONCILE_WAIT": "0ms"})
+
+
 class Old(unittest.TestCase):
     """A backup of the catalog that is put back."""
 
     def setUp(self):
         if postgres.wanted():
             self.skipTest("a backup of a database is its own tool's")
-        self.world = World(env={"CAIRN_RECONCILE_WAIT": "0ms", "CAIRN_SWEEP_INTERVAL": "100ms"})
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-old-"))
+        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
+        self.world = self.make_world()
         self.addCleanup(self.world.close)
         self.file = self.world.root / "weights.bin"
         self.file.write_bytes(b"w" * 3000)
+
+    def make_world(self):
+        return World(env=dict(SOON))
+
+    def objects(self):
+        """All that must stay."""
+        return {str(path) for path in self.world.stored("*") if "generations" not in str(path) and
+                "/.cairn/catalog/" not in str(path)}
 
     def put(self, run, step):
         self.world.cairn("put", self.file, f"{run}@{step}")
@@ -270,7 +326,7 @@ class Old(unittest.TestCase):
         world.server.stop()
         shutil.rmtree(world.root / "server")
         (world.root / "backup").rename(world.root / "server")
-        before = sorted(path for path in world.stored("*") if "generations" not in str(path))
+        before = self.objects()
         world.start_server()
         status, _, body = world.get("/readyz")
         checks = json.loads(body)["checks"]
@@ -279,7 +335,7 @@ class Old(unittest.TestCase):
         self.assertIn(b"cairn_catalog_frozen 1", world.get("/metrics")[2])
         self.assertIn("the catalog is behind its store", world.cairn("doctor", world.store, status=None).stdout)
         world.cairn("put", self.file, "llm/7b@3", "--timeout", "3s", status=None)
-        self.assertEqual([path for path in before if not path.exists()], [])
+        self.assertEqual(before - self.objects(), set())
         world.server.stop()
         world.server_arguments = ["--adopt-store=true"]
         world.start_server()
@@ -291,29 +347,65 @@ class Old(unittest.TestCase):
         self.assertEqual(world.version("llm/new")["step"], 1)
         self.assertEqual(world.get("/readyz")[0], 200)
         self.put("llm/7b", 3)
-        self.assertEqual([path for path in before if not path.exists()], [])
+        self.assertEqual(before - self.objects(), set())
 
 
-class S3Lost(Lost):
+class InBucket:
+    """The same in a bucket: of s3fault, or (Real) of the server that AWS_* variables name."""
+
     def make_world(self):
-        s3 = S3Fault(self.root)
-        self.addCleanup(s3.stop)
-        self.s3 = s3
-        return World(store=f"s3://{BUCKET}/ckpt", env={**s3.env(), **SOON})
+        self.s3 = S3Fault(self.root)
+        self.addCleanup(self.s3.stop)
+        self.prefix, self.s3_env = "ckpt", self.s3.env()
+        return World(store=f"s3://{self.s3.bucket}/{self.prefix}", env={**self.s3_env, **SOON})
+
+    def make_other(self):
+        return World(nodes=0, store=f"s3://{self.s3.bucket}/{self.prefix}-other",
+                     env={**self.s3_env, **SOON})
+
+    def keys(self):
+        return [key.removeprefix(self.prefix + "/") for key in self.s3.keys(self.prefix + "/")]
+
+    def objects(self):
+        return {key for key in self.keys()
+                if not key.startswith((".cairn/generations/", ".cairn/catalog/", ".cairn/doctor/"))}
+
+    def at(self, key):
+        return f"/{self.s3.bucket}/{self.prefix}/{key}"
+
+    def content(self, key):
+        return signed({**os.environ, **self.s3_env}, self.at(key))
 
     def damage(self, key):
-        self.skipTest("a folder is damaged by hand")
+        signed({**os.environ, **self.s3_env}, self.at(key), "PUT", b"{}")
 
-    def version_folder(self, step):
-        self.skipTest("a folder is damaged by hand")
+    def remove(self, key):
+        signed({**os.environ, **self.s3_env}, self.at(key), "DELETE")
 
-    def say_pin(self):
-        self.skipTest("a folder is damaged by hand")
 
-    def copies(self):
-        self.assertIn(len([key for key in self.s3.keys("ckpt/") if "/.cairn/catalog/" in key]), (1, 2))
-        return b""
+class InRealBucket(InBucket):
+    def make_world(self):
+        self.s3, self.s3_env = RealS3(), {}
+        self.prefix = f"cairn-{os.urandom(4).hex()}"
+        return World(store=f"s3://{self.s3.bucket}/{self.prefix}", env=dict(SOON))
+
+
+class S3Lost(InBucket, Lost):
+    pass
+
+
+class S3Old(InBucket, Old):
+    pass
+
+
+if "--endpoint-from-environment" in sys.argv:
+    class RealLost(InRealBucket, Lost):
+        pass
+
+    class RealOld(InRealBucket, Old):
+        pass
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2, argv=[word for word in sys.argv
+                                     if word != "--endpoint-from-environment"])

@@ -560,10 +560,10 @@ class Faults(unittest.TestCase):
             left = list(world.keys(gone))
             self.assertEqual([key[-7:] for key in left], ["/data/c"])
             self.assertNotIn("version.gone", world.logs())  # it is tried again
-        self.assertIn("sweep.delayed", world.logs())
+        self.assertIn("version.not_freed", world.logs())
         self.s3.rules("")
         wait_until(lambda: not world.keys(gone), 60)
-        wait_until(lambda: "version.gone" in world.logs(), 10)
+        wait_until(lambda: "version.gone" in world.logs() and "version.freed" in world.logs(), 10)
         single = [line["key"] for line in self.s3.journal(op="delete") if "/data/" in line["key"]]
         self.assertEqual(single, [])
         self.check("f/run@2")

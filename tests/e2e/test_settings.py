@@ -128,6 +128,8 @@ class Variables(Case):
         self.addCleanup(shutil.rmtree, folder)
         (folder / "one").write_text("first \t\r\n")
         (folder / "two").write_text("second")
+        for name in ("one", "two"):
+            (folder / name).chmod(0o600)
         for words in ((), ("--token-file", folder / "two")):
             subprocess.run([BIN / "cairn", "nodes", "--server", url, *words], capture_output=True,
                            check=False, env={**os.environ, "CAIRN_TOKEN_FILE": str(folder / "one")})
@@ -160,6 +162,7 @@ class Uploader(Case):
         world = self.world(nodes=0)
         token = world.root / "token"
         token.write_text("sesame\n")
+        token.chmod(0o600)
         world.url = url
         world.uploader_arguments = ["--token-file", token, "--heartbeat", "100ms"]
         world.uploaders.append(world.make_uploader(0))

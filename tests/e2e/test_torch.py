@@ -18,6 +18,8 @@ from test_dcp import EXPECTED as DCP_CASES
 from test_export import EXPECTED, VECTORS, ZERO, as_fp32, export, read
 from test_hf_view import HF, HF_CASES
 from test_to_dcp import model
+from test_types import BOX, SHARDED, read_header, save_by_ranks, say
+from world import BIN, World
 
 PYTHON = os.environ.get("CAIRN_TEST_TORCH", sys.executable)
 
@@ -106,6 +108,70 @@ for file, folder in zip(sys.argv[1::2], sys.argv[2::2]):
         same = torch.equal if torch.is_tensor(value) else lambda a, b: (a, type(a)) == (b, type(b))
         wrong += [] if same(found[name], value) else [name]
 print(json.dumps([len(items), wrong]))
+"""
+
+# Tensors of types that safetensors has no name for, each as its bytes in a file.
+TYPED = """
+import json, pathlib, sys
+import torch
+
+def tensors():
+    torch.manual_seed(5)
+    bytes_of = lambda *shape: torch.randint(0, 256, shape, dtype=torch.uint8)
+    quantized = torch.quantize_per_tensor(torch.randn(8, 4), 0.1, 3, torch.qint8)
+    return {"ok.c128": torch.randn(9, 4, dtype=torch.complex128),
+            "ok.c64": torch.randn(10, 3, dtype=torch.complex64),
+            "ok.c32": torch.randn(8, 6).view(torch.float16).view(torch.complex32),
+            "ok.bits16": bytes_of(8, 6).view(torch.bits16), "ok.bits4x2": bytes_of(7).view(torch.bits4x2),
+            "ok.f4x2": bytes_of(6, 2).view(torch.float4_e2m1fn_x2),
+            "ok.e8m0": bytes_of(5, 5).view(torch.float8_e8m0fnu), "ok.u64": torch.arange(9).view(torch.uint64),
+            "no.q": quantized.int_repr(), "no.u4": bytes_of(8).view(torch.uint4)}
+
+def raw(tensor):
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+NAMES = {torch.complex128: "C128", torch.complex64: "C64", torch.complex32: "C32",
+         torch.bits16: "BITS16", torch.bits4x2: "BITS4X2", torch.float4_e2m1fn_x2: "F4X2",
+         torch.float8_e8m0fnu: "F8_E8M0", torch.uint64: "U64", torch.int8: "QI8", torch.uint4: "U4X1"}
+"""
+SAVE_TYPED = TYPED + """
+for name, tensor in tensors().items():
+    pathlib.Path(sys.argv[1], name).write_bytes(raw(tensor))
+print(json.dumps({name: [NAMES[t.dtype], list(t.shape)] for name, t in tensors().items()}))
+"""
+# Which are not what torch and safetensors read, out of a file, a folder of DCP and stored shards.
+READ_TYPED = TYPED + """
+import warnings
+warnings.filterwarnings("ignore")
+import torch.distributed.checkpoint as dcp
+
+file, folder, *shards = sys.argv[1:]
+wanted = {name: tensor for name, tensor in tensors().items() if name.startswith("ok.")}
+same = lambda a, b: a.dtype == b.dtype and a.shape == b.shape and raw(a) == raw(b)
+loaded = torch.load(file, weights_only=True)
+state = {"ok.archive": None, **{name: torch.zeros_like(tensor.view(torch.uint8)).view(tensor.dtype)
+         for name, tensor in wanted.items()}}
+dcp.load(state, checkpoint_id=folder)
+wrong = [name for name in wanted if not same(loaded[name], wanted[name])]
+wrong += [name + " of dcp" for name in wanted if not same(state[name], wanted[name])]
+wrong += sorted(loaded.keys() ^ wanted.keys())
+wrong += [] if state["ok.archive"] == {"lr": 0.5, "betas": (0.9, 1)} else ["the item"]
+there = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+wrong += sorted(there.keys() ^ wanted.keys() ^ {"ok.archive"})
+try:
+    from safetensors import safe_open
+except ImportError:
+    shards = []
+pieces = {}
+for shard in shards:
+    with safe_open(shard, "pt") as opened:
+        for name in ("ok.c128", "ok.c64", "ok.c32", "no.q"):
+            pieces.setdefault(name, []).append(opened.get_tensor(name))
+for name, parts in pieces.items():
+    whole = torch.cat(parts)
+    found = torch.view_as_complex(whole) if name in ("ok.c128", "ok.c32") else whole
+    wrong += [] if same(found, tensors()[name]) else [name + " of the shards"]
+print(json.dumps([len(pieces), wrong]))
 """
 
 
@@ -209,6 +275,68 @@ print(json.dumps({name: bytes(value.float().reshape(-1).view(torch.uint8).tolist
         self.assertEqual(found["head.weight"], found["embed.weight"])
 
 
+    def test_types_that_safetensors_lacks_go_from_torch_through_ranks_and_back(self):
+        world = World()
+        self.addCleanup(world.close)
+        rows = self.ask(SAVE_TYPED, self.folder)
+        lines = [[], [], [], []]
+        for name, (dtype, shape) in rows.items():
+            data = (self.folder / name).read_bytes()
+            for rank, own in enumerate(lines):
+                first, end = shape[0] * rank // 4, shape[0] * (rank + 1) // 4
+                path = self.folder / f"{name}-{rank}"
+                path.write_bytes(data[len(data) // shape[0] * first:len(data) // shape[0] * end])
+                start, count = [first] + [0] * (len(shape) - 1), [end - first, *shape[1:]]
+                own.append(f"tensor {name} {dtype} {SHARDED} {BOX} {say(shape)} {say(start)}"
+                           f" {say(count)} {path}")
+        self.ask("import sys, torch; torch.save({'lr': 0.5, 'betas': (0.9, 1)}, sys.argv[1]); print(1)",
+                 self.folder / "archive")
+        (self.folder / "plain").write_bytes(b"no file of torch")
+        for own in lines:
+            own += [f"item ok.{name} 2 {self.folder / name}" for name in ("archive", "plain")]
+        save_by_ranks(world, self.folder, "t/typed", 1, lines)
+        env = {**os.environ, **world.env, "CAIRN_SOCKET": world.socket(0)}
+        for name, (_, shape) in rows.items():
+            found = b""
+            for rank in range(3):
+                first, end = shape[0] * rank // 3, shape[0] * (rank + 1) // 3
+                rest = [word for extent in shape[1:] for word in ("0", str(extent))]
+                found += subprocess.run(
+                    [BIN / "tests" / "tensor_reader", "t/typed", "1", name, str(first),
+                     str(end - first), *rest], env=env, capture_output=True, check=True,
+                    timeout=60).stdout
+            self.assertEqual(found, (self.folder / name).read_bytes(), name)
+        for to in ("torch", "dcp"):
+            world.cairn("export", "t/typed@1", self.folder / to, "--to", to, "--only", "ok.*")
+            for name in ("no.q", "no.u4"):
+                refused = world.cairn("export", "t/typed@1", self.folder / "none", "--to", to,
+                                      "--only", name, status=None)
+                self.assertIn(f"{name}: torch has no element type {rows[name][0]}", refused.stderr)
+        read_by, wrong = self.ask(READ_TYPED, self.folder / "torch" / "pytorch_model.bin",
+                                  self.folder / "dcp", *world.stored("*.safetensors"))
+        self.assertEqual(wrong, [])
+        self.assertIn(read_by, (0, 4))  # without safetensors' library its part is left out
+        self.check_files_of_torch(rows)
+
+    def check_files_of_torch(self, rows):
+        """What torch wrote itself is read as the same types."""
+        self.ask(TYPED + """
+torch.save({name: t for name, t in tensors().items() if name.startswith("ok.")}, sys.argv[1])
+print("true")
+""", self.folder / "own.pt")
+        told = json.loads(export(self.folder / "own.pt", self.folder / "own", "--json").stdout)
+        self.assertEqual(told["tensors"], 8)
+        header = read_header(next((self.folder / "own").glob("*.safetensors")))
+        tags = header["__metadata__"]
+        for name, (dtype, shape) in rows.items():
+            if name.startswith("no."):
+                continue
+            tag = tags.get(f"cairn.logical:{name}")
+            self.assertEqual(tag.split(" ")[0] if tag else header[name]["dtype"], dtype)
+        self.assertEqual({name: row[2] for name, row in read(self.folder / "own").items()},
+                         {name: (self.folder / name).read_bytes() for name in rows
+                          if name.startswith("ok.")})
+
 
 # What transformers computes with the model of each folder.
 LOGITS = """
@@ -258,7 +386,6 @@ class Transformers(unittest.TestCase):
                              text=True, timeout=600)
         self.assertEqual(ran.returncode, 0, ran.stderr)
         self.assertEqual(json.loads(ran.stdout.splitlines()[-1]), wanted)
-
 
 if __name__ == "__main__":
     outcome = unittest.main(exit=False).result

@@ -29,10 +29,13 @@ FORMS = [
 
 
 def steps(text):
-    """(command, shown answer) of all blocks, in their order. A command begins with "$ " and goes on
-    where a quote or a backslash is open."""
+    """(command, shown answer) of all blocks without a language, in their order; one with a language
+    shows what this server is not set up for. A command begins with "$ " and goes on where a quote or
+    a backslash is open."""
     found = []
-    for block in re.findall(r"^```\n(.*?)^```", text, re.S | re.M):
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", text, re.S | re.M):
+        if language:
+            continue
         lines = iter(block.splitlines())
         for line in lines:
             if line.startswith("$ "):

@@ -29,9 +29,18 @@ class Why(unittest.TestCase):
         self.assertEqual((node["node"], node["left"]), ("node-0", False))
         self.assertRegex(node["error"], "^shard .*bytes: ")
         self.assertLess(node["bytes_done"], node["bytes_total"])
+        self.assertTrue(node["waited_for"])
+        self.assertEqual([node[of] for of in ("shards_done", "shards_total", "parts_done", "parts_total")],
+                         [0, 1, 0, 1])
+        refused = node["errors"]
+        self.assertEqual([(one["rank"], one["part"]) for one in refused], [(0, None)])
+        self.assertRegex(refused[0]["shard"], "bytes$")
+        self.assertGreaterEqual(refused[0]["tries"], 1)
+        self.assertIn(refused[0]["error"], node["error"])
         text = world.cairn("show", "--why", RUN).stdout
+        self.assertRegex(text, r"    shard \S*bytes of rank 0, \S+ ago, [123] errors?: ")
         self.assertRegex(text, r"step 5 is being saved since .*: \d of 1 ranks sealed")
-        self.assertRegex(text, r"  node node-0: .* of .* sent, heard \S+ ago\n    last error: shard ")
+        self.assertRegex(text, r"  node node-0: .* of .* sent, 0 of 1 shards, 0 of 1 parts, heard \S+ ago\n    last error: shard ")
 
         wait_until(lambda: (world.version(RUN) or {}).get("state") == "committed", 60)
         self.assertRegex(world.cairn("show", "--why", RUN).stdout,

@@ -6,7 +6,9 @@
  * TRAINER_SUPERSEDE: a step that is there is superseded, not refused. TRAINER_META: meta, as JSON.
  * TRAINER_AHEAD: it saves on without waiting for any commit, as a real job does; "staged" is then
  * what a step's line says, and whatever cairn_session_problem tells is a line of its own: before
- * each step, and after the last one until nothing was told for TRAINER_AHEAD milliseconds. */
+ * each step, and after the last one until nothing was told for TRAINER_AHEAD milliseconds.
+ * TRAINER_PARTNERED: each step waits so many milliseconds for a copy on another node, and says
+ * "partnered" where it has one or is committed. */
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -25,7 +27,7 @@
 
 struct job {
     const char *hold;
-    uint32_t timeout_ms, ahead_ms;
+    uint32_t timeout_ms, ahead_ms, partnered_ms;
     unsigned rank, ranks;
     uint64_t rows, steps[STEPS_MAX];
     int step_count;
@@ -49,6 +51,11 @@ static enum cairn_code wait_committed(const struct job *job, struct cairn_save *
         code = cairn_save_wait(save, CAIRN_COMMITTED, job->timeout_ms, err);
     }
     return code;
+}
+
+static void say(uint64_t step, const char *what) {
+    printf("{\"step\":%llu,\"code\":\"%s\"}\n", (unsigned long long)step, what);
+    fflush(stdout);
 }
 
 /* *ret_staged: the bytes are copied, be it that the uploader is away. */
@@ -80,6 +87,9 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
     /* Gone: it is sealed with the uploader that comes back, or the wait says why not. From begin
      * the same code says that nothing was made. */
     *ret_staged = code == CAIRN_OK || (code == CAIRN_UPLOADER_GONE && save);
+    if (code == CAIRN_OK && job->partnered_ms &&
+        !cairn_save_wait(save, CAIRN_PARTNERED, job->partnered_ms, err))
+        say(step, "partnered");
     if (!job->ahead_ms && *ret_staged) code = wait_committed(job, save, err);
     cairn_save_free(save);
     return code;
@@ -115,9 +125,7 @@ static enum cairn_code play(const struct job *job, struct cairn_session *session
         enum cairn_code code = save_step(session, job, step, memory, &staged, err);
         free(memory);
         staged &= job->ahead_ms > 0;
-        printf("{\"step\":%llu,\"code\":\"%s\"}\n", (unsigned long long)step,
-               staged ? "staged" : cairn_code_info(code)->slug);
-        fflush(stdout);
+        say(step, staged ? "staged" : cairn_code_info(code)->slug);
         if (code != CAIRN_OK) fprintf(stderr, "%s\n", err->message);
         if (code != CAIRN_OK && !staged) worst = code;
     }
@@ -126,6 +134,16 @@ static enum cairn_code play(const struct job *job, struct cairn_session *session
         (void)poll(NULL, 0, GONE_PAUSE_MS);
     }
     return worst;
+}
+
+/* TRAINER_WARMUP: the way of a save is gone before the first one, and what is wrong is said. */
+static enum cairn_code warm_up(struct cairn_session *session, struct cairn_error *err) {
+    if (!getenv("TRAINER_WARMUP")) return CAIRN_OK;
+    enum cairn_code code = cairn_warmup(session, NULL, err);
+    printf("{\"warmup\":\"%s\"}\n", cairn_code_info(code)->slug);
+    fflush(stdout);
+    if (code != CAIRN_OK) fprintf(stderr, "%s\n", err->message);
+    return code;
 }
 
 int main(int argc, char **argv) {
@@ -139,6 +157,8 @@ int main(int argc, char **argv) {
     job.timeout_ms = timeout ? (uint32_t)strtoul(timeout, NULL, 10) : TIMEOUT_MS;
     const char *ahead = getenv("TRAINER_AHEAD");
     job.ahead_ms = ahead ? (uint32_t)strtoul(ahead, NULL, 10) : 0;
+    const char *partnered = getenv("TRAINER_PARTNERED");
+    job.partnered_ms = partnered ? (uint32_t)strtoul(partnered, NULL, 10) : 0;
     if (rows) job.rows = strtoull(rows, NULL, 10);
     job.rank = (unsigned)strtoul(argv[2], NULL, 10);
     job.ranks = (unsigned)strtoul(argv[3], NULL, 10);
@@ -161,7 +181,8 @@ int main(int argc, char **argv) {
     printf("{\"open\":\"ok\",\"attempt\":%llu,\"resumed\":%lld}\n",
            (unsigned long long)resume.attempt, resume.found ? (long long)resume.step : -1);
     fflush(stdout);
-    code = play(&job, session, &err);
+    code = warm_up(session, &err);
+    if (code == CAIRN_OK) code = play(&job, session, &err);
     enum cairn_code last = cairn_close(session, &err);
     if (last != CAIRN_OK) {
         printf("{\"problem\":\"%s\"}\n", cairn_code_info(last)->slug);

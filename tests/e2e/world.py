@@ -57,7 +57,8 @@ class Daemon:
         self.ready.unlink(missing_ok=True)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                self.command, stdout=log, stderr=log, env={**os.environ, **(self.env or {})})
+                self.command, stdout=log, stderr=log,  # who looks into them need not be root
+                env={"CAIRN_CORE_DUMPS": "true", **os.environ, **(self.env or {})})
         try:
             wait_until(lambda: self.ready.exists() or self.process.poll() is not None)
         except AssertionError:

@@ -27,6 +27,17 @@ static bool same(double a, double b) {
     return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b));
 }
 
+TEST(an_item_is_given_as_the_bytes_that_it_has_and_as_nothing_else) {
+    const uint8_t from[5] = {1, 2, 3, 254, 255};
+    uint8_t into[5] = {0};
+    EXPECT(cairn_convertible(CAIRN_DTYPE_ITEM, CAIRN_DTYPE_U8));
+    EXPECT(cairn_convertible(CAIRN_DTYPE_U8, CAIRN_DTYPE_ITEM));
+    EXPECT(!cairn_convertible(CAIRN_DTYPE_ITEM, CAIRN_DTYPE_F32));
+    EXPECT(!cairn_convertible(CAIRN_DTYPE_ITEM, CAIRN_DTYPE_I8));
+    cairn_convert(CAIRN_DTYPE_ITEM, from, CAIRN_DTYPE_U8, into, sizeof from);
+    EXPECT(memcmp(from, into, sizeof from) == 0);
+}
+
 TEST(every_half_and_every_bfloat16_becomes_the_float_that_it_is) {
     static const struct {
         unsigned dtype;

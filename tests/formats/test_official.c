@@ -83,6 +83,47 @@ TEST(the_official_library_reads_a_shard_that_we_write) {
         0);
 }
 
+TEST(the_official_library_reads_a_shard_with_types_that_it_has_no_name_for) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) file = {0};
+    static char names[64][24];
+    struct cairn_safetensors_entry entries[64];
+    char path[512];
+    uint64_t file_bytes = 0;
+    size_t count = 0;
+    if (library_is_missing()) SKIP("python3 with safetensors and numpy is not installed");
+    for (unsigned dtype = 1; cairn_dtype_text(dtype); dtype++) {
+        if (cairn_dtype_is_shown(dtype)) continue;
+        snprintf(names[count], sizeof names[count], "of.%s", cairn_dtype_text(dtype));
+        entries[count] = (struct cairn_safetensors_entry){.name = cairn_view_of(names[count]),
+                                                          .dtype = dtype,
+                                                          .dimension_count = 2,
+                                                          .shape = {3, 8}};
+        count++;
+    }
+    REQUIRE_OK(cairn_safetensors_write(entries, count, &file, &file_bytes, &err));
+    for (uint8_t i = 0; file.size < file_bytes; i = (uint8_t)((i + 1) % 60))
+        REQUIRE_OK(cairn_buf_append(&file, &i, 1, &err));
+    REQUIRE_OK(
+        cairn_file_replace(path_of("types.safetensors", path), cairn_buf_view(&file), 0600, &err));
+    EXPECT_EQ_U64(python("import sys, numpy as np\n"
+                         "from safetensors import safe_open\n"
+                         "from safetensors.numpy import load_file\n"
+                         "t = load_file(sys.argv[1])\n"
+                         "m = safe_open(sys.argv[1], 'numpy').metadata()\n"
+                         "assert len(t) == 40 == len(m) - 2, (len(t), m)\n"
+                         "c = t['of.C128']\n"
+                         "assert c.dtype == np.float64 and c.shape == (3, 8, 2), c\n"
+                         "assert m['cairn.logical:of.C128'] == 'C128 [3,8]', m\n"
+                         "assert t['of.C32'].dtype == np.float16 and t['of.QI8'].dtype == np.int8\n"
+                         "assert t['of.I4'].shape == (12,) and t['of.U1'].shape == (3,)\n"
+                         "raw = open(sys.argv[1], 'rb').read()\n"
+                         "n = int.from_bytes(raw[:8], 'little')\n"
+                         "assert c.tobytes() in raw[8 + n:]\n",
+                         path),
+                  0);
+}
+
 TEST(we_read_a_file_that_the_official_library_writes) {
     struct cairn_error err = {0};
     CAIRN_AUTO(buf) file = {0};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The header of a tensors shard, written and read; and everything a strict reader must refuse. */
 #include "api/dtype.h"
+#include "api/names.h"
 #include "formats/safetensors.h"
 #include "tests/harness.h"
 
@@ -180,6 +181,114 @@ TEST(reading_refuses_holes_overlaps_twins_and_lies_about_sizes) {
         open_text(ONE("\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]"), 1,
                   &err),
         CAIRN_UNSUPPORTED);
+}
+
+/* ---- types that safetensors has no name for ---- */
+
+static bool same_entry(const struct cairn_safetensors_entry *a,
+                       const struct cairn_safetensors_entry *b) {
+    return cairn_view_compare(a->name, b->name) == 0 && a->dtype == b->dtype &&
+           a->dimension_count == b->dimension_count &&
+           memcmp(a->shape, b->shape, a->dimension_count * sizeof *a->shape) == 0 &&
+           a->offset_bytes == b->offset_bytes && a->size_bytes == b->size_bytes;
+}
+
+TEST(entries_of_every_type_and_shape_read_back_as_what_was_written) {
+    enum { ENTRIES = 12 };
+    static char names[ENTRIES][24];
+    uint64_t state = cairn_test_seed(), bytes = 0;
+    struct cairn_error err = {0};
+    for (int round = 0; round < 500; round++) {
+        CAIRN_AUTO(buf) head = {0};
+        CAIRN_AUTO(safetensors) file = {0};
+        struct cairn_safetensors_entry entries[ENTRIES];
+        size_t count = 0, same = 0;
+        while (count < ENTRIES) {
+            struct cairn_safetensors_entry *made = &entries[count];
+            uint64_t elements = 0;
+            *made = entry("", 1 + (unsigned)(cairn_test_random(&state) % 61), NONE, NONE);
+            made->dimension_count = (unsigned)(cairn_test_random(&state) % 9);
+            for (unsigned d = 0; d < made->dimension_count; d++)
+                made->shape[d] = cairn_test_random(&state) % 7;
+            if (!cairn_tensor_size(made->dtype, made->dimension_count, made->shape, &elements,
+                                   &bytes))
+                continue;
+            snprintf(names[count], sizeof names[count], "%s%zu", count % 2 ? "w\"\n\\" : "w",
+                     count);
+            made->name = cairn_view_of(names[count]);
+            count++;
+        }
+        REQUIRE_OK(cairn_safetensors_write(entries, count, &head, &bytes, &err));
+        REQUIRE_OK(cairn_safetensors_open(cairn_buf_view(&head), bytes, &file, &err));
+        REQUIRE(file.count == count);
+        for (size_t i = 0; i < count; i++)
+            for (size_t k = 0; k < count; k++) same += same_entry(&entries[i], &file.entries[k]);
+        EXPECT_EQ_U64(same, count);
+    }
+}
+
+/* What becomes of the F64 tensor "w" of 2 x 3 x 2 under this tag. */
+static unsigned tagged(const char *tag, struct cairn_safetensors_entry *ret) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) head = {0};
+    CAIRN_AUTO(safetensors) file = {0};
+    char json[400];
+    snprintf(json, sizeof json,
+             "{\"w\":{\"dtype\":\"F64\",\"shape\":[2,3,2],\"data_offsets\":[0,96]},"
+             "\"__metadata__\":{\"cairn.logical:v\":\"C128 [1]\",\"cairn.logical:w\":\"%s\"}}",
+             tag);
+    EXPECT_CODE(cairn_buf_append_u64le(&head, strlen(json), &err), CAIRN_OK);
+    EXPECT_CODE(cairn_buf_append_text(&head, json, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_safetensors_open(cairn_buf_view(&head), head.size + 96, &file, &err),
+                CAIRN_OK);
+    if (file.count != 1) return 0;
+    *ret = file.entries[0];
+    return ret->dtype;
+}
+
+TEST(a_tag_counts_only_where_the_tensor_is_what_it_would_be_shown_as) {
+    struct cairn_safetensors_entry found = {0};
+    EXPECT_EQ_U64(tagged("C128 [2,3]", &found), CAIRN_DTYPE_C128);
+    EXPECT_EQ_U64(found.dimension_count, 2);
+    EXPECT_EQ_U64(found.shape[0] * 10 + found.shape[1], 23);
+    EXPECT_EQ_U64(found.size_bytes, 96);
+    const char *passed_over[] = {"",
+                                 "C128",
+                                 "C128 ",
+                                 "C128 [3,2]",
+                                 "C128 [2,3",
+                                 "C128 [2,3]x",
+                                 "C128  [2,3]",
+                                 "C128[2,3]",
+                                 "C128 [2, 3]",
+                                 "C128 [2,3,1]",
+                                 "C32 [2,3]",
+                                 "F128 [2,3]",
+                                 "C999 [2,3]",
+                                 "C128 []",
+                                 "C128 [6]",
+                                 "C128 [2,,3]",
+                                 "C128 [-2,3]",
+                                 "C128 [2,3,]",
+                                 "C128 [2,3,1,1,1,1,1,1,1]",
+                                 "C128 [99999999999999999999,3]",
+                                 "F32 [2,3,4]",
+                                 " [2,3]",
+                                 "I64 [2,3,2]",
+                                 "C128 [9223372036854775809,3]"};
+    for (size_t i = 0; i < CAIRN_COUNT(passed_over); i++) {
+        cairn_test_check(tagged(passed_over[i], &found) == CAIRN_DTYPE_F64, __FILE__, __LINE__,
+                         "it goes by %s", passed_over[i]);
+        EXPECT_EQ_U64(found.dimension_count, 3);
+    }
+}
+
+TEST(a_type_of_no_other_reader_is_refused_in_an_entry) {
+    struct cairn_error err = {0};
+    EXPECT_CODE(
+        open_text(ONE("\"dtype\":\"C128\",\"shape\":[1],\"data_offsets\":[0,16]"), 16, &err),
+        CAIRN_INVALID);
+    EXPECT(strstr(err.message, "unknown dtype C128") != NULL);
 }
 
 TEST(reading_refuses_headers_that_do_not_fit_the_file) {

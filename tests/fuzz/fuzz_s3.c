@@ -7,8 +7,9 @@
 #include "store/xml/xml.h"
 #include "tests/fuzz/fuzz.h"
 
-static void note_key(void *owner, const char *key, const char *code, const char *message) {
-    (void)code;
+static void note_key(void *owner, const char *key, const char *version, const char *code,
+                     const char *message) {
+    (void)version, (void)code;
     (void)message;
     ++*(uint64_t *)owner;
     FUZZ_HOLDS(key);
@@ -29,10 +30,11 @@ void cairn_fuzz_xml(struct cairn_view input) {
     FUZZ_SAYS_WHY(code, err);
     free(parts.parts);
     const struct cairn_xml_listed listed = {"p/", 2};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct cairn_store_listing listing = {0};
-        code = i ? cairn_xml_uploads(input, &listed, &listing, &err)
-                 : cairn_xml_objects(input, &listed, &listing, &err);
+        code = i == 0   ? cairn_xml_objects(input, &listed, &listing, &err)
+               : i == 1 ? cairn_xml_uploads(input, &listed, &listing, &err)
+                        : cairn_xml_versions(input, &listed, &listing, &err);
         FUZZ_SAYS_WHY(code, err);
         cairn_store_listing_release(&listing);
     }

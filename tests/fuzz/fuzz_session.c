@@ -86,6 +86,7 @@ static void open_up(struct cairn_up *up, char *folder) {
     cairn_lock_init(&up->lock, CAIRN_LOCK_uploader_state);
     cairn_condition_init(&up->changed);
     cairn_up_wakeup_init(&up->outbox_work);
+    cairn_up_wakeup_init(&up->partner_work);
     cairn_budget_init(&up->budget, up->places.budget_bytes);
     cairn_uuid_random(up->uuid);
     const struct cairn_store_options store = {.url = up->settings.store};

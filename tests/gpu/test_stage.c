@@ -4,6 +4,8 @@
  * were. */
 #include <dlfcn.h>
 
+#include "api/table.h"
+#include "formats/convert.h"
 #include "tests/client/rank.h"
 #include "tests/client/staged.h"
 
@@ -95,6 +97,55 @@ TEST(memory_of_a_gpu_is_staged_behind_its_stream_into_memory_that_is_page_locked
         same = !memcmp(at + row * SIDE * 2, numbers + row * SIDE + 64, SIDE * 2);
     EXPECT(same);
     cuda.end_stream(stream);
+    cuda.release(memory);
+}
+
+/* All upper halves with many lower ones; transposed as well. */
+TEST(a_gpu_rounds_as_the_host_does_and_its_strides_are_the_hosts) {
+    static const uint64_t shape[2] = {SIDE, SIDE};
+    static const int64_t turned[2] = {1, SIDE};
+    static const unsigned dtypes[] = {CAIRN_DTYPE_BF16, CAIRN_DTYPE_F16};
+    const char *missing = no_gpu();
+    if (missing) SKIP(missing);
+    CAIRN_AUTO_HEAP uint32_t *numbers = malloc(BYTES), *across = malloc(BYTES);
+    CAIRN_AUTO_HEAP uint16_t *expected = malloc(BYTES / 2);
+    void *memory = NULL;
+    REQUIRE(numbers && across && expected && !cuda.make(&memory, BYTES));
+    for (size_t i = 0; i < BYTES / 4; i++)
+        numbers[i] = (uint32_t)i << 16 | (uint32_t)(i >> 16) * 257;
+    for (size_t i = 0; i < BYTES / 4; i++) across[i] = numbers[i % SIDE * SIDE + i / SIDE];
+    REQUIRE(!cuda.copy(memory, numbers, BYTES, 1));
+    for (size_t i = 0; i < CAIRN_COUNT(dtypes); i++) {
+        struct cairn_error err = {0};
+        struct cairn_save *save = NULL;
+        CAIRN_AUTO(rank) rank = {0};
+        REQUIRE_OK(rank_uploader(&rank, 1, &err));
+        struct cairn_open_options options = rank_options(&rank);
+        options.bytes = 2 * BYTES;
+        REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+        struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                           .name = "straight",
+                                           .dtype = i ? "F16" : "BF16",
+                                           .source_dtype = "F32",
+                                           .dimension_count = 2,
+                                           .shape = shape,
+                                           .kind = CAIRN_LOCAL,
+                                           .source = memory,
+                                           .source_bytes = BYTES,
+                                           .memory = CAIRN_MEMORY_CUDA};
+        REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+        EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_OK);
+        piece.name = "turned", piece.source_stride = turned;
+        EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_OK);
+        EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_OK);
+        cairn_save_free(save);
+        cairn_convert(CAIRN_DTYPE_F32, numbers, dtypes[i], expected, BYTES / 4);
+        const uint8_t *at = cairn_staged_tensor(rank.fake, "straight", 1);
+        EXPECT(at && memcmp(at, expected, BYTES / 2) == 0);
+        cairn_convert(CAIRN_DTYPE_F32, across, dtypes[i], expected, BYTES / 4);
+        at = cairn_staged_tensor(rank.fake, "turned", 1);
+        EXPECT(at && memcmp(at, expected, BYTES / 2) == 0);
+    }
     cuda.release(memory);
 }
 

@@ -499,7 +499,7 @@ TEST(what_cannot_be_reached_or_spoken_is_named) {
     EXPECT_CODE(perform(&bench), CAIRN_INVALID);
 }
 
-TEST(a_link_local_address_is_refused_before_anything_is_sent) { /* G02 */
+TEST(g02_a_link_local_address_is_refused_before_anything_is_sent) { /* G02 */
     CAIRN_AUTO(bench) bench = {0};
     REQUIRE(open_bench(&bench, say_hello, "/"));
     cairn_http_engine_free(bench.engine);

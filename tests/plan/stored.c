@@ -57,6 +57,7 @@ struct stored_tensor *cairn_stored_tensor(struct cairn_stored *stored, const cha
     bool sized = cairn_tensor_size(dtype, dimensions, shape, &tensor->elements, &bytes);
     EXPECT(sized);
     EXPECT(tensor->elements <= STORED_ELEMENTS_MAX);
+    EXPECT(cairn_dtype_bits(dtype) <= 8 * STORED_WIDTH_MAX);
     tensor->bytes = malloc(bytes + 1);
     for (uint64_t i = 0; i < bytes; i++) {
         tensor->bytes[i] = (uint8_t)cairn_test_random(&stored->random);
@@ -99,7 +100,7 @@ void cairn_stored_place(struct cairn_stored *stored, const struct stored_tensor 
     fragment->offset_bytes = object->size;
     fragment->size_bytes = elements * width;
     for (uint64_t i = 0; i < elements; i++) {
-        uint8_t element[16];
+        uint8_t element[STORED_WIDTH_MAX];
         uint64_t index =
             flat ? fragment->start[0] + i
                  : cairn_stored_nth(&tensor->tensor, fragment->start, fragment->count, i);

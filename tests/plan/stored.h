@@ -17,6 +17,7 @@
 
 #define STORED_OBJECT_BYTES (CAIRN_MIB + 5000) /* of each rank: two blocks */
 #define STORED_ELEMENTS_MAX 4096
+#define STORED_WIDTH_MAX 16 /* bytes of the widest element, C128 */
 #define STORED_RANKS_MAX 8
 #define STORED_TENSORS_MAX 8
 

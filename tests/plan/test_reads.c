@@ -85,12 +85,13 @@ static void deal_at_random(struct cairn_stored *stored, struct stored_tensor *te
 
 static struct stored_tensor *random_tensor(struct cairn_stored *stored, const char *name) {
     static const unsigned dtypes[] = {CAIRN_DTYPE_U8, CAIRN_DTYPE_BF16, CAIRN_DTYPE_F32,
-                                      CAIRN_DTYPE_I64};
+                                      CAIRN_DTYPE_I64, CAIRN_DTYPE_C128};
     uint64_t shape[4];
     unsigned dimensions = (unsigned)cairn_stored_below(stored, 5);
     for (unsigned d = 0; d < dimensions; d++) shape[d] = 1 + cairn_stored_below(stored, 7);
     if (dimensions && cairn_stored_below(stored, 40) == 0) shape[dimensions - 1] = 0;
-    return cairn_stored_tensor(stored, name, dtypes[cairn_stored_below(stored, 4)],
+    return cairn_stored_tensor(stored, name,
+                               dtypes[cairn_stored_below(stored, CAIRN_COUNT(dtypes))],
                                CAIRN_TENSOR_SHARDED, dimensions, shape);
 }
 
@@ -159,7 +160,8 @@ static void check_wants(const struct cairn_stored *stored, struct stored_tensor 
                         const struct cairn_plan_want *wants, uint32_t count) {
     struct cairn_plan_pieces pieces = {0};
     struct cairn_error err = {0};
-    uint8_t want[STORED_ELEMENTS_MAX * 8], got[STORED_ELEMENTS_MAX * 8];
+    uint8_t want[STORED_ELEMENTS_MAX * STORED_WIDTH_MAX];
+    uint8_t got[STORED_ELEMENTS_MAX * STORED_WIDTH_MAX];
     REQUIRE_OK(cairn_plan_reads(&stored->manifest, &stored->layout, wants, count, &pieces, &err));
     check_order(&pieces);
     for (uint32_t i = 0; i < count; i++) {
@@ -345,33 +347,59 @@ TEST(ranges_of_shards_need_no_layout) {
     EXPECT_CODE(cairn_plan_reads(&stored.manifest, NULL, wants, 3, &pieces, &err), CAIRN_NOT_FOUND);
 }
 
-TEST(elements_narrower_than_a_byte_are_cut_at_byte_borders_only) {
-    CAIRN_AUTO(stored) stored = {0};
+/* Rows of 8 elements, which are whole bytes of any width: each flat range, and each run of columns
+ * in all rows, by each type of elements that a byte holds several of. */
+#define NARROW_ROWS 4
+#define NARROW_COLUMNS 8
+
+static void check_narrow(const struct cairn_stored *stored, unsigned bits, bool flat, uint64_t from,
+                         uint64_t size) {
     struct cairn_error err = {0};
     struct cairn_plan_pieces pieces = {0};
-    cairn_stored_init(&stored, 1, 1);
-    struct cairn_tensor tensor = {.name = CAIRN_VIEW("q"),
-                                  .dtype = CAIRN_DTYPE_F4,
-                                  .dimension_count = 1,
-                                  .shape = {16},
-                                  .kind = CAIRN_TENSOR_SHARDED};
-    struct cairn_fragment fragment = {
-        .form = CAIRN_FRAGMENT_FLAT, .count = {16}, .offset_bytes = 24, .size_bytes = 8};
-    REQUIRE_OK(cairn_table_add_tensor(stored.builders[0], &tensor, &fragment, 1, &err));
-    REQUIRE(cairn_stored_finish(&stored));
-    uint64_t start[] = {4}, count[] = {6};
-    struct cairn_plan_want want = {
-        .tensor = CAIRN_VIEW("q"), .form = CAIRN_PLAN_FLAT, .start = start, .count = count};
-    REQUIRE_OK(cairn_plan_reads(&stored.manifest, &stored.layout, &want, 1, &pieces, &err));
-    EXPECT_EQ_U64(pieces.pieces[0].offset, 26);
-    EXPECT_EQ_U64(pieces.pieces[0].bytes, 3);
+    const uint64_t start[] = {flat ? from : 0, from}, count[] = {flat ? size : NARROW_ROWS, size};
+    const struct cairn_plan_want want = {.tensor = CAIRN_VIEW("q"),
+                                         .form = flat ? CAIRN_PLAN_FLAT : CAIRN_PLAN_BOX,
+                                         .start = start,
+                                         .count = count};
+    bool whole = from * bits % 8 == 0 && size * bits % 8 == 0;
+    enum cairn_code code =
+        cairn_plan_reads(&stored->manifest, &stored->layout, &want, 1, &pieces, &err);
+    EXPECT_CODE(code, whole ? CAIRN_OK : CAIRN_UNSUPPORTED);
+    if (!whole) EXPECT(strstr(err.message, "cut inside a byte") != NULL);
+    uint64_t bytes = 0;
+    for (size_t i = 0; whole && i < pieces.count; i++) {
+        uint64_t row = flat ? 0 : pieces.pieces[i].at / (size * bits / 8);
+        EXPECT_EQ_U64(pieces.pieces[i].offset, 24 + (row * NARROW_COLUMNS + from) * bits / 8);
+        bytes += pieces.pieces[i].bytes;
+    }
+    if (whole) EXPECT_EQ_U64(bytes, (flat ? 1 : NARROW_ROWS) * size * bits / 8);
     cairn_plan_pieces_release(&pieces);
-    start[0] = 3;
-    EXPECT_CODE(cairn_plan_reads(&stored.manifest, &stored.layout, &want, 1, &pieces, &err),
-                CAIRN_UNSUPPORTED);
-    count[0] = 5;
-    EXPECT_CODE(cairn_plan_reads(&stored.manifest, &stored.layout, &want, 1, &pieces, &err),
-                CAIRN_UNSUPPORTED);
+}
+
+TEST(elements_narrower_than_a_byte_are_cut_at_byte_borders_only) {
+    for (unsigned dtype = 1; cairn_dtype_text(dtype); dtype++) {
+        CAIRN_AUTO(stored) stored = {0};
+        struct cairn_error err = {0};
+        unsigned bits = cairn_dtype_bits(dtype);
+        if (bits >= 8) continue;
+        cairn_stored_init(&stored, 1, 1);
+        struct cairn_tensor tensor = {.name = CAIRN_VIEW("q"),
+                                      .dtype = dtype,
+                                      .dimension_count = 2,
+                                      .shape = {NARROW_ROWS, NARROW_COLUMNS},
+                                      .kind = CAIRN_TENSOR_SHARDED};
+        struct cairn_fragment fragment = {.form = CAIRN_FRAGMENT_FLAT,
+                                          .count = {NARROW_ROWS * NARROW_COLUMNS},
+                                          .offset_bytes = 24,
+                                          .size_bytes = NARROW_ROWS * bits};
+        REQUIRE_OK(cairn_table_add_tensor(stored.builders[0], &tensor, &fragment, 1, &err));
+        REQUIRE(cairn_stored_finish(&stored));
+        for (uint64_t from = 0; from < NARROW_ROWS * NARROW_COLUMNS; from++)
+            for (uint64_t size = 1; from + size <= NARROW_ROWS * NARROW_COLUMNS; size++) {
+                check_narrow(&stored, bits, true, from, size);
+                if (from + size <= NARROW_COLUMNS) check_narrow(&stored, bits, false, from, size);
+            }
+    }
 }
 
 TEST(a_layout_that_names_a_shard_the_manifest_has_not_is_corrupt) {

@@ -27,8 +27,9 @@ struct world {
 /* Of all widths, from scalars and empty ones to some that are worth cutting; whole, flat and boxes;
  * named as models name them. */
 static void make_item(struct world *world, size_t i) {
-    static const unsigned dtypes[] = {CAIRN_DTYPE_F32, CAIRN_DTYPE_BF16,    CAIRN_DTYPE_U8,
-                                      CAIRN_DTYPE_F64, CAIRN_DTYPE_F6_E2M3, CAIRN_DTYPE_F4};
+    static const unsigned dtypes[] = {CAIRN_DTYPE_F32,  CAIRN_DTYPE_BF16,    CAIRN_DTYPE_U8,
+                                      CAIRN_DTYPE_F64,  CAIRN_DTYPE_F6_E2M3, CAIRN_DTYPE_F4,
+                                      CAIRN_DTYPE_C128, CAIRN_DTYPE_QU2X4};
     struct cairn_plan_split_item *item = &world->items[i];
     unsigned dtype = dtypes[below(CAIRN_COUNT(dtypes))], dimensions = (unsigned)below(4);
     bool narrow = cairn_dtype_bits(dtype) < 8;

@@ -117,7 +117,7 @@ static void put_documents(struct cairn_stored *stored, const struct cairn_versio
     struct cairn_record record = {.id = place->id, .attempt = 1, .step = place->step, .n = 1};
     struct cairn_attempt_record attempt = {
         .name = place->name, .attempt = 1, .nonce = NONCE, .job = "j", .world_size = RANKS};
-    struct cairn_store_record store = {"01234567-89ab-4def-8123-456789abcdef", "test", 1, 1};
+    struct cairn_store_record store = {"01234567-89ab-4def-8123-456789abcdef", "test", 1, 1, ""};
     EXPECT_CODE(cairn_manifest_encode(&stored->manifest, &manifest, &err), CAIRN_OK);
     cairn_key_manifest(place, &key);
     put_file(key.text, cairn_buf_view(&manifest));

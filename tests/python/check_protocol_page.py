@@ -12,7 +12,7 @@ PROMISES = (ROOT / 'docs' / 'promises.md').read_text(encoding='utf-8')
 # Rows of docs/promises.md: letter and the highest number.
 ROWS = {'P': 16, 'R': 10, 'K': 12, 'N': 7, 'T': 2, 'C': 8, 'D': 9, 'S': 29, 'A': 5, 'B': 7, 'G': 2,
         'M': 7, 'U': 3}
-RULES, FAULTS = 56, 42  # Q1 to Q56, V1 to V42
+RULES, FAULTS = 57, 42  # Q1 to Q57, V1 to V42
 MORE_ROWS = ('P8b', *('H%d' % number for number in range(1, 12)))
 # `server/jobs/sweep.c` (`expire`, `silent_node`): the words between the brackets belong to the file.
 NAMED = re.compile(r'`((?:[a-z0-9_]+/)+[a-zA-Z0-9_]+\.(?:c|h|def|py))`((?:\s*\([^)]*\))?)')
@@ -77,6 +77,20 @@ def faults_without_number(page):
             yield '%s: no test of its row bears its number' % number
 
 
+def bears_in_its_name(word, number):
+    """`test_d03_...`, `d03_...`: so that `ctest` and `grep` find a fault by its number."""
+    return re.match(r'(?:test_)?(?:zz_)?%s_' % number.lower(), word) is not None
+
+
+def rows_without_a_test_of_their_name():
+    for heads, rest in re.findall(r'(?m)^\| ([A-Z]\d+(?:, [A-Z]\d+)*) \|(.*)$', PROMISES):
+        words = [word for _, brackets in NAMED.findall(rest) for word in WORDS.findall(brackets)]
+        for number in heads.split(', '):
+            if number[0] not in 'PRHTSU' and \
+                    not any(bears_in_its_name(word, number) for word in words):
+                yield '%s: no test of its row has the number in its name' % number
+
+
 def promises_left_out():
     """Each promise, rule and fault has a row; a fault's row names a file, or says what it comes with."""
     rows = {}
@@ -99,6 +113,8 @@ def self_test():
     assert NAMED.findall('`a/b.c` (`f`,\n`g`)') == [('a/b.c', ' (`f`,\n`g`)')]
     assert NAMED.findall('see `a/b.c`, then') == [('a/b.c', '')]
     assert len(rules()) > 1
+    assert bears_in_its_name('test_d03_a_page', 'D03')
+    assert not bears_in_its_name('a_page_of_d03', 'D03')
 
 
 def main():
@@ -107,7 +123,8 @@ def main():
     if not complaints:
         complaints += ['docs/protocol.md: %s' % said for said in faults_without_number(PAGE)]
     complaints += ['docs/promises.md: %s' % said
-                   for said in (*missing_names(PROMISES), *promises_left_out())]
+                   for said in (*missing_names(PROMISES), *promises_left_out(),
+                                *rows_without_a_test_of_their_name())]
     print('\n'.join(complaints))
     named = len(NAMED.findall(PAGE)) + len(NAMED.findall(PROMISES))
     print('%d files named, %d complaints' % (named, len(complaints)))

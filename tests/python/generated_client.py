@@ -28,17 +28,10 @@ except ImportError as missing:
     print(f"skipped: {missing.name} is not installed")
     sys.exit(77)
 
+from read_without_cairn import crc32c
+
 BYTES = b"some bytes of a shard"
 METHODS = {"get", "put", "post", "delete", "head", "patch"}
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
 
 
 def generate(document, folder):
@@ -271,6 +264,22 @@ def operations(call, folder):
     call("operation_get", 404, "op_0")
 
 
+def tiers(call, version):
+    place = ("demo", "tour", version)
+    begun = call("promote", 202, *place, body={"to": "far"}, of="PromoteBody").parsed
+    assert call("operation_get", 200, begun.id, wait="60s").parsed.state == "done"
+    assert {copy.store for copy in call("checkpoint_get", 200, *place).parsed.copies} == {"main", "far"}
+    call("promote", 400, *place, body={"to": "nowhere"}, of="PromoteBody")
+    shown = call("demote", 202, *place, body={"from": "far"}, of="DemoteBody").parsed
+    assert {copy.state for copy in shown.copies if copy.store == "far"} <= {"removing"}
+
+
+def probes(call, grant):
+    told = {"grant": grant, "node": "n1", "rank": 0, "code": "io-error", "reason": "the disk is full"}
+    assert call("probe_put", 200, "demo", "tour", body=told, of="ProbePutBody").parsed.code == "io-error"
+    assert call("probe_list", 200, "demo", "tour").parsed.items[0].reason == "the disk is full"
+
+
 def retains(call):
     run, keep = ("demo", "tour"), {"keep": {"last": 5, "within": "6h"}}
     for prefix, path in (("", ()), ("project_", ("demo",)), ("run_", run)):
@@ -302,6 +311,7 @@ def rest(call, grant, first):
     call("webhook_redeliver", 404, "chat")
     call("upload_abort", 404, "ckpt_0f0f1c1e-5a55-8c6b-9d4b-0b3f6a5f9f01")
     assert call("orphan_list", 200).parsed.items == []
+    assert call("not_freed_list", 200).parsed.items == []
     assert call("gc_get", 200).parsed.orphans == 0
     assert call("gc", 200).parsed.looking
     call("node_delete", 409, "n1")
@@ -341,10 +351,12 @@ def main():
         folder = pathlib.Path(name)
         models = generate(page, folder)
         (folder / "store").mkdir()
+        (folder / "far").mkdir()
         with open(folder / "log", "wb") as log:
             daemon = subprocess.Popen([server, f"--store={folder}/store", f"--data-dir={folder}/data",
                                        "--listen=127.0.0.1:0", f"--port-file={folder}/port",
-                                       f"--import-folders={folder}", f"--export-folders={folder}"], stderr=log)
+                                       f"--import-folders={folder}", f"--export-folders={folder}",
+                                       f"--stores=main,far={folder}/far"], stderr=log)
         try:
             for _ in range(600):
                 if (folder / "port").exists() or daemon.poll() is not None:
@@ -361,6 +373,8 @@ def main():
             tokens(call)
             quotas(call)
             operations(call, folder)
+            tiers(call, second)
+            probes(call, grant)
             retains(call)
             rest(call, grant, first)
             growth(call, models, call("checkpoint_get", 200, "demo", "tour", second))

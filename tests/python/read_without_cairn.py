@@ -9,9 +9,13 @@ REF is a step, a version id or latest, the default. Exit status 3: there is none
 """
 import collections, hashlib, json, math, pathlib, re, struct, sys, uuid
 
-DTYPE_BITS = [0, 8, 8, 8, 8, 8, 8, 16, 16, 16, 16, 32, 32, 32, 64, 64, 64, 64, 4, 6, 6, 8, 8]
-DTYPES = (" BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 I16 U16 F16 BF16 I32 U32 F32 F64 I64 U64 C64 F4 F6_E2M3"
-          " F6_E3M2 F8_E4M3FNUZ F8_E5M2FNUZ").split(" ")
+# Element types by number: "NAME:bits".
+DTYPES, DTYPE_BITS = zip(*((name, int(bits or 0)) for name, _, bits in (word.partition(":") for word in (
+    "none BOOL:8 U8:8 I8:8 F8_E5M2:8 F8_E4M3:8 F8_E8M0:8 I16:16 U16:16 F16:16 BF16:16 I32:32 U32:32 F32:32"
+    " F64:64 I64:64 U64:64 C64:64 F4:4 F6_E2M3:6 F6_E3M2:6 F8_E4M3FNUZ:8 F8_E5M2FNUZ:8 C32:32 C128:128"
+    " I128:128 U128:128 F128:128 F8_E3M4:8 F8_E4M3_IEEE:8 F8_E4M3B11FNUZ:8 I4:4 U4:4 I2:2 U2:2 I1:1 U1:1"
+    " QU4X2:4 QU2X4:2 F4X2:8 BITS1X8:8 BITS2X4:8 BITS4X2:8 BITS8:8 BITS16:16 QI8:8 QU8:8 QI32:32 I1X1:8"
+    " I2X1:8 I3X1:8 I4X1:8 I5X1:8 I6X1:8 I7X1:8 U1X1:8 U2X1:8 U3X1:8 U4X1:8 U5X1:8 U6X1:8 U7X1:8 ITEM:8").split(" "))))
 SHARDED, REPLICATED, ALIAS, LOCAL = 1, 2, 3, 4
 CRC = [0] * 256
 for i in range(256):

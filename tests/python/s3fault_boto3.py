@@ -20,6 +20,8 @@ import traceback
 import urllib.error
 import urllib.request
 
+import read_without_cairn
+
 SKIPPED = 77
 MIB = 1 << 20
 ACCESS, SECRET, TOKEN = "canary-access", "canary/secret+key", "canary+token=="
@@ -32,12 +34,7 @@ def test(function):
 
 
 def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return base64.b64encode((crc ^ 0xFFFFFFFF).to_bytes(4, "big")).decode()
+    return base64.b64encode(read_without_cairn.crc32c(data).to_bytes(4, "big")).decode()
 
 
 class Server:
@@ -316,6 +313,80 @@ def listings_come_in_pages_and_deletions_in_batches(server):
     pages = list(s3.get_paginator("list_multipart_uploads").paginate(
         Bucket="lab", PaginationConfig={"PageSize": 1}))
     equal([u["Key"] for page in pages for u in page.get("Uploads", [])], ["u0", "u0", "u1"])
+
+
+def versions_of(s3, prefix, **more):
+    """(key, id, is a marker, is the latest), in the order of the pages."""
+    answer = s3.list_object_versions(Bucket="lab", Prefix=prefix, **more)
+    both = answer.get("Versions", []) + answer.get("DeleteMarkers", [])
+    return [(v["Key"], v["VersionId"], "Size" not in v, v["IsLatest"]) for v in both]
+
+
+@test
+def a_bucket_with_versioning_keeps_what_is_deleted(server):
+    s3 = server.client()
+    before = s3.put_object(Bucket="lab", Key="v/old", Body=b"1")
+    equal(before.get("VersionId"), None)
+    server.control("versioning", "<VersioningConfiguration><Status>Enabled</Status>"
+                                 "</VersioningConfiguration>")
+    equal(s3.get_bucket_versioning(Bucket="lab")["Status"], "Enabled")
+    first = s3.put_object(Bucket="lab", Key="v/a", Body=b"one")["VersionId"]
+    second = s3.put_object(Bucket="lab", Key="v/a", Body=b"three")["VersionId"]
+    equal(s3.head_object(Bucket="lab", Key="v/a")["VersionId"], second)
+    gone = s3.delete_object(Bucket="lab", Key="v/a")
+    equal(gone["DeleteMarker"], True)
+    equal(code_of(s3.head_object, Bucket="lab", Key="v/a"), "404")
+    equal(sorted(versions_of(s3, "v/a")), sorted([("v/a", gone["VersionId"], True, True),
+                                                  ("v/a", second, False, False),
+                                                  ("v/a", first, False, False)]))
+    # Whoever removes the marker first brings the object back.
+    s3.delete_object(Bucket="lab", Key="v/a", VersionId=gone["VersionId"])
+    equal(s3.get_object(Bucket="lab", Key="v/a")["Body"].read(), b"three")
+    s3.delete_object(Bucket="lab", Key="v/a", VersionId=second)
+    equal(s3.get_object(Bucket="lab", Key="v/a")["Body"].read(), b"one")
+    marker = s3.delete_objects(Bucket="lab", Delete={"Objects": [{"Key": "v/a"}]})["Deleted"][0]
+    equal((marker["Key"], marker["DeleteMarker"]), ("v/a", True))
+    answer = s3.delete_objects(Bucket="lab", Delete={"Objects": [
+        {"Key": "v/a", "VersionId": first},
+        {"Key": "v/a", "VersionId": marker["DeleteMarkerVersionId"]},
+        {"Key": "v/old", "VersionId": "null"}]})
+    equal(len(answer["Deleted"]), 3)
+    equal(versions_of(s3, "v/"), [])
+    for i in range(25):
+        s3.put_object(Bucket="lab", Key=f"w/{i // 2:02d} &<é>", Body=b"")
+    pages = list(s3.get_paginator("list_object_versions").paginate(
+        Bucket="lab", Prefix="w/", PaginationConfig={"PageSize": 10}))
+    equal([len(page["Versions"]) for page in pages], [10, 10, 5])
+    equal(len({(v["Key"], v["VersionId"]) for page in pages for v in page["Versions"]}), 25)
+    server.control("versioning", "<VersioningConfiguration><Status>Suspended</Status>"
+                                 "</VersioningConfiguration>")
+    s3.put_object(Bucket="lab", Key="x", Body=b"1")
+    s3.put_object(Bucket="lab", Key="x", Body=b"2")
+    equal(versions_of(s3, "x"), [("x", "null", False, True)])
+    s3.delete_object(Bucket="lab", Key="x")
+    equal(versions_of(s3, "x"), [("x", "null", True, True)])
+
+
+@test
+def what_is_locked_is_not_deleted_by_its_id(server):
+    s3 = server.client()
+    server.control("versioning", "<VersioningConfiguration><Status>Enabled</Status>"
+                                 "</VersioningConfiguration>")
+    first = s3.put_object(Bucket="lab", Key="l/a", Body=b"1")["VersionId"]
+    server.control("hold", "l/*")
+    s3.delete_object(Bucket="lab", Key="l/a")
+    equal(code_of(s3.delete_object, Bucket="lab", Key="l/a", VersionId=first), "AccessDenied")
+    answer = s3.delete_objects(Bucket="lab", Delete={"Objects": [
+        {"Key": "l/a", "VersionId": first}]})
+    equal([(e["Key"], e["VersionId"], e["Code"]) for e in answer["Errors"]],
+          [("l/a", first, "AccessDenied")])
+    server.control("hold", "")
+    s3.delete_object(Bucket="lab", Key="l/a", VersionId=first)
+    server.control("object-lock", "<ObjectLockConfiguration><Rule><DefaultRetention><Mode>"
+                                  "GOVERNANCE</Mode><Days>1</Days></DefaultRetention></Rule>"
+                                  "</ObjectLockConfiguration>")
+    second = s3.put_object(Bucket="lab", Key="l/b", Body=b"1")["VersionId"]
+    equal(code_of(s3.delete_object, Bucket="lab", Key="l/b", VersionId=second), "AccessDenied")
 
 
 @test

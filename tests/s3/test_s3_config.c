@@ -30,7 +30,7 @@ TEST(codes_of_stores_win_over_the_status_and_unknown_ones_do_not) {
 
 /* ---- where requests may go ---- */
 
-TEST(endpoints_that_must_not_be_are_refused) { /* G02, config.h#1 */
+TEST(g02_endpoints_that_must_not_be_are_refused) { /* G02, config.h#1 */
     static const char *const bad[] = {"ftp://h",
                                       "file:///x",
                                       "http://example.com",

@@ -170,7 +170,7 @@ TEST(a_switch_for_checksums_that_means_nothing_is_refused_by_name) { /* store/s3
     EXPECT(strstr(err.message, "sometimes"));
 }
 
-TEST(an_endpoint_in_the_clear_on_another_machine_must_be_allowed) { /* G02 */
+TEST(g02_an_endpoint_in_the_clear_on_another_machine_must_be_allowed) { /* G02 */
     for (int allowed = 0; allowed < 2; allowed++) {
         struct cairn_store_s3_environment environment;
         CAIRN_AUTO(rig) rig = {0};

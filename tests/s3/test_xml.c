@@ -187,15 +187,44 @@ TEST(open_uploads_are_listed_with_their_ids) {
     cairn_store_listing_release(&listing);
 }
 
+TEST(versions_and_delete_markers_are_read_with_their_ids_and_where_the_next_page_begins) {
+    static const char text[] =
+        "<ListVersionsResult><IsTruncated>true</IsTruncated><EncodingType>url</EncodingType>"
+        "<NextKeyMarker>p/b+c</NextKeyMarker><NextVersionIdMarker>v/2=</NextVersionIdMarker>"
+        "<DeleteMarker><Owner><ID>x</ID></Owner><Key>p/a</Key><VersionId>m</VersionId>"
+        "<LastModified>2024-02-29T12:00:00.000Z</LastModified></DeleteMarker>"
+        "<Version><Key>p/a</Key><VersionId>null</VersionId><Size>7</Size></Version>"
+        "<Version><VersionId>v/2=</VersionId><Key>p/b+c</Key><Size>8</Size></Version>"
+        "</ListVersionsResult>";
+    struct cairn_error err = {0};
+    struct cairn_store_listing listing = {0};
+    struct cairn_xml_listed below = {.prefix = "p/"}, elsewhere = {.prefix = "q/"};
+    REQUIRE_OK(cairn_xml_versions(cairn_view_of(text), &below, &listing, &err));
+    REQUIRE(listing.count == 3);
+    EXPECT(listing.entries[0].is_marker && !listing.entries[1].is_marker);
+    EXPECT_EQ_TEXT(listing.entries[0].version_id, "m");
+    EXPECT_EQ_U64(listing.entries[0].modified_ms, 1709208000000);
+    EXPECT_EQ_TEXT(listing.entries[1].version_id, "null");
+    EXPECT_EQ_U64(listing.entries[1].size_bytes, 7);
+    EXPECT_EQ_TEXT(listing.entries[2].key, "p/b c");
+    EXPECT_EQ_TEXT(listing.next_page, "p/b c\nv/2=");
+    cairn_store_listing_release(&listing);
+    EXPECT_CODE(cairn_xml_versions(cairn_view_of(text), &elsewhere, &listing, &err), CAIRN_STORE);
+    EXPECT_EQ_U64(listing.count, 0);
+    cairn_store_listing_release(&listing);
+}
+
 struct told {
     unsigned deleted, failed;
-    char last[64];
+    char last[96];
 };
-static void on_told(void *owner, const char *key, const char *code, const char *message) {
+static void on_told(void *owner, const char *key, const char *version, const char *code,
+                    const char *message) {
     struct told *told = owner;
     told->deleted += !code;
     told->failed += code != NULL;
-    snprintf(told->last, sizeof told->last, "%.20s %.20s %.20s", key, code ? code : "-", message);
+    snprintf(told->last, sizeof told->last, "%.20s%s%.8s %.20s %.20s", key, *version ? "@" : "",
+             version, code ? code : "-", message);
 }
 
 TEST(deletions_are_told_one_by_one_and_only_of_whole_documents) { /* S27, xml.h#1 */
@@ -211,7 +240,13 @@ TEST(deletions_are_told_one_by_one_and_only_of_whole_documents) { /* S27, xml.h#
          1, 1, "b & c AccessDenied no", CAIRN_OK},
         {"<DeleteResult><Error><Key>p/a</Key><Code>X</Code></Error><Deleted><Key>p/b</Key>"
          "<VersionId>v</VersionId><DeleteMarker>true</DeleteMarker></Deleted></DeleteResult>",
-         1, 1, "b - ", CAIRN_OK},
+         1, 1, "b@v - ", CAIRN_OK},
+        {"<DeleteResult><Deleted><Key>p/a</Key><VersionId>v</VersionId></Deleted><Error>"
+         "<VersionId>w</VersionId><Key>p/a</Key><Code>AccessDenied</Code></Error></DeleteResult>",
+         1, 1, "a@w AccessDenied ", CAIRN_OK},
+        {"<DeleteResult><Deleted><Key>p/a</Key><VersionId>v</VersionId></Deleted><Deleted><Key>p/b"
+         "</Key></Deleted></DeleteResult>",
+         2, 0, "b - ", CAIRN_OK},
         {"<DeleteResult><Deleted><Key>other/a</Key></Deleted></DeleteResult>", 0, 0, "", CAIRN_OK},
         {"<DeleteResult><Deleted><Key>p/a</Key></Deleted>", 0, 0, "", CAIRN_PROTOCOL},
         {"<DeleteResult><Deleted></Deleted></DeleteResult>", 0, 0, "", CAIRN_PROTOCOL},

@@ -12,11 +12,6 @@
 
 #include "tests/server/world.h"
 
-#define NEED_POSTGRES                                                                              \
-    do {                                                                                           \
-        if (cairn_postgres_missing()) SKIP(cairn_postgres_missing());                              \
-    } while (0)
-
 /* false, here and below: said why on standard error, or in ret->err. */
 bool cairn_servers_first(struct cairn_world *ret, const char *const *extra, const char *const *env);
 /* Where it is to be: folders and the catalog, without a key; nothing is started. */

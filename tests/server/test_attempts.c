@@ -101,7 +101,7 @@ TEST(a_delayed_call_of_a_dead_job_does_not_fence_the_living_one) /* V5 */
     EXPECT_EQ_U64(newest_said(&world), 1);
 }
 
-TEST(an_older_attempt_can_neither_begin_register_nor_join) /* P6, C01 */
+TEST(c01_an_older_attempt_can_neither_begin_register_nor_join) /* P6, C01 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
@@ -131,7 +131,7 @@ TEST(an_older_attempt_can_neither_begin_register_nor_join) /* P6, C01 */
                 CAIRN_UNAUTHORIZED);
 }
 
-TEST(a_rollback_supersedes_what_lies_beyond_and_a_later_save_is_latest) /* C08, P7, V6 */
+TEST(c08_a_rollback_supersedes_what_lies_beyond_and_a_later_save_is_latest) /* C08, P7, V6 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
@@ -249,4 +249,68 @@ TEST(what_keeps_everything_is_refused_while_a_node_still_trains_and_may_be_force
     CAIRN_AUTO_JSON json_t *reply = NULL;
     REQUIRE_OK(cairn_world_call(&world, "POST", WORLD_RUN "/attempts", forced, &reply));
     EXPECT_EQ_U64(cairn_world_number(reply, "attempt"), 2);
+}
+
+/* ---- weights ---- */
+
+static enum cairn_code beat_of(struct cairn_world *world, const char *node, const char *grant,
+                               uint64_t rate) {
+    char path[64], uuid[40];
+    snprintf(path, sizeof(path), "/v1/nodes/%s", node);
+    snprintf(uuid, sizeof(uuid), "00000000-0000-4000-8000-%012x", (unsigned)node[5]);
+    json_t *body = json_pack("{s:{s:s, s:i, s:s, s:I}, s:[{s:s, s:i}], s:[], s:[]}", "uploader",
+                             "version", "1", "pid", 1, "uuid", uuid, "upload_rate",
+                             (json_int_t)rate, "attempts", "grant", grant, "unsent", 0, "versions",
+                             "ended");
+    return cairn_world_call(world, "PUT", path, body, NULL);
+}
+
+/* Ranks 0 and 1 on node-a, 2 and 3 on node-b; what the answers say of weights, "" for null. */
+static bool open_on_two(struct cairn_world *world, const char *job, uint64_t after,
+                        char ret_grant[CAIRN_GRANT_BYTES_MAX], char ret[16]) {
+    char said[2][16];
+    for (int node = 0; node < 2; node++) {
+        CAIRN_AUTO_JSON json_t *answer = NULL;
+        json_t *body = json_pack(
+            "{s:s, s:i, s:s, s:I, s:s, s:[{s:i, s:s}, {s:i, s:s}], s:s}", "job", job, "world_size",
+            4, "resume", "latest", "after", (json_int_t)after, "wait_staged", "0s", "ranks", "rank",
+            2 * node, "proc", "p", "rank", 2 * node + 1, "proc", "q", "node",
+            node ? "node-b" : "node-a");
+        if (cairn_world_call(world, "POST", WORLD_RUN "/attempts", body, &answer)) return false;
+        const char *weights = json_string_value(json_object_get(answer, "weights"));
+        snprintf(said[node], sizeof(said[node]), "%s", weights ? weights : "");
+        snprintf(ret_grant, CAIRN_GRANT_BYTES_MAX, "%s", cairn_world_text(answer, "grant"));
+    }
+    snprintf(ret, 16, "%s", said[0]);
+    return !strcmp(said[0], said[1]);
+}
+
+TEST(ranks_of_a_slow_node_weigh_less_in_the_next_attempt_and_all_ranks_hear_the_same)
+{
+    CAIRN_AUTO(world) world = {0};
+    char grant[CAIRN_GRANT_BYTES_MAX], weights[16];
+    static const struct {
+        uint64_t a, b;
+        const char *wanted;
+    } cases[] = {{0, 0, ""},                                /* nothing is known */
+                 {1000000000, 0, ""},                       /* of one node */
+                 {1000000000, 900000000, ""},               /* noise */
+                 {1000000000, 420000000, "8844"},
+                 {100000000, 1000000000, "1188"}};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE(open_on_two(&world, "j", 0, grant, weights));
+    EXPECT_EQ_TEXT(weights, "");
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        char job[8];
+        snprintf(job, sizeof(job), "j%zu", i);
+        REQUIRE_OK(beat_of(&world, "node-a", grant, cases[i].a));
+        REQUIRE_OK(beat_of(&world, "node-b", grant, cases[i].b));
+        REQUIRE(open_on_two(&world, job, i + 1, grant, weights));
+        EXPECT_EQ_TEXT(weights, cases[i].wanted);
+    }
+    /* What an attempt has been told stays, whatever is measured later. */
+    REQUIRE_OK(beat_of(&world, "node-a", grant, 1000000000));
+    REQUIRE_OK(beat_of(&world, "node-b", grant, 1000000000));
+    REQUIRE(open_on_two(&world, "j4", 5, grant, weights));
+    EXPECT_EQ_TEXT(weights, "1188");
 }

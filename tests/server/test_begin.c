@@ -262,6 +262,42 @@ TEST(a_begin_that_is_refused_fails_the_save_for_all_ranks) /* V34, Q50 */
     EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM versions WHERE step = 8"), 0);
 }
 
+TEST(a_begin_that_is_told_again_changes_nothing_that_the_seal_said) /* Q10, Q19 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
+    json_t *seal = cairn_hand_seal(0, NULL, "x", 4), *other = cairn_hand_seal(1, NULL, "y", 4);
+    CAIRN_AUTO_JSON json_t *before = NULL;
+    json_object_set_new(seal, "labels", json_pack("{s:s}", "kind", "sealed"));
+    json_object_set_new(seal, "meta", json_pack("{s:i}", "loss", 2));
+    /* Another rank's are not taken. */
+    json_object_set_new(other, "labels", json_pack("{s:s}", "kind", "other"));
+    REQUIRE_OK(cairn_hand_send(&save, json_array(), json_pack("[o]", other), NULL));
+    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &before));
+    EXPECT(strcmp(cairn_world_text(json_object_get(before, "labels"), "kind"), "other") != 0);
+    REQUIRE_OK(cairn_hand_send(&save, json_array(), json_pack("[o]", seal), NULL));
+    json_t *again = cairn_hand_begin_body(&hand, 5, 1, 0, "error");
+    json_object_set_new(again, "labels", json_pack("{s:s}", "kind", "begun"));
+    CAIRN_AUTO_JSON json_t *begun = NULL, *version = NULL;
+    REQUIRE_OK(begin(&hand, again, &begun));
+    json_t *shards = json_pack("[oo]", cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("1234")),
+                               cairn_hand_shard(&save, "y", 1, CAIRN_VIEW("5678")));
+    REQUIRE_OK(cairn_hand_send(&save, shards, json_array(), NULL));
+    REQUIRE_OK(cairn_hand_wait(&save, &version));
+    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    EXPECT_EQ_TEXT(cairn_world_text(json_object_get(version, "labels"), "kind"), "sealed");
+    EXPECT_EQ_U64(cairn_world_number(json_object_get(version, "meta"), "loss"), 2);
+    /* What a begin may not say, a seal may not say either. */
+    REQUIRE_OK(cairn_hand_begin(&hand, 6, 1, "error", &save));
+    json_t *bad = cairn_hand_seal(0, NULL, "x", 4);
+    json_object_set_new(bad, "labels", json_pack("{s:i}", "kind", 1));
+    EXPECT_CODE(cairn_hand_send(&save, json_array(), json_pack("[o]", bad), NULL), CAIRN_INVALID);
+}
+
 TEST(meta_of_the_largest_size_and_depth_is_taken_in_a_batch_and_committed) /* V34, Q50 */
 {
     CAIRN_AUTO(world) world = {0};

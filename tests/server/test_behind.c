@@ -75,7 +75,7 @@ static bool forget_versions_above(struct cairn_world *world) {
            cairn_world_sql(world, "DELETE FROM versions WHERE step > 2 AND run_id = 1");
 }
 
-TEST(a_backup_of_the_same_life_freezes_the_run_that_went_on_and_no_other_V39) /* Q35, Q36 */
+TEST(d07_a_backup_of_the_same_life_freezes_the_run_that_went_on_and_no_other_V39) /* Q35, Q36 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start_inside(&world, NULL));

@@ -10,6 +10,7 @@
 #include "api/manifest.h"
 #include "api/records.h"
 #include "server/catalog/sql.h"
+#include "store/open.h"
 #include "tests/server/world.h"
 
 static const struct cairn_srv_statement insert = {"insert", "t",
@@ -50,7 +51,7 @@ TEST(a_change_that_fails_leaves_nothing_and_its_neighbours_stay) /* catalog.h#1,
     cairn_srv_catalog_free(catalog);
 }
 
-TEST(a_second_process_on_the_catalog_is_refused) /* D06 */
+TEST(d01_a_second_process_on_the_catalog_is_refused) /* D06 */
 {
     NEED_SQLITE;
     CAIRN_AUTO(world) world = {0};
@@ -71,7 +72,7 @@ static bool make_newer(const struct cairn_world *world) {
     return fd >= 0 && pwrite(fd, number, sizeof(number), 60) == sizeof(number);
 }
 
-TEST(a_catalog_of_a_newer_schema_is_refused_by_its_number) /* K12 */
+TEST(k12_a_catalog_of_a_newer_schema_is_refused_by_its_number) /* K12 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
@@ -79,6 +80,37 @@ TEST(a_catalog_of_a_newer_schema_is_refused_by_its_number) /* K12 */
     REQUIRE(make_newer(&world));
     EXPECT(!cairn_world_restart(&world, NULL, NULL));
     EXPECT(strstr(world.err.message, "schema 99"));
+}
+
+/* Of the file of SQLite; 0: it has no tables. */
+static unsigned schema_of(const struct cairn_world *world) {
+    char path[400];
+    uint8_t number[4] = {0};
+    snprintf(path, sizeof(path), "%s/catalog.db", world->data_path);
+    CAIRN_AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || pread(fd, number, sizeof(number), 60) != sizeof(number)) return 0;
+    return (unsigned)number[2] << 8 | number[3];
+}
+
+TEST(k12_a_migration_that_is_killed_midway_leaves_the_catalog_as_it_was) {
+    unsigned last = cairn_srv_catalog_schema();
+    EXPECT(last > 1);
+    for (unsigned at = 1; at <= last; at += at < last && at + 6 > last ? last - at : 6) {
+        CAIRN_AUTO(world) world = {0};
+        struct cairn_hand hand;
+        struct cairn_hand_save save;
+        char point[80];
+        REQUIRE(cairn_world_forget(cairn_test_folder()));
+        snprintf(point, sizeof(point), "CAIRN_CRASH_AT=server.catalog.migrated:%u:kill", at);
+        EXPECT(!cairn_world_start(&world, NULL, WORLD_ARGS(point)));
+        if (!world.catalog[0]) EXPECT_EQ_U64(schema_of(&world), 0);
+        REQUIRE(cairn_world_restart(&world, NULL, NULL));
+        struct cairn_store_options store = {.url = world.store_path};
+        REQUIRE(!cairn_store_open(&store, &world.store, &world.err));
+        REQUIRE(!cairn_store_worker_new(world.store, &world.worker, &world.err));
+        REQUIRE(!cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+        EXPECT(!cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    }
 }
 
 TEST(a_store_with_the_uuid_of_another_catalog_is_refused) {
@@ -97,7 +129,7 @@ TEST(a_store_with_the_uuid_of_another_catalog_is_refused) {
     EXPECT(strstr(world.err.message, "stranger"));
 }
 
-TEST(a_lost_catalog_is_noticed_and_nothing_is_opened_or_deleted) /* D07, Q36, V4 */
+TEST(d07_a_lost_catalog_is_noticed_and_nothing_is_opened_or_deleted) /* D07, Q36, V4 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));

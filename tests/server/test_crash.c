@@ -83,7 +83,7 @@ static void look_at_answers(struct cairn_world *world, const struct cairn_hand_s
 
 #define err world.err /* of the macros */
 
-TEST(a_server_killed_at_any_point_of_a_commit_finishes_it_after_its_restart) {
+TEST(k02_a_server_killed_at_any_point_of_a_commit_finishes_it_after_its_restart) {
     for (size_t i = 0; i < CAIRN_COUNT(commit_points); i++) {
         printf("    %s\n", commit_points[i].name);
         CAIRN_AUTO(world) world = {0};
@@ -104,9 +104,7 @@ TEST(a_server_killed_at_any_point_of_a_commit_finishes_it_after_its_restart) {
         EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
         EXPECT(object_there(&world, &key));
         REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL));
-        cairn_world_release(&world);
-        world = (struct cairn_world){0};
-        REQUIRE(cairn_world_forget(cairn_test_folder()));
+        REQUIRE(cairn_world_end(&world));
     }
 }
 
@@ -147,9 +145,7 @@ TEST(an_attempt_whose_answer_was_lost_is_answered_again_with_its_record_there) /
         struct cairn_key key;
         cairn_key_attempt(&name, 1, &key);
         EXPECT(object_there(&world, &key));
-        cairn_world_release(&world);
-        world = (struct cairn_world){0};
-        REQUIRE(cairn_world_forget(cairn_test_folder()));
+        REQUIRE(cairn_world_end(&world));
     }
 }
 
@@ -171,7 +167,7 @@ TEST(an_attempt_whose_job_died_before_its_answer_has_its_record_before_the_next)
     for (size_t i = 0; i < CAIRN_COUNT(keys); i++) EXPECT(object_there(&world, &keys[i]));
 }
 
-TEST(a_sweep_that_was_killed_goes_on_and_takes_the_record_first) /* Q30, C05 */
+TEST(c05_a_sweep_that_was_killed_goes_on_and_takes_the_record_first) /* Q30, C05 */
 {
     static const char *const points[] = {"server.sweep.after_record", "server.sweep.after_manifest",
                                          "server.sweep.before_gone"};
@@ -208,13 +204,11 @@ TEST(a_sweep_that_was_killed_goes_on_and_takes_the_record_first) /* Q30, C05 */
         EXPECT(gone);
         EXPECT(!object_there(&world, &shard));
         EXPECT_CODE(cairn_world_call(&world, "GET", save.path, NULL, NULL), CAIRN_DELETED);
-        cairn_world_release(&world);
-        world = (struct cairn_world){0};
-        REQUIRE(cairn_world_forget(cairn_test_folder()));
+        REQUIRE(cairn_world_end(&world));
     }
 }
 
-TEST(a_server_killed_at_random_moments_loses_no_acknowledged_commit) /* P2, P5, K02 */
+TEST(k02_a_server_killed_at_random_moments_loses_no_acknowledged_commit) /* P2, P5, K02 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));

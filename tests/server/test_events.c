@@ -3,12 +3,14 @@
  * and never reads costs nobody anything. */
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "server/feed.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
 
@@ -305,4 +307,65 @@ TEST(a_thousand_streams_of_which_half_never_read_hold_little_and_hinder_nobody) 
 #endif
     for (size_t i = 0; i < STREAMS; i++) cairn_raw_release(&raws[i]);
     free(raws);
+}
+
+#define FOLLOWERS 80
+#define AT_ONCE 32   /* feed.c */
+#define PAUSE_US 900 /* a millisecond, by a clock that counts microseconds */
+
+struct woken {
+    _Atomic size_t count;
+    uint64_t at_us[FOLLOWERS]; /* by the feed's thread, before it counts */
+};
+
+static void pause_none(void *owner) {
+    (void)owner;
+}
+
+static void note_woken(void *owner) {
+    struct woken *woken = owner;
+    woken->at_us[woken->count] = cairn_mono_us();
+    woken->count++;
+}
+
+static enum cairn_code find_last(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
+    uint64_t first = 0;
+    return cairn_srv_events_bounds(tx, &first, argument, why);
+}
+
+/* Follows all from that number on, and waits; its first comment is taken. */
+static struct cairn_srv_follower *follow(struct cairn_srv_feed *feed, uint64_t after,
+                                         struct woken *woken) {
+    const struct cairn_srv_follower_hooks hooks = {pause_none, note_woken, woken};
+    const struct cairn_srv_follow all = {.after = after, .caller = {.kind = CAIRN_SRV_EVERYBODY}};
+    struct cairn_srv_follower *follower = NULL;
+    char text[200];
+    EXPECT(cairn_srv_follower_new(feed, &all, &follower, NULL) == CAIRN_OK);
+    if (!follower) return NULL;
+    EXPECT(cairn_srv_follower_take(follower, text, sizeof(text), &hooks) > 0);
+    EXPECT(cairn_srv_follower_take(follower, text, sizeof(text), &hooks) == 0);
+    return follower;
+}
+
+/* The event loops are free for others between one group and the next. */
+TEST(followers_of_one_event_are_woken_a_few_at_a_time) { /* feed.h#4 */
+    CAIRN_AUTO(world) world = {.inside = {.on_disk = true}};
+    static struct woken woken;
+    struct cairn_srv_follower *followers[FOLLOWERS] = {NULL};
+    struct cairn_srv_feed *feed = NULL;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    uint64_t last = 0;
+    REQUIRE_OK(cairn_srv_catalog_read(world.inside.server.catalog, find_last, &last, &err));
+    REQUIRE_OK(cairn_srv_feed_new(&world.inside.server, &feed, &err));
+    woken.count = 0;
+    for (size_t i = 0; i < FOLLOWERS; i++) followers[i] = follow(feed, last, &woken);
+    EXPECT_EQ_U64(woken.count, 0);
+    EXPECT_CODE(cairn_world_call(&world, "PUT", WORLD_RUN, NULL, NULL), CAIRN_OK);
+    for (int i = 0; i < 1000 && woken.count < FOLLOWERS; i++) usleep(10000);
+    EXPECT_EQ_U64(woken.count, FOLLOWERS);
+    for (size_t i = AT_ONCE; i < FOLLOWERS && woken.count == FOLLOWERS; i += AT_ONCE)
+        EXPECT(woken.at_us[i] - woken.at_us[i - 1] >= PAUSE_US);
+    cairn_srv_feed_stop(feed);
+    for (size_t i = 0; i < FOLLOWERS; i++) cairn_srv_follower_free(followers[i]);
+    cairn_srv_feed_free(feed);
 }

@@ -73,7 +73,7 @@ TEST(a_round_that_waits_for_its_store_excuses_no_silent_node) /* K05, Q26 */
     EXPECT(strstr(cairn_world_text(shown, "reason"), "node-a was not heard for"));
 }
 
-TEST(a_server_stopped_by_a_signal_goes_on_where_it_was) /* K05 */
+TEST(k05_a_server_stopped_by_a_signal_goes_on_where_it_was) /* K05 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(
@@ -96,7 +96,7 @@ TEST(a_server_stopped_by_a_signal_goes_on_where_it_was) /* K05 */
     EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
 }
 
-TEST(a_writer_that_slept_through_the_next_attempt_is_refused_and_harms_nothing) /* K05, P6 */
+TEST(k05_a_writer_that_slept_through_the_next_attempt_is_refused_and_harms_nothing) /* K05, P6 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start_inside(&world, NULL));
@@ -124,7 +124,7 @@ TEST(a_writer_that_slept_through_the_next_attempt_is_refused_and_harms_nothing) 
 
 /* ---- C04: an end and a commit at once ---- */
 
-TEST(an_end_that_comes_while_a_commit_is_under_way_is_decided_by_one_transaction) /* C04, Q40 */
+TEST(c04_an_end_that_comes_while_a_commit_is_under_way_is_decided_by_one_transaction) /* C04, Q40 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start_inside(&world, NULL));

@@ -73,7 +73,7 @@ static const struct shape malformed[] = {
     SHAPE("a lower-case version", "GET /livez http/1.1\r\nHost: localhost\r\n\r\n"),
 };
 
-TEST(malformed_requests_are_refused_and_nothing_behind_them_is_parsed) /* B03 */
+TEST(b03_malformed_requests_are_refused_and_nothing_behind_them_is_parsed) /* B03 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
@@ -311,7 +311,24 @@ TEST(what_a_path_does_not_take_is_a_problem_of_its_status) {
     }
 }
 
-TEST(every_route_refuses_a_query_name_that_it_does_not_have) /* B04 */
+TEST(b01_a_nul_in_a_path_names_no_other_run) {
+    static const char *const paths[] = {"a%00b", "a%00", "%00a", "a%00/checkpoints", "a/%00"};
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    CAIRN_AUTO(buf) made = {0};
+    static const char put[] = "PUT /v1/runs/p/a HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                              "application/json\r\nContent-Length: 2\r\n\r\n{}";
+    EXPECT(cairn_raw_exchange(world.server.port, put, sizeof(put) - 1, &made) == 201);
+    for (size_t i = 0; i < CAIRN_COUNT(paths); i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        char request[128];
+        int size = snprintf(request, sizeof(request),
+                            "GET /v1/runs/p/%s HTTP/1.1\r\nHost: localhost\r\n\r\n", paths[i]);
+        EXPECT(cairn_raw_exchange(world.server.port, request, (size_t)size, &reply) == 400);
+    }
+}
+
+TEST(b04_every_route_refuses_a_query_name_that_it_does_not_have) /* B04 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
@@ -404,7 +421,7 @@ static uint64_t trickle_ms(uint16_t port, const char *begin, const char *byte) {
     return cairn_mono_ms() - from_ms;
 }
 
-TEST(slow_and_idle_peers_are_cut_at_their_deadline) /* B05 */
+TEST(b05_slow_and_idle_peers_are_cut_at_their_deadline) /* B05 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, WORLD_ARGS("--request-timeout=500ms", "--idle-timeout=500ms"),
@@ -424,7 +441,7 @@ TEST(slow_and_idle_peers_are_cut_at_their_deadline) /* B05 */
     EXPECT(cairn_raw_closed(&idle, 3000));
 }
 
-TEST(it_listens_beyond_loopback_only_with_allow_remote) {
+TEST(g02_it_listens_beyond_loopback_only_with_allow_remote) {
     CAIRN_AUTO(world) world = {0};
     const char *args[] = {"--listen=0.0.0.0:0", NULL};
     EXPECT(!cairn_world_start(&world, args, NULL));

@@ -39,7 +39,7 @@ static bool no_sweep(struct cairn_srv_sweep *sweep, struct cairn_store_worker *w
 static int run_commits(struct cairn_world *world, int count, uint64_t bytes) {
     struct cairn_srv server = {.store = world->inside.server.store,
                                .settings = world->inside.server.settings};
-    const struct cairn_srv_work work = {count_commit, no_sweep};
+    const struct cairn_srv_work work = {count_commit, no_sweep, NULL};
     struct cairn_srv_jobs *jobs = NULL;
     seen.running = seen.most = seen.done = 0;
     seen.bytes = bytes;

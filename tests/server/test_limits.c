@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the server must not let through: too many at once, files that are damaged or in the wrong
  * place, shards that nobody sealed, and what a dead version leaves behind. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -63,6 +66,26 @@ TEST(one_address_has_no_more_connections_than_it_may) /* B05, R6 */
         if (!again) usleep(50000);
     }
     EXPECT(again);
+}
+
+TEST(b05_idle_connections_leave_an_eighth_of_the_places_to_who_comes_next) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--http-connections-max=64"), NULL));
+    struct cairn_raw raws[100];
+    unsigned kept = 0;
+    for (size_t i = 0; i < CAIRN_COUNT(raws); i++) {
+        if (i == 60) usleep(1000000); /* by now the first ones are idle */
+        CAIRN_AUTO(buf) reply = {0};
+        raws[i] = (struct cairn_raw){.fd = -1};
+        EXPECT(cairn_raw_open(&raws[i], world.server.port) &&
+               cairn_raw_text(&raws[i], "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n") &&
+               cairn_raw_reply(&raws[i], 3000, &reply) == 200);
+    }
+    usleep(200000); /* who was reset for the last ones knows it by now */
+    for (size_t i = 0; i < CAIRN_COUNT(raws); i++) kept += !cairn_raw_closed(&raws[i], 0);
+    EXPECT(kept >= 48);
+    EXPECT(kept <= 56);
+    for (size_t i = 0; i < CAIRN_COUNT(raws); i++) cairn_raw_release(&raws[i]);
 }
 
 struct reader {
@@ -332,7 +355,7 @@ TEST(a_damaged_catalog_is_refused_at_start) /* D02 */
     if (!code) cairn_srv_catalog_free(catalog);
 }
 
-TEST(a_catalog_on_a_network_file_system_is_refused) /* D06 */
+TEST(d06_a_catalog_on_a_network_file_system_is_refused) /* D06 */
 {
     struct cairn_error err = {0};
     struct cairn_srv_catalog *catalog = NULL;
@@ -454,4 +477,66 @@ TEST(an_attempt_resumes_only_from_what_has_its_record_in_the_store) /* Q24, P5 *
     EXPECT_EQ_TEXT(next.resumed, save.id.text);
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = record.text};
     EXPECT_CODE(cairn_store_perform(world.worker, &head, &err), CAIRN_OK);
+}
+
+/* ---- large bodies ---- */
+
+struct pool_seen { /* of the threads of one pool of a server */
+    unsigned threads;
+    int nice;           /* of the last one */
+    uint64_t came_back; /* how often they have waited for something to do */
+};
+
+static bool read_proc(const char *path, char *ret, size_t capacity) {
+    FILE *file = fopen(path, "re");
+    size_t size = file ? fread(ret, 1, capacity - 1, file) : 0;
+    if (file) fclose(file);
+    ret[size] = '\0';
+    return size > 0;
+}
+
+static struct pool_seen look_at_pool(pid_t pid, const char *name) {
+    struct pool_seen seen = {0};
+    char path[400], text[4096];
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    DIR *tasks = opendir(path);
+    for (struct dirent *task; tasks && (task = readdir(tasks));) {
+        snprintf(path, sizeof(path), "/proc/%d/task/%s/comm", (int)pid, task->d_name);
+        if (task->d_name[0] == '.' || !read_proc(path, text, sizeof(text))) continue;
+        text[strcspn(text, "\n")] = '\0';
+        if (strcmp(text, name) != 0) continue;
+        seen.threads++;
+        seen.nice = getpriority(PRIO_PROCESS, (id_t)strtoul(task->d_name, NULL, 10));
+        snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)pid, task->d_name);
+        const char *count =
+            read_proc(path, text, sizeof(text)) ? strstr(text, "\nvoluntary_ctxt_switches:") : NULL;
+        if (count) seen.came_back += strtoull(strchr(count, ':') + 1, NULL, 10);
+    }
+    if (tasks) closedir(tasks);
+    return seen;
+}
+
+#define EMPTY_OBJECTS 6000 /* 18 KB that take more than a MiB once they are parsed */
+
+TEST(a_body_of_many_values_is_handled_by_threads_of_its_own_behind_all_others) /* T2, B05 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    EXPECT_CODE(cairn_world_call(&world, "PUT", WORLD_RUN, NULL, NULL), CAIRN_OK);
+    struct pool_seen before = look_at_pool(world.server.pid, "cairn-heavy"), after = before;
+    EXPECT(before.threads > 0);
+    EXPECT(before.nice > getpriority(PRIO_PROCESS, (id_t)world.server.pid));
+    EXPECT_CODE(cairn_world_call(&world, "PUT", WORLD_RUN, json_pack("{s:{}}", "labels"), NULL),
+                CAIRN_OK);
+    EXPECT_EQ_U64(look_at_pool(world.server.pid, "cairn-heavy").came_back, before.came_back);
+    json_t *objects = json_array();
+    for (int i = 0; i < EMPTY_OBJECTS; i++) json_array_append_new(objects, json_object());
+    EXPECT_CODE(
+        cairn_world_call(&world, "PUT", WORLD_RUN, json_pack("{s:o}", "labels", objects), NULL),
+        CAIRN_TOO_LARGE);
+    for (int i = 0; i < 500 && after.came_back == before.came_back; i++) {
+        usleep(10000); /* its thread is counted once it waits again */
+        after = look_at_pool(world.server.pid, "cairn-heavy");
+    }
+    EXPECT(after.came_back > before.came_back);
 }

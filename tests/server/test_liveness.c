@@ -2,6 +2,8 @@
 /* Whether a run gets on, as facts. */
 #include <stdio.h>
 
+#include "common/text.h"
+#include "server/nodes.h"
 #include "tests/server/world.h"
 
 #define MINUTE_MS UINT64_C(60000)
@@ -115,13 +117,19 @@ static enum cairn_code beat(struct cairn_world *world, const struct cairn_hand *
     return cairn_world_call(world, "PUT", "/v1/nodes/node-a", body, NULL);
 }
 
+/* Step 7 of two ranks, begun by both. */
+static bool start_open(struct cairn_world *world, struct cairn_hand *hand,
+                       struct cairn_hand_save *save) {
+    return cairn_world_start_inside(world, NULL) &&
+           cairn_hand_open(world, hand, "j1", 0, "latest", 2) == CAIRN_OK &&
+           cairn_hand_begin(hand, 7, 1, "error", save) == CAIRN_OK;
+}
+
 TEST(why_names_of_a_version_that_is_open_each_node_with_how_far_it_is_and_its_last_error) {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save save;
-    REQUIRE(cairn_world_start_inside(&world, NULL));
-    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
-    REQUIRE_OK(cairn_hand_begin(&hand, 7, 1, "error", &save));
+    REQUIRE(start_open(&world, &hand, &save));
     CAIRN_AUTO_JSON json_t *unheard = why_of(&world, save.path);
     EXPECT_EQ_U64(json_array_size(json_object_get(unheard, "nodes")), 0); /* it is no uploader */
     REQUIRE_OK(beat(&world, &hand, save.id.text, "shard rank-00001/x: 503 SlowDown"));
@@ -142,6 +150,131 @@ TEST(why_names_of_a_version_that_is_open_each_node_with_how_far_it_is_and_its_la
     CAIRN_AUTO_JSON json_t *later = why_of(&world, save.path);
     node = json_array_get(json_object_get(later, "nodes"), 0);
     EXPECT(json_is_null(json_object_get(node, "error")));
+    /* An uploader that does not count shards and parts. */
+    EXPECT(json_is_true(json_object_get(node, "waited_for")));
+    EXPECT(json_is_null(json_object_get(node, "parts_done")));
+}
+
+TEST(why_names_the_ranks_of_other_nodes_of_which_a_node_has_said_that_it_keeps_a_copy) { /* Q57 */
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE(start_open(&world, &hand, &save));
+    for (int count = 1; count >= 0; count--) {
+        json_t *copies = json_array();
+        for (int i = 0; i < count; i++)
+            json_array_append_new(copies, json_pack("{s:s, s:i, s:s, s:s}", "version", save.id.text,
+                                                    "rank", 1, "node", "node-b", "uploader",
+                                                    "01234567-89ab-cdef-0123-456789abcdef"));
+        json_t *body =
+            json_pack("{s:{s:s}, s:[{s:s, s:i, s:o}], s:[]}", "uploader", "version", "1",
+                      "attempts", "grant", hand.grant, "unsent", 1, "copies", copies, "versions");
+        REQUIRE_OK(cairn_world_call(&world, "PUT", "/v1/nodes/node-a", body, NULL));
+        CAIRN_AUTO_JSON json_t *facts = why_of(&world, save.path);
+        const json_t *node = json_array_get(json_object_get(facts, "nodes"), 0);
+        const json_t *keeps = json_object_get(node, "keeps");
+        EXPECT_EQ_TEXT(cairn_world_text(node, "node"), "node-a");
+        REQUIRE(json_array_size(keeps) == (size_t)count); /* the last word holds */
+        if (!count) continue;
+        EXPECT_EQ_TEXT(cairn_world_text(json_array_get(keeps, 0), "node"), "node-b");
+        EXPECT_EQ_U64(cairn_world_number(json_array_get(keeps, 0), "rank"), 1);
+    }
+}
+
+/* As an uploader tells them: the newest first. */
+static enum cairn_code beat_errors(struct cairn_world *world, const struct cairn_hand *hand,
+                                   const char *version, int count) {
+    json_t *errors = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(errors, json_pack("{s:s, s:i, s:i, s:s, s:i, s:i}", "shard",
+                                                "rank-00000/x", "part", 9 - i, "rank", 0, "error",
+                                                "503 SlowDown", "tries", 3, "age_ms", 1000 * i));
+    json_array_append_new(errors, json_pack("{s:i}", "part", 1)); /* of no shard: left out */
+    json_t *body = json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[{s:s, s:s, s:o}]}", "uploader",
+                             "version", "1", "attempts", "grant", hand->grant, "unsent", 1,
+                             "versions", "version", version, "run", "acme/seven", "errors", errors);
+    return cairn_world_call(world, "PUT", "/v1/nodes/node-a", body, NULL);
+}
+
+TEST(why_names_the_last_error_of_each_shard_and_part_with_its_node_and_age) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE(start_open(&world, &hand, &save));
+    for (int count = 2; count <= 6; count += 4) {
+        REQUIRE_OK(beat_errors(&world, &hand, save.id.text, count));
+        cairn_inside_pass(&world.inside, 3000);
+        CAIRN_AUTO_JSON json_t *facts = why_of(&world, save.path);
+        const json_t *node = json_array_get(json_object_get(facts, "nodes"), 0);
+        const json_t *errors = json_object_get(node, "errors");
+        EXPECT_EQ_U64(json_array_size(errors),
+                      count < CAIRN_SRV_SHARD_ERRORS_MAX ? count : CAIRN_SRV_SHARD_ERRORS_MAX);
+        const json_t *second = json_array_get(errors, 1);
+        EXPECT_EQ_TEXT(cairn_world_text(second, "shard"), "rank-00000/x");
+        EXPECT_EQ_U64(cairn_world_number(second, "part"), 8);
+        EXPECT_EQ_TEXT(cairn_world_text(second, "error"), "503 SlowDown");
+        EXPECT_EQ_U64(cairn_world_number(second, "tries"), 3);
+        EXPECT(cairn_world_number(second, "age_ms") >= 4000);
+        EXPECT(cairn_world_number(second, "age_ms") < 20000);
+    }
+}
+
+/* One rank of two, on a node of its own. */
+static enum cairn_code open_on(struct cairn_world *world, uint32_t rank, const char *node,
+                               struct cairn_hand *ret) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    char proc[16];
+    snprintf(proc, sizeof(proc), "p%u", rank);
+    enum cairn_code code = cairn_world_call(
+        world, "POST", WORLD_RUN "/attempts",
+        json_pack("{s:s, s:i, s:s, s:i, s:[{s:i, s:s}], s:s}", "job", "j1", "world_size", 2,
+                  "resume", "latest", "after", 0, "ranks", "rank", rank, "proc", proc, "node",
+                  node),
+        &reply);
+    *ret = (struct cairn_hand){.world = world, .world_size = 2};
+    ret->attempt = cairn_world_number(reply, "attempt");
+    (void)cairn_text_copy(ret->grant, sizeof(ret->grant), cairn_world_text(reply, "grant"));
+    (void)cairn_text_copy(ret->nonce, sizeof(ret->nonce), cairn_world_text(reply, "nonce"));
+    return code;
+}
+
+static enum cairn_code beat_of(struct cairn_world *world, const char *node, const char *grant,
+                               const char *version) {
+    char path[80];
+    snprintf(path, sizeof(path), "/v1/nodes/%s", node);
+    json_t *body = json_pack(
+        "{s:{s:s}, s:[{s:s, s:i}], s:[{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i}]}", "uploader",
+        "version", "1", "attempts", "grant", grant, "unsent", 1, "versions", "version", version,
+        "run", "acme/seven", "bytes_done", 40, "bytes_total", 100, "shards_done", 1,
+        "shards_total", 2, "parts_done", 3, "parts_total", 5);
+    return cairn_world_call(world, "PUT", path, body, NULL);
+}
+
+TEST(why_tells_the_nodes_that_have_done_their_share_from_those_that_are_waited_for) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand, other;
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(open_on(&world, 1, "node-b", &other));
+    REQUIRE_OK(open_on(&world, 0, "node-a", &hand));
+    REQUIRE_OK(cairn_hand_begin(&hand, 7, 1, "error", &save));
+    REQUIRE_OK(beat_of(&world, "node-a", hand.grant, save.id.text));
+    REQUIRE_OK(beat_of(&world, "node-b", other.grant, save.id.text));
+    json_t *shard = cairn_hand_shard(&save, "rank-00000/x", 0, CAIRN_VIEW("abc"));
+    json_t *seals = json_pack("[o]", cairn_hand_seal(0, NULL, "rank-00000/x", 3));
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard), seals, NULL));
+    CAIRN_AUTO_JSON json_t *facts = why_of(&world, save.path);
+    const json_t *nodes = json_object_get(facts, "nodes");
+    EXPECT_EQ_U64(json_array_size(nodes), 2);
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        const json_t *node = json_array_get(nodes, i);
+        bool waited = !strcmp(cairn_world_text(node, "node"), "node-b");
+        EXPECT(json_is_true(json_object_get(node, "waited_for")) == waited);
+        EXPECT_EQ_U64(cairn_world_number(node, "shards_done"), 1);
+        EXPECT_EQ_U64(cairn_world_number(node, "shards_total"), 2);
+        EXPECT_EQ_U64(cairn_world_number(node, "parts_done"), 3);
+        EXPECT_EQ_U64(cairn_world_number(node, "parts_total"), 5);
+    }
 }
 
 TEST(a_version_that_is_not_open_waits_for_nothing_and_says_why_it_was_given_up) {

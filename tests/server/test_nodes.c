@@ -73,6 +73,57 @@ TEST(nodes_that_somebody_makes_up_take_no_row_and_push_nobody_out) /* nodes.h#3 
     EXPECT(!cairn_srv_node_last_heard(&world.inside.server, "idle", &heard_ms, &versions));
 }
 
+/* Where the uploader of this node is asked, and whether it asks for the others; the answer. */
+static json_t *beat_for_peers(struct cairn_world *world, const char *node, const char *grant,
+                              const char *peer, bool asks) {
+    char path[200];
+    json_t *reply = NULL, *uploader = json_pack("{s:s, s:s?}", "version", "1", "peer", peer);
+    json_t *attempts = json_pack("[{s:s, s:i, s:b}]", "grant", grant, "unsent", 0, "peers", asks);
+    if (!peer) json_object_del(uploader, "peer");
+    snprintf(path, sizeof(path), "/v1/nodes/%s", node);
+    EXPECT(!cairn_world_call(world, "PUT", path,
+                             json_pack("{s:o, s:o}", "uploader", uploader, "attempts", attempts),
+                             &reply));
+    return reply;
+}
+
+TEST(nodes_of_an_attempt_hear_where_the_others_are_asked) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand one;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    CAIRN_AUTO_JSON json_t *half = NULL;
+    REQUIRE_OK(cairn_world_call(
+        &world, "POST", WORLD_RUN "/attempts",
+        json_pack("{s:s, s:i, s:i, s:[{s:i, s:s}], s:s}", "job", "j1", "world_size", 2, "after", 0,
+                  "ranks", "rank", 0, "proc", "j1-0", "node", "node-a"),
+        &half));
+    const char *grant = cairn_world_text(half, "grant");
+    CAIRN_AUTO_JSON json_t *alone = beat_for_peers(&world, "node-a", grant, "a:1", true);
+    const json_t *item = json_array_get(json_object_get(alone, "peers"), 0);
+    EXPECT(json_is_false(json_object_get(item, "complete")));
+    REQUIRE_OK(cairn_hand_open(&world, &one, "j1", 1, "latest", 2));
+    EXPECT_EQ_TEXT(one.grant, grant); /* which is what the nodes of an attempt have in common */
+    CAIRN_AUTO_JSON json_t *unasked = beat_for_peers(&world, "node-a", one.grant, "a:1", false);
+    EXPECT_EQ_U64(json_array_size(json_object_get(unasked, "peers")), 0);
+    CAIRN_AUTO_JSON json_t *both = beat_for_peers(&world, "node-a", one.grant, "a:1", true);
+    item = json_array_get(json_object_get(both, "peers"), 0);
+    EXPECT(json_is_true(json_object_get(item, "complete")));
+    EXPECT_EQ_U64((uint64_t)json_integer_value(json_object_get(item, "index")), 0);
+    const json_t *nodes = json_object_get(item, "nodes");
+    REQUIRE(json_array_size(nodes) == 1);
+    EXPECT_EQ_TEXT(cairn_world_text(json_array_get(nodes, 0), "node"), "node-a");
+    EXPECT_EQ_TEXT(cairn_world_text(json_array_get(nodes, 0), "address"), "a:1");
+    /* One without a port is not named, and who is not of the newest attempt hears nothing. */
+    CAIRN_AUTO_JSON json_t *mute = beat_for_peers(&world, "node-a", one.grant, NULL, true);
+    item = json_array_get(json_object_get(mute, "peers"), 0);
+    REQUIRE(json_is_array(json_object_get(item, "nodes")));
+    struct cairn_hand next;
+    REQUIRE_OK(cairn_hand_open(&world, &next, "j2", 1, "latest", 1));
+    CAIRN_AUTO_JSON json_t *stale = beat_for_peers(&world, "node-a", one.grant, "a:1", true);
+    EXPECT_EQ_U64(json_array_size(json_object_get(stale, "peers")), 0);
+    EXPECT_EQ_U64(json_array_size(json_object_get(stale, "fenced")), 1);
+}
+
 /* nodes.h#3, Q26 */
 TEST(a_node_that_was_heard_before_it_joined_an_attempt_is_missed_like_any_other) {
     CAIRN_AUTO(world) world = {0};

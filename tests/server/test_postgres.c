@@ -14,35 +14,10 @@
 #include "server/catalog/dialect.h"
 #include "server/catalog/engine_postgres.h"
 #include "server/catalog/notify.h"
-#include "server/catalog/sql.h"
 #include "tests/harness.h"
+#include "tests/server/rows.h"
 #include "tests/support/daemon.h"
 #include "tests/support/postgres.h"
-
-#define NEED_POSTGRES                                                                              \
-    do {                                                                                           \
-        if (cairn_postgres_missing()) SKIP(cairn_postgres_missing());                              \
-    } while (0)
-
-static const struct cairn_srv_statement insert = {"insert", "t",
-                                                  "INSERT INTO meta(name, value) VALUES(?1, 'x')"};
-static const struct cairn_srv_statement counting = {"count", "", "SELECT count(*) FROM meta"};
-
-static enum cairn_code add(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, &insert, SQL_T((const char *)argument));
-}
-
-static enum cairn_code count(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    bool found = false;
-    return cairn_srv_sql_number(tx, &found, argument, err, &counting);
-}
-
-static int64_t rows_of(struct cairn_srv_catalog *catalog) {
-    int64_t rows = -1;
-    struct cairn_error err = {0};
-    if (cairn_srv_catalog_read(catalog, count, &rows, &err)) fprintf(stderr, "%s\n", err.message);
-    return rows;
-}
 
 /* ---- dialect ---- */
 
@@ -179,26 +154,6 @@ TEST(sessions_that_the_database_ended_are_made_again_for_the_next_change_and_loo
     EXPECT_CODE(cairn_srv_catalog_write(catalog, add, one, &err), CAIRN_OK);
     REQUIRE(cairn_postgres_run(url, "SELECT pg_terminate_backend(pid, 5000) " OTHER_SESSIONS));
     EXPECT_CODE(cairn_srv_catalog_write(catalog, add, two, &err), CAIRN_OK);
-    EXPECT_EQ_U64(rows_of(catalog), before + 2);
-    cairn_srv_catalog_free(catalog);
-}
-
-TEST(a_database_that_was_killed_and_is_back_goes_on_with_all_that_was_acknowledged) /* D08 */
-{
-    NEED_POSTGRES;
-    char url[200], one[] = "one", two[] = "two", three[] = "three";
-    struct cairn_error err = {0};
-    struct cairn_srv_catalog *catalog = NULL;
-    REQUIRE(cairn_postgres_catalog(url, sizeof(url)));
-    REQUIRE_OK(cairn_srv_catalog_open(url, &catalog, &err));
-    int64_t before = rows_of(catalog);
-    EXPECT_CODE(cairn_srv_catalog_write(catalog, add, one, &err), CAIRN_OK);
-    REQUIRE(cairn_postgres_kill());
-    EXPECT_CODE(cairn_srv_catalog_write(catalog, add, two, &err), CAIRN_UNAVAILABLE);
-    EXPECT_CODE(cairn_srv_catalog_writable(catalog, &err), CAIRN_UNAVAILABLE);
-    REQUIRE(cairn_postgres_start_again());
-    EXPECT_CODE(cairn_srv_catalog_write(catalog, add, three, &err), CAIRN_OK);
-    EXPECT_CODE(cairn_srv_catalog_writable(catalog, &err), CAIRN_OK);
     EXPECT_EQ_U64(rows_of(catalog), before + 2);
     cairn_srv_catalog_free(catalog);
 }

@@ -6,14 +6,9 @@
 
 #include "common/clock.h"
 #include "server/catalog/catalog.h"
-#include "server/catalog/sql.h"
+#include "tests/server/rows.h"
 #include "tests/server/world.h"
 #include "tests/support/cut.h"
-
-#define NEED_POSTGRES                                                                              \
-    do {                                                                                           \
-        if (cairn_postgres_missing()) SKIP(cairn_postgres_missing());                              \
-    } while (0)
 
 /* Where a connection is cut. */
 static const struct way {
@@ -41,13 +36,6 @@ static bool end_sessions(const char *url) {
 
 /* ---- one change ---- */
 
-static const struct cairn_srv_statement insert = {"insert", "t",
-                                                  "INSERT INTO meta(name, value) VALUES(?1, 'x')"};
-
-static enum cairn_code add(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, &insert, SQL_T((const char *)argument));
-}
-
 /* A change over a new connection that ends at the count-th message that way: what was told is what
  * is there. *ret_over: that far it did not come any more. */
 static void cut_at(struct cairn_srv_catalog *catalog, const char *url, const struct way *way,
@@ -68,7 +56,7 @@ static void cut_at(struct cairn_srv_catalog *catalog, const char *url, const str
     *ret_over = !cut;
 }
 
-TEST(a_change_whose_connection_was_cut_at_any_message_is_there_when_it_was_told_so) /* D08 */
+TEST(d08_a_change_whose_connection_was_cut_at_any_message_is_there_when_it_was_told_so) /* D08 */
 {
     NEED_POSTGRES;
     char url[200], cut_url[260], first[] = "first";
@@ -190,7 +178,7 @@ static unsigned next(unsigned count, uint64_t *random) {
     return count + 1 + (each ? 0 : (unsigned)(cairn_test_random(random) % STRIDE_MAX));
 }
 
-TEST(a_save_whose_servers_connection_was_cut_at_any_message_is_committed_once) /* D08 */
+TEST(d08_a_save_whose_servers_connection_was_cut_at_any_message_is_committed_once) /* D08 */
 {
     NEED_POSTGRES;
     char url[200];

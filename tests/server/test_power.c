@@ -22,7 +22,7 @@ static enum cairn_code count(struct cairn_srv_tx *tx, void *argument, struct cai
     return cairn_srv_sql_number(tx, &found, argument, err, &counting);
 }
 
-TEST(an_acknowledged_change_is_there_after_a_power_cut) /* D1, D02 */
+TEST(d02_an_acknowledged_change_is_there_after_a_power_cut) /* D1, D02 */
 {
     struct cairn_error err = {0};
     struct cairn_srv_catalog *catalog = NULL;

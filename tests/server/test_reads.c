@@ -65,7 +65,7 @@ static const struct {
     {"bytes=0-0, 2-3, 5-9", 416, 0, 0},
 };
 
-TEST(one_range_is_served_exactly_and_everything_else_is_416) /* B06 */
+TEST(b06_one_range_is_served_exactly_and_everything_else_is_416) /* B06 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand_save save;

@@ -101,7 +101,7 @@ static void *replay_commit(void *argument) {
     return NULL;
 }
 
-TEST(the_same_commit_sent_a_hundred_times_in_parallel_is_one_commit) /* C02 */
+TEST(c02_the_same_commit_sent_a_hundred_times_in_parallel_is_one_commit) /* C02 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));
@@ -337,4 +337,49 @@ TEST(one_ranks_fail_aborts_for_all_and_loses_against_a_commit) /* Q12, Q40 */
                                            "node-a", "rank", 0, "reason", "late"),
                                  NULL),
                 CAIRN_ALREADY_COMMITTED);
+}
+
+#undef err
+
+/* A registration of one shard and its seal, of which one member is another; NULL: it is missing. */
+static void expect_named(const struct cairn_hand_save *save, const char *list, const char *member,
+                         const char *value, const char *named) {
+    struct cairn_world *world = save->hand->world;
+    json_t *shard =
+        json_pack("{s:s, s:i, s:i, s:s, s:s, s:i, s:s}", "name", "rank-00000/x", "rank", 0, "size",
+                  2, "crc32c", "00000000", "blocks", "AAAAAA==", "part_bytes", 0, "token",
+                  "8d0b4bb1-6c4e-4b3f-8f0d-0f8f3c1c2a11");
+    json_t *seal = cairn_hand_seal(0, NULL, "rank-00000/x", 2);
+    json_t *changed = !strcmp(list, "shards") ? shard : seal;
+    if (value)
+        (void)json_object_set_new(changed, member, json_string(value));
+    else
+        (void)json_object_del(changed, member);
+    EXPECT(cairn_hand_send(save, json_pack("[o]", shard), json_pack("[o]", seal), NULL) ==
+           CAIRN_INVALID);
+    cairn_test_check(strstr(world->err.message, named) != NULL, __FILE__, __LINE__, "%s: %s", named,
+                     world->err.message);
+}
+
+TEST(m06_digests_and_fields_that_are_unknown_are_refused_by_name) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE(!cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE(!cairn_hand_begin(&hand, 1, 1, "error", &save));
+    static const char *const no_sums[] = {"", "0000000", "000000000", "ABCDEF01", "0000000g",
+                                          "0x000000"};
+    for (size_t i = 0; i < CAIRN_COUNT(no_sums); i++)
+        expect_named(&save, "shards", "crc32c", no_sums[i], "/shards/0/crc32c");
+    static const char *const no_digests[] = {
+        "", "00", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b85",
+        "E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855",
+        "g3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"};
+    for (size_t i = 0; i < CAIRN_COUNT(no_digests); i++)
+        expect_named(&save, "seals", "table", no_digests[i], "/seals/0/table");
+    expect_named(&save, "shards", "token", "8d0b4bb16c4e4b3f8f0d0f8f3c1c2a11", "/shards/0/token");
+    expect_named(&save, "shards", "sha256", "00", "/shards/0/sha256: unknown field");
+    expect_named(&save, "shards", "token", NULL, "/shards/0/token: missing");
+    expect_named(&save, "seals", "bytes", NULL, "/seals/0/bytes: missing");
 }

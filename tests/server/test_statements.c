@@ -31,6 +31,7 @@ static const struct {
     {"runs_names", "after a start each run is compared with the store once; hourly, temporaries"},
     {"runs_count", "over an index, once a sweep: is there a run that was not compared yet?"},
     {"runs_any", "the first row ends it"},
+    {"runs_last_commits", "at a scrape, where metrics-runs-max asks for it"},
     {"attempt_copy_owed", "after a start, and where a copy of an attempt's record was late"},
     {"attempt_newest_recorded", "the first row of an index by time ends it"},
     {"event_first", "the first row of its index ends it"},

@@ -74,6 +74,26 @@ TEST(the_trash_is_emptied_when_its_grace_is_over_and_not_a_minute_before) /* P8,
     EXPECT_STATE(&one, "committed");
 }
 
+TEST(the_grace_begins_with_the_delete_and_not_with_the_sweep_before_it) /* P8 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--trash-grace=1h")));
+    struct cairn_hand hand;
+    struct cairn_hand_save one, two;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &one));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 2, 1, "error", 10, &two));
+    cairn_inside_round(&world.inside);
+    world.inside.clock.boot_ms += 50000; /* no sweep has counted these */
+    REQUIRE_OK(cairn_world_call(&world, "DELETE", two.path, NULL, NULL));
+    world.inside.clock.boot_ms += 10000;
+    cairn_inside_round(&world.inside);
+    cairn_inside_pass(&world.inside, 59 * MINUTE_MS);
+    EXPECT_STATE(&two, "committed");
+    cairn_inside_pass(&world.inside, MINUTE_MS);
+    EXPECT_STATE(&two, "checkpoint-deleted");
+}
+
 static void abort_save(struct cairn_world *world, const struct cairn_hand_save *save) {
     char path[256];
     snprintf(path, sizeof(path), "%s/abort", save->path);
@@ -104,7 +124,7 @@ TEST(writes_that_come_late_to_a_swept_version_are_swept_at_1_24_and_48_hours) /*
     }
 }
 
-TEST(a_rank_that_never_reports_leaves_the_save_open_for_24_hours_and_the_step_free) /* N05, Q26 */
+TEST(n05_a_rank_that_never_reports_leaves_the_save_open_for_24_hours_and_the_step_free) /* Q26 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start_inside(&world, NULL));

@@ -103,6 +103,12 @@ bool cairn_world_forget(const char *folder) {
     return !nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+bool cairn_world_end(struct cairn_world *world) {
+    cairn_world_release(world);
+    *world = (struct cairn_world){0};
+    return cairn_world_forget(cairn_test_folder());
+}
+
 enum cairn_code cairn_world_call(struct cairn_world *world, const char *method, const char *path,
                                  json_t *take_body, json_t **ret_reply) {
     CAIRN_AUTO_JSON json_t *body = take_body;

@@ -48,6 +48,8 @@ bool cairn_world_lose_catalog(struct cairn_world *world);
 void cairn_world_release(struct cairn_world *world);
 /* Empty the folder of a released world, for the next one of the same test. */
 bool cairn_world_forget(const char *folder);
+/* Both, for the next world of the same test. */
+bool cairn_world_end(struct cairn_world *world);
 
 /* take_body may be NULL. *ret_reply may be NULL. Failures are kept in world->err. */
 enum cairn_code cairn_world_call(struct cairn_world *world, const char *method, const char *path,

@@ -105,6 +105,7 @@ static enum cairn_code configure(struct cairn_up *up, int node, struct cairn_err
     char *arguments[] = {"cairn-uploader", "--node",   name,     "--store",
                          "/sim",           "--server", "http://server",
                          "--socket",       socket,     "--state-dir", state,
+                         "--memory-tier-time", "2s", /* what is kept is gone when all is at rest */
                          "--memory-budget", "64MiB",   "--log-level",
                          (char *)(uintptr_t)log_level(), NULL};
     struct cairn_config *config = calloc(1, sizeof *config); /* its texts live with the process */

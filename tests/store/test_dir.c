@@ -218,7 +218,7 @@ TEST(absent_keys_and_folders_are_not_found) {
     EXPECT(exists(&place, "a/b"));
 }
 
-TEST(no_key_leaves_the_root_and_no_link_is_followed) { /* inside.h#1 */
+TEST(b02_no_key_leaves_the_root_and_no_link_is_followed) { /* inside.h#1 */
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
     REQUIRE(place_open(&place, false));
@@ -562,7 +562,7 @@ TEST(without_openat2_the_same_rules_hold) { /* inside.h#1 */
     EXPECT(!exists(&place, "a"));
 }
 
-TEST(a_full_file_system_is_said_with_the_object_and_leaves_nothing) { /* K09 */
+TEST(k09_a_full_file_system_is_said_with_the_object_and_leaves_nothing) { /* K09 */
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
     char folder[1024];

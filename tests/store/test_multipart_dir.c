@@ -217,7 +217,7 @@ static int status_of_dying(const char *folder, const char *point) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST(after_a_death_at_any_point_a_new_process_finishes_or_cleans_up) { /* K01, Q17 */
+TEST(k01_after_a_death_at_any_point_a_new_process_finishes_or_cleans_up) { /* K01, Q17 */
     static const struct {
         const char *point;
         bool knows_upload, knows_blocks; /* from its journal */

@@ -44,7 +44,7 @@ static enum cairn_code get_of(struct cairn_place *place, struct cairn_view text,
 TEST(a_record_that_was_put_comes_back_and_create_replaces_none) {
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
-    struct cairn_store_record mine = {UUID, "me@here", 1, 9}, back = {0};
+    struct cairn_store_record mine = {UUID, "me@here", 1, 9, ""}, back = {0};
     REQUIRE_OK(open_here(&place, NULL, &err));
     EXPECT_CODE(cairn_store_record_get(place.worker, 0, &back, &err), CAIRN_NOT_FOUND);
     REQUIRE_OK(cairn_store_record_put(place.worker, &mine, true, &err));
@@ -79,7 +79,7 @@ TEST(an_object_that_is_no_record_is_corrupt_and_a_later_format_is_unsupported) {
 TEST(a_record_of_a_store_that_hangs_is_waited_for_until_the_deadline) {
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
-    struct cairn_store_record mine = {UUID, "me@here", 1, 9}, back = {0};
+    struct cairn_store_record mine = {UUID, "me@here", 1, 9, ""}, back = {0};
     REQUIRE_OK(open_here(&place, "get:*:*:hang", &err));
     REQUIRE_OK(cairn_store_record_put(place.worker, &mine, true, &err));
     uint64_t from_ms = cairn_mono_ms();

@@ -18,7 +18,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define STREAM_OF_DEVICE(stream, device) ((stream) ? (stream) : &defaults[device])
 
-enum kind { COPY, WRITE, RECORD, WAIT };
+enum kind { COPY, WRITE, RECORD, WAIT, KERNEL };
 struct event {
     int device;
     uint64_t asked, done; /* records */
@@ -34,6 +34,7 @@ struct op {
     struct event *event;
     uint64_t number; /* the event's record */
     uint8_t *owned;
+    void (*run)(void *owner); /* KERNEL: with `owned` */
 };
 struct stream {
     int device;
@@ -59,6 +60,7 @@ static struct {
 } registered[MANY];
 static struct fake_cuda_state state;
 static uint64_t ahead;
+static size_t room;
 static unsigned slow_us;
 static int sticky;
 static struct {
@@ -124,6 +126,7 @@ static void pause_us(unsigned us) {
 static void carry_out(struct op *op) {
     if (op->kind == WRITE) pause_us(op->ms * 1000);
     if (op->kind == COPY && slow_us) pause_us(slow_us);
+    if (op->kind == KERNEL) op->run(op->owned);
     if (op->kind == COPY || op->kind == WRITE)
         for (size_t row = 0; row < op->rows; row++)
             memcpy(op->to + row * op->to_step, op->from + row * op->from_step, op->width);
@@ -137,7 +140,8 @@ static void run_one(struct stream *stream) {
     stream->busy = true;
     while (op->kind == WAIT && op->event->done < op->number && !sticky)
         pthread_cond_wait(&changed, &lock);
-    bool dead = sticky || (op->kind == COPY && injected("execute"));
+    bool dead = sticky || (op->kind == COPY && injected("execute")) ||
+                (op->kind == KERNEL && injected("kernel"));
     pthread_mutex_unlock(&lock);
     if (!dead) carry_out(op);
     pthread_mutex_lock(&lock);
@@ -185,15 +189,26 @@ static void drain(struct stream *stream) {
 
 /* ---- CUDA's own ---- */
 
+static size_t memory_bytes(void) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < memory_count; i++) bytes += memories[i].bytes;
+    return bytes;
+}
+
 EXPORT int cudaMalloc(void **ret, size_t bytes) {
     int status = begins("Malloc");
+    if (!status && room && memory_bytes() + bytes > room) status = 2;
     int fd = memfd_create("device", MFD_CLOEXEC);
-    if (status || memory_count == MANY || fd < 0 || ftruncate(fd, (off_t)bytes)) return ends(2);
+    if (status || memory_count == MANY || fd < 0 || ftruncate(fd, (off_t)bytes)) {
+        if (fd >= 0) close(fd);
+        return ends(status ? status : 2);
+    }
     struct memory *made = &memories[memory_count++];
     made->real = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     made->shown = mmap(NULL, bytes, PROT_NONE, MAP_SHARED, fd, 0);
     made->bytes = bytes;
     made->device = current;
+    state.memories++;
     close(fd);
     *ret = made->shown;
     return ends(0);
@@ -206,7 +221,14 @@ EXPORT int cudaFree(void *at) {
         munmap(memory->shown, memory->bytes);
         munmap(memory->real, memory->bytes);
         *memory = memories[--memory_count];
+        state.memories--;
     }
+    return ends(status);
+}
+
+EXPORT int cudaGetDeviceCount(int *ret) {
+    int status = begins("GetDeviceCount");
+    if (!status) *ret = DEVICES;
     return ends(status);
 }
 
@@ -365,6 +387,7 @@ EXPORT int cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t 
     int status = begins(rows == 1 ? "MemcpyAsync" : "Memcpy2DAsync");
     uint8_t *host = kind == 2 ? to : (uint8_t *)(uintptr_t)from;
     const struct memory *memory = memory_of(kind == 2 ? from : to);
+    state.copied_bytes += width * rows;
     if (!status && (!memory || memory->device != stream->device || to_step < width ||
                     from_step < width || memory_of(host)))
         status = 1;
@@ -389,16 +412,58 @@ EXPORT int cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, vo
     return cudaMemcpy2DAsync(to, size, from, size, size, 1, kind, stream);
 }
 
+/* ---- for the driver's half ---- */
+
+int fake_cuda_begins(const char *call) {
+    return begins(call);
+}
+
+int fake_cuda_ends(int status) {
+    pthread_mutex_unlock(&lock); /* the driver keeps no last error */
+    return status;
+}
+
+void *fake_cuda_module(void) {
+    return &defaults[current];
+}
+
+void fake_cuda_count_module(int more) {
+    state.modules += (unsigned)more;
+}
+
+void *fake_cuda_real(const void *at) {
+    return real_of(at);
+}
+
+int fake_cuda_launch(void *module, void *at, void (*kernel)(void *owner), const void *owner,
+                     size_t owner_bytes) {
+    struct stream *stream = STREAM_OF_DEVICE((struct stream *)at, current);
+    uint8_t *own = malloc(owner_bytes);
+    if (!own) abort();
+    memcpy(own, owner, owner_bytes);
+    if (stream->device != current || module != &defaults[current]) {
+        free(own);
+        return 400;
+    }
+    state.launches++;
+    add(stream, (struct op){.kind = KERNEL, .owned = own, .run = kernel});
+    return sticky;
+}
+
 /* ---- for tests ---- */
 
 EXPORT void fake_cuda_reset(void) {
     pthread_mutex_lock(&lock);
-    struct fake_cuda_state kept = {
-        .streams = state.streams, .events = state.events, .registered = state.registered};
+    struct fake_cuda_state kept = {.streams = state.streams,
+                                   .events = state.events,
+                                   .registered = state.registered,
+                                   .modules = state.modules,
+                                   .memories = state.memories};
     state = kept;
     failure.call[0] = '\0';
     sticky = 0;
     slow_us = 0;
+    room = 0;
     last_error = 0;
     pthread_mutex_unlock(&lock);
 }
@@ -433,6 +498,12 @@ EXPORT void fake_cuda_write_later(void *stream, void *to, const void *from, size
                     .rows = 1,
                     .ms = ms,
                     .owned = own});
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORT void fake_cuda_room(size_t bytes) {
+    pthread_mutex_lock(&lock);
+    room = bytes;
     pthread_mutex_unlock(&lock);
 }
 

@@ -4,7 +4,8 @@
  *
  * Why:     order between streams, page-locked memory and errors that come late are what goes wrong
  *          with a device; here they are real, and errors come when a test asks for them.
- * Promise: 1   a stream is a thread that carries its work out in order, and later than the call.
+ * Promise: 0   a kernel is what nvcc compiles of it, compiled for the host, and runs in its stream.
+ *          1   a stream is a thread that carries its work out in order, and later than the call.
  *          2   memory of a device cannot be read by the host: that is SIGSEGV.
  *          3   a copy to host memory that is not registered is done by the call itself, as CUDA
  *              does with pageable memory.
@@ -22,16 +23,33 @@ struct fake_cuda_state {
     unsigned streams, events, registered; /* that exist at this moment */
     unsigned contexts;                    /* bit by device: some thread made it its own */
     unsigned copies, rows_copies, pageable_copies;
-    uint64_t ahead_most; /* most copies that were queued and not done */
+    unsigned launches, modules; /* kernels that were started; modules that exist */
+    unsigned memories;          /* that exist */
+    uint64_t copied_bytes;      /* of all copies */
+    uint64_t ahead_most;        /* most copies that were queued and not done */
 };
 /* Everything as at the start, but for memory and streams that exist. */
 typedef void fake_cuda_reset_fn(void);
 typedef void fake_cuda_state_fn(struct fake_cuda_state *ret);
-/* The call of that name (without "cuda"; "execute": a copy when its stream comes to it) that comes
+/* The call of that name (without "cuda"; "execute": a copy when its stream comes to it;
+ * "kernel": a kernel then) that comes
  * after `after` others of it fails with status; sticky: all later calls, too. */
 typedef void fake_cuda_fail_fn(const char *call, unsigned after, int status, int sticky);
 /* Queue work in a stream: after `ms`, size bytes from `from` are written to the device's memory. */
 typedef void fake_cuda_write_later_fn(void *stream, void *to, const void *from, size_t size,
                                       unsigned ms);
+/* All memory together, at most; more is refused. 0: as much as there is. */
+typedef void fake_cuda_room_fn(size_t bytes);
 /* Each copy takes so long, at least. */
 typedef void fake_cuda_slow_fn(unsigned us);
+
+/* Between the runtime's half of the fake and the driver's. begins takes the lock, ends gives it. */
+int fake_cuda_begins(const char *call);
+int fake_cuda_ends(int status);
+/* The context's own: the same for every call while the thread's device is the same. */
+void *fake_cuda_module(void);
+void fake_cuda_count_module(int more);
+void *fake_cuda_real(const void *at);
+/* Queue kernel(a copy of owner). A module of another device than the stream's is refused. */
+int fake_cuda_launch(void *module, void *stream, void (*kernel)(void *owner), const void *owner,
+                     size_t owner_bytes);

@@ -12,6 +12,7 @@
 
 #include "api/messages.h"
 #include "common/clock.h"
+#include "common/crc32c.h"
 #include "common/encode.h"
 #include "common/id.h"
 #include "common/lock.h"
@@ -33,7 +34,8 @@ struct recorded {
 };
 struct cairn_fake_uploader {
     char path[120];
-    char nonce[33]; /* one attempt for the fake's life */
+    char nonce[33];      /* one attempt for the fake's life */
+    const char *weights; /* of attempts, borrowed; NULL: none */
     uint32_t slab_count;
     int wake_fd;
     pthread_t thread;
@@ -45,7 +47,7 @@ struct cairn_fake_uploader {
         struct recorded messages[MESSAGES_MAX];
         size_t message_count;
         char script_name[32], script_what[48], offer_state[32];
-        bool verdict_behind_begun;
+        bool verdict_behind_begun, names_tables;
         struct cairn_slab slabs[2], window;
         struct cairn_fake_version version;
         uint64_t read_bytes, read_blocks;
@@ -148,6 +150,28 @@ static void answer_begin(struct cairn_fake_uploader *fake, struct connection *co
                  NULL, 0);
 }
 
+/* The name is the table's checksum. */
+static void answer_seal(struct cairn_fake_uploader *fake, struct connection *connection,
+                        const struct cairn_frame *frame) {
+    const struct cairn_buf *blob = &frame->blob;
+    char name[16] = "";
+    const char *named = json_string_value(json_object_get(frame->message, "table"));
+    if (blob->size)
+        snprintf(name, sizeof name, "crc-%08x", cairn_crc32c(0, blob->data, blob->size));
+    if (named) snprintf(name, sizeof name, "%s", named);
+    const char *told = fake->locked.names_tables && name[0] ? name : NULL;
+    send_message(connection, answer(frame->message, CAIRN_PACK(sealed, .table = told)), NULL, 0);
+}
+
+void cairn_fake_uploader_weigh(struct cairn_fake_uploader *fake, const char *weights) {
+    fake->weights = weights;
+}
+
+void cairn_fake_uploader_names_tables(struct cairn_fake_uploader *fake) {
+    CAIRN_HOLD(&fake->lock);
+    fake->locked.names_tables = true;
+}
+
 void cairn_fake_uploader_verdict_behind_begun(struct cairn_fake_uploader *fake) {
     CAIRN_HOLD(&fake->lock);
     fake->locked.verdict_behind_begun = true;
@@ -163,8 +187,8 @@ static void answer_hello(struct connection *connection, const json_t *request) {
 }
 
 static json_t *attempted(const struct cairn_fake_uploader *fake, const json_t *request) {
-    return answer(request,
-                  CAIRN_PACK(attempted, .attempt = 7, .nonce = fake->nonce, .resume_version = ""));
+    return answer(request, CAIRN_PACK(attempted, .attempt = 7, .nonce = fake->nonce,
+                                      .resume_version = "", .weights = fake->weights));
 }
 
 static json_t *listed(const json_t *request) {
@@ -299,7 +323,7 @@ static void take(struct cairn_fake_uploader *fake, struct connection *connection
     else if (strcmp(frame->name, "read") == 0)
         answer_read(fake, connection, request);
     else if (strcmp(frame->name, "seal") == 0)
-        send_message(connection, answer(request, CAIRN_PACK(sealed, 0)), NULL, 0);
+        answer_seal(fake, connection, frame);
     else if (json_object_get(request, "id"))
         send_message(connection, answer(request, CAIRN_PACK(ok, 0)), NULL, 0);
 }

@@ -50,6 +50,10 @@ uint64_t cairn_fake_uploader_read_blocks(struct cairn_fake_uploader *fake); /* t
 void cairn_fake_uploader_offer_state(struct cairn_fake_uploader *fake, const char *state);
 /* From now on every `begun` is followed at once by the save's verdict, "aborted". */
 void cairn_fake_uploader_verdict_behind_begun(struct cairn_fake_uploader *fake);
+/* What attempts are told of weights, borrowed; before any session. */
+void cairn_fake_uploader_weigh(struct cairn_fake_uploader *fake, const char *weights);
+/* From now on `sealed` names the table of its seal. */
+void cairn_fake_uploader_names_tables(struct cairn_fake_uploader *fake);
 /* Close all connections and the socket; listen again. Slabs are forgotten, as by a new process. */
 void cairn_fake_uploader_down(struct cairn_fake_uploader *fake);
 enum cairn_code cairn_fake_uploader_up(struct cairn_fake_uploader *fake, struct cairn_error *err);

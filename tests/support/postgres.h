@@ -21,6 +21,10 @@
 bool cairn_postgres_wanted(void);
 /* Why there can be none here; NULL: there can. */
 const char *cairn_postgres_missing(void);
+#define NEED_POSTGRES                                                                              \
+    do {                                                                                           \
+        if (cairn_postgres_missing()) SKIP(cairn_postgres_missing());                              \
+    } while (0)
 /* A new schema, as the setting `catalog` names it; false: said why on standard error. */
 bool cairn_postgres_catalog(char *ret_url, size_t capacity);
 /* Loses all that is in it. */

@@ -34,8 +34,8 @@ void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t inde
 }
 
 void cairn_up_save_store_error(struct cairn_up *up, uint64_t entry, const char *shard,
-                               const struct cairn_error *why) {
-    (void)up, (void)entry, (void)shard, (void)why;
+                               uint32_t part, const struct cairn_error *why) {
+    (void)up, (void)entry, (void)shard, (void)part, (void)why;
 }
 
 void cairn_up_save_settle(struct cairn_up *up, uint64_t entry) {

@@ -12,10 +12,13 @@
 #include "server/handlers/handle.h"
 #include "server/jobs/commit.h"
 #include "server/jobs/compare.h"
+#include "server/jobs/copying_now.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/sweep.h"
+#include "server/jobs/tier_identity.h"
 #include "server/nodes.h"
+#include "server/restores.h"
 #include "server/read_slots.h"
 #include "server/waiters.h"
 #include "store/open.h"
@@ -83,13 +86,15 @@ static enum cairn_code wake(struct cairn_inside *inside, struct cairn_error *err
     struct cairn_srv *server = &inside->server;
     server->listening_ms = inside->clock.mono_ms;
     CAIRN_TRY(cairn_srv_identity_start(server, inside->worker, err));
+    if (server->tiers) CAIRN_TRY(cairn_srv_tiers_start(server, err));
     CAIRN_TRY(cairn_srv_nodes_new(&server->nodes, err));
+    CAIRN_TRY(cairn_srv_restores_new(&server->restores, err));
     CAIRN_TRY(cairn_srv_compared_new(&server->compared, err));
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
     CAIRN_TRY(cairn_srv_read_slots_new(server->settings->streams_max, &server->read_slots, err));
     CAIRN_TRY(cairn_srv_sweep_new(server, &server->sweep, err));
-    struct cairn_srv_work work = {cairn_srv_commit_run, cairn_srv_sweep_run};
+    struct cairn_srv_work work = {cairn_srv_commit_run, cairn_srv_sweep_run, NULL};
     return cairn_srv_jobs_new_idle(server, &work, &server->jobs, err);
 }
 
@@ -101,7 +106,9 @@ static void forget(struct cairn_inside *inside) {
     cairn_srv_waiters_free(server->waiters);
     cairn_srv_cache_free(server->cache);
     cairn_srv_nodes_free(server->nodes);
+    cairn_srv_restores_free(server->restores);
     cairn_srv_compared_free(server->compared);
+    server->restores = NULL;
     server->sweep = NULL;
     server->jobs = NULL;
     server->waiters = NULL;
@@ -110,6 +117,13 @@ static void forget(struct cairn_inside *inside) {
     server->nodes = NULL;
     server->compared = NULL;
     server->frozen = false;
+}
+
+static enum cairn_code open_tier(struct cairn_srv *server, const char *url,
+                                 struct cairn_store **ret, struct cairn_error *err) {
+    struct cairn_store_options options = {.url = url};
+    (void)server;
+    return cairn_store_open(&options, ret, err);
 }
 
 enum cairn_code cairn_inside_start(struct cairn_inside *inside, const char *folder,
@@ -127,6 +141,8 @@ enum cairn_code cairn_inside_start(struct cairn_inside *inside, const char *fold
     struct cairn_store_options options = {.url = inside->settings.store};
     CAIRN_TRY(cairn_store_open(&options, &server->store, err));
     CAIRN_TRY(cairn_store_worker_new(server->store, &inside->worker, err));
+    if (inside->settings.stores[0])
+        CAIRN_TRY(cairn_srv_tiers_new(server, open_tier, &server->tiers, err));
     CAIRN_TRY(open_catalog(inside, err));
     return wake(inside, err);
 }
@@ -139,6 +155,8 @@ enum cairn_code cairn_inside_restart(struct cairn_inside *inside) {
 void cairn_inside_release(struct cairn_inside *inside) {
     forget(inside);
     if (inside->server.catalog) cairn_srv_catalog_free(inside->server.catalog);
+    cairn_srv_copies_forget_failures(&inside->server);
+    cairn_srv_tiers_free(inside->server.tiers);
     if (inside->worker) cairn_store_worker_free(inside->worker);
     if (inside->server.store) cairn_store_free(inside->server.store);
     json_decref(inside->extra);

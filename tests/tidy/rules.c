@@ -162,10 +162,11 @@ static const struct {
              {"client/stage_cuda/", 1}, {"client/session/", 1},    {"client/save/", 2},
              {"client/restore/", 2},    {"client/cairn", 3},       {"uploader/state/", 1},
              {"uploader/", 2},          {"uploader/journal/", 3},  {"uploader/shards/", 3},
+             {"uploader/peers/", 3},
              {"uploader/saves/", 4},    {"uploader/send/", 5},     {"uploader/fetch/", 5},
-             {"uploader/server/", 5},   {"uploader/recover/", 5},  {"uploader/trainers/", 6},
-             {"uploader/scrape", 6},
-             {"uploader/daemon", 7},    {"uploader/main", 8}};
+             {"uploader/partner/", 5},  {"uploader/recover/", 5},  {"uploader/server/", 6},
+             {"uploader/trainers/", 7}, {"uploader/scrape", 7},
+             {"uploader/daemon", 8},    {"uploader/main", 9}};
 
 /* The row with the longest name that path begins with; -1: none. */
 static int room_of(const char *path) {

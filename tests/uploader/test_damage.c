@@ -368,7 +368,7 @@ TEST(a_journal_of_format_2_is_read_and_written_anew) /* P15 */
     REQUIRE_OK(cairn_file_load(journal_path(), &now, &err));
     struct cairn_up_group2 first;
     REQUIRE(cairn_up_group2_at(cairn_buf_view(&now), 0, &first)); /* programs before read this */
-    EXPECT(memmem(first.records.data, first.records.size, "\"format\":3", 10) != NULL);
+    EXPECT(memmem(first.records.data, first.records.size, "\"format\":4", 10) != NULL);
 }
 
 TEST(a_damaged_journal_of_format_2_is_refused_by_its_offset) /* journal.h#2, N03 */

@@ -1,102 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads through the uploader: right bytes or a named failure. */
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/manifest.h"
 #include "common/file.h"
-#include "tests/uploader/trainer.h"
+#include "tests/uploader/restored.h"
 
 static const struct cairn_view none = {NULL, 0};
-#define SHARD_BYTES 2500000
 
-struct restored {
-    int64_t number;
-    struct cairn_manifest manifest;
-    uint64_t layout_bytes;
-};
-
-static void cairn_restored_release(struct restored *restored) {
-    cairn_manifest_release(&restored->manifest);
-}
-#define AUTO_RESTORED __attribute__((cleanup(cairn_restored_release))) struct restored
-
-static bool saved(struct cairn_up_world *world, struct cairn_trainer *trainer,
-                  struct trainer_save *save) {
-    char state[32];
-    if (!trainer_open(trainer, &(struct trainer_options){.socket = world->socket_path,
-                                                         .job = "job-1",
-                                                         .bytes = 6 * CAIRN_MIB}))
-        return false;
-    if (!trainer_save(trainer, 1, 0, 2, SHARD_BYTES, save)) return false;
-    return !strcmp(trainer_verdict(trainer, save->number, 10000, state), "committed");
-}
-
-static enum cairn_code restore(struct cairn_trainer *trainer, const char *ref, const char *format,
-                               struct restored *ret) {
-    CAIRN_AUTO(frame) frame = {0};
-    enum cairn_code code = trainer_ask(
-        trainer, json_pack("{s:s, s:s, s:s?}", "t", "restore", "ref", ref, "format", format), none,
-        NULL, 0, &frame);
-    if (code != CAIRN_OK) return code;
-    ret->number = json_integer_value(json_object_get(frame.message, "restore"));
-    ret->layout_bytes =
-        (uint64_t)json_integer_value(json_object_get(frame.message, "layout_bytes"));
-    size_t bytes = (size_t)json_integer_value(json_object_get(frame.message, "manifest_bytes"));
-    if (frame.fd_count != 1 || !(fcntl(frame.fds[0], F_GET_SEALS) & F_SEAL_WRITE))
-        return CAIRN_PROTOCOL;
-    void *text = mmap(NULL, bytes, PROT_READ, MAP_SHARED, frame.fds[0], 0);
-    if (text == MAP_FAILED) return CAIRN_IO;
-    code = cairn_manifest_decode((struct cairn_view){text, bytes}, &ret->manifest, &trainer->err);
-    munmap(text, bytes);
-    return code;
-}
-
-static bool open_window(struct cairn_trainer *trainer, uint64_t bytes) {
-    CAIRN_AUTO(frame) frame = {0};
-    if (trainer_ask(trainer, json_pack("{s:s, s:I}", "t", "window", "bytes", (json_int_t)bytes),
-                    none, NULL, 0, &frame) != CAIRN_OK)
-        return false;
-    int fd = frame.fds[0];
-    frame.fds[0] = -1;
-    uint64_t size = (uint64_t)json_integer_value(json_object_get(frame.message, "bytes"));
-    return cairn_slab_attach(fd, size, false, &trainer->window, &trainer->err) == CAIRN_OK;
-}
-
-struct range {
-    uint32_t shard;
-    uint64_t offset, bytes, at;
-};
-static enum cairn_code read_ranges(struct cairn_trainer *trainer, const struct restored *restored,
-                                   const struct range *ranges, size_t count) {
-    json_t *array = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(
-            array, json_pack("{s:I, s:I, s:I, s:I}", "shard", (json_int_t)ranges[i].shard, "offset",
-                             (json_int_t)ranges[i].offset, "bytes", (json_int_t)ranges[i].bytes,
-                             "at", (json_int_t)ranges[i].at));
-    return trainer_ask(trainer,
-                       json_pack("{s:s, s:I, s:o}", "t", "read", "restore",
-                                 (json_int_t)restored->number, "ranges", array),
-                       none, NULL, 0, NULL);
-}
-
-static bool holds(const struct cairn_trainer *trainer, const struct range *range) {
-    for (uint64_t i = 0; i < range->bytes; i++) {
-        if (trainer->window.data[range->at + i] != trainer_byte(range->shard, range->offset + i))
-            return false;
-    }
-    return true;
-}
+/* What is restored here comes from the store. */
+static const char *const from_store[] = {"--memory-tier=0", NULL};
 
 TEST(any_ranges_come_back_as_they_were_saved) /* P3 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
     REQUIRE(saved(&world, &trainer, &save));
     AUTO_RESTORED restored = {0};
     REQUIRE(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
@@ -129,7 +48,7 @@ TEST(ranges_outside_shard_or_window_are_refused) {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
     REQUIRE(saved(&world, &trainer, &save));
     AUTO_RESTORED restored = {0};
     REQUIRE(restore(&trainer, "1", NULL, &restored) == CAIRN_OK);
@@ -152,27 +71,12 @@ TEST(ranges_outside_shard_or_window_are_refused) {
     EXPECT(restore(&trainer, "1", "torch-7", &restored) == CAIRN_UNSUPPORTED);
 }
 
-static void damage(struct cairn_up_world *world, const struct trainer_save *save, const char *name,
-                   off_t at) {
-    char path[700];
-    snprintf(path, sizeof(path), "%s/llm/seven/%012d/%s/%s", world->store_path, 1, save->version,
-             name);
-    chmod(path, 0600);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    char byte = 0;
-    EXPECT(fd >= 0);
-    EXPECT(pread(fd, &byte, 1, at) == 1);
-    byte = (char)(byte ^ 4);
-    EXPECT(pwrite(fd, &byte, 1, at) == 1);
-    close(fd);
-}
-
-TEST(a_flipped_byte_is_named_by_run_step_shard_and_range) /* P3, N03 */
+TEST(n03_a_flipped_byte_is_named_by_run_step_shard_and_range) /* P3, N03 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
     REQUIRE(saved(&world, &trainer, &save));
     damage(&world, &save, "data/rank-00000/part-1.bin", 1500000);
     AUTO_RESTORED restored = {0};
@@ -195,7 +99,8 @@ TEST(a_byte_that_is_flipped_on_the_way_is_read_again) /* S17 */
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){.fault = "get:*part-0*:1:flip@100"}));
+    REQUIRE(world_open(&world, &(struct world_options){.fault = "get:*part-0*:1:flip@100",
+                                                      .uploader_args = from_store}));
     REQUIRE(saved(&world, &trainer, &save));
     AUTO_RESTORED restored = {0};
     REQUIRE(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
@@ -241,7 +146,8 @@ TEST(a_byte_that_is_flipped_on_the_way_from_s3_comes_over_another_connection) /*
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){.s3_rules = ""}));
+    REQUIRE(world_open(
+        &world, &(struct world_options){.s3_rules = "", .uploader_args = from_store}));
     REQUIRE(saved(&world, &trainer, &save));
     AUTO_RESTORED restored = {0};
     REQUIRE(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
@@ -273,7 +179,7 @@ TEST(a_shard_that_is_replaced_between_two_reads_is_named) /* S17 */
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
     char path[700];
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
     REQUIRE(saved(&world, &trainer, &save));
     AUTO_RESTORED restored = {0};
     REQUIRE(restore(&trainer, "latest", NULL, &restored) == CAIRN_OK);
@@ -297,7 +203,7 @@ TEST(a_version_is_restored_by_the_alias_that_people_gave_it) {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
     REQUIRE(saved(&world, &trainer, &save));
     struct cairn_rest_options options = {.url = world.server.url, .timeout_ms = 5000};
     CAIRN_AUTO_PTR(rest) rest = NULL;
@@ -319,7 +225,7 @@ TEST(a_missing_shard_is_named) /* S18 */
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
     char path[700];
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
     REQUIRE(saved(&world, &trainer, &save));
     snprintf(path, sizeof(path), "%s/llm/seven/%012d/%s/data/rank-00000/part-0.bin",
              world.store_path, 1, save.version);
@@ -339,7 +245,8 @@ TEST(a_document_with_a_byte_that_is_flipped_on_the_way_is_read_again) /* S17 */
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){.s3_rules = ""}));
+    REQUIRE(world_open(
+        &world, &(struct world_options){.s3_rules = "", .uploader_args = from_store}));
     REQUIRE(saved(&world, &trainer, &save));
     for (size_t i = 0; i < CAIRN_COUNT(documents); i++) {
         char rule[100];
@@ -363,7 +270,7 @@ static void expect_disbelief(const char *document) {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
     REQUIRE(saved(&world, &trainer, &save));
     damage(&world, &save, document, 3);
     AUTO_RESTORED restored = {0};
@@ -384,7 +291,7 @@ TEST(a_damaged_record_is_never_believed) {
 TEST(a_resume_is_restored_while_the_server_is_away) {
     CAIRN_AUTO(up_world) world = {0};
     struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
     {
         CAIRN_AUTO(trainer) first = {0};
         REQUIRE(saved(&world, &first, &save));
@@ -408,7 +315,7 @@ TEST(a_list_over_the_socket_has_the_items_of_the_server) {
     CAIRN_AUTO(trainer) trainer = {0};
     CAIRN_AUTO(trainer) reader = {0};
     struct trainer_save save;
-    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(world_open(&world, &(struct world_options){.uploader_args = from_store}));
     REQUIRE(saved(&world, &trainer, &save));
     REQUIRE(trainer_open(&reader, &(struct trainer_options){.socket = world.socket_path}));
     CAIRN_AUTO_JSON json_t *listed =
@@ -417,4 +324,50 @@ TEST(a_list_over_the_socket_has_the_items_of_the_server) {
     EXPECT_EQ_U64(json_array_size(items), 1);
     EXPECT_EQ_TEXT(json_string_value(json_object_get(json_array_get(items, 0), "version")),
                    save.version);
+}
+
+#define HUNG_SHARDS 4 /* two readers of a folder take two requests each */
+#define HUNG_BYTES CAIRN_MIB
+
+static void ask_for_all(struct cairn_trainer *trainer, const struct restored *restored) {
+    json_t *ranges = json_array();
+    for (uint64_t i = 0; i < HUNG_SHARDS; i++)
+        json_array_append_new(ranges, json_pack("{s:I, s:i, s:I, s:I}", "shard", (json_int_t)i,
+                                                "offset", 0, "bytes", (json_int_t)HUNG_BYTES, "at",
+                                                (json_int_t)(i * HUNG_BYTES)));
+    EXPECT(trainer_send(trainer,
+                        json_pack("{s:s, s:i, s:I, s:o}", "t", "read", "id", 77, "restore",
+                                  (json_int_t)restored->number, "ranges", ranges),
+                        none, NULL, 0));
+}
+
+/* The one that is late ends requests that ranks share, and wakes the one that has ended. */
+TEST(a_reader_that_ends_late_at_a_stop_still_finds_the_others) /* K06 */
+{
+    NEEDS_POINTS();
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) first = {0};
+    CAIRN_AUTO(trainer) second = {0};
+    static const char *const args[] = {"--memory-tier=0", "--restore-workers=2",
+                                       "--memory-budget=512MiB", "--drain-timeout=1s", NULL};
+    struct trainer_save save;
+    char state[32];
+    REQUIRE(world_open(&world,
+                       &(struct world_options){.fault = "get:*part-*:*:hang",
+                                               .crash_at = "uploader.fetch.stopping:0:delay=500",
+                                               .uploader_args = args}));
+    const struct trainer_options options = {
+        .socket = world.socket_path, .job = "job-1", .bytes = 6 * CAIRN_MIB};
+    REQUIRE(trainer_open(&first, &options));
+    REQUIRE(trainer_save(&first, 1, 0, HUNG_SHARDS, HUNG_BYTES, &save));
+    REQUIRE(!strcmp(trainer_verdict(&first, save.number, 10000, state), "committed"));
+    REQUIRE(trainer_open(&second, &(struct trainer_options){.socket = world.socket_path}));
+    AUTO_RESTORED restored = {0};
+    AUTO_RESTORED other = {0};
+    REQUIRE(restore(&first, "latest", NULL, &restored) == CAIRN_OK);
+    REQUIRE(restore(&second, "latest", NULL, &other) == CAIRN_OK);
+    REQUIRE(open_window(&first, HUNG_SHARDS * HUNG_BYTES));
+    ask_for_all(&first, &restored);
+    usleep(300000); /* all four are under way */
+    EXPECT_EQ_U64((uint64_t)world_uploader_stop(&world), 0);
 }

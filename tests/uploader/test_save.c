@@ -99,7 +99,7 @@ TEST(a_save_may_hold_nothing_or_empty_shards) {
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
 }
 
-TEST(a_server_that_is_away_costs_neither_a_stall_nor_a_save) /* uploader/saves/save.h#1, N06 */
+TEST(n06_a_server_that_is_away_costs_neither_a_stall_nor_a_save) /* uploader/saves/save.h#1, N06 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
@@ -122,7 +122,7 @@ TEST(a_server_that_is_away_costs_neither_a_stall_nor_a_save) /* uploader/saves/s
     }
 }
 
-TEST(a_trainer_that_dies_before_the_seal_fails_its_save) /* K03 */
+TEST(k03_a_trainer_that_dies_before_the_seal_fails_its_save) /* K03 */
 {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
@@ -138,7 +138,7 @@ TEST(a_trainer_that_dies_before_the_seal_fails_its_save) /* K03 */
     EXPECT_EQ_U64(world_open_entries(&world), 0);
 }
 
-TEST(a_trainer_that_dies_after_the_seal_loses_nothing) /* K03 */
+TEST(k03_a_trainer_that_dies_after_the_seal_loses_nothing) /* K03 */
 {
     NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
@@ -428,7 +428,7 @@ TEST(a_file_that_changes_while_it_is_sent_fails_the_save) /* uploader/send/send.
     EXPECT_EQ_TEXT(json_string_value(json_object_get(verdict, "code")), "source-changed");
 }
 
-TEST(a_slab_that_is_written_while_it_is_sent_fails_the_save) /* N07, P4 */
+TEST(n07_a_slab_that_is_written_while_it_is_sent_fails_the_save) /* N07, P4 */
 {
     NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
@@ -512,7 +512,7 @@ TEST(a_job_string_cannot_be_used_by_two_processes_of_one_rank) /* Q2 */
     EXPECT(second.err.code == CAIRN_JOB_REUSED);
 }
 
-TEST(a_drain_finishes_what_was_staged) /* K06 */
+TEST(k06_a_drain_finishes_what_was_staged) /* K06 */
 {
     NEEDS_POINTS();
     CAIRN_AUTO(up_world) world = {0};
@@ -552,7 +552,7 @@ TEST(a_restarted_server_is_told_everything_again) /* Q19, V16 */
     EXPECT_EQ_TEXT(trainer_verdict(&second, b.number, 15000, state), "committed");
 }
 
-TEST(what_a_drain_cannot_finish_goes_on_with_the_next_start) /* K06 */
+TEST(k06_what_a_drain_cannot_finish_goes_on_with_the_next_start) /* K06 */
 {
     static const char *const brief[] = {"--drain-timeout=300ms", NULL};
     CAIRN_AUTO(up_world) world = {0};

@@ -175,7 +175,7 @@ static void offer_fd(struct cairn_up_world *world, int fd, uint64_t bytes, const
     offer_refused(world, fd, bytes, what, CAIRN_PROTOCOL);
 }
 
-TEST(descriptors_that_are_no_sealed_memory_are_refused) /* U02, N07 */
+TEST(n07_descriptors_that_are_no_sealed_memory_are_refused) /* U02, N07 */
 {
     CAIRN_AUTO(up_world) world = {0};
     REQUIRE(world_open(&world, &(struct world_options){0}));

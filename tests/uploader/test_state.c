@@ -89,6 +89,18 @@ TEST(v26_a_generation_is_joined_to_the_owner_alone) { /* Q41 */
     EXPECT(cairn_up_slab_state_claim(&slab, &claim) == CAIRN_UP_CLAIM_NOT_NEEDED);
 }
 
+TEST(kept_bytes_are_nobodys_and_gone_with_the_next_owner) { /* Q41, slab.h#1 */
+    struct cairn_up_slab_state slab = {0};
+    EXPECT(cairn_up_slab_state_take(&slab, 7));
+    cairn_up_slab_state_keep(&slab, 7);
+    EXPECT(!slab.owner && slab.kept == 7);
+    EXPECT(cairn_up_slab_state_take(&slab, 9));
+    EXPECT(slab.owner == 9 && !slab.kept);
+    cairn_up_slab_state_keep(&slab, 9);
+    cairn_up_slab_state_forget(&slab);
+    EXPECT(!slab.owner && !slab.kept);
+}
+
 /* One save under random events; wire: requests that carry its bytes. */
 static void walk(uint64_t seed) {
     struct cairn_up_save_state save = begun(2);

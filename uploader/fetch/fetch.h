@@ -9,7 +9,13 @@
  *               once more over another connection before it counts (store/range.h).
  *          1    whole blocks are read into the window itself and only counted when all of them
  *               were compared; parts of blocks go through a bounded pool.
- *          2    a block that several ranges touch is read once.
+ *          2    a block that several ranges touch is read once; so is one that several ranks of
+ *               the node want (cells.h), where they are not further apart than restore_cache.
+ *          3    with peers, nodes of one attempt divide what they restore: one reads a piece from
+ *               the store, the others from it; what comes so is compared like the store's.
+ *          4    what a slab of this node still holds of the version (uploader/saves/kept.h) is
+ *               copied from there and compared like what the store sends; if it differs the store
+ *               is asked.
  * Limits:  65,536 ranges a read; the pool is reserved with the first window.
  * Threads: threads of its own, locked by uploader_fetch; done() is called on one of them.
  * Next:    uploader/fetch/version.h; uploader/trainers/restore.c.

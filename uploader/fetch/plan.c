@@ -92,11 +92,12 @@ static enum cairn_code cut(struct cairn_up_reading *reading, const struct cairn_
     uint64_t first = whole.begin, last = whole.end;
     add_fragment(reading, range, range->offset, first); /* without a whole block: up to a border */
     add_fragment(reading, range, last, end);
-    for (uint64_t at = first; at < last; at += CAIRN_UP_PIECE_BYTES) {
+    for (uint64_t at = first, border; at < last; at = border) {
+        border = at - at % CAIRN_UP_PIECE_BYTES + CAIRN_UP_PIECE_BYTES; /* the cell's end */
         struct cairn_up_piece piece = {
             .shard = range->shard,
             .offset = at,
-            .bytes = cairn_min_u64(CAIRN_UP_PIECE_BYTES, last - at),
+            .bytes = cairn_min_u64(border, last) - at,
             .at = range->at + (at - range->offset),
         };
         CAIRN_TRY(add_piece(reading, capacity, &piece, err));

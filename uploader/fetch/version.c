@@ -10,11 +10,14 @@
 #include <unistd.h>
 
 #include "api/messages.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "common/utf8.h"
 #include "store/documents.h"
 #include "uploader/fetch/inside.h"
+
+#define OTHERS_MS 1000 /* how long a list of nodes is awaited */
 
 void cairn_up_version_shard_text(const struct cairn_up_version *version, uint32_t shard,
                                  char ret_text[900]) {
@@ -126,18 +129,45 @@ static enum cairn_code load_documents(struct cairn_store_worker *store,
     return cairn_committed_load(committed, &source, rest, err);
 }
 
+/* version.h#2: what the first store said is the answer where none has it. */
+static enum cairn_code load_from_any(struct cairn_up_helper *helper,
+                                     struct cairn_up_version *version,
+                                     struct cairn_committed *committed, struct cairn_error *err) {
+    struct cairn_up *up = helper->up;
+    struct cairn_error first = {0};
+    enum cairn_code told = CAIRN_OK, code = CAIRN_OK;
+    for (size_t i = 0; i < up->read_count; i++) {
+        CAIRN_AUTO_PTR(store_worker) worker = NULL;
+        struct cairn_error why = {0};
+        cairn_committed_release(committed);
+        *committed = (struct cairn_committed){.place = version->place};
+        code = cairn_store_worker_new(up->reads[i], &worker, &why);
+        if (!code && i + 1 < up->read_count) worker->patience_ms = CAIRN_STORE_ELSEWHERE_MS;
+        if (!code) code = load_documents(worker, committed, &why);
+        version->store = i;
+        if (!code) return CAIRN_OK;
+        if (i + 1 < up->read_count)
+            cairn_log(WARN, "fetch.documents_elsewhere", "version=%s store=%s cause=\"%s\"",
+                      version->place.id.text, cairn_store_url(up->reads[i]), why.message);
+        if (told && (told != CAIRN_NOT_FOUND || code == CAIRN_NOT_FOUND)) continue;
+        told = code;
+        first = why;
+    }
+    if (err) *err = first;
+    return told;
+}
+
 static enum cairn_code load_all(struct cairn_up_helper *helper, struct cairn_up_version *version,
                                 struct cairn_error *err) {
-    struct cairn_store_worker *store = NULL;
     CAIRN_AUTO(committed) committed = {.place = version->place};
-    CAIRN_TRY(cairn_up_helper_store(helper, &store, err));
-    enum cairn_code code = load_documents(store, &committed, err);
+    enum cairn_code code = load_from_any(helper, version, &committed, err);
     if (code)
         return cairn_within(err, code, "%s/%s step %" PRIu64 " (%s)", version->place.name.project,
                             version->place.name.run, version->place.step, version->place.id.text);
     CAIRN_TRY(hand_out(version, cairn_buf_view(&committed.manifest_text),
                        cairn_buf_view(&committed.layout_text), err));
-    CAIRN_TRY(cairn_store_tags_new(committed.manifest.shard_count, &version->tags, err));
+    CAIRN_TRY(cairn_store_tags_new(helper->up->read_count * committed.manifest.shard_count,
+                                   &version->tags, err));
     version->manifest = committed.manifest;
     version->checksums = (uint8_t *)CAIRN_TAKE(committed.checksums.data);
     committed.manifest = (struct cairn_manifest){0};
@@ -151,66 +181,157 @@ static void version_free(struct cairn_up_version *version) {
     cairn_manifest_release(&version->manifest);
     free(version->checksums);
     cairn_store_tags_free(version->tags);
+    cairn_up_roster_release(&version->division.roster);
+    free(version->division.hashes);
     if (version->documents_fd >= 0) close(version->documents_fd);
     free(version);
 }
 
-static struct cairn_up_version *find_loaded(struct cairn_up_fetch *fetch,
-                                            const struct cairn_version_place *place) {
+/* The lock is held. */
+static struct cairn_up_version *find(struct cairn_up_fetch *fetch,
+                                     const struct cairn_version_place *place) {
+    struct cairn_up_version *at = fetch->locked.versions;
+    while (at && (strcmp(at->place.id.text, place->id.text) != 0 ||
+                  memcmp(&at->place.name, &place->name, sizeof(place->name)) != 0))
+        at = at->next;
+    return at;
+}
+
+struct cairn_up_version *cairn_up_version_find(struct cairn_up_fetch *fetch,
+                                               const struct cairn_version_place *place) {
     CAIRN_HOLD(&fetch->lock);
-    for (struct cairn_up_version *at = fetch->locked.versions; at; at = at->next) {
-        if (strcmp(at->place.id.text, place->id.text) != 0 ||
-            memcmp(&at->place.name, &place->name, sizeof(place->name)) != 0)
-            continue;
-        at->users++;
-        return at;
+    struct cairn_up_version *found = find(fetch, place);
+    if (!found || found->loading) return NULL;
+    found->users++;
+    return found;
+}
+
+/* The loaded one, held once more; or take_fresh, which the caller is to load and others await. */
+static struct cairn_up_version *join(struct cairn_up_fetch *fetch,
+                                     struct cairn_up_version *take_fresh) {
+    struct cairn_up_version *found = NULL;
+    {
+        CAIRN_HOLD(&fetch->lock);
+        while ((found = find(fetch, &take_fresh->place)) && found->loading)
+            (void)cairn_condition_wait(&fetch->changed, &fetch->lock, UINT64_MAX);
+        if (!found) {
+            take_fresh->next = fetch->locked.versions;
+            fetch->locked.versions = take_fresh;
+            return take_fresh;
+        }
+        found->users++;
+        found->holders++;
     }
-    return NULL;
+    free(take_fresh);
+    return found;
+}
+
+static const char *choice_of(const struct cairn_up_version *version) {
+    const struct cairn_up *up = version->fetch->up;
+    if (!up->peers) return "by this node alone: peer_listen is not set";
+    if (!strcmp(up->settings.peer_restore, "off")) return "by this node alone: peer_restore is off";
+    return cairn_plan_choice_text(version->division.choice);
+}
+
+/* What came since the last note. The lock is held. */
+static void note_restore(struct cairn_up_version *version) {
+    struct cairn_up_restore_note note = {
+        .version = version->place.id,
+        .choice = choice_of(version),
+        .store_bytes = version->counts.store_bytes - version->told.store_bytes,
+        .shared_bytes = version->counts.shared_bytes - version->told.shared_bytes,
+        .peer_bytes = version->counts.peer_bytes - version->told.peer_bytes};
+    if (!note.store_bytes && !note.shared_bytes && !note.peer_bytes) return;
+    snprintf(note.run, sizeof(note.run), "%s/%s", version->place.name.project,
+             version->place.name.run);
+    version->told = version->counts;
+    cairn_up_restores_note(&version->fetch->up->restores, &note);
+}
+
+/* The lock is held. */
+static void forget(struct cairn_up_fetch *fetch, struct cairn_up_version *version) {
+    struct cairn_up_version **at = &fetch->locked.versions;
+    while (*at != version) at = &(*at)->next;
+    *at = version->next;
+    note_restore(version);
+    cairn_up_cells_forget(&fetch->locked.cells, version);
+    if (!fetch->locked.versions) cairn_up_cells_shrink(&fetch->locked.cells);
+}
+
+/* Nodes of an attempt that begins come one after another; who looks too early divides with few. */
+static void await_others(struct cairn_up *up, const struct cairn_run_name *run) {
+    if (up->peers && strcmp(up->settings.peer_restore, "off") != 0)
+        cairn_up_members_await(&up->peers->members, run, cairn_mono_ms() + OTHERS_MS);
+}
+
+static enum cairn_code load(struct cairn_up_helper *helper, struct cairn_up_version *version,
+                            bool asked, struct cairn_error *err) {
+    struct cairn_up_fetch *fetch = version->fetch;
+    enum cairn_code code = cairn_up_lease_begin(fetch, &version->place, asked ? helper->rest : NULL,
+                                                &version->lease, err);
+    if (code == CAIRN_OK) code = load_all(helper, version, err);
+    if (code == CAIRN_OK) await_others(fetch->up, &version->place.name);
+    {
+        CAIRN_HOLD(&fetch->lock);
+        version->loading = false;
+        if (code) forget(fetch, version);
+        cairn_condition_broadcast(&fetch->changed);
+    }
+    if (code) version_free(version);
+    return code;
 }
 
 enum cairn_code cairn_up_version_load(struct cairn_up_helper *helper,
                                       const struct cairn_up_version_request *request,
                                       struct cairn_up_version **ret, struct cairn_error *err) {
-    struct cairn_up_fetch *fetch = helper->up->fetch;
     struct cairn_version_place place;
     bool asked = false;
     memset(&place, 0, sizeof(place)); /* compared by bytes above */
     CAIRN_TRY(find_place(helper, request, &place, &asked, err));
-    struct cairn_up_version *version = find_loaded(fetch, &place);
-    if (version) {
-        *ret = version;
-        return CAIRN_OK;
-    }
-    version = calloc(1, sizeof(*version));
-    if (!version) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a version");
-    version->fetch = fetch;
-    version->place = place;
-    version->documents_fd = -1;
-    version->users = 1;
-    enum cairn_code code =
-        cairn_up_lease_begin(fetch, &place, asked ? helper->rest : NULL, &version->lease, err);
-    if (code == CAIRN_OK) code = load_all(helper, version, err);
-    if (code != CAIRN_OK) {
-        version_free(version);
-        return code;
-    }
-    CAIRN_HOLD(&fetch->lock);
-    version->next = fetch->locked.versions;
-    fetch->locked.versions = version;
+    struct cairn_up_version *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a version");
+    fresh->fetch = helper->up->fetch;
+    fresh->place = place;
+    fresh->documents_fd = -1;
+    fresh->users = fresh->holders = 1;
+    fresh->loading = true;
+    struct cairn_up_version *version = join(fresh->fetch, fresh);
+    if (version == fresh) CAIRN_TRY(load(helper, version, asked, err));
     *ret = version;
     return CAIRN_OK;
 }
 
-void cairn_up_version_leave(struct cairn_up_version *version) {
-    if (!version) return;
+void cairn_up_version_unuse(struct cairn_up_version *version) {
     struct cairn_up_fetch *fetch = version->fetch;
     cairn_lock_take(&fetch->lock);
     bool last = --version->users == 0;
-    if (last) {
-        struct cairn_up_version **at = &fetch->locked.versions;
-        while (*at != version) at = &(*at)->next;
-        *at = version->next;
-    }
+    if (last) forget(fetch, version);
     cairn_lock_give(&fetch->lock);
     if (last) version_free(version);
+}
+
+void cairn_up_version_leave(struct cairn_up_version *version) {
+    if (!version) return;
+    {
+        CAIRN_HOLD(&version->fetch->lock);
+        CAIRN_ASSERT(version->holders > 0);
+        version->holders--;
+    }
+    cairn_up_version_unuse(version);
+}
+
+void cairn_up_version_tick(struct cairn_up_fetch *fetch, bool all) {
+    for (;;) {
+        struct cairn_up_version *kept = NULL;
+        {
+            CAIRN_HOLD(&fetch->lock);
+            uint64_t now_ms = cairn_mono_ms();
+            for (kept = fetch->locked.versions; kept; kept = kept->next) note_restore(kept);
+            for (kept = fetch->locked.versions; kept; kept = kept->next)
+                if (kept->peers_until_ms && (all || kept->peers_until_ms <= now_ms)) break;
+            if (!kept) return;
+            kept->peers_until_ms = 0;
+        }
+        cairn_up_version_unuse(kept);
+    }
 }

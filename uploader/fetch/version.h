@@ -6,6 +6,8 @@
  * Promise: P3   documents are proven as api/committed.h says; anything else is CAIRN_CORRUPT
  *               naming run, step and document.
  *          Q29  it is leased from the server until the last user leaves it (leases.h).
+ *          2    the nearest store is asked first; where its documents are missing, damaged or not
+ *               answered, the next one is.
  *          1    the store alone is believed; the server only says which version is meant, and is
  *               not needed when the attempt already said it.
  * Limits:  those of api/committed.h.
@@ -15,20 +17,44 @@
 #pragma once
 
 #include "api/manifest.h"
+#include "plan/divide.h"
 #include "store/range.h"
+#include "uploader/peers/members.h"
 #include "uploader/tasks.h"
 
+/* Among which nodes its pieces are divided (divide.c). */
+struct cairn_up_division {
+    uint64_t looked_ms; /* mono clock */
+    struct cairn_up_roster roster;
+    uint64_t *hashes; /* of its members, and of this node behind them; owned */
+    size_t count;     /* members among which pieces are divided now; 0: they are not */
+    enum cairn_plan_choice choice;
+    uint64_t answers, shared; /* of other nodes and to them; those of bytes that others had, too */
+};
 struct cairn_up_version {
     struct cairn_up_fetch *fetch;
     struct cairn_up_version *next;
-    uint32_t users;
+    uint32_t users;   /* holders, readings, answers to other nodes */
+    uint32_t holders; /* restores that are open */
+    bool loading;     /* by somebody; others wait */
     struct cairn_version_place place;
     struct cairn_manifest manifest;
     uint8_t *checksums;            /* u32le a block; owned */
-    struct cairn_store_tags *tags; /* by shard */
+    struct cairn_store_tags *tags; /* by store, then shard */
+    size_t store;                  /* in up->reads: the nearest whose documents are proven */
     struct cairn_up_lease *lease;  /* NULL: none was begun */
     int documents_fd;              /* sealed memfd: manifest, then layout */
     uint64_t manifest_bytes, layout_bytes;
+    /* locked by uploader_fetch, as are users and holders */
+    uint32_t expected;       /* ranks of this node that may want the same */
+    uint64_t peers_until_ms; /* mono clock: kept for other nodes; one of the users. 0: not */
+    struct cairn_up_division division;
+    struct {
+        uint64_t store_bytes;  /* read from the store */
+        uint64_t shared_bytes; /* wanted by ranks, read for others of this node */
+        uint64_t peer_bytes;   /* got from other nodes */
+        uint64_t served_bytes; /* given to them */
+    } counts, told;            /* told: as it was noted last (uploader/restores.h) */
 };
 struct cairn_up_version_request {
     const struct cairn_run_name *name;
@@ -43,6 +69,13 @@ enum cairn_code cairn_up_version_load(struct cairn_up_helper *helper,
                                       struct cairn_up_version **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_version_leave(struct cairn_up_version *version);
+/* For other nodes: the one that is loaded, used until _unuse; NULL: it is not. */
+struct cairn_up_version *cairn_up_version_find(struct cairn_up_fetch *fetch,
+                                               const struct cairn_version_place *place);
+/* Lets go of versions that other nodes have not asked for in a while; all: at the end. */
+void cairn_up_version_tick(struct cairn_up_fetch *fetch, bool all);
+/* What a reading or an answer used. */
+void cairn_up_version_unuse(struct cairn_up_version *version);
 /* "llm/7b step 100 shard x": the start of every sentence about it. */
 void cairn_up_version_shard_text(const struct cairn_up_version *version, uint32_t shard,
                                  char ret_text[900]);

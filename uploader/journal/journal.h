@@ -35,7 +35,7 @@
 #define CAIRN_UP_JOURNAL_REWRITE_BYTES (64 * CAIRN_MIB) /* above this, half of it dead: rewrite */
 #define CAIRN_UP_JOURNAL_EMPTY_BYTES CAIRN_MIB          /* above this, nothing alive: rewrite */
 
-#define CAIRN_UP_JOURNAL_FORMAT 3         /* earlier ones are read, and written anew at once */
+#define CAIRN_UP_JOURNAL_FORMAT 4         /* earlier ones are read, and written anew at once */
 #define CAIRN_UP_RECORD_DAMAGED "damaged" /* "t" of journal.h#2's record */
 
 struct cairn_up_journal;

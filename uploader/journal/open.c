@@ -19,7 +19,7 @@
 struct open_work {
     struct cairn_up_journal *journal;
     const struct cairn_up_journal_options *options;
-    bool headed;
+    bool headed, earlier; /* earlier: its header names an older format */
 };
 
 /* ---- the first pass: who is alive ---- */
@@ -39,6 +39,7 @@ static enum cairn_code check_header(struct open_work *work, const json_t *messag
         return cairn_fail(err, CAIRN_CONFLICT, "it belongs to node %s, this is %s", told.node,
                           work->options->node);
     work->headed = true;
+    work->earlier = told.format < CAIRN_UP_JOURNAL_FORMAT;
     return CAIRN_OK;
 }
 
@@ -163,7 +164,7 @@ static enum cairn_code take_file(struct open_work *work, bool *ret_anew, bool *r
     own->id = scanned.id;
     own->index.entry_last = cairn_max_u64(own->index.entry_last, scanned.entry_last);
     *ret_damaged = scanned.damaged;
-    *ret_anew = work->headed && (scanned.before || scanned.damaged);
+    *ret_anew = work->headed && (scanned.before || scanned.damaged || work->earlier);
     if (own->size < file.view.size)
         cairn_log(WARN, "journal.torn_tail", "path=%s kept=%" PRIu64 " cut=%zu", journal->path,
                   own->size, (size_t)(file.view.size - own->size));

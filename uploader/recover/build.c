@@ -6,13 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/digest.h"
 #include "api/failure.h"
 #include "api/messages.h"
-#include "api/table.h"
-#include "common/encode.h"
 #include "common/log.h"
 #include "common/rule.h"
+#include "common/text.h"
 #include "uploader/recover/inside.h"
 #include "uploader/saves/begin.h"
 #include "uploader/saves/ended.h"
@@ -35,6 +33,13 @@ static enum cairn_code read_begin(const struct cairn_up_past *past, struct cairn
     CAIRN_TRY(cairn_up_begin_read(told.body, "/body", ret, err));
     ret->abort_on_disconnect = told.abort_on_disconnect;
     return CAIRN_OK;
+}
+
+/* A file's descriptor died with the old process. What a partner has is not gone (Q57). */
+static enum cairn_up_source_wait wait_of(const struct cairn_up_save *save,
+                                         const struct cairn_up_past_shard *past) {
+    if (past->is_file) return CAIRN_UP_SOURCE_GONE;
+    return save->partner.node[0] ? CAIRN_UP_SOURCE_FOREVER : CAIRN_UP_SOURCE_OFFERED;
 }
 
 static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *save,
@@ -61,8 +66,7 @@ static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *sa
         .durable = past->durable,
         .upload_id = past->upload_id,
         .blocks = past->blocks,
-        /* A file's descriptor died with the old process. */
-        .source_wait = past->is_file ? CAIRN_UP_SOURCE_GONE : CAIRN_UP_SOURCE_OFFERED,
+        .source_wait = wait_of(save, past),
         .parts = past->parts,
         .part_count = past->part_count,
     };
@@ -74,16 +78,19 @@ static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *sa
     return cairn_up_save_shard_add_locked(up, save, shard, err);
 }
 
-static enum cairn_code build_seal(struct cairn_up_save *save, const struct cairn_up_past *past,
-                                  struct cairn_error *err) {
-    json_t *replicated = json_object_get(past->seal, "replicated");
-    if (json_is_array(replicated)) save->replicated = json_incref(replicated);
-    if (!past->table.size) return CAIRN_OK;
-    save->table.limit = CAIRN_TABLE_BYTES_MAX;
-    CAIRN_TRY(cairn_buf_append(&save->table, past->table.data, past->table.size, err));
-    uint8_t digest[32];
-    cairn_table_digest(cairn_buf_view(&save->table), digest);
-    cairn_hex_encode(digest, sizeof(digest), save->table_hex);
+static enum cairn_code build_seal(struct cairn_up *up, struct cairn_up_save *save,
+                                  const struct cairn_up_past *past, struct cairn_error *err) {
+    struct cairn_msg_record_seal told = {0};
+    CAIRN_TRY(cairn_msg_record_seal_read(past->seal, "/seal", &told, err));
+    cairn_up_save_set_sealed(save, told.replicated, told.labels, told.meta);
+    if (past->table.size)
+        return cairn_up_table_new_locked(up, cairn_buf_view(&past->table), 0, &save->table, err);
+    if (!told.table) return CAIRN_OK;
+    struct cairn_up_table *table = cairn_up_table_find_locked(up, told.table);
+    if (!table)
+        return cairn_fail(err, CAIRN_CORRUPT, "the journal has not the table %s of its seal",
+                          told.table);
+    save->table = cairn_up_table_use(table);
     return CAIRN_OK;
 }
 
@@ -127,6 +134,9 @@ static enum cairn_code fill_save(struct cairn_up *up, const struct cairn_up_past
                                              .failed = past->fail != NULL,
                                              .sent = was_sent(past)};
     cairn_up_save_state_recover(past->entry, &state, &save->state);
+    (void)cairn_text_copy(save->partner.node, sizeof(save->partner.node),
+                          past->seal && up->partner ? past->partner : "");
+    save->partner.recovered = save->partner.node[0] != '\0';
     bool keep = past->seal || past->fail || state.sent;
     for (size_t i = 0; keep && i < past->shard_count; i++)
         CAIRN_TRY(build_shard(up, save, &past->shards[i], err));
@@ -135,7 +145,7 @@ static enum cairn_code fill_save(struct cairn_up *up, const struct cairn_up_past
     save->staged_in.device = past->device;
     save->staged_in.inode = past->inode;
     save->staged_in.bytes = past->slab_bytes;
-    if (past->seal) CAIRN_TRY(build_seal(save, past, err));
+    if (past->seal) CAIRN_TRY(build_seal(up, save, past, err));
     queue_shards(up, save, past);
     if (past->fail)
         build_fail(up, save, past->fail);
@@ -184,9 +194,37 @@ static enum cairn_code build_session(struct cairn_up *up, const struct cairn_up_
     return CAIRN_OK;
 }
 
+/* Of a table nobody asks any more when no save names it; that is known once all are built. */
+static enum cairn_code build_table(struct cairn_up *up, const struct cairn_up_past *past,
+                                   struct cairn_error *err) {
+    struct cairn_up_table *table = NULL;
+    struct cairn_view bytes = cairn_buf_view(&past->table);
+    CAIRN_TRY(cairn_up_table_new_locked(up, bytes, past->entry, &table, err));
+    table->users = 0;
+    table->written = !strcmp(table->hex, past->table_hex);
+    return table->written ? CAIRN_OK
+                          : cairn_fail(err, CAIRN_CORRUPT, "table %s has another digest",
+                                       past->table_hex);
+}
+
+static enum cairn_code build_tables(struct cairn_up *up, const struct cairn_up_recovery *recovery,
+                                    struct cairn_error *err) {
+    for (const struct cairn_up_past *past = recovery->first; past; past = past->next) {
+        struct cairn_error why = {0};
+        if (!past->table_hex[0] || past->bad.code) continue;
+        enum cairn_code code = build_table(up, past, &why);
+        if (!code) continue;
+        if (code == CAIRN_NO_MEMORY) return cairn_fail(err, code, "%s", why.message);
+        cairn_log(ERROR, "recover.table", "journal=%s entry=%" PRIu64 " cause=\"%s\"",
+                  up->places.journal_path, past->entry, why.message);
+    }
+    return CAIRN_OK;
+}
+
 /* The records left of a damaged session are true; only that it said bye can be among the lost. */
 static enum cairn_code build_entry(struct cairn_up *up, const struct cairn_up_past *past,
                                    struct cairn_error *err) {
+    if (past->table_hex[0] && past->bad.code == CAIRN_OK) return CAIRN_OK; /* above */
     if (past->begin) return build_save(up, past, err);
     if (past->session && (past->bad.code == CAIRN_OK || past->damaged))
         return build_session(up, past, err);
@@ -209,6 +247,7 @@ enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, stru
     up->locked.offers_awaited = true;
     up->locked.offers_left_ms = up->settings.offer_wait_ms;
     up->locked.offers_ticked_ms = cairn_mono_ms();
+    CAIRN_TRY(build_tables(up, recovery, err));
     for (const struct cairn_up_past *past = recovery->first; past; past = past->next) {
         struct cairn_error why = {0};
         enum cairn_code code = build_entry(up, past, &why);
@@ -221,6 +260,7 @@ enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, stru
             cairn_log(ERROR, "recover.set_aside", "journal=%s entry=%" PRIu64 " cause=\"%s\"",
                       up->places.journal_path, past->entry, why.message);
     }
+    cairn_up_tables_sweep_locked(up);
     return CAIRN_OK;
 }
 

@@ -32,11 +32,13 @@ struct cairn_up_past {
     struct cairn_up_past *next;
     uint64_t entry;
     json_t *begin, *session, *seal, *fail; /* owned; NULL: no such record */
+    char table_hex[65];                    /* of an entry of a table; "" */
     uint64_t device, inode, slab_bytes;    /* of stage; slab_bytes 0: none */
     uint64_t owner;                        /* of stage; 0: an older journal's */
+    char partner[CAIRN_NAME_BYTES_MAX + 1]; /* the node that has all of it, too; "" */
     struct cairn_up_past_shard *shards;    /* owned */
     size_t shard_count, shard_capacity, stage_first;
-    struct cairn_buf table;
+    struct cairn_buf table; /* of the entry of one, or of an older journal's seal */
     struct cairn_error bad; /* the first record that could not be read, or CAIRN_OK */
     bool damaged;           /* it is that records are lost where the journal is damaged */
 };

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "api/messages.h"
+#include "api/table.h"
 #include "common/array.h"
 #include "common/encode.h"
 #include "common/log.h"
@@ -93,8 +94,10 @@ static enum cairn_code replay_stage(struct cairn_up_past *past, const json_t *me
     past->owner = told.owner;
     if (past->owner && past->owner != past->entry)
         return cairn_fail(err, CAIRN_CORRUPT, "its stage record names owner %" PRIu64, past->owner);
-    drop_shards(past, true); /* staged again: what came before counts no more */
-    past->stage_first = past->shard_count;
+    if (!told.more) {
+        drop_shards(past, true); /* staged again: what came before counts no more */
+        past->stage_first = past->shard_count;
+    }
     for (size_t i = 0; i < json_array_size(told.shards); i++) {
         struct cairn_msg_stage_shard shard = {0};
         CAIRN_TRY(
@@ -168,6 +171,8 @@ static enum cairn_code replay_shard(struct cairn_up_past *past,
     if (!strcmp(record->name, "blocks")) return take_blocks(shard, record->blob, err);
     if (!strcmp(record->name, "upload")) return replay_upload(shard, record->message, err);
     shard->durable |= !strcmp(record->name, "durable");
+    if (told.partner)
+        (void)cairn_text_copy(past->partner, sizeof(past->partner), told.partner);
     if (!told.token) return CAIRN_OK;
     shard->intent = true;
     shard->part_bytes = told.part_bytes;
@@ -175,11 +180,27 @@ static enum cairn_code replay_shard(struct cairn_up_past *past,
     return CAIRN_OK;
 }
 
+static enum cairn_code take_table(struct cairn_up_past *past, struct cairn_view blob,
+                                  struct cairn_error *err) {
+    past->table.limit = CAIRN_TABLE_BYTES_MAX;
+    return blob.size ? cairn_buf_append(&past->table, blob.data, blob.size, err) : CAIRN_OK;
+}
+
+static enum cairn_code replay_table(struct cairn_up_past *past,
+                                    const struct cairn_up_replayed *record,
+                                    struct cairn_error *err) {
+    struct cairn_msg_record_table told = {0};
+    CAIRN_TRY(cairn_msg_record_table_read(record->message, "", &told, err));
+    (void)cairn_text_copy(past->table_hex, sizeof(past->table_hex), told.table);
+    return take_table(past, record->blob, err);
+}
+
 static enum cairn_code replay_one(struct cairn_up_past *past,
                                   const struct cairn_up_replayed *record, struct cairn_error *err) {
     const char *name = record->name;
     if (!strcmp(name, "stage")) return replay_stage(past, record->message, err);
     if (!strcmp(name, "file")) return replay_file(past, record->message, err);
+    if (!strcmp(name, "table")) return replay_table(past, record, err);
     if (!strcmp(name, "intent") || !strcmp(name, "upload") || !strcmp(name, "blocks") ||
         !strcmp(name, "durable"))
         return replay_shard(past, record, err);
@@ -191,9 +212,7 @@ static enum cairn_code replay_one(struct cairn_up_past *past,
     if (!place) return cairn_fail(err, CAIRN_UNSUPPORTED, "unknown record \"%.32s\"", name);
     json_decref(*place);
     *place = json_incref(record->message);
-    if (strcmp(name, "seal") != 0 || !record->blob.size) return CAIRN_OK;
-    past->table.limit = 64 * CAIRN_MIB;
-    return cairn_buf_append(&past->table, record->blob.data, record->blob.size, err);
+    return strcmp(name, "seal") != 0 ? CAIRN_OK : take_table(past, record->blob, err);
 }
 
 enum cairn_code cairn_up_recovery_replay(void *owner, const struct cairn_up_replayed *record,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "common/text.h"
+#include "uploader/peers/peers.h"
 
 enum cairn_code cairn_up_attempt_join(struct cairn_up *up, const char *grant_text,
                                       struct cairn_up_attempt **ret, struct cairn_error *err) {
@@ -30,6 +31,7 @@ enum cairn_code cairn_up_attempt_join(struct cairn_up *up, const char *grant_tex
     made->users = 1;
     made->next = up->locked.attempts;
     up->locked.attempts = made;
+    if (up->peers) cairn_up_members_hurry(&up->peers->members);
     *ret = made;
     return CAIRN_OK;
 }

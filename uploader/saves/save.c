@@ -17,6 +17,7 @@
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
 #include "uploader/metrics.h"
+#include "uploader/saves/kept.h"
 
 #define SAVES_MAX (1 << 20)
 
@@ -64,8 +65,9 @@ static void save_free(struct cairn_up *up, struct cairn_up_save *save) {
         cairn_up_shard_free(up->queue, save->shards[i]);
     free(save->shards);
     cairn_shard_names_release(&save->names);
-    cairn_buf_release(&save->table);
     json_decref(save->replicated);
+    json_decref(save->labels);
+    json_decref(save->meta);
     json_decref(save->begin);
     cairn_up_attempt_leave(up, save->attempt);
     free(save);
@@ -129,7 +131,9 @@ enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry,
         save_free(up, save);
         return code;
     }
-    cairn_up_attempt_count(save->attempt, begin->rank, begin->world_size, begin->step, begin->n);
+    if (!begin->of_partner)
+        cairn_up_attempt_count(save->attempt, begin->rank, begin->world_size, begin->step,
+                               begin->n);
     *ret = save;
     return CAIRN_OK;
 }
@@ -140,6 +144,7 @@ void cairn_up_save_drop_locked(struct cairn_up *up, struct cairn_up_save *save) 
     up->locked.save_count--;
     memmove(&up->locked.saves[at], &up->locked.saves[at + 1],
             (up->locked.save_count - at) * sizeof(*up->locked.saves));
+    cairn_up_table_leave_locked(up, &save->table);
     save_free(up, save);
 }
 
@@ -163,6 +168,16 @@ enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn
     return CAIRN_OK;
 }
 
+void cairn_up_save_set_sealed(struct cairn_up_save *save, json_t *replicated, json_t *labels,
+                              json_t *meta) {
+    json_decref(save->replicated);
+    json_decref(save->labels);
+    json_decref(save->meta);
+    save->replicated = json_incref(replicated);
+    save->labels = json_incref(labels);
+    save->meta = json_incref(meta);
+}
+
 json_t *cairn_up_save_begin_record(const struct cairn_up_save *save) {
     return CAIRN_PACK(record_begin, .grant = save->attempt->text, .proc = save->proc,
                       .body = save->begin, .abort_on_disconnect = save->abort_on_disconnect);
@@ -171,6 +186,11 @@ json_t *cairn_up_save_begin_record(const struct cairn_up_save *save) {
 json_t *cairn_up_save_begun(const struct cairn_up_save *save) {
     return CAIRN_PACK(begun, .save = save->number, .version = save->place.id.text,
                       .owner = save->state.owner);
+}
+
+json_t *cairn_up_save_sealed(const struct cairn_up_save *save) {
+    const struct cairn_up_table *table = save->table && save->table->written ? save->table : NULL;
+    return CAIRN_PACK(sealed, .table = table ? table->hex : NULL);
 }
 
 /* ---- carrying out ---- */
@@ -242,7 +262,7 @@ static void give_up_shards(struct cairn_up *up, struct cairn_up_save *save) {
 static void give_slab(struct cairn_up *up, struct cairn_up_save *save) {
     struct cairn_up_slab *slab = save->slab;
     save->slab = NULL;
-    cairn_up_slab_state_give(&slab->state, save->state.owner);
+    cairn_up_kept_give_locked(up, save, slab);
     if (slab->conn)
         cairn_up_mail_post(up->mail, slab->conn,
                            CAIRN_PACK(free, .slab = slab->index, .owner = save->state.owner));
@@ -277,6 +297,7 @@ static void record_written(void *owner, enum cairn_code code, const struct cairn
     if (phase == CAIRN_UP_PHASE_BEGINNING) CAIRN_CRASHPOINT("uploader.begin.journaled");
     if (phase == CAIRN_UP_PHASE_SEALING) CAIRN_CRASHPOINT("uploader.seal.journaled");
     if (save && code != CAIRN_OK && save->why.code == CAIRN_OK) save->why = *why;
+    if (save && save->table && phase == CAIRN_UP_PHASE_SEALING) save->table->written |= !code;
     if (save)
         cairn_up_save_event_locked(
             up, save, code == CAIRN_OK ? CAIRN_UP_EVENT_WRITTEN : CAIRN_UP_EVENT_UNWRITTEN);
@@ -332,7 +353,9 @@ static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t 
         save->conn = 0; /* it does not know the save's number: it hears no event */
     }
     if (due & CAIRN_UP_DUE_ANSWER_SEAL) measure_stall(up, save);
-    if (due & CAIRN_UP_DUE_ANSWER_SEAL) answer(up, &save->seal_reply, CAIRN_PACK(sealed, 0), NULL);
+    if (due & CAIRN_UP_DUE_ANSWER_SEAL)
+        answer(up, &save->seal_reply, cairn_up_save_sealed(save), NULL);
+    if (due & CAIRN_UP_DUE_ANSWER_SEAL) cairn_up_wakeup_raise(&up->partner_work);
     if (due & CAIRN_UP_DUE_REFUSE_SEAL) refuse(up, save, &save->seal_reply);
     if (due & CAIRN_UP_DUE_VERDICT) say_verdict(up, save);
     if (due & CAIRN_UP_DUE_ANSWER_FAIL) answer_fail(up, save);
@@ -349,7 +372,7 @@ static void carry_out(struct cairn_up *up, struct cairn_up_save *save, uint32_t 
 }
 
 void cairn_up_save_settle_locked(struct cairn_up *up, struct cairn_up_save *save) {
-    bool quiet = true, ended = true;
+    bool quiet = !save->partner.reading, ended = true;
     for (size_t i = 0; i < save->state.shard_count; i++) {
         quiet &= cairn_up_shard_is_quiet(up->queue, save->shards[i]);
         ended &= cairn_up_shard_has_ended(up->queue, save->shards[i]);
@@ -366,6 +389,7 @@ void cairn_up_save_event_locked(struct cairn_up *up, struct cairn_up_save *save,
 
 bool cairn_up_save_slab_take_locked(struct cairn_up_save *save, struct cairn_up_slab *slab) {
     if (!cairn_up_slab_state_take(&slab->state, save->state.owner)) return false;
+    cairn_up_kept_forget_locked(slab);
     CAIRN_ASSERT(!save->slab || save->slab == slab);
     save->slab = slab;
     save->state.holds_slab = true;
@@ -373,13 +397,14 @@ bool cairn_up_save_slab_take_locked(struct cairn_up_save *save, struct cairn_up_
 }
 
 void cairn_up_save_store_error(struct cairn_up *up, uint64_t entry, const char *shard,
-                               const struct cairn_error *why) {
+                               uint32_t part, const struct cairn_error *why) {
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, entry);
     char text[sizeof(why->message) + 300];
     if (!save) return;
     snprintf(text, sizeof(text), "shard %.256s: %s", shard, why->message);
     cairn_utf8_shorten(save->store_error, sizeof(save->store_error), text);
+    cairn_up_errors_add(&save->errors, shard, part, why->message, cairn_mono_ms());
 }
 
 /* ---- ending ---- */
@@ -430,6 +455,7 @@ void cairn_up_save_end_locked(struct cairn_up *up, struct cairn_up_save *save,
                   "run=%s step=%" PRIu64 " rank=%u version=%s end=%s cause=\"%s\"",
                   save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
                   cairn_up_end_text(end), why.message);
+    cairn_up_kept_ended_locked(up, save);
     cairn_up_save_event_locked(
         up, save, end == CAIRN_UP_COMMITTED ? CAIRN_UP_EVENT_COMMITTED : CAIRN_UP_EVENT_ENDED);
 }

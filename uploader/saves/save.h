@@ -10,7 +10,7 @@
  *          3   its journal entry is closed when the version is over and nothing of it is on the
  *              wire, never before (Q16).
  *          4   its slab generation is given back when every shard is durable, failed or cancelled
- *              and no request carries its bytes (Q20).
+ *              and no request carries its bytes (Q20), nor are any copied for its partner (Q57).
  * Limits:  65,536 shards a save.
  * Threads: all fields are locked by uploader_state unless they are called fixed. Functions ending
  *          in _locked need it held; the others take it.
@@ -24,7 +24,9 @@
 #include "api/shard_names.h"
 #include "common/json.h"
 #include "uploader/saves/attempt.h"
+#include "uploader/saves/shard_errors.h"
 #include "uploader/saves/slabs.h"
+#include "uploader/saves/tables.h"
 #include "uploader/shards/shard.h"
 #include "uploader/state/save.h"
 
@@ -40,6 +42,16 @@ struct cairn_up_trouble { /* uploader/server/trouble.h */
     uint64_t next_ms;
     bool reported; /* to its rank */
     struct cairn_error why;
+};
+
+struct cairn_up_partnering { /* uploader/partner/partner.h */
+    char node[CAIRN_NAME_BYTES_MAX + 1]; /* that has a whole copy, as the journal says; "": none */
+    bool recovered;                      /* by a process before this one */
+    bool handed;                         /* it was told to send it, since the bytes are gone here */
+    bool reading;                        /* bytes are being copied out of the slab */
+    bool complained;
+    uint64_t next_ms, since_ms; /* mono clock: the next try, the first one */
+    uint64_t told_conn;         /* the connection over which its trainer was told */
 };
 
 struct cairn_up_save {
@@ -63,14 +75,16 @@ struct cairn_up_save {
     size_t shard_capacity, stage_first, stage_count;
     uint32_t file_count;            /* of shards, each of which holds a descriptor */
     struct cairn_shard_names names; /* of stage and file */
-    struct cairn_buf table;
-    char table_hex[65]; /* "": none */
-    json_t *replicated; /* array, or NULL */
+    struct cairn_up_table *table;   /* of its seal; NULL: none */
+    json_t *replicated;             /* array, or NULL */
+    json_t *labels, *meta;          /* of the seal, for those of the begin; or NULL */
     uint64_t total_bytes;
     uint64_t begun_us, described_us; /* mono clock; 0: by a process before this one, or measured */
     uint64_t polled_ms;              /* when a watcher last asked how it ended */
     struct cairn_up_trouble trouble; /* with the server */
+    struct cairn_up_partnering partner;
     char store_error[200];           /* of the last request that failed, with its shard; "" */
+    struct cairn_up_errors errors;   /* of those of each shard and part */
     struct cairn_up_reply begin_reply, seal_reply, fail_reply; /* requests that wait */
     enum cairn_up_end end;
     struct cairn_error why; /* it fails, or ended otherwise than committed */
@@ -86,6 +100,7 @@ struct cairn_up_begin {
     uint64_t step;
     const char *on_exists, *format;
     bool skip, abort_on_disconnect;
+    bool of_partner; /* it is another node's: what its rank counts is not known here (Q12) */
     json_t *labels, *meta, *splits; /* borrowed, may be NULL */
 };
 /* Make it, without the journal (replay uses it too). */
@@ -105,6 +120,7 @@ enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn
                                                struct cairn_error *err) CAIRN_MUST_USE;
 json_t *cairn_up_save_begin_record(const struct cairn_up_save *save); /* for the journal */
 json_t *cairn_up_save_begun(const struct cairn_up_save *save);        /* for the trainer */
+json_t *cairn_up_save_sealed(const struct cairn_up_save *save);       /* for the trainer */
 void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,
                        struct cairn_key *ret);
 
@@ -116,6 +132,10 @@ struct cairn_up_record;
 enum cairn_code cairn_up_save_post_locked(struct cairn_up *up, struct cairn_up_save *save,
                                           const struct cairn_up_record *records, size_t count,
                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* What its seal says beside the table: of the frame and of the journal's record. References are
+ * taken; each may be NULL. */
+void cairn_up_save_set_sealed(struct cairn_up_save *save, json_t *replicated, json_t *labels,
+                              json_t *meta);
 /* From here on the generation is the save's. False: another save owns it. */
 bool cairn_up_save_slab_take_locked(struct cairn_up_save *save, struct cairn_up_slab *slab);
 /* The server does not know it (Q19): everything is told again, after a look at every object. */
@@ -143,7 +163,7 @@ bool cairn_up_save_is_staged_in(const struct cairn_up_save *save, const struct c
 /* A request about a shard of it has failed, and is tried again or is not: for whoever asks what the
  * save waits for. */
 void cairn_up_save_store_error(struct cairn_up *up, uint64_t entry, const char *shard,
-                               const struct cairn_error *why);
+                               uint32_t part, const struct cairn_error *why);
 /* How many saves must still be sent, told or cleared away; ret_open (or NULL): all that the journal
  * holds open but for those that wait for a trainer. */
 uint64_t cairn_up_save_unfinished(struct cairn_up *up, uint64_t *ret_open);

@@ -8,7 +8,11 @@
 
 #include "common/log.h"
 #include "common/text.h"
+#include "uploader/saves/kept.h"
 #include "uploader/tasks.h"
+
+/* How long a request waits for pages that are being given back, whatever its own limit. */
+#define PAGES_BACK_MS 5000
 
 /* What the memory of all ranks of this node comes to, one generation each. Every rank's part is
  * rounded up to whole units; where ranks differ, by as much as can be. */
@@ -26,6 +30,8 @@ struct holdings {
     uint64_t own_back;   /* of its attempt too, but no session has it any more */
     uint64_t other_back; /* of other attempts, without a session */
     uint64_t older;      /* of older attempts of its run, with a session or without */
+    uint64_t spare;      /* kept for restores, which it goes before */
+    uint64_t evicted;    /* what was, until some request needed it: its pages are on their way */
 };
 
 /* Its trainer has gone: once its bytes are sent and its pages released, the budget has it again. */
@@ -40,11 +46,15 @@ static bool is_older(const struct cairn_up_attempt *at, const struct cairn_up_at
 static struct holdings look(const struct cairn_up *up, const struct cairn_up_attempt *attempt) {
     struct holdings found = {.own = attempt->reserving_bytes};
     for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
+        if (cairn_up_kept_is_spare(at) || at->evicted) {
+            *(at->evicted ? &found.evicted : &found.spare) += at->bytes;
+            continue;
+        }
         if (at->attempt == attempt)
             *(comes_back(at) ? &found.own_back : &found.own) += at->bytes;
         else if (comes_back(at))
             found.other_back += at->bytes;
-        if (is_older(at->attempt, attempt)) found.older += at->bytes;
+        if (at->attempt && is_older(at->attempt, attempt)) found.older += at->bytes;
     }
     return found;
 }
@@ -121,9 +131,10 @@ static bool is_behind(const struct cairn_up *up, const struct cairn_up_slab_requ
 static uint32_t worth_waiting(const struct cairn_up_slab_request *request,
                               const struct holdings *held, uint64_t free_bytes,
                               uint64_t kept_bytes) {
-    uint32_t both = share(request, held->own, less(free_bytes, kept_bytes) + held->own_back);
+    uint64_t back = held->own_back + held->evicted;
+    uint32_t both = share(request, held->own, less(free_bytes, kept_bytes) + back);
     if (both) return both;
-    return share(request, held->own, free_bytes + held->own_back + held->other_back) ? 1 : 0;
+    return share(request, held->own, free_bytes + back + held->other_back) ? 1 : 0;
 }
 
 /* What a request waits for is kept from those that came later, however little they ask for. What
@@ -135,15 +146,29 @@ static uint64_t kept_for(const struct cairn_up_slab_request *request, const stru
     return less(wanted, held->own + held->older);
 }
 
+/* False: pages that are kept are given back for it, which takes a moment, also after its deadline.
+ * free_bytes are for this request. */
+static bool make_room(struct cairn_up *up, const struct cairn_up_slab_request *request,
+                      uint32_t count, const struct holdings *held, uint64_t free_bytes) {
+    uint64_t missing = less(count * bytes_of(request), free_bytes), back = held->evicted;
+    if (!missing || up->locked.draining ||
+        cairn_mono_ms() >= request->deadline_ms + PAGES_BACK_MS)
+        return true;
+    if (back < missing) back += cairn_up_kept_evict_locked(up, missing - back);
+    return !back;
+}
+
 /* True: it is decided. The lock is held; kept_bytes are for the requests before this one. */
 static bool decide(struct cairn_up *up, struct cairn_up_slab_request *request,
                    uint64_t *kept_bytes) {
     bool late = cairn_mono_ms() >= request->deadline_ms || up->locked.draining;
     if (!late && is_behind(up, request)) return false;
     struct holdings held = look(up, request->attempt);
-    uint64_t free_bytes = cairn_budget_free_bytes(&up->budget);
+    uint64_t unused_bytes = cairn_budget_free_bytes(&up->budget);
+    uint64_t free_bytes = unused_bytes + held.spare;
     uint32_t now = share(request, held.own, less(free_bytes, *kept_bytes));
-    if (!late && (held.older || now < worth_waiting(request, &held, free_bytes, *kept_bytes))) {
+    if ((!late && (held.older || now < worth_waiting(request, &held, free_bytes, *kept_bytes))) ||
+        !make_room(up, request, now, &held, less(unused_bytes, *kept_bytes))) {
         *kept_bytes += kept_for(request, &held, less(free_bytes, *kept_bytes));
         return false;
     }
@@ -255,6 +280,8 @@ enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, 
         cairn_slab_release(take_memory); /* it never left: only its trainer's connection did */
         if (at->conn)
             return cairn_fail(err, CAIRN_CONFLICT, "that slab is in use by another session");
+        if (!at->attempt) attempt->users++; /* it was kept */
+        if (!at->attempt) at->attempt = attempt;
         at->conn = conn;
         at->index = index;
         *ret = at;
@@ -292,7 +319,9 @@ struct cairn_up_slab *cairn_up_slab_of_locked(struct cairn_up *up, uint64_t conn
 
 void cairn_up_slabs_orphan_locked(struct cairn_up *up, uint64_t conn) {
     for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
-        if (at->conn == conn) at->conn = 0;
+        if (at->conn != conn) continue;
+        at->conn = 0;
+        at->left_ms = cairn_mono_ms();
     }
     cairn_up_slabs_sweep_locked(up);
 }
@@ -304,6 +333,7 @@ static void give_back(struct cairn_up *up, struct cairn_up_slab *slab) {
     cairn_slab_release(&slab->memory);
     cairn_budget_give(&up->budget, slab->bytes);
     cairn_lock_take(&up->lock);
+    cairn_up_kept_forget_locked(slab);
     struct cairn_up_slab **at = &up->locked.slabs;
     while (*at && *at != slab) at = &(*at)->next;
     if (*at) *at = slab->next;
@@ -313,14 +343,18 @@ static void give_back(struct cairn_up *up, struct cairn_up_slab *slab) {
     free(slab);
 }
 
-static struct cairn_up_slab *take_leaving(struct cairn_up *up) {
-    CAIRN_HOLD(&up->lock);
+static struct cairn_up_slab *take_leaving_locked(struct cairn_up *up) {
     for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
-        if (!at->leaving || at->conn) continue;
+        if (!at->leaving || at->conn || at->pins) continue;
         at->conn = UINT64_MAX; /* this helper's */
         return at;
     }
     return NULL;
+}
+
+static struct cairn_up_slab *take_leaving(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    return take_leaving_locked(up);
 }
 
 static void give_back_task(struct cairn_up_helper *helper, void *owner) {
@@ -337,12 +371,45 @@ void cairn_up_slabs_sweep_locked(struct cairn_up *up) {
     bool any = false;
     struct cairn_error error;
     if (!up->tasks) return; /* the process ends; cairn_up_slabs_free_all follows */
+    cairn_up_kept_trim_locked(up);
     for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
         if (at->conn || at->state.owner) continue;
+        if (at->state.kept) { /* for its run, not for the attempt, which nobody holds by it (Q7) */
+            cairn_up_attempt_leave(up, CAIRN_TAKE(at->attempt));
+            continue;
+        }
         any = at->leaving = true; /* also one of a sweep that found no helper */
     }
     if (any && cairn_up_tasks_add(up->tasks, give_back_task, NULL, NULL, &error) != CAIRN_OK)
         cairn_log(WARN, "slabs.kept", "cause=\"%s\"", error.message);
+}
+
+static uint64_t evicted_bytes(const struct cairn_up *up) {
+    uint64_t bytes = 0;
+    for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next)
+        if (at->evicted) bytes += at->bytes;
+    return bytes;
+}
+
+/* False: there is as much room as can be had. *ret_slab: one to give back, NULL: others do it. */
+static bool find_room(struct cairn_up *up, uint64_t bytes, uint64_t deadline_ms,
+                      struct cairn_up_slab **ret_slab) {
+    CAIRN_HOLD(&up->lock);
+    uint64_t room = cairn_budget_free_bytes(&up->budget), back = evicted_bytes(up);
+    if (room >= bytes || cairn_mono_ms() >= deadline_ms) return false;
+    if (room + back < bytes) back += cairn_up_kept_evict_locked(up, bytes - room - back);
+    if (!back) return false;
+    *ret_slab = take_leaving_locked(up);
+    if (!*ret_slab) (void)cairn_condition_wait(&up->changed, &up->lock, deadline_ms);
+    return true;
+}
+
+void cairn_up_slabs_make_room(struct cairn_up *up, uint64_t bytes) {
+    uint64_t deadline_ms = cairn_mono_ms() + PAGES_BACK_MS;
+    struct cairn_up_slab *slab = NULL;
+    if (bytes > up->budget.total_bytes) return;
+    while (find_room(up, bytes, deadline_ms, &slab))
+        if (slab) give_back(up, CAIRN_TAKE(slab));
 }
 
 void cairn_up_slabs_free_all(struct cairn_up *up) {

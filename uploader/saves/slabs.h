@@ -10,12 +10,14 @@
  *               within its limit and without a thread, while older attempts of its run hold slabs,
  *               and while enough of the budget is held by slabs whose sessions are gone: they come
  *               back when their bytes are sent and their pages released.
+ *          1    what is kept for restores (uploader/saves/kept.h) counts as free here: a request
+ *               has it given back, and waits for the pages alone.
  *          Q20  a generation is free again when its save needs it no longer; the memory goes back
  *               when the trainer and the save are both through with it.
  * Limits:  2 generations a session.
  * Threads: locked by uploader_state; reserving and giving back (page work) is done by helper
  *          threads with the lock free.
- * Next:    common/slab.h; docs/socket.md, "slabs" and "offer".
+ * Next:    uploader/saves/kept.h; common/slab.h; docs/socket.md, "slabs" and "offer".
  */
 #pragma once
 
@@ -29,11 +31,15 @@ struct cairn_up_slab {
     struct cairn_up_slab *next;
     uint64_t conn;  /* the trainer's connection; 0: gone */
     uint32_t index; /* generation */
-    struct cairn_up_attempt *attempt;
-    uint64_t bytes; /* of the budget, as long as it is in the list */
+    struct cairn_up_attempt *attempt; /* NULL: kept, and no trainer has it */
+    uint64_t bytes;                   /* of the budget, as long as it is in the list */
     struct cairn_slab memory;
     struct cairn_up_slab_state state;
+    struct cairn_up_kept *kept; /* while state.kept: what is in it */
+    uint32_t pins;              /* restores that copy out of it */
+    uint64_t left_ms;           /* mono clock: when its trainer had gone */
     bool leaving; /* a helper gives its pages back, without the lock; its bytes count until then */
+    bool evicted; /* and some request waits for them */
 };
 /* One session's request for memory. */
 struct cairn_up_slab_request {
@@ -71,4 +77,7 @@ struct cairn_up_slab *cairn_up_slab_of_locked(struct cairn_up *up, uint64_t conn
 void cairn_up_slabs_orphan_locked(struct cairn_up *up, uint64_t conn);
 /* Give back what nobody needs; the page work is left to a helper. */
 void cairn_up_slabs_sweep_locked(struct cairn_up *up);
+/* On a helper: so many bytes of the budget, for whatever is not a slab, should be free. What is
+ * kept is given back for them, here and now; there may not be enough. */
+void cairn_up_slabs_make_room(struct cairn_up *up, uint64_t bytes);
 void cairn_up_slabs_free_all(struct cairn_up *up);

@@ -95,8 +95,9 @@ static void log_failure(const struct cairn_up_sending *sending) {
     if (code == CAIRN_OK || code == CAIRN_CANCELLED || code == CAIRN_NOT_FOUND) return;
     /* A store that fails for an hour must not fill a disk (P11). */
     struct cairn_up_send *send = sending->sender->send;
+    bool of_part = sending->action.kind == CAIRN_MULTIPART_PART;
     cairn_up_save_store_error(send->up, sending->shard->entry, sending->shard->name,
-                              &sending->request.error);
+                              of_part ? sending->action.part_number : 0, &sending->request.error);
     char cause[80];
     uint64_t unsaid = 0;
     snprintf(cause, sizeof(cause), "%s %s %d", cairn_store_op_word(sending->request.op),
@@ -122,6 +123,9 @@ static void measure(const struct cairn_up_sending *sending) {
     const struct cairn_store_request *request = &sending->request;
     cairn_up_metrics_tell(metrics, request);
     if (!sending->carries) return;
+    if (!request->code)
+        atomic_fetch_add_explicit(&sending->sender->send->up->sent_bytes, sending->action.length,
+                                  memory_order_relaxed);
     cairn_metrics_shift(metrics, CAIRN_UP_METRIC(inflight_bytes),
                         -(int64_t)sending->action.length);
     cairn_metrics_observe(

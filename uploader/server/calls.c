@@ -311,9 +311,10 @@ static enum cairn_code list_seal(struct listing *listing, const struct cairn_up_
     }
     CAIRN_AUTO_JSON json_t *none = json_array();
     json_t *seal = CAIRN_PACK(rank_seal, .rank = save->rank,
-                              .table = save->table_hex[0] ? save->table_hex : NULL,
+                              .table = save->table ? save->table->hex : NULL,
                               .shards = shards, .bytes = save->total_bytes,
-                              .replicated = save->replicated ? save->replicated : none);
+                              .replicated = save->replicated ? save->replicated : none,
+                              .labels = save->labels, .meta = save->meta);
     if (json_array_append_new(listing->seals, seal)) return no_memory(err);
     listing->sealed[listing->sealed_count++] = save->entry;
     return CAIRN_OK;
@@ -395,11 +396,12 @@ static enum cairn_code send_table(struct cairn_up_batch *batch, uint64_t entry,
     cairn_lock_take(&batch->up->lock);
     const struct cairn_up_save *save = cairn_up_save_find_locked(batch->up, entry);
     enum cairn_code code = CAIRN_OK;
-    if (save && save->table_hex[0]) {
-        code = cairn_buf_append(&table, save->table.data, save->table.size, err);
+    if (save && save->table) {
+        const struct cairn_buf *bytes = &save->table->bytes;
+        code = cairn_buf_append(&table, bytes->data, bytes->size, err);
         if (code == CAIRN_OK)
             code = cairn_buf_printf(&path, err, "/v1/runs/%s/tables/%s", batch->due->run_text,
-                                    save->table_hex);
+                                    save->table->hex);
     }
     cairn_lock_give(&batch->up->lock);
     if (code != CAIRN_OK || !path.size) return code;

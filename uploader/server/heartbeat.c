@@ -3,6 +3,7 @@
 #include "uploader/server/heartbeat.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "api/messages.h"
@@ -11,7 +12,10 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/journal/journal.h"
+#include "uploader/partner/partner.h"
+#include "uploader/peers/peers.h"
 #include "uploader/saves/ended.h"
+#include "uploader/saves/kept.h"
 #include "uploader/server/abandoned.h"
 #include "uploader/server/inside.h"
 #include "uploader/server/outcome.h"
@@ -32,22 +36,63 @@ static uint64_t unsent_of(struct cairn_up *up, const struct cairn_up_attempt *at
 
 /* The node's row says why nothing is sent for now, and why the journal cannot be written: nothing
  * of this node outlives a restart then. */
-static json_t *uploader_of(const struct cairn_up *up) {
+static bool is_sending(const struct cairn_up *up) {
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        const struct cairn_up_save *save = up->locked.saves[i];
+        for (size_t k = 0; k < save->state.shard_count; k++)
+            if (save->shards[k]->phase == CAIRN_UP_SHARD_SENDING) return true;
+    }
+    return false;
+}
+
+/* Between two heartbeats that both found something to send; one that found no further part
+ * acknowledged counts into the time of the next. What is told changes by a tenth or not at all,
+ * since each change is a write of the server's. */
+static void measure_rate(struct cairn_up_watch *watch) {
+    struct cairn_up_rate *rate = &watch->rate;
+    uint64_t now_ms = cairn_mono_ms(), bytes = watch->up->sent_bytes;
+    uint64_t passed_ms = now_ms - rate->beat_ms, more = bytes - rate->bytes;
+    bool busy = is_sending(watch->up);
+    if (busy && rate->busy && !more) return;
+    if (busy && rate->busy && passed_ms) {
+        uint64_t sample = more * 1000 / passed_ms;
+        rate->per_second = rate->per_second ? (3 * rate->per_second + sample) / 4 : sample;
+    }
+    uint64_t apart = rate->per_second > rate->told ? rate->per_second - rate->told
+                                                   : rate->told - rate->per_second;
+    if (apart > rate->told / 10) rate->told = rate->per_second;
+    rate->beat_ms = now_ms;
+    rate->bytes = bytes;
+    rate->busy = busy;
+}
+
+static json_t *uploader_of(const struct cairn_up *up, uint64_t rate) {
     struct cairn_error broken = {0};
     (void)!cairn_up_journal_post(up->journal, NULL, 0, NULL, NULL, &broken);
     const char *waits = up->locked.store_waits;
     if (!cairn_utf8_valid(cairn_view_of(waits))) /* a path in it */
         waits = "see store.not_ready in the log of this uploader";
     return CAIRN_PACK(node_uploader, .version = CAIRN_UP_VERSION, .pid = (uint64_t)getpid(),
-                      .uuid = up->uuid, .store_waits = waits, .journal = broken.message);
+                      .uuid = up->uuid, .store_waits = waits, .journal = broken.message,
+                      .peer = up->peers ? cairn_up_port_address(up->peers->port) : NULL,
+                      .draining = up->locked.draining,
+                      .kept_bytes = cairn_up_kept_bytes_locked(up), .upload_rate = rate,
+                      .failure_domain = up->settings.failure_domain,
+                      .partner_memory = up->settings.partner_memory_bytes);
 }
 
 static bool add_attempts(struct cairn_up *up, json_t *array) {
     for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next) {
         if (!cairn_up_ended_holds_locked(up, at)) continue;
-        json_t *item = CAIRN_PACK(node_attempt, .grant = at->text, .unsent = unsent_of(up, at));
+        bool asks = up->peers && cairn_up_members_name(&up->peers->members, at->text);
+        CAIRN_AUTO_JSON json_t *copies = cairn_up_partner_copies_locked(up->partner, at);
+        json_t *item = CAIRN_PACK(node_attempt, .grant = at->text, .unsent = unsent_of(up, at),
+                                  .peers = asks, .copies = copies);
         if (json_array_append_new(array, item)) return false;
     }
+    uint64_t now_ms = cairn_mono_ms();
+    if (up->peers && now_ms > CAIRN_UP_MEMBERS_KEPT_MS)
+        cairn_up_members_forget(&up->peers->members, now_ms - CAIRN_UP_MEMBERS_KEPT_MS);
     return true;
 }
 
@@ -65,9 +110,41 @@ static bool reported_before(struct cairn_up *up, size_t index) {
     return false;
 }
 
+/* The newest of all its ranks here; the others are in the uploader's log. */
+static json_t *errors_of(struct cairn_up *up, const char *version) {
+    const struct cairn_up_shard_error *newest[CAIRN_UP_ERRORS_MAX] = {NULL};
+    uint32_t ranks[CAIRN_UP_ERRORS_MAX] = {0};
+    uint64_t now_ms = cairn_mono_ms();
+    size_t count = 0;
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        const struct cairn_up_save *save = up->locked.saves[i];
+        if (save->state.phase == CAIRN_UP_PHASE_OVER || strcmp(save->place.id.text, version) != 0)
+            continue;
+        for (size_t k = 0; k < save->errors.count; k++) {
+            const struct cairn_up_shard_error *one = &save->errors.items[k];
+            size_t at = count;
+            while (at && newest[at - 1]->at_ms < one->at_ms) at--;
+            if (at == CAIRN_UP_ERRORS_MAX) continue;
+            count += count < CAIRN_UP_ERRORS_MAX;
+            memmove(&newest[at + 1], &newest[at], (count - 1 - at) * sizeof(newest[0]));
+            memmove(&ranks[at + 1], &ranks[at], (count - 1 - at) * sizeof(ranks[0]));
+            newest[at] = one;
+            ranks[at] = save->rank;
+        }
+    }
+    json_t *array = count ? json_array() : NULL;
+    for (size_t i = 0; i < count; i++) /* one that has no JSON is left out */
+        (void)json_array_append_new(
+            array, CAIRN_PACK(node_error, .shard = newest[i]->shard, .part = newest[i]->part,
+                              .rank = ranks[i], .error = newest[i]->text,
+                              .tries = newest[i]->tries, .age_ms = now_ms - newest[i]->at_ms));
+    return array;
+}
+
 static bool add_version(struct cairn_up *up, size_t index, json_t *array) {
     const char *version = up->locked.saves[index]->place.id.text;
-    uint64_t done = 0, total = 0;
+    struct cairn_up_progress done = {0};
+    uint64_t total = 0, shards = 0;
     const char *error = NULL;
     for (size_t i = index; i < up->locked.save_count; i++) {
         const struct cairn_up_save *save = up->locked.saves[i];
@@ -76,14 +153,18 @@ static bool add_version(struct cairn_up *up, size_t index, json_t *array) {
         total += save->total_bytes;
         if (!error && save->store_error[0]) error = save->store_error;
         if (!error && save->trouble.tries) error = save->trouble.why.message;
+        shards += save->state.shard_count;
         for (size_t k = 0; k < save->state.shard_count; k++)
-            done += cairn_up_shard_acked_bytes(up->queue, save->shards[k]);
+            cairn_up_shard_progress(up->queue, save->shards[k], &done);
     }
+    CAIRN_AUTO_JSON json_t *errors = errors_of(up, version);
     return !json_array_append_new(array,
-                                  CAIRN_PACK(node_version, .version = version,
+                                  CAIRN_PACK(node_version, .version = version, .errors = errors,
                                              .run = up->locked.saves[index]->attempt->run_text,
-                                             .bytes_done = done, .bytes_total = total,
-                                             .error = error));
+                                             .bytes_done = done.bytes, .bytes_total = total,
+                                             .shards_done = done.shards, .shards_total = shards,
+                                             .parts_done = done.parts_done,
+                                             .parts_total = done.parts_total, .error = error));
 }
 
 static bool add_versions(struct cairn_up *up, json_t *array) {
@@ -95,6 +176,21 @@ static bool add_versions(struct cairn_up *up, json_t *array) {
     return true;
 }
 
+/* NULL: there were none. */
+static json_t *restores_of(struct cairn_up *up) {
+    struct cairn_up_restore_note notes[CAIRN_UP_RESTORES_TOLD];
+    size_t count = cairn_up_restores_get(&up->restores, notes);
+    json_t *array = count ? json_array() : NULL;
+    for (size_t i = 0; i < count; i++) {
+        const struct cairn_up_restore_note *note = &notes[i];
+        (void)json_array_append_new(
+            array, CAIRN_PACK(node_restore, .version = note->version.text, .run = note->run,
+                              .choice = note->choice, .store_bytes = note->store_bytes,
+                              .shared_bytes = note->shared_bytes, .peer_bytes = note->peer_bytes));
+    }
+    return array;
+}
+
 /* Everything was told and nobody is connected: the server need not wait for this node. */
 static bool nothing_left(struct cairn_up *up) {
     for (size_t i = 0; i < up->locked.save_count; i++)
@@ -102,19 +198,23 @@ static bool nothing_left(struct cairn_up *up) {
     return true;
 }
 
-static json_t *report(const struct cairn_up_watch *watch, bool last) {
+static json_t *report(struct cairn_up_watch *watch, bool last) {
     struct cairn_up *up = watch->up;
     bool knows = watch->heard.known; /* of which catalog what is said here was told (Q56) */
     CAIRN_AUTO_JSON json_t *heard = knows ? CAIRN_PACK(node_heard, .catalog = watch->heard.catalog,
                                                        .generation = watch->heard.generation)
                                           : NULL;
     CAIRN_AUTO_JSON json_t *attempts = json_array(), *versions = json_array();
+    CAIRN_AUTO_JSON json_t *restores = restores_of(up);
     CAIRN_HOLD(&up->lock);
-    CAIRN_AUTO_JSON json_t *uploader = uploader_of(up), *ended = cairn_up_ended_report_locked(up);
+    measure_rate(watch);
+    CAIRN_AUTO_JSON json_t *uploader = uploader_of(up, watch->rate.told),
+                           *ended = cairn_up_ended_report_locked(up);
     if ((knows && !heard) || !add_attempts(up, attempts) || !add_versions(up, versions))
         return NULL;
     CAIRN_AUTO_JSON json_t *body = CAIRN_PACK(node_put, .uploader = uploader, .attempts = attempts,
-                                              .versions = versions, .ended = ended, .heard = heard);
+                                              .versions = versions, .ended = ended, .heard = heard,
+                                              .restores = restores);
     if (!body || (last && json_object_set_new(body, "leaving", json_boolean(nothing_left(up)))))
         return NULL;
     return CAIRN_TAKE(body);
@@ -152,6 +252,15 @@ static void apply_versions(struct cairn_up *up, const json_t *versions) {
     }
 }
 
+/* Q57: told again with the next answer where it cannot be begun now. */
+static void apply_finish(struct cairn_up *up, const json_t *finish) {
+    for (size_t i = 0; i < json_array_size(finish); i++) {
+        struct cairn_msg_node_finish told = {0};
+        if (cairn_msg_node_finish_read(json_array_get(finish, i), "/finish", &told, NULL)) continue;
+        (void)cairn_up_partner_finish(up->partner, told.version, told.rank);
+    }
+}
+
 static void apply_unknown(struct cairn_up *up, const json_t *unknown, bool all) {
     CAIRN_HOLD(&up->lock);
     for (size_t i = 0; i < up->locked.save_count; i++) {
@@ -180,6 +289,36 @@ static void apply_foreign(struct cairn_up *up, const json_t *foreign, const json
                    told.detail);
         CAIRN_HOLD(&up->lock);
         cairn_up_outcome_foreign_locked(up, attempt.grant, &why);
+    }
+}
+
+static size_t read_members(const struct cairn_up *up, const json_t *nodes,
+                           struct cairn_up_member *ret) {
+    size_t count = 0;
+    for (size_t i = 0; i < json_array_size(nodes) && count < CAIRN_UP_MEMBERS_MAX; i++) {
+        struct cairn_msg_node_peer told = {0};
+        if (cairn_msg_node_peer_read(json_array_get(nodes, i), "/peers", &told, NULL)) continue;
+        if (!strcmp(told.node, up->places.node)) continue;
+        (void)cairn_text_copy(ret[count].node, sizeof(ret[count].node), told.node);
+        (void)cairn_text_copy(ret[count].address, sizeof(ret[count].address), told.address);
+        count++;
+    }
+    return count;
+}
+
+static void apply_peers(struct cairn_up *up, const json_t *peers, const json_t *sent) {
+    for (size_t i = 0; up->peers && i < json_array_size(peers); i++) {
+        struct cairn_msg_node_peers told = {0};
+        struct cairn_msg_node_attempt attempt = {0};
+        if (cairn_msg_node_peers_read(json_array_get(peers, i), "/peers", &told, NULL) ||
+            cairn_msg_node_attempt_read(json_array_get(sent, told.index), "", &attempt, NULL))
+            continue;
+        struct cairn_up_member *members =
+            calloc(json_array_size(told.nodes) + 1, sizeof(*members));
+        if (!members) continue; /* the next heartbeat asks again */
+        size_t count = read_members(up, told.nodes, members);
+        const struct cairn_up_told list = {attempt.grant, told.complete, told.partner};
+        cairn_up_members_hear(&up->peers->members, &list, members, count);
     }
 }
 
@@ -248,7 +387,9 @@ void cairn_up_heartbeat(struct cairn_up_watch *watch, bool last) {
     if (changed || first) cairn_up_ended_again(up);
     apply_foreign(up, told.foreign, json_object_get(body, "attempts"));
     apply_fenced(up, told.fenced);
+    apply_peers(up, told.peers, json_object_get(body, "attempts"));
     apply_versions(up, told.versions);
+    apply_finish(up, told.finish);
     apply_unknown(up, told.unknown, changed);
     cairn_up_abandoned_look(up, told.versions, &watch->missed);
     note_beaten(up);

@@ -39,6 +39,11 @@ struct cairn_up_watch {
         uint64_t generation;
         bool complained;
     } heard;                       /* the heartbeat's thread */
+    struct cairn_up_rate { /* the same: how fast this node uploads */
+        uint64_t beat_ms, bytes; /* of the last heartbeat */
+        bool busy;               /* there was something to send */
+        uint64_t per_second, told;
+    } rate;
     struct cairn_up_missed missed; /* the same */
     struct cairn_lock lock;        /* uploader_watch */
     struct cairn_condition stop;

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
+#include "uploader/partner/partner.h"
 
 enum cairn_code cairn_up_heard(const struct cairn_rest *rest, enum cairn_code code,
                                struct cairn_error *err) {
@@ -100,6 +101,8 @@ bool cairn_up_outcome_apply_locked(struct cairn_up *up, struct cairn_up_save *sa
 
 void cairn_up_outcome_version_locked(struct cairn_up *up, const char *version,
                                      const struct cairn_up_version_status *found) {
+    if (found->state[0] && strcmp(found->state, "open") != 0)
+        cairn_up_partner_over_locked(up->partner, version);
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];

@@ -26,7 +26,7 @@ void cairn_up_version_status_read(const json_t *version, struct cairn_up_version
 /* True when the save is over now. */
 bool cairn_up_outcome_apply_locked(struct cairn_up *up, struct cairn_up_save *save,
                                    const struct cairn_up_version_status *found);
-/* All saves of a version. */
+/* All saves of a version, and copies of other nodes' of it. */
 void cairn_up_outcome_version_locked(struct cairn_up *up, const char *version,
                                      const struct cairn_up_version_status *found);
 /* What a watcher heard of a version's saves that the journal does not have. They end when the

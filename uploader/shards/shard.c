@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/messages.h"
 #include "common/id.h"
 #include "common/text.h"
 
@@ -281,10 +282,36 @@ enum cairn_code cairn_up_shard_prove(struct cairn_up_queue *queue,
     return append_blocks(mp, &ret->blocks_le, err);
 }
 
-uint64_t cairn_up_shard_acked_bytes(struct cairn_up_queue *queue,
-                                    const struct cairn_up_shard *shard) {
+enum cairn_code cairn_up_shard_describe(struct cairn_up_queue *queue,
+                                        const struct cairn_up_shard *shard,
+                                        struct cairn_up_shard_proof *ret, struct cairn_error *err) {
     CAIRN_HOLD(&queue->lock);
     const struct cairn_multipart *mp = &shard->queue.mp;
-    if (shard->queue.upload == CAIRN_UP_UPLOAD_DURABLE) return mp->size_bytes;
-    return cairn_min_u64(mp->size_bytes, mp->parts_acked * mp->part_bytes);
+    if (shard->is_file || mp->ready_bytes != mp->size_bytes)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "shard %s is not all here", shard->name);
+    ret->crc32c = mp->crc32c;
+    ret->part_bytes = mp->part_bytes;
+    memcpy(ret->token, mp->token, sizeof(ret->token));
+    return append_blocks(mp, &ret->blocks_le, err);
+}
+
+json_t *cairn_up_shard_intent(struct cairn_up_queue *queue, const struct cairn_up_shard *shard,
+                              const char *partner) {
+    CAIRN_HOLD(&queue->lock);
+    const struct cairn_multipart *mp = &shard->queue.mp;
+    return CAIRN_PACK(record_intent, .s = shard->index, .token = mp->token,
+                      .part_bytes = mp->part_bytes, .partner = partner);
+}
+
+void cairn_up_shard_progress(struct cairn_up_queue *queue, const struct cairn_up_shard *shard,
+                             struct cairn_up_progress *sum) {
+    CAIRN_HOLD(&queue->lock);
+    const struct cairn_multipart *mp = &shard->queue.mp;
+    bool durable = shard->queue.upload == CAIRN_UP_UPLOAD_DURABLE;
+    uint64_t parts = cairn_max_u64(mp->part_count, 1);
+    sum->shards += durable;
+    sum->bytes += durable ? mp->size_bytes
+                          : cairn_min_u64(mp->size_bytes, mp->parts_acked * mp->part_bytes);
+    sum->parts_done += durable ? parts : mp->parts_acked;
+    sum->parts_total += parts;
 }

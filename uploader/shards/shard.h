@@ -132,5 +132,19 @@ enum cairn_code cairn_up_shard_prove(struct cairn_up_queue *queue,
                                      const struct cairn_up_shard *shard,
                                      struct cairn_up_shard_proof *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-uint64_t cairn_up_shard_acked_bytes(struct cairn_up_queue *queue,
-                                    const struct cairn_up_shard *shard);
+/* The same before it is durable, for another node that may send it under the same token;
+ * part_bytes is never 0. CAIRN_NOT_FOUND: it is a file's, or its bytes are not all here. */
+enum cairn_code cairn_up_shard_describe(struct cairn_up_queue *queue,
+                                        const struct cairn_up_shard *shard,
+                                        struct cairn_up_shard_proof *ret,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* The journal's record of its token, which `partner` has, too. */
+json_t *cairn_up_shard_intent(struct cairn_up_queue *queue, const struct cairn_up_shard *shard,
+                              const char *partner);
+/* How much of shards the store has acknowledged; each is added to what is there. A shard that is
+ * sent in one piece is one part. */
+struct cairn_up_progress {
+    uint64_t bytes, shards, parts_done, parts_total;
+};
+void cairn_up_shard_progress(struct cairn_up_queue *queue, const struct cairn_up_shard *shard,
+                             struct cairn_up_progress *sum);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slab: one number a generation. */
+/* slab: a generation's owner, or the one that it had. */
 #include "uploader/state/slab.h"
 
 bool cairn_up_slab_state_take(struct cairn_up_slab_state *slab, uint64_t owner) {
     CAIRN_ASSERT(owner != 0);
     if (slab->owner && slab->owner != owner) return false;
     slab->owner = owner;
+    slab->kept = 0;
     return true;
 }
 
@@ -13,6 +14,16 @@ void cairn_up_slab_state_give(struct cairn_up_slab_state *slab, uint64_t owner) 
     CAIRN_ASSERT(owner != 0);
     CAIRN_ASSERT(slab->owner == owner);
     slab->owner = 0;
+}
+
+void cairn_up_slab_state_keep(struct cairn_up_slab_state *slab, uint64_t owner) {
+    cairn_up_slab_state_give(slab, owner);
+    slab->kept = owner;
+}
+
+void cairn_up_slab_state_forget(struct cairn_up_slab_state *slab) {
+    CAIRN_ASSERT(!slab->owner || !slab->kept);
+    slab->kept = 0;
 }
 
 enum cairn_up_claimed cairn_up_slab_state_claim(struct cairn_up_slab_state *slab,

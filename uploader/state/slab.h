@@ -7,6 +7,8 @@
  * Promise: Q41 a generation is free or has one owner. The owner's number is its save's; the trainer
  *              hears it with `begun`, and `stage`, `offer`, `free` and the journal's `stage` record
  *              carry it. Only its present owner gives a generation back.
+ *          1   kept: a generation that is free may still hold the durable bytes of its last owner.
+ *              Nobody waits for that: the next owner takes it as any free one, and they are gone.
  * Limits:  none of its own.
  * Threads: the caller's; the daemon holds uploader_state.
  * Next:    uploader/state/save.h says when a generation is due back; uploader/saves/slabs.h.
@@ -17,11 +19,15 @@
 
 struct cairn_up_slab_state {
     uint64_t owner; /* 0: free */
+    uint64_t kept;  /* while it is free: the owner before, whose bytes it holds; 0: nobody's */
 };
 /* `stage`: false when another save owns it. An owner may take what it owns already. */
 bool cairn_up_slab_state_take(struct cairn_up_slab_state *slab, uint64_t owner);
 /* `free`: of the owner alone. */
 void cairn_up_slab_state_give(struct cairn_up_slab_state *slab, uint64_t owner);
+/* `free` too, and its bytes are kept. */
+void cairn_up_slab_state_keep(struct cairn_up_slab_state *slab, uint64_t owner);
+void cairn_up_slab_state_forget(struct cairn_up_slab_state *slab);
 
 /* One offered generation: what the trainer says of it and what the journal says of the save. */
 struct cairn_up_slab_claim {

@@ -32,6 +32,7 @@ void cairn_up_attempt_call_free(struct cairn_up_attempt_call *call) {
     free(call->job);
     free(call->resume);
     free(call->incarnation);
+    free(call->weights);
     json_decref(call->counts);
     free(call);
 }
@@ -63,6 +64,10 @@ static enum cairn_code read_answer(const json_t *reply, struct cairn_up_attempt_
     (void)cairn_text_copy(call->resume_version, sizeof(call->resume_version),
                           told.resume_version ? told.resume_version : "");
     call->found = told.resume_version != NULL;
+    free(call->weights);
+    call->weights = told.weights ? strdup(told.weights) : NULL;
+    if (told.weights && !call->weights)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     return CAIRN_OK;
 }
 
@@ -212,7 +217,8 @@ static void attempt_done(void *owner, struct cairn_up_session *session) {
         cairn_up_mail_answer(up->mail, call->conn, call->request,
                              CAIRN_PACK(attempted, .attempt = grant->attempt, .nonce = grant->nonce,
                                         .found = call->found, .resume_step = call->resume_step,
-                                        .resume_version = call->resume_version));
+                                        .resume_version = call->resume_version,
+                                        .weights = call->weights));
     } else { /* the trainer is gone: nobody holds the right */
         cairn_up_attempt_call_abandon(call);
     }

@@ -38,6 +38,7 @@ struct cairn_up_attempt_call {
     bool found;
     uint64_t resume_step;
     char resume_version[CAIRN_VERSION_ID_BYTES];
+    char *weights;                    /* owned; NULL: equal */
     struct cairn_up_attempt *attempt; /* one use of it */
     uint64_t entry;                   /* in the journal */
 };

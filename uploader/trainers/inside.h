@@ -6,7 +6,7 @@
  * Promise: 1   an error is answered to the request; CAIRN_PROTOCOL ends the session.
  * Limits:  see docs/socket.md.
  * Threads: the socket's thread alone.
- * Next:    attempt_call.c, slabs.c, offer.c, problems.c, restore.c.
+ * Next:    attempt_call.c, slabs.c, offer.c, operator.c, problems.c, warmup.c, restore.c.
  */
 #pragma once
 
@@ -31,6 +31,12 @@ enum cairn_code cairn_up_on_offer(struct cairn_up_session *session,
 enum cairn_code cairn_up_on_list(struct cairn_up_session *session,
                                  const struct cairn_up_request *request,
                                  struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_warmup(struct cairn_up_session *session,
+                                   const struct cairn_up_request *request,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_remove(struct cairn_up_session *session,
+                                   const struct cairn_up_request *request,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
                                     const struct cairn_up_request *request,
                                     struct cairn_error *err) CAIRN_MUST_USE;
@@ -43,4 +49,10 @@ enum cairn_code cairn_up_on_read(struct cairn_up_session *session,
 enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
                                     const struct cairn_up_request *request,
                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_status(struct cairn_up_session *session,
+                                   const struct cairn_up_request *request,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_drain(struct cairn_up_session *session,
+                                  const struct cairn_up_request *request,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_session_drop_restores(struct cairn_up_session *session);

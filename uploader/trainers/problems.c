@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Problems that have failed nothing, told to the ranks that wait because of them. */
+/* Problems that have failed nothing, told to the ranks that wait because of them; and that another
+ * node has a copy, which is told once over each connection. */
 #include <inttypes.h>
 
 #include "api/messages.h"
@@ -8,6 +9,7 @@
 #include "uploader/trainers/session.h"
 
 #define VERSION_OF_PROBLEMS 3
+#define VERSION_OF_PARTNERED 5
 #define SILENT_MS 4000 /* a request without an answer: it is slow, or it hangs */
 #define AWAY_MS 2000   /* what is there again within moments is not worth a word */
 
@@ -27,6 +29,15 @@ static void say_trouble(struct cairn_up_session *session, struct cairn_up_save *
                        save->trouble.tries);
     say(session, save->number, NULL, &why);
     save->trouble.reported = true;
+}
+
+static void say_partnered(struct cairn_up_session *session, struct cairn_up_save *save) {
+    if (session->version < VERSION_OF_PARTNERED || !save->partner.node[0] ||
+        save->partner.told_conn == session->conn)
+        return;
+    save->partner.told_conn = session->conn;
+    cairn_up_mail_post(session->up->mail, session->conn,
+                       CAIRN_PACK(partnered, .save = save->number));
 }
 
 /* Q55 */
@@ -69,8 +80,9 @@ void cairn_up_session_tick(struct cairn_up_session *session) {
     if (!session->read_only) say_server(session);
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
-        if (save->conn == session->conn && cairn_up_trouble_is_long_locked(save) &&
-            !save->trouble.reported)
+        if (save->conn != session->conn) continue;
+        if (cairn_up_trouble_is_long_locked(save) && !save->trouble.reported)
             say_trouble(session, save);
+        say_partnered(session, save);
     }
 }

@@ -26,6 +26,8 @@ struct pending {
     bool insists;
     uint64_t known_step, bytes, limit, answer_by_ms;
     char cursor[512];
+    bool runs;                        /* a list of runs, not of versions */
+    char removed[CAIRN_VERSION_ID_BYTES];
     /* the answer */
     enum cairn_code code;
     struct cairn_error error;
@@ -196,24 +198,24 @@ void cairn_up_session_drop_restores(struct cairn_up_session *session) {
 
 /* ---- window ---- */
 
+static enum cairn_code answer_window(struct cairn_up_session *session, int64_t request,
+                                     struct cairn_error *err) {
+    int fd = fcntl(session->window->memory.fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) return cairn_fail_errno(err, "a descriptor for the window");
+    cairn_up_mail_answer_fds(
+        session->up->mail, session->conn, request,
+        CAIRN_PACK(window_given, .window = 1, .bytes = session->window->memory.size_bytes), &fd, 1);
+    return CAIRN_OK;
+}
+
 static void window_done(void *owner, struct cairn_up_session *session) {
     struct pending *pending = owner;
-    int fd = -1;
-    if (pending->code == CAIRN_OK && session && session->window)
-        pending->code = cairn_fail(&pending->error, CAIRN_PROTOCOL, "a second window");
     if (pending->code == CAIRN_OK && session) {
-        fd = fcntl(pending->window->memory.fd, F_DUPFD_CLOEXEC, 0);
-        if (fd < 0)
-            pending->code = cairn_fail_errno(&pending->error, "a descriptor for the window");
+        /* Asked for twice, since the first call was given up: it is one window. */
+        if (!session->window) session->window = CAIRN_TAKE(pending->window);
+        pending->code = answer_window(session, pending->request, &pending->error);
     }
     if (pending->code != CAIRN_OK) refuse(pending);
-    if (pending->code == CAIRN_OK && session) {
-        session->window = CAIRN_TAKE(pending->window);
-        cairn_up_mail_answer_fds(
-            pending->up->mail, pending->conn, pending->request,
-            CAIRN_PACK(window_given, .window = 1, .bytes = session->window->memory.size_bytes), &fd,
-            1);
-    }
     pending_free(pending);
 }
 
@@ -229,7 +231,7 @@ enum cairn_code cairn_up_on_window(struct cairn_up_session *session,
                                    struct cairn_error *err) {
     struct cairn_msg_window told = {0};
     CAIRN_TRY(cairn_msg_window_read(request->frame->message, "", &told, err));
-    if (session->window) return cairn_fail(err, CAIRN_INVALID, "this session has a window already");
+    if (session->window) return answer_window(session, request->id, err);
     struct pending *pending = pending_new(session, request, err);
     if (!pending) return CAIRN_NO_MEMORY;
     pending->bytes = told.bytes;
@@ -308,8 +310,11 @@ static void list_done(void *owner, struct cairn_up_session *session) {
 static enum cairn_code ask_page(struct cairn_rest *rest, struct pending *pending,
                                 struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
-    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints?limit=%" PRIu64,
-                               pending->name.project, pending->name.run, pending->limit));
+    if (pending->runs)
+        CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs?limit=%" PRIu64, pending->limit));
+    else
+        CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints?limit=%" PRIu64,
+                                   pending->name.project, pending->name.run, pending->limit));
     if (pending->cursor[0]) {
         CAIRN_TRY(cairn_buf_append_text(&path, "&cursor=", err));
         CAIRN_TRY(cairn_percent_encode(cairn_view_of(pending->cursor), false, &path, err));
@@ -350,7 +355,55 @@ enum cairn_code cairn_up_on_list(struct cairn_up_session *session,
     struct pending *pending = pending_new(session, request, err);
     if (!pending) return CAIRN_NO_MEMORY;
     pending->limit = told.limit;
+    pending->runs = told.runs;
     pending->answer_by_ms = cairn_up_answer_by_ms(told.timeout_ms);
     (void)cairn_text_copy(pending->cursor, sizeof(pending->cursor), told.cursor);
     return hand_over(pending, list_task, err);
+}
+
+/* ---- remove ---- */
+
+static void remove_done(void *owner, struct cairn_up_session *session) {
+    struct pending *pending = owner;
+    (void)session;
+    if (pending->code == CAIRN_OK)
+        cairn_up_mail_answer(pending->up->mail, pending->conn, pending->request,
+                             CAIRN_PACK(ok, 0));
+    else
+        refuse(pending);
+    pending_free(pending);
+}
+
+/* One that is in the trash or gone is removed: the answer to an earlier call may have been lost. */
+static enum cairn_code ask_remove(struct cairn_up_helper *helper, struct pending *pending,
+                                  struct cairn_error *err) {
+    struct cairn_rest *rest = NULL;
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/%s", pending->name.project,
+                               pending->name.run, pending->removed));
+    enum cairn_code code =
+        cairn_rest_call(rest, "DELETE", path.data, NULL,
+                        cairn_up_call_ms(pending->answer_by_ms, 0), &pending->reply, err);
+    return code == CAIRN_DELETED ? CAIRN_OK : code;
+}
+
+static void remove_task(struct cairn_up_helper *helper, void *owner) {
+    struct pending *pending = owner;
+    pending->code = ask_remove(helper, pending, &pending->error);
+    cairn_up_mail_call(helper->up->mail, pending->conn, remove_done, pending, &pending->item);
+}
+
+enum cairn_code cairn_up_on_remove(struct cairn_up_session *session,
+                                   const struct cairn_up_request *request,
+                                   struct cairn_error *err) {
+    struct cairn_msg_remove told = {0};
+    CAIRN_TRY(cairn_msg_remove_read(request->frame->message, "", &told, err));
+    if (!cairn_version_id_valid(cairn_view_of(told.version)))
+        return cairn_fail(err, CAIRN_INVALID, "remove names no version");
+    struct pending *pending = pending_new(session, request, err);
+    if (!pending) return CAIRN_NO_MEMORY;
+    pending->answer_by_ms = cairn_up_answer_by_ms(told.timeout_ms);
+    (void)cairn_text_copy(pending->removed, sizeof(pending->removed), told.version);
+    return hand_over(pending, remove_task, err);
 }

@@ -171,8 +171,8 @@ static enum cairn_code on_staged(struct cairn_up_session *session,
 static enum cairn_code on_seal(struct cairn_up_session *session,
                                const struct cairn_up_request *request, struct cairn_error *err) {
     return cairn_up_save_seal(session->up, request->frame->message,
-                              cairn_buf_view(&request->frame->blob), reply_of(session, request),
-                              err);
+                              cairn_buf_view(&request->frame->blob), &session->table,
+                              reply_of(session, request), err);
 }
 
 static enum cairn_code on_fail(struct cairn_up_session *session,
@@ -225,12 +225,22 @@ static handler *const handlers[CAIRN_MESSAGE_COUNT] = {
     [CAIRN_MESSAGE_count] = on_count,
     [CAIRN_MESSAGE_bye] = on_bye,
     [CAIRN_MESSAGE_offer] = cairn_up_on_offer,
+    [CAIRN_MESSAGE_warmup] = cairn_up_on_warmup,
     [CAIRN_MESSAGE_restore] = cairn_up_on_restore,
     [CAIRN_MESSAGE_window] = cairn_up_on_window,
     [CAIRN_MESSAGE_read] = cairn_up_on_read,
     [CAIRN_MESSAGE_release] = cairn_up_on_release,
     [CAIRN_MESSAGE_list] = cairn_up_on_list,
+    [CAIRN_MESSAGE_status] = cairn_up_on_status,
+    [CAIRN_MESSAGE_drain] = cairn_up_on_drain,
+    [CAIRN_MESSAGE_remove] = cairn_up_on_remove,
 };
+
+/* An operator has no rank and no run to say hello with. */
+static bool needs_hello(enum cairn_message message) {
+    return message != CAIRN_MESSAGE_hello && message != CAIRN_MESSAGE_status &&
+           message != CAIRN_MESSAGE_drain;
+}
 
 enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct cairn_frame *frame,
                                        struct cairn_error *err) {
@@ -245,7 +255,7 @@ enum cairn_code cairn_up_session_frame(struct cairn_up_session *session, struct 
     if (cairn_json_read(frame->message, "", &id, 1, true, err) != CAIRN_OK)
         return cairn_fail(err, CAIRN_PROTOCOL, "%s without an id", frame->name);
     request.id = (int64_t)number;
-    if (!session->greeted && message != CAIRN_MESSAGE_hello)
+    if (!session->greeted && needs_hello(message))
         return cairn_fail(err, CAIRN_PROTOCOL, "%s before hello", frame->name);
     struct cairn_error error = {0};
     enum cairn_code code = handlers[message](session, &request, &error);
@@ -287,6 +297,7 @@ void cairn_up_session_end(struct cairn_up_session *session) {
     if (!up->locked.ending) { /* at the process' own end the journal keeps all for the next start */
         cairn_up_save_orphan_locked(up, session->conn, session->said_bye);
         cairn_up_slabs_orphan_locked(up, session->conn);
+        cairn_up_table_leave_locked(up, &session->table);
     }
     if (session->attempt && !up->locked.ending) {
         const struct cairn_up_rank rank = {

@@ -47,6 +47,7 @@ struct cairn_up_session {
     uint64_t resume_step;
     bool resume_found;
     uint32_t save_last;
+    struct cairn_up_table *table; /* of its last seal; what the next one may name */
     struct cairn_up_window *window;
     struct {
         uint32_t number; /* 0: free */

@@ -87,12 +87,32 @@ static void slabs_decided(struct cairn_up_slab_request *memory) {
     cairn_up_mail_call(up->mail, memory->conn, slabs_done, reserving, &reserving->item);
 }
 
+/* Memory of another size than hello said: what the session has goes back before it waits for more,
+ * so that nobody holds memory while it waits for memory (Q13). */
+static enum cairn_code resize(struct cairn_up_session *session, const struct cairn_msg_slabs *told,
+                              struct cairn_error *err) {
+    struct cairn_up *up = session->up;
+    if (session->reserving) return cairn_fail(err, CAIRN_BUSY, "slabs are being made");
+    CAIRN_HOLD(&up->lock);
+    for (uint32_t i = 0; i < CAIRN_UP_GENERATIONS_MAX; i++) {
+        const struct cairn_up_slab *slab = cairn_up_slab_of_locked(up, session->conn, i);
+        if (slab && slab->state.owner)
+            return cairn_fail(err, CAIRN_BUSY, "a save still needs slab %u", i);
+    }
+    cairn_up_slabs_orphan_locked(up, session->conn);
+    session->reserved = false;
+    session->bytes = told->bytes;
+    session->node_bytes = told->node_bytes;
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_up_on_slabs(struct cairn_up_session *session,
                                   const struct cairn_up_request *request, struct cairn_error *err) {
     struct cairn_msg_slabs told = {.wait_staged_ms = CAIRN_UP_WAIT_STAGED_MS};
     CAIRN_TRY(cairn_msg_slabs_read(request->frame->message, "", &told, err));
     if (!session->attempt)
         return cairn_fail(err, CAIRN_PROTOCOL, "slabs before the attempt was opened");
+    if (told.bytes) CAIRN_TRY(resize(session, &told, err));
     if (!session->bytes)
         return cairn_fail(err, CAIRN_INVALID, "hello said bytes 0: this session cannot save");
     if (session->reserving || session->reserved)

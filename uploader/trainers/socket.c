@@ -295,6 +295,7 @@ static void carry_out(struct cairn_up_socket *box, struct cairn_up_message *mess
 
 static void read_mail(struct cairn_up_socket *box) {
     struct cairn_up_mail_item *item = cairn_up_mail_take(box->up->mail);
+    if (!item) box->look_ms = 0; /* woken without mail: sessions have something to tell */
     for (struct cairn_up_mail_item *next; item; item = next) {
         next = item->next;
         struct conn *conn = conn_find(box, item->conn);
@@ -304,6 +305,13 @@ static void read_mail(struct cairn_up_socket *box) {
             carry_out(box, (struct cairn_up_message *)item, conn);
     }
     end_undelivered(box);
+}
+
+uint64_t cairn_up_socket_sessions(const struct cairn_up_socket *box) {
+    uint64_t count = 0;
+    for (const struct conn *at = box->conns; at; at = at->next)
+        count += !at->dead && at->session->greeted;
+    return count;
 }
 
 /* ---- the name ---- */

@@ -33,6 +33,8 @@ enum cairn_code cairn_up_socket_new(struct cairn_up *up, struct cairn_up_socket 
 /* Listen; from here on trainers are heard. */
 enum cairn_code cairn_up_socket_start(struct cairn_up_socket *socket,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Those that said hello; of the socket's thread. */
+uint64_t cairn_up_socket_sessions(const struct cairn_up_socket *socket);
 /* No new connections; the old ones go on. */
 void cairn_up_socket_stop_accepting(struct cairn_up_socket *socket);
 /* End the thread and all sessions; nobody reads the mail any more. NULL is allowed. */

@@ -10,9 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/digest.h"
 #include "api/messages.h"
-#include "common/encode.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
 
@@ -68,10 +66,13 @@ static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save
     return cairn_up_save_shard_add_locked(up, save, shard, err);
 }
 
+/* Behind those that are staged already. */
 static enum cairn_code add_staged(struct cairn_up *up, struct cairn_up_save *save,
                                   const struct cairn_up_slab *slab, const json_t *shards,
                                   struct cairn_error *err) {
-    uint64_t from = 0;
+    const struct cairn_up_shard *last =
+        save->stage_count ? save->shards[save->stage_first + save->stage_count - 1] : NULL;
+    uint64_t from = last ? last->slab_offset + last->size_bytes : 0;
     for (size_t i = 0; i < json_array_size(shards); i++) {
         struct cairn_msg_stage_shard wanted = {0};
         CAIRN_TRY(read_wanted(json_array_get(shards, i), &wanted, err));
@@ -94,24 +95,68 @@ static enum cairn_code add_staged(struct cairn_up *up, struct cairn_up_save *sav
 
 /* No answer waits for this record: the intents that follow it are written after it. */
 static enum cairn_code post_stage(struct cairn_up *up, const struct cairn_up_save *save,
-                                  const struct cairn_up_slab *slab, json_t *shards,
+                                  const struct cairn_up_slab *slab, json_t *shards, bool more,
                                   struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *message =
         CAIRN_PACK(record_stage, .slab = slab->index, .owner = save->state.owner,
                    .bytes = slab->memory.size_bytes, .device = slab->memory.device,
-                   .inode = slab->memory.inode, .shards = shards);
+                   .inode = slab->memory.inode, .shards = shards, .more = more);
     struct cairn_up_record record = {.entry = save->entry, .message = message};
     return cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, err);
 }
 
+static void drop_from(struct cairn_up *up, struct cairn_up_save *save, size_t first) {
+    while (save->state.shard_count > first) {
+        save->total_bytes -= save->shards[save->state.shard_count - 1]->size_bytes;
+        cairn_up_shard_free(up->queue, save->shards[--save->state.shard_count]);
+    }
+    cairn_shard_names_release(&save->names);
+    for (size_t i = 0; i < first; i++) /* these stand beside each other */
+        (void)!cairn_shard_names_add(&save->names, cairn_view_of(save->shards[i]->name), NULL);
+}
+
+/* What a trainer adds to a save that it has staged: what is small and known late, such as a
+ * framework's own metadata. */
+static enum cairn_code stage_more(struct cairn_up *up, struct cairn_up_save *save,
+                                  struct cairn_up_slab *slab, json_t *shards,
+                                  struct cairn_error *err) {
+    size_t first = save->state.shard_count;
+    if (save->state.staging != CAIRN_UP_STAGING_DESCRIBED || save->slab != slab ||
+        save->stage_first + save->stage_count != first)
+        return cairn_fail(err, CAIRN_PROTOCOL,
+                          "save %u: more shards where none are staged, or behind a file",
+                          save->number);
+    enum cairn_code code = add_staged(up, save, slab, shards, err);
+    if (code == CAIRN_OK) code = post_stage(up, save, slab, shards, true, err);
+    if (code != CAIRN_OK) {
+        drop_from(up, save, first);
+        return code;
+    }
+    save->stage_count = save->state.shard_count - save->stage_first;
+    for (size_t i = first; i < save->state.shard_count; i++)
+        cairn_up_queue_add(up->queue, save->shards[i]);
+    return CAIRN_OK;
+}
+
+/* Those that the journal does not have: the uploader died before they were told. */
+static enum cairn_code stage_rest(struct cairn_up *up, struct cairn_up_save *save,
+                                  struct cairn_up_slab *slab, const json_t *shards,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *rest = json_array();
+    for (size_t i = save->stage_count; i < json_array_size(shards); i++)
+        if (json_array_append(rest, json_array_get(shards, i)))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the shards");
+    return json_array_size(rest) ? stage_more(up, save, slab, rest, err) : CAIRN_OK;
+}
+
 /* The uploader died between `stage` and the seal, and the trainer tells everything again. Some of
- * it may be on the store already, so it must be the same shards in the same memory; the journal has
- * them, and the checksums are compared as they come (Q15). */
+ * it may be on the store already, so it must be the same shards in the same memory, and may be
+ * more; the journal has them, and the checksums are compared as they come (Q15). */
 static enum cairn_code stage_again(struct cairn_up *up, struct cairn_up_save *save,
                                    struct cairn_up_slab *slab, const json_t *shards,
                                    struct cairn_error *err) {
     bool same =
-        cairn_up_save_is_staged_in(save, slab) && json_array_size(shards) == save->stage_count;
+        cairn_up_save_is_staged_in(save, slab) && json_array_size(shards) >= save->stage_count;
     for (size_t i = 0; same && i < save->stage_count; i++) {
         const struct cairn_up_shard *shard = save->shards[save->stage_first + i];
         struct cairn_msg_stage_shard wanted = {0};
@@ -132,17 +177,7 @@ static enum cairn_code stage_again(struct cairn_up *up, struct cairn_up_save *sa
         struct cairn_up_shard *shard = save->shards[save->stage_first + i];
         cairn_up_shard_restage(up->queue, shard, slab->memory.data + shard->slab_offset);
     }
-    return CAIRN_OK;
-}
-
-static void drop_from(struct cairn_up *up, struct cairn_up_save *save, size_t first) {
-    while (save->state.shard_count > first) {
-        save->total_bytes -= save->shards[save->state.shard_count - 1]->size_bytes;
-        cairn_up_shard_free(up->queue, save->shards[--save->state.shard_count]);
-    }
-    cairn_shard_names_release(&save->names);
-    for (size_t i = 0; i < first; i++) /* these stand beside each other */
-        (void)!cairn_shard_names_add(&save->names, cairn_view_of(save->shards[i]->name), NULL);
+    return stage_rest(up, save, slab, shards, err);
 }
 
 enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const json_t *message,
@@ -163,13 +198,14 @@ enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const js
     if (slab->state.owner && slab->state.owner != told.owner)
         return cairn_fail(err, CAIRN_BUSY, "slab %u belongs to owner %" PRIu64, told.slab,
                           slab->state.owner);
+    if (told.more) return stage_more(up, save, slab, told.shards, err);
     if (save->state.staging == CAIRN_UP_STAGING_AGAIN)
         return stage_again(up, save, slab, told.shards, err);
     if (save->state.staging != CAIRN_UP_STAGING_NONE)
         return cairn_fail(err, CAIRN_PROTOCOL, "save %u was staged already", told.save);
     size_t first = save->state.shard_count;
     enum cairn_code code = add_staged(up, save, slab, told.shards, err);
-    if (code == CAIRN_OK) code = post_stage(up, save, slab, told.shards, err);
+    if (code == CAIRN_OK) code = post_stage(up, save, slab, told.shards, false, err);
     if (code != CAIRN_OK) {
         drop_from(up, save, first);
         return code;
@@ -316,33 +352,52 @@ static enum cairn_code note_blocks(struct cairn_up *up, struct cairn_up_save *sa
 
 static enum cairn_code note_seal(struct cairn_up *up, struct cairn_up_save *save,
                                  struct seal_notes *notes, struct cairn_error *err) {
-    notes->capacity = save->state.shard_count + 1;
+    notes->capacity = save->state.shard_count + 2;
     notes->records = calloc(notes->capacity, sizeof(*notes->records));
     notes->blobs = calloc(notes->capacity, sizeof(*notes->blobs));
     notes->messages = calloc(notes->capacity, sizeof(*notes->messages));
     if (!notes->records || !notes->blobs || !notes->messages)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a seal");
+    struct cairn_up_table *table = save->table;
+    if (table && !table->written) {
+        json_t *message = cairn_up_table_record(table);
+        notes->messages[notes->count] = message;
+        notes->records[notes->count++] = (struct cairn_up_record){
+            .entry = table->entry, .message = message, .blob = cairn_buf_view(&table->bytes)};
+    }
     CAIRN_TRY(note_blocks(up, save, notes, err));
-    json_t *message = CAIRN_PACK(record_seal, .replicated = save->replicated);
+    json_t *message =
+        CAIRN_PACK(record_seal, .replicated = save->replicated, .table = table ? table->hex : NULL,
+                   .labels = save->labels, .meta = save->meta);
     notes->messages[notes->count] = message;
-    notes->records[notes->count++] = (struct cairn_up_record){
-        .entry = save->entry, .message = message, .blob = cairn_buf_view(&save->table)};
+    notes->records[notes->count++] =
+        (struct cairn_up_record){.entry = save->entry, .message = message};
     return CAIRN_OK;
 }
 
-static enum cairn_code take_table(struct cairn_up_save *save, struct cairn_view table,
-                                  struct cairn_error *err) {
+/* The session's last table, where the seal names it; else the one that came. */
+static enum cairn_code take_table(struct cairn_up *up, struct cairn_up_save *save,
+                                  const char *named, struct cairn_view table,
+                                  struct cairn_up_table **in_known, struct cairn_error *err) {
+    struct cairn_up_table *known = *in_known;
+    cairn_up_table_leave_locked(up, &save->table); /* of a seal that was refused */
+    if (named && table.size)
+        return cairn_fail(err, CAIRN_PROTOCOL, "a seal with a table and the name of one");
+    if (named) {
+        if (!known || !known->written || strcmp(known->hex, named) != 0)
+            return cairn_fail(err, CAIRN_NOT_FOUND, "no seal of this session brought table %s",
+                              named);
+        save->table = cairn_up_table_use(known);
+        return CAIRN_OK;
+    }
     if (!table.size) return CAIRN_OK;
-    struct cairn_table opened;
-    CAIRN_TRY(cairn_table_open(table, &opened, err));
-    if (opened.rank != save->rank)
+    uint64_t entry = cairn_up_journal_entry_new(up->journal);
+    CAIRN_TRY(cairn_up_table_new_locked(up, table, entry, &save->table, err));
+    if (save->table->rank != save->rank)
         return cairn_fail(err, CAIRN_TABLE_INVALID, "the table is of rank %u, the save of rank %u",
-                          opened.rank, save->rank);
-    save->table.limit = CAIRN_TABLE_BYTES_MAX;
-    CAIRN_TRY(cairn_buf_append(&save->table, table.data, table.size, err));
-    uint8_t digest[32];
-    cairn_table_digest(table, digest);
-    cairn_hex_encode(digest, sizeof(digest), save->table_hex);
+                          save->table->rank, save->rank);
+    cairn_up_table_leave_locked(up, in_known);
+    *in_known = cairn_up_table_use(save->table);
     return CAIRN_OK;
 }
 
@@ -363,24 +418,21 @@ static bool seal_again(struct cairn_up *up, struct cairn_up_save *save,
     bool committed = phase == CAIRN_UP_PHASE_OVER && save->end == CAIRN_UP_COMMITTED;
     if (!committed && phase != CAIRN_UP_PHASE_SEALED && phase != CAIRN_UP_PHASE_IN_DOUBT)
         return false;
-    cairn_up_mail_answer(up->mail, reply.conn, reply.request, CAIRN_PACK(sealed, 0));
+    cairn_up_mail_answer(up->mail, reply.conn, reply.request, cairn_up_save_sealed(save));
     return true;
 }
 
 enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
-                                   struct cairn_view table, struct cairn_up_reply reply,
-                                   struct cairn_error *err) {
+                                   struct cairn_view table, struct cairn_up_table **in_known,
+                                   struct cairn_up_reply reply, struct cairn_error *err) {
     struct cairn_msg_seal told = {0};
     CAIRN_TRY(cairn_msg_seal_read(message, "", &told, err));
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_of_locked(up, reply.conn, told.save);
     if (save && seal_again(up, save, reply)) return CAIRN_OK;
     CAIRN_TRY(find_open(up, reply.conn, told.save, &save, err));
-    cairn_buf_clear(&save->table);
-    save->table_hex[0] = '\0';
-    CAIRN_TRY(take_table(save, table, err));
-    json_decref(save->replicated);
-    save->replicated = json_incref(told.replicated);
+    CAIRN_TRY(take_table(up, save, told.table, table, in_known, err));
+    cairn_up_save_set_sealed(save, told.replicated, told.labels, told.meta);
     enum cairn_code code = post_seal(up, save, err);
     if (code == CAIRN_OK) {
         save->seal_reply = reply;

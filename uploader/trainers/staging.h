@@ -23,9 +23,10 @@ enum cairn_code cairn_up_save_staged(struct cairn_up *up, uint64_t conn, const j
                                      struct cairn_view crcs,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* Both answer the request themselves when the journal has it (uploader/saves/save.h#1), unless they
- * fail at once. */
+ * fail at once. in_known: the last table that a seal of the session brought, or NULL. */
 enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
-                                   struct cairn_view table, struct cairn_up_reply reply,
+                                   struct cairn_view table, struct cairn_up_table **in_known,
+                                   struct cairn_up_reply reply,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_up_save_fail(struct cairn_up *up, uint32_t number,
                                    const struct cairn_error *why, struct cairn_up_reply reply,

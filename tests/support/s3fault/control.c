@@ -6,6 +6,7 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "tests/support/s3fault/server.h"
+#include "tests/support/s3fault/versions.h"
 
 #define JOURNAL_BYTES_MAX (16 * CAIRN_MIB)
 
@@ -43,6 +44,12 @@ static void say_request(struct cairn_buf *line, const struct cairn_s3f_request *
     if (range) {
         cairn_s3f_say(line, ",\"range\":");
         cairn_s3f_say_json(line, range);
+    }
+    const char *source =
+        request->header_count ? cairn_s3f_header(request, "x-amz-copy-source") : NULL;
+    if (source) {
+        cairn_s3f_say(line, ",\"copy_source\":");
+        cairn_s3f_say_json(line, source);
     }
     const char *if_match = request->header_count ? cairn_s3f_header(request, "if-match") : NULL;
     if (if_match) {
@@ -141,6 +148,19 @@ static void say_uploads(const struct cairn_s3f_state *state, struct cairn_buf *b
     cairn_s3f_say(body, "],");
 }
 
+/* Versions that no GET without an id finds, and markers, are told by ListObjectVersions alone; here
+ * is how much of it costs. */
+static void say_versions(const struct cairn_s3f_state *state, struct cairn_buf *body) {
+    uint64_t bytes = 0, markers = 0;
+    for (size_t i = 0; i < state->version_count; i++) {
+        const struct cairn_s3f_object *object = state->versions[i]->object;
+        bytes += object ? object->size : 0;
+        markers += !object;
+    }
+    cairn_s3f_say(body, ",\"versions\":%zu,\"markers\":%" PRIu64 ",\"version_bytes\":%" PRIu64,
+                  state->version_count, markers, bytes);
+}
+
 static void say_counters(const struct cairn_s3f_server *server, struct cairn_buf *body) {
     cairn_s3f_say(body,
                   "\"counters\":{\"requests\":%" PRIu64 ",\"connections\":%" PRIu64
@@ -154,6 +174,7 @@ static void say_counters(const struct cairn_s3f_server *server, struct cairn_buf
         if (server->op_count[i])
             cairn_s3f_say(body, ",\"op_%s\":%" PRIu64, cairn_s3f_op_name((enum cairn_s3f_op)i),
                           server->op_count[i]);
+    say_versions(&server->state, body);
     cairn_s3f_say(body, "},\"rules\":[");
     for (size_t i = 0; i < cairn_s3f_rules_count(server->rules); i++) {
         uint64_t matched, acted;
@@ -220,10 +241,11 @@ static bool leave(struct cairn_s3f_server *server, struct cairn_view text,
     return false;
 }
 
-/* What GET BUCKET?versioning and its like answer. */
+/* What GET BUCKET?versioning and its like answer, and which keys are under legal hold. */
 static struct cairn_buf *document_of(struct cairn_s3f_server *server, const char *what) {
     if (!strcmp(what, "lifecycle")) return &server->state.lifecycle;
     if (!strcmp(what, "versioning")) return &server->state.versioning;
+    if (!strcmp(what, "hold")) return &server->state.hold;
     return !strcmp(what, "object-lock") ? &server->state.object_lock : NULL;
 }
 

@@ -6,6 +6,7 @@
 #include "common/clock.h"
 #include "tests/support/s3fault/ops.h"
 #include "tests/support/s3fault/send.h"
+#include "tests/support/s3fault/versions.h"
 
 #define DRAIN_BYTES_MAX (64 * CAIRN_MIB)
 
@@ -83,7 +84,7 @@ static void match_rules(struct exchange *x) {
                                           : NULL;
     if (upload && !upload->completed) cairn_s3f_upload_remove(&server->state, upload);
     if (find(x, CAIRN_S3F_DO_DROP_OBJECT))
-        cairn_s3f_object_remove(&server->state, request->bucket, request->key);
+        cairn_s3f_object_vanish(&server->state, request->bucket, request->key);
 }
 
 /* What can be said without the body. */

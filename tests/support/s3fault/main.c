@@ -24,7 +24,8 @@ static const char usage[] =
     "    [--profile aws|minio|r2|b2|parts1000|radosgw] [--region R] [--bucket B]...\n"
     "    [--access-key K --secret-key S [--session-token T]]... (each triple adds one)\n"
     "    [--tls-cert FILE --tls-key FILE] [--memory-max SIZE] [--page-max N] [--discard]\n"
-    "    [--cap-bytes-per-s N] [--congestion cubic] [--etag md5|fast]\n"
+    "    [--cap-bytes-per-s N] [--cap-all-bytes-per-s N]\n"
+    "    [--congestion cubic] [--etag md5|fast]\n"
     "    [--parent PID] [--receive-buffer SIZE] [-- PROGRAM ARGUMENT...]\n";
 
 struct setup {
@@ -55,6 +56,7 @@ static const struct option options[] = {{"address", 1, 0, 'a'},
                                         {"page-max", 1, 0, 'P'},
                                         {"discard", 0, 0, 'd'},
                                         {"cap-bytes-per-s", 1, 0, 'C'},
+                                        {"cap-all-bytes-per-s", 1, 0, 'A'},
                                         {"congestion", 1, 0, 'g'},
                                         {"etag", 1, 0, 'e'},
                                         {"parent", 1, 0, 'w'},
@@ -142,6 +144,8 @@ static enum cairn_code take_option(struct setup *setup, int option, const char *
         return cairn_parse_u64(view, &setup->parent, err);
     case 'C':
         return cairn_parse_size(view, &o->cap_bytes_per_s, err);
+    case 'A':
+        return cairn_parse_size(view, &o->cap_all.bytes_per_s, err);
     case 'g':
         o->congestion = value;
         return CAIRN_OK;

@@ -28,7 +28,7 @@ cairn_s3f_operation cairn_s3f_do_put, cairn_s3f_do_get, cairn_s3f_do_delete,
     cairn_s3f_do_delete_many;
 cairn_s3f_operation cairn_s3f_do_create, cairn_s3f_do_part, cairn_s3f_do_complete,
     cairn_s3f_do_abort, cairn_s3f_do_parts, cairn_s3f_do_uploads;
-cairn_s3f_operation cairn_s3f_do_list, cairn_s3f_do_bucket;
+cairn_s3f_operation cairn_s3f_do_list, cairn_s3f_do_versions, cairn_s3f_do_bucket;
 
 /* ---- used by several of them ---- */
 
@@ -41,6 +41,8 @@ void cairn_s3f_say_etag(const struct cairn_s3f_call *call, const char *etag);
 void cairn_s3f_name_etag(const struct cairn_s3f_call *call, struct cairn_s3f_body *body);
 void cairn_s3f_time_iso(int64_t wall_ms, char ret_text[32]);
 void cairn_s3f_time_http(int64_t wall_ms, char ret_text[32]);
+/* Header of an answer that is of this version; none where versioning was never on. */
+void cairn_s3f_say_version(const struct cairn_s3f_call *call, const char *id);
 /* A number in the query, or `otherwise`; at most `max`. False: refused. */
 bool cairn_s3f_take_number(const struct cairn_s3f_call *call, const char *name, uint64_t otherwise,
                            uint64_t max, uint64_t *ret);

@@ -6,6 +6,7 @@
 
 #include "common/text.h"
 #include "tests/support/s3fault/ops.h"
+#include "tests/support/s3fault/versions.h"
 
 #define PAGE_MAX 1000
 #define STALE_MS 10000
@@ -146,8 +147,8 @@ static void create_bucket(const struct cairn_s3f_call *call) {
 static void delete_bucket(const struct cairn_s3f_call *call) {
     struct cairn_s3f_state *state = &call->server->state;
     const char *name = call->request->bucket;
-    size_t place = cairn_s3f_object_place(state, name, "");
-    if (place < state->object_count && !strcmp(state->objects[place]->bucket, name)) {
+    size_t place = cairn_s3f_version_place(state, name, "");
+    if (place < state->version_count && !strcmp(state->versions[place]->bucket, name)) {
         cairn_s3f_refuse(call->reply, 409, "BucketNotEmpty", "The bucket is not empty");
         return;
     }
@@ -249,6 +250,7 @@ void cairn_s3f_apply(const struct cairn_s3f_call *call) {
         [CAIRN_S3F_GET] = cairn_s3f_do_get,
         [CAIRN_S3F_HEAD] = cairn_s3f_do_get,
         [CAIRN_S3F_DELETE] = cairn_s3f_do_delete,
+        [CAIRN_S3F_DELETE_VERSION] = cairn_s3f_do_delete,
         [CAIRN_S3F_DELETE_MANY] = cairn_s3f_do_delete_many,
         [CAIRN_S3F_CREATE] = cairn_s3f_do_create,
         [CAIRN_S3F_PART] = cairn_s3f_do_part,
@@ -257,6 +259,7 @@ void cairn_s3f_apply(const struct cairn_s3f_call *call) {
         [CAIRN_S3F_PARTS] = cairn_s3f_do_parts,
         [CAIRN_S3F_UPLOADS] = cairn_s3f_do_uploads,
         [CAIRN_S3F_LIST] = cairn_s3f_do_list,
+        [CAIRN_S3F_VERSIONS] = cairn_s3f_do_versions,
     };
     enum cairn_s3f_op op = call->request->op;
     CAIRN_HOLD(&call->server->lock);

@@ -7,8 +7,10 @@
 
 #include "common/text.h"
 #include "tests/support/s3fault/ops.h"
+#include "tests/support/s3fault/versions.h"
 
 #define DELETE_MANY_MAX 1000
+#define LOCKED "Access Denied because object protected by object lock."
 
 /* ---- shared ---- */
 
@@ -76,6 +78,11 @@ void cairn_s3f_name_etag(const struct cairn_s3f_call *call, struct cairn_s3f_bod
     }
 }
 
+void cairn_s3f_say_version(const struct cairn_s3f_call *call, const char *id) {
+    if (cairn_s3f_tells_versions(&call->server->state))
+        cairn_s3f_say(&call->reply->headers, "x-amz-version-id: %s\r\n", id);
+}
+
 void cairn_s3f_say_etag(const struct cairn_s3f_call *call, const char *etag) {
     const char *mode = call->request->etag_mode;
     if (mode && !strcmp(mode, "none")) return;
@@ -140,6 +147,7 @@ void cairn_s3f_do_put(const struct cairn_s3f_call *call) {
                       checksum);
     }
     cairn_s3f_object_store(state, object);
+    cairn_s3f_say_version(call, object->version_id);
 }
 
 /* ---- get and head ---- */
@@ -228,6 +236,8 @@ void cairn_s3f_do_get(const struct cairn_s3f_call *call) {
         cairn_s3f_object_find(&call->server->state, request->bucket, request->key);
     if (!object) {
         cairn_s3f_refuse(reply, 404, "NoSuchKey", "The specified key does not exist.");
+        if (cairn_s3f_version_newest(&call->server->state, request->bucket, request->key))
+            cairn_s3f_say(&reply->headers, "x-amz-delete-marker: true\r\n");
         return;
     }
     if (!conditions_hold(call, object) || !take_range(call, object)) return;
@@ -245,6 +255,7 @@ void cairn_s3f_do_get(const struct cairn_s3f_call *call) {
         cairn_s3f_say(&reply->headers, "%s", object->metadata);
     cairn_s3f_say(&reply->headers, "Last-Modified: %s\r\nAccept-Ranges: bytes\r\n", time);
     cairn_s3f_say_etag(call, object->etag);
+    cairn_s3f_say_version(call, object->version_id);
     const char *mode = cairn_s3f_header(request, "x-amz-checksum-mode");
     if (mode && !strcmp(mode, "ENABLED") && object->checksum[0] && reply->status == 200)
         cairn_s3f_say(&reply->headers, "x-amz-checksum-crc32c: %s\r\nx-amz-checksum-type: %s\r\n",
@@ -256,26 +267,45 @@ void cairn_s3f_do_get(const struct cairn_s3f_call *call) {
 /* ---- delete ---- */
 
 void cairn_s3f_do_delete(const struct cairn_s3f_call *call) {
-    cairn_s3f_object_remove(&call->server->state, call->request->bucket, call->request->key);
+    const struct cairn_s3f_request *request = call->request;
+    struct cairn_s3f_deleted deleted;
+    cairn_s3f_version_delete(&call->server->state, request->bucket, request->key,
+                             cairn_s3f_query(request, "versionId"), &deleted);
+    if (deleted.locked) {
+        cairn_s3f_refuse(call->reply, 403, "AccessDenied", LOCKED);
+        return;
+    }
     call->reply->status = 204;
+    if (deleted.id[0]) cairn_s3f_say_version(call, deleted.id);
+    if (deleted.marker) cairn_s3f_say(&call->reply->headers, "x-amz-delete-marker: true\r\n");
 }
 
 struct deletion {
-    char *keys[DELETE_MANY_MAX];
+    struct {
+        char *key, *version; /* NULL: it was not said */
+    } items[DELETE_MANY_MAX];
     size_t count;
     bool quiet;
 };
 
+static bool keep_text(char **to, const char *value) {
+    if (*to) return false; /* said twice */
+    *to = strdup(value);
+    return *to != NULL;
+}
+
 static bool on_deletion(void *owner, const char *path, const char *value) {
     struct deletion *deletion = owner;
-    if (!value) return !strcmp(path, "Delete") || !strcmp(path, "Delete/Object");
+    if (!value && !strcmp(path, "Delete/Object")) return deletion->count++ < DELETE_MANY_MAX;
+    if (!value) return !strcmp(path, "Delete");
     if (!strcmp(path, "Delete/Quiet")) {
         deletion->quiet = !strcmp(value, "true");
         return true;
     }
-    if (strcmp(path, "Delete/Object/Key") != 0 || deletion->count == DELETE_MANY_MAX) return false;
-    deletion->keys[deletion->count++] = strdup(value);
-    return true;
+    if (!strcmp(path, "Delete/Object/Key"))
+        return keep_text(&deletion->items[deletion->count - 1].key, value);
+    return !strcmp(path, "Delete/Object/VersionId") &&
+           keep_text(&deletion->items[deletion->count - 1].version, value);
 }
 
 /* delete-error=CODE: the first key; delete-error=CODE@GLOB: those that match. */
@@ -287,25 +317,54 @@ static bool is_failing(const struct cairn_s3f_action *failing, size_t index, con
     return glob ? fnmatch(glob + 1, key, 0) == 0 : index == 0;
 }
 
+/* The element of one key is open: which version it was, and what was made of it. */
+static void say_deleted(const struct cairn_s3f_call *call, const char *asked,
+                        const struct cairn_s3f_deleted *deleted) {
+    struct cairn_buf *body = &call->reply->body;
+    if (asked) {
+        cairn_s3f_say(body, "<VersionId>");
+        cairn_s3f_say_xml(body, asked);
+        cairn_s3f_say(body, "</VersionId>");
+    }
+    if (!deleted || !deleted->marker) return;
+    cairn_s3f_say(body, "<DeleteMarker>true</DeleteMarker><DeleteMarkerVersionId>");
+    cairn_s3f_say_xml(body, deleted->id);
+    cairn_s3f_say(body, "</DeleteMarkerVersionId>");
+}
+
 static void delete_each(const struct cairn_s3f_call *call, const struct deletion *deletion) {
     const struct cairn_s3f_action *failing =
         cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_DELETE_ERROR);
+    struct cairn_buf *body = &call->reply->body;
     char code[64];
     cairn_s3f_begin_xml(call->reply, "DeleteResult");
     for (size_t i = 0; i < deletion->count; i++) {
-        const char *key = deletion->keys[i];
+        const char *key = deletion->items[i].key, *version = deletion->items[i].version;
+        const char *why = "by rule";
+        struct cairn_s3f_deleted deleted = {0};
         bool failed = is_failing(failing, i, key, code);
-        if (!failed) {
-            cairn_s3f_object_remove(&call->server->state, call->request->bucket, key);
-            if (deletion->quiet) continue;
+        if (!failed)
+            cairn_s3f_version_delete(&call->server->state, call->request->bucket, key, version,
+                                     &deleted);
+        if (deleted.locked) {
+            snprintf(code, sizeof code, "AccessDenied");
+            why = LOCKED;
+            failed = true;
         }
-        cairn_s3f_say(&call->reply->body, failed ? "<Error>" : "<Deleted>");
+        if (!failed && deletion->quiet) continue;
+        cairn_s3f_say(body, failed ? "<Error>" : "<Deleted>");
         cairn_s3f_say_key(call, "Key", key);
-        if (failed)
-            cairn_s3f_say(&call->reply->body, "<Code>%s</Code><Message>by rule</Message>", code);
-        cairn_s3f_say(&call->reply->body, failed ? "</Error>" : "</Deleted>");
+        say_deleted(call, version, failed ? NULL : &deleted);
+        if (failed) cairn_s3f_say(body, "<Code>%s</Code><Message>%s</Message>", code, why);
+        cairn_s3f_say(body, failed ? "</Error>" : "</Deleted>");
     }
-    cairn_s3f_say(&call->reply->body, "</DeleteResult>");
+    cairn_s3f_say(body, "</DeleteResult>");
+}
+
+static bool are_named(const struct deletion *deletion) {
+    for (size_t i = 0; i < deletion->count; i++)
+        if (!deletion->items[i].key) return false;
+    return deletion->count > 0;
 }
 
 void cairn_s3f_do_delete_many(const struct cairn_s3f_call *call) {
@@ -321,11 +380,14 @@ void cairn_s3f_do_delete_many(const struct cairn_s3f_call *call) {
                          "Content-MD5 or a checksum is missing");
     } else if (!body ||
                !cairn_s3f_xml_read((const char *)body->bytes, body->size, on_deletion, &deletion) ||
-               deletion.count == 0) {
+               !are_named(&deletion)) {
         cairn_s3f_refuse(call->reply, 400, "MalformedXML",
                          "The XML you provided was not well-formed");
     } else {
         delete_each(call, &deletion);
     }
-    for (size_t i = 0; i < deletion.count; i++) free(deletion.keys[i]);
+    for (size_t i = 0; i < cairn_min_u64(deletion.count, DELETE_MANY_MAX); i++) {
+        free(deletion.items[i].key);
+        free(deletion.items[i].version);
+    }
 }

@@ -19,6 +19,7 @@ static const struct route routes[] = {
     {"GET", true, "", CAIRN_S3F_GET, " "},
     {"HEAD", true, "", CAIRN_S3F_HEAD, " "},
     {"DELETE", true, "uploadId", CAIRN_S3F_ABORT, " uploadId "},
+    {"DELETE", true, "versionId", CAIRN_S3F_DELETE_VERSION, " versionId "},
     {"DELETE", true, "", CAIRN_S3F_DELETE, " "},
     {"POST", true, "uploads", CAIRN_S3F_CREATE, " uploads "},
     {"POST", true, "uploadId", CAIRN_S3F_COMPLETE, " uploadId "},
@@ -27,6 +28,8 @@ static const struct route routes[] = {
      "delimiter "},
     {"GET", false, "uploads", CAIRN_S3F_UPLOADS,
      " uploads prefix max-uploads key-marker upload-id-marker encoding-type delimiter "},
+    {"GET", false, "versions", CAIRN_S3F_VERSIONS,
+     " versions prefix max-keys key-marker version-id-marker encoding-type delimiter "},
     {"GET", false, "location", CAIRN_S3F_LOCATION, " location "},
     {"GET", false, "versioning", CAIRN_S3F_VERSIONING, " versioning "},
     {"GET", false, "lifecycle", CAIRN_S3F_LIFECYCLE, " lifecycle "},
@@ -45,7 +48,8 @@ static const char known_headers[] =
     "x-amz-checksum-crc32 x-amz-checksum-algorithm x-amz-sdk-checksum-algorithm "
     "x-amz-checksum-type x-amz-checksum-mode x-amz-mp-object-size x-amz-user-agent "
     "x-amz-storage-class x-amz-expected-bucket-owner x-amz-server-side-encryption "
-    "x-amz-server-side-encryption-aws-kms-key-id x-amz-tagging ";
+    "x-amz-server-side-encryption-aws-kms-key-id x-amz-tagging x-amz-copy-source "
+    "x-amz-copy-source-range x-amz-copy-source-if-match x-amz-source-expected-bucket-owner ";
 
 static bool is_listed(const char *list, const char *name) {
     char word[80];

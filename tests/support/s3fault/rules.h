@@ -29,6 +29,7 @@
     X(GET, "get")                                                                                  \
     X(HEAD, "head")                                                                                \
     X(DELETE, "delete")                                                                            \
+    X(DELETE_VERSION, "delete-version")                                                            \
     X(DELETE_MANY, "delete-many")                                                                  \
     X(CREATE, "create")                                                                            \
     X(PART, "part")                                                                                \
@@ -37,6 +38,7 @@
     X(PARTS, "parts")                                                                              \
     X(UPLOADS, "uploads")                                                                          \
     X(LIST, "list")                                                                                \
+    X(VERSIONS, "versions")                                                                        \
     X(BUCKETS, "buckets")                                                                          \
     X(BUCKET_CREATE, "bucket-create")                                                              \
     X(BUCKET_HEAD, "bucket-head")                                                                  \

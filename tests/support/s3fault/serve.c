@@ -82,6 +82,7 @@ static struct cairn_s3f_connection *connection_new(struct cairn_s3f_server *serv
     connection->wire.fd = fd;
     name_local(connection);
     connection->wire.cap_bytes_per_s = server->options.cap_bytes_per_s;
+    if (server->options.cap_all.bytes_per_s) connection->wire.all = &server->options.cap_all;
     connection->wire.buffer = malloc(CAIRN_S3F_HEAD_BYTES_MAX);
     connection->scrap = aligned_alloc(4096, CAIRN_S3F_SCRAP_BYTES);
     if (!connection->wire.buffer || !connection->scrap) abort();

@@ -56,6 +56,7 @@ struct cairn_s3f_options {
     const struct cairn_s3f_profile *profile;
     const char *region, *tls_certificate, *tls_key, *journal, *congestion;
     uint64_t seed, cap_bytes_per_s;
+    struct cairn_s3f_cap cap_all;
     bool discard; /* bodies above 1 MiB: length and checksum only */
     bool md5_etags;
     uint64_t page_max; /* of every listing */

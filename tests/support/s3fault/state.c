@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "common/clock.h"
+#include "tests/support/s3fault/versions.h"
 
 #define COMPLETED_MAX 1024
 
@@ -115,9 +116,8 @@ struct cairn_s3f_object *cairn_s3f_object_find(const struct cairn_s3f_state *sta
     return is_at(state, place, bucket, key) ? state->objects[place] : NULL;
 }
 
-void cairn_s3f_object_store(struct cairn_s3f_state *state, struct cairn_s3f_object *take_object) {
+void cairn_s3f_object_show(struct cairn_s3f_state *state, struct cairn_s3f_object *take_object) {
     size_t place = cairn_s3f_object_place(state, take_object->bucket, take_object->key);
-    take_object->modified_ms = cairn_s3f_now_ms(state);
     if (is_at(state, place, take_object->bucket, take_object->key)) {
         cairn_s3f_object_drop(state, state->objects[place]);
         state->objects[place] = take_object;
@@ -134,14 +134,13 @@ void cairn_s3f_object_store(struct cairn_s3f_state *state, struct cairn_s3f_obje
     state->object_count++;
 }
 
-bool cairn_s3f_object_remove(struct cairn_s3f_state *state, const char *bucket, const char *key) {
+void cairn_s3f_object_hide(struct cairn_s3f_state *state, const char *bucket, const char *key) {
     size_t place = cairn_s3f_object_place(state, bucket, key);
-    if (!is_at(state, place, bucket, key)) return false;
+    if (!is_at(state, place, bucket, key)) return;
     cairn_s3f_object_drop(state, state->objects[place]);
     state->object_count--;
     memmove(state->objects + place, state->objects + place + 1,
             (state->object_count - place) * sizeof *state->objects);
-    return true;
 }
 
 /* ---- uploads ---- */
@@ -273,6 +272,7 @@ void cairn_s3f_part_store(struct cairn_s3f_state *state, struct cairn_s3f_upload
 void cairn_s3f_state_clear(struct cairn_s3f_state *state) {
     while (state->upload_count)
         cairn_s3f_upload_remove(state, state->uploads[state->upload_count - 1]);
+    cairn_s3f_versions_clear(state);
     for (size_t i = 0; i < state->object_count; i++)
         cairn_s3f_object_drop(state, state->objects[i]);
     free(state->objects);
@@ -283,4 +283,5 @@ void cairn_s3f_state_clear(struct cairn_s3f_state *state) {
     cairn_buf_release(&state->lifecycle);
     cairn_buf_release(&state->versioning);
     cairn_buf_release(&state->object_lock);
+    cairn_buf_release(&state->hold);
 }

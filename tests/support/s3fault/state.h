@@ -33,6 +33,7 @@ struct cairn_s3f_object {
     const char *checksum_type; /* "FULL_OBJECT" or "COMPOSITE" */
     char etag[80];
     char *metadata; /* header lines */
+    char version_id[48];
     int64_t modified_ms;
     unsigned references;
 };
@@ -53,9 +54,12 @@ struct cairn_s3f_upload {
     bool completed; /* remembered, so that a second Complete can be answered */
     char etag[80];
 };
+struct cairn_s3f_version; /* versions.h */
 struct cairn_s3f_state {
-    struct cairn_s3f_object **objects;
+    struct cairn_s3f_object **objects; /* those that a GET finds */
     size_t object_count, object_capacity;
+    struct cairn_s3f_version **versions;
+    size_t version_count, version_capacity;
     struct cairn_s3f_upload **uploads;
     size_t upload_count, upload_capacity, completed_count;
     char buckets[16][64];
@@ -64,6 +68,7 @@ struct cairn_s3f_state {
     uint64_t seed, serial, pages_told;
     int64_t clock_offset_ms;
     struct cairn_buf lifecycle, versioning, object_lock; /* documents; empty: none */
+    struct cairn_buf hold; /* glob of keys whose versions are under legal hold; empty: none */
 };
 void cairn_s3f_state_clear(struct cairn_s3f_state *state); /* all but buckets, seed and clock */
 int64_t cairn_s3f_now_ms(const struct cairn_s3f_state *state);
@@ -81,9 +86,9 @@ struct cairn_s3f_object *cairn_s3f_object_find(const struct cairn_s3f_state *sta
 /* The first object at or after (bucket, key). */
 size_t cairn_s3f_object_place(const struct cairn_s3f_state *state, const char *bucket,
                               const char *key);
-/* Takes the object; replaces one of the same key. */
-void cairn_s3f_object_store(struct cairn_s3f_state *state, struct cairn_s3f_object *take_object);
-bool cairn_s3f_object_remove(struct cairn_s3f_state *state, const char *bucket, const char *key);
+/* What a GET finds from now on; takes a reference. For versions.c alone, as the next. */
+void cairn_s3f_object_show(struct cairn_s3f_state *state, struct cairn_s3f_object *take_object);
+void cairn_s3f_object_hide(struct cairn_s3f_state *state, const char *bucket, const char *key);
 
 struct cairn_s3f_upload *cairn_s3f_upload_new(struct cairn_s3f_state *state, const char *bucket,
                                               const char *key, const char *metadata);

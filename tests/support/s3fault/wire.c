@@ -3,6 +3,7 @@
 #include "tests/support/s3fault/wire.h"
 
 #include <poll.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,6 +25,17 @@ static void pace(struct cairn_s3f_wire *wire, int direction, size_t size) {
     if (*until + 20000 < now) *until = now - 20000;
     *until += size * UINT64_C(1000000) / wire->cap_bytes_per_s;
     if (*until > now) wait_us(*until - now);
+}
+
+/* The same for all connections, each of which waits for its place behind the others. */
+static void pace_all(struct cairn_s3f_cap *all, size_t size) {
+    if (!all) return;
+    uint64_t until = 0, now = cairn_mono_us(), before = atomic_load(&all->owed_until_us);
+    do {
+        until = before + 20000 < now ? now - 20000 : before;
+        until += size * UINT64_C(1000000) / all->bytes_per_s;
+    } while (!atomic_compare_exchange_weak(&all->owed_until_us, &before, until));
+    if (until > now) wait_us(until - now);
 }
 
 static ssize_t receive_raw(struct cairn_s3f_wire *wire, void *to, size_t size) {
@@ -83,12 +95,13 @@ bool cairn_s3f_wire_send(struct cairn_s3f_wire *wire, const void *data, size_t s
     while (size) {
         size_t piece = size;
         uint64_t cap = wire->cap_bytes_per_s;
-        if (cap && piece > PACED_BYTES) piece = PACED_BYTES;
+        if ((cap || wire->all) && piece > PACED_BYTES) piece = PACED_BYTES;
         if (cap && piece > cap / 10 + 1) piece = cap / 10 + 1;
         ssize_t sent = send_raw(wire, at, piece, more && piece == size);
         if (sent <= 0) return false;
         wire->sent_bytes += (uint64_t)sent;
         pace(wire, 1, (size_t)sent);
+        pace_all(wire->all, (size_t)sent);
         at += sent;
         size -= (size_t)sent;
     }

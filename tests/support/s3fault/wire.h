@@ -4,7 +4,8 @@
  *
  * Why:     no HTTP library lets a test end a reply with RST after its 17th byte.
  * Promise: 1   reset ends the connection with RST, finish with FIN after all that was sent.
- *          2   a bytes-per-second cap holds for each direction of this connection.
+ *          2   a bytes-per-second cap holds for each direction of this connection, another one for
+ *              what all connections together send.
  * Limits:  a receive waits 120 s.
  * Threads: one owner.
  * Next:    message.h for what the bytes say.
@@ -18,10 +19,15 @@
 
 #define CAIRN_S3F_HEAD_BYTES_MAX (64 * CAIRN_KIB)
 
+struct cairn_s3f_cap {
+    uint64_t bytes_per_s;
+    _Atomic uint64_t owed_until_us;
+};
 struct cairn_s3f_wire {
     int fd;
     SSL *ssl; /* NULL: plain */
     uint64_t cap_bytes_per_s;
+    struct cairn_s3f_cap *all; /* of all connections together, for what is sent; NULL: none */
     uint64_t owed_until_us[2]; /* when what was received and sent so far would be through */
     char *buffer;              /* CAIRN_S3F_HEAD_BYTES_MAX: bytes that came beyond a head */
     size_t buffer_from, buffer_size;

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+# The image of the kernels: machine code for the devices of this list that the toolkit knows, and PTX
+# of the oldest one, which the driver compiles for every other. It is not compressed, since drivers
+# read only what toolkits of their time wrote. nvcc takes some releases of the host's compiler only:
+# what it takes is tried once; where it takes none, the plug-in is built without kernels, and says so
+# when one is needed.
+set(kernel ${CMAKE_SOURCE_DIR}/client/stage_cuda/kernel.cu)
+set(image ${CMAKE_BINARY_DIR}/cairn_cuda_kernel.fatbin)
+if(CAIRN_CUDA_KERNELS)
+  find_program(CAIRN_NVCC nvcc HINTS /usr/local/cuda/bin)
+endif()
+if(CAIRN_CUDA_KERNELS AND CAIRN_NVCC AND NOT DEFINED CAIRN_NVCC_ARGUMENTS)
+  execute_process(COMMAND ${CAIRN_NVCC} --list-gpu-arch OUTPUT_VARIABLE known ERROR_QUIET)
+  set(arguments --fatbin --no-compress -I${CMAKE_SOURCE_DIR})
+  set(oldest "")
+  foreach(architecture 70 75 80 86 89 90 100 120)
+    if(known MATCHES "compute_${architecture}[^0-9]")
+      list(APPEND arguments -gencode arch=compute_${architecture},code=sm_${architecture})
+      if(NOT oldest)
+        set(oldest ${architecture})
+      endif()
+    endif()
+  endforeach()
+  list(APPEND arguments -gencode arch=compute_${oldest},code=compute_${oldest})
+  foreach(host "" -allow-unsupported-compiler "-ccbin;${CMAKE_C_COMPILER}")
+    execute_process(COMMAND ${CAIRN_NVCC} ${arguments} ${host} -o ${image} ${kernel}
+      RESULT_VARIABLE failed OUTPUT_QUIET ERROR_VARIABLE why)
+    if(NOT failed)
+      set(arguments ${arguments} ${host})
+      break()
+    endif()
+  endforeach()
+  if(failed)
+    message(STATUS "No kernels in libcairn_cuda: ${CAIRN_NVCC} fails: ${why}")
+    set(arguments "")
+  endif()
+  set(CAIRN_NVCC_ARGUMENTS "${arguments}" CACHE INTERNAL "What nvcc compiles the kernels with")
+endif()
+if(CAIRN_CUDA_KERNELS AND CAIRN_NVCC AND CAIRN_NVCC_ARGUMENTS)
+  add_custom_command(OUTPUT ${image}
+    COMMAND ${CAIRN_NVCC} ${CAIRN_NVCC_ARGUMENTS} -o ${image} ${kernel}
+    DEPENDS ${kernel} ${CMAKE_SOURCE_DIR}/client/stage_cuda/kernel.h
+    ${CMAKE_SOURCE_DIR}/formats/rounded.h VERBATIM)
+  set_source_files_properties(client/stage_cuda/image.c PROPERTIES OBJECT_DEPENDS ${image}
+    COMPILE_DEFINITIONS CAIRN_CUDA_IMAGE_FILE="${image}")
+endif()

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rendezvous hashing, and a comparison of two times. */
+#include "plan/divide.h"
+
+/* FNV-1a; what follows mixes it. */
+static uint64_t hash_text(uint64_t hash, const char *text) {
+    for (; *text; text++) hash = (hash ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* The finalizer of MurmurHash3: each bit of the input moves each bit of the result. */
+static uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 33)) * UINT64_C(0xff51afd7ed558ccd);
+    x = (x ^ (x >> 33)) * UINT64_C(0xc4ceb9fe1a85ec53);
+    return x ^ (x >> 33);
+}
+
+uint64_t cairn_plan_node_hash(const char *node) {
+    return mix(hash_text(UINT64_C(0xcbf29ce484222325), node));
+}
+
+uint64_t cairn_plan_place_hash(const char *version, uint32_t shard, uint64_t piece) {
+    uint64_t hash = mix(hash_text(UINT64_C(0xcbf29ce484222325), version) ^ shard);
+    return mix(hash + piece);
+}
+
+size_t cairn_plan_owner(const uint64_t *node_hashes, size_t count, uint64_t place_hash) {
+    size_t owner = 0;
+    uint64_t best = 0;
+    CAIRN_ASSERT(count > 0);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t score = mix(node_hashes[i] ^ place_hash);
+        /* Equal scores are equal names' alone: both steps can be undone. */
+        if (i && score <= best) continue;
+        best = score;
+        owner = i;
+    }
+    return owner;
+}
+
+/* Divided, a node reads one share of n from the store while the other n-1 come over the network;
+ * alone it reads all. A tenth must be won, since measures are rough. */
+static bool is_network_slower(const struct cairn_plan_measured *measured) {
+    if (measured->store_bytes < CAIRN_PLAN_DIVIDE_MEASURED_BYTES ||
+        measured->peer_bytes < CAIRN_PLAN_DIVIDE_MEASURED_BYTES || !measured->store_us ||
+        !measured->peer_us)
+        return false;
+    double store = (double)measured->store_bytes / (double)measured->store_us;
+    double peer = (double)measured->peer_bytes / (double)measured->peer_us;
+    double share = (double)(measured->nodes - 1) / (double)measured->nodes;
+    return share / peer > 0.9 / store;
+}
+
+enum cairn_plan_choice cairn_plan_choose(const struct cairn_plan_measured *measured) {
+    if (measured->nodes < 2) return CAIRN_PLAN_ALONE;
+    /* Of n nodes that want the same the first to ask finds nothing, and the others do; who is ahead
+     * of all gets nothing but first answers, and gives the others. An eighth is far below that. */
+    if (measured->answers >= CAIRN_PLAN_DIVIDE_ANSWERS_MIN &&
+        measured->shared < measured->answers / 8)
+        return CAIRN_PLAN_NOT_COMMON;
+    if (is_network_slower(measured)) return CAIRN_PLAN_NETWORK;
+    return measured->peer_bytes < CAIRN_PLAN_DIVIDE_MEASURED_BYTES ? CAIRN_PLAN_TRY
+                                                                   : CAIRN_PLAN_DIVIDE;
+}
+
+bool cairn_plan_divides(enum cairn_plan_choice choice) {
+    return choice == CAIRN_PLAN_TRY || choice == CAIRN_PLAN_DIVIDE;
+}
+
+const char *cairn_plan_choice_text(enum cairn_plan_choice choice) {
+    static const char *const texts[] = {
+        [CAIRN_PLAN_ALONE] = "no other node of the attempt can be asked",
+        [CAIRN_PLAN_TRY] = "divided among the nodes; not measured yet",
+        [CAIRN_PLAN_DIVIDE] = "divided among the nodes",
+        [CAIRN_PLAN_NETWORK] = "not divided: the network is slower than the store",
+        [CAIRN_PLAN_NOT_COMMON] = "not divided: the nodes want different bytes"};
+    CAIRN_ASSERT((size_t)choice < CAIRN_COUNT(texts));
+    return texts[choice];
+}

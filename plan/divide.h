@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * divide: which node reads what of a version that several nodes restore, and whether it pays.
+ *
+ * Why:     a store gives so much in all; nodes that want the same bytes get them sooner when each
+ *          reads its share once and passes it on.
+ * Promise: 1   owner is the same on every node that knows the same names, whatever their order
+ *              (rendezvous hashing); a node that comes or goes moves its own share alone.
+ *          2   choose is a pure function of what was measured: nodes divide as long as nothing
+ *              speaks against it, and no longer when the network is the slower way, or when the
+ *              nodes turn out to want different bytes.
+ * Limits:  rates of 2^53 bytes a second.
+ * Threads: stateless.
+ * Next:    uploader/fetch/divide.c.
+ */
+#pragma once
+
+#include "common/error.h"
+
+uint64_t cairn_plan_node_hash(const char *node);
+/* Of a piece of one version: any number that names it there. */
+uint64_t cairn_plan_place_hash(const char *version, uint32_t shard, uint64_t piece);
+/* The index of the node, of at least one, that reads a piece. */
+size_t cairn_plan_owner(const uint64_t *node_hashes, size_t count, uint64_t place_hash);
+
+#define CAIRN_PLAN_DIVIDE_MEASURED_BYTES (64 * CAIRN_MIB) /* before a rate counts */
+#define CAIRN_PLAN_DIVIDE_ANSWERS_MIN 24 /* before what is in common counts */
+
+struct cairn_plan_measured {
+    size_t nodes; /* that hold the attempt and can be asked, this one among them */
+    uint64_t store_bytes, store_us; /* while at least one request was under way */
+    uint64_t peer_bytes, peer_us;
+    uint64_t answers, shared; /* of peers and to them, and those of bytes that others had, too */
+};
+enum cairn_plan_choice {
+    CAIRN_PLAN_ALONE,     /* no other node can be asked */
+    CAIRN_PLAN_TRY,       /* divided; too little is measured yet */
+    CAIRN_PLAN_DIVIDE,    /* divided; it pays */
+    CAIRN_PLAN_NETWORK,   /* the network is the slower way */
+    CAIRN_PLAN_NOT_COMMON /* the nodes want different bytes */
+};
+enum cairn_plan_choice cairn_plan_choose(const struct cairn_plan_measured *measured);
+bool cairn_plan_divides(enum cairn_plan_choice choice);
+const char *cairn_plan_choice_text(enum cairn_plan_choice choice);

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations for wanted copies, and the sweep's round over all that is unfinished; see copies.h. */
+#include "server/jobs/copies.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "common/text.h"
+#include "server/catalog/frozen.h"
+#include "server/jobs/copying_now.h"
+#include "server/jobs/demote.h"
+#include "server/jobs/jobs.h"
+#include "server/jobs/tiering.h"
+
+/* ---- as an operation ---- */
+
+/* Else the sweep would go on with it. */
+static void take_back(const struct cairn_srv_promote *promote) {
+    const struct cairn_srv_demote demote = {.server = promote->server,
+                                            .worker = promote->worker,
+                                            .version = promote->version,
+                                            .store = promote->store};
+    struct cairn_error why = {0};
+    if (cairn_srv_demote_ask(&demote, &why) != CAIRN_OK)
+        cairn_log(INFO, "copy.kept", "version=%s store=%s cause=\"%s\"", promote->version,
+                  promote->store, why.message);
+    cairn_srv_jobs_sweep(promote->server);
+}
+
+struct named {
+    const char *version;
+    struct cairn_run_name name;
+};
+
+static enum cairn_code find_name(struct cairn_srv_tx *tx, void *argument,
+                                 struct cairn_error *err) {
+    struct named *named = argument;
+    CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_TRY(cairn_srv_version_get(tx, named->version, &version, err));
+    named->name = version.name;
+    return CAIRN_OK;
+}
+
+/* What a policy wanted elsewhere once this copy is whole. */
+static void go_on_with_policy(struct cairn_srv *server, struct cairn_store_worker *worker,
+                              const char *version) {
+    struct named named = {.version = version};
+    struct cairn_error why = {0};
+    if (cairn_srv_catalog_read(server->catalog, find_name, &named, &why) == CAIRN_OK)
+        cairn_srv_tiering_run(server, worker, &named.name);
+}
+
+static enum cairn_code work(struct cairn_srv *server, struct cairn_store_worker *worker,
+                            const json_t *arguments, void *owner, json_t **ret_result,
+                            struct cairn_error *err) {
+    struct cairn_srv_promote promote = {
+        .server = server,
+        .worker = worker,
+        .version = json_string_value(json_object_get(arguments, "version")),
+        .store = json_string_value(json_object_get(arguments, "to")),
+        .tell = cairn_srv_operation_tell,
+        .owner = owner};
+    enum cairn_code code = cairn_srv_promote_run(&promote, err);
+    if (code == CAIRN_CANCELLED && cairn_srv_operation_cancelled(owner)) take_back(&promote);
+    if (code) return code;
+    go_on_with_policy(server, worker, promote.version);
+    *ret_result = json_pack("{s:s, s:s, s:I}", "version", promote.version, "store", promote.store,
+                            "copied_bytes", (json_int_t)promote.copied_bytes);
+    return *ret_result ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
+enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
+                                       const struct cairn_srv_copy_begin *begin,
+                                       char ret_id[CAIRN_SRV_OPERATION_BYTES],
+                                       struct cairn_error *err) {
+    static const struct cairn_srv_caller own = {.who = "cairn-server"};
+    CAIRN_AUTO_JSON json_t *request =
+        json_pack("{s:s, s:s}", "version", begin->version, "to", begin->store);
+    bool made = false;
+    if (!request) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to copy a version");
+    struct cairn_srv_operation_wish wish = {.kind = "promote",
+                                            .work = work,
+                                            .name = begin->name,
+                                            .caller = begin->caller ? begin->caller : &own,
+                                            .path = begin->store,
+                                            .request = request,
+                                            .arguments = request,
+                                            .place.folder_fd = -1};
+    CAIRN_TRY(cairn_srv_operation_begin(server, &wish, ret_id, &made, err));
+    if (made)
+        cairn_log(INFO, "copy.begun", "operation=%s version=%s store=%s", ret_id, begin->version,
+                  begin->store);
+    return CAIRN_OK;
+}
+
+/* ---- what is unfinished ---- */
+
+struct left {
+    struct cairn_srv_copy_left *items;
+    size_t count;
+    const struct cairn_srv_copy_left *item; /* at hand */
+    struct cairn_run_name name;
+    bool due;
+};
+
+static enum cairn_code find(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct left *left = argument;
+    return cairn_srv_copies_unfinished(tx, CAIRN_SRV_COPIES_LOOK_MAX, left->items, &left->count,
+                                       err);
+}
+
+/* Of a version that is in the trash, or on its way out, nothing is copied or removed here: its
+ * sweep takes all of it. */
+static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct left *left = argument;
+    CAIRN_AUTO(srv_version) version = {0};
+    bool making = left->item->copy.state == CAIRN_SRV_COPY_MAKING;
+    CAIRN_TRY(cairn_srv_version_get(tx, left->item->version.text, &version, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, version.run_id, err));
+    left->name = version.name;
+    left->due =
+        version.state == CAIRN_STATE_COMMITTED && version.recorded && !(making && version.trashed);
+    return CAIRN_OK;
+}
+
+static enum cairn_code go_on(const struct cairn_srv_copies_round *round, const struct left *left,
+                             struct cairn_error *err) {
+    struct cairn_srv *server = round->server;
+    const char *version = left->item->version.text, *store = left->item->copy.store;
+    char id[CAIRN_SRV_OPERATION_BYTES];
+    const struct cairn_srv_copy_begin begin = {
+        .name = &left->name, .version = version, .store = store};
+    if (server->operations) return cairn_srv_copies_begin(server, &begin, id, err);
+    struct cairn_srv_promote promote = {
+        .server = server, .worker = round->worker, .version = version, .store = store};
+    CAIRN_TRY(cairn_srv_promote_run(&promote, err));
+    go_on_with_policy(server, round->worker, version);
+    return CAIRN_OK;
+}
+
+static enum cairn_code finish(const struct cairn_srv_copies_round *round, struct left *left,
+                              struct cairn_error *err) {
+    struct cairn_srv *server = round->server;
+    const char *version = left->item->version.text;
+    if (cairn_srv_copy_is_held(server, version) || !cairn_srv_copy_may_try(server, version))
+        return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, judge, left, err));
+    if (!left->due) return CAIRN_OK;
+    if (left->item->copy.state == CAIRN_SRV_COPY_MAKING) return go_on(round, left, err);
+    CAIRN_TRY(round->raise(round->owner, err));
+    return cairn_srv_demote_run(server, round->worker, version, left->item->copy.store, err);
+}
+
+enum cairn_code cairn_srv_copies_look(const struct cairn_srv_copies_round *round,
+                                      struct cairn_error *err) {
+    struct cairn_srv *server = round->server;
+    if (!cairn_srv_tiers_any(server)) return CAIRN_OK;
+    CAIRN_AUTO_HEAP struct cairn_srv_copy_left *items =
+        calloc(CAIRN_SRV_COPIES_LOOK_MAX, sizeof(*items));
+    if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at copies");
+    struct left left = {.items = items};
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find, &left, err));
+    for (size_t i = 0; i < left.count && !server->stopping; i++) {
+        struct cairn_error why = {0};
+        left.item = &items[i];
+        enum cairn_code code = finish(round, &left, &why);
+        bool others = code == CAIRN_BUSY || code == CAIRN_ABORTED || code == CAIRN_CATALOG_BEHIND;
+        if (code && !others)
+            cairn_log(WARN, "copy.delayed", "version=%s store=%s cause=\"%s\"",
+                      left.item->version.text, left.item->copy.store, why.message);
+    }
+    return CAIRN_OK;
+}

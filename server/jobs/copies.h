@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * copies: what rows of copies want is begun, and what is to go is removed.
+ *
+ * Why:     a copy that somebody asked for must be made though the server that was asked has died,
+ *          and by one that is not asked again.
+ * Promise: 1   each sweep of any server finds what is MAKING and has nobody at work, and begins it
+ *              as an operation; what failed is tried again after pauses (copying_now.h).
+ *          2   what is REMOVING is deleted by the sweep, after the generation was raised (Q35).
+ * Limits:  CAIRN_SRV_COPIES_LOOK_MAX rows a round.
+ * Threads: begin on any; look on the sweeping thread.
+ * Next:    server/jobs/promote.h, server/jobs/demote.h, server/jobs/sweep.c.
+ */
+#pragma once
+
+#include "server/jobs/operations.h"
+#include "server/jobs/promote.h"
+
+#define CAIRN_SRV_COPIES_LOOK_MAX 1000
+
+/* The row says MAKING; its operation, or the one that is under way. */
+struct cairn_srv_copy_begin {
+    const struct cairn_run_name *name;
+    const struct cairn_srv_caller *caller; /* NULL: the server itself */
+    const char *version, *store;
+};
+enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
+                                       const struct cairn_srv_copy_begin *begin,
+                                       char ret_id[CAIRN_SRV_OPERATION_BYTES],
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* raise: before the first removal of a round. */
+struct cairn_srv_copies_round {
+    struct cairn_srv *server;
+    struct cairn_store_worker *worker;
+    enum cairn_code (*raise)(void *owner, struct cairn_error *err);
+    void *owner;
+};
+enum cairn_code cairn_srv_copies_look(const struct cairn_srv_copies_round *round,
+                                      struct cairn_error *err) CAIRN_MUST_USE;

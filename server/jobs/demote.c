@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Judged, marked, removed; see demote.h. */
+#include "server/jobs/demote.h"
+
+#include <inttypes.h>
+
+#include "common/clock.h"
+#include "common/crashpoint.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/catalog/frozen.h"
+#include "server/catalog/read_leases.h"
+#include "server/jobs/copy_look.h"
+#include "server/jobs/copying_now.h"
+#include "server/jobs/identity.h"
+#include "server/jobs/sweep_objects.h"
+#include "server/jobs/tier_identity.h"
+#include "server/metrics.h"
+#include "server/tier_reads.h"
+#include "server/waiters.h"
+
+/* ---- asking ---- */
+
+struct asking {
+    const struct cairn_srv_demote *demote;
+    struct cairn_srv_version version;
+    struct cairn_srv_copies copies;
+    const struct cairn_srv_copy *copy; /* in them */
+    struct cairn_srv_where others;
+};
+
+static enum cairn_code judge_holders(struct cairn_srv_tx *tx,
+                                     const struct cairn_srv_version *version,
+                                     struct cairn_error *err) {
+    bool leased = false, needed = false;
+    CAIRN_TRY(cairn_srv_version_leased(tx, version->id.text, &leased, err));
+    CAIRN_TRY(cairn_srv_version_needed(tx, version, &needed, err));
+    if (leased)
+        return cairn_fail(err, CAIRN_IN_USE,
+                          "%s is being read: its leases end by themselves (cairn lease ls)",
+                          version->id.text);
+    if (needed)
+        return cairn_fail(err, CAIRN_IN_USE,
+                          "the newest attempt resumed from %s and has committed nothing since",
+                          version->id.text);
+    return CAIRN_OK;
+}
+
+static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct asking *asking = argument;
+    const struct cairn_srv_demote *demote = asking->demote;
+    struct cairn_srv_version *version = &asking->version;
+    cairn_srv_version_release(version);
+    CAIRN_TRY(cairn_srv_version_get(tx, demote->version, version, err));
+    CAIRN_TRY(cairn_srv_version_there(version, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, version->run_id, err));
+    if (version->state != CAIRN_STATE_COMMITTED || !version->recorded)
+        return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s", version->id.text,
+                          cairn_state_text(cairn_srv_version_shown(version)));
+    CAIRN_TRY(cairn_srv_copies_get(tx, demote->version, &asking->copies, err));
+    asking->copy = cairn_srv_copies_find(&asking->copies, demote->store);
+    if (!asking->copy || asking->copy->state == CAIRN_SRV_COPY_GONE)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no copy in %s", version->id.text,
+                          demote->store);
+    if (asking->copy->state == CAIRN_SRV_COPY_REMOVING) return CAIRN_OK;
+    bool main = !strcmp(demote->store, CAIRN_SRV_TIER_MAIN);
+    if (demote->by_policy && !main && !asking->copy->by_policy)
+        return cairn_fail(err, CAIRN_IN_USE, "the copy of %s in %s was made by hand",
+                          version->id.text, demote->store);
+    bool whole = asking->copy->state == CAIRN_SRV_COPY_WHOLE;
+    if (whole && cairn_srv_copies_whole(&asking->copies) < 2)
+        return cairn_fail(err, CAIRN_IN_USE, "the copy of %s in %s is its last one",
+                          version->id.text, demote->store);
+    return whole ? judge_holders(tx, version, err) : CAIRN_OK;
+}
+
+static enum cairn_code mark(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct asking *asking = argument;
+    CAIRN_TRY(judge(tx, asking, err));
+    if (asking->copy->state == CAIRN_SRV_COPY_REMOVING) return CAIRN_OK;
+    bool seen = false; /* one of those that were looked at is whole still */
+    for (size_t i = 0; i < asking->others.count; i++) {
+        const struct cairn_srv_copy *other =
+            cairn_srv_copies_find(&asking->copies, asking->others.tiers[i]->name);
+        seen |= other && other->state == CAIRN_SRV_COPY_WHOLE;
+    }
+    if (asking->copy->state == CAIRN_SRV_COPY_WHOLE && !seen)
+        return cairn_fail(err, CAIRN_IN_USE, "the other copy of %s has just changed: ask again",
+                          asking->demote->version);
+    struct cairn_srv_copy copy = *asking->copy;
+    copy.state = CAIRN_SRV_COPY_REMOVING;
+    copy.changed_ms = cairn_srv_wall_ms(asking->demote->server);
+    return cairn_srv_copy_put(tx, asking->demote->version, &copy, err);
+}
+
+/* One of the other copies, as its own store has it. */
+static enum cairn_code look_at(const struct asking *asking, struct cairn_srv_tier *tier,
+                               struct cairn_error *err) {
+    struct cairn_srv *server = asking->demote->server;
+    struct cairn_store_worker *worker = NULL;
+    CAIRN_AUTO(committed)
+    committed = {.place = cairn_srv_version_place(&asking->version), .has_digest = true};
+    memcpy(committed.manifest_sha256, asking->version.manifest_sha256,
+           sizeof(committed.manifest_sha256));
+    CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &worker, err));
+    enum cairn_code code = cairn_srv_tier_ready(server, tier, worker, err);
+    struct cairn_document_source source = cairn_store_documents(worker, NULL);
+    unsigned documents = CAIRN_DOCUMENT_BIT(RECORD) | CAIRN_DOCUMENT_BIT(MANIFEST) |
+                         CAIRN_DOCUMENT_BIT(CHECKSUMS);
+    if (!code) code = cairn_committed_load(&committed, &source, documents, err);
+    if (!code) code = cairn_srv_copy_look(worker, &committed, true, err);
+    cairn_srv_tier_return(server, tier, worker);
+    return code ? cairn_within(err, code, "in %s", tier->name) : CAIRN_OK;
+}
+
+/* demote.h#1: the first other copy that is whole stays in asking->others, alone. */
+static enum cairn_code find_other(struct asking *asking, struct cairn_error *err) {
+    struct cairn_srv *server = asking->demote->server;
+    struct cairn_error why = {0};
+    enum cairn_code code = CAIRN_OK;
+    CAIRN_TRY(cairn_srv_where_of(server, asking->demote->version, asking->demote->store,
+                                 &asking->others, err));
+    for (size_t i = 0; i < asking->others.count; i++) {
+        code = look_at(asking, asking->others.tiers[i], &why);
+        if (code) continue;
+        asking->others.tiers[0] = asking->others.tiers[i];
+        asking->others.count = 1;
+        return CAIRN_OK;
+    }
+    return cairn_fail(err, code == CAIRN_CORRUPT ? CAIRN_IN_USE : code,
+                      "no other copy of %s was found whole: %s", asking->demote->version,
+                      why.message);
+}
+
+enum cairn_code cairn_srv_demote_ask(const struct cairn_srv_demote *demote,
+                                     struct cairn_error *err) {
+    struct cairn_srv *server = demote->server;
+    struct asking asking = {.demote = demote};
+    if (!cairn_srv_tier_find(server, demote->store))
+        return cairn_fail(err, CAIRN_NOT_FOUND, "the setting stores names no store %s",
+                          demote->store);
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, judge, &asking, err);
+    bool whole = !code && asking.copy->state == CAIRN_SRV_COPY_WHOLE;
+    if (whole) code = find_other(&asking, err);
+    if (!code) code = cairn_srv_catalog_write(server->catalog, mark, &asking, err);
+    cairn_srv_version_release(&asking.version);
+    return code;
+}
+
+/* ---- removing ---- */
+
+struct removing {
+    struct cairn_srv *server;
+    const char *store;
+    struct cairn_srv_copy_hold hold;
+    struct cairn_srv_version version;
+    struct cairn_srv_copies copies;
+    const struct cairn_srv_copy *copy;
+};
+
+static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct removing *removing = argument;
+    const char *id = removing->hold.version;
+    CAIRN_TRY(cairn_srv_lease_check(tx, &removing->hold.lease, err));
+    cairn_srv_version_release(&removing->version);
+    CAIRN_TRY(cairn_srv_version_get(tx, id, &removing->version, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, removing->version.run_id, err));
+    CAIRN_TRY(cairn_srv_copies_get(tx, id, &removing->copies, err));
+    removing->copy = cairn_srv_copies_find(&removing->copies, removing->store);
+    return CAIRN_OK;
+}
+
+static enum cairn_code set_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct removing *removing = argument;
+    CAIRN_TRY(look(tx, removing, err));
+    CAIRN_ASSERT(removing->copy->state == CAIRN_SRV_COPY_REMOVING); /* the hold's alone to change */
+    struct cairn_srv_copy copy = *removing->copy;
+    copy.state = CAIRN_SRV_COPY_GONE;
+    copy.changed_ms = cairn_srv_wall_ms(removing->server);
+    return cairn_srv_copy_put(tx, removing->hold.version, &copy, err);
+}
+
+static enum cairn_code remove_copy(struct removing *removing, struct cairn_srv_tier *tier,
+                                   struct cairn_store_worker *own, struct cairn_error *err) {
+    struct cairn_srv *server = removing->server;
+    struct cairn_store_worker *worker = NULL;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, removing, err));
+    if (!removing->copy || removing->copy->state != CAIRN_SRV_COPY_REMOVING) return CAIRN_OK;
+    /* Again, in the state that the deletion begins in. */
+    bool last = !cairn_srv_copies_whole(&removing->copies);
+    if (last && removing->version.state == CAIRN_STATE_COMMITTED)
+        return cairn_fail(err, CAIRN_IN_USE, "the copy of %s in %s is its last one",
+                          removing->hold.version, removing->store);
+    CAIRN_TRY(cairn_srv_identity_compare(server, own, err)); /* Q35 */
+    CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &worker, err));
+    enum cairn_code code = cairn_srv_tier_ready(server, tier, worker, err);
+    if (!code)
+        code = cairn_srv_sweep_copy(server, worker, &removing->version, &removing->hold.lease,
+                                    err);
+    cairn_srv_tier_return(server, tier, worker);
+    if (code) return code;
+    CAIRN_CRASHPOINT("server.demote.before_gone");
+    return cairn_srv_catalog_write(server->catalog, set_gone, removing, err);
+}
+
+enum cairn_code cairn_srv_demote_run(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                     const char *version, const char *store,
+                                     struct cairn_error *err) {
+    struct removing removing = {.server = server, .store = store};
+    struct cairn_srv_tier *tier = cairn_srv_tier_find(server, store);
+    if (!tier)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "the setting stores names no store %s", store);
+    CAIRN_TRY(cairn_srv_copy_hold_take(&removing.hold, server, version, err));
+    enum cairn_code code = remove_copy(&removing, tier, worker, err);
+    cairn_srv_copy_failed(server, version, code != CAIRN_OK);
+    cairn_srv_copy_hold_end(&removing.hold);
+    if (!code) {
+        cairn_metrics_add(server->metrics,
+                          (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_copies_removed_total},
+                          1);
+        cairn_log(INFO, "copy.removed", "version=%s step=%" PRIu64 " store=%s", version,
+                  removing.version.step, store);
+        cairn_srv_waiters_wake_version(server->waiters, &removing.version.id,
+                                       &removing.version.name);
+    }
+    cairn_srv_version_release(&removing.version);
+    return code;
+}

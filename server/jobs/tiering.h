@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tiering: the `copies` of a run's policy are carried out: what lies in which store.
+ *
+ * Why:     a fast store keeps the newest, a slow one every thousandth step, and nobody sits there
+ *          and copies.
+ * Promise: 1   the plan is plan/copies.h over the state of the catalog at one moment; each copy
+ *              that it wants, and each that it does not, is judged again in a transaction of its
+ *              own (promote.h, demote.h).
+ *          2   it removes what a policy has made, and of the main store what lies elsewhere, too;
+ *              a copy that somebody asked for by hand stays, and so does every last one.
+ *          3   carried out again it changes nothing; what a server left undone comes with the next
+ *              commit, or when a copy was made.
+ * Limits:  CAIRN_SRV_TIERING_ROUND changes a call.
+ * Threads: any, with a worker of the main store.
+ * Next:    server/jobs/copies.h, which begins what is wanted; docs/tiers.md.
+ */
+#pragma once
+
+#include "server/tiers.h"
+
+#define CAIRN_SRV_TIERING_ROUND 1000
+
+/* What fails is logged, and comes again. */
+void cairn_srv_tiering_run(struct cairn_srv *server, struct cairn_store_worker *worker,
+                           const struct cairn_run_name *name);

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda: a runtime without a GPU for tests of libcairn, and saves of what it has.
+ *
+ * Why:     copies and conversions of a device are tested in files of their own.
+ * Promise: 1   from have_runtime on the process's runtime is the fake.
+ * Limits:  as tests/support/fake_cuda.h.
+ * Threads: one.
+ * Next:    tests/client/test_cuda.c, test_cuda_convert.c.
+ */
+#pragma once
+
+#include "tests/client/rank.h"
+#include "tests/support/fake_cuda.h"
+
+struct cairn_cuda_calls {
+    int (*set_device)(int), (*get_device)(int *), (*get_last_error)(void);
+    int (*make)(void **, size_t), (*release)(void *);
+    int (*copy)(void *, const void *, size_t, int, void *);
+    int (*make_stream)(void **, unsigned), (*end_stream)(void *);
+    fake_cuda_reset_fn *reset;
+    fake_cuda_state_fn *state;
+    fake_cuda_fail_fn *fail;
+    fake_cuda_write_later_fn *write_later;
+    fake_cuda_room_fn *room;
+    fake_cuda_slow_fn *slow;
+};
+extern struct cairn_cuda_calls cairn_cuda;
+
+/* By its path, before anything asks for the soname: from then on it is the process's runtime. */
+bool cairn_cuda_have_runtime(void);
+/* Memory of a device with these bytes, at once. */
+void *cairn_cuda_filled(int device, const void *bytes, size_t size);
+/* The checksums that were told of the save's first shard are those of its bytes in the slab. */
+bool cairn_cuda_sums_are_right(struct cairn_rank *rank, size_t save);
+/* Begin, one piece, stage. */
+enum cairn_code cairn_cuda_save_one(struct cairn_session *session, uint64_t step,
+                                    const struct cairn_tensor_piece *piece,
+                                    struct cairn_error *err);
+/* Of streams, events and page-locked memory; what a session keeps goes with it. */
+void cairn_cuda_expect_nothing_left(void);

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every call that changes something leaves the events that api/changes.def says of its route: who, when,
+from where."""
+import json
+import pathlib
+import re
+import shutil
+import tempfile
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+from world import World
+
+API = pathlib.Path(__file__).resolve().parents[2] / "api"
+R = "/v1/runs/llm/seven"
+KEEP = {"keep": {"last": 1}}
+
+
+def rows():
+    """{route: its events} of those that change something."""
+    found = re.findall(r'^CHANGES\((\w+), +"([^"]+)"\)', (API / "changes.def").read_text(), re.M)
+    return {route: set(events.split(", ")) for route, events in found}
+
+
+class Audit(unittest.TestCase):
+    def setUp(self):
+        self.made = {}
+        hooks = pathlib.Path(tempfile.mkdtemp(prefix="cairn-audit-"))
+        self.addCleanup(shutil.rmtree, hooks, ignore_errors=True)
+        (hooks / "hooks.json").write_text(json.dumps(
+            {"webhooks": [{"name": "hook", "url": "http://127.0.0.1:9/", "secret": "c3" * 32}]}))
+        (hooks / "hooks.json").chmod(0o600)
+        self.exports = hooks / "out"
+        self.exports.mkdir()
+        (hooks / "far").mkdir()
+        self.world = World(nodes=0, server_arguments=[
+            "--require-token", "--webhooks-file", hooks / "hooks.json", "--import-folders", self.exports,
+            "--export-folders", self.exports, "--operations-at-once", "1", "--stores", f"main,far={hooks / 'far'}"])
+        self.addCleanup(self.world.close)
+        self.admin = (self.world.root / "server" / "admin.token").read_text().strip()
+        made = self.call(None, "POST", "/v1/tokens", {
+            "scopes": ["read", "write", "retain", "admin"], "project": "*", "name": "auditor"}, token=self.admin)
+        self.token, self.who = made["token"], f"auditor/{made['id']}"
+        self.since = self.events()[-1]["id"]
+
+    def call(self, route, method, path, body=None, token=None, status=None, grant=None, tag=None):
+        headers = {"Authorization": f"Bearer {token or self.token}", "X-Cairn": "1",
+                   "Content-Type": "application/json", **({"X-Cairn-Grant": grant} if grant else {}),
+                   **({"If-Match": tag} if tag else {})}
+        request = urllib.request.Request(self.world.url + path, method=method, headers=headers,
+                                         data=json.dumps(body).encode() if body is not None else None)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as reply:
+                answer, got = reply.read(), reply.status
+        except urllib.error.HTTPError as error:
+            answer, got = error.read(), error.code
+        self.assertTrue(got == status if status else got < 300, (method, path, got, answer))
+        if route:
+            new = self.events(self.since)
+            self.since = new[-1]["id"] if new else self.since
+            self.made.setdefault(route, []).extend(new)
+        return json.loads(answer) if answer else None
+
+    def events(self, since=0):
+        return self.call(None, "GET", f"/v1/events?since={since}&limit=1000", token=self.admin)["items"]
+
+    def begin(self, step, job="j1", after=0):
+        """An attempt and a save of it, opened by hand."""
+        attempt = self.call("ATTEMPT_OPEN", "POST", f"{R}/attempts", {
+            "job": job, "world_size": 1, "resume": "none", "after": after,
+            "ranks": [{"rank": 0, "proc": f"p-{job}"}], "node": "node-a"})
+        begun = self.call("CHECKPOINT_BEGIN", "POST", f"{R}/checkpoints", {
+            "grant": attempt["grant"], "node": "node-a", "step": step, "n": 1, "rank": 0, "world_size": 1})
+        return attempt, begun["version"]
+
+    def test_each_route_makes_the_events_that_the_table_says_with_who_when_and_from_where(self):
+        for name, act in sorted(vars(type(self)).items()):
+            if name.startswith("do_"):
+                with self.subTest(name):
+                    act(self)
+        table = rows()
+        self.assertGreater(len(table), 30)
+        self.assertEqual(set(table) - set(self.made), set(), "a call of each has to be made here")
+        del table["RECONCILE"]  # of a run that is not frozen it changes nothing; server/behind freezes one
+        for route, wanted in table.items():
+            made = [event for event in self.made.get(route, ()) if event["event"] in wanted]
+            self.assertTrue(made, (route, wanted, self.made.get(route)))
+            for event in made:
+                self.assertRegex(event["at"], r"^\d{4}-\d\d-\d\dT.*Z$", route)
+                if event.get("who") != "server":
+                    self.assertEqual((event["who"], event["from"]), (self.who, "127.0.0.1"), (route, event))
+            self.assertIn(self.who, [event.get("who") for event in made], route)
+
+    def do_1_runs(self):
+        self.call("RUN_PUT", "PUT", R, {"labels": {"a": "b"}})
+        self.call("RUN_PATCH", "PATCH", R, {"note": "n"}, tag="*")
+        self.call("RUN_PUT", "PUT", "/v1/runs/llm/other", {})
+        self.call("RUN_DELETE", "DELETE", "/v1/runs/llm/other?confirm=other")
+
+    def do_2_saves(self):
+        attempt, version = self.begin(1)
+        self.call("ABORT", "POST", f"{R}/checkpoints/{version}/abort", {"reason": "no use"})
+        attempt, version = self.begin(2, "j2", attempt["attempt"])
+        self.call("FAIL", "POST", f"{R}/checkpoints/{version}/fail", {
+            "grant": attempt["grant"], "node": "node-a", "rank": 0, "reason": "disk", "code": "store"})
+        attempt, version = self.begin(3, "j3", attempt["attempt"])
+        self.made_by_hand(attempt, version)
+        self.call(None, "PUT", "/v1/nodes/node-a", {
+            "uploader": {"version": "1"}, "attempts": [{"grant": attempt["grant"], "unsent": 0}], "versions": []})
+        self.call(None, "PUT", "/v1/nodes/node-a", {  # its trainers end
+            "uploader": {"version": "1"}, "attempts": [], "versions": [], "leaving": True})
+        self.heard = time.monotonic()
+
+    def made_by_hand(self, attempt, version):
+        """A checkpoint without shards: its history says who asked for its commit, once."""
+        path, grant = f"{R}/checkpoints/{version}", {"grant": attempt["grant"]}
+        self.call("COMMIT", "POST", f"{path}/commit", grant, status=409)  # its rank has not sealed
+        self.call(None, "POST", f"{path}/shards", {
+            **grant, "node": "node-a", "shards": [], "seals": [{"rank": 0, "shards": [], "bytes": 0}]})
+        self.call("COMMIT", "POST", f"{path}/commit", grant)
+        self.assertTrue(self.call(None, "GET", f"{path}?wait=10s&for=committed")["recorded"])
+        self.call("COMMIT", "POST", f"{path}/commit", grant)
+        told = self.call(None, "GET", f"{path}/events")["items"]
+        self.assertEqual(sorted(event["event"] for event in told),
+                         ["checkpoint.commit_asked", "checkpoint.committed", "checkpoint.opened"])
+        self.assertEqual({event["event"]: event["who"] for event in told}, {
+            "checkpoint.opened": self.who, "checkpoint.commit_asked": self.who, "checkpoint.committed": "server"})
+
+    def do_3_versions(self):
+        self.world.uploaders.append(self.world.make_uploader(0))
+        token = self.world.root / "token"
+        token.write_text(self.token)
+        token.chmod(0o600)
+        self.world.uploaders[0].command += ["--token-file", str(token)]
+        self.world.uploaders[0].start()
+        file = self.world.root / "file"
+        file.write_bytes(b"x" * 1000)
+        for step in (10, 11, 12, 13):
+            self.world.cairn("put", file, f"llm/seven@{step}", env={"CAIRN_TOKEN": self.token})
+        self.since = self.events()[-1]["id"]
+        at = f"{R}/checkpoints"
+        self.call("CHECKPOINT_PATCH", "PATCH", f"{at}/10", {"note": "n"}, tag="*")
+        version = self.call(None, "GET", f"{at}/10")["version"]
+        self.call("CHECKPOINT_DELETE", "DELETE", f"{at}/{version}")
+        self.call("UNDELETE", "POST", f"{at}/{version}/undelete")
+        self.call("TRASH", "POST", f"{R}/trash", {"versions": ["11"]})
+        lease = self.call("LEASE_TAKE", "POST", f"{at}/12/leases", {"job": "eval"})["lease"]
+        self.call("LEASE_DROP", "DELETE", f"{at}/12/leases/{lease}")
+        self.call("ALIAS_PUT", "PUT", f"{R}/aliases/prod", {"ref": "12"})
+        self.call("ALIAS_DELETE", "DELETE", f"{R}/aliases/prod", tag="*")
+        self.call("UPLOAD_ABORT", "DELETE", f"/v1/uploads/{version}")
+        begun = self.call("PROMOTE", "POST", f"{at}/12/promote", {"to": "far"})
+        while self.call(None, "GET", f"/v1/operations/{begun['id']}?wait=10s")["ended_at"] is None:
+            pass
+        self.since = self.events()[-1]["id"]
+        begun = self.call("VERIFY", "POST", f"{at}/12/verify", {"read": True})
+        while self.call(None, "GET", f"/v1/operations/{begun['id']}?wait=10s")["ended_at"] is None:
+            pass
+        self.since = self.events()[-1]["id"]
+        self.call("DEMOTE", "POST", f"{at}/12/demote", {"from": "far"})
+        plan = self.call(None, "POST", f"{R}/retention/preview", {"policy": KEEP})
+        self.call("RETENTION_APPLY", "POST", f"{R}/retention/apply", {"policy": KEEP, "plan_etag": plan["plan_etag"]})
+
+    def do_4_policies_and_quotas(self):
+        for route, path in (("RUN_RETENTION", f"{R}/retention"), ("PROJECT_RETENTION", "/v1/projects/llm/retention"),
+                            ("RETENTION", "/v1/retention")):
+            self.call(f"{route}_PUT", "PUT", path, {"keep": {"last": 9}})
+            self.call(f"{route}_DELETE", "DELETE", path)
+        for route, path in (("PROJECT_QUOTA", "/v1/projects/llm/quota"), ("QUOTA", "/v1/quota")):
+            self.call(f"{route}_PUT", "PUT", path, {"versions": 900})
+            self.call(f"{route}_DELETE", "DELETE", path)
+
+    def do_5_operations(self):
+        for number in range(9):  # one at a time: the second waits when it is cancelled
+            begun = [self.call("EXPORT_BEGIN", "POST", f"{R}/checkpoints/latest/exports",
+                               {"path": str(self.exports / f"{number}{name}")}) for name in "ab"]
+            self.call("OPERATION_CANCEL", "DELETE", f"/v1/operations/{begun[1]['id']}")
+            if self.made["OPERATION_CANCEL"]:
+                break
+        self.call("IMPORT_BEGIN", "POST", f"{R}/imports", {"kind": "torch", "path": str(self.exports), "step": 99})
+
+    def do_6_the_server(self):
+        self.call("GC", "POST", "/v1/gc", {})
+        self.call("WEBHOOK_REDELIVER", "POST", "/v1/webhooks/hook/redeliver", {})
+        made = self.call("TOKEN_MAKE", "POST", "/v1/tokens", {"scopes": ["read"], "name": "ci"})
+        self.call("TOKEN_REVOKE", "DELETE", f"/v1/tokens/{made['id']}")
+        self.call("RECONCILE", "POST", f"{R}/reconcile", {})
+
+    def do_7_a_node_that_has_been_silent_for_30_seconds(self):
+        time.sleep(max(0, 31 - (time.monotonic() - self.heard)))
+        self.call("NODE_DELETE", "DELETE", "/v1/nodes/node-a")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cairn uploader status and drain: what a node's uploader says of itself, and how it is let finish."""
+import json
+import os
+import signal
+import subprocess
+import unittest
+
+from test_commands import shapes
+from world import BIN, World, wait_until
+
+RUN = "llm/drained"
+SLOW = "put:*/data/*:1-3:unavailable; put:*/data/*:*:delay@3000"
+
+
+class Uploader(unittest.TestCase):
+    def world_of(self, **options):
+        options["uploader_arguments"] = ["--heartbeat", "100ms", *options.get("uploader_arguments", ())]
+        world = World(**options)
+        self.addCleanup(world.close)
+        self.folder = world.root / "one"
+        self.folder.mkdir()
+        (self.folder / "bytes").write_bytes(b"7" * 100_000)
+        return world
+
+    def status(self, world):
+        return json.loads(world.cairn("uploader", "status", "--json").stdout)
+
+    def test_status_tells_what_is_held_sent_and_in_the_way(self):
+        world = self.world_of(env={"CAIRN_STORE_FAULT": SLOW})
+        idle = self.status(world)
+        self.assertEqual((idle["node"], idle["draining"], idle["sessions"], idle["saves"]), ("node-0", False, 0, []))
+        self.assertEqual(idle["budget_bytes"], 2 << 30)
+        trouble = {"store_waits", "store_waits_ms", "server_away", "server_away_ms", "journal"}
+        self.assertEqual(set(idle) | trouble, shapes()["uploader status"])
+        self.assertEqual(idle["pid"], world.uploaders[0].process.pid)
+        world.cairn("put", "--detach", self.folder, f"{RUN}@5")
+        held = wait_until(lambda: (said := self.status(world))["saves"] and said["saves"][0].get("error") and said)
+        save = held["saves"][0]
+        self.assertEqual((save["run"], save["step"], save["rank"], save["shards_done"], save["shards_total"]),
+                         (RUN, 5, 0, 0, 1))
+        self.assertEqual((held["unfinished"], held["staging"], held["sent_bytes"]), (1, 0, 0))
+        self.assertGreater(held["bytes_total"], 99_999)
+        text = world.cairn("uploader", "status").stdout
+        self.assertRegex(text, rf"(?m)^  {RUN}@5 rank 0: \w+, 0 B of .* 0 of 1 shards, 0 of 1 parts; last error: shard ")
+        wait_until(lambda: not self.status(world)["unfinished"], 30)
+        self.assertGreater(self.status(world)["sent_bytes"], 99_999)
+
+    def test_a_drain_finishes_what_was_staged_and_lets_nobody_in(self):
+        world = self.world_of(env={"CAIRN_STORE_FAULT": SLOW})
+        world.cairn("put", "--detach", self.folder, f"{RUN}@5")
+        done = world.cairn("uploader", "drain", "--wait", "--timeout", "60s", "--progress", "json")
+        self.assertIn("is drained: 0 saves unfinished", done.stdout)
+        told = [json.loads(line) for line in done.stderr.splitlines()]
+        self.assertEqual((told[-1]["job"], told[-1]["last"]), ("drain", True))
+        self.assertEqual(world.version(RUN)["step"], 5)
+        refused = world.cairn("put", self.folder, f"{RUN}@6", "--timeout", "2s", status=None)
+        self.assertIn(refused.returncode, (5, 8), refused.stderr)
+        self.assertTrue(self.status(world)["draining"])
+        node = wait_until(lambda: (row := json.loads(world.get("/v1/nodes")[2])["items"][0])["uploader"].get("draining") and row)
+        self.assertEqual(node["node"], "node-0")
+        self.assertEqual(json.loads(world.cairn("uploader", "drain", "--json").stdout)["unfinished"], 0)
+        world.uploaders[0].stop()
+        self.assertIn("uploader.drain_asked", world.uploaders[0].log.read_text())
+        world.uploaders[0].start()
+        self.assertFalse(self.status(world)["draining"])
+        world.cairn("put", self.folder, f"{RUN}@7")
+
+    def test_what_cannot_be_finished_in_time_is_status_8_and_stays_in_the_journal(self):
+        world = self.world_of(env={"CAIRN_STORE_FAULT": "put:*/data/*:*:unavailable"})
+        world.cairn("put", "--detach", self.folder, f"{RUN}@5")
+        errors = world.cairn("uploader", "drain", "--wait", "--timeout", "1s", status=8).stderr
+        self.assertIn("node node-0: 1 save unfinished, 0 saves being staged", errors)
+        waiting = subprocess.Popen([BIN / "cairn", "uploader", "drain", "--wait"], stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, "CAIRN_SOCKET": world.socket(), "CAIRN_PROGRESS": "none"})
+        wait_until(lambda: world.uploaders[0].log.read_text().count("uploader.drain_asked") == 1)
+        world.uploaders[0].stop(signal.SIGKILL)
+        self.assertIn("uploader", waiting.communicate(timeout=30)[1])
+        self.assertEqual(waiting.returncode, 5)
+        world.cairn("uploader", "status", status=5)
+        world.cairn("uploader", "stop", status=2)
+        world.cairn("uploader", "status", "--wait", status=2)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can be another user")
+    def test_a_trainer_of_another_user_may_look_and_not_drain(self):
+        world = self.world_of(uploader_arguments=["--allow-uids", "65534"])
+        world.root.chmod(0o755)
+        os.chmod(world.socket(), 0o777)
+
+        def asked(what):
+            return subprocess.run([BIN / "cairn", "uploader", what, "--json"], capture_output=True, text=True,
+                                  user=65534, group=65534, extra_groups=[], timeout=60,
+                                  env={**os.environ, "CAIRN_SOCKET": world.socket(), "HOME": "/"})
+        looked = asked("status")
+        if looked.returncode == 126 or "ermission" in looked.stderr:
+            self.skipTest("another user cannot run the program here")
+        self.assertEqual(looked.returncode, 0, looked.stderr)
+        refused = asked("drain")
+        self.assertEqual((refused.returncode, json.loads(refused.stderr)["code"]), (4, "forbidden"))
+        self.assertFalse(self.status(world)["draining"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

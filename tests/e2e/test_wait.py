@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cairn wait --for: each state of a checkpoint is told when it comes and not before, what can no longer come
+is refused at once, and the time given is kept."""
+import base64
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import time
+import unittest
+import urllib.request
+import uuid
+
+from history_clients import crc32c
+from world import BIN, World, wait_until
+
+RUN = "llm/7b"
+R = f"/v1/runs/{RUN}"
+NAME = "rank-00000/x"
+
+
+class Wait(unittest.TestCase):
+    def setUp(self):
+        self.far = None
+        self.world = World(nodes=0)
+        self.addCleanup(lambda: self.world.close())
+        self.waiting = []
+
+    def start_with_sweeps(self):
+        self.world.close()
+        self.world = World(server_arguments=["--trash-grace", "3s", "--sweep-interval", "50ms"])
+        self.far = self.world.root / "far"
+        self.far.mkdir()
+        self.world.server.stop()
+        self.world.server_arguments += ["--stores", f"main,far={self.far}"]
+        self.world.start_server()
+
+    def send(self, method, path, body):
+        request = urllib.request.Request(self.world.url + path, method=method, data=json.dumps(body).encode(),
+                                         headers={"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return json.loads(reply.read() or "null")
+
+    def wait(self, what, state, *words):
+        """A `cairn wait` that goes on meanwhile."""
+        done = subprocess.Popen([str(BIN / "cairn"), "wait", what, "--for", state, "--timeout", "60s", *words],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env={**os.environ, "CAIRN_URL": self.world.url})
+        self.addCleanup(done.kill)
+        return done
+
+    def ends(self, waiting, status=0):
+        out, said = waiting.communicate(timeout=20)
+        self.assertEqual(waiting.returncode, status, (waiting.args, out, said))
+        return out, said
+
+    def still(self, *waiting):
+        time.sleep(1.3)
+        self.assertEqual([one.poll() for one in waiting], [None] * len(waiting), [one.args for one in waiting])
+
+    def open_one(self, step):
+        newest = json.loads(self.world.get(R)[2])
+        attempt = self.send("POST", f"{R}/attempts", {
+            "job": f"j-{step}", "world_size": 1, "resume": "latest", "after": newest.get("attempt", 0),
+            "ranks": [{"rank": 0, "proc": f"p-{step}"}], "node": "by-hand"})
+        begun = self.send("POST", f"{R}/checkpoints", {
+            "grant": attempt["grant"], "node": "by-hand", "step": step, "n": 1, "rank": 0, "world_size": 1})
+        return attempt["grant"], begun["version"]
+
+    def store(self, step, version, data):
+        """A shard as an uploader leaves it, and what is said of it."""
+        folder = pathlib.Path(self.world.store) / RUN / f"{step:012}" / version / "data" / "rank-00000"
+        folder.mkdir(parents=True)
+        token, crc = str(uuid.uuid4()), f"{crc32c(data):08x}"
+        (folder / "x").write_bytes(data)
+        os.setxattr(folder / "x", "user.cairn.upload", token.encode())
+        os.setxattr(folder / "x", "user.cairn.crc32c", crc.encode())
+        return {"name": NAME, "rank": 0, "size": len(data), "crc32c": crc, "part_bytes": 0, "token": token,
+                "blocks": base64.b64encode(struct.pack("<I", int(crc, 16))).decode()}
+
+    def test_a_save_is_told_at_each_of_its_states_and_not_before(self):
+        self.send("PUT", R, {})
+        states = ("begun", "staged", "durable", "committed")
+        waiting = {state: self.wait(f"{RUN}@5", state) for state in states}
+        self.still(*waiting.values())
+        grant, version = self.open_one(5)
+        self.assertIn(version, self.ends(waiting["begun"])[0])
+        self.still(*(waiting[state] for state in states[1:]))
+        data = b"seven" * 1000
+        register = {"grant": grant, "node": "by-hand", "shards": []}
+        self.send("POST", f"{R}/checkpoints/{version}/shards", {
+            **register, "seals": [{"rank": 0, "shards": [{"name": NAME, "size": len(data)}], "bytes": len(data)}]})
+        self.ends(waiting["staged"])
+        self.still(waiting["durable"], waiting["committed"])
+        shard = self.store(5, version, data)
+        self.send("POST", f"{R}/checkpoints/{version}/shards", {**register, "shards": [shard], "seals": []})
+        for state in ("durable", "committed"):
+            self.assertIn("committed" if state == "committed" else version, self.ends(waiting[state])[0])
+        for state in states:  # what is past is reached
+            self.ends(self.wait(f"{RUN}@{version}", state))
+        said = self.ends(self.wait(f"{RUN}@5", "aborted"), 6)[1]
+        self.assertIn("is committed and will not be aborted", said)
+
+    def test_what_was_given_up_is_told_to_who_waits_for_that_and_to_all_others(self):
+        self.send("PUT", R, {})
+        _, version = self.open_one(7)
+        aborted = self.wait(f"{RUN}@7", "aborted")
+        others = [self.wait(f"{RUN}@{version}", state)
+                  for state in ("staged", "durable", "committed", "promoted:far", "trashed", "deleted")]
+        gone = self.wait(f"{RUN}@{version}", "gone")
+        self.still(aborted, gone, *others)
+        self.send("POST", f"{R}/checkpoints/{version}/abort", {"reason": "no use"})
+        self.ends(aborted)
+        for other in others:
+            self.assertRegex(self.ends(other, 6)[1], "will not be .*no use")
+        self.ends(gone)
+
+    def test_what_goes_is_told_at_each_step_of_that(self):
+        self.start_with_sweeps()
+        source = self.world.root / "source"
+        source.write_bytes(b"x" * 1000)
+        for step in (1, 2):
+            self.world.cairn("put", source, f"{RUN}@{step}")
+        promoted = self.wait(f"{RUN}@1", "promoted:far")
+        waiting = [self.wait(f"{RUN}@1", state) for state in ("trashed", "deleted", "gone")]
+        self.still(promoted, *waiting)
+        self.world.cairn("promote", f"{RUN}@1", "--to", "far")
+        self.assertIn("committed", self.ends(promoted)[0])
+        self.still(*waiting)
+        version = self.world.version(RUN, "1")["version"]
+        self.world.cairn("rm", f"{RUN}@1")
+        self.assertIn(version, self.ends(waiting[0])[0])
+        self.assertIsNone(waiting[1].poll(), "it is in the trash still")
+        for gone in waiting[1:]:
+            self.assertEqual(self.ends(gone)[0], "")
+        wait_until(lambda: not self.world.stored(f"*/{version}/*"))
+        for state, status in (("trashed", 0), ("deleted", 0), ("gone", 0), ("committed", 3), ("promoted:far", 3)):
+            said = self.ends(self.wait(f"{RUN}@{version}", state), status)[1]
+            self.assertEqual("was deleted" in said, status == 3, (state, said))
+
+    def test_the_time_given_is_kept_and_what_was_never_there_does_not_go(self):
+        self.send("PUT", R, {})
+        _, version = self.open_one(9)
+        for what, state, status, said in (
+                (f"{RUN}@9", "durable", 8, "is still open; ranks sealed: 0 of 1"),
+                (f"{RUN}@{version}", "gone", 8, "is still open"),
+                (f"{RUN}@77", "begun", 8, "there is no checkpoint"),
+                (f"{RUN}@77", "trashed", 3, "no checkpoint 77"),
+                (f"{RUN}@77", "gone", 3, "no checkpoint 77")):
+            begun = time.monotonic()
+            done = self.world.cairn("wait", what, "--for", state, "--timeout", "1500ms", status=status)
+            self.assertIn(said, done.stderr)
+            self.assertEqual(time.monotonic() - begun > 1.4, status == 8, (what, state))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Further stores: whose they are, what is refused, and what a catalog that was rebuilt knows. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "api/records.h"
+#include "common/file.h"
+#include "server/jobs/tier_identity.h"
+#include "tests/server/world.h"
+
+static const char *said(const struct cairn_world *world) {
+    return world->inside.err.message;
+}
+
+#define err world.err /* of the macros */
+
+static enum cairn_code parse(const char *text, struct cairn_stores *ret,
+                             struct cairn_error *why) {
+    *ret = (struct cairn_stores){0};
+    return cairn_stores_parse(text, ret, why);
+}
+
+TEST(the_setting_stores_names_stores_in_the_order_in_which_they_are_read) {
+    struct cairn_stores tiers;
+    struct cairn_error why = {0};
+    static const struct {
+        const char *text, *first, *second;
+        size_t count, main;
+    } good[] = {{"", "main", "", 1, 0},
+                {"slow=/a", "main", "slow", 2, 0},
+                {"fast=/a,main,slow=s3://b/c", "fast", "main", 3, 1},
+                {"main", "main", "", 1, 0}};
+    for (size_t i = 0; i < CAIRN_COUNT(good); i++) {
+        EXPECT(parse(good[i].text, &tiers, &why) == CAIRN_OK);
+        EXPECT_EQ_U64(tiers.count, good[i].count);
+        EXPECT_EQ_U64(tiers.main, good[i].main);
+        EXPECT_EQ_TEXT(tiers.items[0].name, good[i].first);
+        EXPECT_EQ_TEXT(tiers.items[1].name, good[i].second);
+        cairn_stores_release(&tiers);
+    }
+    static const char *const bad[] = {"slow",       "slow=",    "=/a",          "Slow=/a",
+                                      "main=/a",    "a=/x,a=/y", "a=/x,,b=/y",  "main,main",
+                                      "a b=/x",     "9a=/x"};
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        EXPECT(parse(bad[i], &tiers, &why) == CAIRN_INVALID);
+        cairn_stores_release(&tiers);
+    }
+}
+
+/* "--stores=slow=FOLDER/slow" of this test's folder. */
+static const char *slow_here(char ret[400]) {
+    snprintf(ret, 400, "--stores=slow=%s/slow", cairn_test_folder());
+    return ret;
+}
+
+static void record_path(char ret[400]) {
+    snprintf(ret, 400, "%s/slow/.cairn/store.json", cairn_test_folder());
+}
+
+static enum cairn_code read_record(struct cairn_store_record *ret, struct cairn_error *why) {
+    char path[400];
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
+    record_path(path);
+    CAIRN_TRY(cairn_file_load(path, &text, why));
+    return cairn_store_record_decode(cairn_buf_view(&text), ret, why);
+}
+
+static enum cairn_code put_record(const struct cairn_store_record *record,
+                                  struct cairn_error *why) {
+    char path[400];
+    CAIRN_AUTO(buf) text = {0};
+    record_path(path);
+    CAIRN_TRY(cairn_store_record_encode(record, &text, why));
+    return cairn_file_replace(path, cairn_buf_view(&text), 0600, why);
+}
+
+TEST(a_new_further_store_gets_a_record_of_its_own_that_names_the_main_one) {
+    CAIRN_AUTO(world) world = {0};
+    char slow[400];
+    struct cairn_store_record record = {0};
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS(slow_here(slow))));
+    REQUIRE_OK(read_record(&record, &err));
+    EXPECT_EQ_TEXT(record.copies_of, world.inside.server.store_uuid);
+    EXPECT_EQ_TEXT(record.owner, "cairn");
+    EXPECT(strcmp(record.uuid, world.inside.server.store_uuid) != 0);
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM stores WHERE name = 'slow'"), 1);
+}
+
+TEST(a_further_store_of_another_uuid_or_of_another_main_store_ends_the_start) {
+    CAIRN_AUTO(world) world = {0};
+    char slow[400];
+    struct cairn_store_record record = {0}, other;
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS(slow_here(slow))));
+    REQUIRE_OK(read_record(&record, &err));
+    other = record;
+    cairn_uuid_random(other.uuid); /* it names our main store, but is not the one that we know */
+    REQUIRE_OK(put_record(&other, &err));
+    EXPECT(cairn_inside_restart(&world.inside) == CAIRN_FORBIDDEN);
+    EXPECT(strstr(said(&world), "this catalog knows"));
+    EXPECT(cairn_world_sql(&world, "DELETE FROM stores")); /* a rebuilt catalog knows none */
+    cairn_uuid_random(other.copies_of);
+    REQUIRE_OK(put_record(&other, &err));
+    EXPECT(cairn_inside_restart(&world.inside) == CAIRN_FORBIDDEN);
+    EXPECT(strstr(said(&world), "holds no copies of the versions of"));
+    other.copies_of[0] = '\0'; /* somebody's main store */
+    REQUIRE_OK(put_record(&other, &err));
+    EXPECT(cairn_inside_restart(&world.inside) == CAIRN_FORBIDDEN);
+    REQUIRE_OK(put_record(&record, &err));
+    EXPECT(cairn_inside_restart(&world.inside) == CAIRN_OK); /* and takes ours back */
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM stores"), 1);
+}
+
+TEST(a_further_store_that_is_not_mounted_is_left_alone_and_does_not_keep_the_server_from_starting) {
+    CAIRN_AUTO(world) world = {0};
+    char slow[400], path[400];
+    struct cairn_store_record record = {0};
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS(slow_here(slow))));
+    REQUIRE_OK(read_record(&record, &err));
+    record_path(path);
+    REQUIRE(!unlink(path));
+    EXPECT(cairn_inside_restart(&world.inside) == CAIRN_OK);
+    EXPECT(access(path, F_OK) != 0); /* an empty mount point gets no record */
+    struct cairn_srv *server = &world.inside.server;
+    struct cairn_srv_tier *tier = cairn_srv_tier_find(server, "slow");
+    struct cairn_store_worker *worker = NULL;
+    REQUIRE(tier != NULL);
+    REQUIRE_OK(cairn_srv_tier_borrow(server, tier, &worker, &err));
+    EXPECT(cairn_srv_tier_ready(server, tier, worker, &err) == CAIRN_UNAVAILABLE);
+    REQUIRE_OK(put_record(&record, &err));
+    EXPECT(cairn_srv_tier_ready(server, tier, worker, &err) == CAIRN_OK);
+    cairn_srv_tier_return(server, tier, worker);
+}
+
+TEST(a_store_of_copies_is_no_servers_main_store_unless_it_is_adopted) {
+    char slow[400], store[400];
+    struct cairn_store_record record = {0};
+    struct cairn_error why = {0};
+    {
+        CAIRN_AUTO(world) world = {0};
+        REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS(slow_here(slow))));
+    }
+    CAIRN_AUTO(world) world = {0};
+    snprintf(store, sizeof(store), "--store=%s/slow", cairn_test_folder());
+    EXPECT(!cairn_world_start_inside(&world, WORLD_ARGS(store)));
+    EXPECT(strstr(err.message, "holds copies of the versions of"));
+    cairn_world_release(&world);
+    EXPECT(cairn_world_start_inside(&world, WORLD_ARGS(store, "--adopt-store=true")));
+    REQUIRE(read_record(&record, &why) == CAIRN_OK);
+    EXPECT_EQ_TEXT(record.copies_of, "");
+}

@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The reading threads: take pieces, find them in cells or get them, compare every block, hand them
+ * out. A want whose blocks are on their way waits at the cell, and is looked at again when one of
+ * its requests has ended. */
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/crashpoint.h"
+#include "common/log.h"
+#include "uploader/fetch/inside.h"
+#include "uploader/metrics.h"
+
+#define IDLE_POLL_MS 1000
+#define OTHERS_POLL_MS 10
+#define SHUN_MS 10000 /* of a store that did not answer */
+#define HELD_MAX 8
+#define HELD_LOOK_MS 20
+#define ACTS_MAX 8 /* between two looks at the store: each may be a copy of 8 MiB */
+
+/* What is to be done about a want, without the lock. */
+struct step {
+    enum {
+        STEP_NOTHING, /* there is none, or nothing can be done now */
+        STEP_AGAIN,   /* it waits, or has ended */
+        STEP_COPY,    /* its bytes are in the cell */
+        STEP_FETCH,   /* `get` is to be begun */
+        STEP_ASK,     /* the same, with another node */
+        STEP_FAIL
+    } what;
+    struct cairn_up_want *want;
+    struct cairn_up_cell *cell;
+    struct cairn_up_get *get;
+    enum cairn_code code; /* of STEP_FAIL */
+};
+
+static const struct step nothing = {.what = STEP_NOTHING};
+
+/* ---- taking ---- */
+
+static bool shares(const struct cairn_up_fetch *fetch, const struct cairn_up_version *version) {
+    return fetch->locked.cells.capacity &&
+           (version->expected > 1 || version->peers_until_ms || version->division.count);
+}
+
+static struct cairn_up_cell *cell_of(struct cairn_up_fetch *fetch,
+                                     const struct cairn_up_version *version,
+                                     const struct cairn_up_piece *piece) {
+    return cairn_up_cells_find(&fetch->locked.cells, version, piece->shard,
+                               piece->offset - piece->offset % CAIRN_UP_CELL_BYTES);
+}
+
+static bool is_present(struct cairn_up_fetch *fetch, const struct cairn_up_reading *reading) {
+    const struct cairn_up_piece *piece = &reading->pieces[reading->taken];
+    if (!shares(fetch, reading->version)) return false;
+    const struct cairn_up_cell *cell = cell_of(fetch, reading->version, piece);
+    return cell && !(cairn_up_cell_mask(piece->offset, piece->bytes) & ~cell->present);
+}
+
+static bool is_takeable(struct cairn_up_fetch *fetch, const struct cairn_up_reading *reading) {
+    if (reading->taken == reading->piece_count || reading->code) return false;
+    return !reading->pieces[reading->taken].bounced || fetch->locked.free_bounces ||
+           shares(fetch, reading->version);
+}
+
+/* First who finds its next piece in a cell, so that ranks behind another one follow it closely and
+ * the cell is free sooner; then, where requests may be begun, the oldest. */
+static struct cairn_up_reading *choose(struct cairn_up_fetch *fetch, bool may_begin) {
+    for (struct cairn_up_reading *at = fetch->locked.first; at; at = at->next)
+        if (is_takeable(fetch, at) && is_present(fetch, at)) return at;
+    if (!may_begin) return NULL;
+    for (struct cairn_up_reading *at = fetch->locked.first; at; at = at->next)
+        if (is_takeable(fetch, at)) return at;
+    return NULL;
+}
+
+static struct cairn_up_want *take(struct cairn_up_fetch *fetch, bool may_begin) {
+    struct cairn_up_want *want = fetch->locked.ready;
+    if (want) {
+        fetch->locked.ready = want->next;
+        if (!want->next) fetch->locked.ready_last = &fetch->locked.ready;
+        return want;
+    }
+    struct cairn_up_reading *reading = choose(fetch, may_begin);
+    want = reading ? calloc(1, sizeof(*want)) : NULL;
+    if (!want) return NULL;
+    want->reading = reading;
+    want->version = reading->version;
+    want->piece = &reading->pieces[reading->taken++];
+    return want;
+}
+
+/* It stands first again. */
+static void put_back(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
+    want->next = fetch->locked.ready;
+    if (!want->next) fetch->locked.ready_last = &want->next;
+    fetch->locked.ready = want;
+}
+
+/* Until cells may be free: looked at again every HELD_LOOK_MS, while others go on. */
+static void hold(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
+    want->next = fetch->locked.held;
+    fetch->locked.held = want;
+    fetch->locked.held_count++;
+}
+
+static void look_at_held(struct cairn_up_fetch *fetch, bool all) {
+    CAIRN_HOLD(&fetch->lock);
+    uint64_t now_ms = cairn_mono_ms();
+    if (!all && now_ms < fetch->locked.held_look_ms + HELD_LOOK_MS) return;
+    fetch->locked.held_look_ms = now_ms;
+    fetch->locked.held_count = 0;
+    while (fetch->locked.held) {
+        struct cairn_up_want *want = fetch->locked.held;
+        fetch->locked.held = want->next;
+        cairn_up_want_add_locked(fetch, want);
+    }
+}
+
+static struct cairn_up_get *make_get(struct cairn_up_version *version, uint32_t shard,
+                                     uint64_t offset, uint64_t bytes) {
+    struct cairn_up_get *get = calloc(1, sizeof(*get));
+    if (!get) return NULL;
+    get->version = version;
+    get->shard = shard;
+    get->offset = offset;
+    get->bytes = bytes;
+    return get;
+}
+
+/* Straight into the window, or one block into a bounce. */
+static struct step place_direct(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
+    const struct cairn_up_piece *piece = want->piece;
+    struct step step = {.what = STEP_FAIL, .want = want, .code = CAIRN_NO_MEMORY};
+    if (want->serve) return step;
+    if (piece->bounced && !fetch->locked.free_bounces) {
+        put_back(fetch, want);
+        return nothing;
+    }
+    struct cairn_up_get *get = make_get(want->version, piece->shard, piece->offset, piece->bytes);
+    if (!get) return step;
+    if (piece->bounced) {
+        get->bounce = fetch->locked.free_bounces;
+        fetch->locked.free_bounces = get->bounce->next;
+    }
+    get->want = want;
+    return (struct step){.what = STEP_FETCH, .want = want, .get = get};
+}
+
+/* What of it is there or on its way already was read for somebody else. */
+static void count_found(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
+                        const struct cairn_up_cell *cell, uint8_t mask) {
+    if (want->looked) return;
+    want->looked = true;
+    uint8_t found = mask & (cell->present | cell->flying);
+    if (want->serve) want->serve->shared = found == mask;
+    if (!want->reading || !found) return;
+    uint64_t bytes = (uint64_t)__builtin_popcount(found) * CAIRN_BLOCK_BYTES;
+    want->version->counts.shared_bytes += bytes;
+    cairn_metrics_add(fetch->up->metrics, CAIRN_UP_METRIC(restore_shared_bytes_total), bytes);
+}
+
+static struct step begin_run(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
+                             struct cairn_up_cell *cell, uint8_t run) {
+    uint64_t size = want->version->manifest.shards[cell->shard].size_bytes;
+    struct cairn_up_get *get =
+        make_get(want->version, cell->shard, cairn_up_cell_run_offset(cell, run),
+                 cairn_up_cell_run_bytes(cell, run, size));
+    if (!get)
+        return (struct step){.what = STEP_FAIL, .want = want, .code = CAIRN_NO_MEMORY};
+    get->cell = cell;
+    get->run = run;
+    cell->flying |= run;
+    cell->users++;
+    want->next = cell->waiters;
+    cell->waiters = want;
+    /* Another node that asks is never sent on: two that know different lists could wait for each
+     * other. */
+    if (want->serve || !cairn_up_division_owner_locked(fetch, get))
+        return (struct step){.what = STEP_FETCH, .get = get};
+    cell->asked |= run;
+    fetch->locked.asking++;
+    return (struct step){.what = STEP_ASK, .get = get};
+}
+
+static struct step place_shared(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
+    const struct cairn_up_piece *piece = want->piece;
+    struct cairn_up_cell *cell =
+        cairn_up_cells_claim(&fetch->locked.cells, want->version, piece->shard,
+                             piece->offset - piece->offset % CAIRN_UP_CELL_BYTES,
+                             want->version->division.count > 0);
+    if (!cell && !fetch->locked.cells.count) return place_direct(fetch, want); /* no memory */
+    if (!cell) {
+        hold(fetch, want);
+        return (struct step){.what = STEP_AGAIN};
+    }
+    uint8_t mask = cairn_up_cell_mask(piece->offset, piece->bytes);
+    count_found(fetch, want, cell, mask);
+    cairn_up_cells_used(&fetch->locked.cells, cell);
+    cell->expected = want->version->expected + (uint32_t)want->version->division.count;
+    if (!(mask & ~cell->present)) {
+        cell->users++;
+        return (struct step){.what = STEP_COPY, .want = want, .cell = cell};
+    }
+    if (want->serve && (mask & cell->asked)) /* that node is to read it itself */
+        return (struct step){.what = STEP_FAIL, .want = want, .code = CAIRN_CONFLICT};
+    uint8_t absent = (uint8_t)(mask & ~(cell->present | cell->flying));
+    if (absent) return begin_run(fetch, want, cell, cairn_up_cell_run(absent));
+    want->next = cell->waiters;
+    cell->waiters = want;
+    return (struct step){.what = STEP_AGAIN};
+}
+
+static struct step next_step(struct cairn_up_fetch *fetch, bool may_begin) {
+    CAIRN_HOLD(&fetch->lock);
+    if (fetch->locked.orders && may_begin) {
+        struct cairn_up_get *get = fetch->locked.orders;
+        fetch->locked.orders = get->next;
+        return (struct step){.what = STEP_FETCH, .get = get};
+    }
+    /* What other nodes are asked for takes half of the cells at most: the rest serves them. */
+    size_t asking_max =
+        (size_t)cairn_min_u64(CAIRN_UP_ASKING_MAX, fetch->locked.cells.capacity / 2);
+    may_begin = may_begin && (!fetch->locked.asking || fetch->locked.asking < asking_max) &&
+                fetch->locked.held_count < HELD_MAX;
+    struct cairn_up_want *want = take(fetch, may_begin);
+    if (!want) return nothing;
+    cairn_up_division_look_locked(fetch, want->version);
+    return shares(fetch, want->version) ? place_shared(fetch, want) : place_direct(fetch, want);
+}
+
+/* ---- getting ---- */
+
+static void get_done(struct cairn_store_request *request) {
+    struct cairn_up_get *get = request->owner;
+    get->finished = true;
+}
+
+static uint8_t *memory_of(const struct cairn_up_get *get) {
+    if (get->cell) return get->cell->data + (get->offset - get->cell->offset);
+    return get->bounce ? get->bounce->data
+                       : get->want->reading->window->memory.data + get->want->piece->at;
+}
+
+static void prepare(struct cairn_up_get *get, size_t store, size_t stores) {
+    const struct cairn_up_version *version = get->version;
+    const struct cairn_manifest_shard *shard = &version->manifest.shards[get->shard];
+    cairn_key_shard(&version->place, cairn_view_of(shard->name), &get->key);
+    get->store = store;
+    get->range = (struct cairn_store_range){
+        .request = {.key = get->key.text,
+                    .offset = get->offset,
+                    .length = get->bytes,
+                    .into = memory_of(get),
+                    .done = get_done,
+                    .owner = get},
+        .tags = version->tags,
+        .object = store * version->manifest.shard_count + get->shard,
+        .object_bytes = shard->size_bytes,
+        .checksums =
+            version->checksums + 4 * (shard->first_block + get->offset / CAIRN_BLOCK_BYTES),
+        .wait_ms = get->tried + 1 < stores ? CAIRN_STORE_ELSEWHERE_MS : 0,
+    };
+}
+
+/* From the one that had the documents on, past those that did not answer just now. */
+static size_t nearest(const struct cairn_up *up, size_t first) {
+    uint64_t now_ms = cairn_mono_ms();
+    for (size_t i = 0; i < up->read_count; i++) {
+        size_t at = (first + i) % up->read_count;
+        if (atomic_load(&up->reads_away_ms[at]) <= now_ms) return at;
+    }
+    return first;
+}
+
+static void copy_out(const struct cairn_up_want *want, const uint8_t *blocks) {
+    const struct cairn_up_reading *reading = want->reading;
+    const struct cairn_up_piece *piece = want->piece;
+    if (!piece->bounced) {
+        memcpy(reading->window->memory.data + piece->at, blocks, (size_t)piece->bytes);
+        return;
+    }
+    for (size_t i = 0; i < piece->fragment_count; i++) {
+        const struct cairn_up_fragment *fragment = &reading->fragments[piece->fragment_first + i];
+        memcpy(reading->window->memory.data + fragment->at, blocks + fragment->from,
+               fragment->bytes);
+    }
+}
+
+static void give_bounce(struct cairn_up_fetch *fetch, struct cairn_up_bounce *bounce) {
+    if (!bounce) return;
+    CAIRN_HOLD(&fetch->lock);
+    bounce->next = fetch->locked.free_bounces;
+    fetch->locked.free_bounces = bounce;
+}
+
+static void finish_direct(struct cairn_up_fetch *fetch, struct cairn_up_get *get,
+                          enum cairn_code code, const struct cairn_error *why) {
+    struct cairn_up_want *want = get->want;
+    if (!code && get->bounce) copy_out(want, get->bounce->data);
+    give_bounce(fetch, get->bounce);
+    cairn_up_piece_over(fetch, want->reading, code, why);
+    free(want);
+    free(get);
+}
+
+/* True: a slab of this node holds it, so neither the store nor another node is asked. */
+static bool take_kept(struct cairn_up_fetch *fetch, struct cairn_up_get *get, bool asks) {
+    struct cairn_error none = {0};
+    if (!cairn_up_fetch_kept(fetch->up, get, memory_of(get))) return false;
+    if (asks) {
+        CAIRN_HOLD(&fetch->lock);
+        fetch->locked.asking--;
+    }
+    if (get->cell)
+        cairn_up_run_over(fetch, get, CAIRN_OK, &none);
+    else
+        finish_direct(fetch, get, CAIRN_OK, &none);
+    return true;
+}
+
+static void submit(struct cairn_up_reader *reader, struct cairn_up_get *get) {
+    get->finished = false;
+    get->next = reader->flying;
+    reader->flying = get;
+    reader->flying_count++;
+    reader->flying_at[get->store]++;
+    get->submitted_us = cairn_mono_us();
+    {
+        CAIRN_HOLD(&reader->fetch->lock);
+        cairn_up_meter_begin(&reader->fetch->locked.store_meter);
+    }
+    cairn_store_range_begin(&get->range);
+    cairn_store_submit(reader->stores[get->store], &get->range.request);
+}
+
+/* The want is in the cell, which it uses. */
+static void hand_out(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
+                     struct cairn_up_cell *cell) {
+    struct cairn_up_reading *reading = want->reading;
+    if (reading) copy_out(want, cell->data + (want->piece->offset - cell->offset));
+    {
+        CAIRN_HOLD(&fetch->lock);
+        cell->had++;
+        if (reading)
+            cell->users--;
+        else
+            cairn_up_serve_over_locked(fetch, want, cell, CAIRN_OK);
+    }
+    if (reading) cairn_up_piece_over(fetch, reading, CAIRN_OK, NULL);
+    free(want);
+}
+
+/* False: there is nothing to do now. */
+static bool act(struct cairn_up_reader *reader) {
+    struct cairn_up_fetch *fetch = reader->fetch;
+    bool may_begin = reader->flying_count < cairn_store_appetite(reader->stores[0]);
+    struct step step = next_step(fetch, may_begin);
+    struct cairn_error err = {0};
+    switch (step.what) {
+    case STEP_NOTHING:
+        return false;
+    case STEP_AGAIN:
+        return true;
+    case STEP_COPY:
+        hand_out(fetch, step.want, step.cell);
+        return true;
+    case STEP_FETCH:
+        if (take_kept(fetch, step.get, false)) return true;
+        prepare(step.get, nearest(fetch->up, step.get->version->store), fetch->up->read_count);
+        submit(reader, step.get);
+        return true;
+    case STEP_ASK:
+        if (take_kept(fetch, step.get, true)) return true;
+        cairn_up_division_ask(fetch, step.get);
+        return true;
+    case STEP_FAIL:
+        cairn_up_want_fail(fetch, step.want, cairn_fail(&err, step.code, "no memory for a read"),
+                           &err);
+        return true;
+    }
+    return false;
+}
+
+/* ---- checking ---- */
+
+static enum cairn_code judge(struct cairn_up_get *get, struct cairn_error *err) {
+    enum cairn_code code = cairn_store_range_judge(&get->range, err);
+    if (code == CAIRN_OK) return CAIRN_OK;
+    char text[900];
+    cairn_up_version_shard_text(get->version, get->shard, text);
+    return cairn_within(err, code, "%s", text);
+}
+
+static void measure(struct cairn_up_fetch *fetch, struct cairn_up_get *get, enum cairn_code code) {
+    struct cairn_metrics *metrics = fetch->up->metrics;
+    cairn_up_metrics_tell(metrics, &get->range.request);
+    cairn_metrics_observe(
+        metrics, (struct cairn_metric_at){CAIRN_UP_METRIC_range_read_duration_seconds, code, 0},
+        cairn_mono_us() - get->submitted_us);
+    if (!code) cairn_metrics_add(metrics, CAIRN_UP_METRIC(restore_bytes_total), get->bytes);
+    CAIRN_HOLD(&fetch->lock);
+    cairn_up_meter_end(&fetch->locked.store_meter, code ? 0 : get->bytes);
+    if (!code) get->version->counts.store_bytes += get->bytes;
+}
+
+/* What every block would have to wait for anew. */
+static void note_away(struct cairn_up *up, size_t store, enum cairn_code code) {
+    if (code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT || code == CAIRN_BUSY)
+        atomic_store(&up->reads_away_ms[store], cairn_mono_ms() + SHUN_MS);
+}
+
+/* The next store, where there is one that was not asked for this request. */
+static bool ask_another(struct cairn_up_reader *reader, struct cairn_up_get *get,
+                        enum cairn_code code, const struct cairn_error *why) {
+    size_t count = reader->fetch->up->read_count;
+    if (!code || get->unwanted || code == CAIRN_CANCELLED || ++get->tried >= count) return false;
+    note_away(reader->fetch->up, get->store, code);
+    cairn_metrics_add(reader->fetch->up->metrics, CAIRN_UP_METRIC(restore_fallbacks_total), 1);
+    cairn_log(WARN, "fetch.fallback", "key=%s store=%s cause=\"%s\"", get->key.text,
+              cairn_store_url(reader->fetch->up->reads[get->store]), why->message);
+    prepare(get, (get->store + 1) % count, count);
+    submit(reader, get);
+    return true;
+}
+
+static void finish(struct cairn_up_reader *reader, struct cairn_up_get *get) {
+    struct cairn_error error = {0};
+    enum cairn_code code = judge(get, &error);
+    measure(reader->fetch, get, code);
+    if (!get->unwanted && cairn_store_range_again(&get->range, code)) {
+        cairn_up_fetch_tell_again(get->key.text, &error);
+        submit(reader, get);
+        return;
+    }
+    if (ask_another(reader, get, code, &error)) return;
+    if (get->cell)
+        cairn_up_run_over(reader->fetch, get, code, &error);
+    else
+        finish_direct(reader->fetch, get, code, &error);
+}
+
+static void finish_all(struct cairn_up_reader *reader) {
+    struct cairn_up_get *ended = NULL, **at = &reader->flying;
+    while (*at) {
+        struct cairn_up_get *get = *at;
+        if (!get->finished) {
+            at = &get->next;
+            continue;
+        }
+        *at = get->next;
+        reader->flying_count--;
+        reader->flying_at[get->store]--;
+        get->next = ended;
+        ended = get;
+    }
+    while (ended) {
+        struct cairn_up_get *get = ended;
+        ended = get->next;
+        finish(reader, get);
+    }
+}
+
+static uint32_t patience(struct cairn_up_fetch *fetch) {
+    CAIRN_HOLD(&fetch->lock);
+    return fetch->locked.held ? HELD_LOOK_MS : IDLE_POLL_MS;
+}
+
+static bool stopping(struct cairn_up_fetch *fetch) {
+    CAIRN_HOLD(&fetch->lock);
+    return fetch->locked.stopping;
+}
+
+/* The first store's worker is the one that is woken, so it is the one that waits; for the others it
+ * looks often while something is under way there. */
+static void poll_all(struct cairn_up_reader *reader, bool acted) {
+    struct cairn_error error;
+    size_t count = reader->fetch->up->read_count;
+    bool elsewhere = false;
+    for (size_t i = 1; i < count; i++) elsewhere |= reader->flying_at[i] > 0;
+    uint32_t first_ms = acted || elsewhere ? 0 : patience(reader->fetch);
+    for (size_t i = 0; i < count; i++) {
+        if (i && !reader->flying_at[i]) continue;
+        uint32_t wait_ms = !i ? first_ms : acted ? 0 : OTHERS_POLL_MS;
+        if (cairn_store_poll(reader->stores[i], wait_ms, &error))
+            cairn_log(ERROR, "fetch.poll", "cause=\"%s\"", error.message);
+    }
+}
+
+void *cairn_up_reader_main(void *argument) {
+    struct cairn_up_reader *reader = argument;
+    while (!stopping(reader->fetch)) {
+        bool acted = false;
+        for (int i = 0; i < ACTS_MAX && act(reader); i++) acted = true;
+        poll_all(reader, acted);
+        finish_all(reader);
+        look_at_held(reader->fetch, false);
+    }
+    look_at_held(reader->fetch, true);
+    if (reader != reader->fetch->readers) CAIRN_CRASHPOINT("uploader.fetch.stopping");
+    for (struct cairn_up_get *get = reader->flying; get; get = get->next) {
+        get->unwanted = true;
+        if (!get->finished)
+            cairn_store_cancel(reader->stores[get->store], &get->range.request);
+    }
+    finish_all(reader);
+    return NULL;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The description of a save, made on one node and read strictly on another. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "api/digest.h"
+#include "api/messages.h"
+#include "api/table.h"
+#include "common/encode.h"
+#include "common/id.h"
+#include "common/pages.h"
+#include "common/text.h"
+#include "uploader/partner/inside.h"
+#include "uploader/saves/begin.h"
+
+#define NODES_MAX (1 << 20)
+
+static enum cairn_code no_memory(struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a copy");
+}
+
+/* ---- making ---- */
+
+static enum cairn_code add_shard(struct cairn_up *up, const struct cairn_up_shard *shard,
+                                 json_t *shards, struct cairn_error *err) {
+    CAIRN_AUTO(up_shard_proof) proof = {0};
+    CAIRN_AUTO(buf) blocks = {.limit = CAIRN_UP_COPY_HEAD_BYTES_MAX};
+    CAIRN_TRY(cairn_up_shard_describe(up->queue, shard, &proof, err));
+    CAIRN_TRY(cairn_base64_encode(cairn_buf_view(&proof.blocks_le), &blocks, err));
+    json_t *item = CAIRN_PACK(copy_shard, .name = shard->name, .tensors = shard->tensors,
+                              .bytes = shard->size_bytes, .token = proof.token,
+                              .part_bytes = proof.part_bytes,
+                              .blocks = blocks.size ? blocks.data : "");
+    return json_array_append_new(shards, item) ? no_memory(err) : CAIRN_OK;
+}
+
+enum cairn_code cairn_up_copy_describe_locked(struct cairn_up *up, const struct cairn_up_save *save,
+                                              struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *shards = json_array();
+    CAIRN_AUTO(buf) table = {.limit = CAIRN_UP_COPY_HEAD_BYTES_MAX};
+    for (size_t i = 0; i < save->state.shard_count; i++)
+        CAIRN_TRY(add_shard(up, save->shards[i], shards, err));
+    if (save->table)
+        CAIRN_TRY(cairn_base64_encode(cairn_buf_view(&save->table->bytes), &table, err));
+    CAIRN_AUTO_JSON json_t *head =
+        CAIRN_PACK(copy, .uploader = up->uuid, .proc = save->proc, .begin = save->begin,
+                   .table = table.size ? table.data : NULL, .replicated = save->replicated,
+                   .labels = save->labels, .meta = save->meta, .shards = shards);
+    if (!head) return no_memory(err);
+    ret->limit = CAIRN_UP_COPY_HEAD_BYTES_MAX;
+    return cairn_json_dump(head, ret, err);
+}
+
+/* ---- reading ---- */
+
+void cairn_up_copy_free(struct cairn_up_copy *copy) {
+    if (!copy) return;
+    for (size_t i = 0; i < copy->shard_count; i++) cairn_buf_release(&copy->shards[i].blocks_le);
+    free(copy->shards);
+    cairn_buf_release(&copy->table);
+    cairn_pages_unmap(copy->data, copy->data_bytes);
+    free(copy->pieces);
+    json_decref(copy->head);
+    free(copy);
+}
+
+enum cairn_code cairn_up_copy_begin(const struct cairn_up_copy *copy, struct cairn_up_begin *ret,
+                                    struct cairn_error *err) {
+    struct cairn_msg_begin_place place = {0};
+    CAIRN_TRY(cairn_msg_begin_place_read(copy->begin, "/begin", &place, err));
+    *ret = (struct cairn_up_begin){.attempt = copy->attempt,
+                                   .proc = copy->proc,
+                                   .rank = (uint32_t)place.rank,
+                                   .world_size = (uint32_t)place.world_size,
+                                   .of_partner = true};
+    return cairn_up_begin_read(copy->begin, "/begin", ret, err);
+}
+
+static enum cairn_code read_begin(struct cairn_up_copy *copy,
+                                  const struct cairn_up_attempt *attempt,
+                                  struct cairn_error *err) {
+    struct cairn_up_begin begin = {0};
+    const struct cairn_grant *grant = &attempt->grant;
+    CAIRN_TRY(cairn_up_copy_begin(copy, &begin, err));
+    struct cairn_version_origin origin = {
+        .name = grant->name, .attempt = grant->attempt, .step = begin.step, .n = begin.n};
+    (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), grant->nonce);
+    cairn_version_id_make(&origin, &copy->version);
+    copy->rank = begin.rank;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_table(struct cairn_up_copy *copy, const char *text,
+                                  struct cairn_error *err) {
+    struct cairn_table table;
+    if (!text) return CAIRN_OK;
+    copy->table.limit = CAIRN_UP_COPY_HEAD_BYTES_MAX;
+    CAIRN_TRY(cairn_base64_decode(cairn_view_of(text), &copy->table, err));
+    CAIRN_TRY(cairn_table_open(cairn_buf_view(&copy->table), &table, err));
+    if (table.rank == copy->rank) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TABLE_INVALID, "the table is of rank %u, the save of rank %u",
+                      table.rank, copy->rank);
+}
+
+static enum cairn_code read_shard(struct cairn_up_copy *copy, const json_t *item,
+                                  struct cairn_shard_names *names, struct cairn_error *err) {
+    struct cairn_msg_copy_shard told = {0};
+    CAIRN_TRY(cairn_msg_copy_shard_read(item, "/shards", &told, err));
+    struct cairn_up_copy_shard *shard = &copy->shards[copy->shard_count++];
+    *shard = (struct cairn_up_copy_shard){.name = told.name,
+                                          .token = told.token,
+                                          .tensors = told.tensors,
+                                          .bytes = told.bytes,
+                                          .part_bytes = told.part_bytes,
+                                          .offset = copy->data_bytes,
+                                          .first_piece = copy->piece_count,
+                                          .blocks_le.limit = CAIRN_UP_COPY_HEAD_BYTES_MAX};
+    CAIRN_TRY(cairn_shard_name_check(cairn_view_of(told.name), err));
+    CAIRN_TRY(cairn_shard_names_add(names, cairn_view_of(told.name), err));
+    CAIRN_TRY(cairn_base64_decode(cairn_view_of(told.blocks), &shard->blocks_le, err));
+    if (told.bytes > CAIRN_UP_COPY_BYTES_MAX - copy->data_bytes ||
+        shard->blocks_le.size != 4 * cairn_div_up(told.bytes, CAIRN_BLOCK_BYTES) ||
+        !told.part_bytes || !cairn_uuid_text_valid(cairn_view_of(told.token)))
+        return cairn_fail(err, CAIRN_INVALID, "shard %s: its size, checksums, parts or token",
+                          told.name);
+    copy->data_bytes += cairn_round_up(told.bytes, CAIRN_BLOCK_BYTES);
+    copy->piece_count += cairn_div_up(told.bytes, CAIRN_UP_COPY_PIECE_BYTES);
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_shards(struct cairn_up_copy *copy, const json_t *items,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(shard_names) names = {0};
+    size_t count = json_array_size(items);
+    if (count > CAIRN_UP_SHARDS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/shards: more than %d", CAIRN_UP_SHARDS_MAX);
+    copy->shards = calloc(count + 1, sizeof(*copy->shards));
+    if (!copy->shards) return no_memory(err);
+    for (size_t i = 0; i < count; i++)
+        CAIRN_TRY(read_shard(copy, json_array_get(items, i), &names, err));
+    copy->missing = copy->piece_count;
+    copy->pieces = calloc(copy->piece_count + 1, 1);
+    return copy->pieces ? CAIRN_OK : no_memory(err);
+}
+
+static enum cairn_code read_head(struct cairn_up_copy *copy,
+                                 const struct cairn_up_attempt *attempt, struct cairn_error *err) {
+    struct cairn_msg_copy told = {.proc = ""};
+    CAIRN_TRY(cairn_msg_copy_read(copy->head, "", &told, err));
+    copy->uploader = told.uploader;
+    copy->proc = told.proc;
+    copy->begin = told.begin;
+    copy->replicated = told.replicated;
+    copy->labels = told.labels;
+    copy->meta = told.meta;
+    CAIRN_TRY(read_begin(copy, attempt, err));
+    CAIRN_TRY(read_table(copy, told.table, err));
+    return read_shards(copy, told.shards, err);
+}
+
+enum cairn_code cairn_up_copy_new(const struct cairn_up_attempt *attempt, json_t *take_head,
+                                  struct cairn_up_copy **ret, struct cairn_error *err) {
+    struct cairn_up_copy *copy = calloc(1, sizeof(*copy));
+    if (!copy) {
+        json_decref(take_head);
+        return no_memory(err);
+    }
+    copy->head = take_head;
+    enum cairn_code code = read_head(copy, attempt, err);
+    if (code) {
+        copy->data_bytes = 0; /* nothing is mapped yet */
+        cairn_up_copy_free(copy);
+        return code;
+    }
+    *ret = copy;
+    return CAIRN_OK;
+}

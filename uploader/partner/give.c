@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One thread that gives sealed saves to the partner, oldest first, and hands over those of which
+ * the bytes are gone here. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/crashpoint.h"
+#include "common/encode.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "uploader/journal/journal.h"
+#include "uploader/mail.h"
+#include "uploader/metrics.h"
+#include "uploader/partner/inside.h"
+
+#define LOOK_MS 500
+#define AGAIN_MS 500  /* after a partner that refused, or was not reached */
+#define GONE_MS 60000 /* a partner that is not reached for so long has gone with its copy */
+
+struct gift { /* a save under way, copied from it: it may go meanwhile */
+    uint64_t entry;
+    struct cairn_version_id version;
+    uint32_t rank;
+    struct cairn_run_name run;
+    uint64_t attempt;
+    struct cairn_up_member to;
+    uint8_t key[CAIRN_PEER_KEY_BYTES];
+};
+
+/* ---- requests ---- */
+
+static void answered(struct cairn_up_ask *ask) {
+    struct cairn_up_partner *partner = ask->owner;
+    CAIRN_HOLD(&partner->lock);
+    partner->locked.answered = true;
+    cairn_condition_broadcast(&partner->changed);
+}
+
+/* Waits for the answer: a peer that gives none is passed by within seconds (ask.h#2). */
+static enum cairn_code put(struct cairn_up_partner *partner, const struct gift *gift,
+                           const char *tail, struct cairn_view body, struct cairn_error *err) {
+    struct cairn_up_ask ask = {.to = gift->to,
+                               .run = gift->run,
+                               .attempt = gift->attempt,
+                               .method = "PUT",
+                               .body = body,
+                               .done = answered,
+                               .owner = partner};
+    memcpy(ask.key, gift->key, sizeof(ask.key));
+    snprintf(ask.path, sizeof(ask.path), CAIRN_UP_COPY_PATH "%s/%" PRIu32 "/%s",
+             gift->version.text, gift->rank, tail);
+    {
+        CAIRN_HOLD(&partner->lock);
+        partner->locked.answered = false;
+    }
+    CAIRN_TRY(cairn_up_asks_add(partner->up->peers->asks, &ask, err));
+    CAIRN_HOLD(&partner->lock);
+    while (!partner->locked.answered)
+        (void)cairn_condition_wait(&partner->changed, &partner->lock, UINT64_MAX);
+    if (ask.code && err) *err = ask.error;
+    return ask.code;
+}
+
+/* ---- which save ---- */
+
+static bool is_due(const struct cairn_up_save *save, uint64_t now_ms) {
+    const struct cairn_up_partnering *own = &save->partner;
+    return save->state.phase == CAIRN_UP_PHASE_SEALED && now_ms >= own->next_ms;
+}
+
+static bool is_to_give(const struct cairn_up_save *save) {
+    return save->slab && !save->partner.node[0] && !save->file_count &&
+           !save->abort_on_disconnect;
+}
+
+/* Its bytes died with the process before this one, and no trainer has brought them again. */
+static bool is_to_hand_over(const struct cairn_up *up, const struct cairn_up_save *save) {
+    return save->partner.node[0] && save->partner.recovered && !save->partner.handed &&
+           !save->slab && !up->locked.offers_awaited &&
+           !cairn_up_save_state_is_durable(&save->state);
+}
+
+static void describe(const struct cairn_up_save *save, struct gift *ret) {
+    *ret = (struct gift){.entry = save->entry,
+                         .version = save->place.id,
+                         .rank = save->rank,
+                         .run = save->place.name,
+                         .attempt = save->attempt->grant.attempt};
+}
+
+/* *ret_gives: to be given, else to be handed over. */
+static bool pick(struct cairn_up_partner *partner, struct gift *ret, bool *ret_gives) {
+    struct cairn_up *up = partner->up;
+    uint64_t now_ms = cairn_mono_ms();
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (!is_due(save, now_ms)) continue;
+        *ret_gives = is_to_give(save);
+        if (!*ret_gives && !is_to_hand_over(up, save)) continue;
+        describe(save, ret);
+        const char *node = *ret_gives ? NULL : save->partner.node;
+        save->partner.next_ms = now_ms + AGAIN_MS;
+        if (!save->partner.since_ms) save->partner.since_ms = now_ms;
+        if (cairn_up_members_partner(&up->peers->members, &ret->run, ret->attempt, node, &ret->to,
+                                     ret->key))
+            return true;
+        if (!*ret_gives) return true; /* it is not there: that is looked at, too */
+    }
+    return false;
+}
+
+/* ---- giving ---- */
+
+/* From the slab into the buffer: the slab is the save's for these milliseconds. */
+static enum cairn_code copy_piece(struct cairn_up_partner *partner, const struct gift *gift,
+                                  size_t index, uint64_t offset, size_t *ret_bytes,
+                                  struct cairn_error *err) {
+    struct cairn_up *up = partner->up;
+    const uint8_t *from = NULL;
+    {
+        CAIRN_HOLD(&up->lock);
+        struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
+        if (!save || !save->slab || save->state.phase != CAIRN_UP_PHASE_SEALED)
+            return cairn_fail(err, CAIRN_NOT_FOUND, "its memory was given back");
+        const struct cairn_up_shard *shard = save->shards[index];
+        *ret_bytes = (size_t)cairn_min_u64(CAIRN_UP_COPY_PIECE_BYTES, shard->size_bytes - offset);
+        from = save->slab->memory.data + shard->slab_offset + offset;
+        save->partner.reading = true;
+    }
+    memcpy(partner->buffer, from, *ret_bytes);
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
+    CAIRN_ASSERT(save);
+    save->partner.reading = false;
+    cairn_up_save_settle_locked(up, save);
+    return CAIRN_OK;
+}
+
+/* False: there is no such shard, or no such save any more. */
+static bool shard_bytes(struct cairn_up *up, const struct gift *gift, size_t index,
+                        uint64_t *ret_bytes) {
+    CAIRN_HOLD(&up->lock);
+    const struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
+    if (!save || index >= save->state.shard_count) return false;
+    *ret_bytes = save->shards[index]->size_bytes;
+    return true;
+}
+
+static enum cairn_code give_head(struct cairn_up_partner *partner, const struct gift *gift,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO(buf) head = {0};
+    uint8_t sum[CAIRN_SHA256_BYTES];
+    char hex[2 * CAIRN_SHA256_BYTES + 1];
+    {
+        CAIRN_HOLD(&partner->up->lock);
+        struct cairn_up_save *save = cairn_up_save_find_locked(partner->up, gift->entry);
+        if (!save) return cairn_fail(err, CAIRN_NOT_FOUND, "it is over");
+        CAIRN_TRY(cairn_up_copy_describe_locked(partner->up, save, &head, err));
+    }
+    cairn_sha256_of(cairn_buf_view(&head), sum);
+    cairn_hex_encode(sum, sizeof(sum), hex);
+    return put(partner, gift, hex, cairn_buf_view(&head), err);
+}
+
+static enum cairn_code give_bytes(struct cairn_up_partner *partner, const struct gift *gift,
+                                  struct cairn_error *err) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; shard_bytes(partner->up, gift, i, &bytes); i++) {
+        for (uint64_t offset = 0; offset < bytes; offset += CAIRN_UP_COPY_PIECE_BYTES) {
+            char tail[64];
+            size_t size = 0;
+            CAIRN_TRY(copy_piece(partner, gift, i, offset, &size, err));
+            snprintf(tail, sizeof(tail), "%zu/%" PRIu64, i, offset);
+            CAIRN_TRY(put(partner, gift, tail, (struct cairn_view){partner->buffer, size}, err));
+        }
+    }
+    return CAIRN_OK;
+}
+
+/* The tokens under which it is sent stand in the journal from here on, and who has it. */
+static enum cairn_code remember(struct cairn_up_partner *partner, const struct gift *gift,
+                                struct cairn_error *err) {
+    struct cairn_up *up = partner->up;
+    size_t count = 0;
+    CAIRN_AUTO_JSON json_t *messages = json_array();
+    {
+        CAIRN_HOLD(&up->lock);
+        const struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
+        if (!save || save->state.phase != CAIRN_UP_PHASE_SEALED)
+            return cairn_fail(err, CAIRN_NOT_FOUND, "it is over");
+        for (size_t i = 0; i < save->state.shard_count; i++)
+            if (json_array_append_new(messages, cairn_up_shard_intent(up->queue, save->shards[i],
+                                                                      gift->to.node)))
+                return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
+        count = save->state.shard_count;
+    }
+    struct cairn_up_record *records = calloc(count + 1, sizeof(*records));
+    if (!records) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
+    for (size_t i = 0; i < count; i++)
+        records[i] = (struct cairn_up_record){.entry = gift->entry,
+                                              .message = json_array_get(messages, i)};
+    enum cairn_code code = cairn_up_journal_append(up->journal, records, count, err);
+    free(records);
+    return code;
+}
+
+static void tell(struct cairn_up_partner *partner, const struct gift *gift) {
+    struct cairn_up *up = partner->up;
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
+    if (!save || save->state.phase != CAIRN_UP_PHASE_SEALED) return;
+    (void)cairn_text_copy(save->partner.node, sizeof(save->partner.node), gift->to.node);
+    cairn_up_mail_wake(up->mail); /* its session tells the trainer */
+    cairn_metrics_add(up->metrics, CAIRN_UP_METRIC(partnered_saves_total), 1);
+    cairn_log(INFO, "save.partnered", "run=%s step=%" PRIu64 " rank=%u version=%s node=%s",
+              save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+              gift->to.node);
+}
+
+static enum cairn_code give(struct cairn_up_partner *partner, const struct gift *gift,
+                            struct cairn_error *err) {
+    CAIRN_TRY(give_head(partner, gift, err));
+    CAIRN_TRY(give_bytes(partner, gift, err));
+    CAIRN_TRY(put(partner, gift, "whole", (struct cairn_view){"", 0}, err));
+    CAIRN_CRASHPOINT("uploader.partner.whole");
+    CAIRN_TRY(remember(partner, gift, err));
+    CAIRN_CRASHPOINT("uploader.partner.journaled");
+    tell(partner, gift);
+    return CAIRN_OK;
+}
+
+/* It goes on without a copy, and is tried again as long as its memory is here. */
+static void refused(struct cairn_up_partner *partner, const struct gift *gift,
+                    const struct cairn_error *why) {
+    struct cairn_up *up = partner->up;
+    if (why->code == CAIRN_CANCELLED || why->code == CAIRN_NOT_FOUND) return;
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
+    if (!save) return;
+    save->partner.next_ms = cairn_mono_ms() + AGAIN_MS;
+    cairn_up_members_outdate(&up->peers->members, &gift->run);
+    if (save->partner.complained) return;
+    save->partner.complained = true;
+    cairn_log(WARN, "save.unpartnered",
+              "run=%s step=%" PRIu64 " rank=%u version=%s node=%s cause=\"%s\" "
+              "hint=\"the save goes on; until it is committed it lies on this node alone\"",
+              save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+              gift->to.node, why->message);
+}
+
+/* ---- handing over ---- */
+
+static void hand_over(struct cairn_up_partner *partner, const struct gift *gift) {
+    struct cairn_up *up = partner->up;
+    struct cairn_error why = {0};
+    enum cairn_code code =
+        gift->to.node[0]
+            ? put(partner, gift, "finish", (struct cairn_view){"", 0}, &why)
+            : cairn_fail(&why, CAIRN_UNAVAILABLE, "it is no node of the attempt any more");
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
+    if (!save || save->state.phase != CAIRN_UP_PHASE_SEALED) return;
+    bool gone = code == CAIRN_NOT_FOUND || code == CAIRN_CONFLICT || code == CAIRN_FORBIDDEN ||
+                cairn_mono_ms() > save->partner.since_ms + GONE_MS;
+    if (!code) {
+        save->partner.handed = true;
+        cairn_log(INFO, "save.handed_over", "run=%s step=%" PRIu64 " rank=%u version=%s node=%s",
+                  save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+                  gift->to.node);
+        return;
+    }
+    cairn_up_members_outdate(&up->peers->members, &gift->run);
+    if (!gone) return;
+    cairn_within(&why, CAIRN_SOURCE_GONE,
+                 "its bytes are gone here, and the copy on node %s, too", save->partner.node);
+    why.code = CAIRN_SOURCE_GONE;
+    cairn_up_save_fail_for_locked(up, save, &why);
+}
+
+void *cairn_up_partner_main(void *argument) {
+    struct cairn_up_partner *partner = argument;
+    pthread_setname_np(pthread_self(), "partner");
+    while (cairn_up_wakeup_wait(&partner->up->partner_work, cairn_mono_ms() + LOOK_MS, false)) {
+        struct gift gift;
+        bool gives = false;
+        while (pick(partner, &gift, &gives)) {
+            struct cairn_error why = {0};
+            if (!gives)
+                hand_over(partner, &gift);
+            else if (give(partner, &gift, &why))
+                refused(partner, &gift, &why);
+            CAIRN_HOLD(&partner->lock);
+            if (partner->locked.stopping) return NULL;
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * inside: copies, and what the files of this room share.
+ *
+ * Why:     describing a save, giving it, keeping it and sending it are different work on one
+ *          description.
+ * Promise: 1   a copy in the list has a whole description that was checked: what it names can be
+ *              sent once its bytes are there.
+ * Limits:  see uploader/partner/partner.h.
+ * Threads: copies are locked by uploader_state; what is called fixed is not. Bytes are written by
+ *          the one request that has claimed their piece.
+ * Next:    partner.c (life), copy.c (descriptions), give.c, keep.c, finish.c.
+ */
+#pragma once
+
+#include "uploader/partner/partner.h"
+#include "uploader/peers/peers.h"
+
+#define CAIRN_UP_COPY_PATH "/v1/copies/"
+#define CAIRN_UP_COPY_BYTES_MAX (UINT64_C(1) << 50) /* of one, so that sums are numbers */
+
+struct cairn_up_copy_shard { /* fixed */
+    const char *name, *token; /* of the description */
+    bool tensors;
+    uint64_t bytes, offset; /* offset: in the copy's data */
+    uint64_t part_bytes;
+    struct cairn_buf blocks_le;
+    uint64_t first_piece;
+};
+enum cairn_up_piece_state { CAIRN_UP_PIECE_MISSING, CAIRN_UP_PIECE_COMES, CAIRN_UP_PIECE_THERE };
+struct cairn_up_copy {
+    struct cairn_up_copy *next;
+    /* fixed */
+    struct cairn_up_attempt *attempt; /* one use of it */
+    struct cairn_version_id version;
+    uint32_t rank;
+    char node[CAIRN_NAME_BYTES_MAX + 1]; /* whose it is */
+    char digest[2 * CAIRN_SHA256_BYTES + 1];
+    json_t *head; /* owned */
+    const char *uploader, *proc;
+    json_t *begin, *replicated, *labels, *meta; /* of head */
+    struct cairn_buf table;
+    struct cairn_up_copy_shard *shards;
+    size_t shard_count;
+    uint64_t reserved_bytes; /* of partner_memory */
+    uint8_t *data;
+    uint64_t data_bytes;
+    /* locked by uploader_state */
+    uint8_t *pieces; /* enum cairn_up_piece_state of each */
+    uint64_t piece_count, missing;
+    uint64_t heard_ms; /* mono clock: its node has spoken of it */
+    uint32_t users;    /* requests that write into it */
+    bool over;         /* to be freed when nobody uses it */
+    uint64_t entry;    /* of the save that sends it; 0: none */
+};
+struct cairn_up_partner {
+    struct cairn_up *up;
+    uint64_t reserved_bytes; /* of the budget */
+    pthread_t thread;
+    bool started;
+    uint8_t *buffer; /* the giving thread's: one piece */
+    struct cairn_lock lock; /* uploader_partner */
+    struct cairn_condition changed;
+    struct {
+        bool stopping;
+        bool answered; /* the request that the giving thread waits for */
+    } locked;
+    /* locked by uploader_state */
+    struct cairn_up_copy *copies;
+    uint64_t free_bytes;
+};
+
+/* ---- copy.c ---- */
+/* All that another node needs to finish it; CAIRN_NOT_FOUND: not all of it is staged here. */
+enum cairn_code cairn_up_copy_describe_locked(struct cairn_up *up, const struct cairn_up_save *save,
+                                              struct cairn_buf *ret,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
+/* A checked copy without bytes, not in the list; take_head is its description. attempt is the
+ * caller's. */
+enum cairn_code cairn_up_copy_new(const struct cairn_up_attempt *attempt, json_t *take_head,
+                                  struct cairn_up_copy **ret,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* Its attempt and memory are the caller's to give back. */
+void cairn_up_copy_free(struct cairn_up_copy *copy);
+/* What its begin says; borrowed from it. */
+enum cairn_code cairn_up_copy_begin(const struct cairn_up_copy *copy, struct cairn_up_begin *ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- keep.c ---- */
+void cairn_up_copies_serve(struct cairn_up_call *call, void *partner);
+struct cairn_up_copy *cairn_up_copy_find_locked(struct cairn_up_partner *partner,
+                                                const char *version, uint32_t rank);
+/* Those that are over go. */
+void cairn_up_copies_sweep_locked(struct cairn_up_partner *partner);
+
+/* ---- finish.c ---- */
+enum cairn_code cairn_up_copy_finish_locked(struct cairn_up *up, struct cairn_up_copy *copy,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- give.c ---- */
+void *cairn_up_partner_main(void *partner);

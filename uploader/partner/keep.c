@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What another node sends to be kept: first the description, for which all memory is taken, then
+ * pieces of it in any order, each compared as it comes. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/encode.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "common/pages.h"
+#include "common/text.h"
+#include "store/range.h"
+#include "uploader/partner/inside.h"
+
+#define HEAD_TIMES 4 /* a parsed description takes up to so many times its text */
+#define HEAD_NODES_MAX (1 << 20)
+#define QUIET_MS 60000 /* of a node that has begun a copy and does not go on */
+#define PARTS 4
+
+struct asked { /* the parts of a path behind the route's */
+    char text[CAIRN_UP_PATH_BYTES_MAX];
+    char *parts[PARTS];
+    size_t count;
+    uint64_t rank;
+};
+
+static bool read_path(const struct cairn_up_call *call, struct asked *ret) {
+    char *at = ret->text;
+    ret->count = 0;
+    if (!cairn_text_copy(ret->text, sizeof(ret->text), call->rest)) return false;
+    for (char *part; (part = strsep(&at, "/"));) {
+        if (ret->count == PARTS) return false;
+        ret->parts[ret->count++] = part;
+    }
+    return ret->count > 2 && cairn_version_id_valid(cairn_view_of(ret->parts[0])) &&
+           !cairn_parse_u64(cairn_view_of(ret->parts[1]), &ret->rank, NULL) &&
+           ret->rank <= UINT32_MAX;
+}
+
+/* ---- the list ---- */
+
+struct cairn_up_copy *cairn_up_copy_find_locked(struct cairn_up_partner *partner,
+                                                const char *version, uint32_t rank) {
+    struct cairn_up_copy *at = partner->copies;
+    while (at && (at->over || at->rank != rank || strcmp(at->version.text, version) != 0))
+        at = at->next;
+    return at;
+}
+
+/* Of the node that asks alone. */
+static struct cairn_up_copy *find_own_locked(struct cairn_up_partner *partner,
+                                             const struct cairn_up_call *call,
+                                             const struct asked *asked) {
+    struct cairn_up_copy *copy =
+        cairn_up_copy_find_locked(partner, asked->parts[0], (uint32_t)asked->rank);
+    bool own = copy && !strcmp(copy->node, call->right.from) &&
+               copy->attempt->grant.attempt == call->right.attempt;
+    return own ? copy : NULL;
+}
+
+static bool is_needed(struct cairn_up *up, struct cairn_up_copy *copy) {
+    if (copy->entry && cairn_up_save_find_locked(up, copy->entry)) return true;
+    if (copy->users) return true;
+    if (copy->over || copy->entry) return false; /* the save that sent it is over */
+    if (copy->attempt->stale || copy->attempt->foreign.code) return false;
+    return !copy->missing || cairn_mono_ms() < copy->heard_ms + QUIET_MS;
+}
+
+void cairn_up_copies_sweep_locked(struct cairn_up_partner *partner) {
+    for (struct cairn_up_copy **at = &partner->copies; *at;) {
+        struct cairn_up_copy *copy = *at;
+        if (is_needed(partner->up, copy)) {
+            at = &copy->next;
+            continue;
+        }
+        *at = copy->next;
+        partner->free_bytes += copy->reserved_bytes;
+        cairn_log(DEBUG, "partner.dropped", "version=%s rank=%u node=%s", copy->version.text,
+                  copy->rank, copy->node);
+        cairn_up_attempt_leave(partner->up, copy->attempt);
+        cairn_up_copy_free(copy);
+    }
+}
+
+/* ---- memory ---- */
+
+static enum cairn_code reserve(struct cairn_up_partner *partner, uint64_t bytes,
+                               struct cairn_error *err) {
+    CAIRN_HOLD(&partner->up->lock);
+    cairn_up_copies_sweep_locked(partner);
+    if (bytes > partner->free_bytes)
+        return cairn_fail(err, CAIRN_NO_MEMORY,
+                          "a copy wants %" PRIu64 " bytes of partner_memory, %" PRIu64 " are free",
+                          bytes, partner->free_bytes);
+    partner->free_bytes -= bytes;
+    return CAIRN_OK;
+}
+
+static void give_back(struct cairn_up_partner *partner, uint64_t bytes) {
+    CAIRN_HOLD(&partner->up->lock);
+    partner->free_bytes += bytes;
+}
+
+/* A body that is here already: its sender waits until it is taken. */
+static enum cairn_code pass_over(struct cairn_up_call *call, struct cairn_error *err) {
+    char ignored[16384];
+    for (uint64_t left = call->head.body_bytes; left;) {
+        uint64_t bytes = cairn_min_u64(left, sizeof(ignored));
+        CAIRN_TRY(cairn_up_call_receive(call, ignored, bytes, err));
+        left -= bytes;
+    }
+    return CAIRN_OK;
+}
+
+/* ---- the description ---- */
+
+static struct cairn_up_attempt *attempt_of_locked(struct cairn_up *up,
+                                                  const struct cairn_peer_right *right) {
+    struct cairn_up_attempt *at = up->locked.attempts;
+    while (at && (at->grant.attempt != right->attempt ||
+                  strcmp(at->grant.name.run, right->run.run) != 0 ||
+                  strcmp(at->grant.name.project, right->run.project) != 0))
+        at = at->next;
+    return at;
+}
+
+static enum cairn_code receive_head(struct cairn_up_call *call, const char *digest, json_t **ret,
+                                    struct cairn_error *err) {
+    size_t size = (size_t)call->head.body_bytes;
+    CAIRN_AUTO_HEAP char *text = malloc(size + 1);
+    uint8_t sum[CAIRN_SHA256_BYTES];
+    char hex[2 * CAIRN_SHA256_BYTES + 1];
+    if (!text) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a copy's description");
+    CAIRN_TRY(cairn_up_call_receive(call, text, size, err));
+    cairn_sha256_of((struct cairn_view){text, size}, sum);
+    cairn_hex_encode(sum, sizeof(sum), hex);
+    /* The right covers the path, and through it what is described. */
+    if (strcmp(hex, digest) != 0)
+        return cairn_fail(err, CAIRN_CORRUPT, "the description is not that of its path");
+    struct cairn_json_limits limits = {.bytes = CAIRN_UP_COPY_HEAD_BYTES_MAX,
+                                       .nodes = HEAD_NODES_MAX};
+    return cairn_json_parse((struct cairn_view){text, size}, limits, ret, err);
+}
+
+static enum cairn_code make(struct cairn_up_partner *partner, struct cairn_up_call *call,
+                            const struct asked *asked, struct cairn_up_copy **ret,
+                            struct cairn_error *err) {
+    json_t *head = NULL;
+    CAIRN_TRY(receive_head(call, asked->parts[2], &head, err));
+    CAIRN_HOLD(&partner->up->lock);
+    struct cairn_up_attempt *attempt = attempt_of_locked(partner->up, &call->right);
+    if (!attempt) {
+        json_decref(head);
+        return cairn_fail(err, CAIRN_FORBIDDEN, "this node does not hold the attempt any more");
+    }
+    CAIRN_TRY(cairn_up_copy_new(attempt, head, ret, err));
+    (*ret)->attempt = attempt;
+    attempt->users++;
+    (void)cairn_text_copy((*ret)->node, sizeof((*ret)->node), call->right.from);
+    (void)cairn_text_copy((*ret)->digest, sizeof((*ret)->digest), asked->parts[2]);
+    return CAIRN_OK;
+}
+
+/* *take goes into the list, unless the same is there, or another one that is worth more. */
+static enum cairn_code insert(struct cairn_up_partner *partner, const struct asked *asked,
+                              struct cairn_up_copy **take, struct cairn_error *err) {
+    struct cairn_up_copy *copy = *take;
+    if (strcmp(copy->version.text, asked->parts[0]) != 0 || copy->rank != asked->rank)
+        return cairn_fail(err, CAIRN_INVALID, "the description is of %s, rank %u",
+                          copy->version.text, copy->rank);
+    CAIRN_HOLD(&partner->up->lock);
+    struct cairn_up_copy *there =
+        cairn_up_copy_find_locked(partner, asked->parts[0], (uint32_t)asked->rank);
+    if (there && !strcmp(there->digest, copy->digest)) return CAIRN_OK;
+    if (there && (there->users || !there->missing || there->entry))
+        return cairn_fail(err, CAIRN_CONFLICT, "another copy of %s, rank %u is there",
+                          copy->version.text, copy->rank);
+    if (there) there->over = true; /* its node has begun anew */
+    copy->heard_ms = cairn_mono_ms();
+    copy->next = partner->copies;
+    partner->copies = copy;
+    *take = NULL;
+    return CAIRN_OK;
+}
+
+static void drop(struct cairn_up_partner *partner, struct cairn_up_copy *copy) {
+    if (!copy) return;
+    CAIRN_HOLD(&partner->up->lock);
+    partner->free_bytes += copy->reserved_bytes;
+    cairn_up_attempt_leave(partner->up, copy->attempt);
+    cairn_up_copy_free(copy);
+}
+
+static enum cairn_code map(struct cairn_up_partner *partner, struct cairn_up_copy *copy,
+                           struct cairn_error *err) {
+    uint64_t bytes = copy->data_bytes;
+    copy->data_bytes = 0;
+    CAIRN_TRY(reserve(partner, bytes, err));
+    copy->reserved_bytes += bytes;
+    if (!bytes) return CAIRN_OK;
+    copy->data = cairn_pages_map((size_t)bytes);
+    if (!copy->data) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a copy");
+    copy->data_bytes = bytes;
+    return CAIRN_OK;
+}
+
+/* The same description comes again after a request that was lost. */
+static bool is_there(struct cairn_up_partner *partner, const struct cairn_up_call *call,
+                     const struct asked *asked) {
+    CAIRN_HOLD(&partner->up->lock);
+    const struct cairn_up_copy *copy = find_own_locked(partner, call, asked);
+    return copy && !strcmp(copy->digest, asked->parts[2]);
+}
+
+static enum cairn_code take_head(struct cairn_up_partner *partner, struct cairn_up_call *call,
+                                 const struct asked *asked, struct cairn_error *err) {
+    uint64_t bytes = HEAD_TIMES * call->head.body_bytes;
+    struct cairn_up_copy *copy = NULL;
+    if (is_there(partner, call, asked)) return pass_over(call, err);
+    if (call->head.body_bytes > CAIRN_UP_COPY_HEAD_BYTES_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "a description of more than %d bytes",
+                          (int)CAIRN_UP_COPY_HEAD_BYTES_MAX);
+    CAIRN_TRY(reserve(partner, bytes, err));
+    enum cairn_code code = make(partner, call, asked, &copy, err);
+    if (!copy) {
+        give_back(partner, bytes);
+        return code;
+    }
+    copy->reserved_bytes = bytes;
+    code = map(partner, copy, err);
+    if (!code) code = insert(partner, asked, &copy, err);
+    drop(partner, copy);
+    return code;
+}
+
+/* ---- pieces ---- */
+
+struct piece {
+    struct cairn_up_copy *copy;
+    const struct cairn_up_copy_shard *shard;
+    uint64_t offset, index; /* in the shard; of all pieces */
+    size_t bytes;
+};
+
+/* From here on this request alone writes there. *ret_there: nothing needs to come. */
+static enum cairn_code claim(struct cairn_up_partner *partner, const struct cairn_up_call *call,
+                             const struct asked *asked, struct piece *ret, bool *ret_there,
+                             struct cairn_error *err) {
+    uint64_t shard = 0;
+    CAIRN_HOLD(&partner->up->lock);
+    struct cairn_up_copy *copy = find_own_locked(partner, call, asked);
+    if (!copy) return cairn_fail(err, CAIRN_NOT_FOUND, "there is no such copy");
+    if (cairn_parse_u64(cairn_view_of(asked->parts[2]), &shard, NULL) ||
+        cairn_parse_u64(cairn_view_of(asked->parts[3]), &ret->offset, NULL) ||
+        shard >= copy->shard_count || ret->offset % CAIRN_UP_COPY_PIECE_BYTES ||
+        ret->offset >= copy->shards[shard].bytes)
+        return cairn_fail(err, CAIRN_INVALID, "the copy has no such piece");
+    ret->copy = copy;
+    ret->shard = &copy->shards[shard];
+    ret->index = ret->shard->first_piece + ret->offset / CAIRN_UP_COPY_PIECE_BYTES;
+    ret->bytes = (size_t)cairn_min_u64(CAIRN_UP_COPY_PIECE_BYTES, ret->shard->bytes - ret->offset);
+    if (call->head.body_bytes != ret->bytes)
+        return cairn_fail(err, CAIRN_INVALID, "the piece has %zu bytes", ret->bytes);
+    if (copy->pieces[ret->index] == CAIRN_UP_PIECE_COMES)
+        return cairn_fail(err, CAIRN_CONFLICT, "the piece comes already");
+    *ret_there = copy->pieces[ret->index] == CAIRN_UP_PIECE_THERE;
+    if (*ret_there) return CAIRN_OK;
+    copy->pieces[ret->index] = CAIRN_UP_PIECE_COMES;
+    copy->users++;
+    return CAIRN_OK;
+}
+
+static enum cairn_code receive_piece(struct cairn_up_call *call, const struct piece *piece,
+                                     struct cairn_error *err) {
+    uint8_t *into = piece->copy->data + piece->shard->offset + piece->offset;
+    const uint8_t *checksums = (const uint8_t *)piece->shard->blocks_le.data +
+                               4 * (piece->offset / CAIRN_BLOCK_BYTES);
+    CAIRN_TRY(cairn_up_call_receive(call, into, piece->bytes, err));
+    return cairn_store_blocks_check(checksums, piece->offset,
+                                    (struct cairn_view){into, piece->bytes}, err);
+}
+
+static enum cairn_code take_piece(struct cairn_up_partner *partner, struct cairn_up_call *call,
+                                  const struct asked *asked, struct cairn_error *err) {
+    struct piece piece = {0};
+    bool there = false;
+    CAIRN_TRY(claim(partner, call, asked, &piece, &there, err));
+    if (there) return pass_over(call, err);
+    enum cairn_code code = receive_piece(call, &piece, err);
+    CAIRN_HOLD(&partner->up->lock);
+    piece.copy->users--;
+    piece.copy->heard_ms = cairn_mono_ms();
+    piece.copy->pieces[piece.index] = code ? CAIRN_UP_PIECE_MISSING : CAIRN_UP_PIECE_THERE;
+    piece.copy->missing -= !code;
+    return code;
+}
+
+/* ---- questions ---- */
+
+static enum cairn_code is_whole(struct cairn_up_partner *partner, const struct cairn_up_call *call,
+                                const struct asked *asked, struct cairn_error *err) {
+    CAIRN_HOLD(&partner->up->lock);
+    const struct cairn_up_copy *copy = find_own_locked(partner, call, asked);
+    if (!copy) return cairn_fail(err, CAIRN_NOT_FOUND, "there is no such copy");
+    if (!copy->missing) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CONFLICT, "%" PRIu64 " pieces are missing", copy->missing);
+}
+
+static enum cairn_code hand_over(struct cairn_up_partner *partner, const struct cairn_up_call *call,
+                                 const struct asked *asked, struct cairn_error *err) {
+    CAIRN_TRY(is_whole(partner, call, asked, err));
+    if (cairn_up_partner_finish(partner, asked->parts[0], (uint32_t)asked->rank)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NOT_FOUND, "it cannot be sent from here");
+}
+
+static enum cairn_code serve(struct cairn_up_partner *partner, struct cairn_up_call *call,
+                             struct cairn_error *err) {
+    struct asked asked;
+    if (!read_path(call, &asked)) return cairn_fail(err, CAIRN_INVALID, "no such path");
+    if (asked.count == 4) return take_piece(partner, call, &asked, err);
+    if (!strcmp(asked.parts[2], "whole")) return is_whole(partner, call, &asked, err);
+    if (!strcmp(asked.parts[2], "finish")) return hand_over(partner, call, &asked, err);
+    return take_head(partner, call, &asked, err);
+}
+
+void cairn_up_copies_serve(struct cairn_up_call *call, void *owner) {
+    struct cairn_error why = {0};
+    enum cairn_code code = serve(owner, call, &why);
+    if (code)
+        cairn_log(INFO, "partner.refused", "node=%s path=%s cause=\"%s\"", call->right.from,
+                  call->head.path, why.message);
+    if (call->broken) return;
+    if (code)
+        cairn_up_call_refuse(call, code);
+    else
+        (void)!cairn_up_call_answer(call, 200, "", 0, &why);
+}

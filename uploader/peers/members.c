@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A list of few rosters; see members.h. */
+#include "uploader/peers/members.h"
+
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/text.h"
+
+void cairn_up_members_init(struct cairn_up_members *members) {
+    cairn_lock_init(&members->lock, CAIRN_LOCK_uploader_peers);
+    cairn_condition_init(&members->changed);
+}
+
+void cairn_up_roster_release(struct cairn_up_roster *roster) {
+    cairn_wipe(roster->key, sizeof(roster->key));
+    free(roster->members);
+    roster->members = NULL;
+    roster->count = 0;
+}
+
+void cairn_up_members_release(struct cairn_up_members *members) {
+    cairn_up_members_forget(members, UINT64_MAX);
+    cairn_condition_release(&members->changed);
+    cairn_lock_release(&members->lock);
+}
+
+/* ---- the heartbeat ---- */
+
+/* The lock is held. */
+static struct cairn_up_roster *find_grant(struct cairn_up_members *members, const char *grant) {
+    struct cairn_up_roster *at = members->locked.rosters;
+    while (at && strcmp(at->grant, grant)) at = at->next;
+    return at;
+}
+
+static struct cairn_up_roster *make_roster(struct cairn_up_members *members, const char *grant) {
+    struct cairn_grant fields;
+    size_t count = 0;
+    for (struct cairn_up_roster *at = members->locked.rosters; at; at = at->next) count++;
+    if (count >= CAIRN_UP_MEMBERS_MAX || cairn_grant_parse(grant, &fields, NULL)) return NULL;
+    struct cairn_up_roster *roster = calloc(1, sizeof(*roster));
+    if (!roster) return NULL;
+    (void)cairn_text_copy(roster->grant, sizeof(roster->grant), grant);
+    roster->run = fields.name;
+    roster->attempt = fields.attempt;
+    cairn_peer_key(grant, roster->key);
+    roster->next = members->locked.rosters;
+    members->locked.rosters = roster;
+    return roster;
+}
+
+bool cairn_up_members_name(struct cairn_up_members *members, const char *grant) {
+    CAIRN_HOLD(&members->lock);
+    struct cairn_up_roster *roster = find_grant(members, grant);
+    if (!roster) roster = make_roster(members, grant);
+    if (!roster) return false;
+    roster->named_ms = cairn_mono_ms();
+    return !roster->complete || roster->outdated;
+}
+
+void cairn_up_members_forget(struct cairn_up_members *members, uint64_t named_by_ms) {
+    CAIRN_HOLD(&members->lock);
+    for (struct cairn_up_roster **at = &members->locked.rosters; *at;) {
+        struct cairn_up_roster *roster = *at;
+        if (roster->named_ms > named_by_ms) {
+            at = &roster->next;
+            continue;
+        }
+        *at = roster->next;
+        cairn_up_roster_release(roster);
+        free(roster);
+    }
+}
+
+void cairn_up_members_hear(struct cairn_up_members *members, const struct cairn_up_told *told,
+                           struct cairn_up_member *take_members, size_t count) {
+    CAIRN_HOLD(&members->lock);
+    struct cairn_up_roster *roster = find_grant(members, told->grant);
+    if (!roster) {
+        free(take_members);
+        return;
+    }
+    free(roster->members);
+    roster->members = take_members;
+    roster->count = count;
+    roster->complete = told->complete;
+    (void)cairn_text_copy(roster->partner, sizeof(roster->partner),
+                          told->partner ? told->partner : "");
+    roster->outdated = false;
+    cairn_condition_broadcast(&members->changed);
+}
+
+/* ---- everybody ---- */
+
+void cairn_up_members_hurry(struct cairn_up_members *members) {
+    CAIRN_HOLD(&members->lock);
+    members->locked.hurried = true;
+}
+
+bool cairn_up_members_hurried(struct cairn_up_members *members) {
+    CAIRN_HOLD(&members->lock);
+    bool hurried = members->locked.hurried || members->locked.waiting;
+    members->locked.hurried = false;
+    return hurried;
+}
+
+static bool is_run(const struct cairn_up_roster *roster, const struct cairn_run_name *run) {
+    return !strcmp(roster->run.run, run->run) && !strcmp(roster->run.project, run->project);
+}
+
+bool cairn_up_members_key(struct cairn_up_members *members, const struct cairn_run_name *run,
+                          uint64_t attempt, uint8_t ret_key[CAIRN_PEER_KEY_BYTES]) {
+    CAIRN_HOLD(&members->lock);
+    for (struct cairn_up_roster *at = members->locked.rosters; at; at = at->next) {
+        if (at->attempt != attempt || !is_run(at, run)) continue;
+        memcpy(ret_key, at->key, CAIRN_PEER_KEY_BYTES);
+        return true;
+    }
+    return false;
+}
+
+bool cairn_up_members_partner(struct cairn_up_members *members, const struct cairn_run_name *run,
+                              uint64_t attempt, const char *node, struct cairn_up_member *ret,
+                              uint8_t ret_key[CAIRN_PEER_KEY_BYTES]) {
+    CAIRN_HOLD(&members->lock);
+    struct cairn_up_roster *at = members->locked.rosters;
+    while (at && (at->attempt != attempt || !is_run(at, run))) at = at->next;
+    if (!at) return false;
+    const char *wanted = node ? node : at->partner;
+    for (size_t i = 0; *wanted && i < at->count; i++) {
+        if (strcmp(at->members[i].node, wanted) != 0) continue;
+        *ret = at->members[i];
+        memcpy(ret_key, at->key, CAIRN_PEER_KEY_BYTES);
+        return true;
+    }
+    return false;
+}
+
+/* The lock is held. */
+static struct cairn_up_roster *newest(struct cairn_up_members *members,
+                                     const struct cairn_run_name *run) {
+    struct cairn_up_roster *found = NULL;
+    for (struct cairn_up_roster *at = members->locked.rosters; at; at = at->next)
+        if (is_run(at, run) && (!found || at->attempt > found->attempt)) found = at;
+    return found;
+}
+
+enum cairn_code cairn_up_members_get(struct cairn_up_members *members,
+                                     const struct cairn_run_name *run, struct cairn_up_roster *ret,
+                                     struct cairn_error *err) {
+    CAIRN_HOLD(&members->lock);
+    const struct cairn_up_roster *found = newest(members, run);
+    if (!found)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "this node holds no attempt of %s/%s", run->project,
+                          run->run);
+    struct cairn_up_member *copy = calloc(found->count + 1, sizeof(*copy));
+    if (!copy) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of nodes");
+    if (found->count) memcpy(copy, found->members, found->count * sizeof(*copy));
+    *ret = *found;
+    ret->next = NULL;
+    ret->members = copy;
+    return CAIRN_OK;
+}
+
+void cairn_up_members_outdate(struct cairn_up_members *members, const struct cairn_run_name *run) {
+    CAIRN_HOLD(&members->lock);
+    struct cairn_up_roster *found = newest(members, run);
+    if (found) found->outdated = true;
+}
+
+void cairn_up_members_await(struct cairn_up_members *members, const struct cairn_run_name *run,
+                            uint64_t until_ms) {
+    CAIRN_HOLD(&members->lock);
+    members->locked.waiting++;
+    for (;;) {
+        const struct cairn_up_roster *found = newest(members, run);
+        if (found && found->complete && !found->outdated) break;
+        if (!cairn_condition_wait(&members->changed, &members->lock, until_ms)) break;
+    }
+    members->locked.waiting--;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * members: which nodes hold the attempts that this node holds, and where they are reached.
+ *
+ * Why:     uploaders pass bytes to each other; the server, which all of them report to, is the one
+ *          that knows who is there.
+ * Promise: 1   an attempt is here as long as heartbeats name it, and CAIRN_UP_MEMBERS_KEPT_MS
+ *              longer, since others still ask when this node's ranks have gone; its nodes are
+ *              those that the server named last, this node left out, in the order of their names.
+ *          2   a list is asked for until every rank of the attempt has joined (complete), and
+ *              again once somebody found it out of date.
+ *          3   the key of an attempt is derived from its grant, so a node without the grant has
+ *              none.
+ * Limits:  CAIRN_UP_MEMBERS_MAX attempts, and as many nodes of each; more are left out.
+ * Threads: any; locked by uploader_peers.
+ * Next:    api/peer.h; uploader/server/heartbeat.c tells, uploader/peers/port.c checks.
+ */
+#pragma once
+
+#include "api/peer.h"
+#include "common/lock.h"
+
+#define CAIRN_UP_MEMBERS_MAX 1024
+#define CAIRN_UP_MEMBERS_KEPT_MS 15000
+#define CAIRN_UP_ADDRESS_BYTES 128
+
+struct cairn_up_member {
+    char node[CAIRN_NAME_BYTES_MAX + 1];
+    char address[CAIRN_UP_ADDRESS_BYTES + 1]; /* HOST:PORT */
+};
+struct cairn_up_roster { /* of an attempt */
+    struct cairn_up_roster *next;
+    char grant[CAIRN_GRANT_BYTES_MAX];
+    struct cairn_run_name run;
+    uint64_t attempt;
+    uint8_t key[CAIRN_PEER_KEY_BYTES];
+    bool complete, outdated;
+    char partner[CAIRN_NAME_BYTES_MAX + 1]; /* of this node (docs/partner.md); "": none */
+    uint64_t named_ms; /* mono clock: the last time */
+    struct cairn_up_member *members; /* owned */
+    size_t count;
+};
+struct cairn_up_members {
+    struct cairn_lock lock; /* uploader_peers */
+    struct cairn_condition changed;
+    struct {
+        struct cairn_up_roster *rosters;
+        bool hurried;
+        uint32_t waiting; /* for a list */
+    } locked;
+};
+void cairn_up_members_init(struct cairn_up_members *members);
+void cairn_up_members_release(struct cairn_up_members *members);
+
+/* ---- for the heartbeat: each attempt that it names, then forget ---- */
+/* False: the list that is here is good. */
+bool cairn_up_members_name(struct cairn_up_members *members, const char *grant);
+/* Those that were named by then (mono clock; promise 1). */
+void cairn_up_members_forget(struct cairn_up_members *members, uint64_t named_by_ms);
+/* What the server answered. take_members, of count, is owned from now on. */
+struct cairn_up_told {
+    const char *grant;
+    bool complete;
+    const char *partner; /* NULL: none */
+};
+void cairn_up_members_hear(struct cairn_up_members *members, const struct cairn_up_told *told,
+                           struct cairn_up_member *take_members, size_t count);
+
+/* ---- for everybody ---- */
+/* The next heartbeat must not be waited for: there is a new attempt, or somebody waits for a list.
+ * hurried tells it once, and as long as somebody waits. */
+void cairn_up_members_hurry(struct cairn_up_members *members);
+bool cairn_up_members_hurried(struct cairn_up_members *members);
+/* False: this node does not hold that attempt. */
+bool cairn_up_members_key(struct cairn_up_members *members, const struct cairn_run_name *run,
+                          uint64_t attempt, uint8_t ret_key[CAIRN_PEER_KEY_BYTES]);
+/* Where a node of that attempt is asked, NULL: this node's partner, and with which key. False: it
+ * is not known; the next heartbeat asks for the list again. */
+bool cairn_up_members_partner(struct cairn_up_members *members, const struct cairn_run_name *run,
+                              uint64_t attempt, const char *node, struct cairn_up_member *ret,
+                              uint8_t ret_key[CAIRN_PEER_KEY_BYTES]);
+/* A copy of the newest attempt's of a run; CAIRN_NOT_FOUND: this node holds none. Release it. */
+enum cairn_code cairn_up_members_get(struct cairn_up_members *members,
+                                     const struct cairn_run_name *run, struct cairn_up_roster *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_up_roster_release(struct cairn_up_roster *roster);
+/* The next heartbeat asks for the list again. */
+void cairn_up_members_outdate(struct cairn_up_members *members, const struct cairn_run_name *run);
+/* Until the newest attempt's list of a run is complete, or the time (mono clock). */
+void cairn_up_members_await(struct cairn_up_members *members, const struct cairn_run_name *run,
+                            uint64_t until_ms);
