@@ -76,16 +76,19 @@ static enum cairn_code put_piece(struct planner *planner, const struct cairn_pla
     return CAIRN_OK;
 }
 
+static enum cairn_code cut_inside(struct planner *planner, uint64_t bits) {
+    return cairn_fail(planner->err, CAIRN_UNSUPPORTED,
+                      "tensor \"%.*s\": elements of %u bits cut inside a byte",
+                      CAIRN_PLAN_SHOWN(planner->fragments.tensor.name), (unsigned)bits);
+}
+
 /* `run` elements from place `from` of the fragment to place `to` of the destination. */
 static enum cairn_code put_run(struct planner *planner, const struct cairn_plan_fragment *fragment,
                                uint32_t want, uint64_t from, uint64_t to, uint64_t run) {
     const struct cairn_tensor *tensor = &planner->fragments.tensor;
     uint64_t bits = cairn_dtype_bits(tensor->dtype);
-    if (bits < 8 && (from * bits % 8 || to * bits % 8 || run * bits % 8)) {
-        return cairn_fail(planner->err, CAIRN_UNSUPPORTED,
-                          "tensor \"%.*s\": elements of %u bits cut inside a byte",
-                          CAIRN_PLAN_SHOWN(tensor->name), (unsigned)bits);
-    }
+    if (bits < 8 && (from * bits % 8 || to * bits % 8 || run * bits % 8))
+        return cut_inside(planner, bits);
     struct cairn_plan_piece piece = {
         .want = want,
         .shard = fragment->shard,
@@ -306,13 +309,9 @@ static enum cairn_code want_tensor(struct planner *planner, const struct cairn_p
                                               planner->err));
     }
     CAIRN_TRY(want_span(planner, want, ret, &elements));
-    uint64_t bits = elements * cairn_dtype_bits(fragments->tensor.dtype);
-    if (bits % 8) {
-        return cairn_fail(planner->err, CAIRN_UNSUPPORTED,
-                          "tensor \"%.*s\": the slice does not fill bytes",
-                          CAIRN_PLAN_SHOWN(want->tensor));
-    }
-    *ret_bytes = bits / 8;
+    uint64_t bits = cairn_dtype_bits(fragments->tensor.dtype);
+    if (elements * bits % 8) return cut_inside(planner, bits);
+    *ret_bytes = elements * bits / 8;
     return CAIRN_OK;
 }
 
