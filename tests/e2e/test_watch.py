@@ -107,7 +107,7 @@ class Watch(unittest.TestCase):
                                  {"X-Cairn": "1", "Content-Type": "application/json"})
         self.assertIn(status, (200, 202))
         self.assertIn("checkpoint.aborted", self.ended(watching, 6)[1])
-        self.assertRegex(self.ended(self.watch(world, f"{RUN}@{version}"), 6)[1], "is (aborted|gone): .*given up")
+        self.assertRegex(self.ended(self.watch(world, f"{RUN}@{version}"), 6)[1], "is (aborting|aborted|gone): .*given up")
 
     def test_a_terminal_shows_one_picture_that_is_drawn_again(self):
         world = self.world_of(env={"CAIRN_STORE_FAULT": SLOW})
