@@ -87,7 +87,8 @@ enum cairn_code cairn_srv_attempt_nodes(struct cairn_srv_tx *tx, int64_t run_id,
                                                      const struct cairn_srv_node_mark *node),
                                         void *argument, struct cairn_error *err) CAIRN_MUST_USE;
 /* Those of them that have not said good-bye, by name, limit at most, and what each one's uploader
- * says of itself (JSON); *ret_complete: every rank of the attempt has joined it. */
+ * says of itself (JSON); *ret_complete: every rank of the attempt has joined it, and no
+ * node of theirs is without its first heartbeat. */
 enum cairn_code cairn_srv_attempt_peers(
     struct cairn_srv_tx *tx, const struct cairn_srv_run *run, uint64_t limit, bool *ret_complete,
     enum cairn_code (*each)(void *argument, const char *node, const char *uploader,

@@ -124,6 +124,57 @@ TEST(nodes_of_an_attempt_hear_where_the_others_are_asked) {
     EXPECT_EQ_U64(json_array_size(json_object_get(stale, "fenced")), 1);
 }
 
+/* A rank of two, with a node of its own; the grant. */
+static void join(struct cairn_world *world, uint32_t rank, const char *node, char ret_grant[600]) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    char proc[32];
+    snprintf(proc, sizeof(proc), "j1-%u", rank);
+    EXPECT(!cairn_world_call(world, "POST", WORLD_RUN "/attempts",
+                             json_pack("{s:s, s:i, s:i, s:[{s:i, s:s}], s:s}", "job", "j1",
+                                       "world_size", 2, "after", 0, "ranks", "rank", rank, "proc",
+                                       proc, "node", node),
+                             &reply));
+    snprintf(ret_grant, 600, "%s", cairn_world_text(reply, "grant"));
+}
+
+/* What it is told of the attempt's nodes. */
+static json_t *ask_for_partner(struct cairn_world *world, const char *node, const char *grant) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    char path[200];
+    json_t *uploader =
+        json_pack("{s:s, s:s, s:i}", "version", "1", "peer", "a:1", "partner_memory", 1);
+    json_t *attempts = json_pack("[{s:s, s:i, s:b}]", "grant", grant, "unsent", 0, "peers", true);
+    snprintf(path, sizeof(path), "/v1/nodes/%s", node);
+    EXPECT(!cairn_world_call(world, "PUT", path,
+                             json_pack("{s:o, s:o}", "uploader", uploader, "attempts", attempts),
+                             &reply));
+    return json_incref(json_array_get(json_object_get(reply, "peers"), 0));
+}
+
+/* partner: "" for none. */
+static void expect_told(struct cairn_world *world, const char *node, const char *grant,
+                        bool complete, const char *partner) {
+    CAIRN_AUTO_JSON json_t *item = ask_for_partner(world, node, grant);
+    const json_t *told = json_object_get(item, "partner");
+    EXPECT(json_is_boolean(json_object_get(item, "complete")));
+    EXPECT(json_is_true(json_object_get(item, "complete")) == complete);
+    EXPECT_EQ_TEXT(json_is_string(told) ? json_string_value(told) : "", partner);
+}
+
+/* A node whose trainers join before its first heartbeat; it asks until the list is complete. */
+TEST(a_list_of_nodes_is_not_complete_before_each_was_heard_the_one_that_asks_too) {
+    CAIRN_AUTO(world) world = {0};
+    char grant[600];
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--partner-copies=1")));
+    join(&world, 0, "node-a", grant);
+    join(&world, 1, "node-b", grant);
+    expect_told(&world, "node-b", grant, false, "");
+    expect_told(&world, "node-b", grant, false, "");
+    expect_told(&world, "node-a", grant, false, "");
+    expect_told(&world, "node-a", grant, true, "node-b");
+    expect_told(&world, "node-b", grant, true, "node-a");
+}
+
 /* nodes.h#3, Q26 */
 TEST(a_node_that_was_heard_before_it_joined_an_attempt_is_missed_like_any_other) {
     CAIRN_AUTO(world) world = {0};

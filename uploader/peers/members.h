@@ -7,8 +7,9 @@
  * Promise: 1   an attempt is here as long as heartbeats name it, and CAIRN_UP_MEMBERS_KEPT_MS
  *              longer, since others still ask when this node's ranks have gone; its nodes are
  *              those that the server named last, this node left out, in the order of their names.
- *          2   a list is asked for until every rank of the attempt has joined (complete), and
- *              again once somebody found it out of date.
+ *          2   a list is asked for until every rank of the attempt has joined and the server has
+ *              heard of each of their nodes (complete), and again once somebody found it out of
+ *              date.
  *          3   the key of an attempt is derived from its grant, so a node without the grant has
  *              none.
  * Limits:  CAIRN_UP_MEMBERS_MAX attempts, and as many nodes of each; more are left out.
