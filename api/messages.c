@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "api/policy.h"
+
 #define FIELDS_MAX 40 /* of one form */
 
 /* What `last` says of a field: its bound and its form. */

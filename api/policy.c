@@ -211,15 +211,47 @@ enum cairn_code cairn_policy_copies_parse(struct cairn_view text, struct cairn_p
     return CAIRN_OK;
 }
 
+/* ---- copies on other nodes ---- */
+
+static enum cairn_code take_partner_copies(uint64_t number, struct cairn_policy *ret,
+                                           struct cairn_error *err) {
+    if (number > CAIRN_PARTNER_COPIES_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "wanted a whole number from 0 to %d",
+                          CAIRN_PARTNER_COPIES_MAX);
+    ret->says_partner_copies = true;
+    ret->partner_copies = (uint32_t)number;
+    return CAIRN_OK;
+}
+
+/* 0 says something, so that absent is not 0. */
+static enum cairn_code read_partner_copies(const json_t *value, const char *pointer,
+                                           struct cairn_policy *ret, struct cairn_error *err) {
+    if (!value || json_is_null(value)) return CAIRN_OK;
+    json_int_t number = json_integer_value(value);
+    bool whole = json_is_integer(value) && number >= 0;
+    enum cairn_code code = take_partner_copies(whole ? (uint64_t)number : UINT64_MAX, ret, err);
+    return code ? cairn_within(err, code, "%s/partner_copies", pointer) : CAIRN_OK;
+}
+
+enum cairn_code cairn_policy_partner_copies_parse(struct cairn_view text,
+                                                  struct cairn_policy *policy,
+                                                  struct cairn_error *err) {
+    uint64_t number = 0;
+    if (cairn_parse_u64(text, &number, NULL)) number = UINT64_MAX;
+    return take_partner_copies(number, policy, err);
+}
+
 enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struct cairn_policy *ret,
                                   struct cairn_error *err) {
     struct cairn_policy policy = {0};
-    json_t *keep = NULL, *best = NULL, *labels = NULL, *within = NULL, *copies = NULL;
+    json_t *keep = NULL, *best = NULL, *labels = NULL, *within = NULL;
+    json_t *copies = NULL, *partner = NULL;
     json_t *numbers[CAIRN_KEEP_NUMBERS] = {0};
     char place[POINTER_BYTES];
     const struct cairn_json_field root[] = {
         {"keep", CAIRN_JSON_OBJECT, true, (void *)&keep, 0},
-        {"copies", CAIRN_JSON_ARRAY, false, (void *)&copies, 0}};
+        {"copies", CAIRN_JSON_ARRAY, false, (void *)&copies, 0},
+        {"partner_copies", CAIRN_JSON_ANY, false, (void *)&partner, 0}};
     CAIRN_TRY(cairn_json_read(json, pointer, root, CAIRN_COUNT(root), false, err));
     struct cairn_json_field fields[CAIRN_KEEP_NUMBERS + 3] = {
         {"within", CAIRN_JSON_ANY, false, (void *)&within, 0},
@@ -243,6 +275,7 @@ enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struc
     snprintf(place, sizeof(place), "%.128s/copies", pointer);
     CAIRN_TRY(
         read_array(copies, place, "stores", CAIRN_POLICY_COPIES_MAX, read_copies, &policy, err));
+    CAIRN_TRY(read_partner_copies(partner, pointer, &policy, err));
     *ret = policy;
     return CAIRN_OK;
 }
@@ -334,13 +367,15 @@ enum cairn_code cairn_policy_json(const struct cairn_policy *policy, json_t **re
         within_text(policy->within_ms, text);
         failed = json_object_set_new(keep, "within", json_string(text));
     }
+    if (!failed && policy->says_partner_copies)
+        failed = json_object_set_new(root, "partner_copies", json_integer(policy->partner_copies));
     if (failed || put_best(policy, keep) || put_labels(policy, keep) || put_copies(policy, root))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a policy");
     *ret = CAIRN_TAKE(root);
     return CAIRN_OK;
 }
 
-/* "; in archive every 1000 steps; in main last 3" */
+/* "; in archive every 1000 steps; in main last 3; partner copies 1" */
 static enum cairn_code copies_text(const struct cairn_policy *policy, struct cairn_buf *ret,
                                    struct cairn_error *err) {
     for (uint32_t i = 0; i < policy->copies_count; i++) {
@@ -351,7 +386,8 @@ static enum cairn_code copies_text(const struct cairn_policy *policy, struct cai
             CAIRN_TRY(cairn_buf_printf(ret, err, "%s every %" PRIu64 " steps",
                                        copies->last ? " OR" : "", copies->every_steps));
     }
-    return CAIRN_OK;
+    if (!policy->says_partner_copies) return CAIRN_OK;
+    return cairn_buf_printf(ret, err, "; partner copies %" PRIu32, policy->partner_copies);
 }
 
 enum cairn_code cairn_policy_text(const struct cairn_policy *policy, struct cairn_buf *ret,

@@ -10,7 +10,9 @@
  *              refused with its pointer ("/keep/last") and what is wanted. A rule that is not
  *              wanted is left out; no number means "none" or "all".
  *          3   a policy without a rule is one that removes nothing.
- *          4   `copies` says in which stores what is kept lies; it keeps and removes no version.
+ *          4   `copies` says in which stores what is kept lies, `partner_copies` how many other
+ *              nodes have what a node has staged (docs/partner.md); neither keeps or removes a
+ *              version. Without the latter it is the server's setting that says it.
  * Limits:  CAIRN_POLICY_BEST_MAX metrics, CAIRN_POLICY_LABELS_MAX selectors and
  *          CAIRN_POLICY_COPIES_MAX stores, within 100 years.
  * Threads: stateless; a struct belongs to its caller.
@@ -36,6 +38,7 @@ enum cairn_keep {
 #define CAIRN_POLICY_BEST_MAX 8
 #define CAIRN_POLICY_LABELS_MAX 8
 #define CAIRN_POLICY_COPIES_MAX 8
+#define CAIRN_PARTNER_COPIES_MAX 1
 #define CAIRN_METRIC_NAME_MAX 128
 
 struct cairn_policy_best {
@@ -57,11 +60,14 @@ struct cairn_policy {
     uint32_t labels_count;
     struct cairn_policy_copies copies[CAIRN_POLICY_COPIES_MAX]; /* each store once */
     uint32_t copies_count;
+    bool says_partner_copies;
+    uint32_t partner_copies; /* 0 to CAIRN_PARTNER_COPIES_MAX; 0 where it is not said */
 };
 
 /* {"keep": {"last": 3, "every_steps": 1000, "within": "6h", "labels": ["team=nlp"],
  *  "best": [{"count": 1, "metric": "eval_loss", "order": "min"}]},
- *  "copies": [{"store": "archive", "every_steps": 1000}]}. pointer: where it stands. */
+ *  "copies": [{"store": "archive", "every_steps": 1000}], "partner_copies": 1}. pointer: where it
+ * stands. */
 enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struct cairn_policy *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_policy_json(const struct cairn_policy *policy, json_t **ret,
@@ -74,6 +80,10 @@ bool cairn_policy_empty(const struct cairn_policy *policy);
 /* "archive:every:1000,main:last:3", as the command takes it, added. */
 enum cairn_code cairn_policy_copies_parse(struct cairn_view text, struct cairn_policy *policy,
                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* "0" or "1", as the command takes it. */
+enum cairn_code cairn_policy_partner_copies_parse(struct cairn_view text,
+                                                  struct cairn_policy *policy,
+                                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* "1:eval_loss:min", as the command takes it. */
 enum cairn_code cairn_policy_best_parse(struct cairn_view text, struct cairn_policy_best *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -41,8 +41,12 @@ enum cairn_code cairn_cli_keep_policy(const struct cairn_cli *cli, json_t **ret,
     }
     if (cli->copies) code = cairn_policy_copies_parse(cairn_view_of(cli->copies), &policy, err);
     if (code) return cairn_within(err, code, "--copies");
+    if (cli->partner_copies)
+        code = cairn_policy_partner_copies_parse(cairn_view_of(cli->partner_copies), &policy, err);
+    if (code) return cairn_within(err, code, "--partner-copies");
     *ret = NULL;
-    bool nothing = cairn_policy_empty(&policy) && !policy.copies_count;
+    bool nothing =
+        cairn_policy_empty(&policy) && !policy.copies_count && !policy.says_partner_copies;
     return nothing ? CAIRN_OK : cairn_policy_json(&policy, ret, err);
 }
 

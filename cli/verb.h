@@ -63,7 +63,7 @@ struct cairn_cli {
     bool new_grant_key;
     const char *until; /* of a watch */
     uint64_t every_ms;
-    const char *keep_within, *keep_best, *keep_labels, *copies, *after, *note;
+    const char *keep_within, *keep_best, *keep_labels, *copies, *partner_copies, *after, *note;
     enum cairn_cli_output output;
     bool si_sizes, plain_sizes; /* cli/sizes.h */
     bool wide, yaml; /* tables with all their columns; JSON that is printed as YAML */

@@ -15,6 +15,8 @@ static const struct cairn_cli_flag flags[] = {
      "Of set: no rule, so nothing goes, whatever the project says."},
     {"copies", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(copies), 0, "STORE:RULE",
      "Of set: what lies in which store: archive:every:1000,main:last:3."},
+    {"partner-copies", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(partner_copies), 0, "0|1",
+     "Of set: 1, what a node stages is also kept by another one until the store has it."},
     {"saves", 0, CAIRN_CLI_COUNT, CAIRN_CLI_AT(saves), 0, "N",
      "Of test: as if N more had been saved."},
     {"every", 0, CAIRN_CLI_COUNT, CAIRN_CLI_AT(steps), 0, "STEPS",

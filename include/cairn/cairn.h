@@ -290,8 +290,8 @@ enum cairn_on_exists {
     CAIRN_EXISTS_SUPERSEDE = 2
 };
 /* CAIRN_PARTNERED lies beside the others: another node has compared a copy of all of this rank's
- * save, so that it survives the loss of one node. Where nodes keep no copies (the server's
- * partner_copies) it is reached with the commit. */
+ * save, so that it survives the loss of one node. Where nodes keep no copies (partner_copies
+ * of the run's policy or of the server) it is reached with the commit. */
 enum cairn_milestone {
     CAIRN_STAGED = 1,
     CAIRN_DURABLE = 2,

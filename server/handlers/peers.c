@@ -8,6 +8,7 @@
 #include "common/text.h"
 #include "plan/partner.h"
 #include "server/catalog/members.h"
+#include "server/catalog/policies.h"
 #include "server/nodes.h"
 
 struct peers {
@@ -69,9 +70,21 @@ static void release(struct peers *peers) {
     free(peers);
 }
 
+/* As the policy of the run has it, else the setting. */
+static enum cairn_code wants_copies(struct cairn_srv_tx *tx, const struct cairn_srv_peers_ask *ask,
+                                    bool *ret, struct cairn_error *err) {
+    struct cairn_policy policy;
+    enum cairn_srv_scope scope;
+    CAIRN_TRY(cairn_srv_policy_get(tx, &ask->run->name, &policy, &scope, err));
+    *ret = (policy.says_partner_copies ? policy.partner_copies
+                                       : ask->server->settings->partner_copies) > 0;
+    return CAIRN_OK;
+}
+
 static enum cairn_code list(struct cairn_srv_tx *tx, const struct cairn_srv_peers_ask *ask,
                             struct peers *peers, json_t **ret, struct cairn_error *err) {
-    bool complete = false, copies = ask->server->settings->partner_copies > 0;
+    bool complete = false, copies = false;
+    CAIRN_TRY(wants_copies(tx, ask, &copies, err));
     if (copies)
         CAIRN_TRY(cairn_srv_attempt_nodes(tx, ask->run->id, ask->run->attempt, note_silent, peers,
                                           err));

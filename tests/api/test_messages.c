@@ -35,12 +35,14 @@ union any_form { /* room for every form's struct */
     char bytes[32 * sizeof(uint64_t)];
 };
 
-/* Every field has a value of its own. */
+/* Every field has a value of its own, or its bound. */
 static void fill(const struct cairn_message_form *form, json_t *object, json_t *array,
                  union any_form *ret) {
-    uint32_t number = 0;
+    uint32_t place = 0;
     for (const struct cairn_message_field *field = form->fields(); field->name; field++) {
-        number++;
+        bool bound = field->kind != CAIRN_JSON_TEXT && field->max && field->max <= place;
+        uint32_t number = ++place;
+        if (bound) number = (uint32_t)field->max;
         REQUIRE(field->offset + sizeof(uint64_t) <= sizeof(ret->bytes));
         void *at = ret->bytes + field->offset;
         if (field->kind == CAIRN_JSON_U64) *(uint64_t *)at = number;

@@ -2,6 +2,8 @@
 /* Retention policies and label selectors: what is taken, what is refused and in which words. */
 #include "api/policy.h"
 
+#include <stdio.h>
+
 #include "tests/harness.h"
 
 static struct cairn_error err;
@@ -169,4 +171,134 @@ TEST(where_versions_lie_is_read_from_json_and_from_words_and_printed_as_it_was_g
     for (size_t i = 0; i < CAIRN_COUNT(wrong); i++)
         EXPECT_CODE(cairn_policy_copies_parse(cairn_view_of(wrong[i]), &other, &err),
                     CAIRN_INVALID);
+}
+
+/* Absent is not 0: a policy of a server without the member, and one that is kept in a store, say
+ * what they said. */
+TEST(a_policy_says_one_partner_copy_or_none_or_nothing_and_is_printed_as_it_was_given) {
+    static const struct {
+        const char *text, *words;
+        bool said;
+        uint32_t copies;
+    } cases[] = {
+        {"{\"keep\":{\"last\":3}}", "last 3", false, 0},
+        {"{\"keep\":{},\"partner_copies\":1}", "no rule: removes nothing; partner copies 1", true,
+         1},
+        {"{\"keep\":{\"last\":3},\"partner_copies\":0}", "last 3; partner copies 0", true, 0},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        struct cairn_policy policy = {.says_partner_copies = true, .partner_copies = 7};
+        CAIRN_AUTO_JSON json_t *json = NULL;
+        CAIRN_AUTO(buf) printed = {0}, words = {0};
+        REQUIRE_OK(read_text(cases[i].text, &policy));
+        EXPECT(policy.says_partner_copies == cases[i].said);
+        EXPECT_EQ_U64(policy.partner_copies, cases[i].copies);
+        REQUIRE_OK(cairn_policy_json(&policy, &json, &err));
+        REQUIRE_OK(cairn_json_dump(json, &printed, &err));
+        EXPECT_EQ_TEXT(printed.data, cases[i].text);
+        REQUIRE_OK(cairn_policy_text(&policy, &words, &err));
+        EXPECT_EQ_TEXT(words.data, cases[i].words);
+    }
+    static const char *const bad[] = {"2", "-1", "1.0", "true", "\"1\"", "[]"};
+    struct cairn_policy policy;
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        char text[80];
+        snprintf(text, sizeof(text), "{\"keep\":{},\"partner_copies\":%s}", bad[i]);
+        EXPECT_CODE(read_text(text, &policy), CAIRN_INVALID);
+        EXPECT_EQ_TEXT(err.message, "/partner_copies: wanted a whole number from 0 to 1");
+    }
+    struct cairn_policy given = {0};
+    REQUIRE_OK(cairn_policy_partner_copies_parse(CAIRN_VIEW("0"), &given, &err));
+    EXPECT(given.says_partner_copies && !given.partner_copies);
+    REQUIRE_OK(cairn_policy_partner_copies_parse(CAIRN_VIEW("1"), &given, &err));
+    EXPECT_EQ_U64(given.partner_copies, 1);
+    EXPECT_CODE(cairn_policy_partner_copies_parse(CAIRN_VIEW("2"), &given, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_policy_partner_copies_parse(CAIRN_VIEW("on"), &given, &err), CAIRN_INVALID);
+}
+
+/* ---- any policy ---- */
+
+static uint64_t up_to(uint64_t *state, uint64_t most) {
+    return cairn_test_random(state) % (most + 1);
+}
+
+static bool by_chance(uint64_t *state) {
+    return cairn_test_random(state) & 1;
+}
+
+static void draw_rules(uint64_t *state, struct cairn_policy *policy) {
+    for (size_t i = 0; i < CAIRN_KEEP_NUMBERS; i++)
+        if (by_chance(state)) policy->numbers[i] = 1 + up_to(state, 999999);
+    if (by_chance(state)) policy->within_ms = 1 + up_to(state, UINT64_C(1) << up_to(state, 40));
+    policy->best_count = (uint32_t)up_to(state, CAIRN_POLICY_BEST_MAX);
+    for (uint32_t i = 0; i < policy->best_count; i++) {
+        struct cairn_policy_best *best = &policy->best[i];
+        best->count = 1 + up_to(state, 999999);
+        best->largest = by_chance(state);
+        snprintf(best->metric, sizeof(best->metric), "m%u/%.*s", i, (int)up_to(state, 9),
+                 "loss@:+-._");
+    }
+    policy->labels_count = (uint32_t)up_to(state, CAIRN_POLICY_LABELS_MAX);
+    for (uint32_t i = 0; i < policy->labels_count; i++) {
+        char text[64];
+        snprintf(text, sizeof(text), "%skey%u%s", by_chance(state) ? "!" : "", i,
+                 by_chance(state) ? ",team!=nlp" : "");
+        EXPECT(!cairn_selector_parse(cairn_view_of(text), &policy->labels[i], &err));
+    }
+}
+
+static void draw_places(uint64_t *state, struct cairn_policy *policy) {
+    policy->copies_count = (uint32_t)up_to(state, CAIRN_POLICY_COPIES_MAX);
+    for (uint32_t i = 0; i < policy->copies_count; i++) {
+        struct cairn_policy_copies *copies = &policy->copies[i];
+        snprintf(copies->store, sizeof(copies->store), "store-%u", i);
+        if (by_chance(state)) copies->last = 1 + up_to(state, 999999);
+        if (!copies->last || by_chance(state)) copies->every_steps = 1 + up_to(state, 999999);
+    }
+    policy->says_partner_copies = by_chance(state);
+    if (policy->says_partner_copies)
+        policy->partner_copies = (uint32_t)up_to(state, CAIRN_PARTNER_COPIES_MAX);
+}
+
+static bool same_places(const struct cairn_policy *one, const struct cairn_policy *other) {
+    bool same = one->copies_count == other->copies_count &&
+                one->says_partner_copies == other->says_partner_copies &&
+                one->partner_copies == other->partner_copies;
+    for (uint32_t i = 0; same && i < one->copies_count; i++)
+        same = !strcmp(one->copies[i].store, other->copies[i].store) &&
+               one->copies[i].last == other->copies[i].last &&
+               one->copies[i].every_steps == other->copies[i].every_steps;
+    return same;
+}
+
+static bool same_policy(const struct cairn_policy *one, const struct cairn_policy *other) {
+    bool same = !memcmp(one->numbers, other->numbers, sizeof(one->numbers)) &&
+                one->within_ms == other->within_ms && one->best_count == other->best_count &&
+                one->labels_count == other->labels_count;
+    for (uint32_t i = 0; same && i < one->best_count; i++)
+        same = one->best[i].count == other->best[i].count &&
+               one->best[i].largest == other->best[i].largest &&
+               !strcmp(one->best[i].metric, other->best[i].metric);
+    for (uint32_t i = 0; same && i < one->labels_count; i++)
+        same = !strcmp(one->labels[i].text, other->labels[i].text);
+    return same && same_places(one, other);
+}
+
+TEST(any_policy_that_is_printed_is_read_again_as_the_same) { /* policy.h#1 */
+    uint64_t state = cairn_test_seed();
+    for (int i = 0; i < 500; i++) {
+        static struct cairn_policy drawn, again; /* tens of KiB each */
+        CAIRN_AUTO_JSON json_t *json = NULL;
+        CAIRN_AUTO(buf) printed = {0}, words = {0};
+        memset(&drawn, 0, sizeof(drawn));
+        draw_rules(&state, &drawn);
+        draw_places(&state, &drawn);
+        REQUIRE_OK(cairn_policy_json(&drawn, &json, &err));
+        REQUIRE_OK(cairn_json_dump(json, &printed, &err));
+        REQUIRE_OK(read_text(printed.data, &again));
+        cairn_test_check(same_policy(&drawn, &again), __FILE__, __LINE__, "read as another one: %s",
+                         printed.data);
+        REQUIRE_OK(cairn_policy_text(&again, &words, &err));
+        EXPECT(!strstr(words.data, "partner copies") == !again.says_partner_copies);
+    }
 }

@@ -39,11 +39,12 @@ RUN = "p/run"
 class Ranks:
     """One rank on each node, which saves on without waiting for commits; what each has said."""
 
-    def __init__(self, world, name, steps, rows, partnered_ms=5000, ahead_ms=30000, ranks=NODES):
+    def __init__(self, world, name, steps, rows, partnered_ms=5000, ahead_ms=30000, ranks=NODES,
+                 run=RUN):
         self.said = [[] for _ in range(ranks)]
         self.processes = [
             subprocess.Popen(
-                [BIN / "tests/trainer", RUN, str(rank), str(ranks), *map(str, steps)],
+                [BIN / "tests/trainer", run, str(rank), str(ranks), *map(str, steps)],
                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                 env={**os.environ, "CAIRN_JOB": name, "TRAINER_ROWS": str(rows),
                      "TRAINER_PARTNERED": str(partnered_ms), "TRAINER_AHEAD": str(ahead_ms),
@@ -128,8 +129,8 @@ class Case(unittest.TestCase):
         if journal:
             shutil.rmtree(self.world.root / f"uploader-{node}")
 
-    def state(self, step):
-        _, _, body = self.world.get(f"/v1/runs/{RUN}/checkpoints?limit=1000")
+    def state(self, step, run=RUN):
+        _, _, body = self.world.get(f"/v1/runs/{run}/checkpoints?limit=1000")
         return [item for item in json.loads(body).get("items", []) if item["step"] == step]
 
     def is_committed(self, step):
@@ -145,9 +146,9 @@ class Case(unittest.TestCase):
             raw = stored(self.world, f"{folder}/rank-{rank:05}/state")
             self.assertEqual(raw, wanted[:RAW_BYTES], f"step {step} rank {rank}")
 
-    def keepers(self, version):
+    def keepers(self, version, run=RUN):
         """By rank: its node, and the node that has said that it keeps a copy."""
-        why = json.loads(self.world.get(f"/v1/runs/{RUN}/checkpoints/{version}/why")[2])
+        why = json.loads(self.world.get(f"/v1/runs/{run}/checkpoints/{version}/why")[2])
         return {kept["rank"]: (kept["node"], node["node"]) for node in why["nodes"] for kept in node["keeps"]}
 
     def becomes_whole(self, rows):
@@ -267,6 +268,23 @@ class Partners(Case):
         self.assertEqual(job.look().steps("partnered"), set())
         self.assertEqual(self.logs("partner"), [])
 
+    def test_of_two_runs_on_the_same_nodes_the_one_whose_policy_says_so_outlives_a_node(self):
+        self.start(server=["--partner-finish", "1s", "--silence-max", "60s"])
+        self.world.cairn("policy", "set", "p", "--partner-copies", "1")
+        plain = self.ranks("one", [1], 2, partnered_ms=500, ahead_ms=100, run="q/run")
+        job = self.partnered(2)
+        wait_until(lambda: plain.opened() and len(self.state(1, "q/run")) == 1, 30)
+        kept, other = self.state(1)[0]["version"], self.state(1, "q/run")[0]["version"]
+        wait_until(lambda: len(self.keepers(kept)) == NODES)
+        self.lose(2)
+        job.kill()
+        plain.kill()
+        self.slow(0)
+        self.becomes_whole(2)
+        self.assertEqual(self.keepers(other, "q/run"), {})
+        self.assertEqual(plain.steps("partnered"), set())
+        self.assertEqual([item["state"] for item in self.state(1, "q/run")], ["open"])
+        self.assertFalse([key for key in self.world.keys("q/run/") if "/data/rank-00002" in key])
 
     def test_the_silence_of_the_lost_node_ends_nothing_that_its_partner_sends(self):
         self.start(server=[*SERVER, "--silence-max", "3s", "--sweep-interval", "100ms"])

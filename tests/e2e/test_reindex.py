@@ -51,7 +51,8 @@ class Lost(unittest.TestCase):
         """What no save says, and the store only by its copy of it."""
         for words in (("pin", "llm/7b@1"), ("label", "llm/7b@2", "tier=gold"), ("metric", "llm/7b@2", "loss=0.25"),
                       ("alias", "set", "llm/7b@2", "best-one"), ("quota", "set", "llm", "--versions", "77"),
-                      ("policy", "set", "llm/tiny", "--keep-last", "9"), ("label", "vision/vit", "team=eyes")):
+                      ("policy", "set", "llm/tiny", "--keep-last", "9"),
+                      ("policy", "set", "vision", "--partner-copies", "1"), ("label", "vision/vit", "team=eyes")):
             self.world.cairn(*words)
         made = json.loads(self.world.cairn("token", "create", "--scope", "read", "--project", "llm", "--json").stdout)
         self.token = made["token"]
@@ -70,7 +71,7 @@ class Lost(unittest.TestCase):
 
     def said(self):
         found = [json.loads(self.world.cairn(*words, "--json").stdout)
-                 for words in (("quota", "get", "llm"), ("policy", "get", "llm/tiny"))]
+                 for words in (("quota", "get", "llm"), ("policy", "get", "llm/tiny"), ("policy", "get", "vision"))]
         run = next(row for row in json.loads(self.world.cairn("ls", "--json").stdout) if row["run"] == "vit")
         token = json.loads(self.world.cairn("token", "whoami", "--json", env={"CAIRN_TOKEN": self.token}).stdout)
         return [*found, run["labels"], token]

@@ -175,6 +175,42 @@ TEST(a_list_of_nodes_is_not_complete_before_each_was_heard_the_one_that_asks_too
     expect_told(&world, "node-b", grant, true, "node-a");
 }
 
+/* Q57, peers.h */
+TEST(the_policy_that_holds_for_a_run_says_whether_its_nodes_have_partners_else_the_setting) {
+    static const struct {
+        const char *path, *policy;
+        bool has[2]; /* by a setting of 0, of 1 */
+    } steps[] = {
+        {NULL, NULL, {false, true}},
+        {"/v1/retention", "{\"keep\":{},\"partner_copies\":1}", {true, true}},
+        {"/v1/projects/llm/retention", "{\"keep\":{},\"partner_copies\":0}", {false, false}},
+        {WORLD_RUN "/retention", "{\"keep\":{},\"partner_copies\":1}", {true, true}},
+        /* The run's own policy holds as a whole, so it is the setting again. */
+        {WORLD_RUN "/retention", "{\"keep\":{\"last\":3}}", {false, true}},
+        {WORLD_RUN "/retention", NULL, {false, false}},
+        {"/v1/projects/llm/retention", NULL, {true, true}},
+        {"/v1/retention", NULL, {false, true}},
+    };
+    for (int setting = 0; setting <= 1; setting++) {
+        CAIRN_AUTO(world) world = {0};
+        char grant[600];
+        REQUIRE(cairn_world_start_inside(
+            &world, WORLD_ARGS(setting ? "--partner-copies=1" : "--partner-copies=0")));
+        join(&world, 0, "node-a", grant);
+        join(&world, 1, "node-b", grant);
+        expect_told(&world, "node-a", grant, false, "");
+        expect_told(&world, "node-b", grant, false, "");
+        for (size_t i = 0; i < CAIRN_COUNT(steps); i++) {
+            const char *method = steps[i].policy ? "PUT" : "DELETE";
+            json_t *body = steps[i].policy ? json_loads(steps[i].policy, 0, NULL) : NULL;
+            if (steps[i].path)
+                REQUIRE_OK(cairn_world_call(&world, method, steps[i].path, body, NULL));
+            expect_told(&world, "node-a", grant, true, steps[i].has[setting] ? "node-b" : "");
+        }
+        REQUIRE(cairn_world_end(&world));
+    }
+}
+
 /* nodes.h#3, Q26 */
 TEST(a_node_that_was_heard_before_it_joined_an_attempt_is_missed_like_any_other) {
     CAIRN_AUTO(world) world = {0};
