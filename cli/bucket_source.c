@@ -6,6 +6,7 @@
 
 #include "common/lock.h"
 #include "common/text.h"
+#include "store/s3/url.h"
 
 #define BUCKET "s3://"
 #define SHORT_BYTES ((size_t)32 * 1024)
@@ -32,7 +33,7 @@ struct slot {
 struct cairn_cli_bucket_source {
     struct cairn_store *store; /* of the folder in which the last part of the URL lies */
     struct cairn_store_worker *worker; /* of the owner */
-    char *url;                         /* without slashes at its end */
+    char *url;                         /* without options, and slashes at its end */
     char *base;                        /* its last part: what its keys begin with; "" of a bucket */
     bool folder;                       /* it ended in a slash: no object is meant */
     struct object *objects;            /* owned */
@@ -142,9 +143,9 @@ static enum cairn_code read_object(void *context, uint64_t offset, void *into, s
 
 /* ---- opening ---- */
 
-/* The parent, as the URL of a store, and the last part. */
-static enum cairn_code split(struct cairn_cli_bucket_source *source, struct cairn_buf *ret_parent,
-                             struct cairn_error *err) {
+/* The parent, as the URL of a store, with the options, and the last part. */
+static enum cairn_code split(struct cairn_cli_bucket_source *source, const char *options,
+                             struct cairn_buf *ret_parent, struct cairn_error *err) {
     char *path = source->url + strlen(BUCKET);
     size_t size = strlen(source->url);
     while (size > strlen(BUCKET) && source->url[size - 1] == '/') {
@@ -156,8 +157,9 @@ static enum cairn_code split(struct cairn_cli_bucket_source *source, struct cair
     char *slash = strrchr(path, '/');
     source->base = strdup(slash ? slash + 1 : "");
     if (!source->base) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
-    return cairn_buf_append(ret_parent, source->url,
-                            slash ? (size_t)(slash - source->url) : size, err);
+    CAIRN_TRY(cairn_buf_append(ret_parent, source->url,
+                               slash ? (size_t)(slash - source->url) : size, err));
+    return cairn_buf_append_text(ret_parent, options, err);
 }
 
 enum cairn_code cairn_cli_bucket_source_open(const struct cairn_cli *cli, const char *url,
@@ -168,9 +170,10 @@ enum cairn_code cairn_cli_bucket_source_open(const struct cairn_cli *cli, const 
     if (!made) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a bucket");
     cairn_lock_init(&made->lock, CAIRN_LOCK_client_session);
     CAIRN_AUTO_PTR(cli_bucket_source) source = made;
-    if (!(source->url = strdup(url)))
+    size_t size = cairn_s3_url_place_size(url);
+    if (!(source->url = strndup(url, size)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a name");
-    CAIRN_TRY(split(source, &parent, err));
+    CAIRN_TRY(split(source, url + size, &parent, err));
     CAIRN_TRY(cairn_cli_store_open_url(cli, parent.data, false, &source->store, err));
     CAIRN_TRY(cairn_store_worker_new(source->store, &source->worker, err));
     *ret = CAIRN_TAKE(source);
@@ -197,6 +200,10 @@ void cairn_cli_bucket_source_free(struct cairn_cli_bucket_source *source) {
     free(source->url);
     free(source->base);
     free(source);
+}
+
+const char *cairn_cli_bucket_source_base(const struct cairn_cli_bucket_source *source) {
+    return source->base;
 }
 
 /* ---- objects ---- */

@@ -26,12 +26,15 @@ struct cairn_cli_object {
 };
 
 bool cairn_cli_is_bucket(const char *place);
-/* url: s3://bucket, or s3://bucket/PATH; what it is, an object or a prefix, is not looked at. */
+/* url: s3://bucket, or s3://bucket/PATH, with the options of store/s3/url.def behind a '?'; what it
+ * is, an object or a prefix, is not looked at. */
 enum cairn_code cairn_cli_bucket_source_open(const struct cairn_cli *cli, const char *url,
                                              struct cairn_cli_bucket_source **ret,
                                              struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_cli_bucket_source_free(struct cairn_cli_bucket_source *source);
 CAIRN_DEFINE_AUTO_PTR(cli_bucket_source);
+/* The last part of the URL's path; "": it names a bucket. */
+const char *cairn_cli_bucket_source_base(const struct cairn_cli_bucket_source *source);
 /* name: below the URL; "" is the object of just that URL. CAIRN_NOT_FOUND: there is none. */
 enum cairn_code cairn_cli_bucket_source_object(struct cairn_cli_bucket_source *source,
                                                const char *name, struct cairn_cli_object *ret,

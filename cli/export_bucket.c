@@ -12,6 +12,7 @@
 #include "common/id.h"
 #include "common/json.h"
 #include "common/text.h"
+#include "store/s3/url.h"
 
 #define FORM "cairn-export 1"
 #define PARTS_MAX 10000 /* of one object */
@@ -26,6 +27,7 @@ struct bucket {
     struct cairn_store *store;
     struct cairn_store_worker *worker; /* of the main thread */
     char token[CAIRN_UUID_TEXT_BYTES]; /* of all its objects */
+    char *place;                       /* owned: the URL without its options */
     struct upload *uploads;            /* of each shard */
     bool logged;                       /* the log is this export's */
 };
@@ -381,6 +383,7 @@ static void close_bucket(struct cairn_cli_export_sink *sink, bool published, boo
         free(bucket->uploads[i].parts);
     }
     free(bucket->uploads);
+    free(bucket->place);
     if (bucket->worker) cairn_store_worker_free(bucket->worker);
     if (bucket->store) cairn_store_free(bucket->store);
     free(bucket);
@@ -400,11 +403,13 @@ enum cairn_code cairn_cli_export_bucket_open(struct cairn_cli_export_plan *plan,
     const struct cairn_cli_export *export = plan->export;
     struct bucket *bucket = calloc(1, sizeof *bucket);
     if (!bucket) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a bucket");
+    bucket->place = strndup(export->folder, cairn_s3_url_place_size(export->folder));
     bucket->sink =
-        (struct cairn_cli_export_sink){.vtable = &vtable, .plan = plan, .place = export->folder};
+        (struct cairn_cli_export_sink){.vtable = &vtable, .plan = plan, .place = bucket->place};
     *ret = &bucket->sink;
     bucket->uploads = calloc(plan->count, sizeof *bucket->uploads);
-    if (!bucket->uploads) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for uploads");
+    if (!bucket->uploads || !bucket->place)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for uploads");
     enum cairn_code code =
         cairn_cli_store_open_url(export->cli, export->folder, true, &bucket->store, err);
     if (code == CAIRN_OK) code = cairn_store_worker_new(bucket->store, &bucket->worker, err);

@@ -18,6 +18,7 @@
 #include "formats/safetensors.h"
 #include "formats/torch_assembly.h"
 #include "formats/zero_universal.h"
+#include "store/s3/url.h"
 
 #define FILES_MAX 1048576
 #define LATEST "latest"
@@ -356,9 +357,10 @@ static enum cairn_code choose_below(struct cairn_cli_weights *weights, struct ca
     return CAIRN_OK;
 }
 
-static enum cairn_code use_object(struct cairn_cli_weights *weights, const char *url,
+static enum cairn_code use_object(struct cairn_cli_weights *weights,
                                   struct cairn_cli_weights_file *opened, struct cairn_error *err) {
-    CAIRN_TRY(add_file(weights, strrchr(url, '/') + 1, &weights->capacity, err));
+    const char *name = cairn_cli_bucket_source_base(weights->bucket);
+    CAIRN_TRY(add_file(weights, name, &weights->capacity, err));
     struct cairn_cli_weights_file *file = weights->files[0];
     file->input = opened->input;
     file->opened = true;
@@ -373,7 +375,7 @@ static enum cairn_code use_bucket(const struct cairn_cli *cli, const char *url,
     CAIRN_TRY(cairn_cli_bucket_source_open(cli, url, &weights->bucket, err));
     struct cairn_error why = {0};
     enum cairn_code code = open_object(weights, "", &itself, &why);
-    if (code == CAIRN_OK) return use_object(weights, url, &itself, err);
+    if (code == CAIRN_OK) return use_object(weights, &itself, err);
     if (code != CAIRN_NOT_FOUND) {
         if (err) *err = why;
         return code;
@@ -482,9 +484,9 @@ enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const c
     if (code == CAIRN_OK) return CAIRN_OK;
     cairn_cli_weights_release(ret);
     if (err) *err = why;
-    /* What is said of an object begins with its URL. */
-    return bucket && cairn_text_starts(why.message, path) ? code
-                                                          : cairn_within(err, code, "%s", path);
+    /* What is said of an object begins with its URL, without options. */
+    bool told = bucket && !strncmp(why.message, path, cairn_s3_url_place_size(path));
+    return told ? code : cairn_within(err, code, "%s", path);
 }
 
 enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *text,

@@ -9,7 +9,8 @@
  *          2   the order is that of the setting `stores`: nearest first; main is first where it is
  *              not named there.
  *          3   a worker that was borrowed is its borrower's alone until it is given back.
- * Limits:  CAIRN_SRV_TIERS_MAX with main; all that are S3 share the settings s3-*.
+ * Limits:  CAIRN_SRV_TIERS_MAX with main; those in S3 share its settings, but for what their URLs
+ *          say.
  * Threads: immutable after start, but for idle workers, which are locked by server_tiers.
  * Next:    server/jobs/tier_identity.h; docs/tiers.md.
  */

@@ -23,7 +23,8 @@ struct cairn_stores {
     } items[CAIRN_STORES_MAX];
     size_t count, main; /* main: its index */
 };
-/* "NAME=URL", with commas between; "main" alone says where the main store stands in the order. */
+/* "NAME=URL", with commas between; "main" alone says where the main store stands in the order. A
+ * URL holds no comma: within the options of one in S3 it is %2C. */
 enum cairn_code cairn_stores_parse(const char *text, struct cairn_stores *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_stores_release(struct cairn_stores *stores);

@@ -4,7 +4,7 @@
  *
  * Why:     nobody above asks what kind a store is, so its kind is told by its URL alone.
  * Promise: 1   a scheme of store/schemes.def that nobody registered is CAIRN_UNSUPPORTED.
- * Limits:  URLs of 1,023 bytes.
+ * Limits:  URLs of 1,023 bytes; in S3 1,000.
  * Threads: register before the first open; open from any thread.
  * Next:    store/start.h for how a daemon comes to its store.
  */

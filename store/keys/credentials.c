@@ -33,7 +33,8 @@ static const struct cairn_credentials_source sources[] = {
     [CONTAINER] = {"", cairn_credentials_container},
     [METADATA] = {"", cairn_credentials_metadata},
 };
-/* In which they are tried (credentials.h#1); the second where the profile was named. */
+/* In which they are tried (credentials.h#1); the second where the profile was named, of which only
+ * the first counts where it is alone (credentials.h#6). */
 static const int orders[2][CAIRN_COUNT(sources)] = {
     {ENVIRONMENT, PROFILE, WEB_IDENTITY, CONTAINER, METADATA},
     {PROFILE, ENVIRONMENT, WEB_IDENTITY, CONTAINER, METADATA},
@@ -41,7 +42,7 @@ static const int orders[2][CAIRN_COUNT(sources)] = {
 
 struct cairn_credentials_provider {
     struct cairn_credentials_options options;
-    char *profile, *region, *ca_bundle, *container_url, *metadata_url;
+    char *profile, *region, *ca_bundle, *container_url, *metadata_url, *sts_url;
     _Atomic uint64_t generation, renew_at_ms; /* copies, so that a look needs no lock */
     /* Of the shared files, when they were read last; 0: the keys are not from there. */
     _Atomic uint64_t stamp, look_at_ms;
@@ -90,12 +91,16 @@ enum cairn_code cairn_credentials_provider_new(const struct cairn_credentials_op
     CAIRN_TRY(copy_text(options->ca_bundle, &provider->ca_bundle, err));
     CAIRN_TRY(copy_text(options->container_url, &provider->container_url, err));
     CAIRN_TRY(copy_text(options->metadata_url, &provider->metadata_url, err));
+    CAIRN_TRY(copy_text(options->sts_url, &provider->sts_url, err));
+    CAIRN_ASSERT(!options->profile_alone || provider->profile);
     provider->options = (struct cairn_credentials_options){
         .profile = provider->profile,
         .region = provider->region,
         .ca_bundle = provider->ca_bundle,
         .container_url = provider->container_url,
         .metadata_url = provider->metadata_url,
+        .sts_url = provider->sts_url,
+        .profile_alone = options->profile_alone,
         .allow_plain_http = options->allow_plain_http,
         .process_ms = options->process_ms,
         .clock = options->clock ? options->clock : &cairn_clock_real,
@@ -114,6 +119,7 @@ void cairn_credentials_provider_free(struct cairn_credentials_provider *provider
     free(provider->ca_bundle);
     free(provider->container_url);
     free(provider->metadata_url);
+    free(provider->sts_url);
     free(provider);
 }
 
@@ -124,7 +130,8 @@ static enum cairn_code load_first(const struct cairn_credentials_options *option
                                   const struct cairn_credentials_source **ret_winner,
                                   struct cairn_error *err) {
     const int *order = orders[options->profile != NULL];
-    for (size_t i = 0; i < CAIRN_COUNT(sources); i++) {
+    size_t count = options->profile_alone ? 1 : CAIRN_COUNT(sources);
+    for (size_t i = 0; i < count; i++) {
         const struct cairn_credentials_source *source = &sources[order[i]];
         bool found = false;
         CAIRN_TRY(source->load(options, ret, &found, err));
@@ -132,6 +139,11 @@ static enum cairn_code load_first(const struct cairn_credentials_options *option
         *ret_winner = source;
         return CAIRN_OK;
     }
+    if (options->profile_alone)
+        return cairn_fail(err, CAIRN_UNAUTHORIZED,
+                          "no credentials: the store's URL names profile \"%.60s\", which holds no "
+                          "key, and keys of elsewhere are not for it",
+                          options->profile);
     return cairn_fail(err, CAIRN_UNAUTHORIZED,
                       "no credentials: AWS_ACCESS_KEY_ID is not set, the profile holds no key, "
                       "and there is no web identity, container endpoint or instance metadata");

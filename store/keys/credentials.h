@@ -20,6 +20,8 @@
  *          5   a profile's keys are its own, those of a role (by a web identity, by another
  *              profile's keys, or by one of the other sources), or what its program prints. A chain
  *              of profiles that leads in a circle is refused by its names.
+ *          6   with profile_alone the keys are those of that profile (promise 5) or none, and no
+ *              variable says where STS is: its keys go nowhere that was meant for others.
  * Limits:  1 MiB files; chains of 8 profiles; programs of 60 s and 64 KiB; SSO profiles and roles
  *          that ask for a second factor are CAIRN_UNSUPPORTED. Ends count from receipt, on the
  *          mono clock. A changed file is noticed within a second.
@@ -42,6 +44,8 @@ struct cairn_credentials {
 
 struct cairn_credentials_options {
     const char *profile;       /* NULL, "": AWS_PROFILE, AWS_DEFAULT_PROFILE, "default" */
+    bool profile_alone;        /* promise 6; a profile is named */
+    const char *sts_url;       /* with profile_alone: of STS; NULL: AWS's */
     const char *region;        /* for STS; NULL: its global address */
     const char *ca_bundle;     /* NULL: the system's */
     const char *container_url; /* NULL: http://169.254.170.2 */

@@ -24,8 +24,10 @@
 
 static enum cairn_code sts_url(const struct cairn_credentials_options *options,
                                struct cairn_buf *ret, struct cairn_error *err) {
-    const char *named = cairn_credentials_variable("AWS_ENDPOINT_URL_STS");
-    if (!named) named = cairn_credentials_variable("AWS_ENDPOINT_URL");
+    bool alone = options->profile_alone;
+    const char *named =
+        alone ? options->sts_url : cairn_credentials_variable("AWS_ENDPOINT_URL_STS");
+    if (!named && !alone) named = cairn_credentials_variable("AWS_ENDPOINT_URL");
     if (named && !options->allow_plain_http && !cairn_credentials_may_go_to(named))
         return cairn_fail(err, CAIRN_FORBIDDEN,
                           "the endpoint of STS is neither https nor on this machine");

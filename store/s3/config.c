@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Option over environment over profile over default; then everything is checked. */
+/* URL over option over environment over profile over default, or URL over its own profile over
+ * default; then everything is checked. */
 #include "store/s3/config.h"
 
 #include <ctype.h>
@@ -13,6 +14,7 @@
 #include "common/url.h"
 #include "store/keys/credentials.h"
 #include "store/keys/profile.h"
+#include "store/s3/url.h"
 
 static const char *variable(const char *name) {
     const char *value = getenv(name);
@@ -75,7 +77,6 @@ static enum cairn_code copy_options(struct cairn_s3_config *config,
     struct cairn_store_s3_options *to = &config->options;
     *to = *from;
     CAIRN_TRY(own_interfaces(config, err));
-    CAIRN_TRY(own(config, from->profile, &to->profile, err));
     CAIRN_TRY(own(config, from->congestion, &to->congestion, err));
     CAIRN_TRY(own_header(config, "sse", from->sse, &to->sse, err));
     CAIRN_TRY(own_header(config, "sse_kms_key_id", from->sse_kms_key_id, &to->sse_kms_key_id, err));
@@ -93,35 +94,6 @@ void cairn_s3_config_release(struct cairn_s3_config *config) {
     for (size_t i = 0; i < config->options.interface_count; i++) free(config->interfaces[i]);
     free(config->interfaces);
     *config = (struct cairn_s3_config){0};
-}
-
-/* ---- s3://bucket/prefix ---- */
-
-static enum cairn_code take_url(struct cairn_s3_config *config, const char *url,
-                                struct cairn_error *err) {
-    if (!cairn_text_starts(url, "s3://"))
-        return cairn_fail(err, CAIRN_INVALID, "store \"%s\": expected s3://bucket/prefix", url);
-    const char *bucket = url + strlen("s3://");
-    size_t size = strcspn(bucket, "/");
-    if (size < 3 || size > 63)
-        return cairn_fail(err, CAIRN_INVALID, "store \"%s\": a bucket's name has 3 to 63 bytes",
-                          url);
-    for (size_t i = 0; i < size; i++)
-        if (!isalnum((unsigned char)bucket[i]) && !strchr(".-_", bucket[i]))
-            return cairn_fail(err, CAIRN_INVALID, "store \"%s\": no bucket has such a name", url);
-    snprintf(config->bucket, sizeof config->bucket, "%.*s", (int)size, bucket);
-    const char *prefix = bucket + size + (bucket[size] == '/');
-    size_t prefix_size = strlen(prefix);
-    while (prefix_size && prefix[prefix_size - 1] == '/') prefix_size--;
-    if (prefix_size > 256)
-        return cairn_fail(err, CAIRN_INVALID, "store \"%s\": the prefix is longer than 256 bytes",
-                          url);
-    for (size_t i = 0; i < prefix_size; i++)
-        if ((unsigned char)prefix[i] < ' ' || strchr("?#\\", prefix[i]))
-            return cairn_fail(err, CAIRN_INVALID, "store \"%s\": bad byte in the prefix", url);
-    if (prefix_size)
-        snprintf(config->prefix, sizeof config->prefix, "%.*s/", (int)prefix_size, prefix);
-    return CAIRN_OK;
 }
 
 /* ---- endpoint ---- */
@@ -178,15 +150,36 @@ static enum cairn_code take_endpoint(struct cairn_s3_config *config, const char 
     return CAIRN_OK;
 }
 
+/* ---- what was said ---- */
+
+/* From the URL, the options and the environment, in this order; with a profile in the URL from the
+ * URL alone (config.h#3). "" and NULL: not said. */
+struct said {
+    const char *profile, *endpoint, *region, *ca_bundle, *checksum, *ignored;
+};
+
+static void hear(const struct cairn_s3_url *url, const struct cairn_store_s3_options *options,
+                 struct said *ret) {
+    *ret = (struct said){url->profile, url->endpoint, url->region, url->ca_bundle, NULL, NULL};
+    if (*url->profile) return;
+    ret->profile = options->profile;
+    ret->endpoint = first_of(url->endpoint, options->endpoint, NULL);
+    ret->region = first_of(url->region, options->region,
+                           first_of(variable("AWS_REGION"), variable("AWS_DEFAULT_REGION"), NULL));
+    ret->ca_bundle = first_of(url->ca_bundle, options->ca_bundle, variable("AWS_CA_BUNDLE"));
+    ret->checksum = variable("AWS_REQUEST_CHECKSUM_CALCULATION");
+    ret->ignored = variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
+}
+
 /* In the order of AWS's SDKs. *ret NULL: AWS itself. */
-static enum cairn_code find_endpoint(const struct cairn_profile *profile, const char *option,
-                                     const char **ret, struct cairn_error *err) {
-    const char *ignored =
-        first_of(variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"),
-                 cairn_profile_get(profile, "ignore_configured_endpoint_urls"), NULL);
-    *ret = option && *option ? option : NULL;
+static enum cairn_code find_endpoint(const struct cairn_profile *profile, const struct said *said,
+                                     bool alone, const char **ret, struct cairn_error *err) {
+    const char *ignored = first_of(
+        said->ignored, cairn_profile_get(profile, "ignore_configured_endpoint_urls"), NULL);
+    *ret = first_of(said->endpoint, NULL, NULL);
     if (*ret || (ignored && !strcasecmp(ignored, "true"))) return CAIRN_OK;
-    *ret = first_of(variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL"), NULL);
+    if (!alone)
+        *ret = first_of(variable("AWS_ENDPOINT_URL_S3"), variable("AWS_ENDPOINT_URL"), NULL);
     if (*ret) return CAIRN_OK;
     const char *services = cairn_profile_get(profile, "services");
     if (services && !profile->services_found)
@@ -196,6 +189,16 @@ static enum cairn_code find_endpoint(const struct cairn_profile *profile, const 
     *ret = first_of(cairn_profile_get(profile, "services.s3.endpoint_url"),
                     cairn_profile_get(profile, "endpoint_url"), NULL);
     return CAIRN_OK;
+}
+
+/* Where a profile that is alone has its role assumed: its keys go to no endpoint of a variable. */
+static enum cairn_code take_sts(struct cairn_s3_config *config, const struct cairn_profile *profile,
+                                struct cairn_error *err) {
+    const char *ignored = cairn_profile_get(profile, "ignore_configured_endpoint_urls");
+    if (!config->profile_alone || (ignored && !strcasecmp(ignored, "true"))) return CAIRN_OK;
+    const char *endpoint = first_of(cairn_profile_get(profile, "services.sts.endpoint_url"),
+                                    cairn_profile_get(profile, "endpoint_url"), NULL);
+    return own(config, endpoint, &config->sts_endpoint, err);
 }
 
 static enum cairn_code take_region(struct cairn_s3_config *config, const char *region,
@@ -238,32 +241,45 @@ static enum cairn_code take_checksum(struct cairn_s3_config *config, const char 
     return CAIRN_OK;
 }
 
+/* What the profile adds, where nothing was said. */
+static enum cairn_code take_profile(struct cairn_s3_config *config, const struct said *said,
+                                    const struct cairn_profile *profile, struct cairn_error *err) {
+    const char *endpoint = NULL;
+    CAIRN_TRY(find_endpoint(profile, said, config->profile_alone, &endpoint, err));
+    CAIRN_TRY(take_endpoint(config, endpoint, err));
+    CAIRN_TRY(take_sts(config, profile, err));
+    CAIRN_TRY(take_region(config,
+                          first_of(said->region, cairn_profile_get(profile, "region"), NULL), err));
+    const char *bundle = first_of(said->ca_bundle, cairn_profile_get(profile, "ca_bundle"), NULL);
+    CAIRN_TRY(own(config, bundle, &config->options.ca_bundle, err));
+    const char *checksum =
+        first_of(said->checksum, cairn_profile_get(profile, "request_checksum_calculation"), NULL);
+    CAIRN_TRY(take_checksum(config, checksum, err));
+    return take_style(config, cairn_profile_get(profile, "s3.addressing_style"));
+}
+
 enum cairn_code cairn_s3_config_init(struct cairn_s3_config *config, const char *url,
                                      const struct cairn_store_s3_options *options,
                                      struct cairn_error *err) {
     static const struct cairn_store_s3_options none;
     const struct cairn_store_s3_options *from = options ? options : &none;
     CAIRN_AUTO(profile) profile = {0};
-    CAIRN_TRY(take_url(config, url, err));
+    struct cairn_s3_url parts;
+    struct said said;
+    CAIRN_TRY(cairn_s3_url_parse(url, &parts, err));
+    memcpy(config->bucket, parts.bucket, sizeof config->bucket);
+    memcpy(config->prefix, parts.prefix, sizeof config->prefix);
+    CAIRN_TRY(own(config, parts.query, &config->query, err));
+    config->profile_alone = *parts.profile;
+    hear(&parts, from, &said);
     CAIRN_TRY(copy_options(config, from, err));
-    const char *endpoint = NULL;
-    CAIRN_TRY(cairn_profile_load(from->profile, &profile, err));
+    CAIRN_TRY(own(config, said.profile, &config->options.profile, err));
+    CAIRN_TRY(cairn_profile_load(said.profile, &profile, err));
     CAIRN_TRY(cairn_profile_require(&profile, err));
-    CAIRN_TRY(find_endpoint(&profile, from->endpoint, &endpoint, err));
-    CAIRN_TRY(take_endpoint(config, endpoint, err));
-    const char *region = first_of(variable("AWS_REGION"), variable("AWS_DEFAULT_REGION"),
-                                  cairn_profile_get(&profile, "region"));
-    CAIRN_TRY(take_region(config, first_of(from->region, region, NULL), err));
-    const char *bundle = first_of(from->ca_bundle, variable("AWS_CA_BUNDLE"),
-                                  cairn_profile_get(&profile, "ca_bundle"));
-    CAIRN_TRY(own(config, bundle, &config->options.ca_bundle, err));
-    const char *checksum =
-        first_of(variable("AWS_REQUEST_CHECKSUM_CALCULATION"),
-                 cairn_profile_get(&profile, "request_checksum_calculation"), NULL);
-    CAIRN_TRY(take_checksum(config, checksum, err));
+    CAIRN_TRY(take_profile(config, &said, &profile, err));
     config->options.endpoint = NULL;
     config->options.region = config->region;
-    return take_style(config, cairn_profile_get(&profile, "s3.addressing_style"));
+    return CAIRN_OK;
 }
 
 /* ---- where a request goes ---- */

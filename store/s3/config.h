@@ -7,9 +7,12 @@
  * Promise: 1   an endpoint with a user, a query, another scheme than http(s), an address of a
  *              metadata service, or http to another machine (unless allowed) is refused.
  *          2   urls are built from the checked endpoint, the bucket and the encoded key alone.
+ *          3   with a profile in the store's URL, endpoint, region, certificates and the source of
+ *              keys are that profile's and the URL's: neither an option nor a variable of the
+ *              environment sends its keys elsewhere, or others' keys to its endpoint.
  * Limits:  hosts of 255 bytes.
  * Threads: immutable after init.
- * Next:    store/s3/request.c.
+ * Next:    store/s3/url.h, store/s3/request.c.
  */
 #pragma once
 
@@ -21,10 +24,13 @@ struct cairn_s3_config {
     size_t owned_count;
     char **interfaces;
     char bucket[256], prefix[512]; /* prefix is "" or ends with '/' */
+    const char *query;             /* the options of the URL, as given; NULL: none */
     char region[64];
     char scheme[8], host[300], base_path[256]; /* host with port; base_path "" or "/x" */
     bool is_aws;                               /* the endpoint follows the region */
     bool by_path;
+    bool profile_alone;       /* promise 3; options.profile is that of the URL */
+    const char *sts_endpoint; /* with it: the profile's, in `owned`; NULL: AWS's */
 };
 /* The host for a region goes here; same as config->host where the endpoint was given. */
 struct cairn_s3_host {

@@ -61,7 +61,9 @@ static bool copies_from(struct cairn_store *base, struct cairn_store *source) {
     bool one_place = a->is_aws == b->is_aws && !strcmp(a->scheme, b->scheme) &&
                      !strcmp(a->host, b->host) && !strcmp(a->base_path, b->base_path) &&
                      !strcmp(a->region, b->region);
-    bool one_key = same_text(a->options.profile, b->options.profile);
+    /* A profile of the settings yields to other keys where it has none; one of a URL never. */
+    bool one_key =
+        a->profile_alone == b->profile_alone && same_text(a->options.profile, b->options.profile);
     int checksum = atomic_load(&to->checksum);
     bool sums = checksum == CAIRN_S3_CHECKSUM_AUTO || checksum == CAIRN_S3_CHECKSUM_CRC32C;
     return one_place && one_key && sums && to->base.profile.part_checksum &&
@@ -178,6 +180,8 @@ static enum cairn_code start_parts(struct cairn_s3_store *store,
                                    struct cairn_error *err) {
     CAIRN_TRY(cairn_s3_config_init(&store->config, options->url, options->s3, err));
     struct cairn_credentials_options keys = {.profile = store->config.options.profile,
+                                             .profile_alone = store->config.profile_alone,
+                                             .sts_url = store->config.sts_endpoint,
                                              .region = store->config.region,
                                              .ca_bundle = store->config.options.ca_bundle,
                                              .allow_plain_http =
@@ -190,8 +194,9 @@ static enum cairn_code start_parts(struct cairn_s3_store *store,
     cairn_retry_init(&store->locked.retry, &retry);
     memcpy(store->locked.region, store->config.region, sizeof store->locked.region);
     atomic_store(&store->checksum, (int)store->config.options.checksum);
-    snprintf(store->base.url, sizeof store->base.url, "s3://%s/%s", store->config.bucket,
-             store->config.prefix);
+    const char *query = store->config.query;
+    snprintf(store->base.url, sizeof store->base.url, "s3://%s/%s%s%s", store->config.bucket,
+             store->config.prefix, query ? "?" : "", query ? query : "");
     set_profile(store);
     return CAIRN_OK;
 }

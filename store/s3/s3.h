@@ -34,7 +34,8 @@ enum cairn_store_s3_checksum {
 };
 
 /* Zero is a good default: everything from AWS's usual variables and files. NULL or "" texts count
- * as not given. All is copied. */
+ * as not given. All is copied. What a store's URL says wins, and with a profile there the first
+ * four count for nothing (store/s3/config.h#3). */
 struct cairn_store_s3_options {
     const char *endpoint;  /* AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's, AWS itself */
     const char *region;    /* AWS_REGION, AWS_DEFAULT_REGION, the profile's, us-east-1 */

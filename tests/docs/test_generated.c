@@ -90,6 +90,16 @@ TEST(the_page_of_settings_has_every_setting_of_an_s3_store) {
     cairn_docs_block_check("docs/config.md", "s3", cairn_buf_view(&table));
 }
 
+TEST(the_page_of_s3_has_every_option_of_a_store_s_url) {
+    CAIRN_AUTO(buf) table = {0};
+    cairn_docs_add(&table, "| option | bytes | meaning |\n|---|---|---|\n");
+#define OPTION(name, bytes, what)                                                                  \
+    cairn_docs_add(&table, "| `" #name "` | " #bytes " | " what " |\n");
+#include "store/s3/url.def"
+#undef OPTION
+    cairn_docs_block_check("docs/s3.md", "url", cairn_buf_view(&table));
+}
+
 /* ---- variables ---- */
 
 static bool is_variable_byte(char byte) {

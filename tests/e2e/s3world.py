@@ -52,20 +52,21 @@ def signed(env, path, method="GET", body=b"", **query):
 class S3Fault:
     """The scripted S3 server of tests/support/s3fault, with canary keys."""
 
-    def __init__(self, folder, arguments=()):
-        self.folder, self.bucket = folder, BUCKET
+    def __init__(self, folder, arguments=(), keys=(ACCESS, SECRET, TOKEN)):
+        self.folder, self.bucket, self.access_keys = folder, BUCKET, keys
         self.daemon = Daemon(
             "s3fault",
             ["--port", "0", "--port-file", folder / "s3fault.port", "--bucket", BUCKET,
-             "--access-key", ACCESS, "--secret-key", SECRET, "--session-token", TOKEN,
+             "--access-key", keys[0], "--secret-key", keys[1], "--session-token", keys[2],
              "--parent", os.getpid(), *arguments],
             folder / "s3fault.port", folder / "s3fault.log").start()
         self.port = int((folder / "s3fault.port").read_text().split()[0])
         self.url = f"http://127.0.0.1:{self.port}"
 
     def env(self):
-        return {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET,
-                "AWS_SESSION_TOKEN": TOKEN, "AWS_ENDPOINT_URL": self.url,
+        access, secret, token = self.access_keys
+        return {"AWS_ACCESS_KEY_ID": access, "AWS_SECRET_ACCESS_KEY": secret,
+                "AWS_SESSION_TOKEN": token, "AWS_ENDPOINT_URL": self.url,
                 "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
 
     def ask(self, what, body=None):
@@ -143,7 +144,7 @@ class S3World(World):
         # What is kept for restores goes soon after its trainer: an audit demands that it does.
         options["uploader_arguments"] = ["--memory-tier-time", "1s", *options.get("uploader_arguments", ()), *level]
         options["env"] = {**s3.env(), **options.get("env", {})}
-        super().__init__(store=f"s3://{bucket}/{prefix}", **options)
+        super().__init__(**{"store": f"s3://{bucket}/{prefix}", **options})
 
     def keys(self, part=""):
         return {key: size for key, size in self.s3.keys(self.prefix + "/").items() if part in key}

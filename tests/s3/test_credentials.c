@@ -134,6 +134,27 @@ TEST(a_profile_that_the_options_name_comes_before_the_environment) { /* credenti
     EXPECT_EQ_TEXT(stage.keys.access_key, "AKIDENV");
 }
 
+TEST(a_profile_that_is_alone_gives_its_own_keys_or_none) { /* credentials.h#6 */
+    CAIRN_AUTO(stage) stage = {0};
+    cairn_stage_clear();
+    setenv("AWS_ACCESS_KEY_ID", "AKIDENV", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "secret-env", 1);
+    setenv("AWS_ROLE_ARN", "arn:aws:iam::1:role/x", 1);
+    setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/dev/null", 1);
+    setenv("AWS_SHARED_CREDENTIALS_FILE",
+           cairn_stage_file("credentials", "[ml]\naws_access_key_id = AKIDML\n"
+                                           "aws_secret_access_key = ml\n[empty]\nregion = x\n"),
+           1);
+    struct cairn_credentials_options options = {.profile = "ml", .profile_alone = true};
+    REQUIRE_OK(get(&stage, &options));
+    EXPECT_EQ_TEXT(stage.keys.access_key, "AKIDML");
+    options.profile = "empty";
+    EXPECT_CODE(get(&stage, &options), CAIRN_UNAUTHORIZED);
+    EXPECT(strstr(err.message, "profile \"empty\""));
+    options.profile = "absent";
+    EXPECT_CODE(get(&stage, &options), CAIRN_INVALID);
+}
+
 TEST(nothing_at_all_lists_what_was_looked_for) {
     CAIRN_AUTO(stage) stage = {0};
     cairn_stage_clear();

@@ -394,3 +394,17 @@ TEST(sts_is_asked_in_the_clear_on_this_machine_alone) { /* credentials.h#4 */
     EXPECT(code != CAIRN_OK);
     EXPECT(code != CAIRN_FORBIDDEN);
 }
+
+TEST(no_variable_says_where_the_role_of_a_profile_that_is_alone_is_assumed) { /* credentials.h#6 */
+    CAIRN_AUTO(stage) stage = {0};
+    struct play play = {0};
+    REQUIRE(begin(&stage, &play,
+                  "[profile p]\nrole_arn = arn:aws:iam::1:role/one\nsource_profile = base\n"));
+    play.options.profile_alone = true;
+    play.options.sts_url = cairn_responder_url(stage.server);
+    setenv("AWS_ENDPOINT_URL_STS", "http://192.0.2.1", 1); /* would be refused */
+    setenv("AWS_ENDPOINT_URL", "http://192.0.2.1", 1);
+    REQUIRE_OK(cairn_stage_get(&stage, &play.options));
+    EXPECT_EQ_TEXT(stage.keys.access_key, "ASIAONE");
+    EXPECT_EQ_U64(atomic_load(&play.sts.served), 1);
+}

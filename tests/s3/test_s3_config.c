@@ -235,3 +235,92 @@ TEST(a_profile_or_services_section_that_is_nowhere_is_refused_by_its_name) {
     set_variables("");
     setenv("AWS_CONFIG_FILE", "/dev/null", 1);
 }
+
+TEST(what_the_url_says_wins_and_what_it_leaves_open_comes_from_the_options) {
+    struct cairn_store_s3_options options = {.endpoint = "https://mine",
+                                             .region = "mine-1",
+                                             .profile = "other",
+                                             .ca_bundle = "/mine.pem"};
+    static const struct {
+        const char *url, *host, *region, *ca_bundle;
+    } cases[] = {
+        {"s3://bucket", "mine", "mine-1", "/mine.pem"},
+        {"s3://bucket?region=url-1", "mine", "url-1", "/mine.pem"},
+        {"s3://bucket?endpoint=https%3A%2F%2Furl", "url", "mine-1", "/mine.pem"},
+        {"s3://bucket?ca_bundle=/url.pem&region=url-1&endpoint=https://url", "url", "url-1",
+         "/url.pem"},
+    };
+    write_profiles();
+    set_variables("AWS_ENDPOINT_URL=https://any AWS_REGION=first-1 AWS_CA_BUNDLE=/variable.pem");
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        struct cairn_s3_config config = {0};
+        struct cairn_error err = {0};
+        EXPECT_CODE(cairn_s3_config_init(&config, cases[i].url, &options, &err), CAIRN_OK);
+        EXPECT_EQ_TEXT(config.host, cases[i].host);
+        EXPECT_EQ_TEXT(config.region, cases[i].region);
+        EXPECT_EQ_TEXT(config.options.ca_bundle, cases[i].ca_bundle);
+        EXPECT_EQ_TEXT(config.options.profile, "other");
+        EXPECT(!config.profile_alone);
+        cairn_s3_config_release(&config);
+    }
+    set_variables("");
+    setenv("AWS_CONFIG_FILE", "/dev/null", 1);
+}
+
+TEST(with_a_profile_in_the_url_neither_options_nor_variables_say_where_it_is) { /* config.h#3 */
+    struct cairn_store_s3_options options = {.endpoint = "https://mine",
+                                             .region = "mine-1",
+                                             .profile = "bare",
+                                             .ca_bundle = "/mine.pem"};
+    static const struct {
+        const char *set, *url, *host, *region, *ca_bundle, *sts; /* "": AWS's */
+    } cases[] = {
+        {"", "s3://bucket?profile=other", "other", "other-1", "/other.pem", "https://other"},
+        {"AWS_ENDPOINT_URL=https://any AWS_ENDPOINT_URL_S3=https://s3 AWS_REGION=first-1 "
+         "AWS_CA_BUNDLE=/variable.pem AWS_PROFILE=deaf",
+         "s3://bucket?profile=other", "other", "other-1", "/other.pem", "https://other"},
+        /* A variable may not turn the keys of another store to AWS, either. */
+        {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true", "s3://bucket?profile=other", "other",
+         "other-1", "/other.pem", "https://other"},
+        {"AWS_ENDPOINT_URL=https://any AWS_REGION=first-1 AWS_CA_BUNDLE=/variable.pem",
+         "s3://bucket?profile=bare", "", "us-east-1", "", ""},
+        {"AWS_ENDPOINT_URL=https://any", "s3://bucket?profile=deaf", "", "deaf-1", "", ""},
+        {"AWS_ENDPOINT_URL=https://any", "s3://bucket?profile=bare&endpoint=https://url&region=u-1",
+         "url", "u-1", "", ""},
+        {"AWS_ENDPOINT_URL=https://any", "s3://bucket?profile=other&ca_bundle=/url.pem", "other",
+         "other-1", "/url.pem", "https://other"},
+    };
+    write_profiles();
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        struct cairn_s3_config config = {0};
+        struct cairn_error err = {0};
+        set_variables(cases[i].set);
+        EXPECT_CODE(cairn_s3_config_init(&config, cases[i].url, &options, &err), CAIRN_OK);
+        EXPECT_EQ_TEXT(config.host, cases[i].host);
+        EXPECT(config.is_aws == !*cases[i].host);
+        EXPECT_EQ_TEXT(config.region, cases[i].region);
+        EXPECT_EQ_TEXT(config.options.ca_bundle ? config.options.ca_bundle : "",
+                       cases[i].ca_bundle);
+        EXPECT_EQ_TEXT(config.sts_endpoint ? config.sts_endpoint : "", cases[i].sts);
+        EXPECT(config.profile_alone);
+        EXPECT(strstr(cases[i].url, config.options.profile));
+        cairn_s3_config_release(&config);
+    }
+    set_variables("");
+    setenv("AWS_CONFIG_FILE", "/dev/null", 1);
+}
+
+TEST(an_endpoint_of_a_url_must_be_one_that_an_option_may_name) { /* config.h#1 */
+    static const char *const bad[] = {
+        "http://example.com", "https://169.254.169.254", "https%3A%2F%2Fuser:CANARY@h", "ftp://h",
+        "https://h/?q=1",     "https://h%0d%0ax"};
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        struct cairn_s3_config config = {0};
+        struct cairn_error err = {0};
+        char url[100];
+        snprintf(url, sizeof url, "s3://bucket?endpoint=%s", bad[i]);
+        EXPECT_CODE(cairn_s3_config_init(&config, url, NULL, &err), CAIRN_INVALID);
+        EXPECT(!strstr(err.message, "CANARY"));
+        cairn_s3_config_release(&config);
+    }
+}

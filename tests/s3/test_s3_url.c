@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the URL of a store in S3 may say, what it must not, and what then comes from where. */
+#include "store/s3/url.h"
+
+#include <stdlib.h>
+
+#include "common/text.h"
+#include "store/s3/config.h"
+#include "store/store.h"
+#include "tests/harness.h"
+
+TEST(a_url_is_taken_apart_and_its_values_are_decoded) {
+    static const struct {
+        const char *text;
+        struct cairn_s3_url wanted; /* query aside */
+    } cases[] = {
+        {"s3://bucket", {.bucket = "bucket"}},
+        {"s3://bucket/a/b//", {.bucket = "bucket", .prefix = "a/b/"}},
+        {"s3://bucket?region=eu-1", {.bucket = "bucket", .region = "eu-1"}},
+        {"s3://bucket/?region=eu-1", {.bucket = "bucket", .region = "eu-1"}},
+        {"s3://bucket/a%20b?profile=cold%2Cold&endpoint=https%3A%2F%2Fh:9000/base&region=x_1"
+         "&ca_bundle=/etc/a%20b%26c.pem",
+         {"bucket", "a%20b/", NULL, "cold,old", "https://h:9000/base", "x_1", "/etc/a b&c.pem"}},
+        {"s3://bucket/p?endpoint=https://h/?x=1", /* the endpoint's own check comes later */
+         {.bucket = "bucket", .prefix = "p/", .endpoint = "https://h/?x=1"}},
+        {"s3://bucket/p?profile=a+b=c", {.bucket = "bucket", .prefix = "p/", .profile = "a+b=c"}},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        struct cairn_s3_url url = {0};
+        struct cairn_error err = {0};
+        const struct cairn_s3_url *wanted = &cases[i].wanted;
+        EXPECT_CODE(cairn_s3_url_parse(cases[i].text, &url, &err), CAIRN_OK);
+        EXPECT_EQ_TEXT(url.bucket, wanted->bucket);
+        EXPECT_EQ_TEXT(url.prefix, wanted->prefix);
+#define OPTION(name, bytes, what) EXPECT_EQ_TEXT(url.name, wanted->name);
+#include "store/s3/url.def"
+#undef OPTION
+        const char *sign = strchr(cases[i].text, '?');
+        EXPECT_EQ_TEXT(url.query, sign ? sign + 1 : "");
+        EXPECT_EQ_U64(cairn_s3_url_place_size(cases[i].text),
+                      sign ? (size_t)(sign - cases[i].text) : strlen(cases[i].text));
+    }
+}
+
+TEST(an_option_that_is_wrong_is_refused_by_its_name_with_those_that_are_known) { /* url.h#1 */
+    static const char *const wrong[][2] = {
+        {"endpiont=https://h", "endpiont is not known"},
+        {"region=a&region=b", "region is given twice"},
+        {"region=a&profile=p&region=a", "region is given twice"},
+        {"region=", "region has no value"},
+        {"region=&region=x", "region has no value"},
+        {"region", "an option has no \"=\""},
+        {"", "an option has no \"=\""},
+        {"region=a&", "an option has no \"=\""},
+        {"region=a&&profile=b", "an option has no \"=\""},
+        {"=x", "an option is not known"},
+        {"Region=a", "an option is not known"},
+        {"%72egion=a", "an option is not known"},
+        {"region=%", "region has a % that begins no escape"},
+        {"region=%4", "region has a % that begins no escape"},
+        {"region=%4g", "region has a % that begins no escape"},
+        {"region=%00", "region has a % that begins no escape"},
+        {"profile=a%0ab", "profile has a byte that it cannot hold"},
+        {"profile=a\x7f", "profile has a byte that it cannot hold"},
+        {"region=0123456789012345678901234567890123456789012345678901234567890123",
+         "region is too long"},
+        {"aws_secret_access_key=CANARY", "aws_secret_access_key is not known"},
+        {"secret_key=CANARY&region=x", "secret_key is not known"},
+        {"CANARY=x", "an option is not known"},
+        {"region=x&CANARY", "an option has no \"=\""},
+        {"profile=CANARY%zz", "profile has a % that begins no escape"},
+        {"sse=AES256", "sse is not known"}, /* a setting, and of all stores */
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
+        struct cairn_s3_url url = {.region = "untouched"};
+        struct cairn_error err = {0};
+        char text[200];
+        snprintf(text, sizeof text, "s3://bucket/p?%s", wrong[i][0]);
+        EXPECT_CODE(cairn_s3_url_parse(text, &url, &err), CAIRN_INVALID);
+        if (!EXPECT(strstr(err.message, wrong[i][1]))) fprintf(stderr, "%s\n", err.message);
+        EXPECT(cairn_text_starts(err.message, "store \"s3://bucket/p\": "));
+        EXPECT(strstr(err.message, "known are profile, endpoint, region, ca_bundle"));
+        EXPECT(!strstr(err.message, "CANARY")); /* url.h#3 */
+        EXPECT_EQ_TEXT(url.region, "untouched");
+    }
+}
+
+TEST(keys_before_a_bucket_s_name_are_refused_and_not_repeated) { /* url.h#3 */
+    struct cairn_s3_url url;
+    struct cairn_error err = {0};
+    EXPECT_CODE(cairn_s3_url_parse("s3://AKID:CANARY@bucket/p", &url, &err), CAIRN_INVALID);
+    EXPECT(!strstr(err.message, "CANARY"));
+    EXPECT(strstr(err.message, "@bucket/p"));
+}
+
+TEST(a_url_has_at_most_1000_bytes) {
+    struct cairn_s3_url url;
+    struct cairn_error err = {0};
+    char text[CAIRN_S3_URL_BYTES_MAX + 2];
+    int used = snprintf(text, sizeof text, "s3://bucket/p?ca_bundle=/");
+    memset(text + used, 'x', sizeof text - (size_t)used);
+    text[CAIRN_S3_URL_BYTES_MAX] = '\0';
+    EXPECT_CODE(cairn_s3_url_parse(text, &url, &err), CAIRN_OK);
+    text[CAIRN_S3_URL_BYTES_MAX] = 'x';
+    text[CAIRN_S3_URL_BYTES_MAX + 1] = '\0';
+    EXPECT_CODE(cairn_s3_url_parse(text, &url, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "longer than 1,000 bytes"));
+}
+
+/* ---- an opened store ---- */
+
+static void clear_environment(void) {
+    static const char *const names[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION",
+                                        "AWS_DEFAULT_REGION",  "AWS_CA_BUNDLE",    "AWS_PROFILE",
+                                        "AWS_DEFAULT_PROFILE"};
+    for (size_t i = 0; i < CAIRN_COUNT(names); i++) unsetenv(names[i]);
+}
+
+static struct cairn_store *open_store(const char *url, const char *profile) {
+    struct cairn_store *store = NULL;
+    struct cairn_error err = {0};
+    struct cairn_store_s3_options s3 = {.profile = profile};
+    struct cairn_store_options options = {.url = url, .s3 = &s3};
+    EXPECT_CODE(cairn_store_s3_open(&options, &store, &err), CAIRN_OK);
+    return store;
+}
+
+TEST(a_store_is_opened_again_by_the_url_that_it_tells) {
+    static const char *const urls[] = {"s3://bucket", "s3://bucket/a/b", "s3://bucket?region=eu-1",
+                                       "s3://bucket/a?region=eu-1&endpoint=https%3A%2F%2Fh"};
+    static const char *const told[] = {"s3://bucket/", "s3://bucket/a/b/",
+                                       "s3://bucket/?region=eu-1",
+                                       "s3://bucket/a/?region=eu-1&endpoint=https%3A%2F%2Fh"};
+    clear_environment();
+    for (size_t i = 0; i < CAIRN_COUNT(urls); i++) {
+        struct cairn_store *store = open_store(urls[i], NULL);
+        REQUIRE(store);
+        EXPECT_EQ_TEXT(cairn_store_url(store), told[i]);
+        struct cairn_store *again = open_store(cairn_store_url(store), NULL);
+        REQUIRE(again);
+        EXPECT_EQ_TEXT(cairn_store_url(again), told[i]);
+        cairn_store_free(again);
+        cairn_store_free(store);
+    }
+}
+
+TEST(a_store_copies_from_another_of_one_endpoint_region_and_source_of_keys_alone) {
+    static const struct {
+        const char *from, *from_profile, *to, *to_profile;
+        bool copies;
+    } cases[] = {
+        {"s3://one/a", NULL, "s3://two/b", NULL, true},
+        {"s3://one/a?profile=cold", NULL, "s3://two/b?profile=cold", NULL, true},
+        {"s3://one/a?profile=cold", "warm", "s3://two/b?profile=cold", NULL, true},
+        {"s3://one/a", "cold", "s3://two/b", "cold", true},
+        {"s3://one/a?region=us-east-1", NULL, "s3://two/b", NULL, true},
+        {"s3://one/a?profile=cold", NULL, "s3://two/b?profile=warm", NULL, false},
+        {"s3://one/a", "cold", "s3://two/b?profile=cold", NULL, false},
+        {"s3://one/a", NULL, "s3://two/b?profile=cold", NULL, false},
+        {"s3://one/a?region=eu-1", NULL, "s3://two/b", NULL, false},
+        {"s3://one/a?endpoint=https://h", NULL, "s3://two/b", NULL, false},
+    };
+    char path[512];
+    clear_environment();
+    snprintf(path, sizeof path, "%s/aws-config", cairn_test_folder());
+    FILE *file = fopen(path, "w");
+    REQUIRE(file);
+    EXPECT(fputs("[profile cold]\nregion = us-east-1\n[profile warm]\nregion = us-east-1\n",
+                 file) >= 0);
+    EXPECT(fclose(file) == 0);
+    setenv("AWS_CONFIG_FILE", path, 1);
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        struct cairn_store *from = open_store(cases[i].from, cases[i].from_profile);
+        struct cairn_store *to = open_store(cases[i].to, cases[i].to_profile);
+        REQUIRE(from && to);
+        if (!EXPECT(cairn_store_copies_from(to, from) == cases[i].copies))
+            fprintf(stderr, "case %zu\n", i);
+        cairn_store_free(from);
+        cairn_store_free(to);
+    }
+    setenv("AWS_CONFIG_FILE", "/dev/null", 1);
+}
