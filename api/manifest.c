@@ -5,6 +5,7 @@
  */
 #include "api/manifest.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "api/documents.h"
@@ -191,18 +192,32 @@ static enum cairn_code head_pack(const struct cairn_manifest *manifest, json_t *
     return CAIRN_OK;
 }
 
-static json_t *shard_pack(const struct cairn_manifest_shard *shard) {
-    char crc[9];
-    uint8_t big_endian[4];
-    for (int i = 0; i < 4; i++) big_endian[i] = (uint8_t)(shard->crc32c >> (24 - 8 * i));
-    cairn_hex_encode(big_endian, sizeof big_endian, crc);
-    json_t *extents = shard->size_bytes == 0
-                          ? json_array()
-                          : json_pack("[[iI]]", 0, (json_int_t)shard->size_bytes);
-    return json_pack("{ss so sI ss sI sI sI}", "crc32c", crc, "extents", extents, "first_block",
-                     (json_int_t)shard->first_block, "name", shard->name, "part_bytes",
-                     (json_int_t)shard->part_bytes, "rank", (json_int_t)shard->rank, "size",
-                     (json_int_t)shard->size_bytes);
+/* A name that was checked is UTF-8 without control bytes and backslashes. */
+static enum cairn_code write_name(const char *name, struct cairn_buf *ret,
+                                  struct cairn_error *err) {
+    const char *quote;
+    CAIRN_TRY(cairn_buf_append(ret, "\"", 1, err));
+    for (; (quote = strchr(name, '"')); name = quote + 1) {
+        CAIRN_TRY(cairn_buf_append(ret, name, (size_t)(quote - name), err));
+        CAIRN_TRY(cairn_buf_append(ret, "\\\"", 2, err));
+    }
+    CAIRN_TRY(cairn_buf_append_text(ret, name, err));
+    return cairn_buf_append(ret, "\"", 1, err);
+}
+
+/* As text: a tree of each shard took a third of the time of a commit of a thousand. */
+static enum cairn_code write_shard(const struct cairn_manifest_shard *shard, struct cairn_buf *ret,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(
+        cairn_buf_printf(ret, err, "{\"crc32c\":\"%08" PRIx32 "\",\"extents\":[", shard->crc32c));
+    if (shard->size_bytes)
+        CAIRN_TRY(cairn_buf_printf(ret, err, "[0,%" PRIu64 "]", shard->size_bytes));
+    CAIRN_TRY(
+        cairn_buf_printf(ret, err, "],\"first_block\":%" PRIu64 ",\"name\":", shard->first_block));
+    CAIRN_TRY(write_name(shard->name, ret, err));
+    return cairn_buf_printf(
+        ret, err, ",\"part_bytes\":%" PRIu64 ",\"rank\":%" PRIu32 ",\"size\":%" PRIu64 "}",
+        shard->part_bytes, shard->rank, shard->size_bytes);
 }
 
 static enum cairn_code write_shards(const struct cairn_manifest *manifest, struct cairn_buf *ret,
@@ -210,7 +225,7 @@ static enum cairn_code write_shards(const struct cairn_manifest *manifest, struc
     CAIRN_TRY(cairn_buf_append_text(ret, "\"shards\":[", err));
     for (size_t i = 0; i < manifest->shard_count; i++) {
         if (i > 0) CAIRN_TRY(cairn_buf_append_text(ret, ",", err));
-        CAIRN_TRY(cairn_document_dump(shard_pack(&manifest->shards[i]), ret, err));
+        CAIRN_TRY(write_shard(&manifest->shards[i], ret, err));
     }
     return cairn_buf_append_text(ret, "],", err);
 }

@@ -59,20 +59,28 @@ enum cairn_code cairn_buf_append_text(struct cairn_buf *buf, const char *text,
     return cairn_buf_append(buf, text, strlen(text), err);
 }
 
+/* Into the room that is there, as a rule; once more when there was too little. */
 enum cairn_code cairn_buf_printf(struct cairn_buf *buf, struct cairn_error *err, const char *format,
                                  ...) {
     va_list arguments, again;
+    size_t room = buf->capacity - buf->size;
     va_start(arguments, format);
     va_copy(again, arguments);
-    int size = vsnprintf(NULL, 0, format, arguments);
+    int size = vsnprintf(room ? buf->data + buf->size : NULL, room, format, arguments);
     va_end(arguments);
-    enum cairn_code code =
-        size < 0 ? cairn_fail(err, CAIRN_INTERNAL, "the format \"%s\" cannot be printed", format)
-                 : cairn_buf_reserve(buf, (size_t)size, err);
-    if (code == CAIRN_OK) {
+    bool fits = size >= 0 && (size_t)size < room;
+    enum cairn_code code = CAIRN_OK;
+    if (room && !fits) buf->data[buf->size] = '\0';
+    if (size < 0)
+        code = cairn_fail(err, CAIRN_INTERNAL, "the format \"%s\" cannot be printed", format);
+    else
+        code = cairn_buf_reserve(buf, (size_t)size, err);
+    if (code == CAIRN_OK && !fits)
         vsnprintf(buf->data + buf->size, (size_t)size + 1, format, again);
+    if (code == CAIRN_OK)
         buf->size += (size_t)size;
-    }
+    else if (room)
+        buf->data[buf->size] = '\0';
     va_end(again);
     return code;
 }

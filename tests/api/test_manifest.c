@@ -79,6 +79,56 @@ TEST(a_manifest_is_canonical_json) {
     EXPECT_EQ_TEXT(text.data, canonical.data);
 }
 
+/* A name of letters, quotes and two-byte characters; `i` makes it the only one. */
+static char *odd_name(uint64_t *random, unsigned i) {
+    static const char *const pieces[] = {"a", "\"", "\xc3\xa4", " ", "/b", "\"\"", "'", "{", ","};
+    CAIRN_AUTO(buf) name = {0};
+    struct cairn_error err = {0};
+    EXPECT_CODE(cairn_buf_printf(&name, &err, "n%u", i), CAIRN_OK);
+    for (uint64_t left = cairn_test_random(random) % 8; left; left--) {
+        const char *piece = pieces[cairn_test_random(random) % CAIRN_COUNT(pieces)];
+        EXPECT_CODE(cairn_buf_append_text(&name, piece, &err), CAIRN_OK);
+    }
+    EXPECT_CODE(cairn_buf_append_text(&name, "\"", &err), CAIRN_OK);
+    return CAIRN_TAKE(name.data);
+}
+
+TEST(shards_with_any_names_and_numbers_are_canonical_json_too) {
+    uint64_t random = cairn_test_seed();
+    for (unsigned round = 0; round < 200; round++) {
+        CAIRN_AUTO(manifest) manifest = {0};
+        CAIRN_AUTO(manifest) back = {0};
+        CAIRN_AUTO(buf) text = {0};
+        CAIRN_AUTO(buf) canonical = {0};
+        CAIRN_AUTO_JSON json_t *json = NULL;
+        struct cairn_error err = {0};
+        fill(&manifest);
+        for (size_t i = 0; i < manifest.shard_count; i++) {
+            struct cairn_manifest_shard *shard = &manifest.shards[i];
+            free(shard->name);
+            shard->name = odd_name(&random, (unsigned)i);
+            shard->size_bytes = cairn_test_random(&random) >> (4 + cairn_test_random(&random) % 60);
+            shard->crc32c = shard->size_bytes ? (uint32_t)cairn_test_random(&random) : 0;
+            shard->part_bytes = cairn_test_random(&random) >> (2 + cairn_test_random(&random) % 62);
+            shard->rank = (uint32_t)(cairn_test_random(&random) % 2);
+        }
+        REQUIRE_OK(cairn_manifest_encode(&manifest, &text, &err));
+        REQUIRE_OK(
+            cairn_json_parse(cairn_buf_view(&text), (struct cairn_json_limits){0}, &json, &err));
+        REQUIRE_OK(cairn_json_dump(json, &canonical, &err));
+        EXPECT_EQ_TEXT(text.data, canonical.data);
+        REQUIRE_OK(cairn_manifest_decode(cairn_buf_view(&text), &back, &err));
+        for (size_t i = 0; i < back.shard_count; i++) {
+            const struct cairn_manifest_shard *one = &back.shards[i], *other = &manifest.shards[i];
+            EXPECT_EQ_TEXT(one->name, other->name);
+            EXPECT_EQ_U64(one->size_bytes, other->size_bytes);
+            EXPECT_EQ_U64(one->crc32c, other->crc32c);
+            EXPECT_EQ_U64(one->part_bytes, other->part_bytes);
+            EXPECT_EQ_U64(one->rank, other->rank);
+        }
+    }
+}
+
 TEST(shards_are_found_by_name) {
     CAIRN_AUTO(buf) text = {0};
     CAIRN_AUTO(manifest) back = {0};

@@ -50,6 +50,23 @@ TEST(the_limit_itself_fits_and_one_more_changes_nothing) { /* buf.h#1 */
     EXPECT(empty.data == NULL);
 }
 
+TEST(printed_text_is_whole_whatever_room_there_was) {
+    for (size_t before = 0; before < 200; before++)
+        for (int size = 0; size < 140; size += 23) {
+            CAIRN_AUTO(buf) buf = {.limit = 300};
+            struct cairn_error err = {0};
+            char text[200];
+            memset(text, 'x', sizeof(text));
+            REQUIRE_OK(cairn_buf_append(&buf, text, before, &err));
+            enum cairn_code code = cairn_buf_printf(&buf, &err, "<%*d>", size + 1, 7);
+            bool fits = before + (size_t)size + 3 <= 300;
+            EXPECT_CODE(code, fits ? CAIRN_OK : CAIRN_TOO_LARGE);
+            EXPECT_EQ_U64(buf.size, before + (fits ? (size_t)size + 3 : 0));
+            EXPECT_EQ_U64(strlen(buf.data), buf.size); /* promise 2 holds after a refusal, too */
+            if (fits) EXPECT_EQ_TEXT(buf.data + buf.size - 2, "7>");
+        }
+}
+
 TEST(a_size_that_overflows_is_too_large) {
     CAIRN_AUTO(buf) buf = {.limit = SIZE_MAX};
     struct cairn_error err = {0};
