@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import tempfile
 import time
+import urllib.request
 
 from bench import peers
 from bench.daemons import Daemon
@@ -30,7 +31,7 @@ class Node:
     def __init__(self, lab, store, environment):
         self.environment = dict(peers.environment(), **environment)
         self.folder = tempfile.mkdtemp(prefix="commit-", dir=lab.folder)
-        self.steps = 0
+        self.steps, self.took_seconds = 0, 0.0
         self.source = self.path("source")
         os.makedirs(self.source)
         for i in range(SHARDS):
@@ -67,13 +68,23 @@ class Node:
         if put.returncode:
             raise RuntimeError("put: " + put.stderr[-500:])
         with open(self.path("server.log"), encoding="utf-8", errors="replace") as log:
-            text = log.read()
-        looks = re.findall(r"commit\.objects.* shards=%d .*waited_ms=(\d+)" % SHARDS, text)
-        commits = re.findall(r"commit\.took.* ms=(\d+)", text)
-        if len(looks) != self.steps or len(commits) != self.steps:
-            raise RuntimeError("%d looks, %d commits of %d saves" % (len(looks), len(commits),
-                                                                      self.steps))
-        return float(looks[-1]), float(commits[-1])
+            looks = re.findall(r"commit\.objects.* shards=%d .*waited_ms=(\d+)" % SHARDS, log.read())
+        if len(looks) != self.steps:
+            raise RuntimeError("%d looks of %d saves" % (len(looks), self.steps))
+        return float(looks[-1]), self.took()
+
+    def took(self):
+        """Milliseconds of the newest commit, by the server's own clock; it is counted just after `put` was told."""
+        for _ in range(200):
+            with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % SERVER_PORT, timeout=10) as answer:
+                text = answer.read().decode()
+            count, total = (float(re.search(r"^cairn_commit_duration_seconds_%s (\S+)" % what, text, re.M)[1])
+                            for what in ("count", "sum"))
+            if count == self.steps:
+                took, self.took_seconds = total - self.took_seconds, total
+                return 1000 * took
+            time.sleep(0.01)
+        raise RuntimeError("%d commits of %d saves" % (count, self.steps))
 
     def close(self):
         for daemon in reversed(self.daemons):

@@ -68,6 +68,8 @@
 /* Q24: a committed version that is not recorded counts as open. */
 #define COUNTS_AS_OPEN "(v.state = " OPEN " OR (v.state = " COMMITTED " AND v.recorded = 0))"
 #define RECORDED "(v.state = " COMMITTED " AND v.recorded = 1)"
+#define OF_RECORDED(table)                                                                         \
+    "EXISTS (SELECT 1 FROM versions v WHERE v.version = " #table ".version AND " RECORDED ")"
 /* As what a version is counted: the number of its state, or this one behind them. */
 #define TRASHED_KIND "5"
 #define NOT_GONE "v.state <> " GONE

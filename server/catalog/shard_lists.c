@@ -82,3 +82,9 @@ enum cairn_code cairn_srv_version_progress(struct cairn_srv_tx *tx, const char *
                                        .ranks_sealed = cairn_srv_rows_u64(&rows, 3)};
     return CAIRN_OK;
 }
+
+enum cairn_code cairn_srv_shards_drop_left(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(shards_drop_left)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(ranks_drop_left)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop_left));
+}

@@ -55,3 +55,7 @@ enum cairn_code cairn_srv_version_progress(struct cairn_srv_tx *tx, const char *
 enum cairn_code cairn_srv_version_weight(struct cairn_srv_tx *tx, const char *version,
                                          uint64_t *ret_bytes,
                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* Drops what all versions that have their record left of shards, ranks and replica groups: of
+ * servers that died before they did (cairn_srv_shards_drop). */
+enum cairn_code cairn_srv_shards_drop_left(struct cairn_srv_tx *tx,
+                                           struct cairn_error *err) CAIRN_MUST_USE;

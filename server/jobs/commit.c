@@ -49,6 +49,7 @@ struct work {
     struct cairn_srv *server;
     struct cairn_store_worker *worker;
     const char *id;
+    uint64_t from_ms, from_us; /* when it began: the server's clock, and the machine's */
     struct cairn_srv_lease lease;
     struct cairn_srv_version version;
     bool whole, has_room;
@@ -424,9 +425,7 @@ static enum cairn_code flip(struct cairn_srv_tx *tx, void *argument, struct cair
         CAIRN_TRY(cairn_srv_version_set_recorded(tx, &work->version, &shown, err));
     if (!CAIRN_RULE(Q52)) CAIRN_TRY(cairn_srv_record_supersede(tx, &work->version, err));
     struct cairn_srv_layout layout = layout_of(work, &work->version.layout_writer);
-    if (work->table_count) CAIRN_TRY(cairn_srv_layout_use(tx, &layout, err));
-    /* From here the manifest alone knows the shards. */
-    return cairn_srv_shards_drop(tx, work->id, err);
+    return work->table_count ? cairn_srv_layout_use(tx, &layout, err) : CAIRN_OK;
 }
 
 /* ---- the whole ---- */
@@ -499,6 +498,16 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     return cairn_srv_version_weight(tx, work->id, &work->weight_bytes, err);
 }
 
+/* Until whoever waits was told. */
+static void say_took(const struct work *work) {
+    cairn_metrics_observe(
+        work->server->metrics,
+        (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_commit_duration_seconds},
+        cairn_mono_us() - work->from_us);
+    cairn_log(DEBUG, "commit.took", "version=%s ms=%" PRIu64, work->id,
+              cairn_srv_mono_ms(work->server) - work->from_ms);
+}
+
 static enum cairn_code run(struct work *work, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_catalog_read(work->server->catalog, look, work, err));
     if (work->version.state == CAIRN_STATE_OPEN) {
@@ -518,6 +527,8 @@ static enum cairn_code run(struct work *work, struct cairn_error *err) {
     CAIRN_ASSERT(!work->final); /* what is given up has no record */
     CAIRN_TRY(
         cairn_srv_record_write(work->server, work->worker, &work->version, &work->lease, err));
+    if (work->committed) say_took(work);
+    cairn_srv_record_drop_rows(work->server, &work->version);
     cairn_srv_retain_after_commit(work->server, work->worker, &work->version.name);
     cairn_srv_tiering_run(work->server, work->worker, &work->version.name);
     return CAIRN_OK;
@@ -531,19 +542,15 @@ enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_stor
     enum cairn_code code = CAIRN_OK;
     bool again = true;
     for (int i = 0; i < 2 && again; i++) {
-        struct work work = {.server = server, .worker = worker, .id = version_id};
+        struct work work = {.server = server,
+                            .worker = worker,
+                            .id = version_id,
+                            .from_ms = from_ms,
+                            .from_us = from_us};
         struct cairn_error why = {0};
         cairn_srv_lease_init(&work.lease, server, "version", version_id);
         code = run(&work, &why);
         cairn_srv_lease_end(&work.lease);
-        if (work.committed)
-            cairn_metrics_observe(
-                server->metrics,
-                (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_commit_duration_seconds},
-                cairn_mono_us() - from_us);
-        if (work.committed)
-            cairn_log(DEBUG, "commit.took", "version=%s ms=%" PRIu64, version_id,
-                      cairn_srv_mono_ms(server) - from_ms);
         if (code && err) *err = why;
         again = work.again;
         release_work(&work);

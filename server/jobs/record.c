@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
+#include "server/catalog/shards.h"
 #include "server/catalog/version_lists.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/marks.h"
@@ -89,6 +90,20 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
     return CAIRN_OK;
 }
 
+/* ---- rows ---- */
+
+static enum cairn_code drop_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const char *id = argument;
+    return cairn_srv_shards_drop(tx, id, err);
+}
+
+void cairn_srv_record_drop_rows(struct cairn_srv *server, const struct cairn_srv_version *version) {
+    struct cairn_version_id id = version->id;
+    struct cairn_error why = {0};
+    if (cairn_srv_catalog_write(server->catalog, drop_rows, id.text, &why) != CAIRN_OK)
+        cairn_log(INFO, "commit.rows_left", "version=%s cause=\"%s\"", id.text, why.message);
+}
+
 /* ---- those of one run ---- */
 
 struct missing {
@@ -123,6 +138,7 @@ enum cairn_code cairn_srv_record_write_missing(struct cairn_srv *server,
         if (code || missing.version.state != CAIRN_STATE_COMMITTED || missing.version.recorded)
             continue;
         code = cairn_srv_record_write(server, worker, &missing.version, NULL, err);
+        if (!code) cairn_srv_record_drop_rows(server, &missing.version);
         if (code) (void)cairn_within(err, code, "the record of %s is missing", missing.id);
     }
     cairn_srv_ids_release(&missing.ids);

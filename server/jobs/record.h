@@ -22,6 +22,10 @@ enum cairn_code cairn_srv_record_write(struct cairn_srv *server, struct cairn_st
                                        const struct cairn_srv_version *version,
                                        struct cairn_srv_lease *lease,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Of a version that has its record: drops its rows of shards, ranks and replica groups. Whoever
+ * waits was told before, since of a thousand shards that is a third of a commit. A failure is
+ * logged: the sweep drops what is left, and a version that is removed loses its rows with it. */
+void cairn_srv_record_drop_rows(struct cairn_srv *server, const struct cairn_srv_version *version);
 /* Q52: every record of this run that is missing; the first that cannot be written fails. */
 enum cairn_code cairn_srv_record_write_missing(struct cairn_srv *server,
                                                struct cairn_store_worker *worker,

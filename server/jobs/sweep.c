@@ -18,6 +18,7 @@
 #include "server/catalog/not_freed.h"
 #include "server/catalog/read_leases.h"
 #include "server/catalog/servers.h"
+#include "server/catalog/shard_lists.h"
 #include "server/catalog/version_lists.h"
 #include "server/jobs/attempt_records.h"
 #include "server/jobs/compare.h"
@@ -342,8 +343,13 @@ static enum cairn_code trim(struct cairn_srv_tx *tx, void *argument, struct cair
                                  &dropped, err);
 }
 
-/* What tests of the store left behind, by keys that may not delete; and what small puts left in a
- * folder that died. */
+static enum cairn_code drop_left(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    (void)argument;
+    return cairn_srv_shards_drop_left(tx, err);
+}
+
+/* What tests of the store left behind, by keys that may not delete; what small puts left in a
+ * folder that died; and rows of shards of committed versions. */
 static void tidy(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
     struct cairn_store *store = sweep->server->store;
     struct cairn_error why = {0};
@@ -354,6 +360,8 @@ static void tidy(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worke
         cairn_log(INFO, "sweep.temporaries_left", "cause=\"%s\"", why.message);
     if (cairn_store_tidy(store, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.tests_left", "cause=\"%s\"", why.message);
+    if (cairn_srv_catalog_write(sweep->server->catalog, drop_left, NULL, &why) != CAIRN_OK)
+        cairn_log(INFO, "sweep.rows_left", "cause=\"%s\"", why.message);
 }
 
 static enum cairn_code raise_for_copies(void *owner, struct cairn_error *err) {

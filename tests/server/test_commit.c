@@ -9,6 +9,8 @@
 #include "api/manifest.h"
 #include "common/clock.h"
 #include "common/hash.h"
+#include "server/catalog/catalog.h"
+#include "server/catalog/shard_lists.h"
 #include "tests/server/world.h"
 
 static struct cairn_version_place place_of(const struct cairn_hand_save *save) {
@@ -373,4 +375,44 @@ TEST(checksums_with_other_bytes_leave_the_version_open_V37) /* Q53 */
     REQUIRE(replace_file(&world, &checksums, cairn_buf_view(&good)));
     REQUIRE_OK(cairn_hand_wait(&save, &version));
     EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+}
+
+#define ROWS                                                                                       \
+    "SELECT (SELECT count(*) FROM shards) + (SELECT count(*) FROM version_ranks) + (SELECT "       \
+    "count(*) FROM version_groups)"
+
+static enum cairn_code drop_left(struct cairn_srv_tx *tx, void *argument,
+                                 struct cairn_error *err_of_tx) {
+    (void)argument;
+    return cairn_srv_shards_drop_left(tx, err_of_tx);
+}
+
+TEST(a_committed_version_keeps_no_rows_and_what_a_death_has_left_of_it_goes_and_no_others) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save committed, open_one;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 3, 1, "error", 100, &committed));
+    uint64_t rows = 1;
+    for (int i = 0; i < 200 && rows; i++) {
+        if (i) pause_ms(50); /* whoever waits is told before */
+        rows = cairn_world_count(&world, ROWS);
+    }
+    EXPECT_EQ_U64(rows, 0);
+    REQUIRE(cairn_world_sql(
+        &world, "INSERT INTO shards(version, name, rank, sealed, registered, size) SELECT version, "
+                "'left', 0, 1, 1, 4 FROM versions"));
+    REQUIRE(cairn_world_sql(&world, "INSERT INTO version_groups(version, name, digest, rank) "
+                                    "SELECT version, 'left', '', 0 FROM versions"));
+    REQUIRE_OK(cairn_hand_begin(&hand, 4, 1, "error", &open_one));
+    json_t *shard = cairn_hand_shard(&open_one, "rank-00000/x", 0, CAIRN_VIEW("1234"));
+    json_t *seal = cairn_hand_seal(0, NULL, "rank-00000/x", 4);
+    REQUIRE_OK(cairn_hand_send(&open_one, json_pack("[o]", shard), json_pack("[o]", seal), NULL));
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM shards"), 2);
+    rows = cairn_world_count(&world, ROWS);
+    REQUIRE_OK(cairn_srv_catalog_write(world.inside.server.catalog, drop_left, NULL, &err));
+    EXPECT_EQ_U64(cairn_world_count(&world, ROWS), rows - 2);
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM shards WHERE name <> 'left'"), 1);
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM shards"), 1);
 }
