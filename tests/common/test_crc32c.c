@@ -20,7 +20,14 @@ static void fill(uint8_t *data, size_t size, uint64_t *state) {
     }
 }
 
-TEST(known_answers) { /* crc32c.h#1 */
+static const char *const names[] = {"avx512", "pclmul", "sse4.2", "armv8", "table"};
+
+/* All that this CPU has, one after the other; the best one at the end. */
+#define EACH(name)                                                                                 \
+    for (size_t name##_at = 0; name##_at <= CAIRN_COUNT(names); name##_at++)                       \
+        if (cairn_crc32c_choose(name##_at < CAIRN_COUNT(names) ? names[name##_at] : NULL))
+
+static void check_known_answers(void) {
     uint8_t bytes[32] = {0};
     EXPECT_EQ_U64(cairn_crc32c(0, "123456789", 9), 0xe3069283u);
     EXPECT_EQ_U64(cairn_crc32c(0, bytes, 32), 0x8a9136aau);
@@ -34,7 +41,11 @@ TEST(known_answers) { /* crc32c.h#1 */
     EXPECT_EQ_U64(cairn_crc32c(0x1234, NULL, 0), 0x1234);
 }
 
-TEST(the_implementations_agree_at_every_size_and_alignment) {
+TEST(known_answers) { /* crc32c.h#1 */
+    EACH(name) check_known_answers();
+}
+
+static void check_agreement(void) {
     static uint8_t data[70000];
     uint64_t state = cairn_test_seed();
     fill(data, sizeof(data), &state);
@@ -51,6 +62,10 @@ TEST(the_implementations_agree_at_every_size_and_alignment) {
         EXPECT_EQ_U64(cairn_crc32c(0, data + from, size),
                       cairn_crc32c_with_table(0, data + from, size));
     }
+}
+
+TEST(the_implementations_agree_at_every_size_and_alignment) {
+    EACH(name) check_agreement();
 }
 
 TEST(feeding_pieces_equals_feeding_the_whole) {
@@ -115,7 +130,7 @@ TEST(doubled_zeros_meet_the_checksum_of_zeros_that_were_fed) {
     EXPECT_EQ_U64(crc, cairn_crc32c_with_table(0, zeros, CAIRN_MIB));
 }
 
-TEST(copying_moves_the_bytes_and_returns_their_checksum) { /* crc32c.h#3 */
+static void check_copies(void) {
     static const size_t sizes[] = {0, 1, 7, 4096, 262143, 262144, 262145, 274496, 700001};
     uint64_t state = cairn_test_seed();
     CAIRN_AUTO_HEAP uint8_t *from = malloc(700096);
@@ -133,8 +148,19 @@ TEST(copying_moves_the_bytes_and_returns_their_checksum) { /* crc32c.h#3 */
     }
 }
 
-TEST(the_implementation_in_use_has_a_name) {
-    const char *name = cairn_crc32c_implementation();
-    EXPECT(!strcmp(name, "avx512") || !strcmp(name, "sse4.2") || !strcmp(name, "armv8") ||
-           !strcmp(name, "table"));
+TEST(copying_moves_the_bytes_and_returns_their_checksum) { /* crc32c.h#3 */
+    EACH(name) check_copies();
+}
+
+TEST(the_implementation_in_use_is_the_best_that_there_is_and_others_can_be_chosen_by_name) {
+    const char *best = cairn_crc32c_implementation();
+    EXPECT(!cairn_crc32c_choose("none"));
+    EXPECT_EQ_TEXT(cairn_crc32c_implementation(), best);
+    EXPECT(cairn_crc32c_choose("table"));
+    EXPECT_EQ_TEXT(cairn_crc32c_implementation(), "table");
+    EXPECT(cairn_crc32c_choose(NULL));
+    EXPECT_EQ_TEXT(cairn_crc32c_implementation(), best);
+    bool known = false;
+    for (size_t i = 0; i < CAIRN_COUNT(names); i++) known |= !strcmp(best, names[i]);
+    EXPECT(known);
 }
