@@ -22,6 +22,8 @@ PER_ADDRESS = 2000
 REQUEST_TAIL = b" HTTP/1.1\r\nHost: localhost\r\n"
 EMPTY_OBJECTS = b"[" + b"{}," * (1 << 20)
 EMPTY_OBJECTS = EMPTY_OBJECTS[:(1 << 20) - 3] + b"{}]"
+OBJECTS_REQUEST = (b"POST /v1/runs/a/b/checkpoints" + REQUEST_TAIL + b"Content-Type: application/json\r\n"
+                   b"Content-Length: %d\r\n\r\n" % len(EMPTY_OBJECTS)) + EMPTY_OBJECTS
 
 
 def connect(port, number, first=2):
@@ -137,8 +139,7 @@ class Objects(Busy):
     CONNECTIONS = 16
 
     def request(self):
-        return (b"POST /v1/runs/a/b/checkpoints" + REQUEST_TAIL + b"Content-Type: application/json\r\n"
-                b"Content-Length: %d\r\n\r\n" % len(EMPTY_OBJECTS)) + EMPTY_OBJECTS
+        return OBJECTS_REQUEST
 
 
 class Parameters(Busy):
