@@ -255,8 +255,8 @@ FAST static uint32_t copy_fast(uint32_t crc, uint8_t *to, const uint8_t *from, s
 #if defined(__x86_64__)
 #define HAVE_MIXED
 /* 64 bytes a step are folded while three streams take a word each: multiplier and CRC unit are two
- * parts of a core. AMD Zen (EPYC 7001): 8.9 GB/s instead of 5.8 in the cache, 8.1 instead of 5.5 out
- * of memory; Intel (Sapphire Rapids): 16 instead of 23, so it is not for those. */
+ * parts of a core. AMD Zen (EPYC 7001): 8.9 GB/s instead of 5.8 in the cache, 8.1 instead of 5.5
+ * out of memory; Intel (Sapphire Rapids): 16 instead of 23, so it is not for those. */
 #define MIXED_STEPS 128
 #define MIXED_FOLDED ((size_t)(64 * MIXED_STEPS))
 #define MIXED_STREAM ((size_t)(8 * MIXED_STEPS))
