@@ -59,7 +59,7 @@ struct cairn_cli {
     const char *scopes, *project; /* of a token */
     uint64_t expires_ms, quota_versions, quota_bytes;
     bool quota_versions_given, quota_bytes_given;
-    const char *catalog, *data_dir, *config; /* of a reindex */
+    const char *catalog, *data_dir, *config, *stores, *without; /* of a reindex */
     bool new_grant_key;
     const char *until; /* of a watch */
     uint64_t every_ms;

@@ -261,6 +261,8 @@ static enum cairn_code reindex(const struct cairn_srv_reindexing *asked, struct 
                                struct cairn_srv_settings *settings, struct cairn_error *err) {
     settings->test_store &= !asked->dry; /* the test writes */
     CAIRN_TRY(choose_store(server, err));
+    settings->test_store = false; /* the further ones are read alone */
+    CAIRN_TRY(cairn_srv_tiers_new(server, start_tier, &server->tiers, err));
     return cairn_srv_reindexing_run(asked, server, settings, err);
 }
 

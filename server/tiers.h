@@ -28,6 +28,8 @@ struct cairn_srv_tier {
     char name[CAIRN_SRV_TIER_NAME_BYTES];
     struct cairn_store *store;
     struct cairn_srv_idle *idle; /* workers that nobody uses */
+    bool left_out; /* a reindex goes on without it: nothing is asked of it */
+    _Atomic bool unread; /* its copies were not compared with the catalog yet (since the start) */
     _Atomic uint64_t away_until_ms; /* mono clock: it did not answer a reader just now */
 };
 struct cairn_srv_tiers {

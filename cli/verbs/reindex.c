@@ -7,7 +7,8 @@
 #include "cli/verb.h"
 #include "common/text.h"
 
-#define ARGUMENTS_MAX 20
+#define ARGUMENTS_MAX 24
+#define NAMES_MAX 512
 
 static const struct cairn_cli_flag flags[] = {
     {"catalog", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(catalog), 0, "NEW",
@@ -16,6 +17,10 @@ static const struct cairn_cli_flag flags[] = {
      "With postgresql://: where grant.key is; default as the server's."},
     {"config", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(config), 0, "FILE",
      "The server's settings, as for the store's endpoint."},
+    {"stores", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(stores), 0, "NAME=URL,...",
+     "Further stores, as the server's setting: main,archive=URL,..."},
+    {"without", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(without), 0, "NAME,...",
+     "Go on without a further store that is away: versions that lie there alone are not had."},
     {"new-grant-key", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(new_grant_key), 0, NULL,
      "grant.key is lost for good: make one, which ends all saves under way."},
     {"dry-run", 'n', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(dry_run), 0, NULL,
@@ -23,7 +28,7 @@ static const struct cairn_cli_flag flags[] = {
 };
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
-    char path[PATH_MAX];
+    char path[PATH_MAX], without[NAMES_MAX];
     const char *arguments[ARGUMENTS_MAX];
     size_t count = 0;
     bool database = cli->catalog && (cairn_text_starts(cli->catalog, "postgresql://") ||
@@ -35,6 +40,9 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     if (cli->data_dir && !database)
         return cairn_fail(err, CAIRN_INVALID,
                           "--data-dir goes with --catalog postgresql://...; a folder is its own");
+    if (cli->without && strlen(cli->without) >= sizeof without - sizeof "--without=")
+        return cairn_fail(err, CAIRN_INVALID, "--without names at most a few stores");
+    snprintf(without, sizeof without, "--without=%s", cli->without ? cli->without : "");
     snprintf(path, sizeof path, "%s/cairn-server", cli->program_folder);
     arguments[count++] = "cairn-server";
     arguments[count++] = "--reindex";
@@ -47,6 +55,9 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     if (data_dir) arguments[count++] = data_dir;
     if (cli->config) arguments[count++] = "--config";
     if (cli->config) arguments[count++] = cli->config;
+    if (cli->stores) arguments[count++] = "--stores";
+    if (cli->stores) arguments[count++] = cli->stores;
+    if (cli->without) arguments[count++] = without;
     if (cli->new_grant_key) arguments[count++] = "--new-grant-key=true";
     if (cli->dry_run) arguments[count++] = "--dry-run";
     if (cli->progress == CAIRN_CLI_PROGRESS_NONE) arguments[count++] = "--progress=none";
@@ -62,9 +73,11 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
 const struct cairn_cli_verb cairn_cli_verb_reindex = {
     .name = "reindex",
     .synopsis = "cairn reindex [flags] STORE --catalog NEW",
-    .purpose = "Make a lost catalog again from its bucket alone.",
+    .purpose = "Make a lost catalog again from its stores alone.",
     .examples = "  cairn reindex /srv/cairn/store --catalog /var/lib/cairn-new\n"
                 "  cairn reindex s3://bucket/prefix --catalog postgresql://cairn@db/cairn\n"
+                "  cairn reindex /nvme/cairn --stores main,archive=s3://bucket/cairn \\\n"
+                "    --catalog /var/lib/cairn-new\n"
                 "  cairn reindex s3://bucket/prefix --dry-run --json\n",
     .flags = flags,
     .flag_count = CAIRN_COUNT(flags),

@@ -2,6 +2,7 @@
 /* Rows of copies and of stores; see copies.h. */
 #include "server/catalog/copies.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "api/messages.h"
@@ -10,6 +11,7 @@
 #include "common/text.h"
 #include "server/catalog/events.h"
 #include "server/catalog/notify.h"
+#include "server/catalog/values.h"
 
 #define RUN_COPIES_MAX 10000000
 
@@ -233,4 +235,28 @@ enum cairn_code cairn_srv_tier_uuid_put(struct cairn_srv_tx *tx, const char *sto
         return cairn_fail(err, CAIRN_FORBIDDEN,
                           "it is the store that this catalog knows as %s: call it so", other);
     return cairn_srv_sql_run(tx, NULL, err, SQL(store_put), SQL_T(store), SQL_T(uuid));
+}
+
+/* ---- what was not compared yet ---- */
+
+#define UNREAD "store_unread." /* as in stores_unread_put */
+
+enum cairn_code cairn_srv_tier_unread_get(struct cairn_srv_tx *tx, const char *store, bool *ret,
+                                          struct cairn_error *err) {
+    char name[sizeof(UNREAD) + CAIRN_SRV_TIER_NAME_BYTES], value[8];
+    snprintf(name, sizeof(name), UNREAD "%s", store);
+    CAIRN_TRY(cairn_srv_value_get(tx, name, value, sizeof(value), err));
+    *ret = value[0] == '1';
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_tier_unread_put(struct cairn_srv_tx *tx, const char *store, bool unread,
+                                          struct cairn_error *err) {
+    char name[sizeof(UNREAD) + CAIRN_SRV_TIER_NAME_BYTES];
+    snprintf(name, sizeof(name), UNREAD "%s", store);
+    return cairn_srv_value_put(tx, name, unread ? "1" : "0", err);
+}
+
+enum cairn_code cairn_srv_tiers_unread_put(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(stores_unread_put));
 }

@@ -96,3 +96,12 @@ enum cairn_code cairn_srv_tier_uuid_get(struct cairn_srv_tx *tx, const char *sto
 /* Keeps the first that was given. CAIRN_FORBIDDEN: that store has another name here. */
 enum cairn_code cairn_srv_tier_uuid_put(struct cairn_srv_tx *tx, const char *store,
                                         const char *uuid, struct cairn_error *err) CAIRN_MUST_USE;
+/* What lies there was not compared with this catalog yet: the catalog was made again without it, or
+ * is an old one. */
+enum cairn_code cairn_srv_tier_unread_get(struct cairn_srv_tx *tx, const char *store, bool *ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_tier_unread_put(struct cairn_srv_tx *tx, const char *store, bool unread,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* Of all that have a name here. */
+enum cairn_code cairn_srv_tiers_unread_put(struct cairn_srv_tx *tx,
+                                           struct cairn_error *err) CAIRN_MUST_USE;

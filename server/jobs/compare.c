@@ -13,6 +13,7 @@
 #include "common/text.h"
 #include "server/catalog/version_lists.h"
 #include "server/jobs/attempt_records.h"
+#include "server/jobs/compare_stores.h"
 #include "server/jobs/freeze.h"
 #include "server/jobs/marks.h"
 #include "server/jobs/record.h"
@@ -98,7 +99,7 @@ struct comparison {
     char nonce[CAIRN_NONCE_TEXT_BYTES], unreadable[300];
     /* what the catalog says */
     bool has_run;
-    char cause[400];
+    char cause[CAIRN_SRV_STORES_CAUSE_BYTES];
     struct cairn_srv_seen *unknown; /* committed in the store, not in the catalog; owned */
     size_t unknown_count;
     bool unrecorded; /* the store has a record whose version is not recorded in the catalog */
@@ -252,6 +253,10 @@ static enum cairn_code compare(struct comparison *at, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_catalog_read(at->server->catalog, look_in_catalog, at, err));
     CAIRN_TRY(judge_unknown(at, err));
     if (at->cause[0]) return cairn_srv_run_freeze(at->server, &at->objects.name, at->cause, err);
+    CAIRN_TRY(
+        cairn_srv_compare_stores(at->server, at->worker, &at->objects.name, at->cause, err));
+    if (at->cause[0])
+        return cairn_srv_run_freeze_asked(at->server, &at->objects.name, at->cause, err);
     CAIRN_TRY(cairn_srv_marks_write_missing(at->server, at->worker, &at->objects, err));
     CAIRN_TRY(cairn_srv_marks_follow(at->server, &at->objects, err));
     if (at->has_run)
@@ -320,17 +325,8 @@ static enum cairn_code count_runs(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_runs_count(tx, argument, err);
 }
 
-enum cairn_code cairn_srv_compare_all(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                      bool *ret_busy, struct cairn_error *err) {
-    *ret_busy = false;
-    uint64_t runs = 0;
-    size_t known = 0;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, count_runs, &runs, err));
-    {
-        CAIRN_HOLD(&server->compared->lock);
-        known = server->compared->locked.count;
-    }
-    if (known >= runs) return CAIRN_OK;
+static enum cairn_code compare_names(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                     bool *ret_busy, struct cairn_error *err) {
     CAIRN_AUTO(srv_run_names) names = {0};
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_names, &names, err);
     for (size_t i = 0; i < names.count && !code; i++) {
@@ -342,4 +338,18 @@ enum cairn_code cairn_srv_compare_all(struct cairn_srv *server, struct cairn_sto
         if (code && err) *err = why;
     }
     return code;
+}
+
+enum cairn_code cairn_srv_compare_all(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                      bool *ret_busy, struct cairn_error *err) {
+    *ret_busy = false;
+    uint64_t runs = 0;
+    size_t known = 0;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, count_runs, &runs, err));
+    {
+        CAIRN_HOLD(&server->compared->lock);
+        known = server->compared->locked.count;
+    }
+    if (known < runs) CAIRN_TRY(compare_names(server, worker, ret_busy, err));
+    return *ret_busy ? CAIRN_OK : cairn_srv_compare_stores_end(server, err);
 }

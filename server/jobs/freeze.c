@@ -14,7 +14,7 @@
 struct row {
     struct cairn_srv *server;
     const struct cairn_run_name *name;
-    bool made, frozen;
+    bool made, frozen, asked;
     char cause[CAIRN_SRV_CAUSE_BYTES];
     struct cairn_run_name first;
     uint64_t count;
@@ -39,8 +39,8 @@ static enum cairn_code put(struct cairn_srv_tx *tx, void *argument, struct cairn
     int64_t wall_ms = cairn_srv_wall_ms(row->server);
     CAIRN_TRY(cairn_srv_run_make(tx, row->name, NULL, wall_ms, &run, NULL, err));
     cairn_srv_notify_run(tx, row->name);
-    return cairn_srv_frozen_put(tx, run.id, row->cause, wall_ms, row->server->settings->adopt_store,
-                                &row->made, err);
+    return cairn_srv_frozen_put(tx, run.id, row->cause, wall_ms,
+                                row->asked || row->server->settings->adopt_store, &row->made, err);
 }
 
 static enum cairn_code behind(const struct cairn_run_name *name, const char *cause,
@@ -50,9 +50,9 @@ static enum cairn_code behind(const struct cairn_run_name *name, const char *cau
                       name->run, name->project, name->run, cause);
 }
 
-enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cairn_run_name *name,
-                                     const char *why, struct cairn_error *err) {
-    struct row row = {.server = server, .name = name};
+static enum cairn_code freeze(struct cairn_srv *server, const struct cairn_run_name *name,
+                              const char *why, bool asked, struct cairn_error *err) {
+    struct row row = {.server = server, .name = name, .asked = asked};
     (void)cairn_text_copy(row.cause, sizeof(row.cause), why);
     if (!CAIRN_RULE(Q36)) {
         cairn_srv_freeze(server, why);
@@ -67,6 +67,17 @@ enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cair
                   name->project, name->run, row.cause);
     }
     return behind(name, row.cause, err);
+}
+
+enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cairn_run_name *name,
+                                     const char *why, struct cairn_error *err) {
+    return freeze(server, name, why, false, err);
+}
+
+enum cairn_code cairn_srv_run_freeze_asked(struct cairn_srv *server,
+                                           const struct cairn_run_name *name, const char *why,
+                                           struct cairn_error *err) {
+    return freeze(server, name, why, true, err);
 }
 
 static enum cairn_code find_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {

@@ -23,6 +23,10 @@ enum cairn_code cairn_srv_frozen_start(struct cairn_srv *server,
  * written. */
 enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cairn_run_name *name,
                                      const char *why, struct cairn_error *err) CAIRN_MUST_USE;
+/* The same, and a reconcile is requested: who started this server has asked for that. */
+enum cairn_code cairn_srv_run_freeze_asked(struct cairn_srv *server,
+                                           const struct cairn_run_name *name, const char *why,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_CATALOG_BEHIND when the server or this run is frozen. */
 enum cairn_code cairn_srv_run_thawed(struct cairn_srv *server, const struct cairn_run_name *name,
                                      struct cairn_error *err) CAIRN_MUST_USE;

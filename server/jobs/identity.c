@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/catalog/attempts.h"
+#include "server/catalog/copies.h"
 #include "server/catalog/servers.h"
 #include "server/catalog/values.h"
 #include "server/jobs/freeze.h"
@@ -29,6 +30,7 @@ struct identity {
     struct cairn_srv_store_seen seen;
     char key_digest[CAIRN_SRV_KEY_DIGEST_BYTES];
     bool has_runs, others;
+    bool adopted; /* the store was ahead: what further stores hold is not known either */
     uint64_t at_least, life;
 };
 
@@ -55,6 +57,7 @@ static enum cairn_code claim(struct cairn_srv_tx *tx, void *argument, struct cai
 static enum cairn_code take_generation(struct cairn_srv_tx *tx, void *argument,
                                        struct cairn_error *err) {
     struct identity *identity = argument;
+    if (identity->adopted) CAIRN_TRY(cairn_srv_tiers_unread_put(tx, err));
     return cairn_srv_generation_take(tx, identity->at_least, &identity->seen, err);
 }
 
@@ -181,8 +184,8 @@ static enum cairn_code compare_at_start(struct cairn_srv *server,
                           "where it is lost, start once with --adopt-store=true",
                           cairn_store_url(server->store), record->copies_of);
     (void)cairn_text_copy(identity->seen.uuid, sizeof(identity->seen.uuid), record->uuid);
-    if (record->generation <= identity->seen.generation || server->settings->adopt_store)
-        return CAIRN_OK;
+    identity->adopted = record->generation > identity->seen.generation;
+    if (!identity->adopted || server->settings->adopt_store) return CAIRN_OK;
     cairn_srv_freeze(server, "the store's generation is ahead of this catalog: the catalog is a "
                              "lost, restored or second one (setting adopt-store takes it over)");
     return CAIRN_OK;

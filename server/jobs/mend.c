@@ -11,15 +11,23 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "server/catalog/attempts.h"
+#include "server/catalog/copies.h"
 #include "server/catalog/frozen.h"
 #include "server/catalog/layouts.h"
 #include "server/catalog/notify.h"
 #include "server/catalog/shards.h"
 #include "server/catalog/version_lists.h"
 #include "server/jobs/marks.h"
+#include "server/jobs/mend_copies.h"
 #include "server/waiters.h"
 
 #define MISSING_MAX 1000000
+
+enum cairn_code cairn_srv_mend_open(struct cairn_srv_mend *mend, struct cairn_store_worker *worker,
+                                    struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_run_stores_open(&mend->stores, mend->server, worker, err));
+    return cairn_srv_run_stores_list(&mend->stores, &mend->objects, err);
+}
 
 void cairn_srv_mend_release(struct cairn_srv_mend *mend) {
     for (size_t i = 0; mend->attempts && i < mend->objects.attempt_count; i++)
@@ -30,6 +38,7 @@ void cairn_srv_mend_release(struct cairn_srv_mend *mend) {
     free(mend->versions);
     free(mend->missing);
     cairn_srv_run_objects_release(&mend->objects);
+    cairn_srv_run_stores_release(&mend->stores);
 }
 
 /* ---- what the catalog says ---- */
@@ -54,16 +63,36 @@ enum cairn_code cairn_srv_mend_is_known(const struct cairn_srv_mend *mend,
     return CAIRN_OK;
 }
 
-static bool has_record(const struct cairn_srv_mend *mend, const char *id) {
-    for (size_t i = 0; i < mend->objects.version_count; i++)
-        if (!strcmp(mend->objects.versions[i].id.text, id)) return true;
+struct missing {
+    struct cairn_srv_mend *mend;
+    struct cairn_srv_run_copies copies;
+};
+
+static bool is_read(const struct cairn_srv_mend *mend, const char *store) {
+    for (size_t i = 0; i < mend->stores.count; i++)
+        if (!strcmp(mend->stores.stores[i].name, store)) return true;
+    return false;
+}
+
+/* Something of it lies, or may lie, in a store beside main: that is no loss to be settled here. */
+static bool is_elsewhere(const struct missing *missing, const char *id) {
+    const struct cairn_srv_mend *mend = missing->mend;
+    for (size_t i = 1; i < mend->stores.count; i++)
+        if (cairn_srv_run_objects_touch(&mend->stores.stores[i].objects, id)) return true;
+    for (size_t i = 0; i < missing->copies.count; i++) {
+        const struct cairn_srv_copy_left *row = &missing->copies.items[i];
+        bool there = row->copy.state != CAIRN_SRV_COPY_GONE;
+        if (there && !strcmp(row->version.text, id) && !is_read(mend, row->copy.store)) return true;
+    }
     return false;
 }
 
 static enum cairn_code add_missing(void *argument, const char *id, uint64_t step, bool trashed,
                                    struct cairn_error *err) {
-    struct cairn_srv_mend *mend = argument;
-    if (trashed || has_record(mend, id)) return CAIRN_OK;
+    struct missing *missing = argument;
+    struct cairn_srv_mend *mend = missing->mend;
+    if (trashed || cairn_srv_run_objects_find(&mend->objects, id) || is_elsewhere(missing, id))
+        return CAIRN_OK;
     CAIRN_TRY(CAIRN_ARRAY_ROOM(mend->missing, mend->missing_count, mend->missing_capacity,
                                MISSING_MAX, "versions without a record", err));
     struct cairn_srv_mend_missing *one = &mend->missing[mend->missing_count++];
@@ -75,7 +104,15 @@ static enum cairn_code add_missing(void *argument, const char *id, uint64_t step
 static enum cairn_code find_missing(struct cairn_srv_tx *tx, void *argument,
                                     struct cairn_error *err) {
     struct cairn_srv_mend *mend = argument;
-    return cairn_srv_versions_recorded(tx, &mend->objects.name, add_missing, mend, err);
+    struct missing missing = {.mend = mend};
+    CAIRN_AUTO(srv_run) run = {0};
+    enum cairn_code code = cairn_srv_run_get(tx, &mend->objects.name, &run, err);
+    mend->missing_count = 0;
+    if (!code) code = cairn_srv_copies_of_run(tx, run.id, &missing.copies, err);
+    if (!code)
+        code = cairn_srv_versions_recorded(tx, &mend->objects.name, add_missing, &missing, err);
+    cairn_srv_run_copies_release(&missing.copies);
+    return code;
 }
 
 enum cairn_code cairn_srv_mend_find_missing(struct cairn_srv_mend *mend, struct cairn_error *err) {
@@ -130,6 +167,7 @@ static enum cairn_code take_version(struct cairn_srv_tx *tx, struct cairn_srv_me
                                             .manifest_sha256 = one->record.manifest_sha256,
                                             .committed_ms = wall_ms_of(&one->record)};
     CAIRN_TRY(cairn_srv_version_take(tx, &taken, err));
+    CAIRN_TRY(cairn_srv_mend_put_copies(tx, mend, one, err));
     CAIRN_TRY(cairn_srv_shards_drop(tx, one->place.id.text, err));
     mend->taken++;
     if (!one->manifest.has_layout) return CAIRN_OK;

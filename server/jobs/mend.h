@@ -4,17 +4,18 @@
  *
  * Why:     a run is thawed by the transaction that makes its rows say what its store says, or not
  *          at all.
- * Promise: 1   all rows and the end of the freeze in one transaction.
+ * Promise: 1   all rows and the end of the freeze in one transaction; rows of copies of versions
+ *              that are known are put right before it (mend_copies.h#5).
  *          2   a version moves by api/lifecycle.def; what the store calls committed and this
  *              catalog open or given up is taken over as committed.
  * Limits:  -
  * Threads: one owner.
- * Next:    server/jobs/reconcile.c.
+ * Next:    server/jobs/reconcile.c, server/jobs/mend_copies.h.
  */
 #pragma once
 
 #include "api/records.h"
-#include "server/jobs/run_objects.h"
+#include "server/jobs/run_stores.h"
 #include "server/server.h"
 
 struct cairn_srv_mend_attempt {
@@ -23,11 +24,21 @@ struct cairn_srv_mend_attempt {
     struct cairn_attempt_record record;
     char cause[300];
 };
+/* What one store has of a version. */
+enum cairn_srv_copy_seen {
+    CAIRN_SRV_SEEN_NOTHING,
+    CAIRN_SRV_SEEN_OBJECTS, /* without a record: a copy half made, or half removed */
+    CAIRN_SRV_SEEN_REMAINS, /* a record alone: the rest of a deletion */
+    CAIRN_SRV_SEEN_DAMAGED,
+    CAIRN_SRV_SEEN_WHOLE,
+    CAIRN_SRV_SEEN_RECORD, /* its record; the catalog knows the copy, so it was not verified */
+};
 struct cairn_srv_mend_version {
     struct cairn_version_place place;
     bool known;    /* committed in the catalog, now or once */
-    bool verified; /* record, manifest and objects */
-    bool damaged;  /* something is there that is not what it should be */
+    bool verified; /* record, manifest and objects, in some store */
+    bool damaged;  /* in some store something is there that is not what it should be */
+    enum cairn_srv_copy_seen copies[CAIRN_SRV_TIERS_MAX]; /* by the index of the store */
     struct cairn_record record;
     struct cairn_manifest manifest;
     char cause[300];
@@ -39,7 +50,11 @@ struct cairn_srv_mend_missing {
 };
 struct cairn_srv_mend {
     struct cairn_srv *server;
-    struct cairn_srv_run_objects objects;
+    struct cairn_srv_run_stores stores;
+    struct cairn_srv_run_objects objects; /* of all of them */
+    /* NULL, or hears of each copy that is damaged. */
+    void (*tell)(void *owner, const char *store, const char *key, const char *cause);
+    void *owner;
     struct cairn_srv_mend_attempt *attempts; /* by number */
     size_t attempt_count;
     struct cairn_srv_mend_version *versions;
@@ -50,6 +65,9 @@ struct cairn_srv_mend {
     size_t taken, set_aside, trashed;
     uint64_t given_up;
 };
+/* server and objects.name are set. Opens the stores and lists them. worker: of the main one. */
+enum cairn_code cairn_srv_mend_open(struct cairn_srv_mend *mend, struct cairn_store_worker *worker,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_mend_release(struct cairn_srv_mend *mend);
 enum cairn_code cairn_srv_mend_is_known(const struct cairn_srv_mend *mend,
                                         const struct cairn_version_id *id, bool *ret,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/text.h"
+#include "server/jobs/mend_copies.h"
 #include "store/presence.h"
 
 /* ---- one version, as the store has it ---- */
@@ -53,14 +54,16 @@ static enum cairn_code look_at_objects(struct cairn_store_worker *worker,
     return code;
 }
 
-static enum cairn_code verify(struct cairn_store_worker *worker,
-                              const struct cairn_version_place *place,
-                              struct cairn_srv_mend_version *ret, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_committed_read(worker, place, &ret->record, &ret->manifest, err));
-    CAIRN_TRY(look_at_objects(worker, place, &ret->manifest, err));
-    if (!ret->manifest.has_layout) return CAIRN_OK;
+enum cairn_code cairn_srv_mend_verify(struct cairn_store_worker *worker,
+                                      const struct cairn_version_place *place,
+                                      struct cairn_record *ret_record,
+                                      struct cairn_manifest *ret_manifest,
+                                      struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_committed_read(worker, place, ret_record, ret_manifest, err));
+    CAIRN_TRY(look_at_objects(worker, place, ret_manifest, err));
+    if (!ret_manifest->has_layout) return CAIRN_OK;
     struct cairn_key key;
-    cairn_key_layout(&place->name, ret->manifest.layout_digest, &ret->manifest.layout_writer, &key);
+    cairn_key_layout(&place->name, ret_manifest->layout_digest, &ret_manifest->layout_writer, &key);
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
     enum cairn_code code = cairn_store_perform(worker, &head, err);
     return code == CAIRN_NOT_FOUND ? cairn_fail(err, CAIRN_CORRUPT, "%s is missing", key.text)
@@ -69,51 +72,50 @@ static enum cairn_code verify(struct cairn_store_worker *worker,
 
 /* ---- one run ---- */
 
-enum cairn_code cairn_srv_mend_read_attempts(struct cairn_srv_mend *mend,
-                                             struct cairn_store_worker *worker,
-                                             struct cairn_error *err) {
+/* mend_read.h#3. What is damaged everywhere is damaged as in the nearest store that has it. */
+static enum cairn_code read_attempt(struct cairn_srv_mend *mend, struct cairn_srv_mend_attempt *one,
+                                    struct cairn_error *err) {
+    for (size_t i = 0; i < mend->stores.count && !one->readable; i++) {
+        const struct cairn_srv_run_store *store = &mend->stores.stores[i];
+        struct cairn_error why = {0};
+        if (!cairn_srv_run_objects_has_attempt(&store->objects, one->number)) continue;
+        enum cairn_code code = cairn_srv_attempt_read(store->worker, &mend->objects.name,
+                                                      one->number, &one->record, &why);
+        one->readable = code == CAIRN_OK;
+        if (!one->cause[0]) (void)cairn_text_copy(one->cause, sizeof(one->cause), why.message);
+        if (!code || code == CAIRN_CORRUPT) continue;
+        if (err) *err = why;
+        return cairn_srv_run_store_within(&mend->stores, i, code, err);
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_mend_read_attempts(struct cairn_srv_mend *mend, struct cairn_error *err) {
     const struct cairn_srv_run_objects *objects = &mend->objects;
     mend->attempts = calloc(objects->attempt_count + 1, sizeof(*mend->attempts));
     if (!mend->attempts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for attempt records");
     for (; mend->attempt_count < objects->attempt_count; mend->attempt_count++) {
         struct cairn_srv_mend_attempt *one = &mend->attempts[mend->attempt_count];
-        struct cairn_error why = {0};
         one->number = objects->attempts[mend->attempt_count];
-        enum cairn_code code =
-            cairn_srv_attempt_read(worker, &objects->name, one->number, &one->record, &why);
-        one->readable = code == CAIRN_OK;
-        (void)cairn_text_copy(one->cause, sizeof(one->cause), why.message);
-        if (!code || code == CAIRN_CORRUPT) continue;
-        if (err) *err = why;
-        return code;
+        CAIRN_TRY(read_attempt(mend, one, err));
     }
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_mend_read_version(struct cairn_srv_mend *mend,
-                                            struct cairn_store_worker *worker, size_t index,
+enum cairn_code cairn_srv_mend_read_version(struct cairn_srv_mend *mend, size_t index,
                                             struct cairn_error *err) {
     struct cairn_srv_mend_version *one = &mend->versions[index];
     const struct cairn_srv_seen *seen = &mend->objects.versions[index];
-    struct cairn_error why = {0};
     one->place = (struct cairn_version_place){mend->objects.name, seen->step, seen->id};
     CAIRN_TRY(cairn_srv_mend_is_known(mend, &seen->id, &one->known, err));
-    if (one->known) return CAIRN_OK;
-    enum cairn_code code = verify(worker, &one->place, one, &why);
-    one->verified = code == CAIRN_OK;
-    one->damaged = code == CAIRN_CORRUPT;
-    (void)cairn_text_copy(one->cause, sizeof(one->cause), why.message);
-    if (!code || code == CAIRN_CORRUPT || code == CAIRN_NOT_FOUND) return CAIRN_OK;
-    if (err) *err = why;
-    return code;
+    return one->known ? cairn_srv_mend_settle_copies(mend, one, err)
+                      : cairn_srv_mend_look_at_copies(mend, one, err);
 }
 
-enum cairn_code cairn_srv_mend_read_versions(struct cairn_srv_mend *mend,
-                                             struct cairn_store_worker *worker,
-                                             struct cairn_error *err) {
+enum cairn_code cairn_srv_mend_read_versions(struct cairn_srv_mend *mend, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_mend_versions_new(mend, err));
     for (size_t i = 0; i < mend->version_count; i++)
-        CAIRN_TRY(cairn_srv_mend_read_version(mend, worker, i, err));
+        CAIRN_TRY(cairn_srv_mend_read_version(mend, i, err));
     return CAIRN_OK;
 }
 
@@ -128,7 +130,6 @@ enum cairn_code cairn_srv_mend_versions_new(struct cairn_srv_mend *mend, struct 
 /* Committed in the catalog, without a record in the store: deleted by a later catalog when the
  * manifest is gone, too; else the record is missing and is written again (Q24). */
 enum cairn_code cairn_srv_mend_look_for_missing(struct cairn_srv_mend *mend,
-                                                struct cairn_store_worker *worker,
                                                 struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_mend_find_missing(mend, err));
     for (size_t i = 0; i < mend->missing_count; i++) {
@@ -137,7 +138,7 @@ enum cairn_code cairn_srv_mend_look_for_missing(struct cairn_srv_mend *mend,
         struct cairn_key key;
         cairn_key_manifest(&place, &key);
         struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
-        enum cairn_code code = cairn_store_perform(worker, &head, err);
+        enum cairn_code code = cairn_store_perform(mend->stores.stores[0].worker, &head, err);
         if (code && code != CAIRN_NOT_FOUND) return code;
         one->gone = code == CAIRN_NOT_FOUND;
     }

@@ -74,15 +74,22 @@ static enum cairn_code recount(struct cairn_srv *server, const char *project,
     return CAIRN_OK;
 }
 
+static void tell_damaged(void *owner, const char *store, const char *key, const char *cause) {
+    const struct cairn_srv_mend *mend = owner;
+    if (mend->stores.count > 1)
+        cairn_log(WARN, "reconcile.copy_damaged", "store=%s key=%s cause=\"%s\"", store, key,
+                  cause);
+}
+
 static enum cairn_code reconcile(struct cairn_srv *server, struct cairn_store_worker *worker,
                                  const struct cairn_run_name *name, struct cairn_error *err) {
-    struct cairn_srv_mend mend = {.server = server, .objects.name = *name};
-    enum cairn_code code = cairn_srv_run_objects_list(&mend.objects, worker, false, err);
-    if (!code && !mend.objects.listed)
-        code = cairn_fail(err, CAIRN_FORBIDDEN, "the server's keys may not list the store");
-    if (!code) code = cairn_srv_mend_read_attempts(&mend, worker, err);
-    if (!code) code = cairn_srv_mend_read_versions(&mend, worker, err);
-    if (!code) code = cairn_srv_mend_look_for_missing(&mend, worker, err);
+    struct cairn_srv_mend mend = {
+        .server = server, .objects.name = *name, .tell = tell_damaged};
+    mend.owner = &mend;
+    enum cairn_code code = cairn_srv_mend_open(&mend, worker, err);
+    if (!code) code = cairn_srv_mend_read_attempts(&mend, err);
+    if (!code) code = cairn_srv_mend_read_versions(&mend, err);
+    if (!code) code = cairn_srv_mend_look_for_missing(&mend, err);
     if (!code) code = recount(server, name->project, err);
     if (!code) code = cairn_srv_mend_apply(&mend, err);
     if (!code) announce(&mend);
@@ -119,23 +126,35 @@ static enum cairn_code serve_request(struct cairn_srv *server, struct cairn_stor
     return reconcile(server, worker, &run->name, err);
 }
 
+/* False: another server does it. */
+static bool serve_alone(struct cairn_srv *server, struct cairn_store_worker *worker,
+                        struct requests *requests, enum cairn_code *ret_code,
+                        struct cairn_error *err) {
+    struct cairn_srv_lease lease;
+    cairn_srv_lease_init(&lease, server, "reconcile", "");
+    *ret_code = cairn_srv_lease_take(&lease, err);
+    if (*ret_code == CAIRN_BUSY) return false;
+    if (!*ret_code) *ret_code = serve_request(server, worker, requests, err);
+    cairn_srv_lease_end(&lease);
+    if (*ret_code)
+        cairn_log(WARN, "reconcile.delayed", "run=%s/%s cause=\"%s\"",
+                  requests->run->name.project, requests->run->name.run, err->message);
+    return true;
+}
+
 void cairn_srv_reconcile_requested(struct cairn_srv *server, struct cairn_store_worker *worker) {
     struct requests requests = {0};
+    struct cairn_error away = {0}; /* what did not answer one run is not asked for the next ones */
     bool shared = cairn_srv_catalog_is_shared(server->catalog);
     if ((!server->frozen_runs && !shared) || server->frozen) return;
     if (cairn_srv_catalog_read(server->catalog, find_requests, &requests, NULL)) return;
     for (size_t i = 0; i < requests.count; i++) {
-        struct cairn_error why = {0};
+        struct cairn_error why = away;
+        enum cairn_code code = away.code;
         requests.run = &requests.runs[i];
-        struct cairn_srv_lease lease;
-        cairn_srv_lease_init(&lease, server, "reconcile", "");
-        enum cairn_code code = cairn_srv_lease_take(&lease, &why);
-        if (code == CAIRN_BUSY) return; /* another server does */
-        if (!code) code = serve_request(server, worker, &requests, &why);
-        cairn_srv_lease_end(&lease);
+        if (!code && !serve_alone(server, worker, &requests, &code, &why)) return;
+        if (code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT) away = why;
         if (!code) continue;
-        cairn_log(WARN, "reconcile.delayed", "run=%s/%s cause=\"%s\"", requests.run->name.project,
-                  requests.run->name.run, why.message);
         requests.note = why.message;
         (void)!cairn_srv_catalog_write(server->catalog, keep_note, &requests, NULL);
     }

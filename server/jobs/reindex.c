@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Raise, wait, list the bucket for its runs, then run by run what a reconcile does; see
+/* Raise, wait, list the stores for their runs, then run by run what a reconcile does; see
  * reindex.h. */
 #include "server/jobs/reindex.h"
 
@@ -15,6 +15,7 @@
 #include "server/jobs/identity.h"
 #include "server/jobs/mend_read.h"
 #include "server/jobs/said_copy.h"
+#include "server/jobs/tier_identity.h"
 #include "store/record.h"
 
 #define PAGES_MAX 1000000
@@ -61,9 +62,9 @@ static void sort(struct cairn_srv_run_names *names) {
     names->count = kept;
 }
 
-static enum cairn_code list_runs(struct cairn_srv_reindex *reindex,
-                                 struct cairn_store_worker *worker, struct cairn_srv_run_names *ret,
-                                 struct cairn_error *err) {
+static enum cairn_code list_one(struct cairn_srv_reindex *reindex,
+                                struct cairn_store_worker *worker, struct cairn_srv_run_names *ret,
+                                struct cairn_error *err) {
     CAIRN_AUTO_HEAP char *page = NULL;
     for (size_t pages = 0; pages < PAGES_MAX; pages++) {
         CAIRN_AUTO(store_listing) listing = {0};
@@ -77,11 +78,20 @@ static enum cairn_code list_runs(struct cairn_srv_reindex *reindex,
         free(page);
         page = CAIRN_TAKE(listing.next_page);
         reindex->progress(reindex->owner, NULL, 0, ret->count);
-        if (page) continue;
-        sort(ret);
-        return CAIRN_OK;
+        if (!page) return CAIRN_OK;
     }
     return cairn_fail(err, CAIRN_TOO_LARGE, "the store has more than %d pages", PAGES_MAX);
+}
+
+static enum cairn_code list_runs(struct cairn_srv_reindex *reindex,
+                                 const struct cairn_srv_run_stores *stores,
+                                 struct cairn_srv_run_names *ret, struct cairn_error *err) {
+    for (size_t i = 0; i < stores->count; i++) {
+        enum cairn_code code = list_one(reindex, stores->stores[i].worker, ret, err);
+        if (code) return cairn_srv_run_store_within(stores, i, code, err);
+        sort(ret);
+    }
+    return CAIRN_OK;
 }
 
 /* ---- one run ---- */
@@ -106,25 +116,49 @@ static enum cairn_code make_run(struct cairn_srv_tx *tx, void *argument, struct 
                               err);
 }
 
-static void count_version(struct cairn_srv_reindex *reindex,
+/* One of several stores is named before the key. */
+static void tell_damaged(void *owner, const char *store, const char *key, const char *cause) {
+    struct cairn_srv_reindex *reindex = owner;
+    char text[CAIRN_KEY_BYTES_MAX + CAIRN_SRV_TIER_NAME_BYTES + 4];
+    bool several = reindex->done.store_count > 1;
+    snprintf(text, sizeof(text), "%s%s%s", several ? store : "", several ? ": " : "", key);
+    tell(reindex, text, CAIRN_CORRUPT, cause);
+}
+
+static void count_copies(struct cairn_srv_reindex *reindex,
+                         const struct cairn_srv_mend_version *one, size_t stores) {
+    size_t whole = 0;
+    for (size_t i = 0; i < stores; i++)
+        whole += one->copies[i] == CAIRN_SRV_SEEN_WHOLE || one->copies[i] == CAIRN_SRV_SEEN_RECORD;
+    for (size_t i = 0; i < stores; i++) {
+        struct cairn_srv_reindexed_store *store = &reindex->done.stores[i];
+        enum cairn_srv_copy_seen seen = one->copies[i];
+        bool there = seen == CAIRN_SRV_SEEN_WHOLE || seen == CAIRN_SRV_SEEN_RECORD;
+        store->whole += there;
+        store->alone += there && whole == 1;
+        store->unfinished += seen == CAIRN_SRV_SEEN_OBJECTS;
+        store->damaged += seen == CAIRN_SRV_SEEN_DAMAGED;
+        store->remains += seen == CAIRN_SRV_SEEN_REMAINS;
+    }
+}
+
+static void count_version(struct cairn_srv_reindex *reindex, const struct cairn_srv_mend *mend,
                           const struct cairn_srv_mend_version *one) {
-    struct cairn_key key;
-    cairn_key_committed(&one->place, &key);
     reindex->done.found += one->known;
     reindex->done.versions += !one->known && one->verified;
     reindex->done.remains += !one->known && !one->verified && !one->damaged;
-    if (!one->known && one->damaged) tell(reindex, key.text, CAIRN_CORRUPT, one->cause);
+    count_copies(reindex, one, mend->stores.count);
 }
 
 /* Taken over as they are verified: only so many manifests are in memory. */
 static enum cairn_code take_versions(struct cairn_srv_reindex *reindex, struct cairn_srv_mend *mend,
-                                     struct cairn_store_worker *worker, struct cairn_error *err) {
+                                     struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_mend_versions_new(mend, err));
     for (size_t from = 0; from < mend->version_count; from += TAKEN_AT_ONCE) {
         size_t to = cairn_min_u64(from + TAKEN_AT_ONCE, mend->version_count);
         for (size_t i = from; i < to; i++) {
-            CAIRN_TRY(cairn_srv_mend_read_version(mend, worker, i, err));
-            count_version(reindex, &mend->versions[i]);
+            CAIRN_TRY(cairn_srv_mend_read_version(mend, i, err));
+            count_version(reindex, mend, &mend->versions[i]);
         }
         CAIRN_TRY(cairn_srv_mend_take(mend, from, to, err));
     }
@@ -132,8 +166,8 @@ static enum cairn_code take_versions(struct cairn_srv_reindex *reindex, struct c
 }
 
 static enum cairn_code take_attempts(struct cairn_srv_reindex *reindex, struct cairn_srv_mend *mend,
-                                     struct cairn_store_worker *worker, struct cairn_error *err) {
-    CAIRN_TRY(cairn_srv_mend_read_attempts(mend, worker, err));
+                                     struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_mend_read_attempts(mend, err));
     for (size_t i = 0; i < mend->attempt_count; i++) {
         struct cairn_key key;
         cairn_key_attempt(&mend->objects.name, mend->attempts[i].number, &key);
@@ -148,14 +182,15 @@ static enum cairn_code take_run(struct cairn_srv_reindex *reindex,
                                 struct cairn_store_worker *worker,
                                 const struct cairn_run_name *name, struct cairn_error *err) {
     struct making making = {reindex->server, name};
-    struct cairn_srv_mend mend = {.server = reindex->server, .objects.name = *name};
+    struct cairn_srv_mend mend = {.server = reindex->server,
+                                  .objects.name = *name,
+                                  .tell = tell_damaged,
+                                  .owner = reindex};
     enum cairn_code code =
         cairn_srv_catalog_write(reindex->server->catalog, make_run, &making, err);
-    if (!code) code = cairn_srv_run_objects_list(&mend.objects, worker, false, err);
-    if (!code && !mend.objects.listed)
-        code = cairn_fail(err, CAIRN_FORBIDDEN, "these keys may not list the store");
-    if (!code) code = take_attempts(reindex, &mend, worker, err);
-    if (!code) code = take_versions(reindex, &mend, worker, err);
+    if (!code) code = cairn_srv_mend_open(&mend, worker, err);
+    if (!code) code = take_attempts(reindex, &mend, err);
+    if (!code) code = take_versions(reindex, &mend, err);
     if (!code) code = cairn_srv_mend_apply(&mend, err);
     cairn_srv_mend_release(&mend);
     return code;
@@ -209,14 +244,51 @@ static enum cairn_code take_said(struct cairn_srv_reindex *reindex,
 static enum cairn_code must_be_store(struct cairn_srv_reindex *reindex,
                                      struct cairn_store_worker *worker, struct cairn_error *err) {
     struct cairn_store_record record = {0};
-    const char *url = cairn_store_url(reindex->server->store);
+    struct cairn_srv *server = reindex->server;
+    const char *url = cairn_store_url(server->store);
     enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
     if (code == CAIRN_NOT_FOUND)
         return cairn_fail(err, code,
                           "%s has no .cairn/store.json: is it the right folder or bucket, with its "
                           "prefix, and is it mounted?",
                           url);
-    return code ? cairn_within(err, code, "store.json of %s", url) : CAIRN_OK;
+    if (code) return cairn_within(err, code, "store.json of %s", url);
+    (void)cairn_text_copy(server->store_uuid, sizeof(server->store_uuid), record.uuid);
+    return CAIRN_OK;
+}
+
+static void add_store(struct cairn_srv_reindex *reindex, const char *name,
+                      const struct cairn_store *store, bool left_out) {
+    CAIRN_ASSERT(reindex->done.store_count < CAIRN_SRV_TIERS_MAX);
+    reindex->done.stores[reindex->done.store_count++] = (struct cairn_srv_reindexed_store){
+        .name = name, .url = cairn_store_url(store), .left_out = left_out};
+}
+
+/* reindex.h#3. Those that are read have the places that they have in run_stores. */
+static enum cairn_code must_be_ours(struct cairn_srv_reindex *reindex, struct cairn_error *err) {
+    struct cairn_srv *server = reindex->server;
+    struct cairn_srv_tiers *tiers = server->tiers;
+    add_store(reindex, CAIRN_SRV_TIER_MAIN, server->store, false);
+    for (int left_out = 0; left_out < 2; left_out++)
+        for (size_t i = 0; tiers && i < tiers->count; i++)
+            if (i != tiers->main && tiers->tiers[i].left_out == (left_out != 0))
+                add_store(reindex, tiers->tiers[i].name, tiers->tiers[i].store, left_out);
+    for (size_t i = 0; tiers && i < tiers->count; i++) {
+        struct cairn_srv_tier *tier = &tiers->tiers[i];
+        struct cairn_store_worker *worker = NULL;
+        struct cairn_error why = {0};
+        if (i == tiers->main || tier->left_out) continue;
+        enum cairn_code code = cairn_srv_tier_borrow(server, tier, &worker, &why);
+        if (!code) code = cairn_srv_tier_is_ours(server, tier, worker, &why);
+        cairn_srv_tier_return(server, tier, worker);
+        if (code == CAIRN_FORBIDDEN) return cairn_fail(err, code, "%s", why.message);
+        if (code)
+            return cairn_fail(err, code,
+                              "%s cannot be read; with --without %s a reindex goes on, and what "
+                              "lies there alone is not had: %s",
+                              tier->name, tier->name, why.message);
+    }
+    return CAIRN_OK;
 }
 
 /* Q35: what the server of the old catalog has on the wire ends meanwhile. */
@@ -228,17 +300,28 @@ static void wait_for_others(const struct cairn_srv *server) {
     }
 }
 
+static enum cairn_code take_all(struct cairn_srv_reindex *reindex,
+                                struct cairn_store_worker *worker,
+                                struct cairn_srv_run_stores *stores, struct cairn_error *err) {
+    CAIRN_AUTO(srv_run_names) names = {0};
+    CAIRN_TRY(cairn_srv_run_stores_open(stores, reindex->server, worker, err));
+    CAIRN_TRY(list_runs(reindex, stores, &names, err));
+    CAIRN_TRY(take_runs(reindex, worker, &names, err));
+    return take_said(reindex, worker, err);
+}
+
 enum cairn_code cairn_srv_reindex(struct cairn_srv_reindex *reindex,
                                   struct cairn_store_worker *worker, struct cairn_error *err) {
-    CAIRN_AUTO(srv_run_names) names = {0};
+    struct cairn_srv_run_stores stores = {0};
     reindex->done = (struct cairn_srv_reindexed){0};
     CAIRN_TRY(must_be_store(reindex, worker, err));
+    CAIRN_TRY(must_be_ours(reindex, err));
     if (!reindex->dry) {
         CAIRN_ASSERT(reindex->server->settings->adopt_store); /* its generation is ahead of none */
         CAIRN_TRY(cairn_srv_identity_start(reindex->server, worker, err));
         wait_for_others(reindex->server);
     }
-    CAIRN_TRY(list_runs(reindex, worker, &names, err));
-    CAIRN_TRY(take_runs(reindex, worker, &names, err));
-    return take_said(reindex, worker, err);
+    enum cairn_code code = take_all(reindex, worker, &stores, err);
+    cairn_srv_run_stores_release(&stores);
+    return code;
 }

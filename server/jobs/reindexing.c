@@ -20,6 +20,17 @@ struct command {
     uint64_t printed_ms;
 };
 
+static const char *take_value(int *argc, char **argv, const char *flag) {
+    for (int i = 1; i < *argc; i++) {
+        if (!cairn_text_starts(argv[i], flag)) continue;
+        const char *value = argv[i] + strlen(flag);
+        memmove(argv + i, argv + i + 1, sizeof *argv * (size_t)(*argc - i));
+        --*argc;
+        return value;
+    }
+    return NULL;
+}
+
 void cairn_srv_reindexing_take(int *argc, char **argv, struct cairn_srv_reindexing *ret) {
     *ret = (struct cairn_srv_reindexing){.wanted = cairn_config_take(argc, argv, "--reindex")};
     if (!ret->wanted) return;
@@ -27,6 +38,7 @@ void cairn_srv_reindexing_take(int *argc, char **argv, struct cairn_srv_reindexi
     ret->json = cairn_config_take(argc, argv, "--json");
     ret->quiet = cairn_config_take(argc, argv, "--progress=none");
     ret->json_progress = cairn_config_take(argc, argv, "--progress=json");
+    ret->without = take_value(argc, argv, "--without=");
 }
 
 /* ---- what is told ---- */
@@ -64,24 +76,54 @@ static void problem(void *owner, const char *what, enum cairn_code code, const c
     print_line(line);
 }
 
+static json_t *stores_json(const struct cairn_srv_reindexed *done) {
+    CAIRN_AUTO_JSON json_t *array = json_array();
+    for (size_t i = 0; i < done->store_count; i++) {
+        const struct cairn_srv_reindexed_store *store = &done->stores[i];
+        json_t *one = json_pack("{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I}", "store", store->name,
+                                "url", store->url, "read", !store->left_out, "whole",
+                                (json_int_t)store->whole, "alone", (json_int_t)store->alone,
+                                "unfinished", (json_int_t)store->unfinished, "damaged",
+                                (json_int_t)store->damaged, "remains", (json_int_t)store->remains);
+        if (json_array_append_new(array, one)) return NULL;
+    }
+    return CAIRN_TAKE(array);
+}
+
 /* The output of a program that no other one reads (docs/command.md), so no row of messages.def. */
 static enum cairn_code print_json(const struct cairn_srv *server, const char *where,
                                   const struct cairn_srv_reindex *reindex,
                                   struct cairn_error *err) {
     const struct cairn_srv_reindexed *done = &reindex->done;
     CAIRN_AUTO_JSON json_t *answer = json_pack(
-        "{s:s, s:s?, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "store",
+        "{s:s, s:s?, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "store",
         cairn_store_url(server->store), "catalog", reindex->dry ? NULL : where, "dry_run",
         reindex->dry, "generation", (json_int_t)server->raising_to, "runs", (json_int_t)done->runs,
         "attempts", (json_int_t)done->attempts, "versions", (json_int_t)done->versions, "found",
         (json_int_t)done->found, "remains", (json_int_t)done->remains, "said",
-        (json_int_t)done->said, "damaged",
-        (json_int_t)done->damaged, "unread", (json_int_t)done->unread);
+        (json_int_t)done->said, "damaged", (json_int_t)done->damaged, "unread",
+        (json_int_t)done->unread, "stores", stores_json(done));
     CAIRN_AUTO(buf) text = {0};
     if (!answer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     CAIRN_TRY(cairn_json_dump(answer, &text, err));
     printf("%s\n", text.data);
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+static void print_stores(const struct cairn_srv_reindexed *done) {
+    for (size_t i = 0; done->store_count > 1 && i < done->store_count; i++) {
+        const struct cairn_srv_reindexed_store *store = &done->stores[i];
+        if (store->left_out)
+            printf("%s (%s): not read (--without): versions that lie there alone are missing until "
+                   "a server that has it in `stores` starts\n",
+                   store->name, store->url);
+        else
+            printf("%s (%s): %llu whole copies, %llu of them in no other store; %llu unfinished, "
+                   "%llu damaged\n",
+                   store->name, store->url, (unsigned long long)store->whole,
+                   (unsigned long long)store->alone, (unsigned long long)store->unfinished,
+                   (unsigned long long)store->damaged);
+    }
 }
 
 static enum cairn_code print_text(const struct cairn_srv *server, const char *where,
@@ -97,6 +139,7 @@ static enum cairn_code print_text(const struct cairn_srv *server, const char *wh
            (unsigned long long)done->said, (unsigned long long)done->remains,
            (unsigned long long)done->damaged,
            (unsigned long long)done->unread);
+    print_stores(done);
     if (reindex->dry)
         printf("nothing was written (--dry-run)\n");
     else if (!done->unread)
@@ -145,6 +188,37 @@ static enum cairn_code open_catalog(struct cairn_srv *server, const char *where,
     return cairn_srv_waiters_new(&server->waiters, err);
 }
 
+static enum cairn_code leave_out(struct cairn_srv *server, const char *names,
+                                 struct cairn_error *err) {
+    for (const char *at = names; at && *at;) {
+        char name[CAIRN_SRV_TIER_NAME_BYTES];
+        size_t size = strcspn(at, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)cairn_min_u64(size, sizeof(name) - 1), at);
+        struct cairn_srv_tier *tier = cairn_srv_tier_find(server, name);
+        if (!tier || cairn_srv_tier_is_main(server, tier) || size >= sizeof(name))
+            return cairn_fail(err, CAIRN_INVALID,
+                              "--without: \"%.*s\" is no further store of --stores", (int)size, at);
+        tier->left_out = true;
+        at += size + (at[size] == ',');
+    }
+    return CAIRN_OK;
+}
+
+/* What was read has nothing to be compared again. */
+static enum cairn_code put_read(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct cairn_srv_reindexed *done = argument;
+    for (size_t i = 1; i < done->store_count; i++)
+        if (!done->stores[i].left_out)
+            CAIRN_TRY(cairn_srv_tier_unread_put(tx, done->stores[i].name, false, err));
+    return CAIRN_OK;
+}
+
+static enum cairn_code end(struct cairn_srv *server, struct cairn_srv_reindexed *done,
+                           struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, put_read, done, err));
+    return cairn_srv_copy_end_reindex(server->catalog, err);
+}
+
 static enum cairn_code judge(const struct cairn_srv_reindex *reindex, struct cairn_error *err) {
     const struct cairn_srv_reindexed *done = &reindex->done;
     if (done->unread)
@@ -172,12 +246,13 @@ enum cairn_code cairn_srv_reindexing_run(const struct cairn_srv_reindexing *aske
                                         .owner = &command};
     struct cairn_store_worker *worker = NULL;
     settings->adopt_store = true; /* the store is ahead of an empty catalog, which is why */
+    CAIRN_TRY(leave_out(server, asked->without, err));
     CAIRN_TRY(open_catalog(server, where, asked->dry, err));
     CAIRN_TRY(cairn_store_worker_new(server->store, &worker, err));
     enum cairn_code code = cairn_srv_reindex(&reindex, worker, err);
     cairn_store_worker_free(worker);
     if (!code && !asked->dry && !reindex.done.unread)
-        code = cairn_srv_copy_end_reindex(server->catalog, err);
+        code = end(server, &reindex.done, err);
     CAIRN_TRY(code);
     CAIRN_TRY(asked->json ? print_json(server, where, &reindex, err)
                           : print_text(server, where, &reindex, err));

@@ -21,10 +21,12 @@
 
 struct cairn_srv_reindexing {
     bool wanted, dry, json, json_progress, quiet;
+    const char *without; /* NULL, or further stores to leave out, with commas between */
 };
-/* Takes --reindex, --dry-run, --json, --progress=none and --progress=json out of argv. */
+/* Takes --reindex, --dry-run, --json, --progress=none, --progress=json and --without=NAMES out of
+ * argv. */
 void cairn_srv_reindexing_take(int *argc, char **argv, struct cairn_srv_reindexing *ret);
-/* server has settings, clock, random and an open store; what is made besides is the caller's to
+/* server has settings, clock, random and its open stores; what is made besides is the caller's to
  * take down. settings: the same as the server's. */
 enum cairn_code cairn_srv_reindexing_run(const struct cairn_srv_reindexing *asked,
                                          struct cairn_srv *server,

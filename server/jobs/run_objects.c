@@ -17,10 +17,47 @@ void cairn_srv_run_objects_release(struct cairn_srv_run_objects *objects) {
     free(objects->versions);
     free(objects->marks);
     free(objects->attempts);
+    free(objects->touched);
     *objects = (struct cairn_srv_run_objects){0};
 }
 
 /* ---- the listing ---- */
+
+static enum cairn_code add_attempt(struct cairn_srv_run_objects *objects, uint64_t number,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->attempts, objects->attempt_count,
+                               objects->attempt_capacity, ITEMS_MAX, "records of a run", err));
+    objects->attempts[objects->attempt_count++] = number;
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_version(struct cairn_srv_run_objects *objects,
+                                   const struct cairn_srv_seen *seen, struct cairn_error *err) {
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->versions, objects->version_count,
+                               objects->version_capacity, ITEMS_MAX, "records of a run", err));
+    objects->versions[objects->version_count++] = *seen;
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_mark(struct cairn_srv_run_objects *objects,
+                                const struct cairn_srv_seen *seen, struct cairn_error *err) {
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->marks, objects->mark_count, objects->mark_capacity,
+                               ITEMS_MAX, "records of a run", err));
+    objects->marks[objects->mark_count++] = *seen;
+    return CAIRN_OK;
+}
+
+/* A store lists by key, so the keys of a version follow each other. */
+static enum cairn_code add_touched(struct cairn_srv_run_objects *objects,
+                                   const struct cairn_srv_seen *seen, struct cairn_error *err) {
+    if (objects->touched_count &&
+        !strcmp(objects->touched[objects->touched_count - 1].id.text, seen->id.text))
+        return CAIRN_OK;
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->touched, objects->touched_count,
+                               objects->touched_capacity, ITEMS_MAX, "versions of a run", err));
+    objects->touched[objects->touched_count++] = *seen;
+    return CAIRN_OK;
+}
 
 static enum cairn_code take_key(struct cairn_srv_run_objects *objects, const char *rest,
                                 struct cairn_error *err) {
@@ -30,23 +67,18 @@ static enum cairn_code take_key(struct cairn_srv_run_objects *objects, const cha
     switch (parts.kind) {
     case CAIRN_KEY_ATTEMPT:
     case CAIRN_KEY_ATTEMPT_COPY:
-        CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->attempts, objects->attempt_count,
-                                   objects->attempt_capacity, ITEMS_MAX, "records of a run", err));
-        objects->attempts[objects->attempt_count++] = parts.number;
-        return CAIRN_OK;
+        return add_attempt(objects, parts.number, err);
     case CAIRN_KEY_COMMITTED:
-        CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->versions, objects->version_count,
-                                   objects->version_capacity, ITEMS_MAX, "records of a run", err));
-        objects->versions[objects->version_count++] = seen;
-        return CAIRN_OK;
+        CAIRN_TRY(add_touched(objects, &seen, err));
+        return add_version(objects, &seen, err);
     case CAIRN_KEY_TRASHED:
     case CAIRN_KEY_SUPERSEDED:
         seen.trashed = parts.kind == CAIRN_KEY_TRASHED;
         seen.superseded_by = parts.number;
-        CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->marks, objects->mark_count, objects->mark_capacity,
-                                   ITEMS_MAX, "records of a run", err));
-        objects->marks[objects->mark_count++] = seen;
-        return CAIRN_OK;
+        return add_mark(objects, &seen, err);
+    case CAIRN_KEY_MANIFEST:
+    case CAIRN_KEY_CONTENT:
+        return add_touched(objects, &seen, err);
     default:
         return CAIRN_OK;
     }
@@ -62,11 +94,20 @@ static int by_id(const void *a, const void *b) {
                   ((const struct cairn_srv_seen *)b)->id.text);
 }
 
-/* Marks to their versions; an attempt and its copy are one. */
+static void drop_twice(struct cairn_srv_seen *seen, size_t *count) {
+    size_t kept = 0;
+    if (*count) qsort(seen, *count, sizeof(*seen), by_id);
+    for (size_t i = 0; i < *count; i++)
+        if (!kept || by_id(&seen[kept - 1], &seen[i]) || seen[kept - 1].step != seen[i].step)
+            seen[kept++] = seen[i];
+    *count = kept;
+}
+
+/* Marks to their versions; an attempt and its copy are one, and so is a version in two stores. */
 static void put_together(struct cairn_srv_run_objects *objects) {
     size_t kept = 0;
-    if (objects->version_count)
-        qsort(objects->versions, objects->version_count, sizeof(*objects->versions), by_id);
+    drop_twice(objects->versions, &objects->version_count);
+    drop_twice(objects->touched, &objects->touched_count);
     for (size_t i = 0; objects->version_count && i < objects->mark_count; i++) {
         struct cairn_srv_seen *version =
             bsearch(&objects->marks[i], objects->versions, objects->version_count,
@@ -90,6 +131,34 @@ const struct cairn_srv_seen *cairn_srv_run_objects_find(const struct cairn_srv_r
     if (!objects->version_count || !cairn_text_copy(wanted.id.text, sizeof(wanted.id.text), id))
         return NULL;
     return bsearch(&wanted, objects->versions, objects->version_count, sizeof(wanted), by_id);
+}
+
+bool cairn_srv_run_objects_touch(const struct cairn_srv_run_objects *objects, const char *id) {
+    struct cairn_srv_seen wanted = {0};
+    if (!objects->touched_count || !cairn_text_copy(wanted.id.text, sizeof(wanted.id.text), id))
+        return false;
+    return bsearch(&wanted, objects->touched, objects->touched_count, sizeof(wanted), by_id);
+}
+
+bool cairn_srv_run_objects_has_attempt(const struct cairn_srv_run_objects *objects,
+                                       uint64_t number) {
+    return objects->attempt_count && bsearch(&number, objects->attempts, objects->attempt_count,
+                                             sizeof(number), by_number);
+}
+
+enum cairn_code cairn_srv_run_objects_join(struct cairn_srv_run_objects *objects,
+                                           const struct cairn_srv_run_objects *more,
+                                           struct cairn_error *err) {
+    for (size_t i = 0; i < more->version_count; i++)
+        CAIRN_TRY(add_version(objects, &more->versions[i], err));
+    for (size_t i = 0; i < more->mark_count; i++)
+        CAIRN_TRY(add_mark(objects, &more->marks[i], err));
+    for (size_t i = 0; i < more->attempt_count; i++)
+        CAIRN_TRY(add_attempt(objects, more->attempts[i], err));
+    for (size_t i = 0; i < more->touched_count; i++)
+        CAIRN_TRY(add_touched(objects, &more->touched[i], err));
+    put_together(objects);
+    return CAIRN_OK;
 }
 
 static enum cairn_code list_all(struct cairn_srv_run_objects *objects,

@@ -8,9 +8,11 @@
  *          2   an attempt's record is read from its copy where it is not there or none itself.
  *          3   a version is read as committed when its record and the manifest of the record's
  *              digest are there and are of this version; anything less says why.
+ *          4   what several stores say is joined: a version, a mark or an attempt that one of them
+ *              has is there.
  * Limits:  1,000,000 versions and attempts of a run; one page of a listing at a time.
  * Threads: one owner.
- * Next:    server/jobs/compare.c, server/jobs/reconcile.c.
+ * Next:    server/jobs/run_stores.h, server/jobs/compare.c.
  */
 #pragma once
 
@@ -32,12 +34,22 @@ struct cairn_srv_run_objects {
     size_t mark_count, mark_capacity;
     uint64_t *attempts; /* numbers of the attempt records, rising; owned */
     size_t attempt_count, attempt_capacity;
+    struct cairn_srv_seen *touched; /* of which there is anything but marks, by id; owned */
+    size_t touched_count, touched_capacity;
     uint64_t trash_changes; /* of the rows, before it was listed */
     bool listed;            /* false: these keys may not list, nothing is known */
 };
 void cairn_srv_run_objects_release(struct cairn_srv_run_objects *objects);
 const struct cairn_srv_seen *cairn_srv_run_objects_find(const struct cairn_srv_run_objects *objects,
                                                         const char *id);
+/* Does anything of that version stand there, its record or not? */
+bool cairn_srv_run_objects_touch(const struct cairn_srv_run_objects *objects, const char *id);
+bool cairn_srv_run_objects_has_attempt(const struct cairn_srv_run_objects *objects,
+                                       uint64_t number);
+/* Adds what another store has of the same run. */
+enum cairn_code cairn_srv_run_objects_join(struct cairn_srv_run_objects *objects,
+                                           const struct cairn_srv_run_objects *more,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* attempts_only: the versions are left out. */
 enum cairn_code cairn_srv_run_objects_list(struct cairn_srv_run_objects *objects,
                                            struct cairn_store_worker *worker, bool attempts_only,

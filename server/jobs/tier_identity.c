@@ -10,6 +10,7 @@
 struct known {
     const char *store;
     char uuid[CAIRN_UUID_TEXT_BYTES];
+    bool taken_back, unread;
 };
 
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -21,6 +22,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
 static enum cairn_code claim(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct known *known = argument;
     CAIRN_TRY(cairn_srv_tier_uuid_put(tx, known->store, known->uuid, err));
+    if (known->taken_back) CAIRN_TRY(cairn_srv_tier_unread_put(tx, known->store, true, err));
     return cairn_srv_tier_uuid_get(tx, known->store, known->uuid, err);
 }
 
@@ -76,9 +78,32 @@ enum cairn_code cairn_srv_tier_ready(struct cairn_srv *server, const struct cair
         return stranger(server, tier, &record, &known, err);
     if (known.uuid[0]) return CAIRN_OK;
     (void)cairn_text_copy(known.uuid, sizeof(known.uuid), record.uuid);
+    known.taken_back = true;
     cairn_log(INFO, "tier.taken_back", "store=%s uuid=%s", tier->name, record.uuid);
     code = cairn_srv_catalog_write(server->catalog, claim, &known, err);
     return code ? cairn_within(err, code, "stores: %s", tier->name) : CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_tier_is_ours(struct cairn_srv *server, const struct cairn_srv_tier *tier,
+                                       struct cairn_store_worker *worker,
+                                       struct cairn_error *err) {
+    const struct known known = {.store = tier->name};
+    struct cairn_store_record record = {0};
+    enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "stores: %s (%s) has no .cairn/store.json: is it mounted?", tier->name,
+                          cairn_store_url(tier->store));
+    if (code) return cairn_within(err, code, "stores: %s", tier->name);
+    if (strcmp(record.copies_of, server->store_uuid) != 0)
+        return stranger(server, tier, &record, &known, err);
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_unread(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct known *known = argument;
+    return cairn_srv_tier_unread_get(tx, known->store, &known->unread, err);
 }
 
 enum cairn_code cairn_srv_tiers_start(struct cairn_srv *server, struct cairn_error *err) {
@@ -92,6 +117,9 @@ enum cairn_code cairn_srv_tiers_start(struct cairn_srv *server, struct cairn_err
         if (!code) code = cairn_srv_tier_ready(server, tier, worker, &why);
         cairn_srv_tier_return(server, tier, worker);
         if (!code) cairn_store_start_keep(tier->store);
+        struct known known = {.store = tier->name};
+        CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look_unread, &known, err));
+        tier->unread = known.unread;
         if (!code) continue;
         if (!cairn_code_info(code)->retryable) {
             if (err) *err = why;
