@@ -338,7 +338,8 @@ enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const 
 /* A file as a shard, under the name as it is: for tools that keep a directory tree. The uploader
  * reads it through fd (a regular file, opened for reading; duplicated during the call) in bounded
  * memory, so it may be larger than the session's `bytes`. It must not change until durable: if it
- * does, the save fails with CAIRN_SOURCE_CHANGED or CAIRN_SOURCE_GONE, where that can be seen. */
+ * does, the save fails with CAIRN_SOURCE_CHANGED or CAIRN_SOURCE_GONE, where that can be seen.
+ * Other nodes keep no copy of a save with a file (CAIRN_PARTNERED). */
 enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
                                 struct cairn_error *err);
 /* Labels and meta instead of those of cairn_save_begin, until the save is sealed: what is known

@@ -40,14 +40,14 @@ class Ranks:
     """One rank on each node, which saves on without waiting for commits; what each has said."""
 
     def __init__(self, world, name, steps, rows, partnered_ms=5000, ahead_ms=30000, ranks=NODES,
-                 run=RUN):
+                 run=RUN, **env):
         self.said = [[] for _ in range(ranks)]
         self.processes = [
             subprocess.Popen(
                 [BIN / "tests/trainer", run, str(rank), str(ranks), *map(str, steps)],
                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                 env={**os.environ, "CAIRN_JOB": name, "TRAINER_ROWS": str(rows),
-                     "TRAINER_PARTNERED": str(partnered_ms), "TRAINER_AHEAD": str(ahead_ms),
+                     "TRAINER_PARTNERED": str(partnered_ms), "TRAINER_AHEAD": str(ahead_ms), **env,
                      "CAIRN_SOCKET": world.socket(rank % len(world.uploaders))})
             for rank in range(ranks)]
         self.text = [b"" for _ in range(ranks)]
@@ -239,6 +239,20 @@ class Partners(Case):
         self.assertEqual(job.look().steps("partnered"), set())
         self.assertEqual(len(self.logs("save.unpartnered")), NODES)
         self.check_bytes(1, 10)
+
+    def test_a_save_with_files_has_no_partner_and_its_node_says_why(self):
+        self.start()
+        self.slow(None)
+        job = self.ranks("one", [1], 2, partnered_ms=300, ahead_ms=100, TRAINER_FILE=str(BIN / "tests/trainer"))
+        wait_until(lambda: job.look().steps("staged") == {1}, 40)
+        wait_until(lambda: len(self.logs("save.unpartnered")) == NODES, 20)
+        for number in range(NODES):
+            log = (self.world.root / f"uploader-{number}.log").read_text()
+            self.assertEqual(log.count("save.unpartnered"), 1)
+            self.assertIn('cause="it has files, which are read as they are sent"', log)
+        self.assertEqual(job.look().steps("partnered"), set())
+        self.slow(0)
+        self.becomes_whole(2)
 
     def test_a_partner_that_stands_still_delays_no_save(self):
         self.start(delay_ms=100)

@@ -8,13 +8,16 @@
  * what a step's line says, and whatever cairn_session_problem tells is a line of its own: before
  * each step, and after the last one until nothing was told for TRAINER_AHEAD milliseconds.
  * TRAINER_PARTNERED: each step waits so many milliseconds for a copy on another node, and says
- * "partnered" where it has one or is committed. */
+ * "partnered" where it has one or is committed. TRAINER_FILE: each step has that file, too. */
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
 
 #include <cairn/cairn.h>
 
@@ -58,6 +61,20 @@ static void say(uint64_t step, const char *what) {
     fflush(stdout);
 }
 
+static enum cairn_code save_file(struct cairn_save *save, const struct job *job,
+                                 struct cairn_error *err) {
+    const char *path = getenv("TRAINER_FILE");
+    char name[64];
+    struct stat found;
+    if (!path) return CAIRN_OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &found)) exit(1);
+    snprintf(name, sizeof name, "files/of-rank-%u", job->rank);
+    enum cairn_code code = cairn_save_file(save, name, fd, (uint64_t)found.st_size, err);
+    close(fd);
+    return code;
+}
+
 /* *ret_staged: the bytes are copied, be it that the uploader is away. */
 static enum cairn_code save_step(struct cairn_session *session, const struct job *job,
                                  uint64_t step, const uint32_t *memory, bool *ret_staged,
@@ -83,6 +100,7 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
     enum cairn_code code = cairn_save_begin(session, step, &options, &save, err);
     if (code == CAIRN_OK) code = cairn_save_tensor(save, &piece, err);
     if (code == CAIRN_OK) code = cairn_save_raw(save, "state", memory, RAW_BYTES, err);
+    if (code == CAIRN_OK) code = save_file(save, job, err);
     if (code == CAIRN_OK) code = cairn_save_stage(save, err);
     /* Gone: it is sealed with the uploader that comes back, or the wait says why not. From begin
      * the same code says that nothing was made. */

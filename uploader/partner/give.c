@@ -72,8 +72,23 @@ static bool is_due(const struct cairn_up_save *save, uint64_t now_ms) {
 }
 
 static bool is_to_give(const struct cairn_up_save *save) {
-    return save->slab && !save->partner.node[0] && !save->file_count &&
-           !save->abort_on_disconnect;
+    return save->slab && !save->partner.node[0] && !save->file_count && !save->abort_on_disconnect;
+}
+
+/* Its trainer may think that it outlives this node. */
+static bool is_only_here(const struct cairn_up_save *save) {
+    return save->file_count && !save->abort_on_disconnect && !save->partner.complained;
+}
+
+/* Once of each save. */
+static void complain_locked(struct cairn_up_save *save, const char *node, const char *cause) {
+    if (save->partner.complained) return;
+    save->partner.complained = true;
+    cairn_log(WARN, "save.unpartnered",
+              "run=%s step=%" PRIu64 " rank=%u version=%s node=%s cause=\"%s\" "
+              "hint=\"the save goes on; until it is committed it lies on this node alone\"",
+              save->attempt->run_text, save->place.step, save->rank, save->place.id.text, node,
+              cause);
 }
 
 /* Its bytes died with the process before this one, and no trainer has brought them again. */
@@ -91,6 +106,17 @@ static void describe(const struct cairn_up_save *save, struct gift *ret) {
                          .attempt = save->attempt->grant.attempt};
 }
 
+/* Files are read as they are sent, so there is nothing yet that a partner could compare. */
+static void look_for_files_locked(struct cairn_up *up, struct cairn_up_save *save) {
+    struct cairn_up_member to;
+    uint8_t key[CAIRN_PEER_KEY_BYTES];
+    save->partner.next_ms = cairn_mono_ms() + AGAIN_MS;
+    if (cairn_up_members_partner(&up->peers->members, &save->place.name,
+                                 save->attempt->grant.attempt, NULL, &to, key))
+        complain_locked(save, to.node, "it has files, which are read as they are sent");
+    cairn_wipe(key, sizeof(key));
+}
+
 /* *ret_gives: to be given, else to be handed over. */
 static bool pick(struct cairn_up_partner *partner, struct gift *ret, bool *ret_gives) {
     struct cairn_up *up = partner->up;
@@ -99,6 +125,7 @@ static bool pick(struct cairn_up_partner *partner, struct gift *ret, bool *ret_g
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
         if (!is_due(save, now_ms)) continue;
+        if (is_only_here(save)) look_for_files_locked(up, save);
         *ret_gives = is_to_give(save);
         if (!*ret_gives && !is_to_hand_over(up, save)) continue;
         describe(save, ret);
@@ -243,13 +270,7 @@ static void refused(struct cairn_up_partner *partner, const struct gift *gift,
     if (!save) return;
     save->partner.next_ms = cairn_mono_ms() + AGAIN_MS;
     cairn_up_members_outdate(&up->peers->members, &gift->run);
-    if (save->partner.complained) return;
-    save->partner.complained = true;
-    cairn_log(WARN, "save.unpartnered",
-              "run=%s step=%" PRIu64 " rank=%u version=%s node=%s cause=\"%s\" "
-              "hint=\"the save goes on; until it is committed it lies on this node alone\"",
-              save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
-              gift->to.node, why->message);
+    complain_locked(save, gift->to.node, why->message);
 }
 
 /* ---- handing over ---- */
