@@ -35,12 +35,19 @@ static const char *cause_value(size_t index, size_t label) {
     return cairn_retry_cause_text((enum cairn_retry_outcome)index);
 }
 
+static const char *restore_end_value(size_t index, size_t label) {
+    (void)label;
+    return ((const char *[CAIRN_UP_RESTORE_ENDS]){"released", "left"})[index];
+}
+
 static const struct cairn_metric_axis axis_NONE = {.count = 1},
                                       axis_VERSIONS = {1, 1, version_value},
                                       axis_ENDS = {CAIRN_UP_FAILED + 1, 1, end_value},
                                       axis_CODES = {CAIRN_CODE_COUNT, 1, code_value},
                                       axis_OPS = {CAIRN_STORE_OP_COUNT, 1, op_value},
                                       axis_CAUSES = {CAIRN_RETRY_OUTCOMES, 1, cause_value},
+                                      axis_RESTORE_ENDS = {CAIRN_UP_RESTORE_ENDS, 1,
+                                                           restore_end_value},
                                       axis_SLABS = {CAIRN_UP_SLAB_USES, 1, slab_value};
 
 static const struct cairn_metric rows[] = {
@@ -54,5 +61,6 @@ enum cairn_code cairn_up_metrics_new(struct cairn_metrics **ret, struct cairn_er
     CAIRN_TRY(cairn_metrics_new(rows, CAIRN_COUNT(rows), ret, err));
     cairn_metrics_set(*ret, CAIRN_UP_METRIC(build_info), 1);
     cairn_metrics_set(*ret, CAIRN_UP_METRIC(inflight_bytes), 0);
+    cairn_metrics_set(*ret, CAIRN_UP_METRIC(restores_open), 0);
     return CAIRN_OK;
 }

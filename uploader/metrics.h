@@ -28,6 +28,13 @@ enum cairn_up_slab_use {
     CAIRN_UP_SLAB_USES
 };
 
+/* Of restore_duration_seconds. */
+enum cairn_up_restore_end {
+    CAIRN_UP_RESTORE_RELEASED,
+    CAIRN_UP_RESTORE_LEFT,
+    CAIRN_UP_RESTORE_ENDS
+};
+
 /* Of one that has ended: its repeated tries, and the failure where it is one. */
 static inline void cairn_up_metrics_tell(struct cairn_metrics *metrics,
                                          const struct cairn_store_request *request) {

@@ -2,16 +2,19 @@
 """GET /metrics of server and uploader: the text format, the families of docs/metrics.md with their
 types and labels, and numbers that are those of what was done."""
 import contextlib
+import json
+import os
 import pathlib
 import re
 import socket
+import subprocess
 import tempfile
 import time
 import unittest
 
 import exposition
 from s3world import S3Fault, S3World
-from world import World, wait_until
+from world import BIN, World, wait_until
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 RUN = "llm/metrics"
@@ -110,6 +113,36 @@ class Metrics(Scraped):
         self.assertEqual(after["cairn_restore_bytes_total"].value(), 0)
         self.assertEqual(after["cairn_kept_bytes"].value(), stored)
         self.assertGreaterEqual(after["cairn_slab_bytes"].value(state="kept"), stored)
+
+    def restorer(self, job):
+        """One rank that has its restore open, and reads once the hold is there."""
+        child = subprocess.Popen(
+            [BIN / "tests/restorer", RUN, "0", "1", "1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env={**os.environ, "CAIRN_JOB": job, "RESTORER_HOLD": str(self.world.root / "hold"),
+                 "CAIRN_RESUME": "latest", "CAIRN_SOCKET": self.world.socket()})
+        self.addCleanup(child.communicate)
+        self.addCleanup(child.kill)
+        for what in ("open", "restore"):
+            self.assertEqual(json.loads(child.stdout.readline()), {what: "ok"}, self.world.logs())
+        return child
+
+    def test_restores_are_counted_while_they_are_open_and_timed_by_how_they_end(self):
+        self.save_and_restore()
+        self.assertEqual(self.uploader()["cairn_restores_open"].value(), 0)
+        left = self.restorer("left")
+        self.assertEqual(self.uploader()["cairn_restores_open"].value(), 1)
+        left.kill()
+        wait_until(lambda: self.uploader()["cairn_restores_open"].value() == 0)
+        ended = self.uploader()["cairn_restore_duration_seconds"]
+        self.assertEqual((ended.value("_count", end="left"), ended.value("_count", end="released")), (1, None))
+        whole = self.restorer("whole")
+        time.sleep(0.3)
+        (self.world.root / "hold").touch()
+        self.assertEqual(whole.wait(60), 0)
+        wait_until(lambda: self.uploader()["cairn_restores_open"].value() == 0)
+        ended = self.uploader()["cairn_restore_duration_seconds"]
+        self.assertEqual((ended.value("_count", end="left"), ended.value("_count", end="released")), (1, 1))
+        self.assertGreaterEqual(ended.value("_sum", end="released"), 0.3)
 
     def test_requests_commits_and_versions_are_counted_by_the_server(self):
         before = self.server()

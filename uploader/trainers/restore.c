@@ -11,6 +11,7 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "uploader/fetch/fetch.h"
+#include "uploader/metrics.h"
 #include "uploader/tasks.h"
 #include "uploader/trainers/inside.h"
 #include "uploader/trainers/session.h"
@@ -24,7 +25,7 @@ struct pending {
     struct cairn_run_name name;
     char ref[64], format[64], known_version[CAIRN_VERSION_ID_BYTES];
     bool insists;
-    uint64_t known_step, bytes, limit, answer_by_ms;
+    uint64_t known_step, bytes, limit, answer_by_ms, asked_us;
     char cursor[512];
     bool runs;                        /* a list of runs, not of versions */
     char removed[CAIRN_VERSION_ID_BYTES];
@@ -56,6 +57,7 @@ static struct pending *pending_new(const struct cairn_up_session *session,
     pending->conn = session->conn;
     pending->request = request->id;
     pending->name = session->name;
+    pending->asked_us = cairn_mono_us();
     return pending;
 }
 
@@ -98,6 +100,8 @@ static void restore_done(void *owner, struct cairn_up_session *session) {
         struct cairn_up_version *version = CAIRN_TAKE(pending->version);
         session->restores[place].number = ++session->restore_last;
         session->restores[place].version = version;
+        session->restores[place].asked_us = pending->asked_us;
+        cairn_metrics_shift(session->up->metrics, CAIRN_UP_METRIC(restores_open), 1);
         cairn_up_mail_answer_fds(
             pending->up->mail, pending->conn, pending->request,
             CAIRN_PACK(
@@ -162,6 +166,18 @@ static enum cairn_code no_restore(uint64_t number, struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no restore %" PRIu64, number);
 }
 
+/* Of one that is there. */
+static void end_restore(struct cairn_up_session *session, int place,
+                        enum cairn_up_restore_end end) {
+    struct cairn_up *up = session->up;
+    session->restores[place].number = 0;
+    cairn_up_version_leave(CAIRN_TAKE(session->restores[place].version));
+    cairn_metrics_shift(up->metrics, CAIRN_UP_METRIC(restores_open), -1);
+    cairn_metrics_observe(
+        up->metrics, (struct cairn_metric_at){CAIRN_UP_METRIC_restore_duration_seconds, end, 0},
+        cairn_mono_us() - session->restores[place].asked_us);
+}
+
 enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
                                     const struct cairn_up_request *request,
                                     struct cairn_error *err) {
@@ -169,8 +185,7 @@ enum cairn_code cairn_up_on_release(struct cairn_up_session *session,
     CAIRN_TRY(cairn_msg_release_read(request->frame->message, "", &told, err));
     int place = find_restore(session, told.restore);
     if (place < 0) return no_restore(told.restore, err);
-    session->restores[place].number = 0;
-    cairn_up_version_leave(CAIRN_TAKE(session->restores[place].version));
+    end_restore(session, place, CAIRN_UP_RESTORE_RELEASED);
     cairn_up_mail_answer(session->up->mail, session->conn, request->id, CAIRN_PACK(ok, 0));
     return CAIRN_OK;
 }
@@ -185,10 +200,8 @@ static void drop_window(void *owner) {
 }
 
 void cairn_up_session_drop_restores(struct cairn_up_session *session) {
-    for (int i = 0; i < CAIRN_UP_RESTORES_MAX; i++) {
-        session->restores[i].number = 0;
-        cairn_up_version_leave(CAIRN_TAKE(session->restores[i].version));
-    }
+    for (int i = 0; i < CAIRN_UP_RESTORES_MAX; i++)
+        if (session->restores[i].number) end_restore(session, i, CAIRN_UP_RESTORE_LEFT);
     struct cairn_up_window *window = CAIRN_TAKE(session->window);
     /* Giving pages back takes long where they are many; this thread has other trainers. */
     if (window &&

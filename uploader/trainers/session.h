@@ -52,6 +52,7 @@ struct cairn_up_session {
     struct {
         uint32_t number; /* 0: free */
         struct cairn_up_version *version;
+        uint64_t asked_us; /* mono clock */
     } restores[CAIRN_UP_RESTORES_MAX];
     uint32_t restore_last;
 };
