@@ -44,7 +44,7 @@ class Ranks:
         self.said = [[] for _ in range(ranks)]
         self.processes = [
             subprocess.Popen(
-                [BIN / "tests/trainer", run, str(rank), str(ranks), *map(str, steps)],
+                [*world.within(rank % len(world.uploaders)), BIN / "tests/trainer", run, str(rank), str(ranks), *map(str, steps)],
                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                 env={**os.environ, "CAIRN_JOB": name, "TRAINER_ROWS": str(rows),
                      "TRAINER_PARTNERED": str(partnered_ms), "TRAINER_AHEAD": str(ahead_ms), **env,

@@ -176,6 +176,10 @@ class World:
              ready, "--memory-budget", "2GiB", *self.uploader_arguments],
             ready, self.root / f"uploader-{number}.log", self.env)
 
+    def within(self, _number):
+        """The beginning of a command line that runs where that node is."""
+        return []
+
     def socket(self, number=0):
         return str(self.root / f"uploader-{number}.sock")
 
