@@ -175,14 +175,25 @@ static void keep(struct cairn_srv_feed *feed, struct kept *take_kept) {
     add_due(feed, take_waiting(feed, &feed->locked.ring[at], 0));
 }
 
+void cairn_srv_events_key_of_version(const struct cairn_version_id *id,
+                                     char ret[CAIRN_SRV_EVENTS_KEY_BYTES]) {
+    snprintf(ret, CAIRN_SRV_EVENTS_KEY_BYTES, "%s%s", CAIRN_SRV_EVENTS_KEY, id->text);
+}
+
+void cairn_srv_events_key_of_run(const struct cairn_run_name *name,
+                                 char ret[CAIRN_SRV_EVENTS_KEY_BYTES]) {
+    snprintf(ret, CAIRN_SRV_EVENTS_KEY_BYTES, "%s%s%s%s", CAIRN_SRV_EVENTS_KEY,
+             name->run[0] ? name->project : "", name->run[0] ? "/" : "", name->run);
+}
+
 static void wake_waiters(struct cairn_srv_feed *feed, const struct cairn_srv_event_row *row) {
     char key[CAIRN_SRV_EVENTS_KEY_BYTES];
     struct cairn_srv_waiters *waiters = feed->server->waiters;
     cairn_srv_waiters_wake(waiters, CAIRN_SRV_EVENTS_KEY);
-    snprintf(key, sizeof(key), "%s%s/%s", CAIRN_SRV_EVENTS_KEY, row->name.project, row->name.run);
+    cairn_srv_events_key_of_run(&row->name, key);
     cairn_srv_waiters_wake(waiters, key);
     if (!row->version.text[0]) return;
-    snprintf(key, sizeof(key), "%s%s", CAIRN_SRV_EVENTS_KEY, row->version.text);
+    cairn_srv_events_key_of_version(&row->version, key);
     cairn_srv_waiters_wake(waiters, key);
 }
 

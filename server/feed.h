@@ -37,6 +37,11 @@
 /* The key of waiters of all events; of a run's or version's it is followed by its name. */
 #define CAIRN_SRV_EVENTS_KEY "events:"
 #define CAIRN_SRV_EVENTS_KEY_BYTES (2 * CAIRN_NAME_BYTES_MAX + 16)
+/* "events:ckpt_..."; run "" below: of all runs. */
+void cairn_srv_events_key_of_version(const struct cairn_version_id *id,
+                                     char ret[CAIRN_SRV_EVENTS_KEY_BYTES]);
+void cairn_srv_events_key_of_run(const struct cairn_run_name *name,
+                                 char ret[CAIRN_SRV_EVENTS_KEY_BYTES]);
 
 enum cairn_code cairn_srv_feed_new(struct cairn_srv *server, struct cairn_srv_feed **ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;

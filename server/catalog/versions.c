@@ -469,6 +469,16 @@ enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_version_sealed_expect(struct cairn_srv_tx *tx, const char *id,
+                                                struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_sealed), SQL_T(id));
+}
+
+enum cairn_code cairn_srv_version_sealed(struct cairn_srv_tx *tx, const char *id, bool *ret,
+                                         struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(version_sealed), SQL_T(id));
+}
+
 enum cairn_code cairn_srv_version_needed(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_version *version, bool *ret,
                                          struct cairn_error *err) {

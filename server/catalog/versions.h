@@ -196,6 +196,11 @@ enum cairn_code cairn_srv_version_whole_expect(struct cairn_srv_tx *tx, const ch
 enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
                                         const struct cairn_srv_version *version, bool *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Have all ranks handed over what they save? */
+enum cairn_code cairn_srv_version_sealed_expect(struct cairn_srv_tx *tx, const char *id,
+                                                struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_version_sealed(struct cairn_srv_tx *tx, const char *id, bool *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Q29: what the newest attempt resumed from is needed until that attempt has committed. */
 enum cairn_code cairn_srv_version_needed(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_version *version, bool *ret,

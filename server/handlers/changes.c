@@ -111,9 +111,8 @@ static enum cairn_code tag_of(const struct cairn_srv_request *request,
 
 /* Of what belongs to no run any event may be the one. */
 static uint64_t key_of_events(const struct cairn_run_name *name) {
-    char key[CAIRN_SRV_EVENTS_KEY_BYTES] = CAIRN_SRV_EVENTS_KEY;
-    if (name->run[0])
-        snprintf(key, sizeof(key), "%s%s/%s", CAIRN_SRV_EVENTS_KEY, name->project, name->run);
+    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
+    cairn_srv_events_key_of_run(name, key);
     return cairn_srv_key_of(key);
 }
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET {C} with its long polls: for the end of a version (Q24), and for the next `latest`. */
+/* GET {C} with its long polls: for what a version becomes (Q24), and for the next `latest`. */
 #include "common/clock.h"
 #include "common/text.h"
+#include "server/feed.h"
+#include "server/handlers/awaited.h"
 #include "server/handlers/saves.h"
 #include "server/handlers/versions_json.h"
 #include "server/jobs/jobs.h"
@@ -9,6 +11,7 @@
 
 struct shown {
     struct cairn_srv_request *request;
+    struct cairn_srv_awaited awaited;
     struct cairn_srv_version version;
     json_t *json;
 };
@@ -31,26 +34,71 @@ static enum cairn_code still_there(struct cairn_srv_tx *tx,
 
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct shown *shown = argument;
-    struct cairn_srv_ref ref = {&shown->request->params.run_name, shown->request->params.ref,
-                                false};
+    struct cairn_srv_request *request = shown->request;
+    const struct cairn_srv_awaited *awaited = &shown->awaited;
+    struct cairn_srv_ref ref = {
+        &request->params.run_name,
+        request->awaited.text[0] ? request->awaited.text : request->params.ref, false};
     CAIRN_TRY(cairn_srv_version_find(tx, &ref, &shown->version, err));
-    CAIRN_TRY(still_there(tx, &shown->version, err));
+    /* A step or a name may mean another version when this one goes. Who waits for a commit takes
+     * that one, too. */
+    if (awaited->asked && awaited->what.state != CAIRN_AWAITED_COMMITTED)
+        request->awaited = shown->version.id;
+    if (!awaited->asked || !cairn_awaited_is_removal(awaited->what.state))
+        CAIRN_TRY(still_there(tx, &shown->version, err));
     /* Who asked for `latest` was given it: it is not looked for again. */
     struct cairn_srv_newest newest = {.id = shown->version.id};
     newest.looked = newest.found = !strcmp(ref.text, "latest");
     return cairn_srv_version_json_among(tx, &shown->version, &newest, &shown->json, err);
 }
 
-/* ?wait=30s&for=committed: still to be waited for? */
-static enum cairn_code must_wait(const struct cairn_srv_request *request,
-                                 const struct cairn_srv_version *version, uint64_t *ret_until_ms,
-                                 struct cairn_error *err) {
-    const char *what = cairn_query_get(&request->query, "for");
-    if (what && strcmp(what, "committed"))
-        return cairn_fail(err, CAIRN_INVALID, "for=%s: only committed can be waited for", what);
-    if (!what && request->if_none_match[0]) return CAIRN_OK; /* for its change: changes.h */
+/* ---- ?wait=30s&for=committed ---- */
+
+/* *ret_until_ms: 0 where it is not to be waited for any more. */
+static enum cairn_code must_wait(const struct shown *shown, enum cairn_outcome *ret_outcome,
+                                 uint64_t *ret_until_ms, struct cairn_error *err) {
+    const struct cairn_srv_request *request = shown->request;
+    bool over = cairn_srv_version_shown(&shown->version) != CAIRN_STATE_OPEN;
+    *ret_outcome = over ? CAIRN_OUTCOME_REACHED : CAIRN_OUTCOME_NOT_YET;
+    if (shown->awaited.asked)
+        CAIRN_TRY(cairn_srv_awaited_judge(&shown->awaited.what, &shown->version, shown->json,
+                                          ret_outcome, err));
+    else if (request->if_none_match[0])
+        return CAIRN_OK; /* for its change: changes.h */
     CAIRN_TRY(cairn_srv_query_wait(request, ret_until_ms, err));
-    if (cairn_srv_version_shown(version) != CAIRN_STATE_OPEN) *ret_until_ms = 0;
+    if (*ret_outcome != CAIRN_OUTCOME_NOT_YET) *ret_until_ms = 0;
+    return CAIRN_OK;
+}
+
+/* One that nobody has begun is waited for where it can be begun yet, by its step or a name. */
+static enum cairn_code judge_missing(const struct shown *shown, struct cairn_srv_reply *reply,
+                                     struct cairn_error *err) {
+    const struct cairn_srv_request *request = shown->request;
+    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
+    uint64_t until_ms = 0;
+    bool comes = shown->awaited.asked && !request->awaited.text[0] &&
+                 !cairn_awaited_is_removal(shown->awaited.what.state) &&
+                 !cairn_version_id_valid(cairn_view_of(request->params.ref));
+    if (comes) CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
+    if (!until_ms) return CAIRN_NOT_FOUND;
+    cairn_srv_events_key_of_run(&request->params.run_name, key);
+    reply->park = true;
+    reply->park_key = cairn_srv_key_of(key);
+    reply->park_until_ms = until_ms;
+    return CAIRN_OK;
+}
+
+/* The tag is that of the version: what was waited for is no part of it. */
+static enum cairn_code answer(struct shown *shown, enum cairn_outcome outcome,
+                              struct cairn_srv_reply *reply, struct cairn_error *err) {
+    char tag[CAIRN_SRV_TAG_BYTES];
+    CAIRN_TRY(cairn_srv_version_tag(shown->json, tag, err));
+    if (shown->awaited.asked &&
+        json_object_set_new(shown->json, "awaited", json_string(cairn_outcome_text(outcome))))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    CAIRN_TRY(cairn_srv_reply_json(reply, 200, CAIRN_TAKE(shown->json), err));
+    cairn_srv_reply_header(reply, "ETag", "%s", tag);
+    cairn_srv_reply_header(reply, "Cache-Control", "private, no-cache"); /* its state changes */
     return CAIRN_OK;
 }
 
@@ -109,22 +157,28 @@ static enum cairn_code serve(struct shown *shown, struct cairn_srv_reply *reply,
     struct newer newer;
     uint64_t changes = cairn_srv_catalog_changes(request->server->catalog); /* before the look */
     CAIRN_TRY(read_newer(request, &newer, err));
+    CAIRN_TRY(cairn_srv_awaited_read(request, &shown->awaited, err));
     enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look, shown, err);
-    if (newer.text) code = judge_newer(shown, &newer, code, reply, err);
+    if (newer.text)
+        code = judge_newer(shown, &newer, code, reply, err);
+    else if (code == CAIRN_NOT_FOUND)
+        code = judge_missing(shown, reply, err);
     if (code || reply->park) return code;
     /* Q24: a question about a version has its missing record written. */
     if (shown->version.state == CAIRN_STATE_COMMITTED && !shown->version.recorded)
         cairn_srv_jobs_commit(request->server, shown->version.id.text);
+    enum cairn_outcome outcome = CAIRN_OUTCOME_NOT_YET;
     uint64_t until_ms = 0;
-    CAIRN_TRY(must_wait(request, &shown->version, &until_ms, err));
+    CAIRN_TRY(must_wait(shown, &outcome, &until_ms, err));
     if (until_ms) {
+        static const struct cairn_awaited its_end = {.state = CAIRN_AWAITED_COMMITTED};
         reply->park = true;
-        reply->park_key = cairn_srv_key_of(shown->version.id.text);
+        reply->park_key = cairn_srv_awaited_key(
+            shown->awaited.asked ? &shown->awaited.what : &its_end, &shown->version.id);
         reply->park_until_ms = until_ms;
         return CAIRN_OK;
     }
-    CAIRN_TRY(cairn_srv_reply_version(reply, 200, CAIRN_TAKE(shown->json), err));
-    cairn_srv_reply_header(reply, "Cache-Control", "private, no-cache"); /* its state changes */
+    CAIRN_TRY(answer(shown, outcome, reply, err));
     /* An open version's missing record is asked for each time (Q24). */
     bool over = shown->version.state != CAIRN_STATE_COMMITTED || shown->version.recorded;
     if (over && !request->query.count) reply->holds_for = changes;

@@ -100,12 +100,11 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
 }
 
 static void park(const struct call *call, struct cairn_srv_reply *reply, uint64_t until_ms) {
-    char key[CAIRN_SRV_EVENTS_KEY_BYTES] = CAIRN_SRV_EVENTS_KEY;
+    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
     if (call->follow.version.text[0])
-        snprintf(key, sizeof(key), "%s%s", CAIRN_SRV_EVENTS_KEY, call->follow.version.text);
-    else if (call->of_run)
-        snprintf(key, sizeof(key), "%s%s/%s", CAIRN_SRV_EVENTS_KEY, call->follow.name.project,
-                 call->follow.name.run);
+        cairn_srv_events_key_of_version(&call->follow.version, key);
+    else
+        cairn_srv_events_key_of_run(&call->follow.name, key);
     reply->park = true;
     reply->park_key = cairn_srv_key_of(key);
     reply->park_until_ms = until_ms;

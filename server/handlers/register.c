@@ -11,10 +11,13 @@
 #include "api/table.h"
 #include "common/encode.h"
 #include "common/id.h"
+#include "server/catalog/notify.h"
 #include "server/catalog/shards.h"
+#include "server/feed.h"
 #include "server/handlers/saves.h"
 #include "server/handlers/versions_json.h"
 #include "server/jobs/jobs.h"
+#include "server/waiters.h"
 
 #define SHARDS_MAX 4096
 #define SEALED_MAX 65536
@@ -31,6 +34,7 @@ struct batch {
     /* the answer */
     struct cairn_srv_version version;
     bool whole;
+    bool told; /* all are sealed now, or all is whole: who waits for that is woken */
 };
 
 static void release_batch(struct batch *batch) {
@@ -172,6 +176,20 @@ static enum cairn_code parse_lists(struct batch *batch, const json_t *shards, co
 
 /* ---- the call ---- */
 
+static enum cairn_code look_how_far(struct cairn_srv_tx *tx, struct batch *batch,
+                                    struct cairn_error *err) {
+    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
+    const struct cairn_version_id *id = &batch->version.id;
+    if (batch->seal_count) CAIRN_TRY(cairn_srv_version_whole_expect(tx, id->text, err));
+    if (batch->seal_count) CAIRN_TRY(cairn_srv_version_sealed_expect(tx, id->text, err));
+    CAIRN_TRY(cairn_srv_version_whole(tx, &batch->version, &batch->whole, err));
+    if (batch->seal_count) CAIRN_TRY(cairn_srv_version_sealed(tx, id->text, &batch->told, err));
+    batch->told = batch->told || batch->whole;
+    cairn_srv_events_key_of_version(id, key);
+    if (batch->told) cairn_srv_notify_text(tx, key);
+    return CAIRN_OK;
+}
+
 static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct batch *batch = argument;
     const char *version = batch->request->params.ref;
@@ -179,6 +197,7 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
     CAIRN_TRY(cairn_srv_run_expect(tx, &batch->grant.name, err));
     CAIRN_TRY(cairn_srv_shards_expect(tx, version, batch->shards, batch->shard_count, err));
     cairn_srv_version_release(&batch->version);
+    batch->whole = batch->told = false; /* it may be made again */
     CAIRN_TRY(cairn_srv_save_version(tx, batch->request, &batch->version, err));
     /* A version that is over takes nothing and compares nothing; its end is the answer. */
     if (batch->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
@@ -190,13 +209,22 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
                                                   .seals = batch->seals,
                                                   .seal_count = batch->seal_count};
     CAIRN_TRY(cairn_srv_shards_register(tx, &registration, err));
-    return cairn_srv_version_whole(tx, &batch->version, &batch->whole, err);
+    return look_how_far(tx, batch, err);
+}
+
+/* Who waits for all to be staged, or to be durable: neither makes an event. */
+static void tell_waiters(const struct batch *batch) {
+    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
+    if (!batch->told) return;
+    cairn_srv_events_key_of_version(&batch->version.id, key);
+    cairn_srv_waiters_wake(batch->request->server->waiters, key);
 }
 
 static enum cairn_code serve(struct batch *batch, struct cairn_srv_reply *reply,
                              struct cairn_error *err) {
     struct cairn_srv *server = batch->request->server;
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, apply, batch, err));
+    tell_waiters(batch);
     bool unrecorded = batch->version.state == CAIRN_STATE_COMMITTED && !batch->version.recorded;
     if (batch->whole || unrecorded) cairn_srv_jobs_commit(server, batch->version.id.text);
     return cairn_srv_reply_json(reply, 200, cairn_srv_version_brief(&batch->version), err);

@@ -44,6 +44,7 @@ struct cairn_srv_request {
     struct cairn_srv_caller caller; /* as it was judged before the handler ran */
     uint64_t arrived_ms;      /* mono clock, when it was whole */
     uint64_t seen;            /* of the waiters, from before the handler ran */
+    struct cairn_version_id awaited; /* whose state it waits for, once it was found; "": none */
     uint64_t asked, asked_ms; /* Q3: nodes by their rows, with this number, since then; 0: not */
 };
 

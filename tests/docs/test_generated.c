@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
+#include "api/awaited.h"
 #include "common/config.h"
 #include "common/file.h"
 #include "common/metrics.h"
@@ -88,6 +89,29 @@ TEST(the_page_of_settings_has_every_setting_of_an_s3_store) {
     struct cairn_error err = {0};
     REQUIRE_OK(s3_table(&table, &err));
     cairn_docs_block_check("docs/config.md", "s3", cairn_buf_view(&table));
+}
+
+TEST(the_page_of_the_command_has_every_state_that_can_be_waited_for) {
+    CAIRN_AUTO(buf) table = {0};
+    cairn_docs_add(&table, "| state | reached when |\n|---|---|\n");
+#define AWAITED(id, text, when) cairn_docs_add(&table, "| `" text "` | " when " |\n");
+#include "api/awaited.def"
+#undef AWAITED
+    cairn_docs_block_check("docs/command.md", "awaited", cairn_buf_view(&table));
+}
+
+TEST(the_description_of_the_api_has_every_state_that_can_be_waited_for) {
+    CAIRN_AUTO(buf) pattern = {0}, page = {0};
+    for (int i = 0; i < CAIRN_AWAITED_COUNT; i++) {
+        enum cairn_awaited_state state = (enum cairn_awaited_state)i;
+        struct cairn_view word = cairn_awaited_word(state);
+        cairn_docs_add(&pattern, "%s%.*s%s", i ? "|" : "'^(", (int)word.size,
+                       (const char *)word.data,
+                       state == CAIRN_AWAITED_PROMOTED ? ":[a-z][a-z0-9-]{0,31}" : "");
+    }
+    cairn_docs_add(&pattern, ")$'");
+    REQUIRE(cairn_docs_load("api/openapi.yaml", &page));
+    if (!EXPECT(strstr(page.data, pattern.data))) fprintf(stderr, "%s\n", pattern.data);
 }
 
 TEST(the_page_of_s3_has_every_option_of_a_store_s_url) {
