@@ -13,6 +13,16 @@
 #include "server/jobs/jobs.h"
 #include "server/jobs/tiering.h"
 
+/* What is only another's turn, or wanted no more, is no failure. */
+static void tell_delayed(const char *version, const char *store, const struct cairn_error *why) {
+    enum cairn_code code = why->code;
+    if (code == CAIRN_BUSY || code == CAIRN_ABORTED || code == CAIRN_CATALOG_BEHIND ||
+        code == CAIRN_CANCELLED)
+        return;
+    cairn_log(WARN, "copy.delayed", "version=%s store=%s cause=\"%s\"", version, store,
+              why->message);
+}
+
 /* ---- as an operation ---- */
 
 /* Else the sweep would go on with it. */
@@ -61,8 +71,11 @@ static enum cairn_code work(struct cairn_srv *server, struct cairn_store_worker 
         .store = json_string_value(json_object_get(arguments, "to")),
         .tell = cairn_srv_operation_tell,
         .owner = owner};
-    enum cairn_code code = cairn_srv_promote_run(&promote, err);
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_srv_promote_run(&promote, &why);
     if (code == CAIRN_CANCELLED && cairn_srv_operation_cancelled(owner)) take_back(&promote);
+    if (code) tell_delayed(promote.version, promote.store, &why);
+    if (code && err) *err = why;
     if (code) return code;
     go_on_with_policy(server, worker, promote.version);
     *ret_result = json_pack("{s:s, s:s, s:I}", "version", promote.version, "store", promote.store,
@@ -164,11 +177,8 @@ enum cairn_code cairn_srv_copies_look(const struct cairn_srv_copies_round *round
     for (size_t i = 0; i < left.count && !server->stopping; i++) {
         struct cairn_error why = {0};
         left.item = &items[i];
-        enum cairn_code code = finish(round, &left, &why);
-        bool others = code == CAIRN_BUSY || code == CAIRN_ABORTED || code == CAIRN_CATALOG_BEHIND;
-        if (code && !others)
-            cairn_log(WARN, "copy.delayed", "version=%s store=%s cause=\"%s\"",
-                      left.item->version.text, left.item->copy.store, why.message);
+        if (finish(round, &left, &why))
+            tell_delayed(left.item->version.text, left.item->copy.store, &why);
     }
     return CAIRN_OK;
 }

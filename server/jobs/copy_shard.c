@@ -3,17 +3,30 @@
 #include "server/jobs/copy_shard.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/crashpoint.h"
 #include "common/hash.h"
 #include "common/log.h"
 #include "common/pages.h"
+#include "common/utf8.h"
 #include "store/multipart.h"
 
+#define CAUSE_BYTES 200 /* behind the name of a store and what is to be done */
 #define READ_MS_MAX 60000
 #define AGAIN_MS 200
 #define PAGES_MAX 1000000
+
+enum cairn_code cairn_srv_copy_say_full(enum cairn_code code, const char *store, const char *to_do,
+                                        struct cairn_error *err) {
+    if (code != CAIRN_NO_SPACE || !err) return code;
+    char cause[CAUSE_BYTES]; /* keys are left out of its middle: its end says what is missing */
+    cairn_utf8_shorten(cause, sizeof(cause), err->message);
+    snprintf(err->message, sizeof(err->message), "no room left in store %s; %s: %s", store, to_do,
+             cause);
+    return code;
+}
 
 void cairn_srv_shard_copy_release(struct cairn_srv_shard_copy *copy) {
     cairn_pages_unmap(copy->buffer, copy->buffer_bytes);

@@ -44,6 +44,10 @@ struct cairn_srv_shard_copy {
 enum cairn_code cairn_srv_shard_copy(struct cairn_srv_shard_copy *copy, size_t shard,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_shard_copy_release(struct cairn_srv_shard_copy *copy);
+/* For what a write into a store of copies has failed with: where there is no room left, the store
+ * and what is to be done stand before the end of the cause. Any other code is left as it is. */
+enum cairn_code cairn_srv_copy_say_full(enum cairn_code code, const char *store, const char *to_do,
+                                        struct cairn_error *err);
 /* Uploads below the version's prefix that nobody goes on with: the caller is alone with the version
  * (copying_now.h). */
 enum cairn_code cairn_srv_copy_end_uploads(const struct cairn_srv_tier *tier,

@@ -228,19 +228,28 @@ static enum cairn_code put_documents(struct run *run, struct cairn_error *err) {
 
 /* ---- the whole ---- */
 
+/* Of what is written into the target, and nothing else: another disk may be full, too. */
+static enum cairn_code say_full(const struct run *run, enum cairn_code code,
+                                struct cairn_error *err) {
+    return cairn_srv_copy_say_full(code, run->promote->store,
+                                   "make room, and it goes on by itself", err);
+}
+
 static enum cairn_code copy(struct run *run, struct cairn_error *err) {
     CAIRN_AUTO(buf) record = {0};
     struct cairn_key key;
     struct cairn_version_place place = cairn_srv_version_place(&run->version);
     CAIRN_TRY(cairn_srv_copy_end_uploads(run->to, run->target, &place, err));
     CAIRN_TRY(load_documents(run, err));
-    CAIRN_TRY(copy_shards(run, err));
-    CAIRN_TRY(put_documents(run, err));
+    enum cairn_code code = copy_shards(run, err);
+    if (!code) code = put_documents(run, err);
+    if (code) return say_full(run, code, err);
     CAIRN_TRY(cairn_srv_copy_look(run->target, &run->documents, false, err));
     CAIRN_TRY(look_again(run, err)); /* promote.h#3 */
     CAIRN_TRY(cairn_record_encode(&run->documents.record, &record, err));
     cairn_committed_key(&run->documents, CAIRN_DOCUMENT_RECORD, &key);
-    CAIRN_TRY(put(run, &key, &record, err));
+    code = put(run, &key, &record, err);
+    if (code) return say_full(run, code, err);
     CAIRN_CRASHPOINT("server.promote.after_record");
     return cairn_srv_catalog_write(run->promote->server->catalog, finish, run, err);
 }
@@ -266,7 +275,8 @@ static enum cairn_code run_held(struct run *run, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_where_of(promote->server, promote->version, promote->store, &run->where,
                                  err));
     CAIRN_TRY(cairn_srv_tier_borrow(promote->server, run->to, &run->target, err));
-    CAIRN_TRY(cairn_srv_tier_ready(promote->server, run->to, run->target, err));
+    enum cairn_code code = cairn_srv_tier_ready(promote->server, run->to, run->target, err);
+    if (code) return say_full(run, code, err);
     CAIRN_TRY(copy(run, err));
     tell_made(run);
     return CAIRN_OK;

@@ -9,6 +9,7 @@
 #include "common/array.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "server/jobs/copy_shard.h"
 #include "server/jobs/record.h"
 #include "server/jobs/tier_identity.h"
 
@@ -181,6 +182,7 @@ static enum cairn_code mend_one(struct cairn_srv_verified_copy *copy,
     }
     finding->mended = !code;
     copy->mended += !code;
+    (void)cairn_srv_copy_say_full(code, store_name(copy), "make room, and repair again", &why);
     if (code) return say(finding, &why, err);
     cairn_log(WARN, "copy.mended", "version=%s step=%" PRIu64 " store=%s key=%s cause=\"%s\"",
               all->row.id.text, all->row.step, store_name(copy), finding->key, finding->detail);

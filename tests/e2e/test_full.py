@@ -12,7 +12,7 @@ import time
 import unittest
 
 import mounted
-from world import BIN, World, wait_until
+from world import BIN, World, files_below, wait_until
 
 RUN = "full/run"
 ZERO = pathlib.Path(__file__).resolve().parents[1] / "vectors/deepspeed/stage2"
@@ -90,6 +90,119 @@ class Full(unittest.TestCase):
         self.assertTrue(mounted.mount(self.store, "none", "-o", "remount,rw"))
         self.ends_well()
 
+
+class FullCopies(unittest.TestCase):
+    """The further store is a disk that is full for a moment."""
+    SIZES = {"a.bin": 5 * MIB, "b.bin": 3 * MIB}
+
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-full-"))
+        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
+        self.far = self.root / "far"
+        self.far.mkdir()
+        self.assertTrue(mounted.mount(self.far, "tmpfs", "-t", "tmpfs", "-o", "size=32m,mode=0777"))
+        self.addCleanup(mounted.unmount, self.far)
+        self.world = World(root=self.root, server_arguments=[
+            "--stores", f"main,far={self.far}", "--sweep-interval", "200ms", "--trash-grace", "0ms"])
+        self.addCleanup(self.world.close)
+        self.model = self.root / "model"
+        self.model.mkdir()
+        for name, size in self.SIZES.items():
+            (self.model / name).write_bytes(os.urandom(size))
+
+    def copies(self, step):
+        return {copy["store"]: copy["state"] for copy in self.world.version(RUN, step)["copies"]}
+
+    def far_files(self):
+        """Without what fills the disk."""
+        return {str(path.relative_to(self.far)): path.read_bytes() for path in files_below(self.far)
+                if path.name != "somebody-elses" and ".cairn" not in path.parts}
+
+    def is_given_back(self, step, *words):
+        back = self.root / f"back-{step}-{len(words)}"
+        self.world.cairn("get", f"{RUN}@{step}", "-d", back, *words)
+        for name in self.SIZES:
+            self.assertEqual((back / name).read_bytes(), (self.model / name).read_bytes())
+
+    def test_a_copy_to_a_full_store_says_which_and_goes_on_by_itself_when_there_is_room(self):
+        self.world.cairn("put", self.model, f"{RUN}@1")
+        filler = mounted.fill(self.far, LEFT_OVER_BYTES)
+        said = self.world.cairn("promote", f"{RUN}@1", "--to", "far", status=1).stderr
+        self.assertIn("no room left in store far; make room, and it goes on by itself", said)
+        self.assertIn("No space left on device", said)
+        self.assertEqual(self.copies(1), {"main": "whole", "far": "making"})
+        self.assertFalse([path for path in files_below(self.far) if path.name == "committed.json"])
+        wait_until(lambda: not [path for path in files_below(self.far) if path.suffix == ".tmp"], 60)  # of a next try
+        self.assertRegex((self.root / "server.log").read_text(), r"copy.delayed .* store=far .*no room left in store far")
+        self.is_given_back(1)
+        filler.unlink()
+        self.world.cairn("wait", f"{RUN}@1", "--for", "promoted:far", "--timeout", "100s")
+        self.is_given_back(1, "--store", self.far)
+
+    def test_the_same_command_goes_on_at_once_and_what_was_copied_is_not_copied_again(self):
+        self.world.cairn("put", self.model, f"{RUN}@1")
+        filler = mounted.fill(self.far, 6 * MIB)  # of the two shards one fits
+        self.world.cairn("promote", f"{RUN}@1", "--to", "far", status=1)
+        kept = {path: path.stat().st_ino for path in files_below(self.far) if path.name in self.SIZES}
+        self.assertEqual(len(kept), 1)
+        filler.unlink()
+        self.world.cairn("promote", f"{RUN}@1", "--to", "far")
+        self.assertEqual(self.copies(1), {"main": "whole", "far": "whole"})
+        self.assertEqual({path: path.stat().st_ino for path in kept}, kept)
+        self.is_given_back(1, "--store", self.far)
+
+    def test_a_copy_is_given_up_while_its_store_is_full(self):
+        self.world.cairn("put", self.model, f"{RUN}@1")
+        mounted.fill(self.far, LEFT_OVER_BYTES)
+        self.world.cairn("promote", f"{RUN}@1", "--to", "far", status=1)
+        self.world.cairn("demote", f"{RUN}@1", "--from", "far")
+        self.assertEqual(self.copies(1), {"main": "whole"})
+        self.assertFalse([path for path in files_below(self.far / RUN) if "000000000001" in path.parts])
+        self.is_given_back(1)
+
+    def test_a_full_store_loses_a_copy_and_keeps_the_last_one(self):
+        for step in (1, 2):
+            self.world.cairn("put", self.model, f"{RUN}@{step}")
+            self.world.cairn("promote", f"{RUN}@{step}", "--to", "far")
+        mounted.fill(self.far).rename(self.far / "more")  # to the last byte
+        self.world.cairn("demote", f"{RUN}@1", "--from", "far")  # which makes room
+        self.assertEqual(self.copies(1), {"main": "whole"})
+        mounted.fill(self.far)
+        self.world.cairn("demote", f"{RUN}@2", "--from", "main")  # whose other copy is looked at there
+        self.assertEqual(self.copies(2), {"far": "whole"})
+        self.world.cairn("demote", f"{RUN}@2", "--from", "far", status=6)
+        for step in (1, 2):
+            self.is_given_back(step)
+
+    def damage(self, name, offset=-1):
+        path, = [path for path in files_below(self.far) if path.name == name]
+        path.chmod(0o644)
+        data = bytearray(path.read_bytes())
+        data[offset] ^= 1
+        with open(path, "r+b") as file:  # in place: there is no room for another
+            file.write(data)
+        return path
+
+    def test_a_repair_in_a_full_store_says_so_keeps_what_is_there_and_mends_it_when_there_is_room(self):
+        self.world.cairn("put", self.model, f"{RUN}@1")
+        self.world.cairn("promote", f"{RUN}@1", "--to", "far")
+        self.damage("a.bin")
+        self.damage("manifest.json", 40)
+        filler = mounted.fill(self.far)
+        damaged = self.far_files()
+        done = self.world.cairn("verify", f"{RUN}@1", "--repair", "--json", status=7)
+        found = json.loads(done.stdout)
+        self.assertEqual((found["ok"], found["mended"]), (False, 0))
+        self.assertEqual({item["key"].rsplit("/", 1)[1] for item in found["findings"]}, {"a.bin", "manifest.json"})
+        for item in found["findings"]:
+            self.assertEqual(item["store"], "far")
+            self.assertIn("no room left in store far; make room, and repair again", item["detail"])
+        self.assertEqual(self.far_files(), damaged)
+        self.is_given_back(1)
+        filler.unlink()
+        mended = json.loads(self.world.cairn("verify", f"{RUN}@1", "--repair", "--json").stdout)
+        self.assertEqual((mended["ok"], mended["mended"]), (True, 2))
+        self.is_given_back(1, "--store", self.far)
 
 
 class Commands(unittest.TestCase):
