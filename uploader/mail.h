@@ -2,17 +2,22 @@
 /*
  * mail: what other threads have for the connections of trainers.
  *
- * Why:     the socket's thread alone speaks to trainers; the journal, senders, helpers and whoever
- *          talks to the server leave here what is to be said, and call nobody.
+ * Why:     the socket's thread speaks to trainers; the journal, senders, helpers and whoever talks
+ *          to the server leave here what is to be said, and call nobody.
  * Promise: U08  mail is taken in the order in which it was posted, so an answer that is posted
  *               before an event arrives before it.
  *          U04  a message for which there is no memory ends its connection: nobody may wait for an
  *               answer that does not come, and an event that is missing would be believed not to
  *               have happened.
  *          U09  every item is run once, with NULL at the latest when the mail box is freed.
+ *          U11  a thread that has little to say (cairn_up_mail_begin, _end) says it itself while
+ *               the socket's thread sleeps, in its place and in the mail's order: a trainer that
+ *               waits for its seal need not wait for that thread to wake up. Where it cannot, it
+ *               wakes it.
  * Limits:  CAIRN_UP_UNDELIVERED_MAX connections of U04 by number; with more of them, all end.
- * Threads: post, call, answer, refuse, hang_up: any, locked by uploader_mail. take, undelivered:
- *          the socket's.
+ * Threads: post, call, answer, refuse, hang_up, begin, end: any, locked by uploader_mail. take,
+ *          undelivered, sleeps, is_awake: the socket's. One thread at a time has the connections:
+ *          the socket's while it is awake, or one in cairn_up_mail_end.
  * Next:    uploader/trainers/socket.c carries it out.
  */
 #pragma once
@@ -22,6 +27,7 @@
 #include "common/net.h"
 
 #define CAIRN_UP_UNDELIVERED_MAX 64
+#define CAIRN_UP_SPOKEN_MAX 4 /* the thread of the journal has more to do than to speak */
 
 struct cairn_up_mail;
 struct cairn_up_session;
@@ -56,8 +62,23 @@ void cairn_up_mail_refuse(struct cairn_up_mail *mail, uint64_t conn, int64_t req
                           const struct cairn_error *why);
 /* End the connection once what was posted before is out. */
 void cairn_up_mail_hang_up(struct cairn_up_mail *mail, uint64_t conn);
+/* In between mail wakes nobody, also that of other threads. At the end of the last that began, all
+ * is carried out here, or the socket's thread is woken: so it is short. No lock may be held at the
+ * end. */
+void cairn_up_mail_begin(struct cairn_up_mail *mail);
+void cairn_up_mail_end(struct cairn_up_mail *mail);
 
 /* ---- the socket's thread ---- */
+
+/* speak carries messages out for another thread: those of cairn_up_mail_take_spoken, at most
+ * CAIRN_UP_SPOKEN_MAX; NULL: there is more. False: the socket's thread must be woken. */
+void cairn_up_mail_speaker(struct cairn_up_mail *mail, bool (*speak)(void *owner), void *owner);
+struct cairn_up_mail_item *cairn_up_mail_take_spoken(struct cairn_up_mail *mail);
+/* Around its sleep; is_awake waits for a thread that speaks. */
+void cairn_up_mail_sleeps(struct cairn_up_mail *mail);
+void cairn_up_mail_is_awake(struct cairn_up_mail *mail);
+/* The end of begin on the socket's own thread: what cairn_up_mail_take would give. */
+struct cairn_up_mail_item *cairn_up_mail_end_own(struct cairn_up_mail *mail);
 
 /* An item without run: a message, or the end of the connection. */
 struct cairn_up_message {
@@ -70,7 +91,10 @@ struct cairn_up_message {
 void cairn_up_message_free(struct cairn_up_message *message);
 /* Becomes readable with mail. */
 int cairn_up_mail_fd(const struct cairn_up_mail *mail);
+/* Without mail: a session has something to tell, or the thread is to end. */
 void cairn_up_mail_wake(struct cairn_up_mail *mail);
+/* Has anybody called that since this was asked last? */
+bool cairn_up_mail_was_woken(struct cairn_up_mail *mail);
 /* All items, oldest first; the caller runs or frees each. */
 struct cairn_up_mail_item *cairn_up_mail_take(struct cairn_up_mail *mail);
 /* Connections of U04 since the last call. */

@@ -111,7 +111,9 @@ static enum cairn_code queue(struct cairn_up *up, struct cairn_s3run *run, const
     CAIRN_AUTO_HEAP uint8_t *crcs_le = malloc(4 * count + 1);
     if (!crcs_le) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for checksums");
     for (uint64_t i = 0; i < count; i++) cairn_store_u32le(crcs_le + 4 * i, blocks[i]);
-    return cairn_up_shard_ready(up->queue, *ret, run->size_bytes, crcs_le, count, err);
+    CAIRN_TRY(cairn_up_shard_ready(up->queue, *ret, run->size_bytes, crcs_le, count, err));
+    cairn_up_queue_wake_due(up->queue);
+    return CAIRN_OK;
 }
 
 /* A failure ends the admission, and the store is checked again (uploader/send/store_check.c);

@@ -9,6 +9,7 @@
 #include "tests/harness.h"
 #include "tests/torture/torture.h"
 #include "uploader/mail.h"
+#include "uploader/shards/queue.h"
 #include "uploader/trainers/socket.h"
 
 #define WAIT_MS 5000
@@ -71,11 +72,15 @@ TEST(k07_an_answer_for_which_there_is_no_memory_ends_its_connection_alone) /* U0
     cairn_log_start("torture", CAIRN_LOG_ERROR, STDERR_FILENO);
     cairn_lock_init(&talk.up->lock, CAIRN_LOCK_uploader_state);
     cairn_condition_init(&talk.up->changed);
+    cairn_budget_init(&talk.up->budget, 4 * CAIRN_MIB);
     talk.up->settings.connections_max = 100000;
+    talk.up->settings.workers = 1;
+    talk.up->settings.part_size_bytes = CAIRN_MIB;
     talk.up->places.any_uid = true;
     snprintf(talk.up->places.node, sizeof talk.up->places.node, "n1");
     snprintf(talk.up->places.socket_path, sizeof talk.up->places.socket_path, "%.90s/up.sock",
              cairn_test_folder());
+    REQUIRE_OK(cairn_up_queue_new(talk.up, &talk.up->queue, &err));
     REQUIRE_OK(cairn_up_mail_new(&talk.up->mail, &err));
     REQUIRE_OK(cairn_up_socket_new(talk.up, &talk.up->socket, &err));
     REQUIRE_OK(cairn_up_socket_start(talk.up->socket, &err));
@@ -87,6 +92,8 @@ TEST(k07_an_answer_for_which_there_is_no_memory_ends_its_connection_alone) /* U0
     EXPECT(code == CAIRN_OK);
     cairn_up_socket_free(talk.up->socket);
     cairn_up_mail_free(talk.up->mail);
+    cairn_up_queue_free(talk.up->queue);
+    cairn_budget_release(&talk.up->budget);
     cairn_condition_release(&talk.up->changed);
     cairn_lock_release(&talk.up->lock);
     free(talk.up);

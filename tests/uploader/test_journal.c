@@ -323,3 +323,66 @@ TEST(a_journal_of_the_format_before_is_read_and_written_anew) {
     REQUIRE_OK(cairn_file_load(journal_path(), &now, &err));
     EXPECT(memcmp(now.data, "CRG2", 4) == 0);
 }
+
+/* ---- notes: records that nobody waits for ---- */
+
+/* Groups of the file, that of its header left out. */
+static size_t groups_of(const char *path) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) bytes = {0};
+    struct cairn_up_head head;
+    size_t count = 0;
+    if (cairn_file_load(path, &bytes, &err) != CAIRN_OK) return SIZE_MAX;
+    for (uint64_t offset = 0;
+         cairn_up_head_after(cairn_buf_view(&bytes), offset, NULL, 0, &offset, &head);
+         offset += head.bytes)
+        count++;
+    return count;
+}
+
+static enum cairn_code add_note(struct cairn_up_journal *journal, uint64_t entry, const char *name,
+                                struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", name);
+    struct cairn_up_record record = {.entry = entry, .message = message};
+    return cairn_up_journal_post(journal, &record, 1, NULL, NULL, err);
+}
+
+/* A machine that is busy may write a note before the seal comes, but not each of fifty. */
+TEST(a_record_that_nobody_waits_for_shares_the_sync_of_the_next_one) {
+    struct cairn_up_journal *journal = NULL;
+    struct cairn_error err = {0};
+    struct seen seen;
+    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    uint64_t entry = cairn_up_journal_entry_new(journal);
+    for (int i = 0; i < 50; i++) {
+        REQUIRE_OK(add_note(journal, entry, "stage", &err));
+        (void)poll(NULL, 0, 1);
+        REQUIRE_OK(add(journal, entry, "seal", "", false, &err));
+    }
+    cairn_up_journal_free(journal);
+    size_t groups = groups_of(journal_path());
+    EXPECT(groups >= 50);
+    EXPECT(groups < 100);
+    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    EXPECT_EQ_U64(seen.count, 100);
+    cairn_up_journal_free(journal);
+}
+
+/* The first while the thread looks by itself, the second when it has long gone to sleep. */
+TEST(a_record_that_nobody_waits_for_is_written_soon_also_when_no_other_comes) {
+    struct cairn_up_journal *journal = NULL;
+    struct cairn_error err = {0};
+    struct seen seen;
+    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    uint64_t entry = cairn_up_journal_entry_new(journal);
+    REQUIRE_OK(add(journal, entry, "begin", "", false, &err));
+    for (int i = 0; i < 3; i++) {
+        uint64_t before = cairn_up_journal_bytes(journal);
+        REQUIRE_OK(add_note(journal, entry, "part", &err));
+        for (int ms = 0; ms < 10000 && cairn_up_journal_bytes(journal) == before; ms++)
+            (void)poll(NULL, 0, 1);
+        EXPECT(cairn_up_journal_bytes(journal) > before);
+        (void)poll(NULL, 0, 100);
+    }
+    cairn_up_journal_free(journal);
+}

@@ -34,6 +34,8 @@ struct cairn_up_journal {
         struct cairn_up_group pending;
         struct cairn_up_broken lost; /* journal.h#6 */
         bool stopping;
+        bool dozing;            /* its thread sleeps until it is signalled */
+        bool hurried;           /* what is noted is written now */
         bool broken;            /* journal.h#3 */
         struct cairn_error why; /* the last failure */
         uint64_t entry_last, live_count, file_bytes;

@@ -22,6 +22,7 @@
 
 #define WRITE_AGAIN_MS 2000 /* a disk that is full for a moment costs a stall, not a save */
 #define WRITE_PAUSE_MS 20
+#define NOTE_MS 10 /* how long a record that nobody waits for may wait for others */
 
 /* ---- opening ---- */
 
@@ -179,7 +180,7 @@ enum cairn_code cairn_up_journal_post(struct cairn_up_journal *journal,
     }
     if (waiter)
         wait_in(journal, waiter);
-    else
+    else if (journal->locked.dozing)
         cairn_condition_signal(&journal->work);
     return CAIRN_OK;
 }
@@ -190,6 +191,12 @@ void cairn_up_journal_note(struct cairn_up_journal *journal, const struct cairn_
     if (cairn_up_journal_post(journal, records, count, NULL, NULL, &error) != CAIRN_OK)
         cairn_log(ERROR, "journal.post", "entry=%" PRIu64 " cause=\"%s\"", records[0].entry,
                   error.message);
+}
+
+void cairn_up_journal_hurry(struct cairn_up_journal *journal) {
+    CAIRN_HOLD(&journal->lock);
+    journal->locked.hurried = true;
+    cairn_condition_signal(&journal->work);
 }
 
 /* ---- writing ---- */
@@ -319,16 +326,29 @@ static void rewrite_if_worth(struct cairn_up_journal *journal, bool stopping) {
     cairn_lock_give(&journal->lock);
 }
 
+/* Until somebody waits, or what was only noted has lain for up to NOTE_MS: with a sync of its own
+ * it would hold up the next seal. Within NOTE_MS of a group the thread looks for notes by itself,
+ * so that posting one wakes nobody. The lock is held. */
+static void await_work(struct cairn_up_journal *journal) {
+    uint64_t until_ms = cairn_mono_ms() + NOTE_MS;
+    while (!journal->locked.pending.first && !journal->locked.hurried &&
+           !journal->locked.stopping) {
+        journal->locked.dozing = until_ms == UINT64_MAX;
+        bool woken = cairn_condition_wait(&journal->work, &journal->lock, until_ms);
+        if (!woken && journal->locked.pending.bytes.size) break;
+        if (!woken) until_ms = UINT64_MAX;
+        if (woken && journal->locked.dozing) until_ms = cairn_mono_ms() + NOTE_MS;
+    }
+    journal->locked.dozing = journal->locked.hurried = false;
+}
+
 static void *journal_main(void *argument) {
     struct cairn_up_journal *journal = argument;
     bool stopping = false;
     while (!stopping) {
         struct cairn_up_group group;
         cairn_lock_take(&journal->lock);
-        while (!journal->locked.pending.bytes.size && !journal->locked.pending.first &&
-               !journal->locked.stopping) {
-            (void)cairn_condition_wait(&journal->work, &journal->lock, UINT64_MAX);
-        }
+        await_work(journal);
         group = journal->locked.pending;
         if (group.first) *group.last = NULL;
         cairn_up_group_init(&journal->locked.pending);

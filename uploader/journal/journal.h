@@ -22,6 +22,8 @@
  *          5   one process per journal: flock on "<path>.lock".
  *          6   an entry of which a record was lost takes no more records but its closing one (Q45);
  *              `lost` is called for it before any of the lost records' done().
+ *          7   a record that nobody waits for is written with the next that somebody waits for, and
+ *              after about 10 ms at the latest.
  * Limits:  a record: 1 MiB of JSON and 64 MiB of blob; 256 MiB waiting for the disk.
  * Threads: append, post and the counters: any thread, locked by journal. One thread of its own
  *          writes; done() is called on it and must not block or call append.
@@ -77,8 +79,8 @@ uint64_t cairn_up_journal_entry_new(struct cairn_up_journal *journal);
 enum cairn_code cairn_up_journal_append(struct cairn_up_journal *journal,
                                         const struct cairn_up_record *records, size_t count,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* done may be NULL: then the records are durable with the next append at the latest. When this
- * fails, done is not called. */
+/* done may be NULL: then the records are durable with the next that somebody waits for, and written
+ * within a few hundredths of a second. When this fails, done is not called. */
 enum cairn_code cairn_up_journal_post(struct cairn_up_journal *journal,
                                       const struct cairn_up_record *records, size_t count,
                                       void (*done)(void *owner, enum cairn_code code,
@@ -88,5 +90,7 @@ enum cairn_code cairn_up_journal_post(struct cairn_up_journal *journal,
  * is done once more after a restart. */
 void cairn_up_journal_note(struct cairn_up_journal *journal, const struct cairn_up_record *records,
                            size_t count);
+/* What was posted so far is written now, as if somebody waited for it. */
+void cairn_up_journal_hurry(struct cairn_up_journal *journal);
 uint64_t cairn_up_journal_live_count(struct cairn_up_journal *journal);
 uint64_t cairn_up_journal_bytes(struct cairn_up_journal *journal);

@@ -89,6 +89,7 @@ static enum cairn_code remember(struct cairn_up *up, const struct cairn_up_copy 
     enum cairn_code code = note_all(&notes, copy, save, err);
     if (!code)
         code = cairn_up_journal_post(up->journal, notes.records, notes.count, NULL, NULL, err);
+    if (!code) cairn_up_journal_hurry(up->journal); /* it is sent soon */
     if (!code && save->table) save->table->written = true;
     notes_release(&notes);
     return code;

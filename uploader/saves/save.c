@@ -202,6 +202,7 @@ static void record_fail(struct cairn_up *up, struct cairn_up_save *save, bool wi
                                          {.entry = save->entry, .message = fail}};
     size_t first = with_begin ? 0 : 1;
     cairn_up_journal_note(up->journal, &records[first], 2 - first);
+    cairn_up_journal_hurry(up->journal); /* its trainer was told, and does not say it again */
 }
 
 static void close_entry(struct cairn_up *up, const struct cairn_up_save *save) {
@@ -291,6 +292,7 @@ struct waiting { /* a save whose phase waits for a record */
 static void record_written(void *owner, enum cairn_code code, const struct cairn_error *why) {
     struct waiting *waiting = owner;
     struct cairn_up *up = waiting->up;
+    cairn_up_mail_begin(up->mail); /* a trainer waits for the answer that is due now */
     cairn_lock_take(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, waiting->entry);
     enum cairn_up_phase phase = save ? save->state.phase : CAIRN_UP_PHASE_OVER;
@@ -302,6 +304,7 @@ static void record_written(void *owner, enum cairn_code code, const struct cairn
         cairn_up_save_event_locked(
             up, save, code == CAIRN_OK ? CAIRN_UP_EVENT_WRITTEN : CAIRN_UP_EVENT_UNWRITTEN);
     cairn_lock_give(&up->lock);
+    cairn_up_mail_end(up->mail);
     free(waiting);
 }
 

@@ -46,6 +46,11 @@ void cairn_up_queue_wake(struct cairn_up_queue *queue) {
     for (size_t i = 0; i < queue->worker_count; i++) cairn_store_wake(queue->workers[i]);
 }
 
+void cairn_up_queue_wake_due(struct cairn_up_queue *queue) {
+    if (queue->due) cairn_up_queue_wake(queue);
+    queue->due = false;
+}
+
 void cairn_up_queue_admit(struct cairn_up_queue *queue) {
     cairn_lock_take(&queue->lock);
     bool doubted = cairn_store_may_move(queue->up->store) && CAIRN_RULE(Q55);
@@ -83,14 +88,22 @@ void cairn_up_queue_remove(struct cairn_up_queue *queue, struct cairn_up_shard *
     shard->queue.next = shard->queue.previous = NULL;
 }
 
-void cairn_up_queue_add(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
-    cairn_lock_take(&queue->lock);
+static void append(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
+    CAIRN_HOLD(&queue->lock);
     enum cairn_up_upload_due due =
         cairn_up_upload_state_move(&shard->queue.upload, CAIRN_UP_UPLOAD_EVENT_QUEUE);
     CAIRN_ASSERT(due == CAIRN_UP_UPLOAD_DUE_JOIN);
     shard->queue.previous = queue->locked.last;
     *(queue->locked.last ? &queue->locked.last->queue.next : &queue->locked.first) = shard;
     queue->locked.last = shard;
-    cairn_lock_give(&queue->lock);
+}
+
+void cairn_up_queue_add(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
+    append(queue, shard);
     cairn_up_queue_wake(queue);
+}
+
+void cairn_up_queue_add_unstaged(struct cairn_up_queue *queue, struct cairn_up_shard *shard) {
+    append(queue, shard);
+    if (!shard->size_bytes) queue->due = true; /* nothing more comes of it */
 }

@@ -5,9 +5,12 @@
  * Why:     senders empty it, saves fill it and take things back: it stands below both and calls
  *          neither.
  * Promise: 1   a shard is in the queue from add until the sender that ends it removes it.
- *          2   whoever changes what a sender could do next wakes all of them.
+ *          2   whoever changes what a sender could do next wakes all of them: at once, or, where a
+ *              trainer's frames did it, when all that have come are dealt with. So a seal that
+ *              comes with the last `staged` goes to the journal before what senders note there.
  * Limits:  none of its own: a save has CAIRN_UP_SHARDS_MAX shards.
- * Threads: locked by upload_queue; pool and workers are fixed before a sender runs.
+ * Threads: locked by upload_queue; pool and workers are fixed before a sender runs; `due` is the
+ *          socket's thread's.
  * Next:    uploader/shards/shard.h; uploader/send/send.h.
  */
 #pragma once
@@ -22,6 +25,7 @@ struct cairn_up_queue {
     struct cairn_up_pool pool;           /* its free buffers are locked by upload_queue */
     struct cairn_store_worker **workers; /* of the senders */
     size_t worker_count;
+    bool due;               /* cairn_up_queue_wake_due */
     struct cairn_lock lock; /* upload_queue */
     struct {
         struct cairn_up_shard *first, *last; /* oldest first */
@@ -40,6 +44,8 @@ void cairn_up_queue_add_worker(struct cairn_up_queue *queue, struct cairn_store_
 /* No sender runs any more, and their workers go. */
 void cairn_up_queue_drop_workers(struct cairn_up_queue *queue);
 void cairn_up_queue_wake(struct cairn_up_queue *queue);
+/* The socket's thread: wake them if frames that were dealt with have set `due`. */
+void cairn_up_queue_wake_due(struct cairn_up_queue *queue);
 
 /* The store is the one of the grants: send. Until then, and after a gap, nothing is picked. Uploads
  * that were under way on a mount are listed before they go on. */
@@ -52,5 +58,7 @@ bool cairn_up_queue_is_still(struct cairn_up_queue *queue);
 void cairn_up_queue_end_offers(struct cairn_up_queue *queue);
 
 void cairn_up_queue_add(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
+/* The same for a shard of which nothing is staged yet: wakes nobody. The socket's thread. */
+void cairn_up_queue_add_unstaged(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
 /* With the lock held. */
 void cairn_up_queue_remove(struct cairn_up_queue *queue, struct cairn_up_shard *shard);

@@ -126,7 +126,7 @@ enum cairn_code cairn_up_shard_ready(struct cairn_up_queue *queue, struct cairn_
     else /* also when it has ended: a save is sealed by what was staged, not by what was sent */
         code = cairn_multipart_ready(mp, ready_bytes, crcs, before, crc_count, err);
     cairn_lock_give(&queue->lock);
-    cairn_up_queue_wake(queue);
+    queue->due = true;
     return code;
 }
 

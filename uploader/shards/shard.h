@@ -81,6 +81,7 @@ enum cairn_code cairn_up_shard_new(struct cairn_up_queue *queue,
 /* It must have ended or never have been queued. */
 void cairn_up_shard_free(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
 
+/* Senders are woken by cairn_up_queue_wake_due. The socket's thread. */
 enum cairn_code cairn_up_shard_ready(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                                      uint64_t ready_bytes, const uint8_t *crcs_le,
                                      uint64_t crc_count, struct cairn_error *err) CAIRN_MUST_USE;

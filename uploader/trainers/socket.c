@@ -13,6 +13,7 @@
 #include "api/messages.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "uploader/shards/queue.h"
 #include "uploader/trainers/inside.h"
 #include "uploader/trainers/session.h"
 
@@ -248,25 +249,6 @@ static void accept_all(struct cairn_up_socket *box) {
 
 /* ---- frames ---- */
 
-/* At most some frames at a time: one busy trainer must not keep the others waiting. */
-static void read_conn(struct cairn_up_socket *box, struct conn *conn) {
-    bool closed = false, ready = true;
-    struct cairn_error error = {0};
-    for (int i = 0; i < FRAMES_MAX && !closed && !conn->dead && ready; i++) {
-        enum cairn_code code = cairn_frame_fill(&conn->reader, conn->fd, &closed, &error);
-        CAIRN_AUTO(frame) frame = {0};
-        if (code == CAIRN_OK) code = cairn_frame_next(&conn->reader, &frame, &ready, &error);
-        if (code == CAIRN_OK && ready) code = cairn_up_session_frame(conn->session, &frame, &error);
-        if (code == CAIRN_OK) continue;
-        conn->dead = true;
-        uint64_t unsaid = 0;
-        if (cairn_log_limit_allows(&box->up->log_limit, error.message, cairn_mono_ms(), &unsaid))
-            cairn_log(WARN, "session.broken", "conn=%" PRIu64 " cause=\"%s\" unsaid=%" PRIu64,
-                      conn->number, error.message, unsaid);
-    }
-    if (closed) conn->dead = true;
-}
-
 static void end_undelivered(struct cairn_up_socket *box) {
     struct cairn_up_undelivered undelivered;
     cairn_up_mail_undelivered(box->up->mail, &undelivered);
@@ -293,9 +275,7 @@ static void carry_out(struct cairn_up_socket *box, struct cairn_up_message *mess
     cairn_up_message_free(message);
 }
 
-static void read_mail(struct cairn_up_socket *box) {
-    struct cairn_up_mail_item *item = cairn_up_mail_take(box->up->mail);
-    if (!item) box->look_ms = 0; /* woken without mail: sessions have something to tell */
+static void carry_out_all(struct cairn_up_socket *box, struct cairn_up_mail_item *item) {
     for (struct cairn_up_mail_item *next; item; item = next) {
         next = item->next;
         struct conn *conn = conn_find(box, item->conn);
@@ -304,7 +284,49 @@ static void read_mail(struct cairn_up_socket *box) {
         else
             carry_out(box, (struct cairn_up_message *)item, conn);
     }
+}
+
+static void read_mail(struct cairn_up_socket *box) {
+    struct cairn_up_mail_item *item = cairn_up_mail_take(box->up->mail);
+    if (cairn_up_mail_was_woken(box->up->mail)) box->look_ms = 0;
+    carry_out_all(box, item);
     end_undelivered(box);
+}
+
+/* On a thread that has the connections while this one sleeps (U11). */
+static bool speak(void *owner) {
+    struct cairn_up_socket *box = owner;
+    struct cairn_up_mail_item *item = cairn_up_mail_take_spoken(box->up->mail);
+    bool fine = item != NULL;
+    for (struct cairn_up_mail_item *next; item; item = next) {
+        next = item->next;
+        struct conn *conn = conn_find(box, item->conn);
+        carry_out(box, (struct cairn_up_message *)item, conn);
+        fine &= !conn || !conn->dead; /* the dead are swept away by the socket's thread */
+    }
+    return fine;
+}
+
+/* At most some frames at a time: one busy trainer must not keep the others waiting. */
+static void read_conn(struct cairn_up_socket *box, struct conn *conn) {
+    bool closed = false, ready = true;
+    struct cairn_error error = {0};
+    cairn_up_mail_begin(box->up->mail); /* what the frames are answered is carried out below */
+    for (int i = 0; i < FRAMES_MAX && !closed && !conn->dead && ready; i++) {
+        enum cairn_code code = cairn_frame_fill(&conn->reader, conn->fd, &closed, &error);
+        CAIRN_AUTO(frame) frame = {0};
+        if (code == CAIRN_OK) code = cairn_frame_next(&conn->reader, &frame, &ready, &error);
+        if (code == CAIRN_OK && ready) code = cairn_up_session_frame(conn->session, &frame, &error);
+        if (code == CAIRN_OK) continue;
+        conn->dead = true;
+        uint64_t unsaid = 0;
+        if (cairn_log_limit_allows(&box->up->log_limit, error.message, cairn_mono_ms(), &unsaid))
+            cairn_log(WARN, "session.broken", "conn=%" PRIu64 " cause=\"%s\" unsaid=%" PRIu64,
+                      conn->number, error.message, unsaid);
+    }
+    carry_out_all(box, cairn_up_mail_end_own(box->up->mail));
+    cairn_up_queue_wake_due(box->up->queue);
+    if (closed) conn->dead = true;
 }
 
 uint64_t cairn_up_socket_sessions(const struct cairn_up_socket *box) {
@@ -408,8 +430,10 @@ static void *socket_main(void *argument) {
     struct cairn_up_socket *box = argument;
     struct epoll_event events[EVENTS_MAX];
     while (!stopping(box)) {
+        cairn_up_mail_sleeps(box->up->mail);
         int count = epoll_wait(box->epoll_fd, events, EVENTS_MAX,
                                box->accept_again_ms ? CAIRN_NET_ACCEPT_PAUSE_MS : SWEEP_MS);
+        cairn_up_mail_is_awake(box->up->mail);
         for (int i = 0; i < count; i++) {
             void *which = events[i].data.ptr;
             if (which == &box->listen_fd) {
@@ -449,6 +473,7 @@ enum cairn_code cairn_up_socket_new(struct cairn_up *up, struct cairn_up_socket 
         cairn_up_socket_free(box);
         return code;
     }
+    cairn_up_mail_speaker(up->mail, speak, box);
     *ret = box;
     return CAIRN_OK;
 }

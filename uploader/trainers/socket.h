@@ -17,8 +17,9 @@
  *               times between (common/log_limit.h).
  *          2    what comes from another thread for a connection that ended is dropped.
  * Limits:  connections_max connections.
- * Threads: one of its own runs everything here, and carries out uploader/mail.h in its order; the
- *          functions below are the main thread's.
+ * Threads: one of its own runs everything here, and carries out uploader/mail.h in its order; while
+ *          it sleeps, another may say what is little in its place (mail.h, U11). The functions
+ *          below are the main thread's.
  * Next:    uploader/trainers/session.h; api/frame.h; docs/socket.md.
  */
 #pragma once

@@ -134,7 +134,7 @@ static enum cairn_code stage_more(struct cairn_up *up, struct cairn_up_save *sav
     }
     save->stage_count = save->state.shard_count - save->stage_first;
     for (size_t i = first; i < save->state.shard_count; i++)
-        cairn_up_queue_add(up->queue, save->shards[i]);
+        cairn_up_queue_add_unstaged(up->queue, save->shards[i]);
     return CAIRN_OK;
 }
 
@@ -217,7 +217,7 @@ enum cairn_code cairn_up_save_stage(struct cairn_up *up, uint64_t conn, const js
     bool taken = cairn_up_save_slab_take_locked(save, slab);
     CAIRN_ASSERT(taken);
     for (size_t i = first; i < save->state.shard_count; i++)
-        cairn_up_queue_add(up->queue, save->shards[i]);
+        cairn_up_queue_add_unstaged(up->queue, save->shards[i]);
     return CAIRN_OK;
 }
 
