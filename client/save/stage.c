@@ -57,8 +57,8 @@ static enum cairn_code copied(void *owner, uint64_t bytes, struct cairn_error *e
 /* What the process may use, which a job's launcher often cuts to its share of the node already. */
 static uint32_t cores_allowed(void) {
     cpu_set_t set;
-    long all = sysconf(_SC_NPROCESSORS_ONLN);
     if (!sched_getaffinity(0, sizeof set, &set)) return (uint32_t)CPU_COUNT(&set);
+    long all = sysconf(_SC_NPROCESSORS_ONLN); /* reads a file */
     return all > 0 ? (uint32_t)all : 1; /* more cores than a set has room for */
 }
 
@@ -332,6 +332,7 @@ static enum cairn_code run(struct cairn_save *save, enum until until, bool *ret_
                            struct cairn_error *err) {
     struct cairn_client_stager *stager = save->kept;
     uint64_t deadline_ms = cairn_client_deadline(save->session, 0);
+    stager->seals = until == SEALED;
     if (until == PLACED) return prepare(stager, err);
     if (!stager->copied) CAIRN_TRY(copy(stager, &deadline_ms, err));
     return until == SEALED ? seal(stager, deadline_ms, ret_handed_over, err) : CAIRN_OK;

@@ -73,11 +73,12 @@ enum cairn_code cairn_client_stager_send_staged(struct cairn_client_stager *stag
     if (!blob) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the block checksums");
     for (uint64_t i = first; i < end; i++)
         cairn_store_u32le(blob + (i - first) * 4, shard->blocks[i]);
+    bool last = whole == bytes && index + 1 == stager->arrangement.shard_count;
     const struct cairn_client_request request = {
         CAIRN_CLIENT_REQUEST(staged, .save = (uint32_t)stager->save->id, .shard = (uint32_t)index,
                              .bytes = whole),
         .blob = {blob, (size_t)(end - first) * 4}, .epoch = stager->epoch,
-        .deadline_ms = cairn_client_deadline(stager->session, 0)};
+        .held = last && stager->seals, .deadline_ms = cairn_client_deadline(stager->session, 0)};
     CAIRN_TRY(without_link(stager, call(stager, &request, err)));
     if (stager->epoch) shard->reported = whole;
     return CAIRN_OK;

@@ -32,6 +32,7 @@ struct cairn_client_stager {
     size_t copied_count; /* shards that are whole in the slab */
     bool copied;         /* all that was described before the copy; what comes is late */
     uint32_t epoch;     /* of the link over which `stage` was sent; 0: it must be sent */
+    bool seals;         /* the seal follows the last bytes at once */
     bool sealed;        /* the uploader died after it had journaled the seal */
     bool alone;         /* on the session's thread; the caller's names and sources are gone */
     json_t *shard_list; /* of `stage` */

@@ -46,6 +46,7 @@ void cairn_client_link_ended(struct cairn_session *session) {
     }
     session->sink->link_ended(session);
     session->locked.state = CAIRN_CLIENT_AWAY;
+    session->locked.cut = false;
     session->locked.away_since_ms = cairn_mono_ms();
     cairn_client_changed(session);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The session's own thread: it alone reads and writes the socket, takes answers and events in, and
- * when the uploader goes away it tries again until it is back. Only the end of the socket makes it
- * connect again, never a time-out: an uploader that is merely slow still reads from the slabs
- * (Q15). Signals are blocked here, so that the trainer's handlers run on the trainer's threads.
+ * The session's own thread: it takes in what comes while no call reads the socket (wire.h), sends
+ * what calls could not, and when the uploader goes away it tries again until it is back. Only the
+ * end of the socket makes it connect again, never a time-out: an uploader that is merely slow still
+ * reads from the slabs (Q15). Signals are blocked here, so that the trainer's handlers run on the
+ * trainer's threads.
  */
 #include "client/session/io.h"
 
@@ -11,64 +12,34 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "client/session/alone.h"
 #include "client/session/dispatch.h"
+#include "client/session/wire.h"
 
 #define RETRY_MS_MIN 20
 #define RETRY_MS_MAX 1000
 #define OFFER_MS 10000
 
-/* Send what is queued as far as the socket takes it; *ret_more when something is left. */
-static enum cairn_code send_queued(struct cairn_session *session, bool *ret_more,
-                                   struct cairn_error *err) {
-    for (;;) {
-        cairn_lock_take(&session->lock);
-        struct cairn_client_message *message = STAILQ_FIRST(&session->locked.queue);
-        cairn_lock_give(&session->lock);
-        *ret_more = message != NULL;
-        if (!message) return CAIRN_OK;
-        bool done = false;
-        CAIRN_TRY(cairn_client_link_flush(&session->link, message, &done, err));
-        if (!done) return CAIRN_OK;
-        cairn_lock_take(&session->lock);
-        STAILQ_REMOVE_HEAD(&session->locked.queue, place);
-        cairn_lock_give(&session->lock);
-        cairn_client_message_free(message);
-    }
-}
-
-static enum cairn_code receive(struct cairn_session *session, struct cairn_error *err) {
-    for (;;) {
-        CAIRN_AUTO(frame) frame = {0};
-        bool ready = false;
-        CAIRN_TRY(cairn_client_link_next(&session->link, &frame, &ready, err));
-        if (!ready) return CAIRN_OK;
-        CAIRN_HOLD(&session->lock);
-        if (!cairn_client_dispatch(session, &frame))
-            return cairn_fail(err, CAIRN_PROTOCOL, "the uploader sent an unknown event");
-    }
-}
-
-static void sleep_until_woken(struct cairn_session *session, short events, int timeout_ms) {
+/* more: also until the socket takes something again. */
+static void sleep_until_woken(struct cairn_session *session, bool more, int timeout_ms) {
     uint64_t woken;
-    struct pollfd wanted[2] = {{.fd = session->wake_fd, .events = POLLIN},
-                               {.fd = session->link.fd, .events = events}};
-    if (poll(wanted, events ? 2 : 1, timeout_ms) > 0 && wanted[0].revents)
+    struct pollfd wanted[2] = {{.fd = session->heard_fd, .events = POLLIN},
+                               {.fd = session->link.fd, .events = POLLOUT}};
+    if (poll(wanted, more ? 2 : 1, timeout_ms) > 0 && wanted[0].revents)
         if (read(session->wake_fd, &woken, sizeof woken) < 0) return;
 }
 
 static void serve(struct cairn_session *session) {
     bool more = false;
-    enum cairn_code code = receive(session, NULL);
-    if (!code) code = send_queued(session, &more, NULL);
-    if (!code) {
-        sleep_until_woken(session, (short)(POLLIN | (more ? POLLOUT : 0)), -1);
+    if (cairn_client_wire_serve(session, &more)) {
+        sleep_until_woken(session, more, -1);
         return;
     }
-    cairn_client_link_close(&session->link);
+    cairn_client_wire_close(session);
     CAIRN_HOLD(&session->lock);
     cairn_client_link_ended(session);
 }
@@ -86,7 +57,8 @@ static enum cairn_code connect_again(struct cairn_session *session, struct cairn
     bool left = false;
     CAIRN_TRY(cairn_client_link_open(session->socket, &session->link, &left, err));
     CAIRN_TRY(cairn_client_hello(session, deadline_ms, err));
-    return session->read_only ? CAIRN_OK : session->sink->offer(session, deadline_ms, err);
+    if (!session->read_only) CAIRN_TRY(session->sink->offer(session, deadline_ms, err));
+    return cairn_client_wire_open(session, err);
 }
 
 /* CAIRN_OK: the state is UP again, or REFUSED. */
@@ -126,18 +98,27 @@ static void *run(void *argument) {
             retry_ms = RETRY_MS_MIN;
             serve(session);
         } else if (state == CAIRN_CLIENT_REFUSED || leaving) {
-            sleep_until_woken(session, 0, -1);
+            sleep_until_woken(session, false, -1);
         } else if (reconnect(session) != CAIRN_OK) {
-            sleep_until_woken(session, 0, (int)retry_ms);
+            sleep_until_woken(session, false, (int)retry_ms);
             retry_ms = cairn_min_u64(retry_ms * 2, RETRY_MS_MAX);
         }
     }
 }
 
+static enum cairn_code open_bells(struct cairn_session *session, struct cairn_error *err) {
+    session->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    session->heard_fd = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event event = {.events = EPOLLIN};
+    if (session->wake_fd < 0 || session->heard_fd < 0 ||
+        epoll_ctl(session->heard_fd, EPOLL_CTL_ADD, session->wake_fd, &event))
+        return cairn_fail_errno(err, "create an eventfd and an epoll descriptor");
+    return cairn_client_wire_open(session, err);
+}
+
 enum cairn_code cairn_client_thread_start(struct cairn_session *session, struct cairn_error *err) {
     sigset_t all, before;
-    session->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (session->wake_fd < 0) return cairn_fail_errno(err, "create an eventfd");
+    CAIRN_TRY(open_bells(session, err));
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_create(&session->thread, NULL, run, session);
@@ -157,6 +138,10 @@ void cairn_client_thread_stop(struct cairn_session *session) {
     cairn_client_wake(session);
     if (session->thread_started) pthread_join(session->thread, NULL);
     session->thread_started = false;
+}
+
+void cairn_client_thread_release(struct cairn_session *session) {
     if (session->wake_fd >= 0) close(session->wake_fd);
-    session->wake_fd = -1;
+    if (session->heard_fd >= 0) close(session->heard_fd);
+    session->wake_fd = session->heard_fd = -1;
 }

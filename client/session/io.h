@@ -17,3 +17,5 @@
 enum cairn_code cairn_client_thread_start(struct cairn_session *session,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_client_thread_stop(struct cairn_session *session);
+/* Its descriptors, once no call may wake it. */
+void cairn_client_thread_release(struct cairn_session *session);

@@ -15,6 +15,7 @@
 #include "client/session/origin.h"
 #include "client/session/process.h"
 #include "client/session/window.h"
+#include "client/session/wire.h"
 #include "common/text.h"
 
 #define SOCKET_DEFAULT "/run/cairn/uploader.sock"
@@ -273,12 +274,13 @@ enum cairn_code cairn_client_session_open(struct cairn_session *session, struct 
 
 void cairn_client_session_stop(struct cairn_session *session) {
     cairn_client_thread_stop(session);
-    cairn_client_link_close(&session->link);
+    cairn_client_wire_close(session);
     cairn_lock_take(&session->lock);
     cairn_client_link_ended(session);
     while (session->locked.calls) /* none of them waits any more; one may still copy */
         (void)cairn_condition_wait(&session->changed, &session->lock, UINT64_MAX);
     cairn_lock_give(&session->lock);
+    cairn_client_thread_release(session);
 }
 
 void cairn_client_session_free(struct cairn_session *session) {
@@ -302,7 +304,7 @@ enum cairn_code cairn_client_session_new(const struct cairn_open_options *option
     session->sink = sink;
     session->pid = getpid();
     session->link.fd = -1;
-    session->wake_fd = -1;
+    session->wake_fd = session->heard_fd = -1;
     session->next_id = 1;
     STAILQ_INIT(&session->locked.queue);
     cairn_lock_init(&session->lock, CAIRN_LOCK_client_session);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls. A call queues its frame, wakes the I/O thread (io.c) and waits for the answer under the
- * session's lock; nothing here touches the socket.
+ * Calls. A call queues its frame, sends what is queued, and reads the socket until its answer is
+ * there; where another thread reads it (wire.h), it waits for the answer under the session's lock.
  */
 #include "client/session/session.h"
 
@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "client/session/wire.h"
 #include "common/encode.h"
 #include "common/text.h"
 
@@ -91,9 +92,13 @@ static enum cairn_code sleep_on(struct cairn_session *session, int fd, uint64_t 
 }
 
 /* The lock is held. */
-static bool is_stopped(const struct cairn_session *session) {
+static bool is_stoppable(const struct cairn_session *session) {
     return session->locked.stoppable.stopped &&
-           pthread_equal(session->locked.stoppable.thread, pthread_self()) &&
+           pthread_equal(session->locked.stoppable.thread, pthread_self());
+}
+
+static bool is_stopped(const struct cairn_session *session) {
+    return is_stoppable(session) &&
            session->locked.stoppable.stopped(session->locked.stoppable.owner);
 }
 
@@ -211,7 +216,7 @@ enum cairn_code cairn_client_post(struct cairn_session *session,
     json_decref(request->take_message);
     if (code) return code;
     CAIRN_TRY(queue(session, request, &message, pending, err));
-    cairn_client_wake(session);
+    if (!request->held && cairn_client_wire_send(session)) cairn_client_wake(session);
     return CAIRN_OK;
 }
 
@@ -221,6 +226,8 @@ enum cairn_code cairn_client_await(struct cairn_session *session,
                                    struct cairn_error *err) {
     enum cairn_code code = CAIRN_OK;
     cairn_lock_take(&session->lock);
+    if (!is_stoppable(session))
+        code = cairn_client_wire_await(session, pending, request->deadline_ms, err);
     while (!pending->done && !code) code = cairn_client_pause(session, request->deadline_ms, err);
     bool done = pending->done;
     if (!done) LIST_REMOVE(pending, place);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * session: one rank's connection to its uploader, and the one thread that reads and writes it.
+ * session: one rank's connection to its uploader, and the calls over it.
  *
  * Why:     training goes on while the uploader works, dies or comes back; so a thread of the
  *          library takes answers and events in, and a call waits for its own answer only.
@@ -16,7 +16,7 @@
  *          K11  events of another session's uuid are dropped.
  * Limits:  2 slab generations; one restore window.
  * Threads: `locked` is guarded by lock (client_session); `link` belongs to the I/O thread once it
- *          runs; everything else is immutable after cairn_open.
+ *          runs, and to calls in their turns (wire.h); all else is immutable after cairn_open.
  * Next:    client/README.md follows a save and a restore through the files.
  */
 #pragma once
@@ -104,9 +104,10 @@ struct cairn_session {
     char uuid[CAIRN_UUID_TEXT_BYTES];  /* of the first welcome; survives a re-offer */
 
     int wake_fd;
+    int heard_fd; /* epoll: wake_fd, and the link's while its thread is to read (wire.h) */
     pthread_t thread;
     bool thread_started;
-    struct cairn_client_link link; /* the I/O thread's */
+    struct cairn_client_link link; /* of whoever has the turn (wire.h) */
     _Atomic uint64_t next_id;
     struct {            /* of whoever holds locked.window_taken */
         uint32_t epoch; /* 0: none */
@@ -142,6 +143,7 @@ struct cairn_session {
             const void *owner;
         } stoppable;
         bool stop, window_taken;
+        bool reading, writing, cut; /* turns, and the link is broken (wire.h) */
         uint32_t calls; /* under way; the session is not freed before they have ended */
         bool leaving;   /* `bye` is on its way: a link that ends now is not made again */
     } locked;
@@ -195,6 +197,7 @@ struct cairn_client_request {
     void (*on_answer)(void *subject, const struct cairn_frame *answer);
     void *subject;
     uint32_t epoch;
+    bool held;  /* it may be sent with the next call's, which comes soon; no answer comes */
     bool waits; /* an uploader that is away is waited for until the deadline */
     uint64_t deadline_ms;
 };
