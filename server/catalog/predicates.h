@@ -68,8 +68,9 @@
 /* Q24: a committed version that is not recorded counts as open. */
 #define COUNTS_AS_OPEN "(v.state = " OPEN " OR (v.state = " COMMITTED " AND v.recorded = 0))"
 #define RECORDED "(v.state = " COMMITTED " AND v.recorded = 1)"
+/* Of rows that versions have while they are open, so few: each looks for its version. */
 #define OF_RECORDED(table)                                                                         \
-    "EXISTS (SELECT 1 FROM versions v WHERE v.version = " #table ".version AND " RECORDED ")"
+    "(SELECT 1 FROM versions v WHERE v.version = " #table ".version AND " RECORDED ") IS NOT NULL"
 /* As what a version is counted: the number of its state, or this one behind them. */
 #define TRASHED_KIND "5"
 #define NOT_GONE "v.state <> " GONE

@@ -44,6 +44,9 @@ static const struct {
     {"said_policies", "likewise"},
     {"said_quotas", "likewise"},
     {"said_runs", "likewise"},
+    {"shards_drop_left", "after a start and hourly, rows of open versions and what a death left"},
+    {"ranks_drop_left", "likewise"},
+    {"groups_drop_left", "likewise"},
 };
 
 struct row {
