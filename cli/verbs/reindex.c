@@ -75,9 +75,8 @@ const struct cairn_cli_verb cairn_cli_verb_reindex = {
     .synopsis = "cairn reindex [flags] STORE --catalog NEW",
     .purpose = "Make a lost catalog again from its stores alone.",
     .examples = "  cairn reindex /srv/cairn/store --catalog /var/lib/cairn-new\n"
-                "  cairn reindex s3://bucket/prefix --catalog postgresql://cairn@db/cairn\n"
                 "  cairn reindex /nvme/cairn --stores main,archive=s3://bucket/cairn \\\n"
-                "    --catalog /var/lib/cairn-new\n"
+                "    --catalog postgresql://cairn@db/cairn\n"
                 "  cairn reindex s3://bucket/prefix --dry-run --json\n",
     .flags = flags,
     .flag_count = CAIRN_COUNT(flags),
