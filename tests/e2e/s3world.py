@@ -52,7 +52,9 @@ def signed(env, path, method="GET", body=b"", **query):
 class S3Fault:
     """The scripted S3 server of tests/support/s3fault, with canary keys."""
 
-    def __init__(self, folder, arguments=(), keys=(ACCESS, SECRET, TOKEN)):
+    access_keys = (ACCESS, SECRET, TOKEN)
+
+    def __init__(self, folder, arguments=(), keys=access_keys):
         self.folder, self.bucket, self.access_keys = folder, BUCKET, keys
         self.daemon = Daemon(
             "s3fault",
