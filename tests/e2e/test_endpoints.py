@@ -80,16 +80,6 @@ class TwoS3:
         run, _, step = ref.partition("@")
         return {copy["store"]: copy["state"] for copy in self.world.version(run, step)["copies"]}
 
-    def restored(self, ref, tensor):
-        """As libcairn restores it, by the node's uploader."""
-        run, _, step = ref.partition("@")
-        done = subprocess.run([str(BIN / "tests" / "tensor_reader"), run, step, tensor], capture_output=True,
-                              timeout=60, check=False,
-                              env={**os.environ, **self.world.env, "CAIRN_SOCKET": self.world.socket(),
-                                   "CAIRN_URL": self.world.url})
-        self.assertEqual(done.returncode, 0, done.stderr.decode() + self.world.logs())
-        return done.stdout
-
     def test_a_copy_goes_to_the_other_s3_and_is_read_from_there_when_the_first_is_gone(self):
         model = self.model(1)
         self.world.cairn("put", model, "t/two@1")
@@ -98,14 +88,14 @@ class TwoS3:
         self.assertTrue(self.cold.keys("slow/t/two/000000000001/"))
         self.assertFalse(self.hot.keys("slow/"))
         self.assertFalse([line for line in self.cold.journal() if "copy_source" in line])
-        wanted = self.restored("t/two@2", "t1")
+        wanted = self.world.restored("t/two@2", "t1")
         self.world.cairn("demote", "t/two@1", "--from", "main")
         self.assertEqual(self.copies("t/two@1"), {"archive": "whole"})
         self.assertFalse(self.hot.keys("main/t/two/000000000001/"))
         back = self.folder / "back-1"
         self.world.cairn("get", "t/two@1", "-d", back)
         self.assertEqual(tree(back), tree(model))
-        self.assertEqual(self.restored("t/two@1", "t1"), wanted)
+        self.assertEqual(self.world.restored("t/two@1", "t1"), wanted)
 
     def test_a_repair_mends_each_of_the_two_from_the_other(self):
         self.world.cairn("put", self.model(2), "t/mend@1")

@@ -140,28 +140,18 @@ class Tiers:
         self.assertEqual(status, 200)
         self.assertEqual(body, self.world.get("/v1/runs/t/far/checkpoints/2/tensor/data?name=t1")[2])
 
-    def restored(self, ref, tensor):
-        """As libcairn restores it, by the node's uploader."""
-        run, _, step = ref.partition("@")
-        done = subprocess.run([str(BIN / "tests" / "tensor_reader"), run, step, tensor], capture_output=True,
-                              timeout=60, check=False,
-                              env={**os.environ, **self.world.env, "CAIRN_SOCKET": self.world.socket(),
-                                   "CAIRN_URL": self.world.url})
-        self.assertEqual(done.returncode, 0, done.stderr.decode() + self.world.logs())
-        return done.stdout
-
     def test_a_job_restores_from_the_copy_where_the_nearer_one_is_damaged_or_there_is_no_other(self):
         model = self.model(10)
         for step in (1, 2, 3):
             self.world.cairn("put", model, f"t/job@{step}")
-        wanted = self.restored("t/job@3", "t1")
+        wanted = self.world.restored("t/job@3", "t1")
         self.assertEqual(len(wanted), 1024)
         for step in (1, 2):
             self.world.cairn("promote", f"t/job@{step}", "--to", "slow")
         self.damage("t/job/000000000001/*/data/model.safetensors", -2000 + (model / "model.safetensors").stat().st_size)
-        self.assertEqual(self.restored("t/job@1", "t1"), wanted)
+        self.assertEqual(self.world.restored("t/job@1", "t1"), wanted)
         self.world.cairn("demote", "t/job@2", "--from", "main")
-        self.assertEqual(self.restored("t/job@2", "t1"), wanted)
+        self.assertEqual(self.world.restored("t/job@2", "t1"), wanted)
         log = (self.world.root / "uploader-0.log").read_text()
         self.assertIn("fetch.fallback", log)
         self.assertIn("fetch.documents_elsewhere", log)

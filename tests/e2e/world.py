@@ -206,6 +206,16 @@ class World:
                                  f" wanted {status}\n{done.stdout}\n{done.stderr}\n{self.logs()}")
         return done
 
+    def restored(self, ref, tensor):
+        """As libcairn restores it, by the first node's uploader."""
+        run, _, step = ref.partition("@")
+        done = subprocess.run(
+            [str(BIN / "tests" / "tensor_reader"), run, step, tensor], capture_output=True, timeout=60, check=False,
+            env={**os.environ, **self.env, "CAIRN_SOCKET": self.socket(0), "CAIRN_URL": self.url})
+        if done.returncode:
+            raise AssertionError(f"{ref} {tensor}: {done.stderr.decode()}\n{self.logs()}")
+        return done.stdout
+
     def logs(self):
         return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}"
                          for path in sorted(self.root.glob("*.log")))
