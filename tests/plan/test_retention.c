@@ -323,7 +323,7 @@ TEST(an_empty_policy_removes_nothing_and_all_need_a_flag) { /* retention.h#2, re
     EXPECT_EQ_TEXT(kept_steps(&query), "200");
 }
 
-TEST(a_superseded_version_stays_until_one_that_replaces_it_is_committed) { /* retention.h#2 */
+TEST(a_superseded_version_stays_until_one_that_replaces_it_is_committed) { /* retention.h#2, V7 */
     struct cairn_plan_item items[4];
     plain(items, 4, 100, HOUR);
     items[2].marks = items[3].marks = CAIRN_PLAN_SUPERSEDED;

@@ -144,6 +144,21 @@ TEST(a_store_that_goes_away_before_the_commit_ends_no_version_and_its_return_com
 
 /* ---- Q24, V9: between the transaction and the record ---- */
 
+/* What a policy of the newest one alone would do with each version, newest first. */
+static const char *fates_of_keep_last_1(struct cairn_world *world) {
+    static char text[100];
+    CAIRN_AUTO_JSON json_t *plan = NULL;
+    size_t index = 0, at = 0;
+    json_t *item = NULL;
+    json_t *body = json_loads("{\"policy\":{\"keep\":{\"last\":1}}}", 0, NULL);
+    if (cairn_world_call(world, "POST", WORLD_RUN "/retention/preview", body, &plan))
+        return "no preview";
+    *text = '\0';
+    json_array_foreach(json_object_get(plan, "versions"), index, item)
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s ", cairn_world_text(item, "fate"));
+    return text;
+}
+
 TEST(nobody_sees_a_commit_whose_record_is_not_there_V9) /* Q24 */
 {
     CAIRN_AUTO(world) world = {0};
@@ -186,6 +201,7 @@ TEST(nobody_sees_a_commit_whose_record_is_not_there_V9) /* Q24 */
     EXPECT(!json_is_true(json_object_get(by_id, "latest")));
     REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN, NULL, &run));
     EXPECT_EQ_U64(cairn_world_number(run, "committed"), 1);
+    EXPECT_EQ_TEXT(fates_of_keep_last_1(&world), "skip keep "); /* V9b */
     char path[300];
     snprintf(path, sizeof(path), "%s/shards/x/data", two.path);
     CAIRN_AUTO(buf) bytes = {0};

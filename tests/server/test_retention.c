@@ -142,7 +142,7 @@ TEST(a_policy_is_carried_out_after_each_commit) {
     EXPECT_EQ_TEXT(kept(&world, "700 600 500 400 100"), "700 600 500 400 100");
 }
 
-TEST(what_an_attempt_resumed_from_stays_until_it_has_committed) { /* Q29 */
+TEST(what_an_attempt_resumed_from_stays_until_it_has_committed) { /* Q29, V7 */
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save saves[3], open;
