@@ -15,7 +15,6 @@ struct call {
     const char *store;
     struct cairn_srv_version version;
     json_t *shown;
-    bool whole;
 };
 
 static void release(struct call *call) {
@@ -38,26 +37,17 @@ static enum cairn_code find(struct cairn_srv_tx *tx, void *argument, struct cair
 
 /* ---- promote ---- */
 
-static enum cairn_code want(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct call *call = argument;
-    struct cairn_srv_promote_wish wish = {.store = call->store,
-                                          .wall_ms = cairn_srv_wall_ms(call->request->server)};
-    CAIRN_TRY(find(tx, call, err));
-    return cairn_srv_promote_want(tx, &call->version, &wish, &call->whole, err);
-}
-
 static enum cairn_code promote(struct call *call, struct cairn_srv_reply *reply,
                                struct cairn_error *err) {
     struct cairn_srv_request *request = call->request;
     char id[CAIRN_SRV_OPERATION_BYTES];
-    CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, want, call, err));
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, find, call, err));
     struct cairn_srv_copy_begin begin = {.name = &call->version.name,
                                          .caller = &request->caller,
                                          .version = call->version.id.text,
                                          .store = call->store};
-    if (!request->server->operations) /* a test's: the sweep does it */
-        return cairn_srv_reply_json(reply, 202, json_object(), err);
     CAIRN_TRY(cairn_srv_copies_begin(request->server, &begin, id, err));
+    if (!id[0]) return cairn_srv_reply_json(reply, 202, json_object(), err);
     return cairn_srv_reply_begun(request, id, reply, err);
 }
 

@@ -83,6 +83,33 @@ static enum cairn_code work(struct cairn_srv *server, struct cairn_store_worker 
     return *ret_result ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }
 
+struct beginning {
+    struct cairn_srv *server;
+    const struct cairn_srv_copy_begin *begin;
+};
+
+static enum cairn_code wish_for(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct beginning *beginning = argument;
+    CAIRN_AUTO(srv_version) version = {0};
+    struct cairn_srv_promote_wish wish = {.store = beginning->begin->store,
+                                          .wall_ms = cairn_srv_wall_ms(beginning->server)};
+    bool whole = false;
+    CAIRN_TRY(cairn_srv_version_get(tx, beginning->begin->version, &version, err));
+    return cairn_srv_promote_want(tx, &version, &wish, &whole, err);
+}
+
+/* The row was read some time ago. */
+static enum cairn_code wants_still(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    const struct cairn_srv_copy_begin *begin = ((const struct beginning *)argument)->begin;
+    struct cairn_srv_copies copies;
+    CAIRN_TRY(cairn_srv_copies_get(tx, begin->version, &copies, err));
+    const struct cairn_srv_copy *copy = cairn_srv_copies_find(&copies, begin->store);
+    if (copy && copy->state == CAIRN_SRV_COPY_MAKING) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_ABORTED, "nobody wants a copy of %s in %s to be made any more",
+                      begin->version, begin->store);
+}
+
 enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
                                        const struct cairn_srv_copy_begin *begin,
                                        char ret_id[CAIRN_SRV_OPERATION_BYTES],
@@ -90,7 +117,11 @@ enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
     static const struct cairn_srv_caller own = {.who = "cairn-server"};
     CAIRN_AUTO_JSON json_t *request =
         json_pack("{s:s, s:s}", "version", begin->version, "to", begin->store);
+    struct beginning beginning = {server, begin};
     bool made = false;
+    ret_id[0] = '\0';
+    if (!server->operations)
+        return cairn_srv_catalog_write(server->catalog, wish_for, &beginning, err);
     if (!request) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to copy a version");
     struct cairn_srv_operation_wish wish = {.kind = "promote",
                                             .work = work,
@@ -99,7 +130,9 @@ enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
                                             .path = begin->store,
                                             .request = request,
                                             .arguments = request,
-                                            .place.folder_fd = -1};
+                                            .place.folder_fd = -1,
+                                            .first = begin->caller ? wish_for : wants_still,
+                                            .argument = &beginning};
     CAIRN_TRY(cairn_srv_operation_begin(server, &wish, ret_id, &made, err));
     if (made)
         cairn_log(INFO, "copy.begun", "operation=%s version=%s store=%s", ret_id, begin->version,

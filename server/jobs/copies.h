@@ -7,6 +7,8 @@
  * Promise: 1   each sweep of any server finds what is MAKING and has nobody at work, and begins it
  *              as an operation; what failed is tried again after pauses (copying_now.h).
  *          2   what is REMOVING is deleted by the sweep, after the generation was raised (Q35).
+ *          3   the wish of somebody who asks, its operation and the event that says who asked are
+ *              one change: a sweep that is under way finds all of them or none.
  * Limits:  CAIRN_SRV_COPIES_LOOK_MAX rows a round.
  * Threads: begin on any; look on the sweeping thread.
  * Next:    server/jobs/promote.h, server/jobs/demote.h, server/jobs/sweep.c.
@@ -18,12 +20,16 @@
 
 #define CAIRN_SRV_COPIES_LOOK_MAX 1000
 
-/* The row says MAKING; its operation, or the one that is under way. */
+/* The operation that makes a copy, or the one that is under way. */
 struct cairn_srv_copy_begin {
     const struct cairn_run_name *name;
-    const struct cairn_srv_caller *caller; /* NULL: the server itself */
+    /* Who wishes for it; NULL: the server goes on with a row that says MAKING. */
+    const struct cairn_srv_caller *caller;
     const char *version, *store;
 };
+/* CAIRN_ABORTED: of a wish that was fulfilled or taken back meanwhile. Of somebody's wish as
+ * cairn_srv_promote_want; a server without operations (a test's) writes it alone, and *ret_id is
+ * empty. */
 enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
                                        const struct cairn_srv_copy_begin *begin,
                                        char ret_id[CAIRN_SRV_OPERATION_BYTES],

@@ -12,6 +12,7 @@
 
 #include "api/failure.h"
 #include "common/clock.h"
+#include "common/crashpoint.h"
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/text.h"
@@ -395,6 +396,7 @@ static void run_task(struct cairn_srv_task *base, struct cairn_store_worker *wor
 /* ---- beginning one ---- */
 
 struct beginning {
+    const struct cairn_srv_operation_wish *wish;
     struct task *task;
     struct cairn_srv_operation row;
     bool made;
@@ -404,6 +406,8 @@ static enum cairn_code begin(struct cairn_srv_tx *tx, void *argument, struct cai
     struct beginning *beginning = argument;
     struct task *task = beginning->task;
     (void)cairn_text_copy(beginning->row.id, sizeof(beginning->row.id), task->id);
+    if (beginning->wish->first)
+        CAIRN_TRY(beginning->wish->first(tx, beginning->wish->argument, err));
     CAIRN_TRY(cairn_srv_operation_put(tx, &beginning->row, &beginning->made, err));
     if (!beginning->made) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_lease_take_in(tx, &task->lease, err));
@@ -452,13 +456,14 @@ enum cairn_code cairn_srv_operation_begin(struct cairn_srv *server,
     struct cairn_srv_operations *operations = server->operations;
     struct task *task = new_task(server, wish);
     if (!task) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an operation");
-    struct beginning beginning = {.task = task};
+    struct beginning beginning = {.wish = wish, .task = task};
     enum cairn_code code = list_task(operations, task, err); /* before its row: see look */
     if (code) {
         free_task(task);
         return code;
     }
     code = fill_row(task, wish, &beginning.row, err);
+    CAIRN_CRASHPOINT("server.operation.before_begin");
     if (!code) code = cairn_srv_catalog_write(server->catalog, begin, &beginning, err);
     if (!code) (void)cairn_text_copy(ret_id, CAIRN_SRV_OPERATION_BYTES, beginning.row.id);
     *ret_made = beginning.made;

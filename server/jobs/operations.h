@@ -55,6 +55,10 @@ struct cairn_srv_operation_wish {
     json_t *arguments;  /* of the command: texts */
     struct cairn_srv_place place; /* taken over */
     bool inside; /* the command works in the place's folder; else it is its descriptor 3 */
+    /* What is to be kept or refused together with its row: in that change, and before it. NULL:
+     * nothing. */
+    enum cairn_code (*first)(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err);
+    void *argument; /* of first */
 };
 /* *ret_made false: one that is alike is not over, and that is the id. */
 enum cairn_code cairn_srv_operation_begin(struct cairn_srv *server,

@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import shutil
+import signal
 import tempfile
 import time
 import unittest
@@ -24,20 +25,16 @@ def rows():
     return {route: set(events.split(", ")) for route, events in found}
 
 
-class Audit(unittest.TestCase):
-    def setUp(self):
+class Calls(unittest.TestCase):
+    """A server that wants tokens, an auditor who has one, and the events of his calls by their routes."""
+
+    def start(self, *arguments, env=None):
         self.made = {}
-        hooks = pathlib.Path(tempfile.mkdtemp(prefix="cairn-audit-"))
-        self.addCleanup(shutil.rmtree, hooks, ignore_errors=True)
-        (hooks / "hooks.json").write_text(json.dumps(
-            {"webhooks": [{"name": "hook", "url": "http://127.0.0.1:9/", "secret": "c3" * 32}]}))
-        (hooks / "hooks.json").chmod(0o600)
-        self.exports = hooks / "out"
-        self.exports.mkdir()
-        (hooks / "far").mkdir()
-        self.world = World(nodes=0, server_arguments=[
-            "--require-token", "--webhooks-file", hooks / "hooks.json", "--import-folders", self.exports,
-            "--export-folders", self.exports, "--operations-at-once", "1", "--stores", f"main,far={hooks / 'far'}"])
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-audit-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        (self.folder / "far").mkdir()
+        self.world = World(nodes=0, env=env, server_arguments=[
+            "--require-token", "--operations-at-once", "1", "--stores", f"main,far={self.folder / 'far'}", *arguments])
         self.addCleanup(self.world.close)
         self.admin = (self.world.root / "server" / "admin.token").read_text().strip()
         made = self.call(None, "POST", "/v1/tokens", {
@@ -74,6 +71,31 @@ class Audit(unittest.TestCase):
         begun = self.call("CHECKPOINT_BEGIN", "POST", f"{R}/checkpoints", {
             "grant": attempt["grant"], "node": "node-a", "step": step, "n": 1, "rank": 0, "world_size": 1})
         return attempt, begun["version"]
+
+    def committed_by_hand(self, attempt, version):
+        """A checkpoint without shards."""
+        path, grant = f"{R}/checkpoints/{version}", {"grant": attempt["grant"]}
+        self.call(None, "POST", f"{path}/shards", {
+            **grant, "node": "node-a", "shards": [], "seals": [{"rank": 0, "shards": [], "bytes": 0}]})
+        self.call("COMMIT", "POST", f"{path}/commit", grant)
+        self.assertTrue(self.call(None, "GET", f"{path}?wait=10s&for=committed")["recorded"])
+
+    def wait_for(self, begun):
+        while self.call(None, "GET", f"/v1/operations/{begun['id']}?wait=10s")["ended_at"] is None:
+            pass
+
+
+class Audit(Calls):
+    def setUp(self):
+        hooks = pathlib.Path(tempfile.mkdtemp(prefix="cairn-audit-"))
+        self.addCleanup(shutil.rmtree, hooks, ignore_errors=True)
+        (hooks / "hooks.json").write_text(json.dumps(
+            {"webhooks": [{"name": "hook", "url": "http://127.0.0.1:9/", "secret": "c3" * 32}]}))
+        (hooks / "hooks.json").chmod(0o600)
+        self.exports = hooks / "out"
+        self.exports.mkdir()
+        self.start("--webhooks-file", hooks / "hooks.json", "--import-folders", self.exports,
+                   "--export-folders", self.exports)
 
     def test_each_route_makes_the_events_that_the_table_says_with_who_when_and_from_where(self):
         for name, act in sorted(vars(type(self)).items()):
@@ -117,10 +139,7 @@ class Audit(unittest.TestCase):
         """A checkpoint without shards: its history says who asked for its commit, once."""
         path, grant = f"{R}/checkpoints/{version}", {"grant": attempt["grant"]}
         self.call("COMMIT", "POST", f"{path}/commit", grant, status=409)  # its rank has not sealed
-        self.call(None, "POST", f"{path}/shards", {
-            **grant, "node": "node-a", "shards": [], "seals": [{"rank": 0, "shards": [], "bytes": 0}]})
-        self.call("COMMIT", "POST", f"{path}/commit", grant)
-        self.assertTrue(self.call(None, "GET", f"{path}?wait=10s&for=committed")["recorded"])
+        self.committed_by_hand(attempt, version)
         self.call("COMMIT", "POST", f"{path}/commit", grant)
         told = self.call(None, "GET", f"{path}/events")["items"]
         self.assertEqual(sorted(event["event"] for event in told),
@@ -151,15 +170,11 @@ class Audit(unittest.TestCase):
         self.call("ALIAS_PUT", "PUT", f"{R}/aliases/prod", {"ref": "12"})
         self.call("ALIAS_DELETE", "DELETE", f"{R}/aliases/prod", tag="*")
         self.call("UPLOAD_ABORT", "DELETE", f"/v1/uploads/{version}")
-        for step in (13, 10, 12):  # a sweep that is under way may begin one before the call does, as the server's
-            time.sleep(1)
-            begun = self.call("PROMOTE", "POST", f"{at}/{step}/promote", {"to": "far"})
-            while self.call(None, "GET", f"/v1/operations/{begun['id']}?wait=10s")["ended_at"] is None:
-                pass
-            self.since = self.events()[-1]["id"]
+        begun = self.call("PROMOTE", "POST", f"{at}/12/promote", {"to": "far"})
+        self.wait_for(begun)
+        self.since = self.events()[-1]["id"]
         begun = self.call("VERIFY", "POST", f"{at}/12/verify", {"read": True})
-        while self.call(None, "GET", f"/v1/operations/{begun['id']}?wait=10s")["ended_at"] is None:
-            pass
+        self.wait_for(begun)
         self.since = self.events()[-1]["id"]
         self.call("DEMOTE", "POST", f"{at}/12/demote", {"from": "far"})
         plan = self.call(None, "POST", f"{R}/retention/preview", {"policy": KEEP})
@@ -193,6 +208,38 @@ class Audit(unittest.TestCase):
     def do_7_a_node_that_has_been_silent_for_30_seconds(self):
         time.sleep(max(0, 31 - (time.monotonic() - self.heard)))
         self.call("NODE_DELETE", "DELETE", "/v1/nodes/node-a")
+
+
+class Promotion(Calls):
+    """A wish for a copy, its operation and who asked are kept together or not at all."""
+    BEFORE = "server.operation.before_begin"
+
+    def begun(self):
+        """Who had a version copied, each time."""
+        return [event["who"] for event in self.events()
+                if event["event"] == "operation.begun" and " promote " in event["reason"]]
+
+    def test_a_sweep_that_comes_between_begins_nothing_that_somebody_asked_for(self):
+        self.start("--sweep-interval", "50ms", env={"CAIRN_CRASH_AT": f"{self.BEFORE}:1:delay=1500"})
+        self.committed_by_hand(*self.begin(1))
+        begun = self.call(None, "POST", f"{R}/checkpoints/1/promote", {"to": "far"})
+        self.wait_for(begun)
+        self.assertEqual(self.begun(), [self.who])
+        self.assertIn("far", {copy["store"] for copy in self.call(None, "GET", f"{R}/checkpoints/1")["copies"]})
+
+    def test_a_server_that_dies_before_it_has_noted_who_asks_has_not_noted_the_wish(self):
+        self.start("--sweep-interval", "50ms", env={"CAIRN_CRASH_AT": f"{self.BEFORE}:1:kill"})
+        self.committed_by_hand(*self.begin(1))
+        with self.assertRaises(OSError):  # no answer
+            self.call(None, "POST", f"{R}/checkpoints/1/promote", {"to": "far"})
+        self.assertEqual(self.world.server.process.wait(20), -signal.SIGKILL)
+        del self.world.env["CAIRN_CRASH_AT"]
+        self.world.start_server()
+        self.committed_by_hand(*self.begin(2))
+        begun = self.call(None, "POST", f"{R}/checkpoints/2/promote", {"to": "far"})  # rounds of the sweep go by
+        self.wait_for(begun)
+        self.assertEqual(self.begun(), [self.who])
+        self.assertEqual([copy["store"] for copy in self.call(None, "GET", f"{R}/checkpoints/1")["copies"]], ["main"])
 
 
 if __name__ == "__main__":
