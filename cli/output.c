@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 
 #include "cli/fields.h"
+#include "cli/said.h"
 #include "cli/sizes.h"
 #include "cli/yaml.h"
 #include "common/text.h"
@@ -198,7 +199,7 @@ enum cairn_code cairn_cli_print(const struct cairn_cli *cli, const json_t *items
 
 /* ---- one checkpoint ---- */
 
-static void print_field(const char *name, const char *value) {
+void cairn_cli_print_field(const char *name, const char *value) {
     char text[4200];
     if (!value || !*value) return;
     snprintf(text, sizeof text, "%s", value);
@@ -221,7 +222,7 @@ static void print_copies(const struct cairn_msg_version_row *version) {
                  whole ? "" : " (", whole ? "" : copy.state, whole ? "" : ")");
         used = strlen(text);
     }
-    if (elsewhere) print_field("lies in", text);
+    if (elsewhere) cairn_cli_print_field("lies in", text);
 }
 
 static void print_fields(const struct cairn_msg_version_row *version) {
@@ -229,19 +230,20 @@ static void print_fields(const struct cairn_msg_version_row *version) {
     cairn_cli_size(version->bytes, size);
     printf("%-12s %s/%s step %llu, attempt %llu\n", "checkpoint", version->project, version->run,
            (unsigned long long)version->step, (unsigned long long)version->attempt);
-    print_field("version", version->version);
-    print_field("state", version->state);
-    print_field("code", version->code);
-    print_field("reason", version->reason);
-    print_field("request id", version->request_id);
+    cairn_cli_print_field("version", version->version);
+    cairn_cli_print_field("state", version->state);
+    cairn_cli_print_field("code", version->code);
+    cairn_cli_print_field("reason", version->reason);
+    cairn_cli_print_field("request id", version->request_id);
     printf("%-12s %s in %s of %s\n", "content", size,
            cairn_cli_counted(version->shards, "shard", "shards").text,
            cairn_cli_counted(version->world_size, "rank", "ranks").text);
-    print_field("format", version->format);
-    print_field("layout", version->layout);
-    print_field("created", version->created_at);
-    print_field("committed", version->committed_at);
+    cairn_cli_print_field("format", version->format);
+    cairn_cli_print_field("layout", version->layout);
+    cairn_cli_print_field("created", version->created_at);
+    cairn_cli_print_field("committed", version->committed_at);
     print_copies(version);
+    cairn_cli_print_said(version);
 }
 
 enum cairn_code cairn_cli_print_version(const struct cairn_cli *cli, const json_t *version,

@@ -33,6 +33,7 @@ union cairn_cli_row {
     struct cairn_msg_webhook_row webhook;
     struct cairn_msg_letter_row letter;
     struct cairn_msg_probe_row probe;
+    struct cairn_msg_event_row event;
 };
 struct cairn_cli_column {
     const char *title;
@@ -58,6 +59,8 @@ enum cairn_code cairn_cli_print_json(const json_t *json, bool pretty,
 
 extern const struct cairn_cli_table cairn_cli_tensor_table; /* rows of the form tensor_row */
 
+/* A line of what is printed of one thing; nothing where there is no value. */
+void cairn_cli_print_field(const char *name, const char *value);
 /* One checkpoint: a field a line, or in the form of --output. */
 enum cairn_code cairn_cli_print_version(const struct cairn_cli *cli, const json_t *version,
                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -5,14 +5,27 @@
 #include <stdlib.h>
 
 #include "cli/output.h"
+#include "cli/said.h"
 
 static const struct cairn_cli_flag pin_flags[] = {
     {"note", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(note), 0, "TEXT", "Why; shown with the checkpoint."},
 };
 
-/* take_changes: the body; NULL is no memory. */
+/* "is pinned"; of labels and metrics those that it has now. */
+static void say(const json_t *shown, const char *done, const char *pairs) {
+    char text[4000];
+    cairn_cli_pairs(pairs ? json_object_get(shown, pairs) : NULL, ", ", text, sizeof text);
+    cairn_cli_clean(text);
+    if (pairs)
+        printf(" has %s %s\n", *text ? pairs : "no", *text ? text : pairs);
+    else
+        printf(" %s\n", done);
+}
+
+/* take_changes: the body; NULL is no memory. pairs: the member that was changed, else NULL. */
 static enum cairn_code patch(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                             json_t *take_changes, const char *done, struct cairn_error *err) {
+                             json_t *take_changes, const char *done, const char *pairs,
+                             struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *changes = take_changes, *shown = NULL;
     if (!changes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a change");
     struct cairn_cli_call call = {.method = "PATCH", .body = changes, .if_match = "*"};
@@ -20,15 +33,18 @@ static enum cairn_code patch(const struct cairn_cli *cli, const struct cairn_cli
     if (cli->output == CAIRN_CLI_JSON || cli->output == CAIRN_CLI_JSONL)
         return cairn_cli_print_json(shown, cli->output == CAIRN_CLI_JSON, err);
     if (!ref->version[0]) {
-        printf("%s/%s %s\n", ref->name.project, ref->name.run, done);
+        printf("%s/%s", ref->name.project, ref->name.run);
+        say(shown, done, pairs);
         return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
     }
     struct cairn_msg_version_row version = {0};
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, shown, &version, err));
-    if (cli->output == CAIRN_CLI_NAME)
+    if (cli->output == CAIRN_CLI_NAME) {
         puts(version.version);
-    else
-        printf("%s (step %llu) %s\n", version.version, (unsigned long long)version.step, done);
+    } else {
+        printf("%s (step %llu)", version.version, (unsigned long long)version.step);
+        say(shown, done, pairs);
+    }
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
@@ -43,13 +59,13 @@ static enum cairn_code run_pin(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_ref ref;
     CAIRN_TRY(checkpoint(cli, &ref, err));
     json_t *body = json_pack("{s:b, s:s*}", "pinned", true, "note", cli->note);
-    return patch(cli, &ref, body, "is pinned", err);
+    return patch(cli, &ref, body, "is pinned", NULL, err);
 }
 
 static enum cairn_code run_unpin(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_ref ref;
     CAIRN_TRY(checkpoint(cli, &ref, err));
-    return patch(cli, &ref, json_pack("{s:b}", "pinned", false), "is not pinned", err);
+    return patch(cli, &ref, json_pack("{s:b}", "pinned", false), "is not pinned", NULL, err);
 }
 
 /* ---- key=value, key- ---- */
@@ -81,8 +97,8 @@ static enum cairn_code change(struct cairn_cli *cli, const struct cairn_cli_ref 
     CAIRN_AUTO_JSON json_t *changes = json_object();
     for (size_t i = 1; i < cli->argument_count; i++)
         CAIRN_TRY(read_pair(cli->arguments[i], numbers, changes, err));
-    json_t *body = json_pack("{s:O}", numbers ? "metrics" : "labels", changes);
-    return patch(cli, ref, body, numbers ? "has these metrics" : "has these labels", err);
+    const char *pairs = numbers ? "metrics" : "labels";
+    return patch(cli, ref, json_pack("{s:O}", pairs, changes), NULL, pairs, err);
 }
 
 static enum cairn_code run_label(struct cairn_cli *cli, struct cairn_error *err) {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "cli/output.h"
+#include "cli/said.h"
 #include "cli/sizes.h"
 #include "cli/stored.h"
 #include "common/encode.h"
@@ -10,6 +11,8 @@
 #include "common/utf8.h"
 
 #define LIMIT_DEFAULT 100
+#define STATES_MAX 8
+#define CELL_NAMES_BYTES 100 /* of aliases in a table */
 
 static const struct cairn_cli_flag flags[] = {
     {"limit", 'n', CAIRN_CLI_COUNT, CAIRN_CLI_AT(limit), 0, "N", "At most N; default 100."},
@@ -74,11 +77,24 @@ static const char *opaque_text(const struct cairn_msg_version_row *version) {
     return json_is_true(json_object_get(opaque_in_part, key)) ? "opaque-in-part" : "";
 }
 
+/* The best version by what the policy names first, as "best(eval_loss=1.93)". */
+static struct {
+    char version[CAIRN_VERSION_ID_BYTES], text[160];
+} best;
+
 static void cell_flags(const union cairn_cli_row *row, char *ret, size_t capacity) {
     const struct cairn_msg_version_row *version = &row->version;
     const struct cairn_short reason = cairn_short(version->reason ? version->reason : "");
-    const char *words[] = {version->latest ? "latest" : "", version->superseded ? "superseded" : "",
-                           version->trashed ? "trashed" : "", opaque_text(version), reason.text};
+    char names[CELL_NAMES_BYTES];
+    cairn_cli_words(version->aliases, " ", names, sizeof names);
+    const char *words[] = {version->latest ? "latest" : "",
+                           !strcmp(version->version, best.version) ? best.text : "",
+                           names,
+                           version->pinned ? "pinned" : "",
+                           version->superseded ? "superseded" : "",
+                           version->trashed ? "trashed" : "",
+                           opaque_text(version),
+                           reason.text};
     size_t used = 0;
     ret[0] = '\0';
     for (size_t i = 0; i < CAIRN_COUNT(words); i++)
@@ -90,15 +106,7 @@ static void cell_ranks(const union cairn_cli_row *row, char *ret, size_t capacit
     snprintf(ret, capacity, "%llu", (unsigned long long)row->version.world_size);
 }
 static void cell_labels(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    const char *name;
-    json_t *value;
-    size_t used = 0;
-    ret[0] = '\0';
-    json_object_foreach(row->version.labels, name, value) {
-        if (used >= capacity) return;
-        used += (size_t)snprintf(ret + used, capacity - used, "%s%s=%s", used ? "," : "", name,
-                                 json_is_string(value) ? json_string_value(value) : "");
-    }
+    cairn_cli_pairs(row->version.labels, ",", ret, capacity);
 }
 /* What a wide table has besides stands behind. */
 static const struct cairn_cli_column version_columns[] = {
@@ -213,12 +221,13 @@ static enum cairn_code list_runs(const struct cairn_cli *cli, uint64_t limit, js
 }
 
 static enum cairn_code list_versions(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                                     uint64_t limit, json_t *items, struct cairn_error *err) {
+                                     uint64_t limit, json_t *items, bool *ret_more,
+                                     struct cairn_error *err) {
     CAIRN_AUTO(buf) path = {0};
     if (cli->store) return cairn_cli_stored_versions(cli, &ref->name, limit, items, err);
     CAIRN_TRY(cairn_cli_path(ref, "/checkpoints", &path, err));
     CAIRN_TRY(add_filters(cli, &path, err));
-    return cairn_cli_list(cli, path.data, limit, items, NULL, err);
+    return cairn_cli_list(cli, path.data, limit, items, ret_more, err);
 }
 
 static enum cairn_code ask_opaque(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
@@ -261,8 +270,65 @@ static void note_opaque(const struct cairn_cli *cli, const struct cairn_run_name
     }
 }
 
+/* For the flags, too: a run whose policy names no metric has no best one. */
+static void note_best(const struct cairn_cli *cli, const struct cairn_run_name *name) {
+    CAIRN_AUTO_JSON json_t *json = NULL, *holds = NULL;
+    struct cairn_cli_ref ref = {.name = *name};
+    struct cairn_msg_version_row version = {0};
+    struct cairn_msg_retention retention = {0};
+    struct cairn_cli_call policy = {.tail = "/retention"};
+    best.version[0] = '\0';
+    if (cairn_cli_call(cli, &ref, policy, &holds, NULL) ||
+        cairn_cli_reply_read(CAIRN_MESSAGE_retention, holds, &retention, NULL))
+        return;
+    const json_t *rule = json_array_get(
+        json_object_get(json_object_get(retention.policy, "keep"), "best"), 0);
+    const char *metric = json_string_value(json_object_get(rule, "metric"));
+    cairn_text_copy(ref.version, sizeof ref.version, "best");
+    if (!metric || cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &json, NULL) ||
+        cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &version, NULL))
+        return;
+    cairn_text_copy(best.version, sizeof best.version, version.version);
+    snprintf(best.text, sizeof best.text, "best(%s=%.9g)", cairn_short(metric).text,
+             json_number_value(json_object_get(version.metrics, metric)));
+}
+
+/* "3 committed: 8.6 MiB; 1 open: 2.9 MiB", of what the table shows. */
+static enum cairn_code print_sums(const json_t *items, uint64_t limit, bool more,
+                                  struct cairn_error *err) {
+    static const char trash[] = "in the trash";
+    struct {
+        const char *what;
+        uint64_t count, bytes;
+    } sums[STATES_MAX] = {{0}};
+    size_t at = 0, states = 0;
+    const json_t *item = NULL;
+    json_array_foreach(items, at, item) {
+        struct cairn_msg_version_row version = {0};
+        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, item, &version, err));
+        const char *what = version.trashed ? trash : version.state;
+        size_t i = 0;
+        while (i < states && strcmp(sums[i].what, what) != 0) i++;
+        if (i == STATES_MAX) continue;
+        if (i == states) sums[states++].what = what;
+        sums[i].count++;
+        sums[i].bytes += version.bytes;
+    }
+    for (size_t i = 0; i < states; i++) {
+        char size[24];
+        cairn_cli_size(sums[i].bytes, size);
+        printf("%s%llu %s: %s", i ? "; " : "", (unsigned long long)sums[i].count, sums[i].what,
+               size);
+    }
+    if (more)
+        printf("; there are more than %llu: --limit", (unsigned long long)limit);
+    if (states) puts("");
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = json_array();
+    bool more = false;
     uint64_t limit = cli->limit ? cli->limit : LIMIT_DEFAULT;
     const char *filter = cli->state ? "--state" : version_filter_of(cli);
     if (!cli->argument_count && filter)
@@ -278,12 +344,15 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     if (ref.version[0])
         return cairn_fail(err, CAIRN_INVALID, "ls lists a run; for one checkpoint: cairn show %s",
                           cli->arguments[0]);
-    CAIRN_TRY(list_versions(cli, &ref, limit, items, err));
-    if (cli->output == CAIRN_CLI_TABLE) note_opaque(cli, &ref.name, items);
+    CAIRN_TRY(list_versions(cli, &ref, limit, items, &more, err));
+    bool table = cli->output == CAIRN_CLI_TABLE;
+    if (table) note_opaque(cli, &ref.name, items);
+    if (table && !cli->store) note_best(cli, &ref.name);
     enum cairn_code code =
         cairn_cli_print(cli, items, cli->wide ? &version_wide_table : &version_table, err);
     json_decref(opaque_in_part);
     opaque_in_part = NULL;
+    if (code == CAIRN_OK && table) code = print_sums(items, limit, more, err);
     return code;
 }
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn show: one checkpoint with its shards and tensors, from the server or the store alone. */
+/* cairn show: one checkpoint with its shards, tensors and events, from the server; from the store
+ * alone without what only a catalog knows. */
 #include <stdio.h>
 
 #include "cli/liveness.h"
 #include "cli/output.h"
+#include "cli/said.h"
 #include "cli/sizes.h"
 #include "cli/stored.h"
 #include "common/text.h"
@@ -106,6 +108,7 @@ static enum cairn_code show(const struct cairn_cli *cli, struct cairn_cli_stored
     } else {
         puts("\nopaque content: no shard is described as tensors, only names and bytes are known");
     }
+    if (!cli->store) CAIRN_TRY(cairn_cli_print_happened(cli, &ref, err));
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
@@ -128,7 +131,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
 const struct cairn_cli_verb cairn_cli_verb_show = {
     .name = "show",
     .synopsis = "cairn show [flags] project/run[@step|@latest|@ckpt_...]",
-    .purpose = "Show one checkpoint: state, shards, tensors; of a run also what it waits for.",
+    .purpose = "Show one checkpoint: what is known of it, shards, tensors, what has happened.",
     .examples = "  cairn show llm/7b\n"
                 "  cairn show llm/7b --why                         (what does the save wait for?)\n"
                 "  cairn show llm/7b@latest --store s3://bucket/cairn   (no server needed)\n",

@@ -302,6 +302,23 @@ enum cairn_code cairn_srv_version_set_meta(struct cairn_srv_tx *tx, const char *
                              SQL_T(meta));
 }
 
+/* "labels, metrics": what of it is other than before. */
+static void changed_text(const struct cairn_srv_version *was,
+                         const struct cairn_srv_annotations *is, char *ret, size_t capacity) {
+    const char *const words[] = {
+        strcmp(was->labels, is->labels) != 0 ? "labels" : NULL,
+        strcmp(was->metrics, is->metrics) != 0 ? "metrics" : NULL,
+        strcmp(was->note, is->note) != 0 ? "note" : NULL,
+        was->pinned == is->pinned ? NULL : is->pinned ? "pinned" : "unpinned",
+    };
+    size_t used = 0;
+    *ret = '\0';
+    for (size_t i = 0; i < CAIRN_COUNT(words); i++)
+        if (words[i])
+            used +=
+                (size_t)snprintf(ret + used, capacity - used, "%s%s", used ? ", " : "", words[i]);
+}
+
 enum cairn_code cairn_srv_version_annotate(struct cairn_srv_tx *tx,
                                            const struct cairn_srv_version *version,
                                            const struct cairn_srv_annotations *said,
@@ -311,9 +328,10 @@ enum cairn_code cairn_srv_version_annotate(struct cairn_srv_tx *tx,
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_annotate), SQL_T(version->id.text),
                                 SQL_T(said->labels), SQL_T(said->metrics), SQL_T(said->note),
                                 SQL_I(said->pinned)));
-    const char *pin = version->pinned == said->pinned ? NULL : said->pinned ? "pinned" : "unpinned";
+    char what[64];
+    changed_text(version, said, what, sizeof(what));
     return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_ANNOTATED, version->id.text,
-                                      CAIRN_OK, pin, err);
+                                      CAIRN_OK, what, err);
 }
 
 /* Q24: that it is committed is told when it is recorded. */

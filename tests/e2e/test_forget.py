@@ -177,7 +177,7 @@ class Forget(unittest.TestCase):
         self.assertEqual({name: row["count"] for name, row in rows.items()}, {"committed": 1, "trash": 1})
         self.assertIn("i/pin", self.world.cairn("du").stdout)
         self.assertEqual(self.world.cairn("label", "i/pin", "team=nlp").stdout,
-                         "i/pin has these labels\n")
+                         "i/pin has labels team=nlp\n")
         self.world.cairn("metric", f"{run}@2", "loss=low", status=2)
         self.world.cairn("metric", run, "loss=1", status=2)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--output yaml, wide and --fields: the values are those of --json, whatever texts people chose."""
+"""--output yaml, wide and --fields: the values are those of --json, whatever texts people chose; and what
+ls and show say for people."""
 import json
 import os
 import pathlib
@@ -45,6 +46,41 @@ class Forms(unittest.TestCase):
     def tearDownClass(cls):
         cls.world.close()
         shutil.rmtree(cls.folder, ignore_errors=True)
+
+    def test_what_people_say_of_a_checkpoint_stands_in_ls_and_show_with_its_events(self):
+        cairn = self.world.cairn
+        for step in (1, 2, 3):
+            cairn("put", self.folder, f"said/run@{step}")
+        self.assertRegex(cairn("label", "said/run@2", "tier=keep", "team=nlp").stdout,
+                         r"^ckpt_\S+ \(step 2\) has labels team=nlp, tier=keep\n$")
+        self.assertEqual(cairn("label", "said/run", "owner=ann").stdout, "said/run has labels owner=ann\n")
+        self.assertEqual(cairn("label", "said/run", "owner-").stdout, "said/run has no labels\n")
+        self.assertRegex(cairn("metric", "said/run@2", "loss=1.25").stdout, r"has metrics loss=1.25\n$")
+        cairn("metric", "said/run@1", "loss=2")
+        cairn("pin", "said/run@2", "--note", "before the merge")
+        cairn("alias", "set", "said/run@1", "prod")
+        cairn("policy", "set", "said/run", "--keep-best", "1:loss:min")
+        cairn("rm", "said/run@3")
+        lines = cairn("ls", "said/run").stdout.splitlines()
+        self.assertRegex(lines[1], r" trashed")
+        self.assertRegex(lines[2], r" latest best\(loss=1.25\) pinned")
+        self.assertRegex(lines[3], r" prod")
+        self.assertNotRegex(lines[3], r"pinned|best|latest")
+        self.assertRegex(lines[4], r"^1 in the trash: [^;]+B; 2 committed: [^;]+B$")
+        self.assertRegex(cairn("ls", "said/run", "-n", "1").stdout, r"; there are more than 1: --limit\n$")
+        self.assertNotIn("there are more", cairn("ls", "said/run", "-n", "3").stdout)
+        shown = cairn("show", "said/run@2").stdout
+        for line in ("pinned       yes: no policy removes it", "note         before the merge",
+                     "labels       team=nlp, tier=keep", "metrics      loss=1.25"):
+            self.assertIn("\n" + line + "\n", shown)
+        self.assertIn("\nnames        prod\n", cairn("show", "said/run@1").stdout)
+        self.assertRegex(shown, r"\nmade on      \S+")
+        happened = shown.split("\n\n")[-1].splitlines()
+        self.assertEqual(happened[0].split(), ["WHEN", "WHAT", "BY", "WHY"])
+        self.assertEqual([line.split()[1] for line in happened[1:]],
+                         ["opened", "committed", "annotated", "annotated", "annotated"])
+        self.assertRegex(happened[3], r"annotated +127.0.0.1 +labels *$")
+        self.assertRegex(happened[5], r"annotated +127.0.0.1 +note, pinned *$")
 
     def say(self, *words, status=0):
         ran = subprocess.run([BIN / "cairn", *words], capture_output=True, text=True, timeout=60,

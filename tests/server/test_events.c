@@ -58,7 +58,8 @@ TEST(each_change_of_a_version_is_an_event_with_its_reason_and_who_asked) { /* ev
     CAIRN_AUTO_JSON json_t *first = NULL, *second = NULL, *third = NULL, *run = NULL;
     REQUIRE(cairn_hand_start(&world, &hand, saves, 2));
     REQUIRE_OK(change(&world, "PATCH", saves[0].path, "{\"pinned\":true}"));
-    REQUIRE_OK(change(&world, "PATCH", saves[0].path, "{\"pinned\":false}"));
+    REQUIRE_OK(change(&world, "PATCH", saves[0].path,
+                      "{\"pinned\":false,\"metrics\":{\"loss\":1.5},\"labels\":{\"a\":\"b\"}}"));
     REQUIRE_OK(call(&world, "DELETE", saves[0].path, NULL, NULL));
     REQUIRE_OK(call(&world, "DELETE", saves[0].path, NULL, NULL)); /* again: no change */
     snprintf(path, sizeof(path), "%s/undelete", saves[0].path);
@@ -69,6 +70,8 @@ TEST(each_change_of_a_version_is_an_event_with_its_reason_and_who_asked) { /* ev
     EXPECT_EQ_TEXT(names, "checkpoint.opened checkpoint.committed checkpoint.annotated "
                           "checkpoint.annotated checkpoint.trashed checkpoint.undeleted");
     EXPECT_EQ_TEXT(cairn_world_text(find(first, "checkpoint.annotated"), "reason"), "pinned");
+    const json_t *both = json_array_get(json_object_get(first, "items"), 3);
+    EXPECT_EQ_TEXT(cairn_world_text(both, "reason"), "labels, metrics, unpinned");
     EXPECT_EQ_TEXT(cairn_world_text(find(first, "checkpoint.trashed"), "from"), "127.0.0.1");
     EXPECT_EQ_TEXT(cairn_world_text(find(first, "checkpoint.committed"), "who"), "server");
     EXPECT_EQ_U64(cairn_world_number(find(first, "checkpoint.trashed"), "step"), 100);
