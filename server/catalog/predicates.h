@@ -41,6 +41,7 @@
 #define WHOLE "(v.state = " OPEN " AND " SEALED " AND " REGISTERED ")"
 /* Q36: nothing is committed, ended or deleted in a run that the catalog is behind in. */
 #define THAWED "NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = v.run_id)"
+#define LAYOUT_THAWED "NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = l.run_id)"
 /* In the order of node_of (server/catalog/node_rows.c). */
 #define NODE_COLUMNS "n.node, n.last_tick, n.asked, n.answered, n.away, n.said"
 #define SHARD_COLUMNS "name, rank, size, crc32c, registered, part_bytes, node"

@@ -8,6 +8,7 @@
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "server/catalog/frozen.h"
 #include "server/catalog/layouts.h"
 #include "server/catalog/not_freed.h"
 #include "server/catalog/shards.h"
@@ -45,6 +46,7 @@ struct dead {
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct dead *dead = argument;
     CAIRN_TRY(cairn_srv_version_get(tx, dead->id, &dead->version, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, dead->version.run_id, err)); /* it may be, by now */
     CAIRN_TRY(cairn_srv_not_freed_get(tx, dead->id, &dead->kept, err));
     const struct cairn_srv_version *version = &dead->version;
     if (version->copied) CAIRN_TRY(cairn_srv_copies_get(tx, dead->id, &dead->copies, err));
@@ -457,22 +459,48 @@ static enum cairn_code delete_in_tiers(struct cairn_srv *server, const char *key
     return CAIRN_OK;
 }
 
+static enum cairn_code delete_layout(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                     const struct cairn_srv_layout *layout,
+                                     struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_layout(&layout->name, layout->digest, &layout->writer, &key);
+    CAIRN_TRY(cairn_store_delete(worker, key.text, err));
+    struct cairn_store_purge purge = {.prefix = key.text, .is_key = true};
+    CAIRN_TRY(cairn_store_purge(worker, &purge, err));
+    if (purge.why)
+        cairn_log(INFO, "sweep.layout_left", "key=%s cause=\"%s\"", key.text, purge.reason);
+    return delete_in_tiers(server, key.text, err);
+}
+
+struct one_unused {
+    const struct cairn_srv_layout *layout;
+    bool taken; /* by a reconcile: the store had a version that names it */
+};
+
+static enum cairn_code look_at_unused(struct cairn_srv_tx *tx, void *argument,
+                                      struct cairn_error *err) {
+    struct one_unused *one = argument;
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, one->layout->run_id, err));
+    return cairn_srv_layout_there(tx, one->layout, &one->taken, err);
+}
+
+/* Those of a run that was frozen since they were listed stay, to be judged anew (Q36). */
 static enum cairn_code sweep_layouts(struct cairn_srv *server, struct cairn_store_worker *worker,
                                      struct unused *unused, const struct cairn_srv_lease *lease,
                                      struct cairn_error *err) {
+    size_t deleted = 0;
     CAIRN_TRY(cairn_srv_identity_raise(server, worker, err)); /* Q35 */
     for (size_t i = 0; i < unused->count; i++) {
-        struct cairn_key key;
-        cairn_key_layout(&unused->layouts[i].name, unused->layouts[i].digest,
-                         &unused->layouts[i].writer, &key);
+        struct one_unused one = {.layout = &unused->layouts[i]};
+        struct cairn_error why = {0};
         CAIRN_TRY(cairn_srv_lease_still(lease, err));
-        CAIRN_TRY(cairn_store_delete(worker, key.text, err));
-        struct cairn_store_purge purge = {.prefix = key.text, .is_key = true};
-        CAIRN_TRY(cairn_store_purge(worker, &purge, err));
-        if (purge.why)
-            cairn_log(INFO, "sweep.layout_left", "key=%s cause=\"%s\"", key.text, purge.reason);
-        CAIRN_TRY(delete_in_tiers(server, key.text, err));
+        enum cairn_code code = cairn_srv_catalog_read(server->catalog, look_at_unused, &one, &why);
+        if (code == CAIRN_CATALOG_BEHIND || (!code && one.taken)) continue;
+        if (code) return cairn_fail(err, code, "%s", why.message);
+        CAIRN_TRY(delete_layout(server, worker, one.layout, err));
+        unused->layouts[deleted++] = *one.layout;
     }
+    unused->count = deleted;
     return cairn_srv_catalog_write(server->catalog, mark_deleted, unused, err);
 }
 

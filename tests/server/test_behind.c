@@ -252,6 +252,32 @@ TEST(a_number_that_store_json_did_not_get_freezes_nothing_Q35) {
 
 /* ---- what ends it ---- */
 
+TEST(what_was_to_be_swept_behind_the_version_that_froze_its_run_stays_Q36) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2];
+    char path[256];
+    struct cairn_key record, shard;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    for (uint32_t i = 0; i < 2; i++) {
+        REQUIRE_OK(cairn_hand_begin(&hand, i + 1, 1, "error", &saves[i]));
+        json_decref(cairn_hand_shard(&saves[i], "rank-00000/x", 0, CAIRN_VIEW("bytes")));
+        cairn_inside_pass(&world.inside, MINUTE_MS); /* it is swept behind the first */
+    }
+    struct cairn_version_place first = {seven, 1, saves[0].id}, second = {seven, 2, saves[1].id};
+    cairn_key_committed(&first, &record);
+    cairn_key_shard(&second, CAIRN_VIEW("rank-00000/x"), &shard);
+    REQUIRE_OK(cairn_store_put_small(world.worker, record.text, CAIRN_VIEW("{}"), true, &err));
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof(path), "%s/abort", saves[i].path);
+        REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));
+    }
+    cairn_inside_round(&world.inside);
+    EXPECT_CODE(cairn_world_call(&world, "GET", WORLD_RUN, NULL, NULL), CAIRN_CATALOG_BEHIND);
+    EXPECT(object_there(&world, &shard));
+}
+
 static enum cairn_code reconcile(struct cairn_world *world, bool *ret_frozen) {
     CAIRN_AUTO_JSON json_t *answer = NULL;
     (void)!cairn_world_call(world, "POST", WORLD_RUN "/reconcile", NULL, NULL);

@@ -295,6 +295,38 @@ TEST(a_layout_outlives_the_version_that_wrote_it) /* Q33 */
     EXPECT_EQ_U64(json_array_size(json_object_get(tensors, "items")), 1);
 }
 
+/* A backup from before the second save: it knows of nobody who names the layout. */
+static bool forget_second(struct cairn_world *world) {
+    return cairn_world_sql(world, "DELETE FROM version_ranks WHERE version IN (SELECT version FROM "
+                                  "versions WHERE step = 2)") &&
+           cairn_world_sql(world, "DELETE FROM versions WHERE step = 2");
+}
+
+TEST(d07_no_layout_of_a_frozen_run_is_swept_since_the_store_knows_who_names_it) /* Q33, Q36 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--trash-grace=1h")));
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2];
+    struct cairn_key key;
+    char path[256];
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE(saved_twice(&world, &hand, saves, &key));
+    REQUIRE_OK(cairn_world_call(&world, "DELETE", saves[0].path, NULL, NULL));
+    cairn_inside_pass(&world.inside, 2 * HOUR_MS);
+    REQUIRE(forget_second(&world));
+    REQUIRE_OK(cairn_inside_restart(&world.inside));
+    cairn_inside_pass(&world.inside, 50 * HOUR_MS); /* nobody reconciles: a store is away, say */
+    EXPECT_CODE(cairn_world_call(&world, "GET", WORLD_RUN, NULL, NULL), CAIRN_CATALOG_BEHIND);
+    EXPECT(is_there(&world, &key));
+    (void)!cairn_world_call(&world, "POST", WORLD_RUN "/reconcile", NULL, NULL);
+    cairn_inside_pass(&world.inside, HOUR_MS);
+    CAIRN_AUTO_JSON json_t *tensors = NULL;
+    snprintf(path, sizeof(path), "%s/tensors", saves[1].path);
+    REQUIRE_OK(cairn_world_call(&world, "GET", path, NULL, &tensors));
+    EXPECT_EQ_U64(json_array_size(json_object_get(tensors, "items")), 1);
+}
+
 TEST(a_layout_object_of_other_tables_is_damage) /* P3, P14 */
 {
     static const struct piece others[2] = {{0, 0, 40, CAIRN_TENSOR_SHARDED},
