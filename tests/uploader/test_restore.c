@@ -371,3 +371,47 @@ TEST(a_reader_that_ends_late_at_a_stop_still_finds_the_others) /* K06 */
     usleep(300000); /* all four are under way */
     EXPECT_EQ_U64((uint64_t)world_uploader_stop(&world), 0);
 }
+
+static void release(struct cairn_trainer *trainer, const struct restored *restored) {
+    CAIRN_AUTO_JSON json_t *ok = trainer_call(
+        trainer, json_pack("{s:s, s:I}", "t", "release", "restore", (json_int_t)restored->number));
+    EXPECT(ok != NULL);
+}
+
+/* Two that want a part of the same bytes wait for each other's requests: the first one's finds a
+ * damaged block, which fails both, while the second one's is under way with nobody left. */
+TEST(a_request_that_outlives_all_who_wanted_it_keeps_what_it_writes_to) {
+    NEEDS_POINTS();
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) first = {0};
+    CAIRN_AUTO(trainer) second = {0};
+    struct trainer_save save;
+    static const char *const args[] = {"--memory-tier=0", "--memory-budget=512MiB",
+                                       "--drain-timeout=1s", NULL};
+    REQUIRE(world_open(
+        &world, &(struct world_options){.fault = "get:*part-0*:1:delay@3000; get:*part-0*:2:hang",
+                                        .uploader_args = args}));
+    REQUIRE(saved(&world, &first, &save));
+    damage(&world, &save, "data/rank-00000/part-0.bin", 100);
+    REQUIRE(trainer_open(&second, &(struct trainer_options){.socket = world.socket_path}));
+    AUTO_RESTORED restored = {0};
+    AUTO_RESTORED other = {0};
+    AUTO_RESTORED again = {0};
+    REQUIRE(restore(&first, "latest", NULL, &restored) == CAIRN_OK);
+    REQUIRE(restore(&second, "latest", NULL, &other) == CAIRN_OK);
+    REQUIRE(open_window(&first, 4 * CAIRN_MIB));
+    REQUIRE(open_window(&second, 4 * CAIRN_MIB));
+    json_t *range = json_pack("{s:i, s:i, s:I, s:i}", "shard", 0, "offset", 0, "bytes",
+                              (json_int_t)(2 * CAIRN_MIB), "at", 0);
+    REQUIRE(trainer_send(&first,
+                         json_pack("{s:s, s:i, s:I, s:[o]}", "t", "read", "id", 77, "restore",
+                                   (json_int_t)restored.number, "ranges", range),
+                         none, NULL, 0));
+    usleep(300000); /* its blocks 0 and 1 are under way; what is asked for next begins with 2 */
+    const struct range rest = {0, CAIRN_MIB, SHARD_BYTES - CAIRN_MIB, 0};
+    EXPECT(read_ranges(&second, &other, &rest, 1) == CAIRN_CORRUPT);
+    release(&first, &restored);
+    release(&second, &other);
+    EXPECT(restore(&second, "latest", NULL, &again) == CAIRN_OK);
+    EXPECT_EQ_U64((uint64_t)world_uploader_stop(&world), 0);
+}

@@ -96,6 +96,7 @@ void cairn_up_meter_end(struct cairn_up_meter *meter, uint64_t bytes) {
 void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, enum cairn_code code,
                        const struct cairn_error *why) {
     struct cairn_up_want *failed = NULL;
+    struct cairn_up_version *version = get->version;
     {
         CAIRN_HOLD(&fetch->lock);
         struct cairn_up_cell *cell = get->cell;
@@ -124,5 +125,6 @@ void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, e
         failed = want->next;
         cairn_up_want_fail(fetch, want, code, why);
     }
+    cairn_up_version_unuse(version);
     cairn_up_readers_wake(fetch);
 }

@@ -170,6 +170,7 @@ static struct step begin_run(struct cairn_up_fetch *fetch, struct cairn_up_want 
         return (struct step){.what = STEP_FAIL, .want = want, .code = CAIRN_NO_MEMORY};
     get->cell = cell;
     get->run = run;
+    get->version->users++; /* who wants it may have failed by another run before it ends */
     cell->flying |= run;
     cell->users++;
     want->next = cell->waiters;

@@ -34,7 +34,7 @@ struct cairn_up_division {
 struct cairn_up_version {
     struct cairn_up_fetch *fetch;
     struct cairn_up_version *next;
-    uint32_t users;   /* holders, readings, answers to other nodes */
+    uint32_t users;   /* holders, readings, answers to other nodes, requests into cells */
     uint32_t holders; /* restores that are open */
     bool loading;     /* by somebody; others wait */
     struct cairn_version_place place;
@@ -74,7 +74,7 @@ struct cairn_up_version *cairn_up_version_find(struct cairn_up_fetch *fetch,
                                                const struct cairn_version_place *place);
 /* Lets go of versions that other nodes have not asked for in a while; all: at the end. */
 void cairn_up_version_tick(struct cairn_up_fetch *fetch, bool all);
-/* What a reading or an answer used. */
+/* What a reading, an answer or a request used. */
 void cairn_up_version_unuse(struct cairn_up_version *version);
 /* "llm/7b step 100 shard x": the start of every sentence about it. */
 void cairn_up_version_shard_text(const struct cairn_up_version *version, uint32_t shard,
