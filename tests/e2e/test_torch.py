@@ -373,19 +373,25 @@ class Transformers(unittest.TestCase):
     fetch_all, exported = test_hf_view.HfView.fetch_all, test_hf_view.HfView.exported
 
     def test_transformers_loads_what_is_exported_and_what_is_fetched_over_http(self):
-        folders, wanted = [], []
-        for case, expected in HF_CASES.items():
+        folders = []
+        for case in HF_CASES:
             self.world.cairn("import", "hf", HF / case, f"hub/{case}@1")
             exported = self.exported(case, f"hub/{case}@1", "--max-shard-size", "5KB")
             shutil.copy(HF / case / "config.json", exported)
-            folders += [exported, self.fetch_all(f"hub/{case}", self.folder / f"{case}-fetched"),
+            folders += [HF / case, exported, self.fetch_all(f"hub/{case}", self.folder / f"{case}-fetched"),
                         self.fetch_all(f"hub/{case}", self.folder / f"{case}-cut",
                                        max_shard_size="4KB")]
-            wanted += [expected["logits"]] * 3
         ran = subprocess.run([PYTHON, "-c", LOGITS, *map(str, folders)], capture_output=True,
                              text=True, timeout=600)
         self.assertEqual(ran.returncode, 0, ran.stderr)
-        self.assertEqual(json.loads(ran.stdout.splitlines()[-1]), wanted)
+        # Each torch rounds in its own way: the last bits are compared with what it computes of the source.
+        found = json.loads(ran.stdout.splitlines()[-1])
+        for at, case in enumerate(HF_CASES):
+            source, *ours = found[4 * at:4 * at + 4]
+            self.assertEqual(ours, [source] * 3, case)
+            for value, known in zip(source, HF_CASES[case]["logits"], strict=True):
+                self.assertAlmostEqual(value, known, delta=0.002, msg=case)
+
 
 if __name__ == "__main__":
     outcome = unittest.main(exit=False).result
