@@ -16,7 +16,9 @@
 #include "tests/harness.h"
 #include "uploader/peers/address.h"
 #include "uploader/peers/ask.h"
+#include "uploader/peers/peers.h"
 #include "uploader/peers/port.h"
+#include "uploader/saves/attempt.h"
 
 static struct cairn_error err; /* of the last call */
 
@@ -119,6 +121,40 @@ TEST(an_address_of_all_interfaces_is_never_told) {
     EXPECT_EQ_TEXT(told, "node-a.example:4000");
     REQUIRE_OK(cairn_up_address_told("[::]:0", "[fd00::1]", 81, told, &err));
     EXPECT_EQ_TEXT(told, "[fd00::1]:81");
+}
+
+/* ---- whose list it is ---- */
+
+static void hear_all(struct cairn_up_members *members, const struct cairn_up_attempt *attempt) {
+    struct cairn_up_told told = {.grant = attempt->text, .complete = true};
+    cairn_up_members_hear(members, &told, NULL, 0);
+}
+
+TEST(a_new_attempt_waits_for_its_own_list_and_not_with_that_of_the_one_before) {
+    CAIRN_AUTO_HEAP struct cairn_up *up = calloc(1, sizeof(*up));
+    CAIRN_AUTO_HEAP struct cairn_up_peers *peers = calloc(1, sizeof(*peers));
+    REQUIRE(up && peers);
+    struct cairn_up_attempt *attempts[2] = {0};
+    up->peers = peers;
+    cairn_up_members_init(&peers->members);
+    struct cairn_run_name run = {"llm", "seven"};
+    for (uint64_t i = 0; i < 2; i++) {
+        char text[CAIRN_GRANT_BYTES_MAX];
+        struct cairn_grant grant = {.store_uuid = "01234567-89ab-4def-8123-456789abcdef",
+                                    .name = run,
+                                    .attempt = 1 + i,
+                                    .nonce = "00112233445566778899aabbccddeeff"};
+        cairn_grant_sign(&grant, server_key, text);
+        EXPECT_CODE(cairn_up_attempt_join(up, text, &attempts[i], &err), CAIRN_OK);
+        if (i == 0) hear_all(&peers->members, attempts[i]);
+    }
+    struct cairn_up_roster roster = {0};
+    EXPECT_CODE(cairn_up_members_get(&peers->members, &run, &roster, &err), CAIRN_OK);
+    EXPECT_EQ_U64(roster.attempt, 2);
+    EXPECT(!roster.complete);
+    cairn_up_roster_release(&roster);
+    for (size_t i = 0; i < 2; i++) cairn_up_attempt_leave(up, attempts[i]);
+    cairn_up_members_release(&peers->members);
 }
 
 /* ---- a port and who asks it ---- */

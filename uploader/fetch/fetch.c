@@ -80,6 +80,12 @@ static uint32_t ranks_of(struct cairn_up *up, const struct cairn_run_name *run) 
     return count;
 }
 
+void cairn_up_fetch_expect(struct cairn_up_fetch *fetch, struct cairn_up_version *version) {
+    uint32_t ranks = ranks_of(fetch->up, &version->place.name);
+    CAIRN_HOLD(&fetch->lock);
+    version->expected = ranks > version->holders ? ranks : version->holders;
+}
+
 enum cairn_code cairn_up_fetch_read(struct cairn_up_fetch *fetch, struct cairn_up_version *version,
                                     struct cairn_up_window *window,
                                     const struct cairn_up_range *ranges, size_t count,
@@ -100,10 +106,9 @@ enum cairn_code cairn_up_fetch_read(struct cairn_up_fetch *fetch, struct cairn_u
         free(reading);
         return code;
     }
-    uint32_t ranks = ranks_of(fetch->up, &version->place.name);
+    cairn_up_fetch_expect(fetch, version);
     cairn_lock_take(&fetch->lock);
     version->users++;
-    version->expected = ranks > version->holders ? ranks : version->holders;
     window->users++;
     bool empty = !reading->piece_count || fetch->locked.stopping;
     if (!empty) {

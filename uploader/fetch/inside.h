@@ -21,6 +21,9 @@
 #define CAIRN_UP_PIECE_BYTES CAIRN_UP_CELL_BYTES /* one request */
 #define CAIRN_UP_BOUNCES_PER_READER 4            /* one block each */
 #define CAIRN_UP_ASKING_MAX 32                   /* requests to other nodes under way */
+/* A version that no rank of this node restores, after another node asked for it, and after the last
+ * rank left that divided it with others: they may not have asked yet. */
+#define CAIRN_UP_VERSION_KEPT_MS 10000
 
 /* A part of one block that somebody wants. */
 struct cairn_up_fragment {
@@ -139,6 +142,10 @@ struct cairn_up_fetch {
 /* Threads and pool, with the first window or the first other node that asks. */
 enum cairn_code cairn_up_fetch_run(struct cairn_up_fetch *fetch,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Counts the ranks of this node that may want the version, before anybody wants a piece of it: also
+ * before an answer to another node, which may come while all of them are late. */
+void cairn_up_fetch_expect(struct cairn_up_fetch *fetch, struct cairn_up_version *version);
 
 /* True: its bytes are there and right, out of a slab of this node (uploader/saves/kept.h). */
 bool cairn_up_fetch_kept(struct cairn_up *up, const struct cairn_up_get *get, uint8_t *into);

@@ -10,8 +10,6 @@
 #include "uploader/fetch/inside.h"
 #include "uploader/metrics.h"
 
-#define KEPT_MS 10000 /* a version that no rank of this node restores, after it was asked for */
-
 /* ---- what is asked for ---- */
 
 struct wanted {
@@ -138,7 +136,7 @@ static enum cairn_code use_version(struct cairn_up_call *call, struct cairn_up_f
     CAIRN_HOLD(&fetch->lock);
     if (loaded) version->holders--; /* no rank's; its use is the caller's */
     if (!version->peers_until_ms) version->users++;
-    version->peers_until_ms = cairn_mono_ms() + KEPT_MS;
+    version->peers_until_ms = cairn_mono_ms() + CAIRN_UP_VERSION_KEPT_MS;
     *ret = version;
     return CAIRN_OK;
 }
@@ -159,6 +157,7 @@ static enum cairn_code begin(struct cairn_up_fetch *fetch, struct cairn_up_versi
                                          .version = version};
         *want = (struct cairn_up_want){
             .version = version, .piece = &serve->piece, .serve = serve};
+        cairn_up_fetch_expect(fetch, version);
         CAIRN_HOLD(&fetch->lock);
         /* What is sent keeps its cell; ranks of this node need the others. */
         if (fetch->locked.stopping || fetch->locked.serving >= fetch->locked.cells.capacity / 2)

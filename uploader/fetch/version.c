@@ -310,12 +310,20 @@ void cairn_up_version_unuse(struct cairn_up_version *version) {
     if (last) version_free(version);
 }
 
+/* This node's share of it is in its cells, and a node whose ranks are late has yet to ask for it.
+ * The lock is held. */
+static void keep_for_others(struct cairn_up_version *version) {
+    if (!version->peers_until_ms) version->users++;
+    version->peers_until_ms = cairn_mono_ms() + CAIRN_UP_VERSION_KEPT_MS;
+}
+
 void cairn_up_version_leave(struct cairn_up_version *version) {
     if (!version) return;
     {
         CAIRN_HOLD(&version->fetch->lock);
         CAIRN_ASSERT(version->holders > 0);
         version->holders--;
+        if (!version->holders && version->division.count) keep_for_others(version);
     }
     cairn_up_version_unuse(version);
 }

@@ -31,7 +31,11 @@ enum cairn_code cairn_up_attempt_join(struct cairn_up *up, const char *grant_tex
     made->users = 1;
     made->next = up->locked.attempts;
     up->locked.attempts = made;
-    if (up->peers) cairn_up_members_hurry(&up->peers->members);
+    if (up->peers) {
+        /* From now on its list is awaited: that of the attempt before names other nodes. */
+        (void)cairn_up_members_name(&up->peers->members, made->text);
+        cairn_up_members_hurry(&up->peers->members);
+    }
     *ret = made;
     return CAIRN_OK;
 }
