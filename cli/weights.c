@@ -489,14 +489,19 @@ enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const c
     return told ? code : cairn_within(err, code, "%s", path);
 }
 
+bool cairn_cli_weights_is_stored(const struct cairn_cli *cli, const char *text,
+                                 struct cairn_cli_ref *ret) {
+    return !cairn_cli_is_bucket(text) && strchr(text, '@') &&
+           cairn_cli_ref_parse(text, ret, NULL) == CAIRN_OK &&
+           (cli->store || access(text, F_OK) != 0);
+}
+
 enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *text,
                                        bool optimizer, struct cairn_cli_weights *ret,
                                        struct cairn_error *err) {
     struct cairn_cli_ref ref;
-    bool stored = strchr(text, '@') && cairn_cli_ref_parse(text, &ref, NULL) == CAIRN_OK &&
-                  (cli->store || access(text, F_OK) != 0);
-    if (cairn_cli_is_bucket(text)) stored = false;
-    if (!stored) return cairn_cli_weights_open_path(cli, text, optimizer, ret, err);
+    if (!cairn_cli_weights_is_stored(cli, text, &ref))
+        return cairn_cli_weights_open_path(cli, text, optimizer, ret, err);
     *ret = (struct cairn_cli_weights){.optimizer = optimizer, .tp_rules = cli->tp_rules};
     CAIRN_TRY(cairn_cli_source_open(cli, &ref, &ret->source, err));
     ret->stored = true;

@@ -50,6 +50,9 @@ struct cairn_cli_weights {
     struct cairn_cli_weights_file **files; /* each stands where its input points to */
     size_t count, capacity; /* the latter of objects alone */
 };
+/* Does text mean a stored version (project/run@step), and not a file or a bucket? Then *ret. */
+bool cairn_cli_weights_is_stored(const struct cairn_cli *cli, const char *text,
+                                 struct cairn_cli_ref *ret);
 /* text: a path, s3://bucket/path, or project/run@step. */
 enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *text,
                                        bool optimizer, struct cairn_cli_weights *ret,

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn diff: which tensors of two checkpoints differ, and by how much. */
+/* cairn diff: which shards and tensors of two checkpoints differ, by what is known of them; or
+ * which elements, and by how much. */
 #include <stdio.h>
 
 #include "api/dtype.h"
 #include "cli/compare.h"
 #include "cli/interrupt.h"
+#include "cli/manifests.h"
 #include "cli/output.h"
 #include "cli/weights.h"
 
 static const struct cairn_cli_flag flags[] = {
     {"tensors", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(tensors), 0, NULL,
-     "Compare tensor by tensor; so far the only way."},
+     "Read both and compare their tensors element by element."},
     {"only", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(only), 0, "PATTERN",
      "Only tensors whose names are like this, e.g. 'model.layers.*'."},
     {"tp-rule", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(tp_rules), 0, "RULES",
@@ -108,7 +110,7 @@ static enum cairn_code check_rules(const struct cairn_cli *cli, const struct cai
                       b->format);
 }
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code compare_values(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_weights a, b;
     cli->tp_rules_of_any = true;
     CAIRN_TRY(cairn_cli_interrupt_says("\ncairn diff: interrupted\n", err));
@@ -127,12 +129,22 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     return code;
 }
 
+/* What is known of two stored checkpoints needs no byte of them; files are read. */
+static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+    struct cairn_cli_ref sides[2];
+    bool stored = cairn_cli_weights_is_stored(cli, cli->arguments[0], &sides[0]) &&
+                  cairn_cli_weights_is_stored(cli, cli->arguments[1], &sides[1]);
+    bool values = cli->tensors || cli->only || cli->tp_rules || cli->workers;
+    if (values || !stored) return compare_values(cli, err);
+    return cairn_cli_manifests_diff(cli, sides, err);
+}
+
 const struct cairn_cli_verb cairn_cli_verb_diff = {
     .name = "diff",
     .synopsis = "cairn diff [flags] A B",
-    .purpose = "Which tensors of two checkpoints differ, and by how much.",
-    .examples = "  cairn diff --tensors llm/7b@1000 llm/7b@1200\n"
-                "  cairn diff --tensors checkpoints/global_step1000 ./model\n"
+    .purpose = "Which shards and tensors of two checkpoints differ, and by how much.",
+    .examples = "  cairn diff llm/7b@1000 llm/7b@1200     (shapes, checksums; reads no bytes)\n"
+                "  cairn diff --tensors llm/7b@1000 llm/7b@1200\n"
                 "  cairn diff --tensors model.pt model.safetensors --only 'encoder.*'\n",
     .flags = flags,
     .flag_count = CAIRN_COUNT(flags),

@@ -131,14 +131,13 @@ static enum cairn_code judge(const struct all *all, struct cairn_error *err) {
 
 static enum cairn_code confirm(const struct all *all, struct cairn_error *err) {
     char answer[8] = "", of[48] = "";
+    struct cairn_cli_count what = cairn_cli_counted(all->remove, "checkpoint", "checkpoints");
     if (all->cli->yes) return CAIRN_OK;
     if (all->count > 1) snprintf(of, sizeof of, " of %zu runs", all->count);
     if (!isatty(STDIN_FILENO))
         return cairn_fail(err, CAIRN_INVALID,
-                          "%" PRIu64
-                          " checkpoints%s would go into the trash: say --yes, or --dry-run",
-                          all->remove, of);
-    fprintf(stderr, "%" PRIu64 " checkpoints%s into the trash? [y/N] ", all->remove, of);
+                          "%s%s would go into the trash: say --yes, or --dry-run", what.text, of);
+    fprintf(stderr, "%s%s into the trash? [y/N] ", what.text, of);
     if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_CANCELLED, "nothing of %s was changed", all->cli->arguments[0]);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cairn diff --tensors`: which tensors differ, how many elements of them, and by how much."""
+"""`cairn diff`: which shards and tensors of stored checkpoints differ by what is known of them; with
+`--tensors` how many elements, and by how much."""
 import json
 import struct
 import unittest
@@ -74,6 +75,44 @@ class Diff(Case):
         self.assertEqual((row["elements"], row["differing"], row["largest"]),
                          (77, len(apart), max(apart)))
         self.assertIn("f/run@3", self.diff("f/run@1", "f/run@3", status=3))
+
+    def test_what_is_known_of_two_checkpoints_is_compared_without_their_bytes(self):
+        cairn, tree = self.world.cairn, self.folder / "tree"
+        tree.mkdir()
+        (tree / "kept.bin").write_bytes(b"kept")
+        (tree / "gone.bin").write_bytes(b"g" * 2048)
+        (tree / "grown.bin").write_bytes(b"1")
+        safetensors(tree / "m.safetensors", {"same": ("F32", [2], floats(1, 2)), "went": ("F32", [1], floats(1)),
+                                             "turned": ("F32", [2, 1], floats(1, 2))})
+        cairn("put", tree, "known/run@1")
+        (tree / "gone.bin").unlink()
+        (tree / "grown.bin").write_bytes(b"12")
+        (tree / "new.bin").write_bytes(b"new")
+        safetensors(tree / "m.safetensors", {"same": ("F32", [2], floats(1, 3)), "came": ("BF16", [1], b"\0\0"),
+                                             "turned": ("F32", [1, 2], floats(1, 2))})
+        cairn("put", tree, "known/run@2")
+        data = self.world.stored("known/run/*/*/data/*")
+        self.assertEqual(len(data), 8)
+        for path in data:  # no byte of them is read
+            path.unlink()
+        store = ("--store", self.world.store)
+        for more in ((), store):
+            told = json.loads(cairn("diff", "known/run@1", "known/run@2", "--json", *more).stdout)
+            shards = {row["name"]: (row["verdict"], row["fields"]) for row in told["shards"]["differ"]}
+            self.assertEqual(shards, {
+                "gone.bin": ("only in A", []), "new.bin": ("only in B", []),
+                "grown.bin": ("differs", ["size", "crc32c"]), "m.safetensors": ("differs", ["size", "crc32c"])})
+            tensors = {row["name"]: (row["verdict"], row["fields"]) for row in told["tensors"]["differ"]}
+            self.assertEqual(tensors, {"went": ("only in A", []), "came": ("only in B", []),
+                                       "turned": ("differs", ["shape"])})
+            self.assertEqual((told["equal"], told["shards"]["same"], told["tensors"]["same"]), (False, 1, 1))
+            self.assertTrue(json.loads(cairn("diff", "known/run@1", "known/run@1", "--json", *more).stdout)["equal"])
+        said = cairn("diff", "known/run@1", "known/run@2").stdout.splitlines()
+        self.assertRegex(said[0], r"^A  known/run@1 ckpt_\S+: .* in 4 shards of 1 rank$")
+        self.assertIn("shard gone.bin: only in A (2.0 KiB)", said)
+        self.assertIn("tensor turned: shape [2,1] and [1,2]", said)
+        self.assertEqual(said[-1], "1 shard the same, 4 not; 1 tensor the same, 3 not")
+        self.assertRegex(cairn("diff", "known/run@1", "known/run@7", status=3).stderr, "known/run@7")
 
 
 if __name__ == "__main__":
