@@ -162,7 +162,7 @@ static enum cairn_code show_run(struct cairn_srv_tx *tx, struct patch *patch,
                                 const struct cairn_srv_run *run, struct cairn_error *err) {
     json_decref(patch->shown);
     patch->shown = NULL;
-    return cairn_srv_run_json(tx, patch->request->server, run, &patch->shown, err);
+    return cairn_srv_run_json(tx, patch->request, run, &patch->shown, err);
 }
 
 /* "project/run@ref"; NULL: none. What it means is kept, whatever the name means later. */

@@ -42,14 +42,17 @@ static void count_versions(struct cairn_srv *server) {
 /* ---- runs, where the operator wants them as labels ---- */
 
 struct runs {
+    const struct cairn_srv_caller *caller;
     struct cairn_buf text;
     size_t limit;
 };
 
-/* Names of projects and runs hold nothing that has to be escaped. */
+/* Names of projects and runs hold nothing that has to be escaped. P16: a token is enough for the
+ * page, and shows of the runs those of its projects. */
 static enum cairn_code add_run(void *argument, const char *project, const char *run,
                                int64_t committed_ms, struct cairn_error *err) {
     struct runs *runs = argument;
+    if (!cairn_srv_caller_may(runs->caller, CAIRN_SCOPE_READ, project)) return CAIRN_OK;
     return cairn_buf_printf(&runs->text, err,
                             "cairn_last_commit_timestamp_seconds{project=\"%s\",run=\"%s\"} "
                             "%" PRId64 ".%03d\n",
@@ -64,9 +67,10 @@ static enum cairn_code look_at_runs(struct cairn_srv_tx *tx, void *argument,
 }
 
 /* Behind the page's last family, which is theirs. A catalog that cannot be read leaves them out. */
-static enum cairn_code write_runs(struct cairn_srv *server, struct cairn_buf *ret,
+static enum cairn_code write_runs(const struct cairn_srv_request *request, struct cairn_buf *ret,
                                   struct cairn_error *err) {
-    struct runs runs = {.limit = server->settings->metrics_runs_max};
+    struct cairn_srv *server = request->server;
+    struct runs runs = {.caller = &request->caller, .limit = server->settings->metrics_runs_max};
     struct cairn_error unused = {0};
     enum cairn_code code = CAIRN_OK;
     if (runs.limit && !cairn_srv_catalog_read(server->catalog, look_at_runs, &runs, &unused))
@@ -88,5 +92,5 @@ enum cairn_code cairn_srv_on_metrics(struct cairn_srv_request *request,
     set(server, CAIRN_SRV_METRIC_frozen_runs, 0, server->frozen_runs);
     reply->content_type = CAIRN_METRICS_TYPE;
     CAIRN_TRY(cairn_metrics_write(server->metrics, &reply->body, err));
-    return write_runs(server, &reply->body, err);
+    return write_runs(request, &reply->body, err);
 }

@@ -461,7 +461,7 @@ static enum cairn_code add_item(struct list *list, const struct cairn_srv_node_r
                                 struct cairn_error *err) {
     if (list->next) return CAIRN_OK;
     if (json_array_size(list->items) == list->limit) {
-        list->next = cairn_srv_cursor_write(list->last);
+        list->next = cairn_srv_cursor_write(list->request->server, list->last);
         return CAIRN_OK;
     }
     (void)cairn_text_copy(list->last, sizeof(list->last), row->node);

@@ -122,6 +122,6 @@ enum cairn_code cairn_srv_on_operation_list(struct cairn_srv_request *request,
     enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list, &call, err);
     if (code) json_decref(call.items);
     if (code) return code;
-    if (call.looked == call.limit) call.next = cairn_srv_cursor_write(call.last);
+    if (call.looked == call.limit) call.next = cairn_srv_cursor_write(request->server, call.last);
     return cairn_srv_reply_page(reply, call.items, call.next, err);
 }

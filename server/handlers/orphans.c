@@ -35,7 +35,8 @@ enum cairn_code cairn_srv_on_orphan_list(struct cairn_srv_request *request,
     CAIRN_TRY(orphans_of(request->server, &orphans, err));
     json_t *items = cairn_srv_orphans_page(orphans, from, limit, &more);
     if (more) snprintf(place, sizeof(place), "%" PRIu64, from + limit);
-    return cairn_srv_reply_page(reply, items, more ? cairn_srv_cursor_write(place) : NULL, err);
+    json_t *next = more ? cairn_srv_cursor_write(request->server, place) : NULL;
+    return cairn_srv_reply_page(reply, items, next, err);
 }
 
 /* ---- /v1/not-freed ---- */
@@ -77,7 +78,8 @@ enum cairn_code cairn_srv_on_not_freed_list(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_query_limit(request, &page.limit, err));
     CAIRN_TRY(cairn_srv_cursor_read(request, page.after, sizeof(page.after), err));
     CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, read_page, &page, err));
-    json_t *next = page.count > page.limit ? cairn_srv_cursor_write(page.after) : NULL;
+    bool more = page.count > page.limit;
+    json_t *next = more ? cairn_srv_cursor_write(request->server, page.after) : NULL;
     return cairn_srv_reply_page(reply, CAIRN_TAKE(items), next, err);
 }
 

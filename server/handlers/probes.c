@@ -148,7 +148,7 @@ enum cairn_code cairn_srv_on_probe_list(struct cairn_srv_request *request,
     }
     if (list.count == list.limit) {
         snprintf(place, sizeof(place), "%" PRIu64, list.last);
-        next = cairn_srv_cursor_write(place);
+        next = cairn_srv_cursor_write(request->server, place);
     }
     return cairn_srv_reply_page(reply, list.items, next, err);
 }

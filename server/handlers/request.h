@@ -115,10 +115,10 @@ void cairn_srv_reply_cached(const struct cairn_srv_request *request, struct cair
  * CAIRN_PRECONDITION_MISSING without one, CAIRN_PRECONDITION where it lists neither. */
 enum cairn_code cairn_srv_must_match(const struct cairn_srv_request *request, const char *tag,
                                      const char *other, struct cairn_error *err) CAIRN_MUST_USE;
-/* Opaque cursors: hexadecimal of a text. "" when there is none. */
+/* Opaque cursors: of a text, which only a server of this catalog reads. "" when there is none. */
 enum cairn_code cairn_srv_cursor_read(const struct cairn_srv_request *request, char *ret,
                                       size_t capacity, struct cairn_error *err) CAIRN_MUST_USE;
-json_t *cairn_srv_cursor_write(const char *text);
+json_t *cairn_srv_cursor_write(const struct cairn_srv *server, const char *text);
 /* Signed by us and of this store? */
 enum cairn_code cairn_srv_grant_judge(const struct cairn_srv *server, const char *text,
                                       struct cairn_grant *ret,

@@ -35,7 +35,7 @@ static enum cairn_code get_run(struct cairn_srv_tx *tx, void *argument, struct c
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_run_get(tx, &call->request->params.run_name, &run, err));
     CAIRN_TRY(cairn_srv_run_there(&run, err));
-    return cairn_srv_run_json(tx, call->request->server, &run, &call->json, err);
+    return cairn_srv_run_json(tx, call->request, &run, &call->json, err);
 }
 
 static enum cairn_code put_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -140,7 +140,7 @@ static enum cairn_code add_run(struct cairn_srv_tx *tx, struct call *call,
     }
     *ret_full = json_array_size(call->json) == call->limit;
     if (*ret_full) return CAIRN_OK;
-    CAIRN_TRY(cairn_srv_run_json(tx, call->request->server, &run, &json, err));
+    CAIRN_TRY(cairn_srv_run_json(tx, call->request, &run, &json, err));
     if (json_array_append_new(call->json, json))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     return CAIRN_OK;
@@ -164,7 +164,7 @@ static enum cairn_code list_runs(struct cairn_srv_tx *tx, void *argument, struct
     }
     char text[RUN_TEXT_BYTES];
     snprintf(text, sizeof(text), "%s/%s", call->after.project, call->after.run);
-    call->next = cairn_srv_cursor_write(text);
+    call->next = cairn_srv_cursor_write(call->request->server, text);
     return CAIRN_OK;
 }
 

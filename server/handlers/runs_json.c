@@ -49,11 +49,17 @@ static enum cairn_code look_at_latest(struct cairn_srv_tx *tx, const struct cair
     return *ret ? CAIRN_OK : no_memory(err);
 }
 
-static enum cairn_code look_at_origin(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
-                                      json_t **ret, struct cairn_error *err) {
+/* P16: as a lineage ends there, nothing is said of one in a project that he may not read. */
+static enum cairn_code look_at_origin(struct cairn_srv_tx *tx,
+                                      const struct cairn_srv_request *request,
+                                      const struct cairn_srv_run *run, json_t **ret,
+                                      struct cairn_error *err) {
     struct cairn_srv_origin from;
+    struct cairn_run_name name;
     CAIRN_TRY(cairn_srv_run_origin(tx, run->id, &from, err));
-    if (!from.version.text[0]) return CAIRN_OK;
+    if (!from.version.text[0] || cairn_run_name_parse(from.run, &name, NULL) ||
+        !cairn_srv_caller_may(&request->caller, CAIRN_SCOPE_READ, name.project))
+        return CAIRN_OK;
     *ret = CAIRN_PACK(run_from, .run = from.run, .version = from.version.text, .step = from.step);
     return *ret ? CAIRN_OK : no_memory(err);
 }
@@ -85,7 +91,7 @@ static enum cairn_code look_at_commits(struct cairn_srv_tx *tx, const struct cai
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_run_json(struct cairn_srv_tx *tx, struct cairn_srv *server,
+enum cairn_code cairn_srv_run_json(struct cairn_srv_tx *tx, const struct cairn_srv_request *request,
                                    const struct cairn_srv_run *run, json_t **ret,
                                    struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *latest = NULL, *from = NULL;
@@ -95,9 +101,9 @@ enum cairn_code cairn_srv_run_json(struct cairn_srv_tx *tx, struct cairn_srv *se
     struct idle idle;
     CAIRN_TRY(look_at_latest(tx, run, &latest, err));
     CAIRN_TRY(cairn_srv_run_totals(tx, run->id, &versions, &bytes, err));
-    CAIRN_TRY(look_at_origin(tx, run, &from, err));
-    CAIRN_TRY(look_at_nodes(tx, server, run, &heard_ms, err));
-    CAIRN_TRY(look_at_commits(tx, server, run, &idle, err));
+    CAIRN_TRY(look_at_origin(tx, request, run, &from, err));
+    CAIRN_TRY(look_at_nodes(tx, request->server, run, &heard_ms, err));
+    CAIRN_TRY(look_at_commits(tx, request->server, run, &idle, err));
     cairn_time_text(run->created_ms, true, created);
     *ret = CAIRN_PACK(run_row, .project = run->name.project, .run = run->name.run, .labels = labels,
                       .note = run->note[0] ? run->note : NULL, .from = from, .created_at = created,

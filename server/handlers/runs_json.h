@@ -14,7 +14,7 @@
 #include "server/catalog/runs.h"
 #include "server/handlers/request.h"
 
-enum cairn_code cairn_srv_run_json(struct cairn_srv_tx *tx, struct cairn_srv *server,
+enum cairn_code cairn_srv_run_json(struct cairn_srv_tx *tx, const struct cairn_srv_request *request,
                                    const struct cairn_srv_run *run, json_t **ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_NOT_FOUND for one that was removed. */

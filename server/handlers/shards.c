@@ -77,7 +77,7 @@ enum cairn_code cairn_srv_readable(struct cairn_srv_request *request, struct cai
 static enum cairn_code add(struct find *find, const struct cairn_srv_shard_row *row,
                            const char *state, const char *content, struct cairn_error *err) {
     if (json_array_size(find->items) == find->limit) {
-        if (!find->next) find->next = cairn_srv_cursor_write(find->last);
+        if (!find->next) find->next = cairn_srv_cursor_write(find->request->server, find->last);
         return CAIRN_OK;
     }
     (void)cairn_text_copy(find->last, sizeof(find->last), row->name);

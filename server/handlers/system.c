@@ -27,6 +27,17 @@ enum cairn_code cairn_srv_on_livez(struct cairn_srv_request *request, struct cai
     return cairn_srv_reply_json(reply, 200, CAIRN_PACK(alive, .status = "alive"), err);
 }
 
+/* P16: who asks without a token, or with one for some projects, hears that there is something. */
+static const char *named(const struct cairn_srv_request *request, bool any, const char *text) {
+    const struct cairn_srv_caller *caller = &request->caller;
+    bool all = caller->kind == CAIRN_SRV_TOKEN && (caller->scopes & CAIRN_SCOPE_READ) &&
+               !strcmp(caller->projects, "*");
+    if (!any) return "ok";
+    return all || !request->server->settings->require_token
+               ? text
+               : "not ok: a token of scope read for all projects is told what";
+}
+
 enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = request->server;
@@ -50,8 +61,9 @@ enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
         CAIRN_PACK(ready_checks, .server = leaving ? "it is stopping: ask another one" : "ok",
                    .catalog = change.code ? change.message : catalog->text, .store = store->text,
                    .generation = generation.code ? generation.message : "ok",
-                   .commits = any_stuck ? stuck : "ok", .runs = any_frozen ? frozen : "ok",
-                   .nodes = any_node ? nodes : "ok");
+                   .commits = named(request, any_stuck, stuck),
+                   .runs = named(request, any_frozen, frozen),
+                   .nodes = named(request, any_node, nodes));
     CAIRN_AUTO_JSON json_t *ages =
         CAIRN_PACK(ready_ages, .catalog = catalog->age_ms, .store = store->age_ms);
     return cairn_srv_reply_json(

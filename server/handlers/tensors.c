@@ -10,6 +10,7 @@
 #include "server/handlers/shards.h"
 
 struct page {
+    const struct cairn_srv *server;
     uint64_t limit, from;
     const char *part; /* of the name; NULL = all */
 };
@@ -34,7 +35,7 @@ static enum cairn_code list(const struct cairn_layout *layout, const struct page
         if (json_array_size(items) == page->limit) {
             char cursor[32];
             snprintf(cursor, sizeof(cursor), "%llu", (unsigned long long)i);
-            *ret_next = cairn_srv_cursor_write(cursor);
+            *ret_next = cairn_srv_cursor_write(page->server, cursor);
             return CAIRN_OK;
         }
         if (json_array_append_new(items, cairn_listing_tensor(layout, (uint32_t)i)))
@@ -45,7 +46,7 @@ static enum cairn_code list(const struct cairn_layout *layout, const struct page
 
 enum cairn_code cairn_srv_on_tensor_list(struct cairn_srv_request *request,
                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct page page = {0};
+    struct page page = {.server = request->server};
     CAIRN_TRY(read_page(request, &page, err));
     CAIRN_AUTO(srv_version) version = {0};
     CAIRN_TRY(cairn_srv_readable(request, &version, err));

@@ -32,7 +32,8 @@ enum cairn_code cairn_srv_on_upload_list(struct cairn_srv_request *request,
                           "the bucket has to end them, as cairn doctor says");
     json_t *items = cairn_srv_uploads_page(server->uploads, from, limit, &more);
     if (more) snprintf(place, sizeof(place), "%" PRIu64, from + limit);
-    return cairn_srv_reply_page(reply, items, more ? cairn_srv_cursor_write(place) : NULL, err);
+    json_t *next = more ? cairn_srv_cursor_write(server, place) : NULL;
+    return cairn_srv_reply_page(reply, items, next, err);
 }
 
 /* ---- DELETE /v1/uploads/{ref} ---- */

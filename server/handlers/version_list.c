@@ -173,8 +173,8 @@ static enum cairn_code answer(struct list *list, struct cairn_srv_reply *reply,
     CAIRN_TRY(cairn_srv_catalog_read(list->request->server->catalog, look_at_list, list, err));
     snprintf(text, sizeof(text), "%" PRIu64 ".%" PRIu64 ".%" PRIu64, place->attempt, place->step,
              place->n);
-    return cairn_srv_reply_page(reply, CAIRN_TAKE(list->items),
-                                list->full ? cairn_srv_cursor_write(text) : NULL, err);
+    json_t *next = list->full ? cairn_srv_cursor_write(list->request->server, text) : NULL;
+    return cairn_srv_reply_page(reply, CAIRN_TAKE(list->items), next, err);
 }
 
 enum cairn_code cairn_srv_on_checkpoint_list(struct cairn_srv_request *request,

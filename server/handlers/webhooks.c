@@ -111,7 +111,7 @@ enum cairn_code cairn_srv_on_letter_list(struct cairn_srv_request *request,
     if (place[0]) CAIRN_TRY(cairn_parse_u64(cairn_view_of(place), &call.after, err));
     CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, letters, &call, err));
     snprintf(place, sizeof(place), "%" PRIu64, call.last);
-    json_t *next = call.more ? cairn_srv_cursor_write(place) : NULL;
+    json_t *next = call.more ? cairn_srv_cursor_write(request->server, place) : NULL;
     return cairn_srv_reply_page(reply, CAIRN_TAKE(items), next, err);
 }
 

@@ -35,7 +35,7 @@ static bool use_token(struct cairn_world *world, const char *token) {
 bool cairn_office_open(struct office *office) {
     return cairn_world_start(&office->world,
                              WORLD_ARGS("--require-token", "--log-level=debug",
-                                        "--sweep-interval=50ms"),
+                                        "--sweep-interval=50ms", "--metrics-runs-max=100"),
                              NULL) &&
            cairn_office_admin(office) && use_token(&office->world, office->admin);
 }

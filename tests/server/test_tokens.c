@@ -290,6 +290,94 @@ TEST(a02_lineage_ends_where_a_project_begins_that_the_token_may_not_read) {
     EXPECT(strstr(cut.data, "\"run\":\"mine/a\"") && strstr(cut.data, "\"more\":true"));
 }
 
+/* ---- names beside the answers ---- */
+
+/* What the answer, or a cursor in it, says in plain or in hexadecimal. */
+static bool tells(const struct office *office, const char *token, const char *path,
+                  const char *name) {
+    CAIRN_AUTO(buf) got = {.limit = CAIRN_MIB};
+    char hex[64] = "";
+    for (size_t i = 0; name[i] && i < 16; i++)
+        snprintf(hex + 2 * i, sizeof(hex) - 2 * i, "%02x", (unsigned)name[i]);
+    EXPECT(say(office, token, "GET", path, NULL, NULL, &got) == 200);
+    return !got.data || strstr(got.data, name) || strstr(got.data, hex);
+}
+
+/* Follows the cursors of pages of one item: how many there are; 99: without end. */
+static uint64_t count_pages(const struct office *office, const char *token, const char *list) {
+    char path[900], cursor[700] = "";
+    for (uint64_t pages = 1; pages < 99; pages++) {
+        CAIRN_AUTO(buf) page = {.limit = CAIRN_MIB};
+        static const char next[] = "\"next_cursor\":\"";
+        snprintf(path, sizeof(path), "%s?limit=1%s%s", list, cursor[0] ? "&cursor=" : "", cursor);
+        if (!EXPECT(say(office, token, "GET", path, NULL, NULL, &page) == 200)) return 99;
+        const char *at = strstr(page.data, next);
+        if (!at) return pages;
+        snprintf(cursor, sizeof(cursor), "%.*s", (int)strcspn(at + sizeof(next) - 1, "\""),
+                 at + sizeof(next) - 1);
+    }
+    return 99;
+}
+
+TEST(a02_no_cursor_names_a_run_or_a_project_that_the_token_may_not_read) {
+    AUTO_OFFICE office = {0};
+    struct made mine;
+    REQUIRE(cairn_office_open(&office));
+    REQUIRE(make(&office, "read", "p?", 0, &mine));
+    static const char *const projects[] = {"p1", "p1-secret", "p2", "p2-secret", "zero"};
+    for (size_t i = 0; i < CAIRN_COUNT(projects); i++) {
+        char path[100];
+        snprintf(path, sizeof(path), "/v1/runs/%s/r", projects[i]);
+        REQUIRE_OK(cairn_world_call(&office.world, "PUT", path, json_object(), NULL));
+        snprintf(path, sizeof(path), "/v1/projects/%s/quota", projects[i]);
+        REQUIRE_OK(cairn_world_call(&office.world, "PUT", path, json_pack("{s:i}", "versions", 9),
+                                    NULL));
+    }
+    EXPECT(!tells(&office, mine.text, "/v1/runs?limit=1", "secret"));
+    EXPECT(!tells(&office, mine.text, "/v1/runs?limit=2", "secret"));
+    for (int limit = 1; limit <= 5; limit++) {
+        char path[60];
+        snprintf(path, sizeof(path), "/v1/quotas?limit=%d", limit);
+        EXPECT(!tells(&office, mine.text, path, "secret"));
+    }
+    /* and they are good all the same */
+    EXPECT_EQ_U64(count_pages(&office, office.admin, "/v1/runs"), 5);
+    EXPECT_EQ_U64(count_pages(&office, mine.text, "/v1/runs"), 2);
+    EXPECT(count_pages(&office, mine.text, "/v1/quotas") < 99);
+    EXPECT_SAID(400, &office, mine.text, "GET", "/v1/runs?cursor=70312f72", NULL); /* p1/r */
+}
+
+TEST(a02_gauges_checks_and_origins_name_nothing_that_the_caller_may_not_read) {
+    AUTO_OFFICE office = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    struct made mine, theirs;
+    struct cairn_key key;
+    const struct cairn_run_name seven = {"llm", "seven"};
+    REQUIRE(cairn_office_open(&office));
+    REQUIRE(make(&office, "read", "mine", 0, &mine) && make(&office, "read", "llm", 0, &theirs));
+    REQUIRE_OK(cairn_hand_open(&office.world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 100, 1, "error", 10, &save));
+    REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/a", json_object(), NULL));
+    EXPECT(say(&office, office.admin, "PATCH", "/v1/runs/mine/a", "If-Match: *\r\n",
+               "{\"from\":\"llm/seven@100\"}", NULL) == 200);
+    EXPECT(tells(&office, office.admin, "/v1/runs/mine/a", "llm/seven"));
+    EXPECT(!tells(&office, mine.text, "/v1/runs/mine/a", "llm/seven"));
+    EXPECT(!tells(&office, mine.text, "/v1/runs", save.id.text));
+    EXPECT(tells(&office, office.admin, "/metrics", "run=\"seven\""));
+    EXPECT(tells(&office, theirs.text, "/metrics", "run=\"seven\""));
+    EXPECT(!tells(&office, mine.text, "/metrics", "seven"));
+    /* a run that is frozen is the operator's to hear of */
+    cairn_key_attempt(&seven, 2, &key);
+    REQUIRE_OK(cairn_store_put_small(office.world.worker, key.text, CAIRN_VIEW("{}"), true, &err));
+    struct cairn_hand next;
+    EXPECT_CODE(cairn_hand_open(&office.world, &next, "j2", 1, "latest", 1), CAIRN_CATALOG_BEHIND);
+    EXPECT(tells(&office, office.admin, "/readyz", "llm/seven"));
+    EXPECT(!tells(&office, mine.text, "/readyz", "seven"));
+    EXPECT(!tells(&office, NULL, "/readyz", "seven"));
+    EXPECT(tells(&office, NULL, "/readyz", "not ok"));
+}
+
 /* ---- events ---- */
 
 static bool comes(struct cairn_raw *raw, struct cairn_buf *got, const char *text, uint32_t ms) {

@@ -26,7 +26,7 @@ struct pending {
     char ref[64], format[64], known_version[CAIRN_VERSION_ID_BYTES];
     bool insists;
     uint64_t known_step, bytes, limit, answer_by_ms, asked_us;
-    char cursor[512];
+    char cursor[600];
     bool runs;                        /* a list of runs, not of versions */
     char removed[CAIRN_VERSION_ID_BYTES];
     /* the answer */
