@@ -45,6 +45,10 @@ static enum cairn_code put_run(struct cairn_srv_tx *tx, void *argument, struct c
         CAIRN_AUTO(srv_run) run = {0};
         int64_t wall_ms = cairn_srv_wall_ms(call->request->server);
         CAIRN_TRY(cairn_srv_run_make(tx, name, call->labels.data, wall_ms, &run, &call->made, err));
+        /* `*` alone can be meant: a run's tag is nothing that a PUT could have been made of. */
+        if (!call->made && !strcmp(call->request->if_none_match, "*"))
+            return cairn_fail(err, CAIRN_PRECONDITION, "run %s/%s is there already", name->project,
+                              name->run);
         if (call->labels.data)
             CAIRN_TRY(cairn_srv_run_set_labels(tx, run.id, call->labels.data, err));
     }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "tests/server/world.h"
+#include "tests/support/raw.h"
 
 #define ALIAS WORLD_RUN "/aliases/prod"
 
@@ -55,6 +56,36 @@ TEST(an_alias_is_moved_only_by_who_knows_where_it_points) {
                     CAIRN_CONFLICT);
     EXPECT_CODE(call(&world, NULL, "PUT", WORLD_RUN "/aliases/100", "{\"ref\":\"100\"}", NULL),
                 CAIRN_INVALID);
+}
+
+/* The status of a PUT that is to make something new. */
+static int put_new(const struct cairn_world *world, const char *path, const char *body) {
+    CAIRN_AUTO(buf) reply = {0};
+    char request[600];
+    snprintf(request, sizeof(request),
+             "PUT %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+             "If-None-Match: *\r\nContent-Length: %zu\r\n\r\n%s",
+             path, strlen(body), body);
+    return cairn_raw_exchange(world->server.port, request, strlen(request), &reply);
+}
+
+TEST(a_put_that_wants_nothing_to_be_there_makes_a_run_or_an_alias_once) /* RFC 9110, 13.1.2 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2];
+    CAIRN_AUTO_JSON json_t *run = NULL;
+    REQUIRE(cairn_hand_start(&world, &hand, saves, 2));
+    EXPECT(put_new(&world, ALIAS, "{\"ref\":\"100\"}") == 201);
+    EXPECT(put_new(&world, ALIAS, "{\"ref\":\"200\"}") == 412);
+    EXPECT_EQ_U64(step_of(&world, "prod"), 100);
+    static const char other[] = "/v1/runs/llm/other";
+    EXPECT(put_new(&world, other, "{\"labels\":{\"a\":\"first\"}}") == 201);
+    EXPECT(put_new(&world, other, "{\"labels\":{\"a\":\"second\"}}") == 412);
+    REQUIRE_OK(call(&world, NULL, "GET", other, NULL, &run));
+    EXPECT_EQ_TEXT(cairn_world_text(json_object_get(run, "labels"), "a"), "first");
+    REQUIRE_OK(call(&world, NULL, "DELETE", other, NULL, NULL));
+    EXPECT(put_new(&world, other, "{}") == 201); /* what was removed is not there */
 }
 
 TEST(what_an_alias_points_at_is_removed_by_nobody) { /* aliases.h#1 */
