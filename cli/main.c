@@ -27,11 +27,13 @@ static void usage(FILE *to) {
           "Examples:\n"
           "  cairn up ./store                              server and uploader on a folder\n"
           "  cairn put ./model llm/7b@1000                 keep a directory as a checkpoint\n"
-          "  cairn get llm/7b@latest -d ./restored         get the newest one back, verified\n\n"
-          "Verbs:\n",
+          "  cairn get llm/7b@latest -d ./restored         get the newest one back, verified\n",
           to);
-    for (size_t i = 0; i < cairn_cli_verb_count; i++)
+    for (size_t i = 0; i < cairn_cli_verb_count; i++) {
+        const char *chapter = cairn_cli_chapter_of(cairn_cli_verbs[i]);
+        if (chapter) fprintf(to, "\n%s:\n", chapter);
         fprintf(to, "  %-10s %s\n", cairn_cli_verbs[i]->name, cairn_cli_verbs[i]->purpose);
+    }
     fputs("  version    Print the version.\n\n"
           "`cairn VERB --help` shows examples and flags of one verb.\n"
           "Exit status: 0 ok, 1 error, 2 usage, 3 not found, 4 not allowed, 5 unavailable, 6 "
