@@ -91,6 +91,7 @@ enum cairn_code cairn_srv_source_shard(struct cairn_srv *server,
     }
     *own = (struct shard_source){.source = {.size_bytes = shard->size_bytes,
                                             .grain_bytes = CAIRN_BLOCK_BYTES,
+                                            .head_bytes = CAIRN_BLOCK_BYTES,
                                             .chunk_bytes = UINT64_MAX,
                                             .load = load_shard,
                                             .free = free_shard},
@@ -136,6 +137,7 @@ enum cairn_code cairn_srv_source_bytes(struct cairn_buf *take, struct cairn_srv_
     *take = (struct cairn_buf){0};
     own->source = (struct cairn_srv_source){.size_bytes = own->bytes.size,
                                             .grain_bytes = 1,
+                                            .head_bytes = UINT64_MAX,
                                             .chunk_bytes = UINT64_MAX,
                                             .load = load_bytes,
                                             .free = free_bytes};

@@ -26,7 +26,8 @@
 struct cairn_srv_source {
     uint64_t size_bytes;
     uint64_t grain_bytes; /* loads begin at a multiple, and end there or at the end */
-    uint64_t chunk_bytes; /* no load should be longer; at least a grain */
+    uint64_t head_bytes;  /* no first load of several should be longer; multiples of a grain */
+    uint64_t chunk_bytes; /* no other load should be longer; at least a grain */
     enum cairn_code (*load)(struct cairn_srv_source *source, struct cairn_store_worker *worker,
                             uint64_t from, uint64_t bytes, void *into, struct cairn_error *err);
     void (*free)(struct cairn_srv_source *source);

@@ -182,6 +182,7 @@ static enum cairn_code measure(struct tensor_source *own, struct cairn_error *er
         return cairn_fail(err, CAIRN_UNSUPPORTED, "the slice does not fill bytes");
     own->source.size_bytes = elements * bits / 8;
     own->source.grain_bytes = bits; /* of as many elements as a byte has bits */
+    own->source.head_bytes = UINT64_MAX; /* a second load may read the same blocks again */
     own->source.chunk_bytes = chunk_for(&own->view);
     if (own->source.chunk_bytes < bits) own->source.chunk_bytes = bits;
     return cairn_srv_reading_new(own->server, own->place.id.text,

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes of a source in order; see stream.h. Chunk i of the widened range lies in slot i % 2: while
- * one is sent the other is loaded. A slot's state is the only thing that both sides change. */
+ * one is sent the other is loaded. A slot's state is the only thing that both sides change.
+ *
+ * Nothing leaves before the first chunk is there, so where there are several (of a shard) it is a
+ * short one, and the second is loaded beside it: a bucket's delay is waited for once. */
 #include "server/handlers/stream.h"
 
 #include <stdatomic.h>
@@ -34,17 +37,20 @@ struct slot {
     struct cairn_srv_stream *stream;
     uint64_t chunk;
     uint8_t *data; /* not on the heap: of one that is lent another read or the system has it */
+    struct cairn_error error; /* why it failed, until it is logged */
     _Atomic int state;
 };
 struct cairn_srv_stream {
     struct cairn_srv_read_slot slot; /* first */
     struct cairn_srv_stream_options options;
-    size_t slot_bytes; /* of a chunk, all but the last */
+    size_t head_bytes; /* of the first chunk */
+    size_t slot_bytes; /* of the others, but for the last */
     _Atomic uint64_t taken_ms;     /* mono clock: when its reader last took bytes */
     struct slot *wanted;           /* of the slots that are lent, the one that the reader is at */
     uint64_t first;                /* begin, down to a grain of the source */
     uint64_t last;                 /* end, up to a grain or the source's end */
     struct slot slots[2];
+    bool refused; /* its first chunk failed, and the answer says so */
     void (*wake)(void *owner);
     void *owner;
     _Atomic int holders; /* the connection and each loading slot */
@@ -70,9 +76,17 @@ static void unmap(struct slot *slot) {
     slot->data = NULL;
 }
 
+/* Once, before its connection is broken or when nobody is left to break it for. */
+static void log_failed(struct slot *slot) {
+    if (atomic_load(&slot->state) != SLOT_FAILED || !slot->error.code) return;
+    cairn_log(ERROR, "read.broken", "cause=\"%s\"", slot->error.message);
+    slot->error.code = CAIRN_OK;
+}
+
 static void drop_holder(struct cairn_srv_stream *stream) {
     struct cairn_srv *server = stream->options.server;
     if (atomic_fetch_sub(&stream->holders, 1) > 1) return;
+    for (size_t i = 0; i < 2 && !stream->refused; i++) log_failed(&stream->slots[i]);
     cairn_srv_read_slots_leave(server->read_slots, &stream->slot); /* first: no lend() after it */
     for (size_t i = 0; i < 2; i++) unmap(&stream->slots[i]);
     cairn_srv_source_free(stream->options.take_source);
@@ -84,23 +98,37 @@ uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream) {
     return stream->options.end - stream->options.begin;
 }
 
+/* ---- which bytes are whose ---- */
+
+static uint64_t chunk_of(const struct cairn_srv_stream *stream, uint64_t at) {
+    uint64_t from_first = at - stream->first;
+    if (from_first < stream->head_bytes) return 0;
+    return 1 + (from_first - stream->head_bytes) / stream->slot_bytes;
+}
+
+static uint64_t begin_of(const struct cairn_srv_stream *stream, uint64_t chunk) {
+    if (!chunk) return stream->first;
+    return stream->first + stream->head_bytes + (chunk - 1) * stream->slot_bytes;
+}
+
+static uint64_t end_of(const struct cairn_srv_stream *stream, uint64_t chunk) {
+    return cairn_min_u64(begin_of(stream, chunk + 1), stream->last);
+}
+
 /* ---- loading one chunk ---- */
 
 static enum cairn_code load_chunk(struct slot *slot, struct cairn_store_worker *worker,
                                   struct cairn_error *err) {
     const struct cairn_srv_stream *stream = slot->stream;
     struct cairn_srv_source *source = stream->options.take_source;
-    uint64_t from = stream->first + slot->chunk * stream->slot_bytes;
-    return source->load(source, worker, from,
-                        cairn_min_u64(stream->slot_bytes, stream->last - from), slot->data, err);
+    uint64_t from = begin_of(stream, slot->chunk);
+    return source->load(source, worker, from, end_of(stream, slot->chunk) - from, slot->data, err);
 }
 
 static void load_in_pool(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
     struct slot *slot = (struct slot *)task;
     struct cairn_srv_stream *stream = slot->stream;
-    struct cairn_error err = {0};
-    enum cairn_code code = load_chunk(slot, worker, &err);
-    if (code) cairn_log(ERROR, "read.broken", "cause=\"%s\"", err.message);
+    enum cairn_code code = load_chunk(slot, worker, &slot->error);
     int before = atomic_exchange(&slot->state, code ? SLOT_FAILED : SLOT_READY);
     if (before == SLOT_WAITED_FOR) stream->wake(stream->owner);
     drop_holder(stream);
@@ -120,7 +148,7 @@ static void load(struct slot *slot, enum slot_state state) {
 /* Start loading this chunk; behind the end the slot becomes idle, and stays so: lend() counts on
  * it. */
 static void prefetch(struct cairn_srv_stream *stream, uint64_t chunk) {
-    if (stream->first + chunk * stream->slot_bytes >= stream->last) {
+    if (begin_of(stream, chunk) >= stream->last) {
         atomic_store(&stream->slots[chunk % 2].state, SLOT_IDLE);
         return;
     }
@@ -172,6 +200,9 @@ static void init(struct cairn_srv_stream *stream, const struct cairn_srv_stream_
                                  source->size_bytes);
     uint64_t chunk = cairn_min_u64(CHUNK_BYTES, source->chunk_bytes);
     stream->slot_bytes = (size_t)cairn_min_u64(chunk - chunk % grain, stream->last - stream->first);
+    bool several = stream->last - stream->first > stream->slot_bytes;
+    stream->head_bytes = stream->slot_bytes;
+    if (several) stream->head_bytes = (size_t)cairn_min_u64(stream->slot_bytes, source->head_bytes);
     for (size_t i = 0; i < 2; i++) stream->slots[i].stream = stream;
     atomic_store(&stream->slots[0].state, SLOT_LOADING);
     atomic_store(&stream->taken_ms, cairn_mono_ms());
@@ -192,13 +223,14 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
         drop_holder(stream);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     }
+    prefetch(stream, 1); /* while slot 0 is not ready, nothing is lent */
     enum cairn_code code = load_chunk(&stream->slots[0], options->worker, err);
     if (code) {
+        stream->refused = true;
         drop_holder(stream);
         return code;
     }
     atomic_store(&stream->taken_ms, cairn_mono_ms());
-    prefetch(stream, 1); /* while slot 0 is not ready, nothing is lent */
     atomic_store(&stream->slots[0].state, SLOT_READY);
     *ret = stream;
     return CAIRN_OK;
@@ -206,10 +238,9 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
 
 static ssize_t copy_out(struct cairn_srv_stream *stream, struct slot *slot, uint64_t at, void *to,
                         size_t capacity) {
-    uint64_t chunk_begin = stream->first + slot->chunk * stream->slot_bytes;
-    uint64_t chunk_end = cairn_min_u64(chunk_begin + stream->slot_bytes, stream->options.end);
+    uint64_t chunk_end = cairn_min_u64(end_of(stream, slot->chunk), stream->options.end);
     uint64_t size = cairn_min_u64(chunk_end - at, capacity);
-    memcpy(to, slot->data + (at - chunk_begin), (size_t)size);
+    memcpy(to, slot->data + (at - begin_of(stream, slot->chunk)), (size_t)size);
     atomic_store(&stream->taken_ms, cairn_mono_ms());
     if (at + size == chunk_end) {
         prefetch(stream, slot->chunk + 2);
@@ -222,8 +253,11 @@ static ssize_t copy_out(struct cairn_srv_stream *stream, struct slot *slot, uint
 ssize_t cairn_srv_stream_take(struct cairn_srv_stream *stream, uint64_t position, void *to,
                               size_t capacity, const struct cairn_srv_stream_hooks *hooks) {
     uint64_t at = stream->options.begin + position;
-    struct slot *slot = &stream->slots[(at - stream->first) / stream->slot_bytes % 2];
-    if (atomic_load(&slot->state) == SLOT_FAILED) return -1;
+    struct slot *slot = &stream->slots[chunk_of(stream, at) % 2];
+    if (atomic_load(&slot->state) == SLOT_FAILED) {
+        log_failed(slot);
+        return -1;
+    }
     if (swap(slot, SLOT_READY, SLOT_TAKEN_FROM)) return copy_out(stream, slot, at, to, capacity);
     /* Paused first: the loader may wake at any moment from the exchange on. */
     stream->wake = hooks->wake;

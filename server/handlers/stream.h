@@ -6,7 +6,8 @@
  *          ones; and the event loop must never wait for the store.
  * Promise: P3  no byte is handed out before the 1 MiB block that it lies in has had its checksum
  *              compared: that is the source's promise (source.h), and nothing else is handed out.
- *          1   the first blocks are read and compared at open, so damage there is a problem answer
+ *          1   the first block (of a shard from which several chunks are read; elsewhere the first
+ *              chunk) is read and compared at open, so that damage there is a problem answer
  *              (CAIRN_CORRUPT naming run, step, shard, range, expected and found).
  *          2   later damage makes take() fail for good, and one error line is logged.
  *          3   a reader that takes nothing for two seconds keeps no other reader out: its memory is

@@ -205,24 +205,41 @@ static bool flip_byte(struct cairn_world *world, const struct cairn_hand_save *s
     return pwrite(fd, &byte, 1, offset) == 1;
 }
 
-TEST(a_flipped_byte_in_the_first_blocks_is_a_problem_that_names_it) /* P3 */
+TEST(a_flipped_byte_in_the_first_block_is_a_problem_that_names_it) /* P3 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand_save save;
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     REQUIRE(saved(&world, &save, SIZE));
     REQUIRE(flip_byte(&world, &save, 1048576));
+    REQUIRE(flip_byte(&world, &save, 2 * CAIRN_MIB)); /* of the chunk that is loaded beside it */
     CAIRN_AUTO(buf) reply = {0};
-    EXPECT(send_request(&world, &save, "GET", "", &reply) == 502);
+    EXPECT(send_request(&world, &save, "GET", "Range: bytes=1048580-\r\n", &reply) == 502);
     EXPECT(strstr(reply.data, "store-corrupt"));
     EXPECT(strstr(reply.data,
                   "run llm/seven step 1 shard \\\"rank-00000/x\\\": bytes 1048576-2097151"));
     EXPECT(strstr(reply.data, "expected CRC32C"));
     EXPECT(cairn_daemon_logged(&world.server, "read.refused"));
     EXPECT(!cairn_daemon_logged(&world.server, "read.again") &&
+           !cairn_daemon_logged(&world.server, "read.broken") &&
            !cairn_daemon_logged(&world.server, "http.failed")); /* one cause, one line */
     /* Blocks that are whole are still served. */
     EXPECT(send_request(&world, &save, "GET", "Range: bytes=0-9\r\n", &reply) == 206);
+}
+
+TEST(only_the_first_block_is_waited_for_before_a_long_answer_begins) /* stream.h#1, stream.h#2 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE(saved(&world, &save, SIZE));
+    REQUIRE(flip_byte(&world, &save, CAIRN_MIB));
+    CAIRN_AUTO(buf) reply = {0};
+    EXPECT(send_request(&world, &save, "GET", "", &reply) == 200);
+    EXPECT(reply.size - (size_t)(body_of(&reply) - reply.data) <= CAIRN_MIB);
+    EXPECT(cairn_daemon_logged(&world.server, "read.broken"));
+    /* One chunk is loaded at once. */
+    EXPECT(send_request(&world, &save, "GET", "Range: bytes=0-4194303\r\n", &reply) == 502);
 }
 
 TEST(a_flipped_byte_far_behind_breaks_the_connection) /* P3: never ended cleanly */
@@ -236,7 +253,7 @@ TEST(a_flipped_byte_far_behind_breaks_the_connection) /* P3: never ended cleanly
     EXPECT(send_request(&world, &save, "GET", "", &reply) == 200);
     size_t body = reply.size - (size_t)(body_of(&reply) - reply.data);
     EXPECT(strstr(reply.data, "Content-Length: 9437189\r\n"));
-    EXPECT(body <= 8 * CAIRN_MIB); /* the chunk that holds the damage never left */
+    EXPECT(body <= 9 * CAIRN_MIB); /* the block that holds the damage never left */
     EXPECT(cairn_daemon_logged(&world.server, "read.broken"));
 }
 
