@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "cli/output.h"
+#include "cli/sizes.h"
 
 #define NODES_MAX 100000
 
@@ -12,27 +13,66 @@ static void cell_node(const union cairn_cli_row *row, char *ret, size_t capacity
 static void cell_heard(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", row->node.last_heard ? row->node.last_heard : "never");
 }
+/* What the uploader says of itself; all 0 where it says nothing. */
+static struct cairn_msg_node_uploader uploader_of(const union cairn_cli_row *row) {
+    struct cairn_msg_node_uploader said = {0};
+    if (!row->node.uploader || cairn_msg_node_uploader_read(row->node.uploader, "", &said, NULL))
+        return (struct cairn_msg_node_uploader){0};
+    return said;
+}
+static void print_bytes(uint64_t bytes, const char *behind, char *ret, size_t capacity) {
+    char size[24];
+    cairn_cli_size(bytes, size);
+    snprintf(ret, capacity, "%s%s", bytes ? size : "-", bytes ? behind : "");
+}
+
+static void cell_open(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%llu", (unsigned long long)row->node.versions);
+}
+static void cell_rate(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    print_bytes(uploader_of(row).upload_rate, "/s", ret, capacity);
+}
+static void cell_state(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s", uploader_of(row).draining ? "draining" : "");
+}
+static void cell_version(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    const char *version = uploader_of(row).version;
+    snprintf(ret, capacity, "%s", version ? version : "");
+}
+static void cell_kept(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    print_bytes(uploader_of(row).kept_bytes, "", ret, capacity);
+}
+static void cell_domain(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    const char *domain = uploader_of(row).failure_domain;
+    snprintf(ret, capacity, "%s", domain ? domain : "");
+}
 static void cell_trouble(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", row->node.trouble ? row->node.trouble : "");
 }
+/* What a wide table has besides stands behind. */
 static const struct cairn_cli_column columns[] = {
-    {"NODE", false, cell_node},
-    {"HEARD", false, cell_heard},
-    {"TROUBLE", false, cell_trouble},
+    {"NODE", false, cell_node},       {"HEARD", false, cell_heard},
+    {"OPEN", true, cell_open},        {"UPLOADS", true, cell_rate},
+    {"STATE", false, cell_state},     {"TROUBLE", false, cell_trouble},
+    {"VERSION", false, cell_version}, {"IN MEMORY", true, cell_kept},
+    {"DOMAIN", false, cell_domain},
 };
-static const struct cairn_cli_table table = {CAIRN_MESSAGE_node_row, columns, CAIRN_COUNT(columns),
-                                             cell_node, NULL};
+#define WIDE_COLUMNS 3
+static const struct cairn_cli_table table = {CAIRN_MESSAGE_node_row, columns,
+                                             CAIRN_COUNT(columns) - WIDE_COLUMNS, cell_node, NULL};
+static const struct cairn_cli_table wide_table = {CAIRN_MESSAGE_node_row, columns,
+                                                  CAIRN_COUNT(columns), cell_node, NULL};
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *nodes = json_array();
     CAIRN_TRY(cairn_cli_list(cli, "/v1/nodes", NODES_MAX, nodes, NULL, err));
-    return cairn_cli_print(cli, nodes, &table, err);
+    return cairn_cli_print(cli, nodes, cli->wide ? &wide_table : &table, err);
 }
 
 const struct cairn_cli_verb cairn_cli_verb_nodes = {
     .name = "nodes",
     .synopsis = "cairn nodes [flags]",
-    .purpose = "List the uploaders the server has heard of.",
-    .examples = "  cairn nodes\n  cairn nodes --json\n  cairn nodes --output name\n",
+    .purpose = "List the uploaders the server has heard of, and how they fare.",
+    .examples = "  cairn nodes\n  cairn nodes -o wide\n  cairn nodes --output name\n",
     .run = run,
 };

@@ -59,6 +59,10 @@ class Uploader(unittest.TestCase):
         self.assertTrue(self.status(world)["draining"])
         node = wait_until(lambda: (row := json.loads(world.get("/v1/nodes")[2])["items"][0])["uploader"].get("draining") and row)
         self.assertEqual(node["node"], "node-0")
+        titles, row = (line.split() for line in world.cairn("nodes").stdout.splitlines())
+        self.assertEqual((titles[:5], row[0], row[-1]), (["NODE", "HEARD", "OPEN", "UPLOADS", "STATE"], "node-0", "draining"))
+        version = node["uploader"]["version"]
+        self.assertRegex(world.cairn("nodes", "-o", "wide").stdout, rf"IN MEMORY +DOMAIN *\nnode-0 .* draining +{version} ")
         self.assertEqual(json.loads(world.cairn("uploader", "drain", "--json").stdout)["unfinished"], 0)
         world.uploaders[0].stop()
         self.assertIn("uploader.drain_asked", world.uploaders[0].log.read_text())
