@@ -207,19 +207,32 @@ void cairn_cli_print_field(const char *name, const char *value) {
     printf("%-12s %s\n", name, text);
 }
 
-/* "main, archive (making)"; of one that lies in main alone nothing. */
+/* " (making)", " (2 objects damaged, found 2026-11-22T10:18:55Z)"; false: all is well. */
+static bool say_copy(const struct cairn_msg_copy_row *copy, char ret[128]) {
+    struct cairn_msg_copy_damage damage = {0};
+    bool whole = !strcmp(copy->state, "whole");
+    bool damaged = copy->damage && !cairn_msg_copy_damage_read(copy->damage, "", &damage, NULL);
+    ret[0] = '\0';
+    if (!whole) snprintf(ret, 128, " (%s)", copy->state);
+    if (whole && damaged)
+        snprintf(ret, 128, " (%llu object%s damaged, found %.63s)",
+                 (unsigned long long)damage.objects, damage.objects == 1 ? "" : "s",
+                 damage.found_at);
+    return ret[0] != '\0';
+}
+
+/* "main, archive (making)"; of one that lies in main alone, and is well there, nothing. */
 static void print_copies(const struct cairn_msg_version_row *version) {
-    char text[400] = "";
+    char text[4000] = "";
     size_t index = 0, used = 0;
     const json_t *item = NULL;
     bool elsewhere = json_array_size(version->copies) > 1;
     json_array_foreach(version->copies, index, item) {
         struct cairn_msg_copy_row copy = {0};
+        char said[128];
         if (cairn_msg_copy_row_read(item, "", &copy, NULL)) continue;
-        bool whole = !strcmp(copy.state, "whole");
-        elsewhere |= strcmp(copy.store, "main") != 0 || !whole;
-        snprintf(text + used, sizeof text - used, "%s%s%s%s%s", used ? ", " : "", copy.store,
-                 whole ? "" : " (", whole ? "" : copy.state, whole ? "" : ")");
+        elsewhere |= say_copy(&copy, said) || strcmp(copy.store, "main") != 0;
+        snprintf(text + used, sizeof text - used, "%s%s%s", used ? ", " : "", copy.store, said);
         used = strlen(text);
     }
     if (elsewhere) cairn_cli_print_field("lies in", text);

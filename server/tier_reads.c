@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "common/log.h"
+#include "common/text.h"
+#include "server/damage.h"
 #include "server/metrics.h"
 
 /* ---- where ---- */
@@ -25,15 +27,18 @@ enum cairn_code cairn_srv_where_of(struct cairn_srv *server, const char *version
                                    struct cairn_error *err) {
     struct looking looking = {.version = version};
     struct cairn_srv_tiers *tiers = server->tiers;
-    ret->count = 0;
+    *ret = (struct cairn_srv_where){.count = 0};
+    (void)cairn_text_copy(ret->version, sizeof(ret->version), version);
     if (!cairn_srv_tiers_any(server)) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, &looking, err));
     for (size_t i = 0; i < tiers->count; i++) {
         struct cairn_srv_tier *tier = &tiers->tiers[i];
         const struct cairn_srv_copy *copy = cairn_srv_copies_find(&looking.copies, tier->name);
         bool whole = copy && copy->state == CAIRN_SRV_COPY_WHOLE;
-        if (whole && (!except || strcmp(except, tier->name) != 0))
-            ret->tiers[ret->count++] = tier;
+        if (!whole || (except && !strcmp(except, tier->name))) continue;
+        ret->damaged[ret->count] = copy->damaged > 0;
+        ret->changed_ms[ret->count] = copy->changed_ms;
+        ret->tiers[ret->count++] = tier;
     }
     if (ret->count) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NOT_FOUND,
@@ -46,17 +51,28 @@ static bool is_away(const struct cairn_srv_tier *tier) {
     return atomic_load(&tier->away_until_ms) > cairn_mono_ms();
 }
 
-/* The nearest that answers, then those that did not answer just now. */
-static void order(const struct cairn_srv_where *where,
-                  struct cairn_srv_tier *ret[CAIRN_SRV_TIERS_MAX]) {
+/* The nearest that answers, behind the sound ones those that are damaged, then likewise those that
+ * did not answer just now. */
+static void order(const struct cairn_srv_where *where, size_t ret[CAIRN_SRV_TIERS_MAX]) {
+    int turns[CAIRN_SRV_TIERS_MAX];
     size_t count = 0;
     for (size_t i = 0; i < where->count; i++)
-        if (!is_away(where->tiers[i])) ret[count++] = where->tiers[i];
-    for (size_t i = 0; i < where->count && count < where->count; i++) {
-        size_t at = 0;
-        while (at < count && ret[at] != where->tiers[i]) at++;
-        if (at == count) ret[count++] = where->tiers[i];
-    }
+        turns[i] = 2 * is_away(where->tiers[i]) + where->damaged[i];
+    for (int turn = 0; turn < 4; turn++)
+        for (size_t i = 0; i < where->count; i++)
+            if (turns[i] == turn) ret[count++] = i;
+}
+
+/* A copy whose bytes are wrong, and which nobody knew to be. What is missing may be on its way out,
+ * or its store not mounted: that is for a verify to say. */
+static void note_damage(struct cairn_srv *server, const struct cairn_srv_where *where, size_t at,
+                        enum cairn_code code) {
+    if (code != CAIRN_CORRUPT || where->damaged[at]) return;
+    const struct cairn_srv_damage found = {.version = where->version,
+                                           .store = where->tiers[at]->name,
+                                           .objects = 1,
+                                           .changed_ms = where->changed_ms[at]};
+    cairn_srv_damage_note(server, &found);
 }
 
 static void note_away(struct cairn_srv_tier *tier, enum cairn_code code) {
@@ -119,21 +135,23 @@ static enum cairn_code read_from_any(struct cairn_srv *server, struct cairn_stor
                                      const struct cairn_srv_where *where,
                                      const struct cairn_srv_tier_range *range,
                                      struct cairn_error *err) {
-    struct cairn_srv_tier *tiers[CAIRN_SRV_TIERS_MAX];
+    size_t turns[CAIRN_SRV_TIERS_MAX];
     struct cairn_error first = {0};
     enum cairn_code code = CAIRN_OK, told = CAIRN_OK;
-    order(where, tiers);
+    order(where, turns);
     for (size_t i = 0; i < where->count; i++) {
+        struct cairn_srv_tier *tier = where->tiers[turns[i]];
         struct cairn_store_worker *worker = NULL;
         struct cairn_error why = {0};
-        size_t index = (size_t)(tiers[i] - server->tiers->tiers);
-        code = borrow(server, tiers[i], own, &worker, &why);
+        size_t index = (size_t)(tier - server->tiers->tiers);
+        code = borrow(server, tier, own, &worker, &why);
         if (!code) worker->patience_ms = patience(where, i);
         if (!code) code = read_from(worker, index, range, &why);
-        give(server, tiers[i], own, worker);
+        give(server, tier, own, worker);
         if (!code || code == CAIRN_NO_MEMORY) break;
-        note_away(tiers[i], code);
-        if (i + 1 < where->count) tell_fallback(server, tiers[i], range->key, &why);
+        note_away(tier, code);
+        note_damage(server, where, turns[i], code);
+        if (i + 1 < where->count) tell_fallback(server, tier, range->key, &why);
         /* Damage is the answer, where one is damaged and another away. */
         if (told && (told == CAIRN_CORRUPT || code != CAIRN_CORRUPT)) continue;
         told = code;
@@ -221,13 +239,13 @@ static enum cairn_code get(void *owner, enum cairn_document document, const char
                            struct cairn_buf *ret, struct cairn_error *err) {
     const struct cairn_srv_tier_documents *own = owner;
     const struct cairn_srv_where *where = own->where;
-    struct cairn_srv_tier *tiers[CAIRN_SRV_TIERS_MAX];
+    size_t turns[CAIRN_SRV_TIERS_MAX];
     struct cairn_error first = {0};
     enum cairn_code code = CAIRN_OK, told = CAIRN_OK;
     size_t before = ret->size, skipped = again && where->count > 1;
-    order(where, tiers);
+    order(where, turns);
     for (size_t i = 0; i < where->count; i++) {
-        struct cairn_srv_tier *tier = tiers[(i + skipped) % where->count];
+        struct cairn_srv_tier *tier = where->tiers[turns[(i + skipped) % where->count]];
         struct cairn_store_worker *worker = NULL;
         struct cairn_error why = {0};
         code = borrow(own->server, tier, own->worker, &worker, &why);

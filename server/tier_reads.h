@@ -6,9 +6,11 @@
  *          and readers of shards, tensors, manifests and copiers must fall back alike.
  * Promise: P3   what is handed out was proven, whichever store it came from: blocks by their
  *               checksums, documents by the manifest's digest.
- *          1    the nearest store is asked first; one that did not answer is asked last for
- *               CAIRN_SRV_TIER_SHUN_MS.
+ *          1    the nearest store is asked first, those whose copy is known to be damaged behind
+ *               the others; one that did not answer is asked last for CAIRN_SRV_TIER_SHUN_MS.
  *          2    where no store has a whole range right, each block of it is looked for by itself.
+ *          3    a copy of which a wrong block was read is known to be damaged from then on
+ *               (damage.h).
  * Limits:  a borrowed worker a call and store.
  * Threads: any, with the main store's worker of its own.
  * Next:    server/tiers.h, server/handlers/source.c, server/cache.c, server/jobs/promote.c.
@@ -23,7 +25,10 @@
 
 /* Where a version lies whole, nearest first; empty: in the main store alone. */
 struct cairn_srv_where {
+    char version[CAIRN_VERSION_ID_BYTES];
     struct cairn_srv_tier *tiers[CAIRN_SRV_TIERS_MAX];
+    bool damaged[CAIRN_SRV_TIERS_MAX];       /* that copy is known to be */
+    int64_t changed_ms[CAIRN_SRV_TIERS_MAX]; /* of its row */
     size_t count;
 };
 /* Looks at the catalog, where there is a store beside main. CAIRN_NOT_FOUND: the settings name none

@@ -9,7 +9,6 @@
 #include "common/array.h"
 #include "common/clock.h"
 #include "common/text.h"
-#include "server/catalog/events.h"
 #include "server/catalog/notify.h"
 #include "server/catalog/values.h"
 
@@ -26,12 +25,14 @@ const char *cairn_srv_copy_state_text(enum cairn_srv_copy_state state) {
 
 /* ---- reading ---- */
 
-/* Columns store, phase, by_policy, changed_ms from `at` on. */
+/* Columns store, phase, by_policy, changed_ms, damaged, damaged_ms from `at` on. */
 static struct cairn_srv_copy read_copy(const struct cairn_srv_rows *rows, int at) {
     struct cairn_srv_copy copy = {.state =
                                       (enum cairn_srv_copy_state)cairn_srv_rows_i64(rows, at + 1),
                                   .by_policy = cairn_srv_rows_i64(rows, at + 2) != 0,
-                                  .changed_ms = cairn_srv_rows_i64(rows, at + 3)};
+                                  .changed_ms = cairn_srv_rows_i64(rows, at + 3),
+                                  .damaged = cairn_srv_rows_u64(rows, at + 4),
+                                  .damaged_ms = cairn_srv_rows_i64(rows, at + 5)};
     (void)cairn_text_copy(copy.store, sizeof(copy.store), cairn_srv_rows_text(rows, at));
     return copy;
 }
@@ -83,16 +84,27 @@ size_t cairn_srv_copies_whole(const struct cairn_srv_copies *copies) {
     return count;
 }
 
+bool cairn_srv_copy_sound(const struct cairn_srv_copy *copy) {
+    return copy->state == CAIRN_SRV_COPY_WHOLE && !copy->damaged;
+}
+
+static json_t *damage_json(const struct cairn_srv_copy *copy) {
+    char found[32];
+    cairn_time_text(copy->damaged_ms, true, found);
+    return CAIRN_PACK(copy_damage, .objects = copy->damaged, .found_at = found);
+}
+
 enum cairn_code cairn_srv_copies_json(const struct cairn_srv_copies *copies, json_t **ret,
                                       struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *array = json_array();
     for (size_t i = 0; i < copies->count; i++) {
         const struct cairn_srv_copy *copy = &copies->copies[i];
+        CAIRN_AUTO_JSON json_t *damage = copy->damaged ? damage_json(copy) : NULL;
         if (copy->state == CAIRN_SRV_COPY_GONE) continue;
         json_t *item = CAIRN_PACK(copy_row, .store = copy->store,
                                   .state = cairn_srv_copy_state_text(copy->state),
-                                  .by_policy = copy->by_policy);
-        if (json_array_append_new(array, item))
+                                  .by_policy = copy->by_policy, .damage = damage);
+        if ((copy->damaged && !damage) || json_array_append_new(array, item))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
     *ret = CAIRN_TAKE(array);
@@ -101,18 +113,35 @@ enum cairn_code cairn_srv_copies_json(const struct cairn_srv_copies *copies, jso
 
 /* ---- changing ---- */
 
-enum cairn_code cairn_srv_copy_put(struct cairn_srv_tx *tx, const char *version,
-                                   const struct cairn_srv_copy *copy, struct cairn_error *err) {
+static enum cairn_code write_row(struct cairn_srv_tx *tx, const char *version,
+                                 const struct cairn_srv_copy *copy, struct cairn_error *err) {
     CAIRN_ASSERT(copy->store[0]);
     bool main = !strcmp(copy->store, CAIRN_SRV_TIER_MAIN);
-    if (main && copy->state == CAIRN_SRV_COPY_WHOLE) /* copies.h#1 */
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(copy_drop), SQL_T(version),
-                                    SQL_T(copy->store)));
-    else
-        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(copy_put), SQL_T(version),
-                                    SQL_T(copy->store), SQL_I(copy->state), SQL_I(copy->by_policy),
-                                    SQL_I(copy->changed_ms)));
+    /* Of what is not there nothing is damaged, also when it is made again. */
+    bool there = copy->state == CAIRN_SRV_COPY_WHOLE || copy->state == CAIRN_SRV_COPY_REMOVING;
+    uint64_t damaged = there ? copy->damaged : 0;
     cairn_srv_notify_text(tx, version);
+    if (main && cairn_srv_copy_sound(copy)) /* copies.h#1 */
+        return cairn_srv_sql_run(tx, NULL, err, SQL(copy_drop), SQL_T(version),
+                                 SQL_T(copy->store));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(copy_put), SQL_T(version), SQL_T(copy->store),
+                             SQL_I(copy->state), SQL_I(copy->by_policy), SQL_I(copy->changed_ms),
+                             SQL_I(damaged), SQL_I(damaged ? copy->damaged_ms : 0));
+}
+
+enum cairn_code cairn_srv_copy_damage_put(struct cairn_srv_tx *tx, const char *version,
+                                          const struct cairn_srv_copy *copy,
+                                          const enum cairn_srv_event *event,
+                                          struct cairn_error *err) {
+    CAIRN_ASSERT(copy->state == CAIRN_SRV_COPY_WHOLE);
+    CAIRN_TRY(write_row(tx, version, copy, err));
+    if (!event) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, *event, version, CAIRN_OK, copy->store, err);
+}
+
+enum cairn_code cairn_srv_copy_put(struct cairn_srv_tx *tx, const char *version,
+                                   const struct cairn_srv_copy *copy, struct cairn_error *err) {
+    CAIRN_TRY(write_row(tx, version, copy, err));
     if (copy->state == CAIRN_SRV_COPY_MAKING) return CAIRN_OK; /* its operation has an event */
     enum cairn_srv_event event = CAIRN_SRV_EVENT_COPY_REMOVING;
     if (copy->state == CAIRN_SRV_COPY_WHOLE) event = CAIRN_SRV_EVENT_COPY_MADE;
@@ -199,7 +228,7 @@ bool cairn_srv_run_copies_elsewhere(const struct cairn_srv_run_copies *copies, c
     }
     for (; from < copies->count && !strcmp(copies->items[from].version.text, version); from++) {
         const struct cairn_srv_copy *copy = &copies->items[from].copy;
-        if (strcmp(copy->store, store) != 0 && copy->state == CAIRN_SRV_COPY_WHOLE) return true;
+        if (strcmp(copy->store, store) != 0 && cairn_srv_copy_sound(copy)) return true;
     }
     return main;
 }

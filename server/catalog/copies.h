@@ -4,9 +4,12 @@
  *
  * Why:     a copy is made in minutes and removed in minutes; what a server left in the middle must
  *          be found by the next one, and a version must never lose its last copy.
- * Promise: 1   without a row a version lies in the main store, and there alone.
+ * Promise: 1   without a row a version lies in the main store, and there alone, and nothing is
+ *              known to be wrong with it.
  *          2   a store gets its first object of a version only after its row says MAKING, and the
  *              row says GONE only after the last one is deleted.
+ *          3   what was found damaged of a copy stays known until all of it was read and is
+ *              right, or the copy is gone. A catalog that is made again does not know it.
  * Limits:  CAIRN_SRV_COPIES_MAX stores of a version.
  * Threads: inside a transaction.
  * Next:    server/tiers.h; docs/tiers.md.
@@ -16,6 +19,7 @@
 #include "api/policy.h"
 #include "common/id.h"
 #include "common/json.h"
+#include "server/catalog/events.h"
 #include "server/catalog/lists.h"
 #include "store/named.h"
 
@@ -37,6 +41,8 @@ struct cairn_srv_copy {
     enum cairn_srv_copy_state state;
     bool by_policy; /* a policy made it, and may remove it */
     int64_t changed_ms;
+    uint64_t damaged;   /* objects that were found damaged or missing; 0: none is known to be */
+    int64_t damaged_ms; /* when */
 };
 #define CAIRN_SRV_COPIES_MAX CAIRN_SRV_TIERS_MAX
 struct cairn_srv_copies {
@@ -51,6 +57,8 @@ enum cairn_code cairn_srv_copies_get(struct cairn_srv_tx *tx, const char *versio
 const struct cairn_srv_copy *cairn_srv_copies_find(const struct cairn_srv_copies *copies,
                                                    const char *store);
 size_t cairn_srv_copies_whole(const struct cairn_srv_copies *copies);
+/* Whole, and not known to be damaged. */
+bool cairn_srv_copy_sound(const struct cairn_srv_copy *copy);
 /* A JSON array of copy_row (api/messages.def): those that are not gone. */
 enum cairn_code cairn_srv_copies_json(const struct cairn_srv_copies *copies, json_t **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
@@ -60,6 +68,12 @@ enum cairn_code cairn_srv_copies_json(const struct cairn_srv_copies *copies, jso
 enum cairn_code cairn_srv_copy_put(struct cairn_srv_tx *tx, const char *version,
                                    const struct cairn_srv_copy *copy,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* damaged and damaged_ms of a copy that is WHOLE were changed, and nothing else; event: NULL or
+ * what is told of it, with the store as its reason. */
+enum cairn_code cairn_srv_copy_damage_put(struct cairn_srv_tx *tx, const char *version,
+                                          const struct cairn_srv_copy *copy,
+                                          const enum cairn_srv_event *event,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* What is MAKING or REMOVING, at most `limit`. */
 struct cairn_srv_copy_left {
     struct cairn_version_id version;
@@ -80,7 +94,7 @@ enum cairn_code cairn_srv_copies_of_run(struct cairn_srv_tx *tx, int64_t run_id,
 /* NULL: there is no row. */
 const struct cairn_srv_copy *cairn_srv_run_copies_find(const struct cairn_srv_run_copies *copies,
                                                        const char *version, const char *store);
-/* Does it lie whole in another store than this one? */
+/* Is there a sound copy of it in another store than this one? */
 bool cairn_srv_run_copies_elsewhere(const struct cairn_srv_run_copies *copies, const char *version,
                                     const char *store);
 /* With the version's row. */

@@ -13,9 +13,13 @@ enum cairn_code cairn_srv_urls_find(struct cairn_srv *server,
     *ret = cairn_store_profile(server->store)->presigns ? server->store : NULL;
     if (!version->copied) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_where_of(server, version->id.text, NULL, &where, err));
+    if (!where.count) return CAIRN_OK; /* there is no further store */
     *ret = NULL;
-    for (size_t i = 0; i < where.count && !*ret; i++)
-        if (cairn_store_profile(where.tiers[i]->store)->presigns) *ret = where.tiers[i]->store;
+    for (int damaged = 0; damaged < 2; damaged++) /* who reads by an URL falls back to nothing */
+        for (size_t i = 0; i < where.count && !*ret; i++)
+            if (where.damaged[i] == (damaged == 1) &&
+                cairn_store_profile(where.tiers[i]->store)->presigns)
+                *ret = where.tiers[i]->store;
     return CAIRN_OK;
 }
 

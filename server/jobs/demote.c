@@ -46,6 +46,31 @@ static enum cairn_code judge_holders(struct cairn_srv_tx *tx,
     return CAIRN_OK;
 }
 
+/* demote.h#1. Of two that are damaged each may have what the other has lost. */
+static enum cairn_code judge_others(const struct asking *asking, struct cairn_error *err) {
+    const struct cairn_srv_copies *copies = &asking->copies;
+    const struct cairn_srv_version *version = &asking->version;
+    const struct cairn_srv_copy *damaged = NULL;
+    for (size_t i = 0; i < copies->count; i++) {
+        const struct cairn_srv_copy *other = &copies->copies[i];
+        if (other == asking->copy || other->state != CAIRN_SRV_COPY_WHOLE) continue;
+        if (cairn_srv_copy_sound(other)) return CAIRN_OK;
+        damaged = other;
+    }
+    if (!damaged)
+        return cairn_fail(err, CAIRN_IN_USE, "the copy of %s in %s is its last one",
+                          version->id.text, asking->copy->store);
+    char found[32];
+    cairn_time_text(damaged->damaged_ms, false, found);
+    return cairn_fail(err, CAIRN_IN_USE,
+                      "no copy of %s beside the one in %s is without known damage: in %s %" PRIu64
+                      " of its objects %s found damaged or missing (%s). Mend it first: cairn "
+                      "verify %s/%s@%s --repair",
+                      version->id.text, asking->copy->store, damaged->store, damaged->damaged,
+                      damaged->damaged == 1 ? "was" : "were", found, version->name.project,
+                      version->name.run, version->id.text);
+}
+
 static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct asking *asking = argument;
     const struct cairn_srv_demote *demote = asking->demote;
@@ -68,9 +93,7 @@ static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cai
         return cairn_fail(err, CAIRN_IN_USE, "the copy of %s in %s was made by hand",
                           version->id.text, demote->store);
     bool whole = asking->copy->state == CAIRN_SRV_COPY_WHOLE;
-    if (whole && cairn_srv_copies_whole(&asking->copies) < 2)
-        return cairn_fail(err, CAIRN_IN_USE, "the copy of %s in %s is its last one",
-                          version->id.text, demote->store);
+    if (whole) CAIRN_TRY(judge_others(asking, err));
     return whole ? judge_holders(tx, version, err) : CAIRN_OK;
 }
 
@@ -82,7 +105,7 @@ static enum cairn_code mark(struct cairn_srv_tx *tx, void *argument, struct cair
     for (size_t i = 0; i < asking->others.count; i++) {
         const struct cairn_srv_copy *other =
             cairn_srv_copies_find(&asking->copies, asking->others.tiers[i]->name);
-        seen |= other && other->state == CAIRN_SRV_COPY_WHOLE;
+        seen |= other && cairn_srv_copy_sound(other);
     }
     if (asking->copy->state == CAIRN_SRV_COPY_WHOLE && !seen)
         return cairn_fail(err, CAIRN_IN_USE, "the other copy of %s has just changed: ask again",
@@ -121,6 +144,7 @@ static enum cairn_code find_other(struct asking *asking, struct cairn_error *err
     CAIRN_TRY(cairn_srv_where_of(server, asking->demote->version, asking->demote->store,
                                  &asking->others, err));
     for (size_t i = 0; i < asking->others.count; i++) {
+        if (asking->others.damaged[i]) continue; /* there is another: judge_others */
         code = look_at(asking, asking->others.tiers[i], &why);
         if (code) continue;
         asking->others.tiers[0] = asking->others.tiers[i];

@@ -3,9 +3,10 @@
  * demote: one copy of a version is removed, while the version stays.
  *
  * Why:     a fast store has room for the newest versions alone; what is older lies in a slow one.
- * Promise: 1   a copy becomes REMOVING in one transaction, which sees another copy that is whole;
- *              before it, that one was looked at: its store is the one that the catalog knows, and
- *              each of its objects is there with its size. The last copy is never removed.
+ * Promise: 1   a copy becomes REMOVING in one transaction, which sees another copy that is whole
+ *              and not known to be damaged (server/damage.h); before it, that one was looked at:
+ *              its store is the one that the catalog knows, and each of its objects is there with
+ *              its size. The last copy is never removed.
  *          Q29 a version that somebody reads, or that the newest attempt resumed from and has
  *              committed nothing since, keeps all its copies.
  *          Q30 the record goes first, then the manifest, then the rest of the version's own

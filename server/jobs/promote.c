@@ -51,7 +51,11 @@ enum cairn_code cairn_srv_promote_want(struct cairn_srv_tx *tx,
                           version->id.text, wish->store);
     /* What somebody asks for by hand is no longer the policy's to remove. */
     bool same = there && there->by_policy <= wish->by_policy;
-    if (*ret_whole) copy.state = CAIRN_SRV_COPY_WHOLE;
+    if (*ret_whole) {
+        copy.state = CAIRN_SRV_COPY_WHOLE;
+        copy.damaged = there->damaged;
+        copy.damaged_ms = there->damaged_ms;
+    }
     if (there && there->state != CAIRN_SRV_COPY_GONE && same) return CAIRN_OK;
     if (copies.count == CAIRN_SRV_COPIES_MAX && !there)
         return cairn_fail(err, CAIRN_TOO_LARGE, "%s lies in %d stores already", version->id.text,

@@ -11,6 +11,7 @@
 #include "common/text.h"
 #include "server/catalog/events.h"
 #include "server/catalog/frozen.h"
+#include "server/damage.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/verify_copy.h"
 #include "server/metrics.h"
@@ -198,6 +199,19 @@ static enum cairn_code note_mended(const struct cairn_srv_verified_copy *copy,
     return cairn_srv_catalog_write(server->catalog, tell_mended, &mended, err);
 }
 
+/* What was looked at in part says what is wrong, and never that nothing is. */
+static void note_damage(const struct cairn_srv_verified_copy *copy, size_t index, bool to_its_end) {
+    const struct cairn_srv_verifying *all = copy->all;
+    const struct cairn_srv_verify *verify = all->verify;
+    const struct cairn_srv_damage found = {
+        .version = verify->version,
+        .store = copy->tier ? copy->tier->name : CAIRN_SRV_TIER_MAIN,
+        .objects = cairn_srv_verified_copy_needed(copy),
+        .all = to_its_end && verify->reads && !verify->parts && all->proven,
+        .changed_ms = all->where.changed_ms[index]};
+    if (!all->gone) cairn_srv_damage_note(verify->server, &found);
+}
+
 static enum cairn_code verify_one(struct cairn_srv_verifying *all, size_t index,
                                   struct answer *answer, struct cairn_error *err) {
     struct cairn_srv_tier *tier = tier_at(all, index);
@@ -209,6 +223,7 @@ static enum cairn_code verify_one(struct cairn_srv_verifying *all, size_t index,
     if (code == CAIRN_CANCELLED && all->gone)
         code = cairn_fail(&problem, CAIRN_ABORTED, "%s was deleted meanwhile", all->row.id.text);
     bool ends = code == CAIRN_CANCELLED || code == CAIRN_ABORTED || code == CAIRN_NO_MEMORY;
+    note_damage(&copy, index, !code);
     enum cairn_code noted = note_mended(&copy, &why); /* also of one that was not mended whole */
     if (!noted && !ends) noted = add_copy(answer, &copy, &problem, &why);
     cairn_srv_verified_copy_release(&copy);

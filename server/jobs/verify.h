@@ -11,6 +11,8 @@
  *          2    with `repairs` what is damaged or missing is written anew (repair.h), shards first,
  *               committed.json last; what is right is not touched, and nothing is deleted.
  *          3    a committed.json that is not there is written again from the catalog (Q24).
+ *          4    what is found of a copy is kept with it (server/damage.h), also by one that is
+ *               ended.
  * Limits:  one copy after the other, one range under way; CAIRN_SRV_CHECK_BYTES, and a part of
  *          copy_shard.h where one is mended.
  * Threads: any with a worker of the main store. One that reads is alone with the version

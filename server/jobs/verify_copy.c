@@ -160,6 +160,19 @@ static bool document_of(const struct cairn_srv_verified_copy *copy, const char *
     return false;
 }
 
+uint64_t cairn_srv_verified_copy_needed(const struct cairn_srv_verified_copy *copy) {
+    uint64_t needed = 0;
+    for (size_t i = 0; i < copy->count; i++) {
+        const struct cairn_srv_finding *finding = &copy->findings[i];
+        enum cairn_document document = CAIRN_DOCUMENT_RECORD;
+        bool known = document_of(copy, finding->key, &document);
+        bool attempts = known && (document == CAIRN_DOCUMENT_ATTEMPT ||
+                                  document == CAIRN_DOCUMENT_ATTEMPT_COPY);
+        needed += finding->what != CAIRN_STORE_FINDING_STRAY && !finding->mended && !attempts;
+    }
+    return needed;
+}
+
 static enum cairn_code mend_one(struct cairn_srv_verified_copy *copy,
                                 struct cairn_srv_repair *repair, struct cairn_srv_finding *finding,
                                 struct cairn_error *err) {

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 from s3world import BUCKET, S3Fault, S3World, signed
 from test_peers import metric
@@ -200,10 +201,13 @@ class Tiers:
         self.spoil("t/far-mend/", "committed.json", 30)
         self.assertEqual(self.data("t/far-mend@1", "bytes.bin")[0], 200)
         self.assertEqual({item["store"] for item in self.verified("t/far-mend@1", status=7)["findings"]}, {"slow"})
+        refused = self.world.cairn("demote", "t/far-mend@1", "--from", "main", status=6)
+        self.assertIn("in slow 3 of its objects were found damaged or missing", refused.stderr)
         mended = self.verified("t/far-mend@1", "--repair")
         self.assertEqual((mended["ok"], mended["mended"], mended["bad_objects"]), (True, 3, 0))
         self.world.cairn("verify", "t/far-mend@1", "--store", self.url)
         self.world.cairn("verify", "t/far-mend@1", "--repair", "--store", self.url, status=2)
+        self.world.cairn("demote", "t/far-mend@1", "--from", "main")
 
     def test_copies_that_are_damaged_in_different_blocks_mend_each_other_and_what_is_lost_is_said(self):
         model = self.model(13)
@@ -513,6 +517,24 @@ class OneS3(unittest.TestCase):
             sent = [line["bytes_in"] for line in asked if line["op"] == "part"]
             self.assertEqual([size > 0 for size in sent], [False, False, True, True], answer)
             self.is_whole(f"t/refused{number}@1")
+
+    def planned(self, ref):
+        """Where the URLs of a restore lead to."""
+        run, _, step = ref.partition("@")
+        request = urllib.request.Request(f"{self.world.url}/v1/runs/{run}/checkpoints/{step}/restore-plans", data=b"{}",
+                                         headers={"Content-Type": "application/json", "X-Cairn": "1"})
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return {item["url"].split("?")[0].split("/")[3] for item in json.loads(reply.read())["objects"]}
+
+    def test_urls_are_of_the_nearest_copy_that_is_not_known_to_be_damaged(self):
+        self.promoted("t/urls@1")
+        self.assertEqual(self.planned("t/urls@1"), {BUCKET})
+        key, = [key for key in self.s3.keys("main/t/urls/") if key.endswith("/small.bin")]
+        signed(self.s3.env(), f"/{BUCKET}/{key}", "PUT", b"wrong" * 1000)
+        self.world.cairn("verify", "t/urls@1", status=7)
+        self.assertEqual(self.planned("t/urls@1"), {"other"})
+        self.world.cairn("verify", "t/urls@1", "--repair")
+        self.assertEqual(self.planned("t/urls@1"), {BUCKET})
 
     def test_damage_in_the_source_is_seen_by_the_checksum_of_what_the_store_has_copied(self):
         self.promoted("t/good@1")
