@@ -56,9 +56,9 @@ enum cairn_code cairn_srv_kinds_count(struct cairn_srv_tx *tx,
 
 /* ---- rounds of the sweep ---- */
 
-enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx, enum cairn_srv_round round,
-                                         uint64_t tick_ms, size_t limit, struct cairn_srv_ids *ret,
-                                         struct cairn_error *err) {
+enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_round_query *query,
+                                         struct cairn_srv_ids *ret, struct cairn_error *err) {
     static const struct {
         enum cairn_srv_statement_number statement;
         bool by_time; /* its parameter is the time, not the limit */
@@ -71,9 +71,14 @@ enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx, enum cairn_srv
         [CAIRN_SRV_ROUND_NOT_FREED] = {CAIRN_SRV_STATEMENT_versions_not_freed_due, true},
     };
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, &cairn_srv_statements[rounds[round].statement],
-                                 SQL_I(rounds[round].by_time ? tick_ms : limit)));
-    return cairn_srv_ids_read(&rows, limit, ret, err);
+    bool by_time = rounds[query->round].by_time, more = true;
+    ret->count = 0;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err,
+                                 &cairn_srv_statements[rounds[query->round].statement],
+                                 SQL_I(by_time ? query->tick_ms : query->passed + query->limit)));
+    for (size_t i = 0; i < query->passed && more; i++)
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    return more ? cairn_srv_ids_read(&rows, query->limit, ret, err) : CAIRN_OK;
 }
 
 /* ---- what is over ---- */

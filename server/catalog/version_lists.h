@@ -52,9 +52,14 @@ enum cairn_srv_round {
     CAIRN_SRV_ROUND_AGAIN,     /* gone, and due for one more sweep at the time (Q30) */
     CAIRN_SRV_ROUND_NOT_FREED, /* the store kept something, and is tried again at the time */
 };
-/* tick_ms: that time, in catalog time. */
-enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx, enum cairn_srv_round round,
-                                         uint64_t tick_ms, size_t limit, struct cairn_srv_ids *ret,
+struct cairn_srv_round_query {
+    enum cairn_srv_round round;
+    uint64_t tick_ms; /* that time, in catalog time */
+    size_t limit, passed; /* passed: so many of the first are left out */
+};
+enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_round_query *query,
+                                         struct cairn_srv_ids *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
 /* Gone for good at that time: no sweep of them is due any more, and no answer names them. */

@@ -47,6 +47,8 @@
 struct cairn_srv_sweep {
     struct cairn_srv *server;
     struct cairn_srv_ids ids;
+    size_t passed; /* of those that a query finds: they could not be swept in this round */
+    uint64_t away; /* stores that have not answered in this round (sweep_objects.h) */
     uint64_t tick; /* of the change that is under way */
     struct cairn_srv_version version;
     char reason[CAIRN_SRV_REASON_BYTES];
@@ -71,7 +73,8 @@ static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct c
 
 static enum cairn_code find(struct cairn_srv_tx *tx, struct cairn_srv_sweep *found,
                             enum cairn_srv_round round, uint64_t tick_ms, struct cairn_error *err) {
-    return cairn_srv_versions_round(tx, round, tick_ms, ROUND_VERSIONS_MAX, &found->ids, err);
+    const struct cairn_srv_round_query query = {round, tick_ms, ROUND_VERSIONS_MAX, found->passed};
+    return cairn_srv_versions_round(tx, &query, &found->ids, err);
 }
 
 static enum cairn_code find_left_over(struct cairn_srv_tx *tx, void *argument,
@@ -229,25 +232,51 @@ static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_s
 
 /* ---- objects ---- */
 
-/* sweep.h#1; the first failure is returned. */
+/* The first failure of a round, whose other parts go on. */
+static void keep_first(enum cairn_code code, const struct cairn_error *why,
+                       struct cairn_error *first) {
+    if (code && !first->code) *first = *why;
+}
+
+/* sweep.h#1. CAIRN_CATALOG_BEHIND: nothing more may be deleted. */
 static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
-                                   struct cairn_error *err) {
-    enum cairn_code first = CAIRN_OK;
+                                   struct cairn_error *first, struct cairn_error *err) {
     CAIRN_ASSERT(found->raised); /* Q35: before the first deletion of a round */
     for (size_t i = 0; i < found->ids.count; i++) {
+        const char *id = found->ids.ids[i].text;
         struct cairn_error why = {0};
         enum cairn_code code =
-            cairn_srv_sweep_version(found->server, worker, found->ids.ids[i].text, &why);
+            cairn_srv_sweep_version(found->server, worker, id, &found->away, &why);
         if (code == CAIRN_CATALOG_BEHIND && found->server->frozen)
             return cairn_fail(err, code, "%s", why.message);
+        found->passed += code != CAIRN_OK;
         if (code == CAIRN_CATALOG_BEHIND) continue; /* that run is frozen now */
         if (code == CAIRN_BUSY) continue;           /* another server sweeps it */
-        if (!code || first) continue;
-        first = code;
-        if (err) *err = why;
-        (void)cairn_within(err, code, "%s", found->ids.ids[i].text);
+        if (code) (void)cairn_within(&why, code, "%s", id);
+        keep_first(code, &why, first);
     }
-    return first;
+    return CAIRN_OK;
+}
+
+/* Behind what cannot be swept (a store that has copies of it is away, or is named no more) the
+ * others are looked for: however many there are, they keep nobody's place. */
+static enum cairn_code sweep_kind(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
+                                  enum cairn_code (*query)(struct cairn_srv_tx *tx, void *argument,
+                                                           struct cairn_error *err),
+                                  struct cairn_error *first, struct cairn_error *err) {
+    enum cairn_code code = CAIRN_OK;
+    size_t looked = 0;
+    found->passed = 0;
+    do {
+        found->ids.count = 0;
+        code = cairn_srv_catalog_read(found->server->catalog, query, found, err);
+        if (!code && found->ids.count) code = raise_once(found, worker, err);
+        if (!code && found->ids.count) code = sweep_found(found, worker, first, err);
+        looked += found->ids.count;
+    } while (!code && found->ids.count == ROUND_VERSIONS_MAX &&
+             looked - found->passed < ROUND_VERSIONS_MAX);
+    found->passed = 0;
+    return code;
 }
 
 /* What came after the sweeps of a version: the round goes on where it fails. */
@@ -291,26 +320,20 @@ static enum cairn_code count_not_freed(struct cairn_srv *server, struct cairn_er
     return CAIRN_OK;
 }
 
+/* What fails here keeps nothing else of the round: *first is told at its end. */
 static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
-                                     struct cairn_store_worker *worker, struct cairn_error *err) {
+                                     struct cairn_store_worker *worker, struct cairn_error *first,
+                                     struct cairn_error *err) {
     struct cairn_srv *server = found->server;
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_dead, found, err));
-    if (found->ids.count) {
-        CAIRN_TRY(raise_once(found, worker, err));
-        CAIRN_TRY(sweep_found(found, worker, err));
-    }
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_gone, found, err));
-    if (found->ids.count) {
-        CAIRN_TRY(raise_once(found, worker, err));
-        CAIRN_TRY(sweep_found(found, worker, err));
-    }
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_not_freed, found, err));
-    if (found->ids.count) {
-        CAIRN_TRY(raise_once(found, worker, err));
-        CAIRN_TRY(sweep_found(found, worker, err));
-    }
+    struct cairn_error why = {0};
+    CAIRN_TRY(sweep_kind(found, worker, find_dead, first, err));
+    CAIRN_TRY(sweep_kind(found, worker, find_gone, first, err));
+    CAIRN_TRY(sweep_kind(found, worker, find_not_freed, first, err));
     CAIRN_TRY(count_not_freed(server, err));
-    return cairn_srv_sweep_layouts(server, worker, UNUSED_MS, err);
+    enum cairn_code code = cairn_srv_sweep_layouts(server, worker, UNUSED_MS, &why);
+    if (code == CAIRN_CATALOG_BEHIND) return cairn_fail(err, code, "%s", why.message);
+    keep_first(code, &why, first);
+    return CAIRN_OK;
 }
 
 /* ---- rows of what is over ---- */
@@ -383,6 +406,7 @@ static void sweep_copies(struct cairn_srv_sweep *found, struct cairn_store_worke
 static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                 struct cairn_error *err) {
     struct cairn_srv *server = found->server;
+    found->away = 0;
     CAIRN_TRY(cairn_srv_thawed(server, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, advance, found, err));
     bool busy = false;
@@ -401,12 +425,15 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
         cairn_log(INFO, "sweep.copy_left", "cause=\"%s\"", why.message);
     CAIRN_TRY(cairn_srv_said_copy_write(&found->said_copy, server, worker, err));
     sweep_orphans(found, worker);
-    CAIRN_TRY(sweep_objects(found, worker, err));
+    struct cairn_error first = {0};
+    CAIRN_TRY(sweep_objects(found, worker, &first, err));
     sweep_uploads(found, worker);
     sweep_copies(found, worker);
     CAIRN_TRY(forget_gone(found, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, trim, found, err));
-    return cairn_srv_operations_look(server, err);
+    CAIRN_TRY(cairn_srv_operations_look(server, err));
+    if (err) *err = first;
+    return first.code;
 }
 
 enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_sweep **ret,

@@ -3,10 +3,11 @@
  * sweep: what falls due by time: silent nodes, the trash, objects of ended versions, old rows.
  *
  * Why:     a save whose node is gone must end, and unused objects must go, without a request.
- * Promise: 1   a version that cannot be swept keeps no other one from being swept.
+ * Promise: 1   a version that cannot be swept keeps no other one from being swept, and nothing
+ *              else of the round from being done, however many of them there are.
  *          2   no object of a version is deleted before the generation was raised or compared in
  *              this round (Q35).
- * Limits:  1,000 versions of each kind a round.
+ * Limits:  1,000 versions of each kind are swept in a round.
  * Threads: one owner.
  * Next:    server/jobs/sweep_objects.h; server/README.md, D1-D4.
  */

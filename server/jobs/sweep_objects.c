@@ -30,6 +30,7 @@ struct dead {
     struct cairn_srv_lease lease;
     struct cairn_srv_version version;
     struct cairn_srv_copies copies;
+    uint64_t *away; /* as the caller has it */
     bool record_aside; /* a reconcile found that its committed.json is none */
     bool own_layout;   /* written by this version, and named by none that committed */
     struct cairn_srv_not_freed kept; /* by the store, at earlier sweeps */
@@ -230,6 +231,24 @@ enum cairn_code cairn_srv_sweep_copy(struct cairn_srv *server, struct cairn_stor
     return dead.refused ? dead.refused : purge_copy(&dead, version, key.text, err);
 }
 
+/* What has not answered for one version is not waited for with each further one of a round. */
+static enum cairn_code remove_copy(struct dead *dead, struct cairn_srv_tier *tier,
+                                   struct cairn_error *err) {
+    struct cairn_srv *server = dead->server;
+    uint64_t bit = UINT64_C(1) << (tier - server->tiers->tiers);
+    struct cairn_store_worker *worker = NULL;
+    struct cairn_error why = {0};
+    if (*dead->away & bit)
+        return cairn_fail(err, CAIRN_UNAVAILABLE, "store %s did not answer just now", tier->name);
+    enum cairn_code code = cairn_srv_tier_borrow(server, tier, &worker, &why);
+    if (!code) code = cairn_srv_tier_ready(server, tier, worker, &why);
+    if (!code) code = cairn_srv_sweep_copy(server, worker, &dead->version, &dead->lease, &why);
+    cairn_srv_tier_return(server, tier, worker);
+    if (code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT) *dead->away |= bit;
+    if (code && err) *err = why;
+    return code;
+}
+
 /* Before the version's own objects: a row of a copy says what there is to delete. One that is gone
  * is swept with its version, for late writes. */
 static enum cairn_code remove_copies(struct dead *dead, struct cairn_error *err) {
@@ -237,17 +256,11 @@ static enum cairn_code remove_copies(struct dead *dead, struct cairn_error *err)
     for (size_t i = 0; i < dead->copies.count; i++) {
         const char *store = dead->copies.copies[i].store;
         struct cairn_srv_tier *tier = cairn_srv_tier_find(server, store);
-        struct cairn_store_worker *worker = NULL;
         if (!strcmp(store, CAIRN_SRV_TIER_MAIN)) continue;
         if (!tier)
             return cairn_fail(err, CAIRN_UNAVAILABLE,
                               "it has a copy in %s, which the setting stores does not name", store);
-        CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &worker, err));
-        enum cairn_code code = cairn_srv_tier_ready(server, tier, worker, err);
-        if (!code)
-            code = cairn_srv_sweep_copy(server, worker, &dead->version, &dead->lease, err);
-        cairn_srv_tier_return(server, tier, worker);
-        if (code) return code;
+        CAIRN_TRY(remove_copy(dead, tier, err));
     }
     return CAIRN_OK;
 }
@@ -390,8 +403,9 @@ static void tell(const struct dead *dead) {
 }
 
 enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                        const char *version_id, struct cairn_error *err) {
-    struct dead dead = {.server = server, .worker = worker, .id = version_id};
+                                        const char *version_id, uint64_t *away,
+                                        struct cairn_error *err) {
+    struct dead dead = {.server = server, .worker = worker, .id = version_id, .away = away};
     cairn_srv_lease_init(&dead.lease, server, "version", version_id);
     struct cairn_srv_copy_hold hold = {0};
     bool tiers = cairn_srv_tiers_any(server); /* who makes a copy sees that nobody wants it */

@@ -20,8 +20,10 @@
 #include "server/catalog/versions.h"
 #include "server/jobs/lease.h"
 
+/* *away: a bit for each store, by its place in server->tiers, that has not answered in this round
+ * and is not asked again; a version with a copy there stays. */
 enum cairn_code cairn_srv_sweep_version(struct cairn_srv *server, struct cairn_store_worker *worker,
-                                        const char *version_id,
+                                        const char *version_id, uint64_t *away,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* One copy, by a worker of its store: in the order of Q30, and then by version ids where its store
  * keeps versions. */

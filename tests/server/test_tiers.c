@@ -131,6 +131,75 @@ TEST(a_further_store_that_is_not_mounted_is_left_alone_and_does_not_keep_the_ser
     cairn_srv_tier_return(server, tier, worker);
 }
 
+static enum cairn_code promote(struct cairn_world *world, const struct cairn_hand_save *save,
+                               const char *store) {
+    char path[300];
+    snprintf(path, sizeof(path), "%s/promote", save->path);
+    CAIRN_TRY(cairn_world_call(world, "POST", path, json_pack("{s:s}", "to", store), NULL));
+    cairn_inside_round(&world->inside);
+    return CAIRN_OK;
+}
+
+TEST(a_store_that_is_away_keeps_nothing_from_being_swept_but_what_has_copies_there) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[3];
+    struct cairn_store_record record = {0};
+    char stores[800], path[400];
+    snprintf(stores, sizeof(stores), "--stores=slow=%s/slow,other=%s/other", cairn_test_folder(),
+             cairn_test_folder());
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS(stores, "--trash-grace=1min")));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    for (uint32_t i = 0; i < 3; i++)
+        REQUIRE_OK(cairn_hand_save_all(&hand, i + 1, 1, "error", 10, &saves[i]));
+    REQUIRE_OK(promote(&world, &saves[0], "slow"));
+    REQUIRE_OK(read_record(&record, &err));
+    record_path(path);
+    REQUIRE(!unlink(path));
+    for (uint32_t i = 0; i < 2; i++)
+        REQUIRE_OK(cairn_world_call(&world, "DELETE", saves[i].path, NULL, NULL));
+    cairn_inside_pass(&world.inside, 3 * UINT64_C(3600000));
+    /* at once, after ten seconds and after an hour (Q30) */
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM versions WHERE step = 2 AND "
+                                            "state = 4 AND sweeps = 3"),
+                  1);
+    EXPECT_EQ_U64(
+        cairn_world_count(&world, "SELECT count(*) FROM versions WHERE step = 1 AND state = 2"), 1);
+    REQUIRE_OK(promote(&world, &saves[2], "other")); /* copies are made behind the sweeps */
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM copies WHERE store = 'other' AND "
+                                            "phase = 1"),
+                  1);
+    REQUIRE_OK(put_record(&record, &err));
+    cairn_inside_round(&world.inside);
+    EXPECT_EQ_U64(
+        cairn_world_count(&world, "SELECT count(*) FROM versions WHERE step = 1 AND state = 4"), 1);
+}
+
+TEST(however_many_versions_wait_for_a_store_that_is_named_no_more_others_are_swept) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2];
+    char slow[400];
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS(slow_here(slow), "--trash-grace=1min")));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    for (uint32_t i = 0; i < 2; i++)
+        REQUIRE_OK(cairn_hand_save_all(&hand, i + 1, 1, "error", 10, &saves[i]));
+    REQUIRE(cairn_world_sql(
+        &world, "WITH RECURSIVE k(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM k WHERE i < 1001) "
+                "INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, world_size, "
+                "on_exists, skip, format, labels, meta, created_ms, opened_tick) SELECT 'ckpt_' || "
+                "(10000000 + i) || '-5a55-8c6b-9d4b-0b3f6a5f9f01', 1, 1, 1000 + i, 1, '', 2, 1, 0, "
+                "0, '', '{}', '{}', 1, 0 FROM k"));
+    REQUIRE(cairn_world_sql(&world, "INSERT INTO copies(version, store, phase, by_policy, "
+                                    "changed_ms) SELECT version, 'lost', 1, 0, 1 FROM versions "
+                                    "WHERE state = 2"));
+    REQUIRE_OK(cairn_world_call(&world, "DELETE", saves[0].path, NULL, NULL));
+    cairn_inside_pass(&world.inside, 3 * UINT64_C(60000));
+    EXPECT_EQ_U64(
+        cairn_world_count(&world, "SELECT count(*) FROM versions WHERE step = 1 AND state = 4"), 1);
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM versions WHERE state = 2"), 1001);
+}
+
 TEST(a_store_of_copies_is_no_servers_main_store_unless_it_is_adopted) {
     char slow[400], store[400];
     struct cairn_store_record record = {0};
