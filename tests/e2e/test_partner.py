@@ -206,6 +206,18 @@ class Partners(Case):
         self.world.uploaders[1].start()
         self.becomes_whole(2)
 
+    def test_a_node_that_comes_back_waits_for_the_server_before_it_gives_its_partner_up(self):
+        self.start(server=[*SERVER, "--partner-finish", "60s"],
+                   keeps=[*KEEPS, "--offer-wait", "500ms"])
+        self.lose_partnered(2, 2, journal=False)
+        self.world.server.kill()
+        self.world.uploaders[2].start()
+        time.sleep(66)  # longer than a partner has that is not reached
+        self.assertNotIn("save.failed", (self.world.root / "uploader-2.log").read_text())
+        self.world.start_server()
+        self.becomes_whole(2)
+        self.assertEqual(self.logs("save.handed_over"), [2])
+
     def test_where_both_are_gone_the_save_fails_and_its_node_says_so(self):
         self.start(server=[*SERVER, "--partner-finish", "60s"],
                    keeps=[*KEEPS, "--offer-wait", "500ms"])

@@ -275,6 +275,16 @@ static void refused(struct cairn_up_partner *partner, const struct gift *gift,
 
 /* ---- handing over ---- */
 
+/* While the server is away nobody says where the partner is by now, nor hears of a failure. */
+static bool is_gone(struct cairn_up *up, struct cairn_up_save *save, const struct gift *gift,
+                    enum cairn_code code) {
+    if (code == CAIRN_NOT_FOUND || code == CAIRN_CONFLICT || code == CAIRN_FORBIDDEN) return true;
+    if (!cairn_up_members_heard(&up->peers->members, &gift->run, gift->attempt,
+                                GONE_MS + 2 * up->settings.heartbeat_ms))
+        save->partner.since_ms = cairn_mono_ms();
+    return cairn_mono_ms() > save->partner.since_ms + GONE_MS;
+}
+
 static void hand_over(struct cairn_up_partner *partner, const struct gift *gift) {
     struct cairn_up *up = partner->up;
     struct cairn_error why = {0};
@@ -285,8 +295,6 @@ static void hand_over(struct cairn_up_partner *partner, const struct gift *gift)
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
     if (!save || save->state.phase != CAIRN_UP_PHASE_SEALED) return;
-    bool gone = code == CAIRN_NOT_FOUND || code == CAIRN_CONFLICT || code == CAIRN_FORBIDDEN ||
-                cairn_mono_ms() > save->partner.since_ms + GONE_MS;
     if (!code) {
         save->partner.handed = true;
         cairn_log(INFO, "save.handed_over", "run=%s step=%" PRIu64 " rank=%u version=%s node=%s",
@@ -295,7 +303,7 @@ static void hand_over(struct cairn_up_partner *partner, const struct gift *gift)
         return;
     }
     cairn_up_members_outdate(&up->peers->members, &gift->run);
-    if (!gone) return;
+    if (!is_gone(up, save, gift, code)) return;
     cairn_within(&why, CAIRN_SOURCE_GONE,
                  "its bytes are gone here, and the copy on node %s, too", save->partner.node);
     why.code = CAIRN_SOURCE_GONE;

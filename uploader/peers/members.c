@@ -88,6 +88,7 @@ void cairn_up_members_hear(struct cairn_up_members *members, const struct cairn_
     (void)cairn_text_copy(roster->partner, sizeof(roster->partner),
                           told->partner ? told->partner : "");
     roster->outdated = false;
+    roster->heard_ms = cairn_mono_ms();
     cairn_condition_broadcast(&members->changed);
 }
 
@@ -109,23 +110,28 @@ static bool is_run(const struct cairn_up_roster *roster, const struct cairn_run_
     return !strcmp(roster->run.run, run->run) && !strcmp(roster->run.project, run->project);
 }
 
+/* The lock is held. */
+static const struct cairn_up_roster *find_attempt(const struct cairn_up_members *members,
+                                                  const struct cairn_run_name *run,
+                                                  uint64_t attempt) {
+    const struct cairn_up_roster *at = members->locked.rosters;
+    while (at && (at->attempt != attempt || !is_run(at, run))) at = at->next;
+    return at;
+}
+
 bool cairn_up_members_key(struct cairn_up_members *members, const struct cairn_run_name *run,
                           uint64_t attempt, uint8_t ret_key[CAIRN_PEER_KEY_BYTES]) {
     CAIRN_HOLD(&members->lock);
-    for (struct cairn_up_roster *at = members->locked.rosters; at; at = at->next) {
-        if (at->attempt != attempt || !is_run(at, run)) continue;
-        memcpy(ret_key, at->key, CAIRN_PEER_KEY_BYTES);
-        return true;
-    }
-    return false;
+    const struct cairn_up_roster *at = find_attempt(members, run, attempt);
+    if (at) memcpy(ret_key, at->key, CAIRN_PEER_KEY_BYTES);
+    return at != NULL;
 }
 
 bool cairn_up_members_partner(struct cairn_up_members *members, const struct cairn_run_name *run,
                               uint64_t attempt, const char *node, struct cairn_up_member *ret,
                               uint8_t ret_key[CAIRN_PEER_KEY_BYTES]) {
     CAIRN_HOLD(&members->lock);
-    struct cairn_up_roster *at = members->locked.rosters;
-    while (at && (at->attempt != attempt || !is_run(at, run))) at = at->next;
+    const struct cairn_up_roster *at = find_attempt(members, run, attempt);
     if (!at) return false;
     const char *wanted = node ? node : at->partner;
     for (size_t i = 0; *wanted && i < at->count; i++) {
@@ -135,6 +141,13 @@ bool cairn_up_members_partner(struct cairn_up_members *members, const struct cai
         return true;
     }
     return false;
+}
+
+bool cairn_up_members_heard(struct cairn_up_members *members, const struct cairn_run_name *run,
+                            uint64_t attempt, uint64_t within_ms) {
+    CAIRN_HOLD(&members->lock);
+    const struct cairn_up_roster *at = find_attempt(members, run, attempt);
+    return at && at->heard_ms && cairn_mono_ms() < at->heard_ms + within_ms;
 }
 
 /* The lock is held. */

@@ -38,6 +38,7 @@ struct cairn_up_roster { /* of an attempt */
     bool complete, outdated;
     char partner[CAIRN_NAME_BYTES_MAX + 1]; /* of this node (docs/partner.md); "": none */
     uint64_t named_ms; /* mono clock: the last time */
+    uint64_t heard_ms; /* the same, of its list; 0: none was heard yet */
     struct cairn_up_member *members; /* owned */
     size_t count;
 };
@@ -80,6 +81,9 @@ bool cairn_up_members_key(struct cairn_up_members *members, const struct cairn_r
 bool cairn_up_members_partner(struct cairn_up_members *members, const struct cairn_run_name *run,
                               uint64_t attempt, const char *node, struct cairn_up_member *ret,
                               uint8_t ret_key[CAIRN_PEER_KEY_BYTES]);
+/* Has the server named nodes of that attempt, within that time? */
+bool cairn_up_members_heard(struct cairn_up_members *members, const struct cairn_run_name *run,
+                            uint64_t attempt, uint64_t within_ms);
 /* A copy of the newest attempt's of a run; CAIRN_NOT_FOUND: this node holds none. Release it. */
 enum cairn_code cairn_up_members_get(struct cairn_up_members *members,
                                      const struct cairn_run_name *run, struct cairn_up_roster *ret,
