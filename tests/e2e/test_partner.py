@@ -218,6 +218,19 @@ class Partners(Case):
         self.becomes_whole(2)
         self.assertEqual(self.logs("save.handed_over"), [2])
 
+    def test_a_keeper_that_restarts_while_it_sends_leaves_the_save_to_its_own_node(self):
+        self.start(keeps=[*KEEPS, "--offer-wait", "500ms"])
+        self.partnered(2)
+        self.world.uploaders[2].process.send_signal(signal.SIGSTOP)  # cut off, with all its bytes
+        wait_until(lambda: self.logs("partner.finishes"), 20)
+        keeper = self.logs("partner.finishes")[0]
+        self.world.uploaders[keeper].kill()
+        self.world.uploaders[keeper].start()
+        time.sleep(3)
+        self.world.uploaders[2].process.send_signal(signal.SIGCONT)
+        self.slow(0)
+        self.becomes_whole(2)
+
     def test_where_both_are_gone_the_save_fails_and_its_node_says_so(self):
         self.start(server=[*SERVER, "--partner-finish", "60s"],
                    keeps=[*KEEPS, "--offer-wait", "500ms"])

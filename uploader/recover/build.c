@@ -20,6 +20,11 @@
 
 /* ---- one save ---- */
 
+/* What this node sent in the stead of another (Q57): it was staged in no slab. */
+static bool is_of_partner(const struct cairn_up_past *past) {
+    return past->owner && !past->inode;
+}
+
 static enum cairn_code read_begin(const struct cairn_up_past *past, struct cairn_up_begin *ret,
                                   struct cairn_error *err) {
     struct cairn_msg_record_begin told = {0};
@@ -29,22 +34,26 @@ static enum cairn_code read_begin(const struct cairn_up_past *past, struct cairn
     *ret = (struct cairn_up_begin){.grant_text = told.grant,
                                    .proc = told.proc,
                                    .rank = (uint32_t)place.rank,
-                                   .world_size = (uint32_t)place.world_size};
+                                   .world_size = (uint32_t)place.world_size,
+                                   .of_partner = is_of_partner(past)};
     CAIRN_TRY(cairn_up_begin_read(told.body, "/body", ret, err));
     ret->abort_on_disconnect = told.abort_on_disconnect;
     return CAIRN_OK;
 }
 
-/* A file's descriptor died with the old process. What a partner has is not gone (Q57). */
+/* A file's descriptor died with the old process. What a partner has is not gone (Q57), nor is what
+ * this node has sent in the stead of another: that one may be back. */
 static enum cairn_up_source_wait wait_of(const struct cairn_up_save *save,
-                                         const struct cairn_up_past_shard *past) {
-    if (past->is_file) return CAIRN_UP_SOURCE_GONE;
-    return save->partner.node[0] ? CAIRN_UP_SOURCE_FOREVER : CAIRN_UP_SOURCE_OFFERED;
+                                         const struct cairn_up_past *past,
+                                         const struct cairn_up_past_shard *shard) {
+    if (shard->is_file) return CAIRN_UP_SOURCE_GONE;
+    return save->partner.node[0] || is_of_partner(past) ? CAIRN_UP_SOURCE_FOREVER
+                                                        : CAIRN_UP_SOURCE_OFFERED;
 }
 
 static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *save,
                                    const struct cairn_up_past_shard *past,
-                                   struct cairn_error *err) {
+                                   enum cairn_up_source_wait wait, struct cairn_error *err) {
     struct cairn_key key;
     cairn_up_save_key(save, past->name, &key);
     struct cairn_up_shard_options options = {
@@ -66,7 +75,7 @@ static enum cairn_code build_shard(struct cairn_up *up, struct cairn_up_save *sa
         .durable = past->durable,
         .upload_id = past->upload_id,
         .blocks = past->blocks,
-        .source_wait = wait_of(save, past),
+        .source_wait = wait,
         .parts = past->parts,
         .part_count = past->part_count,
     };
@@ -139,7 +148,8 @@ static enum cairn_code fill_save(struct cairn_up *up, const struct cairn_up_past
     save->partner.recovered = save->partner.node[0] != '\0';
     bool keep = past->seal || past->fail || state.sent;
     for (size_t i = 0; keep && i < past->shard_count; i++)
-        CAIRN_TRY(build_shard(up, save, &past->shards[i], err));
+        CAIRN_TRY(build_shard(up, save, &past->shards[i], wait_of(save, past, &past->shards[i]),
+                              err));
     save->stage_first = past->stage_first;
     save->stage_count = keep ? past->shard_count - past->stage_first : 0;
     save->staged_in.device = past->device;
