@@ -71,16 +71,47 @@ static enum cairn_code own_interfaces(struct cairn_s3_config *config, struct cai
     return CAIRN_OK;
 }
 
-static enum cairn_code copy_options(struct cairn_s3_config *config,
+enum cairn_code cairn_s3_encryption_check(const char *sse, const char *key,
+                                          struct cairn_error *err) {
+    static const char *const known[] = {"", "AES256", "aws:kms", "aws:kms:dsse"};
+    const char *wanted = sse ? sse : "";
+    size_t at = 0;
+    while (at < CAIRN_COUNT(known) && strcmp(known[at], wanted) != 0) at++;
+    if (at == CAIRN_COUNT(known))
+        return cairn_fail(err, CAIRN_INVALID, "sse is none of AES256, aws:kms and aws:kms:dsse");
+    if (key && *key && at < 2)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "sse_kms_key_id is given, but sse is %s; only aws:kms and aws:kms:dsse "
+                          "use a key",
+                          at ? "AES256" : "not");
+    return CAIRN_OK;
+}
+
+/* What the URL says of objects holds for its store alone, in place of the settings. */
+static enum cairn_code take_object_options(struct cairn_s3_config *config,
+                                           const struct cairn_s3_url *url,
+                                           const struct cairn_store_s3_options *from,
+                                           struct cairn_error *err) {
+    struct cairn_store_s3_options *to = &config->options;
+    const char *class = first_of(url->storage_class, from->storage_class, NULL);
+    const char *sse = first_of(url->sse, from->sse, NULL), *key = from->sse_kms_key_id;
+    if (*url->sse || *url->sse_kms_key_id) key = url->sse_kms_key_id;
+    if (class && !strcmp(class, "none")) class = NULL;
+    if (*url->sse && !strcmp(sse, "none")) sse = NULL;
+    CAIRN_TRY(cairn_s3_encryption_check(sse, key, err));
+    CAIRN_TRY(own_header(config, "sse", sse, &to->sse, err));
+    CAIRN_TRY(own_header(config, "sse_kms_key_id", key, &to->sse_kms_key_id, err));
+    return own_header(config, "storage_class", class, &to->storage_class, err);
+}
+
+static enum cairn_code copy_options(struct cairn_s3_config *config, const struct cairn_s3_url *url,
                                     const struct cairn_store_s3_options *from,
                                     struct cairn_error *err) {
     struct cairn_store_s3_options *to = &config->options;
     *to = *from;
     CAIRN_TRY(own_interfaces(config, err));
     CAIRN_TRY(own(config, from->congestion, &to->congestion, err));
-    CAIRN_TRY(own_header(config, "sse", from->sse, &to->sse, err));
-    CAIRN_TRY(own_header(config, "sse_kms_key_id", from->sse_kms_key_id, &to->sse_kms_key_id, err));
-    CAIRN_TRY(own_header(config, "storage_class", from->storage_class, &to->storage_class, err));
+    CAIRN_TRY(take_object_options(config, url, from, err));
     CAIRN_TRY(own_header(config, "object_tags", from->object_tags, &to->object_tags, err));
     CAIRN_TRY(own_header(config, "bucket_owner", from->bucket_owner, &to->bucket_owner, err));
     if (!to->connections_max) to->connections_max = 64;
@@ -272,7 +303,7 @@ enum cairn_code cairn_s3_config_init(struct cairn_s3_config *config, const char 
     CAIRN_TRY(own(config, parts.query, &config->query, err));
     config->profile_alone = *parts.profile;
     hear(&parts, from, &said);
-    CAIRN_TRY(copy_options(config, from, err));
+    CAIRN_TRY(copy_options(config, &parts, from, err));
     CAIRN_TRY(own(config, said.profile, &config->options.profile, err));
     CAIRN_TRY(cairn_profile_load(said.profile, &profile, err));
     CAIRN_TRY(cairn_profile_require(&profile, err));

@@ -39,6 +39,9 @@ struct cairn_s3_host {
 enum cairn_code cairn_s3_config_init(struct cairn_s3_config *config, const char *url,
                                      const struct cairn_store_s3_options *options,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Of settings and of a URL; no value is in the error (url.h#3). NULL and "": not given. */
+enum cairn_code cairn_s3_encryption_check(const char *sse, const char *key,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_s3_config_release(struct cairn_s3_config *config);
 void cairn_s3_config_host(const struct cairn_s3_config *config, const char *region,
                           struct cairn_s3_host *ret);

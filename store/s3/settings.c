@@ -3,6 +3,7 @@
 #include "store/s3/settings.h"
 
 #include "common/text.h"
+#include "store/s3/config.h"
 
 static const struct cairn_config_row rows[] = {
 #define CONFIG(type, name, fallback, min, max, why)                                                \
@@ -22,7 +23,6 @@ static enum cairn_code take_words(const struct cairn_store_s3_settings *settings
                                   struct cairn_store_s3_options *ret, struct cairn_error *err) {
     static const char *const styles[] = {"auto", "path", "virtual"}; /* in the enums' order */
     static const char *const checksums[] = {"auto", "crc32c", "md5", "none"};
-    static const char *const encryptions[] = {"", "AES256", "aws:kms", "aws:kms:dsse"};
     size_t style = place_of(settings->addressing, styles, CAIRN_COUNT(styles));
     if (style == CAIRN_COUNT(styles))
         return cairn_fail(err, CAIRN_INVALID, "addressing is \"%s\"; it is auto, path or virtual",
@@ -31,15 +31,7 @@ static enum cairn_code take_words(const struct cairn_store_s3_settings *settings
     if (checksum == CAIRN_COUNT(checksums))
         return cairn_fail(err, CAIRN_INVALID, "checksum is \"%s\"; it is auto, crc32c, md5 or none",
                           settings->checksum);
-    size_t encryption = place_of(settings->sse, encryptions, CAIRN_COUNT(encryptions));
-    if (encryption == CAIRN_COUNT(encryptions))
-        return cairn_fail(err, CAIRN_INVALID,
-                          "sse is \"%s\"; it is AES256, aws:kms or aws:kms:dsse", settings->sse);
-    if (*settings->sse_kms_key_id && encryption < 2)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "sse_kms_key_id is given, but sse is \"%s\"; only aws:kms and "
-                          "aws:kms:dsse use a key",
-                          settings->sse);
+    CAIRN_TRY(cairn_s3_encryption_check(settings->sse, settings->sse_kms_key_id, err));
     ret->style = (enum cairn_store_s3_style)style;
     ret->checksum = (enum cairn_store_s3_checksum)checksum;
     return CAIRN_OK;

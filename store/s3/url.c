@@ -44,7 +44,7 @@ static bool is_name(struct cairn_view name) {
 
 static enum cairn_code refuse_option(struct cairn_error *err, const char *text,
                                      struct cairn_view name, const char *why) {
-    char known[80] = "", said[240];
+    char known[160] = "", said[360];
     for (size_t i = 0, used = 0; i < CAIRN_COUNT(options); i++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
                                  options[i].name);

@@ -157,6 +157,21 @@ class OnMoto(unittest.TestCase):
         self.assertGreaterEqual(left(2)[0], 5)
         self.assertEqual(json.loads(self.cairn("gc", "--not-freed", "--json").stdout), [])
 
+    def test_each_store_of_a_bucket_has_the_storage_class_of_its_own_url(self):
+        cold = f"s3://{self.bucket}/cold?storage_class=STANDARD_IA&sse=AES256"
+        self.start(CAIRN_STORES=f"main,cold={cold}", CAIRN_ADOPT_STORE="true")
+        self.save_and_restore(1)
+        self.cairn("promote", "p/run@1", "--to", "cold")
+
+        def classes(prefix):
+            said = signed(self.env, f"/{self.bucket}", prefix=f"{prefix}/p/", **{"list-type": "2"}).decode()
+            return re.findall(r"<StorageClass>(\w+)</StorageClass>", said)
+
+        self.assertEqual(set(classes("cairn")), {"STANDARD"})
+        self.assertEqual((set(classes("cold")), len(classes("cold")) >= 5), ({"STANDARD_IA"}, True))
+        self.cairn("get", "p/run@1", "--store", cold, "-d", self.home / "from-cold")
+        self.assertEqual((self.home / "from-cold" / "small").read_bytes(), b"small")
+
     def test_doctor_warns_of_misstated_checksums_and_of_lists_of_parts(self):
         said = self.cairn("doctor", self.store, env=self.env).stdout
         self.assertRegex(said, r"WARN +stated checksums")

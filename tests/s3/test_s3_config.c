@@ -267,6 +267,43 @@ TEST(what_the_url_says_wins_and_what_it_leaves_open_comes_from_the_options) {
     setenv("AWS_CONFIG_FILE", "/dev/null", 1);
 }
 
+TEST(a_url_says_for_its_own_store_how_objects_are_kept_and_encrypted) {
+    struct cairn_store_s3_options options = {
+        .sse = "aws:kms", .sse_kms_key_id = "mine", .storage_class = "STANDARD_IA"};
+    static const struct {
+        const char *url, *storage_class, *sse, *key; /* "": none; url's NULL: it is refused */
+    } cases[] = {
+        {"s3://bucket", "STANDARD_IA", "aws:kms", "mine"},
+        {"s3://bucket?storage_class=ONEZONE_IA", "ONEZONE_IA", "aws:kms", "mine"},
+        {"s3://bucket?storage_class=none&sse=none", "", "", ""},
+        {"s3://bucket?sse=AES256", "STANDARD_IA", "AES256", ""},
+        {"s3://bucket?sse=aws%3Akms:dsse&sse_kms_key_id=arn%3Aaws:kms:x",
+         "STANDARD_IA", "aws:kms:dsse", "arn:aws:kms:x"},
+        {"s3://bucket?sse_kms_key_id=other", "STANDARD_IA", "aws:kms", "other"},
+        {"s3://bucket?sse=CANARY", NULL, "sse is none of AES256", NULL},
+        {"s3://bucket?sse=AES256&sse_kms_key_id=CANARY", NULL, "sse is AES256", NULL},
+        {"s3://bucket?sse=none&sse_kms_key_id=CANARY", NULL, "sse is not", NULL},
+        {"s3://bucket?storage_class=CAN%C3%84RY", NULL, "storage_class", NULL},
+    };
+    set_variables("");
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        struct cairn_s3_config config = {0};
+        struct cairn_error err = {0};
+        enum cairn_code code = cairn_s3_config_init(&config, cases[i].url, &options, &err);
+        EXPECT_CODE(code, cases[i].storage_class ? CAIRN_OK : CAIRN_INVALID);
+        if (code) {
+            if (!EXPECT(strstr(err.message, cases[i].sse))) fprintf(stderr, "%s\n", err.message);
+            EXPECT(!strstr(err.message, "CANARY"));
+        } else {
+            const struct cairn_store_s3_options *got = &config.options;
+            EXPECT_EQ_TEXT(got->storage_class ? got->storage_class : "", cases[i].storage_class);
+            EXPECT_EQ_TEXT(got->sse ? got->sse : "", cases[i].sse);
+            EXPECT_EQ_TEXT(got->sse_kms_key_id ? got->sse_kms_key_id : "", cases[i].key);
+        }
+        cairn_s3_config_release(&config);
+    }
+}
+
 TEST(with_a_profile_in_the_url_neither_options_nor_variables_say_where_it_is) { /* config.h#3 */
     struct cairn_store_s3_options options = {.endpoint = "https://mine",
                                              .region = "mine-1",

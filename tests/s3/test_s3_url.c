@@ -20,7 +20,12 @@ TEST(a_url_is_taken_apart_and_its_values_are_decoded) {
         {"s3://bucket/?region=eu-1", {.bucket = "bucket", .region = "eu-1"}},
         {"s3://bucket/a%20b?profile=cold%2Cold&endpoint=https%3A%2F%2Fh:9000/base&region=x_1"
          "&ca_bundle=/etc/a%20b%26c.pem",
-         {"bucket", "a%20b/", NULL, "cold,old", "https://h:9000/base", "x_1", "/etc/a b&c.pem"}},
+         {.bucket = "bucket",
+          .prefix = "a%20b/",
+          .profile = "cold,old",
+          .endpoint = "https://h:9000/base",
+          .region = "x_1",
+          .ca_bundle = "/etc/a b&c.pem"}},
         {"s3://bucket/p?endpoint=https://h/?x=1", /* the endpoint's own check comes later */
          {.bucket = "bucket", .prefix = "p/", .endpoint = "https://h/?x=1"}},
         {"s3://bucket/p?profile=a+b=c", {.bucket = "bucket", .prefix = "p/", .profile = "a+b=c"}},
@@ -69,7 +74,7 @@ TEST(an_option_that_is_wrong_is_refused_by_its_name_with_those_that_are_known) {
         {"CANARY=x", "an option is not known"},
         {"region=x&CANARY", "an option has no \"=\""},
         {"profile=CANARY%zz", "profile has a % that begins no escape"},
-        {"sse=AES256", "sse is not known"}, /* a setting, and of all stores */
+        {"checksum=md5", "checksum is not known"}, /* a setting, and of all stores */
     };
     for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
         struct cairn_s3_url url = {.region = "untouched"};
