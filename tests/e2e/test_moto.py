@@ -89,7 +89,8 @@ class OnMoto(unittest.TestCase):
         """`cairn up` with its own time-out of 30 s, and the variables that it says."""
         log = self.home / "up.log"
         with open(log, "wb") as out:
-            self.up = subprocess.Popen([BIN / "cairn", "up", self.home / "up", "--store", self.store],
+            self.up = subprocess.Popen([BIN / "cairn", "up", self.home / "up", "--store", self.store,
+                                        "--listen", "127.0.0.1:0"],
                                        stdout=out, stderr=out, env={**self.env, **settings})
         wait_until(lambda: b"Ctrl-C stops both" in log.read_bytes() or self.up.poll() is not None, 60)
         self.assertIsNone(self.up.poll(), log.read_text())
