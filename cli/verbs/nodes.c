@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn nodes: the uploaders that the server has heard of. */
+/* cairn nodes: the uploaders that the server has heard of; and to forget one that is silent. */
 #include <stdio.h>
 
 #include "cli/output.h"
 #include "cli/sizes.h"
+#include "common/encode.h"
 
 #define NODES_MAX 100000
 
@@ -63,16 +64,39 @@ static const struct cairn_cli_table table = {CAIRN_MESSAGE_node_row, columns,
 static const struct cairn_cli_table wide_table = {CAIRN_MESSAGE_node_row, columns,
                                                   CAIRN_COUNT(columns), cell_node, NULL};
 
-static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code list(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *nodes = json_array();
     CAIRN_TRY(cairn_cli_list(cli, "/v1/nodes", NODES_MAX, nodes, NULL, err));
     return cairn_cli_print(cli, nodes, cli->wide ? &wide_table : &table, err);
 }
 
+static enum cairn_code forget(const struct cairn_cli *cli, const char *node,
+                              struct cairn_error *err) {
+    CAIRN_AUTO(buf) tail = {0};
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    CAIRN_TRY(cairn_buf_printf(&tail, err, "/nodes/"));
+    CAIRN_TRY(cairn_percent_encode(cairn_view_of(node), false, &tail, err));
+    struct cairn_cli_call call = {.method = "DELETE", .tail = tail.data};
+    CAIRN_TRY(cairn_cli_call(cli, NULL, call, &json, err));
+    if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_json(json, true, err);
+    printf("node %s is forgotten; its next heartbeat makes it known again\n", node);
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
+    const char *what = cli->argument_count ? cli->arguments[0] : "ls";
+    if (!strcmp(what, "ls") && cli->argument_count <= 1) return list(cli, err);
+    if (!strcmp(what, "rm") && cli->argument_count == 2) return forget(cli, cli->arguments[1], err);
+    return cairn_fail(err, CAIRN_INVALID, "want ls, or rm NODE, not \"%.40s\"; usage: %s", what,
+                      cairn_cli_verb_nodes.synopsis);
+}
+
 const struct cairn_cli_verb cairn_cli_verb_nodes = {
     .name = "nodes",
-    .synopsis = "cairn nodes [flags]",
-    .purpose = "List the uploaders the server has heard of, and how they fare.",
-    .examples = "  cairn nodes\n  cairn nodes -o wide\n  cairn nodes --output name\n",
+    .synopsis = "cairn nodes [ls|rm] [flags] [NODE]",
+    .purpose = "List the uploaders the server has heard of, and how they fare; or forget one.",
+    .examples = "  cairn nodes\n  cairn nodes -o wide\n"
+                "  cairn nodes rm gpu-07                       (one that will not come back)\n",
+    .arguments_max = 2,
     .run = run,
 };

@@ -63,6 +63,7 @@ class Uploader(unittest.TestCase):
         self.assertEqual((titles[:5], row[0], row[-1]), (["NODE", "HEARD", "OPEN", "UPLOADS", "STATE"], "node-0", "draining"))
         version = node["uploader"]["version"]
         self.assertRegex(world.cairn("nodes", "-o", "wide").stdout, rf"IN MEMORY +DOMAIN *\nnode-0 .* draining +{version} ")
+        self.assertRegex(world.cairn("nodes", "rm", "node-0", status=6).stderr, "was heard a moment ago")
         self.assertEqual(json.loads(world.cairn("uploader", "drain", "--json").stdout)["unfinished"], 0)
         world.uploaders[0].stop()
         self.assertIn("uploader.drain_asked", world.uploaders[0].log.read_text())
