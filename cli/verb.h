@@ -49,7 +49,7 @@ struct cairn_cli {
     bool tensors, no_links;
     uint64_t keep_numbers[CAIRN_KEEP_NUMBERS], saves, lease_ms, idle_ms;
     bool idle_given;
-    const char *newer_than, *from, *confirm;
+    const char *newer_than, *from, *confirm, *reason;
     uint64_t since;
     bool since_given;
     /* Of a list. */
@@ -115,7 +115,7 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
     cairn_cli_verb_quota, cairn_cli_verb_uploads, cairn_cli_verb_gc, cairn_cli_verb_webhooks,
     cairn_cli_verb_promote, cairn_cli_verb_demote, cairn_cli_verb_reindex,
     cairn_cli_verb_watch, cairn_cli_verb_profile, cairn_cli_verb_uploader,
-    cairn_cli_verb_warmup, cairn_cli_verb_completion;
+    cairn_cli_verb_warmup, cairn_cli_verb_abort, cairn_cli_verb_completion;
 
 /* All of them: what help, "did you mean" and the shells' completion are made from. */
 extern const struct cairn_cli_verb *const cairn_cli_verbs[];

@@ -5,7 +5,8 @@
 #define VERB(name) &cairn_cli_verb_##name
 
 const struct cairn_cli_verb *const cairn_cli_verbs[] = {
-    VERB(up), VERB(put), VERB(get), VERB(resume), VERB(wait), VERB(warmup), VERB(bench),
+    VERB(up), VERB(put), VERB(get), VERB(resume), VERB(wait), VERB(abort), VERB(warmup),
+    VERB(bench),
     VERB(ls), VERB(show), VERB(watch), VERB(events), VERB(lineage), VERB(du), VERB(inspect),
     VERB(diff), VERB(verify),
     VERB(policy), VERB(forget), VERB(pin), VERB(unpin), VERB(label), VERB(metric), VERB(alias),

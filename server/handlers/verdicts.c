@@ -270,7 +270,7 @@ static enum cairn_code find_deletable(struct cairn_srv_tx *tx, struct verdict *v
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_NOT_COMMITTED,
                       "%s is %s: only committed versions are deleted; "
-                      "POST .../abort gives an open one up",
+                      "cairn abort, or POST .../abort, gives an open one up",
                       verdict->version.id.text,
                       cairn_state_text(cairn_srv_version_shown(&verdict->version)));
 }

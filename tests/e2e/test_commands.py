@@ -20,7 +20,7 @@ VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "un
          "bench", "doctor", "reconcile", "inspect", "forget", "policy", "pin", "unpin", "label", "metric",
          "du", "export", "alias", "lease", "lineage", "import", "diff", "events", "token",
          "operation", "promote", "demote", "quota", "uploads", "gc", "webhooks", "watch", "profile", "uploader", "warmup",
-         "reindex", "completion")
+         "reindex", "abort", "completion")
 
 TORCH_FILE = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "torch" / "legacy.pt"
 

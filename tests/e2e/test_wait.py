@@ -99,6 +99,7 @@ class Wait(unittest.TestCase):
             self.assertIn("committed" if state == "committed" else version, self.ends(waiting[state])[0])
         for state in states:  # what is past is reached
             self.ends(self.wait(f"{RUN}@{version}", state))
+        self.assertRegex(self.world.cairn("abort", f"{RUN}@5", status=6).stderr, "is committed; cairn rm puts it")
         said = self.ends(self.wait(f"{RUN}@5", "aborted"), 6)[1]
         self.assertIn("is committed and will not be aborted", said)
 
@@ -110,7 +111,9 @@ class Wait(unittest.TestCase):
                   for state in ("staged", "durable", "committed", "promoted:main", "trashed", "deleted")]
         gone = self.wait(f"{RUN}@{version}", "gone")
         self.still(aborted, gone, *others)
-        self.send("POST", f"{R}/checkpoints/{version}/abort", {"reason": "no use"})
+        self.assertRegex(self.world.cairn("rm", f"{RUN}@{version}", status=None).stderr, "cairn abort")
+        self.assertEqual(self.world.cairn("abort", f"{RUN}@{version}", "--reason", "no use").stdout,
+                         f"{version} (step 7) is given up\n")
         self.ends(aborted)
         for other in others:
             self.assertRegex(self.ends(other, 6)[1], "will not be .*no use")
