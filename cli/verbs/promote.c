@@ -73,17 +73,18 @@ static enum cairn_code run_promote(struct cairn_cli *cli, struct cairn_error *er
 
 /* ---- demote ---- */
 
-static bool lies_in(const json_t *version, const char *store) {
+/* "whole", ...; NULL: it does not lie there. */
+static const char *state_in(const json_t *version, const char *store) {
     struct cairn_msg_version_row row = {0};
     size_t index = 0;
     const json_t *item = NULL;
-    if (cairn_msg_version_row_read(version, "", &row, NULL)) return false;
+    if (cairn_msg_version_row_read(version, "", &row, NULL)) return NULL;
     json_array_foreach(row.copies, index, item) {
         struct cairn_msg_copy_row copy = {0};
         if (!cairn_msg_copy_row_read(item, "", &copy, NULL) && !strcmp(copy.store, store))
-            return true;
+            return copy.state;
     }
-    return false;
+    return NULL;
 }
 
 static enum cairn_code run_demote(struct cairn_cli *cli, struct cairn_error *err) {
@@ -94,7 +95,12 @@ static enum cairn_code run_demote(struct cairn_cli *cli, struct cairn_error *err
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, version, &row, err));
     (void)cairn_text_copy(ref.version, sizeof ref.version, row.version);
     uint64_t deadline = begin_wait(cli);
-    while (!cli->detach && lies_in(version, cli->from)) {
+    for (const char *state; !cli->detach && (state = state_in(version, cli->from));) {
+        if (!strcmp(state, "whole"))
+            return cairn_fail(err, CAIRN_IN_USE,
+                              "the copy in %s stays: the others were found damaged meanwhile; "
+                              "cairn verify --repair mends them",
+                              cli->from);
         if (!cairn_deadline_left_ms(&cairn_clock_real, deadline))
             return cairn_fail(err, CAIRN_TIMEOUT,
                               "the copy in %s is not removed yet; the server "

@@ -180,6 +180,7 @@ struct removing {
     struct cairn_srv_version version;
     struct cairn_srv_copies copies;
     const struct cairn_srv_copy *copy;
+    bool kept; /* it is whole again */
 };
 
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -204,6 +205,46 @@ static enum cairn_code set_gone(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_copy_put(tx, removing->hold.version, &copy, err);
 }
 
+static bool is_needed(const struct removing *removing) {
+    bool sound = false;
+    for (size_t i = 0; i < removing->copies.count; i++)
+        sound |= cairn_srv_copy_sound(&removing->copies.copies[i]);
+    return removing->version.state == CAIRN_STATE_COMMITTED && !sound;
+}
+
+static enum cairn_code set_whole(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct removing *removing = argument;
+    removing->kept = false;
+    CAIRN_TRY(look(tx, removing, err));
+    bool still = removing->copy && removing->copy->state == CAIRN_SRV_COPY_REMOVING;
+    if (!still || !is_needed(removing)) return CAIRN_OK;
+    struct cairn_srv_copy copy = *removing->copy;
+    copy.state = CAIRN_SRV_COPY_WHOLE;
+    copy.changed_ms = cairn_srv_wall_ms(removing->server);
+    removing->kept = true;
+    return cairn_srv_copy_put(tx, removing->hold.version, &copy, err);
+}
+
+/* demote.h#2. Its record is there: nothing of it was deleted yet (Q30). */
+static enum cairn_code keep(struct removing *removing, struct cairn_store_worker *worker,
+                            struct cairn_error *err) {
+    struct cairn_srv *server = removing->server;
+    struct cairn_version_place place = cairn_srv_version_place(&removing->version);
+    struct cairn_key key;
+    cairn_key_committed(&place, &key);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_store_perform(worker, &head, &why);
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* it reads as no copy any more */
+    if (code && err) *err = why;
+    if (code) return code;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, set_whole, removing, err));
+    if (removing->kept)
+        cairn_log(WARN, "copy.removal_taken_back", "version=%s step=%" PRIu64 " store=%s",
+                  removing->hold.version, removing->version.step, removing->store);
+    return CAIRN_OK;
+}
+
 static enum cairn_code remove_copy(struct removing *removing, struct cairn_srv_tier *tier,
                                    struct cairn_store_worker *own, struct cairn_error *err) {
     struct cairn_srv *server = removing->server;
@@ -218,11 +259,12 @@ static enum cairn_code remove_copy(struct removing *removing, struct cairn_srv_t
     CAIRN_TRY(cairn_srv_identity_compare(server, own, err)); /* Q35 */
     CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &worker, err));
     enum cairn_code code = cairn_srv_tier_ready(server, tier, worker, err);
-    if (!code)
+    if (!code && is_needed(removing)) code = keep(removing, worker, err);
+    if (!code && !removing->kept)
         code = cairn_srv_sweep_copy(server, worker, &removing->version, &removing->hold.lease,
                                     err);
     cairn_srv_tier_return(server, tier, worker);
-    if (code) return code;
+    if (code || removing->kept) return code;
     CAIRN_CRASHPOINT("server.demote.before_gone");
     return cairn_srv_catalog_write(server->catalog, set_gone, removing, err);
 }
@@ -238,7 +280,7 @@ enum cairn_code cairn_srv_demote_run(struct cairn_srv *server, struct cairn_stor
     enum cairn_code code = remove_copy(&removing, tier, worker, err);
     cairn_srv_copy_failed(server, version, code != CAIRN_OK);
     cairn_srv_copy_hold_end(&removing.hold);
-    if (!code) {
+    if (!code && !removing.kept) {
         cairn_metrics_add(server->metrics,
                           (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_copies_removed_total},
                           1);

@@ -7,6 +7,8 @@
  *              and not known to be damaged (server/damage.h); before it, that one was looked at:
  *              its store is the one that the catalog knows, and each of its objects is there with
  *              its size. The last copy is never removed.
+ *          2   where no such copy is left by the time that the removal begins, since damage was
+ *              found meanwhile, it is WHOLE again, unless its record was deleted already.
  *          Q29 a version that somebody reads, or that the newest attempt resumed from and has
  *              committed nothing since, keeps all its copies.
  *          Q30 the record goes first, then the manifest, then the rest of the version's own
