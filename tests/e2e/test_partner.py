@@ -231,6 +231,22 @@ class Partners(Case):
         self.slow(0)
         self.becomes_whole(2)
 
+    def test_a_keeper_that_restarts_while_it_sends_for_a_node_without_bytes_ends_the_save_by_name(self):
+        self.start(server=[*SERVER, "--partner-finish", "60s"],
+                   keeps=[*KEEPS, "--offer-wait", "500ms"])
+        job = self.partnered(2)
+        self.lose(2, journal=False)
+        job.kill()
+        self.world.uploaders[2].start()
+        wait_until(lambda: self.logs("save.handed_over"), 20)
+        keeper = self.logs("partner.finishes")[0]
+        self.world.uploaders[keeper].kill()
+        self.world.uploaders[keeper].start()
+        wait_until(lambda: "its bytes are gone here, and the copy on node" in
+                   (self.world.root / "uploader-2.log").read_text(), 40)
+        wait_until(lambda: [item["state"] for item in self.state(1)] != ["open"], 40)
+        self.assertFalse(self.is_committed(1))
+
     def test_where_both_are_gone_the_save_fails_and_its_node_says_so(self):
         self.start(server=[*SERVER, "--partner-finish", "60s"],
                    keeps=[*KEEPS, "--offer-wait", "500ms"])

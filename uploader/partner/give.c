@@ -18,6 +18,7 @@
 
 #define LOOK_MS 500
 #define AGAIN_MS 500  /* after a partner that refused, or was not reached */
+#define HANDED_MS 3000 /* a partner that sends is asked so often whether it still can */
 #define GONE_MS 60000 /* a partner that is not reached for so long has gone with its copy */
 
 struct gift { /* a save under way, copied from it: it may go meanwhile */
@@ -93,9 +94,8 @@ static void complain_locked(struct cairn_up_save *save, const char *node, const 
 
 /* Its bytes died with the process before this one, and no trainer has brought them again. */
 static bool is_to_hand_over(const struct cairn_up *up, const struct cairn_up_save *save) {
-    return save->partner.node[0] && save->partner.recovered && !save->partner.handed &&
-           !save->slab && !up->locked.offers_awaited &&
-           !cairn_up_save_state_is_durable(&save->state);
+    return save->partner.node[0] && save->partner.recovered && !save->slab &&
+           !up->locked.offers_awaited && !cairn_up_save_state_is_durable(&save->state);
 }
 
 static void describe(const struct cairn_up_save *save, struct gift *ret) {
@@ -275,14 +275,18 @@ static void refused(struct cairn_up_partner *partner, const struct gift *gift,
 
 /* ---- handing over ---- */
 
-/* While the server is away nobody says where the partner is by now, nor hears of a failure. */
+/* While the server is away nobody says where the partner is by now, nor hears of a failure. One
+ * that was told to send may have heard the end sooner than this node, and has no copy then. */
 static bool is_gone(struct cairn_up *up, struct cairn_up_save *save, const struct gift *gift,
                     enum cairn_code code) {
-    if (code == CAIRN_NOT_FOUND || code == CAIRN_CONFLICT || code == CAIRN_FORBIDDEN) return true;
+    bool refuses =
+        code == CAIRN_NOT_FOUND || code == CAIRN_CONFLICT || code == CAIRN_FORBIDDEN;
+    if (refuses && !save->partner.handed) return true;
     if (!cairn_up_members_heard(&up->peers->members, &gift->run, gift->attempt,
                                 GONE_MS + 2 * up->settings.heartbeat_ms))
         save->partner.since_ms = cairn_mono_ms();
-    return cairn_mono_ms() > save->partner.since_ms + GONE_MS;
+    uint64_t wait_ms = refuses ? 3 * up->settings.heartbeat_ms : GONE_MS;
+    return cairn_mono_ms() > save->partner.since_ms + wait_ms;
 }
 
 static void hand_over(struct cairn_up_partner *partner, const struct gift *gift) {
@@ -296,10 +300,14 @@ static void hand_over(struct cairn_up_partner *partner, const struct gift *gift)
     struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
     if (!save || save->state.phase != CAIRN_UP_PHASE_SEALED) return;
     if (!code) {
+        save->partner.since_ms = cairn_mono_ms();
+        save->partner.next_ms = save->partner.since_ms + HANDED_MS;
+        if (!save->partner.handed)
+            cairn_log(INFO, "save.handed_over",
+                      "run=%s step=%" PRIu64 " rank=%u version=%s node=%s",
+                      save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
+                      gift->to.node);
         save->partner.handed = true;
-        cairn_log(INFO, "save.handed_over", "run=%s step=%" PRIu64 " rank=%u version=%s node=%s",
-                  save->attempt->run_text, save->place.step, save->rank, save->place.id.text,
-                  gift->to.node);
         return;
     }
     cairn_up_members_outdate(&up->peers->members, &gift->run);

@@ -306,8 +306,20 @@ static enum cairn_code is_whole(struct cairn_up_partner *partner, const struct c
     return cairn_fail(err, CAIRN_CONFLICT, "%" PRIu64 " pieces are missing", copy->missing);
 }
 
+/* After a restart in mid-sending the copy is gone, and what was sent before may be enough. */
+static bool still_sends(struct cairn_up *up, const struct asked *asked) {
+    CAIRN_HOLD(&up->lock);
+    const struct cairn_up_save *save =
+        cairn_up_save_known_locked(up, asked->parts[0], (uint32_t)asked->rank);
+    if (!save || save->state.phase != CAIRN_UP_PHASE_SEALED) return false;
+    for (size_t i = 0; i < save->state.shard_count; i++)
+        if (cairn_up_shard_lacks_source(up->queue, save->shards[i])) return false;
+    return true;
+}
+
 static enum cairn_code hand_over(struct cairn_up_partner *partner, const struct cairn_up_call *call,
                                  const struct asked *asked, struct cairn_error *err) {
+    if (still_sends(partner->up, asked)) return CAIRN_OK;
     CAIRN_TRY(is_whole(partner, call, asked, err));
     if (cairn_up_partner_finish(partner, asked->parts[0], (uint32_t)asked->rank)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NOT_FOUND, "it cannot be sent from here");

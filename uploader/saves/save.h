@@ -50,7 +50,7 @@ struct cairn_up_partnering { /* uploader/partner/partner.h */
     bool handed;                         /* it was told to send it, since the bytes are gone here */
     bool reading;                        /* bytes are being copied out of the slab */
     bool complained;
-    uint64_t next_ms, since_ms; /* mono clock: the next try, the first one */
+    uint64_t next_ms, since_ms; /* mono clock: the next try; the first one, or the last good one */
     uint64_t told_conn;         /* the connection over which its trainer was told */
 };
 

@@ -136,6 +136,11 @@ uint64_t cairn_up_shard_ready_bytes(struct cairn_up_queue *queue,
     return shard->queue.mp.ready_bytes;
 }
 
+bool cairn_up_shard_lacks_source(struct cairn_up_queue *queue, const struct cairn_up_shard *shard) {
+    CAIRN_HOLD(&queue->lock);
+    return shard->queue.needs_source;
+}
+
 void cairn_up_shard_source(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                            const uint8_t *data) {
     cairn_lock_take(&queue->lock);

@@ -85,6 +85,8 @@ void cairn_up_shard_free(struct cairn_up_queue *queue, struct cairn_up_shard *sh
 enum cairn_code cairn_up_shard_ready(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                                      uint64_t ready_bytes, const uint8_t *crcs_le,
                                      uint64_t crc_count, struct cairn_error *err) CAIRN_MUST_USE;
+/* Is it stopped by that its bytes are not here? */
+bool cairn_up_shard_lacks_source(struct cairn_up_queue *queue, const struct cairn_up_shard *shard);
 uint64_t cairn_up_shard_ready_bytes(struct cairn_up_queue *queue,
                                     const struct cairn_up_shard *shard);
 void cairn_up_shard_source(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
