@@ -85,6 +85,7 @@ struct cairn_srv {
     _Atomic uint64_t frozen_runs;            /* rows of frozen_runs */
     struct cairn_srv_read_slots *read_slots; /* of shards that are being read */
     struct cairn_srv_chunks *chunks;         /* memory of these */
+    _Atomic unsigned ready_streams;          /* of these, those that take no chunks (stream.h#4) */
     struct cairn_srv_feed *feed;             /* NULL: nobody follows events (tests) */
     struct cairn_srv_access *access;         /* NULL: nobody is asked who he is (tests) */
     struct cairn_srv_rates *rates;           /* NULL: callers ask as often as they like */

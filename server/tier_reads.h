@@ -64,6 +64,8 @@ enum cairn_code cairn_srv_reading_new(struct cairn_srv *server, const char *vers
                                       size_t object_count, struct cairn_srv_reading **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_reading_free(struct cairn_srv_reading *reading); /* NULL is fine */
+/* The one that a read would ask first now. */
+struct cairn_store *cairn_srv_reading_nearest(const struct cairn_srv_reading *reading);
 /* tags and object_count of range are the reading's. */
 enum cairn_code cairn_srv_reading_read(struct cairn_srv_reading *reading,
                                        struct cairn_store_worker *worker,

@@ -32,6 +32,7 @@
 
 struct cairn_store;
 struct cairn_store_worker;
+struct cairn_store_ready;
 
 /* What this store was found to do: set at open (folder), or from .cairn/profile.json or a probe of
  * the endpoint (S3: store/s3/capabilities.h), and corrected by what requests find later. */
@@ -294,6 +295,8 @@ struct cairn_store_vtable {
     enum cairn_code (*presign)(struct cairn_store *store, const char *key, uint32_t expires_s,
                                struct cairn_buf *ret_url, uint32_t *ret_expires_s,
                                struct cairn_error *err);
+    bool (*ready_open)(struct cairn_store *store, const char *key,
+                       struct cairn_store_ready *ret); /* NULL: nothing is ready (ready.h) */
 };
 struct cairn_store {
     const struct cairn_store_vtable *vtable;

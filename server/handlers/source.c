@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "store/ready.h"
+
 #define READ_MS_MAX 60000
 
 void cairn_srv_source_free(struct cairn_srv_source *source) {
@@ -59,6 +61,7 @@ struct shard_source {
     const struct cairn_manifest_shard *shard;
     struct cairn_version_place place;
     struct cairn_srv_reading *reading; /* of one object */
+    struct cairn_store_ready ready;
 };
 
 static enum cairn_code load_shard(struct cairn_srv_source *source,
@@ -72,8 +75,25 @@ static enum cairn_code load_shard(struct cairn_srv_source *source,
     return cairn_srv_blocks_read(&blocks, worker, from, bytes, into, err);
 }
 
+static bool open_shard_ready(struct cairn_srv_source *source, uint64_t from, uint64_t to) {
+    struct shard_source *own = (struct shard_source *)source;
+    struct cairn_key key;
+    cairn_key_shard(&own->place, cairn_view_of(own->shard->name), &key);
+    return cairn_store_ready_open(cairn_srv_reading_nearest(own->reading), key.text, from, to,
+                                  &own->ready);
+}
+
+static bool load_shard_ready(struct cairn_srv_source *source, uint64_t from, uint64_t bytes,
+                             void *into) {
+    const struct shard_source *own = (const struct shard_source *)source;
+    const char *checksums = own->manifest->checksums.data;
+    uint64_t block = own->shard->first_block + from / CAIRN_BLOCK_BYTES;
+    return cairn_store_ready_read(&own->ready, from, into, (size_t)bytes, checksums + 4 * block);
+}
+
 static void free_shard(struct cairn_srv_source *source) {
     struct shard_source *own = (struct shard_source *)source;
+    cairn_store_ready_release(&own->ready);
     cairn_srv_cache_give(own->server, own->manifest);
     cairn_srv_reading_free(own->reading);
     free(own);
@@ -94,6 +114,8 @@ enum cairn_code cairn_srv_source_shard(struct cairn_srv *server,
                                             .head_bytes = CAIRN_BLOCK_BYTES,
                                             .chunk_bytes = UINT64_MAX,
                                             .load = load_shard,
+                                            .open_ready = open_shard_ready,
+                                            .load_ready = load_shard_ready,
                                             .free = free_shard},
                                  .server = server,
                                  .manifest = take_manifest,

@@ -3,7 +3,11 @@
  * one is sent the other is loaded. A slot's state is the only thing that both sides change.
  *
  * Nothing leaves before the first chunk is there, so where there are several (of a shard) it is a
- * short one, and the second is loaded beside it: a bucket's delay is waited for once. */
+ * short one, and the second is loaded beside it: a bucket's delay is waited for once.
+ *
+ * Of a stream that is ready (stream.h#4) only that first chunk goes through a slot, which stays one
+ * that is taken from. At the first block that is not ready it begins anew there, as one that has
+ * lent both of its slots. */
 #include "server/handlers/stream.h"
 
 #include <stdatomic.h>
@@ -14,13 +18,18 @@
 #include "common/log.h"
 #include "common/pages.h"
 #include "server/chunks.h"
+#include "server/metrics.h"
 #include "server/pool.h"
 #include "server/read_slots.h"
 #include "server/waiters.h"
 
 #define CHUNK_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES
+#define STEP_BYTES (256 * CAIRN_KIB)
+#define READY_STEP_BYTES CAIRN_BLOCK_BYTES /* the least that can be compared */
 #define SILENT_MS 2000 /* a reader that took nothing for that long lends its slot */
 
+/* All through the slots, or only the first chunk; and whether that has gone. */
+enum way { WAY_SLOTS, WAY_FIRST_CHUNK, WAY_READY };
 /* A slot that is lent knows its chunk and has no memory. */
 enum slot_state {
     SLOT_IDLE,
@@ -50,6 +59,8 @@ struct cairn_srv_stream {
     uint64_t first;                /* begin, down to a grain of the source */
     uint64_t last;                 /* end, up to a grain or the source's end */
     struct slot slots[2];
+    bool counted; /* among the server's ready streams */
+    _Atomic int way;
     bool refused; /* its first chunk failed, and the answer says so */
     void (*wake)(void *owner);
     void *owner;
@@ -89,6 +100,7 @@ static void drop_holder(struct cairn_srv_stream *stream) {
     for (size_t i = 0; i < 2 && !stream->refused; i++) log_failed(&stream->slots[i]);
     cairn_srv_read_slots_leave(server->read_slots, &stream->slot); /* first: no lend() after it */
     for (size_t i = 0; i < 2; i++) unmap(&stream->slots[i]);
+    if (stream->counted) atomic_fetch_sub(&server->ready_streams, 1);
     cairn_srv_source_free(stream->options.take_source);
     free(stream);
     cairn_srv_waiters_wake(server->waiters, CAIRN_SRV_STREAMS_KEY);
@@ -96,6 +108,10 @@ static void drop_holder(struct cairn_srv_stream *stream) {
 
 uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream) {
     return stream->options.end - stream->options.begin;
+}
+
+size_t cairn_srv_stream_step_bytes(const struct cairn_srv_stream *stream) {
+    return stream->counted ? READY_STEP_BYTES : STEP_BYTES;
 }
 
 /* ---- which bytes are whose ---- */
@@ -167,6 +183,7 @@ static bool swap(struct slot *slot, int from, int to) {
  * loaded again when the reader goes on. */
 static bool lend(struct cairn_srv_read_slot *held) {
     struct cairn_srv_stream *stream = (struct cairn_srv_stream *)held;
+    if (atomic_load(&stream->way) == WAY_READY) return true; /* it needs none */
     if (cairn_mono_ms() - atomic_load(&stream->taken_ms) < SILENT_MS) return false;
     for (size_t i = 0; i < 2; i++) {
         struct slot *slot = &stream->slots[i];
@@ -188,6 +205,71 @@ static void got_slot(struct cairn_srv_read_slot *slot) {
             load(&stream->slots[i], SLOT_LOADING);
 }
 
+/* Into chunks, from its first byte on. */
+static void divide(struct cairn_srv_stream *stream) {
+    const struct cairn_srv_source *source = stream->options.take_source;
+    uint64_t chunk = cairn_min_u64(CHUNK_BYTES, source->chunk_bytes);
+    uint64_t bytes = stream->last - stream->first;
+    stream->slot_bytes = (size_t)cairn_min_u64(chunk - chunk % source->grain_bytes, bytes);
+    stream->head_bytes = stream->slot_bytes;
+    if (bytes > stream->slot_bytes)
+        stream->head_bytes = (size_t)cairn_min_u64(stream->slot_bytes, source->head_bytes);
+}
+
+/* ---- what is ready ---- */
+
+/* A step of such a stream is longer, so they are few; over TLS the event loop has enough to do. */
+static bool count_ready(struct cairn_srv *server) {
+    const struct cairn_srv_settings *settings = server->settings;
+    if (settings->tls_cert[0]) return false;
+    if (atomic_fetch_add(&server->ready_streams, 1) < settings->ready_streams_max) return true;
+    atomic_fetch_sub(&server->ready_streams, 1);
+    return false;
+}
+
+/* Before anything is loaded. */
+static void look_for_ready(struct cairn_srv_stream *stream) {
+    struct cairn_srv_source *source = stream->options.take_source;
+    uint64_t next = end_of(stream, 0);
+    if (!source->open_ready || next >= stream->last) return;
+    if (!count_ready(stream->options.server)) return;
+    stream->counted = source->open_ready(source, next, stream->last);
+    if (stream->counted)
+        atomic_store(&stream->way, WAY_FIRST_CHUNK);
+    else
+        atomic_fetch_sub(&stream->options.server->ready_streams, 1);
+}
+
+/* The first chunk is gone, and nothing is in its slot to be lent. */
+static void become_ready(struct cairn_srv_stream *stream, struct slot *slot) {
+    unmap(slot);
+    atomic_store(&stream->way, WAY_READY);
+}
+
+/* 0: not ready. A range that ends within a block has no room for the rest of it here. */
+static ssize_t take_ready(struct cairn_srv_stream *stream, uint64_t at, void *to, size_t capacity) {
+    struct cairn_srv_source *source = stream->options.take_source;
+    uint64_t bytes = cairn_min_u64(source->grain_bytes, stream->last - at);
+    if (bytes > capacity || at + bytes > stream->options.end) return 0;
+    if (!source->load_ready(source, at, bytes, to)) return 0;
+    cairn_metrics_add(stream->options.server->metrics,
+                      (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_read_ready_bytes_total},
+                      bytes);
+    return (ssize_t)bytes;
+}
+
+/* At a block that is not ready. */
+static void begin_anew(struct cairn_srv_stream *stream, uint64_t at) {
+    stream->first = at;
+    divide(stream);
+    for (uint64_t i = 0; i < 2; i++) {
+        bool behind = begin_of(stream, i) >= stream->last;
+        stream->slots[i].chunk = i;
+        atomic_store(&stream->slots[i].state, behind ? SLOT_IDLE : SLOT_LENT);
+    }
+    atomic_store(&stream->way, WAY_SLOTS);
+}
+
 /* ---- the connection's side ---- */
 
 static void init(struct cairn_srv_stream *stream, const struct cairn_srv_stream_options *options) {
@@ -198,11 +280,7 @@ static void init(struct cairn_srv_stream *stream, const struct cairn_srv_stream_
     stream->first = options->begin - options->begin % grain;
     stream->last = cairn_min_u64(past ? options->end + (grain - past) : options->end,
                                  source->size_bytes);
-    uint64_t chunk = cairn_min_u64(CHUNK_BYTES, source->chunk_bytes);
-    stream->slot_bytes = (size_t)cairn_min_u64(chunk - chunk % grain, stream->last - stream->first);
-    bool several = stream->last - stream->first > stream->slot_bytes;
-    stream->head_bytes = stream->slot_bytes;
-    if (several) stream->head_bytes = (size_t)cairn_min_u64(stream->slot_bytes, source->head_bytes);
+    divide(stream);
     for (size_t i = 0; i < 2; i++) stream->slots[i].stream = stream;
     atomic_store(&stream->slots[0].state, SLOT_LOADING);
     atomic_store(&stream->taken_ms, cairn_mono_ms());
@@ -223,7 +301,8 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
         drop_holder(stream);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     }
-    prefetch(stream, 1); /* while slot 0 is not ready, nothing is lent */
+    look_for_ready(stream);
+    if (!stream->counted) prefetch(stream, 1); /* while slot 0 is not ready, nothing is lent */
     enum cairn_code code = load_chunk(&stream->slots[0], options->worker, err);
     if (code) {
         stream->refused = true;
@@ -242,28 +321,48 @@ static ssize_t copy_out(struct cairn_srv_stream *stream, struct slot *slot, uint
     uint64_t size = cairn_min_u64(chunk_end - at, capacity);
     memcpy(to, slot->data + (at - begin_of(stream, slot->chunk)), (size_t)size);
     atomic_store(&stream->taken_ms, cairn_mono_ms());
-    if (at + size == chunk_end) {
-        prefetch(stream, slot->chunk + 2);
-    } else {
+    if (at + size < chunk_end)
         atomic_store(&slot->state, SLOT_READY);
-    }
+    else if (atomic_load(&stream->way) == WAY_FIRST_CHUNK)
+        become_ready(stream, slot);
+    else
+        prefetch(stream, slot->chunk + 2);
     return (ssize_t)size;
+}
+
+/* Paused before the slot is looked at again: the loader may wake at any moment from then on. */
+static void pause_at(struct cairn_srv_stream *stream, struct slot *slot,
+                     const struct cairn_srv_stream_hooks *hooks) {
+    stream->wake = hooks->wake;
+    stream->owner = hooks->owner;
+    stream->wanted = slot;
+    hooks->pause(hooks->owner);
+}
+
+/* Its slots are as if they were lent; whether it holds them still it does not know. */
+static void wait_anew(struct cairn_srv_stream *stream, const struct cairn_srv_stream_hooks *hooks) {
+    pause_at(stream, &stream->slots[0], hooks);
+    if (cairn_srv_read_slots_want(stream->options.server->read_slots, &stream->slot))
+        got_slot(&stream->slot);
 }
 
 ssize_t cairn_srv_stream_take(struct cairn_srv_stream *stream, uint64_t position, void *to,
                               size_t capacity, const struct cairn_srv_stream_hooks *hooks) {
     uint64_t at = stream->options.begin + position;
+    if (atomic_load(&stream->way) == WAY_READY) {
+        ssize_t got = take_ready(stream, at, to, capacity);
+        if (got) return got;
+        begin_anew(stream, at);
+        wait_anew(stream, hooks);
+        return 0;
+    }
     struct slot *slot = &stream->slots[chunk_of(stream, at) % 2];
     if (atomic_load(&slot->state) == SLOT_FAILED) {
         log_failed(slot);
         return -1;
     }
     if (swap(slot, SLOT_READY, SLOT_TAKEN_FROM)) return copy_out(stream, slot, at, to, capacity);
-    /* Paused first: the loader may wake at any moment from the exchange on. */
-    stream->wake = hooks->wake;
-    stream->owner = hooks->owner;
-    stream->wanted = slot;
-    hooks->pause(hooks->owner);
+    pause_at(stream, slot, hooks);
     if (swap(slot, SLOT_LOADING, SLOT_WAITED_FOR)) return 0;
     bool lent = atomic_load(&slot->state) == SLOT_LENT;
     if (!lent || cairn_srv_read_slots_want(stream->options.server->read_slots, &stream->slot))

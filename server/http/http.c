@@ -327,8 +327,8 @@ static unsigned connection_limit(const struct cairn_srv_settings *settings) {
         (void)setrlimit(RLIMIT_NOFILE, &files);
         (void)getrlimit(RLIMIT_NOFILE, &files);
     }
-    uint64_t room =
-        files.rlim_cur > 2 * FILES_RESERVED ? files.rlim_cur - FILES_RESERVED : FILES_RESERVED;
+    uint64_t reserved = FILES_RESERVED + settings->ready_streams_max; /* a file each */
+    uint64_t room = files.rlim_cur > 2 * reserved ? files.rlim_cur - reserved : reserved;
     uint64_t limit = cairn_min_u64(settings->http_connections_max, room);
     cairn_log(INFO, "http.limits", "connections=%llu", (unsigned long long)limit);
     return (unsigned)limit;

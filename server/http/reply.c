@@ -11,7 +11,6 @@
 #include "server/http/kept.h"
 #include "server/metrics.h"
 
-#define STREAM_BLOCK_BYTES (256 * CAIRN_KIB)
 #define PAGE_BLOCK_BYTES (64 * CAIRN_KIB)
 #define SMALL_REPLY_BYTES_MAX (16 * CAIRN_KIB) /* of as many connections as there may be: 128 MiB */
 
@@ -101,7 +100,8 @@ static struct MHD_Response *stream_response(struct cairn_srv_exchange *exchange)
     if (!flow) return NULL;
     flow->stream = CAIRN_TAKE(exchange->reply.stream);
     struct MHD_Response *response = MHD_create_response_from_callback(
-        cairn_srv_stream_size(flow->stream), STREAM_BLOCK_BYTES, read_flow, flow, free_flow);
+        cairn_srv_stream_size(flow->stream), cairn_srv_stream_step_bytes(flow->stream), read_flow,
+        flow, free_flow);
     if (!response) free_flow(flow);
     return response;
 }

@@ -389,4 +389,5 @@ static const struct cairn_store_vtable vtable = {.free = dir_free,
                                                  .wake = wake,
                                                  .appetite = appetite,
                                                  .moved = cairn_store_dir_moved,
-                                                 .follow = cairn_store_dir_follow};
+                                                 .follow = cairn_store_dir_follow,
+                                                 .ready_open = cairn_store_dir_ready};

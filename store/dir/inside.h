@@ -132,6 +132,9 @@ void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, int fd);
 bool cairn_store_dir_remembers(const struct cairn_store_dir_worker *worker, const struct stat *st);
 /* read.c */
 cairn_store_dir_step cairn_store_dir_get, cairn_store_dir_head, cairn_store_dir_upload_parts;
+/* ready.c */
+bool cairn_store_dir_ready(struct cairn_store *store, const char *key,
+                           struct cairn_store_ready *ret) CAIRN_MUST_USE;
 /* list.c */
 cairn_store_dir_step cairn_store_dir_list, cairn_store_dir_uploads;
 

@@ -27,6 +27,7 @@
 #define PLACE_WAIT_MS 20000               /* what server/README.md, B4 says */
 #define READ_MS_MAX 240000
 #define NFS_MAGIC 0x6969
+#define SLOTS_ALONE "--ready-streams-max=0" /* whatever memory holds of the folder */
 
 /* What the kernel says of a file system, in this process; 0: the truth. */
 static __typeof__(((struct statfs *)0)->f_type) pretended;
@@ -139,7 +140,7 @@ TEST(more_readers_than_places_wait_20_s_for_a_turn_and_all_get_every_byte) /* R6
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save save;
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--streams-max=2"), NULL));
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--streams-max=2", SLOTS_ALONE), NULL));
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", TURN_SHARD_BYTES, &save));
     char request[400];
@@ -166,8 +167,8 @@ TEST(readers_that_take_nothing_keep_nobody_out_and_go_on_where_they_stopped) /* 
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
     struct cairn_hand_save save;
-    REQUIRE(
-        cairn_world_start(&world, WORLD_ARGS("--streams-max=2", "--request-timeout=10min"), NULL));
+    REQUIRE(cairn_world_start(
+        &world, WORLD_ARGS("--streams-max=2", SLOTS_ALONE, "--request-timeout=10min"), NULL));
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", SHARD_BYTES, &save));
     char request[400];
@@ -234,7 +235,7 @@ TEST(a_reader_whose_slot_is_lent_has_no_memory_mapped) /* R6, stream.h#3 */
 #ifdef __SANITIZE_THREAD__
     SKIP("ThreadSanitizer keeps the shadow of what was mapped, four times its size");
 #endif
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--streams-max=4"), NULL));
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--streams-max=4", SLOTS_ALONE), NULL));
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", SHARD_BYTES, &save));
     char request[400];

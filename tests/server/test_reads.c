@@ -209,7 +209,7 @@ TEST(a_flipped_byte_in_the_first_block_is_a_problem_that_names_it) /* P3 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand_save save;
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--ready-streams-max=0"), NULL));
     REQUIRE(saved(&world, &save, SIZE));
     REQUIRE(flip_byte(&world, &save, 1048576));
     REQUIRE(flip_byte(&world, &save, 2 * CAIRN_MIB)); /* of the chunk that is loaded beside it */
@@ -246,7 +246,7 @@ TEST(a_flipped_byte_far_behind_breaks_the_connection) /* P3: never ended cleanly
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand_save save;
-    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--ready-streams-max=0"), NULL));
     REQUIRE(saved(&world, &save, SIZE));
     REQUIRE(flip_byte(&world, &save, 9 * CAIRN_MIB + 2));
     CAIRN_AUTO(buf) reply = {0};
