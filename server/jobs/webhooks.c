@@ -26,7 +26,6 @@
 #define DELIVERY_MS 10000
 #define POLL_MS 100 /* a stop is heard so soon */
 #define FIRST_PAUSE_MS 5000
-#define REPLY_BYTES 4096 /* what a receiver says is not looked at */
 
 struct teller {
     struct cairn_srv *server;
@@ -63,12 +62,11 @@ uint64_t cairn_srv_webhook_pause_ms(uint64_t failures, uint64_t longest_ms, uint
 
 struct message {
     struct cairn_buf body, id, timestamp, signature;
-    struct cairn_buf reply;
 };
 
 static void message_release(struct message *message) {
     struct cairn_buf *const all[] = {&message->body, &message->id, &message->timestamp,
-                                     &message->signature, &message->reply};
+                                     &message->signature};
     for (size_t i = 0; i < CAIRN_COUNT(all); i++) cairn_buf_release(all[i]);
 }
 
@@ -136,19 +134,17 @@ static enum cairn_code judge(const struct teller *teller, const struct cairn_htt
 
 static enum cairn_code deliver(struct teller *teller, uint64_t number, const json_t *event,
                                struct cairn_error *err) {
-    struct message message = {.reply = {.limit = REPLY_BYTES}};
-    char reply[REPLY_BYTES];
+    struct message message = {0};
     enum cairn_code code = compose(teller, number, event, &message, err);
     const char *headers[] = {"Content-Type: application/json", "User-Agent: cairn-server",
                              message.id.data, message.timestamp.data, message.signature.data};
+    /* What a receiver says is not kept: its status is the answer, whatever stands behind it. */
     struct cairn_http_request request = {.method = "POST",
                                          .url = teller->hook->url,
                                          .headers = headers,
                                          .header_count = CAIRN_COUNT(headers),
                                          .body = cairn_buf_view(&message.body),
                                          .has_body = true,
-                                         .reply_data = reply,
-                                         .reply_capacity = sizeof(reply),
                                          .total_ms = DELIVERY_MS};
     if (!code) code = send_to(teller, &request, err);
     if (!code) code = judge(teller, &request, err);

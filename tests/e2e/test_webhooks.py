@@ -24,9 +24,9 @@ SECRET = b"a secret of more than sixteen bytes"
 
 class Receiver:
     """Takes deliveries, each checked as a receiver of Standard Webhooks does it. answer: of the
-    number of a try to the status that it gets."""
+    number of a try to the status that it gets; said: the body behind it."""
 
-    def __init__(self, answer=lambda number: 200, secret=SECRET):
+    def __init__(self, answer=lambda number: 200, secret=SECRET, said=b""):
         outer = self
         self.secret, self.answer, self.tries, self.taken, self.wrong = secret, answer, [], [], []
         self.lock = threading.Lock()
@@ -41,8 +41,9 @@ class Receiver:
                     self.close_connection = True
                     return
                 self.send_response(status)
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", str(len(said)))
                 self.end_headers()
+                self.wfile.write(said)
 
             def log_message(self, *_):
                 pass
@@ -114,6 +115,18 @@ class Webhooks(unittest.TestCase):
         return json.loads(world.cairn("webhooks", "ls", "--json").stdout)
 
     # ---- what is told ----
+
+    def test_a_receiver_that_says_much_has_taken_what_it_was_told(self):
+        """W01: a page behind a 200 is no failure"""
+        talker = self.receiver(said=b"<p>thank you</p>" * 4096)
+        world = self.start(self.hook(talker, events=["run.created"]))
+        for name in ("p/a", "p/b"):
+            self.make_run(world, name)
+        wait_until(lambda: len(talker.events()) >= 2)
+        self.assertEqual(talker.runs(), ["a", "b"])
+        self.assertEqual(len(talker.tries), 2)
+        wait_until(lambda: self.rows(world)[0]["delivered"] == 2)
+        self.assertEqual([self.rows(world)[0][name] for name in ("failures", "dead_letters")], [0, 0])
 
     def test_events_are_told_signed_and_in_order_to_who_wants_them(self):
         """W01"""
