@@ -12,6 +12,7 @@
 #include "server/catalog/frozen.h"
 #include "server/catalog/versions.h"
 #include "server/handlers/request.h"
+#include "server/jobs/copying_now.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
 #include "server/jobs/sweep_objects.h"
@@ -98,6 +99,9 @@ static enum cairn_code end_known(struct cairn_srv_request *request, struct endin
                           version->id.text);
     case CAIRN_STATE_COMMITTED:
     case CAIRN_STATE_GONE:
+        if (cairn_srv_copy_is_held(request->server, version->id.text))
+            return cairn_fail(err, CAIRN_IN_USE, "a copy of %s is being made or mended",
+                              version->id.text);
         CAIRN_TRY(cairn_srv_identity_compare(request->server, request->store, err)); /* Q35 */
         CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, say, ending, err));
         cairn_srv_sweep_uploads(request->server, request->store, version);

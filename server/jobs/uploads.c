@@ -13,6 +13,7 @@
 #include "server/catalog/frozen.h"
 #include "server/catalog/runs.h"
 #include "server/catalog/versions.h"
+#include "server/jobs/copying_now.h"
 #include "server/jobs/sweep_objects.h"
 #include "server/metrics.h"
 
@@ -284,17 +285,24 @@ static enum cairn_code look_again(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_tx_run_thawed(tx, ended->version.run_id, err);
 }
 
+/* What a promotion to main or a repair has open there is its own, and ends with it. */
 enum cairn_code cairn_srv_uploads_end(struct cairn_srv_uploads *uploads,
                                       struct cairn_store_worker *worker, const char *version,
                                       struct cairn_error *err) {
     struct cairn_srv *server = uploads->server;
     struct ended ended = {0};
     snprintf(ended.found.id.text, sizeof(ended.found.id.text), "%s", version);
+    struct cairn_srv_copy_hold hold = {0};
+    if (server->tiers) {
+        enum cairn_code held = cairn_srv_copy_hold_take(&hold, server, version, err);
+        if (held) return held == CAIRN_BUSY ? CAIRN_OK : held;
+    }
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, look_again, &ended, err);
     if (!code && ended.found.owner == OWNER_NOBODY) {
         cairn_log(INFO, "sweep.uploads_ended", "version=%s state=%s", version, ended.found.state);
         cairn_srv_sweep_uploads(server, worker, &ended.version);
     }
+    cairn_srv_copy_hold_end(&hold);
     cairn_srv_version_release(&ended.version);
     return code;
 }

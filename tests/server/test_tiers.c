@@ -200,6 +200,27 @@ TEST(however_many_versions_wait_for_a_store_that_is_named_no_more_others_are_swe
     EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM versions WHERE state = 2"), 1001);
 }
 
+TEST(copies_that_were_wanted_of_what_is_gone_keep_no_other_one_from_being_made) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    char slow[400];
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS(slow_here(slow))));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    REQUIRE(cairn_world_sql(
+        &world, "WITH RECURSIVE k(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM k WHERE i < 1001) "
+                "INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, world_size, "
+                "on_exists, skip, format, labels, meta, created_ms, opened_tick) SELECT 'ckpt_' || "
+                "(i - 100000) || '-5a55-8c6b-9d4b-0b3f6a5f9f01', 1, 1, 1000 + i, 1, '', 4, 1, 0, "
+                "0, '', '{}', '{}', 1, 0 FROM k"));
+    REQUIRE(cairn_world_sql(&world, "INSERT INTO copies(version, store, phase, by_policy, "
+                                    "changed_ms) SELECT version, 'slow', 0, 0, 1 FROM versions "
+                                    "WHERE state = 4"));
+    REQUIRE_OK(promote(&world, &save, "slow"));
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM copies WHERE phase = 1"), 1);
+}
+
 TEST(a_store_of_copies_is_no_servers_main_store_unless_it_is_adopted) {
     char slow[400], store[400];
     struct cairn_store_record record = {0};

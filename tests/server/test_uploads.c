@@ -2,6 +2,7 @@
 /* Uploads that no save will end are shown, and ended where nobody can need them (P8, P8b). */
 #include <stdio.h>
 
+#include "server/jobs/copying_now.h"
 #include "tests/server/world.h"
 
 #define HOUR_MS UINT64_C(3600000)
@@ -84,6 +85,30 @@ TEST(uploads_below_what_is_committed_or_gone_are_shown_and_ended_at_the_second_l
     CAIRN_AUTO_JSON json_t *version = NULL; /* and what is committed is whole */
     REQUIRE_OK(cairn_world_call(&world, "GET", kept.path, NULL, &version));
     EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+}
+
+TEST(an_upload_of_a_copy_that_is_being_made_or_mended_is_no_orphan) /* P8 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    struct cairn_srv_copy_hold hold;
+    char stores[400], path[100];
+    snprintf(stores, sizeof(stores), "--stores=slow=%s/slow", cairn_test_folder());
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS(stores)));
+    struct cairn_srv *server = &world.inside.server;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    struct cairn_version_place place = place_of(&save);
+    REQUIRE_OK(begin_upload(&world, &place)); /* as a repair has, or a promotion to main */
+    REQUIRE_OK(cairn_srv_copy_hold_take(&hold, server, save.id.text, &err));
+    snprintf(path, sizeof(path), "/v1/uploads/%s", save.id.text);
+    EXPECT_CODE(cairn_world_call(&world, "DELETE", path, NULL, NULL), CAIRN_IN_USE);
+    cairn_inside_pass(&world.inside, 4 * HOUR_MS);
+    EXPECT_EQ_U64(uploads_under(&world, &place), 1);
+    cairn_srv_copy_hold_end(&hold);
+    cairn_inside_pass(&world.inside, 2 * HOUR_MS);
+    EXPECT_EQ_U64(uploads_under(&world, &place), 0);
 }
 
 TEST(an_upload_of_an_open_save_is_no_orphan_and_one_of_an_unknown_version_is_left_alone) /* P8 */
