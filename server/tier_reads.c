@@ -224,10 +224,10 @@ void cairn_srv_reading_free(struct cairn_srv_reading *reading) {
 }
 
 struct cairn_store *cairn_srv_reading_nearest(const struct cairn_srv_reading *reading) {
-    struct cairn_srv_tier *tiers[CAIRN_SRV_TIERS_MAX];
+    size_t turns[CAIRN_SRV_TIERS_MAX];
     if (!reading->where.count) return reading->server->store;
-    order(&reading->where, tiers);
-    return tiers[0]->store;
+    order(&reading->where, turns);
+    return reading->where.tiers[turns[0]]->store;
 }
 
 enum cairn_code cairn_srv_reading_read(struct cairn_srv_reading *reading,
