@@ -219,7 +219,9 @@ class Restoring(unittest.TestCase):
         self.assertGreaterEqual(sent, total)
         read = [metric(self.world, node, "restore_bytes_total") for node in range(4)]
         self.assertEqual(sum(read), sent)
-        self.assertLess(max(read), 0.5 * total, read)  # each its share
+        # Each its share of twelve pieces, as the version's number has it: seven of them fall to one
+        # node of four in one of seventeen versions, eleven in one of a hundred thousand.
+        self.assertLess(max(read), 0.9 * total, read)
         got = sum(metric(self.world, node, "restore_peer_bytes_total") for node in range(4))
         self.assertEqual(got, 4 * total - sent)
         wait_until(lambda: sum(told["peer_bytes"] for told in self.told()) == got, 20)
