@@ -218,6 +218,16 @@ class Partners(Case):
         self.becomes_whole(2)
         self.assertEqual(self.logs("save.handed_over"), [2])
 
+    def test_a_keeper_that_drains_sends_what_it_is_asked_to_finish(self):
+        self.start(server=[*SERVER, "--partner-finish", "60s"],
+                   keeps=[*KEEPS, "--offer-wait", "500ms"])
+        self.lose_partnered(2, 2, journal=False)
+        for node in (0, 1, 3):  # its copy is gone when it has stopped
+            self.world.cairn("uploader", "drain", env={"CAIRN_SOCKET": self.world.socket(node)})
+        self.world.uploaders[2].start()
+        self.becomes_whole(2)
+        self.assertEqual(self.logs("save.handed_over"), [2])
+
     def test_a_keeper_that_restarts_while_it_sends_leaves_the_save_to_its_own_node(self):
         self.start(keeps=[*KEEPS, "--offer-wait", "500ms"])
         self.partnered(2)

@@ -147,8 +147,6 @@ enum cairn_code cairn_up_copy_finish_locked(struct cairn_up *up, struct cairn_up
                                             struct cairn_error *err) {
     struct cairn_up_begin begin = {0};
     struct cairn_up_save *save = NULL;
-    if (up->locked.draining)
-        return cairn_fail(err, CAIRN_UNAVAILABLE, "the uploader is stopping");
     CAIRN_TRY(cairn_up_copy_begin(copy, &begin, err));
     CAIRN_TRY(cairn_up_save_new_locked(up, cairn_up_journal_entry_new(up->journal), &begin, &save,
                                        err));

@@ -321,8 +321,7 @@ static enum cairn_code hand_over(struct cairn_up_partner *partner, const struct 
                                  const struct asked *asked, struct cairn_error *err) {
     if (still_sends(partner->up, asked)) return CAIRN_OK;
     CAIRN_TRY(is_whole(partner, call, asked, err));
-    if (cairn_up_partner_finish(partner, asked->parts[0], (uint32_t)asked->rank)) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_NOT_FOUND, "it cannot be sent from here");
+    return cairn_up_partner_finish(partner, asked->parts[0], (uint32_t)asked->rank, err);
 }
 
 static enum cairn_code serve(struct cairn_up_partner *partner, struct cairn_up_call *call,

@@ -100,17 +100,17 @@ void cairn_up_partner_over_locked(struct cairn_up_partner *partner, const char *
         if (!strcmp(at->version.text, version)) at->over = true;
 }
 
-bool cairn_up_partner_finish(struct cairn_up_partner *partner, const char *version,
-                             uint32_t rank) {
+enum cairn_code cairn_up_partner_finish(struct cairn_up_partner *partner, const char *version,
+                                        uint32_t rank, struct cairn_error *err) {
     struct cairn_error why = {0};
-    if (!partner) return false;
+    if (!partner) return cairn_fail(err, CAIRN_NOT_FOUND, "this node keeps no copies");
     CAIRN_HOLD(&partner->up->lock);
     struct cairn_up_copy *copy = cairn_up_copy_find_locked(partner, version, rank);
-    if (!copy || copy->missing) return false;
-    if (copy->entry) return true;
+    if (!copy || copy->missing) return cairn_fail(err, CAIRN_NOT_FOUND, "there is no whole copy");
+    if (copy->entry) return CAIRN_OK;
     enum cairn_code code = cairn_up_copy_finish_locked(partner->up, copy, &why);
-    if (!code) return true;
+    if (!code) return CAIRN_OK;
     cairn_log(ERROR, "partner.unfinished", "version=%s rank=%u node=%s cause=\"%s\"", version, rank,
               copy->node, why.message);
-    return false;
+    return cairn_fail(err, CAIRN_UNAVAILABLE, "it cannot be sent from here now: %s", why.message);
 }

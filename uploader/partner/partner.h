@@ -49,5 +49,8 @@ json_t *cairn_up_partner_copies_locked(const struct cairn_up_partner *partner,
                                        const struct cairn_up_attempt *attempt);
 /* The version is over. */
 void cairn_up_partner_over_locked(struct cairn_up_partner *partner, const char *version);
-/* Its node is gone: this one sends it. False: there is no such copy, or no memory to begin. */
-bool cairn_up_partner_finish(struct cairn_up_partner *partner, const char *version, uint32_t rank);
+/* Its node is gone: this one sends it, also while it drains, since the copy is gone when it has
+ * stopped. CAIRN_NOT_FOUND: there is no such copy. CAIRN_UNAVAILABLE: not now, as without memory or
+ * with a full journal; ask again. */
+enum cairn_code cairn_up_partner_finish(struct cairn_up_partner *partner, const char *version,
+                                        uint32_t rank, struct cairn_error *err) CAIRN_MUST_USE;

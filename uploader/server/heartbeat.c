@@ -257,7 +257,7 @@ static void apply_finish(struct cairn_up *up, const json_t *finish) {
     for (size_t i = 0; i < json_array_size(finish); i++) {
         struct cairn_msg_node_finish told = {0};
         if (cairn_msg_node_finish_read(json_array_get(finish, i), "/finish", &told, NULL)) continue;
-        (void)cairn_up_partner_finish(up->partner, told.version, told.rank);
+        (void)!cairn_up_partner_finish(up->partner, told.version, told.rank, NULL);
     }
 }
 
