@@ -232,6 +232,13 @@ class Restoring(unittest.TestCase):
         self.assertIn("restored on node node-3:", shown)
         self.assertIn("from other nodes", shown)
 
+    def test_a_node_that_is_asked_for_more_than_it_can_send_at_once_refuses_nobody(self):
+        self.start(nodes=4, rows=200, arguments=["--restore-cache", "64MiB"],
+                   s3_arguments=["--cap-all-bytes-per-s", "100MB"])
+        self.begin()
+        self.end()
+        self.assertNotIn("answers 503", self.world.logs())
+
     def test_what_a_node_that_was_through_had_read_is_not_read_again_for_one_whose_ranks_are_late(self):
         self.start(nodes=2, rows=96, arguments=["--peer-restore", "on"])
         late = self.hold.with_name("late")

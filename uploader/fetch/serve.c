@@ -86,21 +86,40 @@ static void drop_task(void *owner) {
     end_loading(owner, CAIRN_CANCELLED);
 }
 
-/* Says now and then that it is at work. True: it is over; else the peer or this node has gone. The
- * lock is held, but for that. */
+/* Until something has changed; says now and then that it is at work. False: the peer or this node
+ * has gone. The lock is held, but for that. */
+static bool await_change_locked(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
+                                uint64_t *sign_ms) {
+    struct cairn_error ignored = {0};
+    if (cairn_condition_wait(&fetch->changed, &fetch->lock, *sign_ms)) return true;
+    *sign_ms = cairn_mono_ms() + CAIRN_UP_PORT_SIGN_MS;
+    cairn_lock_give(&fetch->lock);
+    bool gone = cairn_up_port_stopping(call->port) || cairn_up_call_sign(call, &ignored);
+    cairn_lock_take(&fetch->lock);
+    return !gone;
+}
+
+/* True: it is over; else the peer or this node has gone. The lock is held, but for signs. */
 static bool await_locked(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
                          const bool *over) {
-    struct cairn_error ignored = {0};
-    while (!*over) {
-        uint64_t until_ms = cairn_mono_ms() + CAIRN_UP_PORT_SIGN_MS;
-        while (!*over && cairn_condition_wait(&fetch->changed, &fetch->lock, until_ms)) continue;
-        if (*over) break;
-        cairn_lock_give(&fetch->lock);
-        bool gone = cairn_up_port_stopping(call->port) || cairn_up_call_sign(call, &ignored);
-        cairn_lock_take(&fetch->lock);
-        if (gone) return *over;
-    }
-    return true;
+    uint64_t sign_ms = cairn_mono_ms() + CAIRN_UP_PORT_SIGN_MS;
+    while (!*over && await_change_locked(call, fetch, &sign_ms)) continue;
+    return *over;
+}
+
+/* What is sent keeps its cell, and ranks of this node need the others, so half of them serve. One
+ * more waits for its turn: refused, its bytes would be read from the store again. The lock is held,
+ * but for signs. */
+static enum cairn_code await_turn_locked(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
+                                         struct cairn_error *err) {
+    uint64_t sign_ms = cairn_mono_ms() + CAIRN_UP_PORT_SIGN_MS;
+    size_t most = fetch->locked.cells.capacity / 2;
+    while (most && !fetch->locked.stopping && fetch->locked.serving >= most)
+        if (!await_change_locked(call, fetch, &sign_ms))
+            return cairn_fail(err, CAIRN_CANCELLED, "nobody waits for it");
+    if (!most || fetch->locked.stopping)
+        return cairn_fail(err, CAIRN_BUSY, "there are no cells to answer from");
+    return CAIRN_OK;
 }
 
 static enum cairn_code load(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
@@ -143,9 +162,9 @@ static enum cairn_code use_version(struct cairn_up_call *call, struct cairn_up_f
 
 /* ---- its blocks ---- */
 
-static enum cairn_code begin(struct cairn_up_fetch *fetch, struct cairn_up_version *version,
-                             const struct wanted *wanted, struct cairn_up_serve **ret,
-                             struct cairn_error *err) {
+static enum cairn_code begin(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
+                             struct cairn_up_version *version, const struct wanted *wanted,
+                             struct cairn_up_serve **ret, struct cairn_error *err) {
     struct cairn_up_serve *serve = calloc(1, sizeof(*serve));
     struct cairn_up_want *want = calloc(1, sizeof(*want));
     enum cairn_code code = CAIRN_OK;
@@ -159,9 +178,7 @@ static enum cairn_code begin(struct cairn_up_fetch *fetch, struct cairn_up_versi
             .version = version, .piece = &serve->piece, .serve = serve};
         cairn_up_fetch_expect(fetch, version);
         CAIRN_HOLD(&fetch->lock);
-        /* What is sent keeps its cell; ranks of this node need the others. */
-        if (fetch->locked.stopping || fetch->locked.serving >= fetch->locked.cells.capacity / 2)
-            code = cairn_fail(err, CAIRN_BUSY, "too many answers are under way");
+        code = await_turn_locked(call, fetch, err);
         if (!code) fetch->locked.serving++;
         if (!code) cairn_up_want_add_locked(fetch, want);
     }
@@ -199,10 +216,10 @@ static void serve_blocks(struct cairn_up_call *call, struct cairn_up_fetch *fetc
     struct cairn_up_serve *serve = NULL;
     struct cairn_error why = {0};
     enum cairn_code code = cairn_up_fetch_run(fetch, &why);
-    if (!code) code = begin(fetch, version, wanted, &serve, &why);
+    if (!code) code = begin(call, fetch, version, wanted, &serve, &why);
     if (code) {
         cairn_up_version_unuse(version);
-        cairn_up_call_refuse(call, code);
+        if (!call->broken) cairn_up_call_refuse(call, code);
         return;
     }
     cairn_lock_take(&fetch->lock);
@@ -220,6 +237,7 @@ static void serve_blocks(struct cairn_up_call *call, struct cairn_up_fetch *fetc
     cairn_lock_take(&fetch->lock);
     if (serve->cell) serve->cell->users--;
     fetch->locked.serving--;
+    cairn_condition_broadcast(&fetch->changed); /* somebody's turn */
     cairn_lock_give(&fetch->lock);
     cairn_up_readers_wake(fetch); /* the cell is free */
     free(serve);
