@@ -3,6 +3,8 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/handlers/operations_json.h"
+#include "server/jobs/copies.h"
+#include "server/jobs/jobs.h"
 #include "server/jobs/ticks.h"
 #include "server/waiters.h"
 
@@ -70,6 +72,7 @@ static enum cairn_code cancel(struct cairn_srv_tx *tx, void *argument, struct ca
     if (call->operation.state == CAIRN_SRV_OPERATION_QUEUED) {
         CAIRN_TRY(cairn_srv_ticks_advance(tx, call->request->server, err));
         CAIRN_TRY(cairn_srv_operation_end(tx, id, &end, err));
+        CAIRN_TRY(cairn_srv_copies_unwish(tx, call->request->server, &call->operation, err));
     }
     if (call->operation.state == CAIRN_SRV_OPERATION_RUNNING)
         CAIRN_TRY(cairn_srv_operation_cancel(tx, id, err));
@@ -84,6 +87,7 @@ enum cairn_code cairn_srv_on_operation_cancel(struct cairn_srv_request *request,
     if (!code) {
         cairn_log(INFO, "operation.cancel", "operation=%s", call.operation.id);
         cairn_srv_waiters_wake(request->server->waiters, call.operation.id);
+        cairn_srv_jobs_sweep(request->server); /* of a copy that is wanted no more */
         code = cairn_srv_reply_operation(&call.operation, reply, err);
     }
     cairn_srv_operation_release(&call.operation);

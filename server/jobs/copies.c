@@ -13,6 +13,8 @@
 #include "server/jobs/jobs.h"
 #include "server/jobs/tiering.h"
 
+#define PROMOTE "promote" /* the operation's kind */
+
 /* What is only another's turn, or wanted no more, is no failure. */
 static void tell_delayed(const char *version, const char *store, const struct cairn_error *why) {
     enum cairn_code code = why->code;
@@ -36,6 +38,25 @@ static void take_back(const struct cairn_srv_promote *promote) {
         cairn_log(INFO, "copy.kept", "version=%s store=%s cause=\"%s\"", promote->version,
                   promote->store, why.message);
     cairn_srv_jobs_sweep(promote->server);
+}
+
+enum cairn_code cairn_srv_copies_unwish(struct cairn_srv_tx *tx, struct cairn_srv *server,
+                                        const struct cairn_srv_operation *operation,
+                                        struct cairn_error *err) {
+    if (strcmp(operation->kind, PROMOTE) != 0) return CAIRN_OK;
+    CAIRN_AUTO_JSON json_t *request =
+        json_loadb(operation->request.data, operation->request.size, 0, NULL);
+    const char *version = json_string_value(json_object_get(request, "version"));
+    const char *store = json_string_value(json_object_get(request, "to"));
+    struct cairn_srv_copies copies;
+    if (!version || !store) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request");
+    CAIRN_TRY(cairn_srv_copies_get(tx, version, &copies, err));
+    const struct cairn_srv_copy *found = cairn_srv_copies_find(&copies, store);
+    if (!found || found->state != CAIRN_SRV_COPY_MAKING) return CAIRN_OK;
+    struct cairn_srv_copy copy = *found;
+    copy.state = CAIRN_SRV_COPY_REMOVING; /* a server before may have copied some of it */
+    copy.changed_ms = cairn_srv_wall_ms(server);
+    return cairn_srv_copy_put(tx, version, &copy, err);
 }
 
 struct named {
@@ -123,7 +144,7 @@ enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
     if (!server->operations)
         return cairn_srv_catalog_write(server->catalog, wish_for, &beginning, err);
     if (!request) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to copy a version");
-    struct cairn_srv_operation_wish wish = {.kind = "promote",
+    struct cairn_srv_operation_wish wish = {.kind = PROMOTE,
                                             .work = work,
                                             .name = begin->name,
                                             .caller = begin->caller ? begin->caller : &own,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a sweep goes on with, by a look that is some time old. */
+#include <poll.h>
 #include <stdio.h>
 
 #include "server/jobs/copies.h"
@@ -34,4 +35,39 @@ TEST(a_sweep_begins_no_copy_that_was_made_or_taken_back_since_it_looked) {
     EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM operations"), 0);
     cairn_srv_operations_free(server->operations);
     server->operations = NULL;
+}
+
+/* The only place is taken by another promotion, which stands at its first part. */
+TEST(a_promotion_that_is_cancelled_while_it_waits_is_not_begun_by_the_sweep) {
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO_JSON json_t *first = NULL, *second = NULL, *over = NULL;
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2];
+    char slow[400], path[300];
+    snprintf(slow, sizeof(slow), "--stores=slow=%s/slow", cairn_test_folder());
+    REQUIRE(cairn_world_start(&world,
+                              WORLD_ARGS(slow, "--sweep-interval=50ms", "--operations-at-once=1"),
+                              WORLD_ARGS("CAIRN_CRASH_AT=server.promote.after_part:delay=1500")));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    for (uint64_t i = 0; i < 2; i++)
+        REQUIRE_OK(cairn_hand_save_all(&hand, 1 + i, 1, "error", 10, &saves[i]));
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof(path), "%s/promote", saves[i].path);
+        REQUIRE_OK(cairn_world_call(&world, "POST", path, json_pack("{s:s}", "to", "slow"),
+                                    i ? &second : &first));
+    }
+    snprintf(path, sizeof(path), "/v1/operations/%s", cairn_world_text(second, "id"));
+    REQUIRE_OK(cairn_world_call(&world, "DELETE", path, NULL, &over));
+    EXPECT_EQ_TEXT(cairn_world_text(over, "state"), "cancelled");
+    snprintf(path, sizeof(path), "/v1/operations/%s?wait=30s", cairn_world_text(first, "id"));
+    json_decref(over);
+    over = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", path, NULL, &over));
+    EXPECT_EQ_TEXT(cairn_world_text(over, "state"), "done");
+    (void)poll(NULL, 0, 1000); /* twenty sweeps */
+    CAIRN_AUTO_JSON json_t *all = NULL, *version = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", "/v1/operations", NULL, &all));
+    EXPECT_EQ_U64(json_array_size(json_object_get(all, "items")), 2);
+    REQUIRE_OK(cairn_world_call(&world, "GET", saves[1].path, NULL, &version));
+    EXPECT_EQ_U64(json_array_size(json_object_get(version, "copies")), 1);
 }
