@@ -84,11 +84,22 @@ static enum cairn_code sign(const struct cairn_srv_webhook *hook, struct message
                                err);
 }
 
+/* Numbers begin again where a catalog is put back or made anew; the event's own time tells the two
+ * apart, and is the same each time that it is sent. */
+static void id_of(const char *store, uint64_t number, const json_t *event, char *ret,
+                  size_t capacity) {
+    const char *at = json_string_value(json_object_get(event, "at"));
+    size_t used = (size_t)snprintf(ret, capacity, "%s-%" PRIu64 "-", store, number);
+    for (; at && *at && used + 1 < capacity; at++)
+        if (*at >= '0' && *at <= '9') ret[used++] = *at;
+    ret[used] = '\0';
+}
+
 static enum cairn_code compose(const struct teller *teller, uint64_t number, const json_t *event,
                                struct message *message, struct cairn_error *err) {
-    char id[CAIRN_UUID_TEXT_BYTES + 32];
+    char id[CAIRN_UUID_TEXT_BYTES + 64];
     int64_t seconds = cairn_srv_wall_ms(teller->server) / 1000;
-    snprintf(id, sizeof(id), "%s-%" PRIu64, teller->store, number);
+    id_of(teller->store, number, event, id, sizeof(id));
     CAIRN_AUTO_JSON json_t *body =
         json_pack("{s:O?, s:O?, s:O}", "type", json_object_get(event, "event"), "timestamp",
                   json_object_get(event, "at"), "data", event);

@@ -63,6 +63,9 @@ class Receiver:
             message = json.loads(body)
             if message["type"] != message["data"]["event"] or message["timestamp"] != message["data"]["at"]:
                 self.wrong.append(message)
+            at = "".join(c for c in message["data"]["at"] if c.isdigit())
+            if not headers["webhook-id"].endswith(f"-{message['data']['id']}-{at}"):
+                self.wrong.append(headers["webhook-id"])
             self.tries.append(headers["webhook-id"])
             status = self.answer(len(self.tries))
             if status is not None and 200 <= status < 300:
@@ -115,6 +118,26 @@ class Webhooks(unittest.TestCase):
         return json.loads(world.cairn("webhooks", "ls", "--json").stdout)
 
     # ---- what is told ----
+
+    def test_no_event_of_a_catalog_that_was_made_anew_has_the_id_of_an_old_one(self):
+        """W02: its numbers begin again"""
+        receiver = self.receiver()
+        world = self.start(self.hook(receiver, events=["run.created"]))
+        self.make_run(world, "p/a")
+        wait_until(lambda: len(receiver.events()) == 1)
+        world.server.stop()
+        for path in (world.root / "server").glob("catalog*"):
+            path.unlink()
+        world.catalog = postgres.catalog()
+        world.server_arguments += ["--adopt-store=true"]
+        world.start_server()
+        for number in range(20):  # the number of the old event is among those of the new ones
+            self.make_run(world, f"p/new-{number}")
+        wait_until(lambda: len(receiver.events()) == 21)
+        ids, numbers = [name for name, _ in receiver.taken], [event["id"] for event in receiver.events()]
+        self.assertIn(numbers[0], numbers[1:])
+        self.assertEqual(len(set(ids)), 21)
+        self.assertEqual(receiver.wrong, [])
 
     def test_a_receiver_that_says_much_has_taken_what_it_was_told(self):
         """W01: a page behind a 200 is no failure"""
