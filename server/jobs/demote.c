@@ -140,9 +140,10 @@ static enum cairn_code look_at(const struct asking *asking, struct cairn_srv_tie
 static enum cairn_code find_other(struct asking *asking, struct cairn_error *err) {
     struct cairn_srv *server = asking->demote->server;
     struct cairn_error why = {0};
-    enum cairn_code code = CAIRN_OK;
     CAIRN_TRY(cairn_srv_where_of(server, asking->demote->version, asking->demote->store,
                                  &asking->others, err));
+    enum cairn_code code =
+        cairn_fail(&why, CAIRN_IN_USE, "the setting stores names none of their stores");
     for (size_t i = 0; i < asking->others.count; i++) {
         if (asking->others.damaged[i]) continue; /* there is another: judge_others */
         code = look_at(asking, asking->others.tiers[i], &why);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a sweep goes on with, by a look that is some time old. */
+/* What a sweep goes on with, by a look that is some time old; and wishes and removals that meet
+ * what others have changed meanwhile. */
 #include <poll.h>
 #include <stdio.h>
 
@@ -70,4 +71,26 @@ TEST(a_promotion_that_is_cancelled_while_it_waits_is_not_begun_by_the_sweep) {
     EXPECT_EQ_U64(json_array_size(json_object_get(all, "items")), 2);
     REQUIRE_OK(cairn_world_call(&world, "GET", saves[1].path, NULL, &version));
     EXPECT_EQ_U64(json_array_size(json_object_get(version, "copies")), 1);
+}
+
+TEST(a_copy_stays_where_the_server_does_not_know_the_store_of_the_other) {
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO_JSON json_t *begun = NULL, *over = NULL;
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    char slow[400], path[300];
+    snprintf(slow, sizeof(slow), "--stores=slow=%s/slow", cairn_test_folder());
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS(slow), NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    snprintf(path, sizeof(path), "%s/promote", save.path);
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, json_pack("{s:s}", "to", "slow"), &begun));
+    snprintf(path, sizeof(path), "/v1/operations/%s?wait=30s", cairn_world_text(begun, "id"));
+    REQUIRE_OK(cairn_world_call(&world, "GET", path, NULL, &over));
+    EXPECT_EQ_TEXT(cairn_world_text(over, "state"), "done");
+    REQUIRE(cairn_world_restart(&world, NULL, NULL));
+    snprintf(path, sizeof(path), "%s/demote", save.path);
+    EXPECT_CODE(cairn_world_call(&world, "POST", path, json_pack("{s:s}", "from", "main"), NULL),
+                CAIRN_IN_USE);
+    if (!EXPECT(strstr(err.message, "the setting stores names"))) printf("%s\n", err.message);
 }
