@@ -3,7 +3,8 @@
  * one is sent the other is loaded. A slot's state is the only thing that both sides change.
  *
  * Nothing leaves before the first chunk is there, so where there are several (of a shard) it is a
- * short one, and the second is loaded beside it: a bucket's delay is waited for once.
+ * short one. The second comes behind it and not beside it: only by the first answer of a bucket is
+ * it known which object the others must be of, and a refused one is asked for once.
  *
  * Of a stream that is ready (stream.h#4) only that first chunk goes through a slot, which stays one
  * that is taken from. At the first block that is not ready it begins anew there, as one that has
@@ -61,7 +62,6 @@ struct cairn_srv_stream {
     struct slot slots[2];
     bool counted; /* among the server's ready streams */
     _Atomic int way;
-    bool refused; /* its first chunk failed, and the answer says so */
     void (*wake)(void *owner);
     void *owner;
     _Atomic int holders; /* the connection and each loading slot */
@@ -97,7 +97,7 @@ static void log_failed(struct slot *slot) {
 static void drop_holder(struct cairn_srv_stream *stream) {
     struct cairn_srv *server = stream->options.server;
     if (atomic_fetch_sub(&stream->holders, 1) > 1) return;
-    for (size_t i = 0; i < 2 && !stream->refused; i++) log_failed(&stream->slots[i]);
+    for (size_t i = 0; i < 2; i++) log_failed(&stream->slots[i]);
     cairn_srv_read_slots_leave(server->read_slots, &stream->slot); /* first: no lend() after it */
     for (size_t i = 0; i < 2; i++) unmap(&stream->slots[i]);
     if (stream->counted) atomic_fetch_sub(&server->ready_streams, 1);
@@ -302,14 +302,13 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     }
     look_for_ready(stream);
-    if (!stream->counted) prefetch(stream, 1); /* while slot 0 is not ready, nothing is lent */
     enum cairn_code code = load_chunk(&stream->slots[0], options->worker, err);
     if (code) {
-        stream->refused = true;
         drop_holder(stream);
         return code;
     }
     atomic_store(&stream->taken_ms, cairn_mono_ms());
+    if (!stream->counted) prefetch(stream, 1); /* while slot 0 is not ready, nothing is lent */
     atomic_store(&stream->slots[0].state, SLOT_READY);
     *ret = stream;
     return CAIRN_OK;

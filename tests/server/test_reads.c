@@ -212,7 +212,7 @@ TEST(a_flipped_byte_in_the_first_block_is_a_problem_that_names_it) /* P3 */
     REQUIRE(cairn_world_start(&world, WORLD_ARGS("--ready-streams-max=0"), NULL));
     REQUIRE(saved(&world, &save, SIZE));
     REQUIRE(flip_byte(&world, &save, 1048576));
-    REQUIRE(flip_byte(&world, &save, 2 * CAIRN_MIB)); /* of the chunk that is loaded beside it */
+    REQUIRE(flip_byte(&world, &save, 2 * CAIRN_MIB)); /* of the second chunk */
     CAIRN_AUTO(buf) reply = {0};
     EXPECT(send_request(&world, &save, "GET", "Range: bytes=1048580-\r\n", &reply) == 502);
     EXPECT(strstr(reply.data, "store-corrupt"));
