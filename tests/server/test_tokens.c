@@ -303,6 +303,17 @@ static bool tells(const struct office *office, const char *token, const char *pa
     return !got.data || strstr(got.data, name) || strstr(got.data, hex);
 }
 
+/* One that was changed anywhere was given out by nobody. */
+static bool is_refused(const struct office *office, const char *token, const char *list,
+                       char *cursor, size_t at) {
+    CAIRN_AUTO(buf) page = {.limit = CAIRN_MIB};
+    char path[900], was = cursor[at];
+    cursor[at] = was == '0' ? '1' : '0';
+    snprintf(path, sizeof(path), "%s?limit=1&cursor=%s", list, cursor);
+    cursor[at] = was;
+    return say(office, token, "GET", path, NULL, NULL, &page) == 400;
+}
+
 /* Follows the cursors of pages of one item: how many there are; 99: without end. */
 static uint64_t count_pages(const struct office *office, const char *token, const char *list) {
     char path[900], cursor[700] = "";
@@ -315,6 +326,8 @@ static uint64_t count_pages(const struct office *office, const char *token, cons
         if (!at) return pages;
         snprintf(cursor, sizeof(cursor), "%.*s", (int)strcspn(at + sizeof(next) - 1, "\""),
                  at + sizeof(next) - 1);
+        EXPECT(is_refused(office, token, list, cursor, 0));
+        EXPECT(is_refused(office, token, list, cursor, strlen(cursor) - 1));
     }
     return 99;
 }
