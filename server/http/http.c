@@ -14,6 +14,7 @@
 #include "server/http/kept.h"
 
 #define VALUES_COUNTED_FROM (16 * CAIRN_KIB)
+#define ROOM_MADE_FROM (64 * CAIRN_KIB) /* what stays below costs no more than its announcement */
 #define CONTAINER_BYTES 240  /* of jansson's objects, empty; measured */
 #define VALUE_BYTES 64       /* of an integer with its place in its container; measured */
 #define COUNTED_AT_ONCE 64   /* a count of this many bytes is one of vectors */
@@ -173,6 +174,15 @@ static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *me
     return MHD_YES;
 }
 
+/* A long body grows where it is: growing by doubling, its event loop would copy all of it again and
+ * again. Nothing of what was announced is touched before it has come. */
+static enum cairn_code keep_body(struct cairn_buf *body, const char *data, size_t size,
+                                 struct cairn_error *err) {
+    if (body->size >= ROOM_MADE_FROM)
+        CAIRN_TRY(cairn_buf_reserve(body, body->limit - body->size, err));
+    return cairn_buf_append(body, data, size, err);
+}
+
 /* A refusal takes no more memory: the rest of the body is read and dropped. */
 static void take_body(struct cairn_srv_exchange *exchange, const char *data, size_t size) {
     enum cairn_route_id id = exchange->request.route ? exchange->request.route->id : 0;
@@ -181,7 +191,7 @@ static void take_body(struct cairn_srv_exchange *exchange, const char *data, siz
         exchange->code = cairn_fail(&exchange->error, CAIRN_BUSY,
                                     "too many request bodies are arriving; try again");
     else
-        exchange->code = cairn_buf_append(&exchange->body, data, size, &exchange->error);
+        exchange->code = keep_body(&exchange->body, data, size, &exchange->error);
     move_deadline(exchange);
     if (!exchange->code) return;
     cairn_buf_release(&exchange->body);
