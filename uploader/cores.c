@@ -52,3 +52,10 @@ enum cairn_code cairn_up_cores_apply(const struct cairn_up_settings *settings,
         return cairn_fail_errno(err, "nice %d", (int)settings->nice);
     return CAIRN_OK;
 }
+
+uint32_t cairn_up_cores_shared(const struct cairn_up_settings *settings) {
+    cpu_set_t set;
+    bool parted = settings->cpu_list && *settings->cpu_list;
+    if (parted || sched_getaffinity(0, sizeof set, &set)) return UINT32_MAX;
+    return (uint32_t)CPU_COUNT(&set);
+}

@@ -18,5 +18,7 @@
 /* "0-3,8" */
 enum cairn_code cairn_up_cores_parse(const char *text, cpu_set_t *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Cores that are also the trainers'; UINT32_MAX where cpu_list parts them. */
+uint32_t cairn_up_cores_shared(const struct cairn_up_settings *settings);
 enum cairn_code cairn_up_cores_apply(const struct cairn_up_settings *settings,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -244,8 +244,7 @@ bool trainer_begin(struct cairn_trainer *trainer, uint64_t step, uint32_t n,
     return begun != NULL;
 }
 
-static bool send_staged(struct cairn_trainer *trainer, const struct trainer_save *save,
-                        size_t shard) {
+bool trainer_staged(struct cairn_trainer *trainer, const struct trainer_save *save, size_t shard) {
     uint64_t bytes = save->shards[shard].bytes;
     const uint8_t *data = trainer->slabs[save->slab].data + save->shards[shard].offset;
     uint8_t blob[4 * 64];
@@ -288,7 +287,8 @@ bool trainer_stage(struct cairn_trainer *trainer, struct trainer_save *save, uin
                                         (json_int_t)save->number, "slab", (json_int_t)slab, "owner",
                                         (json_int_t)save->owner, "shards", shards));
     bool sent = ok != NULL;
-    for (size_t i = 0; sent && i < shard_count; i++) sent = send_staged(trainer, save, i);
+    for (size_t i = 0; sent && i + trainer->copies_later < shard_count; i++)
+        sent = trainer_staged(trainer, save, i);
     return sent;
 }
 

@@ -28,6 +28,7 @@ struct cairn_trainer {
     struct cairn_slab window;
     json_t *counts; /* "counts" of the attempt and of offers, borrowed; NULL: none are told */
     const char *shard_name; /* of a save's only shard; NULL: rank-00000/part-0.bin ... */
+    size_t copies_later;    /* so many last shards trainer_stage leaves to trainer_staged */
 };
 struct trainer_options {
     const char *socket;
@@ -83,6 +84,8 @@ bool trainer_begin(struct cairn_trainer *trainer, uint64_t step, uint32_t n,
 /* shard_count shards of `bytes` each, patterned, described and staged. */
 bool trainer_stage(struct cairn_trainer *trainer, struct trainer_save *save, uint32_t slab,
                    size_t shard_count, uint64_t bytes);
+/* This shard, too. */
+bool trainer_staged(struct cairn_trainer *trainer, const struct trainer_save *save, size_t shard);
 bool trainer_seal(struct cairn_trainer *trainer, const struct trainer_save *save);
 /* begin, stage, seal */
 bool trainer_save(struct cairn_trainer *trainer, uint64_t step, uint32_t slab, size_t shard_count,

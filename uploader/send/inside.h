@@ -9,7 +9,8 @@
  * Limits:  as in uploader/send/send.h.
  * Threads: every shard's `queue` is locked by upload_queue; struct cairn_up_sender belongs to
  *          its thread.
- * Next:    send.c (threads), pick.c (what next), done.c (results), source.c (files).
+ * Next:    send.c (threads), hold.c (when not), pick.c (what next), done.c (results), source.c
+ *          (files).
  */
 #pragma once
 
@@ -72,11 +73,19 @@ struct cairn_up_send {
     struct cairn_up_reader *readers; /* as many as the pool has buffers */
     size_t reader_count;
     struct cairn_condition to_read, was_read; /* of upload_queue */
+    uint32_t cores;                           /* that senders share with who copies */
+    struct {
+        uint64_t since_ms; /* 0: none */
+        uint64_t rests_until_ms;
+        uint64_t left_bytes; /* to be copied when the last one ended */
+    } hold; /* of hold.c; locked by upload_queue */
 };
 
 /* Under the lock: what this worker shall do next, as a list; NULL: nothing. */
 struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender, uint32_t room,
                                             uint64_t *ret_again_ms);
+/* hold.c: under the lock; true: ranks copy and need the cores, look again then. */
+bool cairn_up_send_holds(struct cairn_up_send *send, uint64_t now_ms, uint64_t *ret_again_ms);
 /* Journal what the picked ones need, then submit them; ends of shards are told at once. */
 void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sending *picked);
 /* Deal with all finished ones. */

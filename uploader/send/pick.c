@@ -250,6 +250,7 @@ struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender, uint
     struct cairn_up_send *send = sender->send;
     struct cairn_up_sending *first = NULL, **tail = &first;
     uint64_t now_ms = cairn_mono_ms();
+    if (cairn_up_send_holds(send, now_ms, ret_again_ms)) return NULL;
     if (room > BATCH_MAX) room = BATCH_MAX;
     for (struct cairn_up_shard *shard = send->queue->locked.first, *next; shard && room;
          shard = next) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/log.h"
+#include "uploader/cores.h"
 #include "uploader/send/inside.h"
 
 #define IDLE_POLL_MS 1000
@@ -15,6 +16,7 @@ enum cairn_code cairn_up_send_new(struct cairn_up *up, struct cairn_up_send **re
     if (!send) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the senders");
     send->up = up;
     send->queue = up->queue;
+    send->cores = cairn_up_cores_shared(&up->settings);
     send->senders = calloc((size_t)up->settings.workers, sizeof(*send->senders));
     send->sender_count = send->senders ? (size_t)up->settings.workers : 0;
     enum cairn_code code = cairn_up_readers_new(send, err);

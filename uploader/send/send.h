@@ -18,6 +18,8 @@
  *              those of a third save are read while the files of two hang.
  *          6   nothing is picked before the store was checked, at the start and after each gap
  *              (Q55): its path names another folder, or a request found it away.
+ *          7   where cores are scarce nothing is picked while ranks copy, for copy_first at a time
+ *              and a fifth of the time at most, and once for a rank that copies no further.
  * Limits:  requests in flight as the store's appetite allows; the pool as reserved. send.h#5 takes
  *          three readers: a memory_budget of twelve times part_size.
  * Threads: `queue` of a shard is locked by upload_queue; worker threads of its own. The callbacks
