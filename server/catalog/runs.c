@@ -58,12 +58,14 @@ enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_r
     CAIRN_TRY(cairn_srv_run_get(tx, name, ret, err));
     if (!ret->removed) return CAIRN_OK;
     if (ret_made) *ret_made = true;
+    CAIRN_TRY(cairn_srv_run_revive(tx, ret, err));
     ret->removed = false;
-    return cairn_srv_run_revive(tx, ret, err);
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_run_revive(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                                      struct cairn_error *err) {
+    if (!run->removed) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_revive), SQL_I(run->id)));
     return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_CREATED, run->id, 0, NULL, err);
 }

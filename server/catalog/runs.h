@@ -38,7 +38,7 @@ enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_ru
 enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                    const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
                                    bool *ret_made, struct cairn_error *err) CAIRN_MUST_USE;
-/* It is shown again; no change when it was not removed. */
+/* It is shown again; no change and no event when it was not removed. */
 enum cairn_code cairn_srv_run_revive(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_run_set_marked(struct cairn_srv_tx *tx, int64_t run_id,

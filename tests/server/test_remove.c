@@ -74,8 +74,12 @@ TEST(a_run_that_is_removed_is_an_event_and_so_are_leases_that_are_taken_and_drop
     snprintf(path, sizeof(path), "%s/leases/%s", saves[1].path, cairn_world_text(lease, "lease"));
     REQUIRE_OK(call(&world, "DELETE", path, NULL, NULL));
     REQUIRE_OK(call(&world, "DELETE", WORLD_RUN "?confirm=seven", NULL, NULL));
+    for (size_t i = 0; i < 2; i++) { /* the first one brings the run back */
+        snprintf(path, sizeof(path), "%s/undelete", saves[i].path);
+        REQUIRE_OK(call(&world, "POST", path, NULL, NULL));
+    }
     REQUIRE_OK(call(&world, "GET", "/v1/events?since=0&limit=1000", NULL, &events));
-    unsigned taken = 0, dropped = 0, removed = 0;
+    unsigned taken = 0, dropped = 0, removed = 0, created = 0;
     size_t index = 0;
     json_t *item = NULL;
     json_array_foreach(json_object_get(events, "items"), index, item) {
@@ -85,10 +89,12 @@ TEST(a_run_that_is_removed_is_an_event_and_so_are_leases_that_are_taken_and_drop
                  !strcmp(cairn_world_text(item, "version"), saves[1].id.text);
         dropped += !strcmp(event, "lease.dropped");
         removed += !strcmp(event, "run.removed");
+        created += !strcmp(event, "run.created");
     }
     EXPECT_EQ_U64(taken, 1);
     EXPECT_EQ_U64(dropped, 1);
     EXPECT_EQ_U64(removed, 1);
+    EXPECT_EQ_U64(created, 2); /* at first, and by the undelete that found it removed */
 }
 
 TEST(a_run_goes_with_all_that_it_has_when_its_name_is_said) {
