@@ -135,6 +135,8 @@ static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_op
                              struct cairn_error *err) {
     struct cairn_session *session = save->session;
     uint64_t deadline_ms = cairn_client_deadline(session, options->timeout_ms);
+    save->progress = options->progress;
+    save->progress_owner = options->progress_owner;
     CAIRN_TRY(cairn_client_begin_body(save, options, err));
     generation_reclaim(session, save->step);
     enum cairn_code code = ask_begin(save, deadline_ms, err);

@@ -98,8 +98,11 @@ struct cairn_save {
     struct cairn_client_shares shares;
     void **owned; /* bytes of streams that were closed, for as long as the pieces; owned */
     size_t owned_count, owned_capacity;
-    uint64_t stream_bytes; /* in all of its streams */
-    struct cairn_client_stager *kept;   /* placed or copied, and not sealed; owned */
+    uint64_t stream_bytes;            /* in all of its streams */
+    struct cairn_client_stager *kept; /* placed or copied, and not sealed; owned */
+    void (*progress)(void *owner, const struct cairn_save_status *status);
+    void *progress_owner;
+    struct cairn_save_status told;      /* what progress was told last */
     _Atomic uint64_t stall_us, wait_us; /* written by the caller's thread */
 
     /* by the session's lock */

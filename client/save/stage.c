@@ -16,6 +16,7 @@
 #include "api/manifest.h"
 #include "client/save/copy.h"
 #include "client/save/fail.h"
+#include "client/save/progress.h"
 #include "client/save/share.h"
 #include "client/save/stager.h"
 
@@ -39,6 +40,11 @@ static enum cairn_code still_wanted(const struct cairn_client_stager *stager,
     return code;
 }
 
+static void tell(struct cairn_save *save) {
+    CAIRN_HOLD(&save->session->lock);
+    cairn_client_progress_tell(save, 0);
+}
+
 static enum cairn_code copied(void *owner, uint64_t bytes, struct cairn_error *err) {
     const struct telling *telling = owner;
     struct cairn_client_stager *stager = telling->stager;
@@ -51,7 +57,9 @@ static enum cairn_code copied(void *owner, uint64_t bytes, struct cairn_error *e
     cairn_lock_take(&stager->session->lock);
     stager->save->staged_bytes = telling->before + bytes;
     cairn_lock_give(&stager->session->lock);
-    return cairn_client_stager_send_staged(stager, telling->index, err);
+    CAIRN_TRY(cairn_client_stager_send_staged(stager, telling->index, err));
+    tell(stager->save);
+    return CAIRN_OK;
 }
 
 /* What the process may use, which a job's launcher often cuts to its share of the node already. */
@@ -347,7 +355,10 @@ static enum cairn_code take_until(struct cairn_save *save, enum until until,
     bool handed_over = false;
     enum cairn_code code = run(save, until, &handed_over, err);
     save->stall_us += cairn_mono_us() - started_us;
-    if (!code && until != SEALED && park(save)) return CAIRN_OK;
+    if (!code && until != SEALED && park(save)) {
+        if (until == COPIED) tell(save);
+        return CAIRN_OK;
+    }
     struct cairn_client_stager *stager = CAIRN_TAKE(save->kept);
     if (!handed_over) {
         cairn_client_arrangement_keep(save->session, &stager->arrangement);
@@ -365,6 +376,7 @@ static enum cairn_code take_until(struct cairn_save *save, enum until until,
     if (!code && until != SEALED) code = save->problem.code;
     if (code && !is_committed(save)) return cairn_client_save_fail(save, code, err);
     cairn_client_save_sealed(save);
+    tell(save);
     return CAIRN_OK;
 }
 

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <unistd.h>
 
+#include "client/save/progress.h"
 #include "client/save/sweep.h"
 #include "common/text.h"
 #include "common/utf8.h"
@@ -110,6 +111,7 @@ static enum cairn_code wait_until(struct cairn_save *save, enum cairn_milestone 
     const uint64_t times_ms[2] = {deadline_ms - cairn_min_u64(CAIRN_CLIENT_PING_MS, left_ms / 2),
                                   deadline_ms};
     for (;;) {
+        cairn_client_progress_tell(save, deadline_ms);
         if (is_reached(save, milestone)) return CAIRN_OK;
         if (save->problem.code) return cairn_client_save_problem(save, err);
         enum cairn_code code = look_again(save, milestone, times_ms, &pinged_ms, err);
@@ -162,17 +164,6 @@ void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *
     struct cairn_session *session = save->session;
     bool lock = session && session->pid == getpid();
     if (lock) cairn_lock_take(&session->lock);
-    bool staged = save->state.reached >= CAIRN_CLIENT_REACHED_STAGED;
-    bool durable = save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE;
-    *ret = (struct cairn_save_status){.step = save->step,
-                                      .reached = (enum cairn_milestone)save->state.reached,
-                                      .total_bytes = save->total_bytes,
-                                      .staged_bytes =
-                                          staged ? save->total_bytes : save->staged_bytes,
-                                      .sent_bytes = save->sent_bytes,
-                                      .durable_bytes = durable ? save->total_bytes : 0,
-                                      .stall_us = save->stall_us,
-                                      .wait_us = save->wait_us};
-    memcpy(ret->version, save->version, sizeof ret->version);
+    cairn_client_progress_look(save, ret);
     if (lock) cairn_lock_give(&session->lock);
 }

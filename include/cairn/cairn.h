@@ -283,6 +283,7 @@ enum cairn_code cairn_split_share_at(struct cairn_split *split, uint32_t member,
 /* ---- save ---- */
 
 struct cairn_save;
+struct cairn_save_status; /* below: cairn_save_status */
 
 enum cairn_on_exists {
     CAIRN_EXISTS_ERROR = 0,
@@ -312,6 +313,12 @@ struct cairn_save_options {
      * whose lists differ end the save for all with CAIRN_BEGIN_DIFFERS, which says where. */
     struct cairn_split *const *splits;
     size_t split_count;
+    /* Told how far the save is each time that has changed, by the thread that is in
+     * cairn_save_stage, _copy, _seal or cairn_save_wait of it, at the latest before such a call
+     * returns CAIRN_OK; between these calls nobody is told. It may call cairn_save_status and
+     * cairn_save_cancel, and its time is the call's. */
+    void (*progress)(void *owner, const struct cairn_save_status *status);
+    void *progress_owner;
 };
 /* Every rank calls it for every step it saves; no rank waits for another. It waits for a free slab
  * of this rank, since an earlier save may hold its own until it is durable. *ret lives until
