@@ -78,6 +78,7 @@ enum cairn_code cairn_split_add(struct cairn_split *split, const struct cairn_te
                           split->group);
     CAIRN_TRY(CAIRN_CLIENT_OPTIONS(piece, &own, err));
     CAIRN_TRY(cairn_client_piece_read(&own, &made, err));
+    if (own.kind == CAIRN_ALIAS) return CAIRN_OK; /* it has no bytes that could be shared out */
     if (own.region_count > 1)
         return cairn_fail(err, CAIRN_INVALID, "tensor %s: a split lists one region of it",
                           own.name);

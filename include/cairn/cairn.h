@@ -264,8 +264,9 @@ enum cairn_code cairn_split_new(const struct cairn_split_options *options, struc
                                 struct cairn_error *err);
 void cairn_split_free(struct cairn_split *split);
 /* List a tensor: name, dtype, shape and the part of it that every member holds (form, start,
- * count). The order does not matter; other fields are not read. CAIRN_INVALID: also once shares
- * were asked for, or a save was begun with it. */
+ * count). The order does not matter; other fields are not read, but for the kind CAIRN_ALIAS: a
+ * tied tensor is saved once, under its other name, and is part of no share. CAIRN_INVALID: also
+ * once shares were asked for, or a save was begun with it. */
 enum cairn_code cairn_split_add(struct cairn_split *split, const struct cairn_tensor_piece *piece,
                                 struct cairn_error *err);
 /* Bytes of a member's share. CAIRN_INVALID: a tensor was listed twice, or all weights are 0. */

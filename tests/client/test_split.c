@@ -17,7 +17,7 @@
 #define WAIT_MS 20000
 
 /* Layer i: a matrix whose halves by columns are held by the two tensor-parallel ranks, and a vector
- * that all four hold. Besides: a scalar and an empty tensor of all. */
+ * that all four hold. Besides: a scalar and an empty tensor of all, and a tied one. */
 static float matrices[LAYERS][ROWS][COLUMNS];
 static double norms[LAYERS][NORMS];
 static int64_t scalar;
@@ -141,6 +141,14 @@ static const struct cairn_tensor_piece empty_piece = {.size = sizeof(struct cair
                                                       .shape = empty_shape,
                                                       .kind = CAIRN_SHARDED};
 
+static const struct cairn_tensor_piece tied_piece = {.size = sizeof(struct cairn_tensor_piece),
+                                                     .name = "tied",
+                                                     .dtype = "F64",
+                                                     .dimension_count = 1,
+                                                     .shape = norm_shape,
+                                                     .kind = CAIRN_ALIAS,
+                                                     .alias_of = "layers.1.norm"};
+
 struct listing {
     enum cairn_split_by by;
     const uint32_t *weights; /* of the group of all ranks */
@@ -173,6 +181,7 @@ static enum cairn_code list_tensors(uint32_t rank, const struct listing *listing
         if (layer != listing->without_norm) CAIRN_TRY(cairn_split_add(splits[1], &norm, err));
     }
     CAIRN_TRY(cairn_split_add(splits[1], &step_piece, err));
+    CAIRN_TRY(cairn_split_add(splits[1], &tied_piece, err));
     return cairn_split_add(splits[1], &empty_piece, err);
 }
 
@@ -189,6 +198,7 @@ static enum cairn_code describe(uint32_t rank, struct cairn_error *err) {
         CAIRN_TRY(cairn_save_tensor(ranks[rank].save, &norm, err));
     }
     CAIRN_TRY(cairn_save_tensor(ranks[rank].save, &step_piece, err));
+    CAIRN_TRY(cairn_save_tensor(ranks[rank].save, &tied_piece, err));
     return cairn_save_tensor(ranks[rank].save, &empty_piece, err);
 }
 
@@ -239,6 +249,8 @@ static void expect_restored(uint64_t step) {
         EXPECT_CODE(read_whole(restore, name, norm, sizeof norm, &err), CAIRN_OK);
         EXPECT(memcmp(norm, norms[layer], sizeof norm) == 0);
     }
+    EXPECT_CODE(read_whole(restore, "tied", norm, sizeof norm, &err), CAIRN_OK);
+    EXPECT(memcmp(norm, norms[1], sizeof norm) == 0);
     EXPECT_CODE(read_whole(restore, "step", &number, sizeof number, &err), CAIRN_OK);
     EXPECT(number == scalar);
     struct cairn_tensor_info info;
