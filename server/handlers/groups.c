@@ -7,6 +7,7 @@
 
 #include "api/messages.h"
 #include "common/encode.h"
+#include "plan/split.h"
 
 #define DIGEST_HEX 64
 #define SHOWN 120 /* bytes of a tensor's name in a reason */
@@ -51,13 +52,36 @@ static bool read_mark(const json_t *marks, size_t at, struct cairn_msg_split_mar
            !cairn_msg_split_mark_read(json_array_get(marks, at), "", ret, NULL);
 }
 
+/* A list that is shorter than its marks may be has a mark for each tensor: then the first name that
+ * one list lacks, or that both have differently, is known. */
+static bool first_differing(const json_t *first, const json_t *own,
+                            struct cairn_msg_split_mark *ret) {
+    struct cairn_msg_split_mark a, b;
+    if (json_array_size(first) >= CAIRN_PLAN_SPLIT_MARKS ||
+        json_array_size(own) >= CAIRN_PLAN_SPLIT_MARKS)
+        return false;
+    for (size_t i = 0;; i++) {
+        bool in_first = read_mark(first, i, &a), in_own = read_mark(own, i, &b);
+        if (!in_first && !in_own) return false;
+        int order = !in_first ? 1 : !in_own ? -1 : strcmp(a.tensor, b.tensor);
+        *ret = order > 0 ? b : a;
+        if (order || strcmp(a.digest, b.digest) != 0) return true;
+    }
+}
+
 /* Marks stand in the order of their names, each with the digest of all tensors up to it. Which
- * tensors have one follows from both ends of a list, so only those that both lists have count: the
- * lists part behind the last whose digest is equal, and not behind the next. */
+ * tensors of a long list have one follows from their names, so only those that both lists have
+ * count: the lists part behind the last whose digest is equal, and not behind the next. */
 static void describe_lists(const json_t *first, const json_t *own, const char *group,
                            char ret[CAIRN_SRV_REASON_BYTES]) {
     struct cairn_msg_split_mark a, b;
     char behind[SHOWN + 16] = "", up_to[SHOWN + 16] = "";
+    if (first_differing(first, own, &a)) {
+        snprintf(ret, CAIRN_SRV_REASON_BYTES,
+                 "the tensors of the replica group \"%.64s\", first in \"%.*s\"", group, SHOWN,
+                 a.tensor);
+        return;
+    }
     for (size_t i = 0, k = 0; read_mark(first, i, &a) && read_mark(own, k, &b);) {
         int order = strcmp(a.tensor, b.tensor);
         i += order <= 0;

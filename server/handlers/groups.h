@@ -5,7 +5,8 @@
  * Why:     members of a group split its tensors by the same list, without a word between them; a
  *          member with another list would leave holes that nobody sees before all is durable (Q10).
  * Promise: 1   a group's list is its first rank's; a rank whose digest differs is told which rank
- *              that was and, where both sent marks, the tensors between which the lists part.
+ *              that was and, where both sent marks, the tensors between which the lists part: of
+ *              lists whose tensors all have marks, the first that differs.
  * Limits:  CAIRN_SRV_GROUPS_MAX groups a rank, CAIRN_SRV_GROUP_MARKS_MAX marks a group.
  * Threads: join inside a transaction; check is stateless.
  * Next:    plan/split.h makes digests and marks; server/catalog/ranks.h keeps them.

@@ -306,7 +306,45 @@ TEST(ranks_with_other_lists_are_told_where_they_differ) { /* Q10 */
     EXPECT_CODE(code, CAIRN_BEGIN_DIFFERS);
     EXPECT(strstr(err.message,
                   "rank 0 and rank 3 differ in the tensors of the replica group \"all\", "
-                  "by name behind \"layers.1.norm\" up to \"none\""));
+                  "first in \"layers.2.norm\""));
+}
+
+#define MANY 45 /* tensors: more than a begin marks */
+
+static enum cairn_code list_many(uint32_t rank, int without, struct cairn_error *err) {
+    const struct cairn_split_options options = {
+        .size = sizeof options, .group = "many", .member = rank, .members = RANKS};
+    const uint64_t one[1] = {1};
+    char name[32];
+    CAIRN_TRY(cairn_split_new(&options, &ranks[rank].splits[0], err));
+    CAIRN_TRY(cairn_split_new(
+        &(struct cairn_split_options){
+            .size = sizeof options, .group = "none", .member = rank, .members = RANKS},
+        &ranks[rank].splits[1], err));
+    for (int i = 0; i < MANY; i++) {
+        const struct cairn_tensor_piece piece = {
+            .size = sizeof piece, .name = name, .dtype = "U8", .dimension_count = 1, .shape = one};
+        snprintf(name, sizeof name, "x.%02d", i);
+        if (i != without) CAIRN_TRY(cairn_split_add(ranks[rank].splits[0], &piece, err));
+    }
+    return CAIRN_OK;
+}
+
+TEST(ranks_whose_long_lists_differ_are_told_between_which_tensors) { /* Q10 */
+    OPEN_WORLD();
+    int low = -1, high = -1;
+    const uint64_t until_ms = cairn_mono_ms() + WAIT_MS;
+    for (uint32_t i = 0; i < RANKS; i++) REQUIRE_OK(list_many(i, i == 3 ? 20 : -1, &err));
+    REQUIRE_OK(begin(0, 1, &err));
+    enum cairn_code code = begin(3, 1, &err);
+    while (!code && cairn_mono_ms() < until_ms)
+        code = cairn_session_problem(ranks[3].session, &err);
+    EXPECT_CODE(code, CAIRN_BEGIN_DIFFERS);
+    const char *where = strstr(err.message, "by name");
+    REQUIRE(where != NULL);
+    EXPECT_EQ_U64((uint64_t)sscanf(where, "by name behind \"x.%d\" up to \"x.%d\"", &low, &high),
+                  2);
+    EXPECT(low < 20 && high > 20);
 }
 
 TEST(a_listed_tensor_that_is_not_described_fails_the_stage_by_name) {
