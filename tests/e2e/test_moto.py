@@ -20,6 +20,7 @@ import urllib.error
 import urllib.request
 
 import reports
+from outcome import leave
 from s3world import signed
 from world import BIN, wait_until
 
@@ -185,7 +186,4 @@ class OnMoto(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    outcome = unittest.main(exit=False).result
-    for _, why in outcome.skipped:
-        print(f"SKIPPED: {why}")
-    sys.exit(77 if outcome.skipped else not outcome.wasSuccessful())
+    leave(unittest.main(exit=False).result)
