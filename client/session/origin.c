@@ -2,6 +2,7 @@
 /* Environment, host name, and the files of a git checkout around the working directory. */
 #include "client/session/origin.h"
 
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #define TEXT_BYTES 201
 #define PATH_BYTES 4096
 #define PARENTS_MAX 32
+#define PACKED_BYTES_MAX (4 << 20) /* some 50,000 branches and tags */
 
 /* What schedulers call the job, and its restart. */
 static const struct {
@@ -68,6 +70,27 @@ static bool is_commit(const char *text) {
     return !text[size] && (size == 40 || size == 64);
 }
 
+/* Branches that `git gc` has put together: a line each, "<commit> <ref>". */
+static bool find_packed(const char *repository, const char *ref, char *ret, size_t capacity) {
+    char path[2 * PATH_BYTES + 16];
+    CAIRN_AUTO(buf) text = {.limit = PACKED_BYTES_MAX};
+    snprintf(path, sizeof path, "%s/packed-refs", repository);
+    if (cairn_file_load(path, &text, NULL) != CAIRN_OK || !text.size) return false;
+    size_t size = strlen(ref);
+    for (const char *line = text.data; *line; line += strcspn(line, "\n") + 1) {
+        size_t digits = strspn(line, "0123456789abcdef");
+        const char *name = line + digits + 1;
+        if (line[digits] == ' ' && !strncmp(name, ref, size) && name[size] == '\n')
+            return snprintf(ret, capacity, "%.*s", (int)digits, line) < (int)capacity;
+        if (!strchr(line, '\n')) break;
+    }
+    return false;
+}
+
+static bool find_ref(const char *repository, const char *ref, char *ret, size_t capacity) {
+    return load_line(repository, ref, ret, capacity) || find_packed(repository, ref, ret, capacity);
+}
+
 /* The folder of the repository: .git, or where a file of that name points to. */
 static bool find_repository(char ret[PATH_BYTES]) {
     char folder[PATH_BYTES - 16], line[PATH_BYTES];
@@ -94,15 +117,35 @@ static void put_commit(json_t *object) {
     if (!cairn_text_starts(head, "ref: refs/heads/") || strstr(head, "..")) return;
     const char *ref = head + strlen("ref: ");
     put(object, "git_branch", ref + strlen("refs/heads/"));
-    bool found = load_line(repository, ref, commit, sizeof commit);
+    bool found = find_ref(repository, ref, commit, sizeof commit);
     /* A worktree's branches are in the folder of the repository it belongs to. */
     if (!found && load_line(repository, "commondir", common, sizeof common)) {
         char path[2 * PATH_BYTES + 2];
         snprintf(path, sizeof path, "%s%s%s", common[0] == '/' ? "" : repository,
                  common[0] == '/' ? "" : "/", common);
-        found = load_line(path, ref, commit, sizeof commit);
+        found = find_ref(path, ref, commit, sizeof commit);
     }
     if (found && is_commit(commit)) put(object, "git_commit", commit);
+}
+
+/* Containers have neither variable. The file itself is read, since getpwuid may ask a directory in
+ * the network, and a trainer must not wait for one. */
+static void put_user(json_t *object) {
+    const char *user = getenv("USER");
+    if (!user || !*user) user = getenv("LOGNAME");
+    if (user && *user) {
+        put(object, "user", user);
+        return;
+    }
+    FILE *file = fopen("/etc/passwd", "re");
+    char text[1024];
+    struct passwd room, *found = NULL;
+    while (file && !fgetpwent_r(file, &room, text, sizeof text, &found))
+        if (room.pw_uid == geteuid()) {
+            put(object, "user", room.pw_name);
+            break;
+        }
+    if (file) fclose(file);
 }
 
 /* The interpreter's file is called python3.11, behind all its links. */
@@ -125,8 +168,7 @@ json_t *cairn_client_origin(void) {
     if (!origin || !job || !versions) return NULL;
     if (gethostname(host, sizeof host - 1)) host[0] = '\0';
     put(origin, "host", host);
-    const char *user = getenv("USER");
-    put(origin, "user", user && *user ? user : getenv("LOGNAME"));
+    put_user(origin);
     put_commit(origin);
     for (size_t i = 0; i < CAIRN_COUNT(jobs); i++) put(job, jobs[i].name, getenv(jobs[i].variable));
     if (json_object_size(job)) (void)json_object_set(origin, "job", job);
