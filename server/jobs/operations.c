@@ -339,6 +339,7 @@ static void run_work(struct task *task, struct cairn_store_worker *worker) {
     if (!code) code = cairn_json_dump(done, &result, &why);
     task->end.state = CAIRN_SRV_OPERATION_DONE;
     task->end.result = result.data;
+    if (!code) task->done = task->total; /* what it has told lags, and omits what was there */
     if (code) {
         bool ended = code == CAIRN_CANCELLED && !task->cancel;
         task->end.state = ended                     ? CAIRN_SRV_OPERATION_INTERRUPTED

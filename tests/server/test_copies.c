@@ -518,6 +518,9 @@ TEST(a_promotion_is_an_operation_with_progress_that_can_be_waited_for) {
     EXPECT_EQ_TEXT(cairn_world_text(over, "state"), "done");
     const json_t *result = json_object_get(over, "result");
     EXPECT_EQ_U64(cairn_world_number(result, "copied_bytes"), SIZE);
+    const json_t *progress = json_object_get(over, "progress"); /* of what is done all is done */
+    EXPECT(cairn_world_number(progress, "total") >= SIZE);
+    EXPECT_EQ_U64(cairn_world_number(progress, "done"), cairn_world_number(progress, "total"));
     EXPECT_STATE(&save, "slow", "whole");
 }
 
