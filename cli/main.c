@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cairn: the command. One file per verb; this one only finds it and ends with its status. */
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,6 +92,8 @@ static bool wants_json(int argc, char **argv) {
 }
 
 static void tell(const char *verb, bool json, enum cairn_code code, struct cairn_error *err) {
+    /* Who reads the answer has all that it wants of it: head, a pager that was left. */
+    if (err->os_errno == EPIPE && ferror(stdout)) return;
     cairn_cli_clean(err->message); /* it may quote what a stranger wrote */
     if (json && tell_json(verb, code, err)) return;
     fprintf(stderr, "cairn %s: %s\n", verb, err->message);

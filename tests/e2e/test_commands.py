@@ -382,6 +382,23 @@ class Commands(unittest.TestCase):
                          env={"CAIRN_URL": "http://127.0.0.1:9"})
         self.world.cairn("resume", "c/run@2", status=2)
 
+    def test_a_reader_who_leaves_early_is_no_message_and_a_full_disk_is_one(self):
+        source = self.world.root / "read-in-part"
+        source.mkdir()
+        (source / "f").write_bytes(b"x")
+        self.world.cairn("put", source, "c/read@1")
+        for words in (("ls",), ("ls", "c/read"), ("show", "c/read@1"), ("show", "c/read@1", "--json")):
+            reader, writer = os.pipe()
+            os.close(reader)  # as head does when it has its lines
+            for output, said in ((writer, ""), (os.open("/dev/full", os.O_WRONLY), "standard output: No space")):
+                with open(output, "wb") as stdout:
+                    done = subprocess.run([str(BIN / "cairn"), *words], stdout=stdout, stderr=subprocess.PIPE,
+                                          text=True, check=False, timeout=60,
+                                          env={**os.environ, "CAIRN_URL": self.world.url})
+                self.assertNotEqual(done.returncode, 0, words)
+                self.assertIn(said, done.stderr, words)
+                self.assertEqual(bool(said), bool(done.stderr), (words, done.stderr))
+
     def test_control_characters_of_names_and_labels_are_not_printed(self):
         source = self.world.root / "escapes"
         source.mkdir()
