@@ -132,6 +132,33 @@ TEST(a_slab_is_page_locked_once_and_where_that_fails_the_save_is_whole_and_it_is
     cairn_cuda.release(memory);
 }
 
+TEST(a_slab_that_is_used_again_is_not_page_locked_again) {
+    struct cairn_error err = {0};
+    struct fake_cuda_state state;
+    REQUIRE(cairn_cuda_have_runtime());
+    fill_numbers();
+    void *memory = cairn_cuda_filled(0, numbers, BYTES);
+    {
+        CAIRN_AUTO(rank) rank = {0};
+        const struct cairn_tensor_piece piece = on_device("w", memory);
+        cairn_cuda.reset();
+        REQUIRE_OK(rank_open(&rank, 1, &err));
+        for (int number = 1; number <= 3; number++) {
+            EXPECT_CODE(cairn_cuda_save_one(rank.session, (uint64_t)number, &piece, &err),
+                        CAIRN_OK);
+            cairn_fake_uploader_event(
+                rank.fake, json_pack("{s:s, s:i, s:i}", "t", "free", "slab", 0, "owner", number));
+        }
+        cairn_cuda.state(&state);
+        EXPECT_EQ_U64(state.registered, 1);
+        EXPECT_EQ_U64(state.pageable_copies, 0);
+        /* The runtime refuses memory that is page-locked, which would be said here. */
+        EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_OK);
+    }
+    cairn_cuda_expect_nothing_left();
+    cairn_cuda.release(memory);
+}
+
 static void fail_and_recover(const char *call, unsigned after, int status, enum cairn_code code) {
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
