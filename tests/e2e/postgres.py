@@ -22,6 +22,7 @@ import unittest
 from build_folder import BIN
 
 SCRIPT = BIN / "tests/postgres.sh"
+NOSYNC = BIN / "tests/libnosync.so"  # figures are measured without it
 SKIPPED = 77
 READY_S = 60
 SETTINGS = {"listen_addresses": "", "shared_buffers": "16MB", "max_connections": "200",
@@ -113,7 +114,9 @@ class Postgres:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [self.programs / "postgres", "-D", self.data, "-k", self.folder, "-p", self.port,
-                 *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self.as_owner())
+                 *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**os.environ, **({"LD_PRELOAD": NOSYNC} if NOSYNC.exists() else {})},
+                **self.as_owner())
         until = time.monotonic() + READY_S
         while not self.answers():
             if self.process.poll() is not None or time.monotonic() > until:

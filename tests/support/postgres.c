@@ -30,12 +30,18 @@ bool cairn_postgres_wanted(void) {
     return engine && !strcmp(engine, "postgresql");
 }
 
+/* A file in the folder `tests` of this build. */
+static void find_beside(const char *name, char *ret, size_t capacity) {
+    const char *build = getenv("CAIRN_BIN_DIR");
+    char self[400] = "";
+    if (!build && readlink("/proc/self/exe", self, sizeof(self) - 1) > 0) *strrchr(self, '/') = 0;
+    snprintf(ret, capacity, "%s/tests/%s", build ? build : self, name);
+}
+
 /* tests/postgres.sh of this build, with its standard input and output; -1: its own. */
 static pid_t run_script(const char *verb, const char *folder, int in, int out) {
-    const char *build = getenv("CAIRN_BIN_DIR");
-    char self[400] = "", script[500];
-    if (!build && readlink("/proc/self/exe", self, sizeof(self) - 1) > 0) *strrchr(self, '/') = 0;
-    snprintf(script, sizeof(script), "%s/tests/postgres.sh", build ? build : self);
+    char script[500];
+    find_beside("postgres.sh", script, sizeof(script));
     pid_t pid = fork();
     if (pid) return pid;
     if ((in >= 0 && dup2(in, 0) < 0) || (out >= 0 && dup2(out, 1) < 0)) _exit(126);
@@ -87,8 +93,10 @@ static pid_t spawn(const char *const *args) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    char program[300];
+    char program[300], nosync[500];
     snprintf(program, sizeof(program), "%s/%s", own.programs, args[0]);
+    find_beside("libnosync.so", nosync, sizeof(nosync));
+    if (setenv("LD_PRELOAD", nosync, 1)) _exit(126); /* passed over where nobody may not read it */
     char *argv[24] = {0};
     for (size_t i = 0; args[i] && i < 23; i++) memcpy(&argv[i], &args[i], sizeof(argv[0]));
     execv(program, argv);
