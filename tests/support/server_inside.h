@@ -41,7 +41,9 @@ enum cairn_code cairn_inside_start(struct cairn_inside *inside, const char *fold
 enum cairn_code cairn_inside_restart(struct cairn_inside *inside) CAIRN_MUST_USE;
 void cairn_inside_release(struct cairn_inside *inside);
 
-/* The clock goes on by ms, in sweep rounds of at most 60 s; then what can be committed is. */
+/* The clock goes on by ms, in sweep rounds of at most 60 s; then what can be committed is. Over
+ * PostgreSQL, where each round is several commits, many hours have one round an hour but for the
+ * first half hour and the last hour and a half. */
 void cairn_inside_pass(struct cairn_inside *inside, uint64_t ms);
 /* One sweep round and the commits that are due, at this moment. */
 void cairn_inside_round(struct cairn_inside *inside);
