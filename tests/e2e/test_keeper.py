@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node takes of another one to keep, request by request, and what the server makes of copies (Q57)."""
+import base64
+import hashlib
+import http.client
+import json
+import struct
+import threading
+import time
+import unittest
+import urllib.request
+import uuid
+
+from history_clients import crc32c
+from test_jobs import Job
+from test_partner import KEEPS, MIB, NODE, RUN, SERVER
+from test_peers import Peer, grant_of, told_address
+from world import World, wait_until
+
+
+class Keeping(Peer):
+    """A node that gives a copy by hand, of two small shards."""
+
+    SHARDS = (bytes(range(250)) * 20, b"seven bytes" * 3)
+
+    def __init__(self, grant, address, to, node="node-x"):
+        super().__init__(grant, node)
+        self.address, self.to = address, to
+        project, run = self.run.split("/")
+        nonce = grant.split(":")[4]
+        digest = bytearray(hashlib.sha256(
+            f"cairn-version-1\n{project}\n{run}\n{self.attempt}\n{nonce}\n7\n1\n".encode())
+            .digest()[:16])
+        digest[6], digest[8] = digest[6] & 0x0F | 0x80, digest[8] & 0x3F | 0x80
+        self.version = f"ckpt_{uuid.UUID(bytes=bytes(digest))}"
+
+    def head(self, **changes):
+        said = {"uploader": str(uuid.uuid4()), "proc": str(uuid.uuid4()),
+                "begin": {"step": 7, "n": 1, "rank": 1, "world_size": 2, "on_exists": "error",
+                          "skip": False, "format": ""},
+                "shards": [{"name": f"rank-00001/{place}", "tensors": False, "bytes": len(shard),
+                            "token": str(uuid.uuid4()), "part_bytes": 8 * MIB,
+                            "blocks": base64.b64encode(struct.pack("<I", crc32c(shard))).decode()}
+                           for place, shard in enumerate(self.SHARDS)], **changes}
+        return json.dumps(said).encode()
+
+    def put(self, tail, body=b"", right=None, rank=1):
+        path = f"/v1/copies/{self.version}/{rank}/{tail}"
+        connection = http.client.HTTPConnection(self.address, timeout=20)
+        headers = {"Authorization": right or self.right("PUT", path, self.to, body=len(body)),
+                   "Content-Length": str(len(body))}
+        try:
+            connection.request("PUT", path, body=body, headers=headers)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def describe(self, head, **options):
+        return self.put(hashlib.sha256(head).hexdigest(), head, **options)
+
+
+class Pieces(unittest.TestCase):
+    """What a keeper takes, and from whom."""
+
+    def setUp(self):
+        self.world = World(nodes=2, server_arguments=SERVER,
+                           uploader_arguments=[*NODE, "--partner-memory", "8MiB"])
+        self.addCleanup(self.world.close)
+        self.job = Job(self.world, "one", 2, [1], run=RUN, hold=self.world.root / "hold")
+        self.addCleanup(self.job.kill)
+        self.job.first_lines()
+        wait_until(lambda: told_address(self.world, "node-1"), 20)
+        self.grant, self.address = grant_of(self.world, 1), told_address(self.world, "node-1")
+        self.giver = Keeping(self.grant, self.address, "node-1")
+        wait_until(lambda: self.giver.put("whole") == 404, 20)
+
+    def test_a_copy_is_whole_when_every_piece_was_compared(self):
+        giver = self.giver
+        head = giver.head()
+        self.assertEqual(giver.describe(head), 200)
+        self.assertEqual(giver.describe(head), 200)  # the same again
+        self.assertEqual(giver.put("0/0", giver.SHARDS[0]), 200)
+        self.assertEqual(giver.put("whole"), 409)
+        self.assertEqual(giver.put("1/0", b"x" * len(giver.SHARDS[1])), 502)
+        self.assertEqual(giver.put("whole"), 409)
+        self.assertEqual(giver.put("finish"), 409)
+        self.assertEqual(giver.put("1/0", giver.SHARDS[1]), 200)
+        self.assertEqual(giver.put("whole"), 200)
+        self.assertEqual(giver.describe(giver.head()), 409)  # another one, of a process that came later
+        self.assertEqual(giver.put("finish"), 200)
+        # Its save is begun at the server as if this node's rank had staged it.
+        self.assertEqual(wait_until(lambda: self.world.version(RUN, giver.version), 20)["step"], 7)
+
+    def test_a_copy_is_written_and_handed_over_by_its_own_node_alone(self):
+        giver, other = self.giver, Keeping(self.grant, self.address, "node-1", node="node-y")
+        self.assertEqual(giver.describe(giver.head()), 200)
+        for place, shard in enumerate(giver.SHARDS):
+            self.assertEqual(other.put(f"{place}/0", shard), 404)
+            self.assertEqual(giver.put(f"{place}/0", shard), 200)
+        self.assertEqual(other.put("whole"), 404)
+        self.assertEqual(other.put("finish"), 404)
+        stranger = Keeping(self.grant[:-1] + ("0" if self.grant[-1] != "0" else "1"), self.address,
+                           "node-1")
+        self.assertEqual(stranger.describe(stranger.head()), 403)
+
+    def test_what_is_described_wrongly_or_does_not_fit_is_refused_before_its_bytes(self):
+        giver = self.giver
+        self.assertEqual(giver.put("0" * 64, giver.head()), 502)  # not the digest of the path
+        self.assertEqual(giver.describe(giver.head(), rank=0), 400)
+        self.assertEqual(giver.describe(b"{}"), 400)
+        shard = {"name": "rank-00001/0", "tensors": False, "bytes": 8 * MIB, "token": str(uuid.uuid4()),
+                 "part_bytes": 8 * MIB, "blocks": base64.b64encode(bytes(32)).decode()}
+        self.assertEqual(giver.describe(giver.head(shards=[shard])), 503)
+        for wrong in ({"blocks": ""}, {"token": "x"}, {"part_bytes": 0}, {"name": "/"},
+                      {"bytes": 1 << 61}):
+            self.assertEqual(giver.describe(giver.head(shards=[{**shard, **wrong}])), 400, wrong)
+        self.assertEqual(giver.describe(giver.head()), 200)
+        for tail in ("2/0", "0/8388608", "0/1", "x/0"):
+            self.assertEqual(giver.put(tail, giver.SHARDS[0]), 400, tail)
+        self.assertEqual(giver.put("0/0", b"short"), 400)
+
+
+class Told(unittest.TestCase):
+    """What the server makes of copies that a heartbeat names."""
+
+    def beat(self, copies):
+        body = {"uploader": {"version": "1"}, "versions": [],
+                "attempts": [{"grant": self.grant, "unsent": 0, "copies": copies}]}
+        request = urllib.request.Request(
+            f"{self.world.url}/v1/nodes/node-0", json.dumps(body).encode(), method="PUT",
+            headers={"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=20) as reply:
+            return json.loads(reply.read())
+
+    def open(self, job):
+        """How long a new attempt waits."""
+        body = {"job": job, "world_size": 1, "node": "node-9", "resume": "none", "after": self.after,
+                "wait_staged": "3s", "ranks": [{"rank": 0, "proc": str(uuid.uuid4())}]}
+        request = urllib.request.Request(f"{self.world.url}/v1/runs/{RUN}/attempts",
+                                         json.dumps(body).encode(), method="POST",
+                                         headers={"Content-Type": "application/json"})
+        since = time.monotonic()
+        with urllib.request.urlopen(request, timeout=20) as reply:
+            reply.read()
+        return time.monotonic() - since
+
+    def test_copies_whose_seal_is_not_known_are_waited_for(self):
+        self.world, self.after = World(server_arguments=SERVER, uploader_arguments=KEEPS), 1
+        self.addCleanup(self.world.close)
+        job = Job(self.world, "one", 1, [1], run=RUN, hold=self.world.root / "hold")
+        self.addCleanup(job.kill)
+        job.first_lines()
+        self.grant = grant_of(self.world, 0)
+        self.world.uploaders[0].kill()  # from here on this test is its node
+        giver = Keeping(self.grant, "", "")
+        copies = [{"version": giver.version, "rank": 1, "node": "node-7",
+                   "uploader": str(uuid.uuid4())}]
+        told = self.beat(copies)
+        self.assertEqual(told["finish"], [{"version": giver.version, "rank": 1}])  # it has no row
+        self.assertEqual(self.beat([])["finish"], [])
+        over = threading.Event()
+        saying = [copies]
+
+        def beat_on():
+            while not over.wait(0.2):
+                self.beat(saying[0])
+        thread = threading.Thread(target=beat_on)
+        thread.start()
+        try:
+            self.assertGreater(self.open("two"), 2.5)
+            saying[0], self.after = [], 2
+            self.assertLess(self.open("three"), 2.5)
+        finally:
+            over.set()
+            thread.join()
+
+
+if __name__ == "__main__":
+    unittest.main()
