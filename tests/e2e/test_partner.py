@@ -209,6 +209,25 @@ class Partners(Case):
         self.becomes_whole(2)
         self.assertEqual(self.logs("save.handed_over"), [2])
 
+    def test_a_node_that_restarts_after_its_partner_has_sent_makes_no_other_tokens(self):
+        self.start()
+        self.world.uploaders[2].kill()
+        self.world.uploader_arguments = [*KEEPS, "--store-requests", "1", "--workers", "1"]
+        uploader = self.world.uploaders[2] = self.world.make_uploader(2)
+        uploader.env = {**self.world.env, "CAIRN_CRASH_AT": "uploader.partner.whole:1:kill"}
+        uploader.start()
+        waits = "op=put|part key=*/data/rank-00000* : status=503/SlowDown"
+        self.s3.rules(f"op=put|part key=*/data/rank-00002* : delay=20000; {waits}")  # it begins one shard of two
+        job = self.ranks("one", [1], 2)
+        wait_until(lambda: uploader.process.poll() is not None, 30)
+        self.s3.rules(waits)
+        wait_until(lambda: sum("rank-00002" in key for key in self.world.keys("/data/")) == 2, 40)
+        uploader.env = self.world.env
+        uploader.start()
+        wait_until(lambda: job.look().steps("staged") == {1}, 40)
+        self.slow(0)
+        self.becomes_whole(2)
+
     def test_a_keeper_that_drains_sends_what_it_is_asked_to_finish(self):
         self.start(server=[*SERVER, "--partner-finish", "60s"],
                    keeps=[*KEEPS, "--offer-wait", "500ms"])

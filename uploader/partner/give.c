@@ -208,9 +208,10 @@ static enum cairn_code give_bytes(struct cairn_up_partner *partner, const struct
     return CAIRN_OK;
 }
 
-/* The tokens under which it is sent stand in the journal from here on, and who has it. */
+/* The tokens under which it is sent stand in the journal from here on, and who has it (NULL: nobody
+ * yet). */
 static enum cairn_code remember(struct cairn_up_partner *partner, const struct gift *gift,
-                                struct cairn_error *err) {
+                                const char *node, struct cairn_error *err) {
     struct cairn_up *up = partner->up;
     size_t count = 0;
     CAIRN_AUTO_JSON json_t *messages = json_array();
@@ -220,8 +221,8 @@ static enum cairn_code remember(struct cairn_up_partner *partner, const struct g
         if (!save || save->state.phase != CAIRN_UP_PHASE_SEALED)
             return cairn_fail(err, CAIRN_NOT_FOUND, "it is over");
         for (size_t i = 0; i < save->state.shard_count; i++)
-            if (json_array_append_new(messages, cairn_up_shard_intent(up->queue, save->shards[i],
-                                                                      gift->to.node)))
+            if (json_array_append_new(messages,
+                                      cairn_up_shard_intent(up->queue, save->shards[i], node)))
                 return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a journal record");
         count = save->state.shard_count;
     }
@@ -233,6 +234,23 @@ static enum cairn_code remember(struct cairn_up_partner *partner, const struct g
     enum cairn_code code = cairn_up_journal_append(up->journal, records, count, err);
     free(records);
     return code;
+}
+
+/* Before another node hears them: it may send under them while this one restarts, which must then
+ * not make others. Once of each save. */
+static enum cairn_code remember_tokens(struct cairn_up_partner *partner, const struct gift *gift,
+                                       struct cairn_error *err) {
+    struct cairn_up *up = partner->up;
+    {
+        CAIRN_HOLD(&up->lock);
+        const struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
+        if (save && save->partner.tokens_journaled) return CAIRN_OK;
+    }
+    CAIRN_TRY(remember(partner, gift, NULL, err));
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
+    if (save) save->partner.tokens_journaled = true;
+    return CAIRN_OK;
 }
 
 static void tell(struct cairn_up_partner *partner, const struct gift *gift) {
@@ -250,11 +268,12 @@ static void tell(struct cairn_up_partner *partner, const struct gift *gift) {
 
 static enum cairn_code give(struct cairn_up_partner *partner, const struct gift *gift,
                             struct cairn_error *err) {
+    CAIRN_TRY(remember_tokens(partner, gift, err));
     CAIRN_TRY(give_head(partner, gift, err));
     CAIRN_TRY(give_bytes(partner, gift, err));
     CAIRN_TRY(put(partner, gift, "whole", (struct cairn_view){"", 0}, err));
     CAIRN_CRASHPOINT("uploader.partner.whole");
-    CAIRN_TRY(remember(partner, gift, err));
+    CAIRN_TRY(remember(partner, gift, gift->to.node, err));
     CAIRN_CRASHPOINT("uploader.partner.journaled");
     tell(partner, gift);
     return CAIRN_OK;

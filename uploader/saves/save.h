@@ -47,6 +47,7 @@ struct cairn_up_trouble { /* uploader/server/trouble.h */
 struct cairn_up_partnering { /* uploader/partner/partner.h */
     char node[CAIRN_NAME_BYTES_MAX + 1]; /* that has a whole copy, as the journal says; "": none */
     bool recovered;                      /* by a process before this one */
+    bool tokens_journaled;               /* before that node heard them */
     bool handed;                         /* it was told to send it, since the bytes are gone here */
     bool reading;                        /* bytes are being copied out of the slab */
     bool complained;

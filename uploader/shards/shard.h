@@ -141,7 +141,7 @@ enum cairn_code cairn_up_shard_describe(struct cairn_up_queue *queue,
                                         const struct cairn_up_shard *shard,
                                         struct cairn_up_shard_proof *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* The journal's record of its token, which `partner` has, too. */
+/* The journal's record of its token, which `partner` has, too; NULL: nobody has yet. */
 json_t *cairn_up_shard_intent(struct cairn_up_queue *queue, const struct cairn_up_shard *shard,
                               const char *partner);
 /* How much of shards the store has acknowledged; each is added to what is there. A shard that is
