@@ -4,6 +4,7 @@ import base64
 import hashlib
 import http.client
 import json
+import os
 import struct
 import threading
 import time
@@ -86,10 +87,37 @@ class Pieces(unittest.TestCase):
         self.assertEqual(giver.put("finish"), 409)
         self.assertEqual(giver.put("1/0", giver.SHARDS[1]), 200)
         self.assertEqual(giver.put("whole"), 200)
-        self.assertEqual(giver.describe(giver.head()), 409)  # another one, of a process that came later
+        self.assertEqual(giver.describe(giver.head(shards=[])), 409)  # another one
+        self.assertEqual(giver.put("whole"), 200)
         self.assertEqual(giver.put("finish"), 200)
+        again = giver.head(shards=json.loads(head)["shards"])
+        self.assertEqual(giver.describe(again), 200)  # of a process that came later: it is being sent so
+        self.assertEqual(giver.put("whole"), 200)
+        self.assertEqual(giver.describe(giver.head()), 409)  # and under no other tokens
         # Its save is begun at the server as if this node's rank had staged it.
         self.assertEqual(wait_until(lambda: self.world.version(RUN, giver.version), 20)["step"], 7)
+
+    def test_a_node_that_describes_the_same_bytes_anew_need_not_send_them_again(self):
+        giver = self.giver
+        first = os.urandom(5 * MIB)  # two of them have no room
+        blocks = b"".join(struct.pack("<I", crc32c(first[at:at + MIB])) for at in range(0, len(first), MIB))
+        shard = {"name": "rank-00001/0", "tensors": False, "bytes": len(first), "part_bytes": 8 * MIB,
+                 "blocks": base64.b64encode(blocks).decode()}
+
+        def head(**changes):
+            return giver.head(shards=[{**shard, "token": str(uuid.uuid4()), **changes}])
+        self.assertEqual(giver.describe(head()), 200)
+        self.assertEqual(giver.describe(head()), 200)
+        self.assertEqual(giver.put("whole"), 409)
+        self.assertEqual(giver.put("0/0", first), 200)
+        self.assertEqual(giver.describe(head()), 200)  # a process that came later
+        self.assertEqual(giver.put("0/0", first), 200)
+        self.assertEqual(giver.put("whole"), 200)
+        for other in ({"name": "rank-00001/1"}, {"blocks": base64.b64encode(blocks[::-1]).decode()}):
+            self.assertIn(giver.describe(head(**other)), (409, 503), other)
+            self.assertEqual(giver.put("whole"), 200)
+        self.assertEqual(Keeping(self.grant, self.address, "node-1", node="node-y").describe(head()), 503)
+        self.assertEqual(giver.put("finish"), 200)
 
     def test_a_copy_is_written_and_handed_over_by_its_own_node_alone(self):
         giver, other = self.giver, Keeping(self.grant, self.address, "node-1", node="node-y")

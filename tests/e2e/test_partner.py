@@ -209,6 +209,21 @@ class Partners(Case):
         self.becomes_whole(2)
         self.assertEqual(self.logs("save.handed_over"), [2])
 
+    def test_a_node_that_restarts_before_its_journal_says_who_has_a_copy_is_partnered_nevertheless(self):
+        self.start()
+        uploader = self.world.uploaders[2]
+        uploader.kill()
+        uploader.env = {**self.world.env, "CAIRN_CRASH_AT": "uploader.partner.whole:1:kill"}
+        uploader.start()
+        self.slow(None)
+        self.ranks("one", [1], 2)
+        wait_until(lambda: uploader.process.poll() is not None, 30)
+        uploader.env = self.world.env
+        uploader.start()
+        wait_until(lambda: 2 in self.logs("save.partnered"), 40)
+        self.slow(0)
+        self.becomes_whole(2)
+
     def test_a_node_that_restarts_after_its_partner_has_sent_makes_no_other_tokens(self):
         self.start()
         self.world.uploaders[2].kill()

@@ -64,6 +64,28 @@ void cairn_up_copy_free(struct cairn_up_copy *copy) {
     free(copy);
 }
 
+static bool same_shard(const struct cairn_up_copy_shard *one,
+                       const struct cairn_up_copy_shard *other) {
+    return !strcmp(one->name, other->name) && one->tensors == other->tensors &&
+           one->bytes == other->bytes && one->blocks_le.size == other->blocks_le.size &&
+           (!one->blocks_le.size ||
+            !memcmp(one->blocks_le.data, other->blocks_le.data, one->blocks_le.size));
+}
+
+bool cairn_up_copy_same_bytes(const struct cairn_up_copy *one, const struct cairn_up_copy *other) {
+    if (one->shard_count != other->shard_count) return false;
+    for (size_t i = 0; i < one->shard_count; i++)
+        if (!same_shard(&one->shards[i], &other->shards[i])) return false;
+    return true;
+}
+
+bool cairn_up_copy_same_tokens(const struct cairn_up_copy *one, const struct cairn_up_copy *other) {
+    CAIRN_ASSERT(one->shard_count == other->shard_count);
+    for (size_t i = 0; i < one->shard_count; i++)
+        if (strcmp(one->shards[i].token, other->shards[i].token) != 0) return false;
+    return true;
+}
+
 enum cairn_code cairn_up_copy_begin(const struct cairn_up_copy *copy, struct cairn_up_begin *ret,
                                     struct cairn_error *err) {
     struct cairn_msg_begin_place place = {0};

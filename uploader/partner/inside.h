@@ -80,6 +80,10 @@ enum cairn_code cairn_up_copy_describe_locked(struct cairn_up *up, const struct 
 enum cairn_code cairn_up_copy_new(const struct cairn_up_attempt *attempt, json_t *take_head,
                                   struct cairn_up_copy **ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* By their checksums: only who describes them, and under which tokens, may differ. */
+bool cairn_up_copy_same_bytes(const struct cairn_up_copy *one, const struct cairn_up_copy *other);
+/* Of two of the same bytes. */
+bool cairn_up_copy_same_tokens(const struct cairn_up_copy *one, const struct cairn_up_copy *other);
 /* Its attempt and memory are the caller's to give back. */
 void cairn_up_copy_free(struct cairn_up_copy *copy);
 /* What its begin says; borrowed from it. */

@@ -161,26 +161,60 @@ static enum cairn_code make(struct cairn_up_partner *partner, struct cairn_up_ca
     return CAIRN_OK;
 }
 
-/* *take goes into the list, unless the same is there, or another one that is worth more. */
-static enum cairn_code insert(struct cairn_up_partner *partner, const struct asked *asked,
-                              struct cairn_up_copy **take, struct cairn_error *err) {
+static enum cairn_code check_path(const struct cairn_up_copy *copy, const struct asked *asked,
+                                  struct cairn_error *err) {
+    if (!strcmp(copy->version.text, asked->parts[0]) && copy->rank == asked->rank) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "the description is of %s, rank %u", copy->version.text,
+                      copy->rank);
+}
+
+static void insert_locked(struct cairn_up_partner *partner, struct cairn_up_copy **take) {
     struct cairn_up_copy *copy = *take;
-    if (strcmp(copy->version.text, asked->parts[0]) != 0 || copy->rank != asked->rank)
-        return cairn_fail(err, CAIRN_INVALID, "the description is of %s, rank %u",
-                          copy->version.text, copy->rank);
+    copy->heard_ms = cairn_mono_ms();
+    copy->next = partner->copies;
+    partner->copies = copy;
+    *take = NULL;
+}
+
+/* *take goes into the list, unless the same is there, or another one that is worth more. */
+static enum cairn_code insert(struct cairn_up_partner *partner, struct cairn_up_copy **take,
+                              struct cairn_error *err) {
+    struct cairn_up_copy *copy = *take;
     CAIRN_HOLD(&partner->up->lock);
     struct cairn_up_copy *there =
-        cairn_up_copy_find_locked(partner, asked->parts[0], (uint32_t)asked->rank);
+        cairn_up_copy_find_locked(partner, copy->version.text, copy->rank);
     if (there && !strcmp(there->digest, copy->digest)) return CAIRN_OK;
     if (there && (there->users || !there->missing || there->entry))
         return cairn_fail(err, CAIRN_CONFLICT, "another copy of %s, rank %u is there",
                           copy->version.text, copy->rank);
     if (there) there->over = true; /* its node has begun anew */
-    copy->heard_ms = cairn_mono_ms();
-    copy->next = partner->copies;
-    partner->copies = copy;
-    *take = NULL;
+    insert_locked(partner, take);
     return CAIRN_OK;
+}
+
+/* A node that was restarted before its journal said who has its save describes the same bytes anew,
+ * in the name of another process. What came of them stays, under the newer description; where they
+ * are being sent that goes on, under the same tokens alone. False: it needs memory of its own. */
+static bool is_had(struct cairn_up_partner *partner, struct cairn_up_copy **take) {
+    struct cairn_up_copy *copy = *take;
+    CAIRN_HOLD(&partner->up->lock);
+    struct cairn_up_copy *there =
+        cairn_up_copy_find_locked(partner, copy->version.text, copy->rank);
+    if (!there || there->users || strcmp(there->node, copy->node) != 0 ||
+        !cairn_up_copy_same_bytes(there, copy))
+        return false;
+    if (there->entry) return cairn_up_copy_same_tokens(there, copy);
+    CAIRN_ASSERT(!there->data || there->data_bytes == copy->data_bytes);
+    there->reserved_bytes -= there->data_bytes;
+    copy->reserved_bytes += there->data_bytes;
+    copy->data = CAIRN_TAKE(there->data);
+    there->data_bytes = 0;
+    free(copy->pieces);
+    copy->pieces = CAIRN_TAKE(there->pieces);
+    copy->missing = there->missing;
+    there->over = true;
+    insert_locked(partner, take);
+    return true;
 }
 
 static void drop(struct cairn_up_partner *partner, struct cairn_up_copy *copy) {
@@ -227,8 +261,11 @@ static enum cairn_code take_head(struct cairn_up_partner *partner, struct cairn_
         return code;
     }
     copy->reserved_bytes = bytes;
-    code = map(partner, copy, err);
-    if (!code) code = insert(partner, asked, &copy, err);
+    code = check_path(copy, asked, err);
+    if (!code && !is_had(partner, &copy)) {
+        code = map(partner, copy, err);
+        if (!code) code = insert(partner, &copy, err);
+    }
     drop(partner, copy);
     return code;
 }
