@@ -45,10 +45,8 @@ static bool ended(const struct cairn_multipart *mp) {
     return mp->state == STATE_DURABLE || mp->state == STATE_FAILED;
 }
 
-enum cairn_code cairn_multipart_init(struct cairn_multipart *mp, uint64_t size_bytes,
-                                     uint64_t part_bytes, const char *token,
-                                     struct cairn_error *err) {
-    *mp = (struct cairn_multipart){.size_bytes = size_bytes, .part_bytes = part_bytes};
+enum cairn_code cairn_multipart_check(uint64_t size_bytes, uint64_t part_bytes,
+                                      struct cairn_error *err) {
     if (part_bytes == 0 || part_bytes % CAIRN_BLOCK_BYTES) {
         return cairn_fail(err, CAIRN_INVALID, "a part size of %" PRIu64 " is no multiple of 1 MiB",
                           part_bytes);
@@ -58,6 +56,15 @@ enum cairn_code cairn_multipart_init(struct cairn_multipart *mp, uint64_t size_b
         return cairn_fail(err, CAIRN_TOO_LARGE, "%" PRIu64 " parts; at most %d are possible",
                           part_count, PART_COUNT_MAX);
     }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_multipart_init(struct cairn_multipart *mp, uint64_t size_bytes,
+                                     uint64_t part_bytes, const char *token,
+                                     struct cairn_error *err) {
+    *mp = (struct cairn_multipart){.size_bytes = size_bytes, .part_bytes = part_bytes};
+    CAIRN_TRY(cairn_multipart_check(size_bytes, part_bytes, err));
+    uint64_t part_count = cairn_div_up(size_bytes, part_bytes);
     if (!cairn_text_copy(mp->token, sizeof mp->token, token)) {
         return cairn_fail(err, CAIRN_INVALID, "the upload token is too long");
     }

@@ -87,6 +87,9 @@ struct cairn_multipart {
 uint64_t cairn_multipart_part_bytes(const struct cairn_store_profile *profile, uint64_t size_bytes,
                                     uint64_t most_bytes, uint32_t connections);
 
+/* CAIRN_INVALID or CAIRN_TOO_LARGE: a shard cannot be sent in such parts. */
+enum cairn_code cairn_multipart_check(uint64_t size_bytes, uint64_t part_bytes,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_multipart_init(struct cairn_multipart *mp, uint64_t size_bytes,
                                      uint64_t part_bytes, const char *token,
                                      struct cairn_error *err) CAIRN_MUST_USE;

@@ -98,26 +98,25 @@ class Pieces(unittest.TestCase):
         self.assertEqual(wait_until(lambda: self.world.version(RUN, giver.version), 20)["step"], 7)
 
     def test_a_node_that_describes_the_same_bytes_anew_need_not_send_them_again(self):
-        giver = self.giver
-        first = os.urandom(5 * MIB)  # two of them have no room
-        blocks = b"".join(struct.pack("<I", crc32c(first[at:at + MIB])) for at in range(0, len(first), MIB))
-        shard = {"name": "rank-00001/0", "tensors": False, "bytes": len(first), "part_bytes": 8 * MIB,
-                 "blocks": base64.b64encode(blocks).decode()}
+        giver, shards = self.giver, [os.urandom(5 * MIB), b"last"]  # two of them have no room
 
-        def head(**changes):
-            return giver.head(shards=[{**shard, "token": str(uuid.uuid4()), **changes}])
+        def head(first=shards[0], name="rank-00001/0"):
+            said = []
+            for place, shard in ((name, first), ("rank-00001/1", shards[1])):
+                blocks = [struct.pack("<I", crc32c(shard[at:at + MIB])) for at in range(0, len(shard), MIB)]
+                said.append({"name": place, "tensors": False, "bytes": len(shard), "token": str(uuid.uuid4()),
+                             "part_bytes": 8 * MIB, "blocks": base64.b64encode(b"".join(blocks)).decode()})
+            return giver.head(shards=said)
         self.assertEqual(giver.describe(head()), 200)
         self.assertEqual(giver.describe(head()), 200)
-        self.assertEqual(giver.put("whole"), 409)
-        self.assertEqual(giver.put("0/0", first), 200)
+        self.assertEqual(giver.put("0/0", shards[0]), 200)
         self.assertEqual(giver.describe(head()), 200)  # a process that came later
-        self.assertEqual(giver.put("0/0", first), 200)
-        self.assertEqual(giver.put("whole"), 200)
-        for other in ({"name": "rank-00001/1"}, {"blocks": base64.b64encode(blocks[::-1]).decode()}):
-            self.assertIn(giver.describe(head(**other)), (409, 503), other)
-            self.assertEqual(giver.put("whole"), 200)
+        self.assertEqual(giver.describe(head(name="rank-00001/x")), 503)
+        self.assertEqual(giver.describe(head(first=shards[0][::-1])), 503)
         self.assertEqual(Keeping(self.grant, self.address, "node-1", node="node-y").describe(head()), 503)
-        self.assertEqual(giver.put("finish"), 200)
+        self.assertEqual(giver.put("whole"), 409)
+        self.assertEqual(giver.put("1/0", shards[1]), 200)
+        self.assertEqual(giver.put("whole"), 200)
 
     def test_a_copy_is_written_and_handed_over_by_its_own_node_alone(self):
         giver, other = self.giver, Keeping(self.grant, self.address, "node-1", node="node-y")
@@ -140,8 +139,12 @@ class Pieces(unittest.TestCase):
                  "part_bytes": 8 * MIB, "blocks": base64.b64encode(bytes(32)).decode()}
         self.assertEqual(giver.describe(giver.head(shards=[shard])), 503)
         for wrong in ({"blocks": ""}, {"token": "x"}, {"part_bytes": 0}, {"name": "/"},
-                      {"bytes": 1 << 61}):
+                      {"bytes": 1 << 61}, {"part_bytes": 1}, {"part_bytes": 8 * MIB + 1}):
             self.assertEqual(giver.describe(giver.head(shards=[{**shard, **wrong}])), 400, wrong)
+        self.assertIn("no multiple of 1 MiB", self.world.uploaders[1].tail())
+        many = {"bytes": 10001 * MIB, "blocks": base64.b64encode(bytes(4 * 10001)).decode()}
+        self.assertEqual(giver.describe(giver.head(shards=[{**shard, **many}])), 503)
+        self.assertEqual(giver.describe(giver.head(shards=[{**shard, **many, "part_bytes": MIB}])), 413)
         self.assertEqual(giver.describe(giver.head()), 200)
         for tail in ("2/0", "0/8388608", "0/1", "x/0"):
             self.assertEqual(giver.put(tail, giver.SHARDS[0]), 400, tail)

@@ -10,6 +10,7 @@
 #include "common/id.h"
 #include "common/pages.h"
 #include "common/text.h"
+#include "store/multipart.h"
 #include "uploader/partner/inside.h"
 #include "uploader/saves/begin.h"
 
@@ -142,9 +143,10 @@ static enum cairn_code read_shard(struct cairn_up_copy *copy, const json_t *item
     CAIRN_TRY(cairn_base64_decode(cairn_view_of(told.blocks), &shard->blocks_le, err));
     if (told.bytes > CAIRN_UP_COPY_BYTES_MAX - copy->data_bytes ||
         shard->blocks_le.size != 4 * cairn_div_up(told.bytes, CAIRN_BLOCK_BYTES) ||
-        !told.part_bytes || !cairn_uuid_text_valid(cairn_view_of(told.token)))
-        return cairn_fail(err, CAIRN_INVALID, "shard %s: its size, checksums, parts or token",
-                          told.name);
+        !cairn_uuid_text_valid(cairn_view_of(told.token)))
+        return cairn_fail(err, CAIRN_INVALID, "shard %s: its size, checksums or token", told.name);
+    enum cairn_code code = cairn_multipart_check(told.bytes, told.part_bytes, err);
+    if (code) return cairn_within(err, code, "shard %s", told.name);
     copy->data_bytes += cairn_round_up(told.bytes, CAIRN_BLOCK_BYTES);
     copy->piece_count += cairn_div_up(told.bytes, CAIRN_UP_COPY_PIECE_BYTES);
     return CAIRN_OK;
