@@ -438,6 +438,48 @@ TEST(a_peer_that_says_nothing_is_passed_by_within_two_seconds_and_left_alone) {
     close(mute.fd);
 }
 
+TEST(a_peer_with_too_many_connections_is_asked_again_and_serves_in_its_turn) {
+    SCENE(scene);
+    REQUIRE(start(&scene, 1));
+    int other = connect_raw(cairn_up_port_address(scene.port));
+    REQUIRE(other >= 0);
+    pause_ms(100);
+    struct asked asked = {0};
+    describe(&scene, &asked, NULL);
+    REQUIRE_OK(cairn_up_asks_add(scene.asks, &asked.ask, &err));
+    pause_ms(300);
+    EXPECT(!asked.over);
+    close(other);
+    for (int i = 0; i < 2000 && !asked.over; i++) pause_ms(10);
+    REQUIRE(asked.over);
+    EXPECT_CODE(asked.ask.code, CAIRN_OK);
+    EXPECT(!memcmp(asked.into, scene.data + 100, 2 * CAIRN_MIB));
+    EXPECT(!cairn_up_asks_passes_by(scene.asks, "node-b"));
+    free(asked.into);
+}
+
+TEST(a_peer_that_stays_busy_is_left_alone_for_a_moment_and_never_for_long) {
+    SCENE(scene);
+    REQUIRE(start(&scene, 1));
+    CAIRN_AUTO_FD other = connect_raw(cairn_up_port_address(scene.port));
+    REQUIRE(other >= 0);
+    pause_ms(100);
+    for (int i = 0; i < 3; i++) { /* one that is dead were left alone for 5, 10 and 20 s */
+        struct asked asked = {0};
+        describe(&scene, &asked, NULL);
+        uint64_t took_ms = carry_out(&scene, &asked);
+        EXPECT_CODE(asked.ask.code, CAIRN_BUSY);
+        EXPECT(i || took_ms >= 1000); /* asked for again once; then it is known to be busy */
+        uint64_t since_ms = cairn_mono_ms();
+        while (cairn_up_asks_passes_by(scene.asks, "node-b") &&
+               cairn_mono_ms() < since_ms + CAIRN_UP_ASK_AGAIN_MS - 1000)
+            pause_ms(10);
+        EXPECT(!cairn_up_asks_passes_by(scene.asks, "node-b"));
+        free(asked.into);
+    }
+    EXPECT_EQ_U64(scene.served, 0);
+}
+
 TEST(a_peer_that_is_gone_is_passed_by_at_once) {
     SCENE(scene);
     struct mute mute;

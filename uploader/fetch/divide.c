@@ -136,14 +136,14 @@ static void ask_done(struct cairn_up_ask *ask) {
                           get->bytes);
     {
         CAIRN_HOLD(&fetch->lock);
-        if (ask->body_since_ms)
+        if (ask->has_begun)
             cairn_up_meter_end(&fetch->locked.peer_meter, code ? 0 : get->bytes);
         version->division.answers += !code;
         version->division.shared += !code && ask->shared;
         if (!code) version->counts.peer_bytes += get->bytes;
         if (!code) fetch->locked.asking--;
     }
-    if (code && code != CAIRN_CONFLICT)
+    if (code && code != CAIRN_CONFLICT && code != CAIRN_BUSY) /* those are there */
         cairn_up_members_outdate(&fetch->up->peers->members, &version->place.name);
     if (code)
         order(fetch, get);

@@ -18,7 +18,7 @@
 struct failure { /* of a peer */
     char node[CAIRN_NAME_BYTES_MAX + 1];
     uint64_t until_ms; /* mono clock */
-    uint32_t in_a_row;
+    uint32_t in_a_row, busy_in_a_row;
 };
 struct cairn_up_asks {
     char node[CAIRN_NAME_BYTES_MAX + 1];
@@ -50,7 +50,7 @@ static struct failure *find_failure(struct cairn_up_asks *asks, const char *node
 }
 
 /* False: it is one of many asks that one failure has ended. */
-static bool note_failure(struct cairn_up_asks *asks, const char *node, uint64_t pause_ms) {
+static bool note_failure(struct cairn_up_asks *asks, const char *node, bool busy) {
     CAIRN_HOLD(&asks->lock);
     struct failure *oldest = NULL, *found = find_failure(asks, node, &oldest);
     uint64_t now_ms = cairn_mono_ms();
@@ -60,8 +60,10 @@ static bool note_failure(struct cairn_up_asks *asks, const char *node, uint64_t 
         (void)cairn_text_copy(found->node, sizeof(found->node), node);
     }
     if (found->until_ms > now_ms) return false;
-    found->until_ms = now_ms + (pause_ms << cairn_min_u64(found->in_a_row, 6));
-    found->in_a_row++;
+    uint64_t pause_ms = busy ? CAIRN_UP_ASK_BUSY_MS : CAIRN_UP_ASK_AGAIN_MS;
+    uint32_t *in_a_row = busy ? &found->busy_in_a_row : &found->in_a_row;
+    found->until_ms = now_ms + (pause_ms << cairn_min_u64(*in_a_row, busy ? 3 : 6));
+    ++*in_a_row;
     return true;
 }
 
@@ -89,6 +91,12 @@ bool cairn_up_asks_passes_by(struct cairn_up_asks *asks, const char *node) {
     return passes_by(asks, node);
 }
 
+static bool stays_busy(struct cairn_up_asks *asks, const char *node) {
+    CAIRN_HOLD(&asks->lock);
+    struct failure *oldest = NULL, *found = find_failure(asks, node, &oldest);
+    return found && found->busy_in_a_row;
+}
+
 /* ---- one request ---- */
 
 static void on_header(struct cairn_http_request *request, struct cairn_view name,
@@ -103,7 +111,8 @@ static enum cairn_code on_reply(struct cairn_http_request *request, struct cairn
     struct cairn_up_ask *ask = request->owner;
     (void)err;
     ask->body_since_ms = cairn_mono_ms();
-    if (ask->begun) ask->begun(ask);
+    ask->has_begun = request->status < 300;
+    if (ask->has_begun && ask->begun) ask->begun(ask);
     return CAIRN_OK;
 }
 
@@ -127,6 +136,7 @@ static enum cairn_code judge(struct cairn_up_ask *ask, struct cairn_error *err) 
     }
     if (!gets && request->status != 200) return refused(request->status, err);
     if (request->status == 409) return cairn_fail(err, CAIRN_CONFLICT, "it asks others itself");
+    if (request->status == 503) return cairn_fail(err, CAIRN_BUSY, "it answers 503");
     if (gets && request->status != 206)
         return cairn_fail(err, CAIRN_UNAVAILABLE, "it answers %d", request->status);
     if (gets && request->reply_bytes != ask->bytes)
@@ -151,15 +161,28 @@ static void end(struct cairn_up_ask *ask) {
 /* One that asks others itself (409) is well, and so is one that refuses a PUT. */
 static void pass_by(struct cairn_up_ask *ask) {
     if (ask->code == CAIRN_CONFLICT || (!ask->into && ask->request.status >= 400)) return;
-    if (note_failure(ask->asks, ask->to.node, CAIRN_UP_ASK_AGAIN_MS))
+    if (note_failure(ask->asks, ask->to.node, ask->code == CAIRN_BUSY))
         cairn_log(WARN, "peers.passed_by", "node=%s address=%s cause=\"%s\"", ask->to.node,
                   ask->to.address, ask->error.message);
+}
+
+/* True: it waits for its turn. Read from the store instead its bytes would leave that twice, since
+ * the peer reads them for itself and for others. */
+static bool comes_again(struct cairn_up_ask *ask) {
+    if (ask->code != CAIRN_BUSY || ask->request.status != 503 || !ask->into) return false;
+    uint64_t turn_ms = cairn_mono_ms() + (CAIRN_UP_ASK_TURN_MS << ask->turns);
+    if (turn_ms > ask->added_ms + CAIRN_UP_ASK_QUIET_MS) return false;
+    if (stays_busy(ask->asks, ask->to.node)) return false;
+    ask->turn_ms = turn_ms;
+    ask->turns++;
+    return true;
 }
 
 static void request_done(struct cairn_http_request *request) {
     struct cairn_up_ask *ask = request->owner;
     struct cairn_up_asks *asks = ask->asks;
     ask->code = judge(ask, &ask->error);
+    if (comes_again(ask)) return;
     if (!ask->code) note_success(asks, ask->to.node);
     if (ask->code && (ask->late || ask->code != CAIRN_CANCELLED)) pass_by(ask);
     end(ask);
@@ -199,14 +222,19 @@ static void describe(struct cairn_up_ask *ask) {
                                                .owner = ask};
 }
 
-static void begin(struct cairn_up_asks *asks, struct cairn_up_ask *ask) {
-    ask->next = asks->flying;
-    asks->flying = ask;
+static void submit(struct cairn_up_asks *asks, struct cairn_up_ask *ask) {
+    ask->turn_ms = ask->body_since_ms = 0;
     describe(ask);
     ask->code = cairn_http_submit(asks->engine, &ask->request, &ask->error);
     if (!ask->code) return;
     pass_by(ask);
     end(ask);
+}
+
+static void begin(struct cairn_up_asks *asks, struct cairn_up_ask *ask) {
+    ask->next = asks->flying;
+    asks->flying = ask;
+    submit(asks, ask);
 }
 
 static bool is_late(const struct cairn_up_ask *ask, uint64_t now_ms) {
@@ -215,12 +243,26 @@ static bool is_late(const struct cairn_up_ask *ask, uint64_t now_ms) {
     return ask->body_since_ms && now_ms > ask->body_since_ms + whole_ms;
 }
 
-static void end_late(struct cairn_up_asks *asks, bool all) {
+static void take_turn(struct cairn_up_asks *asks, struct cairn_up_ask *ask, uint64_t now_ms,
+                      bool stopping) {
+    if (stopping) {
+        ask->code = cairn_fail(&ask->error, CAIRN_CANCELLED, "this node stops");
+        end(ask);
+    } else if (now_ms >= ask->turn_ms) {
+        submit(asks, ask);
+    }
+}
+
+static void look_at_flying(struct cairn_up_asks *asks, bool stopping) {
     uint64_t now_ms = cairn_mono_ms();
     for (struct cairn_up_ask *at = asks->flying, *next = NULL; at; at = next) {
         next = at->next;
-        at->late = !all && is_late(at, now_ms);
-        if (at->late || all) cairn_http_cancel(asks->engine, &at->request);
+        if (at->turn_ms) {
+            take_turn(asks, at, now_ms, stopping);
+            continue;
+        }
+        at->late = !stopping && is_late(at, now_ms);
+        if (at->late || stopping) cairn_http_cancel(asks->engine, &at->request);
     }
 }
 
@@ -245,7 +287,7 @@ static void *asks_main(void *argument) {
         uint32_t wait_ms = stopping ? 0 : asks->flying ? LOOK_MS : IDLE_MS;
         if (cairn_http_poll(asks->engine, wait_ms, &err))
             cairn_log(ERROR, "peers.poll", "cause=\"%s\"", err.message);
-        end_late(asks, stopping);
+        look_at_flying(asks, stopping);
     }
     return NULL;
 }
@@ -256,7 +298,7 @@ enum cairn_code cairn_up_asks_add(struct cairn_up_asks *asks, struct cairn_up_as
     CAIRN_ASSERT(ask->into == NULL || ask->bytes > 0);
     ask->asks = asks;
     ask->next = NULL;
-    ask->submitted_us = cairn_mono_us();
+    ask->added_ms = cairn_mono_ms();
     {
         CAIRN_HOLD(&asks->lock);
         if (asks->locked.stopping || passes_by(asks, ask->to.node))

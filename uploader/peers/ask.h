@@ -11,7 +11,11 @@
  *              CAIRN_UP_ASK_WHOLE_MS.
  *          3   who was passed by is asked again after a pause that doubles, who sent wrong bytes
  *              after CAIRN_UP_ASK_WRONG_MS; meanwhile an ask ends at once with CAIRN_UNAVAILABLE.
- *          4   an address of a cloud's instance metadata is never connected to.
+ *          4   a GET that is answered 503 is sent again, after CAIRN_UP_ASK_TURN_MS and then twice
+ *              as long each time, but not later than CAIRN_UP_ASK_QUIET_MS; then it ends with
+ *              CAIRN_BUSY. That peer is there: it is passed by for CAIRN_UP_ASK_BUSY_MS, doubled
+ *              three times at most while it gives nothing, and then nothing is sent again.
+ *          5   an address of a cloud's instance metadata is never connected to.
  * Limits:  CAIRN_UP_ASKS_MAX under way; who adds more is told CAIRN_BUSY. 256 peers' failures are
  *          remembered.
  * Threads: one of its own; any may add. Locked by uploader_asks.
@@ -29,6 +33,8 @@
 #define CAIRN_UP_ASK_WHOLE_MS 30000
 #define CAIRN_UP_ASK_AGAIN_MS 5000
 #define CAIRN_UP_ASK_WRONG_MS 600000
+#define CAIRN_UP_ASK_TURN_MS 100
+#define CAIRN_UP_ASK_BUSY_MS 500
 #define CAIRN_UP_ASKS_MAX 64
 
 struct cairn_up_asks;
@@ -43,20 +49,21 @@ struct cairn_up_ask {
     uint64_t offset, bytes;
     void *into;
     struct cairn_view body;
-    void (*begun)(struct cairn_up_ask *ask); /* its body begins to come; NULL is fine */
+    void (*begun)(struct cairn_up_ask *ask); /* once: its body begins to come; NULL is fine */
     void (*done)(struct cairn_up_ask *ask);
     void *owner;
     /* set before done() */
     enum cairn_code code; /* of a PUT: what the peer's status means where it refuses */
     struct cairn_error error;
     bool shared; /* the peer had it for others, too (Cairn-Shared: 1) */
-    uint64_t submitted_us;
     /* of ask.c */
     struct cairn_up_ask *next;
     struct cairn_up_asks *asks;
     struct cairn_http_request request;
-    bool late;
-    uint64_t body_since_ms; /* mono clock; 0: none yet */
+    bool late, has_begun;
+    uint64_t added_ms, body_since_ms; /* mono clock; 0: none yet */
+    uint64_t turn_ms;                 /* mono clock: sent again then; 0: it is under way */
+    uint32_t turns;                   /* how often it was answered 503 */
     char url[1200], range[64], right[CAIRN_PEER_RIGHT_BYTES_MAX + 16];
     const char *headers[3];
 };
