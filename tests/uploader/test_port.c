@@ -405,6 +405,21 @@ TEST(one_connection_too_many_is_turned_away_and_the_others_are_served) {
     EXPECT_EQ_U64((uint64_t)status_of(one, 3000), 401);
 }
 
+TEST(a_connection_is_not_kept_where_the_next_node_would_find_none) {
+    SCENE(scene);
+    REQUIRE(start(&scene, 1));
+    struct asked asked = {0};
+    describe(&scene, &asked, NULL);
+    carry_out(&scene, &asked);
+    EXPECT_CODE(asked.ask.code, CAIRN_OK);
+    free(asked.into);
+    int status = 503; /* until the answer's connection has ended */
+    for (uint64_t since_ms = cairn_mono_ms();
+         status == 503 && cairn_mono_ms() < since_ms + CAIRN_UP_PORT_QUIET_MS / 2; pause_ms(10))
+        status = answer_to(&scene, "GET /v1/data HTTP/1.1\r\nHost: a\r\n\r\n");
+    EXPECT_EQ_U64((uint64_t)status, 401);
+}
+
 /* ---- who is passed by ---- */
 
 /* Takes connections and says `say`, or nothing at all. */

@@ -121,6 +121,13 @@ enum cairn_code cairn_up_call_sign(struct cairn_up_call *call, struct cairn_erro
     return put(call, cairn_view_of("HTTP/1.1 102 Processing\r\n\r\n"), err);
 }
 
+/* The last quarter of the connections is kept by nobody between two requests: who comes next would
+ * be turned away for one that is quiet. */
+static bool is_crowded(struct cairn_up_port *port) {
+    CAIRN_HOLD(&port->lock);
+    return 4 * port->locked.count > 3 * port->options.connections_max;
+}
+
 enum cairn_code cairn_up_call_answer(struct cairn_up_call *call, int status, const char *headers,
                                      uint64_t bytes, struct cairn_error *err) {
     char text[512];
@@ -129,6 +136,7 @@ enum cairn_code cairn_up_call_answer(struct cairn_up_call *call, int status, con
     call->owed_bytes = bytes;
     /* What is left of a body that nobody wants is not read to its end. */
     if (call->received_bytes < call->head.body_bytes) call->head.closes = true;
+    if (is_crowded(call->port)) call->head.closes = true;
     int size = snprintf(text, sizeof(text),
                         "HTTP/1.1 %d %s\r\nContent-Length: %" PRIu64 "\r\n%s%s\r\n", status,
                         status < 300 ? "OK" : "Refused", bytes, headers,

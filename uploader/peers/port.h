@@ -11,6 +11,7 @@
  *              asks can tell this node from a dead one.
  *          4   stop returns when no route runs any more.
  * Limits:  peer_connections at once, a thread and a head each; one more is answered 503 and closed.
+ *          While more than three quarters are open each ends with its answer.
  *          Bodies lie in memory of the routes. No TLS: who reads the wire reads the bytes.
  * Threads: one that accepts and one for each connection, on which routes run; init, route, start
  *          and stop by the main thread.
