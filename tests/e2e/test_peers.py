@@ -8,8 +8,10 @@ import json
 import os
 import pathlib
 import re
+import select
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -300,6 +302,36 @@ class Restoring(unittest.TestCase):
                                          headers={"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=30) as reply:
             return json.load(reply)
+
+    def test_nodes_that_ask_for_a_version_that_is_not_loaded_delay_no_trainer(self):
+        self.start(nodes=1, rows=2)
+        job = Job(self.world, "second", 1, [2], run="p/run", hold=self.world.root / "hold")
+        self.addCleanup(job.kill)
+        job.first_lines()
+        wait_until(lambda: told_address(self.world, "node-0"), 20)
+        address, peer = told_address(self.world, "node-0"), Peer(grant_of(self.world, 0))
+        wait_until(lambda: peer.ask(address, "node-0", "/v1/nothing")[0] == 404, 20)
+        version = self.world.version("p/run", "1")["version"]
+        self.s3.rules("op=get key=*/p/run/* : status=503/SlowDown")
+        path, span, asking = f"/v1/restore/1/{version}/0", f"bytes=0-{MIB - 1}", []
+        for _ in range(60):  # more than there are helpers
+            host, port = address.split(":")
+            asking.append(socket.create_connection((host, int(port)), timeout=60))
+            self.addCleanup(asking[-1].close)
+            asking[-1].sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nRange: {span}\r\nAuthorization: "
+                               f"{peer.right('GET', path, 'node-0', span)}\r\n\r\n".encode())
+        for each in asking:
+            self.assertIn(b" 102 ", each.recv(100))  # it is being looked for
+        other = Job(self.world, "third", 1, [1], run="q/run")
+        self.addCleanup(other.kill)
+        self.assertTrue(select.select([other.processes[0].stdout], [], [], 20)[0], "the open waits for them")
+        self.s3.rules("")
+        for each in asking:
+            said = b""
+            while b" 206 " not in said:
+                said += each.recv(65536) or self.fail(said)
+        for status, _, said in other.end():
+            self.assertEqual(status, 0, said)
 
     def test_bytes_of_a_peer_that_do_not_match_their_checksums_are_read_from_the_store(self):
         asked = []

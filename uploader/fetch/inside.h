@@ -135,6 +135,7 @@ struct cairn_up_fetch {
         uint64_t held_look_ms; /* mono clock */
         struct cairn_up_get *orders;               /* for the store, after a peer has failed */
         size_t asking, serving;
+        size_t loading; /* versions, for other nodes */
         struct cairn_up_meter store_meter, peer_meter;
         bool stopping;
     } locked;

@@ -10,6 +10,10 @@
 #include "uploader/fetch/inside.h"
 #include "uploader/metrics.h"
 
+/* Versions that are loaded for other nodes at once: the helpers are there for this node's trainers,
+ * and each node may ask for many. */
+#define LOADING_MAX 4
+
 /* ---- what is asked for ---- */
 
 struct wanted {
@@ -60,6 +64,7 @@ static void end_loading(struct loading *loading, enum cairn_code code) {
     cairn_lock_take(&fetch->lock);
     loading->code = code;
     loading->over = true;
+    fetch->locked.loading--;
     bool abandoned = loading->abandoned;
     cairn_condition_broadcast(&fetch->changed);
     cairn_lock_give(&fetch->lock);
@@ -122,16 +127,39 @@ static enum cairn_code await_turn_locked(struct cairn_up_call *call, struct cair
     return CAIRN_OK;
 }
 
+/* The version, used once more; or *ret stays NULL and the caller is to load it. Who waits here
+ * holds its own thread and no helper. */
+static enum cairn_code await_version(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
+                                     const struct cairn_version_place *place,
+                                     struct cairn_up_version **ret, struct cairn_error *err) {
+    uint64_t sign_ms = cairn_mono_ms() + CAIRN_UP_PORT_SIGN_MS;
+    bool loading = false;
+    CAIRN_HOLD(&fetch->lock);
+    while (!(*ret = cairn_up_version_find_locked(fetch, place, &loading)) &&
+           (loading || fetch->locked.loading >= LOADING_MAX))
+        if (!await_change_locked(call, fetch, &sign_ms))
+            return cairn_fail(err, CAIRN_CANCELLED, "nobody waits for it");
+    if (!*ret) fetch->locked.loading++;
+    return CAIRN_OK;
+}
+
+/* Counted already. */
 static enum cairn_code load(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
                             const struct wanted *wanted, struct cairn_up_version **ret,
                             struct cairn_error *err) {
     struct loading *loading = calloc(1, sizeof(*loading));
-    if (!loading) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a version");
-    loading->fetch = fetch;
-    loading->place = wanted->place;
-    enum cairn_code code = cairn_up_tasks_add(fetch->up->tasks, load_task, drop_task, loading, err);
+    enum cairn_code code =
+        loading ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a version");
+    if (!code) {
+        *loading = (struct loading){.fetch = fetch, .place = wanted->place};
+        code = cairn_up_tasks_add(fetch->up->tasks, load_task, drop_task, loading, err);
+    }
     if (code) {
         free(loading);
+        cairn_lock_take(&fetch->lock);
+        fetch->locked.loading--;
+        cairn_condition_broadcast(&fetch->changed);
+        cairn_lock_give(&fetch->lock);
         return code;
     }
     cairn_lock_take(&fetch->lock);
@@ -149,9 +177,10 @@ static enum cairn_code load(struct cairn_up_call *call, struct cairn_up_fetch *f
 static enum cairn_code use_version(struct cairn_up_call *call, struct cairn_up_fetch *fetch,
                                    const struct wanted *wanted, struct cairn_up_version **ret,
                                    struct cairn_error *err) {
-    struct cairn_up_version *version = cairn_up_version_find(fetch, &wanted->place);
+    struct cairn_up_version *version = NULL;
+    CAIRN_TRY(await_version(call, fetch, &wanted->place, &version, err));
     bool loaded = !version;
-    if (!version) CAIRN_TRY(load(call, fetch, wanted, &version, err));
+    if (loaded) CAIRN_TRY(load(call, fetch, wanted, &version, err));
     CAIRN_HOLD(&fetch->lock);
     if (loaded) version->holders--; /* no rank's; its use is the caller's */
     if (!version->peers_until_ms) version->users++;

@@ -197,10 +197,11 @@ static struct cairn_up_version *find(struct cairn_up_fetch *fetch,
     return at;
 }
 
-struct cairn_up_version *cairn_up_version_find(struct cairn_up_fetch *fetch,
-                                               const struct cairn_version_place *place) {
-    CAIRN_HOLD(&fetch->lock);
+struct cairn_up_version *cairn_up_version_find_locked(struct cairn_up_fetch *fetch,
+                                                      const struct cairn_version_place *place,
+                                                      bool *ret_loading) {
     struct cairn_up_version *found = find(fetch, place);
+    *ret_loading = found && found->loading;
     if (!found || found->loading) return NULL;
     found->users++;
     return found;

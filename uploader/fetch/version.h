@@ -69,9 +69,11 @@ enum cairn_code cairn_up_version_load(struct cairn_up_helper *helper,
                                       struct cairn_up_version **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_version_leave(struct cairn_up_version *version);
-/* For other nodes: the one that is loaded, used until _unuse; NULL: it is not. */
-struct cairn_up_version *cairn_up_version_find(struct cairn_up_fetch *fetch,
-                                               const struct cairn_version_place *place);
+/* For other nodes: the one that is loaded, used until _unuse; NULL: it is not, or not yet. The lock
+ * is held. */
+struct cairn_up_version *cairn_up_version_find_locked(struct cairn_up_fetch *fetch,
+                                                      const struct cairn_version_place *place,
+                                                      bool *ret_loading);
 /* Lets go of versions that other nodes have not asked for in a while; all: at the end. */
 void cairn_up_version_tick(struct cairn_up_fetch *fetch, bool all);
 /* What a reading, an answer or a request used. */
