@@ -296,6 +296,28 @@ class Partners(Case):
         wait_until(lambda: [item["state"] for item in self.state(1)] != ["open"], 40)
         self.assertFalse(self.is_committed(1))
 
+    def lose_both(self, sends):
+        """For good; sends: once the partner sends what the other has left."""
+        self.start(server=[*SERVER, "--silence-max", "4s", "--sweep-interval", "100ms"])
+        job = self.partnered(2)
+        version = self.state(1)[0]["version"]
+        wait_until(lambda: len(self.keepers(version)) == NODES)
+        partner = int(self.keepers(version)[2][1][-1])
+        self.lose(2)
+        if sends:
+            wait_until(lambda: self.logs("partner.finishes") == [partner], 20)
+        self.lose(partner)
+        job.kill()
+        wait_until(lambda: [item["state"] for item in self.state(1)] != ["open"], 60)
+        shown = json.loads(self.world.get(f"/v1/runs/{RUN}/checkpoints/{version}")[2])
+        self.assertRegex(str(shown), "node node-[0-3] was not heard for")
+
+    def test_where_both_are_lost_for_good_the_silence_of_one_ends_the_version(self):
+        self.lose_both(sends=False)
+
+    def test_where_the_partner_is_lost_for_good_as_it_sends_its_silence_ends_the_version(self):
+        self.lose_both(sends=True)
+
     def test_a_new_attempt_waits_for_what_a_partner_has(self):
         self.start()
         job = self.partnered(2)
