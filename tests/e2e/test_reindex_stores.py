@@ -120,6 +120,27 @@ class Stores:
         self.world.cairn("demote", f"{RUN}@2", "--from", "main")
         self.is_had(2)
 
+    def test_what_was_trashed_while_its_main_copy_was_removed_is_in_the_trash_again(self):
+        self.world.server.stop()
+        self.world.env["CAIRN_CRASH_AT"] = "server.demote.after_record:delay=3000"
+        self.world.start_server()
+        self.put(1, "main archive")
+        self.put(2, "main")
+        self.world.cairn("demote", f"{RUN}@1", "--from", "main", "--detach")
+        self.world.cairn("rm", f"{RUN}@1")
+        wait_until(lambda: self.world.version(RUN, self.trashed())["copies"][0]["store"] == "archive")
+        del self.world.env["CAIRN_CRASH_AT"]
+        new = self.lose()
+        self.reindex(new)
+        self.start_on(new)
+        self.assertIsNotNone(self.trashed())
+        self.world.cairn("undelete", f"{RUN}@{self.trashed()}")
+        self.is_had(1)
+
+    def trashed(self):
+        rows = json.loads(self.world.cairn("ls", RUN, "--json").stdout)
+        return next((row["version"] for row in rows if row["trashed"]), None)
+
     def test_a_damaged_copy_hides_no_good_one_and_is_named_with_its_store(self):
         self.put(1, "main archive")
         self.put(2, "main archive")

@@ -62,6 +62,22 @@ TEST(a_purge_of_a_key_leaves_those_that_begin_with_it) {
     EXPECT(is_seen(&world, "k2"));
 }
 
+TEST(a_purge_leaves_the_key_that_it_is_to_spare_with_all_its_versions) {
+    WORLD(0);
+    cairn_s3world_post(&world, "versioning", ENABLED);
+    REQUIRE_OK(cairn_s3world_put(&world, "v/a", CAIRN_VIEW("1")));
+    REQUIRE_OK(cairn_s3world_put(&world, "v/mark", CAIRN_VIEW("22")));
+    REQUIRE_OK(cairn_s3world_put(&world, "v/mark", CAIRN_VIEW("333")));
+    REQUIRE_OK(cairn_s3world_put(&world, "v/marks", CAIRN_VIEW("4444")));
+    struct cairn_store_purge purged = {.prefix = "v/", .spared = "v/mark"};
+    REQUIRE_OK(cairn_store_purge(world.worker, &purged, &err));
+    EXPECT_EQ_U64(purged.freed_bytes, 5);
+    EXPECT_EQ_U64(purged.left_objects, 0);
+    EXPECT_CODE(purged.why, CAIRN_OK);
+    EXPECT_EQ_U64(cairn_s3world_counter(&world, "versions"), 2);
+    EXPECT(is_seen(&world, "v/mark"));
+}
+
 TEST(nothing_is_asked_where_deletes_free) {
     WORLD(0);
     struct cairn_store_purge purged;

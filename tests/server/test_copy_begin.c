@@ -73,6 +73,39 @@ TEST(a_promotion_that_is_cancelled_while_it_waits_is_not_begun_by_the_sweep) {
     EXPECT_EQ_U64(json_array_size(json_object_get(version, "copies")), 1);
 }
 
+/* The mark is put while the copy is being removed, and is the only one. */
+TEST(the_mark_of_the_trash_outlives_the_copy_in_the_main_store) { /* marks.h#1 */
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2];
+    struct cairn_key key;
+    char slow[400], path[1500];
+    snprintf(slow, sizeof(slow), "--stores=slow=%s/slow", cairn_test_folder());
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS(slow, "--trash-grace=1h")));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    for (uint64_t i = 0; i < 2; i++)
+        REQUIRE_OK(cairn_hand_save_all(&hand, 1 + i, 1, "error", 10, &saves[i]));
+    snprintf(path, sizeof(path), "%s/promote", saves[0].path);
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, json_pack("{s:s}", "to", "slow"), NULL));
+    cairn_inside_round(&world.inside);
+    snprintf(path, sizeof(path), "%s/demote", saves[0].path);
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, json_pack("{s:s}", "from", "main"), NULL));
+    REQUIRE_OK(cairn_world_call(&world, "DELETE", saves[0].path, NULL, NULL));
+    cairn_inside_round(&world.inside);
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM copies WHERE store = 'main' AND "
+                                            "phase = 3"),
+                  1);
+    struct cairn_version_place place = {{"llm", "seven"}, saves[0].step, saves[0].id};
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    cairn_key_trashed(&place, &key);
+    EXPECT_CODE(cairn_store_perform(world.worker, &head, &err), CAIRN_OK);
+    cairn_key_checksums(&place, &key);
+    EXPECT_CODE(cairn_store_perform(world.worker, &head, &err), CAIRN_NOT_FOUND);
+    cairn_inside_pass(&world.inside, 2 * UINT64_C(3600000)); /* it goes with the version */
+    cairn_key_trashed(&place, &key);
+    EXPECT_CODE(cairn_store_perform(world.worker, &head, &err), CAIRN_NOT_FOUND);
+}
+
 TEST(a_copy_stays_where_the_server_does_not_know_the_store_of_the_other) {
     CAIRN_AUTO(world) world = {0};
     CAIRN_AUTO_JSON json_t *begun = NULL, *over = NULL;
