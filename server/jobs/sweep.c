@@ -409,6 +409,8 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     found->away = 0;
     CAIRN_TRY(cairn_srv_thawed(server, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, advance, found, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, trim, found, err)); /* sweep.h#3 */
+    CAIRN_TRY(cairn_srv_operations_look(server, err));
     bool busy = false;
     CAIRN_TRY(cairn_srv_compare_all(server, worker, &busy, err));
     if (busy) return cairn_fail(err, CAIRN_BUSY, "a run is being compared with the store");
@@ -430,8 +432,6 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     sweep_uploads(found, worker);
     sweep_copies(found, worker);
     CAIRN_TRY(forget_gone(found, err));
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, trim, found, err));
-    CAIRN_TRY(cairn_srv_operations_look(server, err));
     if (err) *err = first;
     return first.code;
 }

@@ -7,6 +7,8 @@
  *              else of the round from being done, however many of them there are.
  *          2   no object of a version is deleted before the generation was raised or compared in
  *              this round (Q35).
+ *          3   rows of events and of operations are trimmed, and operations that a dead server left
+ *              are ended, whether or not any store answers.
  * Limits:  1,000 versions of each kind are swept in a round.
  * Threads: one owner.
  * Next:    server/jobs/sweep_objects.h; server/README.md, D1-D4.

@@ -171,6 +171,25 @@ TEST(events_are_trimmed_from_the_oldest_on_by_count_and_by_age) { /* events.h#3 
     EXPECT_EQ_U64(cairn_world_number(empty, "since"), last + 1); /* no number is given twice */
 }
 
+/* As one that is not mounted. */
+TEST(events_are_trimmed_while_the_store_is_away) /* sweep.h#3 */
+{
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO_JSON json_t *page = NULL;
+    char body[100], record[400];
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--events-max=10")));
+    snprintf(record, sizeof(record), "%s/.cairn/store.json", world.store_path);
+    REQUIRE(!unlink(record));
+    cairn_inside_pass(&world.inside, 11 * UINT64_C(60000)); /* its generation is to be raised */
+    for (int i = 0; i < 30; i++) {
+        snprintf(body, sizeof(body), "{\"labels\":{\"n\":\"%d\"}}", i);
+        REQUIRE_OK(call(&world, "PUT", WORLD_RUN, body, NULL));
+    }
+    cairn_inside_round(&world.inside);
+    REQUIRE_OK(call(&world, "GET", "/v1/events?since=0&limit=1000", NULL, &page));
+    EXPECT_EQ_U64(json_array_size(json_object_get(page, "items")), 10);
+}
+
 /* ---- long polls and streams ---- */
 
 static uint64_t count_of(const struct cairn_buf *got, const char *text) {
