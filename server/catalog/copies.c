@@ -155,12 +155,13 @@ static void read_left(const struct cairn_srv_rows *rows, struct cairn_srv_copy_l
                           cairn_srv_rows_text(rows, 0));
 }
 
-enum cairn_code cairn_srv_copies_unfinished(struct cairn_srv_tx *tx, size_t limit,
-                                            struct cairn_srv_copy_left *ret, size_t *ret_count,
-                                            struct cairn_error *err) {
+enum cairn_code cairn_srv_copies_unfinished(struct cairn_srv_tx *tx, const char *store,
+                                            size_t limit, struct cairn_srv_copy_left *ret,
+                                            size_t *ret_count, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     *ret_count = 0;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(copies_unfinished), SQL_I(limit)));
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(copies_unfinished), SQL_T(store), SQL_I(limit)));
     for (bool more = true; *ret_count < limit;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;

@@ -74,13 +74,14 @@ enum cairn_code cairn_srv_copy_damage_put(struct cairn_srv_tx *tx, const char *v
                                           const struct cairn_srv_copy *copy,
                                           const enum cairn_srv_event *event,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* What is MAKING or REMOVING, at most `limit`. */
+/* What is MAKING or REMOVING in that store, at most `limit`. */
 struct cairn_srv_copy_left {
     struct cairn_version_id version;
     struct cairn_srv_copy copy;
 };
-enum cairn_code cairn_srv_copies_unfinished(struct cairn_srv_tx *tx, size_t limit,
-                                            struct cairn_srv_copy_left *ret, size_t *ret_count,
+enum cairn_code cairn_srv_copies_unfinished(struct cairn_srv_tx *tx, const char *store,
+                                            size_t limit, struct cairn_srv_copy_left *ret,
+                                            size_t *ret_count,
                                             struct cairn_error *err) CAIRN_MUST_USE;
 /* Those of all versions of a run that have rows. */
 struct cairn_srv_run_copies {

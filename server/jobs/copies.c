@@ -93,6 +93,10 @@ static enum cairn_code work(struct cairn_srv *server, struct cairn_store_worker 
         .tell = cairn_srv_operation_tell,
         .owner = owner};
     struct cairn_error why = {0};
+    /* It was begun before that was known, and holds a place that others wait for. */
+    if (!cairn_srv_copy_may_ask(server, promote.version, promote.store))
+        return cairn_fail(err, CAIRN_BUSY, "store %s did not answer just now: the sweep goes on",
+                          promote.store);
     enum cairn_code code = cairn_srv_promote_run(&promote, &why);
     if (code == CAIRN_CANCELLED && cairn_srv_operation_cancelled(owner)) take_back(&promote);
     if (code) tell_delayed(promote.version, promote.store, &why);
@@ -141,6 +145,7 @@ enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
     struct beginning beginning = {server, begin};
     bool made = false;
     ret_id[0] = '\0';
+    if (begin->caller) cairn_srv_copy_asked(server, begin->store, CAIRN_OK); /* he says so */
     if (!server->operations)
         return cairn_srv_catalog_write(server->catalog, wish_for, &beginning, err);
     if (!request) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to copy a version");
@@ -164,6 +169,7 @@ enum cairn_code cairn_srv_copies_begin(struct cairn_srv *server,
 /* ---- what is unfinished ---- */
 
 struct left {
+    const char *store;
     struct cairn_srv_copy_left *items;
     size_t count;
     const struct cairn_srv_copy_left *item; /* at hand */
@@ -173,8 +179,8 @@ struct left {
 
 static enum cairn_code find(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct left *left = argument;
-    return cairn_srv_copies_unfinished(tx, CAIRN_SRV_COPIES_LOOK_MAX, left->items, &left->count,
-                                       err);
+    return cairn_srv_copies_unfinished(tx, left->store, CAIRN_SRV_COPIES_LOOK_MAX, left->items,
+                                       &left->count, err);
 }
 
 /* Of a version that is in the trash, or on its way out, nothing is copied or removed here: its
@@ -209,14 +215,25 @@ static enum cairn_code go_on(const struct cairn_srv_copies_round *round, const s
 static enum cairn_code finish(const struct cairn_srv_copies_round *round, struct left *left,
                               struct cairn_error *err) {
     struct cairn_srv *server = round->server;
-    const char *version = left->item->version.text;
-    if (cairn_srv_copy_is_held(server, version) || !cairn_srv_copy_may_try(server, version))
+    const char *version = left->item->version.text, *store = left->store;
+    if (cairn_srv_copy_is_held(server, version) || !cairn_srv_copy_may_try(server, version, store))
         return CAIRN_OK;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, judge, left, err));
-    if (!left->due) return CAIRN_OK;
+    if (!left->due || !cairn_srv_copy_may_ask(server, version, store)) return CAIRN_OK;
     if (left->item->copy.state == CAIRN_SRV_COPY_MAKING) return go_on(round, left, err);
     CAIRN_TRY(round->raise(round->owner, err));
-    return cairn_srv_demote_run(server, round->worker, version, left->item->copy.store, err);
+    return cairn_srv_demote_run(server, round->worker, version, store, err);
+}
+
+static enum cairn_code look_at_store(const struct cairn_srv_copies_round *round, struct left *left,
+                                     struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_catalog_read(round->server->catalog, find, left, err));
+    for (size_t i = 0; i < left->count && !round->server->stopping; i++) {
+        struct cairn_error why = {0};
+        left->item = &left->items[i];
+        if (finish(round, left, &why)) tell_delayed(left->item->version.text, left->store, &why);
+    }
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_copies_look(const struct cairn_srv_copies_round *round,
@@ -227,12 +244,9 @@ enum cairn_code cairn_srv_copies_look(const struct cairn_srv_copies_round *round
         calloc(CAIRN_SRV_COPIES_LOOK_MAX, sizeof(*items));
     if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at copies");
     struct left left = {.items = items};
-    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find, &left, err));
-    for (size_t i = 0; i < left.count && !server->stopping; i++) {
-        struct cairn_error why = {0};
-        left.item = &items[i];
-        if (finish(round, &left, &why))
-            tell_delayed(left.item->version.text, left.item->copy.store, &why);
+    for (size_t i = 0; i < server->tiers->count; i++) {
+        left.store = server->tiers->tiers[i].name;
+        CAIRN_TRY(look_at_store(round, &left, err));
     }
     return CAIRN_OK;
 }

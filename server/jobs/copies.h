@@ -9,7 +9,9 @@
  *          2   what is REMOVING is deleted by the sweep, after the generation was raised (Q35).
  *          3   the wish of somebody who asks, its operation and the event that says who asked are
  *              one change: a sweep that is under way finds all of them or none.
- * Limits:  CAIRN_SRV_COPIES_LOOK_MAX rows a round.
+ *          4   however many copies wait in one store, those in the others are looked at, too; what
+ *              lies in a store that the setting stores does not name stays as it is.
+ * Limits:  CAIRN_SRV_COPIES_LOOK_MAX rows of each store a round.
  * Threads: begin on any; look on the sweeping thread.
  * Next:    server/jobs/promote.h, server/jobs/demote.h, server/jobs/sweep.c.
  */

@@ -9,16 +9,25 @@
 #define PAUSE_MS_MIN 10000
 #define PAUSE_MS_MAX UINT64_C(3600000)
 #define FAILURES_MAX 4096
+#define AWAY_MS UINT64_C(60000)
 
 struct failure {
-    char version[CAIRN_VERSION_ID_BYTES];
+    char version[CAIRN_VERSION_ID_BYTES], store[CAIRN_SRV_TIER_NAME_BYTES];
     uint64_t pause_ms, until_ms;
     struct failure *next;
+};
+/* A store that did not answer. */
+struct away {
+    char store[CAIRN_SRV_TIER_NAME_BYTES];
+    char version[CAIRN_VERSION_ID_BYTES]; /* that it is asked for meanwhile; "": none yet */
+    uint64_t until_ms;
 };
 struct cairn_srv_copying {
     struct cairn_srv_copy_hold *holds;
     struct failure *failures;
     size_t failure_count;
+    struct away away[CAIRN_SRV_TIERS_MAX];
+    size_t away_count;
 };
 
 /* The list of the server, made with its first entry and freed with its last; the lock is held. */
@@ -28,7 +37,8 @@ static struct cairn_srv_copying *list_of(struct cairn_srv_tiers *tiers) {
 }
 
 static void tidy(struct cairn_srv_tiers *tiers) {
-    if (!tiers->copying || tiers->copying->holds || tiers->copying->failures) return;
+    const struct cairn_srv_copying *copying = tiers->copying;
+    if (!copying || copying->holds || copying->failures || copying->away_count) return;
     free(tiers->copying);
     tiers->copying = NULL;
 }
@@ -85,9 +95,11 @@ bool cairn_srv_copy_is_held(struct cairn_srv *server, const char *version) {
 
 /* ---- failures ---- */
 
-static struct failure **find_failure(struct cairn_srv_copying *copying, const char *version) {
+static struct failure **find_failure(struct cairn_srv_copying *copying, const char *version,
+                                     const char *store) {
     struct failure **at = &copying->failures;
-    while (*at && strcmp((*at)->version, version)) at = &(*at)->next;
+    while (*at && (strcmp((*at)->version, version) || strcmp((*at)->store, store)))
+        at = &(*at)->next;
     return at;
 }
 
@@ -98,16 +110,18 @@ static void drop_failure(struct cairn_srv_copying *copying, struct failure **at)
     free(failure);
 }
 
-void cairn_srv_copy_failed(struct cairn_srv *server, const char *version, bool failed) {
+void cairn_srv_copy_failed(struct cairn_srv *server, const char *version, const char *store,
+                           bool failed) {
     struct cairn_srv_tiers *tiers = server->tiers;
     CAIRN_HOLD(&tiers->lock);
     struct cairn_srv_copying *copying = list_of(tiers);
     if (!copying) return; /* without memory it is tried at the next sweep */
-    struct failure **at = find_failure(copying, version), *fresh = NULL;
+    struct failure **at = find_failure(copying, version, store), *fresh = NULL;
     if (!failed && *at) drop_failure(copying, at);
     if (failed && !*at && copying->failure_count < FAILURES_MAX &&
         (fresh = calloc(1, sizeof(*fresh)))) {
         (void)cairn_text_copy(fresh->version, sizeof(fresh->version), version);
+        (void)cairn_text_copy(fresh->store, sizeof(fresh->store), store);
         *at = fresh;
         copying->failure_count++;
     }
@@ -119,12 +133,48 @@ void cairn_srv_copy_failed(struct cairn_srv *server, const char *version, bool f
     tidy(tiers);
 }
 
-bool cairn_srv_copy_may_try(struct cairn_srv *server, const char *version) {
+bool cairn_srv_copy_may_try(struct cairn_srv *server, const char *version, const char *store) {
     struct cairn_srv_tiers *tiers = server->tiers;
     CAIRN_HOLD(&tiers->lock);
     if (!tiers->copying) return true;
-    struct failure *failure = *find_failure(tiers->copying, version);
+    struct failure *failure = *find_failure(tiers->copying, version, store);
     return !failure || failure->until_ms <= cairn_srv_mono_ms(server);
+}
+
+/* ---- stores that are away ---- */
+
+static struct away *find_away(struct cairn_srv_copying *copying, const char *store) {
+    for (size_t i = 0; copying && i < copying->away_count; i++)
+        if (!strcmp(copying->away[i].store, store)) return &copying->away[i];
+    return NULL;
+}
+
+void cairn_srv_copy_asked(struct cairn_srv *server, const char *store, enum cairn_code code) {
+    struct cairn_srv_tiers *tiers = server->tiers;
+    bool is_away = code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT;
+    if (!tiers) return;
+    CAIRN_HOLD(&tiers->lock);
+    struct cairn_srv_copying *copying = is_away ? list_of(tiers) : tiers->copying;
+    struct away *away = find_away(copying, store);
+    if (!code && away) *away = copying->away[--copying->away_count];
+    if (is_away && copying && !away && copying->away_count < CAIRN_SRV_TIERS_MAX) {
+        away = &copying->away[copying->away_count++];
+        *away = (struct away){.until_ms = cairn_srv_mono_ms(server) + AWAY_MS};
+        (void)cairn_text_copy(away->store, sizeof(away->store), store);
+    }
+    tidy(tiers);
+}
+
+bool cairn_srv_copy_may_ask(struct cairn_srv *server, const char *version, const char *store) {
+    struct cairn_srv_tiers *tiers = server->tiers;
+    if (!tiers) return true;
+    CAIRN_HOLD(&tiers->lock);
+    struct away *away = find_away(tiers->copying, store);
+    if (!away || !strcmp(away->version, version)) return true;
+    if (away->until_ms > cairn_srv_mono_ms(server)) return false;
+    (void)cairn_text_copy(away->version, sizeof(away->version), version);
+    away->until_ms = cairn_srv_mono_ms(server) + AWAY_MS;
+    return true;
 }
 
 void cairn_srv_copies_forget_failures(struct cairn_srv *server) {
@@ -133,5 +183,6 @@ void cairn_srv_copies_forget_failures(struct cairn_srv *server) {
     CAIRN_HOLD(&tiers->lock);
     while (tiers->copying && tiers->copying->failures)
         drop_failure(tiers->copying, &tiers->copying->failures);
+    if (tiers->copying) tiers->copying->away_count = 0;
     tidy(tiers);
 }

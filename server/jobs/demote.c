@@ -260,6 +260,7 @@ static enum cairn_code remove_copy(struct removing *removing, struct cairn_srv_t
     CAIRN_TRY(cairn_srv_identity_compare(server, own, err)); /* Q35 */
     CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &worker, err));
     enum cairn_code code = cairn_srv_tier_ready(server, tier, worker, err);
+    cairn_srv_copy_asked(server, tier->name, code);
     if (!code && is_needed(removing)) code = keep(removing, worker, err);
     if (!code && !removing->kept)
         code = cairn_srv_sweep_copy(server, worker, &removing->version, &removing->hold.lease,
@@ -279,7 +280,7 @@ enum cairn_code cairn_srv_demote_run(struct cairn_srv *server, struct cairn_stor
         return cairn_fail(err, CAIRN_NOT_FOUND, "the setting stores names no store %s", store);
     CAIRN_TRY(cairn_srv_copy_hold_take(&removing.hold, server, version, err));
     enum cairn_code code = remove_copy(&removing, tier, worker, err);
-    cairn_srv_copy_failed(server, version, code != CAIRN_OK);
+    cairn_srv_copy_failed(server, version, store, code != CAIRN_OK);
     cairn_srv_copy_hold_end(&removing.hold);
     if (!code && !removing.kept) {
         cairn_metrics_add(server->metrics,

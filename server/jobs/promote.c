@@ -280,6 +280,7 @@ static enum cairn_code run_held(struct run *run, struct cairn_error *err) {
                                  err));
     CAIRN_TRY(cairn_srv_tier_borrow(promote->server, run->to, &run->target, err));
     enum cairn_code code = cairn_srv_tier_ready(promote->server, run->to, run->target, err);
+    cairn_srv_copy_asked(promote->server, promote->store, code);
     if (code) return say_full(run, code, err);
     CAIRN_TRY(copy(run, err));
     tell_made(run);
@@ -297,7 +298,7 @@ enum cairn_code cairn_srv_promote_run(struct cairn_srv_promote *promote,
     CAIRN_TRY(cairn_srv_copy_hold_take(&run.hold, server, promote->version, err));
     enum cairn_code code = run_held(&run, &why);
     cairn_srv_tier_return(server, run.to, run.target);
-    cairn_srv_copy_failed(server, promote->version,
+    cairn_srv_copy_failed(server, promote->version, promote->store,
                           code && code != CAIRN_CANCELLED && code != CAIRN_ABORTED);
     cairn_srv_copy_hold_end(&run.hold);
     cairn_committed_release(&run.documents);

@@ -5,6 +5,7 @@
 
 #include "api/records.h"
 #include "common/file.h"
+#include "server/jobs/copying_now.h"
 #include "server/jobs/tier_identity.h"
 #include "tests/server/world.h"
 
@@ -13,6 +14,8 @@ static const char *said(const struct cairn_world *world) {
 }
 
 #define err world.err /* of the macros */
+#define MADE(store)                                                                                \
+    cairn_world_count(&world, "SELECT count(*) FROM copies WHERE phase = 1 AND store = '" store "'")
 
 static enum cairn_code parse(const char *text, struct cairn_stores *ret,
                              struct cairn_error *why) {
@@ -219,6 +222,75 @@ TEST(copies_that_were_wanted_of_what_is_gone_keep_no_other_one_from_being_made) 
                                     "WHERE state = 4"));
     REQUIRE_OK(promote(&world, &save, "slow"));
     EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM copies WHERE phase = 1"), 1);
+}
+
+TEST(however_many_copies_wait_for_a_store_that_is_away_those_for_another_one_are_made) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    char stores[800], path[400];
+    snprintf(stores, sizeof(stores), "--stores=slow=%s/slow,other=%s/other", cairn_test_folder(),
+             cairn_test_folder());
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS(stores)));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    cairn_inside_round(&world.inside);
+    REQUIRE(cairn_world_sql(
+        &world, "WITH RECURSIVE k(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM k WHERE i < 1001) "
+                "INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, recorded, "
+                "world_size, on_exists, skip, format, labels, meta, created_ms, opened_tick) "
+                "SELECT 'ckpt_' || (i - 100000) || '-5a55-8c6b-9d4b-0b3f6a5f9f01', 1, 1, 1000 + i, "
+                "1, '', 1, 1, 1, 0, 0, '', '{}', '{}', 1, 0 FROM k"));
+    REQUIRE(cairn_world_sql(&world, "INSERT INTO copies(version, store, phase, by_policy, "
+                                    "changed_ms) SELECT version, 'slow', 0, 1, 1 FROM versions "
+                                    "WHERE step > 1000"));
+    record_path(path);
+    REQUIRE(!unlink(path)); /* as where it is not mounted */
+    REQUIRE_OK(promote(&world, &save, "other"));
+    EXPECT_EQ_U64(MADE("other"), 1);
+    EXPECT_EQ_U64(MADE("slow"), 0);
+}
+
+TEST(the_pause_after_a_failed_copy_holds_up_no_copy_of_the_version_in_another_store) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    char stores[800], path[400];
+    snprintf(stores, sizeof(stores), "--stores=slow=%s/slow,other=%s/other", cairn_test_folder(),
+             cairn_test_folder());
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS(stores)));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    record_path(path);
+    REQUIRE(!unlink(path));
+    REQUIRE_OK(promote(&world, &save, "slow"));
+    EXPECT_EQ_U64(MADE("slow"), 0);
+    REQUIRE_OK(promote(&world, &save, "other")); /* at once: no time passes */
+    EXPECT_EQ_U64(MADE("other"), 1);
+}
+
+TEST(a_store_that_is_away_is_asked_for_one_version_a_minute) { /* copying_now.h#3 */
+    CAIRN_AUTO(world) world = {0};
+    char slow[400];
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS(slow_here(slow))));
+    struct cairn_srv *server = &world.inside.server;
+    EXPECT(cairn_srv_copy_may_ask(server, "one", "slow"));
+    EXPECT(cairn_srv_copy_may_ask(server, "two", "slow"));
+    cairn_srv_copy_asked(server, "slow", CAIRN_CORRUPT); /* it has answered */
+    EXPECT(cairn_srv_copy_may_ask(server, "one", "slow"));
+    cairn_srv_copy_asked(server, "slow", CAIRN_UNAVAILABLE);
+    EXPECT(!cairn_srv_copy_may_ask(server, "one", "slow"));
+    EXPECT(cairn_srv_copy_may_ask(server, "one", "other"));
+    cairn_inside_pass(&world.inside, 60000);
+    EXPECT(cairn_srv_copy_may_ask(server, "one", "slow"));
+    EXPECT(!cairn_srv_copy_may_ask(server, "two", "slow"));
+    EXPECT(cairn_srv_copy_may_ask(server, "one", "slow")); /* where its turn has come */
+    cairn_srv_copy_asked(server, "slow", CAIRN_UNAVAILABLE);
+    cairn_inside_pass(&world.inside, 60000);
+    EXPECT(cairn_srv_copy_may_ask(server, "two", "slow"));
+    EXPECT(!cairn_srv_copy_may_ask(server, "one", "slow"));
+    cairn_srv_copy_asked(server, "slow", CAIRN_OK);
+    EXPECT(cairn_srv_copy_may_ask(server, "one", "slow"));
 }
 
 TEST(a_store_of_copies_is_no_servers_main_store_unless_it_is_adopted) {
