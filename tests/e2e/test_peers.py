@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Uploaders of several nodes that pass bytes to each other."""
+import contextlib
 import hashlib
 import hmac
 import http.client
@@ -354,15 +355,25 @@ class Restoring(unittest.TestCase):
         self.assertLess(len(asked), 40)  # it is left alone after the first
 
     def test_a_peer_that_says_nothing_costs_two_seconds_and_is_left_alone(self):
-        gone = threading.Event()
-        self.addCleanup(gone.set)
+        waits = []
+
+        def say_nothing(handler):
+            since = time.monotonic()
+            handler.connection.settimeout(60)
+            with contextlib.suppress(OSError):
+                handler.connection.recv(1)  # until who asks hangs up
+            waits.append(time.monotonic() - since)
+            handler.close_connection = True
+
         self.start(nodes=2, rows=96)
         self.begin(more_ranks=1)
-        self.pose(lambda handler: gone.wait(60))
+        self.pose(say_nothing)
         time.sleep(1)
-        said = self.end()
+        self.end()
         self.assertIn("peers.passed_by", self.world.logs())
-        self.assertLess(max(each["ms"] for each in said), 9000, said)
+        # A busy machine makes waits longer, and none of them shorter.
+        self.assertLess(min(waits), 4, waits)
+        self.assertLess(len(waits), 40)
 
     def test_a_node_that_is_killed_in_the_middle_is_passed_by(self):
         self.start(nodes=3, rows=96, s3_arguments=["--cap-all-bytes-per-s", "15MB"])
