@@ -43,9 +43,9 @@ static struct put put = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_C
 
 /* ---- what the senders tell ---- */
 
-void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t index, uint64_t offset,
-                              uint64_t bytes) {
-    (void)up, (void)entry, (void)index, (void)offset, (void)bytes;
+void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t index,
+                              const struct cairn_up_acked *acked) {
+    (void)up, (void)entry, (void)index, (void)acked;
 }
 void cairn_up_save_store_error(struct cairn_up *up, uint64_t entry, const char *shard,
                                uint32_t part, const struct cairn_error *why) {

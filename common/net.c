@@ -7,6 +7,7 @@
 #include "common/net.h"
 
 #include <arpa/inet.h>
+#include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -414,4 +415,13 @@ bool cairn_net_is_metadata_host(struct cairn_view host) {
     if (inet_aton(text, &v4)) return is_metadata_v4((const void *)&v4);
     text[strcspn(text, "%")] = '\0'; /* the interface of a link-local address */
     return inet_pton(AF_INET6, text, &v6) == 1 && is_metadata_v6(v6.s6_addr);
+}
+
+bool cairn_net_times(int fd, struct cairn_net_times *ret) {
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size)) return false;
+    if (size < offsetof(struct tcp_info, tcpi_sndbuf_limited)) return false; /* an old kernel */
+    *ret = (struct cairn_net_times){info.tcpi_busy_time, info.tcpi_rwnd_limited};
+    return true;
 }

@@ -48,6 +48,12 @@ enum cairn_code cairn_net_listen_tcp(const char *address, int *ret_fd, uint16_t 
 /* *ret_fd is -1 when nobody waits. After a failure ask again in CAIRN_NET_ACCEPT_PAUSE_MS. */
 enum cairn_code cairn_net_accept(int listen_fd, int *ret_fd,
                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* Of a TCP connection since it was made, in steps of the kernel's clock (some ms): how long bytes
+ * were on their way to its peer, and how long of that they waited for room in the peer's memory. */
+struct cairn_net_times {
+    uint64_t sending_us, room_us;
+};
+bool cairn_net_times(int fd, struct cairn_net_times *ret);
 enum cairn_code cairn_net_peer_uid(int fd, uid_t *ret_uid, pid_t *ret_pid,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* Send all of it (waiting for room up to deadline_ms on the mono clock), fds with the first byte.

@@ -10,7 +10,7 @@ cairn_packages_build=(
     libexpat1-dev ca-certificates
 )
 # To test, on top of that.
-cairn_packages_test=(libcunit1-dev python3 python3-venv python3-yaml curl procps strace abigail-tools)
+cairn_packages_test=(libcunit1-dev python3 python3-venv python3-yaml curl procps strace abigail-tools iproute2)
 # To test the catalog in PostgreSQL, too; without it those tests are skipped, and say so.
 cairn_packages_postgres=(postgresql)
 # For the second compiler, on top of that.

@@ -149,6 +149,9 @@ struct cairn_store_request {
     char object_token[64];  /* HEAD: "" when the store keeps none */
     bool object_has_crc32c; /* HEAD; of a copied PART what the store has made of its bytes */
     uint32_t object_crc32c;
+    /* PUT, PART over a network, of the request that was answered well: how long its body was on the
+     * way, and how long the store took beside that, to take it and to answer. 0 both: not known. */
+    uint64_t link_us, store_us;
     uint32_t tries;                         /* requests that were sent for this one */
     uint32_t retried[CAIRN_RETRY_OUTCOMES]; /* those beyond the first, by what made each */
     struct cairn_error error;

@@ -26,7 +26,30 @@ void cairn_client_late_look(const struct cairn_save *save, struct cairn_client_l
                                       .reached = at->state.reached,
                                       .sent_bytes = at->sent_bytes,
                                       .total_bytes = at->total_bytes,
+                                      .link_us = at->link_us,
+                                      .store_us = at->store_us,
                                       .since_ms = durable ? at->durable_ms : at->copied_ms};
+}
+
+/* Which of both, by where the greater part of the parts' time went. */
+static void say_sending(const struct cairn_save *save, const struct cairn_client_late *late,
+                        double seconds, char *ret, size_t capacity) {
+    uint64_t all_us = late->link_us + late->store_us;
+    bool link = late->link_us > late->store_us;
+    char share[64] = "";
+    if (all_us)
+        snprintf(share, sizeof share, ", %.0f %% of a part's time %s",
+                 100.0 * (double)(link ? late->link_us : late->store_us) / (double)all_us,
+                 link ? "on its way" : "with the store");
+    snprintf(ret, capacity,
+             "by the %s: %" PRIu64 " of %" PRIu64
+             " bytes are sent after %.1f s, %.1f MB/s%s; this begin waited %.2f s for memory",
+             !all_us ? "store or the link to it"
+             : link  ? "link to the store"
+                     : "store",
+             late->sent_bytes, late->total_bytes, seconds,
+             seconds > 0 ? (double)late->sent_bytes / seconds / 1e6 : 0, share,
+             (double)save->wait_us / 1000000);
 }
 
 /* What the save waits for, with figures. */
@@ -48,11 +71,7 @@ static void say_cause(const struct cairn_save *save, const struct cairn_client_l
                  "%.2f s for it",
                  wait_s);
     else
-        snprintf(ret, capacity,
-                 "by the store or the link to it: %" PRIu64 " of %" PRIu64
-                 " bytes are sent after %.1f s, %.1f MB/s; this begin waited %.2f s for memory",
-                 late->sent_bytes, late->total_bytes, seconds,
-                 seconds > 0 ? (double)late->sent_bytes / seconds / 1e6 : 0, wait_s);
+        say_sending(save, late, seconds, ret, capacity);
 }
 
 void cairn_client_late_note(struct cairn_save *save, const struct cairn_client_late *late) {

@@ -111,6 +111,7 @@ struct cairn_save {
     uint64_t owner;      /* number of the save as an owner of its generation; 0 while id is 0 */
     char version[48];
     uint64_t total_bytes, sent_bytes;
+    uint64_t link_us, store_us; /* of what is sent: on its way, and with the store */
     uint64_t staged_bytes; /* in place in the slab */
     uint64_t copied_ms;    /* when its copy began ... */
     uint64_t durable_ms;   /* ... and when it was durable; 0: not yet */

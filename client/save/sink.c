@@ -57,6 +57,8 @@ static void take_released(struct cairn_save *save, const json_t *message) {
     struct cairn_msg_released told = {0};
     if (cairn_msg_released_read(message, "", &told, NULL) != CAIRN_OK) return;
     save->sent_bytes = cairn_min_u64(save->sent_bytes + told.bytes, save->total_bytes);
+    save->link_us += told.link_us;
+    save->store_us += told.store_us;
     if (told.shard >= save->sent_count) return;
     struct cairn_client_sent *sent = &save->sent[told.shard];
     sent->released_bytes = cairn_min_u64(sent->released_bytes + told.bytes, sent->bytes);

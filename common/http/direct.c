@@ -390,10 +390,23 @@ static void note_figures(struct cairn_http_transfer *transfer) {
             1, request->reply_at_us - cairn_min_u64(request->reply_at_us, transfer->started_us));
 }
 
+/* The kernel counts over all requests of a connection. */
+static void note_link(struct cairn_http_transfer *transfer) {
+    struct cairn_http_request *request = transfer->request;
+    const struct cairn_net_times *before = &transfer->times;
+    struct cairn_net_times now;
+    if (!request->first_byte_us || !transfer->has_times) return;
+    if (!cairn_net_times(transfer->link->fd, &now)) return;
+    uint64_t sending_us = now.sending_us - before->sending_us;
+    uint64_t room_us = cairn_min_u64(sending_us, now.room_us - before->room_us);
+    request->link_us = cairn_min_u64(request->first_byte_us, sending_us - room_us);
+}
+
 static void end_with(struct cairn_http_transfer *transfer, enum cairn_code code,
                      const struct cairn_error *error, bool keep) {
     struct cairn_http_link *link = transfer->link;
     note_figures(transfer);
+    note_link(transfer);
     if (keep && link->from == link->to)
         cairn_http_link_keep(link);
     else
@@ -452,6 +465,7 @@ static void end_closed(struct cairn_http_transfer *transfer) {
 
 static void begin(struct cairn_http_transfer *transfer) {
     transfer->started_us = transfer->moved_us = cairn_mono_us();
+    transfer->has_times = cairn_net_times(transfer->link->fd, &transfer->times);
     transfer->request->starts++;
     transfer->on_kept = transfer->link->kept;
     transfer->request->reached = true;

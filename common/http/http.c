@@ -123,6 +123,7 @@ static void forget_reply(struct cairn_http_request *request) {
     request->status = 0;
     request->reply_bytes = request->sent_bytes = request->first_byte_us = 0;
     request->sent_at_us = request->reply_at_us = 0;
+    request->link_us = UINT64_MAX;
     request->starts = 0;
     request->reached = false;
     request->content_length = UINT64_MAX;

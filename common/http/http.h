@@ -79,6 +79,8 @@ struct cairn_http_request {
     uint64_t sent_at_us;      /* mono clock, also while under way: when the last body byte was
                                  handed over; 0: not yet */
     uint64_t reply_at_us;     /* mono clock, also while under way: first reply byte */
+    uint64_t link_us;         /* of first_byte_us: bytes were on their way, and not for want of room
+                                 in the peer's memory; of direct ones; UINT64_MAX: not known */
     struct cairn_error error; /* when code is not CAIRN_OK */
     void *engine_private;
 };

@@ -19,6 +19,7 @@
 #include <sys/queue.h>
 
 #include "common/http/http.h"
+#include "common/net.h"
 
 struct cairn_http_link; /* common/http/link.h */
 
@@ -71,6 +72,8 @@ struct cairn_http_transfer {
     struct cairn_http_link *link; /* NULL: none yet */
     struct cairn_buf head;
     size_t head_sent;
+    struct cairn_net_times times; /* of its link when it was begun on it */
+    bool has_times;
     uint64_t looked_us; /* at queued_bytes */
     int queued_bytes;   /* what the peer had not acknowledged when that was last looked at */
     enum cairn_http_reading reading;

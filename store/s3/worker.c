@@ -112,6 +112,14 @@ static void note_answer_time(struct cairn_s3_task *task) {
         cairn_s3_hedge_answer(&task->worker->hedge, http->reply_at_us - http->sent_at_us);
 }
 
+static void note_body_time(struct cairn_s3_task *task) {
+    const struct cairn_http_request *http = &task->http;
+    struct cairn_store_request *request = task->request;
+    if (request->code || !request->body.size || http->link_us == UINT64_MAX) return;
+    request->link_us = http->link_us;
+    request->store_us = http->first_byte_us - http->link_us;
+}
+
 /* S01: a failing Complete is repeated a few times and then settled by HEAD (R3). Ceph answers 500
  * for ever when the upload is no longer there. */
 static bool is_for_head(const struct cairn_s3_task *task) {
@@ -125,6 +133,7 @@ static void act_on(struct cairn_s3_task *task, enum cairn_s3_judgement judgement
     case CAIRN_S3_DONE:
         (void)report(task, answered ? CAIRN_RETRY_GOOD : CAIRN_RETRY_FAILURE);
         note_answer_time(task);
+        note_body_time(task);
         finish(task);
         return;
     case CAIRN_S3_CORRECTED:

@@ -57,8 +57,18 @@ static void await_durable(struct cairn_save *save, bool durable) {
     if (durable) EXPECT_CODE(cairn_save_wait(save, CAIRN_DURABLE, 5000, &err), CAIRN_OK);
 }
 
+/* A part of the first save; 0 both: an uploader that does not measure. */
+static json_t *released_of(int link_us, int store_us) {
+    json_t *event = json_pack("{s:s, s:i, s:i, s:i, s:i}", "t", "released", "save", 1, "shard", 0,
+                              "offset", 0, "bytes", 4);
+    if (!link_us && !store_us) return event;
+    json_object_set_new(event, "link_us", json_integer(link_us));
+    json_object_set_new(event, "store_us", json_integer(store_us));
+    return event;
+}
+
 /* Four saves: each is sent, or durable and not committed, when the next one begins. */
-static void four_late(bool durable, const char *said) {
+static void four_late(bool durable, int link_us, int store_us, const char *said) {
     CAIRN_AUTO(rank) rank = {0};
     struct cairn_error err = {0};
     struct cairn_save *saves[4] = {NULL};
@@ -66,9 +76,7 @@ static void four_late(bool durable, const char *said) {
     for (int i = 0; i < 4; i++) {
         if (i >= 2) { /* the memory comes back, the end does not */
             cairn_fake_uploader_event(rank.fake, free_of(i % 2, i - 1));
-            cairn_fake_uploader_event(rank.fake, json_pack("{s:s, s:i, s:i, s:i, s:i}", "t",
-                                                           "released", "save", 1, "shard", 0,
-                                                           "offset", 0, "bytes", 4));
+            cairn_fake_uploader_event(rank.fake, released_of(link_us, store_us));
         }
         REQUIRE_OK(rank_save(rank.session, (uint64_t)i + 1, &saves[i], &err));
         if (durable) cairn_fake_uploader_event(rank.fake, event_of("durable", i + 1));
@@ -85,8 +93,12 @@ static void four_late(bool durable, const char *said) {
 }
 
 TEST(saves_that_outlast_their_interval_are_warned_of_at_the_second_time_with_the_bottleneck) {
-    four_late(false, "the store or the link to it: ");
-    four_late(true, "the server or other ranks: ");
+    four_late(false, 0, 0, "by the store or the link to it: ");
+    four_late(false, 9000, 1000, "by the link to the store: ");
+    four_late(false, 9000, 1000, ", 90 % of a part's time on its way; ");
+    four_late(false, 1000, 9000, "by the store: ");
+    four_late(false, 1000, 9000, ", 90 % of a part's time with the store; ");
+    four_late(true, 0, 0, "by the server or other ranks: ");
 }
 
 TEST(a_save_that_ends_in_time_starts_the_count_of_late_ones_again) {

@@ -28,9 +28,9 @@ static struct ending ending = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- what the senders tell ---- */
 
-void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t index, uint64_t offset,
-                              uint64_t bytes) {
-    (void)up, (void)entry, (void)index, (void)offset, (void)bytes;
+void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t index,
+                              const struct cairn_up_acked *acked) {
+    (void)up, (void)entry, (void)index, (void)acked;
 }
 
 void cairn_up_save_store_error(struct cairn_up *up, uint64_t entry, const char *shard,

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The same promises over S3: an S3 server that checks every signature and checksum, and fails on
  * request. */
+#include <errno.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "common/clock.h"
 #include "tests/uploader/trainer.h"
 
@@ -166,4 +171,72 @@ TEST(an_attempt_that_is_answered_while_the_uploader_stops_ends_nothing_else) /* 
     REQUIRE(world_s3_rules(&world, ""));
     REQUIRE(world_uploader_start(&world, NULL, NULL)); /* and its journal is whole */
     EXPECT(!cairn_daemon_logged(&world.uploader, "journal.torn_tail"));
+}
+
+/* ---- where the time of a part goes ---- */
+
+static int64_t figure(const json_t *event, const char *name) {
+    return json_integer_value(json_object_get(event, name));
+}
+
+/* The first part of a save of one shard. */
+static json_t *first_part(struct cairn_up_world *world, struct cairn_trainer *trainer,
+                          const char *rules) {
+    struct trainer_save save;
+    struct trainer_options options = rank_of(world);
+    bool ok = EXPECT(world_open(world, &(struct world_options){.s3_rules = rules})) &&
+              EXPECT(trainer_open(trainer, &options)) &&
+              EXPECT(trainer_save(trainer, 1, 0, 1, SHARD_BYTES, &save));
+    return ok ? trainer_event(trainer, "released", save.number, 60000) : NULL;
+}
+
+TEST(a_store_that_answers_late_has_the_greater_part_of_a_parts_time) {
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    CAIRN_AUTO_JSON json_t *part = first_part(&world, &trainer, "op=part : delay=2000");
+    REQUIRE(part);
+    EXPECT(figure(part, "store_us") >= 1900000);
+    EXPECT(figure(part, "link_us") < figure(part, "store_us"));
+}
+
+TEST(a_store_that_takes_little_at_a_time_has_the_greater_part_of_a_parts_time) {
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    CAIRN_AUTO_JSON json_t *part = first_part(&world, &trainer, "op=part : req-slow=1000000");
+    REQUIRE(part);
+    EXPECT(figure(part, "store_us") >= 500000);
+    EXPECT(figure(part, "link_us") < figure(part, "store_us"));
+}
+
+static bool runs(const char *const *argv) {
+    int status = -1;
+    pid_t pid = fork();
+    if (!pid) {
+        execvp(argv[0], (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+/* A network of this process and those that it starts, of 1 MB/s. What it could not do is in ret. */
+static bool slow_network(char ret[200]) {
+    static const char *const up[] = {"ip", "link", "set", "lo", "up", NULL};
+    static const char *const slow[] = {"tc",   "qdisc", "add",   "dev",   "lo",      "root", "tbf",
+                                       "rate", "8mbit", "burst", "256kb", "latency", "20s",  NULL};
+    bool ok = unshare(geteuid() ? CLONE_NEWUSER | CLONE_NEWNET : CLONE_NEWNET) == 0;
+    snprintf(ret, 200, "a network namespace cannot be had here: %s", strerror(errno));
+    if (ok) snprintf(ret, 200, "ip and tc (iproute2) make no slow network here");
+    return ok && runs(up) && runs(slow);
+}
+
+/* The last one here: there is no way back out of its network. */
+TEST(a_slow_link_has_the_greater_part_of_a_parts_time) {
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    char why[200];
+    if (!slow_network(why)) SKIP(why);
+    CAIRN_AUTO_JSON json_t *part = first_part(&world, &trainer, "");
+    REQUIRE(part);
+    EXPECT(figure(part, "link_us") >= 300000);
+    EXPECT(figure(part, "store_us") < figure(part, "link_us"));
 }

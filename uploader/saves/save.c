@@ -530,15 +530,16 @@ uint64_t cairn_up_save_unfinished(struct cairn_up *up, uint64_t *ret_open) {
 
 /* ---- what the senders say ---- */
 
-void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t index, uint64_t offset,
-                              uint64_t bytes) {
+void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t index,
+                              const struct cairn_up_acked *acked) {
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, entry);
     if (!save || !save->conn || index < save->stage_first) return;
     cairn_up_mail_post(up->mail, save->conn,
                        CAIRN_PACK(released, .save = save->number,
-                                  .shard = index - (uint32_t)save->stage_first, .offset = offset,
-                                  .bytes = bytes));
+                                  .shard = index - (uint32_t)save->stage_first,
+                                  .offset = acked->offset, .bytes = acked->bytes,
+                                  .link_us = acked->link_us, .store_us = acked->store_us));
 }
 
 void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t index,

@@ -173,8 +173,12 @@ uint64_t cairn_up_save_unfinished(struct cairn_up *up, uint64_t *ret_open);
 void cairn_up_save_unwritten(void *owner_up, uint64_t entry, const struct cairn_error *why);
 
 /* ---- called by the senders, with no lock held ---- */
-void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t index, uint64_t offset,
-                              uint64_t bytes);
+struct cairn_up_acked {
+    uint64_t offset, bytes;
+    uint64_t link_us, store_us; /* of its time; 0 both: not known */
+};
+void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t index,
+                              const struct cairn_up_acked *acked);
 /* why NULL: durable. */
 void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t index,
                                const struct cairn_error *why);

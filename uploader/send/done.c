@@ -126,14 +126,25 @@ static void measure(const struct cairn_up_sending *sending) {
     if (!request->code)
         atomic_fetch_add_explicit(&sending->sender->send->up->sent_bytes, sending->action.length,
                                   memory_order_relaxed);
-    cairn_metrics_shift(metrics, CAIRN_UP_METRIC(inflight_bytes),
-                        -(int64_t)sending->action.length);
+    cairn_metrics_shift(metrics, CAIRN_UP_METRIC(inflight_bytes), -(int64_t)sending->action.length);
     cairn_metrics_observe(
         metrics,
         (struct cairn_metric_at){CAIRN_UP_METRIC_upload_part_duration_seconds, request->code, 0},
         cairn_mono_us() - sending->submitted_us);
     if (!request->code)
         cairn_metrics_add(metrics, CAIRN_UP_METRIC(upload_bytes_total), sending->action.length);
+}
+
+/* What is in no network takes its time in the store. */
+static void tell_acked(const struct cairn_up_sending *sending, uint64_t entry, uint32_t index) {
+    struct cairn_up *up = sending->sender->send->up;
+    bool linked = cairn_store_profile(up->store)->over_network;
+    struct cairn_up_acked acked = {.offset = sending->action.offset,
+                                   .bytes = sending->action.length,
+                                   .link_us = sending->request.link_us,
+                                   .store_us = linked ? sending->request.store_us
+                                                      : cairn_mono_us() - sending->submitted_us};
+    cairn_up_save_part_acked(up, entry, index, &acked);
 }
 
 static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *sending) {
@@ -165,8 +176,7 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     if (sending->action.kind == CAIRN_MULTIPART_COMPLETE)
         CAIRN_CRASHPOINT("uploader.complete.done");
     if (sending->carries && sending->request.code == CAIRN_OK && from_slab)
-        cairn_up_save_part_acked(send->up, entry, index, sending->action.offset,
-                                 sending->action.length);
+        tell_acked(sending, entry, index); /* the shard may be gone */
     cairn_up_sending_free(sending);
     if (giving_up) cairn_up_save_settle(send->up, entry);
 }
