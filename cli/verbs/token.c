@@ -89,7 +89,11 @@ static enum cairn_code revoke(const struct cairn_cli *cli, struct cairn_error *e
     struct cairn_cli_call call = {.method = "DELETE", .tail = tail.data};
     CAIRN_TRY(cairn_cli_call(cli, NULL, call, &reply, err));
     if (wants_json(cli)) return cairn_cli_print_json(reply, cli->output == CAIRN_CLI_JSON, err);
+    bool unstored = json_is_false(json_object_get(reply, "stored"));
     printf(cli->output == CAIRN_CLI_NAME ? "%s\n" : "%s is revoked\n", id);
+    if (unstored)
+        fprintf(stderr, "the store could not be told: until the server's next copy there, a "
+                        "catalog that is made again from it takes the token\n");
     return flush(err);
 }
 

@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "server/handlers/request.h"
+#include "server/jobs/revoked.h"
 
 struct call {
     struct cairn_srv_request *request;
@@ -151,6 +152,15 @@ static enum cairn_code drop(struct cairn_srv_tx *tx, void *argument, struct cair
     return cairn_srv_token_drop(tx, &call->token, err);
 }
 
+/* After the row, which a store that is away keeps from nothing. */
+static bool tell_store(const struct call *call) {
+    const struct cairn_token_key *key = &call->token.key;
+    struct cairn_error why = {0};
+    if (cairn_srv_revoked_put(call->request->store, key->id, &why) == CAIRN_OK) return true;
+    cairn_log(WARN, "token.revoked_unstored", "token=%s cause=\"%s\"", key->id, why.message);
+    return false;
+}
+
 enum cairn_code cairn_srv_on_token_revoke(struct cairn_srv_request *request,
                                           struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = request->server;
@@ -158,8 +168,9 @@ enum cairn_code cairn_srv_on_token_revoke(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, drop, &call, err));
     if (server->access) cairn_srv_access_reload(server->access);
     cairn_log(INFO, "token.revoked", "token=%s name=%s", call.token.key.id, call.token.name);
-    return cairn_srv_reply_json(reply, 200, CAIRN_PACK(token_revoked, .id = call.token.key.id),
-                                err);
+    bool stored = tell_store(&call);
+    return cairn_srv_reply_json(
+        reply, 200, CAIRN_PACK(token_revoked, .id = call.token.key.id, .stored = stored), err);
 }
 
 /* ---- GET /v1/whoami ---- */

@@ -14,12 +14,14 @@
 #include "server/catalog/values.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/lease.h"
+#include "server/jobs/revoked.h"
 
 #define PREFIX ".cairn/catalog/"
 #define KEPT 2
 #define SEEN_MAX 1000
 #define WRITTEN "said_copy" /* of meta: the digest of what was written last */
 #define VALUES_MAX 30000000
+#define CLOCKS_APART_MS INT64_C(3600000) /* of the machines of a store, at the most */
 
 struct look {
     struct cairn_srv_said said;
@@ -53,6 +55,7 @@ static enum cairn_code keep_written(struct cairn_srv_tx *tx, void *argument,
 
 struct copies {
     uint64_t numbers[SEEN_MAX]; /* rising, as they are listed */
+    int64_t written_ms[SEEN_MAX]; /* by the store's clock */
     size_t count;
 };
 
@@ -69,7 +72,9 @@ static enum cairn_code find_copies(struct cairn_store_worker *worker, struct cop
             struct cairn_key key;
             uint64_t number = strtoull(listing.entries[i].key + strlen(PREFIX), NULL, 10);
             cairn_key_catalog(number, &key);
-            if (!strcmp(key.text, listing.entries[i].key)) ret->numbers[ret->count++] = number;
+            if (strcmp(key.text, listing.entries[i].key) != 0) continue;
+            ret->written_ms[ret->count] = listing.entries[i].modified_ms;
+            ret->numbers[ret->count++] = number;
         }
         free(page);
         page = CAIRN_TAKE(listing.next_page);
@@ -77,11 +82,13 @@ static enum cairn_code find_copies(struct cairn_store_worker *worker, struct cop
     return CAIRN_OK;
 }
 
-/* What cannot be deleted now is found with the next one. */
+/* What cannot be deleted now is found with the next one. The rows of a copy that is kept were read
+ * after an older one was written: a token that was revoked before that is in neither of them. */
 static void drop_older(struct cairn_store_worker *worker) {
     struct copies copies;
     struct cairn_error why = {0};
-    if (find_copies(worker, &copies, &why)) return;
+    if (find_copies(worker, &copies, &why) || copies.count <= KEPT) return;
+    cairn_srv_revoked_drop(worker, copies.written_ms[copies.count - KEPT - 1] - CLOCKS_APART_MS);
     for (size_t i = 0; i + KEPT < copies.count; i++) {
         struct cairn_key key;
         cairn_key_catalog(copies.numbers[i], &key);
@@ -150,12 +157,25 @@ enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
 
 struct taking {
     const json_t *document;
+    struct cairn_srv_revoked revoked;
     uint64_t rows;
 };
 
 static enum cairn_code take(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct taking *taking = argument;
-    return cairn_srv_said_take(tx, taking->document, &taking->rows, err);
+    CAIRN_TRY(cairn_srv_said_take(tx, taking->document, &taking->rows, err));
+    for (size_t i = 0; i < taking->revoked.count; i++) {
+        struct cairn_srv_token token;
+        struct cairn_error why = {0};
+        enum cairn_code code =
+            cairn_srv_token_get(tx, taking->revoked.items[i].token, &token, &why);
+        if (code == CAIRN_NOT_FOUND) continue; /* in this copy it is not */
+        if (code && err) *err = why;
+        if (code) return code;
+        CAIRN_TRY(cairn_srv_token_drop(tx, &token, err));
+        taking->rows--;
+    }
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_said_copy_take(struct cairn_srv *server,
@@ -177,7 +197,9 @@ enum cairn_code cairn_srv_said_copy_take(struct cairn_srv *server,
     if (cairn_json_parse(cairn_buf_view(&text), limits, &document, err))
         return cairn_within(err, CAIRN_CORRUPT, "%s", ret_key->text);
     taking.document = document;
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, take, &taking, err));
-    *ret_rows = taking.rows;
-    return CAIRN_OK;
+    enum cairn_code code = cairn_srv_revoked_list(worker, &taking.revoked, err);
+    if (!code) code = cairn_srv_catalog_write(server->catalog, take, &taking, err);
+    cairn_srv_revoked_release(&taking.revoked);
+    if (!code) *ret_rows = taking.rows;
+    return code;
 }

@@ -9,6 +9,7 @@
  *          2   the number is one of the store's generation that this server took for it (Q35): two
  *              servers never write one key, and a server that is frozen writes none.
  *          3   an older copy is deleted when two newer ones are there.
+ *          4   no token that was revoked is taken over, however old the copy (revoked.h).
  * Limits:  as server/catalog/said.h; a catalog with more to say logs that.
  * Threads: the sweeping thread; take by who reindexes.
  * Next:    server/catalog/said.h; docs/format.md.

@@ -225,6 +225,23 @@ class Lost(unittest.TestCase):
         version = self.world.version("llm/7b", 1)
         self.assertEqual((version["pinned"], version["metrics"]), (True, {"loss": 0.5}))
 
+    def test_a_token_that_was_revoked_after_the_last_copy_is_not_had_again(self):
+        self.put("llm/7b", 1)
+        ended, kept = (json.loads(self.world.cairn("token", "create", "--json").stdout)["id"] for _ in range(2))
+        self.wait_for_copy()
+        self.world.server.stop()
+        self.world.env["CAIRN_CATALOG_COPY_INTERVAL"] = "1h"
+        self.world.start_server()
+        copies = self.copies()
+        self.assertIn(ended.encode(), copies)
+        self.assertTrue(json.loads(self.world.cairn("token", "revoke", ended, "--json").stdout)["stored"])
+        self.world.server.kill()
+        self.assertEqual(self.copies(), copies)
+        new = self.lose()
+        self.reindex(new)
+        self.start_on(new)
+        self.assertEqual([row["id"] for row in json.loads(self.world.cairn("token", "list", "--json").stdout)], [kept])
+
     def keys(self):
         root = pathlib.Path(self.world.store)
         return [str(path.relative_to(root)) for path in self.world.stored("*")]

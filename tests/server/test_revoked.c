@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the store says of revoked tokens: longer than any copy that could hold them, and whatever
+ * the copy says that a catalog is made again from. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "server/jobs/said_copy.h"
+#include "tests/server/world.h"
+
+#define err world.err /* of the macros */
+#define TOKENS cairn_world_count(&world, "SELECT count(*) FROM tokens")
+#define HOUR_S 3600
+
+static enum cairn_code make(struct cairn_world *world, char ret_id[CAIRN_TOKEN_ID_BYTES]) {
+    CAIRN_AUTO_JSON json_t *made = NULL;
+    CAIRN_TRY(cairn_world_call(world, "POST", "/v1/tokens", json_pack("{s:[s]}", "scopes", "read"),
+                               &made));
+    snprintf(ret_id, CAIRN_TOKEN_ID_BYTES, "%s", cairn_world_text(made, "id"));
+    return CAIRN_OK;
+}
+
+/* *ret_stored: what the answer says. */
+static enum cairn_code end_token(struct cairn_world *world, const char *id, bool *ret_stored) {
+    CAIRN_AUTO_JSON json_t *revoked = NULL;
+    char path[64];
+    snprintf(path, sizeof(path), "/v1/tokens/%s", id);
+    CAIRN_TRY(cairn_world_call(world, "DELETE", path, NULL, &revoked));
+    *ret_stored = json_is_true(json_object_get(revoked, "stored"));
+    return CAIRN_OK;
+}
+
+/* A copy of what was said is due. */
+static void copy(struct cairn_world *world) {
+    cairn_inside_pass(&world->inside, 2 * UINT64_C(60000));
+}
+
+static void path_of(const struct cairn_world *world, const char *id, char ret[500]) {
+    snprintf(ret, 500, "%s/.cairn/revoked/%s.json", world->store_path, id);
+}
+
+static bool is_there(const struct cairn_world *world, const char *id) {
+    char path[500];
+    path_of(world, id, path);
+    return !access(path, F_OK);
+}
+
+TEST(no_copy_of_before_a_revocation_brings_the_token_back) { /* revoked.h#1 */
+    CAIRN_AUTO(world) world = {0};
+    char one[CAIRN_TOKEN_ID_BYTES], two[CAIRN_TOKEN_ID_BYTES];
+    struct cairn_key key;
+    uint64_t rows = 0;
+    bool stored = false;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(make(&world, one));
+    REQUIRE_OK(make(&world, two));
+    copy(&world);
+    REQUIRE_OK(end_token(&world, one, &stored));
+    EXPECT(stored);
+    REQUIRE_OK(
+        cairn_srv_said_copy_take(&world.inside.server, world.inside.worker, 0, &key, &rows, &err));
+    EXPECT(key.text[0]); /* there is one */
+    EXPECT_EQ_U64(rows, 1);
+    EXPECT_EQ_U64(TOKENS, 1);
+    REQUIRE_OK(end_token(&world, two, &stored)); /* it is the other one */
+    EXPECT_EQ_U64(TOKENS, 0);
+}
+
+TEST(a_store_that_is_away_keeps_no_revocation_and_its_answer_says_so) {
+    CAIRN_AUTO(world) world = {0};
+    char id[CAIRN_TOKEN_ID_BYTES], path[500];
+    bool stored = true;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(make(&world, id));
+    snprintf(path, sizeof(path), "%s/.cairn/revoked", world.store_path);
+    REQUIRE_OK(cairn_file_replace(path, CAIRN_VIEW("no folder"), 0600, &err));
+    REQUIRE_OK(end_token(&world, id, &stored));
+    EXPECT(!stored);
+    EXPECT_EQ_U64(TOKENS, 0);
+}
+
+/* Of two marks one is made older than the first copy, which the other one is not. */
+TEST(a_revocation_is_forgotten_when_two_copies_were_read_after_it_and_no_earlier) /* revoked.h#2 */
+{
+    CAIRN_AUTO(world) world = {0};
+    char old[CAIRN_TOKEN_ID_BYTES], fresh[CAIRN_TOKEN_ID_BYTES], more[CAIRN_TOKEN_ID_BYTES];
+    char path[500];
+    struct stat status;
+    bool stored = false;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(make(&world, old));
+    REQUIRE_OK(make(&world, fresh));
+    REQUIRE_OK(end_token(&world, old, &stored));
+    REQUIRE_OK(end_token(&world, fresh, &stored));
+    path_of(&world, old, path);
+    REQUIRE(!stat(path, &status));
+    struct timespec times[2] = {status.st_mtim, status.st_mtim};
+    times[0].tv_sec -= 2 * HOUR_S;
+    times[1].tv_sec -= 2 * HOUR_S;
+    REQUIRE(!utimensat(AT_FDCWD, path, times, 0));
+    for (int copies = 1; copies <= 3; copies++) {
+        EXPECT(is_there(&world, old));
+        EXPECT(is_there(&world, fresh));
+        REQUIRE_OK(make(&world, more)); /* so that there is something to copy */
+        copy(&world);
+    }
+    EXPECT(!is_there(&world, old));
+    EXPECT(is_there(&world, fresh));
+}
