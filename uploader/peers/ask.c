@@ -170,7 +170,7 @@ static void pass_by(struct cairn_up_ask *ask) {
  * the peer reads them for itself and for others. */
 static bool comes_again(struct cairn_up_ask *ask) {
     if (ask->code != CAIRN_BUSY || ask->request.status != 503 || !ask->into) return false;
-    uint64_t turn_ms = cairn_mono_ms() + (CAIRN_UP_ASK_TURN_MS << ask->turns);
+    uint64_t turn_ms = cairn_mono_ms() + ((uint64_t)CAIRN_UP_ASK_TURN_MS << ask->turns);
     if (turn_ms > ask->added_ms + CAIRN_UP_ASK_QUIET_MS) return false;
     if (stays_busy(ask->asks, ask->to.node)) return false;
     ask->turn_ms = turn_ms;
