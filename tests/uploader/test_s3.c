@@ -208,6 +208,15 @@ TEST(a_store_that_takes_little_at_a_time_has_the_greater_part_of_a_parts_time) {
     EXPECT(figure(part, "link_us") < figure(part, "store_us"));
 }
 
+TEST(in_a_folder_all_of_a_parts_time_is_the_stores) {
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    CAIRN_AUTO_JSON json_t *part = first_part(&world, &trainer, NULL);
+    REQUIRE(part);
+    EXPECT(figure(part, "store_us") > 0);
+    EXPECT(figure(part, "link_us") == 0);
+}
+
 static bool runs(const char *const *argv) {
     int status = -1;
     pid_t pid = fork();
