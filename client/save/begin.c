@@ -168,6 +168,7 @@ static struct cairn_save *save_new(struct cairn_session *session, uint64_t step,
     save->step = step;
     save->n = n;
     save->generation = -1;
+    save->fd = -1;
     CAIRN_HOLD(&session->lock);
     TAILQ_INSERT_TAIL(&session->saves->all, save, place);
     return save;

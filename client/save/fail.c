@@ -53,7 +53,6 @@ void cairn_client_report_add(struct cairn_session *session, uint64_t save, uint6
 
 void cairn_client_reports_unsent(struct cairn_session *session) {
     struct cairn_client_report *report;
-    if (!session->saves) return;
     TAILQ_FOREACH(report, &session->saves->reports, place) report->request = 0;
 }
 

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 
 #include "client/save/share.h"
 #include "client/session/process.h"
@@ -39,9 +40,17 @@ void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event ev
     CAIRN_PROMISE(!cairn_client_save_over(save) || save->problem.code ||
                       save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED); /* save.h#1 */
     if (cairn_client_save_over(save)) cairn_client_save_settle(save);
+    if (cairn_client_save_over(save) || save->state.reached > before)
+        cairn_client_save_changed(save);
     /* The thread that copies gives the generation back itself; a save that was never staged, or
      * waits for its seal, has no such thread. */
     if (described && cairn_client_save_over(save)) cairn_client_save_give(save);
+}
+
+void cairn_client_save_changed(struct cairn_save *save) {
+    if (save->changed) return;
+    save->changed = true;
+    if (save->fd >= 0) (void)!eventfd_write(save->fd, 1);
 }
 
 void cairn_client_save_settle(const struct cairn_save *save) {

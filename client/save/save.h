@@ -129,6 +129,8 @@ struct cairn_save {
     struct cairn_error notice; /* worth knowing, though it has not failed; CAIRN_OK: none */
     struct cairn_client_trouble trouble; /* the server fails at it; also once it was noticed */
     bool misused;                        /* a call that describes it was refused */
+    bool changed; /* since cairn_save_poll looked at it last */
+    int fd;       /* client/save/poll.h; -1: nobody has asked for it */
 };
 
 /* Q41: a generation is written by the save that took it; it is free when neither held nor lent. */
@@ -154,6 +156,8 @@ struct cairn_client_saves {
 struct cairn_save *cairn_client_save_find(struct cairn_session *session, uint64_t id);
 /* Move it by client/save/state.def; the lock is held. */
 void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event event);
+/* It has reached a milestone, is over, or its uploader went or came. The lock is held. */
+void cairn_client_save_changed(struct cairn_save *save);
 /* No `begin` of it can reach an uploader any more (Q12c); idempotent. */
 void cairn_client_save_settle(const struct cairn_save *save);
 /* The save ends with this problem unless it already ended; the lock is held. */

@@ -5,6 +5,7 @@
 #include "api/failure.h"
 #include "client/save/fail.h"
 #include "client/save/offer.h"
+#include "client/save/poll.h"
 #include "client/save/sweep.h"
 
 static void verdict(struct cairn_save *save, const json_t *message) {
@@ -82,7 +83,10 @@ static bool take_event(struct cairn_session *session, const struct cairn_frame *
         return true;
     }
     if (strcmp(frame->name, "partnered") == 0) {
-        if (save) save->partnered = true;
+        if (save) {
+            save->partnered = true;
+            cairn_client_save_changed(save);
+        }
         cairn_client_changed(session);
         return true;
     }
@@ -105,8 +109,15 @@ static void on_answer(struct cairn_session *session, const struct cairn_frame *f
     (void)cairn_client_reports_answered(session, frame, id); /* else nobody waits for it any more */
 }
 
+static void on_link_ended(struct cairn_session *session) {
+    if (!session->saves) return;
+    cairn_client_reports_unsent(session);
+    cairn_client_saves_changed(session);
+}
+
 static void on_up(struct cairn_session *session) {
     cairn_client_reports_send(session);
+    cairn_client_saves_changed(session);
     cairn_client_saves_sweep(session);
 }
 
@@ -119,7 +130,7 @@ static void on_refused(struct cairn_session *session) {
 
 const struct cairn_client_sink cairn_client_saves_sink = {.event = on_event,
                                                           .answer = on_answer,
-                                                          .link_ended = cairn_client_reports_unsent,
+                                                          .link_ended = on_link_ended,
                                                           .offer = cairn_client_offer,
                                                           .up = on_up,
                                                           .refused = on_refused};

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/save/fail.h"
+#include "client/save/poll.h"
 #include "client/save/stager.h"
 #include "common/rule.h"
 
@@ -17,6 +18,7 @@ static void destroy(struct cairn_save *save) {
     cairn_client_save_drop_pieces(save);
     cairn_client_stager_free(save->handed_over);
     cairn_client_stager_free(save->kept);
+    cairn_client_save_fd_close(save);
     for (size_t i = 0; i < save->sent_count; i++) free(save->sent[i].name);
     free(save->sent);
     json_decref(save->begin);
@@ -64,6 +66,7 @@ void cairn_save_free(struct cairn_save *save) {
     }
     if (!handed_over) cairn_client_save_give(save);
     save->freed = true;
+    cairn_client_save_fd_close(save);
     cairn_client_saves_sweep(session);
     cairn_lock_give(&session->lock);
     if (unsealed) cairn_client_report_add(session, id, step, n, &why);
@@ -89,6 +92,7 @@ void cairn_client_saves_clear(struct cairn_session *session) {
     while ((save = TAILQ_FIRST(&session->saves->all))) {
         TAILQ_REMOVE(&session->saves->all, save, place);
         cairn_client_save_settle(save);
+        cairn_client_save_changed(save);
         save->session = NULL;
         if (save->freed) destroy(save);
     }

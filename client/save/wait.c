@@ -3,6 +3,9 @@
 #include <inttypes.h>
 #include <unistd.h>
 
+#include <cairn/poll.h>
+
+#include "client/save/poll.h"
 #include "client/save/progress.h"
 #include "client/save/sweep.h"
 #include "common/text.h"
@@ -120,11 +123,15 @@ static enum cairn_code wait_until(struct cairn_save *save, enum cairn_milestone 
     }
 }
 
+static enum cairn_code check_milestone(enum cairn_milestone milestone, struct cairn_error *err) {
+    if (milestone >= CAIRN_STAGED && milestone <= CAIRN_PARTNERED) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "no such milestone: %d", (int)milestone);
+}
+
 enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone milestone,
                                 uint32_t timeout_ms, struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_CALL(save, err);
-    if (milestone < CAIRN_STAGED || milestone > CAIRN_PARTNERED)
-        return cairn_fail(err, CAIRN_INVALID, "no such milestone: %d", (int)milestone);
+    CAIRN_TRY(check_milestone(milestone, err));
     CAIRN_HOLD(&save->session->lock);
     if (save->kept)
         return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it is not sealed yet",
@@ -133,6 +140,21 @@ enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone mi
         return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": nothing was staged yet",
                           save->session->run, save->step);
     return wait_until(save, milestone, cairn_client_deadline(save->session, timeout_ms), err);
+}
+
+enum cairn_code cairn_save_poll(struct cairn_save *save, enum cairn_milestone milestone,
+                                struct cairn_error *err) {
+    CAIRN_CLIENT_SAVE_CALL(save, err);
+    struct cairn_session *session = save->session;
+    uint32_t epoch = 0;
+    CAIRN_TRY(check_milestone(milestone, err));
+    CAIRN_HOLD(&session->lock);
+    cairn_client_save_looked_at(save);
+    if (is_reached(save, milestone)) return CAIRN_OK;
+    if (save->problem.code) return cairn_client_save_problem(save, err);
+    enum cairn_code code = cairn_client_reach(session, false, 0, &epoch, err);
+    if (!code) code = not_yet(save, milestone, 0, err);
+    return cairn_client_save_named(save, code, err);
 }
 
 static void take_notice(struct cairn_error *notice, struct cairn_error *err) {

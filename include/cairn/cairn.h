@@ -18,14 +18,14 @@
  *          under way, or one where memory is short.
  *          Not usable in a forked child: calls there return CAIRN_INVALID.
  * Threads: a session may be used by several threads at once; a save or restore handle by one at a
- *          time, but for cairn_save_cancel, cairn_save_status, cairn_restore_read and
+ *          time, but for cairn_save_cancel, cairn_save_status, cairn/poll.h, cairn_restore_read and
  *          cairn_read_begin. Each session has one thread of the library, from cairn_open to
  *          cairn_close, and a second one from its first cairn_read_begin on; they take no signals.
  *          cairn_close may be called while other threads wait in the session: their calls end, and
  *          it awaits them.
  * Next:    cairn/items.h (bytes by name, streams), cairn/inspect.h (what a version holds),
- *          cairn/reads.h (reads in the background), cairn/runs.h (runs, removals);
- *          docs/architecture.md follows one checkpoint end to end.
+ *          cairn/reads.h (reads in the background), cairn/poll.h (saves in a loop of events),
+ *          cairn/runs.h (runs, removals); docs/architecture.md follows one checkpoint end to end.
  *
  * Units:   sizes and offsets in bytes unless the name says elements; times in milliseconds, and a
  *          timeout of 0 means the session's default (60 s).
