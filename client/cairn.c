@@ -9,6 +9,7 @@
 #include "client/save/sink.h"
 #include "client/save/sweep.h"
 #include "client/session/open.h"
+#include "client/session/options.h"
 #include "client/session/renew.h"
 
 const char *cairn_version(void) {
@@ -30,6 +31,7 @@ static void session_free_at(struct cairn_session **session) {
 enum cairn_code cairn_open(const struct cairn_open_options *options, struct cairn_session **ret,
                            struct cairn_resume *ret_resume, struct cairn_error *err) {
     struct cairn_session *made = NULL;
+    CAIRN_CLIENT_RET(ret, err);
     CAIRN_TRY(cairn_client_session_new(options, &cairn_client_saves_sink, &made, err));
     __attribute__((cleanup(session_free_at))) struct cairn_session *session = made;
     CAIRN_TRY(cairn_client_saves_new(session, err));

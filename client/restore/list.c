@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "client/restore/pages.h"
+#include "client/session/options.h"
 #include "common/text.h"
 
 static enum cairn_code read_row(const json_t *item, void *ret_row, struct cairn_error *err) {
@@ -35,6 +36,8 @@ enum cairn_code cairn_list(struct cairn_session *session, struct cairn_checkpoin
                            size_t *ret_count, struct cairn_error *err) {
     void *rows = NULL;
     CAIRN_CLIENT_CALL(session, err);
+    CAIRN_CLIENT_RET(ret_list, err);
+    CAIRN_CLIENT_RET(ret_count, err);
     enum cairn_code code = cairn_client_pages(session, &versions, &rows, ret_count, err);
     if (code) return cairn_within(err, code, "%s: list", session->run);
     *ret_list = rows;

@@ -288,6 +288,10 @@ static bool lock(const struct cairn_reading *reading) {
 }
 
 int cairn_read_poll(struct cairn_reading *reading, enum cairn_code *ret_code) {
+    if (!reading) { /* done, so that a loop that waits for it ends */
+        if (ret_code) *ret_code = CAIRN_INVALID;
+        return 1;
+    }
     bool locked = lock(reading);
     int done = reading->done;
     if (done && ret_code) *ret_code = reading->code;
@@ -318,7 +322,7 @@ enum cairn_code cairn_read_wait(struct cairn_reading *reading, uint32_t timeout_
 }
 
 void cairn_read_cancel(struct cairn_reading *reading) {
-    if (!lock(reading)) return;
+    if (!reading || !lock(reading)) return;
     struct cairn_session *session = reading->session;
     if (!reading->done) reading->cancelled = true;
     if (reading->waits) {
@@ -331,6 +335,7 @@ void cairn_read_cancel(struct cairn_reading *reading) {
 }
 
 int cairn_read_fd(struct cairn_reading *reading) {
+    if (!reading) return -1;
     bool locked = lock(reading);
     if (reading->fd < 0) {
         reading->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

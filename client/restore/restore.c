@@ -149,6 +149,7 @@ enum cairn_code cairn_restore_open(struct cairn_session *session,
                                    struct cairn_error *err) {
     struct cairn_restore_options own;
     CAIRN_CLIENT_CALL(session, err);
+    CAIRN_CLIENT_RET(ret, err);
     CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own, err));
     options = &own;
     const char *ref = options->ref             ? options->ref
@@ -208,7 +209,9 @@ const char *cairn_restore_meta(const struct cairn_restore *restore) {
 
 enum cairn_code cairn_restore_shard_at(struct cairn_restore *restore, uint32_t index,
                                        struct cairn_shard_info *ret, struct cairn_error *err) {
-    if (!restore || index >= restore->manifest.shard_count)
+    if (!restore) return cairn_fail(err, CAIRN_INVALID, "no restore");
+    CAIRN_CLIENT_RET(ret, err);
+    if (index >= restore->manifest.shard_count)
         return cairn_fail(err, CAIRN_NOT_FOUND, "no shard %u", index);
     const struct cairn_manifest_shard *shard = &restore->manifest.shards[index];
     *ret = (struct cairn_shard_info){.rank = shard->rank, .bytes = shard->size_bytes};
@@ -260,7 +263,9 @@ static enum cairn_code tensor_info(struct cairn_restore *restore, uint32_t index
 
 enum cairn_code cairn_restore_tensor_at(struct cairn_restore *restore, uint32_t index,
                                         struct cairn_tensor_info *ret, struct cairn_error *err) {
-    if (!restore || !restore->has_layout || index >= restore->layout.name_count)
+    if (!restore) return cairn_fail(err, CAIRN_INVALID, "no restore");
+    CAIRN_CLIENT_RET(ret, err);
+    if (!restore->has_layout || index >= restore->layout.name_count)
         return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %u", index);
     return tensor_info(restore, cairn_client_names_at(&restore->names, index), ret, err);
 }
@@ -268,8 +273,9 @@ enum cairn_code cairn_restore_tensor_at(struct cairn_restore *restore, uint32_t 
 enum cairn_code cairn_restore_tensor_find(struct cairn_restore *restore, const char *name,
                                           struct cairn_tensor_info *ret, struct cairn_error *err) {
     uint32_t index = 0;
-    if (!restore || !name || !cairn_client_restore_find(restore, name, &index))
-        return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %s",
-                          cairn_short(name ? name : "(none)").text);
+    if (!restore || !name) return cairn_fail(err, CAIRN_INVALID, "no restore, or no name");
+    CAIRN_CLIENT_RET(ret, err);
+    if (!cairn_client_restore_find(restore, name, &index))
+        return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor %s", cairn_short(name).text);
     return tensor_info(restore, index, ret, err);
 }

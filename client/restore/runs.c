@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "client/restore/pages.h"
+#include "client/session/options.h"
 #include "common/text.h"
 
 #define VERSION_OF_RUNS 4
@@ -38,6 +39,8 @@ enum cairn_code cairn_runs(struct cairn_session *session, struct cairn_run **ret
                            size_t *ret_count, struct cairn_error *err) {
     void *rows = NULL;
     CAIRN_CLIENT_CALL(session, err);
+    CAIRN_CLIENT_RET(ret_list, err);
+    CAIRN_CLIENT_RET(ret_count, err);
     enum cairn_code code = cairn_client_speaks(session, VERSION_OF_RUNS, "a list of runs", err);
     if (!code) code = cairn_client_pages(session, &all, &rows, ret_count, err);
     if (code) return cairn_within(err, code, "runs");

@@ -181,6 +181,7 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
     uint64_t started_us = cairn_mono_us();
     uint32_t n = 0;
     CAIRN_CLIENT_CALL(session, err);
+    CAIRN_CLIENT_RET(ret, err);
     CAIRN_TRY(CAIRN_CLIENT_OPTIONS(options, &own_options, err));
     if (session->read_only)
         return cairn_fail(err, CAIRN_INVALID, "%s: the session was opened read_only", session->run);

@@ -5,6 +5,7 @@
 
 #include "client/save/stage.h"
 #include "client/save/stager.h"
+#include "client/session/options.h"
 
 /* By index, in the order in which they were described. */
 static enum cairn_code list_slots(struct cairn_client_stager *stager, struct cairn_error *err) {
@@ -36,6 +37,7 @@ enum cairn_code cairn_save_slot_at(struct cairn_save *save, uint32_t index,
                                    struct cairn_save_slot *ret, struct cairn_error *err) {
     struct cairn_client_piece *piece = NULL;
     CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_CLIENT_RET(ret, err);
     CAIRN_TRY(slot(save, index, &piece, err));
     const struct cairn_client_stager *stager = save->kept;
     *ret = (struct cairn_save_slot){.name = piece->name, .bytes = piece->bytes};

@@ -25,6 +25,7 @@ static bool ready(const struct cairn_split_options *options, struct cairn_split 
 enum cairn_code cairn_split_new(const struct cairn_split_options *given, struct cairn_split **ret,
                                 struct cairn_error *err) {
     struct cairn_split_options own, *options = &own;
+    CAIRN_CLIENT_RET(ret, err);
     CAIRN_TRY(CAIRN_CLIENT_OPTIONS(given, options, err));
     if (!options->group || !options->group[0] || strlen(options->group) > GROUP_NAME_BYTES_MAX ||
         !cairn_utf8_valid(cairn_view_of(options->group)))
@@ -63,9 +64,15 @@ void cairn_split_free(struct cairn_split *split) {
     free(split);
 }
 
-enum cairn_split_by cairn_split_by_of(const struct cairn_parallel_write *config) {
-    if (config->tensor_slice) return CAIRN_SPLIT_SLICE;
-    return config->pipeline_stage ? CAIRN_SPLIT_LAYER : CAIRN_SPLIT_FIRST;
+enum cairn_code cairn_split_by_of(const struct cairn_parallel_write *config,
+                                  enum cairn_split_by *ret, struct cairn_error *err) {
+    struct cairn_parallel_write own;
+    CAIRN_CLIENT_RET(ret, err);
+    CAIRN_TRY(CAIRN_CLIENT_OPTIONS(config, &own, err));
+    *ret = own.tensor_slice     ? CAIRN_SPLIT_SLICE
+           : own.pipeline_stage ? CAIRN_SPLIT_LAYER
+                                : CAIRN_SPLIT_FIRST;
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_split_add(struct cairn_split *split, const struct cairn_tensor_piece *piece,
@@ -139,6 +146,7 @@ enum cairn_code cairn_split_bytes(struct cairn_split *split, uint32_t member, ui
                                   struct cairn_error *err) {
     if (!split || member >= split->members)
         return cairn_fail(err, CAIRN_INVALID, "no split, or no such member of it");
+    CAIRN_CLIENT_RET(ret, err);
     CAIRN_TRY(cairn_client_split_plan(split, err));
     *ret = split->plan.bytes[member];
     return CAIRN_OK;
@@ -148,6 +156,7 @@ enum cairn_code cairn_split_share_at(struct cairn_split *split, uint32_t member,
                                      struct cairn_split_share *ret, struct cairn_error *err) {
     if (!split || member >= split->members)
         return cairn_fail(err, CAIRN_INVALID, "no split, or no such member of it");
+    CAIRN_CLIENT_RET(ret, err);
     CAIRN_TRY(cairn_client_split_plan(split, err));
     const struct cairn_plan_split *plan = &split->plan;
     if (index >= plan->first[member + 1] - plan->first[member])

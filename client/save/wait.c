@@ -183,6 +183,11 @@ enum cairn_code cairn_session_problem(struct cairn_session *session, struct cair
 }
 
 void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *ret) {
+    if (!ret) return;
+    if (!save) {
+        *ret = (struct cairn_save_status){0};
+        return;
+    }
     struct cairn_session *session = save->session;
     bool lock = session && session->pid == getpid();
     if (lock) cairn_lock_take(&session->lock);

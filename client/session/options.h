@@ -7,6 +7,7 @@
  * Promise: 1   what the caller's struct is too short for is zero, which is each option's default.
  *          2   what it has beyond this library's must be zero, or it is CAIRN_UNSUPPORTED.
  *          3   a struct that does not say its size is CAIRN_INVALID.
+ *          4   so is a call that has nowhere to write its answer, before it does anything.
  * Limits:  the size is the first member of each such struct.
  * Threads: stateless.
  * Next:    include/cairn/cairn.h.
@@ -21,3 +22,9 @@ enum cairn_code cairn_client_options(const void *given, void *ret, size_t ret_by
 /* ret is a pointer to a struct of the same kind as given's. */
 #define CAIRN_CLIENT_OPTIONS(given, ret, err)                                                      \
     cairn_client_options(1 ? (given) : (ret), (ret), sizeof *(ret), #given, (err))
+#define CAIRN_CLIENT_RET(ret, err)                                                                 \
+    do {                                                                                           \
+        if (!(ret))                                                                                \
+            return cairn_fail((err), CAIRN_INVALID,                                                \
+                              "%s is NULL; the call needs a place for its answer", #ret);          \
+    } while (0)

@@ -31,10 +31,12 @@
  *          timeout of 0 means the session's default (60 s).
  * Options: a struct that is passed begins with its size, `.size = sizeof options`, so that programs
  *          and libraries of different releases know what the other has. A size of 0 is
- *          CAIRN_INVALID; zero is the default of every other option.
+ *          CAIRN_INVALID; zero is the default of every other option. Structs that a call fills in
+ *          have none: their layout is frozen for a major version of the library.
  * Memory:  strings and arrays in option structs are copied during the call, tensor and raw sources
  *          are read during cairn_save_stage (or _copy) only and must stay until it returns. `*ret`
  *          is written on success alone; each handle has a function that frees it, which takes NULL.
+ * NULL:    options are all defaults; a handle, `ret` or array that is needed is CAIRN_INVALID.
  * Errors:  the return value decides; err may be NULL. Besides the codes named at a call, each may
  *          return CAIRN_INVALID (an argument; a closed session; a forked child), CAIRN_NO_MEMORY,
  *          CAIRN_TIMEOUT, CAIRN_PROTOCOL and, after a bug of the library, CAIRN_INTERNAL, then
@@ -245,11 +247,13 @@ enum cairn_split_by {
     CAIRN_SPLIT_TENSOR = 2, /* whole tensors, balanced by bytes */
     CAIRN_SPLIT_SLICE = 3   /* ranges of elements: shares of equal weight differ by at most 4 KiB */
 };
-/* As DeepSpeed names them; tensor_slice counts where both are set. */
+/* As DeepSpeed names them; tensor_slice counts where both are set, CAIRN_SPLIT_FIRST is neither. */
 struct cairn_parallel_write {
+    size_t size; /* of this struct */
     int pipeline_stage, tensor_slice;
 };
-enum cairn_split_by cairn_split_by_of(const struct cairn_parallel_write *config);
+enum cairn_code cairn_split_by_of(const struct cairn_parallel_write *config,
+                                  enum cairn_split_by *ret, struct cairn_error *err);
 
 struct cairn_split_options {
     size_t size;              /* of this struct */
@@ -426,7 +430,7 @@ struct cairn_save_status {
     uint64_t wait_us;       /* ... of which begin waited for memory that earlier saves held */
 };
 /* What is known at this moment; waits for nothing, and may be asked by any thread, also while
- * another copies. */
+ * another copies. All zero for a save that is NULL. */
 void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *ret);
 /* A staged save goes on without its handle. One that was not staged is failed for all ranks. */
 void cairn_save_free(struct cairn_save *save);

@@ -38,16 +38,17 @@ enum cairn_code cairn_read_begin(struct cairn_restore *restore, const struct cai
                                  struct cairn_error *err);
 /* Waits for nothing: 1 when it is done; *ret_code (NULL is allowed) is then what cairn_restore_read
  * would have returned, and CAIRN_CANCELLED for one that was cancelled, or whose session was closed,
- * before it was done. */
+ * before it was done. NULL is done, with CAIRN_INVALID. */
 int cairn_read_poll(struct cairn_reading *reading, enum cairn_code *ret_code);
 /* What cairn_restore_read would have returned. CAIRN_TIMEOUT while cairn_read_poll says 0: it is
  * not done within this call's timeout_ms (0 = the session's default), and goes on. */
 enum cairn_code cairn_read_wait(struct cairn_reading *reading, uint32_t timeout_ms,
                                 struct cairn_error *err);
-/* Give it up, without waiting: it is done soon, with CAIRN_CANCELLED unless it was done before. */
+/* Give it up, without waiting: it is done soon, with CAIRN_CANCELLED unless it was done before.
+ * NULL is allowed. */
 void cairn_read_cancel(struct cairn_reading *reading);
 /* A descriptor that is readable (poll, epoll) once the read is done; the handle's, not to be read
- * from or closed. -1: there is none left. */
+ * from or closed. -1: there is none left, or the read is NULL. */
 int cairn_read_fd(struct cairn_reading *reading);
 /* Cancels it and waits until it is done. NULL is allowed. */
 void cairn_read_free(struct cairn_reading *reading);

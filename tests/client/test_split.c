@@ -390,8 +390,23 @@ TEST(shares_can_be_asked_for_before_anything_is_saved) {
     EXPECT_CODE(cairn_split_share_at(split, 1, 1, &share, &err), CAIRN_NOT_FOUND);
     EXPECT_CODE(cairn_split_add(split, &norm, &err), CAIRN_INVALID);
     cairn_split_free(split);
-    const struct cairn_parallel_write both = {1, 1}, stage = {1, 0}, none = {0, 0};
-    EXPECT_EQ_U64(cairn_split_by_of(&both), CAIRN_SPLIT_SLICE);
-    EXPECT_EQ_U64(cairn_split_by_of(&stage), CAIRN_SPLIT_LAYER);
-    EXPECT_EQ_U64(cairn_split_by_of(&none), CAIRN_SPLIT_FIRST);
+}
+
+TEST(a_configuration_of_parallel_writes_says_how_to_split) {
+    static const struct {
+        int pipeline_stage, tensor_slice;
+        enum cairn_split_by by;
+    } cases[] = {{1, 1, CAIRN_SPLIT_SLICE},
+                 {0, 1, CAIRN_SPLIT_SLICE},
+                 {1, 0, CAIRN_SPLIT_LAYER},
+                 {0, 0, CAIRN_SPLIT_FIRST}};
+    struct cairn_error err = {0};
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        enum cairn_split_by by = CAIRN_SPLIT_TENSOR;
+        const struct cairn_parallel_write config = {.size = sizeof config,
+                                                    .pipeline_stage = cases[i].pipeline_stage,
+                                                    .tensor_slice = cases[i].tensor_slice};
+        REQUIRE_OK(cairn_split_by_of(&config, &by, &err));
+        EXPECT_EQ_U64(by, cases[i].by);
+    }
 }
