@@ -79,7 +79,8 @@ static enum cairn_code reasons_text(const json_t *reasons, char *ret, size_t cap
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_reason, json, &reason, err));
         add(ret, capacity, "%s%s", index ? ", " : "", reason.rule);
         if (reason.place) add(ret, capacity, " %" PRIu64 "/%" PRIu64, reason.place, reason.of);
-        if (reason.metric) add(ret, capacity, " by %s (%.6g)", reason.metric, reason.value);
+        if (reason.metric)
+            add(ret, capacity, " by %s (%s)", reason.metric, cairn_real(reason.value).text);
         if (reason.labels) add(ret, capacity, " %s", reason.labels);
     }
     cairn_cli_clean(ret);

@@ -71,7 +71,7 @@ static bool tell_json(const char *verb, enum cairn_code code, const struct cairn
     struct cairn_error said = *why;
     said.code = code;
     if (!answer || !cairn_failure_put(answer, "message", &said) ||
-        cairn_json_dump(answer, &text, NULL) != CAIRN_OK)
+        cairn_json_show(answer, &text, NULL) != CAIRN_OK)
         return false;
     fprintf(stderr, "%s\n", text.data);
     return true;

@@ -122,11 +122,13 @@ static json_t *compare(const struct list *list, const json_t *a, const json_t *b
 /* ---- printing ---- */
 
 static void value_text(const json_t *value, char *ret, size_t capacity) {
-    char *dump =
-        value && !json_is_string(value) ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-    bool none = !value || json_is_null(value);
-    snprintf(ret, capacity, "%s", none ? "none" : dump ? dump : json_string_value(value));
-    free(dump);
+    CAIRN_AUTO(buf) shown = {0};
+    if (json_is_string(value))
+        snprintf(ret, capacity, "%s", json_string_value(value));
+    else if (!value || json_is_null(value) || cairn_json_show(value, &shown, NULL))
+        snprintf(ret, capacity, "none");
+    else
+        snprintf(ret, capacity, "%s", shown.data);
 }
 
 static void print_row(const struct list *list, const json_t *row) {

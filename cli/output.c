@@ -69,7 +69,7 @@ static enum cairn_code print_value(const json_t *json, bool pretty, struct cairn
         CAIRN_TRY(cairn_cli_yaml(json, &raw, err));
     else
         CAIRN_TRY(pretty ? cairn_json_dump_pretty(json, &raw, err)
-                         : cairn_json_dump(json, &raw, err));
+                         : cairn_json_show(json, &raw, err));
     CAIRN_TRY(escape_json(&raw, &text, err));
     if (!forms.yaml) CAIRN_TRY(cairn_buf_append_text(&text, "\n", err));
     if (fwrite(text.data, 1, text.size, stdout) != text.size)

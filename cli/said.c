@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "cli/output.h"
+#include "common/text.h"
 #include "common/utf8.h"
 
 #define EVENTS_SHOWN "20"
@@ -15,7 +16,7 @@ static void value_text(const json_t *value, char *ret, size_t capacity) {
     else if (json_is_integer(value))
         snprintf(ret, capacity, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
     else
-        snprintf(ret, capacity, "%.9g", json_number_value(value));
+        snprintf(ret, capacity, "%s", cairn_real(json_number_value(value)).text);
 }
 
 static void add(const char *between, const char *text, char *ret, size_t capacity) {

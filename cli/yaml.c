@@ -4,6 +4,8 @@
 
 #include <strings.h>
 
+#include "common/text.h"
+
 #define STEP 2
 
 /* Letters first, and then what means nothing to YAML. */
@@ -18,11 +20,21 @@ static bool is_plain(const char *text) {
                                           "0123456789_./@-");
 }
 
+/* YAML 1.1 takes for text what has an exponent, but no point, or no sign in front of it. */
+static enum cairn_code put_real(double value, struct cairn_buf *ret, struct cairn_error *err) {
+    struct cairn_real real = cairn_real(value);
+    const char *point = strchr(real.text, '.') ? "" : ".0", *power = strchr(real.text, 'e');
+    if (!power) return cairn_buf_printf(ret, err, "%s%s", real.text, point);
+    return cairn_buf_printf(ret, err, "%.*s%se%s%s", (int)(power - real.text), real.text, point,
+                            power[1] == '-' ? "" : "+", power + 1);
+}
+
 /* What is quoted for JSON is for YAML, too. */
 static enum cairn_code put_scalar(const json_t *json, struct cairn_buf *ret,
                                   struct cairn_error *err) {
     if (json_is_string(json) && is_plain(json_string_value(json)))
         return cairn_buf_append_text(ret, json_string_value(json), err);
+    if (json_is_real(json)) return put_real(json_real_value(json), ret, err);
     CAIRN_AUTO(buf) text = {.limit = CAIRN_GIB};
     CAIRN_TRY(cairn_json_dump(json, &text, err));
     return cairn_buf_append(ret, text.data, text.size, err);

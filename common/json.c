@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/text.h"
+
 #define JSON_DEPTH_MAX 16
 #define JSON_BYTES_DEFAULT CAIRN_MIB
 #define JSON_NODES_DEFAULT 100000
@@ -166,9 +168,64 @@ enum cairn_code cairn_json_dump(const json_t *json, struct cairn_buf *ret,
     return dump(json, JSON_SORT_KEYS | JSON_COMPACT, ret, err);
 }
 
+/* Behind the text that begins at `at`. */
+static size_t behind_text(struct cairn_view document, size_t at) {
+    const char *text = document.data;
+    for (at++; at < document.size && text[at] != '"'; at++)
+        if (text[at] == '\\') at++;
+    return at + 1;
+}
+
+static enum cairn_code put_real(const char *text, struct cairn_buf *ret, struct cairn_error *err) {
+    struct cairn_real real = cairn_real(strtod(text, NULL));
+    CAIRN_TRY(cairn_buf_append_text(ret, real.text, err));
+    /* Else who reads it takes it for an integer. */
+    return strpbrk(real.text, ".e") ? CAIRN_OK : cairn_buf_append_text(ret, ".0", err);
+}
+
+/* jansson has one precision for all doubles of a document, so what it wrote is gone through. */
+static enum cairn_code put_shown(struct cairn_view document, struct cairn_buf *ret,
+                                 struct cairn_error *err) {
+    const char *text = document.data;
+    size_t kept = 0, at = 0;
+    while (at < document.size) {
+        size_t size = strspn(text + at, "+-.0123456789e");
+        if (text[at] == '"') {
+            at = behind_text(document, at);
+        } else if (!size || (text[at] != '-' && (text[at] < '0' || text[at] > '9'))) {
+            at++;
+        } else {
+            if (strcspn(text + at, ".e") < size) {
+                CAIRN_TRY(cairn_buf_append(ret, text + kept, at - kept, err));
+                CAIRN_TRY(put_real(text + at, ret, err));
+                kept = at + size;
+            }
+            at += size;
+        }
+    }
+    return cairn_buf_append(ret, text + kept, document.size - kept, err);
+}
+
+static enum cairn_code show(const json_t *json, size_t flags, struct cairn_buf *ret,
+                            struct cairn_error *err) {
+    CAIRN_AUTO(buf) document = {.limit = ret->limit};
+    size_t before = ret->size;
+    CAIRN_TRY(dump(json, flags, &document, err));
+    enum cairn_code code = put_shown(cairn_buf_view(&document), ret, err);
+    if (!code) return CAIRN_OK;
+    ret->size = before;
+    if (ret->data) ret->data[before] = '\0';
+    return code;
+}
+
+enum cairn_code cairn_json_show(const json_t *json, struct cairn_buf *ret,
+                                struct cairn_error *err) {
+    return show(json, JSON_SORT_KEYS | JSON_COMPACT, ret, err);
+}
+
 enum cairn_code cairn_json_dump_pretty(const json_t *json, struct cairn_buf *ret,
                                        struct cairn_error *err) {
-    return dump(json, JSON_INDENT(2), ret, err);
+    return show(json, JSON_INDENT(2), ret, err);
 }
 
 /* ---- the typed reader ---- */

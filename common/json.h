@@ -8,7 +8,9 @@
  *              limits.nodes values or limits.bytes bytes, before it allocates for them.
  *          2   integers are JSON integers in [0, 2^62]; 1.0, 1e3, -1 and "12" are refused.
  *          3   a typed getter that fails names the pointer ("/ranks/3/proc") and what it wanted.
- *          4   dump is canonical: keys sorted, no spaces, so equal values give equal bytes.
+ *          4   dump is canonical: keys sorted, no spaces, so equal values give equal bytes. Of
+ *              doubles it has 17 digits, as stored documents do (docs/format.md).
+ *          5   what is shown has the fewest digits of a double that read back as the same one.
  * Limits:  see struct cairn_json_limits; zero means 1 MiB and 100,000 values.
  * Threads: a document belongs to one thread at a time.
  * Next:    api/manifest.h for the stored documents.
@@ -38,7 +40,10 @@ enum cairn_code cairn_json_parse(struct cairn_view text, struct cairn_json_limit
                                  json_t **ret_json, struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_json_dump(const json_t *json, struct cairn_buf *ret,
                                 struct cairn_error *err) CAIRN_MUST_USE;
-/* For people: two spaces of indent, keys in insertion order. */
+/* For whoever asks, not for what is stored or compared: as dump, and json.h#5. */
+enum cairn_code cairn_json_show(const json_t *json, struct cairn_buf *ret,
+                                struct cairn_error *err) CAIRN_MUST_USE;
+/* For people: two spaces of indent, keys in insertion order; json.h#5. */
 enum cairn_code cairn_json_dump_pretty(const json_t *json, struct cairn_buf *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 

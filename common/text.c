@@ -2,7 +2,10 @@
 /* One walk over decimal digits serves all parsers; all arithmetic is on integers. */
 #include "common/text.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "common/utf8.h"
 
@@ -173,6 +176,28 @@ struct cairn_counted cairn_counted(uint64_t count, const char *thing) {
     struct cairn_counted ret;
     snprintf(ret.text, sizeof(ret.text), "%llu %s%s", (unsigned long long)count, thing,
              count == 1 ? "" : "s");
+    return ret;
+}
+
+/* "1e+05" and "1e-05" as JSON's writers have them: "1e5", "1e-5". */
+static void shorten_exponent(char *text) {
+    char *to = strchr(text, 'e');
+    if (!to) return;
+    const char *from = ++to;
+    if (*from == '-') to++;
+    from += strspn(from, "+-");
+    from += strspn(from, "0");
+    memmove(to, from, strlen(from) + 1);
+}
+
+/* What a text of 15 digits stands for has no shorter one that %g does not find, since two such
+ * texts never stand for one double. Below DBL_MIN doubles lie further apart than that. */
+struct cairn_real cairn_real(double value) {
+    struct cairn_real ret;
+    int digits = fabs(value) < DBL_MIN ? 1 : DBL_DIG;
+    do snprintf(ret.text, sizeof ret.text, "%.*g", digits, value);
+    while (digits++ < DBL_DECIMAL_DIG && strtod(ret.text, NULL) != value);
+    shorten_exponent(ret.text);
     return ret;
 }
 

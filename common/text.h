@@ -31,6 +31,12 @@ struct cairn_counted {
     char text[48];
 };
 struct cairn_counted cairn_counted(uint64_t count, const char *thing);
+/* "0.1", "3", "1e23": in the fewest digits that read back as the same number; used in the same way.
+ */
+struct cairn_real {
+    char text[32];
+};
+struct cairn_real cairn_real(double value);
 bool cairn_text_starts(const char *text, const char *start);
 /* Without the blanks and tabs in front, and the blanks, tabs and line ends behind. */
 struct cairn_view cairn_text_trimmed(struct cairn_view text);

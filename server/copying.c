@@ -102,7 +102,7 @@ static enum cairn_code print_json(const struct command *command, uint64_t took_m
              : NULL;
     CAIRN_AUTO(buf) text = {0};
     if (!answer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    CAIRN_TRY(cairn_json_dump(answer, &text, err));
+    CAIRN_TRY(cairn_json_show(answer, &text, err));
     printf("%s\n", text.data);
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
@@ -165,7 +165,7 @@ static bool tell_json(enum cairn_code code, const struct cairn_error *why) {
                                                info->exit_status, "retryable", info->retryable);
     CAIRN_AUTO(buf) text = {0};
     if (!answer || !cairn_failure_put(answer, "message", why) ||
-        cairn_json_dump(answer, &text, NULL) != CAIRN_OK)
+        cairn_json_show(answer, &text, NULL) != CAIRN_OK)
         return false;
     fprintf(stderr, "%s\n", text.data);
     return true;

@@ -66,7 +66,7 @@ struct cairn_srv_feed {
 static enum cairn_code make_frame(const struct cairn_srv_event_row *row, struct cairn_buf *to,
                                   struct cairn_error *err) {
     CAIRN_AUTO(buf) json = {0};
-    CAIRN_TRY(cairn_json_dump(row->json, &json, err)); /* one line: JSON escapes every other */
+    CAIRN_TRY(cairn_json_show(row->json, &json, err)); /* one line: JSON escapes every other */
     return cairn_buf_printf(to, err, "id: %" PRIu64 "\nevent: %s\ndata: %.*s\n\n", row->number,
                             row->event, (int)json.size, json.data);
 }

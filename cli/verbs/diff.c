@@ -9,6 +9,7 @@
 #include "cli/manifests.h"
 #include "cli/output.h"
 #include "cli/weights.h"
+#include "common/text.h"
 
 static const struct cairn_cli_flag flags[] = {
     {"tensors", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(tensors), 0, NULL,
@@ -49,7 +50,7 @@ static void print_pair(const struct cairn_cli_pair *pair) {
     }
     printf("%s: %llu of %llu elements differ", name, (unsigned long long)pair->differing,
            (unsigned long long)pair->elements);
-    if (pair->measured) printf(", at most by %.9g", pair->largest);
+    if (pair->measured) printf(", at most by %s", cairn_real(pair->largest).text);
     printf(strcmp(a, b) ? " (%s and %s)\n" : " (%s)\n", a, b);
 }
 

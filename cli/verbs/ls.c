@@ -289,8 +289,8 @@ static void note_best(const struct cairn_cli *cli, const struct cairn_run_name *
         cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &version, NULL))
         return;
     cairn_text_copy(best.version, sizeof best.version, version.version);
-    snprintf(best.text, sizeof best.text, "best(%s=%.9g)", cairn_short(metric).text,
-             json_number_value(json_object_get(version.metrics, metric)));
+    snprintf(best.text, sizeof best.text, "best(%s=%s)", cairn_short(metric).text,
+             cairn_real(json_number_value(json_object_get(version.metrics, metric))).text);
 }
 
 /* "3 committed: 8.6 MiB; 1 open: 2.9 MiB", of what the table shows. */

@@ -35,7 +35,7 @@ enum cairn_code cairn_srv_reply_json(struct cairn_srv_reply *reply, int status, 
     if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     cairn_buf_clear(&reply->body);
     reply->body.limit = 64 * CAIRN_MIB;
-    CAIRN_TRY(cairn_json_dump(json, &reply->body, err));
+    CAIRN_TRY(cairn_json_show(json, &reply->body, err));
     CAIRN_TRY(cairn_buf_append_text(&reply->body, "\n", err));
     reply->status = status;
     return CAIRN_OK;

@@ -61,7 +61,7 @@ static void progress(void *owner, const struct cairn_run_name *name, uint64_t nu
 
 static void print_line(const json_t *line) {
     CAIRN_AUTO(buf) text = {0};
-    if (line && !cairn_json_dump(line, &text, NULL)) fprintf(stderr, "%s\n", text.data);
+    if (line && !cairn_json_show(line, &text, NULL)) fprintf(stderr, "%s\n", text.data);
 }
 
 static void problem(void *owner, const char *what, enum cairn_code code, const char *cause) {
@@ -105,7 +105,7 @@ static enum cairn_code print_json(const struct cairn_srv *server, const char *wh
         (json_int_t)done->unread, "stores", stores_json(done));
     CAIRN_AUTO(buf) text = {0};
     if (!answer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    CAIRN_TRY(cairn_json_dump(answer, &text, err));
+    CAIRN_TRY(cairn_json_show(answer, &text, err));
     printf("%s\n", text.data);
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }

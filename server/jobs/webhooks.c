@@ -104,7 +104,7 @@ static enum cairn_code compose(const struct teller *teller, uint64_t number, con
         json_pack("{s:O?, s:O?, s:O}", "type", json_object_get(event, "event"), "timestamp",
                   json_object_get(event, "at"), "data", event);
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a webhook's message");
-    CAIRN_TRY(cairn_json_dump(body, &message->body, err));
+    CAIRN_TRY(cairn_json_show(body, &message->body, err));
     CAIRN_TRY(cairn_buf_printf(&message->id, err, "webhook-id: %s", id));
     CAIRN_TRY(cairn_buf_printf(&message->timestamp, err, "webhook-timestamp: %" PRId64, seconds));
     return sign(teller->hook, message, id, seconds, err);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json: what is refused, what is read, and that equal values give equal bytes. */
 #include "common/json.h"
+
+#include <math.h>
+
 #include "tests/harness.h"
 
 static enum cairn_code parse_with(const char *text, struct cairn_json_limits limits,
@@ -286,4 +289,61 @@ TEST(the_form_for_people_keeps_the_order_of_the_keys) {
     CAIRN_AUTO(buf) out = {0};
     REQUIRE_OK(cairn_json_dump_pretty(json, &out, &err));
     EXPECT_EQ_TEXT(out.data, "{\n  \"z\": 1,\n  \"a\": 2\n}");
+}
+
+TEST(what_is_shown_has_few_digits_and_is_the_same_document) /* json.h#5 */
+{
+    static const char text[] =
+        "{\"b\":[0.10000000000000001,-0.0,1.0000000000000001e300,3.0,7,"
+        "true,false,null],\"a\":{\"1.0000000000000001e5\":\"\\\"0.10000000000000001"
+        "\\\\\",\"z\":-5}}";
+    struct cairn_error err = {0};
+    CAIRN_AUTO_JSON json_t *json = NULL, *back = NULL;
+    CAIRN_AUTO(buf) out = {0};
+    CAIRN_AUTO(buf) pretty = {0};
+    json = json_loads(text, 0, NULL);
+    REQUIRE_OK(cairn_buf_append_text(&out, "before ", &err));
+    REQUIRE_OK(cairn_json_show(json, &out, &err));
+    EXPECT_EQ_TEXT(out.data, "before {\"a\":{\"1.0000000000000001e5\":\"\\\"0.10000000000000001"
+                             "\\\\\",\"z\":-5},\"b\":[0.1,-0.0,1e300,3.0,7,true,false,null]}");
+    REQUIRE_OK(cairn_json_dump_pretty(json, &pretty, &err));
+    EXPECT(strstr(pretty.data, "\n    0.1,\n    -0.0,\n    1e300,\n    3.0,\n    7,\n") != NULL);
+    back = json_loads(out.data + 7, 0, NULL);
+    EXPECT(json_equal(json, back));
+    cairn_buf_clear(&out);
+    REQUIRE_OK(cairn_json_dump(json, &out, &err)); /* what is stored stays as it was */
+    EXPECT(strstr(out.data, "[0.10000000000000001,-0.0,1.0000000000000001e300,3.0,7,") != NULL);
+}
+
+TEST(random_doubles_are_shown_as_reals_that_read_back) /* json.h#5 */
+{
+    uint64_t state = cairn_test_seed();
+    struct cairn_error err = {0};
+    CAIRN_AUTO_JSON json_t *all = json_array(), *back = NULL;
+    CAIRN_AUTO(buf) out = {0};
+    while (json_array_size(all) < 20000) {
+        uint64_t bits = cairn_test_random(&state);
+        double value;
+        memcpy(&value, &bits, sizeof value);
+        if (isfinite(value)) json_array_append_new(all, json_real(value));
+    }
+    REQUIRE_OK(cairn_json_show(all, &out, &err));
+    back = json_loads(out.data, 0, NULL);
+    REQUIRE(json_array_size(back) == json_array_size(all));
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        double value = json_real_value(json_array_get(all, i));
+        double found = json_real_value(json_array_get(back, i));
+        REQUIRE(json_is_real(json_array_get(back, i)));
+        REQUIRE(memcmp(&value, &found, sizeof value) == 0);
+    }
+}
+
+TEST(what_does_not_fit_is_not_shown_and_leaves_the_buffer_as_it_was) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO_JSON json_t *json = json_pack("[f,f]", 0.5, 0.25);
+    CAIRN_AUTO(buf) out = {.limit = 15};
+    REQUIRE_OK(cairn_buf_append_text(&out, "before", &err));
+    EXPECT_CODE(cairn_json_show(json, &out, &err), CAIRN_TOO_LARGE);
+    EXPECT_EQ_U64(out.size, 6);
+    EXPECT_EQ_TEXT(out.data, "before");
 }

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/text.h"
 
+#include <ctype.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
 #include "tests/harness.h"
 
 TEST(whole_numbers_up_to_2_63_minus_1_are_taken) {
@@ -231,4 +236,69 @@ TEST(sizes_of_powers_of_ten_are_rounded_to_their_next_unit_too) {
         cairn_size_text_si(cases[i].bytes, text);
         EXPECT_EQ_TEXT(text, cases[i].text);
     }
+}
+
+/* Significant ones. */
+static int digits_of(const char *text) {
+    int count = 0, zeros = 0;
+    for (; *text && *text != 'e'; text++) {
+        if (!isdigit((unsigned char)*text) || (*text == '0' && !count)) continue;
+        count++;
+        zeros = *text == '0' ? zeros + 1 : 0;
+    }
+    return count - zeros;
+}
+
+static double any_double(uint64_t *state) {
+    double value;
+    do {
+        uint64_t bits = cairn_test_random(state), kind = cairn_test_random(state) % 4;
+        if (kind == 0) bits &= UINT64_C(0x801fffffffffffff); /* the smallest */
+        memcpy(&value, &bits, sizeof value);
+        if (kind == 1) value = (double)(int64_t)bits / 1e4; /* as people write them */
+        if (kind == 2) value = (double)(bits % 1000000) / 1e6;
+    } while (!isfinite(value));
+    return value;
+}
+
+TEST(a_real_is_printed_in_the_fewest_digits_that_read_back) {
+    uint64_t state = cairn_test_seed();
+    for (int i = 0; i < 100000; i++) {
+        double value = any_double(&state);
+        struct cairn_real real = cairn_real(value);
+        char *end = NULL, fewer[40];
+        double back = strtod(real.text, &end);
+        int digits = digits_of(real.text);
+        bool same = !*end && memcmp(&back, &value, sizeof value) == 0;
+        snprintf(fewer, sizeof fewer, "%.*e", digits > 1 ? digits - 2 : 0, value);
+        if (same && digits <= DBL_DECIMAL_DIG && (digits < 2 || strtod(fewer, NULL) != value))
+            continue;
+        EXPECT_EQ_TEXT(real.text, "");
+        EXPECT_EQ_TEXT(real.text, fewer);
+        return;
+    }
+}
+
+TEST(reals_are_printed_as_people_write_them) {
+    static const struct {
+        double value;
+        const char *text;
+    } cases[] = {{0.1, "0.1"},
+                 {0.1 + 0.2, "0.30000000000000004"},
+                 {1.931, "1.931"},
+                 {3, "3"},
+                 {0, "0"},
+                 {-0.0, "-0"},
+                 {100000, "100000"},
+                 {1e-5, "1e-5"},
+                 {1e23, "1e23"},
+                 {1e300, "1e300"},
+                 {2.5e-10, "2.5e-10"},
+                 {5e-324, "5e-324"},
+                 {DBL_MIN, "2.2250738585072014e-308"},
+                 {DBL_MAX, "1.7976931348623157e308"},
+                 {NAN, "nan"},
+                 {-INFINITY, "-inf"}};
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++)
+        EXPECT_EQ_TEXT(cairn_real(cases[i].value).text, cases[i].text);
 }

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+import urllib.request
 
 import yaml
 
@@ -97,6 +98,22 @@ class Forms(unittest.TestCase):
         self.assertGreater(len(labels), 20)
         self.assertEqual(labels["l0"], "no")
         self.assertIn("state: committed\n", self.say("show", "forms/run@2", "-o", "yaml"))
+
+    def test_numbers_are_printed_in_the_fewest_digits_that_read_back(self):
+        cairn = self.world.cairn
+        cairn("put", self.folder, "reals/run@1")
+        said = {"a": "0.1", "b": "1e-05", "c": "1e23", "d": "0.30000000000000004", "e": "1.931", "f": "-2.5"}
+        cairn("metric", "reals/run@1", *(f"{name}={text}" for name, text in said.items()))
+        json_text, yaml_text = (self.say("show", "reals/run@1", "-o", form) for form in ("json", "yaml"))
+        wanted = {name: float(text) for name, text in said.items()}
+        self.assertEqual(json.loads(json_text)["metrics"], wanted)
+        self.assertEqual(yaml.safe_load(yaml_text)["metrics"], wanted)
+        self.assertRegex(json_text, r'"a": ?0.1,\s*"b": ?1e-5,\s*"c": ?1e23,\s*"d": ?0.30000000000000004,')
+        self.assertIn("  a: 0.1\n  b: 1.0e-5\n  c: 1.0e+23\n", yaml_text)
+        shown = self.say("show", "reals/run@1")
+        self.assertIn("a=0.1, b=1e-5, c=1e23, d=0.30000000000000004, e=1.931, f=-2.5\n", shown)
+        with urllib.request.urlopen(f"{self.world.url}/v1/runs/reals/run/checkpoints/1", timeout=60) as answer:
+            self.assertIn(b'"metrics":{"a":0.1,"b":1e-5,"c":1e23,', answer.read())
 
     def test_fields_are_the_same_values_under_the_names_that_were_asked_for(self):
         whole = json.loads(self.say("ls", "forms/run", "--json"))

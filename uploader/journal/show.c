@@ -15,7 +15,7 @@ static enum cairn_code show_record(void *owner, const struct cairn_up_replayed *
     json_object_del(message, "grant");
     json_object_set_new(message, "entry", json_integer((json_int_t)record->entry));
     json_object_set_new(message, "blob_bytes", json_integer((json_int_t)record->blob.size));
-    CAIRN_TRY(cairn_json_dump(message, &text, err));
+    CAIRN_TRY(cairn_json_show(message, &text, err));
     puts(text.data);
     return CAIRN_OK;
 }
