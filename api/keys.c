@@ -286,3 +286,12 @@ bool cairn_key_run(const char *key, struct cairn_run_name *ret, const char **ret
     *ret_rest = end + 1;
     return cairn_run_name_parse(text, ret, NULL) == CAIRN_OK;
 }
+
+bool cairn_key_is_mark(const char *key) {
+    struct cairn_run_name name;
+    struct cairn_key_parts parts;
+    const char *rest = NULL;
+    if (!cairn_key_run(key, &name, &rest)) return false;
+    cairn_key_read(rest, &parts);
+    return parts.kind == CAIRN_KEY_TRASHED || parts.kind == CAIRN_KEY_SUPERSEDED;
+}

@@ -109,3 +109,4 @@ struct cairn_key_parts {
 void cairn_key_read(const char *rest, struct cairn_key_parts *ret);
 /* "project/run/" before it; false: the key is below no run. *ret_rest points into key. */
 bool cairn_key_run(const char *key, struct cairn_run_name *ret, const char **ret_rest);
+bool cairn_key_is_mark(const char *key);

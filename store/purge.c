@@ -21,7 +21,7 @@ static void note_left(struct cairn_store_purge *purge, enum cairn_code why, cons
 static bool is_meant(const struct cairn_store_purge *purge,
                      const struct cairn_store_entry *entry) {
     if (purge->before_ms && entry->modified_ms >= purge->before_ms) return false;
-    if (purge->spared && !strcmp(entry->key, purge->spared)) return false;
+    if (purge->spares && purge->spares(entry->key)) return false;
     return entry->version_id && (!purge->is_key || !strcmp(entry->key, purge->prefix));
 }
 

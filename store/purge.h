@@ -23,7 +23,7 @@
 struct cairn_store_purge {
     const char *prefix; /* or, with is_key, one whole key */
     bool is_key;
-    const char *spared; /* a key below it that stays with all its versions; NULL: none */
+    bool (*spares)(const char *key); /* these keep all their versions; NULL: none does */
     int64_t before_ms; /* only what is older, by the store's clock; 0: all */
     /* set by the purge */
     uint64_t freed_objects, freed_bytes;

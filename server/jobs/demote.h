@@ -12,8 +12,8 @@
  *          Q29 a version that somebody reads, or that the newest attempt resumed from and has
  *              committed nothing since, keeps all its copies.
  *          Q30 the record goes first, then the manifest, then the rest of the version's own
- *              prefix, then open uploads; the row says GONE after all of that. A trashed.json
- *              stays: it is of the version and not of the copy.
+ *              prefix, then open uploads; the row says GONE after all of that. Marks stay: they
+ *              are of the version and not of the copy.
  * Limits:  as server/jobs/sweep_objects.h.
  * Threads: ask on any; run on the sweeping thread.
  * Next:    server/jobs/copies.h, server/jobs/sweep_objects.h.

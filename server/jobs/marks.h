@@ -9,6 +9,8 @@
  *              death, or under a catalog that was put back, the row follows the store.
  *          2   what a save supersedes by `on_exists` has a mark of its attempt before that save's
  *              row says recorded.
+ *          3   marks are in the main store alone, and outlive the copy there: they are of the
+ *              version, and go with it.
  * Limits:  1,000 older versions of one step.
  * Threads: any that owns the worker.
  * Next:    server/handlers/verdicts.c, server/jobs/record.c, server/jobs/compare.c; docs/format.md.

@@ -26,6 +26,7 @@
     X(DUE, "it is deleted now")                                                                    \
     X(SEEN_ONCE, "it was found for the first time: a look an hour later decides")                  \
     X(YOUNG, "it was written less than 48 hours ago, by the store's clock")                        \
+    X(ONLY_MARKS, "nothing but marks: it may lie in a store of copies that was not read")          \
     X(HAS_RECORD, "it has a committed.json: cairn reconcile RUN takes it up if it is whole")       \
     X(RUN_UNKNOWN, "the catalog does not know its run: cairn reindex would take it up")
 enum verdict {
@@ -44,6 +45,7 @@ struct orphan {
     uint64_t objects, bytes, uploads;
     int64_t newest_ms; /* the store's clock */
     bool record;       /* a committed.json is among them */
+    bool more;         /* than marks */
     uint64_t seen_ms;  /* mono clock: since when it is found as it is now */
     enum verdict verdict;
 };
@@ -140,6 +142,7 @@ static enum cairn_code take(struct cairn_srv_orphans *orphans,
     orphan->uploads += upload;
     orphan->bytes += entry->size_bytes;
     orphan->record |= !upload && parts.kind == CAIRN_KEY_COMMITTED;
+    orphan->more |= upload || !cairn_key_is_mark(entry->key);
     if (entry->modified_ms > orphan->newest_ms) orphan->newest_ms = entry->modified_ms;
     return CAIRN_OK;
 }
@@ -185,6 +188,7 @@ static enum verdict judge(const struct cairn_srv_orphans *orphans, struct orphan
     orphan->seen_ms = same ? before->seen_ms : now_ms;
     if (!orphan->met.run) return VERDICT_RUN_UNKNOWN;
     if (orphan->record && !orphan->met.gone) return VERDICT_HAS_RECORD;
+    if (!orphan->more && !orphan->met.gone) return VERDICT_ONLY_MARKS;
     if (!orphan->newest_ms || orphans->store_ms - orphan->newest_ms < (int64_t)OLD_MS)
         return VERDICT_YOUNG;
     return now_ms - orphan->seen_ms < HOUR_MS ? VERDICT_SEEN_ONCE : VERDICT_DUE;

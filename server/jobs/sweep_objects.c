@@ -42,7 +42,7 @@ struct dead {
     uint64_t refused_objects, refused_bytes;
     uint64_t deleted_objects, deleted_bytes; /* as they were seen; versions of them may be left */
     struct cairn_srv_left left;
-    const char *spared; /* a key that stays; NULL: none */
+    bool (*spares)(const char *key); /* these stay; NULL: none does */
 };
 
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -133,16 +133,19 @@ static enum cairn_code remove_batch(struct dead *dead, const char *prefix,
     return CAIRN_OK;
 }
 
+static bool is_spared(const struct dead *dead, const struct cairn_store_entry *entry) {
+    return dead->spares && dead->spares(entry->key);
+}
+
 static enum cairn_code remove_objects(struct dead *dead, const char *prefix,
                                       const struct cairn_store_listing *listing,
                                       struct cairn_error *err) {
     size_t end = 0;
     for (size_t i = 0; i < listing->count; i = end) {
-        bool spared = dead->spared && !strcmp(listing->entries[i].key, dead->spared);
         end = i + 1;
-        if (spared) continue;
+        if (is_spared(dead, &listing->entries[i])) continue;
         while (end < listing->count && end - i < CAIRN_STORE_DELETIONS_MAX &&
-               (!dead->spared || strcmp(listing->entries[end].key, dead->spared) != 0))
+               !is_spared(dead, &listing->entries[end]))
             end++;
         CAIRN_TRY(remove_batch(dead, prefix, listing->entries + i, end - i, err));
     }
@@ -205,7 +208,7 @@ static enum cairn_code remove_prefix(struct dead *dead, const char *prefix, bool
  * costs until its lock ends: the copy is gone for every reader, and its row with it. */
 static enum cairn_code purge_copy(const struct dead *dead, const struct cairn_srv_version *version,
                                   const char *prefix, struct cairn_error *err) {
-    struct cairn_store_purge all = {.prefix = prefix, .spared = dead->spared};
+    struct cairn_store_purge all = {.prefix = prefix, .spares = dead->spares};
     CAIRN_TRY(cairn_store_purge(dead->worker, &all, err));
     if (!all.why) return CAIRN_OK;
     cairn_log(WARN, "copy.not_freed",
@@ -222,9 +225,8 @@ enum cairn_code cairn_srv_sweep_copy(struct cairn_srv *server, struct cairn_stor
                                      struct cairn_error *err) {
     struct dead dead = {.server = server, .worker = worker, .id = version->id.text};
     struct cairn_version_place place = cairn_srv_version_place(version);
-    struct cairn_key key, trashed;
-    cairn_key_trashed(&place, &trashed);
-    if (worker->store == server->store) dead.spared = trashed.text;
+    struct cairn_key key;
+    if (worker->store == server->store) dead.spares = cairn_key_is_mark;
     cairn_key_committed(&place, &key);
     CAIRN_TRY(cairn_srv_lease_still(lease, err));
     CAIRN_TRY(cairn_store_delete(worker, key.text, err));

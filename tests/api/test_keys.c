@@ -100,6 +100,22 @@ TEST(keys_are_what_the_format_page_says) {
     EXPECT_EQ_TEXT(key.text, "llm/7b/000000001200/" ID "/committed.json");
 }
 
+TEST(marks_are_told_from_everything_else_below_a_version) {
+    struct cairn_version_place place = {{"llm", "7b"}, 1200, {ID}};
+    struct cairn_key key;
+    cairn_key_trashed(&place, &key);
+    EXPECT(cairn_key_is_mark(key.text));
+    cairn_key_superseded(&place, 12, &key);
+    EXPECT(cairn_key_is_mark(key.text));
+    cairn_key_committed(&place, &key);
+    EXPECT(!cairn_key_is_mark(key.text));
+    cairn_key_shard(&place, CAIRN_VIEW("trashed.json"), &key);
+    EXPECT(!cairn_key_is_mark(key.text));
+    EXPECT(!cairn_key_is_mark("llm/7b/attempts/000000000012.json"));
+    EXPECT(!cairn_key_is_mark("llm/7b/000000001200/" ID "/superseded-12.json"));
+    EXPECT(!cairn_key_is_mark("trashed.json"));
+}
+
 TEST(the_longest_names_make_a_key_that_fits) {
     struct cairn_version_place place = {.step = CAIRN_STEP_MAX, .id = {ID}};
     struct cairn_key key;

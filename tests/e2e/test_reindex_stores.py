@@ -2,12 +2,15 @@
 """Catalogs that are lost, of servers with several stores: each version is had again from whichever store
 has it, with what lies where; a store that is away or somebody else's is said by name, never passed over."""
 import json
+import os
 import pathlib
 import shutil
+import subprocess
 import tempfile
 import unittest
 
 import postgres
+from build_folder import BIN
 from s3world import BUCKET, S3Fault, signed
 from test_reindex import SAME, SOON
 from test_tiers import tree
@@ -136,6 +139,30 @@ class Stores:
         self.assertIsNotNone(self.trashed())
         self.world.cairn("undelete", f"{RUN}@{self.trashed()}")
         self.is_had(1)
+
+    def train(self, step, job):
+        env = {**os.environ, "CAIRN_JOB": job, "CAIRN_RESUME": "keep", "TRAINER_SUPERSEDE": "1",
+               "CAIRN_SOCKET": self.world.socket()}
+        subprocess.run([BIN / "tests/trainer", RUN, "0", "1", str(step)], env=env, capture_output=True, check=True,
+                       timeout=120)
+        return max(json.loads(self.world.cairn("ls", RUN, "--json").stdout), key=lambda row: row["attempt"])["version"]
+
+    def test_what_a_later_save_superseded_is_so_again_though_its_main_copy_was_removed(self):
+        before, after = self.train(1, "job-1"), self.train(2, "job-2")
+        for version in (before, after):
+            self.world.cairn("promote", f"{RUN}@{version}", "--to", "archive")
+        newer = self.train(1, "job-3")
+        for version in (before, after):
+            self.world.cairn("demote", f"{RUN}@{version}", "--from", "main")
+        newest = self.train(2, "job-4")
+        wanted = {before: True, after: True, newer: False, newest: False}
+        superseded = lambda: {row["version"]: row["superseded"]
+                              for row in json.loads(self.world.cairn("ls", RUN, "--json").stdout)}
+        self.assertEqual(superseded(), wanted)
+        new = self.lose()
+        self.reindex(new)
+        self.start_on(new)
+        self.assertEqual(superseded(), wanted)
 
     def trashed(self):
         rows = json.loads(self.world.cairn("ls", RUN, "--json").stdout)

@@ -106,6 +106,46 @@ TEST(the_mark_of_the_trash_outlives_the_copy_in_the_main_store) { /* marks.h#1 *
     EXPECT_CODE(cairn_store_perform(world.worker, &head, &err), CAIRN_NOT_FOUND);
 }
 
+static enum cairn_code head(struct cairn_world *world, const struct cairn_key *key) {
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key->text};
+    return cairn_store_perform(world->worker, &head, NULL);
+}
+
+/* One is superseded before its copy in the main store is removed, the other one afterwards. */
+TEST(the_mark_of_what_is_superseded_outlives_the_copy_in_the_main_store) { /* marks.h#3 */
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2], newer;
+    struct cairn_key marks[2], key;
+    char slow[400], path[1500];
+    snprintf(slow, sizeof(slow), "--stores=slow=%s/slow", cairn_test_folder());
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS(slow, "--trash-grace=1h")));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    for (uint64_t i = 0; i < 2; i++) {
+        REQUIRE_OK(cairn_hand_save_all(&hand, 1 + i, 1, "error", 10, &saves[i]));
+        snprintf(path, sizeof(path), "%s/promote", saves[i].path);
+        REQUIRE_OK(cairn_world_call(&world, "POST", path, json_pack("{s:s}", "to", "slow"), NULL));
+        cairn_inside_round(&world.inside);
+        if (!i) REQUIRE_OK(cairn_hand_save_all(&hand, 1, 2, "supersede", 10, &newer));
+        snprintf(path, sizeof(path), "%s/demote", saves[i].path);
+        REQUIRE_OK(
+            cairn_world_call(&world, "POST", path, json_pack("{s:s}", "from", "main"), NULL));
+        cairn_inside_round(&world.inside);
+        if (i) REQUIRE_OK(cairn_hand_save_all(&hand, 2, 2, "supersede", 10, &newer));
+        struct cairn_version_place place = {{"llm", "seven"}, saves[i].step, saves[i].id};
+        cairn_key_superseded(&place, 1, &marks[i]);
+        cairn_key_checksums(&place, &key);
+        EXPECT_CODE(head(&world, &key), CAIRN_NOT_FOUND);
+        EXPECT_CODE(head(&world, &marks[i]), CAIRN_OK);
+    }
+    cairn_inside_pass(&world.inside, 2 * UINT64_C(60000));
+    EXPECT_CODE(head(&world, &marks[0]), CAIRN_OK);
+    REQUIRE_OK(cairn_world_call(&world, "DELETE", saves[0].path, NULL, NULL));
+    cairn_inside_pass(&world.inside, 2 * UINT64_C(3600000)); /* it goes with the version */
+    EXPECT_CODE(head(&world, &marks[0]), CAIRN_NOT_FOUND);
+    EXPECT_CODE(head(&world, &marks[1]), CAIRN_OK);
+}
+
 TEST(a_copy_stays_where_the_server_does_not_know_the_store_of_the_other) {
     CAIRN_AUTO(world) world = {0};
     CAIRN_AUTO_JSON json_t *begun = NULL, *over = NULL;

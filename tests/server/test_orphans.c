@@ -236,6 +236,27 @@ TEST(a_record_and_a_run_that_is_not_known_keep_what_is_below_them) /* orphans.h#
     EXPECT(is_there(&world, foreign) && is_there(&world, strange));
 }
 
+/* Of a version in a store of copies that was not read when this catalog was made. */
+TEST(marks_alone_keep_themselves_and_anything_beside_them_goes_with_them) { /* orphans.h#3 */
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    char key[512];
+    const char *const marks[] = {"llm/seven/000000000007/" NOBODYS "/superseded-000000000001.json",
+                                 "llm/seven/000000000007/" NOBODYS "/trashed.json"};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    for (size_t i = 0; i < CAIRN_COUNT(marks); i++) REQUIRE(write_file(&world, marks[i], 100));
+    look_now(&world);
+    pass(&world, LOOK_MS + MINUTE_MS);
+    EXPECT_WHY(NOBODYS, "nothing but marks");
+    EXPECT(is_there(&world, marks[0]) && is_there(&world, marks[1]));
+    REQUIRE(write_shard(&world, NOBODYS, 100, key));
+    look_now(&world);
+    pass(&world, LOOK_MS + MINUTE_MS);
+    EXPECT(!is_there(&world, key));
+    EXPECT(!is_there(&world, marks[0]) && !is_there(&world, marks[1]));
+}
+
 TEST(what_comes_to_a_gone_version_after_its_last_sweep_goes_too) /* Q30 */
 {
     CAIRN_AUTO(world) world = {0};
