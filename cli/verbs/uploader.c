@@ -54,14 +54,18 @@ static enum cairn_code print_json(const struct cairn_cli *cli, const struct ask 
 /* ---- status ---- */
 
 static void print_save(const struct cairn_msg_report_save *save) {
-    char done[24], total[24], line[1200];
+    char done[24], total[24], rate[24], copied[128] = "", line[1200];
     cairn_cli_size(save->bytes_done, done);
     cairn_cli_size(save->bytes_total, total);
+    cairn_cli_size(save->copy_rate, rate);
+    if (save->copy_threads)
+        snprintf(copied, sizeof copied, "; copied with %s, %s/s",
+                 cairn_counted(save->copy_threads, "thread").text, rate);
     snprintf(line, sizeof line,
              "  %s@%" PRIu64 " rank %" PRIu64 ": %s, %s of %s, %" PRIu64 " of %" PRIu64
-             " shards, %" PRIu64 " of %" PRIu64 " parts%s%s",
+             " shards, %" PRIu64 " of %" PRIu64 " parts%s%s%s",
              save->run, save->step, (uint64_t)save->rank, save->phase, done, total,
-             save->shards_done, save->shards_total, save->parts_done, save->parts_total,
+             save->shards_done, save->shards_total, save->parts_done, save->parts_total, copied,
              save->error && *save->error ? "; last error: " : "", save->error ? save->error : "");
     cairn_cli_clean(line);
     puts(line);

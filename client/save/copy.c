@@ -12,9 +12,7 @@
 #include "common/crc32c.h"
 #include "formats/convert.h"
 
-#define SEGMENT_BYTES (16 * CAIRN_MIB)
-#define THREAD_BYTES_MIN (32 * CAIRN_MIB)
-#define THREADS_OF_ITSELF_MAX 4
+#define SEGMENT_BYTES CAIRN_CLIENT_SEGMENT_BYTES
 #define THREADS_MAX CAIRN_CLIENT_COPY_THREADS_MAX
 /* Rows that are apart are summed where they arrived, while the cache has them. */
 #define ROWS_BYTES (128 * CAIRN_KIB)
@@ -24,7 +22,7 @@
 
 struct work {
     const struct cairn_client_copy *copy;
-    size_t segment_count;
+    size_t segment_count; /* up to the end of what is copied */
     _Atomic size_t next;
     _Atomic bool stop;
     _Atomic bool *done;  /* by segment */
@@ -39,12 +37,6 @@ struct work {
         size_t asked; /* segments whose copies were asked of the device */
     } locked;
 };
-
-uint32_t cairn_client_copy_threads(uint32_t cores, uint32_t ranks, uint64_t bytes) {
-    uint64_t own = cores / (2 * cairn_max_u64(ranks, 1)); /* with the other half others send */
-    uint64_t worth = cairn_min_u64(own, bytes / THREAD_BYTES_MIN);
-    return (uint32_t)cairn_max_u64(cairn_min_u64(worth, THREADS_OF_ITSELF_MAX), 1);
-}
 
 /* ---- copying ---- */
 
@@ -71,6 +63,20 @@ static enum source source_of(const struct cairn_client_run *run) {
     if (run->piece->source_dtype != run->piece->dtype) return CONVERTED;
     if (!run->piece->strided) return PLAIN;
     return cairn_strided_has_rows(run->piece->strided) ? ROWS : APART;
+}
+
+struct cairn_client_sources cairn_client_copy_sources(const struct cairn_client_copy *copy) {
+    struct cairn_client_sources ret = {0};
+    for (size_t i = 0; i < copy->run_count; i++) {
+        enum source source = source_of(&copy->runs[i]);
+        if (source == PLAIN)
+            ret.plain += copy->runs[i].bytes;
+        else if (source == ROWS || source == APART || source == CONVERTED)
+            ret.worked += copy->runs[i].bytes;
+        else
+            ret.others += copy->runs[i].bytes;
+    }
+    return ret;
 }
 
 /* The stored bytes [at, at + size) of a run whose source has elements of another type. A range may
@@ -311,14 +317,20 @@ static enum cairn_code tell(struct work *work, struct cairn_error *err) {
     return copy->copied(copy->owner, cairn_min_u64(reported * SEGMENT_BYTES, copy->bytes), err);
 }
 
-/* The shard is exactly what its runs are: no thread can run off one's end. */
+static uint64_t end_of(const struct cairn_client_copy *copy) {
+    return copy->until ? copy->until : copy->bytes;
+}
+
+/* The shard is exactly what its runs are, and the part within it: no thread can run off an end. */
 static bool is_covered(const struct cairn_client_copy *copy) {
     uint64_t at = 0;
     for (size_t i = 0; i < copy->run_count; i++) {
         if (copy->runs[i].offset != at) return false;
         at += copy->runs[i].bytes;
     }
-    return at == copy->bytes;
+    bool whole = !(copy->from % SEGMENT_BYTES) &&
+                 (end_of(copy) == copy->bytes || !(end_of(copy) % SEGMENT_BYTES));
+    return at == copy->bytes && whole && copy->from <= end_of(copy) && end_of(copy) <= at;
 }
 
 /* Copies come after what the pieces' streams had when the save was staged. */
@@ -384,7 +396,8 @@ static enum cairn_code copy_all(struct work *work, struct cairn_error *err) {
 enum cairn_code cairn_client_copy(const struct cairn_client_copy *copy, struct cairn_error *err) {
     struct work work = {.copy = copy, .caller = pthread_self()};
     CAIRN_PROMISE(is_covered(copy), return cairn_fail(err, CAIRN_BROKEN, "runs with a gap"));
-    work.segment_count = (size_t)cairn_div_up(copy->bytes, SEGMENT_BYTES);
+    work.segment_count = (size_t)cairn_div_up(end_of(copy), SEGMENT_BYTES);
+    work.next = work.reported = work.locked.asked = (size_t)(copy->from / SEGMENT_BYTES);
     CAIRN_AUTO_HEAP _Atomic bool *done = calloc(work.segment_count + 1, sizeof *done);
     if (!done) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of segments");
     work.done = done;

@@ -16,19 +16,24 @@
  *          5   a source on a device is copied by it, and converted before, up to 256 MiB ahead of
  *              the threads, which sum what has arrived; what has is told while the device copies
  *              the rest.
- * Limits:  4 threads, the caller's among them, unless the session says how many: then 64.
+ *          6   a part of a shard is copied as the whole is, so a shard may be copied by parts, one
+ *              after the other, each by another number of threads.
+ * Limits:  64 threads, the caller's among them.
  * Threads: one call at a time for a shard; its threads live as long as the call, and block all
  *          signals.
- * Next:    client/save/stage.c.
+ * Next:    client/save/copying.h says how many threads; client/save/stage.c.
  */
 #pragma once
 
 #include "client/save/arrange.h"
 
+#define CAIRN_CLIENT_SEGMENT_BYTES (16 * CAIRN_MIB) /* a thread takes at once */
+
 struct cairn_client_copy {
     const struct cairn_client_run *runs;
     size_t run_count;
-    uint64_t bytes; /* of the shard: where its last run ends */
+    uint64_t bytes;       /* of the shard: where its last run ends */
+    uint64_t from, until; /* what of it is copied, in whole segments; until 0: to its end */
     uint8_t *to;
     uint32_t *blocks;                         /* room for the CRC32C of each block */
     const struct cairn_client_device *device; /* of sources that are on one */
@@ -36,8 +41,13 @@ struct cairn_client_copy {
     enum cairn_code (*copied)(void *owner, uint64_t bytes, struct cairn_error *err);
     void *owner;
 };
-/* How many are worth it: half of the rank's share of the cores, one for each 32 MiB; never 0. */
-uint32_t cairn_client_copy_threads(uint32_t cores, uint32_t ranks, uint64_t bytes);
+/* The bytes of the shard by where they come from. */
+struct cairn_client_sources {
+    uint64_t plain;  /* memory as it is stored */
+    uint64_t worked; /* memory whose elements are gathered or converted */
+    uint64_t others; /* what functions, devices and the caller put there */
+};
+struct cairn_client_sources cairn_client_copy_sources(const struct cairn_client_copy *copy);
 /* An error of `copied` ends it, and one of a source: CAIRN_SOURCE_GONE. */
 enum cairn_code cairn_client_copy(const struct cairn_client_copy *copy,
                                   struct cairn_error *err) CAIRN_MUST_USE;

@@ -9,12 +9,10 @@
 #include "client/save/stage.h"
 
 #include <inttypes.h>
-#include <sched.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "api/manifest.h"
-#include "client/save/copy.h"
+#include "client/save/copying.h"
 #include "client/save/fail.h"
 #include "client/save/progress.h"
 #include "client/save/share.h"
@@ -62,19 +60,6 @@ static enum cairn_code copied(void *owner, uint64_t bytes, struct cairn_error *e
     return CAIRN_OK;
 }
 
-/* What the process may use, which a job's launcher often cuts to its share of the node already. */
-static uint32_t cores_allowed(void) {
-    cpu_set_t set;
-    if (!sched_getaffinity(0, sizeof set, &set)) return (uint32_t)CPU_COUNT(&set);
-    long all = sysconf(_SC_NPROCESSORS_ONLN); /* reads a file */
-    return all > 0 ? (uint32_t)all : 1; /* more cores than a set has room for */
-}
-
-static uint32_t threads_for(const struct cairn_session *session, uint64_t bytes) {
-    if (session->copy_threads) return session->copy_threads;
-    return cairn_client_copy_threads(cores_allowed(), session->local_world_size, bytes);
-}
-
 /* Q41: a save writes into its own generation alone. */
 static bool fits_slab(const struct cairn_client_stager *stager,
                       const struct cairn_client_shard *shard) {
@@ -96,10 +81,9 @@ static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t ind
                                            .to = stager->slab + shard->offset,
                                            .blocks = stager->shards[index].blocks,
                                            .device = &stager->session->device,
-                                           .threads = threads_for(stager->session, shard->bytes),
                                            .copied = copied,
                                            .owner = &telling};
-    return cairn_client_copy(&copy, err);
+    return cairn_client_copying(stager->session, &copy, &stager->how, err);
 }
 
 /* Where the slab cannot be page-locked the device copies slower, which the caller is told once. */

@@ -196,7 +196,9 @@ static enum cairn_code call_seal(struct cairn_client_stager *stager, const char 
     const struct cairn_client_request request = {
         CAIRN_CLIENT_REQUEST(seal, .save = (uint32_t)stager->save->id,
                              .replicated = stager->replicated, .table = table,
-                             .labels = stager->save->labels, .meta = stager->save->meta),
+                             .labels = stager->save->labels, .meta = stager->save->meta,
+                             .copy_threads = stager->how.threads,
+                             .copy_rate = cairn_client_copied_rate(&stager->how)),
         .blob = table ? (struct cairn_view){0} : cairn_buf_view(&arrangement->table),
         .epoch = stager->epoch, .deadline_ms = deadline_ms};
     if (stager->alone) return call(stager, &request, err);

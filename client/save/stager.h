@@ -12,7 +12,7 @@
  */
 #pragma once
 
-#include "client/save/arrange.h"
+#include "client/save/copying.h"
 
 #define CAIRN_CLIENT_VERSION_OF_MORE 4 /* of the socket: `more` of `stage` */
 
@@ -31,6 +31,7 @@ struct cairn_client_stager {
     size_t slot_count;
     size_t copied_count; /* shards that are whole in the slab */
     bool copied;         /* all that was described before the copy; what comes is late */
+    struct cairn_client_copied how;
     uint32_t epoch;     /* of the link over which `stage` was sent; 0: it must be sent */
     bool seals;         /* the seal follows the last bytes at once */
     bool sealed;        /* the uploader died after it had journaled the seal */

@@ -87,8 +87,8 @@ struct cairn_open_options {
     int read_only;           /* no attempt is opened; only restore and list work */
     uint32_t
         copy_threads;  /* with how many cairn_save_stage copies, at most 64; 0: CAIRN_COPY_THREADS,
-                              else half of the rank's share of the cores, at most 4, one for each
-                              32 MiB of a shard */
+                              else as many as help: measured in the process's saves, at most the
+                              rank's share of the cores, one for each 32 MiB of a shard */
     int interruptible; /* 1: a call that waits ends with CAIRN_INTERRUPTED when its thread has
                                 handled a signal. From cairn_save_begin and cairn_save_stage that
                                 gives the save up, as any other error does; a wait, a restore or a

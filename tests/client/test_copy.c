@@ -60,16 +60,35 @@ static enum cairn_code copied(void *owner, uint64_t bytes, struct cairn_error *e
     return shard->refuse ? cairn_fail(err, CAIRN_CANCELLED, "no more") : CAIRN_OK;
 }
 
+static struct cairn_client_copy order_of(struct shard *shard, uint32_t threads) {
+    return (struct cairn_client_copy){.runs = shard->runs,
+                                      .run_count = RUNS,
+                                      .bytes = shard->bytes,
+                                      .to = shard->to,
+                                      .blocks = shard->blocks,
+                                      .threads = threads,
+                                      .copied = copied,
+                                      .owner = shard};
+}
+
 static enum cairn_code copy(struct shard *shard, uint32_t threads, struct cairn_error *err) {
-    const struct cairn_client_copy order = {.runs = shard->runs,
-                                            .run_count = RUNS,
-                                            .bytes = shard->bytes,
-                                            .to = shard->to,
-                                            .blocks = shard->blocks,
-                                            .threads = threads,
-                                            .copied = copied,
-                                            .owner = shard};
+    const struct cairn_client_copy order = order_of(shard, threads);
     return cairn_client_copy(&order, err);
+}
+
+static void expect_copied(const struct shard *shard) {
+    EXPECT(memcmp(shard->source, shard->to, shard->bytes) == 0);
+    EXPECT(shard->in_order);
+    EXPECT_EQ_U64(shard->told, shard->bytes);
+    for (uint64_t at = 0; at < shard->bytes; at += CAIRN_BLOCK_BYTES) {
+        size_t size = (size_t)cairn_min_u64(CAIRN_BLOCK_BYTES, shard->bytes - at);
+        EXPECT_EQ_U64(shard->blocks[at / CAIRN_BLOCK_BYTES],
+                      cairn_crc32c(0, shard->source + at, size));
+    }
+    for (size_t i = 0; i < RUNS; i++) {
+        uint32_t whole = cairn_crc32c(0, shard->runs[i].source, sizes[i]);
+        EXPECT_EQ_U64(shard->pieces[i].crc32c, i % 2 ? whole : 0);
+    }
 }
 
 static size_t threads_here(void) {
@@ -87,21 +106,29 @@ TEST(one_thread_or_four_copy_the_same_bytes_and_make_the_same_checksums) /* copy
         struct cairn_error err = {0};
         open_shard(&shard);
         EXPECT_CODE(copy(&shard, threads, &err), CAIRN_OK);
-        EXPECT(memcmp(shard.source, shard.to, shard.bytes) == 0);
-        EXPECT(shard.in_order);
         EXPECT(shard.calls >= 1 && shard.calls <= 4);
-        EXPECT_EQ_U64(shard.told, shard.bytes);
-        for (uint64_t at = 0; at < shard.bytes; at += CAIRN_BLOCK_BYTES) {
-            size_t size = (size_t)cairn_min_u64(CAIRN_BLOCK_BYTES, shard.bytes - at);
-            EXPECT_EQ_U64(shard.blocks[at / CAIRN_BLOCK_BYTES],
-                          cairn_crc32c(0, shard.source + at, size));
-        }
-        for (size_t i = 0; i < RUNS; i++) {
-            uint32_t whole = cairn_crc32c(0, shard.runs[i].source, sizes[i]);
-            EXPECT_EQ_U64(shard.pieces[i].crc32c, i % 2 ? whole : 0);
-        }
+        expect_copied(&shard);
         close_shard(&shard);
     }
+}
+
+TEST(a_shard_may_be_copied_by_parts_each_by_other_threads) /* copy.h#6 */
+{
+    static const uint64_t ends[] = {16 * CAIRN_MIB, 48 * CAIRN_MIB, 0};
+    struct shard shard;
+    struct cairn_error err = {0};
+    struct cairn_client_copy order;
+    open_shard(&shard);
+    order = order_of(&shard, 1);
+    for (size_t i = 0; i < CAIRN_COUNT(ends); i++) {
+        order.from = order.until;
+        order.until = ends[i];
+        order.threads = (uint32_t)i + 1;
+        EXPECT_CODE(cairn_client_copy(&order, &err), CAIRN_OK);
+        EXPECT_EQ_U64(shard.told, ends[i] ? ends[i] : shard.bytes);
+    }
+    expect_copied(&shard);
+    close_shard(&shard);
 }
 
 TEST(a_copy_that_is_refused_ends_with_its_threads) /* copy.h#3 */
@@ -240,14 +267,4 @@ TEST(a_fill_function_that_fails_ends_the_copy_and_is_named) /* copy.h#4 */
         EXPECT_EQ_U64(threads_here(), before);
         close_views(&views);
     }
-}
-
-TEST(a_rank_copies_with_half_of_the_cores_that_it_has_for_itself) {
-    EXPECT_EQ_U64(cairn_client_copy_threads(128, 8, CAIRN_GIB), 4);
-    EXPECT_EQ_U64(cairn_client_copy_threads(48, 8, CAIRN_GIB), 3);
-    EXPECT_EQ_U64(cairn_client_copy_threads(4, 8, CAIRN_GIB), 1);
-    EXPECT_EQ_U64(cairn_client_copy_threads(4, 1, CAIRN_GIB), 2);
-    EXPECT_EQ_U64(cairn_client_copy_threads(8, 1, 64 * CAIRN_MIB), 2);
-    EXPECT_EQ_U64(cairn_client_copy_threads(8, 1, 0), 1);
-    EXPECT_EQ_U64(cairn_client_copy_threads(8, 0, CAIRN_GIB), 4);
 }

@@ -46,6 +46,20 @@ class Uploader(unittest.TestCase):
         wait_until(lambda: not self.status(world)["unfinished"], 30)
         self.assertGreater(self.status(world)["sent_bytes"], 99_999)
 
+    def test_status_tells_how_a_trainer_has_copied_its_save(self):
+        world = self.world_of(env={"CAIRN_STORE_FAULT": SLOW})
+        writer = subprocess.Popen([BIN / "tests" / "tensor_writer", RUN, "0", "1", "5"], stdin=subprocess.PIPE, text=True,
+                                  env={**os.environ, "CAIRN_SOCKET": world.socket(), "CAIRN_COPY_THREADS": "3"})
+        self.addCleanup(writer.wait)
+        writer.stdin.write(f"item state 4 {self.folder / 'bytes'}\n")
+        writer.stdin.close()
+        save = wait_until(lambda: (said := self.status(world)["saves"]) and said[0].get("copy_threads") and said[0])
+        self.assertEqual((save["run"], save["step"], save["copy_threads"]), (RUN, 5, 3))
+        self.assertGreater(save["copy_rate"], 0)
+        text = world.cairn("uploader", "status").stdout
+        self.assertRegex(text, rf"(?m)^  {RUN}@5 rank 0: .* parts; copied with 3 threads, [0-9.]+ \w+/s")
+        self.assertEqual(writer.wait(60), 0)
+
     def test_a_drain_finishes_what_was_staged_and_lets_nobody_in(self):
         world = self.world_of(env={"CAIRN_STORE_FAULT": SLOW})
         world.cairn("put", "--detach", self.folder, f"{RUN}@5")

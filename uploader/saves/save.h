@@ -80,6 +80,8 @@ struct cairn_up_save {
     json_t *replicated;             /* array, or NULL */
     json_t *labels, *meta;          /* of the seal, for those of the begin; or NULL */
     uint64_t total_bytes;
+    uint32_t copy_threads; /* with which its trainer copied it; 0: not known */
+    uint64_t copy_rate;    /* bytes a second; 0: not known */
     uint64_t begun_us, described_us; /* mono clock; 0: by a process before this one, or measured */
     uint64_t polled_ms;              /* when a watcher last asked how it ended */
     struct cairn_up_trouble trouble; /* with the server */

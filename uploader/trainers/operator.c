@@ -46,7 +46,8 @@ static bool add_save(struct cairn_up *up, const struct cairn_up_save *save, json
                           .bytes_done = own.bytes, .bytes_total = save->total_bytes,
                           .shards_done = own.shards, .shards_total = save->state.shard_count,
                           .parts_done = own.parts_done, .parts_total = own.parts_total,
-                          .error = error_of(save)));
+                          .error = error_of(save), .copy_threads = save->copy_threads,
+                          .copy_rate = save->copy_rate));
 }
 
 struct sums {

@@ -433,6 +433,8 @@ enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
     CAIRN_TRY(find_open(up, reply.conn, told.save, &save, err));
     CAIRN_TRY(take_table(up, save, told.table, table, in_known, err));
     cairn_up_save_set_sealed(save, told.replicated, told.labels, told.meta);
+    save->copy_threads = told.copy_threads;
+    save->copy_rate = told.copy_rate;
     enum cairn_code code = post_seal(up, save, err);
     if (code == CAIRN_OK) {
         save->seal_reply = reply;
