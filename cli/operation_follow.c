@@ -17,6 +17,7 @@ struct wait {
     const char *job, *id;
     uint64_t deadline;
     struct cairn_cli_meter meter;
+    char unit[24]; /* of the meter: the row's text is gone when it is shown again */
     bool metered;
 };
 
@@ -25,6 +26,10 @@ static void show(struct wait *wait, const struct cairn_msg_operation_row *row) {
     if (cairn_msg_operation_progress_read(row->progress, "", &at, NULL) || !at.total) return;
     if (!wait->metered) cairn_cli_meter_init(&wait->meter, &wait->cli, wait->job, at.total, 0);
     wait->metered = true;
+    if (strcmp(at.unit, "bytes") != 0) {
+        (void)cairn_text_copy(wait->unit, sizeof wait->unit, at.unit);
+        wait->meter.unit = wait->unit;
+    }
     wait->meter.total_bytes = at.total; /* it grows with what is found */
     cairn_cli_meter_set(&wait->meter, at.done, NULL);
 }

@@ -2,12 +2,12 @@
 /*
  * operation_follow: an operation of the server is followed to its end.
  *
- * Why:     who asks for a copy or a repair waits for it, and wants to see how far it is.
+ * Why:     who asks for a copy, a repair or a removal waits for it, and wants to see how far it is.
  * Promise: 1   one that failed, was cancelled or interrupted is an error with its code and words.
  *          2   where the time is over CAIRN_TIMEOUT: the server goes on.
  * Limits:  `timeout` of the whole wait; an hour without it. Looked at once a second.
  * Threads: one.
- * Next:    cli/verbs/promote.c, cli/verbs/verify.c.
+ * Next:    cli/verbs/promote.c, cli/verbs/rm.c, cli/verbs/verify.c.
  */
 #pragma once
 

@@ -40,6 +40,26 @@ static void draw_bar(const struct cairn_cli_meter *meter, const char *done, cons
     fflush(stderr);
 }
 
+static void amount(const struct cairn_cli_meter *meter, uint64_t number, char ret[24]) {
+    if (meter->unit)
+        snprintf(ret, 24, "%llu", (unsigned long long)number);
+    else
+        cairn_cli_size(number, ret);
+}
+
+static void print_json(const struct cairn_cli_meter *meter, uint64_t elapsed_ms, bool last) {
+    uint64_t done = meter->locked.done_bytes, total = meter->total_bytes;
+    bool counts = meter->unit;
+    fprintf(stderr,
+            "{\"job\":\"%s\",\"done_bytes\":%llu,\"total_bytes\":%llu,\"items\":%llu,"
+            "\"total_items\":%llu,\"elapsed_ms\":%llu,\"last\":%s}\n",
+            meter->job, (unsigned long long)(counts ? 0 : done),
+            (unsigned long long)(counts ? 0 : total),
+            (unsigned long long)(counts ? done : meter->locked.done_items),
+            (unsigned long long)(counts ? total : meter->total_items),
+            (unsigned long long)elapsed_ms, last ? "true" : "false");
+}
+
 static void show(struct cairn_cli_meter *meter, bool last) {
     uint64_t now = cairn_mono_ms(), elapsed = cairn_max_u64(now - meter->started_ms, 1);
     uint64_t done_bytes = meter->locked.done_bytes;
@@ -47,9 +67,9 @@ static void show(struct cairn_cli_meter *meter, bool last) {
     if (!last && part > 0.99) part = 0.99; /* 100 % is said at the end only */
     uint64_t rate_bytes = done_bytes * 1000 / elapsed;
     char done[24], total[24], rate[24], left[32] = "", time[32], items[64] = "";
-    cairn_cli_size(done_bytes, done);
-    cairn_cli_size(meter->total_bytes, total);
-    cairn_cli_size(rate_bytes, rate);
+    amount(meter, done_bytes, done);
+    amount(meter, meter->total_bytes, total);
+    amount(meter, rate_bytes, rate);
     if (meter->locked.phase) {
         snprintf(left, sizeof left, "%s", meter->locked.phase);
     } else if (!last && rate_bytes && done_bytes < meter->total_bytes) {
@@ -63,13 +83,7 @@ static void show(struct cairn_cli_meter *meter, bool last) {
         if (last) fputc('\n', stderr);
         break;
     case CAIRN_CLI_PROGRESS_JSON:
-        fprintf(stderr,
-                "{\"job\":\"%s\",\"done_bytes\":%llu,\"total_bytes\":%llu,\"items\":%llu,"
-                "\"total_items\":%llu,\"elapsed_ms\":%llu,\"last\":%s}\n",
-                meter->job, (unsigned long long)done_bytes, (unsigned long long)meter->total_bytes,
-                (unsigned long long)meter->locked.done_items,
-                (unsigned long long)meter->total_items, (unsigned long long)elapsed,
-                last ? "true" : "false");
+        print_json(meter, elapsed, last);
         break;
     default:
         cairn_time_text(cairn_clock_real.wall_ms(&cairn_clock_real), false, time);
@@ -77,8 +91,8 @@ static void show(struct cairn_cli_meter *meter, bool last) {
             snprintf(items, sizeof items, " items=%llu/%llu",
                      (unsigned long long)meter->locked.done_items,
                      (unsigned long long)meter->total_items);
-        fprintf(stderr, "%s %s pct=%.0f bytes=%s/%s rate=%s/s%s %s\n", time, meter->job, part * 100,
-                done, total, rate, items, left);
+        fprintf(stderr, "%s %s pct=%.0f %s=%s/%s rate=%s/s%s %s\n", time, meter->job, part * 100,
+                meter->unit ? meter->unit : "bytes", done, total, rate, items, left);
     }
     meter->locked.shown_ms = now;
 }

@@ -21,6 +21,7 @@ struct cairn_cli_meter {
     struct cairn_lock lock;
     enum cairn_cli_progress form; /* never AUTO */
     const char *job;              /* "put llm/7b@1000" */
+    const char *unit;             /* NULL: bytes; "versions": what stands as bytes are those */
     uint64_t total_bytes, total_items, started_ms;
     struct {
         uint64_t done_bytes, done_items, shown_ms;

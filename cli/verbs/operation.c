@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn operation ls|show|wait|cancel: imports and exports that the server runs. */
+/* cairn operation ls|show|wait|cancel: imports, exports, copies and removals by the server. */
 #include "cli/verbs/operation.h"
 
 #include <inttypes.h>
@@ -39,6 +39,10 @@ static void cell_progress(const union cairn_cli_row *row, char *ret, size_t capa
     if (cairn_msg_operation_progress_read(row->operation.progress, "", &at, NULL) || !at.total)
         return;
     char done[24], total[24];
+    if (strcmp(at.unit, "bytes") != 0) {
+        snprintf(ret, capacity, "%" PRIu64 " of %" PRIu64 " %s", at.done, at.total, at.unit);
+        return;
+    }
     cairn_cli_size(at.done, done);
     cairn_cli_size(at.total, total);
     snprintf(ret, capacity, "%s of %s", done, total);
@@ -53,7 +57,7 @@ static void cell_why(const union cairn_cli_row *row, char *ret, size_t capacity)
 static const struct cairn_cli_column columns[] = {
     {"OPERATION", false, cell_id}, {"KIND", false, cell_kind},
     {"RUN", false, cell_run},      {"STATE", false, cell_state},
-    {"BYTES", true, cell_progress}, {"WHY", false, cell_why},
+    {"PROGRESS", true, cell_progress}, {"WHY", false, cell_why},
 };
 static const struct cairn_cli_table table = {CAIRN_MESSAGE_operation_row, columns,
                                              CAIRN_COUNT(columns), cell_id, NULL};
@@ -140,7 +144,7 @@ static enum cairn_code run_operation(struct cairn_cli *cli, struct cairn_error *
 const struct cairn_cli_verb cairn_cli_verb_operation = {
     .name = "operation",
     .synopsis = "cairn operation ls|show|wait|cancel [flags] [ID]",
-    .purpose = "Imports and exports that the server runs: how far they are, and their end.",
+    .purpose = "What the server does for somebody, as imports: how far it is, and its end.",
     .examples = "  cairn operation ls\n"
                 "  cairn operation wait op_01a2... --timeout 1h\n"
                 "  cairn operation cancel op_01a2...\n",

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cairn rm and undelete: into the trash and back. rm looks the version up, asks on a terminal, and
- * removes it by its id: `latest` means another one after each removal. */
+ * removes it by its id: `latest` means another one after each removal. A run goes as an operation
+ * of the server, which is followed. */
 #include <stdio.h>
 #include <unistd.h>
 
+#include "cli/operation_follow.h"
 #include "cli/output.h"
 #include "cli/sizes.h"
 #include "common/text.h"
@@ -14,6 +16,10 @@ static const struct cairn_cli_flag rm_flags[] = {
      "The run with all that it has; asks for its name."},
     {"confirm", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(confirm), 0, "NAME",
      "With --run: the run's name, where nobody can be asked."},
+    {"dry-run", 'n', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(dry_run), 0, NULL,
+     "With --run: show what would go, and nothing else."},
+    {"detach", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(detach), 0, NULL,
+     "With --run: return once it has begun; cairn operation shows how far it is."},
 };
 
 static enum cairn_code read_ref(const struct cairn_cli *cli, struct cairn_cli_ref *ret,
@@ -56,58 +62,103 @@ static enum cairn_code confirm(const struct cairn_cli *cli, const struct cairn_c
 /* ---- a run ---- */
 
 /* What it frees is shown, and its name is to be typed, as it was or as a flag. */
-static enum cairn_code confirm_run(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
-                                   char ret[CAIRN_NAME_BYTES_MAX + 2], struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *json = NULL;
-    struct cairn_msg_run_row row = {0};
+static enum cairn_code look_at_run(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                                   json_t **ret, struct cairn_msg_run_removal *ret_plan,
+                                   struct cairn_error *err) {
+    struct cairn_cli_call call = {.method = "DELETE", .tail = "?dry_run=true"};
+    CAIRN_TRY(cairn_cli_call(cli, run, call, ret, err));
+    return cairn_cli_reply_read(CAIRN_MESSAGE_run_removal, *ret, ret_plan, err);
+}
+
+static enum cairn_code print_plan(const struct cairn_cli *cli, const json_t *json,
+                                  const struct cairn_msg_run_removal *plan,
+                                  struct cairn_error *err) {
     char size[24];
-    CAIRN_TRY(cairn_cli_call(cli, run, (struct cairn_cli_call){0}, &json, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, json, &row, err));
-    cairn_cli_size(row.bytes, size);
-    cairn_cli_note("run %s/%s: %llu committed, %s, and what is open is given up", run->name.project,
-                   run->name.run, (unsigned long long)row.committed, size);
-    ret[0] = '\0';
+    if (cli->output != CAIRN_CLI_TABLE)
+        return cairn_cli_print_json(json, cli->output == CAIRN_CLI_JSON, err);
+    cairn_cli_size(plan->bytes, size);
+    printf("%s/%s: %s of %s would go into the trash, %s be given up; nothing was changed "
+           "(--dry-run)\n",
+           plan->project, plan->run,
+           cairn_cli_counted(plan->versions, "checkpoint", "checkpoints").text, size,
+           cairn_cli_counted(plan->open, "open save", "open saves").text);
+    if (plan->code) printf("just now it would be refused, %s: %s\n", plan->code, plan->detail);
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+/* What it frees is shown, and its name is to be typed, as it was or as a flag. */
+static enum cairn_code confirm_run(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                                   const struct cairn_msg_run_removal *plan,
+                                   struct cairn_error *err) {
+    char size[24], name[CAIRN_NAME_BYTES_MAX + 2] = "";
+    cairn_cli_size(plan->bytes, size);
+    cairn_cli_note("run %s/%s: %s of %s go into the trash, %s be given up", run->name.project,
+                   run->name.run,
+                   cairn_cli_counted(plan->versions, "checkpoint", "checkpoints").text, size,
+                   cairn_cli_counted(plan->open, "open save", "open saves").text);
     if (cli->confirm) {
-        (void)cairn_text_copy(ret, CAIRN_NAME_BYTES_MAX + 2, cli->confirm);
+        (void)cairn_text_copy(name, sizeof name, cli->confirm);
     } else if (isatty(STDIN_FILENO)) {
         fprintf(stderr, "Type %s to put all of it into the trash: ", run->name.run);
-        if (fgets(ret, CAIRN_NAME_BYTES_MAX + 2, stdin)) ret[strcspn(ret, "\n")] = '\0';
+        if (fgets(name, sizeof name, stdin)) name[strcspn(name, "\n")] = '\0';
     } else {
         return cairn_fail(err, CAIRN_INVALID, "say --confirm %s to remove the run", run->name.run);
     }
-    if (!strcmp(ret, run->name.run)) return CAIRN_OK;
+    if (!strcmp(name, run->name.run)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CANCELLED, "%s/%s was left as it is: its name is another",
                       run->name.project, run->name.run);
 }
 
+static enum cairn_code print_removed(const struct cairn_cli *cli, const json_t *operation,
+                                     struct cairn_error *err) {
+    struct cairn_msg_operation_row row = {0};
+    struct cairn_msg_run_removed done = {0};
+    char size[24];
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, operation, &row, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_removed, row.result, &done, err));
+    if (cli->output != CAIRN_CLI_TABLE) {
+        CAIRN_AUTO_JSON json_t *answer =
+            json_pack("{s:s, s:s, s:I, s:I, s:I, s:s}", "project", row.project, "run", row.run,
+                      "removed", (json_int_t)done.removed, "bytes", (json_int_t)done.bytes,
+                      "aborted", (json_int_t)done.aborted, "operation", row.id);
+        return cairn_cli_print_json(answer, cli->output == CAIRN_CLI_JSON, err);
+    }
+    cairn_cli_size(done.bytes, size);
+    printf("%s/%s is removed: %s of %s in the trash, %s given up; cairn undelete of one brings it "
+           "back\n",
+           row.project, row.run,
+           cairn_cli_counted(done.removed, "checkpoint", "checkpoints").text, size,
+           cairn_cli_counted(done.aborted, "open save", "open saves").text);
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+static enum cairn_code print_begun(const struct cairn_cli *cli, const json_t *operation,
+                                   const char *id, struct cairn_error *err) {
+    if (cli->output != CAIRN_CLI_TABLE)
+        return cairn_cli_print_json(operation, cli->output == CAIRN_CLI_JSON, err);
+    printf("%s is being removed: cairn operation wait %s\n", cli->arguments[0], id);
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
 static enum cairn_code remove_run(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *seen = NULL, *begun = NULL, *ended = NULL;
+    struct cairn_msg_run_removal plan = {0};
+    struct cairn_msg_operation_row row = {0};
     struct cairn_cli_ref run;
-    char name[CAIRN_NAME_BYTES_MAX + 2], tail[CAIRN_NAME_BYTES_MAX + 20];
-    uint64_t removed = 0, bytes = 0, left = 1;
+    char tail[CAIRN_NAME_BYTES_MAX + 20];
     CAIRN_TRY(cairn_cli_ref_run("rm --run", cli->arguments[0], &run, err));
     if (cli->argument_count != 1)
         return cairn_fail(err, CAIRN_INVALID, "rm --run takes one run at a time");
-    CAIRN_TRY(confirm_run(cli, &run, name, err));
-    snprintf(tail, sizeof tail, "?confirm=%s", name);
-    while (left) {
-        CAIRN_AUTO_JSON json_t *json = NULL;
-        struct cairn_msg_run_removed done = {0};
-        struct cairn_cli_call call = {.method = "DELETE", .tail = tail, .timeout_ms = 600000};
-        CAIRN_TRY(cairn_cli_call(cli, &run, call, &json, err));
-        CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_removed, json, &done, err));
-        removed += done.removed;
-        bytes += done.bytes;
-        left = done.left;
-    }
-    if (cli->output != CAIRN_CLI_TABLE) {
-        CAIRN_AUTO_JSON json_t *answer =
-            json_pack("{s:s, s:s, s:I, s:I}", "project", run.name.project, "run", run.name.run,
-                      "removed", (json_int_t)removed, "bytes", (json_int_t)bytes);
-        return cairn_cli_print_json(answer, cli->output == CAIRN_CLI_JSON, err);
-    }
-    printf("%s/%s is removed; cairn undelete of one of its %llu checkpoints brings it back\n",
-           run.name.project, run.name.run, (unsigned long long)removed);
-    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+    CAIRN_TRY(look_at_run(cli, &run, &seen, &plan, err));
+    if (cli->dry_run) return print_plan(cli, seen, &plan, err);
+    CAIRN_TRY(confirm_run(cli, &run, &plan, err));
+    snprintf(tail, sizeof tail, "?confirm=%s", run.name.run);
+    struct cairn_cli_call call = {.method = "DELETE", .tail = tail};
+    CAIRN_TRY(cairn_cli_call(cli, &run, call, &begun, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, begun, &row, err));
+    if (cli->detach) return print_begun(cli, begun, row.id, err);
+    CAIRN_TRY(cairn_cli_operation_follow(cli, "rm", row.id, &ended, err));
+    return print_removed(cli, ended, err);
 }
 
 /* ---- checkpoints ---- */
@@ -129,7 +180,11 @@ static enum cairn_code remove_one(struct cairn_cli *cli, struct cairn_error *err
 /* Several are removed one after the other; the first that cannot go ends it. */
 static enum cairn_code run_rm(struct cairn_cli *cli, struct cairn_error *err) {
     if (cli->whole_run) return remove_run(cli, err);
-    if (cli->confirm) return cairn_fail(err, CAIRN_INVALID, "--confirm is for --run");
+    if (cli->confirm || cli->dry_run || cli->detach)
+        return cairn_fail(err, CAIRN_INVALID, "--%s is for --run",
+                          cli->confirm   ? "confirm"
+                          : cli->dry_run ? "dry-run"
+                                         : "detach");
     for (size_t i = 0; i < cli->argument_count; i++) {
         struct cairn_cli one = *cli;
         one.arguments[0] = cli->arguments[i];
@@ -158,8 +213,8 @@ const struct cairn_cli_verb cairn_cli_verb_rm = {
     .synopsis = "cairn rm [flags] project/run@step...",
     .purpose = "Put checkpoints, or a run with all that it has, into the trash.",
     .examples =
-        "  cairn rm llm/7b@1200\n  cairn rm llm/7b@100 llm/7b@200 llm/7b@ckpt_...\n"
-        "  cairn rm llm/7b --run --confirm 7b\n",
+        "  cairn rm llm/7b@1200 llm/7b@ckpt_...\n"
+        "  cairn rm llm/7b --run --dry-run\n  cairn rm llm/7b --run --confirm 7b\n",
     .flags = rm_flags,
     .flag_count = CAIRN_COUNT(rm_flags),
     .arguments_min = 1,

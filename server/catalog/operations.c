@@ -47,19 +47,47 @@ void cairn_srv_operation_name(int64_t wall_ms, void (*random)(void *ret_data, si
         snprintf(ret + at, (size_t)(CAIRN_SRV_OPERATION_BYTES - at), "%02x", bytes[i]);
 }
 
-enum cairn_code cairn_srv_operation_put(struct cairn_srv_tx *tx,
-                                        struct cairn_srv_operation *operation, bool *ret_made,
-                                        struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
+static enum cairn_code first_id(struct cairn_srv_rows *rows, char ret_id[CAIRN_SRV_OPERATION_BYTES],
+                                struct cairn_error *err) {
     bool found = false;
+    CAIRN_TRY(cairn_srv_rows_next(rows, &found, err));
+    (void)cairn_text_copy(ret_id, CAIRN_SRV_OPERATION_BYTES,
+                          found ? cairn_srv_rows_text(rows, 0) : "");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_operation_of_run(struct cairn_srv_tx *tx, const char *kind,
+                                           const struct cairn_run_name *name,
+                                           char ret_id[CAIRN_SRV_OPERATION_BYTES],
+                                           struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(operation_of_run), SQL_T(kind),
+                                 SQL_T(name->project), SQL_T(name->run)));
+    return first_id(&rows, ret_id, err);
+}
+
+static enum cairn_code find_alike(struct cairn_srv_tx *tx,
+                                  const struct cairn_srv_operation *operation, bool alone,
+                                  char ret_id[CAIRN_SRV_OPERATION_BYTES], struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    const struct cairn_run_name *name = &operation->name;
+    if (alone) return cairn_srv_operation_of_run(tx, operation->kind, name, ret_id, err);
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(operation_same), SQL_T(operation->kind),
+                                 SQL_T(name->project), SQL_T(name->run),
+                                 SQL_T(operation->request.data)));
+    return first_id(&rows, ret_id, err);
+}
+
+enum cairn_code cairn_srv_operation_put(struct cairn_srv_tx *tx,
+                                        struct cairn_srv_operation *operation, bool alone,
+                                        bool *ret_made, struct cairn_error *err) {
+    char found[CAIRN_SRV_OPERATION_BYTES];
     const char *kind = operation->kind, *request = operation->request.data;
     const struct cairn_run_name *name = &operation->name;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(operation_same), SQL_T(kind),
-                                 SQL_T(name->project), SQL_T(name->run), SQL_T(request)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
-    *ret_made = !found;
-    if (found) {
-        (void)cairn_text_copy(operation->id, sizeof(operation->id), cairn_srv_rows_text(&rows, 0));
+    CAIRN_TRY(find_alike(tx, operation, alone, found, err));
+    *ret_made = !found[0];
+    if (found[0]) {
+        (void)cairn_text_copy(operation->id, sizeof(operation->id), found);
         return CAIRN_OK;
     }
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(operation_put), SQL_T(operation->id),

@@ -46,10 +46,16 @@ void cairn_srv_operation_name(int64_t wall_ms, void (*random)(void *ret_data, si
                               char ret[CAIRN_SRV_OPERATION_BYTES]);
 
 /* id, kind, name, request, who and created_ms are set. Where one of that kind, run and request is
- * not over its id is written there instead, and *ret_made is false. */
+ * not over its id is written there instead, and *ret_made is false. alone: of that kind and run,
+ * whatever was asked for. */
 enum cairn_code cairn_srv_operation_put(struct cairn_srv_tx *tx,
-                                        struct cairn_srv_operation *operation, bool *ret_made,
-                                        struct cairn_error *err) CAIRN_MUST_USE;
+                                        struct cairn_srv_operation *operation, bool alone,
+                                        bool *ret_made, struct cairn_error *err) CAIRN_MUST_USE;
+/* One of that kind and run that is not over; "" where there is none. */
+enum cairn_code cairn_srv_operation_of_run(struct cairn_srv_tx *tx, const char *kind,
+                                           const struct cairn_run_name *name,
+                                           char ret_id[CAIRN_SRV_OPERATION_BYTES],
+                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_NOT_FOUND where there is none. */
 enum cairn_code cairn_srv_operation_get(struct cairn_srv_tx *tx, const char *id,
                                         struct cairn_srv_operation *ret,

@@ -172,6 +172,19 @@ enum cairn_code cairn_srv_run_totals(struct cairn_srv_tx *tx, int64_t run_id,
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_run_removal(struct cairn_srv_tx *tx, int64_t run_id,
+                                      struct cairn_srv_run_removal *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool more = false;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(run_removal), SQL_I(run_id)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_ASSERT(more); /* sums have a row, also over nothing */
+    *ret = (struct cairn_srv_run_removal){.versions = cairn_srv_rows_u64(&rows, 0),
+                                          .bytes = cairn_srv_rows_u64(&rows, 1),
+                                          .open = cairn_srv_rows_u64(&rows, 2)};
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_run_opened(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
                                      int64_t *ret_ms, bool *ret_saving, struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};

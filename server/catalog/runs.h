@@ -77,6 +77,15 @@ enum cairn_code cairn_srv_run_totals(struct cairn_srv_tx *tx, int64_t run_id,
                                      uint64_t *ret_versions, uint64_t *ret_bytes,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 
+/* What a removal of it takes away: what is neither in the trash nor on its way out. */
+struct cairn_srv_run_removal {
+    uint64_t versions, bytes; /* committed ones */
+    uint64_t open;            /* saves that are given up */
+};
+enum cairn_code cairn_srv_run_removal(struct cairn_srv_tx *tx, int64_t run_id,
+                                      struct cairn_srv_run_removal *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+
 /* When its newest attempt was opened, 0 without one, and whether a save of it is open. */
 enum cairn_code cairn_srv_run_opened(struct cairn_srv_tx *tx, int64_t run_id, uint64_t attempt,
                                      int64_t *ret_ms, bool *ret_saving,

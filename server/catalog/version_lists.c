@@ -2,6 +2,7 @@
 /* Lists of versions; see version_lists.h. */
 #include "server/catalog/version_lists.h"
 
+#include "common/text.h"
 #include "server/catalog/copies.h"
 
 enum cairn_code cairn_srv_versions_open_of_run(struct cairn_srv_tx *tx, int64_t run_id,
@@ -119,6 +120,28 @@ enum cairn_code cairn_srv_version_forgotten(struct cairn_srv_tx *tx, int64_t run
                                             struct cairn_error *err) {
     return cairn_srv_sql_found(tx, ret, err, SQL(tombstone_there), SQL_I(run_id), SQL_I(attempt),
                                SQL_T(id));
+}
+
+/* ---- with their run ---- */
+
+enum cairn_code cairn_srv_versions_to_remove(struct cairn_srv_tx *tx, int64_t run_id, size_t limit,
+                                             struct cairn_srv_to_remove *ret,
+                                             struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    ret->committed.count = ret->open.count = ret->unrecorded = 0;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_to_remove), SQL_I(run_id),
+                                 SQL_I(limit)));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        struct cairn_version_id id;
+        bool open = cairn_srv_rows_i64(&rows, 1) == CAIRN_STATE_OPEN;
+        (void)cairn_text_copy(id.text, sizeof(id.text), cairn_srv_rows_text(&rows, 0));
+        if (!open && !cairn_srv_rows_i64(&rows, 2))
+            ret->unrecorded++;
+        else
+            CAIRN_TRY(cairn_srv_ids_add(open ? &ret->open : &ret->committed, &id, err));
+    }
 }
 
 /* ---- pages for people ---- */

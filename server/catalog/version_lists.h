@@ -62,6 +62,15 @@ enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx,
                                          struct cairn_srv_ids *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 
+/* What a removal of the run still has to do, the oldest first; a list is filled anew. */
+struct cairn_srv_to_remove {
+    struct cairn_srv_ids committed, open;
+    size_t unrecorded; /* committed ones that lack their record, and so are in neither list */
+};
+enum cairn_code cairn_srv_versions_to_remove(struct cairn_srv_tx *tx, int64_t run_id, size_t limit,
+                                             struct cairn_srv_to_remove *ret,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+
 /* Gone for good at that time: no sweep of them is due any more, and no answer names them. */
 enum cairn_code cairn_srv_versions_over(struct cairn_srv_tx *tx, uint64_t tick_ms, size_t limit,
                                         struct cairn_srv_ids *ret,

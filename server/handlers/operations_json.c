@@ -7,6 +7,7 @@
 #include "api/failure.h"
 #include "api/messages.h"
 #include "common/clock.h"
+#include "server/handlers/remove_run.h"
 
 static json_t *parse(const struct cairn_buf *text) {
     json_t *json = NULL;
@@ -18,6 +19,11 @@ static json_t *parse(const struct cairn_buf *text) {
 static const char *time_or_null(int64_t wall_ms, char text[32]) {
     cairn_time_text(wall_ms, true, text);
     return wall_ms ? text : NULL;
+}
+
+/* What its work counts. */
+static const char *unit_of(const struct cairn_srv_operation *operation) {
+    return strcmp(operation->kind, CAIRN_SRV_REMOVE) ? "bytes" : "versions";
 }
 
 json_t *cairn_srv_operation_json(const struct cairn_srv_operation *operation) {
@@ -34,7 +40,7 @@ json_t *cairn_srv_operation_json(const struct cairn_srv_operation *operation) {
     }
     CAIRN_AUTO_JSON json_t *progress =
         CAIRN_PACK(operation_progress, .done = operation->done, .total = operation->total,
-                   .unit = "bytes");
+                   .unit = unit_of(operation));
     cairn_time_text(operation->created_ms, true, created);
     return CAIRN_PACK(operation_row, .id = operation->id, .kind = operation->kind,
                       .project = operation->name.project, .run = operation->name.run,

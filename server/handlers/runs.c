@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PUT and GET {R}, GET /v1/runs. */
+/* PUT, GET and DELETE {R}, GET /v1/runs. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "api/meta.h"
 #include "api/selector.h"
 #include "server/catalog/frozen.h"
-#include "server/handlers/remove.h"
+#include "server/handlers/remove_run.h"
 #include "server/handlers/runs_json.h"
 #include "server/handlers/verdicts.h"
 
@@ -21,7 +21,6 @@ struct call {
     struct cairn_buf labels;
     bool made;
     json_t *json;
-    uint64_t versions, bytes; /* of a run that is not removed */
     /* the list */
     uint64_t limit;
     char project[CAIRN_NAME_BYTES_MAX + 1];
@@ -95,21 +94,12 @@ static enum cairn_code remove_run(struct cairn_srv_tx *tx, void *argument,
     return cairn_srv_run_remove(tx, &run, err);
 }
 
-static enum cairn_code count(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct call *call = argument;
-    CAIRN_AUTO(srv_run) run = {0};
-    CAIRN_TRY(cairn_srv_run_get(tx, &call->request->params.run_name, &run, err));
-    return cairn_srv_run_totals(tx, run.id, &call->versions, &call->bytes, err);
-}
-
-/* What its removal would free, and how it is said. */
-static void say_what_it_has(struct call *call, struct cairn_srv_reply *reply) {
-    if (cairn_srv_catalog_read(call->request->server->catalog, count, call, NULL)) return;
-    cairn_srv_reply_extra(reply, "versions", json_integer((json_int_t)call->versions));
-    cairn_srv_reply_extra(reply, "bytes", json_integer((json_int_t)call->bytes));
-    snprintf(reply->hint, sizeof(reply->hint),
-             "With ?confirm= and the run's name all of it goes into the trash, and the run "
-             "with it.");
+static enum cairn_code read_dry_run(const struct cairn_srv_request *request, bool *ret,
+                                    struct cairn_error *err) {
+    const char *text = cairn_query_get(&request->query, "dry_run");
+    *ret = text && !strcmp(text, "true");
+    if (!text || *ret || !strcmp(text, "false")) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "dry_run must be true or false, not \"%s\"", text);
 }
 
 enum cairn_code cairn_srv_on_run_delete(struct cairn_srv_request *request,
@@ -118,10 +108,15 @@ enum cairn_code cairn_srv_on_run_delete(struct cairn_srv_request *request,
     const struct cairn_run_name *name = &request->params.run_name;
     const char *confirm = cairn_query_get(&request->query, "confirm");
     struct call call = {.request = request};
+    struct cairn_error why = {0};
+    bool dry_run = false;
+    CAIRN_TRY(read_dry_run(request, &dry_run, err));
+    if (dry_run) return cairn_srv_run_removal_show(request, confirm, reply, err);
     if (confirm) return cairn_srv_run_delete_whole(request, confirm, reply, err);
     enum cairn_code code =
-        cairn_srv_catalog_write(request->server->catalog, remove_run, &call, err);
-    if (code == CAIRN_IN_USE) say_what_it_has(&call, reply);
+        cairn_srv_catalog_write(request->server->catalog, remove_run, &call, &why);
+    if (code == CAIRN_IN_USE) return cairn_srv_run_delete_unconfirmed(request, reply, err);
+    if (code && err) *err = why;
     if (code) return code;
     return cairn_srv_reply_json(
         reply, 200, CAIRN_PACK(run_hidden, .project = name->project, .run = name->run), err);

@@ -33,8 +33,8 @@ struct verdict {
     struct cairn_srv_version version;
     bool changed, whole;
     bool asked;     /* for its commit, before */
-    bool with_run;  /* of a delete: its run goes, too */
-    const char *id; /* of a delete: what the reference meant when the mark was put */
+    const struct cairn_srv_trash_one *one; /* of a delete and an undelete */
+    const char *id; /* of these: what the reference meant when the mark was put */
     json_t *shown, *missing;
     uint64_t expected, present;
 };
@@ -241,11 +241,12 @@ enum cairn_code cairn_srv_on_commit(struct cairn_srv_request *request,
 /* ---- delete and undelete ---- */
 
 /* `latest` is another version after each removal, so a call that names it must say which version it
- * has looked at; on any other it may. */
+ * has looked at; on any other it may. request NULL: one of many, each of which is named. */
 static enum cairn_code judge_name(const struct cairn_srv_request *request,
                                   const struct cairn_srv_version *version,
                                   struct cairn_error *err) {
     char tag[CAIRN_VERSION_ID_BYTES + 2];
+    if (!request) return CAIRN_OK;
     snprintf(tag, sizeof(tag), "\"%s\"", version->id.text);
     bool names_one = request->if_match[0] && strcmp(request->if_match, "*") != 0;
     if (names_one && !cairn_srv_tag_listed(request->if_match, tag, false))
@@ -260,9 +261,10 @@ static enum cairn_code judge_name(const struct cairn_srv_request *request,
 
 static enum cairn_code find_deletable(struct cairn_srv_tx *tx, struct verdict *verdict,
                                       struct cairn_error *err) {
+    const struct cairn_srv_trash_one *one = verdict->one;
     cairn_srv_version_release(&verdict->version);
-    struct cairn_srv_ref ref = {&verdict->request->params.run_name,
-                                verdict->id ? verdict->id : verdict->request->params.ref, true};
+    struct cairn_srv_ref ref = {one->name, verdict->id ? verdict->id : one->ref, true};
+    if (one->first) CAIRN_TRY(one->first(tx, one->argument, err));
     CAIRN_TRY(cairn_srv_version_find(tx, &ref, &verdict->version, err));
     CAIRN_TRY(judge_name(verdict->request, &verdict->version, err));
     CAIRN_TRY(cairn_srv_version_there(&verdict->version, err));
@@ -305,7 +307,7 @@ static enum cairn_code find_for_trash(struct cairn_srv_tx *tx, void *argument,
         return cairn_fail(err, CAIRN_IN_USE, "%s is pinned: take the pin off first (cairn unpin)",
                           verdict->version.id.text);
     CAIRN_TRY(judge_aliases(tx, &verdict->version, err));
-    if (!verdict->with_run)
+    if (!verdict->one->with_run)
         CAIRN_TRY(cairn_srv_version_needed(tx, &verdict->version, &needed, err));
     bool leased = false;
     CAIRN_TRY(cairn_srv_version_leased(tx, verdict->version.id.text, &leased, err));
@@ -328,8 +330,9 @@ static enum cairn_code find_for_untrash(struct cairn_srv_tx *tx, void *argument,
 static enum cairn_code trash(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct verdict *verdict = argument;
     CAIRN_TRY(find_for_trash(tx, verdict, err));
-    CAIRN_TRY(cairn_srv_ticks_advance(tx, verdict->request->server, err)); /* P8: the grace */
-    CAIRN_TRY(cairn_srv_version_trash(tx, &verdict->version, "by hand", err));
+    verdict->changed = !verdict->version.trashed;
+    CAIRN_TRY(cairn_srv_ticks_advance(tx, verdict->one->server, err)); /* P8: the grace */
+    CAIRN_TRY(cairn_srv_version_trash(tx, &verdict->version, verdict->one->reason, err));
     return show_again(tx, verdict, err);
 }
 
@@ -347,20 +350,20 @@ static enum cairn_code untrash(struct cairn_srv_tx *tx, void *argument, struct c
  * version that the server has called trashed, and no deletion ever follows a mark that is not
  * there. */
 static enum cairn_code mark_and_move(struct verdict *verdict, bool away, struct cairn_error *err) {
-    struct cairn_srv_request *request = verdict->request;
-    struct cairn_srv *server = request->server;
+    struct cairn_srv *server = verdict->one->server;
+    struct cairn_store_worker *worker = verdict->one->worker;
     struct cairn_version_id id;
     struct cairn_error unused = {0};
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, away ? find_for_trash : find_for_untrash,
                                      verdict, err));
     id = verdict->version.id;
     verdict->id = id.text;
-    enum cairn_code code = cairn_srv_mark_trashed(request->store, &verdict->version, away, err);
+    enum cairn_code code = cairn_srv_mark_trashed(worker, &verdict->version, away, err);
     CAIRN_CRASHPOINT("server.trash.after_mark");
     if (!code)
         code = cairn_srv_catalog_write(server->catalog, away ? trash : untrash, verdict, err);
     enum cairn_code settled =
-        cairn_srv_mark_settle(server, request->store, id.text, code ? &unused : err);
+        cairn_srv_mark_settle(server, worker, id.text, code ? &unused : err);
     verdict->id = NULL;
     return code ? code : settled;
 }
@@ -368,7 +371,12 @@ static enum cairn_code mark_and_move(struct verdict *verdict, bool away, struct 
 static enum cairn_code serve_trash(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
                                    bool away, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
-    struct verdict verdict = {.request = request};
+    const struct cairn_srv_trash_one one = {.server = request->server,
+                                            .worker = request->store,
+                                            .name = &request->params.run_name,
+                                            .ref = request->params.ref,
+                                            .reason = "by hand"};
+    struct verdict verdict = {.request = request, .one = &one};
     enum cairn_code code = mark_and_move(&verdict, away, err);
     if (!code) {
         cairn_log(INFO, away ? "checkpoint.trashed" : "checkpoint.undeleted",
@@ -381,17 +389,17 @@ static enum cairn_code serve_trash(struct cairn_srv_request *request, struct cai
     return code;
 }
 
-enum cairn_code cairn_srv_trash_one(struct cairn_srv_request *request, const char *ref,
-                                    bool with_run, struct cairn_srv_trashed *ret,
-                                    struct cairn_error *err) {
-    struct verdict verdict = {.request = request, .id = ref, .with_run = with_run};
+enum cairn_code cairn_srv_trash_one(const struct cairn_srv_trash_one *one,
+                                    struct cairn_srv_trashed *ret, struct cairn_error *err) {
+    struct verdict verdict = {.one = one};
     enum cairn_code code = mark_and_move(&verdict, true, err);
     if (!code) {
         const struct cairn_srv_version *version = &verdict.version;
-        *ret = (struct cairn_srv_trashed){version->id, version->step, version->bytes};
+        *ret = (struct cairn_srv_trashed){version->id, version->step, version->bytes,
+                                          verdict.changed};
         cairn_log(INFO, "checkpoint.trashed_with", "version=%s step=%" PRIu64, version->id.text,
                   version->step);
-        cairn_srv_waiters_wake_version(request->server->waiters, &version->id, &version->name);
+        cairn_srv_waiters_wake_version(one->server->waiters, &version->id, &version->name);
     }
     release_verdict(&verdict);
     return code;

@@ -324,6 +324,12 @@ bool cairn_srv_operation_tell(void *owner, uint64_t done, uint64_t total) {
            !task->server->stopping;
 }
 
+enum cairn_code cairn_srv_operation_check(struct cairn_srv_tx *tx, void *owner,
+                                          struct cairn_error *err) {
+    const struct telling *telling = owner;
+    return cairn_srv_lease_check(tx, &telling->task->lease, err);
+}
+
 bool cairn_srv_operation_cancelled(const void *owner) {
     return ((const struct telling *)owner)->task->cancel;
 }
@@ -336,9 +342,10 @@ static void run_work(struct task *task, struct cairn_store_worker *worker) {
     struct telling telling = {.task = task};
     enum cairn_code code =
         task->work(task->server, worker, task->command.arguments, &telling, &done, &why);
-    if (!code) code = cairn_json_dump(done, &result, &why);
+    enum cairn_code dumped = done ? cairn_json_dump(done, &result, code ? NULL : &why) : CAIRN_OK;
+    if (!code) code = dumped;
     task->end.state = CAIRN_SRV_OPERATION_DONE;
-    task->end.result = result.data;
+    task->end.result = dumped ? NULL : result.data;
     if (!code) task->done = task->total; /* what it has told lags, and omits what was there */
     if (code) {
         bool ended = code == CAIRN_CANCELLED && !task->cancel;
@@ -351,7 +358,6 @@ static void run_work(struct task *task, struct cairn_store_worker *worker) {
                              "wanted; ask for anything else again");
         say_failure(task, &why, &problem);
         task->end.problem = problem.size ? problem.data : NULL;
-        task->end.result = NULL;
     }
     struct cairn_error late = {0};
     if (task->told && cairn_srv_catalog_write(task->server->catalog, move_on, task, &late))
@@ -409,7 +415,8 @@ static enum cairn_code begin(struct cairn_srv_tx *tx, void *argument, struct cai
     (void)cairn_text_copy(beginning->row.id, sizeof(beginning->row.id), task->id);
     if (beginning->wish->first)
         CAIRN_TRY(beginning->wish->first(tx, beginning->wish->argument, err));
-    CAIRN_TRY(cairn_srv_operation_put(tx, &beginning->row, &beginning->made, err));
+    CAIRN_TRY(cairn_srv_operation_put(tx, &beginning->row, beginning->wish->alone, &beginning->made,
+                                      err));
     if (!beginning->made) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_lease_take_in(tx, &task->lease, err));
     return CAIRN_OK;

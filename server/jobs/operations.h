@@ -35,18 +35,23 @@ void cairn_srv_operations_free(struct cairn_srv_operations *operations);
 void cairn_srv_operations_listen(struct cairn_srv_operations *operations, uint16_t port);
 
 /* What a thread of the operations does itself, with the arguments of the wish. owner is for
- * cairn_srv_operation_tell. *ret_result: an object of its own, which is shown. */
+ * cairn_srv_operation_tell. *ret_result: an object of its own, which is shown; also of one that
+ * fails or is cancelled, as what was done until then. */
 typedef enum cairn_code cairn_srv_operation_work(struct cairn_srv *server,
                                                  struct cairn_store_worker *worker,
                                                  const json_t *arguments, void *owner,
                                                  json_t **ret_result, struct cairn_error *err);
 /* How far it is; false: it is to end, by CAIRN_CANCELLED. */
 bool cairn_srv_operation_tell(void *owner, uint64_t done, uint64_t total);
+/* Inside a change of the work: is it still this server's (O03)? Else CAIRN_BUSY. */
+enum cairn_code cairn_srv_operation_check(struct cairn_srv_tx *tx, void *owner,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* Is that since somebody cancelled it? Else the server stops. */
 bool cairn_srv_operation_cancelled(const void *owner);
 
 struct cairn_srv_operation_wish {
-    const char *kind; /* "import", "export", "promote" */
+    const char *kind; /* "import", "export", "promote", "verify", "remove" */
+    bool alone;       /* one of that kind and run at a time, whatever is asked for */
     cairn_srv_operation_work *work; /* NULL: the command `cairn` does it */
     const struct cairn_run_name *name;
     const struct cairn_srv_caller *caller;

@@ -119,7 +119,10 @@ class Audit(Calls):
         self.call("RUN_PUT", "PUT", R, {"labels": {"a": "b"}})
         self.call("RUN_PATCH", "PATCH", R, {"note": "n"}, tag="*")
         self.call("RUN_PUT", "PUT", "/v1/runs/llm/other", {})
-        self.call("RUN_DELETE", "DELETE", "/v1/runs/llm/other?confirm=other")
+        self.wait_for(self.call("RUN_DELETE", "DELETE", "/v1/runs/llm/other?confirm=other"))
+        self.call(None, "PUT", "/v1/runs/llm/other", {})
+        self.since = self.events()[-1]["id"]
+        self.call("RUN_DELETE", "DELETE", "/v1/runs/llm/other")
 
     def do_2_saves(self):
         attempt, version = self.begin(1)
@@ -210,6 +213,24 @@ class Audit(Calls):
         said = self.world.cairn("nodes", "rm", "node-a", env={"CAIRN_TOKEN": self.token}).stdout
         self.assertEqual(said, "node node-a is forgotten; its next heartbeat makes it known again\n")
         self.made["NODE_DELETE"] = self.events(self.since)
+
+
+class Removal(Calls):
+    def test_each_event_of_a_run_that_is_removed_with_all_it_has_names_who_asked(self):
+        self.start()
+        for step in (1, 2):
+            self.committed_by_hand(*self.begin(step, f"j{step}", step - 1))
+        self.begin(3, "j3", 2)
+        self.wait_for(self.call("RUN_DELETE", "DELETE", f"{R}?confirm=seven"))
+        told = [event for event in self.events() if event.get("who") == self.who and
+                event["event"].split(".")[1] in ("trashed", "aborted", "removed", "begun")]
+        self.assertEqual(sorted(event["event"] for event in told), [
+            "checkpoint.aborted", "checkpoint.trashed", "checkpoint.trashed", "operation.begun", "run.removed"])
+        self.assertEqual({event["from"] for event in told}, {"127.0.0.1"})
+        self.assertEqual({event["reason"] for event in told if event["event"] == "checkpoint.trashed"},
+                         {"with its run"})
+        begun = next(event for event in told if event["event"] == "operation.begun")
+        self.assertIn('"versions":2', begun["reason"])
 
 
 class Promotion(Calls):

@@ -155,17 +155,36 @@ class Forget(unittest.TestCase):
         self.assertIn("nothing was removed", self.world.cairn("rm", run, "--run", "--confirm", "whole", status=6).stderr)
         self.world.cairn("unpin", f"{run}@3")
         last = self.ask("show", f"{run}@3")["version"]
-        done = wait_until(lambda: self.try_remove(run))
-        self.assertEqual(done["removed"], 1)
+        self.assertIn("1 checkpoint of 9.8 KiB would go into the trash, 0 open saves",
+                      self.world.cairn("rm", run, "--run", "--dry-run").stdout)
+        self.assertEqual({name: self.ask("rm", run, "--run", "-n")[name] for name in ("versions", "bytes", "open")},
+                         {"versions": 1, "bytes": 10_000, "open": 0})
+        for word in ("--dry-run", "--detach"):
+            self.assertIn("is for --run", self.world.cairn("rm", f"{run}@3", word, status=2).stderr)
+        asked = self.on_a_terminal("hole\n", "rm", run, "--run")
+        self.assertIn("1 checkpoint of 9.8 KiB go into the trash, 0 open saves be given up", asked)
+        self.assertIn("Type whole to put all of it into the trash", asked)
+        done = json.loads(wait_until(lambda: self.try_remove(run, "--json")).stdout)
+        self.assertEqual((done["removed"], done["bytes"], done["aborted"]), (1, 10_000, 0))
+        told = self.ask("operation", "show", done["operation"])
+        self.assertEqual((told["kind"], told["state"], told["request"]["versions"]), ("remove", "done", 1))
         self.assertNotIn(run, self.world.cairn("ls").stdout)
         self.world.cairn("undelete", f"{run}@{last}")
         self.assertIn(run, self.world.cairn("ls").stdout)
         self.assertEqual(self.kept(run), [3])
+        said = wait_until(lambda: self.try_remove(run))
+        self.assertIn("is removed: 1 checkpoint of 9.8 KiB in the trash, 0 open saves given up", said.stdout)
+        self.assertIn("rm pct=100 versions=1/1", said.stderr)
+        self.world.cairn("undelete", f"{run}@{last}")
+        begun = json.loads(wait_until(lambda: self.try_remove(run, "--detach", "--json")).stdout)
+        self.assertEqual(self.ask("operation", "wait", begun["id"])["result"]["removed"], 1)
+        self.world.cairn("rm", run, "--run", "--confirm", "whole", status=3)
 
-    def try_remove(self, run):
+    def try_remove(self, run, *words):
         """The node that has just put says for a moment that it holds the attempt."""
-        done = self.world.cairn("rm", run, "--run", "--confirm", run.split("/")[1], "--json", status=None)
-        return json.loads(done.stdout) if done.returncode == 0 else None
+        done = self.world.cairn("rm", run, "--run", "--confirm", run.split("/")[1], *words, status=None,
+                                env={"CAIRN_PROGRESS": "plain"})
+        return done if done.returncode == 0 else None
 
     def test_what_is_pinned_is_not_removed_and_bytes_are_told_by_what_they_are_of(self):
         run = self.saved("i/pin", 1, 2)

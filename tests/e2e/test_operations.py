@@ -287,7 +287,7 @@ class Operations(Case):
         name, pid = self.stopped_export("first")
         waits = self.export("llm/big", "1", path=str(self.out / "second"))
         rows = [line.split() for line in self.world.cairn("operation", "ls").stdout.splitlines()]
-        self.assertEqual(rows[0], ["OPERATION", "KIND", "RUN", "STATE", "BYTES", "WHY"])
+        self.assertEqual(rows[0], ["OPERATION", "KIND", "RUN", "STATE", "PROGRESS", "WHY"])
         self.assertEqual([row[:4] for row in rows[1:3]], [[waits, "export", "llm/big", "queued"],
                                                           [name, "export", "llm/big", "running"]])
         self.assertEqual(self.world.cairn("operation", "ls", "-n", "1", "-o", "name").stdout, f"{waits}\n")
@@ -422,6 +422,62 @@ class Operations(Case):
         os.kill(pid, signal.SIGCONT)
         self.token = admin
         self.assertEqual(self.end(name, "failed")["problem"]["status"], 401)
+
+    def keep(self, count):
+        """Checkpoints 1 to count of llm/gone, and their bytes."""
+        ended = [self.end(self.import_("llm/gone", kind="torch", path=str(KINDS["torch"]), step=step), "done")
+                 for step in range(1, count + 1)]
+        return sum(self.call("GET", f"/v1/runs/llm/gone/checkpoints/{step}")[2]["bytes"]
+                   for step in range(1, count + 1)) if ended else 0
+
+    def test_a_run_is_removed_by_one_that_says_what_it_frees_and_wants_its_name(self):
+        at = "/v1/runs/llm/gone"
+        size = self.keep(2)
+        frees = {"versions": 2, "bytes": size, "open": 0}
+        status, _, shown = self.call("DELETE", f"{at}?dry_run=true")
+        self.assertEqual((status, {name: shown[name] for name in frees}), (200, frees))
+        for query, word in (("", "confirm is missing"), ("?confirm=llm", "the run's name is gone"),
+                            ("?dry_run=1", "dry_run must be true or false")):
+            status, _, refused = self.call("DELETE", at + query)
+            self.assertEqual((status, refused["code"]), (400, "invalid"))
+            self.assertIn(word, refused["detail"])
+        self.assertEqual({name: self.call("DELETE", at)[2][name] for name in frees}, frees)
+        wait_until(lambda: self.call("DELETE", f"{at}?dry_run=true")[2]["code"] is None)  # the imports' nodes have left
+        status, headers, begun = self.call("DELETE", f"{at}?confirm=gone")
+        self.assertIn(status, (200, 202))
+        self.assertEqual(headers["Location"], f"/v1/operations/{begun['id']}")
+        self.assertEqual((begun["kind"], begun["request"]), ("remove", {**frees, "confirm": "gone"}))
+        told = self.end(begun["id"], "done")
+        self.assertEqual(told["result"], {"removed": 2, "bytes": size, "aborted": 0})
+        self.assertEqual(told["progress"], {"done": 2, "total": 2, "unit": "versions"})
+        self.assertIn("2 of 2 versions", self.world.cairn("operation", "show", begun["id"]).stdout)
+        self.assertEqual(self.call("GET", at)[0], 404)
+        self.assertEqual(self.call("DELETE", f"{at}?confirm=gone")[0], 404)
+
+    @unittest.skipUnless(postgres.catalog(), "several servers share a catalog in PostgreSQL")
+    def test_o03_a_server_that_was_stopped_removes_nothing_of_a_run_that_was_brought_back_meanwhile(self):
+        at, count = "/v1/runs/llm/gone", 6
+        self.keep(count)
+        self.world.env["CAIRN_CRASH_AT"] = "server.trash.after_mark:0:delay=1000"
+        self.restart("--job-lease", "1s", "--sweep-interval", "100ms", *self.world.server_arguments)
+        self.world.start_further_server()
+        other = self.world.urls[1]
+        wait_until(lambda: self.call("DELETE", f"{at}?dry_run=true")[2]["code"] is None)
+        name = self.call("DELETE", f"{at}?confirm=gone")[2]["id"]
+        wait_until(lambda: self.call("GET", f"/v1/operations/{name}", url=other)[2]["progress"]["done"])
+        os.kill(self.world.server.process.pid, signal.SIGSTOP)
+        try:
+            self.end(name, "interrupted", url=other)
+            gone = self.call("GET", f"{at}/checkpoints?trashed=true", url=other)[2]["items"]
+            self.assertTrue(0 < len(gone) < count, gone)
+            for version in gone:
+                self.call("POST", f"{at}/checkpoints/{version['version']}/undelete", url=other)
+        finally:
+            os.kill(self.world.server.process.pid, signal.SIGCONT)
+        time.sleep(4)  # its thread goes on: some more would be gone
+        for url in self.world.urls:
+            self.assertEqual(self.call("DELETE", f"{at}?dry_run=true", url=url)[2]["versions"], count)
+            self.end(name, "interrupted", url=url)
 
     def test_ended_ones_are_forgotten_by_count_and_by_age(self):
         self.restart("--operations-max", "2", "--sweep-interval", "100ms", *self.world.server_arguments)

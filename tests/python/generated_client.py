@@ -316,8 +316,11 @@ def rest(call, grant, first):
     assert call("gc", 200).parsed.looking
     call("node_delete", 409, "n1")
     call("node_delete", 404, "n2")
-    call("run_delete", 409, *run)
+    call("run_delete", 400, *run)
     call("run_delete", 400, *run, confirm="other")
+    plan = call("run_delete", 200, *run, dry_run=True).parsed
+    assert plan.versions == 2 and plan.code == "run-busy", plan  # n1 holds its attempt
+    call("run_delete", 409, *run, confirm=run[1])
     assert not call("trash", 200, *run, body={"versions": ["99999"]}, of="TrashBody").parsed.items[0].trashed
     call("run_put", 201, "demo", "empty", body={}, of="RunPutBody")
     assert call("run_delete", 200, "demo", "empty").parsed.run == "empty"

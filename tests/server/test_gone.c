@@ -70,10 +70,10 @@ TEST(a_run_without_versions_can_be_removed_and_counts_on_when_it_comes_back) /* 
     REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--trash-grace=1min")));
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
-    EXPECT_CODE(cairn_world_call(&world, "DELETE", WORLD_RUN, NULL, NULL), CAIRN_IN_USE);
+    EXPECT_CODE(cairn_world_call(&world, "DELETE", WORLD_RUN, NULL, NULL), CAIRN_INVALID);
     REQUIRE_OK(cairn_world_call(&world, "DELETE", save.path, NULL, NULL));
     cairn_inside_pass(&world.inside, HOUR_MS);
-    EXPECT_CODE(cairn_world_call(&world, "DELETE", WORLD_RUN, NULL, NULL), CAIRN_IN_USE);
+    EXPECT_CODE(cairn_world_call(&world, "DELETE", WORLD_RUN, NULL, NULL), CAIRN_INVALID);
     cairn_inside_pass(&world.inside, 49 * HOUR_MS);
     REQUIRE_OK(cairn_world_call(&world, "DELETE", WORLD_RUN, NULL, NULL));
     REQUIRE_OK(cairn_world_call(&world, "DELETE", WORLD_RUN, NULL, NULL));

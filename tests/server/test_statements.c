@@ -56,6 +56,8 @@ struct row {
 static const struct row wanted[] = {
     {"version_latest", "versions_shown"},
     {"run_totals", "versions_committed"},
+    {"run_removal", "versions_kept"},
+    {"versions_to_remove", "versions_kept"},
     {"run_owes_record", "versions_unrecorded"},
     {"versions_live_falling", "versions_live"},
     {"versions_live_rising", "versions_live"},
@@ -110,6 +112,7 @@ static const struct row wanted[] = {
     {"layout_of_writer", "layouts_writer"},
     {"said_versions", "versions_annotated"},
     {"operation_same", "operations_unfinished"},
+    {"operation_of_run", "operations_unfinished"},
     {"operations_unfinished", "operations_unfinished"},
     {"operations_drop_old", "operations_ended"},
     {"operations_drop_many", "operations_ended"},
