@@ -67,7 +67,8 @@ class Uploader(unittest.TestCase):
         self.assertIn("is drained: 0 saves unfinished", done.stdout)
         told = [json.loads(line) for line in done.stderr.splitlines()]
         self.assertEqual((told[-1]["job"], told[-1]["last"]), ("drain", True))
-        self.assertEqual(world.version(RUN)["step"], 5)
+        version = wait_until(lambda: world.version(RUN))  # told is not yet committed
+        self.assertEqual(version["step"], 5)
         refused = world.cairn("put", self.folder, f"{RUN}@6", "--timeout", "2s", status=None)
         self.assertIn(refused.returncode, (5, 8), refused.stderr)
         self.assertTrue(self.status(world)["draining"])
