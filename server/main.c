@@ -34,6 +34,7 @@
 #include "server/jobs/lease.h"
 #include "server/jobs/operations.h"
 #include "server/jobs/reindexing.h"
+#include "server/jobs/revoked.h"
 #include "server/jobs/sweep.h"
 #include "server/jobs/tier_identity.h"
 #include "server/jobs/webhooks.h"
@@ -95,6 +96,7 @@ static enum cairn_code open_store(struct cairn_srv *server, struct cairn_error *
     struct cairn_store_worker *worker = NULL;
     CAIRN_TRY(cairn_store_worker_new(server->store, &worker, err));
     enum cairn_code code = cairn_srv_identity_start(server, worker, err);
+    if (!code) cairn_srv_revoked_look(server, worker); /* also where it is frozen: it still reads */
     cairn_store_worker_free(worker);
     if (code == CAIRN_OK && !server->frozen) cairn_store_start_keep(server->store);
     return code ? code : cairn_srv_tiers_start(server, err);

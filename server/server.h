@@ -48,6 +48,12 @@ struct cairn_srv_ticks {
     uint64_t seen_boot_ms;
 };
 
+enum cairn_srv_revocations { /* jobs/revoked.h */
+                             CAIRN_SRV_REVOCATIONS_UNREAD,
+                             CAIRN_SRV_REVOCATIONS_MISSED, /* it did not list them */
+                             CAIRN_SRV_REVOCATIONS_READ
+};
+
 struct cairn_srv {
     const struct cairn_srv_settings *settings;
     const struct cairn_clock *clock;             /* of every rule of time */
@@ -94,6 +100,7 @@ struct cairn_srv {
     _Atomic uint64_t recounted_ms;           /* when a project was, for its quota; 0: never */
     _Atomic uint64_t counted_ms;             /* when versions were counted for them; 0: never */
     _Atomic bool copies_missing;             /* some attempt's, perhaps; true at the start (Q5) */
+    enum cairn_srv_revocations revocations;  /* in the store; of the start, then of the sweep */
 };
 
 /* Q36: all of the catalog is older than the store. Logged once. One run: jobs/freeze.h. */

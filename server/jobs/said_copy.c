@@ -88,7 +88,9 @@ static void drop_older(struct cairn_store_worker *worker) {
     struct copies copies;
     struct cairn_error why = {0};
     if (find_copies(worker, &copies, &why) || copies.count <= KEPT) return;
-    cairn_srv_revoked_drop(worker, copies.written_ms[copies.count - KEPT - 1] - CLOCKS_APART_MS);
+    int64_t older_ms = copies.written_ms[copies.count - KEPT - 1] - CLOCKS_APART_MS;
+    int64_t kept_ms = copies.written_ms[copies.count - 1] - CAIRN_SRV_REVOKED_KEPT_MS;
+    cairn_srv_revoked_drop(worker, older_ms < kept_ms ? older_ms : kept_ms);
     for (size_t i = 0; i + KEPT < copies.count; i++) {
         struct cairn_key key;
         cairn_key_catalog(copies.numbers[i], &key);
@@ -164,17 +166,9 @@ struct taking {
 static enum cairn_code take(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct taking *taking = argument;
     CAIRN_TRY(cairn_srv_said_take(tx, taking->document, &taking->rows, err));
-    for (size_t i = 0; i < taking->revoked.count; i++) {
-        struct cairn_srv_token token;
-        struct cairn_error why = {0};
-        enum cairn_code code =
-            cairn_srv_token_get(tx, taking->revoked.items[i].token, &token, &why);
-        if (code == CAIRN_NOT_FOUND) continue; /* in this copy it is not */
-        if (code && err) *err = why;
-        if (code) return code;
-        CAIRN_TRY(cairn_srv_token_drop(tx, &token, err));
-        taking->rows--;
-    }
+    uint64_t dropped = 0;
+    CAIRN_TRY(cairn_srv_revoked_take(tx, &taking->revoked, &dropped, err));
+    taking->rows -= dropped;
     return CAIRN_OK;
 }
 

@@ -29,6 +29,7 @@
 #include "server/jobs/operations.h"
 #include "server/jobs/orphans.h"
 #include "server/jobs/reconcile.h"
+#include "server/jobs/revoked.h"
 #include "server/jobs/said_copy.h"
 #include "server/jobs/sweep_objects.h"
 #include "server/jobs/sweep_temporaries.h"
@@ -465,6 +466,7 @@ void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep) {
 
 bool cairn_srv_sweep_run(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
     struct cairn_error err = {0};
+    cairn_srv_revoked_look(sweep->server, worker);
     enum cairn_code code = round_of(sweep, worker, &err);
     if (code && code != CAIRN_CATALOG_BEHIND)
         cairn_log(WARN, "sweep.delayed", "cause=\"%s\"", err.message);

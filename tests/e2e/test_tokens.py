@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Server, uploader and command where tokens are asked for: the uploader's token changes while it
 runs, and none is in a log, an error or an argument (A04)."""
+import contextlib
 import json
 import os
 import pathlib
+import shutil
+import sqlite3
 import subprocess
 import unittest
 
+import postgres
 from world import World, files_below
 
 
@@ -54,6 +58,31 @@ class Tokens(unittest.TestCase):
             words = pathlib.Path(f"/proc/{daemon.process.pid}/cmdline").read_bytes()
             for token in self.secrets:
                 self.assertNotIn(token.encode(), words)
+
+    def who(self, token):
+        return self.world.get("/v1/whoami", headers={"Authorization": f"Bearer {token}"})[0]
+
+    def test_a_backup_of_the_database_from_before_a_revocation_lets_nobody_in(self):
+        if postgres.wanted():
+            self.skipTest("a backup of a database is its own tool's")
+        kept, ended = self.make("kept"), self.make("ended")
+        catalog, backup = self.world.root / "server/catalog.db", self.world.root / "backup.db"
+        with contextlib.closing(sqlite3.connect(catalog)) as source, contextlib.closing(sqlite3.connect(backup)) as to:
+            source.backup(to)
+        self.revoke(ended)
+        self.assertEqual((self.who(kept), self.who(ended)), (200, 401))
+        self.world.server.stop()
+        for path in catalog.parent.glob("catalog.db*"):
+            path.unlink()
+        shutil.copy(backup, catalog)
+        self.world.start_server()
+        self.assertEqual((self.who(kept), self.who(ended)), (200, 401))
+        self.assertIn("token.revoked_again", self.world.server.log.read_text())
+        self.world.server.stop()
+        shutil.copy(backup, catalog)
+        self.world.server_arguments.append("--adopt-store=true")
+        self.world.start_server()
+        self.assertEqual((self.who(kept), self.who(ended)), (200, 401))
 
     def test_a04_saves_and_reads_by_token_and_the_uploader_takes_the_next_one_from_its_file(self):
         source = self.world.root / "data"

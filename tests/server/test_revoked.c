@@ -12,7 +12,7 @@
 
 #define err world.err /* of the macros */
 #define TOKENS cairn_world_count(&world, "SELECT count(*) FROM tokens")
-#define HOUR_S 3600
+#define DAY_S (24 * 3600)
 
 static enum cairn_code make(struct cairn_world *world, char ret_id[CAIRN_TOKEN_ID_BYTES]) {
     CAIRN_AUTO_JSON json_t *made = NULL;
@@ -81,8 +81,41 @@ TEST(a_store_that_is_away_keeps_no_revocation_and_its_answer_says_so) {
     EXPECT_EQ_U64(TOKENS, 0);
 }
 
-/* Of two marks one is made older than the first copy, which the other one is not. */
-TEST(a_revocation_is_forgotten_when_two_copies_were_read_after_it_and_no_earlier) /* revoked.h#2 */
+/* The rows of before, as a backup of the database has them; then a start of the server. */
+static void put_back(struct cairn_world *world) {
+    EXPECT(cairn_world_sql(world, "INSERT INTO tokens SELECT * FROM backup"));
+    world->inside.server.revocations = CAIRN_SRV_REVOCATIONS_UNREAD;
+}
+
+TEST(a_catalog_that_is_put_back_drops_what_the_store_calls_revoked_when_it_is_listed) { /* #3 */
+    CAIRN_AUTO(world) world = {0};
+    char ended[CAIRN_TOKEN_ID_BYTES], kept[CAIRN_TOKEN_ID_BYTES], path[500], away[520];
+    bool stored = false;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(make(&world, ended));
+    REQUIRE(cairn_world_sql(&world, "CREATE TABLE backup AS SELECT * FROM tokens"));
+    REQUIRE_OK(make(&world, kept));
+    REQUIRE_OK(end_token(&world, ended, &stored));
+    put_back(&world);
+    EXPECT_EQ_U64(TOKENS, 2);
+    cairn_inside_round(&world.inside);
+    EXPECT_EQ_U64(TOKENS, 1);
+    snprintf(path, sizeof(path), "%s/.cairn/store.json", world.store_path);
+    snprintf(away, sizeof(away), "%s.away", path);
+    REQUIRE(!rename(path, away));
+    put_back(&world);
+    cairn_inside_round(&world.inside);
+    EXPECT_EQ_U64(TOKENS, 2);
+    EXPECT(world.inside.server.revocations == CAIRN_SRV_REVOCATIONS_MISSED);
+    REQUIRE(!rename(away, path));
+    cairn_inside_round(&world.inside);
+    EXPECT_EQ_U64(TOKENS, 1);
+    REQUIRE_OK(end_token(&world, kept, &stored)); /* it is the other one */
+    EXPECT_EQ_U64(TOKENS, 0);
+}
+
+/* Of two marks one is made older than what is kept, which the other one is not. */
+TEST(a_revocation_is_forgotten_after_400_days_when_two_copies_were_read_after_it) /* revoked.h#2 */
 {
     CAIRN_AUTO(world) world = {0};
     char old[CAIRN_TOKEN_ID_BYTES], fresh[CAIRN_TOKEN_ID_BYTES], more[CAIRN_TOKEN_ID_BYTES];
@@ -97,8 +130,12 @@ TEST(a_revocation_is_forgotten_when_two_copies_were_read_after_it_and_no_earlier
     path_of(&world, old, path);
     REQUIRE(!stat(path, &status));
     struct timespec times[2] = {status.st_mtim, status.st_mtim};
-    times[0].tv_sec -= 2 * HOUR_S;
-    times[1].tv_sec -= 2 * HOUR_S;
+    times[0].tv_sec -= 401 * DAY_S;
+    times[1].tv_sec -= 401 * DAY_S;
+    REQUIRE(!utimensat(AT_FDCWD, path, times, 0));
+    path_of(&world, fresh, path);
+    times[0].tv_sec += 2 * DAY_S;
+    times[1].tv_sec += 2 * DAY_S;
     REQUIRE(!utimensat(AT_FDCWD, path, times, 0));
     for (int copies = 1; copies <= 3; copies++) {
         EXPECT(is_there(&world, old));
