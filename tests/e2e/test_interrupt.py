@@ -155,16 +155,19 @@ class Interrupt(unittest.TestCase):
             self.stop_world(signal.SIGCONT)
 
     def test_an_interrupted_put_takes_its_own_uploader_and_journal_with_it(self):
-        none = {"CAIRN_SOCKET": str(self.world.root / "nobody.sock")}
+        temporary = self.world.root / "temporary"  # of its own: other tests put beside this one
+        temporary.mkdir()
+        none = {"CAIRN_SOCKET": str(self.world.root / "nobody.sock"), "TMPDIR": str(temporary)}
         for how, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-            before = set(pathlib.Path("/tmp").glob("cairn-put-*"))
-            put = self.start("put", self.tree, "i/own@1", "--store", self.world.store, env=none)
+            # Its objects take a second each, so that it is still at them when the signal comes.
+            put = self.start("put", self.tree, "i/own@1", "--store", self.world.store,
+                             env={**none, "CAIRN_STORE_FAULT": "put:*:*:delay@1000; complete:*:*:delay@1000"})
             wait_until(lambda: self.own_daemons() or put.poll() is not None, every=0.005)
             put.send_signal(how)
             _, said = put.communicate(timeout=60)
             self.assertEqual(put.returncode, status, said)
             self.assertEqual(self.own_daemons(), {})
-            self.assertEqual(set(pathlib.Path("/tmp").glob("cairn-put-*")) - before, set())
+            self.assertEqual(list(temporary.iterdir()), [])
         self.world.cairn("put", self.tree, "i/own@1", "--store", self.world.store, env=none)
         self.world.cairn("verify", "i/own@1")
 
