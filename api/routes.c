@@ -48,7 +48,7 @@ static struct shape {
     size_t size;     /* of the text */
     size_t segments; /* at least, where it is open */
     size_t first;    /* route of the same template */
-    bool open;       /* it has a {name}, which takes one segment or more */
+    bool open;       /* it has a {name} or a {tensor}, which take one segment or more */
 } shapes[CAIRN_COUNT(routes)];
 static pthread_once_t shapes_once = PTHREAD_ONCE_INIT;
 
@@ -56,7 +56,8 @@ static void make_shapes(void) {
     for (size_t i = 0; i < CAIRN_COUNT(routes); i++) {
         const char *text = routes[i].template_text;
         struct shape *shape = &shapes[i];
-        *shape = (struct shape){.size = strlen(text), .open = strstr(text, "{name}")};
+        *shape = (struct shape){.size = strlen(text),
+                                .open = strstr(text, "{name}") || strstr(text, "{tensor}")};
         for (const char *at = text; *at; at++) shape->segments += *at == '/';
         while (strcmp(routes[shape->first].template_text, text) != 0) shape->first++;
     }
@@ -66,8 +67,11 @@ static void make_shapes(void) {
 struct segments {
     char text[CAIRN_ROUTE_PATH_BYTES_MAX + SEGMENTS_MAX + 1]; /* NUL behind each */
     const char *at[SEGMENTS_MAX];
+    bool rare[SEGMENTS_MAX]; /* it has what only a tensor's name may have */
     size_t count;
 };
+#define RARE "a control byte or a backslash"
+#define EMPTY_SEGMENT "an empty segment: a '/' that belongs to a name is written %2F"
 
 const struct cairn_route *cairn_route_at(enum cairn_route_id id) {
     CAIRN_ASSERT((size_t)id < CAIRN_COUNT(routes));
@@ -86,19 +90,22 @@ void cairn_route_split(struct cairn_view target, struct cairn_view *ret_path,
 }
 
 /* Decode raw into to (room for raw.size + 1 bytes); what is wrong with it, or NULL. */
-static const char *decode(struct cairn_view raw, char *to, size_t *ret_size) {
+static const char *decode(struct cairn_view raw, char *to, size_t *ret_size, bool *ret_rare) {
     const char *from = raw.data;
     size_t size = 0;
+    *ret_rare = false;
     for (size_t i = 0; i < raw.size; i++) {
         unsigned char c = (unsigned char)from[i];
-        if (c <= 0x20 || c >= 0x7f || c == '#') return "a byte that must be percent-encoded";
+        if (c <= 0x20 || c >= 0x7f || c == '#' || c == '\\')
+            return "a byte that must be percent-encoded";
         if (c == '%') {
             int byte = cairn_percent_byte(raw, i);
-            if (byte < 0) return "a bad percent-escape";
+            if (byte < 0) return "a bad percent-escape: a '%' itself is written %25";
             c = (unsigned char)byte;
             i += 2;
         }
-        if (c < 0x20 || c == 0x7f || c == '\\') return "a control byte or a backslash";
+        if (!c) return "%00, which is in no name";
+        if (c < 0x20 || c == 0x7f || c == '\\') *ret_rare = true;
         to[size++] = (char)c;
     }
     to[size] = '\0';
@@ -108,13 +115,16 @@ static const char *decode(struct cairn_view raw, char *to, size_t *ret_size) {
 }
 
 static const char *segment_decode(struct segments *segments, size_t *used, struct cairn_view raw) {
-    if (segments->count == SEGMENTS_MAX) return "too many segments";
+    if (segments->count == SEGMENTS_MAX)
+        return "too many segments: a '/' that belongs to a name is written %2F";
     char *to = segments->text + *used;
     size_t size;
-    const char *problem = decode(raw, to, &size);
+    const char *problem = decode(raw, to, &size, &segments->rare[segments->count]);
     if (problem) return problem;
-    if (size == 0) return "an empty segment";
-    if (!strcmp(to, ".") || !strcmp(to, "..")) return "a segment \".\" or \"..\"";
+    if (size == 0) return EMPTY_SEGMENT;
+    if (!strcmp(to, ".") || !strcmp(to, ".."))
+        return "a segment \".\" or \"..\": part of a name beside %2F; a tensor of that name alone "
+               "comes by ?name=";
     segments->at[segments->count++] = to;
     *used += size + 1;
     return NULL;
@@ -157,7 +167,8 @@ static bool drop_slash(struct cairn_view *path) {
 /* Which segments a template's parameters took. */
 struct places {
     const char *project, *run, *ref, *digest, *node;
-    size_t shard_from, shard_to; /* segments of the shard name */
+    size_t name_from, name_to; /* segments of the shard's or the tensor's name */
+    bool tensor;
 };
 
 static void place(struct places *places, struct cairn_view name, const char *segment) {
@@ -182,8 +193,8 @@ static bool word_is(struct cairn_view word, const char *text) {
     return strlen(text) == word.size && !memcmp(word.data, text, word.size);
 }
 
-/* Does the path fit the template? "{name}" takes all segments that are left, but for those that
- * the rest of the template needs. */
+/* Does the path fit the template? "{name}" and "{tensor}" take all segments that are left, but for
+ * those that the rest of the template needs. */
 static bool fits(const char *template_text, const struct segments *segments, struct places *ret) {
     size_t next = 0;
     *ret = (struct places){0};
@@ -192,11 +203,12 @@ static bool fits(const char *template_text, const struct segments *segments, str
         const char *to = strchr(from, '/');
         struct cairn_view word = {from, to ? (size_t)(to - from) : strlen(from)};
         from += word.size;
-        if (word_is(word, "{name}")) {
+        ret->tensor = ret->tensor || word_is(word, "{tensor}");
+        if (word_is(word, "{name}") || word_is(word, "{tensor}")) {
             size_t behind = *from ? 1 : 0;
             if (segments->count < next + 1 + behind) return false;
-            ret->shard_from = next;
-            next = ret->shard_to = segments->count - behind;
+            ret->name_from = next;
+            next = ret->name_to = segments->count - behind;
             continue;
         }
         if (next == segments->count) return false;
@@ -210,28 +222,32 @@ static bool fits(const char *template_text, const struct segments *segments, str
 }
 
 /* A name that may end in "data" only when it was written with %2F: the more special template wins,
- * whatever the method; the first route of it. */
-static size_t best_fit(const struct segments *segments) {
+ * whatever the method and whatever there is; the first route of it. */
+static size_t best_fit(const struct segments *segments, struct places *ret) {
     size_t best = CAIRN_ROUTE_COUNT;
     struct places places;
+    *ret = (struct places){0};
     (void)pthread_once(&shapes_once, make_shapes);
     for (size_t i = 0; i < CAIRN_ROUTE_COUNT; i++) {
         const struct shape *shape = &shapes[i];
         if (shape->first != i || segments->count < shape->segments) continue;
         if (segments->count > shape->segments && !shape->open) continue;
         if (best != CAIRN_ROUTE_COUNT && shape->size <= shapes[best].size) continue;
-        if (fits(routes[i].template_text, segments, &places)) best = i;
+        if (!fits(routes[i].template_text, segments, &places)) continue;
+        best = i;
+        *ret = places;
     }
     return best;
 }
 
 void cairn_route_allow(struct cairn_view raw_path, char ret_allow[CAIRN_ROUTE_ALLOW_BYTES]) {
     struct segments segments;
+    struct places places;
     size_t used = 0;
     ret_allow[0] = '\0';
     bool slash = drop_slash(&raw_path);
     if (path_decode(raw_path, &segments, NULL) != CAIRN_OK) return;
-    size_t best = best_fit(&segments);
+    size_t best = best_fit(&segments, &places);
     if (best == CAIRN_ROUTE_COUNT || (slash && best != CAIRN_ROUTE_HF_LIST)) return;
     for (size_t i = 0; i < CAIRN_ROUTE_COUNT; i++) {
         if (shapes[i].first != best) continue;
@@ -296,34 +312,54 @@ static enum cairn_code digest_read(const char *segment, char ret[65], struct cai
     return CAIRN_OK;
 }
 
-static enum cairn_code shard_read(const struct segments *segments, const struct places *places,
-                                  char ret[CAIRN_SHARD_NAME_BYTES_MAX + 1],
-                                  struct cairn_error *err) {
+/* The segments of a name with '/' between them; "" where the path has none. */
+static enum cairn_code join(const struct segments *segments, const struct places *places,
+                            const char *what, size_t bytes_max, char *ret,
+                            struct cairn_error *err) {
     size_t used = 0;
-    for (size_t i = places->shard_from; i < places->shard_to; i++) {
+    for (size_t i = places->name_from; i < places->name_to; i++) {
         size_t size = strlen(segments->at[i]);
-        if (used + size + 2 > CAIRN_SHARD_NAME_BYTES_MAX + 1) {
-            return cairn_fail(err, CAIRN_INVALID, "shard name of more than %d bytes",
-                              CAIRN_SHARD_NAME_BYTES_MAX);
-        }
-        if (i > places->shard_from) ret[used++] = '/';
+        if (used + size + (used > 0) > bytes_max)
+            return cairn_fail(err, CAIRN_INVALID, "%s name of more than %zu bytes", what,
+                              bytes_max);
+        if (used) ret[used++] = '/';
         memcpy(ret + used, segments->at[i], size + 1);
         used += size;
     }
-    if (used == 0) return CAIRN_OK;
-    return cairn_shard_name_check((struct cairn_view){ret, used}, err);
+    return CAIRN_OK;
+}
+
+static enum cairn_code names_read(const struct segments *segments, const struct places *places,
+                                  struct cairn_route_params *ret, struct cairn_error *err) {
+    if (places->tensor)
+        return join(segments, places, "tensor", CAIRN_TENSOR_NAME_BYTES_MAX, ret->tensor, err);
+    CAIRN_TRY(join(segments, places, "shard", CAIRN_SHARD_NAME_BYTES_MAX, ret->shard, err));
+    if (!ret->shard[0]) return CAIRN_OK;
+    return cairn_shard_name_check(cairn_view_of(ret->shard), err);
+}
+
+/* Words of templates and all other names are without these; a tensor's is any text. */
+static enum cairn_code check_rare(const struct segments *segments, const struct places *places,
+                                  struct cairn_error *err) {
+    for (size_t i = 0; i < segments->count; i++) {
+        bool tensor = places->tensor && i >= places->name_from && i < places->name_to;
+        if (segments->rare[i] && !tensor)
+            return cairn_fail(err, CAIRN_INVALID, "the path has " RARE);
+    }
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_route_match(const char *method, struct cairn_view raw_path,
                                   const struct cairn_route **ret_route,
                                   struct cairn_route_params *ret_params, struct cairn_error *err) {
     struct segments segments;
-    struct places places = {0};
+    struct places places;
     bool slash = drop_slash(&raw_path);
     CAIRN_TRY(path_decode(raw_path, &segments, err));
-    size_t best = best_fit(&segments), found = CAIRN_ROUTE_COUNT;
+    size_t best = best_fit(&segments, &places), found = CAIRN_ROUTE_COUNT;
+    CAIRN_TRY(check_rare(&segments, &places, err));
     if (slash && best != CAIRN_ROUTE_HF_LIST)
-        return cairn_fail(err, CAIRN_INVALID, "the path has an empty segment");
+        return cairn_fail(err, CAIRN_INVALID, "the path has %s", EMPTY_SEGMENT);
     if (best == CAIRN_ROUTE_COUNT)
         return cairn_fail(err, CAIRN_NOT_FOUND, "no such path: GET /openapi.yaml lists them");
     for (size_t i = 0; i < CAIRN_ROUTE_COUNT; i++) {
@@ -336,14 +372,12 @@ enum cairn_code cairn_route_match(const char *method, struct cairn_view raw_path
         return cairn_fail(err, CAIRN_METHOD, "this path takes %s", allow);
     }
     struct cairn_route_params params = {0};
-    bool fitted = fits(routes[found].template_text, &segments, &places);
-    CAIRN_ASSERT(fitted);
     CAIRN_TRY(name_read("project", places.project, params.run_name.project, err));
     CAIRN_TRY(name_read("run", places.run, params.run_name.run, err));
     CAIRN_TRY(name_read("node", places.node, params.node, err));
     CAIRN_TRY(ref_read(places.ref, params.ref, err));
     CAIRN_TRY(digest_read(places.digest, params.digest, err));
-    CAIRN_TRY(shard_read(&segments, &places, params.shard, err));
+    CAIRN_TRY(names_read(&segments, &places, &params, err));
     *ret_route = &routes[found];
     *ret_params = params;
     return CAIRN_OK;
@@ -357,14 +391,17 @@ static const char *param_read(struct cairn_query *query, size_t *used, struct ca
     size_t name_size = equals ? (size_t)(equals - (const char *)raw.data) : raw.size;
     size_t value_at = equals ? name_size + 1 : raw.size, size;
     char *name = query->text + *used;
-    const char *problem = decode((struct cairn_view){raw.data, name_size}, name, &size);
+    bool rare = false;
+    const char *problem = decode((struct cairn_view){raw.data, name_size}, name, &size, &rare);
     if (problem) return problem;
+    if (rare) return RARE;
     if (size == 0) return "an empty name";
     char *value = name + size + 1;
     *used += size + 1;
     struct cairn_view rest = {(const char *)raw.data + value_at, raw.size - value_at};
-    problem = decode(rest, value, &size);
+    problem = decode(rest, value, &size, &rare);
     if (problem) return problem;
+    if (rare && strcmp(name, "name") != 0) return RARE; /* ?name= is a tensor's */
     *used += size + 1;
     query->params[query->count].name = name;
     query->params[query->count++].value = value;

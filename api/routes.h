@@ -5,9 +5,10 @@
  * Why:     the HTTP library cuts paths at %00 and decodes "%2F" before anybody can look; names of
  *          runs and shards come from outside and must never leave their place in the path.
  * Promise: B01  the path is split on '/' first, then each segment is decoded strictly: bad escapes,
- *               NUL, control bytes, '\', bad UTF-8, empty, "." and ".." segments are CAIRN_INVALID.
- *          B02  only a shard name may hold '/' (raw or as %2F); every parameter is checked against
- *               the rule of its kind before it is handed out.
+ *               NUL, bad UTF-8, empty, "." and ".." segments are CAIRN_INVALID.
+ *          B02  only a shard's and a tensor's name may hold '/' (raw or as %2F), only a tensor's
+ *               control bytes and '\'; every parameter is checked against the rule of its kind
+ *               before it is handed out.
  *          1    no such path is CAIRN_NOT_FOUND; a path that takes other methods is CAIRN_METHOD.
  *          2    a query with a name twice, more than 32 names, or a bad escape is CAIRN_INVALID.
  * Limits:  paths and queries of 4,096 bytes each.
@@ -18,6 +19,7 @@
 
 #include "api/keys.h"
 #include "api/scope.h"
+#include "api/table.h"
 
 #define CAIRN_ROUTE_PATH_BYTES_MAX 4096
 #define CAIRN_QUERY_BYTES_MAX 4096
@@ -53,6 +55,7 @@ struct cairn_route_params {
     struct cairn_run_name run_name;
     char ref[CAIRN_REF_BYTES_MAX + 1]; /* step number, version id, or a word such as "latest" */
     char shard[CAIRN_SHARD_NAME_BYTES_MAX + 1];
+    char tensor[CAIRN_TENSOR_NAME_BYTES_MAX + 1]; /* any text of UTF-8 */
     char digest[65];
     char node[CAIRN_NAME_BYTES_MAX + 1];
 };
@@ -76,7 +79,8 @@ struct cairn_query {
     } params[CAIRN_QUERY_PARAMS_MAX];
     size_t count;
 };
-/* "a=1&b=x%20y"; a name without '=' has the value "". '+' stays '+'. */
+/* "a=1&b=x%20y"; a name without '=' has the value "". '+' stays '+'. Control bytes and '\' are only
+ * in the value of "name", which is a tensor's. */
 enum cairn_code cairn_query_parse(struct cairn_view raw_query, struct cairn_query *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* NULL when absent. */

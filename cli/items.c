@@ -5,7 +5,7 @@
 #include "api/dtype.h"
 
 #define NO_TENSOR                                                                                  \
-    "an item: bytes by name, no tensor; cairn_restore_read and .../tensor/data give it"
+    "an item: bytes by name, no tensor; cairn_restore_read and .../tensors/NAME/data give it"
 #define NO_ARCHIVE "an item that is no file of torch.save"
 
 /* torch.save writes a zip, and that is how torch tells one from what it wrote before. */

@@ -35,6 +35,9 @@ static bool goes_on_frozen(const struct cairn_srv_request *request) {
     case CAIRN_ROUTE_CHECKSUMS_GET:
     case CAIRN_ROUTE_LAYOUT_GET:
     case CAIRN_ROUTE_TENSOR_LIST:
+    case CAIRN_ROUTE_TENSOR_NAMED:
+    case CAIRN_ROUTE_TENSOR_NAMED_DATA:
+    case CAIRN_ROUTE_TENSOR_NAMED_DATA_HEAD:
     case CAIRN_ROUTE_TENSOR_GET:
     case CAIRN_ROUTE_TENSOR_DATA:
     case CAIRN_ROUTE_TENSOR_DATA_HEAD:

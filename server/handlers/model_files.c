@@ -78,7 +78,7 @@ static enum cairn_code add_entry(struct cairn_srv_model *model,
     if (cairn_dtype_bits(entry->dtype) < 8)
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "tensor %.*s has elements of less than a byte; its own route gives it: "
-                          ".../tensor/data?name=",
+                          ".../tensors/NAME/data",
                           (int)cairn_min_u64(tensor->name.size, 200),
                           (const char *)tensor->name.data);
     if (!cairn_tensor_size(entry->dtype, entry->dimension_count, entry->shape, &elements, &bytes))

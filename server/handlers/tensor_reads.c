@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET {C}/tensor and {C}/tensor/data: one tensor by its name. */
+/* GET {C}/tensors/{tensor} and its /data: one tensor by its name. {C}/tensor and {C}/tensor/data
+ * are the same with the name in the query. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "api/dtype.h"
 #include "api/listing.h"
 #include "common/crc32c.h"
+#include "common/encode.h"
 #include "common/text.h"
 #include "common/utf8.h"
 #include "formats/convert.h"
@@ -20,9 +22,34 @@
 
 static enum cairn_code read_name(const struct cairn_srv_request *request, const char **ret,
                                  struct cairn_error *err) {
+    *ret = request->params.tensor;
+    if (**ret) return CAIRN_OK;
     *ret = cairn_query_get(&request->query, "name");
-    if (*ret && **ret) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_INVALID, "name is wanted: ?name= and the tensor's name");
+    if (!*ret || !**ret)
+        return cairn_fail(err, CAIRN_INVALID, "name is wanted: ?name= and the tensor's name");
+    if (strlen(*ret) <= CAIRN_TENSOR_NAME_BYTES_MAX) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "name: a tensor's has at most %d bytes, not %zu",
+                      CAIRN_TENSOR_NAME_BYTES_MAX, strlen(*ret));
+}
+
+/* The name that is missing may be another one by how it was written in the path. */
+static void hint_at_writing(const struct cairn_srv_request *request,
+                            const struct cairn_layout *layout, const char *name,
+                            struct cairn_srv_reply *reply) {
+    CAIRN_AUTO(buf) longer = {0}, plain = {0};
+    enum cairn_route_id id = request->route->id;
+    bool word = id == CAIRN_ROUTE_TENSOR_NAMED_DATA || id == CAIRN_ROUTE_TENSOR_NAMED_DATA_HEAD;
+    uint32_t index = 0;
+    if (cairn_buf_printf(&longer, NULL, "%s/data", name)) return;
+    if (word && cairn_layout_find(layout, cairn_buf_view(&longer), &index))
+        snprintf(reply->hint, sizeof(reply->hint),
+                 "There is a tensor \"%s\": the slash before its \"data\" is written %%2F.",
+                 cairn_short(longer.data).text);
+    if (cairn_percent_decode(cairn_view_of(name), &plain, NULL)) return;
+    if (strcmp(plain.data, name) != 0 && cairn_layout_find(layout, cairn_buf_view(&plain), &index))
+        snprintf(reply->hint, sizeof(reply->hint),
+                 "There is a tensor \"%s\": the name was percent-encoded twice.",
+                 cairn_short(plain.data).text);
 }
 
 enum cairn_code cairn_srv_on_tensor_get(struct cairn_srv_request *request,
@@ -35,14 +62,21 @@ enum cairn_code cairn_srv_on_tensor_get(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_readable(request, &version, err));
     CAIRN_TRY(cairn_srv_cache_layout(request->server, request->store, &version, &held, err));
     enum cairn_code code = CAIRN_OK;
-    if (!cairn_layout_find(&held->layout, cairn_view_of(name), &index))
+    if (cairn_layout_find(&held->layout, cairn_view_of(name), &index)) {
+        code = cairn_srv_reply_json(reply, 200, cairn_listing_tensor(&held->layout, index), err);
+    } else {
+        hint_at_writing(request, &held->layout, name, reply);
         code = cairn_fail(err, CAIRN_NOT_FOUND, "%s has no tensor \"%s\"", version.id.text,
                           cairn_short(name).text);
-    else
-        code = cairn_srv_reply_json(reply, 200, cairn_listing_tensor(&held->layout, index), err);
+    }
     cairn_srv_cache_give(request->server, held);
     if (!code) cairn_srv_reply_cached(request, reply);
     return code;
+}
+
+enum cairn_code cairn_srv_on_tensor_named(struct cairn_srv_request *request,
+                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
+    return cairn_srv_on_tensor_get(request, reply, err);
 }
 
 /* ---- its elements ---- */
@@ -66,7 +100,9 @@ static enum cairn_code choose(struct read *read, const char *name, struct cairn_
     uint64_t number = 0;
     if (rank && (cairn_parse_u64(cairn_view_of(rank), &number, err) || number > UINT32_MAX))
         return cairn_fail(err, CAIRN_INVALID, "rank is a number: whose, of a local tensor");
-    CAIRN_TRY(cairn_plan_resolve(layout, cairn_view_of(name), &index, err));
+    enum cairn_code code = cairn_plan_resolve(layout, cairn_view_of(name), &index, err);
+    if (code == CAIRN_NOT_FOUND) hint_at_writing(read->request, layout, name, read->reply);
+    CAIRN_TRY(code);
     read->view.local_rank = (uint32_t)number;
     CAIRN_TRY(cairn_plan_fragments_choose(&fragments, layout, index, read->view.local_rank, err));
     read->view.tensor = fragments.tensor;
@@ -166,5 +202,17 @@ enum cairn_code cairn_srv_on_tensor_data(struct cairn_srv_request *request,
 enum cairn_code cairn_srv_on_tensor_data_head(struct cairn_srv_request *request,
                                               struct cairn_srv_reply *reply,
                                               struct cairn_error *err) {
+    return cairn_srv_on_tensor_data(request, reply, err);
+}
+
+enum cairn_code cairn_srv_on_tensor_named_data(struct cairn_srv_request *request,
+                                               struct cairn_srv_reply *reply,
+                                               struct cairn_error *err) {
+    return cairn_srv_on_tensor_data(request, reply, err);
+}
+
+enum cairn_code cairn_srv_on_tensor_named_data_head(struct cairn_srv_request *request,
+                                                    struct cairn_srv_reply *reply,
+                                                    struct cairn_error *err) {
     return cairn_srv_on_tensor_data(request, reply, err);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/routes.h"
 
+#include "common/utf8.h"
 #include "tests/api/mutate.h"
 #include "tests/harness.h"
 #include "tests/support/route_path.h"
@@ -54,6 +55,114 @@ TEST(parameters_are_decoded_and_named) {
     EXPECT_EQ_TEXT(params.node, "gpu-07.cluster");
     EXPECT(match("GET", R "/%63heckpoints", &params, &name) == CAIRN_OK);
     EXPECT_EQ_TEXT(name, "checkpoint_list");
+}
+
+TEST(a_last_data_of_a_tensors_path_is_the_word_and_one_behind_2f_is_of_the_name) {
+    static const struct {
+        const char *path, *route, *tensor;
+    } cases[] = {
+        {"", "tensor_list", ""},
+        {"/w", "tensor_named", "w"},
+        {"/layers/0/attn.weight", "tensor_named", "layers/0/attn.weight"},
+        {"/layers%2F0%2fattn.weight", "tensor_named", "layers/0/attn.weight"},
+        {"/layers/0%2Fattn.weight/data", "tensor_named_data", "layers/0/attn.weight"},
+        {"/data", "tensor_named", "data"},
+        {"/data/data", "tensor_named_data", "data"},
+        {"/data/data/data", "tensor_named_data", "data/data"},
+        {"/data%2Fdata", "tensor_named", "data/data"},
+        {"/x/data", "tensor_named_data", "x"},
+        {"/x/%64ata", "tensor_named_data", "x"}, /* RFC 3986, 6.2.2.2: the same path */
+        {"/x%2Fdata", "tensor_named", "x/data"},
+        {"/x%2Fdata/data", "tensor_named_data", "x/data"},
+        {"/x/data/y", "tensor_named", "x/data/y"},
+        {"/a%252Fb", "tensor_named", "a%2Fb"},
+        {"/a%25b", "tensor_named", "a%b"},
+        {"/a%2F%2Fb", "tensor_named", "a//b"},
+        {"/%2Fa%2F", "tensor_named", "/a/"},
+        {"/..%2Fa%2F.", "tensor_named", "../a/."},
+        {"/%3F%23%20+&=;%26", "tensor_named", "?# +&=;&"},
+        {"/%C3%A4%F0%9F%A7%AE", "tensor_named", "\xc3\xa4\xf0\x9f\xa7\xae"},
+        {"/a%5Cb%0A%7F", "tensor_named", "a\\b\n\x7f"},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        struct cairn_route_params params;
+        const char *name;
+        char path[256];
+        snprintf(path, sizeof path, C "/tensors%s", cases[i].path);
+        EXPECT(match("GET", path, &params, &name) == CAIRN_OK);
+        EXPECT_EQ_TEXT(name, cases[i].route);
+        EXPECT_EQ_TEXT(params.tensor, cases[i].tensor);
+        EXPECT_EQ_TEXT(params.shard, "");
+    }
+}
+
+TEST(what_is_wrong_with_a_tensors_path_is_told) {
+    static const char *const cases[][2] = {
+        {"/", "an empty segment: a '/' that belongs to a name is written %2F"},
+        {"/a/", "an empty segment"},
+        {"/a//b", "an empty segment"},
+        {"//data", "an empty segment"},
+        {"/a/../b", "a segment \".\" or \"..\""},
+        {"/%2e%2E", "comes by ?name="},
+        {"/a%00b", "%00"},
+        {"/a%b", "a bad percent-escape: a '%' itself is written %25"},
+        {"/a%", "a bad percent-escape"},
+        {"/a%2", "a bad percent-escape"},
+        {"/a\\b", "must be percent-encoded"},
+        {"/\xc3\xa4", "must be percent-encoded"},
+        {"/%c0%af", "no UTF-8"},
+        {"/%ED%A0%80", "no UTF-8"},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        const struct cairn_route *route = NULL;
+        struct cairn_route_params params;
+        struct cairn_error err = {0};
+        char path[256];
+        snprintf(path, sizeof path, C "/tensors%s", cases[i][0]);
+        EXPECT(cairn_route_match("GET", cairn_view_of(path), &route, &params, &err) ==
+               CAIRN_INVALID);
+        if (!EXPECT(strstr(err.message, cases[i][1]) != NULL))
+            printf("  %s: %s\n", path, err.message);
+    }
+}
+
+/* Each byte is written as three, which is the longest that a name can be written. */
+static size_t tensor_path(char to[CAIRN_ROUTE_PATH_BYTES_MAX], size_t name_bytes,
+                          const char *behind) {
+    size_t used = (size_t)snprintf(to, CAIRN_ROUTE_PATH_BYTES_MAX, C "/tensors/");
+    for (size_t i = 0; i < name_bytes; i++, used += 3) memcpy(to + used, i % 2 ? "%2F" : "%61", 3);
+    memcpy(to + used, behind, strlen(behind) + 1);
+    return used + strlen(behind);
+}
+
+TEST(a_tensors_name_has_1024_bytes_in_a_path_and_no_more) {
+    static char path[CAIRN_ROUTE_PATH_BYTES_MAX];
+    struct cairn_route_params params;
+    struct cairn_error err = {0};
+    const struct cairn_route *route = NULL;
+    struct cairn_view view = {path, tensor_path(path, CAIRN_TENSOR_NAME_BYTES_MAX, "/data")};
+    EXPECT_CODE(cairn_route_match("GET", view, &route, &params, &err), CAIRN_OK);
+    EXPECT_EQ_U64(strlen(params.tensor), CAIRN_TENSOR_NAME_BYTES_MAX);
+    view.size = tensor_path(path, CAIRN_TENSOR_NAME_BYTES_MAX + 1, "");
+    EXPECT(cairn_route_match("GET", view, &route, &params, &err) == CAIRN_INVALID);
+    EXPECT(strstr(err.message, "tensor name of more than 1024 bytes") != NULL);
+    view.size = tensor_path(path, CAIRN_TENSOR_NAME_BYTES_MAX, "/a"); /* two bytes too many */
+    EXPECT(cairn_route_match("GET", view, &route, &params, &err) == CAIRN_INVALID);
+    snprintf(path, sizeof path, C "/tensors");
+    for (size_t i = 0; i < 60; i++) memcpy(path + strlen(path), "/a", 3);
+    EXPECT(cairn_route_match("GET", cairn_view_of(path), &route, &params, &err) == CAIRN_INVALID);
+    EXPECT(strstr(err.message, "too many segments") != NULL);
+}
+
+TEST(only_tensors_have_control_bytes_and_backslashes_in_their_names) {
+    struct cairn_route_params params;
+    const char *name;
+    EXPECT(match("GET", C "/tensors/%5C%0A/data", &params, &name) == CAIRN_OK);
+    EXPECT(match("GET", R "/checkpoints/%0A/tensors/a", &params, &name) == CAIRN_INVALID);
+    EXPECT(match("GET", C "/tensors%5C/a", &params, &name) == CAIRN_INVALID);
+    EXPECT(match("GET", C "/shards/a%5Cb", &params, &name) == CAIRN_INVALID);
+    EXPECT(match("GET", C "/hf/a%09b", &params, &name) == CAIRN_INVALID);
+    EXPECT(match("GET", "/nothing%0A", &params, &name) == CAIRN_INVALID);
 }
 
 TEST(paths_that_lie_about_their_segments_are_refused) {
@@ -154,6 +263,8 @@ TEST(an_unknown_path_is_404_and_a_known_one_with_another_method_is_405) {
         {"get", "/livez", "GET, HEAD", CAIRN_METHOD},
         {"DELETE", C "/shards/x/data", "GET, HEAD", CAIRN_METHOD},
         {"DELETE", C "/shards/x", "GET, HEAD", CAIRN_METHOD},
+        {"PUT", C "/tensors/x", "GET, HEAD", CAIRN_METHOD},
+        {"PUT", C "/tensors/x/data", "GET, HEAD", CAIRN_METHOD},
         {"", "/livez", "GET, HEAD", CAIRN_METHOD},
     };
     for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
@@ -192,6 +303,15 @@ TEST(a_query_gives_each_name_once_and_decoded) {
     EXPECT(cairn_query_get(&query, "y") == NULL);
     EXPECT(parse("", &query) == CAIRN_OK);
     EXPECT_EQ_U64(query.count, 0);
+}
+
+TEST(a_tensors_name_in_a_query_is_any_text) {
+    struct cairn_query query;
+    EXPECT(parse("name=a%5Cb%0A%252F%26", &query) == CAIRN_OK);
+    EXPECT_EQ_TEXT(cairn_query_get(&query, "name"), "a\\b\n%2F&");
+    EXPECT(parse("slice=%0A", &query) == CAIRN_INVALID);
+    EXPECT(parse("na%0Ame=x", &query) == CAIRN_INVALID);
+    EXPECT(parse("name=a%00b", &query) == CAIRN_INVALID);
 }
 
 TEST(a_query_that_is_ambiguous_is_refused) {
@@ -242,6 +362,7 @@ static void judge_path(struct cairn_view input, void *context) {
     if (params.shard[0]) {
         EXPECT(cairn_shard_name_check(cairn_view_of(params.shard), NULL) == CAIRN_OK);
     }
+    EXPECT(cairn_utf8_valid(cairn_view_of(params.tensor)));
 }
 
 static void judge_query(struct cairn_view input, void *context) {
@@ -259,6 +380,11 @@ TEST(damaged_paths_and_queries_never_read_outside) {
     struct cairn_view path = CAIRN_VIEW(C "/shards/a%2Fb/c%20d/data");
     cairn_mutate_cut(path, judge_path, &good);
     cairn_mutate_many(path, 10000, judge_path, &good);
+    EXPECT(good > 100);
+    struct cairn_view tensor = CAIRN_VIEW(C "/tensors/a%2Fb/c%0A%C3%A4/data");
+    good = 0;
+    cairn_mutate_cut(tensor, judge_path, &good);
+    cairn_mutate_many(tensor, 10000, judge_path, &good);
     EXPECT(good > 100);
     struct cairn_view query = CAIRN_VIEW("wait=30s&q=a%20b%26c&verbose&limit=100");
     good = 0;

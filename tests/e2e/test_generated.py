@@ -15,6 +15,7 @@ import urllib.parse
 
 import openapi_page
 from outcome import leave
+from test_tensor_reads import write
 from world import World
 
 SEED = int(os.environ.get("CAIRN_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
@@ -24,6 +25,7 @@ TEXTS = ("", "a", "llm", "seven", "latest", "best", "prod", "7", "main", "far", 
          "0:2,-1", "1:3", "BF16", "100MB", "0s", "20ms", "1h", "f" * 64, "0" * 32, "c3" * 4, "min", "read",
          "2026-03-02T10:14:07Z", "ckpt_01234567-89ab-8def-8123-456789abcdef", "cairn1:nobody", "name@2",
          "0b6c8f1e-5d3a-4c2b-9f8e-1a2b3c4d5e6f", "urn:cairn:problem:x", "uniform", "a/b/data", "bytes=0-3")
+TENSORS = ["t", "t/data", "layers/0/a%b ?#+ä"]
 ODD_TEXTS = ("\x00", "\r\nX: y", "\u202e", "..", "a" * 5000, "%", "💾", "-1", "1e3", "null", "' OR 1=1 --", "{}")
 ODD_NUMBERS = (-1, 1 << 62, (1 << 63) - 1, 1 << 64, 0.5, 1e300, -0.0)
 WAITS = {"wait": ("0s", "20ms", "5", ""), "wait_staged": ("0s", "1ms")}  # nobody is to wait here
@@ -123,6 +125,7 @@ class Generated(unittest.TestCase):
         folder = self.world.root / "files"
         folder.mkdir(exist_ok=True)
         (folder / "f").write_bytes(b"0123456789" * 100)
+        write(folder / "model.safetensors", {name: ("F32", [3, 8], bytes(96)) for name in TENSORS})
         self.fills += 1
         self.run_name = f"seven{self.fills}"  # a new one, since a save may be open in the last
         at = f"/v1/runs/llm/{self.run_name}"
@@ -140,8 +143,9 @@ class Generated(unittest.TestCase):
         lease = self.call("POST", f"{at}/checkpoints/1/leases", '{"job": "eval"}')[1] or {}
         self.maker.known = {
             "project": ["llm"] * 9 + ["none"], "run": [self.run_name] * 9 + ["none"], "step": [1, 9, 20],
-            "ref": [*versions, "1", "2", "3", "9", "latest", "prod"], "version": versions, "name": ["f"],
-            "versions": versions, "grant": [attempt.get("grant", "")], "X-Cairn-Grant": [attempt.get("grant", "")],
+            "ref": [*versions, "1", "2", "3", "9", "latest", "prod"], "version": versions, "name": ["f", "t"],
+            "tensor": TENSORS, "versions": versions,
+            "grant": [attempt.get("grant", "")], "X-Cairn-Grant": [attempt.get("grant", "")],
             "rank": [0, 1, 2], "node": ["n"], "alias": ["prod", "more"], "lease": [lease.get("lease", "l")],
             "If-Match": ["*"], "Range": ["bytes=0-3", "bytes=-5"], "world_size": [2], "n": [1], "confirm": [self.run_name]}
 

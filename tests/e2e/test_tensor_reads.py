@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors by name over HTTP: what comes is what went in, whichever ranks hold it, whole or a slice,
-as it is stored or converted; and damage is an error or a broken connection, never other bytes."""
+as it is stored or converted, whatever the name and wherever it stands; and damage is an error or a
+broken connection, never other bytes."""
 import http.client
 import itertools
 import json
 import pathlib
 import random
+import re
 import shutil
 import struct
 import tempfile
@@ -13,7 +15,7 @@ import unittest
 import urllib.parse
 
 from test_export import EXPECTED, ZERO, as_fp32, export, read, rounded
-from world import World
+from world import World, wait_until
 
 MIB = 1 << 20
 
@@ -42,6 +44,13 @@ def picked(shape, width, data, index):
     return b"".join(out)
 
 
+# Any text is a tensor's name; of these two none can stand alone in a path.
+DOTS = [".", ".."]
+NAMES = ["layers/0/attn.weight", "a", "a/data", "a/b", "a//b", "../a", "a/./b", "a.b", "a%b", "a%2Fb",
+         "a%252Fb", "data", "data/data", "x/data", "/x/", "ä/线性.重量/🧮", "w ?&=#+;:@!$'()*,[]{}|^`\"<>~",
+         "a+b", "a b", "back\\slash", "tab\tand\nline\x7f", "n" * 1000, "ü/" * 341 + "a"]
+
+
 class Tensors(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -55,13 +64,21 @@ class Tensors(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-tensors-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
-    def ask(self, run, name, method="GET", what="/data", headers=None, **query):
+    def ask(self, run, name, method="GET", what="/data", headers=None, by="path", **query):
+        """A tensor by its name, encoded in the path or in the query."""
+        if by == "query":
+            path, query = f"tensor{what}", {"name": name, **query}
+        else:
+            path = f"tensors/{urllib.parse.quote(name, safe='')}{what}"
+        query = urllib.parse.urlencode(query, quote_via=urllib.parse.quote)
+        return self.ask_raw(run, path + (query and f"?{query}"), method, headers)
+
+    def ask_raw(self, run, target, method="GET", headers=None):
         """(status, headers, body); the body is what came before the connection broke, if it did."""
         self.broken = False
         connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=60)
-        query = urllib.parse.urlencode({"name": name, **query}, quote_via=urllib.parse.quote)
         try:
-            connection.request(method, f"/v1/runs/{run}/checkpoints/latest/tensor{what}?{query}",
+            connection.request(method, f"/v1/runs/{run}/checkpoints/latest/{target}",
                                headers=headers or {})
             reply = connection.getresponse()
             try:
@@ -116,7 +133,8 @@ class Tensors(unittest.TestCase):
             self.assertEqual(status, wanted, (text, body))
         self.assertEqual(self.ask("slices/zero", "embed.weight", slice=":", flat=":")[0], 400)
         self.assertEqual(self.ask("slices/zero", "no.such")[0], 404)
-        self.assertEqual(self.ask("slices/zero", "", what="")[0], 400)
+        for by in ("path", "query"):
+            self.assertEqual(self.ask("slices/zero", "", what="", by=by)[0], 400)
         status, _, body = self.ask("slices/zero", "embed.weight", slice="2:2")
         self.assertEqual((status, body), (200, b""))
 
@@ -147,12 +165,121 @@ class Tensors(unittest.TestCase):
         self.assertEqual(self.ask("types/a", "w", dtype="float32")[0], 400)
 
     def test_any_name_is_found_and_means_no_other(self):
-        names = ["a", "a/data", "a/b", "a//b", "../a", "a.b", "a%2Fb", "ä ?&=#+", "data"]
-        data = {name: ("U8", [4], bytes([at] * 4)) for at, name in enumerate(names)}
+        data = {name: ("U8", [4], bytes([at] * 4)) for at, name in enumerate(NAMES + DOTS)}
         self.put("names/all", data)
-        for name in names:
-            self.assertEqual(self.ask("names/all", name)[2], data[name][2], name)
-            self.assertEqual(json.loads(self.ask("names/all", name, what="")[2])["name"], name)
+        for name in NAMES + DOTS:
+            for by in ("path", "query") if name in NAMES else ("query",):
+                status, _, body = self.ask("names/all", name, by=by)
+                self.assertEqual((status, body), (200, data[name][2]), (name, by))
+                status, _, body = self.ask("names/all", name, what="", by=by)
+                self.assertEqual((status, json.loads(body)["name"]), (200, name), by)
+        status, _, body = self.ask_raw("names/all", "tensors?q=layers")
+        self.assertEqual((status, [row["name"] for row in json.loads(body)["items"]]),
+                         (200, ["layers/0/attn.weight"]))
+
+    def test_slashes_of_a_name_may_stand_as_they_are_and_a_last_data_is_the_word(self):
+        names = ["layers/0/attn.weight", "x", "x/data", "data", "only/data", "a/b"]
+        data = {name: ("U8", [4], bytes([at] * 4)) for at, name in enumerate(names)}
+        self.put("names/raw", data)
+        for target, name in (("layers/0/attn.weight/data", "layers/0/attn.weight"),
+                             ("layers%2F0/attn.weight/data", "layers/0/attn.weight"),
+                             ("x/data", "x"), ("x/data/data", "x/data"), ("x%2Fdata/data", "x/data"),
+                             ("data/data", "data"), ("only/data/data", "only/data")):
+            status, _, body = self.ask_raw("names/raw", f"tensors/{target}")
+            self.assertEqual((status, body), (200, data[name][2]), target)
+        for target, name in (("layers/0/attn.weight", "layers/0/attn.weight"), ("data", "data"),
+                             ("x%2Fdata", "x/data"), ("only%2Fdata", "only/data")):
+            status, _, body = self.ask_raw("names/raw", f"tensors/{target}")
+            self.assertEqual((status, json.loads(body)["name"]), (200, name), target)
+        for target, hint in (("only/data", 'There is a tensor "only/data": the slash before its '
+                              '"data" is written %2F.'),
+                             ("a%252Fb", 'There is a tensor "a/b": the name was percent-encoded twice.'),
+                             ("a%252Fb/data", 'There is a tensor "a/b": the name was percent-encoded twice.'),
+                             ("no%252Fb", None), ("a/c/data", None)):
+            status, _, body = self.ask_raw("names/raw", f"tensors/{target}")
+            problem = json.loads(body)
+            self.assertEqual((status, problem["code"], problem.get("hint")),
+                             (404, "not-found", hint), target)
+            name = urllib.parse.unquote(target.removesuffix("/data"))
+            self.assertIn(f'"{name}"', problem["detail"])
+
+    def test_what_no_name_can_be_is_refused_in_words(self):
+        self.put("names/bad", {"w": ("U8", [4], b"abcd")})
+        slash, long = "a '/' that belongs to a name is written %2F", "a" * 1025
+        for target, status, words in (
+                ("tensors/", 400, slash), ("tensors/w/", 400, slash), ("tensors//w", 400, slash),
+                ("tensors//data", 400, slash), ("tensors/w//data", 400, slash),
+                ("tensors/w%00", 400, "the path has %00"), ("tensor?name=w%00", 400, "the query has %00"),
+                ("tensors/w%/data", 400, "a '%' itself is written %25"),
+                ("tensors/w%zz", 400, "a '%' itself is written %25"),
+                ("tensors/%ff", 400, "no UTF-8"), ("tensor?name=%ff", 400, "no UTF-8"),
+                ("tensors/../w", 400, "comes by ?name="), ("tensors/%2e%2E/data", 400, "comes by ?name="),
+                ("tensors/" + "a/" * 70 + "a", 400, slash),
+                (f"tensors/{long}", 400, "tensor name of more than 1024 bytes"),
+                (f"tensor?name={long}", 400, "name: a tensor's has at most 1024 bytes, not 1025"),
+                (f"tensor/data?name={long}", 400, "name: a tensor's has at most 1024 bytes, not 1025"),
+                ("tensors/" + "%61" * 1400, 414, "the path is longer than 4096 bytes"),
+                ("tensors/w?name=w", 400, 'unknown query parameter "name"'),
+                ("tensors/w?slice=1", 400, 'unknown query parameter "slice"'),
+                ("tensors/w/data?name=w", 400, 'unknown query parameter "name"'),
+                ("tensors/w/data?slice=9", 416, "slice"), ("tensors/" + "a" * 1024, 404, "no tensor")):
+            for method in ("GET", "HEAD"):
+                got, headers, body = self.ask_raw("names/bad", target, method)
+                self.assertEqual(got, status, (method, target, body))
+                self.assertEqual(headers["Content-Type"], "application/problem+json")
+                if method == "GET":
+                    self.assertIn(words, json.loads(body)["detail"])
+        status, headers, _ = self.ask_raw("names/bad", "tensors/w", "DELETE")
+        self.assertEqual((status, headers["Allow"]), (405, "GET, HEAD"))
+
+    def test_in_the_path_and_in_the_query_a_name_is_answered_alike(self):
+        name, data = "layers/0/a%b ?#+/data", random.Random(2).randbytes(4 * 600)
+        self.put("names/alike", {name: ("F32", [20, 30], data), "other": ("U8", [1], b"x")})
+        tag = self.ask("names/alike", name)[1]["ETag"]
+        asked = [{}, {"slice": "2:-3,7"}, {"flat": "9:-1"}, {"dtype": "bf16"}, {"slice": "5", "dtype": "F16"},
+                 {"rank": "0"}, {"slice": ":", "flat": ":"}, {"slice": "99"}, {"dtype": "I64"}, {"rank": "x"}]
+        sent = [{}, {"Range": "bytes=5-8"}, {"Range": "bytes=-4"}, {"Range": "bytes=99999-"},
+                {"Range": "bytes=0-1,4-5"}, {"Range": "bytes=0-3", "If-Range": tag},
+                {"Range": "bytes=0-3", "If-Range": '"x"'}, {"If-None-Match": tag}, {"If-Match": '"x"'}]
+        cases = [(query, {}) for query in asked] + [({}, headers) for headers in sent]
+        seen = set()
+        for query, headers in cases + [({"slice": "1:"}, one) for one in sent]:
+            for method in ("GET", "HEAD"):
+                answers = []
+                for by in ("path", "query"):
+                    status, got, body = self.ask("names/alike", name, method, headers=headers, by=by, **query)
+                    if status >= 400:  # of a problem the path is a part
+                        body = {**json.loads(body or "{}"), "instance": None}
+                        del got["Content-Length"]
+                    del got["Date"]
+                    answers.append((status, sorted(got.items()), body))
+                self.assertEqual(*answers, (method, query, headers))
+                seen.add(answers[0][0])
+        self.assertEqual(seen, {200, 206, 304, 400, 412, 416})
+        for method in ("GET", "HEAD"):
+            one, other = (self.ask("names/alike", name, method, what="", by=by) for by in ("path", "query"))
+            self.assertEqual((one[0], one[1]["Cache-Control"], one[2]),
+                             (other[0], other[1]["Cache-Control"], other[2]))
+
+    def test_requests_are_counted_and_logged_by_their_route_and_no_name_makes_a_line(self):
+        name, traced = "secret\nname=1", {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"}
+        self.put("names/counted", {name: ("U8", [2], b"ab")})
+        for what, method in (("", "GET"), ("/data", "GET"), ("/data", "HEAD"), ("", "HEAD")):
+            self.assertEqual(self.ask("names/counted", name, method, what, traced)[0], 200)
+        log = self.world.server.log
+        page = self.world.get("/metrics")[2].decode()
+        for route, method, least in (("tensor_named", "GET", 2), ("tensor_named_data", "GET", 1),
+                                     ("tensor_named_data_head", "HEAD", 1)):
+            count = re.search(rf'^cairn_http_request_duration_seconds_count{{route="{route}",'
+                              rf'method="{method}",code="200"}} (\d+)$', page, re.M)
+            self.assertTrue(count, route)
+            self.assertGreaterEqual(int(count[1]), least)
+        self.assertNotIn("secret", page)
+        for route, behind in (("tensor_named", ""), ("tensor_named_data", "/data")):
+            path = f"/v1/runs/names/counted/checkpoints/latest/tensors/secret%0Aname%3D1{behind}"
+            said = f"http.answered trace={'ab' * 16} route={route} path={path} status=200 "
+            wait_until(lambda: said in log.read_text(), 30)
+        self.assertNotIn("\nname=1", log.read_text())
 
     def test_ranges_tags_and_heads_are_those_of_a_file(self):
         data = random.Random(5).randbytes(9 * MIB + 12)

@@ -137,9 +137,9 @@ class Tiers:
         back = self.world.root / "far"
         self.world.cairn("get", "t/far@1", "-d", back)
         self.assertEqual(tree(back), tree(model))
-        status, _, body = self.world.get("/v1/runs/t/far/checkpoints/1/tensor/data?name=t1")
+        status, _, body = self.world.get("/v1/runs/t/far/checkpoints/1/tensors/t1/data")
         self.assertEqual(status, 200)
-        self.assertEqual(body, self.world.get("/v1/runs/t/far/checkpoints/2/tensor/data?name=t1")[2])
+        self.assertEqual(body, self.world.get("/v1/runs/t/far/checkpoints/2/tensors/t1/data")[2])
 
     def test_a_job_restores_from_the_copy_where_the_nearer_one_is_damaged_or_there_is_no_other(self):
         model = self.model(10)

@@ -273,7 +273,7 @@ class Types(unittest.TestCase):
         for first in (head + 1, head + 8, head + 24, len(whole) - 8, head + (1 << 22) + 8):
             status, _, body = self.world.get(path, headers={"Range": f"bytes={first}-{first + 99}"})
             self.assertEqual((status, body), (206, whole[first:first + 100]), first - head)
-        _, _, body = self.world.get("/v1/runs/t/wide/checkpoints/1/tensor/data?name=z",
+        _, _, body = self.world.get("/v1/runs/t/wide/checkpoints/1/tensors/z/data",
                                     headers={"Range": "bytes=24-60"})
         self.assertEqual(body, data[24:61])
 
@@ -320,7 +320,7 @@ class Items(unittest.TestCase):
     def test_their_bytes_are_given_by_name_and_as_no_numbers(self):
         for name, (_, contents) in self.ITEMS.items():
             for rank, wanted in enumerate(contents):
-                status, headers, body = self.get("/tensor/data", name=name, rank=rank)
+                status, headers, body = self.get(f"/tensors/{name}/data", rank=rank)
                 self.assertEqual((status, body, headers["X-Cairn-Dtype"]), (200, wanted, "ITEM"))
                 self.assertEqual(self.get("/tensor/data", name=name, rank=rank, dtype="U8")[2], wanted)
         status, _, body = self.get("/tensor/data", name="tokenizer", dtype="F32")

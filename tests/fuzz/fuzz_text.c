@@ -55,6 +55,26 @@ void cairn_fuzz_servers(struct cairn_view input) {
         FUZZ_HOLDS(!strcmp(servers.places[i].base, again.places[i].base));
 }
 
+/* Written as one segment, a name is found again as it is, and its bytes likewise. */
+static void written_whole(const char *tensor) {
+    static const struct {
+        const char *behind;
+        enum cairn_route_id id;
+    } forms[] = {{"", CAIRN_ROUTE_TENSOR_NAMED}, {"/data", CAIRN_ROUTE_TENSOR_NAMED_DATA}};
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) coded = {0};
+    FUZZ_HOLDS(!cairn_percent_encode(cairn_view_of(tensor), false, &coded, &err));
+    for (size_t i = 0; i < CAIRN_COUNT(forms); i++) {
+        const struct cairn_route *route = NULL;
+        struct cairn_route_params params;
+        CAIRN_AUTO(buf) path = {0};
+        FUZZ_HOLDS(!cairn_buf_printf(&path, &err, "/v1/runs/p/r/checkpoints/1/tensors/%s%s",
+                                     coded.data, forms[i].behind));
+        FUZZ_HOLDS(!cairn_route_match("GET", cairn_buf_view(&path), &route, &params, &err));
+        FUZZ_HOLDS(route->id == forms[i].id && !strcmp(params.tensor, tensor));
+    }
+}
+
 void cairn_fuzz_route(struct cairn_view input) {
     static const char *const methods[] = {"GET", "PUT", "POST", "DELETE", "HEAD"};
     struct cairn_error err = {0};
@@ -74,6 +94,9 @@ void cairn_fuzz_route(struct cairn_view input) {
         if (params.shard[0]) FUZZ_HOLDS(!cairn_shard_name_check(cairn_view_of(params.shard), &err));
         if (params.run_name.run[0])
             FUZZ_HOLDS(cairn_name_valid(cairn_view_of(params.run_name.run)));
+        FUZZ_HOLDS(strlen(params.tensor) <= CAIRN_TENSOR_NAME_BYTES_MAX &&
+                   cairn_utf8_valid(cairn_view_of(params.tensor)));
+        if (params.tensor[0]) written_whole(params.tensor);
     }
     enum cairn_code code = query_text.data ? cairn_query_parse(query_text, &query, &err) : CAIRN_OK;
     FUZZ_SAYS_WHY(code, err);

@@ -362,6 +362,15 @@ static const char *const named[][2] = {
     {"/v1/runs/a/b/checkpoints?order=x", "order must be step or -step"},
     {"/v1/runs/a/b/checkpoints/1/shards?rank=x", "rank: "},
     {"/nothing", "GET /openapi.yaml"},
+    {"/v1/runs/a/b/checkpoints/1/tensors/", "a '/' that belongs to a name is written %2F"},
+    {"/v1/runs/a/b/checkpoints/1/tensors/a//b", "a '/' that belongs to a name is written %2F"},
+    {"/v1/runs/a/b/checkpoints/1/tensors/a%00b", "the path has %00"},
+    {"/v1/runs/a/b/checkpoints/1/tensors/a%zzb/data", "a '%' itself is written %25"},
+    {"/v1/runs/a/b/checkpoints/1/tensors/%2e%2e/data", "comes by ?name="},
+    {"/v1/runs/a/b/checkpoints/1/tensors/a/../b", "comes by ?name="},
+    {"/v1/runs/a/b/checkpoints/1/tensors/x?name=x", "unknown query parameter \\\"name\\\""},
+    {"/v1/runs/a/b/checkpoints/1/tensor?name=", "name is wanted"},
+    {"/v1/runs/a/b/checkpoints/1/tensor/data?name=a%00", "the query has %00"},
 };
 
 TEST(what_is_wrong_in_a_query_is_told_with_its_name) {

@@ -216,8 +216,9 @@ TEST(a02_ids_origins_and_lineage_of_another_project_tell_nothing) {
     REQUIRE_OK(cairn_hand_save_all(&hand, 100, 1, "error", 10, &save));
     REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/a", json_object(), NULL));
     REQUIRE(make(&office, "read,write,retain", "mine", 0, &mine));
-    static const char *const tails[] = {"",        "/manifest", "/shards",
-                                        "/leases", "/lineage",  "/events"};
+    static const char *const tails[] = {
+        "",           "/manifest",           "/shards",       "/leases", "/lineage", "/events",
+        "/tensors/w", "/tensors/a%2Fb/data", "/tensor?name=w"};
     for (size_t i = 0; i < CAIRN_COUNT(tails); i++) {
         snprintf(path, sizeof(path), "/v1/runs/mine/a/checkpoints/%s%s", save.id.text, tails[i]);
         expect_at(__LINE__, say(&office, mine.text, "GET", path, NULL, NULL, NULL), 404, path);
