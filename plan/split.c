@@ -208,6 +208,27 @@ static void digest(const struct splitting *splitting) {
         ret->digest[i] = (uint8_t)(how.lanes[i / 8] >> i % 8 * 8);
 }
 
+uint32_t cairn_plan_split_part(uint32_t from, uint32_t to) {
+    CAIRN_PROMISE(from < to, return 1);
+    return (to - from + CAIRN_PLAN_SPLIT_PARTS - 1) / CAIRN_PLAN_SPLIT_PARTS;
+}
+
+unsigned cairn_plan_split_look(const struct cairn_plan_split_list *list, uint32_t from, uint32_t to,
+                               uint64_t ret[CAIRN_PLAN_SPLIT_PARTS]) {
+    struct digester items = {{13, 14, 15, 16}};
+    uint32_t part = cairn_plan_split_part(from, to);
+    unsigned count = 0;
+    for (uint64_t begin = from; begin < to; begin += part) {
+        uint64_t end = cairn_min_u64(cairn_min_u64(begin + part, to), list->count);
+        for (uint64_t place = begin; place < end; place++) {
+            struct cairn_plan_split_item item = list->at(list->owner, (size_t)place);
+            take_item(&items, &item);
+        }
+        ret[count++] = items.lanes[0];
+    }
+    return count;
+}
+
 /* ---- shares ---- */
 
 static enum cairn_code put_share(struct splitting *splitting, uint32_t member, size_t row,

@@ -30,6 +30,7 @@
 #define CAIRN_PLAN_SPLIT_MEMBERS_MAX (UINT32_C(1) << 16)
 #define CAIRN_PLAN_SPLIT_BLOCK_BYTES 4096
 #define CAIRN_PLAN_SPLIT_MARKS 32
+#define CAIRN_PLAN_SPLIT_PARTS 32
 #define CAIRN_PLAN_SPLIT_FRAGMENTS_MAX CAIRN_PLAN_SPLIT_MAX
 
 enum cairn_plan_split_by { /* the same numbers as enum cairn_split_by of cairn/cairn.h */
@@ -81,6 +82,19 @@ void cairn_plan_split_release(struct cairn_plan_split *split);
  * bytes, weights that are all 0, more members or items than the limits. */
 enum cairn_code cairn_plan_split(const struct cairn_plan_group *group, struct cairn_plan_split *ret,
                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* Where two lists part is found by looks at equal parts of them: the digests of the items from
+ * `from` up to the end of each part of cairn_plan_split_part items, of a list in the order of its
+ * names. Before the first item that differs both have the same item at the same place, so the first
+ * digest that differs is of the part that holds it, also where it moves all others on. */
+struct cairn_plan_split_list {
+    size_t count;
+    struct cairn_plan_split_item (*at)(const void *owner, size_t place);
+    const void *owner;
+};
+uint32_t cairn_plan_split_part(uint32_t from, uint32_t to);
+/* Returns how many parts there are. */
+unsigned cairn_plan_split_look(const struct cairn_plan_split_list *list, uint32_t from, uint32_t to,
+                               uint64_t ret[CAIRN_PLAN_SPLIT_PARTS]);
 /* The elements of a share as fragments of the whole tensor: one FLAT for what is flat, else boxes.
  * Returns how many; 0 for a share without elements. Only form, start and count are set. */
 unsigned cairn_plan_share_fragments(const struct cairn_plan_split_item *item,

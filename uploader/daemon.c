@@ -31,6 +31,7 @@
 #include "uploader/scrape.h"
 #include "uploader/send/send.h"
 #include "uploader/send/store_check.h"
+#include "uploader/server/lists.h"
 #include "uploader/server/outbox.h"
 #include "uploader/server/watch.h"
 #include "uploader/tasks.h"
@@ -135,6 +136,7 @@ static enum cairn_code make_parts(struct cairn_up *up, struct cairn_error *err) 
     CAIRN_TRY(cairn_up_fetch_new(up, &up->fetch, err));
     CAIRN_TRY(open_journal(up, err));
     CAIRN_TRY(cairn_up_outbox_new(up, &up->outbox, err));
+    CAIRN_TRY(cairn_up_lists_new(up, &up->lists, err));
     return cairn_up_watch_new(up, &up->watch, err);
 }
 
@@ -153,6 +155,7 @@ enum cairn_code cairn_up_start(struct cairn_up *up, struct cairn_error *err) {
     cairn_up_serve_route(up);
     CAIRN_TRY(cairn_up_peers_start(up->peers, err));
     CAIRN_TRY(cairn_up_partner_start(up->partner, err));
+    CAIRN_TRY(cairn_up_lists_start(up->lists, err));
     CAIRN_TRY(cairn_up_watch_start(up->watch, err));
     CAIRN_TRY(cairn_up_socket_start(up->socket, err));
     CAIRN_TRY(cairn_up_scrape_start(up, &up->scrape, err));
@@ -230,6 +233,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_up_scrape_stop(CAIRN_TAKE(up->scrape));
     cairn_up_socket_stop(up->socket);
     cairn_up_watch_stop(up->watch);
+    cairn_up_lists_stop(up->lists);
     cairn_up_outbox_stop(up->outbox);
     bool quiet = cairn_up_send_stop(up->send);
     cairn_up_peers_stop(up->peers); /* its routes wait for the readers */
@@ -247,6 +251,7 @@ void cairn_up_stop(struct cairn_up *up, int status) {
     cairn_up_socket_free(CAIRN_TAKE(up->socket));
     cairn_up_mail_free(up->mail);
     cairn_up_watch_free(up->watch);
+    cairn_up_lists_free(CAIRN_TAKE(up->lists));
     cairn_up_outbox_free(CAIRN_TAKE(up->outbox));
     cairn_up_fetch_free(up->fetch);
     if (up->send) cairn_up_save_free_all(up);

@@ -38,6 +38,8 @@ struct cairn_up_send;
 struct cairn_up_outbox;
 struct cairn_up_watch;
 struct cairn_up_tasks;
+struct cairn_up_lists;
+struct cairn_up_held;
 struct cairn_up_fetch;
 struct cairn_up_save;
 struct cairn_up_slab;
@@ -72,6 +74,7 @@ struct cairn_up {
     struct cairn_up_outbox *outbox;
     struct cairn_up_wakeup outbox_work; /* something may have to be told to the server */
     struct cairn_up_watch *watch;
+    struct cairn_up_lists *lists; /* NULL: saves end as they are told (tests) */
     struct cairn_up_tasks *tasks;
     struct cairn_up_peers *peers; /* NULL: peer_listen is empty */
     struct cairn_up_partner *partner;   /* NULL: no partner_memory */

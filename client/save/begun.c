@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 
+#include "client/save/look.h"
 #include "client/save/meta.h"
 #include "client/save/share.h"
 #include "client/session/alone.h"
@@ -27,8 +28,10 @@ enum cairn_code cairn_client_begin_body(struct cairn_save *save,
         return cairn_fail(err, CAIRN_INVALID,
                           "format tag: 1 to 63 of A-Za-z0-9._- are allowed, beginning with one of "
                           "A-Za-z0-9");
-    CAIRN_TRY(cairn_client_shares_open(&save->shares, options->splits, options->split_count,
+    bool finer = options->split_count && cairn_client_can_look(save->session);
+    CAIRN_TRY(cairn_client_shares_open(&save->shares, options->splits, options->split_count, finer,
                                        &splits, err));
+    if (finer) CAIRN_TRY(cairn_client_lists_keep(save, err));
     save->begin =
         CAIRN_PACK(begin, .splits = splits, .step = save->step, .n = save->n,
                    .on_exists = on_exists_text(options->on_exists), .skip = options->skip != 0,

@@ -96,6 +96,8 @@ struct cairn_save {
     struct cairn_client_raw *raws;
     size_t raw_count, raw_capacity;
     struct cairn_client_shares shares;
+    struct cairn_split **lists; /* as those of shares, and kept with the save; client/save/look.h */
+    size_t list_count;
     void **owned; /* bytes of streams that were closed, for as long as the pieces; owned */
     size_t owned_count, owned_capacity;
     uint64_t stream_bytes;            /* in all of its streams */

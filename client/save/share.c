@@ -35,21 +35,21 @@ static json_t *marks_json(const struct cairn_split *split) {
     return marks;
 }
 
-static json_t *split_json(struct cairn_split *split) {
+static json_t *split_json(struct cairn_split *split, bool finer) {
     char digest[2 * sizeof split->plan.digest + 1], how[17];
     cairn_hex_encode(split->plan.digest, sizeof split->plan.digest, digest);
     if (split->begins++ >= CAIRN_CLIENT_MARKED_BEGINS)
-        return CAIRN_PACK(begin_split, .group = split->group, .digest = digest);
+        return CAIRN_PACK(begin_split, .group = split->group, .digest = digest, .finer = finer);
     snprintf(how, sizeof how, "%016" PRIx64, split->plan.how);
     CAIRN_AUTO_JSON json_t *marks = marks_json(split);
     if (!marks) return NULL;
     return CAIRN_PACK(begin_split, .group = split->group, .digest = digest, .how = how,
-                      .marks = marks);
+                      .marks = marks, .finer = finer);
 }
 
 enum cairn_code cairn_client_shares_open(struct cairn_client_shares *shares,
                                          struct cairn_split *const *splits, size_t count,
-                                         json_t **ret_json, struct cairn_error *err) {
+                                         bool finer, json_t **ret_json, struct cairn_error *err) {
     if (!count) return CAIRN_OK;
     if (count > GROUPS_MAX || !splits)
         return cairn_fail(err, CAIRN_INVALID, "a save has at most %d splits, not %zu", GROUPS_MAX,
@@ -66,7 +66,7 @@ enum cairn_code cairn_client_shares_open(struct cairn_client_shares *shares,
         CAIRN_TRY(cairn_client_split_plan(splits[i], err));
         shares->seen[i] = calloc(splits[i]->count + 1, sizeof **shares->seen);
         short_of_memory =
-            !shares->seen[i] || json_array_append_new(all, split_json(splits[i])) != 0;
+            !shares->seen[i] || json_array_append_new(all, split_json(splits[i], finer)) != 0;
     }
     if (short_of_memory) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the save's splits");
     *ret_json = CAIRN_TAKE(all);

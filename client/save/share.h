@@ -20,10 +20,12 @@
 #include "client/save/split.h"
 
 void cairn_client_shares_release(struct cairn_client_shares *shares);
-/* Plans the splits; *ret_json is the field `splits` of a begin. */
+/* Plans the splits; *ret_json is the field `splits` of a begin. finer: looks at them can be asked
+ * for (client/save/look.h). */
 enum cairn_code cairn_client_shares_open(struct cairn_client_shares *shares,
                                          struct cairn_split *const *splits, size_t count,
-                                         json_t **ret_json, struct cairn_error *err) CAIRN_MUST_USE;
+                                         bool finer, json_t **ret_json,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* *ret_listed: it is one of a group's tensors, and ret holds *ret_count pieces to save instead of
  * it, with form, fragment and bytes set and the rest as in `piece`; sources and offsets in files
  * are moved. CAIRN_INVALID: it was described twice, or is not the part that was listed. */

@@ -4,6 +4,7 @@
 
 #include "api/failure.h"
 #include "client/save/fail.h"
+#include "client/save/look.h"
 #include "client/save/offer.h"
 #include "client/save/poll.h"
 #include "client/save/sweep.h"
@@ -92,6 +93,10 @@ static bool take_event(struct cairn_session *session, const struct cairn_frame *
     }
     if (strcmp(frame->name, "problem") == 0) {
         take_problem(session, save, frame->message);
+        return true;
+    }
+    if (strcmp(frame->name, "look") == 0) {
+        if (save) cairn_client_look(save, frame->message);
         return true;
     }
     if (strcmp(frame->name, "verdict") != 0) return false;

@@ -3,6 +3,7 @@
 #include "client/save/split.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "api/names.h"
@@ -40,6 +41,7 @@ enum cairn_code cairn_split_new(const struct cairn_split_options *given, struct 
             options->group, options->member, options->members, CAIRN_PLAN_SPLIT_MEMBERS_MAX);
     struct cairn_split *split = calloc(1, sizeof *split);
     if (split) {
+        split->users = 1;
         split->member = options->member;
         split->members = options->members;
         split->by = (enum cairn_plan_split_by)options->by;
@@ -53,7 +55,7 @@ enum cairn_code cairn_split_new(const struct cairn_split_options *given, struct 
 }
 
 void cairn_split_free(struct cairn_split *split) {
-    if (!split) return;
+    if (!split || atomic_fetch_sub(&split->users, 1) > 1) return;
     for (size_t i = 0; i < split->count; i++) free(split->pieces[i].name);
     cairn_plan_split_release(&split->plan);
     free(split->pieces);
@@ -99,7 +101,7 @@ enum cairn_code cairn_split_add(struct cairn_split *split, const struct cairn_te
 
 /* ---- planning ---- */
 
-static struct cairn_plan_split_item item_of(const struct cairn_client_piece *piece) {
+struct cairn_plan_split_item cairn_client_split_item(const struct cairn_client_piece *piece) {
     return (struct cairn_plan_split_item){.name = cairn_view_of(piece->name),
                                           .dtype = piece->dtype,
                                           .dimension_count = piece->dimension_count,
@@ -131,7 +133,7 @@ enum cairn_code cairn_client_split_plan(struct cairn_split *split, struct cairn_
     if (split->planned) return CAIRN_OK;
     CAIRN_AUTO_HEAP struct cairn_plan_split_item *items = calloc(split->count + 1, sizeof *items);
     if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a split");
-    for (size_t i = 0; i < split->count; i++) items[i] = item_of(&split->pieces[i]);
+    for (size_t i = 0; i < split->count; i++) items[i] = cairn_client_split_item(&split->pieces[i]);
     const struct cairn_plan_group group = {split->by, split->members, split->weights, items,
                                            split->count};
     cairn_plan_split_release(&split->plan);

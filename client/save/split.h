@@ -6,7 +6,8 @@
  * Promise: 1   every member that describes the same tensors plans the same shares, without a
  *              message.
  * Limits:  as plan/split.h.
- * Threads: its caller's until a begin plans it; fixed from then on.
+ * Threads: its caller's until a begin plans it; fixed from then on, so that the session's thread
+ *          may look at it, for as long as a save keeps it.
  * Next:    client/save/share.h, plan/split.h; include/cairn/cairn.h, cairn_split_new.
  */
 #pragma once
@@ -28,7 +29,9 @@ struct cairn_split {
     uint32_t *sorted; /* owned: pieces by name */
     uint32_t *share;  /* owned: 1 + place in the plan of this rank's share of a piece; 0: none */
     uint32_t begins;
+    _Atomic uint32_t users; /* its caller, and saves whose end may ask for a look at it */
 };
+struct cairn_plan_split_item cairn_client_split_item(const struct cairn_client_piece *piece);
 /* Plan it, unless it is planned. */
 enum cairn_code cairn_client_split_plan(struct cairn_split *split,
                                         struct cairn_error *err) CAIRN_MUST_USE;

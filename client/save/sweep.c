@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/save/fail.h"
+#include "client/save/look.h"
 #include "client/save/poll.h"
 #include "client/save/stager.h"
 #include "common/rule.h"
@@ -21,6 +22,7 @@ static void destroy(struct cairn_save *save) {
     cairn_client_save_fd_close(save);
     for (size_t i = 0; i < save->sent_count; i++) free(save->sent[i].name);
     free(save->sent);
+    cairn_client_lists_drop(save);
     json_decref(save->begin);
     json_decref(save->labels);
     json_decref(save->meta);

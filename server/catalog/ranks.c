@@ -34,6 +34,26 @@ enum cairn_code cairn_srv_group_join(struct cairn_srv_tx *tx, const char *versio
     return cairn_buf_append_text(ret_words, cairn_srv_rows_text(&rows, 0), err);
 }
 
+enum cairn_code cairn_srv_dispute_get(struct cairn_srv_tx *tx, const char *version,
+                                      struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool found = false;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(dispute_get), SQL_T(version)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    return found ? cairn_buf_append_text(ret, cairn_srv_rows_text(&rows, 0), err) : CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_dispute_put(struct cairn_srv_tx *tx, const char *version,
+                                      const char *words, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(dispute_put), SQL_T(version), SQL_T(words));
+}
+
+enum cairn_code cairn_srv_dispute_settle(struct cairn_srv_tx *tx, const char *version,
+                                         const char *reason, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(dispute_drop), SQL_T(version)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_reason), SQL_T(version), SQL_T(reason));
+}
+
 enum cairn_code cairn_srv_ranks_sealed(
     struct cairn_srv_tx *tx, const char *version,
     enum cairn_code (*each)(void *argument, const struct cairn_srv_rank_sealed *rank,

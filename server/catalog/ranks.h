@@ -28,6 +28,18 @@ enum cairn_code cairn_srv_group_join(struct cairn_srv_tx *tx, const char *versio
                                      struct cairn_buf *ret_words, uint64_t *ret_first,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 
+/* What is known of two lists that differ, while it is sought in which tensor they do (see
+ * server/handlers/lists.h); it stays when the version's groups go. get: appends nothing where there
+ * is none. settle: the version, which has ended, keeps these words as its reason. */
+enum cairn_code cairn_srv_dispute_get(struct cairn_srv_tx *tx, const char *version,
+                                      struct cairn_buf *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_dispute_put(struct cairn_srv_tx *tx, const char *version,
+                                      const char *words, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_dispute_settle(struct cairn_srv_tx *tx, const char *version,
+                                         const char *reason,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+
 /* A sealed rank; the text lives during the call. */
 struct cairn_srv_rank_sealed {
     uint32_t rank;

@@ -97,6 +97,7 @@ static enum cairn_code forget(struct cairn_srv_tx *tx, const char *id, struct ca
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(shards_drop), SQL_T(id)));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(ranks_drop), SQL_T(id)));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop), SQL_T(id)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(dispute_drop), SQL_T(id)));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(metrics_drop), SQL_T(id)));
     CAIRN_TRY(cairn_srv_copies_forget(tx, id, err));
     return cairn_srv_sql_run(tx, NULL, err, SQL(version_forget), SQL_T(id));

@@ -16,6 +16,7 @@
 #include "server/catalog/ranks.h"
 #include "server/catalog/version_lists.h"
 #include "server/handlers/groups.h"
+#include "server/handlers/lists.h"
 #include "server/handlers/saves.h"
 #include "server/handlers/versions_json.h"
 #include "server/jobs/jobs.h"
@@ -108,8 +109,7 @@ static enum cairn_code parse_begin(const json_t *item, const char *pointer, stru
 static enum cairn_code differ(struct cairn_srv_tx *tx, struct begin *begin, const char *what,
                               uint64_t first_rank, struct cairn_error *err) {
     char reason[CAIRN_SRV_REASON_BYTES];
-    snprintf(reason, sizeof(reason), "rank %" PRIu64 " and rank %" PRIu64 " differ in %.440s",
-             first_rank, begin->msg.rank, what);
+    cairn_srv_differ_text(first_rank, begin->msg.rank, what, reason);
     struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_BEGIN_DIFFERS, reason};
     begin->changed = true;
     return cairn_srv_version_move(tx, &begin->version, &move, err);

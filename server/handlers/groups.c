@@ -8,6 +8,7 @@
 #include "api/messages.h"
 #include "common/encode.h"
 #include "plan/split.h"
+#include "server/handlers/lists.h"
 
 #define DIGEST_HEX 64
 #define SHOWN 120 /* bytes of a tensor's name in a reason */
@@ -77,9 +78,7 @@ static void describe_lists(const json_t *first, const json_t *own, const char *g
     struct cairn_msg_split_mark a, b;
     char behind[SHOWN + 16] = "", up_to[SHOWN + 16] = "";
     if (first_differing(first, own, &a)) {
-        snprintf(ret, CAIRN_SRV_REASON_BYTES,
-                 "the tensors of the replica group \"%.64s\", first in \"%.*s\"", group, SHOWN,
-                 a.tensor);
+        cairn_srv_lists_first(group, a.tensor, ret);
         return;
     }
     for (size_t i = 0, k = 0; read_mark(first, i, &a) && read_mark(own, k, &b);) {
@@ -96,20 +95,24 @@ static void describe_lists(const json_t *first, const json_t *own, const char *g
              behind[0] || up_to[0] ? ", by name" : "", behind, up_to);
 }
 
-static void describe(const struct cairn_buf *row, const struct cairn_msg_begin_split *own,
+/* True: the lists differ, and both ranks can be asked in which tensor. */
+static bool describe(const struct cairn_buf *row, const struct cairn_msg_begin_split *own,
                      char ret[CAIRN_SRV_REASON_BYTES]) {
     CAIRN_AUTO_JSON json_t *words = first_words(row);
     struct cairn_msg_begin_split first = {0};
     bool read = words && !cairn_msg_begin_split_read(words, "", &first, NULL);
-    if (read && first.how && own->how && strcmp(first.how, own->how) != 0)
+    if (read && first.how && own->how && strcmp(first.how, own->how) != 0) {
         snprintf(ret, CAIRN_SRV_REASON_BYTES,
                  "how the replica group \"%.64s\" is split: by what, members or weights",
                  own->group);
-    else if (read && first.marks && own->marks)
+        return false;
+    }
+    if (read && first.marks && own->marks)
         describe_lists(first.marks, own->marks, own->group, ret);
     else
         snprintf(ret, CAIRN_SRV_REASON_BYTES, "the tensors of the replica group \"%.64s\"",
                  own->group);
+    return read && first.finer && own->finer;
 }
 
 enum cairn_code cairn_srv_groups_join(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
@@ -127,7 +130,10 @@ enum cairn_code cairn_srv_groups_join(struct cairn_srv_tx *tx, const char *versi
         CAIRN_TRY(cairn_json_dump(json_array_get(splits, i), &words, err));
         struct cairn_srv_group_said said = {own.group, words.data, rank};
         CAIRN_TRY(cairn_srv_group_join(tx, version, &said, &first, ret_first, err));
-        if (strncmp(first.data, own.digest, DIGEST_HEX) != 0) describe(&first, &own, ret_differ);
+        if (strncmp(first.data, own.digest, DIGEST_HEX) == 0) continue;
+        const struct cairn_srv_parties parties = {own.group, *ret_first, rank};
+        if (describe(&first, &own, ret_differ))
+            CAIRN_TRY(cairn_srv_lists_dispute(tx, version, &parties, err));
     }
     return CAIRN_OK;
 }

@@ -6,7 +6,8 @@
  *          member with another list would leave holes that nobody sees before all is durable (Q10).
  * Promise: 1   a group's list is its first rank's; a rank whose digest differs is told which rank
  *              that was and, where both sent marks, the tensors between which the lists part: of
- *              lists whose tensors all have marks, the first that differs.
+ *              lists whose tensors all have marks, the first that differs. Of others both ranks are
+ *              asked for it (lists.h), where they can be.
  * Limits:  CAIRN_SRV_GROUPS_MAX groups a rank, CAIRN_SRV_GROUP_MARKS_MAX marks a group.
  * Threads: join inside a transaction; check is stateless.
  * Next:    plan/split.h makes digests and marks; server/catalog/ranks.h keeps them.

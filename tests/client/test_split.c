@@ -309,42 +309,128 @@ TEST(ranks_with_other_lists_are_told_where_they_differ) { /* Q10 */
                   "first in \"layers.2.norm\""));
 }
 
-#define MANY 45 /* tensors: more than a begin marks */
+/* ---- lists that differ in one tensor, of any length ---- */
 
-static enum cairn_code list_many(uint32_t rank, int without, struct cairn_error *err) {
-    const struct cairn_split_options options = {
-        .size = sizeof options, .group = "many", .member = rank, .members = RANKS};
-    const uint64_t one[1] = {1};
-    char name[32];
-    CAIRN_TRY(cairn_split_new(&options, &ranks[rank].splits[0], err));
-    CAIRN_TRY(cairn_split_new(
-        &(struct cairn_split_options){
-            .size = sizeof options, .group = "none", .member = rank, .members = RANKS},
-        &ranks[rank].splits[1], err));
-    for (int i = 0; i < MANY; i++) {
-        const struct cairn_tensor_piece piece = {
-            .size = sizeof piece, .name = name, .dtype = "U8", .dimension_count = 1, .shape = one};
-        snprintf(name, sizeof name, "x.%02d", i);
-        if (i != without) CAIRN_TRY(cairn_split_add(ranks[rank].splits[0], &piece, err));
-    }
-    return CAIRN_OK;
+enum edit { EDIT_NONE, EDIT_DTYPE, EDIT_SHAPE, EDIT_MISSING, EDIT_MORE };
+struct edited {
+    uint32_t count;
+    enum edit edit;
+    uint32_t at;
+};
+
+static void name_at(uint32_t number, char ret[32]) {
+    snprintf(ret, 32, "x.%06" PRIu32, number);
 }
 
-TEST(ranks_whose_long_lists_differ_are_told_between_which_tensors) { /* Q10 */
-    OPEN_WORLD();
-    int low = -1, high = -1;
+static enum cairn_code add_at(struct cairn_split *split, const struct edited *list, uint32_t number,
+                              struct cairn_error *err) {
+    enum edit edit = number == list->at ? list->edit : EDIT_NONE;
+    const uint64_t shape[1] = {edit == EDIT_SHAPE ? 2 : 1};
+    char name[32];
+    const struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                             .name = name,
+                                             .dtype = edit == EDIT_DTYPE ? "I8" : "U8",
+                                             .dimension_count = 1,
+                                             .shape = shape};
+    name_at(number, name);
+    return edit == EDIT_MISSING ? CAIRN_OK : cairn_split_add(split, &piece, err);
+}
+
+static enum cairn_code list_edited(uint32_t rank, const struct edited *list,
+                                   struct cairn_error *err) {
+    const char *const groups[] = {"long", "none"};
+    struct cairn_split **splits = ranks[rank].splits;
+    for (size_t i = 0; i < CAIRN_COUNT(groups); i++) {
+        const struct cairn_split_options options = {
+            .size = sizeof options, .group = groups[i], .member = rank, .members = RANKS};
+        cairn_split_free(splits[i]);
+        splits[i] = NULL;
+        CAIRN_TRY(cairn_split_new(&options, &splits[i], err));
+    }
+    for (uint32_t i = 0; i < list->count; i++) CAIRN_TRY(add_at(splits[0], list, i, err));
+    return list->edit == EDIT_MORE ? add_at(splits[0], list, list->count, err) : CAIRN_OK;
+}
+
+/* Is the tensor `first` what the message names? */
+static bool names(const char *message, uint32_t first) {
+    char name[32], wanted[64];
+    name_at(first, name);
+    snprintf(wanted, sizeof wanted, "first in \"%s\"", name);
+    return strstr(message, wanted) != NULL;
+}
+
+static enum cairn_code differ_of(uint32_t rank, enum cairn_code code, struct cairn_error *err) {
     const uint64_t until_ms = cairn_mono_ms() + WAIT_MS;
-    for (uint32_t i = 0; i < RANKS; i++) REQUIRE_OK(list_many(i, i == 3 ? 20 : -1, &err));
-    REQUIRE_OK(begin(0, 1, &err));
-    enum cairn_code code = begin(3, 1, &err);
     while (!code && cairn_mono_ms() < until_ms)
-        code = cairn_session_problem(ranks[3].session, &err);
-    EXPECT_CODE(code, CAIRN_BEGIN_DIFFERS);
-    const char *where = strstr(err.message, "by name");
-    REQUIRE(where != NULL);
-    EXPECT_EQ_U64((uint64_t)sscanf(where, "by name behind \"x.%d\" up to \"x.%d\"", &low, &high),
-                  2);
-    EXPECT(low < 20 && high > 20);
+        code = cairn_session_problem(ranks[rank].session, err);
+    return code;
+}
+
+/* Ranks 0 and 1 begin a step; both are told. */
+static bool differ_as(const struct edited *list, uint64_t step) {
+    const struct edited full = {.count = list->count};
+    struct cairn_error err = {0};
+    bool fine = true;
+    for (uint32_t i = 0; i < 2; i++) {
+        cairn_save_free(ranks[i].save);
+        ranks[i].save = NULL;
+        fine = fine && list_edited(i, i ? list : &full, &err) == CAIRN_OK;
+    }
+    fine = fine && begin(0, step, &err) == CAIRN_OK;
+    enum cairn_code code = fine ? begin(1, step, &err) : CAIRN_INTERNAL;
+    for (uint32_t i = 2; i-- > 0; code = CAIRN_OK) {
+        code = differ_of(i, code, &err);
+        fine = fine && code == CAIRN_BEGIN_DIFFERS && names(err.message, list->at);
+    }
+    return cairn_test_check(fine, __FILE__, __LINE__, "%u tensors, edit %d at %u: %s", list->count,
+                            (int)list->edit, list->at, err.message);
+}
+
+TEST(the_first_tensor_in_which_lists_differ_is_named_however_long_they_are) /* Q10, lists.h#2 */
+{
+    OPEN_WORLD();
+    static const uint32_t counts[] = {5, 31, 32, 33, 1000};
+    static const struct edited longest[] = {{100000, EDIT_MISSING, 50000},
+                                            {100000, EDIT_DTYPE, 99999}};
+    uint64_t step = 0;
+    for (size_t i = 0; i < CAIRN_COUNT(counts); i++) {
+        const uint32_t count = counts[i];
+        const struct edited lists[] = {{count, EDIT_DTYPE, 0},
+                                       {count, EDIT_MISSING, count / 2},
+                                       {count, EDIT_SHAPE, count / 3},
+                                       {count, EDIT_MISSING, count - 1},
+                                       {count, EDIT_MORE, count}};
+        for (size_t k = 0; k < CAIRN_COUNT(lists); k++)
+            if (!differ_as(&lists[k], ++step)) return;
+    }
+    for (size_t i = 0; i < CAIRN_COUNT(longest); i++)
+        if (!differ_as(&longest[i], ++step)) return;
+}
+
+TEST(of_several_ranks_that_differ_two_are_named_with_the_first_tensor) /* Q10 */
+{
+    OPEN_WORLD();
+    static const uint32_t counts[] = {20, 200};
+    for (uint64_t step = 1; step <= CAIRN_COUNT(counts); step++) {
+        const uint32_t count = counts[step - 1];
+        for (uint32_t i = 0; i < RANKS; i++) {
+            const struct edited list = {count, i ? EDIT_MISSING : EDIT_NONE, i * count / RANKS};
+            cairn_save_free(ranks[i].save);
+            ranks[i].save = NULL;
+            REQUIRE_OK(list_edited(i, &list, &err));
+        }
+        REQUIRE_OK(begin(0, step, &err));
+        for (uint32_t i = RANKS; i-- > 0;) {
+            unsigned pair[2] = {0};
+            EXPECT_CODE(differ_of(i, i ? begin(i, step, &err) : CAIRN_OK, &err),
+                        CAIRN_BEGIN_DIFFERS);
+            const char *who = strstr(err.message, ": rank ");
+            REQUIRE(who && sscanf(who, ": rank %u and rank %u", &pair[0], &pair[1]) == 2);
+            REQUIRE(pair[0] < RANKS && pair[1] < RANKS && pair[0] != pair[1]);
+            const uint64_t low = cairn_min_u64(pair[0], pair[1]), high = pair[0] + pair[1] - low;
+            EXPECT(names(err.message, (uint32_t)((low ? low : high) * count / RANKS)));
+        }
+    }
 }
 
 TEST(a_listed_tensor_that_is_not_described_fails_the_stage_by_name) {

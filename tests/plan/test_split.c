@@ -284,3 +284,45 @@ TEST(what_cannot_be_split_is_refused_by_name) {
     EXPECT_EQ_U64(cairn_plan_split(&group, &split, &err), CAIRN_INVALID);
     EXPECT(!split.shares && !split.first && !split.bytes);
 }
+
+struct numbered { /* names in order; `missing` is left out */
+    size_t count, missing;
+    char name[16];
+    uint64_t shape[1];
+};
+
+static struct cairn_plan_split_item numbered_at(const void *owner, size_t place) {
+    struct numbered *list = (struct numbered *)(uintptr_t)owner;
+    snprintf(list->name, sizeof list->name, "x.%07zu", place + (place >= list->missing));
+    return (struct cairn_plan_split_item){.name = cairn_view_of(list->name),
+                                          .dtype = CAIRN_DTYPE_U8,
+                                          .dimension_count = 1,
+                                          .shape = list->shape};
+}
+
+TEST(looks_at_parts_of_two_lists_find_the_first_place_that_differs) {
+    state = cairn_test_seed();
+    for (int i = 0; i < 60; i++) {
+        size_t count = 1 + below(i % 10 ? 2000 : 100000), at = below(count + 1);
+        struct numbered a = {.count = count, .missing = SIZE_MAX, .shape = {1}}, b = a;
+        b.missing = at; /* at the end: it has one more */
+        b.count = at < count ? count - 1 : count + 1;
+        if (at == count) b.missing = SIZE_MAX;
+        const struct cairn_plan_split_list lists[2] = {{a.count, numbered_at, &a},
+                                                       {b.count, numbered_at, &b}};
+        uint32_t from = 0, to = CAIRN_PLAN_SPLIT_ITEMS_MAX;
+        int rounds = 0;
+        for (; to - from > 1; rounds++) {
+            uint64_t found[2][CAIRN_PLAN_SPLIT_PARTS];
+            uint32_t part = cairn_plan_split_part(from, to);
+            unsigned parts = cairn_plan_split_look(&lists[0], from, to, found[0]), k = 0;
+            REQUIRE(cairn_plan_split_look(&lists[1], from, to, found[1]) == parts);
+            while (k < parts && found[0][k] == found[1][k]) k++;
+            REQUIRE(k < parts);
+            from += k * part;
+            to = (uint32_t)cairn_min_u64(from + part, to);
+        }
+        EXPECT_EQ_U64(from, at);
+        EXPECT_EQ_U64(rounds, 4);
+    }
+}

@@ -131,6 +131,9 @@ def saves(call, store):
     assert incomplete.code == "checkpoint-incomplete"
     call("fail", 200, "demo", "tour", third, of="FailBody",
          body={"grant": grant, "node": "n1", "rank": 0, "reason": "only a test", "code": "io-error"})
+    seen = call("lists_look", 200, "demo", "tour", third, body={"grant": grant, "node": "n1", "rank": 0},
+                of="ListsLookBody").parsed
+    assert seen.settled and seen.group is None
     call("abort", 202, "demo", "tour", fourth, body={"reason": "only a test"}, of="AbortBody")
     return grant, first, second
 

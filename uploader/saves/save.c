@@ -69,6 +69,7 @@ static void save_free(struct cairn_up *up, struct cairn_up_save *save) {
     json_decref(save->labels);
     json_decref(save->meta);
     json_decref(save->begin);
+    free(save->held);
     cairn_up_attempt_leave(up, save->attempt);
     free(save);
 }

@@ -31,7 +31,7 @@ struct cairn_up_outbox {
 /* ---- what is due ---- */
 
 static bool is_due(const struct cairn_up_save *save, enum cairn_up_report kind) {
-    return cairn_up_save_state_report_due(&save->state) == kind &&
+    return !save->held && cairn_up_save_state_report_due(&save->state) == kind &&
            !cairn_up_trouble_pauses_locked(save);
 }
 

@@ -9,6 +9,7 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "uploader/partner/partner.h"
+#include "uploader/server/lists.h"
 
 enum cairn_code cairn_up_heard(const struct cairn_rest *rest, enum cairn_code code,
                                struct cairn_error *err) {
@@ -95,6 +96,7 @@ bool cairn_up_outcome_apply_locked(struct cairn_up *up, struct cairn_up_save *sa
     struct cairn_error why = found->why;
     if (why.code == CAIRN_OK || why.code == CAIRN_INTERNAL) why.code = CAIRN_ABORTED;
     if (!why.message[0]) cairn_fail(&why, why.code, "the version was given up");
+    if (cairn_up_lists_hold_locked(up, save, end_of(why.code), &why)) return false;
     cairn_up_save_end_locked(up, save, end_of(why.code), &why);
     return true;
 }

@@ -37,7 +37,7 @@ static size_t choose(struct cairn_up_watch *watch, struct cairn_up_watcher *watc
     watcher->version[0] = '\0';
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
-        if (!cairn_up_save_state_awaits_end(&save->state)) continue;
+        if (!cairn_up_save_state_awaits_end(&save->state) || save->held) continue;
         waiting++;
         if (is_watched(watch, save->place.id.text)) continue;
         if (!chosen || save->polled_ms < chosen->polled_ms) chosen = save;

@@ -15,6 +15,7 @@
 #include "uploader/saves/begin.h"
 #include "uploader/saves/ended.h"
 #include "uploader/server/abandoned.h"
+#include "uploader/server/lists.h"
 #include "uploader/trainers/inside.h"
 #include "uploader/trainers/staging.h"
 
@@ -168,6 +169,15 @@ static enum cairn_code on_staged(struct cairn_up_session *session,
     return CAIRN_OK;
 }
 
+static enum cairn_code on_looked(struct cairn_up_session *session,
+                                 const struct cairn_up_request *request, struct cairn_error *err) {
+    struct cairn_msg_looked told = {0};
+    if (cairn_msg_looked_read(request->frame->message, "", &told, err) != CAIRN_OK)
+        return cairn_within(err, CAIRN_PROTOCOL, "looked is wrong");
+    cairn_up_lists_looked(session->up, session->conn, &told);
+    return CAIRN_OK;
+}
+
 static enum cairn_code on_seal(struct cairn_up_session *session,
                                const struct cairn_up_request *request, struct cairn_error *err) {
     return cairn_up_save_seal(session->up, request->frame->message,
@@ -234,6 +244,7 @@ static handler *const handlers[CAIRN_MESSAGE_COUNT] = {
     [CAIRN_MESSAGE_status] = cairn_up_on_status,
     [CAIRN_MESSAGE_drain] = cairn_up_on_drain,
     [CAIRN_MESSAGE_remove] = cairn_up_on_remove,
+    [CAIRN_MESSAGE_looked] = on_looked,
 };
 
 /* An operator has no rank and no run to say hello with. */
