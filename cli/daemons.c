@@ -71,10 +71,9 @@ static enum cairn_code wait_ready(struct cairn_cli_daemon *daemon, uint32_t time
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_cli_daemon_start(struct cairn_cli_daemon *daemon, const char *folder,
+enum cairn_code cairn_cli_daemon_spawn(struct cairn_cli_daemon *daemon, const char *folder,
                                        const char *program, const char *const *arguments,
-                                       const char *ready_file, uint32_t timeout_ms,
-                                       struct cairn_error *err) {
+                                       const char *ready_file, struct cairn_error *err) {
     char path[PATH_MAX];
     char *argv[ARGUMENTS_MAX + 2];
     size_t count = 0;
@@ -89,10 +88,22 @@ enum cairn_code cairn_cli_daemon_start(struct cairn_cli_daemon *daemon, const ch
         argv[count++] = (char *)(uintptr_t)*arguments;
     }
     argv[count] = NULL;
-    CAIRN_TRY(spawn(path, argv, &daemon->pid, err));
+    return spawn(path, argv, &daemon->pid, err);
+}
+
+enum cairn_code cairn_cli_daemon_await(struct cairn_cli_daemon *daemon, uint32_t timeout_ms,
+                                       struct cairn_error *err) {
     enum cairn_code code = wait_ready(daemon, timeout_ms, err);
     if (code != CAIRN_OK) cairn_cli_daemon_stop(daemon);
     return code;
+}
+
+enum cairn_code cairn_cli_daemon_start(struct cairn_cli_daemon *daemon, const char *folder,
+                                       const char *program, const char *const *arguments,
+                                       const char *ready_file, uint32_t timeout_ms,
+                                       struct cairn_error *err) {
+    CAIRN_TRY(cairn_cli_daemon_spawn(daemon, folder, program, arguments, ready_file, err));
+    return cairn_cli_daemon_await(daemon, timeout_ms, err);
 }
 
 void cairn_cli_daemon_stop(struct cairn_cli_daemon *daemon) {

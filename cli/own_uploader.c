@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -72,8 +73,8 @@ static void remove_abandoned(const char *temporary) {
         char path[PATH_MAX];
         if (strlen(entry->d_name) != strlen(TEMPLATE) || !cairn_text_starts(entry->d_name, PREFIX))
             continue;
-        int fd = openat(dirfd(stream), entry->d_name,
-                        O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int fd =
+            openat(dirfd(stream), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         int size = snprintf(path, sizeof path, "%s/%s", temporary, entry->d_name);
         if (!is_abandoned(fd) || size < 0 || (size_t)size >= sizeof path) continue;
         remove_folder(path);
@@ -84,14 +85,22 @@ static void remove_abandoned(const char *temporary) {
 
 /* ---- the uploader of this command ---- */
 
-static enum cairn_code make_folder(struct cairn_cli_own_uploader *uploader,
+/* A signal may come between the making of the folder and the moment from which the uploader's id is
+ * known: who ends it then would miss what is being made. */
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+static bool is_over; /* by guard */
+
+static const char *temporary_folder(void) {
+    const char *ret = getenv("TMPDIR");
+    bool fits =
+        ret && *ret &&
+        strlen(ret) + sizeof "/" TEMPLATE <= sizeof(((struct cairn_cli_own_uploader *)0)->folder);
+    return fits ? ret : "/tmp";
+}
+
+static enum cairn_code make_folder(struct cairn_cli_own_uploader *uploader, const char *temporary,
                                    struct cairn_error *err) {
     char lock[128];
-    const char *temporary = getenv("TMPDIR");
-    if (!temporary || !*temporary ||
-        strlen(temporary) + sizeof "/" TEMPLATE > sizeof uploader->folder)
-        temporary = "/tmp";
-    remove_abandoned(temporary);
     uploader->lock_fd = -1;
     snprintf(uploader->folder, sizeof uploader->folder, "%s/" TEMPLATE, temporary);
     if (!mkdtemp(uploader->folder)) {
@@ -104,36 +113,61 @@ static enum cairn_code make_folder(struct cairn_cli_own_uploader *uploader,
     return cairn_file_lock(lock, &uploader->lock_fd, err);
 }
 
-enum cairn_code cairn_cli_own_uploader_start(const struct cairn_cli *cli, const char *store,
-                                             struct cairn_cli_own_uploader *uploader,
-                                             struct cairn_error *err) {
+static enum cairn_code make(const struct cairn_cli *cli, const char *store, const char *temporary,
+                            struct cairn_cli_own_uploader *uploader, struct cairn_error *err) {
     char ready[128], node[64], parent[16];
-    CAIRN_TRY(make_folder(uploader, err));
+    if (is_over) return cairn_fail(err, CAIRN_INTERRUPTED, "it was interrupted");
+    CAIRN_TRY(make_folder(uploader, temporary, err));
     snprintf(uploader->socket, sizeof uploader->socket, "%s/uploader.sock", uploader->folder);
     snprintf(ready, sizeof ready, "%s/ready", uploader->folder);
     snprintf(node, sizeof node, "put-%d", (int)getpid());
     snprintf(parent, sizeof parent, "%d", (int)getpid());
     struct cairn_cli_server server;
     cairn_cli_server_of(cli, &server);
-    const char *arguments[] = {"--node",       node,
-                               "--server",     server.url,
-                               "--token-file", server.token_file ? server.token_file : "",
-                               "--ca-file",    server.ca_file ? server.ca_file : "",
-                               "--store",      store,
-                               "--socket",     uploader->socket,
-                               "--state-dir",  uploader->folder,
-                               "--ready-file", ready,
-                               "--parent",     parent,
-                               "--log-level",  "warn",
+    const char *arguments[] = {"--node",
+                               node,
+                               "--server",
+                               server.url,
+                               "--token-file",
+                               server.token_file ? server.token_file : "",
+                               "--ca-file",
+                               server.ca_file ? server.ca_file : "",
+                               "--store",
+                               store,
+                               "--socket",
+                               uploader->socket,
+                               "--state-dir",
+                               uploader->folder,
+                               "--ready-file",
+                               ready,
+                               "--parent",
+                               parent,
+                               "--log-level",
+                               "warn",
                                NULL};
-    return cairn_cli_daemon_start(&uploader->daemon, cli->program_folder, "cairn-uploader",
-                                  arguments, ready, READY_MS, err);
+    return cairn_cli_daemon_spawn(&uploader->daemon, cli->program_folder, "cairn-uploader",
+                                  arguments, ready, err);
+}
+
+enum cairn_code cairn_cli_own_uploader_start(const struct cairn_cli *cli, const char *store,
+                                             struct cairn_cli_own_uploader *uploader,
+                                             struct cairn_error *err) {
+    const char *temporary = temporary_folder();
+    remove_abandoned(temporary);
+    pthread_mutex_lock(&guard);
+    enum cairn_code code = make(cli, store, temporary, uploader, err);
+    pthread_mutex_unlock(&guard);
+    return code ? code : cairn_cli_daemon_await(&uploader->daemon, READY_MS, err);
 }
 
 void cairn_cli_own_uploader_stop(struct cairn_cli_own_uploader *uploader) {
-    if (!uploader->folder[0]) return;
-    cairn_cli_daemon_stop(&uploader->daemon);
-    remove_folder(uploader->folder);
-    if (uploader->lock_fd >= 0) close(uploader->lock_fd);
-    uploader->folder[0] = '\0';
+    pthread_mutex_lock(&guard);
+    is_over = true;
+    if (uploader->folder[0]) {
+        cairn_cli_daemon_stop(&uploader->daemon);
+        remove_folder(uploader->folder);
+        if (uploader->lock_fd >= 0) close(uploader->lock_fd);
+        uploader->folder[0] = '\0';
+    }
+    pthread_mutex_unlock(&guard);
 }

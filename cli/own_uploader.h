@@ -4,11 +4,13 @@
  *
  * Why:     `cairn put --store` saves where no uploader listens, on the same write path as all
  *          others.
- * Promise: 1   _stop ends the uploader and removes its folder, whatever _start came to.
+ * Promise: 1   _stop ends the uploader and removes its folder, whatever _start came to or is at;
+ *              after it nothing is made any more.
  *          2   _start removes the folders below the same TMPDIR that killed commands of this user
  *              left: those in which neither a command nor an uploader holds its lock. A folder of
  *              a living one or of another user is never touched.
- * Limits:  a TMPDIR whose path is too long for a socket's (107 bytes) is passed over for /tmp.
+ * Limits:  one in a process. A TMPDIR whose path is too long for a socket's (107 bytes) is passed
+ *          over for /tmp.
  * Threads: _start on the main thread; _stop also on that of signals (cli/interrupt.h).
  * Next:    cli/daemons.h, cli/verbs/put.c.
  */
