@@ -36,6 +36,21 @@ struct cairn_cuda_pointer {
     void *on_device, *on_host;
     long reserved[32]; /* releases write up to 8 of them */
 };
+/* Planes of rows, as Memcpy3DAsync takes them: rows are `pitch` apart and planes `height` rows. */
+struct cairn_cuda_pitched {
+    void *memory;
+    size_t pitch, width, height;
+};
+struct cairn_cuda_planes {
+    void *from_array;
+    size_t from_place[3];
+    struct cairn_cuda_pitched from;
+    void *to_array;
+    size_t to_place[3];
+    struct cairn_cuda_pitched to;
+    size_t row_bytes, rows, planes;
+    int kind;
+};
 /* name, arguments; each returns an int, 0: done */
 #define CAIRN_CUDA_CALLS(X)                                                                        \
     X(GetDevice, (int *))                                                                          \
@@ -55,7 +70,8 @@ struct cairn_cuda_pointer {
     X(EventRecord, (void *, void *))                                                               \
     X(EventSynchronize, (void *))                                                                  \
     X(MemcpyAsync, (void *, const void *, size_t, int, void *))                                    \
-    X(Memcpy2DAsync, (void *, size_t, const void *, size_t, size_t, size_t, int, void *))
+    X(Memcpy2DAsync, (void *, size_t, const void *, size_t, size_t, size_t, int, void *))          \
+    X(Memcpy3DAsync, (const struct cairn_cuda_planes *, void *))
 
 struct cairn_cuda_runtime {
 #define CAIRN_CUDA_FIELD(name, arguments) int(*name) arguments;

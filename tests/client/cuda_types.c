@@ -28,6 +28,27 @@ static_assert(offsetof(struct cudaPointerAttributes, type) ==
 static_assert(offsetof(struct cudaPointerAttributes, device) ==
                   offsetof(struct cairn_cuda_pointer, device),
               "place");
+#define SAME_PLACE(ours, theirs)                                                                   \
+    static_assert(offsetof(struct cairn_cuda_planes, ours) ==                                      \
+                      offsetof(struct cudaMemcpy3DParms, theirs),                                  \
+                  "place")
+static_assert(sizeof(struct cudaMemcpy3DParms) == sizeof(struct cairn_cuda_planes), "room");
+SAME_PLACE(from_array, srcArray);
+SAME_PLACE(from_place, srcPos);
+SAME_PLACE(from.memory, srcPtr.ptr);
+SAME_PLACE(from.pitch, srcPtr.pitch);
+SAME_PLACE(from.width, srcPtr.xsize);
+SAME_PLACE(from.height, srcPtr.ysize);
+SAME_PLACE(to_array, dstArray);
+SAME_PLACE(to_place, dstPos);
+SAME_PLACE(to.memory, dstPtr.ptr);
+SAME_PLACE(to.pitch, dstPtr.pitch);
+SAME_PLACE(to.width, dstPtr.xsize);
+SAME_PLACE(to.height, dstPtr.ysize);
+SAME_PLACE(row_bytes, extent.width);
+SAME_PLACE(rows, extent.height);
+SAME_PLACE(planes, extent.depth);
+SAME_PLACE(kind, kind);
 static_assert(sizeof(cudaError_t) == sizeof(int), "status");
 static_assert(sizeof(cudaStream_t) == sizeof(void *), "stream");
 static_assert(sizeof(cudaEvent_t) == sizeof(void *), "event");
@@ -42,6 +63,7 @@ static_assert(sizeof(CUfunction) == sizeof(void *), "function");
 cudaError_t cairn_cuda_types(void *memory, size_t size, unsigned flags, int number);
 cudaError_t cairn_cuda_types(void *memory, size_t size, unsigned flags, int number) {
     struct cudaPointerAttributes found;
+    struct cudaMemcpy3DParms planes = {0};
     cudaStream_t stream = memory;
     cudaEvent_t event = memory;
     enum cudaMemcpyKind kind = (enum cudaMemcpyKind)number;
@@ -55,6 +77,7 @@ cudaError_t cairn_cuda_types(void *memory, size_t size, unsigned flags, int numb
     status |= cudaEventRecord(event, stream) | cudaEventSynchronize(event);
     status |= cudaMemcpyAsync(memory, memory, size, kind, stream);
     status |= cudaMemcpy2DAsync(memory, size, memory, size, size, size, kind, stream);
+    status |= cudaMemcpy3DAsync(&planes, stream);
     return status;
 }
 

@@ -11,6 +11,10 @@
 
 #define SIDE 4096 /* F32: 64 MiB */
 #define BYTES ((size_t)SIDE * SIDE * 4)
+#define BOX_PLANES 16 /* of 64 rows of the memory each, the box has 32 of these */
+#define BOX_ROWS 32
+#define BOX_COLUMNS 1024
+#define BOX_BYTES ((uint64_t)4 * BOX_PLANES * BOX_ROWS * BOX_COLUMNS)
 
 static struct {
     int (*count)(int *), (*make)(void **, size_t), (*release)(void *);
@@ -48,7 +52,8 @@ static const char *no_gpu(void) {
 static enum cairn_code stage(struct cairn_rank *rank, const void *memory, void *stream,
                              struct cairn_error *err) {
     static const uint64_t shape[2] = {SIDE, SIDE}, half[2] = {SIDE, SIDE / 2}, start[2] = {0, 64};
-    static const int64_t rows[2] = {SIDE, 1};
+    static const int64_t rows[2] = {SIDE, 1}, planes[3] = {64 * SIDE, SIDE, 1};
+    static const uint64_t box[3] = {BOX_PLANES, BOX_ROWS, BOX_COLUMNS};
     struct cairn_save *save = NULL;
     struct cairn_tensor_piece piece = {.size = sizeof piece,
                                        .name = "whole",
@@ -66,6 +71,18 @@ static enum cairn_code stage(struct cairn_rank *rank, const void *memory, void *
     piece.form = CAIRN_BOX, piece.start = start, piece.count = half;
     piece.source = (const float *)memory + 64;
     piece.source_stride = rows, piece.source_bytes = BYTES / 2;
+    if (!code) code = cairn_save_tensor(save, &piece, err);
+    piece = (struct cairn_tensor_piece){.size = sizeof piece,
+                                        .name = "box",
+                                        .dtype = "F32",
+                                        .dimension_count = 3,
+                                        .shape = box,
+                                        .kind = CAIRN_LOCAL,
+                                        .source = memory,
+                                        .source_bytes = BOX_BYTES,
+                                        .source_stride = planes,
+                                        .memory = CAIRN_MEMORY_CUDA,
+                                        .stream = stream};
     if (!code) code = cairn_save_tensor(save, &piece, err);
     if (!code) code = cairn_save_stage(save, err);
     cairn_save_free(save);
@@ -95,6 +112,12 @@ TEST(memory_of_a_gpu_is_staged_behind_its_stream_into_memory_that_is_page_locked
     bool same = at != NULL;
     for (size_t row = 0; row < SIDE && same; row++)
         same = !memcmp(at + row * SIDE * 2, numbers + row * SIDE + 64, SIDE * 2);
+    EXPECT(same);
+    at = cairn_staged_tensor(rank.fake, "box", 1);
+    same = at != NULL;
+    for (size_t row = 0; row < BOX_PLANES * BOX_ROWS && same; row++)
+        same = !memcmp(at + row * BOX_COLUMNS * 4,
+                       numbers + (row / BOX_ROWS * 64 + row % BOX_ROWS) * SIDE, BOX_COLUMNS * 4);
     EXPECT(same);
     cuda.end_stream(stream);
     cuda.release(memory);

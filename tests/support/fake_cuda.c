@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "client/stage_cuda/runtime.h"
+
 /* A toolkit's headers declare what is defined here. */
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
@@ -30,6 +32,7 @@ struct op {
     uint8_t *to;
     const uint8_t *from;
     size_t to_step, from_step, width, rows;
+    size_t to_plane, from_plane, planes; /* steps between planes of rows, and how many */
     unsigned ms;
     struct event *event;
     uint64_t number; /* the event's record */
@@ -128,8 +131,10 @@ static void carry_out(struct op *op) {
     if (op->kind == COPY && slow_us) pause_us(slow_us);
     if (op->kind == KERNEL) op->run(op->owned);
     if (op->kind == COPY || op->kind == WRITE)
-        for (size_t row = 0; row < op->rows; row++)
-            memcpy(op->to + row * op->to_step, op->from + row * op->from_step, op->width);
+        for (size_t plane = 0; plane < op->planes; plane++)
+            for (size_t row = 0; row < op->rows; row++)
+                memcpy(op->to + plane * op->to_plane + row * op->to_step,
+                       op->from + plane * op->from_plane + row * op->from_step, op->width);
 }
 
 /* The lock is held, but while work is carried out. */
@@ -381,31 +386,63 @@ EXPORT int cudaEventSynchronize(void *at) {
     return ends(sticky ? sticky : status);
 }
 
-EXPORT int cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t from_step,
-                             size_t width, size_t rows, int kind, void *at) {
+/* The lock is held; it is given back. */
+static int copy(const struct op *op, int kind, void *at, int status) {
     struct stream *stream = STREAM_OF_DEVICE((struct stream *)at, current);
-    int status = begins(rows == 1 ? "MemcpyAsync" : "Memcpy2DAsync");
-    uint8_t *host = kind == 2 ? to : (uint8_t *)(uintptr_t)from;
-    const struct memory *memory = memory_of(kind == 2 ? from : to);
-    state.copied_bytes += width * rows;
-    if (!status && (!memory || memory->device != stream->device || to_step < width ||
-                    from_step < width || memory_of(host)))
+    bool out = kind == 2;
+    const uint8_t *host = out ? op->to : op->from;
+    size_t step = out ? op->to_step : op->from_step, plane = out ? op->to_plane : op->from_plane;
+    const struct memory *memory = memory_of(out ? op->from : op->to);
+    state.copied_bytes += op->width * op->rows * op->planes;
+    if (!status && (!memory || memory->device != stream->device || op->to_step < op->width ||
+                    op->from_step < op->width || memory_of(host)))
         status = 1;
     if (status) return ends(status);
-    bool pageable = !is_registered(host, to_step * (rows - 1) + width);
+    bool pageable =
+        !is_registered(host, plane * (op->planes - 1) + step * (op->rows - 1) + op->width);
     state.copies++;
-    state.rows_copies += rows > 1;
+    state.rows_copies += op->rows > 1 && op->planes == 1;
+    state.planes_copies += op->planes > 1;
     state.pageable_copies += pageable;
     if (++ahead > state.ahead_most) state.ahead_most = ahead;
-    add(stream, (struct op){.kind = COPY,
-                            .to = real_of(to),
-                            .from = real_of(from),
-                            .to_step = to_step,
-                            .from_step = from_step,
-                            .width = width,
-                            .rows = rows});
+    struct op queued = *op;
+    queued.to = real_of(op->to);
+    queued.from = real_of(op->from);
+    add(stream, queued);
     if (pageable) drain(stream);
     return ends(sticky);
+}
+
+EXPORT int cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t from_step,
+                             size_t width, size_t rows, int kind, void *at) {
+    const struct op op = {.kind = COPY,
+                          .to = to,
+                          .from = from,
+                          .to_step = to_step,
+                          .from_step = from_step,
+                          .width = width,
+                          .rows = rows,
+                          .planes = 1};
+    int status = begins(rows == 1 ? "MemcpyAsync" : "Memcpy2DAsync");
+    return copy(&op, kind, at, status);
+}
+
+EXPORT int cudaMemcpy3DAsync(const struct cairn_cuda_planes *planes, void *at) {
+    const struct cairn_cuda_pitched *to = &planes->to, *from = &planes->from;
+    const struct op op = {.kind = COPY,
+                          .to = to->memory,
+                          .from = from->memory,
+                          .to_step = to->pitch,
+                          .from_step = from->pitch,
+                          .to_plane = to->pitch * to->height,
+                          .from_plane = from->pitch * from->height,
+                          .width = planes->row_bytes,
+                          .rows = planes->rows,
+                          .planes = planes->planes};
+    int status = begins("Memcpy3DAsync");
+    bool whole = to->height >= planes->rows && from->height >= planes->rows && planes->planes &&
+                 !planes->from_array && !planes->to_array;
+    return copy(&op, planes->kind, at, status || whole ? status : 1);
 }
 
 EXPORT int cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, void *stream) {
@@ -496,6 +533,7 @@ EXPORT void fake_cuda_write_later(void *stream, void *to, const void *from, size
                     .from = own,
                     .width = size,
                     .rows = 1,
+                    .planes = 1,
                     .ms = ms,
                     .owned = own});
     pthread_mutex_unlock(&lock);

@@ -22,7 +22,7 @@
 struct fake_cuda_state {
     unsigned streams, events, registered; /* that exist at this moment */
     unsigned contexts;                    /* bit by device: some thread made it its own */
-    unsigned copies, rows_copies, pageable_copies;
+    unsigned copies, rows_copies, planes_copies, pageable_copies;
     unsigned launches, modules; /* kernels that were started; modules that exist */
     unsigned memories;          /* that exist */
     uint64_t copied_bytes;      /* of all copies */
