@@ -34,7 +34,7 @@ struct cairn_counted cairn_counted(uint64_t count, const char *thing);
 /* "0.1", "3", "1e23": in the fewest digits that read back as the same number; used in the same way.
  */
 struct cairn_real {
-    char text[32];
+    char text[40]; /* as long as the compiler takes a number of 17 digits to be */
 };
 struct cairn_real cairn_real(double value);
 bool cairn_text_starts(const char *text, const char *start);
