@@ -72,14 +72,15 @@ static bool first_differing(const json_t *first, const json_t *own,
 
 /* Marks stand in the order of their names, each with the digest of all tensors up to it. Which
  * tensors of a long list have one follows from their names, so only those that both lists have
- * count: the lists part behind the last whose digest is equal, and not behind the next. */
-static void describe_lists(const json_t *first, const json_t *own, const char *group,
+ * count: the lists part behind the last whose digest is equal, and not behind the next. True: ret
+ * names the tensor itself. */
+static bool describe_lists(const json_t *first, const json_t *own, const char *group,
                            char ret[CAIRN_SRV_REASON_BYTES]) {
     struct cairn_msg_split_mark a, b;
     char behind[SHOWN + 16] = "", up_to[SHOWN + 16] = "";
     if (first_differing(first, own, &a)) {
         cairn_srv_lists_first(group, a.tensor, ret);
-        return;
+        return true;
     }
     for (size_t i = 0, k = 0; read_mark(first, i, &a) && read_mark(own, k, &b);) {
         int order = strcmp(a.tensor, b.tensor);
@@ -93,14 +94,15 @@ static void describe_lists(const json_t *first, const json_t *own, const char *g
     }
     snprintf(ret, CAIRN_SRV_REASON_BYTES, "the tensors of the replica group \"%.64s\"%s%s%s", group,
              behind[0] || up_to[0] ? ", by name" : "", behind, up_to);
+    return false;
 }
 
-/* True: the lists differ, and both ranks can be asked in which tensor. */
+/* True: the lists differ in a tensor that is not known yet, and both ranks can be asked. */
 static bool describe(const struct cairn_buf *row, const struct cairn_msg_begin_split *own,
                      char ret[CAIRN_SRV_REASON_BYTES]) {
     CAIRN_AUTO_JSON json_t *words = first_words(row);
     struct cairn_msg_begin_split first = {0};
-    bool read = words && !cairn_msg_begin_split_read(words, "", &first, NULL);
+    bool read = words && !cairn_msg_begin_split_read(words, "", &first, NULL), known = false;
     if (read && first.how && own->how && strcmp(first.how, own->how) != 0) {
         snprintf(ret, CAIRN_SRV_REASON_BYTES,
                  "how the replica group \"%.64s\" is split: by what, members or weights",
@@ -108,11 +110,11 @@ static bool describe(const struct cairn_buf *row, const struct cairn_msg_begin_s
         return false;
     }
     if (read && first.marks && own->marks)
-        describe_lists(first.marks, own->marks, own->group, ret);
+        known = describe_lists(first.marks, own->marks, own->group, ret);
     else
         snprintf(ret, CAIRN_SRV_REASON_BYTES, "the tensors of the replica group \"%.64s\"",
                  own->group);
-    return read && first.finer && own->finer;
+    return read && !known && first.finer && own->finer;
 }
 
 enum cairn_code cairn_srv_groups_join(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
