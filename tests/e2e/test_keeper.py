@@ -195,6 +195,7 @@ class Told(unittest.TestCase):
         def beat_on():
             while not over.wait(0.2):
                 self.beat(saying[0])
+        self.beat(copies)  # said before it is asked about
         thread = threading.Thread(target=beat_on)
         thread.start()
         try:
