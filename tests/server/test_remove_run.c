@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "server/catalog/actor.h"
+#include "server/catalog/versions.h"
 #include "server/handlers/remove_run.h"
 #include "tests/server/world.h"
 
@@ -31,7 +32,10 @@ static bool set_up(struct scene *scene) {
 struct meeting {
     struct scene *scene;
     uint64_t at, done, total, told;
+    unsigned later; /* that it is told of so many before */
     bool (*meet)(struct scene *scene);
+    enum cairn_code (*check)(struct cairn_srv_tx *tx, void *owner, struct cairn_error *err);
+    unsigned checks;
 };
 
 static bool tell(void *owner, uint64_t done, uint64_t total) {
@@ -40,7 +44,7 @@ static bool tell(void *owner, uint64_t done, uint64_t total) {
     meeting->done = done;
     meeting->total = total;
     meeting->told++;
-    if (done != meeting->at || !meeting->meet) return true;
+    if (done != meeting->at || !meeting->meet || meeting->later-- > 0) return true;
     bool (*meet)(struct scene *) = meeting->meet;
     meeting->meet = NULL; /* once */
     return meet(meeting->scene);
@@ -56,6 +60,7 @@ static enum cairn_code remove_run(struct scene *scene, struct meeting *meeting, 
                                               .who = "ops/1",
                                               .from = "10.0.0.9",
                                               .tell = tell,
+                                              .check = meeting->check,
                                               .owner = meeting};
     meeting->scene = scene;
     world->err = (struct cairn_error){0};
@@ -142,13 +147,52 @@ static bool it_is_recorded(struct scene *scene) {
 
 TEST(a_version_whose_record_is_being_written_is_waited_for_and_goes_with_its_run) {
     struct scene scene = {0};
-    struct meeting meeting = {.at = VERSIONS - 1, .meet = it_is_recorded};
+    struct meeting meeting = {.at = VERSIONS - 1, .later = 2, .meet = it_is_recorded};
     CAIRN_AUTO_JSON json_t *result = NULL;
     REQUIRE(set_up(&scene));
     REQUIRE(forget_a_record(&scene));
     REQUIRE_OK(remove_run(&scene, &meeting, &result));
     EXPECT_EQ_U64(cairn_world_number(result, "removed"), VERSIONS);
     EXPECT_EQ_U64(trashed(&scene), VERSIONS);
+    REQUIRE(cairn_world_end(&scene.world));
+}
+
+TEST(a_run_that_is_held_by_the_time_its_removal_begins_loses_nothing) {
+    struct scene scene = {0};
+    struct meeting meeting = {0};
+    CAIRN_AUTO_JSON json_t *result = NULL;
+    REQUIRE(set_up(&scene));
+    REQUIRE(pin_a_later_one(&scene));
+    EXPECT_CODE(remove_run(&scene, &meeting, &result), CAIRN_IN_USE);
+    EXPECT_EQ_U64(cairn_world_number(result, "removed"), 0);
+    EXPECT_EQ_U64(trashed(&scene), 0);
+    REQUIRE(cairn_world_end(&scene.world));
+}
+
+/* When all are gone: the look that finds nothing, and then the transaction that hides the run. */
+static enum cairn_code bring_one_back(struct cairn_srv_tx *tx, void *owner,
+                                      struct cairn_error *ret) {
+    struct meeting *meeting = owner;
+    const struct cairn_hand_save *saves = meeting->scene->saves;
+    CAIRN_AUTO(srv_version) last = {0};
+    CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_TRY(cairn_srv_version_get(tx, saves[VERSIONS - 1].id.text, &last, ret));
+    if (!last.trashed || ++meeting->checks != 2) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_version_get(tx, saves[2].id.text, &version, ret));
+    return cairn_srv_version_untrash(tx, &version, ret);
+}
+
+TEST(a_version_that_is_back_when_its_run_is_to_be_hidden_goes_before_it) /* remove_run.h#2 */
+{
+    struct scene scene = {0};
+    struct meeting meeting = {.check = bring_one_back};
+    CAIRN_AUTO_JSON json_t *result = NULL;
+    REQUIRE(set_up(&scene));
+    REQUIRE_OK(remove_run(&scene, &meeting, &result));
+    EXPECT(meeting.checks > 2);
+    EXPECT_EQ_U64(cairn_world_number(result, "removed"), VERSIONS + 1);
+    EXPECT_EQ_U64(trashed(&scene), VERSIONS);
+    EXPECT_CODE(cairn_world_call(&scene.world, "GET", WORLD_RUN, NULL, NULL), CAIRN_NOT_FOUND);
     REQUIRE(cairn_world_end(&scene.world));
 }
 
@@ -213,9 +257,9 @@ TEST(a_dry_run_shows_what_would_go_and_what_is_in_its_way_and_changes_nothing) {
     REQUIRE_OK(cairn_world_call(&scene.world, "DELETE", asked[0], NULL, &again));
     EXPECT_EQ_TEXT(cairn_world_text(again, "code"), "in-use");
     EXPECT(strstr(cairn_world_text(again, "detail"), "is pinned") != NULL);
-    EXPECT_CODE(cairn_world_call(&scene.world, "DELETE", WORLD_RUN "?dry_run=true&confirm=six",
-                                 NULL, NULL),
-                CAIRN_INVALID);
+    EXPECT_CODE(
+        cairn_world_call(&scene.world, "DELETE", WORLD_RUN "?dry_run=true&confirm=six", NULL, NULL),
+        CAIRN_INVALID);
     EXPECT_CODE(cairn_world_call(&scene.world, "DELETE", WORLD_RUN "?dry_run=yes", NULL, NULL),
                 CAIRN_INVALID);
     EXPECT_EQ_U64(trashed(&scene), 1);
@@ -292,8 +336,7 @@ TEST(a_removal_is_an_operation_that_says_what_it_frees_and_the_same_call_joins_i
     CAIRN_AUTO_JSON json_t *begun = NULL, *same = NULL, *seen = NULL, *next = NULL;
     char path[100], id[64];
     REQUIRE(set_up_slow(&ward));
-    REQUIRE_OK(
-        cairn_world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, &begun));
+    REQUIRE_OK(cairn_world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, &begun));
     snprintf(id, sizeof(id), "%s", cairn_world_text(begun, "id"));
     const json_t *asked = json_object_get(begun, "request");
     EXPECT_EQ_TEXT(cairn_world_text(begun, "kind"), "remove");
@@ -328,8 +371,7 @@ TEST(a_removal_whose_server_is_killed_is_interrupted_and_the_next_one_ends_it) {
     CAIRN_AUTO_JSON json_t *begun = NULL, *seen = NULL, *next = NULL, *back = NULL;
     char id[64], path[300];
     REQUIRE(set_up_slow(&ward));
-    REQUIRE_OK(
-        cairn_world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, &begun));
+    REQUIRE_OK(cairn_world_call(&ward.world, "DELETE", WORLD_RUN "?confirm=seven", NULL, &begun));
     snprintf(id, sizeof(id), "%s", cairn_world_text(begun, "id"));
     REQUIRE(await_some(&ward, id, &seen));
     REQUIRE(cairn_world_restart(&ward.world, WORLD_ARGS("--sweep-interval=50ms"), NULL));
