@@ -46,7 +46,7 @@ static void hint_at_writing(const struct cairn_srv_request *request,
                  "There is a tensor \"%s\": the slash before its \"data\" is written %%2F.",
                  cairn_short(longer.data).text);
     if (cairn_percent_decode(cairn_view_of(name), &plain, NULL)) return;
-    if (strcmp(plain.data, name) != 0 && cairn_layout_find(layout, cairn_buf_view(&plain), &index))
+    if (cairn_layout_find(layout, cairn_buf_view(&plain), &index))
         snprintf(reply->hint, sizeof(reply->hint),
                  "There is a tensor \"%s\": the name was percent-encoded twice.",
                  cairn_short(plain.data).text);
