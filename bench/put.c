@@ -87,6 +87,7 @@ static enum cairn_code feed(struct cairn_up_shard *shard, uint32_t *ret_crc32c,
             cairn_store_u32le(crcs + 4 * count++, crc32c);
         }
         CAIRN_TRY(cairn_up_shard_ready(put.up.queue, shard, end, crcs, count, err));
+        cairn_up_queue_wake_due(put.up.queue); /* as the uploader's socket thread does */
     }
     *ret_crc32c = whole;
     return CAIRN_OK;
