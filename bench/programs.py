@@ -88,7 +88,7 @@ class OneShot:
 class Sink(Process):
     """bench_sink, and what it counted."""
 
-    def __init__(self, lab, serve=0, tls=None, keep=False):
+    def __init__(self, lab, serve=0, tls=None, keep=False, warm=0):
         self.address = "127.0.0.9:80" if lab.isolated else "127.0.0.1:7499"
         if tls:
             self.address = self.address.split(":")[0] + ":7443"
@@ -96,7 +96,7 @@ class Sink(Process):
         if serve:
             command += ["--serve", str(serve)]
         if keep:
-            command += ["--keep"]
+            command += ["--keep", "--warm", str(warm)]
         if tls:
             command += ["--tls", tls.certificate, tls.key]
         self.tls = tls
