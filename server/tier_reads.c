@@ -47,7 +47,7 @@ enum cairn_code cairn_srv_where_of(struct cairn_srv *server, const char *version
 
 /* ---- one store after the other ---- */
 
-static bool is_away(const struct cairn_srv_tier *tier) {
+bool cairn_srv_tier_is_away(const struct cairn_srv_tier *tier) {
     return atomic_load(&tier->away_until_ms) > cairn_mono_ms();
 }
 
@@ -57,21 +57,25 @@ static void order(const struct cairn_srv_where *where, size_t ret[CAIRN_SRV_TIER
     int turns[CAIRN_SRV_TIERS_MAX];
     size_t count = 0;
     for (size_t i = 0; i < where->count; i++)
-        turns[i] = 2 * is_away(where->tiers[i]) + where->damaged[i];
+        turns[i] = 2 * cairn_srv_tier_is_away(where->tiers[i]) + where->damaged[i];
     for (int turn = 0; turn < 4; turn++)
         for (size_t i = 0; i < where->count; i++)
             if (turns[i] == turn) ret[count++] = i;
 }
 
-/* A copy whose bytes are wrong, and which nobody knew to be. What is missing may be on its way out,
- * or its store not mounted: that is for a verify to say. */
+/* Where the store's own .cairn/store.json cannot be read either, the store is not mounted, or away:
+ * its copy may be right. worker: of that store. */
 static void note_damage(struct cairn_srv *server, const struct cairn_srv_where *where, size_t at,
-                        enum cairn_code code) {
-    if (code != CAIRN_CORRUPT || where->damaged[at]) return;
-    const struct cairn_srv_damage found = {.version = where->version,
-                                           .store = where->tiers[at]->name,
-                                           .objects = 1,
-                                           .changed_ms = where->changed_ms[at]};
+                        struct cairn_store_worker *worker) {
+    struct cairn_key key;
+    cairn_key_store_json(&key);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    if (where->damaged[at] || cairn_store_perform(worker, &head, NULL)) return;
+    const struct cairn_srv_damage found = {
+        .version = where->version,
+        .store = where->count ? where->tiers[at]->name : CAIRN_SRV_TIER_MAIN,
+        .objects = 1,
+        .changed_ms = where->changed_ms[at]};
     cairn_srv_damage_note(server, &found);
 }
 
@@ -147,10 +151,10 @@ static enum cairn_code read_from_any(struct cairn_srv *server, struct cairn_stor
         code = borrow(server, tier, own, &worker, &why);
         if (!code) worker->patience_ms = patience(where, i);
         if (!code) code = read_from(worker, index, range, &why);
+        if (code == CAIRN_CORRUPT) note_damage(server, where, turns[i], worker);
         give(server, tier, own, worker);
         if (!code || code == CAIRN_NO_MEMORY) break;
         note_away(tier, code);
-        note_damage(server, where, turns[i], code);
         if (i + 1 < where->count) tell_fallback(server, tier, range->key, &why);
         /* Damage is the answer, where one is damaged and another away. */
         if (told && (told == CAIRN_CORRUPT || code != CAIRN_CORRUPT)) continue;
@@ -183,8 +187,9 @@ enum cairn_code cairn_srv_tier_read(struct cairn_srv *server, struct cairn_store
                                     const struct cairn_srv_tier_range *range,
                                     struct cairn_error *err) {
     struct cairn_error why = {0};
-    if (!where->count) return read_from(worker, 0, range, err);
-    enum cairn_code code = read_from_any(server, worker, where, range, &why);
+    enum cairn_code code = where->count ? read_from_any(server, worker, where, range, &why)
+                                        : read_from(worker, 0, range, &why);
+    if (code == CAIRN_CORRUPT && !where->count) note_damage(server, where, 0, worker);
     bool pieces = where->count > 1 && range->length > CAIRN_BLOCK_BYTES;
     if (code == CAIRN_CORRUPT && pieces)
         code = read_blocks(server, worker, where, range, &why);

@@ -9,8 +9,8 @@
  *          1    the nearest store is asked first, those whose copy is known to be damaged behind
  *               the others; one that did not answer is asked last for CAIRN_SRV_TIER_SHUN_MS.
  *          2    where no store has a whole range right, each block of it is looked for by itself.
- *          3    a copy of which a wrong block was read is known to be damaged from then on
- *               (damage.h).
+ *          3    a copy of which a wrong block was read, or an object was missing though its store
+ *               is there, is known to be damaged from then on (damage.h), also the only one.
  * Limits:  a borrowed worker a call and store.
  * Threads: any, with the main store's worker of its own.
  * Next:    server/tiers.h, server/handlers/source.c, server/cache.c, server/jobs/promote.c.
@@ -36,6 +36,9 @@ struct cairn_srv_where {
 enum cairn_code cairn_srv_where_of(struct cairn_srv *server, const char *version,
                                    const char *except, struct cairn_srv_where *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+
+/* It did not answer a reader within the last CAIRN_SRV_TIER_SHUN_MS. */
+bool cairn_srv_tier_is_away(const struct cairn_srv_tier *tier);
 
 /* How many tags a version of that many shards needs: one for each object of each store. */
 size_t cairn_srv_tier_tags(size_t shards);

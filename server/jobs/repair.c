@@ -3,6 +3,7 @@
 #include "server/jobs/repair.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "common/crashpoint.h"
 #include "common/log.h"
@@ -10,62 +11,101 @@
 #include "server/jobs/copy_shard.h"
 #include "server/jobs/record.h"
 
+#define RANGES_BYTES 120 /* of a message that names lost bytes, before the last range */
 #define TRIES 3 /* of a shard whose answer was lost: what is there is the old object still */
 
 /* ---- shards ---- */
 
-/* Bytes of a shard that no copy has right, by ranges of whole blocks; cut where there are many. */
-static enum cairn_code name_lost(const struct cairn_srv_repair *repair,
-                                 const struct cairn_srv_shard_copy *copy, size_t shard,
-                                 struct cairn_buf *ret, struct cairn_error *err) {
+/* Bytes of a shard that no copy has right: the first ranges of them in words, the rest counted. */
+struct lost {
+    struct cairn_buf ranges;
+    uint64_t from, to; /* of the range that the last block continues; to 0: none */
+    uint64_t more, bytes;
+};
+
+static enum cairn_code end_range(struct lost *lost, struct cairn_error *err) {
+    if (!lost->to) return CAIRN_OK;
+    lost->bytes += lost->to - lost->from;
+    if (lost->ranges.size >= RANGES_BYTES)
+        lost->more++;
+    else
+        CAIRN_TRY(cairn_buf_printf(&lost->ranges, err, "%s%" PRIu64 "-%" PRIu64,
+                                   lost->ranges.size ? ", " : "", lost->from, lost->to - 1));
+    lost->to = 0;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_block(const struct cairn_srv_repair *repair,
+                                  const struct cairn_srv_shard_copy *copy, size_t shard,
+                                  uint64_t at, struct cairn_error *err) {
     const struct cairn_manifest_shard *one = &repair->version->manifest.shards[shard];
-    const uint8_t *checksums =
-        (const uint8_t *)repair->version->checksums.data + 4 * one->first_block;
+    const uint8_t *checksums = (const uint8_t *)repair->version->checksums.data;
     struct cairn_key key;
-    uint64_t from = 0, lost = 0;
     cairn_key_shard(&repair->version->place, cairn_view_of(one->name), &key);
-    for (uint64_t at = 0; at <= one->size_bytes; at += CAIRN_BLOCK_BYTES) {
+    const struct cairn_srv_tier_range range = {
+        .key = key.text,
+        .offset = at,
+        .length = cairn_min_u64(CAIRN_BLOCK_BYTES, one->size_bytes - at),
+        .into = repair->buffer,
+        .tags = copy->tags,
+        .object = shard,
+        .object_count = repair->version->manifest.shard_count,
+        .object_bytes = one->size_bytes,
+        .checksums = checksums + 4 * (one->first_block + at / CAIRN_BLOCK_BYTES)};
+    return cairn_srv_tier_read(repair->server, repair->worker, repair->where, &range, err);
+}
+
+static enum cairn_code find_lost(const struct cairn_srv_repair *repair,
+                                 const struct cairn_srv_shard_copy *copy, size_t shard,
+                                 struct lost *lost, struct cairn_error *err) {
+    uint64_t size = repair->version->manifest.shards[shard].size_bytes;
+    for (uint64_t at = 0; at < size; at += CAIRN_BLOCK_BYTES) {
         struct cairn_error why = {0};
-        struct cairn_srv_tier_range range = {
-            .key = key.text,
-            .offset = at,
-            .length = cairn_min_u64(CAIRN_BLOCK_BYTES, one->size_bytes - at),
-            .into = repair->buffer,
-            .tags = copy->tags,
-            .object = shard,
-            .object_count = repair->version->manifest.shard_count,
-            .object_bytes = one->size_bytes,
-            .checksums = checksums + 4 * (at / CAIRN_BLOCK_BYTES)};
-        bool end = !range.length;
-        enum cairn_code code =
-            end ? CAIRN_OK
-                : cairn_srv_tier_read(repair->server, repair->worker, repair->where, &range, &why);
+        enum cairn_code code = read_block(repair, copy, shard, at, &why);
         if (code && code != CAIRN_CORRUPT) {
             if (err) *err = why;
             return code;
         }
-        if (code && !lost) from = at;
-        if (code) lost += range.length;
-        if (!code && lost && ret->size < 150)
-            CAIRN_TRY(cairn_buf_printf(ret, err, "%s%" PRIu64 "-%" PRIu64, ret->size ? ", " : "",
-                                       from, from + lost - 1));
-        if (!code) lost = 0;
-        if (end) break;
+        if (!code) CAIRN_TRY(end_range(lost, err));
+        if (code && !lost->to) lost->from = at;
+        if (code) lost->to = cairn_min_u64(at + CAIRN_BLOCK_BYTES, size);
         if (!repair->goes_on(repair->owner, 0))
             return cairn_fail(err, CAIRN_CANCELLED, "it was ended");
     }
-    return CAIRN_OK;
+    return end_range(lost, err);
+}
+
+/* The copy in a store that does not answer may have what the others have lost. */
+static const struct cairn_srv_tier *silent_store(const struct cairn_srv_repair *repair) {
+    for (size_t i = 0; i < repair->where->count; i++)
+        if (cairn_srv_tier_is_away(repair->where->tiers[i])) return repair->where->tiers[i];
+    return NULL;
 }
 
 static enum cairn_code say_lost(const struct cairn_srv_repair *repair,
                                 const struct cairn_srv_shard_copy *copy, size_t shard,
                                 struct cairn_error *err) {
-    CAIRN_AUTO(buf) ranges = {0};
-    CAIRN_TRY(name_lost(repair, copy, shard, &ranges, err));
-    if (!ranges.size) /* each block was right somewhere, this time */
-        return cairn_fail(err, CAIRN_UNAVAILABLE, "a copy answers now so and now so: try again");
-    return cairn_fail(err, CAIRN_CORRUPT, "no copy has it whole; bytes that are lost: %s",
-                      ranges.data);
+    uint64_t size = repair->version->manifest.shards[shard].size_bytes;
+    const struct cairn_srv_tier *silent = silent_store(repair);
+    struct lost lost = {0};
+    enum cairn_code code = find_lost(repair, copy, shard, &lost, err);
+    char more[48] = "";
+    if (lost.more) snprintf(more, sizeof(more), " and %" PRIu64 " ranges more", lost.more);
+    if (!code && !lost.bytes)
+        code = cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "each block was right in a copy the second time: repair again");
+    else if (!code && silent)
+        code = cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "store %s does not answer, and no other has bytes %s%s: bring it back, "
+                          "and repair again",
+                          silent->name, lost.ranges.data, more);
+    else if (!code)
+        code = cairn_fail(err, CAIRN_CORRUPT,
+                          "no copy has it whole; bytes that are lost: %s%s, %" PRIu64
+                          " of %" PRIu64,
+                          lost.ranges.data, more, lost.bytes, size);
+    cairn_buf_release(&lost.ranges);
+    return code;
 }
 
 /* What is missing is made as a copy is (copy_shard.h#2); what is there and wrong is replaced. */

@@ -588,12 +588,13 @@ TEST(a_repair_writes_nothing_where_no_copy_is_right_and_names_the_bytes_that_are
     cairn_inside_round(&world.inside);
     REQUIRE(flip("store", &save, (long)CAIRN_MIB + 5) && flip("store", &save, 7));
     REQUIRE(flip("slow", &save, (long)CAIRN_MIB + 9));
+    REQUIRE(flip("store", &save, 3 * (long)CAIRN_MIB) && flip("slow", &save, SIZE - 1));
     ino_t before = inode_in("store", &save);
     REQUIRE_OK(verify(&world, &save, "repair", &repair));
     EXPECT(!json_is_true(json_object_get(repair, "ok")));
     EXPECT_EQ_U64(cairn_world_number(repair, "damaged"), 2);
     const json_t *first = json_array_get(json_object_get(repair, "findings"), 0);
-    EXPECT(strstr(cairn_world_text(first, "detail"), "lost: 1048576-2097151"));
+    EXPECT(strstr(cairn_world_text(first, "detail"), "lost: 1048576-2097151, 3145728-3145744, "));
     EXPECT(inode_in("store", &save) == before);
     EXPECT_EQ_U64(count_objects(slow.worker, &save), count_objects(world.worker, &save));
 }
