@@ -221,6 +221,22 @@ static bool say_copy(const struct cairn_msg_copy_row *copy, char ret[128]) {
     return ret[0] != '\0';
 }
 
+void cairn_cli_damage_words(const json_t *copies, char *ret, size_t capacity) {
+    size_t index = 0, sound = 0, used = 0;
+    const json_t *item = NULL;
+    ret[0] = '\0';
+    json_array_foreach(copies, index, item) {
+        struct cairn_msg_copy_row copy = {0};
+        if (cairn_msg_copy_row_read(item, "", &copy, NULL) || strcmp(copy.state, "whole") != 0)
+            continue;
+        sound += !copy.damage;
+        if (!copy.damage || used >= capacity) continue;
+        used += (size_t)snprintf(ret + used, capacity - used, "%sdamaged-in:%s", used ? " " : "",
+                                 copy.store);
+    }
+    if (ret[0] && !sound) snprintf(ret, capacity, "damaged");
+}
+
 /* "main, archive (making)"; of one that lies in main alone, and is well there, nothing. */
 static void print_copies(const struct cairn_msg_version_row *version) {
     char text[4000] = "";

@@ -79,4 +79,7 @@ void cairn_cli_clean(char *text);
  * then says what was left. */
 enum cairn_code cairn_cli_no_space(const char *folder, uint64_t needed_bytes, const char *left,
                                    struct cairn_error *err);
+/* "damaged" where each whole copy of a version has known damage, "damaged-in:STORE ..." where
+ * another one has none, "" where all are sound. */
+void cairn_cli_damage_words(const json_t *copies, char *ret, size_t capacity);
 void cairn_cli_note(const char *format, ...) CAIRN_PRINTF(1, 2);

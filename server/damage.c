@@ -3,6 +3,7 @@
 #include "server/damage.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "common/log.h"
 #include "server/catalog/copies.h"
@@ -75,4 +76,20 @@ void cairn_srv_damage_note(struct cairn_srv *server, const struct cairn_srv_dama
                   " cause=\"%s\"", damage->version, damage->store, damage->objects, why.message);
     if (!code && noting.differs) tell(&noting);
     cairn_srv_version_release(&noting.version);
+}
+
+static enum cairn_code count(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    return cairn_srv_copies_damaged(tx, argument, err);
+}
+
+uint64_t cairn_srv_damage_text(struct cairn_srv *server, char ret[CAIRN_SRV_DAMAGE_BYTES]) {
+    struct cairn_srv_damaged_copies found = {.count = 0};
+    ret[0] = '\0';
+    if (cairn_srv_catalog_read(server->catalog, count, &found, NULL) || !found.count) return 0;
+    snprintf(ret, CAIRN_SRV_DAMAGE_BYTES,
+             "%" PRIu64 " %s damaged objects; of %s/%s@%" PRIu64 " in store %s %" PRIu64
+             ": cairn verify --repair",
+             found.count, found.count == 1 ? "copy has" : "copies have", found.name.project,
+             found.name.run, found.step, found.store, found.objects);
+    return found.count;
 }

@@ -24,3 +24,8 @@ struct cairn_srv_damage {
     int64_t changed_ms; /* of the copy's row when the look began */
 };
 void cairn_srv_damage_note(struct cairn_srv *server, const struct cairn_srv_damage *damage);
+
+/* How many copies are known to be damaged, and the first of them in words; 0 and "" where none is,
+ * or where the catalog cannot be read. */
+#define CAIRN_SRV_DAMAGE_BYTES 600
+uint64_t cairn_srv_damage_text(struct cairn_srv *server, char ret[CAIRN_SRV_DAMAGE_BYTES]);

@@ -85,9 +85,11 @@ static struct {
 static void cell_flags(const union cairn_cli_row *row, char *ret, size_t capacity) {
     const struct cairn_msg_version_row *version = &row->version;
     const struct cairn_short reason = cairn_short(version->reason ? version->reason : "");
-    char names[CELL_NAMES_BYTES];
+    char names[CELL_NAMES_BYTES], damage[CELL_NAMES_BYTES];
     cairn_cli_words(version->aliases, " ", names, sizeof names);
-    const char *words[] = {version->latest ? "latest" : "",
+    cairn_cli_damage_words(version->copies, damage, sizeof damage);
+    const char *words[] = {damage,
+                           version->latest ? "latest" : "",
                            !strcmp(version->version, best.version) ? best.text : "",
                            names,
                            version->pinned ? "pinned" : "",

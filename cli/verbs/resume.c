@@ -39,8 +39,14 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     if (code == CAIRN_NOT_FOUND) return print_none(cli, &ref, &why, err);
     if (code && err) *err = why;
     CAIRN_TRY(code);
-    if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_version(cli, json, err);
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &version, err));
+    char damage[200];
+    cairn_cli_damage_words(version.copies, damage, sizeof damage);
+    if (damage[0])
+        cairn_cli_note("cairn: note: step %llu is %s: cairn verify %s/%s@%llu --repair",
+                       (unsigned long long)version.step, damage, version.project, version.run,
+                       (unsigned long long)version.step);
+    if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_version(cli, json, err);
     printf("%llu\n", (unsigned long long)version.step);
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }

@@ -101,6 +101,21 @@ static enum cairn_code audit_store(struct findings *findings, struct cairn_error
     return CAIRN_OK;
 }
 
+/* A record that an earlier look has found missing, and that the server has written again since. */
+static void keep_rewritten(struct findings *findings) {
+    json_t *kept = json_array(), *item = NULL;
+    size_t at = 0;
+    json_array_foreach(findings->list, at, item) {
+        struct cairn_msg_finding finding = {0};
+        if (!findings->record_rewritten || cairn_msg_finding_read(item, "", &finding, NULL) ||
+            strcmp(finding.what, cairn_store_finding_text(CAIRN_STORE_FINDING_RECORD)) != 0)
+            continue;
+        (void)!json_array_append(kept, item);
+    }
+    json_decref(findings->list);
+    findings->list = kept;
+}
+
 /* The server's findings; the store is named where there are several. */
 static enum cairn_code take_answer(struct findings *findings, const json_t *json,
                                    struct cairn_msg_verified *answer, struct cairn_error *err) {
@@ -108,7 +123,7 @@ static enum cairn_code take_answer(struct findings *findings, const json_t *json
     json_t *item = NULL;
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_verified, json, answer, err));
     bool several = json_array_size(answer->copies) > 1;
-    json_array_clear(findings->list);
+    keep_rewritten(findings);
     json_decref(findings->copies);
     findings->copies = json_deep_copy(answer->copies);
     json_array_foreach(answer->findings, at, item) {
@@ -193,10 +208,26 @@ static enum cairn_code read_shards(struct findings *findings, struct read *ret,
 
 /* ---- every copy, by the server ---- */
 
+/* What the server knows of a copy is cleared by a read of its own alone. */
+static bool is_known_damaged(const struct findings *findings) {
+    const struct cairn_cli_source *source = findings->source;
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    struct cairn_msg_version_row version = {0};
+    struct cairn_cli_ref ref = {.name = source->version.place.name};
+    char words[200] = "";
+    cairn_text_copy(ref.version, sizeof ref.version, source->version.place.id.text);
+    if (source->store || cairn_cli_call(source->cli, &ref, (struct cairn_cli_call){0}, &json, NULL))
+        return false;
+    if (!cairn_msg_version_row_read(json, "", &version, NULL))
+        cairn_cli_damage_words(version.copies, words, sizeof words);
+    return words[0] != '\0';
+}
+
 static bool by_the_server(const struct findings *findings) {
     const struct cairn_cli *cli = findings->source->cli;
     /* A read through the server falls back, and would call a damaged copy good. */
-    return cli->repair || (!cli->metadata_only && json_array_size(findings->copies) > 1);
+    return cli->repair || (!cli->metadata_only && (json_array_size(findings->copies) > 1 ||
+                                                   is_known_damaged(findings)));
 }
 
 /* The server's own reading of each store: an operation. */

@@ -170,6 +170,28 @@ enum cairn_code cairn_srv_copies_unfinished(struct cairn_srv_tx *tx, const char 
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_copies_damaged(struct cairn_srv_tx *tx,
+                                         struct cairn_srv_damaged_copies *ret,
+                                         struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool there = false;
+    int64_t count = 0;
+    *ret = (struct cairn_srv_damaged_copies){.count = 0};
+    CAIRN_TRY(cairn_srv_sql_number(tx, &there, &count, err, SQL(copies_damaged_count)));
+    if (!count) return CAIRN_OK;
+    ret->count = (uint64_t)count;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(copies_damaged_first)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &there, err));
+    if (!there) return CAIRN_OK; /* rows of a version that is being forgotten */
+    (void)cairn_text_copy(ret->name.project, sizeof(ret->name.project),
+                          cairn_srv_rows_text(&rows, 0));
+    (void)cairn_text_copy(ret->name.run, sizeof(ret->name.run), cairn_srv_rows_text(&rows, 1));
+    ret->step = cairn_srv_rows_u64(&rows, 2);
+    (void)cairn_text_copy(ret->store, sizeof(ret->store), cairn_srv_rows_text(&rows, 3));
+    ret->objects = cairn_srv_rows_u64(&rows, 4);
+    return CAIRN_OK;
+}
+
 /* ---- of a run ---- */
 
 void cairn_srv_run_copies_release(struct cairn_srv_run_copies *copies) {

@@ -98,6 +98,16 @@ const struct cairn_srv_copy *cairn_srv_run_copies_find(const struct cairn_srv_ru
 /* Is there a sound copy of it in another store than this one? */
 bool cairn_srv_run_copies_elsewhere(const struct cairn_srv_run_copies *copies, const char *version,
                                     const char *store);
+/* Copies that are known to be damaged, and the first of them by version and store; step, store and
+ * objects are set where count is not 0. */
+struct cairn_srv_damaged_copies {
+    uint64_t count, step, objects;
+    struct cairn_run_name name;
+    char store[CAIRN_SRV_TIER_NAME_BYTES];
+};
+enum cairn_code cairn_srv_copies_damaged(struct cairn_srv_tx *tx,
+                                         struct cairn_srv_damaged_copies *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* With the version's row. */
 enum cairn_code cairn_srv_copies_forget(struct cairn_srv_tx *tx, const char *version,
                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -6,6 +6,7 @@
 
 #include "server/catalog/runs.h"
 #include "server/catalog/version_lists.h"
+#include "server/damage.h"
 #include "server/handlers/request.h"
 
 #define COUNT_AGAIN_MS 60000 /* it looks at each row of a version that is not gone */
@@ -85,9 +86,11 @@ _Static_assert(CAIRN_SRV_METRIC_last_commit_timestamp_seconds == CAIRN_SRV_METRI
 enum cairn_code cairn_srv_on_metrics(struct cairn_srv_request *request,
                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = request->server;
+    char damage[CAIRN_SRV_DAMAGE_BYTES];
     if (!server->metrics)
         return cairn_fail(err, CAIRN_UNSUPPORTED, "this server counts nothing");
     count_versions(server);
+    set(server, CAIRN_SRV_METRIC_damaged_copies, 0, cairn_srv_damage_text(server, damage));
     set(server, CAIRN_SRV_METRIC_catalog_frozen, 0, cairn_srv_thawed(server, NULL) != CAIRN_OK);
     set(server, CAIRN_SRV_METRIC_frozen_runs, 0, server->frozen_runs);
     reply->content_type = CAIRN_METRICS_TYPE;

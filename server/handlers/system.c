@@ -4,6 +4,7 @@
 
 #include "api/messages.h"
 #include "server/catalog/sql.h"
+#include "server/damage.h"
 #include "server/handlers/request.h"
 #include "server/health.h"
 #include "server/jobs/freeze.h"
@@ -53,17 +54,20 @@ enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
     /* One run's trouble, or one node's, takes the server away from no other, so it does not count
      * as not ready. */
     char stuck[CAIRN_SRV_STUCK_BYTES], frozen[CAIRN_SRV_FROZEN_BYTES],
-        nodes[CAIRN_SRV_TROUBLE_BYTES];
+        nodes[CAIRN_SRV_TROUBLE_BYTES], copies[CAIRN_SRV_DAMAGE_BYTES];
     bool any_stuck = cairn_srv_jobs_stuck(server, stuck) > 0;
     bool any_frozen = cairn_srv_frozen_text(server, frozen) > 0;
     bool any_node = cairn_srv_nodes_trouble(server, nodes) > 0;
+    /* A catalog that does not answer is waited for by the health checks, not here. */
+    bool any_damage = catalog->ok && !change.code && cairn_srv_damage_text(server, copies) > 0;
     CAIRN_AUTO_JSON json_t *checks =
         CAIRN_PACK(ready_checks, .server = leaving ? "it is stopping: ask another one" : "ok",
                    .catalog = change.code ? change.message : catalog->text, .store = store->text,
                    .generation = generation.code ? generation.message : "ok",
                    .commits = named(request, any_stuck, stuck),
                    .runs = named(request, any_frozen, frozen),
-                   .nodes = named(request, any_node, nodes));
+                   .nodes = named(request, any_node, nodes),
+                   .copies = named(request, any_damage, copies));
     CAIRN_AUTO_JSON json_t *ages =
         CAIRN_PACK(ready_ages, .catalog = catalog->age_ms, .store = store->age_ms);
     return cairn_srv_reply_json(

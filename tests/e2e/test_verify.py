@@ -2,6 +2,7 @@
 """One damage, one list of findings: `cairn verify` through the server and from the store alone."""
 import json
 import os
+import pathlib
 import struct
 import unittest
 
@@ -119,6 +120,56 @@ class Verify(unittest.TestCase):
             found, answer, _ = self.findings("v/run@1", *more, status=0)
             self.assertEqual(found, [])
             self.assertEqual((answer["shards"], answer["bad_shards"], answer["ok"]), (2, 0, True))
+
+    def known(self):
+        """What tells of damage: ls, show, resume, the version, readyz, the metric."""
+        ready = json.loads(self.world.get("/readyz")[2])
+        metrics = self.world.get("/metrics")[2].decode()
+        return {
+            "ls": "damaged" in self.world.cairn("ls", "v/run").stdout,
+            "show": "1 object damaged" in self.world.cairn("show", "v/run@1").stdout,
+            "resume": "damaged" in self.world.cairn("resume", "v/run").stderr,
+            "latest": "damage" in self.world.version("v/run", "latest")["copies"][0],
+            "readyz": "v/run@1 in store main" in ready["checks"]["copies"] and ready["ready"],
+            "metric": "\ncairn_damaged_copies 1\n" in metrics,
+        }
+
+    def test_damage_of_the_only_copy_is_told_everywhere_until_a_verify_has_read_all_and_found_it_right(self):
+        path = self.paths["shard"]
+        original = path.read_bytes()
+        self.assertEqual(set(self.known().values()), {False})
+        os.chmod(path, 0o644)
+        flipped(path, original)
+        self.findings("v/run@1")
+        self.assertEqual(set(self.known().values()), {True}, self.known())
+        path.write_bytes(original)
+        self.world.cairn("verify", "v/run@1", "--metadata")  # says nothing of the bytes
+        self.assertEqual(set(self.known().values()), {True}, self.known())
+        self.assertEqual(self.findings("v/run@1", status=0)[0], [])
+        self.assertEqual(set(self.known().values()), {False}, self.known())
+
+    def test_a_repair_of_the_only_copy_names_each_range_that_is_lost_up_to_the_last_partial_block(self):
+        path = self.paths["shard"]
+        original = path.read_bytes()
+        os.chmod(path, 0o644)
+        path.write_bytes(bytes([original[0] ^ 1]) + original[1:-1] + bytes([original[-1] ^ 1]))
+        _, answer, _ = self.findings("v/run@1", "--repair")
+        self.assertIn("lost: 0-1048575, 2097152-2097156, 1048581 of 2097157", answer["findings"][0]["detail"])
+        path.unlink()
+        _, answer, _ = self.findings("v/run@1", "--repair")
+        self.assertIn("lost: 0-2097156, 2097157 of 2097157", answer["findings"][0]["detail"])
+
+    def test_a_store_that_is_not_mounted_is_not_called_damaged_by_a_read(self):
+        store = pathlib.Path(self.world.store)
+        away = store.with_name("away")
+        away.mkdir()
+        names = os.listdir(store)  # the server holds the folder open: it looks empty, as a mount that is gone
+        for name in names:
+            (store / name).rename(away / name)
+        self.assertNotEqual(self.world.get("/v1/runs/v/run/checkpoints/1/shards/a.bin/data")[0], 200)
+        for name in names:
+            (away / name).rename(store / name)
+        self.assertEqual(set(self.known().values()), {False}, self.known())
 
     def test_by_its_step_a_damaged_version_is_looked_at_too_P14(self):
         for name in ("committed.json", "manifest.json"):
