@@ -62,7 +62,7 @@ static enum cairn_code generation_take(struct cairn_save *save, uint64_t deadlin
         if (cairn_client_save_over(save) || generation_take_free(save)) return CAIRN_OK;
         if (!session->slab_count && !session->saves->reserving) return CAIRN_OK; /* it has none */
         if (session->locked.state != CAIRN_CLIENT_UP)
-            CAIRN_TRY(cairn_client_reach(session, false, deadline_ms, &epoch, err));
+            CAIRN_TRY(cairn_client_reach_next(session, deadline_ms, &epoch, err));
         else
             CAIRN_TRY(generation_await(session, deadline_ms, err));
     }
@@ -131,6 +131,20 @@ static enum cairn_code ask_begin(struct cairn_save *save, uint64_t deadline_ms,
     return code;
 }
 
+/* Q43: a version needs every rank, so a rank that failed here would fail the step for all. Where no
+ * uploader takes the begin, a save that has a generation, or needs none, goes on, and `begin` is
+ * sent to the next uploader together with `stage` (client/save/stage.c). An uploader that is
+ * stopping gives generations back meanwhile, so its end and its successor are waited for. The lock
+ * is held. */
+static enum cairn_code begin_without(struct cairn_save *save, enum cairn_code code,
+                                     bool *ret_later) {
+    struct cairn_session *session = save->session;
+    if (code != CAIRN_UPLOADER_GONE) return code;
+    bool needs_none = !session->slab_count && !session->saves->reserving;
+    *ret_later = generation_take_free(save) || needs_none;
+    return *ret_later || cairn_client_stopping(session) ? CAIRN_OK : code;
+}
+
 static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_options *options,
                              struct cairn_error *err) {
     struct cairn_session *session = save->session;
@@ -141,11 +155,9 @@ static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_op
     generation_reclaim(session, save->step);
     enum cairn_code code = ask_begin(save, deadline_ms, err);
     CAIRN_HOLD(&session->lock);
-    /* Q43: a version needs every rank, so a rank that failed here would fail the step for all.
-     * Where a generation is free the save is copied into it, and `begin` is sent to the next
-     * uploader together with `stage` (client/save/stage.c). */
-    if (code == CAIRN_UPLOADER_GONE && generation_take_free(save)) return CAIRN_OK;
-    CAIRN_TRY(code);
+    bool later = false;
+    CAIRN_TRY(begin_without(save, code, &later));
+    if (later) return CAIRN_OK;
     struct cairn_client_late late;
     cairn_client_late_look(save, &late);
     uint64_t waits_us = cairn_mono_us();

@@ -60,7 +60,25 @@ static void take_begun(struct cairn_save *save, const json_t *answer) {
 }
 
 static void on_begun(void *subject, const struct cairn_frame *answer) {
-    if (strcmp(answer->name, "begun") == 0) take_begun(subject, answer->message);
+    struct cairn_save *save = subject;
+    if (strcmp(answer->name, "begun") == 0)
+        take_begun(save, answer->message);
+    else
+        cairn_client_stopping_note(save->session, answer);
+}
+
+/* For a save that is begun, an uploader that stops is one that is away: the save is copied into
+ * memory that is free, and the next uploader gets it (Q43). */
+static enum cairn_code refuse_stopping(const struct cairn_session *session,
+                                       struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                      "the uploader at %s is stopping; the next one begins the save",
+                      session->socket);
+}
+
+static bool is_stopping(struct cairn_session *session) {
+    CAIRN_HOLD(&session->lock);
+    return cairn_client_stopping(session);
 }
 
 enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t epoch, bool alone,
@@ -68,14 +86,17 @@ enum cairn_code cairn_client_save_begin_again(struct cairn_save *save, uint32_t 
     struct cairn_session *session = save->session;
     CAIRN_AUTO(frame) answer = {0};
     struct cairn_msg_begun told = {0};
+    if (!alone && is_stopping(session)) return refuse_stopping(session, err);
     const struct cairn_client_request request = {.take_message = json_deep_copy(save->begin),
                                                  .wanted = cairn_client_wanted(CAIRN_MESSAGE_begin),
                                                  .on_answer = on_begun,
                                                  .subject = save,
                                                  .epoch = epoch,
                                                  .deadline_ms = deadline_ms};
-    CAIRN_TRY(alone ? cairn_client_call_alone(session, &request, &answer, err)
-                    : cairn_client_call(session, &request, &answer, err));
+    enum cairn_code code = alone ? cairn_client_call_alone(session, &request, &answer, err)
+                                 : cairn_client_call(session, &request, &answer, err);
+    if (code == CAIRN_UNAVAILABLE) return refuse_stopping(session, err);
+    CAIRN_TRY(code);
     if (!read_begun(answer.message, &told))
         return cairn_fail(err, CAIRN_PROTOCOL, "begun without a save, its owner and version");
     CAIRN_HOLD(&session->lock);

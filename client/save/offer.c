@@ -206,11 +206,13 @@ static bool settle_handed_over(struct cairn_save *save, enum cairn_code code,
     return failed;
 }
 
-static enum cairn_code finish_handed_over(struct cairn_client_stager *stager, uint64_t deadline_ms,
-                                          struct cairn_error *err) {
+/* alone: over a link that no other thread uses yet. */
+static enum cairn_code finish_handed_over(struct cairn_client_stager *stager, bool alone,
+                                          uint64_t deadline_ms, struct cairn_error *err) {
     struct cairn_save *save = stager->save;
     struct cairn_session *session = stager->session;
     struct cairn_error why = {0};
+    stager->alone = alone;
     stager->epoch = 0;
     enum cairn_code code = cairn_client_stager_send_all(stager, deadline_ms, &why);
     cairn_lock_take(&session->lock);
@@ -233,6 +235,14 @@ enum cairn_code cairn_client_offer(struct cairn_session *session, uint64_t deadl
                                    struct cairn_error *err) {
     CAIRN_TRY(offer(session, deadline_ms, err));
     for (struct cairn_client_stager *stager; (stager = take_handed_over(session));)
-        CAIRN_TRY(finish_handed_over(stager, deadline_ms, err));
+        CAIRN_TRY(finish_handed_over(stager, true, deadline_ms, err));
     return CAIRN_OK;
+}
+
+void cairn_client_finish(struct cairn_session *session) {
+    uint64_t deadline_ms = cairn_client_deadline(session, 0);
+    enum cairn_code code = CAIRN_OK;
+    if (!session->saves) return; /* it is read_only */
+    for (struct cairn_client_stager *stager; !code && (stager = take_handed_over(session));)
+        code = finish_handed_over(stager, false, deadline_ms, NULL);
 }

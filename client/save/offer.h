@@ -8,7 +8,7 @@
  *               how from the one that comes back.
  *          Q41  a slab is offered for the save that owns it and for no other.
  * Limits:  one offer a link, as its first message after hello.
- * Threads: the session's thread, over a link that it alone uses.
+ * Threads: the session's thread; the offer over a link that it alone uses.
  * Next:    client/session/io.c.
  */
 #pragma once
@@ -19,3 +19,6 @@
  * rest waits for the next one; or the uploader refused the offer. */
 enum cairn_code cairn_client_offer(struct cairn_session *session, uint64_t deadline_ms,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* Stage and seal what was handed over after cairn_client_offer had looked for it and before the
+ * session was up; other threads use the link by now. */
+void cairn_client_finish(struct cairn_session *session);

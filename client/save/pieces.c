@@ -323,14 +323,18 @@ static enum cairn_code check_file(int fd, uint64_t bytes, struct cairn_error *er
 static enum cairn_code send_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
                                  struct cairn_error *err) {
     struct cairn_session *session = save->session;
+    uint64_t deadline_ms = cairn_client_deadline(session, 0);
+    uint32_t epoch = 0;
     cairn_lock_take(&session->lock);
-    uint32_t epoch = session->locked.epoch;
+    enum cairn_code code = CAIRN_OK;
+    if (!save->id) code = cairn_client_reach_next(session, deadline_ms, &epoch, err);
+    epoch = session->locked.epoch;
     cairn_lock_give(&session->lock);
+    CAIRN_TRY(code);
     if (save->file_epoch && save->file_epoch != epoch)
         return cairn_fail(err, CAIRN_SOURCE_GONE,
                           "the uploader was restarted and lost the files that it had been given");
-    uint64_t deadline_ms = cairn_client_deadline(session, 0);
-    if (!save->id) /* begun while the uploader was away */
+    if (!save->id) /* begun while the uploader was away, or stopping */
         CAIRN_TRY(cairn_client_save_begin_again(save, epoch, false, deadline_ms, err));
     const struct cairn_client_request request = {
         CAIRN_CLIENT_REQUEST(file, .save = (uint32_t)save->id, .name = name, .bytes = bytes),

@@ -138,4 +138,5 @@ const struct cairn_client_sink cairn_client_saves_sink = {.event = on_event,
                                                           .link_ended = on_link_ended,
                                                           .offer = cairn_client_offer,
                                                           .up = on_up,
+                                                          .finish = cairn_client_finish,
                                                           .refused = on_refused};

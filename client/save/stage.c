@@ -192,12 +192,14 @@ static enum cairn_code prepare(struct cairn_client_stager *stager, struct cairn_
 
 /* ---- the calls: place, copy, seal ---- */
 
-/* True: the stager is the session's thread's from here on. *ret_back: an uploader is there already,
- * and this thread must go on. Both false: the save is over, or was given files. */
+/* True: the stager is the session's thread's from here on: the uploader is away, or is stopping and
+ * does not know the save. *ret_back: an uploader is there, and this thread must go on. Both false:
+ * the save is over, or was given files. */
 static bool hand_over(struct cairn_client_stager *stager, bool *ret_back) {
     struct cairn_save *save = stager->save;
     CAIRN_HOLD(&stager->session->lock);
-    bool away = stager->session->locked.state == CAIRN_CLIENT_AWAY;
+    bool away = stager->session->locked.state == CAIRN_CLIENT_AWAY ||
+                (!save->id && cairn_client_stopping(stager->session));
     *ret_back = false;
     if (cairn_client_save_over(save) || save->file_epoch) return false;
     *ret_back = !away;

@@ -35,7 +35,7 @@ struct cairn_client_stager {
     uint32_t epoch;     /* of the link over which `stage` was sent; 0: it must be sent */
     bool seals;         /* the seal follows the last bytes at once */
     bool sealed;        /* the uploader died after it had journaled the seal */
-    bool alone;         /* on the session's thread; the caller's names and sources are gone */
+    bool alone;         /* on the session's thread, over a link that no other thread uses */
     json_t *shard_list; /* of `stage` */
     json_t *replicated; /* of `seal` */
 };

@@ -124,13 +124,22 @@ static bool needs_uploader(const struct cairn_session *session) {
     return false;
 }
 
+/* A copy that no uploader knows waits for the one after an uploader that is stopping. */
+static bool untold(const struct cairn_session *session) {
+    const struct cairn_save *save;
+    TAILQ_FOREACH(save, &session->saves->all, place)
+        if (save->state.phase == CAIRN_CLIENT_PHASE_COPIED) return true;
+    return false;
+}
+
 bool cairn_client_saves_settle(struct cairn_session *session, uint64_t deadline_ms) {
     uint64_t until_ms = cairn_min_u64(deadline_ms, cairn_mono_ms() + CLOSE_WAIT_MS);
     enum cairn_code code = CAIRN_OK;
     CAIRN_HOLD(&session->lock);
     cairn_client_reports_send(session);
-    while (session->locked.state == CAIRN_CLIENT_AWAY ? needs_uploader(session)
-                                                      : !TAILQ_EMPTY(&session->saves->reports))
+    while (session->locked.state == CAIRN_CLIENT_AWAY || untold(session)
+               ? needs_uploader(session)
+               : !TAILQ_EMPTY(&session->saves->reports))
         if (session->locked.state == CAIRN_CLIENT_REFUSED ||
             (code = cairn_client_pause(session, until_ms, NULL)) != CAIRN_OK)
             break;
@@ -145,7 +154,7 @@ enum cairn_code cairn_client_saves_last_problem(struct cairn_session *session, b
     TAILQ_FOREACH(save, &session->saves->all, place)
         if (save->problem.code && !save->problem_returned)
             return cairn_client_save_problem(save, err);
-    if (!gone || !needs_uploader(session)) return CAIRN_OK;
+    if (!(gone || untold(session)) || !needs_uploader(session)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_UPLOADER_GONE,
                       "%s rank %u: the uploader at %s did not come back; what was staged and is "
                       "not durable ends with this process",

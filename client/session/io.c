@@ -99,7 +99,9 @@ static void *run(void *argument) {
             serve(session);
         } else if (state == CAIRN_CLIENT_REFUSED || leaving) {
             sleep_until_woken(session, false, -1);
-        } else if (reconnect(session) != CAIRN_OK) {
+        } else if (reconnect(session) == CAIRN_OK) {
+            session->sink->finish(session);
+        } else {
             sleep_until_woken(session, false, (int)retry_ms);
             retry_ms = cairn_min_u64(retry_ms * 2, RETRY_MS_MAX);
         }

@@ -146,6 +146,32 @@ enum cairn_code cairn_client_timed_out(const struct cairn_session *session, cons
                       (double)(cairn_mono_ms() - session->locked.received_ms) / 1000, wanted);
 }
 
+bool cairn_client_stopping(const struct cairn_session *session) {
+    return session->locked.stopping_epoch &&
+           session->locked.stopping_epoch == session->locked.epoch;
+}
+
+void cairn_client_stopping_note(struct cairn_session *session, const struct cairn_frame *answer) {
+    if (cairn_client_answer_check(answer, "begun", NULL) == CAIRN_UNAVAILABLE)
+        session->locked.stopping_epoch = session->locked.epoch;
+}
+
+enum cairn_code cairn_client_reach_next(struct cairn_session *session, uint64_t deadline_ms,
+                                        uint32_t *ret_epoch, struct cairn_error *err) {
+    while (cairn_client_stopping(session) && session->locked.state == CAIRN_CLIENT_UP) {
+        enum cairn_code code = cairn_client_pause(session, deadline_ms, err);
+        if (code == CAIRN_TIMEOUT)
+            return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                              "the uploader at %s is stopping, and the next one has not come",
+                              session->socket);
+        CAIRN_TRY(code);
+    }
+    if (!cairn_client_stopping(session))
+        return cairn_client_reach(session, false, deadline_ms, ret_epoch, err);
+    uint64_t back_ms = session->locked.away_since_ms + CAIRN_CLIENT_RESTART_MS;
+    return cairn_client_reach(session, true, cairn_min_u64(deadline_ms, back_ms), ret_epoch, err);
+}
+
 enum cairn_code cairn_client_reach(struct cairn_session *session, bool waits, uint64_t deadline_ms,
                                    uint32_t *ret_epoch, struct cairn_error *err) {
     while (session->locked.state == CAIRN_CLIENT_AWAY) {

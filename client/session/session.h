@@ -6,6 +6,8 @@
  *          library takes answers and events in, and a call waits for its own answer only.
  * Promise: 1    a call ends by its deadline; when the uploader is away, one about a save ends with
  *               CAIRN_UPLOADER_GONE within CAIRN_CLIENT_GONE_MS of the moment it went.
+ *               An uploader that says it is stopping (a begin is refused as `unavailable`) finishes
+ *               what it has; for a new save it counts as away, and the next one gets that save.
  *          K04  the thread connects again, offers the slabs and the unfinished saves, and sends the
  *               failures that were not reported yet (client/session/io.c, client/save/offer.c).
  *          Q40  a save that was sealed, and whose version ended while the uploader was away, hears
@@ -36,6 +38,7 @@
 
 #define CAIRN_CLIENT_GENERATIONS_MAX 2
 #define CAIRN_CLIENT_GONE_MS 900
+#define CAIRN_CLIENT_RESTART_MS 10000 /* an uploader that said it stops is back by then */
 #define CAIRN_CLIENT_PING_MS 500 /* a live uploader answers a ping by then */
 #define CAIRN_CLIENT_COPY_THREADS_MAX 64
 #define CAIRN_CLIENT_SLOTS 4 /* reads under way at once */
@@ -73,6 +76,9 @@ struct cairn_client_sink {
     void (*answer)(struct cairn_session *session, const struct cairn_frame *frame, uint64_t id);
     void (*link_ended)(struct cairn_session *session); /* the link ended */
     void (*up)(struct cairn_session *session);      /* there is a new one, and it took the offer */
+    /* After `up`, on the session's thread, without the lock: finishes copies that were handed over
+     * after `offer` had looked for them. */
+    void (*finish)(struct cairn_session *session);
     void (*refused)(struct cairn_session *session); /* there will be none: locked.refusal */
     /* After hello, on the session's thread, over a link that nobody else uses yet. */
     enum cairn_code (*offer)(struct cairn_session *session, uint64_t deadline_ms,
@@ -131,6 +137,7 @@ struct cairn_session {
         int uploader_pid;     /* of the process that listens; 0: not known */
         uint32_t version;     /* of the socket, as the last welcome said */
         uint32_t epoch;       /* counts links, from 1 */
+        uint32_t stopping_epoch; /* the link over which the uploader said that it stops; 0: none */
         LIST_HEAD(, cairn_client_sleeper) sleepers;
         char welcome_uuid[CAIRN_UUID_TEXT_BYTES];
         STAILQ_HEAD(, cairn_client_message) queue; /* to be sent */
@@ -224,6 +231,17 @@ enum cairn_code cairn_client_await(struct cairn_session *session,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* Give a posted call up; a late answer is dropped. */
 void cairn_client_abandon(struct cairn_session *session, struct cairn_client_pending *pending);
+/* The uploader of the last link has said that it stops, and no other has come since. The lock is
+ * held. */
+bool cairn_client_stopping(const struct cairn_session *session);
+/* The answer to a begin: one that refuses it as `unavailable` says that the uploader stops. The
+ * lock is held. */
+void cairn_client_stopping_note(struct cairn_session *session, const struct cairn_frame *answer);
+/* Wait for the uploader after one that stops, up to deadline_ms and up to CAIRN_CLIENT_RESTART_MS
+ * from the end of the link on. The lock is held. */
+enum cairn_code cairn_client_reach_next(struct cairn_session *session, uint64_t deadline_ms,
+                                        uint32_t *ret_epoch,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* Wait until the uploader is there; *ret_epoch is its link's. waits: up to deadline_ms; else as
  * session.h#1 says. The lock is held. */
 enum cairn_code cairn_client_reach(struct cairn_session *session, bool waits, uint64_t deadline_ms,

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The uploader dies, is away for a while, and another one comes back. */
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "common/clock.h"
@@ -173,6 +175,114 @@ TEST(what_begins_while_the_uploader_is_away_is_begun_and_sealed_with_the_next) {
         if (!freed) cairn_save_free(save);
         cairn_save_free(first);
     }
+}
+
+/* Q43: as above, for an uploader that stops in good order: it refuses the begin and finishes what
+ * it has, over the same link. */
+TEST(what_begins_while_the_uploader_is_stopping_is_begun_and_sealed_with_the_next) {
+    for (size_t freed = 0; freed < 2; freed++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *first = NULL, *save = NULL;
+        struct cairn_fake_message begin, stage;
+        REQUIRE_OK(rank_open(&rank, 2, &err));
+        REQUIRE_OK(rank_save(rank.session, 1, &first, &err));
+        cairn_fake_uploader_script(rank.fake, "begin", "unavailable");
+        REQUIRE_OK(cairn_save_begin(rank.session, 2, NULL, &save, &err));
+        REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
+        EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+        cairn_fake_uploader_event(rank.fake, rank_verdict(1, "committed", ""));
+        EXPECT_CODE(cairn_save_wait(first, CAIRN_COMMITTED, 2000, &err), CAIRN_OK);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "begin"), 2); /* it was asked once */
+        if (freed) cairn_save_free(save);
+        cairn_fake_uploader_down(rank.fake);
+        REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "seal", 2, NULL));
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "begin", 3, &begin));
+        EXPECT_EQ_U64(u64_of(begin.message, "step"), 2);
+        EXPECT_EQ_U64(u64_of(begin.message, "n"), 1);
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "stage", 2, &stage));
+        EXPECT_EQ_U64(u64_of(stage.message, "slab"), 1);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "count"), 0);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "fail"), 0);
+        if (!freed) EXPECT_CODE(wait_patiently(save, CAIRN_STAGED, &err), CAIRN_OK);
+        if (!freed) cairn_save_free(save);
+        cairn_save_free(first);
+    }
+}
+
+/* Q43: it has nothing to copy, and the version needs its word all the same. */
+TEST(a_rank_without_memory_that_begins_while_the_uploader_is_away_is_sealed_with_the_next) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    struct cairn_save *save = NULL;
+    REQUIRE_OK(rank_uploader(&rank, 1, &err));
+    struct cairn_open_options options = rank_options(&rank);
+    options.bytes = 0;
+    REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+    cairn_fake_uploader_down(rank.fake);
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    EXPECT(cairn_fake_uploader_saw(rank.fake, "seal", 1, NULL));
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "count"), 0);
+    cairn_save_free(save);
+}
+
+static void *free_the_first(void *owner) {
+    struct timespec pause = {.tv_nsec = 200 * 1000 * 1000};
+    nanosleep(&pause, NULL);
+    cairn_fake_uploader_event(owner, json_pack("{s:s, s:I, s:I}", "t", "free", "slab",
+                                               (json_int_t)0, "owner", (json_int_t)1));
+    return NULL;
+}
+
+static void *restart(void *owner) {
+    struct timespec pause = {.tv_nsec = 200 * 1000 * 1000}, longer = {.tv_sec = 1};
+    nanosleep(&pause, NULL);
+    cairn_fake_uploader_down(owner);
+    nanosleep(&longer, NULL); /* longer than CAIRN_CLIENT_GONE_MS */
+    return cairn_fake_uploader_up(owner, NULL) == CAIRN_OK ? owner : NULL;
+}
+
+/* It gives memory back until it ends, and the one after it is expected. */
+TEST(a_begin_that_a_stopping_uploader_refuses_waits_for_memory_or_for_the_next_uploader) {
+    void *(*const ways[])(void *owner) = {free_the_first, restart};
+    for (size_t i = 0; i < 2; i++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *first = NULL, *save = NULL;
+        pthread_t thread;
+        REQUIRE_OK(rank_open(&rank, 1, &err));
+        REQUIRE_OK(rank_save(rank.session, 1, &first, &err)); /* the only memory is lent */
+        cairn_fake_uploader_offer_state(rank.fake, "durable");
+        cairn_fake_uploader_script(rank.fake, "begin", "unavailable");
+        REQUIRE(pthread_create(&thread, NULL, ways[i], rank.fake) == 0);
+        EXPECT_CODE(cairn_save_begin(rank.session, 2, NULL, &save, &err), CAIRN_OK);
+        EXPECT(pthread_join(thread, NULL) == 0);
+        EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "count"), 0);
+        cairn_save_free(save);
+        cairn_save_free(first);
+    }
+}
+
+TEST(a_file_of_a_save_that_a_stopping_uploader_refused_goes_to_the_next) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    CAIRN_AUTO_FD fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    struct stat found;
+    struct cairn_save *save = NULL;
+    pthread_t thread;
+    REQUIRE(fd >= 0 && fstat(fd, &found) == 0);
+    REQUIRE_OK(rank_open(&rank, 1, &err));
+    cairn_fake_uploader_script(rank.fake, "begin", "unavailable");
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    REQUIRE(pthread_create(&thread, NULL, restart, rank.fake) == 0);
+    EXPECT_CODE(cairn_save_file(save, "program", fd, (uint64_t)found.st_size, &err), CAIRN_OK);
+    EXPECT(pthread_join(thread, NULL) == 0);
+    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_OK);
+    EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "begin"), 2);
+    cairn_save_free(save);
 }
 
 TEST(what_begins_while_the_uploader_is_away_can_be_given_up) {

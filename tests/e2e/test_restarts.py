@@ -1,12 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an uploader that slept may still do when it goes on."""
 import json
+import os
 import signal
 import time
 import unittest
 
 from test_jobs import Job
 from world import World, wait_until
+
+
+class Stopped(unittest.TestCase):
+    """Uploaders that are stopped in good order, under a job that saves on."""
+
+    STEPS = list(range(1, 31))
+
+    def setUp(self):
+        self.world = World(nodes=2, uploader_arguments=["--heartbeat", "200ms"])
+        self.addCleanup(self.world.close)
+
+    def job(self):
+        os.environ.update({"TRAINER_AHEAD": "300", "TRAINER_EVERY": "100"})
+        try:
+            job = Job(self.world, "goes-on", 2, self.STEPS)
+        finally:
+            del os.environ["TRAINER_AHEAD"], os.environ["TRAINER_EVERY"]
+        self.addCleanup(job.kill)
+        job.first_lines()
+        wait_until(lambda: self.world.version("j/run"), 30)
+        return job
+
+    def expect_all(self, job):
+        for status, lines, said in job.end():
+            self.assertEqual(([line.get("code", line) for line in lines], status),
+                             (["staged"] * len(self.STEPS), 0), said)
+        wait_until(lambda: len(self.committed()) == len(self.STEPS), 60)
+        self.assertEqual(self.committed(), self.STEPS)
+
+    def committed(self):
+        _, _, body = self.world.get("/v1/runs/j/run/checkpoints?state=committed&limit=1000")
+        return sorted(item["step"] for item in json.loads(body)["items"])
+
+    def test_no_save_is_lost_while_an_uploader_drains_and_the_server_is_away(self):
+        job = self.job()
+        self.world.server.stop()
+        wait_until(lambda: json.loads(self.world.cairn("uploader", "status", "--json").stdout)["unfinished"])
+        uploader = self.world.uploaders[0]
+        uploader.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "uploader.draining" in uploader.log.read_text())
+        time.sleep(1.5)  # saves go on; the uploader drains for as long as the server is away
+        self.assertIsNone(uploader.process.poll(), "it did not wait for the server")
+        self.world.start_server()
+        self.assertEqual(uploader.process.wait(30), 0)
+        uploader.start()
+        self.expect_all(job)
+
+    def test_no_save_is_lost_in_a_rolling_restart_of_all_uploaders(self):
+        job = self.job()
+        for _ in range(2):
+            for uploader in self.world.uploaders:
+                self.assertEqual(uploader.stop(), 0)
+                uploader.start()
+        self.expect_all(job)
 
 
 class Sleepers(unittest.TestCase):

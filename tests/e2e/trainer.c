@@ -8,7 +8,8 @@
  * what a step's line says, and whatever cairn_session_problem tells is a line of its own: before
  * each step, and after the last one until nothing was told for TRAINER_AHEAD milliseconds.
  * TRAINER_PARTNERED: each step waits so many milliseconds for a copy on another node, and says
- * "partnered" where it has one or is committed. TRAINER_FILE: each step has that file, too. */
+ * "partnered" where it has one or is committed. TRAINER_FILE: each step has that file, too.
+ * TRAINER_EVERY: so many milliseconds lie between the ends of two saves. */
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -30,7 +31,7 @@
 
 struct job {
     const char *hold;
-    uint32_t timeout_ms, ahead_ms, partnered_ms;
+    uint32_t timeout_ms, ahead_ms, partnered_ms, every_ms;
     unsigned rank, ranks;
     uint64_t rows, steps[STEPS_MAX];
     int step_count;
@@ -137,6 +138,7 @@ static enum cairn_code play(const struct job *job, struct cairn_session *session
     for (int i = 0; i < job->step_count; i++) {
         uint64_t step = job->steps[i];
         if (job->hold) pause_for(job->hold, step);
+        if (i) (void)poll(NULL, 0, (int)job->every_ms);
         if (job->ahead_ms && tell_problems(session) != CAIRN_OK) worst = CAIRN_ABORTED;
         uint32_t *memory = memory_of(job, step);
         bool staged = false;
@@ -177,6 +179,8 @@ int main(int argc, char **argv) {
     job.ahead_ms = ahead ? (uint32_t)strtoul(ahead, NULL, 10) : 0;
     const char *partnered = getenv("TRAINER_PARTNERED");
     job.partnered_ms = partnered ? (uint32_t)strtoul(partnered, NULL, 10) : 0;
+    const char *every = getenv("TRAINER_EVERY");
+    job.every_ms = every ? (uint32_t)strtoul(every, NULL, 10) : 0;
     if (rows) job.rows = strtoull(rows, NULL, 10);
     job.rank = (unsigned)strtoul(argv[2], NULL, 10);
     job.ranks = (unsigned)strtoul(argv[3], NULL, 10);
