@@ -207,7 +207,10 @@ static bool next_window(struct job *job, struct cairn_cli_pair **ret, uint64_t *
         *ret = &job->compare->pairs[job->locked.pair];
         *ret_element = job->locked.element;
         job->locked.element += WINDOW_ELEMENTS;
-        if (*ret_element < (*ret)->elements) return true;
+        if (*ret_element < (*ret)->elements) {
+            cairn_cli_workers_take_locked(&job->workers);
+            return true;
+        }
         job->locked.pair++;
         job->locked.element = 0;
     }
@@ -240,6 +243,7 @@ static void *work(void *argument) {
         code = compare_window(job, pair, element, &hand, &sum, &err);
         if (code != CAIRN_OK) break;
         note_sum(job, pair, &sum);
+        cairn_cli_workers_done(&job->workers);
         cairn_cli_meter_add(&job->meter, hand.size * width_of(pair->a->dtype),
                             element + hand.size == pair->elements);
     }
@@ -261,6 +265,7 @@ static enum cairn_code compare_all(struct job *job, struct cairn_error *err) {
     cairn_cli_meter_init(&job->meter, compare->cli, "diff", bytes, items);
     enum cairn_code code =
         cairn_cli_workers_run(&job->workers, compare->cli->workers, work, job, err);
+    CAIRN_ASSERT(code || job->locked.pair == compare->count);
     cairn_cli_meter_end(&job->meter, code == CAIRN_OK);
     return code;
 }

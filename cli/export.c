@@ -129,6 +129,7 @@ static bool next_span(struct job *job, struct cairn_cli_export_span *ret) {
         if (begin < shard->bytes) {
             uint64_t size = cairn_min_u64(WINDOW_BYTES, shard->bytes - begin);
             *ret = (struct cairn_cli_export_span){shard, begin, (size_t)size};
+            cairn_cli_workers_take_locked(&job->workers);
             return true;
         }
         job->locked.shard++;
@@ -160,9 +161,9 @@ static void *work(void *argument) {
         code = job->sink->vtable->hand(job->sink, &hand, &err);
     while (code == CAIRN_OK && next_span(job, &span)) {
         code = make_span(job, hand, &span, window, scratch, &err);
-        if (code == CAIRN_OK)
-            cairn_cli_meter_add(&job->meter, span.size,
-                                span.begin + span.size == span.shard->bytes);
+        if (code != CAIRN_OK) break;
+        cairn_cli_workers_done(&job->workers);
+        cairn_cli_meter_add(&job->meter, span.size, span.begin + span.size == span.shard->bytes);
     }
     if (code != CAIRN_OK) cairn_cli_workers_failed(&job->workers, code, &err);
     if (hand) job->sink->vtable->hand_free(hand);
@@ -177,6 +178,7 @@ static enum cairn_code write_windows(struct job *job, struct cairn_error *err) {
     cairn_cli_meter_init(&job->meter, job->export->cli, "export", bytes, job->plan.count);
     enum cairn_code code =
         cairn_cli_workers_run(&job->workers, job->export->cli->workers, work, job, err);
+    CAIRN_ASSERT(code || job->locked.shard == job->plan.count);
     cairn_cli_meter_end(&job->meter, code == CAIRN_OK);
     return code;
 }

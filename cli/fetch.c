@@ -20,6 +20,7 @@ struct job {
         uint64_t offset; /* next piece of it */
         bool *bad;       /* one per position: named once */
         bool stop;       /* an error that is not about one shard's bytes */
+        uint64_t taken, ended; /* pieces: equal when every thread has ended */
         enum cairn_code code;
         struct cairn_error error;
     } locked;
@@ -47,6 +48,7 @@ static bool next_piece(struct job *job, struct piece *ret) {
         *ret = (struct piece){position, shard, offset, (size_t)size};
         job->locked.offset += size ? size : 1;
         if (fetch->stat_only) job->locked.offset = UINT64_MAX;
+        job->locked.taken++;
         return true;
     }
     return false;
@@ -61,7 +63,7 @@ static void note_failure(struct job *job, const struct piece *piece, enum cairn_
             job->locked.error = *why;
         }
     }
-    if (code != CAIRN_CORRUPT) job->locked.stop = true;
+    if (code != CAIRN_CORRUPT || !piece) job->locked.stop = true;
     if (code == CAIRN_CORRUPT && piece && !job->locked.bad[piece->position]) {
         job->locked.bad[piece->position] = true;
         job->fetch->bad_shards++;
@@ -106,6 +108,11 @@ static enum cairn_code fetch_piece(struct job *job, struct cairn_cli_reader *rea
     return CAIRN_OK;
 }
 
+static void count_end(struct job *job) {
+    CAIRN_HOLD(&job->lock);
+    job->locked.ended++;
+}
+
 static void *work(void *argument) {
     struct job *job = argument;
     struct cairn_error err = {0};
@@ -119,6 +126,7 @@ static void *work(void *argument) {
     while (code == CAIRN_OK && next_piece(job, &piece)) {
         enum cairn_code result = fetch_piece(job, reader, &piece, memory, &err);
         if (result != CAIRN_OK) note_failure(job, &piece, result, &err);
+        count_end(job);
     }
     cairn_pages_unmap(memory, CAIRN_CLI_PIECE_BYTES);
     return NULL;
@@ -170,6 +178,9 @@ enum cairn_code cairn_cli_fetch_run(struct cairn_cli_fetch *fetch, struct cairn_
     while (started < workers && !pthread_create(&threads[started], NULL, work, &job)) started++;
     for (uint32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
     cairn_lock_release(&job.lock);
+    CAIRN_ASSERT(job.locked.ended == job.locked.taken);
+    CAIRN_ASSERT(!started || job.locked.stop || job.locked.shard == fetch->shard_count);
+    CAIRN_ASSERT(fetch->bad_shards <= fetch->shard_count);
     if (!started) job.locked.code = CAIRN_NO_MEMORY;
     cairn_cli_meter_end(&fetch->meter, job.locked.code == CAIRN_OK);
     if (!started) return cairn_fail(err, CAIRN_NO_MEMORY, "no thread could be started");

@@ -6,6 +6,16 @@
 
 #define WORKERS_DEFAULT 4
 
+void cairn_cli_workers_take_locked(struct cairn_cli_workers *workers) {
+    workers->locked.taken++;
+}
+
+void cairn_cli_workers_done(struct cairn_cli_workers *workers) {
+    CAIRN_HOLD(&workers->lock);
+    workers->locked.done++;
+    CAIRN_ASSERT(workers->locked.done <= workers->locked.taken);
+}
+
 void cairn_cli_workers_failed(struct cairn_cli_workers *workers, enum cairn_code code,
                               const struct cairn_error *why) {
     CAIRN_ASSERT(code != CAIRN_OK);
@@ -26,6 +36,7 @@ enum cairn_code cairn_cli_workers_run(struct cairn_cli_workers *workers, uint64_
     for (uint64_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
     cairn_lock_release(&workers->lock);
     if (!started) return cairn_fail(err, CAIRN_NO_MEMORY, "no thread could be started");
+    CAIRN_ASSERT(workers->locked.code || workers->locked.done == workers->locked.taken);
     if (workers->locked.code != CAIRN_OK && err) *err = workers->locked.error;
     return workers->locked.code;
 }

@@ -183,12 +183,10 @@ static enum cairn_code look_at_objects(struct cairn_store_audit *audit,
     for (size_t i = 0; i < objects->count; i++) {
         const struct cairn_store_object *object = &objects->items[i];
         const struct cairn_manifest_shard *shard = objects->shards[i];
+        struct cairn_error why = {0};
         if (!shard) continue; /* checksums.bin was read */
-        if (!object->found)
-            tell(audit, CAIRN_STORE_FINDING_OBJECT, object->key, "it is missing");
-        else if (!object->there)
-            tell(audit, CAIRN_STORE_FINDING_OBJECT, object->key, "it has %llu bytes, not %llu",
-                 (unsigned long long)object->found_bytes, (unsigned long long)object->size_bytes);
+        if (cairn_store_object_check(object, &why))
+            tell(audit, CAIRN_STORE_FINDING_OBJECT, object->key, "%s", why.message);
         else
             CAIRN_TRY(look_at_checksum(audit, worker, object, shard, err));
     }

@@ -2,9 +2,11 @@
 /* Which objects are there; see presence.h. */
 #include "store/presence.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "common/text.h"
+#include "store/each.h"
 
 #define PAGES_MAX 65536
 #define HEADS_AT_ONCE 32
@@ -20,6 +22,22 @@ static void mark(struct cairn_store_object *object, uint64_t bytes) {
     object->there = bytes == object->size_bytes;
 }
 
+static void check(const struct cairn_store_object *object) {
+    CAIRN_ASSERT(object->known);
+    CAIRN_ASSERT(object->found || !object->there);
+    CAIRN_ASSERT(!object->found ||
+                 object->there == (object->found_bytes == object->size_bytes));
+}
+
+enum cairn_code cairn_store_object_check(const struct cairn_store_object *object,
+                                         struct cairn_error *err) {
+    check(object);
+    if (object->there) return CAIRN_OK;
+    if (!object->found) return cairn_fail(err, CAIRN_CORRUPT, "it is missing");
+    return cairn_fail(err, CAIRN_CORRUPT, "it has %" PRIu64 " bytes, not %" PRIu64,
+                      object->found_bytes, object->size_bytes);
+}
+
 /* ---- one listing ---- */
 
 static void take_entry(struct cairn_store_presence *presence,
@@ -29,10 +47,12 @@ static void take_entry(struct cairn_store_presence *presence,
                                             ? bsearch(&wanted, presence->objects, presence->count,
                                                       sizeof *presence->objects, by_key)
                                             : NULL;
-    if (object)
+    if (object) {
         mark(object, entry->size_bytes);
-    else if (presence->stray)
+        object->known = object->there && !presence->ask_each;
+    } else if (presence->stray) {
         presence->stray(presence->owner, entry->key, entry->size_bytes);
+    }
 }
 
 static void list_done(struct cairn_store_request *request) {
@@ -95,68 +115,45 @@ static enum cairn_code list_all(struct cairn_store_presence *presence,
 
 /* ---- a HEAD each ---- */
 
-struct head {
-    struct cairn_store_request request;
-    struct cairn_store_object *object;
-    bool busy, ready;
-};
-
-static void head_done(struct cairn_store_request *request) {
-    ((struct head *)request->owner)->ready = true;
+static bool ask_head(void *owner, size_t item, struct cairn_store_request *request) {
+    struct cairn_store_presence *presence = owner;
+    const struct cairn_store_object *object = &presence->objects[item];
+    if (object->known) return false;
+    request->op = CAIRN_STORE_HEAD;
+    request->key = object->key;
+    presence->requests++;
+    return true;
 }
 
-static enum cairn_code take_head(struct head *head, struct cairn_error *err) {
-    head->busy = head->ready = false;
-    enum cairn_code code = head->request.code;
-    if (code == CAIRN_NOT_FOUND) {
-        head->object->found = head->object->there = false;
+static enum cairn_code take_head(void *owner, size_t item,
+                                 const struct cairn_store_request *request,
+                                 struct cairn_error *err) {
+    struct cairn_store_presence *presence = owner;
+    struct cairn_store_object *object = &presence->objects[item];
+    if (request->code == CAIRN_NOT_FOUND) {
+        object->known = true;
+        object->found = object->there = false;
         return CAIRN_OK;
     }
-    if (code == CAIRN_OK) {
-        mark(head->object, head->request.object_bytes);
-        head->object->has_crc32c = head->request.object_has_crc32c;
-        head->object->crc32c = head->request.object_crc32c;
+    if (request->code == CAIRN_OK) {
+        mark(object, request->object_bytes);
+        object->known = true;
+        object->has_crc32c = request->object_has_crc32c;
+        object->crc32c = request->object_crc32c;
     } else if (err) {
-        *err = head->request.error;
+        *err = request->error;
     }
-    return code;
-}
-
-/* Starts a HEAD of the next object that is not known to be there; false: all were asked. */
-static bool start_head(struct cairn_store_presence *presence, struct cairn_store_worker *worker,
-                       struct head *head, size_t *next) {
-    while (*next < presence->count && presence->objects[*next].there) ++*next;
-    if (*next == presence->count) return false;
-    struct cairn_store_object *object = &presence->objects[(*next)++];
-    *head = (struct head){.object = object, .busy = true};
-    head->request.op = CAIRN_STORE_HEAD;
-    head->request.key = object->key;
-    head->request.done = head_done;
-    head->request.owner = head;
-    presence->requests++;
-    cairn_store_submit(worker, &head->request);
-    return true;
+    return request->code;
 }
 
 static enum cairn_code head_rest(struct cairn_store_presence *presence,
                                  struct cairn_store_worker *worker, struct cairn_error *err) {
-    CAIRN_AUTO_HEAP struct head *heads = calloc(HEADS_AT_ONCE, sizeof *heads);
-    if (!heads) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at objects");
-    size_t next = 0, busy = 0;
-    enum cairn_code code = CAIRN_OK;
-    do {
-        for (size_t i = 0; i < HEADS_AT_ONCE && code == CAIRN_OK; i++)
-            if (!heads[i].busy && start_head(presence, worker, &heads[i], &next)) busy++;
-        if (busy && code == CAIRN_OK) code = cairn_store_poll(worker, 1000, err);
-        for (size_t i = 0; i < HEADS_AT_ONCE && code == CAIRN_OK; i++) {
-            if (!heads[i].busy || !heads[i].ready) continue;
-            busy--;
-            code = take_head(&heads[i], err);
-        }
-    } while (busy && code == CAIRN_OK);
-    for (size_t i = 0; i < HEADS_AT_ONCE; i++)
-        if (heads[i].busy && !heads[i].ready) cairn_store_cancel(worker, &heads[i].request);
-    return code;
+    struct cairn_store_each each = {.count = presence->count,
+                                    .at_once = HEADS_AT_ONCE,
+                                    .ask = ask_head,
+                                    .answer = take_head,
+                                    .owner = presence};
+    return cairn_store_each_run(&each, worker, err);
 }
 
 /* ---- the look ---- */
@@ -172,7 +169,7 @@ void cairn_store_presence_start(struct cairn_store_presence *presence,
         struct cairn_store_object *object = &presence->objects[i];
         CAIRN_ASSERT(cairn_text_starts(object->key, presence->prefix));
         CAIRN_ASSERT(!i || strcmp(object[-1].key, object->key) < 0);
-        object->there = object->found = false;
+        object->known = object->there = object->found = false;
     }
     ask_page(presence, worker, NULL);
 }
@@ -189,11 +186,11 @@ enum cairn_code cairn_store_presence_finish(struct cairn_store_presence *presenc
         if (err) *err = why;
         return code;
     }
-    for (size_t i = 0; presence->ask_each && i < presence->count; i++)
-        presence->objects[i].there = false;
     CAIRN_TRY(head_rest(presence, worker, err));
-    for (size_t i = 0; i < presence->count; i++)
+    for (size_t i = 0; i < presence->count; i++) {
+        check(&presence->objects[i]);
         presence->there_count += presence->objects[i].there;
+    }
     return CAIRN_OK;
 }
 

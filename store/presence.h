@@ -5,7 +5,8 @@
  * Why:     a commit and a check of what was committed ask the same question of the store, and both
  *          would be wrong in the same expensive way if they took a listing for proof of absence.
  * Promise: 1   an object is called missing or of another size only after a HEAD of its own said so;
- *              a listing alone proves presence, never absence.
+ *              a listing alone proves presence, never absence. An object whose HEAD was not sent
+ *              or not answered is never called missing: the look fails, or every object is known.
  *          2   one listing of the prefix, 1,000 keys a page (on a folder that is a stat of each);
  *              where the keys of this process may not list, a HEAD of each object, 32 at a time.
  *          3   what else the prefix holds is told only by a listing, so only when asked for.
@@ -23,6 +24,8 @@ struct cairn_store_object {
     char *key; /* the caller's; sorted by strcmp over the whole list */
     uint64_t size_bytes;
     /* set by the look */
+    bool known; /* a listing showed it with its size, or a HEAD was answered; else neither of the
+                   next two says anything */
     bool there; /* with this size */
     bool found; /* an object is there, maybe with another size */
     uint64_t found_bytes;
@@ -47,6 +50,10 @@ struct cairn_store_presence {
     char *page; /* that was asked for; NULL: the first */
     bool list_ready;
 };
+/* After a look that was CAIRN_OK, which leaves every object known. CAIRN_CORRUPT: "it is missing"
+ * or "it has N bytes, not M", where N and M differ. */
+enum cairn_code cairn_store_object_check(const struct cairn_store_object *object,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* Every start has one finish, on the same worker; `presence` stays where it is until then. */
 void cairn_store_presence_start(struct cairn_store_presence *presence,
                                 struct cairn_store_worker *worker);

@@ -206,6 +206,12 @@ static enum cairn_code post_slot(struct reading *reading, size_t slot, bool *ret
     return CAIRN_OK;
 }
 
+static bool are_all_free(const struct cairn_session *session) {
+    for (size_t slot = 0; slot < SLOTS; slot++)
+        if (session->window.busy[slot]) return false;
+    return true;
+}
+
 static enum cairn_code read_once(struct reading *reading, struct cairn_error *err) {
     struct cairn_session *session = reading->session;
     bool asked = true;
@@ -233,6 +239,8 @@ static enum cairn_code read_once(struct reading *reading, struct cairn_error *er
         CAIRN_TRY(copy_out(reading, &reading->batches[slot], err));
         CAIRN_TRY(post_slot(reading, slot, &asked, err));
     }
+    CAIRN_PROMISE(reading->next_piece == reading->piece_count && are_all_free(session),
+                  return cairn_client_sound(session, err));
     return CAIRN_OK;
 }
 

@@ -390,7 +390,11 @@ static enum cairn_code copy_all(struct work *work, struct cairn_error *err) {
         if (err) *err = work->problem;
         code = work->problem.code;
     }
-    return code ? code : tell(work, err);
+    CAIRN_TRY(code);
+    CAIRN_TRY(tell(work, err));
+    CAIRN_PROMISE(work->reported == work->segment_count,
+                  return cairn_fail(err, CAIRN_BROKEN, "a segment was not copied"));
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_client_copy(const struct cairn_client_copy *copy, struct cairn_error *err) {

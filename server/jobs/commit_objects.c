@@ -38,6 +38,7 @@ static enum cairn_code judge(const struct cairn_srv_objects *objects,
     while (at < presence->count && presence->objects[at].there) at++;
     CAIRN_ASSERT(at < presence->count);
     const struct cairn_store_object *object = &presence->objects[at];
+    CAIRN_ASSERT(object->known && (!object->found || object->found_bytes != object->size_bytes));
     const struct cairn_manifest_shard *shard = &objects->manifest->shards[at];
     /* Absence in a store that is not ours, or not there, says nothing about the save. */
     CAIRN_TRY(cairn_srv_identity_compare(objects->server, objects->worker, err));

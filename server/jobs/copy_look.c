@@ -38,6 +38,7 @@ static enum cairn_code look_at_objects(struct cairn_store_worker *worker,
                                        struct cairn_error *err) {
     CAIRN_AUTO_HEAP struct cairn_store_object *objects =
         calloc(version->manifest.shard_count + 1, sizeof(*objects));
+    struct cairn_error why = {0};
     struct cairn_key prefix;
     if (!objects) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to look at a copy");
     cairn_key_version_prefix(&version->place, &prefix);
@@ -46,9 +47,8 @@ static enum cairn_code look_at_objects(struct cairn_store_worker *worker,
     size_t named = presence.count;
     if (!code) code = cairn_store_presence_look(&presence, worker, err);
     for (size_t i = 0; i < named && !code; i++)
-        if (!objects[i].there)
-            code = cairn_fail(err, CAIRN_CORRUPT, "%s is missing or of another size",
-                              objects[i].key);
+        if (cairn_store_object_check(&objects[i], &why))
+            code = cairn_fail(err, CAIRN_CORRUPT, "%s: %s", objects[i].key, why.message);
     for (size_t i = 0; i < named; i++) free(objects[i].key);
     return code;
 }

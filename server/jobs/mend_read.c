@@ -25,6 +25,7 @@ static enum cairn_code look_at_objects(struct cairn_store_worker *worker,
                                        const struct cairn_manifest *manifest,
                                        struct cairn_error *err) {
     size_t count = manifest->shard_count + 1;
+    struct cairn_error why = {0};
     struct cairn_key key, prefix;
     cairn_key_version_prefix(place, &prefix);
     struct cairn_store_presence presence = {.prefix = prefix.text, .count = count};
@@ -45,11 +46,9 @@ static enum cairn_code look_at_objects(struct cairn_store_worker *worker,
     if (!code) qsort(objects, count, sizeof(*objects), by_key);
     presence.objects = objects;
     if (!code) code = cairn_store_presence_look(&presence, worker, err);
-    for (size_t i = 0; i < count; i++) {
-        if (!code && !objects[i].there)
-            code =
-                cairn_fail(err, CAIRN_CORRUPT, "%s is missing or of another size", objects[i].key);
-    }
+    for (size_t i = 0; i < count && !code; i++)
+        if (cairn_store_object_check(&objects[i], &why))
+            code = cairn_fail(err, CAIRN_CORRUPT, "%s: %s", objects[i].key, why.message);
     for (size_t i = 0; i < count; i++) free(objects[i].key);
     return code;
 }

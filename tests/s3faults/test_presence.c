@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a commit asks the bucket before it believes that its shards are there (Q55). */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "store/presence.h"
 #include "tests/s3faults/cases.h"
 
 #define COUNT 20
+#define MANY 500
 
 struct look {
     struct cairn_store_presence presence;
@@ -93,4 +96,34 @@ TEST(a_a_bucket_that_does_not_answer_says_nothing_about_its_objects) {
     REQUIRE_OK(put_all(&world, &look));
     EXPECT(cairn_store_presence_look(&look.presence, world.worker, &err) != CAIRN_OK);
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_head"), 0);
+}
+
+static void *be_busy(void *argument) {
+    while (!atomic_load((atomic_bool *)argument)) {
+    }
+    return NULL;
+}
+
+/* Busy threads delay this one, so that many answers are there when it polls. */
+TEST(a_every_one_of_500_objects_is_asked_for_beside_busy_threads) {
+    WORLD(.rules = "op=list : status=403/AccessDenied");
+    atomic_bool over = false;
+    pthread_t busy[4];
+    char keys[MANY][32];
+    CAIRN_AUTO_HEAP struct cairn_store_object *objects = calloc(MANY, sizeof *objects);
+    struct cairn_store_presence presence = {.prefix = "v/data/", .count = MANY, .objects = objects};
+    REQUIRE(objects);
+    for (unsigned i = 0; i < MANY; i++) {
+        snprintf(keys[i], sizeof keys[i], "v/data/%03u", i);
+        objects[i] = (struct cairn_store_object){.key = keys[i], .size_bytes = 4};
+        REQUIRE_OK(cairn_s3world_put(&world, keys[i], CAIRN_VIEW("1234")));
+    }
+    for (size_t i = 0; i < CAIRN_COUNT(busy); i++)
+        REQUIRE(!pthread_create(&busy[i], NULL, be_busy, &over));
+    enum cairn_code code = cairn_store_presence_look(&presence, world.worker, &err);
+    atomic_store(&over, true);
+    for (size_t i = 0; i < CAIRN_COUNT(busy); i++) pthread_join(busy[i], NULL);
+    REQUIRE_OK(code);
+    EXPECT_EQ_U64(presence.there_count, MANY);
+    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_head"), MANY);
 }

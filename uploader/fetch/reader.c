@@ -449,6 +449,7 @@ static void finish_all(struct cairn_up_reader *reader) {
             at = &get->next;
             continue;
         }
+        CAIRN_ASSERT(reader->flying_count > 0 && reader->flying_at[get->store] > 0);
         *at = get->next;
         reader->flying_count--;
         reader->flying_at[get->store]--;
@@ -505,5 +506,6 @@ void *cairn_up_reader_main(void *argument) {
             cairn_store_cancel(reader->stores[get->store], &get->range.request);
     }
     finish_all(reader);
+    CAIRN_ASSERT(!reader->flying && !reader->flying_count);
     return NULL;
 }

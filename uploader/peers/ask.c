@@ -289,6 +289,7 @@ static void *asks_main(void *argument) {
             cairn_log(ERROR, "peers.poll", "cause=\"%s\"", err.message);
         look_at_flying(asks, stopping);
     }
+    CAIRN_ASSERT(!asks->flying);
     return NULL;
 }
 

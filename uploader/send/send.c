@@ -67,6 +67,7 @@ static void *sender_main(void *argument) {
     }
     cairn_up_send_cancel_given_up(sender, true);
     cairn_up_send_finish(sender);
+    CAIRN_ASSERT(!sender->flying && !sender->flying_count);
     return NULL;
 }
 
