@@ -169,7 +169,6 @@ static enum cairn_code publish(struct cairn_cli_export_sink *sink, struct cairn_
 static void close_folder(struct cairn_cli_export_sink *sink, bool published, bool keep) {
     struct folder *folder = folder_of(sink);
     bool failed = !published && !keep;
-    cairn_cli_export_log_close(&folder->log, folder->fd, !keep);
     for (size_t i = 0; failed && i < sink->plan->count; i++) {
         struct cairn_cli_export_shard *shard = &sink->plan->shards[i];
         char part[96];
@@ -177,6 +176,8 @@ static void close_folder(struct cairn_cli_export_sink *sink, bool published, boo
         if (shard->file.open && !shard->in_place) unlinkat(folder->fd, part, 0);
         if (shard->published) unlinkat(folder->fd, shard->name, 0);
     }
+    /* The lock goes last: an export that begins then finds none of these files, and loses none. */
+    cairn_cli_export_log_close(&folder->log, folder->fd, !keep);
     if (folder->fd >= 0) close(folder->fd);
     free(folder);
 }

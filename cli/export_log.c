@@ -4,12 +4,13 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "common/crc32c.h"
+#include "common/file.h"
 
 #define NAME CAIRN_CLI_EXPORT_LOG
+#define LOCK_TRIES_MAX 100 /* each is lost to another export that began and ended meanwhile */
 
 struct head {
     char form[16];
@@ -91,18 +92,38 @@ static enum cairn_code load(struct cairn_cli_export_log *log, const struct head 
     return write_all(log->fd, wanted, sizeof *wanted, 0, err);
 }
 
+/* CAIRN_NOT_FOUND: the export that held it has ended meanwhile, and removed it. */
+static enum cairn_code open_once(int folder_fd, const char *folder,
+                                 struct cairn_cli_export_log *log, struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = openat(folder_fd, NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) return cairn_fail_errno(err, "%s/" NAME, folder);
+    CAIRN_TRY(cairn_file_lock_entry(folder_fd, NAME, fd, err));
+    log->fd = fd;
+    fd = -1;
+    return CAIRN_OK;
+}
+
+/* log->fd is set only with the lock: without it nothing of another export's is removed. */
+static enum cairn_code open_locked(int folder_fd, const char *folder,
+                                   struct cairn_cli_export_log *log, struct cairn_error *err) {
+    struct cairn_error why = {0};
+    enum cairn_code code = CAIRN_NOT_FOUND;
+    for (int tries = 0; tries < LOCK_TRIES_MAX && code == CAIRN_NOT_FOUND; tries++)
+        code = open_once(folder_fd, folder, log, &why);
+    if (code == CAIRN_CONFLICT || code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_CONFLICT, "another cairn export writes to %s", folder);
+    if (code && err) *err = why;
+    return code;
+}
+
 enum cairn_code cairn_cli_export_log_open(int folder_fd, const char *folder,
                                           const struct cairn_cli_export_identity *identity,
                                           uint64_t window_count, struct cairn_cli_export_log *ret,
                                           struct cairn_error *err) {
     struct head wanted = {.identity = *identity, .window_count = window_count};
     memcpy(wanted.form, form, sizeof form);
-    struct cairn_cli_export_log log = {
-        .fd = openat(folder_fd, NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600)};
-    enum cairn_code code = CAIRN_OK;
-    if (log.fd < 0) return cairn_fail_errno(err, "%s/" NAME, folder);
-    if (flock(log.fd, LOCK_EX | LOCK_NB) != 0)
-        code = cairn_fail(err, CAIRN_CONFLICT, "another cairn export writes to %s", folder);
+    struct cairn_cli_export_log log = {.fd = -1};
+    enum cairn_code code = open_locked(folder_fd, folder, &log, err);
     if (code == CAIRN_OK) code = load(&log, &wanted, folder, err);
     if (code != CAIRN_OK) {
         bool own = code != CAIRN_CONFLICT && !log.resumed;

@@ -6,12 +6,13 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/file.h"
 #include "common/text.h"
+
+#define LOCK_TRIES_MAX 100 /* each is lost to another get that began and ended meanwhile */
 
 static const struct cairn_manifest_shard *shard_at(const struct cairn_cli_target *target,
                                                    uint32_t index) {
@@ -167,17 +168,33 @@ enum cairn_code cairn_cli_target_write(void *owner, uint32_t shard, uint64_t off
     return code == CAIRN_OK ? code : cairn_within(err, code, "%s", shard_at(target, shard)->name);
 }
 
-static enum cairn_code open_part(struct cairn_cli_target *target, struct cairn_error *err) {
-    snprintf(target->part_name, sizeof target->part_name, ".cairn-get-%s",
-             target->source->version.manifest.id.text);
+/* CAIRN_NOT_FOUND: the get that held it has ended meanwhile, and removed it. */
+static enum cairn_code lock_part(struct cairn_cli_target *target, struct cairn_error *err) {
     target->resumed = mkdirat(target->root_fd, target->part_name, 0700) != 0;
     if (target->resumed && errno != EEXIST) return cairn_fail_errno(err, "%s", target->part_name);
-    target->part_fd =
+    CAIRN_AUTO_FD fd =
         openat(target->root_fd, target->part_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (target->part_fd < 0) return cairn_fail_errno(err, "%s", target->part_name);
-    if (flock(target->part_fd, LOCK_EX | LOCK_NB))
-        return cairn_fail(err, CAIRN_CONFLICT, "another cairn get writes to this folder");
+    if (fd < 0 && errno == ENOENT)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "%s was removed", target->part_name);
+    if (fd < 0) return cairn_fail_errno(err, "%s", target->part_name);
+    CAIRN_TRY(cairn_file_lock_entry(target->root_fd, target->part_name, fd, err));
+    target->part_fd = fd;
+    target->locked = true;
+    fd = -1;
     return CAIRN_OK;
+}
+
+static enum cairn_code open_part(struct cairn_cli_target *target, struct cairn_error *err) {
+    struct cairn_error why = {0};
+    enum cairn_code code = CAIRN_NOT_FOUND;
+    snprintf(target->part_name, sizeof target->part_name, ".cairn-get-%s",
+             target->source->version.manifest.id.text);
+    for (int tries = 0; tries < LOCK_TRIES_MAX && code == CAIRN_NOT_FOUND; tries++)
+        code = lock_part(target, &why);
+    if (code == CAIRN_CONFLICT || code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_CONFLICT, "another cairn get writes to this folder");
+    if (code && err) *err = why;
+    return code;
 }
 
 enum cairn_code cairn_cli_target_open(struct cairn_cli_target *target, const char *folder,
@@ -190,9 +207,10 @@ enum cairn_code cairn_cli_target_open(struct cairn_cli_target *target, const cha
     CAIRN_TRY(cairn_dir_make(folder, 0777, err));
     target->root_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (target->root_fd < 0) return cairn_fail_errno(err, "%s", folder);
+    CAIRN_TRY(open_part(target, err));
     for (size_t i = 0; i < target->shard_count; i++)
         CAIRN_TRY(look_at_name(target, target->shards[i], err));
-    return open_part(target, err);
+    return CAIRN_OK;
 }
 
 /* ---- under their names ---- */
@@ -298,12 +316,13 @@ enum cairn_code cairn_cli_target_finish(struct cairn_cli_target *target, struct 
 }
 
 void cairn_cli_target_close(struct cairn_cli_target *target, bool keep) {
-    for (size_t i = 0; !keep && target->part_fd >= 0 && i < target->shard_count; i++) {
+    CAIRN_ASSERT(target->locked == (target->part_fd >= 0));
+    for (size_t i = 0; !keep && target->locked && i < target->shard_count; i++) {
         char name[16];
         part_name(target->shards[i], name);
         (void)unlinkat(target->part_fd, name, 0);
     }
-    if (target->part_fd >= 0) (void)unlinkat(target->root_fd, target->part_name, AT_REMOVEDIR);
+    if (target->locked) (void)unlinkat(target->root_fd, target->part_name, AT_REMOVEDIR);
     if (target->part_fd >= 0) close(target->part_fd);
     if (target->root_fd >= 0) close(target->root_fd);
     free(target->in_place);

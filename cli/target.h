@@ -9,7 +9,9 @@
  *          2   what lies there, or has its final name already, is compared block by block; what
  *              is right is not read again. Other content under a final name is never replaced.
  *          3   below the folder no symbolic link is followed; links are made last.
- * Limits:  one `get` of a version into a folder at a time.
+ *          4   a get that does not hold the lock of `.cairn-get-<version>` writes and removes
+ *              nothing. What final names hold is looked at under the lock.
+ * Limits:  one `get` of a version into a folder at a time; a second one is CAIRN_CONFLICT.
  * Threads: have and write from any; the others one owner.
  * Next:    cli/verbs/get.c, cli/tree_meta.h.
  */
@@ -25,6 +27,7 @@ struct cairn_cli_target {
     bool whole; /* links and empty folders, too */
     int root_fd, part_fd;
     char part_name[64];
+    bool locked;    /* the folder of parts is this get's own */
     bool resumed;   /* an earlier get left something */
     bool *in_place; /* by number in the manifest: its final name is there, with these bytes */
     struct cairn_cli_tree_meta meta;
@@ -38,5 +41,5 @@ enum cairn_code cairn_cli_target_write(void *target, uint32_t shard, uint64_t of
 /* Everything under its name. */
 enum cairn_code cairn_cli_target_finish(struct cairn_cli_target *target,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* keep: what was read stays for the next get. */
+/* keep: what was read stays for the next get. Without the lock nothing is removed. */
 void cairn_cli_target_close(struct cairn_cli_target *target, bool keep);

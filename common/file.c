@@ -420,6 +420,19 @@ enum cairn_code cairn_file_replace(const char *path, struct cairn_view data, uns
     return cairn_dir_sync(folder, err);
 }
 
+enum cairn_code cairn_file_lock_entry(int dir_fd, const char *name, int fd,
+                                      struct cairn_error *err) {
+    struct stat named, locked;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return errno == EWOULDBLOCK ? cairn_fail(err, CAIRN_CONFLICT, "%s is locked", name)
+                                    : cairn_fail_errno(err, "lock %s", name);
+    if (fstat(fd, &locked) != 0) return cairn_fail_errno(err, "%s", name);
+    bool there = fstatat(dir_fd, name, &named, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!there && errno != ENOENT) return cairn_fail_errno(err, "%s", name);
+    if (there && named.st_dev == locked.st_dev && named.st_ino == locked.st_ino) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NOT_FOUND, "%s was removed by the process that held it", name);
+}
+
 /* The holder writes its process id, so that the one who is refused can name it. */
 enum cairn_code cairn_file_lock(const char *path, int *ret_fd, struct cairn_error *err) {
     CAIRN_AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -68,6 +68,10 @@ enum cairn_code cairn_file_load_line(const char *path, struct cairn_buf *ret,
 /* Replace a small private file atomically (temporary, fsync, rename, fsync folder). */
 enum cairn_code cairn_file_replace(const char *path, struct cairn_view data, unsigned mode,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* flock(LOCK_EX|LOCK_NB) on fd, which was opened as `name` in dir_fd. CAIRN_CONFLICT: another
+ * process holds it. CAIRN_NOT_FOUND: its last holder has removed that name; open it again. */
+enum cairn_code cairn_file_lock_entry(int dir_fd, const char *name, int fd,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* flock(LOCK_EX|LOCK_NB) on path, created if absent. Held while ret_fd is open. Taken by another:
  * CAIRN_CONFLICT. */
 enum cairn_code cairn_file_lock(const char *path, int *ret_fd,

@@ -42,8 +42,8 @@ static enum cairn_code write_stream(void *owner, uint32_t shard, uint64_t offset
     return CAIRN_OK;
 }
 
-/* Where bytes are damaged or other files are in the way, a second get cannot go on from what this
- * one has read. */
+/* Where bytes are damaged or a file came in the way meanwhile, a second get cannot go on from what
+ * this one has read. What an earlier get has read stays when this one does not begin. */
 static bool worth_keeping(enum cairn_code code) {
     return code != CAIRN_CORRUPT && code != CAIRN_CONFLICT;
 }
@@ -55,14 +55,15 @@ static enum cairn_code get_tree(const struct cairn_cli *cli, struct cairn_cli_fe
                                       .shard_count = fetch->shard_count,
                                       .whole = !cli->shard && !cli->rank_given};
     enum cairn_code code = cairn_cli_target_open(&target, folder, err);
-    if (code == CAIRN_OK) {
+    bool begun = code == CAIRN_OK;
+    if (begun) {
         fetch->sink = cairn_cli_target_write;
         fetch->have = cairn_cli_target_have;
         fetch->owner = &target;
         code = cairn_cli_fetch_run(fetch, err);
     }
     if (code == CAIRN_OK) code = cairn_cli_target_finish(&target, err);
-    cairn_cli_target_close(&target, code != CAIRN_OK && worth_keeping(code));
+    cairn_cli_target_close(&target, code != CAIRN_OK && (!begun || worth_keeping(code)));
     if (code != CAIRN_NO_SPACE) return code;
     return cairn_cli_no_space(folder, fetch->total_bytes,
                               "the same command goes on where this one stopped", err);

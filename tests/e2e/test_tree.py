@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """put and get of directory trees and of models written by other people's software."""
 import ctypes
+import fcntl
 import hashlib
 import json
 import os
@@ -254,6 +255,56 @@ class Tree(unittest.TestCase):
         said = self.world.cairn("get", "t/over@1", "-d", back, status=6)
         self.assertIn("already there", said.stderr)
         self.assertEqual((back / "f").read_bytes(), b"old")
+
+    def part_folder(self, ref, back, content):
+        """What a get that was killed, or that still runs, has in the folder that it fills."""
+        part = back / f".cairn-get-{self.world.version(ref)['version']}"
+        part.mkdir()
+        (part / "0").write_bytes(content)
+        return part
+
+    def test_a_second_get_into_a_folder_is_refused_and_leaves_what_the_first_one_has_read(self):
+        source = self.folder("second") / "f"
+        source.write_bytes(os.urandom(3_000_000))
+        self.world.cairn("put", source, "t/second@1")
+        back = self.folder("second-back")
+        part = self.part_folder("t/second", back, source.read_bytes()[:2_000_000])
+        held = os.open(part, os.O_RDONLY)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        said = self.world.cairn("get", "t/second@1", "-d", back, status=6)
+        self.assertIn("another cairn get writes to this folder", said.stderr)
+        self.assertEqual((part / "0").read_bytes(), source.read_bytes()[:2_000_000])
+        os.close(held)
+        self.world.cairn("get", "t/second@1", "-d", back)
+        self.assertEqual(tree_of(back), tree_of(source.parent))
+
+    def test_a_file_in_the_way_does_not_cost_what_an_earlier_get_has_read(self):
+        source = self.folder("way") / "f"
+        source.write_bytes(os.urandom(3_000_000))
+        self.world.cairn("put", source, "t/way@1")
+        back = self.folder("way-back")
+        part = self.part_folder("t/way", back, source.read_bytes()[:2_000_000])
+        (back / "f").write_bytes(b"mine")
+        self.world.cairn("get", "t/way@1", "-d", back, status=6)
+        self.assertEqual((part / "0").read_bytes(), source.read_bytes()[:2_000_000])
+        self.assertEqual((back / "f").read_bytes(), b"mine")
+
+    def test_of_gets_into_one_folder_at_once_none_disturbs_the_one_that_fills_it(self):
+        source = self.folder("at-once")
+        for number in range(40):
+            (source / str(number)).write_bytes(os.urandom(30_000))
+        self.world.cairn("put", source, "t/at-once@1")
+        for _ in range(6):
+            back = self.folder("at-once-back")
+            gets = [subprocess.Popen([BIN / "cairn", "get", "t/at-once@1", "-d", back],
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                     env={**os.environ, "CAIRN_URL": self.world.url})
+                    for _ in range(3)]
+            said = [get.communicate(timeout=60)[1] for get in gets]
+            ends = [get.returncode for get in gets]
+            self.assertIn(0, ends, said)
+            self.assertLessEqual(set(ends), {0, 6}, said)
+            self.assertEqual(tree_of(back), tree_of(source), said)
 
     def test_a_step_that_is_there_is_refused_and_a_new_version_is_kept_on_demand(self):
         source = self.folder("twice") / "f"
