@@ -176,6 +176,12 @@ enum cairn_code cairn_net_peer_uid(int fd, uid_t *ret_uid, pid_t *ret_pid,
     return CAIRN_OK;
 }
 
+int cairn_net_peer_process(int fd) {
+    int process = -1;
+    socklen_t size = sizeof process;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &process, &size) ? -1 : process;
+}
+
 /* ---- TCP ---- */
 
 /* "host:port" or "[host]:port" in two texts. */

@@ -56,6 +56,12 @@ struct cairn_net_times {
 bool cairn_net_times(int fd, struct cairn_net_times *ret);
 enum cairn_code cairn_net_peer_uid(int fd, uid_t *ret_uid, pid_t *ret_pid,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+#ifndef SO_PEERPIDFD /* newer than many C libraries */
+#define SO_PEERPIDFD 77
+#endif
+/* A descriptor that becomes readable when the process ends that made the connection, whatever PID
+ * namespace it is in; -1: this kernel does not tell (Linux before 6.5). */
+int cairn_net_peer_process(int fd);
 /* Send all of it (waiting for room up to deadline_ms on the mono clock), fds with the first byte.
  */
 enum cairn_code cairn_net_send(int fd, struct cairn_view bytes, const int *fds, size_t fd_count,

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "client/session/dispatch.h"
+#include "client/session/process.h"
+#include "common/file.h"
 
 #define STOP_LOOK_MS 100
 
@@ -93,6 +95,7 @@ enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadl
     uint64_t node_bytes =
         session->bytes ? session->node_bytes + session->local_world_size * CAIRN_CLIENT_HEADER_BYTES
                        : 0;
+    CAIRN_AUTO_FD process = session->read_only ? -1 : cairn_client_process_fd();
     const struct cairn_client_request request = {
         CAIRN_CLIENT_REQUEST(hello, .min = CAIRN_SOCKET_VERSION_MIN,
                              .max = CAIRN_SOCKET_VERSION_MAX, .run = session->run,
@@ -101,7 +104,7 @@ enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadl
                              .node_bytes = node_bytes, .read_only = session->read_only,
                              .proc = session->proc, .client = "libcairn " CAIRN_VERSION,
                              .pid = (uint64_t)getpid(), .local_rank = session->local_rank),
-        .deadline_ms = deadline_ms};
+        .fds = &process, .fd_count = process >= 0, .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_call_alone(session, &request, &answer, err));
     struct cairn_msg_welcome told = {0};
     if (cairn_msg_welcome_read(answer.message, "", &told, err) != CAIRN_OK ||

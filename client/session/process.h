@@ -45,6 +45,9 @@ void cairn_client_process_settle(const struct cairn_client_counter *counter, uin
 /* The field `counts` of `attempt` and `offer` (Q12), by the nonces of attempts:
  * {nonce: [[step, n], ...]}, the newest step last; or NULL. */
 json_t *cairn_client_process_counts(uint32_t rank);
+/* A descriptor of this process, readable with its end, for the caller to close; -1: this kernel, or
+ * this container, has none. */
+int cairn_client_process_fd(void);
 void cairn_client_process_watch(int fd);
 /* Before the descriptor is closed by its owner. */
 void cairn_client_process_unwatch(int fd);

@@ -85,6 +85,30 @@ TEST(a_client_reaches_the_listener_and_is_known_by_uid_and_pid) /* net.h#1 */
     EXPECT_EQ_U64(pid, getpid());
 }
 
+TEST(the_end_of_the_process_that_has_connected_is_seen) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO_FD listener = -1;
+    REQUIRE_OK(cairn_net_listen_unix(socket_path(), 0640, &listener, &err));
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd = -1;
+        if (cairn_net_connect_unix(socket_path(), &fd, &err) != CAIRN_OK) _exit(1);
+        for (;;) pause();
+    }
+    REQUIRE(pid > 0);
+    wait_readable(listener);
+    CAIRN_AUTO_FD served = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    REQUIRE(served >= 0);
+    CAIRN_AUTO_FD process = cairn_net_peer_process(served);
+    bool told = process >= 0;
+    struct pollfd ended = {.fd = process, .events = POLLIN};
+    if (told) EXPECT(poll(&ended, 1, 0) == 0 && cloexec(process));
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    if (told) EXPECT(poll(&ended, 1, 2000) == 1);
+    if (!told) SKIP("this kernel does not tell (Linux before 6.5)");
+}
+
 TEST(a_stale_socket_is_replaced_and_a_live_one_is_not) /* net.h#2 */
 {
     struct cairn_error err = {0};

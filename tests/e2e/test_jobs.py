@@ -135,6 +135,26 @@ class Jobs(unittest.TestCase):
             self.assertEqual([line["code"] for line in lines], ["ok"] * 4, said)
         self.assertEqual([v["step"] for v in self.versions()], [4, 3, 2, 1])
 
+    def test_a_rank_that_dies_between_saves_is_noticed_from_another_pid_namespace(self):
+        inside = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]),
+                  "--pid", "--fork", "--kill-child"]
+        if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode:
+            self.skipTest("no PID namespace can be made here")
+        for uploader in self.world.uploaders:
+            uploader.stop()
+            uploader.command = [*inside, *uploader.command]
+            uploader.start()
+        hold = self.world.root / "hold"
+        job = Job(self.world, "dies", 2, [1], hold=hold)
+        self.addCleanup(job.kill)
+        job.first_lines()
+        job.processes[1].kill()
+        (self.world.root / "hold.1").touch()
+        said = job.processes[0].communicate(timeout=15)[1]
+        for uploader in self.world.uploaders:
+            uploader.kill()
+        self.assertIn("rank 1 has ended", said)
+
     def test_k03_ranks_that_die_after_staging_are_finished_by_their_uploaders(self):
         job = Job(self.world, "dies", 4, [5], rows=16)
         job.first_lines()

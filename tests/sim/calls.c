@@ -18,6 +18,7 @@
 
 #include <sqlite3.h>
 
+#include "common/net.h"
 #include "common/crashpoint.h"
 #include "common/error.h"
 #include "common/id.h"
@@ -123,6 +124,11 @@ int __wrap_pidfd_open(pid_t pid, unsigned flags) {
     process->ended_fds[process->ended_count++] = dup(fd);
     sim_fd_closed(process->ended_fds[process->ended_count - 1]);
     return fd;
+}
+
+/* libcairn's descriptor is of the whole process, in which several ranks are; they have numbers. */
+int __wrap_cairn_client_process_fd(void) {
+    return -1;
 }
 
 /* What the journal calls a process: numbers are not used twice here. */
@@ -336,6 +342,10 @@ int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *size, int flags)
 
 int __real_getsockopt(int fd, int level, int name, void *value, socklen_t *size);
 int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size) {
+    if (level == SOL_SOCKET && name == SO_PEERPIDFD) { /* it would be the simulation's own */
+        errno = ENOPROTOOPT;
+        return -1;
+    }
     int failed = __real_getsockopt(fd, level, name, value, size);
     if (!failed && level == SOL_SOCKET && name == SO_PEERCRED && fd < FDS_MAX)
         ((struct ucred *)value)->pid = peers[fd];

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -222,6 +223,36 @@ TEST(a_bye_lets_go_of_the_run_although_its_process_lives) /* Q7 */
                              "ranks", "rank", 0, "proc", "put", "node", "n2"));
     EXPECT(reply != NULL);
     child_end(&child);
+}
+
+static bool is_readable(int fd) {
+    struct pollfd ended = {.fd = fd, .events = POLLIN};
+    return poll(&ended, 1, 0) > 0;
+}
+
+TEST(a_process_is_watched_by_what_the_kernel_says_else_by_its_own_descriptor) {
+    int other[2];
+    pid_t pid = fork();
+    if (pid == 0)
+        for (;;) pause();
+    REQUIRE(pid > 0 && pipe(other) == 0);
+    struct cairn_up_process_names names[] = {
+        {pidfd_open(pid, 0), 0, pidfd_open(getpid(), 0)}, /* another one's, of its own account */
+        {-1, pid, -1},
+        {-1, 0, pidfd_open(pid, 0)}, /* of another namespace, and before Linux 6.5 */
+        {-1, 0, dup(other[0])},      /* no process: it would be taken for one that ended */
+        {-1, 0, -1},
+    };
+    int watched[CAIRN_COUNT(names)];
+    for (size_t i = 0; i < CAIRN_COUNT(names); i++) {
+        watched[i] = cairn_up_process_watch(&names[i]);
+        EXPECT(names[i].peer == -1 && names[i].told == -1);
+        EXPECT(i < 3 ? watched[i] >= 0 && !is_readable(watched[i]) : watched[i] == -1);
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    for (size_t i = 0; i < 3; i++) EXPECT(is_readable(watched[i]) && close(watched[i]) == 0);
+    EXPECT(close(other[0]) == 0 && close(other[1]) == 0);
 }
 
 TEST(a_process_is_told_apart_from_others_with_its_number) {

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/buf.h"
 #include "common/file.h"
@@ -17,8 +18,20 @@
 #define BOOT_BYTES 40
 #define START_FIELD 22 /* of /proc/N/stat, from 1 */
 
-int cairn_up_process_watch(pid_t pid) {
-    return pid > 0 ? pidfd_open(pid, 0) : -1;
+/* A descriptor of a process, and not of something else that becomes readable. The kernel refuses to
+ * send signals into another namespace, but only after it has found the process. */
+static bool is_process(int fd) {
+    return fd >= 0 && (pidfd_send_signal(fd, 0, NULL, 0) == 0 || errno != EBADF);
+}
+
+int cairn_up_process_watch(struct cairn_up_process_names *take_names) {
+    struct cairn_up_process_names names = *take_names;
+    take_names->peer = take_names->told = -1;
+    int process = names.peer;
+    if (process < 0 && names.pid > 0) process = pidfd_open(names.pid, 0);
+    if (process < 0 && is_process(names.told)) process = names.told;
+    if (names.told >= 0 && names.told != process) close(names.told);
+    return process;
 }
 
 /* "boot namespace", whose numbers mean the same processes. */

@@ -7,8 +7,11 @@
  *          one.
  * Promise: 1   a process is called ended only when that very process has ended: another one with
  *              its number, another boot or another namespace of numbers is told apart.
- * Limits:  a process of another PID namespace has no number here and cannot be seen; one that was
- *          named before the uploader's own namespace changed cannot be told.
+ *          2   a process of another PID namespace is watched like one of the uploader's own, by a
+ *              descriptor of it.
+ * Limits:  a process of another PID namespace has no number here, so that the next uploader finds
+ *          it when it connects again and not otherwise; one that was named before the uploader's
+ *          own namespace changed cannot be told.
  * Threads: any.
  * Next:    uploader/saves/ended.h.
  */
@@ -26,8 +29,16 @@ enum cairn_up_process {
     CAIRN_UP_PROCESS_ENDED
 };
 
-/* A descriptor that becomes readable with the end of that process; -1: it cannot be seen. */
-int cairn_up_process_watch(pid_t pid);
+/* Whom the kernel and the process itself name: a descriptor of cairn_net_peer_process, its number
+ * in this namespace (0: it has none here), and the descriptor that came with `hello`; -1: none. */
+struct cairn_up_process_names {
+    int peer;
+    pid_t pid;
+    int told;
+};
+/* A descriptor that becomes readable with the end of that process; -1: it cannot be seen. The
+ * kernel's word counts more than the process's. Takes both descriptors of *take_names. */
+int cairn_up_process_watch(struct cairn_up_process_names *take_names);
 /* What cairn_up_process_find knows it by, for the journal; "": it cannot be told apart. */
 void cairn_up_process_name(pid_t pid, char ret[CAIRN_UP_PROCESS_BYTES]);
 /* *ret_fd as of cairn_up_process_watch when it lives, else -1. */

@@ -36,6 +36,22 @@ static enum cairn_code check_hello(const struct cairn_up_session *session, uint6
     return CAIRN_OK;
 }
 
+/* Who only reads is not waited for by any rank. */
+static void watch_process(struct cairn_up_session *session, struct cairn_frame *frame) {
+    struct cairn_up_process_names names = {session->process, session->pid, -1};
+    session->process = -1;
+    if (session->read_only) {
+        if (names.peer >= 0) close(names.peer);
+        return;
+    }
+    if (frame->fd_count) {
+        names.told = frame->fds[0];
+        frame->fds[0] = -1;
+    }
+    session->process = cairn_up_process_watch(&names);
+    cairn_up_process_name(session->pid, session->process_name);
+}
+
 static enum cairn_code on_hello(struct cairn_up_session *session,
                                 const struct cairn_up_request *request, struct cairn_error *err) {
     if (session->greeted) return cairn_fail(err, CAIRN_PROTOCOL, "a second hello");
@@ -54,10 +70,7 @@ static enum cairn_code on_hello(struct cairn_up_session *session,
     CAIRN_TRY(cairn_up_admits(session->up, err));
     session->greeted = true;
     session->version = (uint32_t)cairn_min_u64(told.max, CAIRN_SOCKET_VERSION_MAX);
-    if (!session->read_only) {
-        session->process = cairn_up_process_watch(session->pid);
-        cairn_up_process_name(session->pid, session->process_name);
-    }
+    watch_process(session, request->frame);
     cairn_log(DEBUG, "session.hello", "conn=%" PRIu64 " run=%s rank=%u pid=%d", session->conn,
               told.run, session->rank, (int)session->pid);
     cairn_up_mail_answer(session->up->mail, session->conn, request->id,

@@ -29,7 +29,7 @@ struct cairn_up_session {
     uint64_t conn;
     uid_t uid;
     pid_t pid;
-    int process; /* -1, or a descriptor that tells when the process ends */
+    int process; /* -1, or a descriptor of the process; before hello the kernel's alone */
     char process_name[CAIRN_UP_PROCESS_BYTES];
     char uuid[CAIRN_UUID_TEXT_BYTES];
     bool greeted, leaving, said_bye, read_only;

@@ -213,6 +213,7 @@ static enum cairn_code conn_new(struct cairn_up_socket *box, int fd, struct cair
         return code;
     }
     conn->fd = fd;
+    conn->session->process = cairn_net_peer_process(fd);
     conn->next = box->conns;
     box->conns = conn;
     box->conn_count++;
