@@ -169,6 +169,11 @@ enum cairn_code cairn_config_set(struct cairn_config *config, const char *name, 
     return set_row(config, row, value, origin, err);
 }
 
+bool cairn_config_is_default(const struct cairn_config *config, const char *name) {
+    const struct cairn_config_row *row = find(config, name);
+    return row && !strcmp(origin_of(config, row), "default");
+}
+
 /* ---- life ---- */
 
 enum cairn_code cairn_config_init(struct cairn_config *config, const struct cairn_config_row *rows,

@@ -80,6 +80,8 @@ enum cairn_code cairn_config_flags(struct cairn_config *config, int argc, char *
 bool cairn_config_take(int *argc, char **argv, const char *flag);
 enum cairn_code cairn_config_set(struct cairn_config *config, const char *name, const char *value,
                                  const char *origin, struct cairn_error *err) CAIRN_MUST_USE;
+/* Was the value given by nobody, so that a program may have a better one of its own? */
+bool cairn_config_is_default(const struct cairn_config *config, const char *name);
 /* Flags, environment, file (--config or $CAIRN_CONFIG) and defaults in their order. */
 enum cairn_code cairn_config_load(struct cairn_config *config, int argc, char **argv, int *ret_used,
                                   struct cairn_error *err) CAIRN_MUST_USE;

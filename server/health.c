@@ -15,6 +15,8 @@
 #include "server/catalog/servers.h"
 
 #define REQUEST_MS 5000
+#define AGAIN_MS 1000 /* between looks while calls fail */
+#define TROUBLE_MS 5000 /* between looks that find something wrong, at most */
 #define LATE_MS                                                                                    \
     (4 * REQUEST_MS) /* of a look: three requests of the store, and what is in their way */
 
@@ -30,6 +32,9 @@ struct cairn_srv_health {
     struct cairn_lock lock;
     struct {
         struct look looks[CAIRN_SRV_CHECKS];
+        struct look doubts[CAIRN_SRV_CHECKS]; /* a call that failed after the look began */
+        uint64_t calls; /* that failed */
+        bool stopped;
     } locked;
 };
 
@@ -117,13 +122,15 @@ static enum cairn_code look(struct cairn_srv *server, struct cairn_store_worker 
 
 static const char *const names[CAIRN_SRV_CHECKS] = {"catalog", "store"};
 
+/* calls: that had failed when the look began. What failed meanwhile is looked at once more. */
 static void note(struct cairn_srv_health *health, enum cairn_srv_check check,
-                 const struct look *found) {
+                 const struct look *found, uint64_t calls) {
     bool changed = false;
     {
         CAIRN_HOLD(&health->lock);
         changed = health->locked.looks[check].code != found->code;
         health->locked.looks[check] = *found;
+        if (health->locked.calls == calls) health->locked.doubts[check] = (struct look){0};
     }
     if (changed && found->code)
         cairn_log(WARN, "health.failed", "check=%s cause=\"%s\"", names[check], found->why.message);
@@ -131,18 +138,69 @@ static void note(struct cairn_srv_health *health, enum cairn_srv_check check,
         cairn_log(INFO, "health.well", "check=%s", names[check]);
 }
 
+/* Of the thread that looks: what fails there is the look's finding. */
+static _Thread_local bool looking;
+
+static void doubt(struct cairn_srv_health *health, enum cairn_srv_check check,
+                  const struct cairn_error *why) {
+    if (looking) return;
+    CAIRN_HOLD(&health->lock);
+    if (health->locked.stopped) return;
+    health->locked.doubts[check] =
+        (struct look){.code = why->code, .at_ms = cairn_mono_ms(), .why = *why};
+    health->locked.calls++;
+    cairn_thread_wake(&health->thread);
+}
+
+static void doubt_catalog(void *owner, const struct cairn_error *why) {
+    doubt(owner, CAIRN_SRV_CHECK_CATALOG, why);
+}
+
+/* That an object is missing, there already, larger or another one is an answer of a store that is
+ * well. */
+static void doubt_store(void *owner, const struct cairn_error *why) {
+    bool failed = why->code == CAIRN_UNAVAILABLE || why->code == CAIRN_TIMEOUT ||
+                  why->code == CAIRN_NO_SPACE || why->code == CAIRN_IO ||
+                  why->code == CAIRN_FORBIDDEN || why->code == CAIRN_STORE;
+    if (failed) doubt(owner, CAIRN_SRV_CHECK_STORE, why);
+}
+
+static uint64_t failed_calls(struct cairn_srv_health *health) {
+    CAIRN_HOLD(&health->lock);
+    return health->locked.calls;
+}
+
+static void look_at_all(struct cairn_srv_health *health) {
+    for (int i = 0; i < CAIRN_SRV_CHECKS; i++) {
+        struct look found = {0};
+        enum cairn_srv_check check = (enum cairn_srv_check)i;
+        uint64_t calls = failed_calls(health);
+        found.code = look(health->server, health->worker, check, &found.why);
+        found.at_ms = cairn_mono_ms();
+        note(health, check, &found, calls);
+    }
+}
+
+/* How long after the last look the next one is due. */
+static uint64_t pause_ms(struct cairn_srv_health *health) {
+    uint64_t pause = health->server->settings->check_interval_ms;
+    CAIRN_HOLD(&health->lock);
+    for (int i = 0; i < CAIRN_SRV_CHECKS; i++) {
+        if (health->locked.looks[i].code) pause = cairn_min_u64(pause, TROUBLE_MS);
+        if (health->locked.doubts[i].code) pause = cairn_min_u64(pause, AGAIN_MS);
+    }
+    return pause;
+}
+
 static void run(struct cairn_thread *thread, void *owner) {
     struct cairn_srv_health *health = owner;
-    uint64_t every_ms = health->server->settings->check_interval_ms;
-    do {
-        for (int i = 0; i < CAIRN_SRV_CHECKS; i++) {
-            struct look found = {0};
-            enum cairn_srv_check check = (enum cairn_srv_check)i;
-            found.code = look(health->server, health->worker, check, &found.why);
-            found.at_ms = cairn_mono_ms();
-            note(health, check, &found);
-        }
-    } while (cairn_thread_wait(thread, cairn_mono_ms() + every_ms));
+    looking = true;
+    for (bool on = true; on;) {
+        look_at_all(health);
+        uint64_t looked_ms = cairn_mono_ms();
+        while (on && cairn_mono_ms() < looked_ms + pause_ms(health))
+            on = cairn_thread_wait(thread, looked_ms + pause_ms(health));
+    }
 }
 
 enum cairn_code cairn_srv_health_new(struct cairn_srv *server, struct cairn_srv_health **ret,
@@ -156,16 +214,28 @@ enum cairn_code cairn_srv_health_new(struct cairn_srv *server, struct cairn_srv_
     health->thread = (struct cairn_thread){.name = "cairn-health", .run = run, .owner = health};
     enum cairn_code code = cairn_store_worker_new(server->store, &health->worker, err);
     if (!code) code = cairn_thread_start(&health->thread, err);
-    if (code)
+    if (code) {
         cairn_srv_health_free(health);
-    else
-        *ret = health;
-    return code;
+        return code;
+    }
+    cairn_srv_catalog_set_failed(server->catalog, doubt_catalog, health);
+    cairn_store_set_failed(server->store, doubt_store, health);
+    *ret = health;
+    return CAIRN_OK;
+}
+
+void cairn_srv_health_stop(struct cairn_srv_health *health) {
+    if (!health) return;
+    {
+        CAIRN_HOLD(&health->lock);
+        health->locked.stopped = true;
+    }
+    cairn_thread_stop(&health->thread);
 }
 
 void cairn_srv_health_free(struct cairn_srv_health *health) {
     if (!health) return;
-    cairn_thread_stop(&health->thread);
+    cairn_srv_health_stop(health);
     if (health->worker) cairn_store_worker_free(health->worker);
     cairn_lock_release(&health->lock);
     free(health);
@@ -173,7 +243,10 @@ void cairn_srv_health_free(struct cairn_srv_health *health) {
 
 /* ---- what is answered ---- */
 
-static void describe(const struct look *found, uint64_t late_ms, struct cairn_srv_found *ret) {
+/* doubt: a call that has failed since; code CAIRN_OK: none. */
+static void describe(const struct look *found, const struct look *doubt, uint64_t late_ms,
+                     struct cairn_srv_found *ret) {
+    if (!found->code && doubt->code) found = doubt;
     ret->age_ms = cairn_mono_ms() - found->at_ms;
     ret->ok = !found->code && ret->age_ms <= late_ms;
     (void)cairn_text_copy(ret->text, sizeof(ret->text), found->code ? found->why.message : "ok");
@@ -185,14 +258,15 @@ static void describe(const struct look *found, uint64_t late_ms, struct cairn_sr
 void cairn_srv_health_last(struct cairn_srv *server, struct cairn_store_worker *worker,
                            struct cairn_srv_found ret[CAIRN_SRV_CHECKS]) {
     for (int i = 0; i < CAIRN_SRV_CHECKS; i++) {
-        struct look found = {0};
+        struct look found = {0}, doubted = {0};
         if (server->health) {
             CAIRN_HOLD(&server->health->lock);
             found = server->health->locked.looks[i];
+            doubted = server->health->locked.doubts[i];
         } else {
             found.code = look(server, worker, (enum cairn_srv_check)i, &found.why);
             found.at_ms = cairn_mono_ms();
         }
-        describe(&found, server->settings->check_interval_ms + LATE_MS, &ret[i]);
+        describe(&found, &doubted, server->settings->check_interval_ms + LATE_MS, &ret[i]);
     }
 }

@@ -9,7 +9,10 @@
  *              so that nothing is written where a mount is gone.
  *          2    a caller waits for no disk and no store: the answer is the last look's, with its
  *              age; a look that does not end is a failure once it is late.
- * Limits:  one look at a time, one each setting check-interval, requests of at most 5 s.
+ *          3    once the catalog or the store has failed a call, the last look counts no more:
+ *               readyz says what failed until a look that began after it has ended.
+ * Limits:  one look at a time, one each setting check-interval, and one a second while calls fail;
+ *          requests of at most 5 s.
  * Threads: one of its own; locked by server_health.
  * Next:    server/handlers/system.c.
  */
@@ -27,6 +30,9 @@ struct cairn_srv_found {
 
 enum cairn_code cairn_srv_health_new(struct cairn_srv *server, struct cairn_srv_health **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* No call makes a look any more; before the catalog closes. */
+void cairn_srv_health_stop(struct cairn_srv_health *health); /* NULL is fine */
+/* When nobody calls catalog or store any more, and before the store is freed. */
 void cairn_srv_health_free(struct cairn_srv_health *health); /* NULL is fine */
 /* What the last looks found. Without a thread (server->health is NULL) it looks now, by worker. */
 void cairn_srv_health_last(struct cairn_srv *server, struct cairn_store_worker *worker,

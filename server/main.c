@@ -228,7 +228,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_http_stop(server->http);
     cairn_srv_operations_free(server->operations);
     cairn_srv_webhooks_free(server->webhooks);
-    cairn_srv_health_free(server->health);
+    cairn_srv_health_stop(server->health);
     cairn_srv_jobs_free(server->jobs);
     cairn_srv_leases_free(server->leases);
     cairn_srv_feed_free(server->feed); /* no change is under way any more */
@@ -247,6 +247,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_restores_free(server->restores);
     cairn_srv_compared_free(server->compared);
     if (server->catalog) cairn_srv_catalog_free(server->catalog);
+    cairn_srv_health_free(server->health);
     cairn_srv_copies_forget_failures(server);
     cairn_srv_tiers_free(server->tiers);
     if (server->store) cairn_store_free(server->store);

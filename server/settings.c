@@ -22,6 +22,10 @@ static const struct cairn_config_row rows[] = {
 #undef CONFIG
 };
 
+/* Of servers that share a catalog: a load balancer asks /readyz every second or two, and looks away
+ * after one or two refusals. */
+#define STOP_NOTICE_SHARED "5s"
+
 static bool is_loopback(const char *address) {
     return cairn_text_starts(address, "127.") || cairn_text_starts(address, "[::1]:") ||
            cairn_text_starts(address, "localhost:");
@@ -76,6 +80,8 @@ static enum cairn_code check(struct cairn_config *config, struct cairn_srv_setti
         CAIRN_TRY(cairn_config_set(
             config, "data_dir", system_wide ? "/var/lib/cairn" : "./cairn-data", "default", err));
     }
+    if (settings->catalog[0] && cairn_config_is_default(config, "stop_notice"))
+        CAIRN_TRY(cairn_config_set(config, "stop_notice", STOP_NOTICE_SHARED, "default", err));
     enum cairn_log_level level;
     return cairn_log_level_parse(settings->log_level, &level, err);
 }

@@ -2,6 +2,7 @@
 /* store: passes calls on, and waits for small objects. What a URL names is in open.c. */
 #include "store/store.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -39,6 +40,11 @@ bool cairn_store_op_writes(enum cairn_store_op op) {
 }
 
 /* ---- passing on ---- */
+
+void cairn_store_set_failed(struct cairn_store *store, cairn_store_failed *failed, void *owner) {
+    store->failed_owner = owner;
+    atomic_store(&store->failed, failed);
+}
 
 void cairn_store_free(struct cairn_store *store) {
     if (store) store->vtable->free(store);
@@ -212,6 +218,9 @@ enum cairn_code cairn_store_perform(struct cairn_store_worker *worker,
         return code;
     }
     request->owner = NULL;
+    struct cairn_store *store = worker->store;
+    cairn_store_failed *failed = request->code ? atomic_load(&store->failed) : NULL;
+    if (failed) failed(store->failed_owner, &request->error);
     if (request->code != CAIRN_OK && err) *err = request->error;
     return request->code;
 }

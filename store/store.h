@@ -242,6 +242,11 @@ void cairn_store_wake(struct cairn_store_worker *worker);
 /* How many requests are worth having under way at once on this worker now (adaptive for S3). */
 uint32_t cairn_store_appetite(const struct cairn_store_worker *worker);
 
+typedef void cairn_store_failed(void *owner, const struct cairn_error *why);
+/* failed() is called after each cairn_store_perform that failed, by its thread; it is set once, and
+ * only wakes somebody. */
+void cairn_store_set_failed(struct cairn_store *store, cairn_store_failed *failed, void *owner);
+
 /* ---- blocking helpers over a worker, for small objects ---- */
 enum cairn_code cairn_store_perform(struct cairn_store_worker *worker,
                                     struct cairn_store_request *request,
@@ -305,6 +310,8 @@ struct cairn_store {
     const struct cairn_store_vtable *vtable;
     struct cairn_store_profile profile;
     char url[1024];
+    cairn_store_failed *_Atomic failed; /* after failed_owner is set */
+    void *failed_owner;
 };
 struct cairn_store_worker {
     struct cairn_store *store;

@@ -42,6 +42,8 @@ struct cairn_srv_catalog {
     const struct cairn_clock *clock; /* of events */
     void (*happened)(void *owner);
     void *watcher;
+    cairn_srv_catalog_failed *_Atomic failed; /* after failed_owner is set */
+    void *failed_owner;
     struct cairn_metrics *metrics; /* NULL: durations are not counted */
     size_t metric;                 /* the family: looks, changes */
     pthread_t thread;
@@ -73,6 +75,18 @@ void cairn_srv_catalog_set_metrics(struct cairn_srv_catalog *catalog,
                                    struct cairn_metrics *metrics, size_t family) {
     catalog->metrics = metrics;
     catalog->metric = family;
+}
+
+void cairn_srv_catalog_set_failed(struct cairn_srv_catalog *catalog,
+                                  cairn_srv_catalog_failed *failed, void *owner) {
+    catalog->failed_owner = owner;
+    atomic_store(&catalog->failed, failed);
+}
+
+static void tell_failed(const struct cairn_srv_catalog *catalog, enum cairn_code code,
+                        const struct cairn_error *why) {
+    cairn_srv_catalog_failed *failed = code ? atomic_load(&catalog->failed) : NULL;
+    if (failed) failed(catalog->failed_owner, why);
 }
 
 /* ---- the writing thread ---- */
@@ -178,6 +192,7 @@ static void run_batch(struct cairn_srv_catalog *catalog, struct batch *batch) {
     note_trouble(catalog, code, &err);
     if (!code && tx->events && catalog->happened) catalog->happened(catalog->watcher);
     if (!code) return;
+    tell_failed(catalog, code, &err);
     tx->engine->rollback(tx);
     for (one = batch->first; one; one = one->next) {
         one->code = code;
@@ -330,21 +345,35 @@ static enum cairn_code take_reader(struct cairn_srv_catalog *catalog, struct cai
     return code;
 }
 
+/* *ret_broken: the database failed, not what was looked for in it. */
+static enum cairn_code look_by(struct cairn_srv_tx *reader,
+                               enum cairn_code (*look)(struct cairn_srv_tx *tx, void *argument,
+                                                       struct cairn_error *err),
+                               void *argument, bool *ret_broken, struct cairn_error *err) {
+    *ret_broken = true;
+    CAIRN_TRY(reader->engine->begin_read(reader, err));
+    enum cairn_code code = look(reader, argument, err);
+    reader->engine->end_read(reader);
+    *ret_broken = code == CAIRN_IO || code == CAIRN_UNAVAILABLE;
+    return code;
+}
+
 enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
                                        enum cairn_code (*look)(struct cairn_srv_tx *tx,
                                                                void *argument,
                                                                struct cairn_error *err),
                                        void *argument, struct cairn_error *err) {
     struct cairn_srv_tx *reader = catalog->writer;
+    struct cairn_error why = {0};
     uint64_t from_us = cairn_mono_us();
-    if (!catalog->in_memory) CAIRN_TRY(take_reader(catalog, &reader, err));
-    enum cairn_code code = reader->engine->begin_read(reader, err);
-    if (!code) {
-        code = look(reader, argument, err);
-        reader->engine->end_read(reader);
-    }
-    if (!catalog->in_memory) give_reader(catalog, reader);
+    bool broken = true;
+    enum cairn_code code = catalog->in_memory ? CAIRN_OK : take_reader(catalog, &reader, &why);
+    bool taken = !code;
+    if (taken) code = look_by(reader, look, argument, &broken, &why);
+    if (taken && !catalog->in_memory) give_reader(catalog, reader);
+    if (broken) tell_failed(catalog, code, &why);
     measure(catalog, CAIRN_SRV_QUERY_LOOK, from_us);
+    if (code && err) *err = why;
     return code;
 }
 

@@ -73,6 +73,12 @@ void cairn_srv_catalog_set_clock(struct cairn_srv_catalog *catalog,
  * wakes somebody. NULL: nobody any more, which holds when no change is under way. */
 void cairn_srv_catalog_set_watcher(struct cairn_srv_catalog *catalog,
                                    void (*happened)(void *owner), void *owner);
+/* Called, by the thread that met it, after each transaction that the database did not take, and
+ * after each look that could not begin or that a failure of the database ended. It is set once, and
+ * only wakes somebody. */
+typedef void cairn_srv_catalog_failed(void *owner, const struct cairn_error *why);
+void cairn_srv_catalog_set_failed(struct cairn_srv_catalog *catalog,
+                                  cairn_srv_catalog_failed *failed, void *owner);
 enum cairn_srv_query { CAIRN_SRV_QUERY_LOOK, CAIRN_SRV_QUERY_CHANGE, CAIRN_SRV_QUERIES };
 /* From now on durations are counted there, by kind of query on the first axis. */
 struct cairn_metrics;

@@ -8,6 +8,8 @@ import re
 import subprocess
 import tempfile
 import unittest
+import urllib.error
+import urllib.request
 
 import mounted
 from world import World, wait_until
@@ -57,6 +59,31 @@ class Ready(unittest.TestCase):
         self.start()
         filler = mounted.fill(self.store)
         self.expect_trouble("No space left on device", "make room there")
+        filler.unlink()
+        self.says("ok", 200)
+
+    def open_attempt(self):
+        """Its record is written to the store before it is answered."""
+        body = json.dumps({"job": "j", "world_size": 1, "after": 0, "node": "n",
+                           "ranks": [{"rank": 0, "proc": "p"}]}).encode()
+        request = urllib.request.Request(self.world.url + "/v1/runs/a/b/attempts", data=body,
+                                         headers={"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as reply:
+                return reply.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def test_a_call_that_fails_makes_readyz_503_at_once_however_long_the_checks_are_apart(self):
+        self.assertTrue(mounted.mount(self.store, "tmpfs", "-t", "tmpfs", "-o", "size=8m"))
+        self.world = World(nodes=0, store=str(self.store), root=self.root,
+                           server_arguments=["--check-interval", "1h"])
+        self.says("ok", 200)
+        filler = mounted.fill(self.store)
+        self.assertEqual(self.world.get("/readyz")[0], 200)
+        self.assertGreater(self.open_attempt(), 499)
+        self.assertEqual(self.world.get("/readyz")[0], 503)
+        self.says("No space left on device", 503)
         filler.unlink()
         self.says("ok", 200)
 

@@ -58,7 +58,7 @@ class Daemon:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log,  # who looks into them need not be root
-                env={"CAIRN_CORE_DUMPS": "true", **os.environ, **(self.env or {})})
+                env={"CAIRN_CORE_DUMPS": "true", "CAIRN_STOP_NOTICE": "0ms", **os.environ, **(self.env or {})})
         try:
             wait_until(lambda: self.ready.exists() or self.process.poll() is not None)
         except AssertionError:

@@ -3,12 +3,14 @@
  * health.h#2). */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "common/file.h"
 #include "server/catalog/engine_sqlite.h"
+#include "server/settings.h"
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */
@@ -76,4 +78,43 @@ TEST(a_catalog_that_takes_no_change_makes_the_server_not_ready_and_readyz_answer
     REQUIRE_OK(cairn_srv_sqlite_exec(shell, "ROLLBACK", &err));
     cairn_srv_sqlite_free(shell);
     EXPECT(ready_is(&world, true, 15000, &said));
+}
+
+TEST(a_transaction_that_fails_makes_the_server_not_ready_at_once) /* health.h#3 */
+{
+    NEED_SQLITE;
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO_JSON json_t *said = NULL;
+    struct cairn_srv_tx *shell = NULL;
+    char path[600];
+    REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_CHECK_INTERVAL=1h")));
+    EXPECT(ready_is(&world, true, 5000, &said));
+    snprintf(path, sizeof(path), "%s/catalog.db", world.data_path);
+    REQUIRE_OK(cairn_srv_sqlite_open(path, false, &shell, &err));
+    REQUIRE_OK(cairn_srv_sqlite_exec(shell, "BEGIN IMMEDIATE", &err));
+    EXPECT(cairn_world_call(&world, "PUT", "/v1/runs/a/b", json_object(), NULL));
+    EXPECT(ready_is(&world, false, 0, &said));
+    REQUIRE_OK(cairn_srv_sqlite_exec(shell, "ROLLBACK", &err));
+    cairn_srv_sqlite_free(shell);
+    EXPECT(ready_is(&world, true, 15000, &said)); /* it is looked at again by itself */
+}
+
+static uint64_t notice_ms(const char *catalog, const char *more) {
+    char *argv[] = {(char[]){"cairn-server"}, (char[]){"--store=/srv"}, (char *)(uintptr_t)catalog,
+                    (char *)(uintptr_t)more, NULL};
+    struct cairn_srv_settings settings = {0};
+    struct cairn_config config = {0};
+    bool done = false;
+    int argc = more ? 4 : catalog ? 3 : 2;
+    bool read = !cairn_srv_settings_load(argc, argv, &config, &settings, &done, NULL);
+    uint64_t ms = settings.stop_notice_ms;
+    if (read) cairn_config_release(&config);
+    return read ? ms : UINT64_MAX;
+}
+
+TEST(servers_that_may_share_a_catalog_announce_their_stop_for_five_seconds_unless_told_otherwise) {
+    unsetenv("CAIRN_STOP_NOTICE"); /* which programs of tests are started with */
+    EXPECT_EQ_U64(notice_ms(NULL, NULL), 0);
+    EXPECT_EQ_U64(notice_ms("--catalog=postgresql://db/cairn", NULL), 5000);
+    EXPECT_EQ_U64(notice_ms("--catalog=postgresql://db/cairn", "--stop-notice=0ms"), 0);
 }

@@ -192,6 +192,7 @@ static enum cairn_code spawn(const struct cairn_daemon_options *options, const c
         argv[count + 1] = parent_flag; /* also when the test program itself is killed */
     }
     setenv("CAIRN_CORE_DUMPS", "true", 0); /* tests look at their memory and descriptors */
+    setenv("CAIRN_STOP_NOTICE", "0ms", 0); /* no load balancer asks these servers */
     CAIRN_AUTO_HEAP char **environment = environment_with(options->env);
     if (!environment) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the environment");
     posix_spawn_file_actions_t actions;
