@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_copy memcpy|staged --bytes N
+ * bench_copy memcpy|staged|summed --bytes N [--crc32c NAME]
  *
  * What a save costs a trainer at the least: its bytes are copied into a slab. memcpy does only
- * that; staged makes the checksum of each block on the way, as libcairn does.
+ * that; staged makes the checksum of each block on the way, as libcairn does; summed copies
+ * nothing. --crc32c: by that implementation (common/crc32c_loops.c) instead of the one that was
+ * measured to be the fastest.
  */
 #include <stdio.h>
 #include <string.h>
@@ -16,13 +18,18 @@ struct copy {
     struct cairn_slab slab;
     uint8_t *source;
     uint64_t bytes;
-    bool staged;
+    bool staged, summed;
 };
 
 static enum cairn_code once(void *owner, struct bench_result *ret, struct cairn_error *err) {
     struct copy *copy = owner;
     (void)err;
     ret->bytes = copy->bytes;
+    ret->note = copy->summed ? cairn_crc32c_implementation() : cairn_crc32c_copier();
+    if (copy->summed) {
+        ret->crc32c = cairn_crc32c(0, copy->source, copy->bytes);
+        return CAIRN_OK;
+    }
     if (!copy->staged) {
         memcpy(copy->slab.data, copy->source, copy->bytes);
         return CAIRN_OK;
@@ -38,7 +45,13 @@ static enum cairn_code once(void *owner, struct bench_result *ret, struct cairn_
 int main(int count, char **values) {
     static struct copy copy;
     struct cairn_error error = {0};
+    const char *by = bench_flag(count, values, "--crc32c", NULL);
     copy.staged = count > 1 && !strcmp(values[1], "staged");
+    copy.summed = count > 1 && !strcmp(values[1], "summed");
+    if (by && !cairn_crc32c_choose(by)) {
+        fprintf(stderr, "bench_copy: this CPU has no %s\n", by);
+        return 2;
+    }
     copy.bytes = bench_flag_number(count, values, "--bytes", CAIRN_MIB * 1024);
     copy.source = bench_memory(copy.bytes);
     if (!copy.source ||

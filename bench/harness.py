@@ -261,7 +261,8 @@ def table(lines):
         sign = {"higher": ">= ", "lower": "<= "}[line["better"]]
         goal = "-" if line["goal"] is None else sign + number(line["goal"])
         note = verdicts[line["ok"]] + (" " + line["reason"] if line.get("reason") else "")
-        name = line["metric"] + (" (%s)" % line["peer"] if line.get("peer") else "")
+        side = line.get("peer") or line.get("by")
+        name = line["metric"] + (" (%s)" % side if side else "")
         rows.append((line["bench"], name, number(line["value"]),
                      number(line["q1"]) + ".." + number(line["q3"]), goal, number(line["ours"]),
                      number(line["theirs"]), note))

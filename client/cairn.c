@@ -11,6 +11,7 @@
 #include "client/session/open.h"
 #include "client/session/options.h"
 #include "client/session/renew.h"
+#include "common/crc32c.h"
 
 const char *cairn_version(void) {
     return CAIRN_VERSION;
@@ -32,6 +33,7 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
                            struct cairn_resume *ret_resume, struct cairn_error *err) {
     struct cairn_session *made = NULL;
     CAIRN_CLIENT_RET(ret, err);
+    cairn_crc32c_measure(); /* the first save's stall would have it otherwise */
     CAIRN_TRY(cairn_client_session_new(options, &cairn_client_saves_sink, &made, err));
     __attribute__((cleanup(session_free_at))) struct cairn_session *session = made;
     CAIRN_TRY(cairn_client_saves_new(session, err));

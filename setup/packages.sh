@@ -13,6 +13,8 @@ cairn_packages_build=(
 cairn_packages_test=(libcunit1-dev python3 python3-venv python3-yaml curl procps strace abigail-tools iproute2)
 # To test the catalog in PostgreSQL, too; without it those tests are skipped, and say so.
 cairn_packages_postgres=(postgresql)
+# To test the loops that are written for 64-bit ARM; without them that test is skipped, and says so.
+cairn_packages_arm64=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
 # For the second compiler, on top of that.
 cairn_packages_clang=(clang)
 

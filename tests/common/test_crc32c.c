@@ -20,7 +20,9 @@ static void fill(uint8_t *data, size_t size, uint64_t *state) {
     }
 }
 
-static const char *const names[] = {"avx512", "pclmul", "sse4.2", "armv8", "table"};
+static const char *const names[] = {"avx512",   "avx2",  "sse4.2", "pclmul",  "pclmul-2",
+                                    "pclmul-3", "armv8", "pmull",  "pmull-2", "pmull-3",
+                                    "table"};
 
 /* All that this CPU has, one after the other; the best one at the end. */
 #define EACH(name)                                                                                 \
@@ -152,15 +154,42 @@ TEST(copying_moves_the_bytes_and_returns_their_checksum) { /* crc32c.h#3 */
     EACH(name) check_copies();
 }
 
-TEST(the_implementation_in_use_is_the_best_that_there_is_and_others_can_be_chosen_by_name) {
-    const char *best = cairn_crc32c_implementation();
+static bool is_known(const char *name) {
+    for (size_t i = 0; i < CAIRN_COUNT(names); i++)
+        if (!strcmp(name, names[i])) return true;
+    return false;
+}
+
+TEST(an_implementation_can_be_chosen_by_name_and_one_that_this_CPU_lacks_changes_nothing) {
+    const char *before = cairn_crc32c_implementation();
     EXPECT(!cairn_crc32c_choose("none"));
-    EXPECT_EQ_TEXT(cairn_crc32c_implementation(), best);
+    EXPECT_EQ_TEXT(cairn_crc32c_implementation(), before);
     EXPECT(cairn_crc32c_choose("table"));
     EXPECT_EQ_TEXT(cairn_crc32c_implementation(), "table");
+    EXPECT_EQ_TEXT(cairn_crc32c_copier(), "table");
     EXPECT(cairn_crc32c_choose(NULL));
-    EXPECT_EQ_TEXT(cairn_crc32c_implementation(), best);
-    bool known = false;
-    for (size_t i = 0; i < CAIRN_COUNT(names); i++) known |= !strcmp(best, names[i]);
-    EXPECT(known);
+    EXPECT(is_known(cairn_crc32c_implementation()));
+}
+
+TEST(the_fastest_wins_only_where_it_is_a_tenth_faster_than_the_first_that_was_measured) {
+    EXPECT_EQ_U64(cairn_crc32c_fastest((const uint64_t[]){100, 91, 95, 200}, 4), 0);
+    EXPECT_EQ_U64(cairn_crc32c_fastest((const uint64_t[]){100, 95, 89, 200}, 4), 2);
+    EXPECT_EQ_U64(cairn_crc32c_fastest((const uint64_t[]){0, 0, 100, 95}, 4), 2);
+    EXPECT_EQ_U64(cairn_crc32c_fastest((const uint64_t[]){0, 100, 0, 50}, 4), 3);
+    EXPECT_EQ_U64(cairn_crc32c_fastest((const uint64_t[]){0, 0, 0, 7}, 4), 3);
+}
+
+/* The table is several times slower than whatever else a CPU has, so no load makes it win. */
+TEST(measuring_leaves_the_table_to_CPUs_that_have_nothing_else_and_a_large_call_measures) {
+    bool more = false;
+    for (size_t i = 0; i + 1 < CAIRN_COUNT(names); i++) more |= cairn_crc32c_choose(names[i]);
+    CAIRN_AUTO_HEAP uint8_t *bytes = calloc(1, CAIRN_MIB);
+    REQUIRE(bytes != NULL);
+    EXPECT(cairn_crc32c_choose(NULL));
+    uint32_t crc = cairn_crc32c(0, bytes, CAIRN_MIB);
+    EXPECT_EQ_U64(crc, cairn_crc32c_with_table(0, bytes, CAIRN_MIB));
+    cairn_crc32c_measure(); /* was done by the call: changes nothing */
+    EXPECT(is_known(cairn_crc32c_implementation()) && is_known(cairn_crc32c_copier()));
+    EXPECT_EQ_U64(more, strcmp(cairn_crc32c_implementation(), "table") != 0);
+    EXPECT_EQ_U64(more, strcmp(cairn_crc32c_copier(), "table") != 0);
 }
