@@ -3,9 +3,9 @@
 # package is named in one place. Every list is for Debian 12; elsewhere the names are a hint.
 # shellcheck shell=bash
 
-# To build and to run.
+# To build and to run. ccache keeps what was compiled: a clean clone on the same machine builds in seconds.
 cairn_packages_build=(
-    build-essential cmake ninja-build pkg-config
+    build-essential ccache cmake ninja-build pkg-config
     libcurl4-openssl-dev libmicrohttpd-dev libgnutls28-dev libjansson-dev libssl-dev libsqlite3-dev libpq-dev
     libexpat1-dev ca-certificates
 )
@@ -70,12 +70,12 @@ cairn_packages_need() {
 }
 
 # Prints the options that make cmake use ccache where it is installed, and the Python that is found
-# first now, not the one of an earlier run.
+# first now, not the one of an earlier run, one a line.
 cairn_cmake_options() {
     local python
     command -v ccache >/dev/null && printf '%s\n' -DCMAKE_C_COMPILER_LAUNCHER=ccache
     python=$(command -v python3) &&
-        printf '%s\n' "-DPython3_EXECUTABLE=$python" "-DCAIRN_PYTHON3=$python"
+        printf '%s\n' "-DCAIRN_PYTHON3=$python"
     return 0
 }
 
@@ -96,18 +96,31 @@ cairn_packages_need_postgres() {
     return "$status"
 }
 
-# Builds one preset of CMakePresets.json. Quiet when it succeeds; everything when it does not.
-cairn_build_preset() {
-    local preset=$1 log
-    shift
+# What a clone in another folder has compiled is found, too: paths count from the tree's root.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content
+
+# Runs a command; prints what it said only when it fails.
+cairn_quietly() {
+    local log status=0
     log=$(mktemp)
-    # shellcheck disable=SC2046
-    if cmake --preset "$preset" $(cairn_cmake_options) >"$log" 2>&1 &&
-        cmake --build --preset "$preset" --parallel "$(nproc)" "$@" >"$log" 2>&1; then
-        rm -f "$log"
-        return 0
-    fi
-    cat "$log" >&2
+    "$@" >"$log" 2>&1 || status=$?
+    [ "$status" = 0 ] || cat "$log" >&2
     rm -f "$log"
-    return 1
+    return "$status"
+}
+
+# What a caller adds to cmake's options.
+cairn_cmake_extra=()
+cairn_configure_preset() {
+    local options
+    mapfile -t options < <(cairn_cmake_options)
+    cairn_quietly cmake --preset "$1" "${options[@]}" "${cairn_cmake_extra[@]}"
+}
+
+# Builds one preset of CMakePresets.json.
+cairn_build_preset() {
+    local preset=$1
+    shift
+    cairn_configure_preset "$preset" &&
+        cairn_quietly cmake --build --preset "$preset" --parallel "$(nproc)" "$@"
 }

@@ -108,6 +108,32 @@ uint64_t cairn_test_random(uint64_t *state) {
     return z ^ z >> 31;
 }
 
+const char *cairn_test_tree(void) {
+    static char tree[1024];
+    if (tree[0]) return tree;
+    const char *given = getenv("CAIRN_SOURCE_DIR");
+    ssize_t size = readlink("/proc/self/exe", tree, sizeof tree - 32);
+    if (given && *given) {
+        snprintf(tree, sizeof tree, "%s", given);
+        return tree;
+    }
+    tree[size < 0 ? 0 : size] = '\0';
+    for (char *slash; (slash = strrchr(tree, '/'));) {
+        *slash = '\0';
+        char page[sizeof tree + 32];
+        snprintf(page, sizeof page, "%s/api/openapi.yaml", tree);
+        if (access(page, R_OK) == 0) return tree;
+    }
+    fprintf(stderr, "the source tree is not above this program: set CAIRN_SOURCE_DIR\n");
+    abort();
+}
+
+const char *cairn_test_file(const char *path) {
+    static char full[2048];
+    snprintf(full, sizeof full, "%s/%s", cairn_test_tree(), path);
+    return full;
+}
+
 const char *cairn_test_folder(void) {
     if (!run.folder[0]) {
         const char *parent = getenv("TMPDIR");

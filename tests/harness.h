@@ -30,6 +30,11 @@ bool cairn_test_check(bool ok, const char *file, int line, const char *format, .
 uint64_t cairn_test_seed(void);
 /* Random numbers from that seed (splitmix64). */
 uint64_t cairn_test_random(uint64_t *state);
+/* The source tree: CAIRN_SOURCE_DIR, or the nearest folder above this program with an
+ * api/openapi.yaml. */
+const char *cairn_test_tree(void);
+/* The full path of a file of the tree, until the next call. */
+const char *cairn_test_file(const char *path);
 /* A folder of this test alone, removed at its end. */
 const char *cairn_test_folder(void);
 /* Run function(argument) in a forked child, which exits with 0 when it returns; returns the status

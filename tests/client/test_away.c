@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* The uploader dies, is away for a while, and another one comes back. */
 #include <fcntl.h>
 #include <poll.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* A save that another thread cancels, or whose trainer goes away: real server, real uploader. */
 #include <poll.h>
 #include <pthread.h>

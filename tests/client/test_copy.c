@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* copy: one shard by one thread and by several, against the plain concatenation of its runs. */
 #include <dirent.h>
 #include <pthread.h>

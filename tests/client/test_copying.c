@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* copying: real copies, and by how many threads each goes. What they took is the machine's; which
  * numbers are tried before anything is decided is not. */
 #include <sched.h>

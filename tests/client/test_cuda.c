@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* The plug-in for CUDA, through the public calls, over a runtime without a GPU (fake_cuda.h). */
 #include <dlfcn.h>
 #include <pthread.h>

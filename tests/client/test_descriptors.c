@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* K08: a trainer that may open no file more, as where data loaders have taken all. */
 #include <fcntl.h>
 #include <signal.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Copy and seal apart, and slots that the caller writes: real server, real uploader. */
 #include "tests/client/team.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* A server that hangs: it holds its port, takes connections and answers nothing. */
 #include <signal.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Items by name, streams, several regions of one piece, and what a version says of all that. */
 #include <cairn/inspect.h>
 #include <cairn/items.h>

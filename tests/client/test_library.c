@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* libcairn.so as it is shipped: what it shows, what it needs, and who can compile its headers. */
 #include <ctype.h>
 #include <fcntl.h>
@@ -72,7 +73,7 @@ static bool is_name(char c) {
 static bool declared(const char *header, struct names *ret) {
     CAIRN_AUTO(buf) text = {0};
     char path[600];
-    snprintf(path, sizeof path, "%s/include/cairn/%s", CAIRN_SOURCE_DIR, header);
+    snprintf(path, sizeof path, "%s/include/cairn/%s", cairn_test_tree(), header);
     if (cairn_file_load(path, &text, NULL) != CAIRN_OK) return false;
     blank_comments(text.data);
     for (char *at = strstr(text.data, "cairn_"); at; at = strstr(at + 1, "cairn_")) {
@@ -141,7 +142,7 @@ static void compile(const char *compiler, const char *language, const char *stan
     char source[600], output[600], include[600];
     const char *probe[] = {compiler, "--version", NULL};
     if (run(probe, in_folder("version", output)) != 0) return;
-    snprintf(include, sizeof include, "-I%s/include", CAIRN_SOURCE_DIR);
+    snprintf(include, sizeof include, "-I%s/include", cairn_test_tree());
     for (size_t i = 0; i < CAIRN_COUNT(headers); i++) {
         char text[100];
         snprintf(text, sizeof text, "#include <cairn/%s>\nint main(void) { return 0; }\n",

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* C07: more ranks than a node has ever threads for, on memory that is just enough. */
 #include <pthread.h>
 #include <unistd.h>

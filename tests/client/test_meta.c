@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Labels and meta: given until the seal, read from what is restored. Real server, real uploader. */
 #include "tests/client/team.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Every public function with handles, options, answers and arrays that are NULL, and with structs
  * of a size that none has. One that crashes ends this program. */
 #include <cairn/inspect.h>
@@ -438,7 +439,7 @@ TEST(every_function_that_the_library_shows_is_called_wrongly_here) {
     CAIRN_AUTO(buf) map = {0};
     struct cairn_error err = {0};
     size_t count = 0;
-    REQUIRE_OK(cairn_file_load(CAIRN_SOURCE_DIR "/client/libcairn.map", &map, &err));
+    REQUIRE_OK(cairn_file_load(cairn_test_file("client/libcairn.map"), &map, &err));
     char *left = strstr(map.data, "global:");
     REQUIRE(left != NULL);
     for (char *line = strtok_r(left, ";\n \t", &left); line; line = strtok_r(NULL, ";\n \t", &left))

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* options: structs of programs that were compiled with another release of the header. */
 #include <stdlib.h>
 

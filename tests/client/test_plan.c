@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* A save of the layout of the one before is arranged and told by a name; every other one as the
  * first was. */
 #include "api/table.h"

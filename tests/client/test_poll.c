@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Descriptors of saves: what makes them readable, over a scripted uploader and over a real one. */
 #include <cairn/poll.h>
 #include <dirent.h>

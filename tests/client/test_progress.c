@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* What the progress function of a save is told, by which thread, and what it may do. */
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* What a trainer hears of a quota: real server, real uploaders, a folder as the store. */
 #include "api/rest.h"
 #include "common/clock.h"

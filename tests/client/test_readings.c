@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Reads in the background: real server, real uploader. */
 #include <cairn/reads.h>
 #include <poll.h>

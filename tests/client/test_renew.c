@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* A job that goes on in the same processes with another world: real server, real uploaders. */
 #include <pthread.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Memory for saves that is told late, or grows: real server, real uploader. */
 #include <stdlib.h>
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
+/* ctest: as=reshape_long labels=full env=CAIRN_RESHAPE_CASES=10000 */
 /*
  * What ranks in one random layout saved, read by others in another: other regions, other types,
  * other names, other places in memory. Sources go through cairn_save_stage and destinations through

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /*
  * What four ranks saved, read back by others in another split. The save half runs for real: shards,
  * tables and layout are what cairn_save_stage made; only the store in between is the test's memory.

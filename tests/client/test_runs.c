@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Runs and removals through the uploader: real server, real uploader. */
 #include <cairn/runs.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* What a save puts into the slab and says to the uploader. */
 #include <fcntl.h>
 #include <poll.h>

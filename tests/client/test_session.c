@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* The uploader is silent, refuses, or says unexpected things; the trainer forks; deadlines hold. */
 #include <poll.h>
 #include <sys/wait.h>

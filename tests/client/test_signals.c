@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* The last chance: signals that announce the end, and the save at the step's edge. */
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Sources of pieces that are no contiguous memory, through the public calls. */
 #include <pthread.h>
 #include <stdlib.h>

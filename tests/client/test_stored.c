@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Pieces whose elements are stored as another type than the trainer has them in. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* target: elements that are converted and scattered, whole or in parts. */
 #include "client/restore/target.h"
 

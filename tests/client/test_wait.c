@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Calls that wait: for whom, for how long, and what they say when it was too long. */
 #include <fcntl.h>
 #include <poll.h>

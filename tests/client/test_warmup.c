@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* What would fail the first save is found before it, and named with its node and rank. */
 #include <glob.h>
 #include <malloc.h>

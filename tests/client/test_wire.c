@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Whose turn it is to read the socket: a call's that waits, or the session's thread's. */
 #include <poll.h>
 #include <pthread.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* End to end: real server, real uploaders, a folder as the store. */
 #include <fcntl.h>
 #include <poll.h>

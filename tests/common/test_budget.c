@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* budget: the sum never passes the total, also with many threads and with sums that would wrap. */
 #include "common/budget.h"
 #include "tests/harness.h"

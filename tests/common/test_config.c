@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* config: where each value comes from, and how a wrong one is named. */
 #include <stddef.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 #include "common/crc32c.h"
 
 #include "tests/harness.h"

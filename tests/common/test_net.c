@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* net: both ends of real sockets in one process, and descriptors counted before and after. */
 #include <dirent.h>
 #include <errno.h>

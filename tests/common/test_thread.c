@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* thread: wakes are not lost, and a stop waits for the end. */
 #include "common/thread.h"
 

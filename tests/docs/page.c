@@ -16,7 +16,7 @@
 #define PATH_BYTES 1000
 
 static void full_path(const char *path, char ret[PATH_BYTES]) {
-    snprintf(ret, PATH_BYTES, "%s/%s", CAIRN_SOURCE_DIR, path);
+    snprintf(ret, PATH_BYTES, "%s/%s", cairn_test_tree(), path);
 }
 
 void cairn_docs_add(struct cairn_buf *buf, const char *format, ...) {

@@ -17,7 +17,7 @@ struct pages {
 static bool exists(const char *folder, int folder_size, const char *target, int target_size) {
     char path[2000];
     struct stat status;
-    snprintf(path, sizeof path, "%s/%.*s%s%.*s", CAIRN_SOURCE_DIR, folder_size, folder,
+    snprintf(path, sizeof path, "%s/%.*s%s%.*s", cairn_test_tree(), folder_size, folder,
              folder_size ? "/" : "", target_size, target);
     return stat(path, &status) == 0;
 }

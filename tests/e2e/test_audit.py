@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Every call that changes something leaves the events that api/changes.def says of its route: who, when,
 from where."""
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: seconds=55 engines=again
 """What was read is told again only when it changes: ETag, If-None-Match, and waiting for the change,
 also at another server than the one that makes it."""
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: seconds=60 engines=again
 """What people type: help, mistakes, exit statuses, lists, trash, waiting, and `cairn up`."""
 import http.server
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """What bash completes `cairn` by: made from the tables of the help, and asking the server for names."""
 import os
 import pty

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """AWS's variables and files mean to Cairn's programs what they mean to botocore: endpoint, region,
 addressing and keys of a request, for files that people write and for seeded random ones. A server in
 this process notes where requests arrive, and botocore's own are noted before they are sent.

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Damage on the store: a flipped byte, a cut, a missing object, a changed checksum list."""
 import hashlib
 import json

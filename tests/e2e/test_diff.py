@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """`cairn diff`: which shards and tensors of stored checkpoints differ by what is known of them; with
 `--tensors` how many elements, and by how much."""
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: seconds=60 engines=again
 """cairn doctor against kinds of stores, rights and buckets: what each check must say; and what it
 leaves: .cairn/profile.json, which servers and uploaders begin with, and nothing else."""
 import json

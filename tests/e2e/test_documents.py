@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Every document of the store, damaged in every way: whatever needs it ends with status 7, what does
 not goes on, and nothing ends otherwise; a launcher takes status 3 for "start afresh"."""
 import os

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Stores in two S3s, each with keys of its own: what the URL of a store says of its place, and that no key is
 ever shown to the other endpoint."""
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """`cairn export` over checkpoints that DeepSpeed and torch wrote: each value is what their own tools
 say, nothing is left out in silence, and what is damaged leaves no file that looks complete."""
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """`cairn export` into a bucket: the same bytes as in a folder, no file before all are whole, and an
 export that was killed goes on with the parts that are there."""
 import hashlib

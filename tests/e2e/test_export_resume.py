@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """An export that is killed or interrupted at any point goes on with the same command: the files are
 those of an export in one go, what was written is not written again, and it believes no byte."""
 import fcntl

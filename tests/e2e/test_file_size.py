@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """RLIMIT_FSIZE: a write beyond it fails as on a full disk, and ends no program by SIGXFSZ. Each limit
 is set on the running process, and taken away again."""
 import os

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Pins, labels, metrics, policies and `cairn forget`, as people type them."""
 import json
 import os

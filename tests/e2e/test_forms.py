@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """--output yaml, wide and --fields: the values are those of --json, whatever texts people chose; and what
 ls and show say for people."""
 import json

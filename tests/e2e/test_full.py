@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """A folder store that is full, or read-only, for a moment: the save waits with its bytes where they
 were staged, and is committed once there is room again. The folder is a real file system of its own,
 in a mount namespace of this test's."""

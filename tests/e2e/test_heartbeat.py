@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """What an uploader does upon each word of a heartbeat's answer, seen between it and a real server.
 
 The proxy hands everything on as it is, but for the one member of an answer that a test changes: a

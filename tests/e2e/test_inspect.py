@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """`cairn inspect` over files that torch and safetensors wrote, on a disk and in a bucket: what it says
 is what those libraries say, and no byte of a tensor is read for it."""
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Jobs of many processes: two incarnations on one run, many ranks at once, a server that is away."""
 import json
 import os

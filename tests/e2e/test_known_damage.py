@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """What was found damaged of a copy is known from then on: no copy is removed that may be the last good one, and
 reads ask the others first, until it is mended or read whole again."""
 import json

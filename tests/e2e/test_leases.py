@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Retention removes nothing that a restore in progress reads: a slow reader, while the policy keeps one
 checkpoint, the trash is emptied at once, and the sweep runs twenty times a second."""
 import hashlib

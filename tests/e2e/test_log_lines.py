@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """One fault, one WARN or ERROR line: what a daemon writes while a document is damaged, and while its
 server is away."""
 import os

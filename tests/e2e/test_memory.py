@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """K07: one allocation fails, at a place that the seed draws (tests/support/libfail.c).
 The command and the uploader end what they were doing with an error that says so, or go on; nothing
 leaks or is committed in part, and the uploader goes on."""

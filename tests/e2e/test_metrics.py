@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """GET /metrics of server and uploader: the text format, the families of docs/metrics.md with their
 types and labels, and numbers that are those of what was done."""
 import contextlib

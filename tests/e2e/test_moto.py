@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: labels=moto
 """The whole chain on moto, an S3 of Python that people test with: it states the CRC32 of an object made
 of parts as its CRC32C, and names its list of parts otherwise than S3 does.
 

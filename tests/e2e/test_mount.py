@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Q55: one of two nodes without the mount. Nothing of it is committed without its bytes, nothing is
 lost, and nothing lies on the node's own disk. A mount is a link to the store's folder; where it is
 away there is an empty folder."""

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
+# ctest: as=names_long with="Slow" labels=full
 """S28: an endpoint is a name with many addresses. They are all used, they change, some are dead,
 and the name itself may fail for a while. Real lookups by the system's resolver, in a network of
 our own (dns_server.py); skipped where none can be made. `test_names.py Slow` has what takes a

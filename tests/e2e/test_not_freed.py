@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """A bucket with versioning, object lock and rights that are missing: what deleted checkpoints cost there,
 who is told of it, and how it ends."""
 import contextlib

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: seconds=55 engines=again
 """Imports and exports as operations of the server: what they keep and write is what the commands do,
 each has an end, also when its server is killed, and no path leads out of the folders that are allowed."""
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """DeepSpeed checkpoints that are cut in other ways than by ZeRO alone, written by DeepSpeed itself:
 exported and imported to the values that its ranks held; what is missing or damaged is named, and
 leaves nothing."""

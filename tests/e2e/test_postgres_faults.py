@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: with="Faults" engines=postgresql
+# ctest: as=postgres_stopped with="Stopped" seconds=150 engines=postgresql
 """PostgreSQL is killed, stopped for longer than every time-out, has no room, fails over to a standby,
 while 8 ranks save without waiting. No committed version is lost or there twice, what was staged
 meanwhile commits afterwards, and `latest` never goes back (chaos_oracle.py, chaos_world.py).

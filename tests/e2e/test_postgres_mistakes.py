@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=postgresql
 """What operators get wrong with the catalog's database: a server that starts nevertheless would lose
 or mix up checkpoints, so each is refused, or the server freezes what it cannot be sure of, with a
 sentence that says what to do."""

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """cairn profile: servers by name, what wins over what, and to whom a token is shown."""
 import json
 import os

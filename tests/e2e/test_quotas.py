@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """A quota as people meet it: the command sets and shows it, and a save beyond it says why."""
 import json
 import unittest

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Rates of requests as programs meet them: the command and the uploader come again when the server has
 said, and what they do is done."""
 import time

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Many readers while the server is killed and started again."""
 import concurrent.futures
 import http.client

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """What an uploader that slept may still do when it goes on."""
 import json
 import os

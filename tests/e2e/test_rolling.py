@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=postgresql
 """Two servers over one catalog in PostgreSQL are restarted in turn, again and again, under load: no
 command, no save of any rank and no call of an uploader that names both may fail."""
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """The whole chain on S3: put, get, verify, a save of 8 ranks, restore with the server down, and no
 secret anywhere. On s3fault, or with --endpoint-from-environment on what AWS_* variables name."""
 import concurrent.futures

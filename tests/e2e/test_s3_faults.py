@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: seconds=170 engines=again
 """Faults of the store, seen by the whole chain. After each: committed and verified, or failed by
 name; no open upload, no orphan, no secret in any log. CAIRN_TEST_SLOW=1 adds the minute's outage."""
 import collections

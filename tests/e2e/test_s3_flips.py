@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """P3, S17, S20: one byte of any part that flips, at the part's begin, in its middle or at its end, on
 its way to a store that checks nothing or on its way back, is found and named: shard and range."""
 import os

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Worker threads take the network interfaces that are named in turn: a save over two virtual cards in
 a network namespace of its own, with the store in another. Skipped where no namespace can be made."""
 import collections

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """What waits longest goes first: in which order the store sees the parts of several saves, and how
 many of them at once."""
 import json

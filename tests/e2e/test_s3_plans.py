@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Restore plans on S3: someone without an uploader asks for ranges and URLs, reads them at the store
 by plain HTTP, and compares what comes with what was saved and with the checksums of the blocks."""
 import concurrent.futures

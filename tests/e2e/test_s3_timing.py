@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """How long a save of 8 shards takes under faults of the store, against a calm one of the same bytes
 in the same test: the whole chain with s3fault.
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Where secrets come from and where they may lie (G01, A04): files that everybody can read are refused by
 their name, nothing takes a secret as an argument, and no daemon's memory is open to its user's other
 processes or written to a core file."""

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Lists of servers, with real ones: who is dead, hangs or comes back fails no call of the command or of
 an uploader that names another beside it."""
 import json

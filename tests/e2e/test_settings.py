@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: seconds=60 engines=again
 """Settings that no other test names, each by what the real programs do with it. tests/docs/test_named.c
 fails for a setting that no test names at all."""
 import contextlib

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=postgresql
 """Two servers that serve one catalog in PostgreSQL by turns, while ranks save: the uploaders are given
 both addresses, and no save of any rank fails."""
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Tensors by name over HTTP: what comes is what went in, whichever ranks hold it, whole or a slice,
 as it is stored or converted, whatever the name and wherever it stands; and damage is an error or a
 broken connection, never other bytes."""

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Versions in more than one store: copied by the command, restored from either store alone by docs/format.md
 and by `cairn get --store`, removed and deleted."""
 import json

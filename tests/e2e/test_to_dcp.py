@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """`cairn export --to dcp`: what it writes is read back to the same bytes, its objects too, and a
 folder has its `.metadata` last. That torch itself reads it is e2e/torch."""
 import argparse

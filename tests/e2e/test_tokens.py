@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Server, uploader and command where tokens are asked for: the uploader's token changes while it
 runs, and none is in a log, an error or an argument (A04)."""
 import contextlib

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """docs/http.md is a tour: its commands, pasted one after the other in an empty folder, all work, and
 they answer what the page shows. What the page leaves out (…) may be anything; ids, times, digests
 and numbers that change from run to run are compared by their form."""

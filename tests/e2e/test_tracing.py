@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """traceparent (W3C Trace Context) from the command, other clients and uploaders to the server's log."""
 import json
 import re

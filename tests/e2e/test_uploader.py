@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """cairn uploader status and drain: what a node's uploader says of itself, and how it is let finish."""
 import json
 import os

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """What lies in a store and is nobody's: uploads on S3 that no save will end, and objects below
 versions that the server does not know; who sees them, and how they end."""
 import json

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """One damage, one list of findings: `cairn verify` through the server and from the store alone."""
 import json
 import os

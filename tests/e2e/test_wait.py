@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """cairn wait --for: each state of a checkpoint is told when it comes and not before, what can no longer come
 is refused at once, and the time given is kept."""
 import base64

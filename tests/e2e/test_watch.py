@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """cairn watch: events and the progress of open saves as they happen, in a log, for a program, on a
 terminal; over a restart of the server; and how it ends."""
 import json

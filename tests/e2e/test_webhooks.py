@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """Webhooks with real receivers: signed, in order, at least once over kill -9, tried again, given up as
 dead letters, and none held up by another."""
 import base64

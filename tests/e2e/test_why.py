@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ctest: engines=again
 """cairn show --why while a save cannot get on: it names the node, how far that is, and what the store
 said last; and once it is committed, that it waits for nothing."""
 import json

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=python */
 /* The official Python library reads what we write, and we read what it writes. */
 #include <spawn.h>
 #include <sys/wait.h>

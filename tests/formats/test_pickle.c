@@ -54,8 +54,8 @@ TEST(what_python_pickled_in_any_protocol_is_the_same_values) {
         char path[256];
         CAIRN_AUTO(buf) bytes = {0};
         CAIRN_AUTO(pickle) pickle = {0};
-        snprintf(path, sizeof path, CAIRN_SOURCE_DIR "/tests/vectors/torch/plain%d.pkl", protocol);
-        REQUIRE_OK(cairn_file_load(path, &bytes, &err));
+        snprintf(path, sizeof path, "tests/vectors/torch/plain%d.pkl", protocol);
+        REQUIRE_OK(cairn_file_load(cairn_test_file(path), &bytes, &err));
         REQUIRE_OK(cairn_pickle_read(cairn_buf_view(&bytes), allow_one, &pickle, &err));
         EXPECT_EQ_U64(pickle.read_bytes, bytes.size);
         expect_plain(&pickle);

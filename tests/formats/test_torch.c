@@ -9,12 +9,12 @@
 #include "formats/torch_tree.h"
 #include "tests/harness.h"
 
-#define VECTORS CAIRN_SOURCE_DIR "/tests/vectors/torch/"
+#define VECTORS "tests/vectors/torch/"
 
 static enum cairn_code load(const char *name, struct cairn_buf *ret, struct cairn_error *err) {
     char path[512];
     snprintf(path, sizeof path, VECTORS "%s", name);
-    return cairn_file_load(path, ret, err);
+    return cairn_file_load(cairn_test_file(path), ret, err);
 }
 
 /* ---- what a file holds, as rows to be compared ---- */
@@ -87,7 +87,7 @@ static enum cairn_code look(struct cairn_view bytes, struct rows *rows, struct c
 TEST(every_tensor_that_torch_wrote_is_found_with_its_bytes) {
     struct cairn_error err = {0};
     json_error_t where;
-    json_t *expected = json_load_file(VECTORS "expected.json", 0, &where);
+    json_t *expected = json_load_file(cairn_test_file(VECTORS "expected.json"), 0, &where);
     const char *name;
     json_t *content;
     REQUIRE(expected != NULL);

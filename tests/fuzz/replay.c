@@ -75,7 +75,8 @@ static char *read_file(const char *path, size_t *ret_size) {
 
 static void feed_corpus(struct replay *replay) {
     char folder[512], path[1024];
-    snprintf(folder, sizeof folder, "%s/tests/fuzz/corpus/%s", CAIRN_SOURCE_DIR,
+    const char *tree = getenv("CAIRN_SOURCE_DIR"); /* ctest sets it */
+    snprintf(folder, sizeof folder, "%s/tests/fuzz/corpus/%s", tree ? tree : ".",
              replay->target->name);
     struct dirent **names = NULL;
     int count = scandir(folder, &names, NULL, alphasort); /* sorted: the same order everywhere */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=gpu env=ASAN_OPTIONS=protect_shadow_gap=0 */
 /* Saves from a real GPU and reads into it, where there is one. What no fake can tell: that the
  * memory of a slab, huge pages of a memfd, can be page-locked, and that bytes come back as they
  * were. */

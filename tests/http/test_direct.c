@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /*
  * The direct path reads replies by itself, so libcurl is the oracle: the same bytes are given to
  * both, cut at any place. What libcurl refuses must be refused, and what both accept must be the

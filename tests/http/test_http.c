@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* The HTTP client against a server that is wrong in every way a test can write down. */
 #include "common/http/http.h"
 

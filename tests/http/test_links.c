@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /*
  * Links (common/http/link.h) against a peer that a test writes itself, plain and over TLS: one that
  * closes, stops, or says more than it was asked.

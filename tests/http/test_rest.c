@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Calls to the server's API: every kind of answer becomes the right code and sentence. */
 #include "api/rest.h"
 

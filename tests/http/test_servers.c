@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Lists of servers: which texts are taken, and where a call goes when a server is away. */
 #include "api/servers.h"
 

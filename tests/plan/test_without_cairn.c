@@ -157,8 +157,10 @@ static int run_script(void) {
     int status = 0;
     snprintf(store, sizeof store, "%s/store", cairn_test_folder());
     snprintf(out, sizeof out, "%s/out", cairn_test_folder());
+    char script[1200];
+    snprintf(script, sizeof script, "%s/tests/python/read_without_cairn.py", cairn_test_tree());
     char *const arguments[] = {(char[]){"python3"},
-                               (char[]){CAIRN_SOURCE_DIR "/tests/python/read_without_cairn.py"},
+                               script,
                                store,
                                (char[]){"llm/7b"},
                                out,

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: as=s3_server */
+/* ctest: as=s3_server_like_aws under=s3fault:aws labels=s3 */
+/* ctest: as=s3_server_like_minio under=s3fault:minio labels=s3 */
+/* ctest: as=s3_server_like_r2 under=s3fault:r2 labels=s3 */
+/* ctest: as=s3_server_like_b2 under=s3fault:b2 labels=s3 */
+/* ctest: as=s3_server_like_parts1000 under=s3fault:parts1000 labels=s3 */
+/* ctest: as=s3_server_like_radosgw under=s3fault:radosgw labels=s3 */
 /*
  * The store against a real S3 server, named by CAIRN_TEST_S3_URL (s3://bucket/prefix) and AWS's
  * usual variables. Each test works under a prefix of its own.

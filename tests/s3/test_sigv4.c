@@ -213,7 +213,7 @@ static size_t check_file(const char *path) {
 }
 
 TEST(stored_cases_of_botocore_agree_in_every_stage) {
-    EXPECT_EQ_U64(check_file(CAIRN_SOURCE_DIR "/tests/vectors/sigv4/botocore.json"), 48);
+    EXPECT_EQ_U64(check_file(cairn_test_file("tests/vectors/sigv4/botocore.json")), 48);
 }
 
 TEST(random_cases_of_botocore_agree_in_every_stage) {

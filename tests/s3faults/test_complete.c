@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=s3 */
 /*
  * S01-S06 and S25: what the answer to Complete says, what it hides, and what is there after it.
  * Each case sends a shard of three parts through the client against s3fault.

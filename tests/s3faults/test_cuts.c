@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=s3 */
 /* S13: RST and FIN at byte 0, 1, mid, last-1 and last of each kind of request and of each kind of
  * reply; the single rows that taught something stand in test_parts.c and test_reads.c. */
 #include "tests/s3faults/cases.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=s3 */
 /* S27: many deletions in one request, each with an outcome of its own. */
 #include "tests/s3faults/cases.h"
 

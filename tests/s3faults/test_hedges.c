@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=s3 */
 /* Answers that are late: what waits for one is sent again on another connection, by the uploader's
  * own senders, against every make of store; and what of it is lost does not matter. */
 #include "tests/s3faults/cases.h"

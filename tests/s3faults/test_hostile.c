@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=s3 */
 /* S24, S27, S29 and A04: listings that lie, deletions that fail, answers that are meant to hurt. */
 #include <stdlib.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=s3 */
 /* S10-S12: keys that end, clocks that are off, regions and redirects. */
 #include <stdlib.h>
 

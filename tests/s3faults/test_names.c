@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=s3 */
 /* S28: names that do not resolve, addresses that are dead, and certificates that are wrong. */
 #include <netinet/in.h>
 #include <pthread.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=s3 */
 /* S07-S09, S13 (requests), S19-S23, S26: what happens to parts on their way, and to uploads. */
 #include <stdlib.h>
 

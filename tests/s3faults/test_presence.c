@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=s3 */
 /* What a commit asks the bucket before it believes that its shards are there (Q55). */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=s3 */
 /* S13 (reads), S14-S18: ranges that come late, short, wrong, changed or not at all. */
 #include <netinet/in.h>
 #include <stdlib.h>

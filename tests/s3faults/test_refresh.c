@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=s3 */
 /* S10: the keys end in the middle of an upload, and whoever has new ones fails or says nothing. */
 #include <stdio.h>
 

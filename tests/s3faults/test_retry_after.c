@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=s3 */
 /* S08: a store that says in its reply when it wants to be asked again, as seconds or as a date. */
 #include <time.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=s3 */
 /* Q42, V26: bytes that are sent are those that were staged, whoever checks. Where the store
  * confirms the CRC32C of what it took, its word counts; a Content-MD5 is made of the same memory
  * that is sent and proves nothing; elsewhere the bytes are summed here, after they went out. */

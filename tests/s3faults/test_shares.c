@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=s3 */
 /* How the requests that may be under way at once are shared out among a store's workers. */
 #include "tests/s3faults/cases.h"
 

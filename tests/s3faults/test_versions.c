@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=s3 */
 /* A bucket with versioning: what a delete leaves there, and what frees it. */
 #include "store/purge.h"
 #include "tests/s3faults/cases.h"

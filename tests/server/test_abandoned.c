@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* What a heartbeat's answer says of open versions, by which an uploader finds those that a rank has
  * abandoned (Q12). */
 #include "tests/server/world.h"

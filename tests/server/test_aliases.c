@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* Aliases that people give, which protect what they point at, and `best`, which is computed. */
 #include <stdio.h>
 

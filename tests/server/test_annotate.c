@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* PATCH of versions and runs: merging, If-Match, pins, and lists that filter by what was said. */
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* Opening and joining attempts, and what a resume does to what was there (Q1-Q7). */
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan engines=both */
 /* Begin is a join, and every verdict is a row, the same for all (Q8-Q11). */
 #include <stdio.h>
 #include <stdlib.h>

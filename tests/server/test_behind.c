@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* A catalog that is behind its store, in one run or in all, and what ends that (Q35, Q36, V39,
  * V40). */
 #include <errno.h>

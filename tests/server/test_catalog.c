@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan engines=again */
 /* The catalog and the store's identity: what is refused at start, what a change means. */
 #include <fcntl.h>
 #include <signal.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=both */
 /* What the commit finds in the store, and what is seen of it while its record is late. */
 #include <stdio.h>
 #include <stdlib.h>

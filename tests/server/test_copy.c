@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=postgresql */
 /* A catalog copied into another: every kind of value, ended at every moment, with a row that
  * differs, and what is refused. Targets are databases of PostgreSQL where it is installed. */
 #include "server/catalog/copy.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* kill -9 at each named point of attempt, commit and sweep, then a restart (P1, P2, K02). */
 #include <pthread.h>
 #include <signal.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan engines=again */
 /* Trash, undelete, sweep, lists and waiting (Q25, Q26, Q29, Q30). */
 #include <pthread.h>
 #include <stdio.h>

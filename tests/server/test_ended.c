@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan engines=again */
 /* Ranks whose process has ended, and the saves that wait for them (Q56, V41). */
 #include <stdio.h>
 

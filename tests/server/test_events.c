@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* Events: what they say of each change, in which order, by page, long poll and stream; who follows
  * and never reads costs nobody anything. */
 #include <inttypes.h>

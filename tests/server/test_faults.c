@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* Faults of the process: a server that was stopped, descriptors that run out, an end and a commit
  * at once (K05, K08, C04). */
 #include <signal.h>

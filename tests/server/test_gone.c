@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* What is over is forgotten after a time, and what the rules need of it stays (Q6, Q11, Q30). */
 #include <stdio.h>
 

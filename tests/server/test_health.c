@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* What readyz says is what can be done: a row and an object are written and read (health.h#1,
  * health.h#2). */
 #include <errno.h>

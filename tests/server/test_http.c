@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan engines=again */
 /* What arrives at the port: malformed shapes, limits and deadlines (B01-B05, B07). */
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* Puts of store.json that arrive late, on a store with and without puts that only create: nothing
  * is frozen by what a server once wrote itself (Q35). */
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* Rank tables, the proof over them, and the layout object (Q33, P1). */
 #include <signal.h>
 #include <stdio.h>

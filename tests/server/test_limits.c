@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan engines=again */
 /* What the server must not let through: too many at once, files that are damaged or in the wrong
  * place, shards that nobody sealed, and what a dead version leaves behind. */
 #include <dirent.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* What a version was trained from, and waiting for the next one. */
 #include <pthread.h>
 #include <stdio.h>

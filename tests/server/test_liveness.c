@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* Whether a run gets on, as facts. */
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* Which nodes are kept, and what answers say of them (nodes.h#3, nodes.h#4). */
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan,postgresql */
 /* What one server hears of another one's changes, and how late: told, cut off, and behind a session
  * that is silently dead (catalog/notify.h). */
 #include <inttypes.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* What lies in the store below versions that the catalog does not know is found, shown, and deleted
  * behind a row, when the store's own clock says that it is old (Q31, P8, P8b, V12). */
 #include <errno.h>

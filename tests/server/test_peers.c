@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan engines=again */
 /* What peers can make the server hold: bodies that do not come, replies that nobody takes, and
  * connections without requests (B05, B10). */
 #include <netinet/in.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* Restore plans on a folder store: which ranges of which shards hold what is wanted (P3). */
 #include <stdio.h>
 #include <stdlib.h>

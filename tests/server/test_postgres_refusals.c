@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=postgresql */
 /* What PostgreSQL refuses while a change is under way: by its state, in our codes, and undone. */
 #include <stdio.h>
 

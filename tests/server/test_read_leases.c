@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* What a reader leases stays until the lease ends: retention, trash and sweep (Q29, C03). */
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan engines=again */
 /* Bytes of shards through the server: ranges, verification, slow readers (B06, P3). */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Shards of a folder that memory holds, as the thread that sends them reads them (stream.h#4). */
 #include <fcntl.h>
 #include <linux/magic.h>

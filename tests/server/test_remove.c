@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* Many versions at once, and a run with all that it has. */
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* A run is removed with all that it has, in rounds, whatever meets it on its way; as an operation
  * that is looked at, cancelled, killed and begun again. */
 #include <poll.h>

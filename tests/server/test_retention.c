@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* Retention over HTTP: policies and where they hold, previews, applying what was shown, and a
  * policy that is carried out after each commit. */
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* What the store says of revoked tokens: longer than any copy that could hold them, and whatever
  * the copy says that a catalog is made again from. */
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan engines=both */
 /* A save from begin to recorded, spoken by hand as an uploader speaks it. */
 #include <pthread.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan,postgresql */
 /* Two servers over one catalog in PostgreSQL and one store (E2 of server/README.md). */
 #include <inttypes.h>
 #include <pthread.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* What a page of somebody else can make a browser send (B08). */
 #include <stdio.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* A stop that comes while the layout of a save is being proven (server/README.md, B3c). */
 #include <pthread.h>
 #include <signal.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* Rules of hours and days, under a clock of the test: grace, silence, sweeps, jumps (Q26, Q30, Q34,
  * T01, T02, N05). */
 #include <stdio.h>

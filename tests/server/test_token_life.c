@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* How tokens come, go and are told: the operator's first one, events, files, several servers. */
 #include <errno.h>
 #include <stdio.h>

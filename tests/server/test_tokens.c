@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* What a token lets its bearer do and know: scopes, projects, and the grant beside them (A01, A02,
  * P16). */
 #include <inttypes.h>

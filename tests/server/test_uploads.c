@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: engines=again */
 /* Uploads that no save will end are shown, and ended where nobody can need them (P8, P8b). */
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* The folder store on real files. */
 #include <fcntl.h>
 #include <sys/mount.h>

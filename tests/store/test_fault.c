@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* The fault store around a folder. */
 #include "common/clock.h"
 #include "store/open.h"

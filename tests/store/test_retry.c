@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Retry decisions on a virtual clock. */
 #include "store/retry.h"
 #include "tests/harness.h"

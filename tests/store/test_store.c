@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* URLs, registration and the blocking helpers. */
 #include <pthread.h>
 

@@ -1,45 +1,96 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs ctest and says at the end what its summary leaves out.
+"""Chooses entries of ctest, runs them, and says at the end what ctest's summary leaves out.
 
-    run_ctest.py BUILD_FOLDER [CTEST_ARGUMENT]...
+    run_ctest.py BUILD_FOLDER [--full [--part K/N]] [--since REV] [--builds] [CTEST_ARGUMENT]...
 
-Prints, before ctest's own summary, which still ends the output:
-  - each test that passed only when it was run again,
-  - each test that a module left out, with the reason; ctest itself counts whole modules only.
-The exit status is ctest's.
+  --full         also the entries labelled full: repeats, long chaos, mutants, what takes hours
+  --part K/N     of them the Kth of N parts of about equal length. What each part showed is written to
+                 build/full.json, with the commit; `--part 0/N` only prints that file
+  --since REV    only entries whose files, or whose rooms of the product, changed since REV
+  --builds       runs nothing; prints which other builds the chosen entries start programs of
+
+Prints, before ctest's own summary, which still ends the output, each test that a module left out, with the
+reason; ctest itself counts whole modules only. The exit status is ctest's.
 """
+import json
 import pathlib
 import re
 import subprocess
 import sys
+import time
 
-RESULT = re.compile(r"Test +#\d+: (\S+) \.*(.*)")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "build" / "full.json"
 SUMMARY = re.compile(r"^\d+% tests passed")
 MODULE = re.compile(r"^\d+/\d+ Test: (\S+)")
 SKIPS = (re.compile(r"^skipped: (.*)"),  # tests/harness.c
          re.compile(r"^(\S+) \(.*\) \.\.\. skipped '(.*)'"),  # unittest
          re.compile(r"^(?:.*: )?skipped: (.*)"))
+# What every entry depends on, and folders that no program is made of.
+OF_ALL = ("CMakeLists.txt", "CMakePresets.json", "tests/tests.cmake", "tests/harness", "tests/reports", "tests/support/",
+          "setup/", "test", "include/")
+PAGES = ("docs/", "README", "plan/", ".ci/", "LICENSE", "bench/")
+
+
+class Entry:
+    """One entry of ctest, as CMake described it."""
+
+    def __init__(self, described):
+        said = {one["name"]: one["value"] for one in described["properties"]}
+        self.name, self.command = described["name"], described.get("command", [])
+        self.labels, self.cost = set(said.get("LABELS", [])), said.get("COST", 1.0)
+        variables = dict(text.split("=", 1) for text in said.get("ENVIRONMENT", []) if "=" in text)
+        self.rooms = variables.get("CAIRN_TEST_ROOMS", "").split(",")
+        self.source = variables.get("CAIRN_TEST_SOURCE", "")
+
+    def touched(self, path):
+        """Whether a change of this file can change how the entry ends."""
+        if path.startswith(OF_ALL):
+            return True
+        if path.startswith("tests/"):
+            own = path.startswith(self.source.rsplit("/", 1)[0] + "/") if self.source else False
+            other = re.search(r"/(test_|chaos)[^/]*$", path)
+            return path == self.source or (own and not other) or self.of_the_tree()
+        if path.startswith(PAGES):
+            return self.of_the_tree()
+        return self.of_the_tree() or any(room and path.startswith(room) for room in self.rooms)
+
+    def of_the_tree(self):
+        return self.name.startswith(("tidy/", "docs/", "api/openapi", "python/protocol", "mutants/fit"))
+
+
+def entries(folder, arguments):
+    said = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1", *arguments], check=True,
+                          capture_output=True, text=True).stdout
+    return [Entry(one) for one in json.loads(said[said.index("{"):])["tests"]]
+
+
+def changed_since(revision):
+    def git(*words):
+        return subprocess.run(["git", "-C", ROOT, *words], check=True, capture_output=True,
+                              text=True).stdout.splitlines()
+    return sorted({*git("diff", "--name-only", revision), *git("ls-files", "--others", "--exclude-standard")})
+
+
+def part_of(chosen, number, count):
+    """Longest first, each to the part that is shortest by then."""
+    parts = [[] for _ in range(count)]
+    for entry in sorted(chosen, key=lambda one: (-one.cost, one.name)):
+        min(parts, key=lambda part: sum(one.cost for one in part)).append(entry)
+    return parts[number - 1]
 
 
 def run(folder, arguments):
-    """(status, the lines of the summary, names that needed another try)."""
-    held, failed, again = [], set(), []
-    process = subprocess.Popen(["ctest", "--test-dir", folder, *arguments], text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace")
-    for line in process.stdout:
-        if held or SUMMARY.match(line):
-            held.append(line)
-            continue
-        print(line, end="", flush=True)
-        result = RESULT.search(line)
-        if not result:
-            continue
-        name, how = result.groups()
-        if "Passed" in how and name in failed:
-            again.append(name)
-        elif "***" in how:
-            failed.add(name)
-    return process.wait(), held, again
+    """(status, the lines of the summary)."""
+    held = []
+    with subprocess.Popen(["ctest", "--test-dir", folder, *arguments], text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, errors="replace") as process:
+        for line in process.stdout:
+            if held or SUMMARY.match(line):
+                held.append(line)
+            elif not line.lstrip().startswith("Start "):
+                print(line, end="", flush=True)
+    return process.returncode, held
 
 
 def skips_in(log):
@@ -55,19 +106,71 @@ def skips_in(log):
     return {module: texts for module, texts in found.items() if texts}
 
 
+def take(words, name, values=1):
+    """Removes an option of ours from the words; its value, or None."""
+    if name not in words:
+        return None
+    at = words.index(name)
+    if len(words) <= at + values:
+        sys.exit(f"test: {name} needs a value; tests/README.md has examples")
+    value = words[at + 1] if values else True
+    del words[at:at + 1 + values]
+    return value
+
+
+def record(part, status, summary):
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True,
+                            text=True, check=False).stdout.strip()
+    known[part] = {"commit": commit, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                   "green": status == 0, "summary": summary[0].strip() if summary else ""}
+    RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def choose(folder, words):
+    """(ctest's arguments for what is chosen, the chosen entries, the part)."""
+    full, part = take(words, "--full", 0), take(words, "--part")
+    since = take(words, "--since")
+    if not full:
+        words += ["--label-exclude", "^full$"]
+    chosen = every = [one for one in entries(folder, words) if not one.name.startswith("reports/")]
+    if since:
+        changes = changed_since(since)
+        chosen = [one for one in every if any(one.touched(path) for path in changes)]
+        print(f"test: {len(changes)} files changed since {since}: {len(chosen)} entries are run, "
+              f"{len(every) - len(chosen)} are left out", flush=True)
+    if part:
+        number, count = map(int, part.split("/"))
+        if number == 0:
+            print(RESULTS.read_text() if RESULTS.exists() else "test: no part was run yet", end="")
+            sys.exit(0)
+        chosen = part_of(chosen, number, count)
+        print(f"test: part {part}: {len(chosen)} of {len(every)} entries", flush=True)
+    if since or part:
+        words += ["-R", "^(" + "|".join(re.escape(one.name) for one in chosen) + ")$"]
+    return words, chosen, part
+
+
 def main():
-    folder, arguments = sys.argv[1], sys.argv[2:]
-    status, summary, again = run(folder, arguments)
+    folder, words = sys.argv[1], sys.argv[2:]
+    builds = take(words, "--builds", 0)
+    words, chosen, part = choose(folder, words)
+    if builds:
+        print(*sorted({build for one in chosen for build in ("tsan", "shipped")
+                       if one.name.startswith({"tsan": "tsan/", "shipped": "e2e/"}[build])}))
+        return 0
+    if not chosen:
+        print("test: no entry is chosen")
+        return 0 if "-R" in words and "^()$" in words else 1
+    status, summary = run(folder, words)
     log = pathlib.Path(folder) / "Testing/Temporary/LastTest.log"
     skips = skips_in(log) if log.exists() else {}
-    count = sum(len(texts) for texts in skips.values())
-    print(f"\n{count} tests were left out within their modules")
+    print(f"\n{sum(map(len, skips.values()))} tests were left out within their modules")
     for module, texts in skips.items():
         for text in texts:
             print(f"  skipped  {module}  {text}")
-    print(f"{len(again)} tests passed only when they were run again")
-    for name in again:
-        print(f"  again    {name}")
+    if part:
+        record(part, status, summary)
     print("\n" + "".join(summary), end="", flush=True)
     return status
 

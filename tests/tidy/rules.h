@@ -26,7 +26,7 @@ cairn_tidy_rule cairn_tidy_rooms;          /* rooms of one folder include downwa
 cairn_tidy_rule cairn_tidy_owners;         /* a foreign header is included by its owner only */
 cairn_tidy_rule cairn_tidy_introduction;   /* licence line, then the introduction */
 cairn_tidy_rule cairn_tidy_function_lines; /* at most 70 */
-cairn_tidy_rule cairn_tidy_file_lines;     /* at most 600 */
+cairn_tidy_rule cairn_tidy_file_lines;     /* at most 1000 */
 cairn_tidy_rule cairn_tidy_columns;        /* at most 100 */
 cairn_tidy_rule cairn_tidy_calls;          /* calls that are banned */
 cairn_tidy_rule cairn_tidy_states;         /* a version's state has one writer */

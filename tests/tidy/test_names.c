@@ -154,7 +154,7 @@ TEST(a_promise_is_numbered_in_its_header_and_cited_by_file_and_number) {
 static bool exists(const char *folder, int folder_size, const char *name, int size) {
     char path[2000];
     struct stat status;
-    snprintf(path, sizeof path, "%s/%.*s%.*s", CAIRN_SOURCE_DIR, folder_size, folder, size, name);
+    snprintf(path, sizeof path, "%s/%.*s%.*s", cairn_test_tree(), folder_size, folder, size, name);
     return stat(path, &status) == 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tree: what is a source and what is not, and the walk over it. */
+#include "tests/harness.h"
 #include "tests/tidy/tree.h"
 
 #include <dirent.h>
@@ -45,7 +46,7 @@ struct walk {
 static void look_at(const struct walk *walk, const char *path) {
     if (!(kind_of(path) & walk->kinds)) return;
     char full[2048];
-    snprintf(full, sizeof full, "%s/%s", CAIRN_SOURCE_DIR, path);
+    snprintf(full, sizeof full, "%s/%s", cairn_test_tree(), path);
     CAIRN_AUTO(buf) text = {0};
     if (cairn_file_load(full, &text, NULL) != CAIRN_OK || text.size == 0) return;
     CAIRN_AUTO_HEAP char *code = malloc(text.size + 1);
@@ -57,7 +58,7 @@ static void look_at(const struct walk *walk, const char *path) {
 
 static void walk_folder(const struct walk *walk, const char *folder) {
     char full[2048];
-    snprintf(full, sizeof full, "%s/%s", CAIRN_SOURCE_DIR, folder);
+    snprintf(full, sizeof full, "%s/%s", cairn_test_tree(), folder);
     DIR *directory = opendir(full);
     if (!directory) return;
     struct dirent *entry;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* The journal alone: what comes back, what a torn tail costs, what damage is refused. */
 #include <fcntl.h>
 #include <poll.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* kill -9 while a trainer is staging: the one that comes back with its memory stages again what it
  * had staged, and the save goes on; whatever differs is refused. */
 #include "common/clock.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: seconds=50 */
 /* The same promises over S3: an S3 server that checks every signature and checksum, and fails on
  * request. */
 #include <errno.h>

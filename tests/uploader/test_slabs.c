@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* When a trainer's memory is given back, and how much of it there is. */
 #include "tests/uploader/trainer.h"
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan */
 /* Bad messages, bad descriptors, bad peers: that session ends, the others do not notice. */
 #include <fcntl.h>
 #include <sys/mman.h>
