@@ -2,6 +2,13 @@
 /* budget: one counter under one lock; the numbers of a refusal are taken under it too. */
 #include "common/budget.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/file.h"
+
 #include "common/text.h"
 
 void cairn_budget_init(struct cairn_budget *budget, uint64_t total_bytes) {
@@ -47,4 +54,99 @@ void cairn_budget_give(struct cairn_budget *budget, uint64_t bytes) {
 uint64_t cairn_budget_free_bytes(struct cairn_budget *budget) {
     CAIRN_HOLD(&budget->lock);
     return budget->total_bytes - budget->locked.reserved_bytes;
+}
+
+/* ---- what the machine and its control groups allow ---- */
+
+struct group { /* of the process, in one hierarchy */
+    char path[1024];
+    char mount[1024], mount_root[1024];
+};
+
+static uint64_t read_limit(const char *root, const char *folder, const char *file) {
+    char path[4096];
+    CAIRN_AUTO(buf) text = {.limit = 4096};
+    int size = snprintf(path, sizeof path, "%s%s/%s", root, folder, file);
+    if (size < 0 || (size_t)size >= sizeof path || cairn_file_load(path, &text, NULL))
+        return UINT64_MAX;
+    char *end = NULL;
+    unsigned long long bytes = strtoull(text.data, &end, 10); /* "max" is no number */
+    return end == text.data || !bytes ? UINT64_MAX : bytes;
+}
+
+/* The group's folder and those above it, up to the mount. A group outside of what is mounted here,
+ * as a container without a namespace of groups sees its own, is the mount itself. */
+static uint64_t smallest_limit(const char *root, const struct group *group, const char *file) {
+    char folder[2048];
+    const char *inner = group->path;
+    size_t above = strcmp(group->mount_root, "/") ? strlen(group->mount_root) : 0;
+    bool inside = !strncmp(inner, group->mount_root, above) &&
+                  (inner[above] == '/' || inner[above] == '\0') && !strstr(inner, "/..");
+    inner = inside ? inner + above : "";
+    uint64_t limit = UINT64_MAX;
+    if (!group->mount[0]) return limit;
+    snprintf(folder, sizeof folder, "%s%s", group->mount, strcmp(inner, "/") ? inner : "");
+    for (;;) {
+        limit = cairn_min_u64(limit, read_limit(root, folder, file));
+        char *slash = strrchr(folder, '/');
+        if (!slash || strlen(folder) <= strlen(group->mount)) return limit;
+        *slash = '\0';
+    }
+}
+
+static bool names_memory(const char *list, const char *end) {
+    for (const char *at = list; at < end; at++)
+        if ((at == list || at[-1] == ',') && !strncmp(at, "memory", 6) &&
+            (at + 6 == end || at[6] == ','))
+            return true;
+    return false;
+}
+
+/* Lines of /proc/self/cgroup: "0::PATH" of v2, "NUMBER:CONTROLLERS:PATH" of v1. */
+static void find_paths(const char *text, struct group *v1, struct group *v2) {
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        const char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
+        if (!path) continue;
+        struct group *group = path == list + 1 ? v2 : names_memory(list + 1, path) ? v1 : NULL;
+        size_t size = strcspn(path + 1, "\n");
+        if (!group || size >= sizeof group->path) continue;
+        memcpy(group->path, path + 1, size);
+        group->path[size] = '\0';
+    }
+}
+
+/* Lines of /proc/self/mountinfo:
+ * "ID PARENT DEVICE ROOT MOUNT OPTIONS ... - TYPE SOURCE OPTIONS". */
+static void find_mounts(const char *text, struct group *v1, struct group *v2) {
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        char own[4096], root[1024], mount[1024], type[32], options[1024];
+        snprintf(own, sizeof own, "%.*s", (int)strcspn(line, "\n"), line);
+        const char *behind = strstr(own, " - ");
+        if (!behind || sscanf(own, "%*s %*s %*s %1023s %1023s", root, mount) != 2 ||
+            sscanf(behind, " - %31s %*s %1023s", type, options) != 2)
+            continue;
+        bool first = !strcmp(type, "cgroup") && names_memory(options, options + strlen(options));
+        struct group *group = first ? v1 : !strcmp(type, "cgroup2") ? v2 : NULL;
+        if (!group || group->mount[0]) continue;
+        memcpy(group->mount, mount, sizeof group->mount);
+        memcpy(group->mount_root, root, sizeof group->mount_root);
+    }
+}
+
+uint64_t cairn_memory_limit(const char *root) {
+    char path[4096];
+    CAIRN_AUTO(buf) groups = {.limit = CAIRN_MIB};
+    CAIRN_AUTO(buf) mounts = {.limit = 16 * CAIRN_MIB};
+    struct group v1 = {0}, v2 = {0};
+    long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGE_SIZE);
+    uint64_t limit = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes
+                                                 : 4 * CAIRN_GIB;
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    if (cairn_file_load(path, &groups, NULL)) return limit;
+    snprintf(path, sizeof path, "%s/proc/self/mountinfo", root);
+    if (cairn_file_load(path, &mounts, NULL)) return limit;
+    find_paths(groups.data, &v1, &v2);
+    find_mounts(mounts.data, &v1, &v2);
+    limit = cairn_min_u64(limit, smallest_limit(root, &v1, "memory.limit_in_bytes"));
+    return cairn_min_u64(limit, smallest_limit(root, &v2, "memory.max"));
 }

@@ -31,3 +31,7 @@ enum cairn_code cairn_budget_take(struct cairn_budget *budget, uint64_t bytes, c
                                   struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_budget_give(struct cairn_budget *budget, uint64_t bytes);
 uint64_t cairn_budget_free_bytes(struct cairn_budget *budget);
+/* Memory that this process may use: the RAM, or the smallest limit of its control group and the
+ * groups above it (v1 and v2), as far as its container shows them. Below `root`, "" but for tests.
+ */
+uint64_t cairn_memory_limit(const char *root);

@@ -7,6 +7,7 @@
 
 #include "api/keys.h"
 #include "api/servers.h"
+#include "common/budget.h"
 #include "common/text.h"
 #include "store/named.h"
 
@@ -102,11 +103,7 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
     CAIRN_TRY(fill(places.journal_path, sizeof(places.journal_path), "the path of the journal", err,
                    settings->state_dir, file, ""));
     places.budget_bytes = settings->memory_budget_bytes;
-    if (!places.budget_bytes) {
-        long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGE_SIZE);
-        places.budget_bytes =
-            pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes / 4 : CAIRN_GIB;
-    }
+    if (!places.budget_bytes) places.budget_bytes = cairn_memory_limit("") / 4;
     if (strcmp(settings->peer_restore, "on") != 0 && strcmp(settings->peer_restore, "off") != 0 &&
         strcmp(settings->peer_restore, "auto") != 0)
         return cairn_fail(err, CAIRN_INVALID, "peer_restore is on, off or auto, not \"%s\"",
