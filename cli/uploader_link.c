@@ -31,7 +31,6 @@ static enum cairn_code send_request(struct cairn_cli_uploader *uploader, const j
     return cairn_net_send(uploader->fd, cairn_buf_view(&bytes), NULL, 0, deadline_ms, err);
 }
 
-/* A socket that its uploader closes at once belongs to one that does not let this user in. */
 static enum cairn_code next_frame(struct cairn_cli_uploader *uploader, uint64_t deadline_ms,
                                   struct cairn_frame *ret, struct cairn_error *err) {
     for (bool closed = false, ready = false;;) {
@@ -40,8 +39,7 @@ static enum cairn_code next_frame(struct cairn_cli_uploader *uploader, uint64_t 
         CAIRN_TRY(cairn_frame_next(&uploader->reader, ret, &ready, err));
         if (ready) return CAIRN_OK;
         if (closed)
-            return cairn_fail(err, CAIRN_UPLOADER_GONE,
-                              "the uploader has ended, or lets this user not connect (allow_uids)");
+            return cairn_fail(err, CAIRN_UPLOADER_GONE, "the uploader has ended");
         if (!left_ms) return cairn_fail(err, CAIRN_TIMEOUT, "the uploader does not answer");
         (void)poll(&waiting, 1, (int)cairn_min_u64(left_ms, 1000));
         CAIRN_TRY(cairn_frame_fill(&uploader->reader, uploader->fd, &closed, err));
@@ -67,14 +65,13 @@ enum cairn_code cairn_cli_uploader_ask(struct cairn_cli_uploader *uploader, json
     if (!request || json_object_set_new(request, "id", json_integer((json_int_t)id)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request");
     enum cairn_code code = send_request(uploader, request, deadline_ms, err);
-    if (code == CAIRN_UNAVAILABLE)
-        return cairn_fail(err, CAIRN_UPLOADER_GONE, "the uploader has ended");
-    CAIRN_TRY(code);
+    if (code != CAIRN_UNAVAILABLE) CAIRN_TRY(code); /* it may have said why it ends */
     for (;;) {
         CAIRN_AUTO(frame) frame = {0};
         CAIRN_TRY(next_frame(uploader, deadline_ms, &frame, err));
         const json_t *of = json_object_get(frame.message, "id");
-        if (json_is_integer(of) && (uint64_t)json_integer_value(of) == id)
+        bool refusal = !of && strcmp(frame.name, "error") == 0;
+        if (refusal || (json_is_integer(of) && (uint64_t)json_integer_value(of) == id))
             return read_answer(&frame, ret, err);
     }
 }

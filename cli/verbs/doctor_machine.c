@@ -2,18 +2,19 @@
 /* What doctor finds out about this machine, and who listens. */
 #include <stdio.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "api/servers.h"
 #include "cli/call.h"
 #include "cli/options.h"
 #include "cli/profile.h"
 #include "cli/sizes.h"
+#include "cli/uploader_link.h"
 #include "cli/verbs/doctor.h"
+#include "common/clock.h"
 #include "common/file.h"
-#include "common/net.h"
 #include "common/text.h"
 
+#define UPLOADER_ANSWERS_MS 2000
 #define FILES_WANTED 4096
 
 /* What /readyz says of itself; a check that fails comes with a 503, and the same body. */
@@ -91,9 +92,14 @@ static void check_servers(struct cairn_cli_doctor *doctor) {
 static void check_uploader(struct cairn_cli_doctor *doctor) {
     struct cairn_error err = {0};
     const char *path = cairn_cli_uploader_socket(doctor->cli);
-    int fd = -1;
-    if (cairn_net_connect_unix(path, &fd, &err) == CAIRN_OK) {
-        close(fd);
+    CAIRN_AUTO_JSON json_t *report = NULL;
+    struct cairn_cli_uploader uploader;
+    enum cairn_code code = cairn_cli_uploader_open(path, &uploader, &err);
+    if (code == CAIRN_OK)
+        code = cairn_cli_uploader_ask(&uploader, CAIRN_PACK(status, 0),
+                                      cairn_mono_ms() + UPLOADER_ANSWERS_MS, &report, &err);
+    cairn_cli_uploader_close(&uploader);
+    if (code == CAIRN_OK) {
         cairn_cli_doctor_say(doctor, CAIRN_CLI_FINE, "uploader", "", "listens on %s", path);
         return;
     }

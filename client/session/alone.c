@@ -49,6 +49,22 @@ static enum cairn_code next_alone(struct cairn_session *session, const struct wa
     }
 }
 
+/* An `error` without an id: the uploader ends the connection, and says why. */
+static bool is_refusal(const struct cairn_frame *frame) {
+    return strcmp(frame->name, "error") == 0 && !json_object_get(frame->message, "id");
+}
+
+/* The uploader has ended the connection, and what it said before that counts more. */
+static enum cairn_code ended(struct cairn_session *session, enum cairn_code code,
+                             struct cairn_error *err) {
+    for (bool ready = true; ready;) {
+        CAIRN_AUTO(frame) frame = {0};
+        if (cairn_client_link_next(&session->link, &frame, &ready, NULL) != CAIRN_OK) break;
+        if (ready && is_refusal(&frame)) return cairn_client_answer_check(&frame, "", err);
+    }
+    return code;
+}
+
 static void note_received(struct cairn_session *session) {
     CAIRN_HOLD(&session->lock);
     session->locked.received_ms = cairn_mono_ms();
@@ -67,10 +83,13 @@ enum cairn_code cairn_client_call_alone(struct cairn_session *session,
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a frame");
     CAIRN_TRY(cairn_client_message_new(body, request->blob, request->fds, request->fd_count,
                                        &message, err));
-    CAIRN_TRY(send_alone(session, &wait, message, err));
+    enum cairn_code code = send_alone(session, &wait, message, err);
+    if (code == CAIRN_UPLOADER_GONE) return ended(session, code, err);
+    CAIRN_TRY(code);
     while (request->wanted) {
         CAIRN_AUTO(frame) frame = {0};
         CAIRN_TRY(next_alone(session, &wait, &frame, err));
+        if (is_refusal(&frame)) return cairn_client_answer_check(&frame, request->wanted, err);
         if (cairn_client_u64_of(frame.message, "id", &answered) && answered == id) {
             note_received(session);
             CAIRN_TRY(cairn_client_answer_check(&frame, request->wanted, err));

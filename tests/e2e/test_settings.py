@@ -230,6 +230,8 @@ class Uploader(Case):
                 self.skipTest("another user cannot run this build")
             self.assertEqual(said.returncode == 0, works, (allowed, said.stderr))
             if not works:
+                self.assertRegex(said.stderr, rf"user {NOBODY} may not connect .* node-0: its setting allow_uids")
+                self.assertEqual(said.returncode, 4)
                 wait_until(lambda: "allow_uids" in (world.root / "uploader-0.log").read_text())
         with self.assertRaisesRegex(AssertionError, "allow_uids"):
             World(uploader_arguments=["--allow-uids", "me"])

@@ -192,7 +192,10 @@ static enum cairn_code conn_new(struct cairn_up_socket *box, int fd, struct cair
     pid_t pid = 0;
     CAIRN_TRY(cairn_net_peer_uid(fd, &uid, &pid, err));
     if (!uid_allowed(&box->up->places, uid))
-        return cairn_fail(err, CAIRN_FORBIDDEN, "user %u may not connect (allow_uids)", uid);
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "user %u may not connect to the uploader of node %s: its setting "
+                          "allow_uids does not name that user",
+                          uid, box->up->places.node);
     if (box->conn_count >= box->up->settings.connections_max)
         return cairn_fail(err, CAIRN_BUSY,
                           "trainers connected: %zu, which is all (connections_max)",
@@ -230,6 +233,16 @@ static void pause_accepting(struct cairn_up_socket *box, const struct cairn_erro
     epoll_ctl(box->epoll_fd, EPOLL_CTL_MOD, box->listen_fd, &event);
 }
 
+/* The caller hears why its connection ends. Nothing of it is read, so nothing of it takes memory. */
+static void tell_refused(int fd, const struct cairn_error *why) {
+    CAIRN_AUTO(buf) bytes = {.limit = CAIRN_FRAME_JSON_BYTES_MAX + 64};
+    CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(
+        error, CAIRN_PACK_WHY(why, message), .retryable = cairn_code_info(why->code)->retryable);
+    const struct cairn_view none = {NULL, 0};
+    if (message && cairn_frame_encode(message, none, &bytes, NULL) == CAIRN_OK)
+        (void)!cairn_net_send(fd, cairn_buf_view(&bytes), NULL, 0, cairn_mono_ms(), NULL);
+}
+
 static void accept_all(struct cairn_up_socket *box) {
     for (;;) {
         int fd = -1;
@@ -244,6 +257,7 @@ static void accept_all(struct cairn_up_socket *box) {
         if (cairn_log_limit_allows(&box->up->log_limit, error.message, cairn_mono_ms(), &unsaid))
             cairn_log(WARN, "socket.refused", "cause=\"%s\" unsaid=%" PRIu64, error.message,
                       unsaid);
+        tell_refused(fd, &error);
         close(fd);
     }
 }
