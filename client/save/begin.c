@@ -85,6 +85,7 @@ static struct cairn_save *left_behind(struct cairn_session *session) {
  * generation. */
 static void generation_reclaim(struct cairn_session *session, uint64_t for_step) {
     struct cairn_error why = {0};
+    struct cairn_client_failed failed = {0};
     cairn_lock_take(&session->lock);
     struct cairn_save *left = left_behind(session);
     if (left) {
@@ -92,12 +93,11 @@ static void generation_reclaim(struct cairn_session *session, uint64_t for_step)
                          "a call on it had failed, it was not staged, and step %" PRIu64
                          " needed its memory",
                          for_step);
+        failed = cairn_client_failed_of(left);
         cairn_client_save_end(left, &why);
     }
-    uint64_t id = left ? left->id : 0, step = left ? left->step : 0;
-    uint32_t n = left ? left->n : 0;
     cairn_lock_give(&session->lock);
-    if (left) cairn_client_report_add(session, id, step, n, &why);
+    if (left) cairn_client_report_add(session, &failed, &why);
 }
 
 static bool earlier_unsent(const struct cairn_save *save) {
@@ -206,9 +206,10 @@ enum cairn_code cairn_save_begin(struct cairn_session *session, uint64_t step,
     CAIRN_TRY(cairn_client_process_count(&counter, step, &n, err));
     struct cairn_save *save = save_new(session, step, n);
     if (!save) {
+        const struct cairn_client_failed failed = {.step = step, .n = n};
         (void)cairn_fail(err, CAIRN_NO_MEMORY, "step %" PRIu64 ": no memory for a save", step);
         cairn_client_process_settle(&counter, step, n);
-        cairn_client_report_add(session, 0, step, n, err);
+        cairn_client_report_add(session, &failed, err);
         return CAIRN_NO_MEMORY;
     }
     enum cairn_code code = begin(save, &own_options, err);

@@ -14,17 +14,26 @@ static const char *on_exists_text(enum cairn_on_exists on_exists) {
     return on_exists == CAIRN_EXISTS_SUPERSEDE ? "supersede" : "error";
 }
 
+static bool format_valid(const char *format) {
+    return !format ||
+           (strlen(format) < 64 && format[0] && cairn_name_valid(cairn_view_of(format)));
+}
+
 enum cairn_code cairn_client_begin_body(struct cairn_save *save,
                                         const struct cairn_save_options *options,
                                         struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *labels = NULL, *meta = NULL, *splits = NULL;
+    const char *on_exists = on_exists_text(options->on_exists);
+    /* What the report of a refusal below must say. */
+    save->begin = CAIRN_PACK(begin, .step = save->step, .n = save->n, .on_exists = on_exists,
+                             .skip = options->skip != 0,
+                             .format = format_valid(options->format) ? options->format : NULL);
     if (save->session->rank == 0) {
         const struct cairn_client_meta_text text = {options->labels_json, options->meta_json};
         CAIRN_TRY(cairn_client_meta_read(&text, &labels, &meta, err));
         CAIRN_TRY(cairn_client_meta_origin(save->session, &meta, err));
     }
-    if (options->format && (strlen(options->format) >= 64 || !options->format[0] ||
-                            !cairn_name_valid(cairn_view_of(options->format))))
+    if (!format_valid(options->format))
         return cairn_fail(err, CAIRN_INVALID,
                           "format tag: 1 to 63 of A-Za-z0-9._- are allowed, beginning with one of "
                           "A-Za-z0-9");
@@ -32,10 +41,11 @@ enum cairn_code cairn_client_begin_body(struct cairn_save *save,
     CAIRN_TRY(cairn_client_shares_open(&save->shares, options->splits, options->split_count, finer,
                                        &splits, err));
     if (finer) CAIRN_TRY(cairn_client_lists_keep(save, err));
+    json_decref(save->begin);
     save->begin =
         CAIRN_PACK(begin, .splits = splits, .step = save->step, .n = save->n,
-                   .on_exists = on_exists_text(options->on_exists), .skip = options->skip != 0,
-                   .format = options->format, .labels = labels, .meta = meta,
+                   .on_exists = on_exists, .skip = options->skip != 0, .format = options->format,
+                   .labels = labels, .meta = meta,
                    .abort_on_disconnect = save->session->abort_on_disconnect);
     if (!save->begin) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
     return CAIRN_OK;

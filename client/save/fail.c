@@ -9,12 +9,30 @@
 
 /* ---- reports ---- */
 
+void cairn_client_report_free(struct cairn_client_report *report) {
+    if (report) json_decref(report->of.begin);
+    free(report);
+}
+
+/* With the options of the begin: the server compares them with those of the other ranks (Q10), and
+ * would name a difference in place of the reason. */
+static json_t *count_message(const struct cairn_client_report *report) {
+    const struct cairn_error *why = &report->why;
+    const struct cairn_client_failed *of = &report->of;
+    struct cairn_msg_begin begin = {0};
+    if (!of->begin || cairn_msg_begin_read(of->begin, "", &begin, NULL) != CAIRN_OK)
+        return CAIRN_PACK(count, .step = of->step, .n = of->n, CAIRN_PACK_WHY(why, reason));
+    return CAIRN_PACK(count, .step = of->step, .n = of->n, CAIRN_PACK_WHY(why, reason),
+                      .on_exists = begin.on_exists, .skip = begin.skip, .format = begin.format,
+                      .labels = begin.labels, .meta = begin.meta, .splits = begin.splits);
+}
+
 static json_t *report_message(const struct cairn_client_report *report) {
     const struct cairn_error *why = &report->why;
     json_t *message =
-        report->save
-            ? CAIRN_PACK(fail, .save = (uint32_t)report->save, CAIRN_PACK_WHY(why, reason))
-            : CAIRN_PACK(count, .step = report->step, .n = report->n, CAIRN_PACK_WHY(why, reason));
+        report->of.save
+            ? CAIRN_PACK(fail, .save = (uint32_t)report->of.save, CAIRN_PACK_WHY(why, reason))
+            : count_message(report);
     if (!json_object_set_new(message, "id", json_integer((json_int_t)report->request)))
         return message;
     json_decref(message);
@@ -36,13 +54,19 @@ void cairn_client_reports_send(struct cairn_session *session) {
     }
 }
 
-void cairn_client_report_add(struct cairn_session *session, uint64_t save, uint64_t step,
-                             uint32_t n, const struct cairn_error *why) {
+struct cairn_client_failed cairn_client_failed_of(const struct cairn_save *save) {
+    return (struct cairn_client_failed){save->id, save->step, save->n, json_incref(save->begin)};
+}
+
+void cairn_client_report_add(struct cairn_session *session,
+                             const struct cairn_client_failed *take_failed,
+                             const struct cairn_error *why) {
     struct cairn_client_report *report = calloc(1, sizeof *report);
-    if (!report) return;
-    report->save = save;
-    report->step = step;
-    report->n = n;
+    if (!report) {
+        json_decref(take_failed->begin);
+        return;
+    }
+    report->of = *take_failed;
     report->why = *why;
     cairn_lock_take(&session->lock);
     TAILQ_INSERT_TAIL(&session->saves->reports, report, place);
@@ -62,8 +86,8 @@ static void settle_cancel(struct cairn_session *session, const struct cairn_clie
         code == CAIRN_ALREADY_COMMITTED ? CAIRN_CLIENT_EVENT_COMMIT : CAIRN_CLIENT_EVENT_ANSWER;
     struct cairn_save *save;
     TAILQ_FOREACH(save, &session->saves->all, place)
-        if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && save->step == report->step &&
-            save->n == report->n)
+        if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && save->step == report->of.step &&
+            save->n == report->of.n)
             cairn_client_save_event(save, event);
 }
 
@@ -82,7 +106,7 @@ bool cairn_client_reports_answered(struct cairn_session *session, const struct c
     }
     settle_cancel(session, report, code);
     TAILQ_REMOVE(&session->saves->reports, report, place);
-    free(report);
+    cairn_client_report_free(report);
     return true;
 }
 
@@ -95,11 +119,12 @@ enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code 
         cairn_lock_take(&save->session->lock);
         if (save->id && (save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent))
             cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
+        struct cairn_client_failed failed = cairn_client_failed_of(save);
         cairn_lock_give(&save->session->lock);
         /* The other ranks hear of a cancelled save; that a signal caused it concerns this one. */
         struct cairn_error told = *why;
         if (told.code == CAIRN_INTERRUPTED) told.code = CAIRN_CANCELLED;
-        cairn_client_report_add(save->session, save->id, save->step, save->n, &told);
+        cairn_client_report_add(save->session, &failed, &told);
         return cairn_client_save_named(save, code, err);
     }
     /* The save was over before, and its verdict explains the error. Where the uploader answers
@@ -123,7 +148,9 @@ enum cairn_code cairn_save_cancel(struct cairn_save *save, const char *reason,
     bool over = cairn_client_save_over(save);
     bool sealed = save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent;
     uint64_t id = save->id;
+    struct cairn_client_failed failed = {0};
     if (!over) {
+        failed = cairn_client_failed_of(save);
         bool copying = (save->state.phase == CAIRN_CLIENT_PHASE_COPYING && !save->parked) ||
                        save->finishing;
         cairn_client_save_end(save, &why);
@@ -136,7 +163,7 @@ enum cairn_code cairn_save_cancel(struct cairn_save *save, const char *reason,
     if (committed)
         return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s step %" PRIu64 " is committed",
                           session->run, save->step);
-    if (!over) cairn_client_report_add(session, id, save->step, save->n, &why);
+    if (!over) cairn_client_report_add(session, &failed, &why);
     return CAIRN_OK;
 }
 

@@ -17,17 +17,25 @@
 
 /* A begin that must end as failed at the server: `count`, or `fail` where the uploader knows the
  * save. */
-struct cairn_client_report {
-    TAILQ_ENTRY(cairn_client_report) place;
+struct cairn_client_failed {
     uint64_t save; /* its number; 0: the uploader does not know it */
     uint64_t step;
     uint32_t n;
+    json_t *begin; /* owned; the message `begin`, with its options; NULL: none was made */
+};
+struct cairn_client_report {
+    TAILQ_ENTRY(cairn_client_report) place;
+    struct cairn_client_failed of;
     uint64_t request; /* `id` of its message on this link; 0: not sent */
     struct cairn_error why;
 };
+void cairn_client_report_free(struct cairn_client_report *report);
+/* What a report must say of a save, which may be gone by then. The lock is held. */
+struct cairn_client_failed cairn_client_failed_of(const struct cairn_save *save);
 /* Report that begin n of a step failed. The lock is not held. */
-void cairn_client_report_add(struct cairn_session *session, uint64_t save, uint64_t step,
-                             uint32_t n, const struct cairn_error *why);
+void cairn_client_report_add(struct cairn_session *session,
+                             const struct cairn_client_failed *take_failed,
+                             const struct cairn_error *why);
 /* Queue the reports that were not sent over this link; the lock is held. */
 void cairn_client_reports_send(struct cairn_session *session);
 /* The link ended: all are sent again over the next one. The lock is held. */

@@ -132,16 +132,16 @@ static void take_reports(struct cairn_session *session) {
         const struct cairn_save *save;
         bool committed = false;
         next = TAILQ_NEXT(report, place);
-        report->save = 0;
+        report->of.save = 0;
         TAILQ_FOREACH(save, &session->saves->all, place) {
-            if (save->step != report->step || save->n != report->n) continue;
+            if (save->step != report->of.step || save->n != report->of.n) continue;
             if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED && CAIRN_RULE(Q44))
-                report->save = save->id;
+                report->of.save = save->id;
             committed = save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED;
         }
         if (!committed) continue;
         TAILQ_REMOVE(&session->saves->reports, report, place);
-        free(report);
+        cairn_client_report_free(report);
     }
 }
 
@@ -219,13 +219,13 @@ static enum cairn_code finish_handed_over(struct cairn_client_stager *stager, bo
     bool over = cairn_client_save_over(save);
     bool later = link_ended(code) && !over;
     bool failed = !later && settle_handed_over(save, code, &why);
-    uint64_t id = save->id, step = save->step;
-    uint32_t n = save->n;
+    struct cairn_client_failed report = {0};
+    if (failed) report = cairn_client_failed_of(save);
     save->finishing = false;
     CAIRN_PROMISE(!save->handed_over);
     if (later) save->handed_over = stager;
     cairn_lock_give(&session->lock);
-    if (failed) cairn_client_report_add(session, id, step, n, &why);
+    if (failed) cairn_client_report_add(session, &report, &why);
     if (!later) cairn_client_stager_free(stager);
     if (later && err) *err = why;
     return later ? code : CAIRN_OK;

@@ -58,10 +58,10 @@ void cairn_save_free(struct cairn_save *save) {
         save->handed_over || save->finishing; /* goes on without the handle, as a sealed one */
     bool unsealed = save->state.reached < CAIRN_CLIENT_REACHED_STAGED && !handed_over &&
                     !cairn_client_save_over(save);
-    uint64_t id = save->id, step = save->step;
-    uint32_t n = save->n;
+    struct cairn_client_failed failed = {0};
     struct cairn_error why = {0};
     if (unsealed) {
+        failed = cairn_client_failed_of(save);
         (void)cairn_fail(&why, CAIRN_CANCELLED, "freed before it was staged");
         cairn_client_save_end(save, &why);
         save->problem_returned = true;
@@ -71,7 +71,7 @@ void cairn_save_free(struct cairn_save *save) {
     cairn_client_save_fd_close(save);
     cairn_client_saves_sweep(session);
     cairn_lock_give(&session->lock);
-    if (unsealed) cairn_client_report_add(session, id, step, n, &why);
+    if (unsealed) cairn_client_report_add(session, &failed, &why);
 }
 
 /* ---- with the session ---- */
@@ -89,7 +89,7 @@ void cairn_client_saves_clear(struct cairn_session *session) {
     struct cairn_save *save;
     while ((report = TAILQ_FIRST(&session->saves->reports))) {
         TAILQ_REMOVE(&session->saves->reports, report, place);
-        free(report);
+        cairn_client_report_free(report);
     }
     while ((save = TAILQ_FIRST(&session->saves->all))) {
         TAILQ_REMOVE(&session->saves->all, save, place);

@@ -67,6 +67,40 @@ TEST(a_rank_that_opens_while_a_killed_uploader_is_restarted_waits_for_it) { /* K
     EXPECT(pthread_join(thread, &back) == 0 && back);
 }
 
+static const char *text_of(const json_t *object, const char *name) {
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "";
+}
+
+/* Else the server compares other options with those of the other ranks, and names them (Q10). */
+TEST(a_begin_that_reached_no_uploader_is_reported_with_its_options) {
+    static const char *const labels[] = {"{\"a\": \"b\"}", "no JSON"};
+    for (size_t i = 0; i < 2; i++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *first = NULL, *save = NULL;
+        struct cairn_fake_message count;
+        REQUIRE_OK(rank_uploader(&rank, 1, &err));
+        struct cairn_open_options options = rank_options(&rank);
+        options.rank = 0;
+        REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
+        REQUIRE_OK(rank_save(rank.session, 1, &first, &err)); /* it has the only memory */
+        cairn_fake_uploader_down(rank.fake);
+        const struct cairn_save_options begin = {.size = sizeof begin,
+                                                 .on_exists = CAIRN_EXISTS_SUPERSEDE,
+                                                 .format = "mine",
+                                                 .labels_json = labels[i]};
+        EXPECT_CODE(cairn_save_begin(rank.session, 2, &begin, &save, &err),
+                    i ? CAIRN_INVALID : CAIRN_UPLOADER_GONE);
+        REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "count", 1, &count));
+        EXPECT_EQ_TEXT(text_of(count.message, "on_exists"), "supersede");
+        EXPECT_EQ_TEXT(text_of(count.message, "format"), "mine");
+        EXPECT_EQ_TEXT(text_of(json_object_get(count.message, "labels"), "a"), i ? "" : "b");
+        cairn_save_free(first);
+    }
+}
+
 TEST(an_uploader_that_dies_in_mid_stage_hears_everything_again) {
     const char *states[] = {"continues", "unknown"};
     const char *deaths[] = {"stage", "staged", "seal"};

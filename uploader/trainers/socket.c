@@ -233,7 +233,7 @@ static void pause_accepting(struct cairn_up_socket *box, const struct cairn_erro
     epoll_ctl(box->epoll_fd, EPOLL_CTL_MOD, box->listen_fd, &event);
 }
 
-/* The caller hears why its connection ends. Nothing of it is read, so nothing of it takes memory. */
+/* The caller hears why its connection ends. Nothing of it is read, so it takes no memory. */
 static void tell_refused(int fd, const struct cairn_error *why) {
     CAIRN_AUTO(buf) bytes = {.limit = CAIRN_FRAME_JSON_BYTES_MAX + 64};
     CAIRN_AUTO_JSON json_t *message = CAIRN_PACK(

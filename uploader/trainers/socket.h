@@ -7,8 +7,8 @@
  * Promise: U01  a broken frame ends that session alone; nothing it sent is believed afterwards.
  *          U02  descriptors are closed unless a message takes them.
  *          U03  only root, the uploader's own user and the listed ones may connect (SO_PEERCRED);
- *               another one is told so and cut off, unread; a peer that does not read is dropped at CAIRN_UP_OUT_BYTES_MAX or after
- *               CAIRN_UP_OUT_STALL_MS.
+ *               another one is told so and cut off, unread; a peer that does not read is dropped at
+ *               CAIRN_UP_OUT_BYTES_MAX or after CAIRN_UP_OUT_STALL_MS.
  *          1    a connection that mail.h ends for want of memory is logged; its trainer comes back
  *               and offers what it has (K07).
  *          U06  a socket whose name somebody deleted is made again within a second or two; sessions
