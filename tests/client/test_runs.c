@@ -17,6 +17,21 @@ static struct cairn_save_status status_of(const struct cairn_team *team) {
     return status;
 }
 
+/* The lease of a restore ends behind the call that frees it. */
+TEST(what_a_session_has_restored_and_freed_it_can_remove_at_once) {
+    TEAM(1);
+    for (uint64_t step = 1; step <= 4; step++) {
+        struct cairn_restore *restore = NULL;
+        REQUIRE_OK(save(&team, step, &err));
+        const struct cairn_save_status old = status_of(&team);
+        const struct cairn_restore_options of = {.size = sizeof of, .ref = old.version};
+        REQUIRE_OK(save(&team, step + 100, &err));
+        REQUIRE_OK(cairn_restore_open(team.sessions[0], &of, &restore, NULL, &err));
+        cairn_restore_free(restore);
+        EXPECT_CODE(cairn_remove(team.sessions[0], old.version, 0, &err), CAIRN_OK);
+    }
+}
+
 TEST(runs_are_listed_by_name_with_what_a_resume_takes) {
     TEAM(1);
     struct cairn_run *list = NULL;

@@ -64,10 +64,12 @@ static void serve(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease, bo
     uint64_t wait_ms = !code               ? cairn_read_lease_every_ms(&lease->lease)
                        : is_too_late(code) ? UINT32_MAX
                                            : AGAIN_MS;
-    if (over)
+    if (over) {
         forget(&fetch->leases, lease);
-    else
+        cairn_condition_broadcast(&fetch->changed);
+    } else {
         lease->due_ms = lease->over ? 0 : cairn_mono_ms() + wait_ms;
+    }
 }
 
 static void loop(struct cairn_thread *thread, void *owner) {
@@ -154,4 +156,14 @@ void cairn_up_lease_end(struct cairn_up_fetch *fetch, struct cairn_up_lease *lea
     fetch->leases.over_count++;
     cairn_lock_give(&fetch->lock);
     cairn_thread_wake(&fetch->leases.thread);
+}
+
+void cairn_up_leases_settle(struct cairn_up_fetch *fetch, const char *version, uint64_t until_ms) {
+    CAIRN_HOLD(&fetch->lock);
+    for (bool more = true; more;) {
+        const struct cairn_up_lease *at = fetch->leases.first;
+        while (at && (!at->over || strcmp(at->lease.version.text, version) != 0)) at = at->next;
+        more = at && !fetch->locked.stopping &&
+               cairn_condition_wait(&fetch->changed, &fetch->lock, until_ms);
+    }
 }

@@ -45,4 +45,7 @@ enum cairn_code cairn_up_lease_begin(struct cairn_up_fetch *fetch,
                                      const struct cairn_version_place *place,
                                      struct cairn_rest *rest, struct cairn_up_lease **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Waits until what is over of this version is given back, at most until that time: a removal comes
+ * behind the end of a restore. */
+void cairn_up_leases_settle(struct cairn_up_fetch *fetch, const char *version, uint64_t until_ms);
 void cairn_up_lease_end(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease);

@@ -329,6 +329,18 @@ void cairn_up_version_leave(struct cairn_up_version *version) {
     cairn_up_version_unuse(version);
 }
 
+void cairn_up_version_let_go(struct cairn_up_fetch *fetch, const char *version) {
+    struct cairn_up_version *kept;
+    {
+        CAIRN_HOLD(&fetch->lock);
+        for (kept = fetch->locked.versions; kept; kept = kept->next)
+            if (kept->peers_until_ms && kept->users == 1 && !strcmp(kept->place.id.text, version))
+                break;
+        if (kept) kept->peers_until_ms = 0;
+    }
+    if (kept) cairn_up_version_unuse(kept);
+}
+
 void cairn_up_version_tick(struct cairn_up_fetch *fetch, bool all) {
     for (;;) {
         struct cairn_up_version *kept = NULL;

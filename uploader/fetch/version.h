@@ -74,6 +74,9 @@ void cairn_up_version_leave(struct cairn_up_version *version);
 struct cairn_up_version *cairn_up_version_find_locked(struct cairn_up_fetch *fetch,
                                                       const struct cairn_version_place *place,
                                                       bool *ret_loading);
+/* Lets go of that version where nothing but requests of other nodes might still want it; they read
+ * from the store. */
+void cairn_up_version_let_go(struct cairn_up_fetch *fetch, const char *version);
 /* Lets go of versions that other nodes have not asked for in a while; all: at the end. */
 void cairn_up_version_tick(struct cairn_up_fetch *fetch, bool all);
 /* What a reading, an answer or a request used. */

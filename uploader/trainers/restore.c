@@ -11,10 +11,13 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "uploader/fetch/fetch.h"
+#include "uploader/fetch/leases.h"
 #include "uploader/metrics.h"
 #include "uploader/tasks.h"
 #include "uploader/trainers/inside.h"
 #include "uploader/trainers/session.h"
+
+#define LEASES_BACK_MS 5000
 
 /* One request that a helper works on. */
 struct pending {
@@ -401,8 +404,14 @@ static enum cairn_code ask_remove(struct cairn_up_helper *helper, struct pending
     return code == CAIRN_DELETED ? CAIRN_OK : code;
 }
 
+/* The leases of restores that have ended on this node would be found by the removal: those that are
+ * being given back are waited for, and what is kept for nobody but other nodes is let go. */
 static void remove_task(struct cairn_up_helper *helper, void *owner) {
     struct pending *pending = owner;
+    struct cairn_up_fetch *fetch = helper->up->fetch;
+    uint64_t until_ms = cairn_mono_ms() + LEASES_BACK_MS;
+    cairn_up_version_let_go(fetch, pending->removed);
+    cairn_up_leases_settle(fetch, pending->removed, cairn_min_u64(until_ms, pending->answer_by_ms));
     pending->code = ask_remove(helper, pending, &pending->error);
     cairn_up_mail_call(helper->up->mail, pending->conn, remove_done, pending, &pending->item);
 }
