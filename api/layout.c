@@ -213,15 +213,14 @@ static const struct cairn_table *table_of(const struct cairn_layout *layout, uin
                                                                          : NULL;
 }
 
-bool cairn_layout_describes(const struct cairn_layout *layout, uint32_t rank,
-                            struct cairn_view shard) {
+static bool find_shard(const struct cairn_layout *layout, uint32_t rank, struct cairn_view shard,
+                       struct cairn_table_shard *ret) {
     const struct cairn_table *table = table_of(layout, rank);
     uint32_t low = 0, high = table ? table->shard_count : 0;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        struct cairn_table_shard row;
-        cairn_table_shard_at(table, middle, &row);
-        int order = cairn_view_compare(row.name, shard);
+        cairn_table_shard_at(table, middle, ret);
+        int order = cairn_view_compare(ret->name, shard);
         if (order == 0) return true;
         if (order < 0)
             low = middle + 1;
@@ -229,6 +228,18 @@ bool cairn_layout_describes(const struct cairn_layout *layout, uint32_t rank,
             high = middle;
     }
     return false;
+}
+
+bool cairn_layout_describes(const struct cairn_layout *layout, uint32_t rank,
+                            struct cairn_view shard) {
+    struct cairn_table_shard row;
+    return find_shard(layout, rank, shard, &row);
+}
+
+bool cairn_layout_keeps_file(const struct cairn_layout *layout, uint32_t rank,
+                             struct cairn_view shard) {
+    struct cairn_table_shard row;
+    return find_shard(layout, rank, shard, &row) && !row.tensors;
 }
 
 /* ---- opening ---- */

@@ -34,5 +34,8 @@ bool cairn_layout_find(const struct cairn_layout *layout, struct cairn_view name
 /* Is that shard of that rank in its table: do tensors lie in it? Else it is bytes alone. */
 bool cairn_layout_describes(const struct cairn_layout *layout, uint32_t rank,
                             struct cairn_view shard);
+/* Do tensors lie in it, and is it a file that was kept as it was, not one of libcairn's own? */
+bool cairn_layout_keeps_file(const struct cairn_layout *layout, uint32_t rank,
+                             struct cairn_view shard);
 void cairn_layout_ref_at(const struct cairn_layout *layout, uint32_t ref, uint32_t *ret_table,
                          uint32_t *ret_tensor);

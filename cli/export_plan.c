@@ -167,8 +167,9 @@ static enum cairn_code plan_shard(struct cairn_cli_export_plan *plan,
     struct cairn_torch_plan *text = &shard->text;
     if (plan->export->form == CAIRN_CLI_EXPORT_DCP) return plan_archives(plan, shard, err);
     if (plan->export->form == CAIRN_CLI_EXPORT_TORCH) return plan_torch(shard, err);
-    CAIRN_TRY(
-        cairn_safetensors_write(shard->entries, shard->count, &text->head, &shard->bytes, err));
+    CAIRN_TRY(cairn_safetensors_write_texts(shard->entries, shard->count,
+                                            plan->export->assembly->texts, &text->head,
+                                            &shard->bytes, err));
     text->texts = calloc(1, sizeof *text->texts);
     if (!text->texts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a header");
     text->texts[0].size = text->head.size;

@@ -8,6 +8,9 @@
 
 #define OF_TENSORS "an object that holds tensors of its own"
 #define PLAIN "a plain value, which --to dcp keeps"
+#define TEXT "a text of a safetensors header, which --to safetensors keeps"
+#define LINE_BYTES 900
+#define FORMAT "format" /* "pt": of every file, and no reader needs it */
 
 static bool is_left_out(const struct cairn_cli_left_out *left_out,
                         const struct cairn_assembly_object *object) {
@@ -23,6 +26,20 @@ static enum cairn_code add_row(json_t *rows, const char *name, const char *why,
                : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for what is left out");
 }
 
+static enum cairn_code add_texts(const struct cairn_cli_left_out *left_out, json_t *rows,
+                                 struct cairn_error *err) {
+    const char *key;
+    json_t *text;
+    if (left_out->keeps_texts) return CAIRN_OK;
+    json_object_foreach(left_out->assembly->texts, key, text) {
+        CAIRN_AUTO(buf) name = {0};
+        if (strcmp(key, FORMAT) == 0) continue;
+        CAIRN_TRY(cairn_buf_printf(&name, err, CAIRN_ASSEMBLY_TEXT "%s", key));
+        CAIRN_TRY(add_row(rows, name.data, TEXT, err));
+    }
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_cli_left_out_rows(const struct cairn_cli_left_out *left_out, json_t *rows,
                                         json_t *plain, struct cairn_error *err) {
     const struct cairn_assembly *assembly = left_out->assembly;
@@ -34,6 +51,28 @@ enum cairn_code cairn_cli_left_out_rows(const struct cairn_cli_left_out *left_ou
         CAIRN_TRY(object->holds_tensors ? add_row(rows, object->name, OF_TENSORS, err)
                                         : add_row(plain, object->name, NULL, err));
     }
+    return add_texts(left_out, rows, err);
+}
+
+static void note_some_texts(struct cairn_buf *names) {
+    if (names->size)
+        cairn_cli_note("left out: of __metadata__, which --to safetensors keeps: %s", names->data);
+    names->size = 0;
+}
+
+/* Many in one line: a LoRA has a hundred of them. */
+static enum cairn_code note_texts(const struct cairn_cli_left_out *left_out,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO(buf) names = {0};
+    const char *key;
+    json_t *text;
+    if (left_out->keeps_texts) return CAIRN_OK;
+    json_object_foreach(left_out->assembly->texts, key, text) {
+        if (strcmp(key, FORMAT) == 0) continue;
+        if (names.size + strlen(key) > LINE_BYTES) note_some_texts(&names);
+        CAIRN_TRY(cairn_buf_printf(&names, err, "%s%s", names.size ? ", " : "", key));
+    }
+    note_some_texts(&names);
     return CAIRN_OK;
 }
 
@@ -42,7 +81,11 @@ void cairn_cli_left_out_note(const struct cairn_cli_left_out *left_out) {
     const char *first = NULL;
     size_t plain = 0;
     for (size_t i = 0; i < assembly->left_out_count; i++)
-        cairn_cli_note("left out: %s: %s", assembly->left_out[i].name, assembly->left_out[i].why);
+        cairn_cli_note(left_out->keeps_files && assembly->left_out[i].file
+                           ? "kept as a file alone: %s: %s"
+                           : "left out: %s: %s",
+                       assembly->left_out[i].name, assembly->left_out[i].why);
+    if (note_texts(left_out, NULL)) cairn_cli_note("left out: further texts of __metadata__");
     for (size_t i = 0; i < assembly->object_count; i++) {
         const struct cairn_assembly_object *object = &assembly->objects[i];
         if (!is_left_out(left_out, object)) continue;

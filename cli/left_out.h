@@ -18,6 +18,8 @@
 struct cairn_cli_left_out {
     const struct cairn_assembly *assembly;
     bool keeps_objects; /* as DCP does, whole files too */
+    bool keeps_texts;   /* of headers of safetensors: as such files do, whole ones too */
+    bool keeps_files;   /* as an import does: files of which no tensor is known stay files */
     const char *only;   /* a pattern of objects' names, as of a shell; NULL: all */
 };
 /* {"name", "why"} of each into rows, and of plain values the names alone into plain. */

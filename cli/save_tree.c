@@ -175,9 +175,10 @@ static enum cairn_code report(const struct cairn_cli_save_tree *job,
             puts("opaque content (no safetensors file, so no tensor is known by name)");
     } else {
         CAIRN_AUTO_JSON json_t *answer =
-            json_pack("{s:s, s:I, s:I, s:I, s:I}", "version", status->version, "step",
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:O}", "version", status->version, "step",
                       (json_int_t)status->step, "files", (json_int_t)tree->count, "bytes",
-                      (json_int_t)tree->total_bytes, "tensors", (json_int_t)described->tensors);
+                      (json_int_t)tree->total_bytes, "tensors", (json_int_t)described->tensors,
+                      "left_out", described->left_out);
         return cairn_cli_print_json(answer, true, err);
     }
     return CAIRN_OK;
@@ -280,7 +281,8 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
     struct cairn_session *session = NULL;
     struct cairn_save_status status = {0};
     uint64_t step = 0;
-    struct cairn_cli_described described = {0};
+    CAIRN_AUTO_JSON json_t *left_out = json_array();
+    struct cairn_cli_described described = {.left_out = left_out};
     char name[2 * CAIRN_NAME_BYTES_MAX + 2];
     enum cairn_cli_links links = job->cli->no_links ? CAIRN_CLI_LINKS_NONE
                                  : job->cli->follow ? CAIRN_CLI_LINKS_FOLLOWED

@@ -19,6 +19,7 @@
 
 struct cairn_cli_described {
     uint64_t tensors, files; /* the files that they lie in; all others are opaque */
+    json_t *left_out;        /* {"name", "why"} of tensors that are not known by name */
 };
 struct cairn_cli_save_tree {
     const struct cairn_cli *cli;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "api/layout.h"
+#include "formats/safetensors_assembly.h"
 #include "plan/reads.h"
 
 /* One tensor, or one rank's own. */
@@ -141,6 +142,27 @@ static enum cairn_code add_aliases(struct build *build, struct cairn_error *err)
     return CAIRN_OK;
 }
 
+/* ---- texts ---- */
+
+/* Of the files in which tensors lie. What only looks like a safetensors file has none. */
+static enum cairn_code add_texts(struct build *build, struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &build->source->version.manifest;
+    for (uint32_t i = 0; i < manifest->shard_count; i++) {
+        struct cairn_error why = {0};
+        const char *name = manifest->shards[i].name, *dot = strrchr(name, '.');
+        if (!build->inputs_of[i] || !dot || strcmp(dot, ".safetensors") != 0 ||
+            !cairn_layout_keeps_file(&build->source->version.layout, manifest->shards[i].rank,
+                                     cairn_view_of(name)))
+            continue;
+        enum cairn_code code = cairn_safetensors_add_texts(
+            cairn_cli_shard_inputs_at(build->inputs, i), name, build->assembly, &why);
+        if (code == CAIRN_OK || code == CAIRN_INVALID || code == CAIRN_UNSUPPORTED) continue;
+        if (err) *err = why;
+        return code;
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code assemble(struct build *build, struct cairn_error *err) {
     const struct cairn_manifest *manifest = &build->source->version.manifest;
     size_t piece = 0;
@@ -152,6 +174,7 @@ static enum cairn_code assemble(struct build *build, struct cairn_error *err) {
         CAIRN_TRY(assemble_item(build, &build->items[i], &piece, err));
     CAIRN_ASSERT(piece == build->pieces.count);
     CAIRN_TRY(add_aliases(build, err));
+    CAIRN_TRY(add_texts(build, err));
     if (build->skipped)
         CAIRN_TRY(cairn_assembly_leave_out(build->assembly, build->without,
                                            CAIRN_ASSEMBLY_WITHOUT_OPTIMIZER, err));

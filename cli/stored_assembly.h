@@ -9,6 +9,7 @@
  *              name@rank-00003.
  *          2   a shard in which no tensor lies is in left_out, and so is, as one name, what begins
  *              with `without`.
+ *          3   texts of safetensors files that are kept as they were put are the assembly's.
  * Limits:  as formats/assembly.h and plan/reads.h.
  * Threads: one owner.
  * Next:    plan/reads.h finds the ranges; cli/shard_inputs.h reads them.

@@ -19,6 +19,7 @@
 
 #define FILES_MAX 1048576
 #define DEPTH_MAX 64
+#define LINKS_MAX 40 /* from one name to its file, as the kernel has it */
 #define NO_FILE "neither a file nor a folder (device, socket or pipe)"
 
 /* By the kernel in one step, so that no link can be put there after a look. */
@@ -249,4 +250,48 @@ enum cairn_code cairn_cli_tree_file(const struct cairn_cli_tree *tree, size_t in
     if (fd < 0) return cairn_fail_errno(err, "%s", tree->files[index].name);
     *ret_fd = fd;
     return CAIRN_OK;
+}
+
+/* ---- through links ---- */
+
+/* The target of the link at path[0, size), as a path below the root, and what follows it. */
+static enum cairn_code follow(const char *path, size_t size, const char *target,
+                              struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO(buf) joined = {.limit = 2 * PATH_MAX};
+    size_t folder = size;
+    while (folder && path[folder - 1] != '/') folder--;
+    CAIRN_TRY(cairn_buf_printf(&joined, err, "%.*s%s%s", (int)folder, path, target, path + size));
+    ret->size = 0;
+    char *rest = joined.data;
+    for (char *part; (part = strsep(&rest, "/"));) {
+        if (!*part || strcmp(part, ".") == 0) continue;
+        if (strcmp(part, "..") != 0) {
+            CAIRN_TRY(cairn_buf_printf(ret, err, "%s%s", ret->size ? "/" : "", part));
+            continue;
+        }
+        char *slash = ret->size ? strrchr(ret->data, '/') : NULL;
+        ret->size = slash ? (size_t)(slash - ret->data) : 0;
+        if (ret->data) ret->data[ret->size] = '\0';
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_tree_resolve(const struct cairn_cli_tree *tree, const char *name,
+                                       struct cairn_buf *ret, struct cairn_error *err) {
+    ret->size = 0;
+    CAIRN_TRY(cairn_buf_append_text(ret, name, err));
+    for (unsigned links = 0; links < LINKS_MAX; links++) {
+        const char *target = NULL;
+        size_t size = 0;
+        while (!target && size < ret->size) {
+            size += strcspn(ret->data + size, "/");
+            target = json_string_value(json_object_getn(tree->meta.links, ret->data, size));
+            if (!target && size < ret->size) size++;
+        }
+        if (!target) return CAIRN_OK;
+        CAIRN_AUTO(buf) path = {0};
+        CAIRN_TRY(cairn_buf_append_text(&path, ret->data, err));
+        CAIRN_TRY(follow(path.data, size, target, ret, err));
+    }
+    return cairn_fail(err, CAIRN_INVALID, "%s: too many links", name);
 }

@@ -49,3 +49,7 @@ void cairn_cli_tree_release(struct cairn_cli_tree *tree);
 /* An open file of the tree, for reading. */
 enum cairn_code cairn_cli_tree_file(const struct cairn_cli_tree *tree, size_t index, int *ret_fd,
                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* The name of the tree's file that a name leads to, through links that are kept as such. */
+enum cairn_code cairn_cli_tree_resolve(const struct cairn_cli_tree *tree, const char *name,
+                                       struct cairn_buf *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -10,11 +10,13 @@
 #include <unistd.h>
 
 #include "cli/stored_assembly.h"
+#include "cli/weights_inside.h"
 #include "common/array.h"
 #include "common/json.h"
 #include "common/text.h"
 #include "common/utf8.h"
 #include "formats/dcp.h"
+#include "formats/model_choice.h"
 #include "formats/safetensors.h"
 #include "formats/torch_assembly.h"
 #include "formats/zero_universal.h"
@@ -106,9 +108,12 @@ static enum cairn_code list_names(struct cairn_cli_weights *weights, struct cair
     return CAIRN_OK;
 }
 
-static enum cairn_code open_path(const char *path, struct cairn_cli_weights_file *file,
-                                 struct cairn_error *err) {
-    CAIRN_TRY(cairn_file_open_read(AT_FDCWD, path, &file->file, err));
+static enum cairn_code open_path(const struct cairn_cli_weights *weights, const char *path,
+                                 struct cairn_cli_weights_file *file, struct cairn_error *err) {
+    if (weights->no_links)
+        CAIRN_TRY(cairn_file_open_read(AT_FDCWD, path, &file->file, err));
+    else
+        CAIRN_TRY(cairn_file_open_followed(path, &file->file, err));
     return cairn_input_of_file(&file->file, &file->input, err);
 }
 
@@ -130,8 +135,9 @@ static enum cairn_code open_object(struct cairn_cli_weights *weights, const char
 }
 
 /* The names are in order; see use_files. */
-static enum cairn_code open_by_name(void *context, const char *name, const struct cairn_input **ret,
-                                    struct cairn_error *err) {
+enum cairn_code cairn_cli_weights_open_name(void *context, const char *name,
+                                            const struct cairn_input **ret,
+                                            struct cairn_error *err) {
     struct cairn_cli_weights *weights = context;
     CAIRN_AUTO(buf) path = {0};
     const char **at =
@@ -146,7 +152,7 @@ static enum cairn_code open_by_name(void *context, const char *name, const struc
     if (file->file.open || file->opened) return CAIRN_OK;
     if (weights->bucket) return open_object(weights, name, file, err);
     CAIRN_TRY(cairn_buf_printf(&path, err, "%s/%s", weights->folder, name));
-    return open_path(path.data, file, err);
+    return open_path(weights, path.data, file, err);
 }
 
 /* The tag folder that `latest` names, or the folder itself. */
@@ -173,42 +179,47 @@ static enum cairn_code choose_folder(const char *path, struct cairn_cli_weights 
 
 /* ---- one file ---- */
 
-static enum cairn_code use_safetensors(struct cairn_cli_weights *weights,
-                                       const struct cairn_input *input, struct cairn_error *err) {
-    CAIRN_AUTO(buf) head = {0};
-    CAIRN_AUTO(safetensors) file = {0};
-    uint32_t number;
-    CAIRN_TRY(cairn_safetensors_load(input, &head, &file, err));
-    CAIRN_TRY(cairn_assembly_add_input(&weights->assembly, input, &number, err));
-    for (size_t i = 0; i < file.count; i++) {
-        const struct cairn_safetensors_entry *entry = &file.entries[i];
-        CAIRN_AUTO(buf) name = {0};
-        CAIRN_TRY(cairn_buf_append(&name, entry->name.data, entry->name.size, err));
-        CAIRN_TRY(cairn_assembly_add_tensor(&weights->assembly, name.data, entry->dtype,
-                                            entry->dimension_count, entry->shape, err));
-        CAIRN_TRY(cairn_assembly_add_piece(&weights->assembly, number, entry->offset_bytes,
-                                           entry->size_bytes, err));
-    }
-    return CAIRN_OK;
-}
-
-/* Its tensors are added to the assembly. */
-static enum cairn_code use_input(struct cairn_cli_weights *weights,
-                                 struct cairn_cli_weights_file *file,
-                                 const struct cairn_input *input, struct cairn_error *err) {
+enum cairn_code
+cairn_cli_weights_use_input(struct cairn_cli_weights *weights, struct cairn_cli_weights_file *file,
+                            const struct cairn_input *input, struct cairn_assembly *assembly,
+                            struct cairn_safetensors_parts *parts, struct cairn_error *err) {
     char first[16] = {0};
     size_t size = (size_t)cairn_min_u64(input->size_bytes, sizeof first);
     CAIRN_TRY(cairn_input_read(input, 0, first, size, err));
     if (size > 8 && first[8] == '{') {
         weights->format = "safetensors";
-        return use_safetensors(weights, input, err);
+        return cairn_safetensors_assemble(input, file->name, assembly, parts, err);
     }
     if (!cairn_torch_begins((struct cairn_view){first, size}))
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "neither a file of torch.save nor a safetensors file, by how it begins");
     weights->format = "torch";
     CAIRN_TRY(cairn_torch_open(input, &file->torch, err));
-    return cairn_torch_assemble(&file->torch, "", &weights->assembly, err);
+    return cairn_torch_assemble(&file->torch, "", assembly, err);
+}
+
+/* torch's writer names the files of several ranks so; what such a file holds may be a piece also
+ * where it begins where the tensor does. */
+static enum cairn_code check_parts(const struct cairn_cli_weights_file *file,
+                                   const struct cairn_safetensors_parts *parts,
+                                   struct cairn_error *err) {
+    if (!parts->count || !cairn_text_starts(file->name, "shard-")) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "it holds one rank's pieces of tensors, as torch.distributed.checkpoint "
+                      "(DCP) writes them: give the folder instead, with the files of all ranks");
+}
+
+/* What is one file alone. */
+static enum cairn_code use_only(struct cairn_cli_weights *weights, const struct cairn_input *input,
+                                struct cairn_error *err) {
+    struct cairn_cli_weights_file *file = weights->files[0];
+    struct cairn_safetensors_parts parts = {0};
+    enum cairn_code code =
+        cairn_cli_weights_use_input(weights, file, input, &weights->assembly, &parts, err);
+    if (code == CAIRN_OK) code = check_parts(file, &parts, err);
+    if (code == CAIRN_OK) code = cairn_safetensors_join(&parts, &weights->assembly, err);
+    cairn_safetensors_parts_release(&parts);
+    return code ? code : cairn_assembly_check(&weights->assembly, err);
 }
 
 static enum cairn_code use_file(const char *path, struct cairn_cli_weights *weights,
@@ -217,88 +228,11 @@ static enum cairn_code use_file(const char *path, struct cairn_cli_weights *weig
     size_t capacity = 0;
     CAIRN_TRY(add_file(weights, slash ? slash + 1 : path, &capacity, err));
     struct cairn_cli_weights_file *file = weights->files[0];
-    CAIRN_TRY(open_path(path, file, err));
-    CAIRN_TRY(use_input(weights, file, &file->input, err));
-    return cairn_assembly_check(&weights->assembly, err);
+    CAIRN_TRY(open_path(weights, path, file, err));
+    return use_only(weights, &file->input, err);
 }
 
-/* ---- a folder of model files ---- */
-
-/* Model files that a folder may consist of, in the order in which they are looked for; a prefix, so
- * that a file of training arguments is none. */
-static const struct {
-    const char *begin, *end, *index, *format;
-} models[] = {
-    {"", ".safetensors", "model.safetensors.index.json", "hf-safetensors"},
-    {"pytorch_model", ".bin", "pytorch_model.bin.index.json", "hf-torch"},
-};
-
-static bool is_like(const char *name, const char *begin, const char *end) {
-    size_t size = strlen(name), tail = strlen(end);
-    return strncmp(name, begin, strlen(begin)) == 0 && size > tail &&
-           strcmp(name + size - tail, end) == 0;
-}
-
-static bool has_file(const struct cairn_cli_weights *weights, const char *name, size_t *ret) {
-    for (size_t i = 0; i < weights->count; i++) {
-        if (strcmp(weights->names[i], name) != 0) continue;
-        *ret = i;
-        return true;
-    }
-    return false;
-}
-
-/* Each tensor that the index names is there, so a file that is missing is not missed in silence. */
-static enum cairn_code check_index(struct cairn_cli_weights *weights, const char *index,
-                                   struct cairn_error *err) {
-    CAIRN_AUTO(buf) text = {0};
-    const struct cairn_input *input;
-    const char *name;
-    json_t *file;
-    size_t at;
-    if (!has_file(weights, index, &at)) return CAIRN_OK;
-    CAIRN_TRY(open_by_name(weights, weights->names[at], &input, err));
-    if (input->size_bytes > CAIRN_SAFETENSORS_HEADER_BYTES_MAX)
-        return cairn_fail(err, CAIRN_TOO_LARGE, "%s is larger than a header may be", index);
-    CAIRN_TRY(cairn_buf_reserve(&text, (size_t)input->size_bytes, err));
-    CAIRN_TRY(cairn_input_read(input, 0, text.data, (size_t)input->size_bytes, err));
-    CAIRN_AUTO_JSON json_t *json = json_loadb(text.data, (size_t)input->size_bytes, 0, NULL);
-    json_t *map = json_object_get(json, "weight_map");
-    if (!json_is_object(map))
-        return cairn_fail(err, CAIRN_INVALID, "%s has no weight_map", index);
-    CAIRN_AUTO_JSON json_t *there = json_object();
-    for (size_t i = 0; i < weights->assembly.tensor_count; i++)
-        json_object_set_new(there, weights->assembly.tensors[i].name, json_true());
-    json_object_foreach(map, name, file)
-        if (!json_object_get(there, name))
-            return cairn_fail(err, CAIRN_INVALID, "tensor %s, which should lie in %s, is not there",
-                              cairn_short(name).text,
-                              json_is_string(file) ? json_string_value(file) : "a file");
-    return CAIRN_OK;
-}
-
-static enum cairn_code use_models(struct cairn_cli_weights *weights, struct cairn_error *err) {
-    size_t kind = 0, used = 0;
-    for (; kind < CAIRN_COUNT(models) && !used; kind++) {
-        for (size_t i = 0; i < weights->count; i++) {
-            const struct cairn_input *input;
-            const char *name = weights->names[i];
-            if (!is_like(name, models[kind].begin, models[kind].end)) continue;
-            used++;
-            CAIRN_TRY(open_by_name(weights, name, &input, err));
-            enum cairn_code code = use_input(weights, weights->files[i], input, err);
-            if (code) return cairn_within(err, code, "%s", name);
-        }
-    }
-    if (!used)
-        return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "neither a DeepSpeed folder with its file `latest`, nor one with "
-                          "*_model_states.pt, .metadata (DCP), *.safetensors or "
-                          "pytorch_model*.bin");
-    weights->format = models[kind - 1].format;
-    CAIRN_TRY(cairn_assembly_check(&weights->assembly, err));
-    return check_index(weights, models[kind - 1].index, err);
-}
+/* ---- a folder ---- */
 
 static int by_name(const void *a, const void *b) {
     return strcmp((*(struct cairn_cli_weights_file *const *)a)->name,
@@ -309,8 +243,10 @@ static int by_name(const void *a, const void *b) {
 static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn_error *err) {
     if (weights->count) qsort(weights->files, weights->count, sizeof *weights->files, by_name);
     CAIRN_TRY(list_names(weights, err));
-    struct cairn_zero_folder folder = {
-        .context = weights, .names = weights->names, .count = weights->count, .open = open_by_name};
+    struct cairn_zero_folder folder = {.context = weights,
+                                       .names = weights->names,
+                                       .count = weights->count,
+                                       .open = cairn_cli_weights_open_name};
     if (cairn_dcp_is(&folder)) {
         weights->format = "torch-dcp";
         return cairn_dcp_assemble(&folder, &weights->assembly, err);
@@ -319,7 +255,7 @@ static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn
         weights->format = FORMAT_UNIVERSAL;
         return cairn_zero_universal_open(&folder, weights->optimizer, &weights->assembly, err);
     }
-    if (!cairn_zero_is(&folder)) return use_models(weights, err);
+    if (!cairn_zero_is(&folder)) return cairn_cli_weights_use_models(weights, &folder, err);
     weights->format = FORMAT_ZERO;
     const struct cairn_zero_options options = {weights->optimizer, weights->tp_rules};
     return cairn_zero_open(&folder, &options, &weights->assembly, err);
@@ -365,22 +301,38 @@ static enum cairn_code use_object(struct cairn_cli_weights *weights,
     file->input = opened->input;
     file->opened = true;
     memcpy(file->etag, opened->etag, sizeof file->etag);
-    CAIRN_TRY(use_input(weights, file, &file->input, err));
-    return cairn_assembly_check(&weights->assembly, err);
+    return use_only(weights, &file->input, err);
+}
+
+/* The object of the URL is an index: what lies beside it is the folder. */
+static enum cairn_code choose_beside(const struct cairn_cli *cli, const char *url,
+                                     struct cairn_cli_weights *weights, struct cairn_error *err) {
+    CAIRN_AUTO(buf) beside = {0};
+    size_t size = cairn_s3_url_place_size(url), folder = size;
+    const char *name = cairn_cli_bucket_source_base(weights->bucket);
+    if (!cairn_text_copy(weights->index, sizeof weights->index, name))
+        return cairn_fail(err, CAIRN_INVALID, "its name is too long");
+    while (folder && url[folder - 1] != '/') folder--;
+    CAIRN_TRY(cairn_buf_printf(&beside, err, "%.*s%s", (int)folder - 1, url, url + size));
+    cairn_cli_bucket_source_free(weights->bucket);
+    weights->bucket = NULL;
+    return cairn_cli_bucket_source_open(cli, beside.data, &weights->bucket, err);
 }
 
 static enum cairn_code use_bucket(const struct cairn_cli *cli, const char *url,
                                   struct cairn_cli_weights *weights, struct cairn_error *err) {
     struct cairn_cli_weights_file itself = {0};
     CAIRN_TRY(cairn_cli_bucket_source_open(cli, url, &weights->bucket, err));
+    bool index = cairn_model_is_index(cairn_cli_bucket_source_base(weights->bucket));
+    if (index) CAIRN_TRY(choose_beside(cli, url, weights, err));
     struct cairn_error why = {0};
-    enum cairn_code code = open_object(weights, "", &itself, &why);
+    enum cairn_code code = index ? CAIRN_NOT_FOUND : open_object(weights, "", &itself, &why);
     if (code == CAIRN_OK) return use_object(weights, &itself, err);
     if (code != CAIRN_NOT_FOUND) {
         if (err) *err = why;
         return code;
     }
-    CAIRN_TRY(choose_below(weights, err));
+    if (!index) CAIRN_TRY(choose_below(weights, err));
     CAIRN_TRY(cairn_cli_bucket_source_list(weights->bucket, weights->below, add_object, weights,
                                            err));
     if (!weights->count)
@@ -389,14 +341,26 @@ static enum cairn_code use_bucket(const struct cairn_cli *cli, const char *url,
     return use_files(weights, err);
 }
 
+/* Is it the index of a folder of model files? */
+static bool find_index(const char *path, struct cairn_cli_weights *weights) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    int size = slash ? (int)(slash - path) : 1;
+    return cairn_model_is_index(name) && (size_t)size < sizeof weights->folder &&
+           snprintf(weights->folder, sizeof weights->folder, "%.*s", size + (slash == path),
+                    slash ? path : ".") > 0 &&
+           cairn_text_copy(weights->index, sizeof weights->index, name);
+}
+
 static enum cairn_code use_path(const char *path, struct cairn_cli_weights *weights,
                                 struct cairn_error *err) {
     struct stat status;
     if (stat(path, &status) != 0)
         return errno == ENOENT ? cairn_fail(err, CAIRN_NOT_FOUND, "no such file or folder")
                                : cairn_fail_errno(err, "cannot be looked at");
-    if (!S_ISDIR(status.st_mode)) return use_file(path, weights, err);
-    CAIRN_TRY(choose_folder(path, weights, err));
+    if (S_ISDIR(status.st_mode))
+        CAIRN_TRY(choose_folder(path, weights, err));
+    else if (!find_index(path, weights))
+        return use_file(path, weights, err);
     CAIRN_TRY(list_folder(weights, err));
     return use_files(weights, err);
 }
@@ -431,10 +395,10 @@ static enum cairn_code use_stored_files(struct cairn_cli_weights *weights,
     CAIRN_TRY(stored_folder(weights, folder, err));
     if (manifest->shard_count == 1) {
         CAIRN_TRY(add_file(weights, manifest->shards[0].name, &capacity, err));
-        enum cairn_code code = use_input(weights, weights->files[0],
-                                         cairn_cli_shard_inputs_at(weights->inputs, 0), err);
-        if (code) return cairn_within(err, code, "%s", cairn_short(manifest->shards[0].name).text);
-        return cairn_assembly_check(&weights->assembly, err);
+        enum cairn_code code =
+            use_only(weights, cairn_cli_shard_inputs_at(weights->inputs, 0), err);
+        return code ? cairn_within(err, code, "%s", cairn_short(manifest->shards[0].name).text)
+                    : CAIRN_OK;
     }
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
         const char *name = manifest->shards[i].name;
@@ -475,7 +439,8 @@ static enum cairn_code check_rules(const struct cairn_cli *cli,
 enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const char *path,
                                             bool optimizer, struct cairn_cli_weights *ret,
                                             struct cairn_error *err) {
-    *ret = (struct cairn_cli_weights){.optimizer = optimizer, .tp_rules = cli->tp_rules};
+    *ret = (struct cairn_cli_weights){
+        .optimizer = optimizer, .tp_rules = cli->tp_rules, .no_links = cli->no_links};
     bool bucket = cairn_cli_is_bucket(path);
     struct cairn_error why = {0};
     enum cairn_code code =

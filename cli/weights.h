@@ -5,9 +5,10 @@
  * Why:     a DeepSpeed folder, its tag folder, a file of torch or of safetensors, and a version
  *          that is stored are all "the model" to who exports it.
  * Promise: 1   a DeepSpeed folder is read by its `latest`, else by its `latest_universal`, or as
- *              the tag folder itself; a folder of
- *              safetensors or torch files is all of them, and every file that its index names is
- *              there.
+ *              the tag folder itself; in a folder of
+ *              safetensors or torch files formats/model_choice.h says which of them are the model;
+ *              what is like one of them and is none is in left_out. An index stands for its folder.
+ *              A tensor that two files have is CAIRN_INVALID, with both.
  *          2   what is none of these is refused with what was looked for.
  *          3   project/run@step is a stored version unless a file has that name; its tensors are
  *              those of its layout, or where it has none, what its files hold by the same rules.
@@ -33,12 +34,16 @@ struct cairn_cli_weights_file {
     char etag[128];
     uint32_t shard;           /* of a stored one: its place in the manifest */
     struct cairn_torch torch; /* where it is one of torch */
+    bool used;                /* of a folder of model files: its tensors are in the assembly, */
+    size_t first_tensor;      /* from this one on */
 };
 struct cairn_cli_weights {
     struct cairn_assembly assembly;
     const char *format; /* "deepspeed-zero", "deepspeed-universal", "hf-safetensors", "hf-torch",
                            "torch-dcp", "torch", "safetensors", "cairn" */
     char folder[4096];  /* of local files; "" of one file */
+    char index[256];    /* of model files that a person named by their index; "" */
+    bool no_links;      /* files are not opened through links */
     bool optimizer;     /* the optimizer's state of DeepSpeed is wanted, too */
     const char *tp_rules; /* of a person: formats/zero_told.h; NULL: none */
     bool stored;

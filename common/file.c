@@ -66,8 +66,8 @@ static bool same_file(int a, int b) {
 }
 
 /* A second descriptor of the same file that goes past the page cache, or -1. */
-static int open_direct(int dir_fd, const char *name, int access, int buffered_fd) {
-    int fd = openat(dir_fd, name, access | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
+static int open_direct(int dir_fd, const char *name, int flags, int buffered_fd) {
+    int fd = openat(dir_fd, name, (flags & (O_ACCMODE | O_NOFOLLOW)) | O_DIRECT | O_CLOEXEC);
     if (fd < 0) return -1;
     if (alignment_fits(fd) && same_file(fd, buffered_fd)) return fd;
     close(fd);
@@ -77,13 +77,13 @@ static int open_direct(int dir_fd, const char *name, int access, int buffered_fd
 static enum cairn_code open_pair(int dir_fd, const char *name, int flags, struct cairn_file *ret,
                                  struct cairn_error *err) {
     const char *verb = flags & O_CREAT ? "create" : "open";
-    CAIRN_AUTO_FD fd = openat(dir_fd, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    CAIRN_AUTO_FD fd = openat(dir_fd, name, flags | O_CLOEXEC | O_NONBLOCK, 0644);
     if (fd < 0) return open_failed(verb, name, err);
     struct stat status;
     if (fstat(fd, &status) != 0) return cairn_fail_errno(err, "stat %s", name);
     if (!S_ISREG(status.st_mode))
         return cairn_fail(err, CAIRN_INVALID, "%s is no regular file", name);
-    int direct_fd = open_direct(dir_fd, name, flags & O_ACCMODE, fd);
+    int direct_fd = open_direct(dir_fd, name, flags, fd);
     *ret = (struct cairn_file){.fd = fd, .direct_fd = direct_fd, .open = true};
     fd = -1;
     return CAIRN_OK;
@@ -92,7 +92,7 @@ static enum cairn_code open_pair(int dir_fd, const char *name, int flags, struct
 enum cairn_code cairn_file_create(int dir_fd, const char *name, uint64_t expected_bytes,
                                   struct cairn_file *ret, struct cairn_error *err) {
     struct cairn_file file = {0};
-    CAIRN_TRY(open_pair(dir_fd, name, O_RDWR | O_CREAT | O_EXCL, &file, err));
+    CAIRN_TRY(open_pair(dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, &file, err));
     /* Space that is known to be missing is said now, not after an hour; a file system without
      * fallocate is no reason to fail. */
     if (expected_bytes > 0 && expected_bytes <= INT64_MAX &&
@@ -110,12 +110,17 @@ enum cairn_code cairn_file_create(int dir_fd, const char *name, uint64_t expecte
 
 enum cairn_code cairn_file_open_write(int dir_fd, const char *name, struct cairn_file *ret,
                                       struct cairn_error *err) {
-    return open_pair(dir_fd, name, O_RDWR, ret, err);
+    return open_pair(dir_fd, name, O_RDWR | O_NOFOLLOW, ret, err);
 }
 
 enum cairn_code cairn_file_open_read(int dir_fd, const char *name, struct cairn_file *ret,
                                      struct cairn_error *err) {
-    return open_pair(dir_fd, name, O_RDONLY, ret, err);
+    return open_pair(dir_fd, name, O_RDONLY | O_NOFOLLOW, ret, err);
+}
+
+enum cairn_code cairn_file_open_followed(const char *path, struct cairn_file *ret,
+                                         struct cairn_error *err) {
+    return open_pair(AT_FDCWD, path, O_RDONLY, ret, err);
 }
 
 void cairn_file_release(struct cairn_file *file) {

@@ -32,6 +32,9 @@ enum cairn_code cairn_file_open_write(int dir_fd, const char *name, struct cairn
                                       struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_file_open_read(int dir_fd, const char *name, struct cairn_file *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* The same of a path that a person named: links are followed. */
+enum cairn_code cairn_file_open_followed(const char *path, struct cairn_file *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_file_release(struct cairn_file *file);
 enum cairn_code cairn_file_write_at(const struct cairn_file *file, const void *data, size_t size,
                                     uint64_t offset, struct cairn_error *err) CAIRN_MUST_USE;

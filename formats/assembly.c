@@ -40,6 +40,7 @@ void cairn_assembly_release(struct cairn_assembly *assembly) {
     for (size_t i = 0; i < assembly->object_count; i++) free(assembly->objects[i].name);
     cairn_names_release(&assembly->names);
     release_memory(assembly->memory);
+    json_decref(assembly->texts);
     free(assembly->objects);
     free(assembly->inputs);
     free(assembly->tensors);
@@ -220,6 +221,86 @@ enum cairn_code cairn_assembly_leave_out(struct cairn_assembly *assembly, const 
         return code;
     }
     assembly->left_out[assembly->left_out_count++] = left;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_assembly_leave_out_file(struct cairn_assembly *assembly, const char *name,
+                                              const char *why, struct cairn_error *err) {
+    CAIRN_TRY(cairn_assembly_leave_out(assembly, name, why, err));
+    assembly->left_out[assembly->left_out_count - 1].file = true;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_assembly_add_text(struct cairn_assembly *assembly, const char *key,
+                                        const char *text, const char *file,
+                                        struct cairn_error *err) {
+    CAIRN_AUTO(buf) name = {0};
+    if (!assembly->texts) assembly->texts = json_object();
+    const char *there = json_string_value(json_object_get(assembly->texts, key));
+    if (there && strcmp(there, text) == 0) return CAIRN_OK;
+    if (!there)
+        return json_object_set_new(assembly->texts, key, json_string(text)) == 0
+                   ? CAIRN_OK
+                   : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the text %s",
+                                cairn_short(key).text);
+    CAIRN_TRY(cairn_buf_printf(&name, err, CAIRN_ASSEMBLY_TEXT "%s of %s", key, file));
+    return cairn_assembly_leave_out(assembly, name.data,
+                                    "the header of a file before it has another text under this "
+                                    "key, which is kept",
+                                    err);
+}
+
+/* ---- from another assembly ---- */
+
+enum cairn_code cairn_assembly_copy_pieces(const struct cairn_assembly *from,
+                                           const struct cairn_assembly_tensor *tensor,
+                                           struct cairn_assembly *into, struct cairn_error *err) {
+    for (size_t p = 0; p < tensor->piece_count; p++) {
+        struct cairn_assembly_piece piece = from->pieces[tensor->piece_first + p];
+        CAIRN_TRY(cairn_assembly_add_input(into, from->inputs[piece.input], &piece.input, err));
+        if (tensor->boxed)
+            CAIRN_TRY(
+                cairn_assembly_add_box(into, &piece, &from->boxes[tensor->box_first + p], 0, err));
+        else
+            CAIRN_TRY(cairn_assembly_add_piece(into, piece.input, piece.offset_bytes,
+                                               piece.size_bytes, err));
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_assembly_take(const struct cairn_assembly *from, size_t number,
+                                    struct cairn_assembly *into, struct cairn_error *err) {
+    const struct cairn_assembly_tensor *tensor = &from->tensors[number], *source = tensor;
+    size_t there;
+    if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS) {
+        source = &from->tensors[tensor->alias_of];
+        if (cairn_assembly_find(into, source->name, &there))
+            return cairn_assembly_add_alias(into, tensor->name, there, err);
+    }
+    CAIRN_TRY(cairn_assembly_add_tensor(into, tensor->name, tensor->dtype, tensor->dimension_count,
+                                        tensor->shape, err));
+    into->tensors[into->tensor_count - 1].frozen = tensor->frozen;
+    return cairn_assembly_copy_pieces(from, source, into, err);
+}
+
+enum cairn_code cairn_assembly_take_rest(struct cairn_assembly *from, struct cairn_assembly *into,
+                                         struct cairn_error *err) {
+    struct cairn_assembly_memory **last = &into->memory;
+    while (*last) last = &(*last)->next;
+    *last = from->memory;
+    from->memory = NULL;
+    for (size_t i = 0; i < from->left_out_count; i++) {
+        const struct cairn_assembly_left_out *left = &from->left_out[i];
+        CAIRN_TRY(cairn_assembly_leave_out(into, left->name, left->why, err));
+        into->left_out[into->left_out_count - 1].file = left->file;
+    }
+    for (size_t i = 0; i < from->object_count; i++) {
+        struct cairn_assembly_piece piece = from->objects[i].piece;
+        if (piece.size_bytes)
+            CAIRN_TRY(cairn_assembly_add_input(into, from->inputs[piece.input], &piece.input, err));
+        CAIRN_TRY(cairn_assembly_add_object(into, from->objects[i].name, &piece,
+                                            from->objects[i].holds_tensors, err));
+    }
     return CAIRN_OK;
 }
 

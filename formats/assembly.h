@@ -14,6 +14,7 @@
  *              look-up compares the names that have one hash, however many others there are.
  *          6   a read of boxes takes one range of each box's file that is as long as what is read;
  *              it needs 128 KiB beside the caller's memory.
+ *          7   texts has what the headers of safetensors files say beside tensors, each key once.
  * Limits:  16,777,216 pieces; 1,048,576 tensors; 65,536 boxes of one, of whole bytes an element.
  * Threads: one owner while it is built; immutable after that.
  * Next:    formats/zero.h and formats/torch_assembly.h build one; cli/export.h writes it.
@@ -23,6 +24,7 @@
 #include "api/names.h"
 #include "api/table.h"
 #include "common/buf.h"
+#include "common/json.h"
 #include "formats/boxes.h"
 #include "formats/input.h"
 
@@ -46,8 +48,11 @@ struct cairn_assembly_tensor {
 /* What an optimizer keeps of a parameter is named optimizer.state.<parameter>.<what>. */
 #define CAIRN_ASSEMBLY_OPTIMIZER "optimizer.state."
 #define CAIRN_ASSEMBLY_WITHOUT_OPTIMIZER "the optimizer's state, which --optimizer takes, too"
+/* A text of a header is left out under this and its key. */
+#define CAIRN_ASSEMBLY_TEXT "__metadata__."
 struct cairn_assembly_left_out {
     char *name, *why;
+    bool file; /* a whole file of the folder, of which nothing was taken */
 };
 /* What is no tensor: a file of torch.save of its own, which is a range of an input. */
 struct cairn_assembly_object {
@@ -71,6 +76,7 @@ struct cairn_assembly {
     struct cairn_assembly_object *objects; /* of DCP, where each is one, and of torch files */
     size_t object_count, object_capacity;
     struct cairn_assembly_memory *memory;
+    json_t *texts;     /* of __metadata__, in the files' order; NULL: none */
     bool knows_frozen; /* the files tell which parameters are trained */
 };
 void cairn_assembly_release(struct cairn_assembly *assembly);
@@ -106,6 +112,27 @@ enum cairn_code cairn_assembly_add_object(struct cairn_assembly *assembly, const
                                           struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_assembly_leave_out(struct cairn_assembly *assembly, const char *name,
                                          const char *why, struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_assembly_leave_out_file(struct cairn_assembly *assembly, const char *name,
+                                              const char *why,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
+/* A text of a header of safetensors. A key that has another text already keeps that, and the text
+ * of this file is left out by key and file. */
+enum cairn_code cairn_assembly_add_text(struct cairn_assembly *assembly, const char *key,
+                                        const char *text, const char *file,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* All pieces of a tensor of another assembly become those of the last tensor, of the same shape. */
+enum cairn_code cairn_assembly_copy_pieces(const struct cairn_assembly *from,
+                                           const struct cairn_assembly_tensor *tensor,
+                                           struct cairn_assembly *into,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* Tensor `number` of another assembly, whose inputs outlive this one. An alias of a tensor that was
+ * not taken before becomes a tensor of its own. */
+enum cairn_code cairn_assembly_take(const struct cairn_assembly *from, size_t number,
+                                    struct cairn_assembly *into,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* What else another assembly has: inputs of its own, what it left out, its objects. */
+enum cairn_code cairn_assembly_take_rest(struct cairn_assembly *from, struct cairn_assembly *into,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* After the check: names of one and the same range of a file become aliases of the first. */
 enum cairn_code cairn_assembly_join_same(struct cairn_assembly *assembly,
                                          struct cairn_error *err) CAIRN_MUST_USE;

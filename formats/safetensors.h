@@ -26,6 +26,7 @@
 #define CAIRN_SAFETENSORS_HEADER_BYTES_MAX 100000000
 /* The tag of tensor w is the metadata's text under this and w: "C128 [2,3]". */
 #define CAIRN_SAFETENSORS_TAG "cairn.logical:"
+#define CAIRN_SAFETENSORS_OWN "cairn" /* the key by which a header says that write made it */
 
 struct cairn_safetensors_entry {
     struct cairn_view name;
@@ -42,6 +43,12 @@ struct cairn_safetensors_entry {
 enum cairn_code cairn_safetensors_write(struct cairn_safetensors_entry *entries, size_t count,
                                         struct cairn_buf *ret, uint64_t *ret_file_bytes,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* The same with further texts of __metadata__, an object of them or NULL; "format" replaces the
+ * "pt" that is there without. */
+enum cairn_code cairn_safetensors_write_texts(struct cairn_safetensors_entry *entries, size_t count,
+                                              const json_t *texts, struct cairn_buf *ret,
+                                              uint64_t *ret_file_bytes,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
 
 struct cairn_safetensors {
     json_t *document;                        /* owned; entry names point into it */
@@ -49,6 +56,11 @@ struct cairn_safetensors {
     size_t count;
     uint64_t header_bytes; /* 8 + N: where the data begins */
 };
+/* torch's distributed checkpointing says under this key which part of a tensor an entry is. */
+#define CAIRN_SAFETENSORS_SHARDING "DCP_SHARDING_INFO"
+/* Is a text of __metadata__ carried on into files that are made of its tensors? Not Cairn's own
+ * texts, nor those that describe pieces. */
+bool cairn_safetensors_is_carried(const char *key);
 void cairn_safetensors_release(struct cairn_safetensors *file);
 /* How many bytes of the file open needs, from its first 8. CAIRN_INVALID: not such a file. */
 enum cairn_code cairn_safetensors_head_bytes(struct cairn_view first, uint64_t file_bytes,

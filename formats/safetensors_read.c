@@ -97,6 +97,12 @@ static enum cairn_code check_metadata(const json_t *metadata, struct cairn_error
     return CAIRN_OK;
 }
 
+bool cairn_safetensors_is_carried(const char *key) {
+    return strcmp(key, CAIRN_SAFETENSORS_SHARDING) != 0 && strcmp(key, "DCP_VERSION") != 0 &&
+           strcmp(key, CAIRN_SAFETENSORS_OWN) != 0 &&
+           !cairn_text_starts(key, CAIRN_SAFETENSORS_TAG);
+}
+
 /* ---- tags ---- */
 
 /* "C128 [2,3]", as it is written: one space, no other. */

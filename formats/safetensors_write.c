@@ -8,6 +8,8 @@
 #include "api/dtype.h"
 #include "common/encode.h"
 
+#define FORMAT "format"
+
 static int entry_order(const void *a, const void *b) {
     const struct cairn_safetensors_entry *x = a, *y = b;
     unsigned x_bits = cairn_dtype_bits(x->dtype), y_bits = cairn_dtype_bits(y->dtype);
@@ -19,11 +21,11 @@ static int entry_order(const void *a, const void *b) {
 }
 
 /* JSON needs escapes for the quote, the backslash and control bytes; UTF-8 stays as it is. */
-static enum cairn_code append_json_text(struct cairn_buf *ret, const char *before,
-                                        struct cairn_view text, struct cairn_error *err) {
+static enum cairn_code append_quoted(struct cairn_buf *ret, const char *before,
+                                     struct cairn_view text, struct cairn_error *err) {
     const uint8_t *bytes = text.data;
     size_t clean = 0;
-    CAIRN_TRY(cairn_buf_printf(ret, err, ",\"%s", before));
+    CAIRN_TRY(cairn_buf_printf(ret, err, "\"%s", before));
     for (size_t i = 0; i < text.size; i++) {
         if (bytes[i] >= 0x20 && bytes[i] != '"' && bytes[i] != '\\') continue;
         CAIRN_TRY(cairn_buf_append(ret, bytes + clean, i - clean, err));
@@ -31,7 +33,14 @@ static enum cairn_code append_json_text(struct cairn_buf *ret, const char *befor
         clean = i + 1;
     }
     if (clean < text.size) CAIRN_TRY(cairn_buf_append(ret, bytes + clean, text.size - clean, err));
-    return cairn_buf_append(ret, "\":", 2, err);
+    return cairn_buf_append(ret, "\"", 1, err);
+}
+
+static enum cairn_code append_key(struct cairn_buf *ret, const char *before, struct cairn_view text,
+                                  struct cairn_error *err) {
+    CAIRN_TRY(cairn_buf_append(ret, ",", 1, err));
+    CAIRN_TRY(append_quoted(ret, before, text, err));
+    return cairn_buf_append(ret, ":", 1, err);
 }
 
 static enum cairn_code append_shape(struct cairn_buf *ret, const uint64_t *shape, unsigned count,
@@ -45,7 +54,7 @@ static enum cairn_code append_shape(struct cairn_buf *ret, const uint64_t *shape
 static enum cairn_code append_tag(struct cairn_buf *ret,
                                   const struct cairn_safetensors_entry *entry,
                                   struct cairn_error *err) {
-    CAIRN_TRY(append_json_text(ret, CAIRN_SAFETENSORS_TAG, entry->name, err));
+    CAIRN_TRY(append_key(ret, CAIRN_SAFETENSORS_TAG, entry->name, err));
     CAIRN_TRY(cairn_buf_printf(ret, err, "\"%s ", cairn_dtype_text(entry->dtype)));
     CAIRN_TRY(append_shape(ret, entry->shape, entry->dimension_count, err));
     return cairn_buf_append(ret, "\"", 1, err);
@@ -56,7 +65,7 @@ static enum cairn_code append_entry(struct cairn_buf *ret,
                                     struct cairn_error *err) {
     struct cairn_dtype_shown shown;
     cairn_dtype_shown(entry->dtype, entry->dimension_count, entry->shape, &shown);
-    CAIRN_TRY(append_json_text(ret, "", entry->name, err));
+    CAIRN_TRY(append_key(ret, "", entry->name, err));
     CAIRN_TRY(
         cairn_buf_printf(ret, err, "{\"dtype\":\"%s\",\"shape\":", cairn_dtype_text(shown.dtype)));
     CAIRN_TRY(append_shape(ret, shown.shape, shown.dimension_count, err));
@@ -100,9 +109,18 @@ static enum cairn_code measure(struct cairn_safetensors_entry *entries, size_t c
 
 /* Offsets are relative to the data while the header is written, since its size is not known. */
 static enum cairn_code write_json(const struct cairn_safetensors_entry *entries, size_t count,
-                                  struct cairn_buf *ret, struct cairn_error *err) {
-    CAIRN_TRY(
-        cairn_buf_append_text(ret, "{\"__metadata__\":{\"format\":\"pt\",\"cairn\":\"1\"", err));
+                                  const json_t *texts, struct cairn_buf *ret,
+                                  struct cairn_error *err) {
+    const char *format = json_string_value(json_object_get(texts, FORMAT)), *key;
+    json_t *value;
+    CAIRN_TRY(cairn_buf_append_text(ret, "{\"__metadata__\":{\"" FORMAT "\":", err));
+    CAIRN_TRY(append_quoted(ret, "", cairn_view_of(format ? format : "pt"), err));
+    CAIRN_TRY(cairn_buf_append_text(ret, ",\"" CAIRN_SAFETENSORS_OWN "\":\"1\"", err));
+    json_object_foreach((json_t *)(uintptr_t)texts, key, value) {
+        if (strcmp(key, FORMAT) == 0) continue;
+        CAIRN_TRY(append_key(ret, "", cairn_view_of(key), err));
+        CAIRN_TRY(append_quoted(ret, "", cairn_view_of(json_string_value(value)), err));
+    }
     for (size_t i = 0; i < count; i++)
         if (!cairn_dtype_is_shown(entries[i].dtype)) CAIRN_TRY(append_tag(ret, &entries[i], err));
     CAIRN_TRY(cairn_buf_append(ret, "}", 1, err));
@@ -120,9 +138,9 @@ static enum cairn_code pad(struct cairn_buf *ret, size_t start, struct cairn_err
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_safetensors_write(struct cairn_safetensors_entry *entries, size_t count,
-                                        struct cairn_buf *ret, uint64_t *ret_file_bytes,
-                                        struct cairn_error *err) {
+enum cairn_code cairn_safetensors_write_texts(struct cairn_safetensors_entry *entries, size_t count,
+                                              const json_t *texts, struct cairn_buf *ret,
+                                              uint64_t *ret_file_bytes, struct cairn_error *err) {
     size_t start = ret->size;
     uint64_t data_bytes = 0;
     if (!ret->limit) ret->limit = start + CAIRN_SAFETENSORS_HEADER_BYTES_MAX;
@@ -130,10 +148,16 @@ enum cairn_code cairn_safetensors_write(struct cairn_safetensors_entry *entries,
     CAIRN_TRY(check_names(entries, count, err));
     CAIRN_TRY(cairn_buf_append_u64le(ret, 0, err));
     CAIRN_TRY(measure(entries, count, &data_bytes, err));
-    CAIRN_TRY(write_json(entries, count, ret, err));
+    CAIRN_TRY(write_json(entries, count, texts, ret, err));
     CAIRN_TRY(pad(ret, start, err));
     uint64_t header_bytes = ret->size - start;
     for (size_t i = 0; i < count; i++) entries[i].offset_bytes += header_bytes;
     *ret_file_bytes = header_bytes + data_bytes;
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_safetensors_write(struct cairn_safetensors_entry *entries, size_t count,
+                                        struct cairn_buf *ret, uint64_t *ret_file_bytes,
+                                        struct cairn_error *err) {
+    return cairn_safetensors_write_texts(entries, count, NULL, ret, ret_file_bytes, err);
 }

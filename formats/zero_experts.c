@@ -304,7 +304,7 @@ static enum cairn_code add_tensor(struct experts *experts, const struct cairn_as
                                   struct cairn_error *err) {
     CAIRN_TRY(cairn_assembly_add_tensor(experts->assembly, tensor->name, tensor->dtype,
                                         tensor->dimension_count, tensor->shape, err));
-    return cairn_zero_copy_pieces(from, tensor, experts->assembly, err);
+    return cairn_assembly_copy_pieces(from, tensor, experts->assembly, err);
 }
 
 static enum cairn_code add_masters(struct experts *experts, const struct cairn_assembly *from,

@@ -128,7 +128,7 @@ static enum cairn_code add_tensors(const struct open_work *work, const struct ca
         if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS) tensor = &own->tensors[tensor->alias_of];
         CAIRN_TRY(cairn_assembly_add_tensor(into, full.data, tensor->dtype,
                                             tensor->dimension_count, tensor->shape, err));
-        CAIRN_TRY(cairn_zero_copy_pieces(own, tensor, into, err));
+        CAIRN_TRY(cairn_assembly_copy_pieces(own, tensor, into, err));
     }
     return CAIRN_OK;
 }
@@ -170,7 +170,7 @@ static enum cairn_code add_all(struct open_work *work, const struct cairn_assemb
         }
         CAIRN_TRY(cairn_assembly_add_tensor(work->assembly, tensor->name, tensor->dtype,
                                             tensor->dimension_count, tensor->shape, err));
-        CAIRN_TRY(cairn_zero_copy_pieces(from, tensor, work->assembly, err));
+        CAIRN_TRY(cairn_assembly_copy_pieces(from, tensor, work->assembly, err));
     }
     return CAIRN_OK;
 }

@@ -38,23 +38,6 @@ enum cairn_code cairn_zero_same(const struct cairn_assembly *a,
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_zero_copy_pieces(const struct cairn_assembly *from,
-                                       const struct cairn_assembly_tensor *tensor,
-                                       struct cairn_assembly *into, struct cairn_error *err) {
-    for (size_t p = 0; p < tensor->piece_count; p++) {
-        struct cairn_assembly_piece piece = from->pieces[tensor->piece_first + p];
-        const struct cairn_input *input = from->inputs[piece.input];
-        CAIRN_TRY(cairn_assembly_add_input(into, input, &piece.input, err));
-        if (tensor->boxed)
-            CAIRN_TRY(cairn_assembly_add_box(into, &piece, &from->boxes[tensor->box_first + p], 0,
-                                             err));
-        else
-            CAIRN_TRY(cairn_assembly_add_piece(into, piece.input, piece.offset_bytes,
-                                               piece.size_bytes, err));
-    }
-    return CAIRN_OK;
-}
-
 /* ---- the slices of one tensor ---- */
 
 /* Elements [from, from + elements of the box) of a slice become the box of the whole. */
@@ -145,7 +128,7 @@ static enum cairn_code take_first(struct join *join, struct cairn_error *err) {
     const struct cairn_assembly_tensor *first = join->slices[0];
     CAIRN_TRY(cairn_assembly_add_tensor(join->assembly, first->name, first->dtype,
                                         first->dimension_count, first->shape, err));
-    return cairn_zero_copy_pieces(&join->parts[0].assembly, first, join->assembly, err);
+    return cairn_assembly_copy_pieces(&join->parts[0].assembly, first, join->assembly, err);
 }
 
 static enum cairn_code take_one(struct join *join, const char *what, struct cairn_error *err) {

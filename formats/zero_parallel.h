@@ -35,8 +35,3 @@ enum cairn_code cairn_zero_same(const struct cairn_assembly *a,
                                 const struct cairn_assembly *b,
                                 const struct cairn_assembly_tensor *of_b, bool *ret,
                                 struct cairn_error *err) CAIRN_MUST_USE;
-/* All pieces of a tensor, as those of the last tensor of another assembly, which has its shape. */
-enum cairn_code cairn_zero_copy_pieces(const struct cairn_assembly *from,
-                                       const struct cairn_assembly_tensor *tensor,
-                                       struct cairn_assembly *into,
-                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -66,7 +66,7 @@ static enum cairn_code add_tensor(const struct universal *universal, const char 
     if (!tensor) return cairn_fail(err, CAIRN_INVALID, "it holds no tensor `param`");
     CAIRN_TRY(cairn_assembly_add_tensor(universal->assembly, name, tensor->dtype,
                                         tensor->dimension_count, tensor->shape, err));
-    return cairn_zero_copy_pieces(own, tensor, universal->assembly, err);
+    return cairn_assembly_copy_pieces(own, tensor, universal->assembly, err);
 }
 
 static enum cairn_code add_file(const struct universal *universal, const char *path,

@@ -81,6 +81,7 @@ static enum cairn_code read_form(const char *text, enum cairn_cli_export_form *r
 static struct cairn_cli_left_out left_out_of(const struct cairn_cli_export *job) {
     return (struct cairn_cli_left_out){.assembly = job->assembly,
                                        .keeps_objects = job->form == CAIRN_CLI_EXPORT_DCP,
+                                       .keeps_texts = job->form == CAIRN_CLI_EXPORT_SAFETENSORS,
                                        .only = job->only};
 }
 

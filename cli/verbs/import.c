@@ -47,36 +47,46 @@ static enum cairn_code check_kind(const char *kind, const char *format, struct c
 
 /* ---- tensors ---- */
 
+struct import {
+    const struct cairn_cli_weights *weights;
+    const struct cairn_cli_tree *tree;
+    struct cairn_save *save;
+};
+
 /* Piece p of a tensor, which lies done_bytes behind its begin where the tensor has no boxes. */
-static enum cairn_code describe_piece(const struct cairn_cli_weights *weights,
+static enum cairn_code describe_piece(const struct import *import,
                                       const struct cairn_assembly_tensor *tensor, size_t p,
-                                      uint64_t done_bytes, struct cairn_save *save,
-                                      struct cairn_error *err) {
-    const struct cairn_assembly *assembly = &weights->assembly;
+                                      uint64_t done_bytes, struct cairn_error *err) {
+    const struct cairn_assembly *assembly = &import->weights->assembly;
+    CAIRN_AUTO(buf) file = {0};
     const struct cairn_assembly_piece *from = &assembly->pieces[tensor->piece_first + p];
     const struct cairn_box *box = tensor->boxed ? &assembly->boxes[tensor->box_first + p] : NULL;
     uint64_t bits = cairn_dtype_bits(tensor->dtype);
     uint64_t start = done_bytes * 8 / bits, count = from->size_bytes * 8 / bits;
     bool whole = from->size_bytes == tensor->size_bytes;
+    CAIRN_TRY(cairn_cli_tree_resolve(
+        import->tree, cairn_cli_weights_file_of(import->weights, from->input), &file, err));
     struct cairn_tensor_piece piece = {.size = sizeof piece,
                                        .name = tensor->name,
                                        .dtype = cairn_dtype_text(tensor->dtype),
                                        .dimension_count = tensor->dimension_count,
                                        .shape = tensor->shape,
                                        .kind = CAIRN_SHARDED,
-                                       .form = whole ? CAIRN_WHOLE : box ? CAIRN_BOX : CAIRN_FLAT,
+                                       .form = whole ? CAIRN_WHOLE
+                                               : box ? CAIRN_BOX
+                                                     : CAIRN_FLAT,
                                        .start = box ? box->start : &start,
                                        .count = box ? box->count : &count,
-                                       .in_file = cairn_cli_weights_file_of(weights, from->input),
+                                       .in_file = file.data,
                                        .file_offset = from->offset_bytes,
                                        .source_bytes = from->size_bytes};
-    return cairn_save_tensor(save, &piece, err);
+    return cairn_save_tensor(import->save, &piece, err);
 }
 
 /* Of an empty tensor any file will do: with none it would be staged. */
-static enum cairn_code describe_empty(const struct cairn_cli_weights *weights,
+static enum cairn_code describe_empty(const struct import *import,
                                       const struct cairn_assembly_tensor *tensor,
-                                      struct cairn_save *save, struct cairn_error *err) {
+                                      struct cairn_error *err) {
     const struct cairn_tensor_piece piece = {.size = sizeof piece,
                                              .name = tensor->name,
                                              .dtype = cairn_dtype_text(tensor->dtype),
@@ -84,14 +94,14 @@ static enum cairn_code describe_empty(const struct cairn_cli_weights *weights,
                                              .shape = tensor->shape,
                                              .kind = CAIRN_SHARDED,
                                              .form = CAIRN_WHOLE,
-                                             .in_file = weights->files[0]->name};
-    return cairn_save_tensor(save, &piece, err);
+                                             .in_file = import->tree->files[0].name};
+    return cairn_save_tensor(import->save, &piece, err);
 }
 
-static enum cairn_code describe_tensor(const struct cairn_cli_weights *weights,
+static enum cairn_code describe_tensor(const struct import *import,
                                        const struct cairn_assembly_tensor *tensor,
-                                       struct cairn_save *save, struct cairn_error *err) {
-    const struct cairn_assembly *assembly = &weights->assembly;
+                                       struct cairn_error *err) {
+    const struct cairn_assembly *assembly = &import->weights->assembly;
     uint64_t done_bytes = 0;
     if (tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS) {
         const struct cairn_tensor_piece alias = {
@@ -102,11 +112,11 @@ static enum cairn_code describe_tensor(const struct cairn_cli_weights *weights,
             .shape = tensor->shape,
             .kind = CAIRN_ALIAS,
             .alias_of = assembly->tensors[tensor->alias_of].name};
-        return cairn_save_tensor(save, &alias, err);
+        return cairn_save_tensor(import->save, &alias, err);
     }
-    if (!tensor->piece_count) return describe_empty(weights, tensor, save, err);
+    if (!tensor->piece_count) return describe_empty(import, tensor, err);
     for (size_t p = 0; p < tensor->piece_count; p++) {
-        CAIRN_TRY(describe_piece(weights, tensor, p, done_bytes, save, err));
+        CAIRN_TRY(describe_piece(import, tensor, p, done_bytes, err));
         done_bytes += assembly->pieces[tensor->piece_first + p].size_bytes;
     }
     return CAIRN_OK;
@@ -141,12 +151,13 @@ static void note_files(const struct cairn_assembly *assembly,
         known[assembly->pieces[tensor->piece_first + p].input] = true;
 }
 
+#define REPEATED "a view that repeats its elements; the file has it"
+
 static enum cairn_code describe(void *owner, struct cairn_save *save,
                                 const struct cairn_cli_tree *tree,
                                 struct cairn_cli_described *ret, struct cairn_error *err) {
     const struct cairn_cli_weights *weights = owner;
-    (void)tree;
-    *ret = (struct cairn_cli_described){0};
+    const struct import import = {weights, tree, save};
     const struct cairn_assembly *assembly = &weights->assembly;
     CAIRN_AUTO_HEAP bool *known = calloc(assembly->input_count + 1, sizeof *known);
     if (!known) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for files");
@@ -156,19 +167,22 @@ static enum cairn_code describe(void *owner, struct cairn_save *save,
         CAIRN_TRY(find_repeated(assembly, alias ? &assembly->tensors[tensor->alias_of] : tensor,
                                 &repeated, err));
         if (repeated) {
-            cairn_cli_note("left out: %s: a view that repeats its elements; the file has it",
-                           tensor->name);
+            cairn_cli_note("left out: %s: " REPEATED, tensor->name);
+            json_array_append_new(ret->left_out,
+                                  json_pack("{s:s, s:s}", "name", tensor->name, "why", REPEATED));
             continue;
         }
-        CAIRN_TRY(describe_tensor(weights, tensor, save, err));
+        CAIRN_TRY(describe_tensor(&import, tensor, err));
         note_files(assembly, tensor, known);
         ret->tensors++;
     }
     for (size_t i = 0; i < assembly->input_count; i++) ret->files += known[i];
     /* Whole files are kept, and with them what is no tensor. */
-    const struct cairn_cli_left_out left_out = {.assembly = assembly, .keeps_objects = true};
+    const struct cairn_cli_left_out left_out = {
+        .assembly = assembly, .keeps_objects = true, .keeps_texts = true, .keeps_files = true};
     cairn_cli_left_out_note(&left_out);
-    return CAIRN_OK;
+    CAIRN_AUTO_JSON json_t *plain = json_array();
+    return cairn_cli_left_out_rows(&left_out, ret->left_out, plain, err);
 }
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {

@@ -15,7 +15,8 @@
 #include "common/array.h"
 #include "common/text.h"
 #include "common/utf8.h"
-#include "formats/safetensors.h"
+#include "formats/model_choice.h"
+#include "formats/safetensors_assembly.h"
 #include "formats/torch_tree.h"
 
 #define SHOWN_BYTES_MAX 65536 /* of one text; what is longer is told by its length */
@@ -207,14 +208,18 @@ static enum cairn_code inspect_safetensors(const struct cairn_input *input,
                                            struct inspection *inspection, struct cairn_error *err) {
     CAIRN_AUTO(buf) head = {0};
     CAIRN_AUTO(safetensors) file = {0};
+    CAIRN_AUTO_JSON json_t *sharding = NULL;
     CAIRN_TRY(cairn_safetensors_load(input, &head, &file, err));
+    CAIRN_TRY(cairn_safetensors_sharding(&file, &sharding, err));
     for (size_t i = 0; i < file.count; i++) {
         const struct cairn_safetensors_entry *entry = &file.entries[i];
-        json_t *row = json_pack("{s:s%, s:s, s:o, s:s, s:I, s:I}", "name", entry->name.data,
-                                entry->name.size, "dtype", cairn_dtype_text(entry->dtype), "shape",
-                                json_sizes(entry->shape, entry->dimension_count), "kind",
-                                "contiguous", "bytes", (json_int_t)entry->size_bytes, "offset",
-                                (json_int_t)entry->offset_bytes);
+        const json_t *part = json_object_getn(sharding, entry->name.data, entry->name.size);
+        json_t *row = json_pack(
+            "{s:s%, s:s, s:o, s:s, s:I, s:I}", "name", entry->name.data, entry->name.size, "dtype",
+            cairn_dtype_text(entry->dtype), "shape",
+            json_sizes(entry->shape, entry->dimension_count), "kind", part ? "piece" : "contiguous",
+            "bytes", (json_int_t)entry->size_bytes, "offset", (json_int_t)entry->offset_bytes);
+        if (row && part) json_object_set(row, "starts", json_object_get(part, "saved_offsets"));
         if (json_array_append_new(inspection->tensors, row) != 0) return no_memory(err);
     }
     const char *key;
@@ -259,8 +264,14 @@ static enum cairn_code inspect_folder(const struct cairn_cli *cli, struct inspec
                                       json_assembled(assembly, &assembly->tensors[i])) == 0;
     for (size_t i = 0; i < assembly->input_count; i++)
         *ret_bytes += assembly->inputs[i]->size_bytes;
+    const char *key;
+    json_t *text;
+    json_object_foreach(assembly->texts, key, text) {
+        fits &= json_array_append_new(inspection->values,
+                                      json_pack("{s:s, s:O}", "name", key, "value", text)) == 0;
+    }
     *ret_format = weights.format;
-    const struct cairn_cli_left_out left_out = {.assembly = assembly};
+    const struct cairn_cli_left_out left_out = {.assembly = assembly, .keeps_texts = true};
     enum cairn_code code = fits ? CAIRN_OK : no_memory(err);
     if (code == CAIRN_OK) code = cairn_cli_weights_add_plain(&weights, false, err);
     if (code == CAIRN_OK)
@@ -338,7 +349,9 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     struct stat status;
     uint64_t bytes = 0;
     if (!tensors || !values || !left_out || !plain) return no_memory(err);
-    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) {
+    const char *slash = strrchr(path, '/');
+    if ((stat(path, &status) == 0 && S_ISDIR(status.st_mode)) ||
+        cairn_model_is_index(slash ? slash + 1 : path)) {
         CAIRN_TRY(inspect_folder(cli, &inspection, &format, &bytes, err));
     } else {
         enum cairn_code code = inspect_input(cli, &inspection, &format, &bytes, err);

@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+# ctest: seconds=20 engines=again
+"""Folders of model files as Hugging Face's libraries, torch's distributed checkpointing and trainers
+of adapters leave them: which files are the model, what lies beside it, pieces, links, and the texts
+in the headers."""
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import tempfile
+import unittest
+
+from test_export import export, read
+from world import BIN, World
+
+STEM = "diffusion_pytorch_model"
+
+
+def floats(*values):
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def write(path, tensors, texts=None):
+    """A safetensors file. tensors: {name: (shape, values)} of fp32; texts: its __metadata__."""
+    header, data = {}, b""
+    if texts is not None:
+        header["__metadata__"] = texts
+    for name, (shape, values) in tensors.items():
+        own = floats(*values)
+        header[name] = {"dtype": "F32", "shape": shape,
+                        "data_offsets": [len(data), len(data) + len(own)]}
+        data += own
+    text = json.dumps(header).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def write_index(path, weight_map):
+    path.write_text(json.dumps({"metadata": {"total_size": 0}, "weight_map": weight_map}))
+
+
+def texts_of(path):
+    data = path.read_bytes()
+    return json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]]).get("__metadata__", {})
+
+
+def one(*values):
+    return [len(values)], values
+
+
+def pieces(name, parts, folder, whole=None):
+    """Files as HuggingFaceStorageWriter writes them: parts are (offsets, shape, values) by rank."""
+    for rank, (offsets, shape, values) in enumerate(parts, 1):
+        texts = {"DCP_VERSION": "1.0", "format": "pt",
+                 "DCP_SHARDING_INFO": json.dumps({name: {"saved_offsets": offsets}})}
+        tensors = {name: (shape, values)}
+        if whole and rank == 1:
+            tensors.update(whole)
+        write(folder / f"shard-{rank:05}-model-00001-of-00001.safetensors", tensors, texts)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-folders-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.source = self.folder / "source"
+        self.source.mkdir()
+        self.outs = 0
+
+    def out(self):
+        self.outs += 1
+        return self.folder / f"out{self.outs}"
+
+    def exported(self, *words, source=None):
+        """{name: values' bytes}, and what the command says."""
+        out = self.out()
+        told = json.loads(export(source or self.source, out, "--json", *words).stdout)
+        return {name: row[2] for name, row in read(out).items()}, told
+
+    def refused(self, status, *texts, source=None):
+        out = self.out()
+        said = export(source or self.source, out, status=status).stderr
+        for text in texts:
+            self.assertIn(text, said)
+        self.assertFalse(out.exists() and list(out.iterdir()))
+        return said
+
+    def left_out(self, told):
+        return {row["name"]: row["why"] for row in told["left_out"]}
+
+
+class Indexes(Case):
+    def sharded(self, stem, end="safetensors", index=None):
+        """Two files and their index; returns its path."""
+        for number, name in enumerate("ab", 1):
+            write(self.source / f"{stem}-0000{number}-of-00002.{end}", {name: one(number)})
+        path = self.source / (index or f"{stem}.{end}.index.json")
+        write_index(path, {name: f"{stem}-0000{number}-of-00002.{end}"
+                           for number, name in enumerate("ab", 1)})
+        return path
+
+    def test_an_index_of_any_name_decides_and_files_beside_it_are_left_out_by_name(self):
+        for stem, index in (("model", None), (STEM, None), ("adapter_model", None),
+                            ("consolidated", None), ("model.fp16", None),
+                            ("model.fp16", "model.safetensors.index.fp16.json"),
+                            (f"{STEM}.fp16", f"{STEM}.safetensors.fp16.index.json")):
+            with self.subTest(index or stem):
+                self.sharded(stem, index=index)
+                write(self.source / "other.safetensors", {"x": one(9), "a": one(9)})
+                write(self.source / f"{stem}-00003-of-00003.safetensors", {"c": one(9)})
+                (self.source / "optimizer.pt").write_bytes(b"no matter")
+                tensors, told = self.exported()
+                self.assertEqual(tensors, {"a": floats(1), "b": floats(2)})
+                self.assertEqual(set(self.left_out(told)),
+                                 {"other.safetensors", f"{stem}-00003-of-00003.safetensors",
+                                  "optimizer.pt"})
+                said = export(self.source, self.out()).stderr
+                self.assertIn("left out: other.safetensors: ", said)
+                shutil.rmtree(self.source)
+                self.source.mkdir()
+
+    def test_a_file_that_an_index_names_and_that_is_not_there_is_named_with_a_tensor_of_it(self):
+        index = self.sharded(STEM)
+        missing = self.source / f"{STEM}-00002-of-00002.safetensors"
+        missing.rename(self.folder / "kept")
+        self.refused(3, missing.name, "tensor b", index.name)
+        self.assertIn(missing.name, self.inspect(3))
+        missing.with_name(missing.name + ".incomplete").write_bytes(b"half")
+        self.refused(3, missing.name, "its download has not ended")
+        write(missing, {"c": one(1)})
+        self.refused(3, "tensor b is not in", missing.name)
+        write_index(index, {"a": 1})
+        self.refused(7, "the file of tensor a is no text")
+        index.write_text("[]")
+        self.refused(7, f"{index.name} has no weight_map")
+
+    def inspect(self, status):
+        ran = subprocess.run([BIN / "cairn", "inspect", self.source], capture_output=True, text=True)
+        self.assertEqual(ran.returncode, status, ran.stderr)
+        return ran.stderr
+
+    def test_a_tensor_is_taken_from_the_file_that_the_index_names_for_it(self):
+        self.sharded("model")
+        write(self.source / "model-00001-of-00002.safetensors",
+              {"a": one(1), "b": one(7), "old": one(8)})
+        tensors, told = self.exported()
+        self.assertEqual(tensors, {"a": floats(1), "b": floats(2)})
+        self.assertEqual(set(self.left_out(told)), {"b of model-00001-of-00002.safetensors",
+                                                    "old of model-00001-of-00002.safetensors"})
+
+    def test_of_two_indexes_the_usual_one_decides_else_one_has_to_be_named(self):
+        fp16 = self.sharded("consolidated")
+        ema = self.sharded("ema")
+        self.refused(2, fp16.name, ema.name, "name the one that is meant")
+        tensors, told = self.exported(source=ema)
+        self.assertEqual(len(tensors), 2)
+        self.assertIn("consolidated-00001-of-00002.safetensors", self.left_out(told))
+        write(self.source / "main.safetensors", {"m": one(3)})
+        write_index(self.source / "model.safetensors.index.json", {"m": "main.safetensors"})
+        tensors, _ = self.exported()
+        self.assertEqual(tensors, {"m": floats(3)})
+        # An index is named in a folder that is not this one, too, and without any folder.
+        self.assertEqual(set(self.exported(source=os.path.relpath(ema))[0]), {"a", "b"})
+
+    def test_without_an_index_names_in_parts_say_how_many_there_must_be(self):
+        for stem in ("model", "anything"):
+            with self.subTest(stem):
+                for number in (1, 3):
+                    write(self.source / f"{stem}-0000{number}-of-00003.safetensors",
+                          {f"t{number}": one(number)})
+                self.refused(3, f"{stem}-00002-of-00003.safetensors is not there")
+                write(self.source / f"{stem}-00002-of-00003.safetensors", {"t2": one(2)})
+                self.assertEqual(set(self.exported()[0]), {"t1", "t2", "t3"})
+                shutil.rmtree(self.source)
+        for number in range(2):
+            write(self.source / f"x-{number}-of-2.safetensors", {f"t{number}": one(number)})
+        self.assertEqual(set(self.exported()[0]), {"t0", "t1"})
+
+    def test_a_download_that_has_not_ended_is_named(self):
+        write(self.source / "a.safetensors", {"a": one(1)})
+        half = self.source / "b.safetensors.4f2a.incomplete"
+        half.write_bytes(b"half")
+        self.refused(3, "b.safetensors is not there", half.name)
+        write(self.source / "b.safetensors", {"b": one(1)})
+        self.assertEqual(set(self.exported()[0]), {"a", "b"})
+
+    def test_a_name_in_two_files_names_both_and_one_file_can_be_taken(self):
+        for name in ("one.fp16.safetensors", "one.safetensors"):
+            write(self.source / name, {"w": one(1)})
+        self.refused(2, "tensor w is in one.fp16.safetensors and in one.safetensors")
+        self.assertEqual(self.exported(source=self.source / "one.safetensors")[0],
+                         {"w": floats(1)})
+        # The one by the name that loaders look for first is the model.
+        write(self.source / "model.safetensors", {"w": one(2)})
+        tensors, told = self.exported()
+        self.assertEqual(tensors, {"w": floats(2)})
+        self.assertIn("which is model.safetensors", self.left_out(told)["one.safetensors"])
+
+    def test_torch_files_of_diffusers_and_adapters_are_models_too(self):
+        write(self.folder / "model.safetensors", {"a": one(1), "b": one(2)})
+        torch = self.folder / "torch"
+        export(self.folder / "model.safetensors", torch, "--to", "torch", "--max-shard-size", "4B")
+        names = sorted(path.name for path in torch.glob("*.bin"))
+        self.assertEqual(len(names), 2)
+        for stem in ("pytorch_model", STEM, "adapter_model"):
+            with self.subTest(stem):
+                for name in names:
+                    shutil.copy(torch / name, self.source / name.replace("pytorch_model", stem))
+                tensors, told = self.exported()
+                self.assertEqual(tensors, {"a": floats(1), "b": floats(2)})
+                self.assertEqual(told["format"], "hf-torch")
+                some = self.source / names[1].replace("pytorch_model", stem)
+                write_index(self.source / f"{stem}.bin.index.json",
+                            {"a": names[0].replace("pytorch_model", stem), "b": some.name})
+                some.unlink()
+                self.refused(3, some.name, "tensor b")
+                shutil.rmtree(self.source)
+                self.source.mkdir()
+        export(self.folder / "model.safetensors", self.folder / "whole", "--to", "torch")
+        shutil.copy(self.folder / "whole" / "pytorch_model.bin", self.source / "adapter_model.bin")
+        self.assertEqual(set(self.exported()[0]), {"a", "b"})
+
+
+class Texts(Case):
+    KOHYA = {"ss_network_dim": "4", "modelspec.title": "a \"title\"\n", "format": "pt",
+             "ss_tag_frequency": json.dumps({"a": {"ü": 3}})}
+
+    def test_texts_of_the_header_are_carried_into_each_file(self):
+        write(self.source / "a.safetensors", {"a": one(1), "b": one(2)}, self.KOHYA)
+        for words in ((), ("--dtype", "bf16"), ("--max-shard-size", "4B")):
+            out = self.out()
+            export(self.source / "a.safetensors", out, *words)
+            files = list(out.glob("*.safetensors"))
+            self.assertEqual(len(files), 2 if "4B" in words else 1)
+            for path in files:
+                self.assertEqual(texts_of(path), {**self.KOHYA, "cairn": "1"})
+        write(self.source / "b.safetensors", {"c": one(3)}, {"format": "mlx"})
+        export(self.source / "b.safetensors", self.out())
+        self.assertEqual(texts_of(self.folder / f"out{self.outs}" / "model.safetensors"),
+                         {"format": "mlx", "cairn": "1"})
+
+    def test_texts_that_an_output_cannot_hold_are_left_out_by_name(self):
+        write(self.source / "a.safetensors", {"a": one(1)}, self.KOHYA)
+        for form in ("torch", "dcp"):
+            ran = export(self.source / "a.safetensors", self.out(), "--to", form, "--json")
+            self.assertEqual(set(self.left_out(json.loads(ran.stdout))),
+                             {f"__metadata__.{key}" for key in self.KOHYA if key != "format"})
+            said = export(self.source / "a.safetensors", self.out(), "--to", form).stderr
+            for key in self.KOHYA:
+                self.assertEqual(key in said, key != "format", said)
+
+    def test_of_texts_that_differ_the_first_is_kept_and_the_other_named(self):
+        write(self.source / "a.safetensors", {"a": one(1)}, {"k": "1", "same": "x"})
+        write(self.source / "b.safetensors", {"b": one(2)}, {"k": "2", "same": "x", "own": "y"})
+        out = self.out()
+        told = json.loads(export(self.source, out, "--json").stdout)
+        self.assertEqual(texts_of(out / "model.safetensors"),
+                         {"format": "pt", "cairn": "1", "k": "1", "same": "x", "own": "y"})
+        self.assertEqual(set(self.left_out(told)), {"__metadata__.k of b.safetensors"})
+
+
+class Pieces(Case):
+    def test_pieces_of_ranks_are_put_together_by_their_offsets(self):
+        values = list(range(28))
+        rows = [([0, 0], [4, 4], values[:16]), ([4, 0], [3, 4], values[16:])]
+        columns = [([0, at], [7, size], [v for r in range(7) for v in
+                                         values[4 * r + at:4 * r + at + size]])
+                   for at, size in ((2, 2), (0, 1), (1, 1))]
+        for name, parts in (("rows", rows), ("columns", columns),
+                            ("empty", rows + [([7, 0], [0, 4], [])])):
+            with self.subTest(name):
+                folder = self.folder / name
+                pieces("embed", parts, folder, {"norm": one(5)})
+                tensors, told = self.exported(source=folder)
+                self.assertEqual(tensors, {"embed": floats(*values), "norm": floats(5)})
+                self.assertEqual(told["left_out"], [])
+                self.assertEqual(texts_of(self.folder / f"out{self.outs}" / "model.safetensors"),
+                                 {"format": "pt", "cairn": "1"})
+
+    def test_a_rank_that_has_nothing_of_a_file_writes_none(self):
+        for rank, number, name, offsets in ((1, 1, "a", [0]), (2, 1, "a", [1]), (2, 2, "b", [0])):
+            texts = {"DCP_SHARDING_INFO": json.dumps({name: {"saved_offsets": offsets}})}
+            write(self.source / f"shard-{rank:05}-model-{number:05}-of-00002.safetensors",
+                  {name: one(rank)}, texts)
+        self.assertEqual(self.exported()[0], {"a": floats(1, 2), "b": floats(2)})
+        (self.source / "shard-00002-model-00002-of-00002.safetensors").unlink()
+        self.refused(3, "model-00002-of-00002.safetensors is not there")
+
+    def test_a_piece_is_no_tensor(self):
+        values = list(range(28))
+        low, high = ([0, 0], [4, 4], values[:16]), ([4, 0], [3, 4], values[16:])
+        for parts, text in (((high,), "hole"), ((low, ([3, 0], [4, 4], values[12:])), "twice"),
+                            ((low, ([5, 0], [2, 4], values[20:])), "hole"),
+                            ((low, ([4], [3], values[:3])), "differ in type or dimensions")):
+            with self.subTest(text):
+                folder = self.folder / f"p{self.outs}"
+                pieces("embed", parts, folder)
+                self.refused(7, "tensor embed", source=folder)
+        pieces("embed", (low, high), self.source)
+        first, second = sorted(self.source.iterdir())
+        self.refused(2, "one rank's pieces", "give the folder", source=first)
+        self.refused(2, "one rank's pieces", source=second)
+        second.unlink()
+        write(second, {"embed": ([3, 4], values[16:])},
+              {"DCP_SHARDING_INFO": json.dumps({"embed": {"saved_offsets": [-1, 0]}})})
+        self.refused(7, "does not say where it lies")
+
+
+class Links(Case):
+    def test_links_are_followed_in_a_cache_of_the_hub(self):
+        blobs, snapshot = self.folder / "blobs", self.folder / "snapshots" / "abc"
+        snapshot.mkdir(parents=True)
+        write(blobs / "0123", {"w": one(1, 2)})
+        (snapshot / "model.safetensors").symlink_to("../../blobs/0123")
+        self.assertEqual(self.exported(source=snapshot)[0], {"w": floats(1, 2)})
+        self.assertEqual(self.exported(source=snapshot / "model.safetensors")[0],
+                         {"w": floats(1, 2)})
+        for words in (("inspect", snapshot), ("inspect", snapshot / "model.safetensors"),
+                      ("diff", snapshot, blobs / "0123")):
+            ran = subprocess.run([BIN / "cairn", *words], capture_output=True, text=True)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+
+    def test_two_names_of_one_file_are_one_file(self):
+        write(self.source / "epoch.safetensors", {"w": one(1)})
+        (self.source / "last.safetensors").symlink_to("epoch.safetensors")
+        tensors, told = self.exported()
+        self.assertEqual(tensors, {"w": floats(1)})
+        self.assertEqual(self.left_out(told),
+                         {"last.safetensors": "another name of the file epoch.safetensors"})
+
+
+class Kept(Case):
+    """In versions of a server."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.world = World()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.world.close()
+
+    def saved(self, *words):
+        return json.loads(self.world.cairn(*words, "--json").stdout)
+
+    def of(self, ref):
+        out = self.out()
+        told = json.loads(self.world.cairn("export", ref, out, "--json").stdout)
+        return {name: row[2] for name, row in read(out).items()}, told, out
+
+    def test_put_and_import_know_what_the_index_names(self):
+        write(self.source / "main.safetensors", {"w": one(1), "old": one(5)})
+        write(self.source / "consolidated.safetensors", {"layers.w": one(2)})
+        write_index(self.source / "model.safetensors.index.json", {"w": "main.safetensors"})
+        for number, words in enumerate((("put",), ("import", "hf")), 1):
+            told = self.saved(*words, self.source, f"f/index@{number}")
+            self.assertEqual(told["tensors"], 1)
+            self.assertEqual(set(self.left_out(told)),
+                             {"old of main.safetensors", "consolidated.safetensors"})
+            self.assertEqual(self.of(f"f/index@{number}")[0], {"w": floats(1)})
+            back = self.out()
+            self.world.cairn("get", f"f/index@{number}", "-d", back)
+            for path in self.source.iterdir():
+                self.assertEqual((back / path.name).read_bytes(), path.read_bytes())
+
+    def test_put_and_import_make_pieces_one_tensor_or_keep_them_as_bytes(self):
+        parts = [([0, 0], [1, 2], [1, 2]), ([1, 0], [1, 2], [3, 4])]
+        pieces("embed", parts, self.source, {"norm": one(5)})
+        for number, words in enumerate((("put",), ("import", "hf")), 1):
+            told = self.saved(*words, self.source, f"f/pieces@{number}")
+            self.assertEqual((told["tensors"], told["left_out"]), (2, []))
+            self.assertEqual(self.of(f"f/pieces@{number}")[0],
+                             {"embed": floats(1, 2, 3, 4), "norm": floats(5)})
+        next(self.source.glob("shard-00001*")).unlink()
+        told = self.saved("put", self.source, "f/pieces@3")
+        self.assertEqual((told["tensors"], list(self.left_out(told))), (0, ["embed"]))
+        self.world.cairn("import", "hf", self.source, "f/pieces@4", status=7)
+
+    def test_texts_of_headers_come_back_from_a_version(self):
+        write(self.source / "model.safetensors", {"a": one(1)}, Texts.KOHYA)
+        for number, words in enumerate((("put",), ("import", "hf")), 1):
+            self.world.cairn(*words, self.source, f"f/texts@{number}")
+            _, told, out = self.of(f"f/texts@{number}")
+            self.assertEqual(texts_of(out / "model.safetensors"), {**Texts.KOHYA, "cairn": "1"})
+            self.assertEqual(told["left_out"], [])
+
+    def test_links_are_followed_by_import(self):
+        write(self.folder / "blob", {"w": one(1)})
+        (self.source / "model.safetensors").symlink_to("../blob")
+        refused = self.world.cairn("import", "hf", self.source, "f/links@1", status=2)
+        self.assertIn("--follow", refused.stderr)
+        self.world.cairn("import", "hf", self.source, "f/links@1", "--follow")
+        self.assertEqual(self.of("f/links@1")[0], {"w": floats(1)})
+        shutil.rmtree(self.source)
+        write(self.source / "deep" / "epoch.ckpt", {"w": one(2)})
+        (self.source / "last.ckpt").symlink_to("deep/epoch.ckpt")
+        (self.source / "model.safetensors").symlink_to("last.ckpt")
+        self.world.cairn("import", "safetensors", self.source / "last.ckpt", "f/links@2")
+        self.world.cairn("import", "hf", self.source, "f/links@3")
+        for step in (2, 3):
+            self.assertEqual(self.of(f"f/links@{step}")[0], {"w": floats(2)})
+        self.world.cairn("import", "hf", self.source, "f/links@4", "--no-links", status=None)
+        self.assertIsNone(self.world.version("f/links", "4"))
+
+
+if __name__ == "__main__":
+    unittest.main()
