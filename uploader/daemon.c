@@ -105,7 +105,9 @@ static enum cairn_code open_journal(struct cairn_up *up, struct cairn_error *err
                           "state_dir %s is writable by everybody; the journal holds rights",
                           folder);
     if (access(up->places.journal_path, F_OK) != 0)
-        cairn_up_journal_tell_others(folder, up->places.journal_path, up->places.node);
+        cairn_up_journal_tell_others(
+            folder, &(struct cairn_up_journal_own){up->places.journal_path, up->places.node,
+                                                   up->places.host, *up->settings.node != '\0'});
     struct cairn_up_recovery *recovery = NULL;
     CAIRN_TRY(cairn_up_recovery_new(&recovery, err));
     struct cairn_up_journal_options options = {

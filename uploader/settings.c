@@ -81,6 +81,7 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
                                          struct cairn_up_places *ret, struct cairn_error *err) {
     struct cairn_up_places places = {0};
     CAIRN_TRY(node_name(settings->node, places.node, err));
+    (void)gethostname(places.host, sizeof(places.host) - 1);
     if (!*settings->store)
         return cairn_fail(err, CAIRN_INVALID, "store is not set: a folder or s3://BUCKET/PREFIX");
     CAIRN_AUTO(stores) stores = {0};

@@ -27,6 +27,7 @@ struct cairn_up_settings {
 /* What follows from the settings and the machine. */
 struct cairn_up_places {
     char node[65]; /* [A-Za-z0-9][A-Za-z0-9._-]* */
+    char host[65]; /* for messages: the machine's or container's name; "": it has none */
     char socket_path[108];
     char journal_path[4200];
     uint64_t budget_bytes;

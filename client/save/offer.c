@@ -80,6 +80,19 @@ static void take_cancelled(struct cairn_save *save, const char *state) {
                             committed ? CAIRN_CLIENT_EVENT_COMMIT : CAIRN_CLIENT_EVENT_ANSWER);
 }
 
+static void fail_unknown(const struct cairn_session *session, struct cairn_error *ret) {
+    const char *before = session->locked.renamed, *node = session->locked.node;
+    if (!before[0])
+        (void)cairn_fail(ret, CAIRN_SOURCE_GONE,
+                         "the uploader came back without its journal and does not know the save");
+    else
+        (void)cairn_fail(ret, CAIRN_SOURCE_GONE,
+                         "the uploader was of node %s and is of node %s now, so that it has "
+                         "another journal and does not know the save; the setting node keeps a "
+                         "node's name where its host name changes",
+                         before, node);
+}
+
 static void take_state(struct cairn_save *save, const char *state, bool sealed) {
     struct cairn_error why = {0};
     if (save->state.phase == CAIRN_CLIENT_PHASE_CANCELLED) {
@@ -101,8 +114,7 @@ static void take_state(struct cairn_save *save, const char *state, bool sealed) 
         save->id = save->owner = 0;
         /* One that is not sealed is begun again when it is staged. */
         if (save->state.reached < CAIRN_CLIENT_REACHED_STAGED) return;
-        (void)cairn_fail(&why, CAIRN_SOURCE_GONE,
-                         "the uploader came back without its journal and does not know the save");
+        fail_unknown(save->session, &why);
         cairn_client_save_end(save, &why);
         return;
     }

@@ -8,6 +8,7 @@
 #include "client/session/dispatch.h"
 #include "client/session/process.h"
 #include "common/file.h"
+#include "common/text.h"
 
 #define STOP_LOOK_MS 100
 
@@ -104,6 +105,14 @@ enum cairn_code cairn_client_call_alone(struct cairn_session *session,
     return CAIRN_OK;
 }
 
+/* The journal goes by the node's name, so that under another one its saves are not known. */
+static void note_node(struct cairn_session *session, const char *node) {
+    char *now = session->locked.node, *before = session->locked.renamed;
+    if (strcmp(now, node) == 0) return;
+    (void)cairn_text_copy(before, sizeof session->locked.renamed, now);
+    (void)cairn_text_copy(now, sizeof session->locked.node, node);
+}
+
 enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadline_ms,
                                    struct cairn_error *err) {
     CAIRN_AUTO(frame) answer = {0};
@@ -133,6 +142,7 @@ enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadl
     CAIRN_HOLD(&session->lock);
     session->locked.version = told.version;
     memcpy(session->locked.welcome_uuid, told.session, CAIRN_UUID_TEXT_BYTES);
+    note_node(session, told.node);
     if (!session->uuid[0]) memcpy(session->uuid, told.session, CAIRN_UUID_TEXT_BYTES);
     return CAIRN_OK;
 }

@@ -140,6 +140,8 @@ struct cairn_session {
         uint32_t stopping_epoch; /* the link over which the uploader said that it stops; 0: none */
         LIST_HEAD(, cairn_client_sleeper) sleepers;
         char welcome_uuid[CAIRN_UUID_TEXT_BYTES];
+        char node[65];    /* of the last welcome */
+        char renamed[65]; /* what the node was called before; "": as now */
         STAILQ_HEAD(, cairn_client_message) queue; /* to be sent */
         LIST_HEAD(, cairn_client_pending) pending;
         LIST_HEAD(, cairn_restore) restores; /* client/restore/'s */

@@ -401,21 +401,25 @@ TEST(a_disk_that_is_full_when_slabs_are_offered_ends_no_session) /* Q45 */
 }
 
 TEST(an_uploader_that_forgot_a_sealed_save_fails_it_by_name) {
-    struct cairn_error err = {0};
-    CAIRN_AUTO(rank) rank = {0};
-    struct cairn_save *save = NULL;
-    REQUIRE_OK(rank_open(&rank, 1, &err));
-    REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
-    cairn_fake_uploader_offer_state(rank.fake, "unknown");
-    cairn_fake_uploader_down(rank.fake);
-    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
-    REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 1, NULL));
-    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 2000, &err), CAIRN_SOURCE_GONE);
-    EXPECT(strstr(err.message, "without its journal") != NULL);
-    cairn_save_free(save);
-    /* Its generation is free again: the next save does not wait. */
-    EXPECT_CODE(rank_save(rank.session, 2, &save, &err), CAIRN_OK);
-    cairn_save_free(save);
+    for (size_t renamed = 0; renamed < 2; renamed++) {
+        struct cairn_error err = {0};
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *save = NULL;
+        REQUIRE_OK(rank_open(&rank, 1, &err));
+        REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
+        cairn_fake_uploader_offer_state(rank.fake, "unknown");
+        if (renamed) cairn_fake_uploader_rename(rank.fake, "0f3a9c");
+        cairn_fake_uploader_down(rank.fake);
+        REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+        REQUIRE(cairn_fake_uploader_saw(rank.fake, "offer", 1, NULL));
+        EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 2000, &err), CAIRN_SOURCE_GONE);
+        EXPECT(strstr(err.message, renamed ? "of node fake and is of node 0f3a9c now"
+                                           : "without its journal") != NULL);
+        cairn_save_free(save);
+        /* Its generation is free again: the next save does not wait. */
+        EXPECT_CODE(rank_save(rank.session, 2, &save, &err), CAIRN_OK);
+        cairn_save_free(save);
+    }
 }
 
 /* Its version ended while nobody listened; the next uploader asks the server how. */

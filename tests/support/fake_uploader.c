@@ -46,7 +46,7 @@ struct cairn_fake_uploader {
         struct connection connections[CONNECTIONS_MAX];
         struct recorded messages[MESSAGES_MAX];
         size_t message_count;
-        char script_name[32], script_what[48], offer_state[32];
+        char script_name[32], script_what[48], offer_state[32], node[65];
         bool verdict_behind_begun, names_tables;
         struct cairn_slab slabs[2], window;
         struct cairn_fake_version version;
@@ -177,12 +177,13 @@ void cairn_fake_uploader_verdict_behind_begun(struct cairn_fake_uploader *fake) 
     fake->locked.verdict_behind_begun = true;
 }
 
-static void answer_hello(struct connection *connection, const json_t *request) {
+static void answer_hello(struct cairn_fake_uploader *fake, struct connection *connection,
+                         const json_t *request) {
     char uuid[CAIRN_UUID_TEXT_BYTES];
     cairn_uuid_random(uuid);
     connection->slab_bytes = (uint64_t)json_integer_value(json_object_get(request, "bytes"));
     json_t *message = CAIRN_PACK(welcome, .version = CAIRN_SOCKET_VERSION_MAX, .session = uuid,
-                                 .node = "fake", .uploader = "fake");
+                                 .node = fake->locked.node, .uploader = "fake");
     send_message(connection, answer(request, message), NULL, 0);
 }
 
@@ -305,7 +306,7 @@ static void take(struct cairn_fake_uploader *fake, struct connection *connection
     record(fake, frame);
     if (scripted(fake, connection, frame)) return;
     if (strcmp(frame->name, "hello") == 0)
-        answer_hello(connection, request);
+        answer_hello(fake, connection, request);
     else if (strcmp(frame->name, "attempt") == 0)
         send_message(connection, attempted(fake, request), NULL, 0);
     else if (strcmp(frame->name, "slabs") == 0)
@@ -403,6 +404,7 @@ enum cairn_code cairn_fake_uploader_new(const char *path, uint32_t slab_count,
     cairn_lock_init(&fake->lock, CAIRN_LOCK_test_support);
     cairn_condition_init(&fake->changed);
     cairn_fake_uploader_offer_state(fake, "continues");
+    cairn_fake_uploader_rename(fake, "fake");
     fake->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     enum cairn_code code = cairn_fake_uploader_up(fake, err);
     if (!code && pthread_create(&fake->thread, NULL, run, fake) != 0)
@@ -443,6 +445,12 @@ void cairn_fake_uploader_script(struct cairn_fake_uploader *fake, const char *na
     CAIRN_HOLD(&fake->lock);
     snprintf(fake->locked.script_name, sizeof fake->locked.script_name, "%s", name);
     snprintf(fake->locked.script_what, sizeof fake->locked.script_what, "%s", what);
+}
+
+void cairn_fake_uploader_rename(struct cairn_fake_uploader *fake, const char *node) {
+    cairn_lock_take(&fake->lock);
+    snprintf(fake->locked.node, sizeof fake->locked.node, "%s", node);
+    cairn_lock_give(&fake->lock);
 }
 
 void cairn_fake_uploader_offer_state(struct cairn_fake_uploader *fake, const char *state) {

@@ -48,6 +48,8 @@ uint64_t cairn_fake_uploader_read_bytes(struct cairn_fake_uploader *fake);
 uint64_t cairn_fake_uploader_read_blocks(struct cairn_fake_uploader *fake); /* touched, each time */
 /* The state that `offered` gives to every save; "+sealed" behind it: the journal has the seal. */
 void cairn_fake_uploader_offer_state(struct cairn_fake_uploader *fake, const char *state);
+/* The node that the next welcome names; "fake" at first. */
+void cairn_fake_uploader_rename(struct cairn_fake_uploader *fake, const char *node);
 /* From now on every `begun` is followed at once by the save's verdict, "aborted". */
 void cairn_fake_uploader_verdict_behind_begun(struct cairn_fake_uploader *fake);
 /* What attempts are told of weights, borrowed; before any session. */

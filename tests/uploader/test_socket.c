@@ -549,6 +549,8 @@ TEST(a_journal_of_another_node_name_is_named) {
     REQUIRE(world_uploader_start(&world, NULL, NULL));
     EXPECT(cairn_daemon_logged(&world.uploader, "journal.other_node"));
     EXPECT(cairn_daemon_logged(&world.uploader, "n1.journal"));
+    EXPECT(cairn_daemon_logged(&world.uploader, "node=n2 host="));
+    EXPECT(cairn_daemon_logged(&world.uploader, "other_node=n1"));
     EXPECT_EQ_U64((uint64_t)world_uploader_stop(&world), 0);
     REQUIRE(world_uploader_start(&world, NULL, NULL)); /* by now it has one of its own */
     expect_alive(&world, "job-1");

@@ -115,7 +115,7 @@ static void name_it(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease) 
     cairn_lock_give(&fetch->lock);
     /* Each has its own, so that what is given back is never another restore's. */
     snprintf(lease->lease.job, sizeof(lease->lease.job), "node %s %s/%" PRIu64,
-             up->settings.node, up->uuid, number);
+             up->places.node, up->uuid, number);
 }
 
 enum cairn_code cairn_up_lease_begin(struct cairn_up_fetch *fetch,

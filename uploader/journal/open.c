@@ -36,8 +36,10 @@ static enum cairn_code check_header(struct open_work *work, const json_t *messag
                           "it has format %" PRIu64 ", this build reads 1 to %d", told.format,
                           CAIRN_UP_JOURNAL_FORMAT);
     if (strcmp(told.node, work->options->node) != 0)
-        return cairn_fail(err, CAIRN_CONFLICT, "it belongs to node %s, this is %s", told.node,
-                          work->options->node);
+        return cairn_fail(err, CAIRN_CONFLICT,
+                          "it belongs to node %s, this is %s; the setting node gives the name, "
+                          "else the host name does",
+                          told.node, work->options->node);
     work->headed = true;
     work->earlier = told.format < CAIRN_UP_JOURNAL_FORMAT;
     return CAIRN_OK;

@@ -11,10 +11,11 @@
 #include "common/file.h"
 #include "common/log.h"
 
+#define END ".journal"
+
 static bool is_journal(const char *name) {
-    static const char end[] = ".journal";
     size_t size = strlen(name);
-    return size >= sizeof(end) && !strcmp(name + size - (sizeof(end) - 1), end);
+    return size >= sizeof(END) && !strcmp(name + size - (sizeof(END) - 1), END);
 }
 
 static bool is_held(const char *path) {
@@ -24,7 +25,7 @@ static bool is_held(const char *path) {
     return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0;
 }
 
-void cairn_up_journal_tell_others(const char *folder, const char *own_path, const char *node) {
+void cairn_up_journal_tell_others(const char *folder, const struct cairn_up_journal_own *own) {
     DIR *directory = opendir(folder);
     if (!directory) return;
     for (struct dirent *entry; (entry = readdir(directory));) {
@@ -32,12 +33,17 @@ void cairn_up_journal_tell_others(const char *folder, const char *own_path, cons
         struct stat status;
         int size = snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
         if (size < 0 || (size_t)size >= sizeof(path) || !is_journal(entry->d_name) ||
-            !strcmp(path, own_path) || stat(path, &status) != 0 || !status.st_size || is_held(path))
+            !strcmp(path, own->path) || stat(path, &status) != 0 || !status.st_size ||
+            is_held(path))
             continue;
+        int name = (int)(strlen(entry->d_name) - strlen(END));
         cairn_log(WARN, "journal.other_node",
-                  "path=%s node=%s hint=\"it may hold saves that only an uploader of that file's "
-                  "node name finishes\"",
-                  path, node);
+                  "path=%s node=%s host=%s other_node=%.*s hint=\"it may hold saves that only an "
+                  "uploader of node %.*s finishes%s\"",
+                  path, own->node, own->host, name, entry->d_name, name, entry->d_name,
+                  own->named ? ""
+                             : "; the setting node is not set, so that this node's name is the "
+                               "host name and changes with it: set node to a name that stays");
     }
     closedir(directory);
 }

@@ -11,5 +11,13 @@
  */
 #pragma once
 
-/* Said where our own journal is new; several nodes may share a folder on purpose. */
-void cairn_up_journal_tell_others(const char *folder, const char *own_path, const char *node);
+#include "common/base.h"
+
+/* Said where our own journal is new; several nodes may share a folder on purpose. named: the
+ * setting `node` gives the name; else it is the host's, which a container gets anew at each start.
+ */
+struct cairn_up_journal_own {
+    const char *path, *node, *host;
+    bool named;
+};
+void cairn_up_journal_tell_others(const char *folder, const struct cairn_up_journal_own *own);

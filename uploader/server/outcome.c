@@ -113,6 +113,19 @@ void cairn_up_outcome_version_locked(struct cairn_up *up, const char *version,
     }
 }
 
+/* The journal goes by the node's name. */
+static void fail_unknown(struct cairn_up *up, struct cairn_up_save *save) {
+    struct cairn_error why = {0};
+    (void)cairn_fail(&why, CAIRN_SOURCE_GONE,
+                     "the uploader came back without its journal, or under another node name: it "
+                     "is of node %s now, on host %s%s",
+                     up->places.node, up->places.host,
+                     *up->settings.node ? ""
+                                        : "; the setting node is not set, so that the node's name "
+                                          "changes with the host name");
+    cairn_up_save_fail_for_locked(up, save, &why);
+}
+
 void cairn_up_outcome_forgotten_locked(struct cairn_up *up, const char *version,
                                        const struct cairn_up_version_status *found) {
     for (size_t i = up->locked.save_count; i-- > 0;) {
@@ -125,8 +138,7 @@ void cairn_up_outcome_forgotten_locked(struct cairn_up *up, const char *version,
             cairn_up_save_over_locked(up, save, CAIRN_UP_FAILED, CAIRN_SOURCE_GONE,
                                       "neither the uploader's journal nor the server knows it");
         else if (!strcmp(found->state, "open") && !found->whole)
-            cairn_up_save_fail_locked(up, save, CAIRN_SOURCE_GONE,
-                                      "the uploader came back without its journal");
+            fail_unknown(up, save);
     }
 }
 
