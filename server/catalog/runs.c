@@ -46,21 +46,62 @@ enum cairn_code cairn_srv_run_expect(struct cairn_srv_tx *tx, const struct cairn
     return cairn_srv_sql_expect(tx, err, SQL(run_get), SQL_T(name->project), SQL_T(name->run));
 }
 
-enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
-                                   const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
-                                   bool *ret_made, struct cairn_error *err) {
+static enum cairn_code get_or_insert(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                     const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
+                                     bool *ret_made, struct cairn_error *err) {
     uint64_t changed = 0;
     CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(run_insert), SQL_T(name->project),
                                 SQL_T(name->run), SQL_T(labels ? labels : "{}"), SQL_I(wall_ms)));
-    if (ret_made) *ret_made = changed > 0;
+    *ret_made = changed > 0;
     if (changed)
         CAIRN_TRY(cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_RUN_CREATED, name, NULL, err));
-    CAIRN_TRY(cairn_srv_run_get(tx, name, ret, err));
-    if (!ret->removed) return CAIRN_OK;
-    if (ret_made) *ret_made = true;
+    return cairn_srv_run_get(tx, name, ret, err);
+}
+
+enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                   const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
+                                   bool *ret_made, struct cairn_error *err) {
+    CAIRN_AUTO(srv_run) run = {0};
+    bool made = false;
+    CAIRN_TRY(get_or_insert(tx, name, labels, wall_ms, &run, &made, err));
+    if (ret_made) *ret_made = made || run.removed;
+    if (run.removed) {
+        CAIRN_TRY(cairn_srv_run_renew(tx, &run, labels, wall_ms, err));
+        return cairn_srv_run_get(tx, name, ret, err);
+    }
+    *ret = run;
+    run = (struct cairn_srv_run){0};
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_run_take(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                   int64_t wall_ms, struct cairn_srv_run *ret,
+                                   struct cairn_error *err) {
+    bool made = false;
+    CAIRN_TRY(get_or_insert(tx, name, NULL, wall_ms, ret, &made, err));
     CAIRN_TRY(cairn_srv_run_revive(tx, ret, err));
     ret->removed = false;
     return CAIRN_OK;
+}
+
+/* It holds nothing of before that would act on what comes: "last 1" would trash new versions. */
+static enum cairn_code drop_policy(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                   struct cairn_error *err) {
+    uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(policy_drop), SQL_T(name->project),
+                                SQL_T(name->run)));
+    return changed ? cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_POLICY_REMOVED, name,
+                                             "with its run", err)
+                   : CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_run_renew(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                    const char *labels, int64_t wall_ms, struct cairn_error *err) {
+    if (!run->removed) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_renew), SQL_I(run->id),
+                                SQL_T(labels ? labels : "{}"), SQL_I(wall_ms)));
+    CAIRN_TRY(drop_policy(tx, &run->name, err));
+    return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_CREATED, run->id, 0, NULL, err);
 }
 
 enum cairn_code cairn_srv_run_revive(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
@@ -105,6 +146,7 @@ enum cairn_code cairn_srv_run_remove(struct cairn_srv_tx *tx, const struct cairn
                           run->name.project, run->name.run);
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_drop_ranks), SQL_I(run->id)));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_remove), SQL_I(run->id)));
+    CAIRN_TRY(drop_policy(tx, &run->name, err));
     return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_REMOVED, run->id, 0, NULL, err);
 }
 

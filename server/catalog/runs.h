@@ -34,11 +34,23 @@ enum cairn_code cairn_srv_run_expect(struct cairn_srv_tx *tx, const struct cairn
 enum cairn_code cairn_srv_run_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                   struct cairn_srv_run *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* Gets it, or makes it with these labels (NULL: none) and this wall time. *ret_made may be NULL. */
+/* Gets it, or makes it with these labels (NULL: none) and this wall time. A removed run is made
+ * anew (_renew), and counts as made. *ret_made may be NULL. */
 enum cairn_code cairn_srv_run_make(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                    const char *labels, int64_t wall_ms, struct cairn_srv_run *ret,
                                    bool *ret_made, struct cairn_error *err) CAIRN_MUST_USE;
-/* It is shown again; no change and no event when it was not removed. */
+/* For what rebuilds the catalog: gets it, or makes it; a removed run is shown again as it was. */
+enum cairn_code cairn_srv_run_take(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                   int64_t wall_ms, struct cairn_srv_run *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* A removed run is shown again without what was said of it before: labels, note, origin and policy
+ * are those of a new run; its attempts count on (Q1), and its trash stays where it is. No change
+ * and no event when it was not removed. */
+enum cairn_code cairn_srv_run_renew(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                    const char *labels, int64_t wall_ms,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* A removed run is shown again as it was, since a version of it was taken out of the trash; no
+ * change and no event when it was not removed. */
 enum cairn_code cairn_srv_run_revive(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_run_set_marked(struct cairn_srv_tx *tx, int64_t run_id,

@@ -80,7 +80,7 @@ static enum cairn_code take_run(struct cairn_srv_tx *tx, const json_t *row, bool
     uint64_t attempt = (uint64_t)number_of(row, "attempt");
     *ret = true;
     CAIRN_TRY(name_of(row, &name, err));
-    CAIRN_TRY(cairn_srv_run_make(tx, &name, NULL, 1, &run, NULL, err));
+    CAIRN_TRY(cairn_srv_run_take(tx, &name, 1, &run, err));
     CAIRN_TRY(
         cairn_srv_run_annotate(tx, run.id, text_of(row, "labels"), text_of(row, "note"), err));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_set_origin), SQL_I(run.id),

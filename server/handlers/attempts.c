@@ -173,6 +173,15 @@ static enum cairn_code decide_wait(struct open_call *call, bool something,
                       call->run.attempt, call->left_ms);
 }
 
+/* Q2. A removed run is not found by its name: a caller that makes it again has seen no attempt. */
+static enum cairn_code compare_newest(const struct open_call *call, bool removed,
+                                      struct cairn_error *err) {
+    if (call->msg.after == call->run.attempt || (removed && !call->msg.after)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_ATTEMPT_MOVED,
+                      "the newest attempt is %" PRIu64 ", the call names %" PRIu64,
+                      call->run.attempt, call->msg.after);
+}
+
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct open_call *call = argument;
     enum cairn_code code = cairn_srv_run_get(tx, call->name, &call->run, err);
@@ -180,10 +189,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     if (code) return code;
     CAIRN_TRY(find_job(tx, call, err));
     if (call->known) return CAIRN_OK;
-    if (call->msg.after != call->run.attempt)
-        return cairn_fail(err, CAIRN_ATTEMPT_MOVED,
-                          "the newest attempt is %" PRIu64 ", the call names %" PRIu64,
-                          call->run.attempt, call->msg.after);
+    CAIRN_TRY(compare_newest(call, call->run.removed, err));
     bool staged = false;
     struct nodes nodes = {.call = call, .tick = cairn_srv_tick(tx)};
     CAIRN_TRY(
@@ -314,13 +320,11 @@ static enum cairn_code join_or_open(struct cairn_srv_tx *tx, void *argument,
     struct open_call *call = argument;
     forget_answer(call);
     int64_t wall_ms = cairn_srv_wall_ms(call->server);
-    CAIRN_TRY(cairn_srv_run_make(tx, call->name, NULL, wall_ms, &call->run, NULL, err));
+    bool made = false;
+    CAIRN_TRY(cairn_srv_run_make(tx, call->name, NULL, wall_ms, &call->run, &made, err));
     CAIRN_TRY(find_job(tx, call, err));
     if (!call->known) {
-        if (call->msg.after != call->run.attempt)
-            return cairn_fail(err, CAIRN_ATTEMPT_MOVED,
-                              "the newest attempt is %" PRIu64 ", the call names %" PRIu64,
-                              call->run.attempt, call->msg.after);
+        CAIRN_TRY(compare_newest(call, made, err));
         CAIRN_TRY(open_new(tx, call, err));
     }
     struct cairn_srv_joining joining = {

@@ -262,7 +262,7 @@ static enum cairn_code open_version(struct cairn_srv_tx *tx, const struct batch 
     CAIRN_TRY(cairn_srv_version_forgotten_expect(tx, run->id, run->attempt, id->text, err));
     CAIRN_TRY(cairn_srv_tick_expect(tx, err));
     CAIRN_TRY(refuse_forgotten(tx, run, id, err));
-    CAIRN_TRY(cairn_srv_run_revive(tx, run, err));
+    CAIRN_TRY(cairn_srv_run_renew(tx, run, NULL, cairn_srv_wall_ms(batch->request->server), err));
     CAIRN_TRY(insert(tx, batch, run, begin, id, err));
     CAIRN_TRY(cairn_srv_version_expect(tx, id->text, err));
     CAIRN_TRY(cairn_srv_quota_expect(tx, run->name.project, err));

@@ -3,6 +3,7 @@
 #include "api/messages.h"
 #include "common/log.h"
 #include "server/handlers/policy_json.h"
+#include "server/handlers/runs_json.h"
 
 struct call {
     struct cairn_srv_request *request;
@@ -18,6 +19,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     if (name->run[0]) { /* the others may have a policy before their first run */
         CAIRN_AUTO(srv_run) run = {0};
         CAIRN_TRY(cairn_srv_run_get(tx, name, &run, err));
+        CAIRN_TRY(cairn_srv_run_there(&run, err));
     }
     if (call->change) CAIRN_TRY(cairn_srv_policy_put(tx, name, call->policy, err));
     return cairn_srv_policy_get(tx, name, &call->holds, &call->scope, err);

@@ -37,7 +37,7 @@ static enum cairn_code put(struct cairn_srv_tx *tx, void *argument, struct cairn
     struct row *row = argument;
     CAIRN_AUTO(srv_run) run = {0};
     int64_t wall_ms = cairn_srv_wall_ms(row->server);
-    CAIRN_TRY(cairn_srv_run_make(tx, row->name, NULL, wall_ms, &run, NULL, err));
+    CAIRN_TRY(cairn_srv_run_take(tx, row->name, wall_ms, &run, err));
     cairn_srv_notify_run(tx, row->name);
     return cairn_srv_frozen_put(tx, run.id, row->cause, wall_ms,
                                 row->asked || row->server->settings->adopt_store, &row->made, err);

@@ -112,8 +112,7 @@ struct making {
 static enum cairn_code make_run(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     const struct making *making = argument;
     CAIRN_AUTO(srv_run) run = {0};
-    return cairn_srv_run_make(tx, making->name, NULL, cairn_srv_wall_ms(making->server), &run, NULL,
-                              err);
+    return cairn_srv_run_take(tx, making->name, cairn_srv_wall_ms(making->server), &run, err);
 }
 
 /* One of several stores is named before the key. */

@@ -181,6 +181,15 @@ class Forget(unittest.TestCase):
         self.assertEqual(self.ask("operation", "wait", begun["id"])["result"]["removed"], 1)
         self.world.cairn("rm", run, "--run", "--confirm", "whole", status=3)
 
+    def test_a_removed_run_that_put_makes_again_has_no_policy_or_labels_of_before(self):
+        run = self.saved("k/again", 1, 2, 3)
+        self.world.cairn("policy", "set", run, "--keep-last", "1")
+        self.world.cairn("label", run, "of=before")
+        wait_until(lambda: self.try_remove(run))
+        self.saved(run, 4, 5, 6)
+        self.assertEqual(self.kept(run), [6, 5, 4])
+        self.assertEqual(self.ask("show", run)["labels"], {})
+
     def try_remove(self, run, *words):
         """The node that has just put says for a moment that it holds the attempt."""
         done = self.world.cairn("rm", run, "--run", "--confirm", run.split("/")[1], *words, status=None,

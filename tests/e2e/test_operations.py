@@ -248,6 +248,21 @@ class Operations(Case):
         self.assertEqual(len(seen), len(set(seen)))
         self.assertEqual(len(seen), 13)
 
+    def test_a_removed_run_is_made_again_by_an_import(self):
+        source = str(KINDS["deepspeed"])
+        self.end(self.import_("llm/a", kind="deepspeed", path=source, step=1), "done")
+        self.call("PUT", "/v1/runs/llm/a/retention", {"keep": {"last": 1}})
+
+        def remove():
+            status, _, told = self.call("DELETE", "/v1/runs/llm/a?confirm=a")
+            return told if status in (200, 202) else None
+        self.end(wait_until(remove)["id"], "done")
+        for step in (2, 3):
+            self.end(self.import_("llm/a", kind="deepspeed", path=source, step=step), "done")
+        status, _, found = self.call("GET", "/v1/runs/llm/a/checkpoints")
+        self.assertEqual((status, [item["step"] for item in found["items"] if not item["trashed"]]), (200, [3, 2]))
+        self.assertIsNone(self.call("GET", "/v1/runs/llm/a/retention")[2]["from"])
+
     def test_bytes_are_counted_while_it_runs_and_who_waits_is_told_the_end(self):
         self.keep_big()
         name = self.export("llm/big", "latest", path=str(self.out / "big"), workers=1)
