@@ -103,6 +103,7 @@ struct merge {
     size_t flow_count;
     cairn_pickle_ref module;
     size_t known_count; /* of the assembly's tensors: those before the map that is walked */
+    const struct cairn_assembly *known; /* further ones; NULL: none */
 };
 
 static enum cairn_code add_shaped(struct merge *merge, const char *name, cairn_pickle_ref shape,
@@ -294,10 +295,17 @@ static enum cairn_code merge_parameters(struct merge *merge, struct cairn_error 
 
 /* ---- what no optimizer holds: frozen parameters, buffers, further names ---- */
 
+static bool is_known(const struct merge *merge, const char *name) {
+    size_t at;
+    return (merge->known && cairn_assembly_find(merge->known, name, &at)) ||
+           (cairn_assembly_find(merge->assembly, name, &at) && at < merge->known_count);
+}
+
 static enum cairn_code take_fragments(void *context, const char *name, cairn_pickle_ref shape,
                                       struct cairn_error *err) {
     struct merge *merge = context;
     uint64_t left = 0;
+    if (is_known(merge, name)) return CAIRN_OK;
     for (size_t m = 0; m < merge->zero->model_count; m++) {
         const struct cairn_zero_file *file = &merge->zero->models[m];
         struct cairn_torch_tensor tensor;
@@ -318,11 +326,6 @@ static enum cairn_code take_fragments(void *context, const char *name, cairn_pic
     }
     if (left == 0) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "its fragments lack %" PRIu64 " elements", left);
-}
-
-static bool is_known(const struct merge *merge, const char *name) {
-    size_t at;
-    return cairn_assembly_find(merge->assembly, name, &at) && at < merge->known_count;
 }
 
 static enum cairn_code take_shared(void *context, const char *name, cairn_pickle_ref source,
@@ -374,6 +377,15 @@ static enum cairn_code merge_rest(struct merge *merge, struct cairn_error *err) 
         CAIRN_TRY(for_each(model, shared, take_shared, merge, err));
     merge->known_count = merge->assembly->tensor_count;
     return for_each(model, module, take_of_module, merge, err);
+}
+
+enum cairn_code cairn_zero_merge_rest(struct cairn_zero *zero, const struct cairn_assembly *known,
+                                      struct cairn_assembly *assembly, struct cairn_error *err) {
+    struct merge merge = {.zero = zero,
+                          .assembly = assembly,
+                          .known = known == assembly ? NULL : known,
+                          .known_count = assembly->tensor_count};
+    return merge_rest(&merge, err);
 }
 
 /* The values, then what else is cut like them. */

@@ -126,8 +126,7 @@ bool cairn_zero_is_buffer(const struct cairn_zero_file *model, const char *name)
     return cairn_names_has(&model->buffers, cairn_view_of(name));
 }
 
-/* An integer, or an enumeration that is made of one; -1: neither. */
-static int64_t integer_of(const struct cairn_zero_file *file, cairn_pickle_ref ref) {
+int64_t cairn_zero_integer(const struct cairn_zero_file *file, cairn_pickle_ref ref) {
     const struct cairn_pickle_value *value = cairn_zero_value(file, ref);
     if (value->kind == CAIRN_PICKLE_OBJECT) {
         const struct cairn_pickle_value *arguments = cairn_zero_value(file, value->arguments);
@@ -199,9 +198,9 @@ static enum cairn_code check_rank_count(const struct cairn_zero *zero,
     cairn_pickle_ref count;
     CAIRN_TRY(cairn_zero_field(file, optimizer, "partition_count", &count, err));
     const struct cairn_pickle_value *value = cairn_zero_value(file, count);
-    int64_t most = integer_of(file, count);
+    int64_t most = cairn_zero_integer(file, count);
     for (uint32_t i = 0; value->kind == CAIRN_PICKLE_LIST && i < value->count; i++) {
-        int64_t of_group = integer_of(file, value->items[i]);
+        int64_t of_group = cairn_zero_integer(file, value->items[i]);
         if (of_group > most) most = of_group;
     }
     if (most == (int64_t)zero->rank_count) return CAIRN_OK;
@@ -220,8 +219,8 @@ enum cairn_code cairn_zero_group_ranks(const struct cairn_zero *zero, uint32_t g
         CAIRN_TRY(cairn_zero_field(file, optimizer, "partition_count", &count, err));
         const struct cairn_pickle_value *value = cairn_zero_value(file, count);
         bool list_of = value->kind == CAIRN_PICKLE_LIST;
-        int64_t ranks = !list_of               ? integer_of(file, count)
-                        : group < value->count ? integer_of(file, value->items[group])
+        int64_t ranks = !list_of               ? cairn_zero_integer(file, count)
+                        : group < value->count ? cairn_zero_integer(file, value->items[group])
                                                : -1;
         if (ranks < 1 || (r && (uint64_t)ranks != *ret))
             return cairn_fail(err, CAIRN_INVALID,
@@ -253,7 +252,7 @@ enum cairn_code cairn_zero_padding(const struct cairn_zero *zero, size_t rank, s
     int64_t elements = -1;
     if (at_place(file, paddings, group, &of_group) &&
         at_place(file, of_group, parameter, &padding))
-        elements = integer_of(file, padding);
+        elements = cairn_zero_integer(file, padding);
     if (elements < 0)
         return cairn_fail(err, CAIRN_INVALID, "%s: param_alignment_paddings has none of it",
                           file->name);
@@ -268,7 +267,7 @@ static enum cairn_code read_optimizer(struct cairn_zero *zero, struct cairn_zero
         cairn_zero_field(file, file->torch.values.root, "optimizer_state_dict", &optimizer, err));
     int64_t number = 1;
     if (cairn_pickle_find(&file->torch.values, optimizer, "zero_stage", &stage))
-        number = integer_of(file, stage);
+        number = cairn_zero_integer(file, stage);
     else if (!cairn_pickle_find(&file->torch.values, optimizer, FLAT_GROUPS, &stage))
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "%s has neither a zero_stage nor " FLAT_GROUPS
@@ -292,21 +291,27 @@ static enum cairn_code check_unpartitioned(const struct cairn_zero_file *model,
     bool stated = cairn_pickle_find(values, values->root, "ds_config", &config) &&
                   cairn_pickle_find(values, config, "zero_optimization", &zero) &&
                   cairn_pickle_find(values, zero, "stage", &stage);
-    if (!stated || integer_of(model, stage) == 0) return CAIRN_OK;
+    if (!stated || cairn_zero_integer(model, stage) == 0) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID,
                       "no file *%s is there, and %s was written with ZeRO of stage %" PRId64,
-                      OPTIMIZER_STATES, model->name, integer_of(model, stage));
+                      OPTIMIZER_STATES, model->name, cairn_zero_integer(model, stage));
+}
+
+enum cairn_code cairn_zero_models_open(const struct cairn_zero_folder *folder,
+                                       struct cairn_zero *zero, struct cairn_error *err) {
+    CAIRN_TRY(list(folder, MODEL_STATES, &zero->models, &zero->model_count, err));
+    CAIRN_TRY(open_all(folder, zero->models, zero->model_count, err));
+    for (size_t i = 0; i < zero->model_count; i++) CAIRN_TRY(read_buffers(&zero->models[i], err));
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_zero_files_open(const struct cairn_zero_folder *folder,
                                       struct cairn_assembly *assembly, struct cairn_zero *zero,
                                       struct cairn_error *err) {
-    CAIRN_TRY(list(folder, MODEL_STATES, &zero->models, &zero->model_count, err));
     CAIRN_TRY(list(folder, OPTIMIZER_STATES, &zero->optimizers, &zero->rank_count, err));
+    CAIRN_TRY(cairn_zero_models_open(folder, zero, err));
     if (zero->model_count == 0)
         return cairn_fail(err, CAIRN_INVALID, "no file *%s of it is there", MODEL_STATES);
-    CAIRN_TRY(open_all(folder, zero->models, zero->model_count, err));
-    for (size_t i = 0; i < zero->model_count; i++) CAIRN_TRY(read_buffers(&zero->models[i], err));
     if (zero->rank_count == 0) return check_unpartitioned(&zero->models[0], err);
     CAIRN_TRY(open_all(folder, zero->optimizers, zero->rank_count, err));
     zero->channel_count = 1;

@@ -77,6 +77,15 @@ enum cairn_code cairn_zero_group_ranks(const struct cairn_zero *zero, uint32_t g
 enum cairn_code cairn_zero_padding(const struct cairn_zero *zero, size_t rank, size_t group,
                                    size_t parameter, uint64_t *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* The models' files alone; there may be none. */
+enum cairn_code cairn_zero_models_open(const struct cairn_zero_folder *folder,
+                                       struct cairn_zero *zero,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Of models that are open, what no optimizer holds: frozen parameters, buffers and further names.
+ * Names of `known` are passed over. */
+enum cairn_code cairn_zero_merge_rest(struct cairn_zero *zero, const struct cairn_assembly *known,
+                                      struct cairn_assembly *assembly,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_zero_files_open(const struct cairn_zero_folder *folder,
                                       struct cairn_assembly *assembly, struct cairn_zero *zero,
                                       struct cairn_error *err) CAIRN_MUST_USE;
@@ -102,6 +111,8 @@ enum cairn_code cairn_zero_range(const struct cairn_zero_file *file, cairn_pickl
                                  struct cairn_assembly *assembly, struct cairn_torch_tensor *ret,
                                  struct cairn_zero_flat *ret_range,
                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* An integer, or an enumeration that is made of one; -1: neither. */
+int64_t cairn_zero_integer(const struct cairn_zero_file *file, cairn_pickle_ref ref);
 static inline const struct cairn_pickle_value *cairn_zero_value(const struct cairn_zero_file *file,
                                                                 cairn_pickle_ref ref) {
     return cairn_pickle_at(&file->torch.values, ref);

@@ -5,9 +5,13 @@
  * Why:     ds_to_universal makes a folder zero/<parameter> of each parameter, with a file of torch
  *          for its values (fp32.pt) and for each thing that the optimizer keeps of it.
  * Promise: 1   every parameter that has a folder is in the assembly, in the shape that its file
- *              has; one without fp32.pt is CAIRN_INVALID, by name.
+ *              has; of ZeRO stage 3, whose files are flat, in the shape that the models' files
+ *              beside zero/ tell. One without fp32.pt is CAIRN_INVALID, by name.
  *          2   what the optimizer keeps is optimizer.state.<parameter>.<file>, where it is wanted;
  *              a plain number, and files of no parameter, are in left_out.
+ *          3   what has no folder and is in the models' files (frozen parameters, buffers, further
+ *              names) is in the assembly or in left_out. Without these files a checkpoint of
+ *              stage 3 is CAIRN_NOT_FOUND.
  * Limits:  as formats/torch.h for each file.
  * Threads: one owner.
  * Next:    formats/zero.h for the checkpoints of which it is made; cli/weights.h.

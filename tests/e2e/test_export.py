@@ -118,6 +118,32 @@ class Export(unittest.TestCase):
             export(ZERO / case / "step2", self.folder / f"{case}-tag")
             self.assertEqual(read(self.folder / f"{case}-tag"), tensors)
 
+    def test_a_universal_checkpoint_of_stage_3_has_shapes_and_what_was_not_trained(self):
+        source = ZERO / "stage3_universal"
+        told = json.loads(export(source, self.out, "--json").stdout)
+        export(ZERO / "stage3", self.folder / "whole")
+        self.assertEqual(read(self.out), read(self.folder / "whole"))
+        self.assertEqual(told["format"], "deepspeed-universal")
+        self.assertEqual(told["aliases"], {"head.weight": "embed.weight"})
+        self.assertEqual([row["name"] for row in told["left_out"]],
+                         ["zero/optimizer_state.pt", "optimizer.state."])
+        for words in (("--optimizer",), ("--exclude-frozen",)):
+            export(source, self.folder / words[0], *words)
+            export(ZERO / "stage3", self.folder / f"{words[0]}-whole", *words)
+            wanted = read(self.folder / f"{words[0]}-whole")
+            self.assertEqual(read(self.folder / words[0]),  # its steps are in optimizer_state.pt
+                             {name: row for name, row in wanted.items()
+                              if not name.endswith(".step")})
+        folder = self.folder / "cut"
+        shutil.copytree(source, folder)
+        first, second = sorted(folder.glob("*/*_model_states.pt"))
+        second.rename(self.folder / "kept")
+        self.assertIn("fragments lack", export(folder, self.folder / "none", status=2).stderr)
+        first.unlink()
+        self.assertIn("zero_pp_rank_*_model_states.pt is there",
+                      export(folder, self.folder / "none", status=3).stderr)
+        self.assertFalse((self.folder / "none").exists())
+
     def test_a_file_url_is_a_path(self):
         source = self.folder / "a b%c"
         shutil.copytree(ZERO / "stage2", source)
