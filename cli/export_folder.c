@@ -66,8 +66,13 @@ static enum cairn_code open_shard(const struct folder *folder, struct cairn_cli_
     if (shard->in_place) return open_in_place(folder, shard, err);
     if (!folder->log.resumed) unlinkat(folder->fd, part, 0); /* of an export without a log */
     enum cairn_code code = cairn_file_open_write(folder->fd, part, &shard->file, &why);
+    struct stat status;
     if (code == CAIRN_NOT_FOUND)
         return cairn_file_create(folder->fd, part, shard->bytes, &shard->file, err);
+    if (code == CAIRN_OK && (fstat(shard->file.fd, &status) || status.st_nlink != 1))
+        code = cairn_fail(&why, CAIRN_CONFLICT,
+                          "%s/%s has a second name, whose bytes would be overwritten: remove it",
+                          folder->sink.place, part);
     if (code == CAIRN_OK && ftruncate(shard->file.fd, (off_t)shard->bytes) != 0)
         code = cairn_fail_errno(&why, "%s", part);
     if (code != CAIRN_OK && err) *err = why;
@@ -120,12 +125,15 @@ static enum cairn_code write_span(struct cairn_cli_export_sink *sink, void *hand
 /* By the export that goes on here, or by somebody else. */
 static enum cairn_code compare_index(const struct folder *folder, const char *name,
                                      const struct cairn_buf *text, struct cairn_error *err) {
-    CAIRN_AUTO(buf) path = {0};
-    CAIRN_AUTO(buf) found = {.limit = CAIRN_GIB};
-    CAIRN_TRY(cairn_buf_printf(&path, err, "%s/%s", folder->sink.place, name));
-    CAIRN_TRY(cairn_file_load(path.data, &found, err));
-    bool same = found.size == text->size && memcmp(found.data, text->data, text->size) == 0;
-    return same ? CAIRN_OK : already(folder, name, err);
+    CAIRN_AUTO(file) file = {0};
+    uint64_t size;
+    CAIRN_TRY(cairn_file_open_read(folder->fd, name, &file, err)); /* a regular one, no link */
+    CAIRN_TRY(cairn_file_size(&file, &size, err));
+    if (size != text->size) return already(folder, name, err);
+    CAIRN_AUTO_HEAP char *found = malloc(text->size + 1);
+    if (!found) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for %s", name);
+    CAIRN_TRY(cairn_file_read_at(&file, found, text->size, 0, err));
+    return memcmp(found, text->data, text->size) ? already(folder, name, err) : CAIRN_OK;
 }
 
 static enum cairn_code write_index(const struct folder *folder, struct cairn_error *err) {

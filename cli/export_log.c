@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/crc32c.h"
@@ -96,8 +97,13 @@ static enum cairn_code load(struct cairn_cli_export_log *log, const struct head 
 static enum cairn_code open_once(int folder_fd, const char *folder,
                                  struct cairn_cli_export_log *log, struct cairn_error *err) {
     CAIRN_AUTO_FD fd = openat(folder_fd, NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    struct stat status;
     if (fd < 0) return cairn_fail_errno(err, "%s/" NAME, folder);
     CAIRN_TRY(cairn_file_lock_entry(folder_fd, NAME, fd, err));
+    /* It is cut and written below: with a second name it would be another file's end. */
+    if (fstat(fd, &status) || !S_ISREG(status.st_mode) || status.st_nlink != 1)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s/" NAME " is no regular file of one name: remove it", folder);
     log->fd = fd;
     fd = -1;
     return CAIRN_OK;

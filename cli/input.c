@@ -2,6 +2,7 @@
 /* A file or an object behind one struct cairn_input. */
 #include "cli/input.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 static enum cairn_code open_file(const char *path, struct cairn_cli_input *ret,
@@ -12,7 +13,7 @@ static enum cairn_code open_file(const char *path, struct cairn_cli_input *ret,
                                : cairn_fail_errno(err, "cannot be looked at");
     if (!S_ISREG(status.st_mode))
         return cairn_fail(err, CAIRN_INVALID, "it is not a file");
-    CAIRN_TRY(cairn_file_open_followed(path, &ret->file, err));
+    CAIRN_TRY(cairn_file_open_below(AT_FDCWD, path, CAIRN_LINKS_FOLLOWED, &ret->file, err));
     return cairn_input_of_file(&ret->file, &ret->input, err);
 }
 

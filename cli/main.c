@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cairn/cairn.h>
@@ -14,6 +15,7 @@
 #include "cli/sizes.h"
 #include "cli/profile.h"
 #include "cli/verb.h"
+#include "common/file.h"
 #include "common/json.h"
 #include "common/parent.h"
 #include "common/start.h"
@@ -134,6 +136,21 @@ static enum cairn_code follow_parent(struct cairn_error *err) {
     return cairn_parent_follow(pid, err);
 }
 
+/* Of such a server, too: more address space than this beyond what the program has at its start is
+ * refused by the kernel, to it and to the uploader that it brings. */
+static enum cairn_code limit_memory(struct cairn_error *err) {
+    const char *text = getenv("CAIRN_MEMORY");
+    CAIRN_AUTO(buf) pages = {.limit = 4096};
+    uint64_t more = 0;
+    if (!text) return CAIRN_OK;
+    enum cairn_code code = cairn_parse_u64(cairn_view_of(text), &more, err);
+    if (code) return cairn_within(err, code, "CAIRN_MEMORY");
+    CAIRN_TRY(cairn_file_load("/proc/self/statm", &pages, err));
+    rlim_t most = strtoull(pages.data, NULL, 10) * (rlim_t)sysconf(_SC_PAGESIZE) + more;
+    const struct rlimit limit = {most, most};
+    return setrlimit(RLIMIT_AS, &limit) ? cairn_fail_errno(err, "RLIMIT_AS") : CAIRN_OK;
+}
+
 int main(int argc, char **argv) {
     bool json = wants_json(argc, argv);
     cairn_start_signals();
@@ -165,6 +182,7 @@ int main(int argc, char **argv) {
     struct cairn_cli cli = {.program_folder = folder, .seen = &seen};
     struct cairn_error err = {0};
     enum cairn_code code = follow_parent(&err);
+    if (code == CAIRN_OK) code = limit_memory(&err);
     if (code == CAIRN_OK) code = cairn_cli_parse(verb, argc - 1, argv + 1, &cli, &err);
     /* The verb that mends the file of profiles works whatever is in it. */
     if (code == CAIRN_OK && !cli.help && verb != &cairn_cli_verb_profile)

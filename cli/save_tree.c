@@ -288,7 +288,7 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
                                  : job->cli->follow ? CAIRN_CLI_LINKS_FOLLOWED
                                                     : CAIRN_CLI_LINKS_KEPT;
     CAIRN_TRY(read_ref(job->ref, &step, name, err));
-    CAIRN_TRY(cairn_cli_tree_open(job->path, links, &tree, err));
+    CAIRN_TRY(cairn_cli_tree_open(job->path, job->folder_fd, links, &tree, err));
     enum cairn_code code = open_session(job->cli, name, &session, err);
     saving.begun = code == CAIRN_OK;
     while (saving.signal && !saving.begun) (void)poll(NULL, 0, POLL_MS); /* it ends by itself */

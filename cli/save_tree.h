@@ -24,6 +24,7 @@ struct cairn_cli_described {
 struct cairn_cli_save_tree {
     const struct cairn_cli *cli;
     const char *verb, *path, *ref;
+    int folder_fd;      /* of the folder that is kept; -1: it is opened by path */
     const char *format; /* tag of the version, or NULL */
     /* Calls cairn_save_tensor for each tensor in the tree's files. */
     enum cairn_code (*describe)(void *owner, struct cairn_save *save,

@@ -5,30 +5,25 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "api/keys.h"
 #include "cli/output.h"
 #include "common/array.h"
 #include "common/encode.h"
+#include "common/file.h"
 
 #define FILES_MAX 1048576
 #define DEPTH_MAX 64
 #define LINKS_MAX 40 /* from one name to its file, as the kernel has it */
 #define NO_FILE "neither a file nor a folder (device, socket or pipe)"
 
-/* By the kernel in one step, so that no link can be put there after a look. */
 static int open_in(const struct cairn_cli_tree *tree, int folder_fd, const char *name, int flags) {
-    const struct open_how how = {.flags = (unsigned)flags | O_RDONLY | O_CLOEXEC,
-                                 .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
-    if (tree->links != CAIRN_CLI_LINKS_NONE)
-        return openat(folder_fd, name, flags | O_RDONLY | O_CLOEXEC);
-    return (int)syscall(SYS_openat2, folder_fd, name, &how, sizeof how);
+    bool none = tree->links == CAIRN_CLI_LINKS_NONE;
+    return cairn_open_below(folder_fd, name, flags, none ? CAIRN_LINKS_NONE : CAIRN_LINKS_FOLLOWED);
 }
 
 static void refuse(struct cairn_cli_tree *tree, const char *name, const char *why) {
@@ -159,15 +154,8 @@ static int by_name(const void *a, const void *b) {
                   ((const struct cairn_cli_file *)b)->name);
 }
 
-static enum cairn_code open_root(struct cairn_cli_tree *tree, const char *path,
-                                 struct cairn_error *err) {
-    struct stat status;
-    if (stat(path, &status)) return cairn_fail_errno(err, "%s", path);
-    if (S_ISDIR(status.st_mode)) {
-        tree->root_fd = open_in(tree, AT_FDCWD, path, O_DIRECTORY);
-        if (tree->root_fd < 0) return cairn_fail_errno(err, "%s", path);
-        return walk(tree, "", 0, err);
-    }
+static enum cairn_code open_file_root(struct cairn_cli_tree *tree, const char *path,
+                                      const struct stat *status, struct cairn_error *err) {
     const char *slash = strrchr(path, '/');
     CAIRN_AUTO(buf) folder = {0};
     if (slash)
@@ -177,10 +165,22 @@ static enum cairn_code open_root(struct cairn_cli_tree *tree, const char *path,
     tree->root_fd = open_in(tree, AT_FDCWD, folder.data, O_DIRECTORY);
     if (tree->root_fd < 0) return cairn_fail_errno(err, "%s", folder.data);
     const char *name = slash ? slash + 1 : path;
-    /* stat() has followed it: a link that is named on the command line stands for its file. */
-    if (S_ISREG(status.st_mode)) return add(tree, name, &status, err);
+    /* A link that is named on the command line has been followed: it stands for its file. */
+    if (S_ISREG(status->st_mode)) return add(tree, name, status, err);
     refuse(tree, name, NO_FILE);
     return CAIRN_OK;
+}
+
+static enum cairn_code open_root(struct cairn_cli_tree *tree, const char *path, int folder_fd,
+                                 struct cairn_error *err) {
+    struct stat status;
+    CAIRN_AUTO_FD fd = folder_fd >= 0 ? fcntl(folder_fd, F_DUPFD_CLOEXEC, 0)
+                                      : open_in(tree, AT_FDCWD, path, O_PATH);
+    if (fd < 0 || fstat(fd, &status)) return cairn_fail_errno(err, "%s", path);
+    if (!S_ISDIR(status.st_mode)) return open_file_root(tree, path, &status, err);
+    tree->root_fd = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (tree->root_fd < 0) return cairn_fail_errno(err, "%s", path);
+    return walk(tree, "", 0, err);
 }
 
 /* The most frequent mode; meta names the files that have another. */
@@ -212,12 +212,12 @@ static enum cairn_code finish_meta(struct cairn_cli_tree *tree, struct cairn_err
     return note_modes(meta, tree->folders, tree->folder_count, meta->folder_mode, err);
 }
 
-enum cairn_code cairn_cli_tree_open(const char *path, enum cairn_cli_links links,
+enum cairn_code cairn_cli_tree_open(const char *path, int folder_fd, enum cairn_cli_links links,
                                     struct cairn_cli_tree *ret, struct cairn_error *err) {
     *ret = (struct cairn_cli_tree){.root_fd = -1, .links = links};
     ret->meta = (struct cairn_cli_tree_meta){
         .there = true, .modes = json_object(), .links = json_object(), .folders = json_array()};
-    enum cairn_code code = open_root(ret, path, err);
+    enum cairn_code code = open_root(ret, path, folder_fd, err);
     if (code == CAIRN_OK && ret->refused)
         code =
             cairn_fail(err, CAIRN_INVALID,
@@ -246,9 +246,14 @@ void cairn_cli_tree_release(struct cairn_cli_tree *tree) {
 
 enum cairn_code cairn_cli_tree_file(const struct cairn_cli_tree *tree, size_t index, int *ret_fd,
                                     struct cairn_error *err) {
-    int fd = open_in(tree, tree->root_fd, tree->files[index].name, 0);
-    if (fd < 0) return cairn_fail_errno(err, "%s", tree->files[index].name);
+    const char *name = tree->files[index].name;
+    struct stat status;
+    CAIRN_AUTO_FD fd = open_in(tree, tree->root_fd, name, 0);
+    if (fd < 0 || fstat(fd, &status)) return cairn_fail_errno(err, "%s", name);
+    if (!S_ISREG(status.st_mode))
+        return cairn_fail(err, CAIRN_CONFLICT, "%s was a file, and is none any more", name);
     *ret_fd = fd;
+    fd = -1;
     return CAIRN_OK;
 }
 

@@ -27,7 +27,7 @@ struct cairn_cli_file {
 enum cairn_cli_links {
     CAIRN_CLI_LINKS_KEPT,     /* as links; one that points out of the tree is refused */
     CAIRN_CLI_LINKS_FOLLOWED, /* where they point out of it, as what they point to */
-    CAIRN_CLI_LINKS_NONE      /* as KEPT, and no file is opened through one that came later */
+    CAIRN_CLI_LINKS_NONE      /* as KEPT, and nothing is opened through one that came later */
 };
 struct cairn_cli_tree {
     int root_fd;
@@ -40,9 +40,10 @@ struct cairn_cli_tree {
     size_t folder_count, folder_capacity;
     struct cairn_cli_tree_meta meta;
 };
-/* path: a folder, or one file (then it is the only one, under its own name). CAIRN_INVALID after
+/* path: a folder, or one file (then it is the only one, under its own name). folder_fd: the folder
+ * itself, which path then names in messages alone; -1: it is opened by path. CAIRN_INVALID after
  * listing every refused name on standard error. */
-enum cairn_code cairn_cli_tree_open(const char *path, enum cairn_cli_links links,
+enum cairn_code cairn_cli_tree_open(const char *path, int folder_fd, enum cairn_cli_links links,
                                     struct cairn_cli_tree *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_cli_tree_release(struct cairn_cli_tree *tree);

@@ -40,6 +40,7 @@ void cairn_cli_weights_release(struct cairn_cli_weights *weights) {
     }
     free(weights->files);
     free(weights->names);
+    if (weights->has_folder) close(weights->folder_fd);
     cairn_cli_bucket_source_free(weights->bucket);
     *weights = (struct cairn_cli_weights){0};
 }
@@ -63,10 +64,11 @@ static enum cairn_code add_file(struct cairn_cli_weights *weights, const char *n
 /* The entries of a folder below it, each with the path as its name. */
 static enum cairn_code list_below(struct cairn_cli_weights *weights, const char *below,
                                   size_t *capacity, struct cairn_error *err) {
-    CAIRN_AUTO(buf) path = {0};
-    CAIRN_TRY(cairn_buf_printf(&path, err, "%s/%s", weights->folder, below));
-    DIR *folder = opendir(path.data);
-    if (!folder) return cairn_fail_errno(err, "%s", path.data);
+    const char *path = *below ? below : ".";
+    CAIRN_AUTO_FD fd = cairn_open_below(weights->folder_fd, path, O_DIRECTORY, weights->links);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    if (!folder) return cairn_fail_errno(err, "folder %s", path);
+    fd = -1; /* the stream closes it */
     enum cairn_code code = CAIRN_OK;
     for (struct dirent *entry; code == CAIRN_OK && (entry = readdir(folder));) {
         CAIRN_AUTO(buf) name = {0};
@@ -79,10 +81,9 @@ static enum cairn_code list_below(struct cairn_cli_weights *weights, const char 
 }
 
 static bool is_folder(const struct cairn_cli_weights *weights, const char *name) {
-    CAIRN_AUTO(buf) path = {0};
-    struct stat status;
-    return cairn_buf_printf(&path, NULL, "%s/%s", weights->folder, name) == CAIRN_OK &&
-           stat(path.data, &status) == 0 && S_ISDIR(status.st_mode);
+    CAIRN_AUTO_FD fd =
+        cairn_open_below(weights->folder_fd, name, O_PATH | O_DIRECTORY, weights->links);
+    return fd >= 0;
 }
 
 /* Its files, and where it has a folder zero/ those of the folders in that. */
@@ -108,12 +109,10 @@ static enum cairn_code list_names(struct cairn_cli_weights *weights, struct cair
     return CAIRN_OK;
 }
 
-static enum cairn_code open_path(const struct cairn_cli_weights *weights, const char *path,
-                                 struct cairn_cli_weights_file *file, struct cairn_error *err) {
-    if (weights->no_links)
-        CAIRN_TRY(cairn_file_open_read(AT_FDCWD, path, &file->file, err));
-    else
-        CAIRN_TRY(cairn_file_open_followed(path, &file->file, err));
+static enum cairn_code open_path(const struct cairn_cli_weights *weights, int at_fd,
+                                 const char *path, struct cairn_cli_weights_file *file,
+                                 struct cairn_error *err) {
+    CAIRN_TRY(cairn_file_open_below(at_fd, path, weights->links, &file->file, err));
     return cairn_input_of_file(&file->file, &file->input, err);
 }
 
@@ -139,7 +138,6 @@ enum cairn_code cairn_cli_weights_open_name(void *context, const char *name,
                                             const struct cairn_input **ret,
                                             struct cairn_error *err) {
     struct cairn_cli_weights *weights = context;
-    CAIRN_AUTO(buf) path = {0};
     const char **at =
         bsearch(&name, weights->names, weights->count, sizeof *weights->names, by_text);
     if (!at) return cairn_fail(err, CAIRN_NOT_FOUND, "%s is not there", name);
@@ -151,29 +149,47 @@ enum cairn_code cairn_cli_weights_open_name(void *context, const char *name,
     *ret = &file->input;
     if (file->file.open || file->opened) return CAIRN_OK;
     if (weights->bucket) return open_object(weights, name, file, err);
-    CAIRN_TRY(cairn_buf_printf(&path, err, "%s/%s", weights->folder, name));
-    return open_path(weights, path.data, file, err);
+    return open_path(weights, weights->folder_fd, name, file, err);
+}
+
+/* The first line of a file `latest`, as the name of a folder beside it. The file may be anybody's,
+ * so no message quotes it. */
+static enum cairn_code take_tag(const struct cairn_input *input, const char *latest,
+                                char ret[256], struct cairn_error *err) {
+    size_t size = (size_t)cairn_min_u64(input->size_bytes, 255);
+    CAIRN_TRY(cairn_input_read(input, 0, ret, size, err));
+    ret[size] = '\0';
+    ret[strcspn(ret, "\r\n")] = '\0';
+    for (size = strlen(ret); size && ret[size - 1] == ' '; size--) ret[size - 1] = '\0';
+    bool name = size && *ret != '.' && cairn_utf8_valid(cairn_view_of(ret));
+    for (const char *at = ret; *at; at++)
+        name &= *at != '/' && (unsigned char)*at >= ' ' && *at != 0x7f;
+    if (name) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "its file `%s` names no folder in it", latest);
 }
 
 /* The tag folder that `latest` names, or the folder itself. */
-static enum cairn_code choose_folder(const char *path, struct cairn_cli_weights *weights,
-                                     struct cairn_error *err) {
-    CAIRN_AUTO(buf) latest = {0};
-    CAIRN_AUTO(buf) universal = {0};
-    CAIRN_AUTO(buf) tag = {.limit = 1024};
-    int size = snprintf(weights->folder, sizeof weights->folder, "%s", path);
-    CAIRN_TRY(cairn_buf_printf(&latest, err, "%s/" LATEST, path));
-    CAIRN_TRY(cairn_buf_printf(&universal, err, "%s/" LATEST_UNIVERSAL, path));
-    if (access(latest.data, F_OK) != 0 && access(universal.data, F_OK) == 0)
-        CAIRN_TRY(cairn_buf_printf(&latest, err, "_universal"));
-    if (size > 0 && access(latest.data, F_OK) == 0) {
-        CAIRN_TRY(cairn_file_load_line(latest.data, &tag, err));
-        if (!tag.size || strchr(tag.data, '/') || tag.data[0] == '.')
-            return cairn_fail(err, CAIRN_INVALID, "its file `latest` names no folder in it");
-        size = snprintf(weights->folder, sizeof weights->folder, "%s/%s", path, tag.data);
+static enum cairn_code choose_folder(struct cairn_cli_weights *weights, struct cairn_error *err) {
+    static const char *const latest[] = {LATEST, LATEST_UNIVERSAL};
+    for (size_t i = 0; i < CAIRN_COUNT(latest); i++) {
+        CAIRN_AUTO(file) file = {0};
+        struct cairn_input input;
+        struct cairn_error why = {0};
+        char tag[256];
+        enum cairn_code code =
+            cairn_file_open_below(weights->folder_fd, latest[i], weights->links, &file, &why);
+        if (code == CAIRN_NOT_FOUND) continue;
+        if (code && err) *err = why;
+        if (code) return code;
+        CAIRN_TRY(cairn_input_of_file(&file, &input, err));
+        CAIRN_TRY(take_tag(&input, latest[i], tag, err));
+        int fd = cairn_open_below(weights->folder_fd, tag, O_DIRECTORY, weights->links);
+        if (fd < 0)
+            return cairn_fail_errno(err, "the folder in it that its file `%s` names", latest[i]);
+        close(weights->folder_fd);
+        weights->folder_fd = fd;
+        return CAIRN_OK;
     }
-    if (size < 0 || (size_t)size >= sizeof weights->folder)
-        return cairn_fail(err, CAIRN_INVALID, "its path is too long");
     return CAIRN_OK;
 }
 
@@ -228,7 +244,7 @@ static enum cairn_code use_file(const char *path, struct cairn_cli_weights *weig
     size_t capacity = 0;
     CAIRN_TRY(add_file(weights, slash ? slash + 1 : path, &capacity, err));
     struct cairn_cli_weights_file *file = weights->files[0];
-    CAIRN_TRY(open_path(weights, path, file, err));
+    CAIRN_TRY(open_path(weights, AT_FDCWD, path, file, err));
     return use_only(weights, &file->input, err);
 }
 
@@ -276,17 +292,12 @@ static enum cairn_code choose_below(struct cairn_cli_weights *weights, struct ca
     static const char *const latest[] = {LATEST, LATEST_UNIVERSAL};
     for (size_t i = 0; i < CAIRN_COUNT(latest); i++) {
         struct cairn_cli_object object;
-        char tag[1024] = "";
+        char tag[256];
         enum cairn_code code =
             cairn_cli_bucket_source_object(weights->bucket, latest[i], &object, err);
         if (code == CAIRN_NOT_FOUND) continue;
         if (code) return code;
-        size_t size = (size_t)cairn_min_u64(object.input.size_bytes, sizeof tag - 1);
-        CAIRN_TRY(cairn_input_read(&object.input, 0, tag, size, err));
-        tag[strcspn(tag, "\r\n")] = '\0';
-        if (!*tag || strchr(tag, '/') || *tag == '.')
-            return cairn_fail(err, CAIRN_INVALID, "its object `%s` names no folder in it",
-                              latest[i]);
+        CAIRN_TRY(take_tag(&object.input, latest[i], tag, err));
         snprintf(weights->below, sizeof weights->below, "%s/", tag);
         return CAIRN_OK;
     }
@@ -344,23 +355,34 @@ static enum cairn_code use_bucket(const struct cairn_cli *cli, const char *url,
 /* Is it the index of a folder of model files? */
 static bool find_index(const char *path, struct cairn_cli_weights *weights) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    int size = slash ? (int)(slash - path) : 1;
-    return cairn_model_is_index(name) && (size_t)size < sizeof weights->folder &&
-           snprintf(weights->folder, sizeof weights->folder, "%.*s", size + (slash == path),
-                    slash ? path : ".") > 0 &&
+    return cairn_model_is_index(name) &&
            cairn_text_copy(weights->index, sizeof weights->index, name);
+}
+
+/* The folder at_fd, or with a file's path the one that holds the file. */
+static enum cairn_code open_folder(int at_fd, const char *file, struct cairn_cli_weights *weights,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO(buf) path = {0};
+    const char *slash = file ? strrchr(file, '/') : NULL;
+    if (slash) CAIRN_TRY(cairn_buf_append(&path, file, (size_t)(slash - file) + 1, err));
+    weights->folder_fd =
+        cairn_open_below(at_fd, slash ? path.data : ".", O_DIRECTORY, weights->links);
+    if (weights->folder_fd < 0) return cairn_fail_errno(err, "its folder cannot be read");
+    weights->has_folder = true;
+    return CAIRN_OK;
 }
 
 static enum cairn_code use_path(const char *path, struct cairn_cli_weights *weights,
                                 struct cairn_error *err) {
     struct stat status;
-    if (stat(path, &status) != 0)
-        return errno == ENOENT ? cairn_fail(err, CAIRN_NOT_FOUND, "no such file or folder")
-                               : cairn_fail_errno(err, "cannot be looked at");
-    if (S_ISDIR(status.st_mode))
-        CAIRN_TRY(choose_folder(path, weights, err));
-    else if (!find_index(path, weights))
-        return use_file(path, weights, err);
+    CAIRN_AUTO_FD fd = cairn_open_below(AT_FDCWD, path, O_PATH, weights->links);
+    if (fd < 0 && errno == ENOENT)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "no such file or folder");
+    if (fd < 0 || fstat(fd, &status) != 0) return cairn_fail_errno(err, "cannot be looked at");
+    bool is_folder = S_ISDIR(status.st_mode);
+    if (!is_folder && !find_index(path, weights)) return use_file(path, weights, err);
+    CAIRN_TRY(open_folder(is_folder ? fd : AT_FDCWD, is_folder ? NULL : path, weights, err));
+    if (is_folder) CAIRN_TRY(choose_folder(weights, err));
     CAIRN_TRY(list_folder(weights, err));
     return use_files(weights, err);
 }
@@ -371,16 +393,11 @@ static enum cairn_code use_path(const char *path, struct cairn_cli_weights *weig
 static enum cairn_code stored_folder(const struct cairn_cli_weights *weights, char ret[1024],
                                      struct cairn_error *err) {
     const struct cairn_manifest *manifest = &weights->source.version.manifest;
-    char tag[512] = "";
+    char tag[256];
     ret[0] = '\0';
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
         if (strcmp(manifest->shards[i].name, LATEST) != 0) continue;
-        const struct cairn_input *input = cairn_cli_shard_inputs_at(weights->inputs, i);
-        size_t size = (size_t)cairn_min_u64(input->size_bytes, sizeof tag - 1);
-        CAIRN_TRY(cairn_input_read(input, 0, tag, size, err));
-        tag[strcspn(tag, "\r\n")] = '\0';
-        if (!*tag || strchr(tag, '/') || *tag == '.')
-            return cairn_fail(err, CAIRN_INVALID, "its file `latest` names no folder in it");
+        CAIRN_TRY(take_tag(cairn_cli_shard_inputs_at(weights->inputs, i), LATEST, tag, err));
         snprintf(ret, 1024, "%s/", tag);
     }
     return CAIRN_OK;
@@ -440,7 +457,9 @@ enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const c
                                             bool optimizer, struct cairn_cli_weights *ret,
                                             struct cairn_error *err) {
     *ret = (struct cairn_cli_weights){
-        .optimizer = optimizer, .tp_rules = cli->tp_rules, .no_links = cli->no_links};
+        .optimizer = optimizer,
+        .tp_rules = cli->tp_rules,
+        .links = cli->no_links ? CAIRN_LINKS_NONE : CAIRN_LINKS_FOLLOWED};
     bool bucket = cairn_cli_is_bucket(path);
     struct cairn_error why = {0};
     enum cairn_code code =

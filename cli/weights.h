@@ -14,6 +14,8 @@
  *              those of its layout, or where it has none, what its files hold by the same rules.
  *          4   s3://bucket/path is the object of that name, else what lies below it, by the rules
  *              for local folders; cli/bucket_source.h says how it is read.
+ *          5   local files are opened below the descriptor of their folder; with no_links through
+ *              no link. What `latest` holds stands in no message: it may be another file's text.
  * Limits:  one descriptor for each local file.
  * Threads: one owner; the inputs may be read by several threads.
  * Next:    formats/zero.h, formats/torch_assembly.h, cli/stored_assembly.h; cli/export.h.
@@ -41,9 +43,10 @@ struct cairn_cli_weights {
     struct cairn_assembly assembly;
     const char *format; /* "deepspeed-zero", "deepspeed-universal", "hf-safetensors", "hf-torch",
                            "torch-dcp", "torch", "safetensors", "cairn" */
-    char folder[4096];  /* of local files; "" of one file */
     char index[256];    /* of model files that a person named by their index; "" */
-    bool no_links;      /* files are not opened through links */
+    enum cairn_links links;
+    bool has_folder;    /* a local one: the descriptor is open */
+    int folder_fd;
     bool optimizer;     /* the optimizer's state of DeepSpeed is wanted, too */
     const char *tp_rules; /* of a person: formats/zero_told.h; NULL: none */
     bool stored;

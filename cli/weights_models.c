@@ -99,7 +99,7 @@ static enum cairn_code find_twin(struct models *models, size_t number, const cha
     struct cairn_cli_weights *weights = models->weights;
     const struct cairn_input *input;
     *ret = NULL;
-    if (models->choice.map || !*weights->folder) return CAIRN_OK;
+    if (models->choice.map || !weights->has_folder) return CAIRN_OK;
     CAIRN_TRY(cairn_cli_weights_open_name(weights, weights->names[number], &input, err));
     for (size_t i = 0; i < number && !*ret; i++)
         if (weights->files[i]->used && is_same_file(weights->files[i], weights->files[number]))

@@ -9,10 +9,12 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -65,13 +67,31 @@ static bool same_file(int a, int b) {
            first.st_ino == second.st_ino;
 }
 
+int cairn_open_below(int dir_fd, const char *name, int flags, enum cairn_links links) {
+    struct open_how how = {.flags = (unsigned)(flags | O_RDONLY | O_CLOEXEC),
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+    if (!(flags & O_PATH)) how.flags |= O_NONBLOCK;
+    if (links == CAIRN_LINKS_FOLLOWED) return openat(dir_fd, name, (int)how.flags);
+    if (*name != '/') return (int)syscall(SYS_openat2, dir_fd, name, &how, sizeof how);
+    CAIRN_AUTO_FD root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    name += strspn(name, "/");
+    return root < 0 ? -1 : (int)syscall(SYS_openat2, root, *name ? name : ".", &how, sizeof how);
+}
+
 /* A second descriptor of the same file that goes past the page cache, or -1. */
-static int open_direct(int dir_fd, const char *name, int flags, int buffered_fd) {
-    int fd = openat(dir_fd, name, (flags & (O_ACCMODE | O_NOFOLLOW)) | O_DIRECT | O_CLOEXEC);
+static int open_direct(int dir_fd, const char *name, int access, int buffered_fd) {
+    int fd = openat(dir_fd, name, access | O_DIRECT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return -1;
     if (alignment_fits(fd) && same_file(fd, buffered_fd)) return fd;
     close(fd);
     return -1;
+}
+
+static enum cairn_code check_regular(int fd, const char *name, struct cairn_error *err) {
+    struct stat status;
+    if (fstat(fd, &status) != 0) return cairn_fail_errno(err, "stat %s", name);
+    if (S_ISREG(status.st_mode)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "%s is no regular file", name);
 }
 
 static enum cairn_code open_pair(int dir_fd, const char *name, int flags, struct cairn_file *ret,
@@ -79,11 +99,8 @@ static enum cairn_code open_pair(int dir_fd, const char *name, int flags, struct
     const char *verb = flags & O_CREAT ? "create" : "open";
     CAIRN_AUTO_FD fd = openat(dir_fd, name, flags | O_CLOEXEC | O_NONBLOCK, 0644);
     if (fd < 0) return open_failed(verb, name, err);
-    struct stat status;
-    if (fstat(fd, &status) != 0) return cairn_fail_errno(err, "stat %s", name);
-    if (!S_ISREG(status.st_mode))
-        return cairn_fail(err, CAIRN_INVALID, "%s is no regular file", name);
-    int direct_fd = open_direct(dir_fd, name, flags, fd);
+    CAIRN_TRY(check_regular(fd, name, err));
+    int direct_fd = open_direct(dir_fd, name, flags & O_ACCMODE, fd);
     *ret = (struct cairn_file){.fd = fd, .direct_fd = direct_fd, .open = true};
     fd = -1;
     return CAIRN_OK;
@@ -118,9 +135,25 @@ enum cairn_code cairn_file_open_read(int dir_fd, const char *name, struct cairn_
     return open_pair(dir_fd, name, O_RDONLY | O_NOFOLLOW, ret, err);
 }
 
-enum cairn_code cairn_file_open_followed(const char *path, struct cairn_file *ret,
-                                         struct cairn_error *err) {
-    return open_pair(AT_FDCWD, path, O_RDONLY, ret, err);
+enum cairn_code cairn_file_open_below(int dir_fd, const char *name, enum cairn_links links,
+                                      struct cairn_file *ret, struct cairn_error *err) {
+    CAIRN_AUTO_FD fd = cairn_open_below(dir_fd, name, 0, links);
+    if (fd < 0 && links == CAIRN_LINKS_NONE && errno == ELOOP)
+        return cairn_fail(err, CAIRN_INVALID, "%s is a link or lies behind one: none is followed",
+                          name);
+    if (fd < 0) return open_failed("open", name, err);
+    CAIRN_TRY(check_regular(fd, name, err));
+    /* Past the page cache through the descriptor, since the name may be another file's by now. */
+    char self[32];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    int direct_fd = open(self, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NONBLOCK);
+    if (direct_fd >= 0 && !alignment_fits(direct_fd)) {
+        close(direct_fd);
+        direct_fd = -1;
+    }
+    *ret = (struct cairn_file){.fd = fd, .direct_fd = direct_fd, .open = true};
+    fd = -1;
+    return CAIRN_OK;
 }
 
 void cairn_file_release(struct cairn_file *file) {

@@ -9,6 +9,9 @@
  *          3   a big write uses O_DIRECT where the file system takes it, for the aligned middle;
  *              the odd tail is written buffered; the answer says which way was taken.
  *          4   reads return exactly what was asked for, or an error naming the file.
+ *          5   a file is opened only if it is a regular one, and no open waits for a FIFO's writer.
+ *              With CAIRN_LINKS_NONE the kernel resolves the whole name below the folder in one
+ *              step, so no link is followed, nor one that is put there between a look and the open.
  * Limits:  paths as the system's; O_DIRECT needs 4 KiB-aligned address, offset and length.
  * Threads: stateless; a struct cairn_file belongs to one thread at a time, but cairn_file_write_at
  *          on disjoint ranges may run on several.
@@ -32,9 +35,16 @@ enum cairn_code cairn_file_open_write(int dir_fd, const char *name, struct cairn
                                       struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_file_open_read(int dir_fd, const char *name, struct cairn_file *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* The same of a path that a person named: links are followed. */
-enum cairn_code cairn_file_open_followed(const char *path, struct cairn_file *ret,
-                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* How far a name below a folder may lead. */
+enum cairn_links {
+    CAIRN_LINKS_FOLLOWED, /* anywhere */
+    CAIRN_LINKS_NONE      /* no component may be a link; CAIRN_INVALID where one is */
+};
+enum cairn_code cairn_file_open_below(int dir_fd, const char *name, enum cairn_links links,
+                                      struct cairn_file *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* To read, like openat(): a descriptor, or -1 and errno. flags: O_DIRECTORY, O_PATH or 0. */
+int cairn_open_below(int dir_fd, const char *name, int flags, enum cairn_links links);
 void cairn_file_release(struct cairn_file *file);
 enum cairn_code cairn_file_write_at(const struct cairn_file *file, const void *data, size_t size,
                                     uint64_t offset, struct cairn_error *err) CAIRN_MUST_USE;

@@ -38,6 +38,11 @@ static enum cairn_code check_folders(const char *name, const char *folders,
         if (*at != '/')
             return cairn_fail(err, CAIRN_INVALID,
                               "%s is \"%s\": want whole paths, with commas between", name, folders);
+        const char *brace = memchr(at, '{', size);
+        if (brace && !cairn_text_starts(brace, CAIRN_SRV_FOLDERS_PROJECT))
+            return cairn_fail(err, CAIRN_INVALID,
+                              "%s is \"%s\": want no braces but " CAIRN_SRV_FOLDERS_PROJECT, name,
+                              folders);
         at += size + (at[size] == ',');
     }
     return CAIRN_OK;

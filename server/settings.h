@@ -21,6 +21,9 @@ struct cairn_srv_settings {
 
 /* Flags, environment and file; --help, --version, --print-config and --print-docs are answered on
  * standard output and set *ret_done. config is to be released after the settings' last use. */
+/* In import_folders and export_folders: the project of the run. */
+#define CAIRN_SRV_FOLDERS_PROJECT "{project}"
+
 enum cairn_code cairn_srv_settings_load(int argc, char **argv, struct cairn_config *config,
                                         struct cairn_srv_settings *ret, bool *ret_done,
                                         struct cairn_error *err) CAIRN_MUST_USE;

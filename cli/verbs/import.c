@@ -199,7 +199,8 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_TRY(cairn_cli_weights_open_path(cli, path, true, &weights, err));
     struct cairn_cli_save_tree job = {.cli = cli,
                                       .verb = "import",
-                                      .path = *weights.folder ? weights.folder : path,
+                                      .path = path,
+                                      .folder_fd = weights.has_folder ? weights.folder_fd : -1,
                                       .ref = ref,
                                       .format = weights.format,
                                       .describe = describe,

@@ -31,6 +31,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     const struct cairn_cli_save_tree job = {.cli = cli,
                                             .verb = "put",
                                             .path = path,
+                                            .folder_fd = -1,
                                             .ref = ref,
                                             .format = cli->format,
                                             .describe = describe};

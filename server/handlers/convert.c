@@ -76,9 +76,10 @@ enum cairn_code cairn_srv_on_import_begin(struct cairn_srv_request *request,
     static const char *const kinds[] = {"deepspeed", "dcp", "hf", "torch", "safetensors"};
     CAIRN_AUTO_JSON json_t *body = NULL;
     struct cairn_msg_import_begin said = {0};
-    struct cairn_srv_operation_wish wish = {.kind = "import", .inside = true};
+    struct cairn_srv_operation_wish wish = {.kind = "import", .inside = true, .sends = true};
     const struct cairn_srv_folders allowed = {
-        "import-folders", request->server->settings->import_folders, false};
+        "import-folders", request->server->settings->import_folders,
+        request->params.run_name.project, false};
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_TRY(cairn_srv_body(request, 1000, &body, err));
     CAIRN_TRY(cairn_msg_import_begin_read(body, "", &said, err));
@@ -144,7 +145,8 @@ enum cairn_code cairn_srv_on_export_begin(struct cairn_srv_request *request,
     struct version version = {.request = request};
     struct cairn_srv_operation_wish wish = {.kind = "export"};
     const struct cairn_srv_folders allowed = {
-        "export-folders", request->server->settings->export_folders, true};
+        "export-folders", request->server->settings->export_folders,
+        request->params.run_name.project, true};
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     if (!cairn_srv_caller_may(&request->caller, CAIRN_SCOPE_READ, request->params.run_name.project))
         return cairn_fail(err, CAIRN_FORBIDDEN, "the token %s lacks the scope read",

@@ -12,6 +12,7 @@
 
 #include "common/file.h"
 #include "common/text.h"
+#include "server/settings.h"
 
 #define DEPTH_MAX 64
 
@@ -29,7 +30,32 @@ static const char *behind(const char *path, const char *folder, size_t size) {
     return path + size + (path[size] == '/');
 }
 
-/* The first folder of the setting that the path lies in. */
+/* One folder of the setting for this project. *ret_fixed: of so many bytes the operator has given
+ * the names himself, and may have given links; where {project} begins, anybody may have. */
+static bool expand(const char *folder, size_t size, const char *project, char ret[PATH_MAX],
+                   size_t *ret_fixed) {
+    const size_t mark = sizeof(CAIRN_SRV_FOLDERS_PROJECT) - 1;
+    size_t used = 0;
+    bool fixed = true;
+    for (size_t i = 0; i < size;) {
+        bool here = size - i >= mark && !memcmp(folder + i, CAIRN_SRV_FOLDERS_PROJECT, mark);
+        const char *from = here ? project : folder + i;
+        size_t some = here ? strlen(project) : 1;
+        if (used + some >= PATH_MAX) return false;
+        memcpy(ret + used, from, some);
+        used += some;
+        i += here ? mark : 1;
+        if (here && fixed) {
+            fixed = false;
+            for (*ret_fixed = used; ret[*ret_fixed - 1] != '/';) (*ret_fixed)--;
+        }
+    }
+    ret[used] = '\0';
+    if (fixed) *ret_fixed = used;
+    return true;
+}
+
+/* The first folder of the setting that the path lies in. *ret_rest: of the path, behind root. */
 static enum cairn_code find_root(const struct cairn_srv_folders *allowed, const char *path,
                                  char root[PATH_MAX], const char **ret_rest,
                                  struct cairn_error *err) {
@@ -42,12 +68,11 @@ static enum cairn_code find_root(const struct cairn_srv_folders *allowed, const 
         return cairn_fail(err, CAIRN_INVALID,
                           "/path: want the whole path on the server's machine, from / on");
     for (const char *at = allowed->folders; *at;) {
-        size_t size = strcspn(at, ",");
-        const char *rest = size && size < PATH_MAX ? behind(path, at, size) : NULL;
-        if (rest) {
-            memcpy(root, at, size);
-            root[size] = '\0';
-            *ret_rest = rest;
+        size_t size = strcspn(at, ","), fixed = 0;
+        bool fits = size && expand(at, size, allowed->project, root, &fixed);
+        if (fits && behind(path, root, strlen(root))) {
+            *ret_rest = behind(path, root, fixed);
+            root[fixed] = '\0';
             return CAIRN_OK;
         }
         at += size + (at[size] == ',');

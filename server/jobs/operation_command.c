@@ -83,10 +83,32 @@ static enum cairn_code add_store(const struct cairn_srv_settings *settings,
     return CAIRN_OK;
 }
 
-static enum cairn_code make_environment(const struct cairn_srv *server, const char *token,
-                                        struct variables *variables, struct cairn_error *err) {
+/* What a program needs to be started, to find a folder for its files and to trust its peers. */
+static const char *const passed[] = {"LD_LIBRARY_PATH", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+                                     "ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS",
+#endif
+                                     "CAIRN_CA_FILE"};
+
+static bool has_name(const char *variable, const char *name) {
+    size_t size = strlen(name);
+    return !strncmp(variable, name, size) && variable[size] == '=';
+}
+
+/* HOME is where AWS_* look for a profile; without them it may be the only place of one. */
+static bool is_passed(const char *variable, bool sends) {
+    bool aws = cairn_text_starts(variable, "AWS") && variable[3] == '_';
+    if (sends && (aws || has_name(variable, "HOME"))) return true;
+    for (size_t i = 0; i < CAIRN_COUNT(passed); i++)
+        if (has_name(variable, passed[i])) return true;
+    return false;
+}
+
+static enum cairn_code make_environment(const struct cairn_srv *server, bool sends,
+                                        const char *token, struct variables *variables,
+                                        struct cairn_error *err) {
     for (char **at = environ; *at; at++) {
-        if (cairn_text_starts(*at, "CAIRN") && (*at)[5] == '_') continue;
+        if (!is_passed(*at, sends)) continue;
         CAIRN_TRY(CAIRN_ARRAY_ROOM(variables->items, variables->count, variables->capacity,
                                    VARIABLES_MAX, "variables of the environment", err));
         if (!(variables->items[variables->count] = strdup(*at)))
@@ -94,9 +116,11 @@ static enum cairn_code make_environment(const struct cairn_srv *server, const ch
         variables->count++;
     }
     CAIRN_TRY(add_store(server->settings, variables, err));
-    CAIRN_TRY(add_text(variables, err, "cairn_ca_file", getenv("CAIRN_CA_FILE")));
+    CAIRN_TRY(add(variables, err, "cairn_profiles", "/proc/self/no-profiles"));
     CAIRN_TRY(add_text(variables, err, "cairn_token", token));
     CAIRN_TRY(add_number(variables, err, "cairn_parent", (uint64_t)getpid(), ""));
+    CAIRN_TRY(add_number(variables, err, "cairn_memory",
+                         server->settings->operation_memory_bytes, ""));
     CAIRN_TRY(CAIRN_ARRAY_ROOM(variables->items, variables->count, variables->capacity,
                                VARIABLES_MAX, "variables of the environment", err));
     variables->items[variables->count] = NULL;
@@ -155,7 +179,7 @@ enum cairn_code cairn_srv_operation_command_start(struct cairn_srv *server, uint
     for (size_t i = 1; i < wanted; i++)
         arguments[count++] = json_string_value(json_array_get(command->arguments, i));
     arguments[count] = NULL;
-    enum cairn_code code = make_environment(server, token, &variables, err);
+    enum cairn_code code = make_environment(server, command->sends, token, &variables, err);
     struct cairn_srv_child_start start = {.program = program,
                                           .arguments = (char *const *)(uintptr_t)arguments,
                                           .environment = variables.items,

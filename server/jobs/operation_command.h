@@ -4,9 +4,11 @@
  *
  * Why:     it needs this server's address, a token and the store's settings, and none of them as an
  *          argument, which everybody on the machine can read.
- * Promise: 1   of the server's environment it gets nothing that begins with CAIRN_ but the store's
- *              settings as they hold here: the server's own are not taken for the command's.
+ * Promise: 1   of the server's environment it gets what is listed in operation_command.c, and the
+ *              store's settings as they hold here. The variables of AWS go to an import alone,
+ *              which sends to the store itself. No profile of the server's user is read.
  *          2   it ends with the thread that started it (CAIRN_PARENT).
+ *          3   its address space is bounded by the setting operation-memory (CAIRN_MEMORY).
  * Limits:  the program `cairn` beside cairn-server; 64 arguments.
  * Threads: one owner.
  * Next:    server/jobs/child.h, server/jobs/operations.c.
@@ -20,6 +22,7 @@
 
 struct cairn_srv_operation_command {
     json_t *arguments; /* owned; the verb first */
+    bool sends;        /* to the store itself, by an uploader that it brings */
     struct cairn_srv_place place;
     bool inside;
     char *path; /* owned */

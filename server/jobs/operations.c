@@ -41,7 +41,7 @@ struct task {
     struct cairn_srv_lease lease;
     struct cairn_srv_operation_end end;
     uint64_t done, total; /* as the command says */
-    bool told, started, cancel;
+    bool told, started, cancel, late; /* late: for longer than operation-time */
     struct cairn_error failure; /* as the command says */
     struct task *next;
 };
@@ -226,6 +226,7 @@ static bool write_row(struct task *task, uint64_t *written_done) {
 static bool follow(struct task *task, struct cairn_srv_child *child) {
     struct cairn_srv_operations *operations = task->server->operations;
     uint64_t write_ms = 0, kill_ms = UINT64_MAX, written = 0;
+    uint64_t late_ms = cairn_mono_ms() + task->server->settings->operation_time_ms;
     bool asked = false;
     while (cairn_srv_child_listen(child, LISTEN_MS, take_line, task)) {
         uint64_t now_ms = cairn_mono_ms();
@@ -234,7 +235,8 @@ static bool follow(struct task *task, struct cairn_srv_child *child) {
             goes_on = write_row(task, &written) && goes_on;
             write_ms = now_ms + WRITE_EVERY_MS;
         }
-        if (!goes_on && !asked) {
+        task->late = now_ms >= late_ms;
+        if ((!goes_on || task->late) && !asked) {
             cairn_srv_child_signal(child, SIGTERM);
             kill_ms = now_ms + KILL_MS;
             asked = true;
@@ -258,7 +260,11 @@ static void judge(struct task *task, const struct cairn_srv_child *child, bool a
         if (task->told) task->done = task->total;
         return;
     }
-    if (asked && task->cancel) {
+    if (asked && task->late && !task->cancel) {
+        (void)cairn_fail(&why, CAIRN_TIMEOUT,
+                         "it ran for longer than %llu s, which is the setting operation-time",
+                         (unsigned long long)(task->server->settings->operation_time_ms / 1000));
+    } else if (asked && task->cancel) {
         task->end.state = CAIRN_SRV_OPERATION_CANCELLED;
         (void)cairn_fail(&why, CAIRN_CANCELLED, "it was cancelled");
     } else if (asked) {
@@ -451,6 +457,7 @@ static struct task *new_task(struct cairn_srv *server, struct cairn_srv_operatio
     task->command.arguments = json_incref(wish->arguments);
     task->command.place = wish->place;
     task->command.inside = wish->inside;
+    task->command.sends = wish->sends;
     wish->place.folder_fd = -1;
     cairn_srv_operation_name(cairn_srv_wall_ms(server), server->random, task->id);
     cairn_srv_lease_init(&task->lease, server, "operation", task->id);

@@ -60,6 +60,7 @@ struct cairn_srv_operation_wish {
     json_t *arguments;  /* of the command: texts */
     struct cairn_srv_place place; /* taken over */
     bool inside; /* the command works in the place's folder; else it is its descriptor 3 */
+    bool sends;  /* the command brings an uploader, which needs the store's keys */
     /* What is to be kept or refused together with its row: in that change, and before it. NULL:
      * nothing. */
     enum cairn_code (*first)(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err);

@@ -528,6 +528,7 @@ class Operations(Case):
     def test_settings_that_cannot_be_meant_end_the_start(self):
         for words, named in ((["--import-folders", "in"], "import-folders"),
                              (["--export-folders", f"{self.out},out"], "export-folders"),
+                             (["--import-folders", f"{self.inside}/{{run}}"], "import-folders"),
                              (["--import-folders", self.inside, "--tls-cert", "c", "--tls-key", "k"], "operations-url")):
             done = subprocess.run([BIN / "cairn-server", "--store", self.world.store, *words], check=False,
                                   capture_output=True, text=True, timeout=30)
