@@ -169,7 +169,7 @@ enum cairn_code cairn_save_cancel(struct cairn_save *save, const char *reason,
 
 enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
                                 struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     struct cairn_session *session = save->session;
     struct cairn_error why = {0};
     (void)cairn_fail(&why, CAIRN_CANCELLED, "%s", reason && reason[0] ? reason : "given up");

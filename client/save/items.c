@@ -46,7 +46,7 @@ enum cairn_code cairn_save_item(struct cairn_save *save, const struct cairn_item
 
 enum cairn_code cairn_save_stream(struct cairn_save *save, const char *name, enum cairn_kind kind,
                                   struct cairn_stream **ret, struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
     if (!name || !ret || (kind && kind != CAIRN_LOCAL && kind != CAIRN_REPLICATED))
         return cairn_fail(err, CAIRN_INVALID, "a stream needs a name, and is local or replicated");
@@ -91,7 +91,7 @@ enum cairn_code cairn_stream_write(struct cairn_stream *stream, const void *data
                                    struct cairn_error *err) {
     if (!stream || (!data && bytes))
         return cairn_fail(err, CAIRN_INVALID, "no stream, or nothing to write");
-    CAIRN_CLIENT_SAVE_CALL(stream->save, err);
+    CAIRN_CLIENT_SAVE_OWN_CALL(stream->save, err);
     CAIRN_TRY(check_open(stream, err));
     CAIRN_TRY(make_room(stream, bytes, err));
     if (bytes) memcpy(stream->data + stream->size, data, bytes);
@@ -103,7 +103,7 @@ enum cairn_code cairn_stream_write(struct cairn_stream *stream, const void *data
 enum cairn_code cairn_stream_close(struct cairn_stream *stream, struct cairn_error *err) {
     if (!stream) return cairn_fail(err, CAIRN_INVALID, "no stream");
     struct cairn_save *save = stream->save;
-    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(check_open(stream, err));
     CAIRN_TRY(CAIRN_ARRAY_ROOM(save->owned, save->owned_count, save->owned_capacity, STREAMS_MAX,
                                "streams of a save", err));

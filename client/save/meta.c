@@ -56,7 +56,7 @@ static void take(json_t **kept, json_t **given) {
 
 enum cairn_code cairn_save_set_meta(struct cairn_save *save, const char *labels_json,
                                     const char *meta_json, struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
     const struct cairn_client_meta_text text = {labels_json, meta_json};
     CAIRN_AUTO_JSON json_t *labels = NULL, *meta = NULL;

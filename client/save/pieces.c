@@ -260,7 +260,7 @@ static enum cairn_code add_tensor(struct cairn_save *save, const struct cairn_te
 
 enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                   struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
     struct cairn_tensor_piece own;
     if (!piece) return cairn_fail(err, misused(save, CAIRN_INVALID), "no piece");
@@ -292,7 +292,7 @@ static enum cairn_code add_raw(struct cairn_save *save, struct cairn_client_raw 
 
 enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const void *source,
                                uint64_t bytes, struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
     if (!name || (bytes && !source))
         return cairn_fail(err, misused(save, CAIRN_INVALID),
@@ -346,7 +346,7 @@ static enum cairn_code send_file(struct cairn_save *save, const char *name, int 
 
 enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int fd, uint64_t bytes,
                                 struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
     if (!name || bytes > (UINT64_C(1) << 62))
         return cairn_fail(err, misused(save, CAIRN_INVALID),

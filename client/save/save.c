@@ -113,6 +113,33 @@ enum cairn_code cairn_client_save_enter(struct cairn_save *save, struct cairn_er
     return cairn_client_enter(save->session, err);
 }
 
+enum cairn_code cairn_client_save_take(struct cairn_save *save, struct cairn_error *err) {
+    CAIRN_TRY(cairn_client_save_enter(save, err));
+    struct cairn_session *session = save->session;
+    cairn_lock_take(&session->lock);
+    bool taken = save->user.depth && !pthread_equal(save->user.thread, pthread_self());
+    if (!taken) {
+        save->user.thread = pthread_self();
+        save->user.depth++;
+    }
+    cairn_lock_give(&session->lock);
+    if (!taken) return CAIRN_OK;
+    cairn_client_leave(session);
+    return cairn_fail(err, CAIRN_INVALID,
+                      "%s step %" PRIu64 ": another thread is in a call on this save's handle; one "
+                      "at a time may be (but for cairn_save_cancel, _status and _poll)",
+                      session->run, save->step);
+}
+
+void cairn_client_save_untake_at(struct cairn_save **save) {
+    struct cairn_session *session = (*save)->session;
+    cairn_lock_take(&session->lock);
+    void (*end)(struct cairn_save *ended) = --(*save)->user.depth ? NULL : (*save)->user.end;
+    cairn_lock_give(&session->lock);
+    if (end) end(*save);
+    cairn_client_leave(session);
+}
+
 enum cairn_code cairn_client_save_describable(struct cairn_save *save, struct cairn_error *err) {
     CAIRN_HOLD(&save->session->lock);
     if (cairn_client_save_over(save) && save->problem.code)

@@ -18,6 +18,8 @@
  */
 #pragma once
 
+#include <pthread.h>
+
 #include "api/shard_names.h"
 #include "api/table.h"
 #include "client/save/state.h"
@@ -120,7 +122,12 @@ struct cairn_save {
     struct cairn_client_sent *sent; /* by the shard's number in `stage`; owned */
     size_t sent_count;
     struct cairn_client_save_state state;    /* moved by cairn_client_save_event alone */
-    bool freed;                              /* the caller has no handle any more */
+    struct {                                 /* of the calls that change it */
+        pthread_t thread;
+        uint32_t depth; /* 0: no thread is in one */
+        void (*end)(struct cairn_save *save); /* cairn_save_free, if it was called meanwhile */
+    } user;
+    bool freed; /* the caller has no handle any more */
     bool partnered;                          /* another node has a copy of it */
     bool seal_sent;                          /* to some uploader; its answer may have been lost */
     bool problem_returned;                   /* the problem was returned by some call */
@@ -174,6 +181,16 @@ enum cairn_code cairn_client_save_enter(struct cairn_save *save,
     CAIRN_TRY(cairn_client_save_enter((save), (err)));                                             \
     __attribute__((cleanup(cairn_client_leave_at)))                                                \
     CAIRN_UNUSED struct cairn_session *cairn_called = (save)->session
+/* The same for a call that changes what the save consists of, or how far it is: for one thread at a
+ * time, which may nest such calls. CAIRN_INVALID: another thread is in one. */
+enum cairn_code cairn_client_save_take(struct cairn_save *save,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* The end of the call; and of the save, where it was freed meanwhile. */
+void cairn_client_save_untake_at(struct cairn_save **save);
+#define CAIRN_CLIENT_SAVE_OWN_CALL(save, err)                                                      \
+    CAIRN_TRY(cairn_client_save_take((save), (err)));                                              \
+    __attribute__((cleanup(cairn_client_save_untake_at)))                                          \
+    CAIRN_UNUSED struct cairn_save *cairn_own_call = (save)
 /* May it be described still? CAIRN_INVALID: it is staged; or the problem that ended it. */
 enum cairn_code cairn_client_save_describable(struct cairn_save *save,
                                               struct cairn_error *err) CAIRN_MUST_USE;

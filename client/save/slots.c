@@ -36,7 +36,7 @@ static enum cairn_code slot(struct cairn_save *save, uint32_t index,
 enum cairn_code cairn_save_slot_at(struct cairn_save *save, uint32_t index,
                                    struct cairn_save_slot *ret, struct cairn_error *err) {
     struct cairn_client_piece *piece = NULL;
-    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_CLIENT_RET(ret, err);
     CAIRN_TRY(slot(save, index, &piece, err));
     const struct cairn_client_stager *stager = save->kept;
@@ -53,7 +53,7 @@ enum cairn_code cairn_save_slot_at(struct cairn_save *save, uint32_t index,
 enum cairn_code cairn_save_written(struct cairn_save *save, uint32_t index,
                                    struct cairn_error *err) {
     struct cairn_client_piece *piece = NULL;
-    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(slot(save, index, &piece, err));
     piece->written = true;
     return CAIRN_OK;

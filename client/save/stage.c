@@ -381,19 +381,19 @@ static enum cairn_code check_written(const struct cairn_save *save, struct cairn
 }
 
 enum cairn_code cairn_save_stage(struct cairn_save *save, struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(check_written(save, err));
     return take_until(save, SEALED, err);
 }
 
 enum cairn_code cairn_save_copy(struct cairn_save *save, struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(check_written(save, err));
     return take_until(save, COPIED, err);
 }
 
 enum cairn_code cairn_save_seal(struct cairn_save *save, struct cairn_error *err) {
-    CAIRN_CLIENT_SAVE_CALL(save, err);
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     if (save->kept && !save->kept->copied)
         return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it is not copied yet",
                           save->session->run, save->step);

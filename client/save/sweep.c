@@ -52,6 +52,11 @@ void cairn_save_free(struct cairn_save *save) {
         return;
     }
     if (session->pid != getpid()) return; /* the parent's; its memory goes with the child */
+    cairn_lock_take(&session->lock);
+    bool busy = save->user.depth > 0;
+    save->user.end = busy ? cairn_save_free : NULL; /* the end of that call frees it */
+    cairn_lock_give(&session->lock);
+    if (busy) return;
     cairn_client_save_drop_pieces(save);
     cairn_lock_take(&session->lock);
     bool handed_over =

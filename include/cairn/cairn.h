@@ -19,8 +19,10 @@
  *          Not usable in a forked child: calls there return CAIRN_INVALID.
  * Threads: a session may be used by several threads at once; a save or restore handle by one at a
  *          time, but for cairn_save_cancel, cairn_save_status, cairn/poll.h, cairn_restore_read and
- *          cairn_read_begin. Each session has one thread of the library, from cairn_open to
- *          cairn_close, and a second one from its first cairn_read_begin on; they take no signals.
+ *          cairn_read_begin; a second thread in a save's handle gets CAIRN_INVALID, and a save that
+ *          is freed while another thread is in a call on it goes with the end of that call. Each
+ *          session has one thread of the library, from cairn_open to cairn_close, and a second one
+ *          from its first cairn_read_begin on; they take no signals.
  *          cairn_close may be called while other threads wait in the session: their calls end, and
  *          it awaits them.
  * Next:    cairn/items.h (bytes by name, streams), cairn/inspect.h (what a version holds),

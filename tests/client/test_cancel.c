@@ -300,3 +300,73 @@ TEST(a_save_that_is_to_be_aborted_ends_with_its_trainer_also_after_a_restart_of_
     on_disconnect = CAIRN_DISCONNECT_FINISH;
     close(to[0]), close(to[1]), close(from[0]);
 }
+
+/* ---- two threads in one handle ---- */
+
+TEST(a_second_thread_in_a_saves_handle_is_refused_and_the_first_goes_on) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_session *session = NULL;
+    struct copying copying = {0};
+    pthread_t thread;
+    OPEN_WORLD(world, err);
+    REQUIRE_OK(open_rank(&world, 0, 1, 2 * FILL_BYTES, &session, &err));
+    REQUIRE_OK(cairn_save_begin(session, 1, NULL, &copying.save, &err));
+    REQUIRE_OK(describe(&copying, &err));
+    REQUIRE(!pthread_create(&thread, NULL, stage, &copying));
+    for (int i = 0; i < WAIT_MS && !atomic_load(&copying.stands); i++) pause_ms(1);
+    EXPECT_CODE(cairn_save_raw(copying.save, "late", "x", 1, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "another thread") != NULL);
+    EXPECT_CODE(cairn_save_set_meta(copying.save, NULL, "{}", &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_save_copy(copying.save, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_save_stage(copying.save, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_save_seal(copying.save, &err), CAIRN_INVALID);
+    EXPECT_CODE(cairn_save_fail(copying.save, "no", &err), CAIRN_INVALID);
+    cairn_save_free(copying.save); /* takes effect when the other call has ended */
+    atomic_store(&copying.go_on, true);
+    pthread_join(thread, NULL);
+    EXPECT_CODE(copying.code, CAIRN_OK);
+    for (uint64_t step = 2; step <= 4; step++)
+        EXPECT_CODE(save_whole(session, step, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_close(session, &err), CAIRN_OK);
+}
+
+struct describing {
+    struct cairn_save *save;
+    int number;
+    size_t added, refused;
+};
+
+static void *describe_much(void *owner) {
+    struct describing *own = owner;
+    for (int i = 0; i < 500; i++) {
+        char name[32];
+        struct cairn_error err = {0};
+        snprintf(name, sizeof name, "raw-%d-%d", own->number, i);
+        enum cairn_code code = cairn_save_raw(own->save, name, "0123456789", 10, &err);
+        own->added += code == CAIRN_OK;
+        own->refused += code == CAIRN_INVALID;
+    }
+    return NULL;
+}
+
+TEST(what_two_threads_describe_of_one_save_at_once_is_taken_or_refused) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_session *session = NULL;
+    struct cairn_save *save = NULL;
+    pthread_t thread;
+    OPEN_WORLD(world, err);
+    REQUIRE_OK(open_rank(&world, 0, 1, FILL_BYTES, &session, &err));
+    REQUIRE_OK(cairn_save_begin(session, 1, NULL, &save, &err));
+    struct describing first = {.save = save, .number = 1}, second = {.save = save, .number = 2};
+    REQUIRE(!pthread_create(&thread, NULL, describe_much, &second));
+    describe_much(&first);
+    pthread_join(thread, NULL);
+    EXPECT_EQ_U64(first.added + first.refused + second.added + second.refused, 1000);
+    EXPECT(first.added > 0 && second.added > 0);
+    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, WAIT_MS, &err), CAIRN_OK);
+    cairn_save_free(save);
+    EXPECT_CODE(cairn_close(session, &err), CAIRN_OK);
+}
