@@ -66,14 +66,26 @@ enum cairn_code cairn_client_job(const struct cairn_client_job_sources *sources,
     return take("a random number", job, ret_job, err);
 }
 
-void cairn_client_incarnation(const struct cairn_client_job_sources *sources,
-                              char ret[CAIRN_CLIENT_INCARNATION_BYTES]) {
+static enum cairn_code take_incarnation(const char *given, char ret[CAIRN_CLIENT_INCARNATION_BYTES],
+                                        struct cairn_error *err) {
+    char text[CAIRN_CLIENT_JOB_BYTES];
+    CAIRN_TRY(take("CAIRN_INCARNATION", given, text, err));
+    if (cairn_text_copy(ret, CAIRN_CLIENT_INCARNATION_BYTES, text)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "CAIRN_INCARNATION has %zu bytes, allowed are 1 to %d",
+                      strlen(text), CAIRN_CLIENT_INCARNATION_BYTES - 1);
+}
+
+enum cairn_code cairn_client_incarnation(const struct cairn_client_job_sources *sources,
+                                         char ret[CAIRN_CLIENT_INCARNATION_BYTES],
+                                         struct cairn_error *err) {
     static const struct {
         const char *launcher, *id, *restarts;
     } known[] = {{"torchelastic", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
                  {"pmix", "PMIX_NAMESPACE", NULL},
                  {"slurm", "SLURM_JOB_ID", "SLURM_RESTART_COUNT"}};
     ret[0] = '\0';
+    const char *given = variable(sources, "CAIRN_INCARNATION");
+    if (given) return take_incarnation(given, ret, err);
     for (size_t i = 0; i < CAIRN_COUNT(known); i++) {
         char text[CAIRN_CLIENT_JOB_BYTES];
         struct cairn_error ignored = {0};
@@ -82,8 +94,9 @@ void cairn_client_incarnation(const struct cairn_client_job_sources *sources,
         const char *restarts = known[i].restarts ? variable(sources, known[i].restarts) : NULL;
         if (take_counted(known[i].launcher, id, restarts, text, &ignored) != CAIRN_OK ||
             strlen(text) >= CAIRN_CLIENT_INCARNATION_BYTES)
-            return; /* a part of it could be the same at the next start */
+            return CAIRN_OK; /* a part of it could be the same at the next start */
         memcpy(ret, text, strlen(text) + 1);
-        return;
+        return CAIRN_OK;
     }
+    return CAIRN_OK;
 }

@@ -11,6 +11,7 @@
  *          3   the incarnation is what the launcher itself says of this start, also where the job
  *              string was given by hand: torchelastic's run id and restart count, else the PMIx
  *              name space of an MPI launch, else Slurm's job id and restart count (Q54).
+ *              CAIRN_INCARNATION says it where no launcher does, and wins.
  *          4   torchrun's placeholder run id "none" is no source: every start would share it.
  * Limits:  255 bytes of printable UTF-8.
  * Threads: stateless; reads the environment.
@@ -31,6 +32,7 @@ struct cairn_client_job_sources {
 enum cairn_code cairn_client_job(const struct cairn_client_job_sources *sources,
                                  char ret_job[CAIRN_CLIENT_JOB_BYTES],
                                  struct cairn_error *err) CAIRN_MUST_USE;
-/* "" where no launcher says anything, or nothing that fits. */
-void cairn_client_incarnation(const struct cairn_client_job_sources *sources,
-                              char ret[CAIRN_CLIENT_INCARNATION_BYTES]);
+/* "" where nothing says it, or a launcher what does not fit. */
+enum cairn_code cairn_client_incarnation(const struct cairn_client_job_sources *sources,
+                                         char ret[CAIRN_CLIENT_INCARNATION_BYTES],
+                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -109,7 +109,7 @@ static enum cairn_code read_options(const struct cairn_open_options *options,
     if (ret->read_only) return CAIRN_OK;
     const struct cairn_client_job_sources sources = {.job = options->job,
                                                      .world_size = ret->world_size};
-    cairn_client_incarnation(&sources, ret->incarnation);
+    CAIRN_TRY(cairn_client_incarnation(&sources, ret->incarnation, err));
     return cairn_client_job(&sources, ret->job, err);
 }
 

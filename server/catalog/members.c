@@ -78,7 +78,9 @@ static enum cairn_code refuse_strangers(struct cairn_srv_tx *tx,
     if (*none_ended) return CAIRN_OK;
     return cairn_fail(err, CAIRN_JOB_REUSED,
                       "rank %u is new to job \"%s\", whose rank %u (on node %s) has ended: it may "
-                      "be another incarnation of the job, and that needs a job string of its own",
+                      "be another incarnation of the job, and that needs a job string of its own; "
+                      "where ranks of one start open that late, set CAIRN_INCARNATION on all of "
+                      "them to one word that is new at each start",
                       rank, joining->job, (unsigned)cairn_srv_rows_i64(&rows, 0),
                       cairn_srv_rows_text(&rows, 1));
 }

@@ -89,18 +89,24 @@ TEST(strings_that_cannot_travel_are_refused) {
 TEST(the_incarnation_is_what_the_launcher_says_also_with_a_job_given_by_hand) { /* Q54 */
     const struct cairn_client_job_sources sources = {"mine", 8, variable};
     char text[CAIRN_CLIENT_INCARNATION_BYTES];
+    struct cairn_error err = {0};
     environment = ENV("TORCHELASTIC_RUN_ID", "r", "TORCHELASTIC_RESTART_COUNT", "3",
                       "PMIX_NAMESPACE", "ns", "SLURM_JOB_ID", "5");
-    cairn_client_incarnation(&sources, text);
+    REQUIRE_OK(cairn_client_incarnation(&sources, text, &err));
     EXPECT_EQ_TEXT(text, "torchelastic:r:3");
     environment =
         ENV("TORCHELASTIC_RUN_ID", "none", "PMIX_NAMESPACE", "prte-1@1", "SLURM_JOB_ID", "5");
-    cairn_client_incarnation(&sources, text);
+    REQUIRE_OK(cairn_client_incarnation(&sources, text, &err));
     EXPECT_EQ_TEXT(text, "pmix:prte-1@1:0");
     environment = ENV("SLURM_JOB_ID", "5", "SLURM_RESTART_COUNT", "2");
-    cairn_client_incarnation(&sources, text);
+    REQUIRE_OK(cairn_client_incarnation(&sources, text, &err));
     EXPECT_EQ_TEXT(text, "slurm:5:2");
+    environment = ENV("CAIRN_INCARNATION", "start-7", "SLURM_JOB_ID", "5");
+    REQUIRE_OK(cairn_client_incarnation(&sources, text, &err));
+    EXPECT_EQ_TEXT(text, "start-7");
+    environment = ENV("CAIRN_INCARNATION", "a\nb");
+    EXPECT_CODE(cairn_client_incarnation(&sources, text, &err), CAIRN_INVALID);
     environment = NULL;
-    cairn_client_incarnation(&sources, text);
+    REQUIRE_OK(cairn_client_incarnation(&sources, text, &err));
     EXPECT_EQ_TEXT(text, "");
 }
