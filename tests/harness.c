@@ -21,6 +21,7 @@
 #include "tests/reports.h"
 
 #define TESTS_MAX 1024
+#define LOG_SHOWN_BYTES 2000
 #define EXIT_SKIPPED 77 /* CTest shows it as skipped */
 
 struct test {
@@ -155,6 +156,25 @@ static int remove_entry(const char *path, const struct stat *entry, int kind, st
     return 0;
 }
 
+/* The end of each log of a daemon that this test started. */
+static int show_log(const char *path, const struct stat *entry, int kind, struct FTW *place) {
+    (void)place;
+    size_t size = strlen(path);
+    if (kind != FTW_F || size < 4 || strcmp(path + size - 4, ".log") != 0) return 0;
+    FILE *file = fopen(path, "re");
+    char text[LOG_SHOWN_BYTES + 1];
+    if (!file) return 0;
+    if (entry->st_size > LOG_SHOWN_BYTES) fseek(file, -LOG_SHOWN_BYTES, SEEK_END);
+    text[fread(text, 1, LOG_SHOWN_BYTES, file)] = '\0';
+    fclose(file);
+    printf("--- the end of %s\n%s\n", path, text);
+    return 0;
+}
+
+static void show_logs(void) {
+    if (run.folder[0]) nftw(run.folder, show_log, 16, FTW_PHYS | FTW_MOUNT);
+}
+
 static void remove_folder(void) {
     if (run.folder[0]) nftw(run.folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
     run.folder[0] = '\0';
@@ -200,6 +220,17 @@ int cairn_test_in_child(void (*function)(void *argument), void *argument, char *
     return status;
 }
 
+uint64_t cairn_test_now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void cairn_test_pause_ms(unsigned ms) {
+    struct timespec wait = {ms / 1000, (long)(ms % 1000) * 1000000L};
+    nanosleep(&wait, NULL);
+}
+
 static double now_seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -215,6 +246,7 @@ static void test_starts(const CU_pTest test, const CU_pSuite suite) {
 
 static void test_ends(const CU_pTest test, const CU_pSuite suite,
                       const CU_pFailureRecord failures) {
+    if (failures) show_logs();
     remove_folder();
     run.ran++;
     bool reported = cairn_reports_check() > 0;

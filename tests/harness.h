@@ -41,6 +41,10 @@ const char *cairn_test_folder(void);
  * as waitpid tells it. ret_text (may be NULL) gets what the child wrote to standard error. */
 int cairn_test_in_child(void (*function)(void *argument), void *argument, char *ret_text,
                         size_t capacity);
+/* A state that is not there after this long never comes: no busy machine reaches it. */
+#define CAIRN_TEST_HANG_MS 300000
+uint64_t cairn_test_now_ms(void);
+void cairn_test_pause_ms(unsigned ms);
 /* Says why a test cannot run here, and ends it as skipped: `if (...) { SKIP("no root"); }` */
 void cairn_test_skip(const char *why);
 
@@ -81,6 +85,21 @@ void cairn_test_skip(const char *why);
         cairn_test_check(expect_code == (wanted), __FILE__, __LINE__, "%s is %s, wanted %s: %s",   \
                          #call, cairn_code_info(expect_code)->name, cairn_code_info(wanted)->name, \
                          err.message);                                                             \
+    } while (0)
+/* Waits for a state that must come, however long a busy machine takes. Fails, and is false, when
+ * it is not there after CAIRN_TEST_HANG_MS. The condition is evaluated again and again. */
+#define AWAIT(condition)                                                                           \
+    ({                                                                                             \
+        uint64_t await_since = cairn_test_now_ms();                                                \
+        bool await_met;                                                                            \
+        while (!(await_met = !!(condition)) &&                                                     \
+               cairn_test_now_ms() - await_since < CAIRN_TEST_HANG_MS)                             \
+            cairn_test_pause_ms(3);                                                                \
+        cairn_test_check(await_met, __FILE__, __LINE__, "never came: %s", #condition);             \
+    })
+#define REQUIRE_AWAIT(condition)                                                                   \
+    do {                                                                                           \
+        if (!AWAIT(condition)) return;                                                             \
     } while (0)
 #define REQUIRE_OK(call)                                                                           \
     do {                                                                                           \

@@ -29,7 +29,7 @@ import postgres
 from history_clients import Client, History, Run, content, shard_name
 from history_model import History as Model
 from history_validators import judge
-from world import World, files_below, wait_until
+from world import World, files_below, value_within
 
 CLIENTS, RUNS = 32, 6
 CALLS = int(os.environ.get("CAIRN_CALLS", "2500"))
@@ -191,10 +191,7 @@ class Scene:
             (row["state"] == "open" and whole)
 
     def settle(self):
-        try:
-            wait_until(self.is_quiet, QUIET_S, 0.5)
-        except AssertionError:
-            pass  # the model says what is left
+        value_within(self.is_quiet, QUIET_S, 0.5)  # the model says what is left
         for run in self.runs:
             self.looker.run_of = run
             rows = self.list(run)

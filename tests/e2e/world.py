@@ -9,29 +9,47 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
 
+import failures
 import postgres
 import reports
 from build_folder import BIN
+from patience import HANG_S
 
 # How long a daemon may take to end by itself, and the signals that nobody sends to it.
 END_S = 3
 DEADLY = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 
 
-def wait_until(what, seconds=20.0, every=0.02):
-    """The first true value of what(); fails when the time is over."""
+def wait_until(what, seconds=0.0, every=0.02):
+    """The first true value of what(), which must come, however long a busy machine takes: fails after
+    HANG_S. seconds: at least so long, where the product itself takes longer than that."""
+    value = value_within(what, max(seconds, HANG_S), every)
+    if not value:
+        raise AssertionError(f"never came: {described(what)}")
+    return value
+
+
+def value_within(what, seconds, every=0.02):
+    """The first true value of what(); its last one when the time is over."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        value = what()
-        if value:
-            return value
+    while not (value := what()) and time.monotonic() < end:
         time.sleep(every)
-    raise AssertionError(f"not within {seconds} s: {what}")
+    return value
+
+
+def described(what):
+    """Where a condition stands: a lambda alone says nothing."""
+    code = getattr(what, "__code__", None)
+    if not code:
+        return repr(what)
+    lines = pathlib.Path(code.co_filename).read_text(errors="replace").splitlines()
+    return f"{pathlib.Path(code.co_filename).name}:{code.co_firstlineno}: {lines[code.co_firstlineno - 1].strip()}"
 
 
 def files_below(folder):
@@ -68,7 +86,7 @@ class Daemon:
             raise AssertionError(f"{self.command[0]} ended: {self.log.read_text()[-2000:]}")
         return self
 
-    def stop(self, how=signal.SIGTERM, seconds=40):
+    def stop(self, how=signal.SIGTERM, seconds=HANG_S):
         if self.process and self.process.poll() is None:
             self.process.send_signal(how)
             try:
@@ -121,6 +139,7 @@ class World:
         self.uploader_arguments = list(uploader_arguments)
         self.server, self.further, self.urls = None, [], [""]
         self.uploaders = []
+        failures.living.add(self)
         try:
             self.start_server()
             for _ in range(servers - 1):
@@ -188,12 +207,16 @@ class World:
         has reported something."""
         with contextlib.ExitStack() as last:
             last.callback(reports.check)
-            last.callback(shutil.rmtree, self.root, ignore_errors=True)
+            if self.root in failures.kept:
+                print(f"what the test wrote stays in {self.root}", file=sys.stderr)
+            else:
+                last.callback(shutil.rmtree, self.root, ignore_errors=True)
+            failures.living.discard(self)
             for daemon in [self.server, *self.further, *reversed(self.uploaders)]:
                 if daemon:
                     last.callback(daemon.end)
 
-    def cairn(self, *arguments, node=0, status=0, env=None, timeout=120,
+    def cairn(self, *arguments, node=0, status=0, env=None, timeout=HANG_S,
               stdin=subprocess.DEVNULL):
         """Run the command; its exit status must be the one that is wanted."""
         done = subprocess.run(
@@ -210,15 +233,14 @@ class World:
         """As libcairn restores it, by the first node's uploader."""
         run, _, step = ref.partition("@")
         done = subprocess.run(
-            [str(BIN / "tests" / "tensor_reader"), run, step, tensor], capture_output=True, timeout=60, check=False,
+            [str(BIN / "tests" / "tensor_reader"), run, step, tensor], capture_output=True, timeout=HANG_S, check=False,
             env={**os.environ, **self.env, "CAIRN_SOCKET": self.socket(0), "CAIRN_URL": self.url})
         if done.returncode:
             raise AssertionError(f"{ref} {tensor}: {done.stderr.decode()}\n{self.logs()}")
         return done.stdout
 
     def logs(self):
-        return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}"
-                         for path in sorted(self.root.glob("*.log")))
+        return failures.tails(self.root)
 
     def get(self, path, method="GET", headers=None):
         """(status, headers) of one request; of several servers the first one that answers."""
@@ -233,7 +255,7 @@ class World:
     def get_from(self, url, path, method="GET", headers=None):
         request = urllib.request.Request(url + path, method=method, headers=headers or {})
         try:
-            with urllib.request.urlopen(request, timeout=60) as reply:
+            with urllib.request.urlopen(request, timeout=HANG_S) as reply:
                 return reply.status, dict(reply.headers), reply.read()
         except urllib.error.HTTPError as error:
             return error.code, dict(error.headers), error.read()

@@ -7,10 +7,12 @@ Progress is output, or time on a processor. A process that waits for its turn on
 runnable and counts as making progress, so how busy the machine is changes how long an entry takes and not
 how it ends. An entry hangs when for CAIRN_TEST_HANG_S seconds (120) all of its processes slept, wrote
 nothing and used less than a thousandth of one core. What each of its threads waits for is printed then.
+The last line tells the seconds that it took and those on processors, of all processes that it waited for.
 The exit status is the command's; 124 after a hang.
 """
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -127,11 +129,14 @@ def watch(process, output):
 
 
 def main():
+    began = time.monotonic()
     process = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     output = Output(process.stdout)
     output.start()
     status = watch(process, output)
     output.join(2)  # a daemon that stays may hold the pipe
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"watched: {time.monotonic() - began:.1f} s, {used.ru_utime + used.ru_stime:.1f} s on processors", flush=True)
     if status is None:
         return 124
     if status < 0:
