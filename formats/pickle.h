@@ -31,7 +31,7 @@ enum cairn_pickle_kind {
     CAIRN_PICKLE_BYTES,
     CAIRN_PICKLE_TUPLE,
     CAIRN_PICKLE_LIST,
-    CAIRN_PICKLE_SET,
+    CAIRN_PICKLE_SET,        /* .state: not 0 where it is a frozenset */
     CAIRN_PICKLE_DICT,       /* .items: key, value, key, value, in the order they were set */
     CAIRN_PICKLE_GLOBAL,     /* .global: its number in the caller's list */
     CAIRN_PICKLE_OBJECT,     /* .callable called with .arguments; .state and .items came after */

@@ -271,6 +271,12 @@ static enum cairn_code push_marked(struct cairn_pickle_machine *machine, unsigne
     return push_of(machine, kind, items, count, err);
 }
 
+static enum cairn_code op_frozenset(struct cairn_pickle_machine *machine, struct cairn_error *err) {
+    CAIRN_TRY(push_marked(machine, CAIRN_PICKLE_SET, err));
+    VALUE_OF(machine, machine->stack[machine->stack_count - 1])->state = 1;
+    return CAIRN_OK;
+}
+
 static enum cairn_code push_tuple(struct cairn_pickle_machine *machine, unsigned count,
                                   struct cairn_error *err) {
     cairn_pickle_ref items[3];
@@ -532,7 +538,7 @@ static const struct opcode opcodes[256] = {
     [0x8b] = WITH(push_long, 4),            [0x8c] = WITH(take_text, 1),
     [0x8d] = WITH(take_text, 8),            [0x8e] = WITH(take_bytes, 8),
     [0x8f] = OF(push_kind, SET),            [0x90] = OF(add_marked, SET),
-    [0x91] = OF(push_marked, SET),          [0x92] = PLAIN(op_newobj_ex),
+    [0x91] = PLAIN(op_frozenset),           [0x92] = PLAIN(op_newobj_ex),
     [0x93] = PLAIN(op_stack_global),        [0x94] = PLAIN(op_memoize),
     [0x95] = PLAIN(op_frame),               [0x96] = WITH(take_bytes, 8),
     [0x97] = PLAIN(op_elsewhere),           [0x98] = PLAIN(op_elsewhere),

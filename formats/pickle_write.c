@@ -136,7 +136,9 @@ static enum cairn_code put_kind(struct writer *writer, const struct cairn_pickle
     case CAIRN_PICKLE_LIST:
         return put_items(writer, value, "](", "e", err);
     case CAIRN_PICKLE_SET:
-        return put_items(writer, value, "c__builtin__\nset\n](", "e\x85R", err);
+        return put_items(writer, value,
+                         value->state ? "c__builtin__\nfrozenset\n](" : "c__builtin__\nset\n](",
+                         "e\x85R", err);
     case CAIRN_PICKLE_DICT:
         return put_items(writer, value, "}(", "u", err);
     case CAIRN_PICKLE_GLOBAL:

@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "formats/torch_key.h"
+
 #define DEPTH_MAX 64
 #define LEAVES_MAX 4000000
 #define PATH_BYTES_MAX 4096
@@ -67,13 +69,14 @@ static bool find_branch(const struct walk *walk, const struct cairn_pickle_value
     return ret->pairs || is_sequence(value);
 }
 
-static enum cairn_code append_key(struct walk *walk, const struct cairn_pickle_value *key,
-                                  uint32_t position, struct cairn_error *err) {
-    if (walk->path.size) CAIRN_TRY(cairn_buf_append(&walk->path, ".", 1, err));
-    if (key->kind == CAIRN_PICKLE_TEXT)
-        return cairn_buf_append(&walk->path, key->text.data, key->text.size, err);
-    if (key->kind == CAIRN_PICKLE_INTEGER)
-        return cairn_buf_printf(&walk->path, err, "%" PRId64, key->integer);
+/* A key that has no text is named by its place among the keys. */
+static enum cairn_code append_key(struct walk *walk, cairn_pickle_ref key, uint32_t position,
+                                  struct cairn_error *err) {
+    size_t before = walk->path.size;
+    bool fits;
+    CAIRN_TRY(cairn_torch_key_text(&walk->file->values, key, &walk->path, &fits, err));
+    if (fits) return CAIRN_OK;
+    walk->path.size = before;
     return cairn_buf_printf(&walk->path, err, "[%u]", position);
 }
 
@@ -132,16 +135,14 @@ static enum cairn_code step(struct walk *walk, cairn_pickle_ref ref, struct cair
 
 static enum cairn_code step_into(struct walk *walk, const struct branch *branch,
                                  struct cairn_error *err) {
-    const struct cairn_pickle_value none = {.kind = CAIRN_PICKLE_NONE};
     size_t before = walk->path.size;
     unsigned width = branch->pairs ? 2 : 1;
     for (uint32_t i = 0; i + width <= branch->items->count; i += width) {
-        const struct cairn_pickle_value position = {.kind = CAIRN_PICKLE_INTEGER,
-                                                    .integer = i / width};
-        const struct cairn_pickle_value *key =
-            branch->pairs ? value_at(walk, branch->items->items[i]) : &position;
-        if (key->kind == CAIRN_PICKLE_NONE) key = &none;
-        CAIRN_TRY(append_key(walk, key, i / width, err));
+        if (walk->depth > 1) CAIRN_TRY(cairn_buf_append(&walk->path, ".", 1, err));
+        if (branch->pairs)
+            CAIRN_TRY(append_key(walk, branch->items->items[i], i / width, err));
+        else
+            CAIRN_TRY(cairn_buf_printf(&walk->path, err, "%" PRIu32, i / width));
         CAIRN_TRY(step(walk, branch->items->items[i + width - 1], err));
         walk->path.size = before;
         walk->path.data[before] = '\0';

@@ -25,7 +25,8 @@ enum cairn_torch_kind {
     CAIRN_TORCH_LEAF_OPAQUE, /* known by name only */
     CAIRN_TORCH_ITEM,        /* of a walk over items: whatever it is, but a tensor or a map */
 };
-/* path: keys and positions from the root, joined by dots; "" is the root itself. */
+/* path: keys, as formats/torch_key.h has them, and positions from the root, joined by dots; "" is
+ * the root itself. */
 typedef enum cairn_code cairn_torch_visit(void *context, const char *path,
                                           enum cairn_torch_kind kind, cairn_pickle_ref ref,
                                           struct cairn_error *err);

@@ -144,6 +144,38 @@ class Export(unittest.TestCase):
                       export(folder, self.folder / "none", status=3).stderr)
         self.assertFalse((self.folder / "none").exists())
 
+    def plain_file(self, value, protocol):
+        """A file as torch.save writes it of a value without tensors."""
+        path = self.folder / f"plain{protocol}.pt"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("archive/data.pkl", pickle.dumps(value, protocol))
+            archive.writestr("archive/version", b"3\n")
+        return path
+
+    def test_a_frozenset_stays_one(self):
+        for protocol in (2, 4):
+            for value in (frozenset({"a", 1}), {"b", 2}, frozenset(), set()):
+                out = self.folder / f"{protocol}-{value}"
+                export(self.plain_file({"f": value}, protocol), out, "--to", "dcp")
+                with zipfile.ZipFile(out / "__0_0.distcp") as archive:
+                    name, = (n for n in archive.namelist() if n.endswith("data.pkl"))
+                    got = pickle.loads(archive.read(name))
+                self.assertEqual((type(got), got), (type(value), value))
+
+    def test_keys_that_are_no_text_have_the_names_that_dcp_gives_them(self):
+        keys = [None, True, 0, -1, 2 ** 63, -2 ** 63 - 1, 2 ** 70, -2 ** 200, 10 ** 30, 2.5, 1e15,
+                1e16, 0.0001, 1e-5, 123456.0, 1 / 3, 5e-324, 1.7976931348623157e308, float("inf"),
+                float("-inf"), -1.5e-7, b"x", b"", b"a'b", b"\0\xff\"'\n\\", ("a", 1), (), (1,),
+                ("it's", '"', "'\"", "\n\t\\\x01\x7f\xa0\u3000é日😀"), (None, (2.0, b"y")),
+                frozenset(), frozenset({"a"}), frozenset({(1, 2)}), ""]
+        value = {"s": {key: number for number, key in enumerate(keys)}, "": {"x": 1}}
+        wanted = {"s." + str(key): number for number, key in enumerate(keys)}
+        for protocol in (2, 4):
+            ran = subprocess.run([BIN / "cairn", "inspect", "--json",
+                                  self.plain_file(value, protocol)], capture_output=True)
+            rows = {row["name"]: row["value"] for row in json.loads(ran.stdout)["values"]}
+            self.assertEqual(rows, {**wanted, ".x": 1})
+
     def test_a_file_url_is_a_path(self):
         source = self.folder / "a b%c"
         shutil.copytree(ZERO / "stage2", source)

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* repr() of what is a key of a dict. */
+#include "formats/torch_key.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define DEPTH_MAX 16
+#define NUMBER_BYTES_MAX 4096 /* of a number; its digits take the square of it */
+
+struct printer {
+    const struct cairn_pickle *values;
+    struct cairn_buf *into;
+    unsigned depth;
+    bool fits;
+};
+
+static enum cairn_code print(struct printer *printer, cairn_pickle_ref ref,
+                             struct cairn_error *err);
+
+/* ---- numbers ---- */
+
+/* Two's complement, lowest byte first, as decimal digits: divided by 10^9 until nothing is left. */
+static enum cairn_code print_long(struct printer *printer, struct cairn_view bytes,
+                                  struct cairn_error *err) {
+    uint32_t words[NUMBER_BYTES_MAX / 4 + 1] = {0}, parts[NUMBER_BYTES_MAX / 3 + 1];
+    const uint8_t *at = bytes.data;
+    size_t count = (bytes.size + 3) / 4, part_count = 0;
+    if (bytes.size == 0) return cairn_buf_append(printer->into, "0", 1, err);
+    if (bytes.size > NUMBER_BYTES_MAX) {
+        printer->fits = false;
+        return CAIRN_OK;
+    }
+    bool negative = at[bytes.size - 1] & 0x80;
+    for (size_t i = 0; i < 4 * count; i++) {
+        uint8_t byte = i < bytes.size ? at[i] : negative ? 0xff : 0;
+        words[i / 4] |= (uint32_t)(negative ? (uint8_t)~byte : byte) << 8 * (i % 4);
+    }
+    for (size_t i = 0; negative && i < count && ++words[i] == 0; i++) {
+    }
+    while (count && !words[count - 1]) count--;
+    do {
+        uint64_t rest = 0;
+        for (size_t i = count; i-- > 0;) {
+            rest = rest << 32 | words[i];
+            words[i] = (uint32_t)(rest / 1000000000);
+            rest %= 1000000000;
+        }
+        parts[part_count++] = (uint32_t)rest;
+        while (count && !words[count - 1]) count--;
+    } while (count);
+    CAIRN_TRY(cairn_buf_printf(printer->into, err, "%s%" PRIu32, negative ? "-" : "",
+                               parts[--part_count]));
+    while (part_count)
+        CAIRN_TRY(cairn_buf_printf(printer->into, err, "%09" PRIu32, parts[--part_count]));
+    return CAIRN_OK;
+}
+
+/* The fewest digits that give the same number; an exponent below 1e-4 and from 1e16 on. */
+static enum cairn_code print_real(struct printer *printer, double number, struct cairn_error *err) {
+    char text[40], digits[40];
+    if (isnan(number)) return cairn_buf_append_text(printer->into, "nan", err);
+    if (isinf(number))
+        return cairn_buf_append_text(printer->into, number > 0 ? "inf" : "-inf", err);
+    for (int precision = 0; precision < 17; precision++) {
+        snprintf(text, sizeof text, "%.*e", precision, number);
+        if (strtod(text, NULL) == number) break;
+    }
+    int exponent = (int)strtol(strchr(text, 'e') + 1, NULL, 10), count = 0;
+    for (const char *at = text; *at != 'e'; at++)
+        if (*at >= '0' && *at <= '9') digits[count++] = *at;
+    digits[count] = '\0';
+    if (signbit(number)) CAIRN_TRY(cairn_buf_append(printer->into, "-", 1, err));
+    if (exponent < -4 || exponent >= 16)
+        return cairn_buf_printf(printer->into, err, "%.1s%s%se%c%02d", digits, count > 1 ? "." : "",
+                                digits + 1, exponent < 0 ? '-' : '+', abs(exponent));
+    if (exponent < 0)
+        return cairn_buf_printf(printer->into, err, "0.%.*s%s", -exponent - 1, "000", digits);
+    int whole = exponent + 1 < count ? exponent + 1 : count;
+    return cairn_buf_printf(printer->into, err, "%.*s%.*s.%s", whole, digits, exponent + 1 - whole,
+                            "0000000000000000", count > whole ? digits + whole : "0");
+}
+
+/* ---- texts and bytes ---- */
+
+/* Ranges that Python's str.isprintable knows as none, beyond ASCII. */
+static bool is_printable(uint32_t point) {
+    static const uint32_t ranges[][2] = {
+        {0x80, 0xa0},     {0xad, 0xad},       {0x600, 0x605},   {0x61c, 0x61c},   {0x6dd, 0x6dd},
+        {0x70f, 0x70f},   {0x1680, 0x1680},   {0x180e, 0x180e}, {0x2000, 0x200f}, {0x2028, 0x202f},
+        {0x205f, 0x206f}, {0x3000, 0x3000},   {0xd800, 0xf8ff}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb},
+        {0xfffe, 0xffff}, {0xe0000, 0x10ffff}};
+    for (size_t i = 0; i < CAIRN_COUNT(ranges); i++)
+        if (point >= ranges[i][0] && point <= ranges[i][1]) return false;
+    return true;
+}
+
+static enum cairn_code print_point(struct printer *printer, uint32_t point, char quote,
+                                   struct cairn_error *err) {
+    struct cairn_buf *into = printer->into;
+    static const char plain[] = "\\\t\n\r", escaped[] = "\\tnr";
+    const char *at = point && point < 0x80 ? strchr(plain, (int)point) : NULL;
+    if (at) return cairn_buf_printf(into, err, "\\%c", escaped[at - plain]);
+    if (point == (uint32_t)quote) return cairn_buf_printf(into, err, "\\%c", quote);
+    if (point < 0x100) return cairn_buf_printf(into, err, "\\x%02" PRIx32, point);
+    return point < 0x10000 ? cairn_buf_printf(into, err, "\\u%04" PRIx32, point)
+                           : cairn_buf_printf(into, err, "\\U%08" PRIx32, point);
+}
+
+static char quote_of(struct cairn_view text) {
+    return memchr(text.data, '\'', text.size) && !memchr(text.data, '"', text.size) ? '"' : '\'';
+}
+
+static uint32_t point_at(const uint8_t *at, size_t left, size_t *ret_size) {
+    *ret_size = *at < 0x80 ? 1 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : 4;
+    if (*ret_size > left) *ret_size = left;
+    uint32_t point = *ret_size == 1 ? *at : *at & (0xffu >> (*ret_size + 1));
+    for (size_t i = 1; i < *ret_size; i++) point = point << 6 | (at[i] & 0x3f);
+    return point;
+}
+
+static enum cairn_code print_text(struct printer *printer, struct cairn_view text,
+                                  struct cairn_error *err) {
+    const uint8_t *bytes = text.data;
+    char quote = quote_of(text);
+    CAIRN_TRY(cairn_buf_append(printer->into, &quote, 1, err));
+    for (size_t i = 0, size; i < text.size; i += size) {
+        uint32_t point = point_at(bytes + i, text.size - i, &size);
+        bool plain = point < 0x80 ? point >= 0x20 && point != 0x7f && point != '\\' &&
+                                        point != (uint32_t)quote
+                                  : is_printable(point);
+        if (plain)
+            CAIRN_TRY(cairn_buf_append(printer->into, bytes + i, size, err));
+        else
+            CAIRN_TRY(print_point(printer, point, quote, err));
+    }
+    return cairn_buf_append(printer->into, &quote, 1, err);
+}
+
+/* latin1: the text's characters are the bytes. */
+static enum cairn_code print_bytes(struct printer *printer, struct cairn_view text, bool latin1,
+                                   struct cairn_error *err) {
+    const uint8_t *bytes = text.data;
+    char quote = quote_of(text);
+    CAIRN_TRY(cairn_buf_printf(printer->into, err, "b%c", quote));
+    for (size_t i = 0, size = 1; i < text.size; i += size) {
+        uint32_t point = latin1 ? point_at(bytes + i, text.size - i, &size) : bytes[i];
+        if (point >= 0x20 && point < 0x7f && point != '\\' && point != (uint32_t)quote)
+            CAIRN_TRY(cairn_buf_append(printer->into, bytes + i, 1, err));
+        else
+            CAIRN_TRY(print_point(printer, point, quote, err));
+    }
+    return cairn_buf_append(printer->into, &quote, 1, err);
+}
+
+/* ---- what holds others ---- */
+
+static enum cairn_code print_items(struct printer *printer, const struct cairn_pickle_value *value,
+                                   const char *before, const char *after, struct cairn_error *err) {
+    bool tuple = value->kind == CAIRN_PICKLE_TUPLE && *before == '(';
+    CAIRN_TRY(cairn_buf_append_text(printer->into, before, err));
+    for (uint32_t i = 0; i < value->count; i++) {
+        if (i) CAIRN_TRY(cairn_buf_append(printer->into, ", ", 2, err));
+        CAIRN_TRY(print(printer, value->items[i], err));
+    }
+    if (tuple && value->count == 1) CAIRN_TRY(cairn_buf_append(printer->into, ",", 1, err));
+    return cairn_buf_append_text(printer->into, after, err);
+}
+
+/* torch.Size, bytes and frozensets are made by calls in older protocols. */
+static enum cairn_code print_object(struct printer *printer,
+                                    const struct cairn_pickle_value *object,
+                                    struct cairn_error *err) {
+    const struct cairn_pickle_value *callable = cairn_pickle_at(printer->values, object->callable);
+    const struct cairn_torch_name *name =
+        callable->kind == CAIRN_PICKLE_GLOBAL ? cairn_torch_name_at(callable->global) : NULL;
+    const struct cairn_pickle_value *arguments =
+        cairn_pickle_at(printer->values, object->arguments);
+    const struct cairn_pickle_value *first =
+        arguments->count ? cairn_pickle_at(printer->values, arguments->items[0]) : NULL;
+    bool list = first && (first->kind == CAIRN_PICKLE_TUPLE || first->kind == CAIRN_PICKLE_LIST);
+    if (name && strcmp(name->name, "Size") == 0 && list)
+        return print_items(printer, first, "torch.Size([", "])", err);
+    if (name && strcmp(name->name, "frozenset") == 0 && !arguments->count)
+        return cairn_buf_append_text(printer->into, "frozenset()", err);
+    if (name && strcmp(name->name, "frozenset") == 0 && list)
+        return print_items(printer, first, first->count ? "frozenset({" : "frozenset(",
+                           first->count ? "})" : ")", err);
+    if (name && strcmp(name->name, "encode") == 0 && first && first->kind == CAIRN_PICKLE_TEXT)
+        return print_bytes(printer, first->text, true, err);
+    if (name && strcmp(name->name, "bytes") == 0 && !arguments->count)
+        return cairn_buf_append_text(printer->into, "b''", err);
+    printer->fits = false;
+    return CAIRN_OK;
+}
+
+static enum cairn_code print_kind(struct printer *printer, const struct cairn_pickle_value *value,
+                                  struct cairn_error *err) {
+    struct cairn_buf *into = printer->into;
+    const struct cairn_torch_name *name;
+    switch (value->kind) {
+    case CAIRN_PICKLE_NONE:
+        return cairn_buf_append_text(into, "None", err);
+    case CAIRN_PICKLE_BOOL:
+        return cairn_buf_append_text(into, value->truth ? "True" : "False", err);
+    case CAIRN_PICKLE_INTEGER:
+        return cairn_buf_printf(into, err, "%" PRId64, value->integer);
+    case CAIRN_PICKLE_LONG:
+        return print_long(printer, value->text, err);
+    case CAIRN_PICKLE_REAL:
+        return print_real(printer, value->real, err);
+    case CAIRN_PICKLE_TEXT:
+        return print_text(printer, value->text, err);
+    case CAIRN_PICKLE_BYTES:
+        return print_bytes(printer, value->text, false, err);
+    case CAIRN_PICKLE_TUPLE:
+        return print_items(printer, value, "(", ")", err);
+    case CAIRN_PICKLE_LIST:
+        return print_items(printer, value, "[", "]", err);
+    case CAIRN_PICKLE_SET: /* of keys a frozen one */
+        return print_items(printer, value, value->count ? "frozenset({" : "frozenset(",
+                           value->count ? "})" : ")", err);
+    case CAIRN_PICKLE_GLOBAL:
+        name = cairn_torch_name_at(value->global);
+        if (name && name->meaning == CAIRN_TORCH_DTYPE)
+            return cairn_buf_printf(into, err, "%s.%s", name->module, name->name);
+        break;
+    case CAIRN_PICKLE_OBJECT:
+        return print_object(printer, value, err);
+    case CAIRN_PICKLE_DICT:
+    case CAIRN_PICKLE_PERSISTENT:
+        break;
+    }
+    printer->fits = false;
+    return CAIRN_OK;
+}
+
+static enum cairn_code print(struct printer *printer, cairn_pickle_ref ref,
+                             struct cairn_error *err) {
+    if (printer->depth == DEPTH_MAX) {
+        printer->fits = false;
+        return CAIRN_OK;
+    }
+    printer->depth++;
+    CAIRN_TRY(print_kind(printer, cairn_pickle_at(printer->values, ref), err));
+    printer->depth--;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_torch_key_text(const struct cairn_pickle *values, cairn_pickle_ref key,
+                                     struct cairn_buf *into, bool *ret, struct cairn_error *err) {
+    struct printer printer = {.values = values, .into = into, .fits = true};
+    const struct cairn_pickle_value *value = cairn_pickle_at(values, key);
+    *ret = true;
+    if (value->kind == CAIRN_PICKLE_TEXT)
+        return cairn_buf_append(into, value->text.data, value->text.size, err);
+    CAIRN_TRY(print(&printer, key, err));
+    *ret = printer.fits;
+    return CAIRN_OK;
+}
