@@ -17,6 +17,7 @@
 #define ROW_EVERY_MS 60000
 #define TICKS_LATE_MS 60000 /* what one round adds to them (Q34) */
 #define TWINS_LOG_MS 60000
+#define AWAITED_MAX 8
 
 struct node {
     char name[CAIRN_NAME_BYTES_MAX + 1];
@@ -37,6 +38,10 @@ struct node {
     size_t version_report_count;
     struct cairn_srv_kept *kept; /* owned; likewise */
     size_t kept_count;
+    /* Keys of runs whose attempt calls wait for its next heartbeat, which may not name the run.
+     * Those beyond the last place look again by themselves. */
+    uint64_t awaited[AWAITED_MAX];
+    size_t awaited_count;
     struct node *next;
 };
 #define BUCKETS 4096
@@ -197,9 +202,19 @@ static bool row_is_due(struct node *node, const struct cairn_srv_heartbeat *beat
     return due;
 }
 
+/* The lock is held. */
+static void await_beat(struct node *node, const struct cairn_run_name *run) {
+    uint64_t key = cairn_srv_key_of_run(run);
+    for (size_t i = 0; i < node->awaited_count; i++)
+        if (node->awaited[i] == key) return;
+    if (node->awaited_count < AWAITED_MAX) node->awaited[node->awaited_count++] = key;
+}
+
 bool cairn_srv_nodes_hear(struct cairn_srv *server, struct cairn_srv_heartbeat *beat) {
     struct cairn_srv_run_report *old = NULL;
     bool write_row = false, twins = false;
+    uint64_t awaited[AWAITED_MAX];
+    size_t awaited_count = 0;
     {
         CAIRN_HOLD(&server->nodes->lock);
         uint64_t now_ms = cairn_srv_mono_ms(server);
@@ -215,10 +230,15 @@ bool cairn_srv_nodes_hear(struct cairn_srv *server, struct cairn_srv_heartbeat *
         node->reports = CAIRN_TAKE(beat->take_reports);
         node->report_count = beat->report_count;
         take_versions(node, beat);
+        memcpy(awaited, node->awaited, sizeof(awaited));
+        awaited_count = node->awaited_count;
+        node->awaited_count = 0;
         unlink_kind(server->nodes, node);
         link_kind(server->nodes, node, node->known);
     }
     free(old);
+    for (size_t i = 0; i < awaited_count; i++)
+        cairn_srv_waiters_wake_key(server->waiters, awaited[i]);
     if (twins)
         cairn_log(WARN, "node.twins", "node=%s uuid=%s two uploaders call themselves so",
                   beat->node, beat->uuid);
@@ -387,18 +407,47 @@ void cairn_srv_nodes_awake(struct cairn_srv *server) {
     cairn_log(WARN, "server.paused", "ms=%" PRIu64, gap_ms);
 }
 
+/* The lock is held. Of a run is heard in heartbeats and in attempt calls. */
+static uint64_t heard_of(const struct node *node, const struct cairn_run_name *run,
+                         uint64_t *ret_unsent) {
+    uint64_t heard_ms = node->heard_ms;
+    *ret_unsent = 0;
+    for (size_t i = 0; i < node->report_count; i++) {
+        if (!is_run(&node->reports[i].run, run)) continue;
+        *ret_unsent += node->reports[i].unsent;
+        heard_ms = cairn_max_u64(heard_ms, node->reports[i].said_ms);
+    }
+    return heard_ms;
+}
+
+bool cairn_srv_node_says(struct cairn_srv *server, const char *name,
+                         const struct cairn_srv_run_report *report) {
+    CAIRN_HOLD(&server->nodes->lock);
+    struct node *node = find_node(server->nodes, name);
+    if (!node || node->left) return false;
+    size_t kept = 0;
+    for (size_t i = 0; i < node->report_count; i++)
+        if (!is_run(&node->reports[i].run, &report->run)) node->reports[kept++] = node->reports[i];
+    node->report_count = kept;
+    struct cairn_srv_run_report *more = realloc(node->reports, (kept + 1) * sizeof(*more));
+    if (!more) return false; /* its next heartbeat says it */
+    node->reports = more;
+    more[kept] = *report;
+    more[kept].said_ms = cairn_srv_mono_ms(server);
+    node->report_count = kept + 1;
+    return true;
+}
+
 bool cairn_srv_node_unsent(struct cairn_srv *server, const char *name,
                            const struct cairn_run_name *run, uint64_t arrived_ms) {
     uint64_t heard_ms = 0, unsent = 0;
     bool left = false;
     {
         CAIRN_HOLD(&server->nodes->lock);
-        const struct node *node = find_node(server->nodes, name);
+        struct node *node = find_node(server->nodes, name);
         left = node && node->left;
-        for (size_t i = 0; node && i < node->report_count; i++) {
-            if (is_run(&node->reports[i].run, run)) unsent += node->reports[i].unsent;
-        }
-        if (node) heard_ms = node->heard_ms;
+        if (node) heard_ms = heard_of(node, run, &unsent);
+        if (node && heard_ms < arrived_ms) await_beat(node, run);
     }
     uint64_t now_ms = cairn_srv_mono_ms(server);
     if (left || now_ms - cairn_max_u64(server->listening_ms, heard_ms) >= CAIRN_SRV_SILENT_MS)
@@ -411,7 +460,9 @@ bool cairn_srv_node_writes(struct cairn_srv *server, const char *name,
     CAIRN_HOLD(&server->nodes->lock);
     const struct node *node = find_node(server->nodes, name);
     for (size_t i = 0; node && !node->left && i < node->report_count; i++) {
-        if (node->reports[i].attempt == attempt && is_run(&node->reports[i].run, run)) return true;
+        const struct cairn_srv_run_report *report = &node->reports[i];
+        if (report->attempt == attempt && !report->released && is_run(&report->run, run))
+            return true;
     }
     return false;
 }
@@ -420,13 +471,12 @@ bool cairn_srv_node_writes(struct cairn_srv *server, const char *name,
 
 bool cairn_srv_node_sent_all(struct cairn_srv *server, const char *name,
                              const struct cairn_run_name *run, uint64_t arrived_ms) {
-    uint64_t unsent = 0;
+    uint64_t unsent = 0, heard_ms = 0;
     CAIRN_HOLD(&server->nodes->lock);
-    const struct node *node = find_node(server->nodes, name);
-    for (size_t i = 0; node && i < node->report_count; i++) {
-        if (is_run(&node->reports[i].run, run)) unsent += node->reports[i].unsent;
-    }
-    return node && node->heard_ms >= arrived_ms && (node->left || !unsent);
+    struct node *node = find_node(server->nodes, name);
+    if (node) heard_ms = heard_of(node, run, &unsent);
+    if (node && heard_ms < arrived_ms) await_beat(node, run);
+    return node && heard_ms >= arrived_ms && (node->left || !unsent);
 }
 
 json_t *cairn_srv_node_said(struct cairn_srv *server, const char *name) {
@@ -436,8 +486,9 @@ json_t *cairn_srv_node_said(struct cairn_srv *server, const char *name) {
     /* Written and read here alone, of a column of the catalog: no row of messages.def. */
     for (size_t i = 0; node && i < node->report_count; i++) {
         const struct cairn_srv_run_report *report = &node->reports[i];
+        json_int_t attempt = report->released ? 0 : (json_int_t)report->attempt;
         if (json_array_append_new(said, json_pack("[s, s, I, I]", report->run.project,
-                                                  report->run.run, (json_int_t)report->attempt,
+                                                  report->run.run, attempt,
                                                   (json_int_t)report->unsent)))
             break;
     }

@@ -34,6 +34,8 @@ void cairn_srv_nodes_free(struct cairn_srv_nodes *nodes); /* NULL is fine */
 struct cairn_srv_run_report {
     struct cairn_run_name run;
     uint64_t attempt, unsent;
+    uint64_t said_ms; /* mono clock, when an attempt call said it; 0: a heartbeat did */
+    bool released;    /* no trainer of the node holds the attempt */
 };
 #define CAIRN_SRV_SHARD_ERRORS_MAX 4 /* of a version on a node, the newest */
 struct cairn_srv_shard_error {
@@ -120,6 +122,10 @@ uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *node);
 /* The same of all servers, by the node's row; tick: catalog time of the look at it. */
 uint64_t cairn_srv_node_silent_ms(struct cairn_srv *server, const struct cairn_srv_node_mark *node,
                                   uint64_t tick);
+/* Q3: a call of the node's own uploader to open the next attempt says what a heartbeat would say of
+ * that run. False: the node was never heard, so nobody waits for it. */
+bool cairn_srv_node_says(struct cairn_srv *server, const char *node,
+                         const struct cairn_srv_run_report *report);
 /* For other servers: what the node's last heartbeat said of each run. */
 json_t *cairn_srv_node_said(struct cairn_srv *server, const char *node);
 /* And what such a text says of one run: is something unsent, do trainers hold the attempt? */

@@ -400,6 +400,22 @@ static enum cairn_code ask_nodes(struct open_call *call, struct cairn_error *err
     return CAIRN_OK;
 }
 
+/* Q3: the caller's node is not waited for. Calls of other nodes that wait for its word have it,
+ * too. Once: a call that is woken runs again, and what it says is old then. */
+static enum cairn_code take_said(struct open_call *call, struct cairn_error *err) {
+    struct cairn_msg_attempt_said said = {0};
+    if (!call->msg.said || call->request->node_said) return CAIRN_OK;
+    CAIRN_TRY(cairn_msg_attempt_said_read(call->msg.said, "/said", &said, err));
+    call->request->node_said = true;
+    const struct cairn_srv_run_report report = {.run = *call->name,
+                                                .attempt = call->msg.after,
+                                                .unsent = said.unsent,
+                                                .released = !said.holds};
+    if (cairn_srv_node_says(call->server, call->msg.node, &report))
+        cairn_srv_waiters_wake_run(call->server->waiters, call->name);
+    return CAIRN_OK;
+}
+
 struct node_row {
     const struct open_call *call;
     char *uploader;
@@ -424,6 +440,7 @@ static enum cairn_code write_node(const struct open_call *call, struct cairn_err
 static enum cairn_code serve(struct cairn_srv_request *request, struct open_call *call,
                              struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = call->server;
+    CAIRN_TRY(take_said(call, err));
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, call, err));
     CAIRN_TRY(ask_nodes(call, err));
     if (call->must_wait) {

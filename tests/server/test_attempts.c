@@ -220,6 +220,45 @@ TEST(a_resume_waits_until_a_living_node_has_sent_everything) /* Q3 (b) */
     EXPECT_EQ_U64(json_array_size(json_object_get(fenced, "unknown")), 1);
 }
 
+/* The node would be waited for 30 s: its last heartbeat was before the call, and no other comes. */
+TEST(a_call_that_says_that_its_own_node_has_sent_everything_waits_for_no_heartbeat) /* Q3 (b) */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    json_t *beat = json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[]}", "uploader", "version", "1",
+                             "attempts", "grant", hand.grant, "unsent", 1, "versions");
+    REQUIRE_OK(cairn_world_call(&world, "PUT", "/v1/nodes/node-a", beat, NULL));
+    json_t *body = body_of("j2", 1, "keep", 1, 0, "p0");
+    json_object_set_new(body, "node", json_string("node-a"));
+    json_object_set_new(body, "wait_staged", json_string("30s"));
+    json_object_set_new(body, "said", json_pack("{s:i, s:b}", "unsent", 0, "holds", 0));
+    CAIRN_AUTO_JSON json_t *opened = NULL;
+    uint64_t from_ms = cairn_mono_ms();
+    REQUIRE_OK(cairn_world_call(&world, "POST", WORLD_RUN "/attempts", body, &opened));
+    EXPECT(cairn_mono_ms() - from_ms < 15000);
+    EXPECT_EQ_U64(cairn_world_number(opened, "attempt"), 2);
+}
+
+TEST(a_call_that_says_that_trainers_of_its_node_hold_the_attempt_is_refused_what_keeps_everything) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    json_t *known = json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[]}", "uploader", "version", "1",
+                              "attempts", "grant", hand.grant, "unsent", 0, "versions");
+    json_t *later = json_pack("{s:{s:s}, s:[], s:[]}", "uploader", "version", "1", "attempts",
+                              "versions");
+    REQUIRE_OK(cairn_world_call(&world, "PUT", "/v1/nodes/node-a", known, NULL));
+    REQUIRE_OK(cairn_world_call(&world, "PUT", "/v1/nodes/node-a", later, NULL));
+    json_t *body = body_of("j2", 1, "keep", 1, 0, "p0");
+    json_object_set_new(body, "node", json_string("node-a"));
+    json_object_set_new(body, "said", json_pack("{s:i, s:b}", "unsent", 0, "holds", 1));
+    EXPECT_CODE(cairn_world_call(&world, "POST", WORLD_RUN "/attempts", body, NULL),
+                CAIRN_RUN_BUSY);
+}
+
 TEST(grants_outlive_a_restart_of_the_server) /* Q38 */
 {
     CAIRN_AUTO(world) world = {0};

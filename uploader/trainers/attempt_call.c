@@ -81,6 +81,23 @@ static json_t *ended_of(struct cairn_up_attempt_call *call, uint64_t newest) {
     return NULL;
 }
 
+/* Q3: what a heartbeat of now would say of the run, so that the server need not wait for one. */
+static json_t *said_of(struct cairn_up_attempt_call *call, uint64_t newest) {
+    struct cairn_up *up = call->up;
+    uint64_t unsent = 0;
+    bool holds = false;
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        const struct cairn_up_save *save = up->locked.saves[i];
+        unsent += !strcmp(save->attempt->run_text, call->run_text) &&
+                  cairn_up_save_state_is_unsent(&save->state);
+    }
+    for (const struct cairn_up_attempt *at = up->locked.attempts; at; at = at->next)
+        holds |= at->grant.attempt == newest && !strcmp(at->run_text, call->run_text) &&
+                 cairn_up_ended_holds_locked(up, at);
+    return CAIRN_PACK(attempt_said, .unsent = unsent, .holds = holds);
+}
+
 uint32_t cairn_up_attempt_call_timeout_ms(uint64_t left_ms) {
     return (uint32_t)cairn_min_u64(left_ms, CAIRN_WAIT_MS_MAX) + ANSWER_MS;
 }
@@ -110,11 +127,13 @@ static enum cairn_code post_attempt(struct cairn_up_attempt_call *call, struct c
     char wait[32];
     snprintf(wait, sizeof(wait), "%" PRIu64 "ms", left_ms);
     CAIRN_AUTO_JSON json_t *reply = NULL;
-    CAIRN_AUTO_JSON json_t *ranks = ranks_of(call), *ended = ended_of(call, after);
+    CAIRN_AUTO_JSON json_t *ranks = ranks_of(call), *ended = ended_of(call, after),
+                           *said = said_of(call, after);
     CAIRN_AUTO_JSON json_t *body = CAIRN_PACK(
         attempt_open, .job = call->job, .world_size = call->world_size, .resume = call->resume,
         .after = after, .wait_staged = wait, .ranks = ranks, .node = call->up->places.node,
-        .incarnation = call->incarnation, .ended = json_array_size(ended) ? ended : NULL);
+        .incarnation = call->incarnation, .ended = json_array_size(ended) ? ended : NULL,
+        .said = said);
     CAIRN_AUTO(buf) path = {0};
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an attempt");
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/attempts", call->run_text));
