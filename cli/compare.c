@@ -266,6 +266,8 @@ static enum cairn_code compare_all(struct job *job, struct cairn_error *err) {
     enum cairn_code code =
         cairn_cli_workers_run(&job->workers, compare->cli->workers, work, job, err);
     CAIRN_ASSERT(code || job->locked.pair == compare->count);
+    if (code == CAIRN_OK) code = cairn_assembly_settle(compare->a, err);
+    if (code == CAIRN_OK) code = cairn_assembly_settle(compare->b, err);
     cairn_cli_meter_end(&job->meter, code == CAIRN_OK);
     return code;
 }

@@ -179,6 +179,7 @@ static enum cairn_code write_windows(struct job *job, struct cairn_error *err) {
     enum cairn_code code =
         cairn_cli_workers_run(&job->workers, job->export->cli->workers, work, job, err);
     CAIRN_ASSERT(code || job->locked.shard == job->plan.count);
+    if (code == CAIRN_OK) code = cairn_assembly_settle(job->export->assembly, err);
     cairn_cli_meter_end(&job->meter, code == CAIRN_OK);
     return code;
 }

@@ -6,6 +6,7 @@
 
 #include "cli/output.h"
 
+#define OPAQUE_SHOWN 8 /* by name in text */
 #define OF_TENSORS "an object that holds tensors of its own"
 #define PLAIN "a plain value, which --to dcp keeps"
 #define TEXT "a text of a safetensors header, which --to safetensors keeps"
@@ -43,8 +44,13 @@ static enum cairn_code add_texts(const struct cairn_cli_left_out *left_out, json
 enum cairn_code cairn_cli_left_out_rows(const struct cairn_cli_left_out *left_out, json_t *rows,
                                         json_t *plain, struct cairn_error *err) {
     const struct cairn_assembly *assembly = left_out->assembly;
-    for (size_t i = 0; i < assembly->left_out_count; i++)
-        CAIRN_TRY(add_row(rows, assembly->left_out[i].name, assembly->left_out[i].why, err));
+    for (size_t i = 0; i < assembly->left_out_count; i++) {
+        const struct cairn_assembly_left_out *left = &assembly->left_out[i];
+        CAIRN_TRY(add_row(rows, left->name, left->why, err));
+        json_t *row = json_array_get(rows, json_array_size(rows) - 1);
+        if (left->class && json_object_set_new(row, "class", json_string(left->class)) != 0)
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for what is left out");
+    }
     for (size_t i = 0; i < assembly->object_count; i++) {
         const struct cairn_assembly_object *object = &assembly->objects[i];
         if (!is_left_out(left_out, object)) continue;
@@ -79,12 +85,17 @@ static enum cairn_code note_texts(const struct cairn_cli_left_out *left_out,
 void cairn_cli_left_out_note(const struct cairn_cli_left_out *left_out) {
     const struct cairn_assembly *assembly = left_out->assembly;
     const char *first = NULL;
-    size_t plain = 0;
-    for (size_t i = 0; i < assembly->left_out_count; i++)
-        cairn_cli_note(left_out->keeps_files && assembly->left_out[i].file
-                           ? "kept as a file alone: %s: %s"
-                           : "left out: %s: %s",
-                       assembly->left_out[i].name, assembly->left_out[i].why);
+    size_t plain = 0, opaque = 0;
+    for (size_t i = 0; i < assembly->left_out_count; i++) {
+        const struct cairn_assembly_left_out *left = &assembly->left_out[i];
+        if (left->class && opaque++ >= OPAQUE_SHOWN) continue;
+        cairn_cli_note(left_out->keeps_files && left->file ? "kept as a file alone: %s: %s"
+                                                           : "left out: %s: %s",
+                       left->name, left->why);
+    }
+    if (opaque > OPAQUE_SHOWN)
+        cairn_cli_note("left out: %zu values of classes that are not known; --json names each",
+                       opaque);
     if (note_texts(left_out, NULL)) cairn_cli_note("left out: further texts of __metadata__");
     for (size_t i = 0; i < assembly->object_count; i++) {
         const struct cairn_assembly_object *object = &assembly->objects[i];

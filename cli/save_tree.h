@@ -16,6 +16,7 @@
 
 #include "cli/tree.h"
 #include "cli/verb.h"
+#include "common/json.h"
 
 struct cairn_cli_described {
     uint64_t tensors, files; /* the files that they lie in; all others are opaque */

@@ -119,7 +119,8 @@ static enum cairn_code open_index(void *context, const char *name, const struct 
 static enum cairn_code read_index(struct work *work, struct index *index, const char *name,
                                   struct cairn_error *err) {
     struct opened opened = {.work = work, .index = index};
-    const struct cairn_zero_folder folder = {&opened, index->names, index->count, open_index};
+    const struct cairn_zero_folder folder = {
+        .context = &opened, .names = index->names, .count = index->count, .open = open_index};
     struct cairn_error why = {0};
     enum cairn_code code = cairn_model_choose(&folder, NULL, &index->choice, &why);
     cairn_file_release(&opened.file);

@@ -113,7 +113,9 @@ static enum cairn_code open_path(const struct cairn_cli_weights *weights, int at
                                  const char *path, struct cairn_cli_weights_file *file,
                                  struct cairn_error *err) {
     CAIRN_TRY(cairn_file_open_below(at_fd, path, weights->links, &file->file, err));
-    return cairn_input_of_file(&file->file, &file->input, err);
+    CAIRN_TRY(cairn_input_of_file(&file->file, &file->input, err));
+    file->input.name = file->name;
+    return CAIRN_OK;
 }
 
 static int by_text(const void *a, const void *b) {
@@ -128,6 +130,7 @@ static enum cairn_code open_object(struct cairn_cli_weights *weights, const char
     CAIRN_TRY(cairn_buf_printf(&below, err, "%s%s", weights->below, name));
     CAIRN_TRY(cairn_cli_bucket_source_object(weights->bucket, below.data, &object, err));
     file->input = object.input;
+    file->input.name = file->name;
     file->opened = true;
     memcpy(file->etag, object.etag, sizeof file->etag);
     return CAIRN_OK;
@@ -210,7 +213,7 @@ cairn_cli_weights_use_input(struct cairn_cli_weights *weights, struct cairn_cli_
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "neither a file of torch.save nor a safetensors file, by how it begins");
     weights->format = "torch";
-    CAIRN_TRY(cairn_torch_open(input, &file->torch, err));
+    CAIRN_TRY(cairn_torch_open(input, weights->strict, &file->torch, err));
     return cairn_torch_assemble(&file->torch, "", assembly, err);
 }
 
@@ -262,7 +265,8 @@ static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn
     struct cairn_zero_folder folder = {.context = weights,
                                        .names = weights->names,
                                        .count = weights->count,
-                                       .open = cairn_cli_weights_open_name};
+                                       .open = cairn_cli_weights_open_name,
+                                       .strict = weights->strict};
     if (cairn_dcp_is(&folder)) {
         weights->format = "torch-dcp";
         return cairn_dcp_assemble(&folder, &weights->assembly, err);
@@ -459,6 +463,7 @@ enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const c
     *ret = (struct cairn_cli_weights){
         .optimizer = optimizer,
         .tp_rules = cli->tp_rules,
+        .strict = cli->strict,
         .links = cli->no_links ? CAIRN_LINKS_NONE : CAIRN_LINKS_FOLLOWED};
     bool bucket = cairn_cli_is_bucket(path);
     struct cairn_error why = {0};
@@ -486,7 +491,8 @@ enum cairn_code cairn_cli_weights_open(const struct cairn_cli *cli, const char *
     struct cairn_cli_ref ref;
     if (!cairn_cli_weights_is_stored(cli, text, &ref))
         return cairn_cli_weights_open_path(cli, text, optimizer, ret, err);
-    *ret = (struct cairn_cli_weights){.optimizer = optimizer, .tp_rules = cli->tp_rules};
+    *ret = (struct cairn_cli_weights){
+        .optimizer = optimizer, .tp_rules = cli->tp_rules, .strict = cli->strict};
     CAIRN_TRY(cairn_cli_source_open(cli, &ref, &ret->source, err));
     ret->stored = true;
     struct cairn_error why = {0};

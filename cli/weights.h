@@ -48,6 +48,7 @@ struct cairn_cli_weights {
     bool has_folder;    /* a local one: the descriptor is open */
     int folder_fd;
     bool optimizer;     /* the optimizer's state of DeepSpeed is wanted, too */
+    bool strict;        /* a class that is not known is refused */
     const char *tp_rules; /* of a person: formats/zero_told.h; NULL: none */
     bool stored;
     struct cairn_cli_source source; /* where it is stored */

@@ -41,7 +41,7 @@ static enum cairn_code add_input(struct cairn_cli_weights *weights, const struct
     size_t size = (size_t)cairn_min_u64(input->size_bytes, sizeof first);
     CAIRN_TRY(cairn_input_read(input, 0, first, size, err));
     if (!cairn_torch_begins((struct cairn_view){first, size})) return CAIRN_OK;
-    CAIRN_TRY(cairn_torch_open(input, &file, err));
+    CAIRN_TRY(cairn_torch_open(input, weights->strict, &file, err));
     enum cairn_code code = add_opened(weights, &file, archives, rule, err);
     cairn_torch_release(&file);
     return code;
@@ -88,8 +88,11 @@ static enum cairn_code add_dcp(struct cairn_cli_weights *weights, struct cairn_e
     if (!names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
     struct stored stored = {weights, names};
     for (uint32_t i = 0; i < manifest->shard_count; i++) names[i] = manifest->shards[i].name;
-    const struct cairn_zero_folder folder = {
-        .context = &stored, .names = names, .count = manifest->shard_count, .open = open_shard};
+    const struct cairn_zero_folder folder = {.context = &stored,
+                                             .names = names,
+                                             .count = manifest->shard_count,
+                                             .open = open_shard,
+                                             .strict = weights->strict};
     if (!cairn_dcp_is(&folder)) return CAIRN_OK;
     enum cairn_code code = cairn_dcp_assemble(&folder, &own, err);
     for (size_t i = 0; code == CAIRN_OK && i < own.object_count; i++) {

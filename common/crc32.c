@@ -80,8 +80,7 @@ NARROW static uint32_t update_narrow(uint32_t state, const uint8_t *data, size_t
     for (int i = 0; i < 4; i++) sums[i] = load_narrow(data + 16 * i);
     sums[0] = _mm_xor_si128(sums[0], _mm_cvtsi32_si128((int32_t)state));
     for (data += 64, size -= 64; size >= 64; data += 64, size -= 64)
-        for (int i = 0; i < 4; i++)
-            sums[i] = fold_narrow(sums[i], far, load_narrow(data + 16 * i));
+        for (int i = 0; i < 4; i++) sums[i] = fold_narrow(sums[i], far, load_narrow(data + 16 * i));
     for (int i = 1; i < 4; i++) sums[i] = fold_narrow(sums[i - 1], near, sums[i]);
     uint8_t rest[16];
     _mm_storeu_si128((__m128i *)(void *)rest, sums[3]);
@@ -96,8 +95,7 @@ WIDE static uint32_t update_wide(uint32_t state, const uint8_t *data, size_t siz
         _mm512_broadcast_i32x4(_mm_set_epi64x((int64_t)by_2048.high, (int64_t)by_2048.low));
     __m512i sums[4];
     for (int i = 0; i < 4; i++) sums[i] = _mm512_loadu_si512(data + 64 * i);
-    sums[0] = _mm512_xor_si512(
-        sums[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int32_t)state)));
+    sums[0] = _mm512_xor_si512(sums[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int32_t)state)));
     for (data += 256, size -= 256; size >= 256; data += 256, size -= 256)
         for (int i = 0; i < 4; i++) {
             __m512i low = _mm512_clmulepi64_epi128(sums[i], factors, 0x00);

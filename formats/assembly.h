@@ -13,8 +13,12 @@
  *          5   a name is there once; a second tensor of it is CAIRN_INVALID when it is added. A
  *              look-up compares the names that have one hash, however many others there are.
  *          6   a read of boxes takes one range of each box's file that is as long as what is read;
- *              it needs 128 KiB beside the caller's memory.
+ *              it needs 128 KiB beside the caller's memory, 2 MiB where elements lie apart.
  *          7   texts has what the headers of safetensors files say beside tensors, each key once.
+ *          8   elements that lie apart (strides) or whose sign is to be changed are read as what
+ *              they stand for.
+ *          9   a read that completes a range with a checksum (formats/seals.h) compares it; one
+ *              that does not match is CAIRN_CORRUPT with the file and the zip entry.
  * Limits:  16,777,216 pieces; 1,048,576 tensors; 65,536 boxes of one, of whole bytes an element.
  * Threads: one owner while it is built; immutable after that.
  * Next:    formats/zero.h and formats/torch_assembly.h build one; cli/export.h writes it.
@@ -27,10 +31,20 @@
 #include "common/json.h"
 #include "formats/boxes.h"
 #include "formats/input.h"
+#include "formats/seals.h"
 
+/* Signs that are changed when a piece is read: of all numbers but complex ones the first. */
+#define CAIRN_ASSEMBLY_FLIP_REAL 1u
+#define CAIRN_ASSEMBLY_FLIP_IMAGINARY 2u
 struct cairn_assembly_piece {
     uint32_t input; /* number in inputs */
+    uint32_t flip : 2;
+    uint32_t layout : 30; /* number in layouts; 0: its elements follow each other */
     uint64_t offset_bytes, size_bytes;
+};
+/* How far apart in the file elements of a box are that follow each other in a dimension. */
+struct cairn_assembly_layout {
+    uint64_t stride[CAIRN_DIMENSIONS_MAX]; /* in elements */
 };
 #define CAIRN_ASSEMBLY_NO_ALIAS SIZE_MAX
 struct cairn_assembly_tensor {
@@ -53,6 +67,7 @@ struct cairn_assembly_tensor {
 struct cairn_assembly_left_out {
     char *name, *why;
     bool file; /* a whole file of the folder, of which nothing was taken */
+    char *class; /* of a value whose class is not known; else NULL */
 };
 /* What is no tensor: a file of torch.save of its own, which is a range of an input. */
 struct cairn_assembly_object {
@@ -71,6 +86,9 @@ struct cairn_assembly {
     size_t piece_count, piece_capacity;
     struct cairn_box *boxes;
     size_t box_count, box_capacity;
+    struct cairn_assembly_layout *layouts;
+    size_t layout_count, layout_capacity;
+    struct cairn_seals seals;
     struct cairn_assembly_left_out *left_out;
     size_t left_out_count, left_out_capacity;
     struct cairn_assembly_object *objects; /* of DCP, where each is one, and of torch files */
@@ -97,6 +115,20 @@ enum cairn_code cairn_assembly_add_tensor(struct cairn_assembly *assembly, const
 enum cairn_code cairn_assembly_add_piece(struct cairn_assembly *assembly, uint32_t input,
                                          uint64_t offset_bytes, uint64_t size_bytes,
                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* A part of the last tensor whose elements lie apart or are flipped: the first is at the offset.
+ * Contiguous strides are no layout. */
+enum cairn_code cairn_assembly_add_view(struct cairn_assembly *assembly,
+                                        const struct cairn_assembly_piece *piece,
+                                        const uint64_t *stride, const struct cairn_box *box,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* What is to be changed to read a lazily conjugated or negated tensor; CAIRN_UNSUPPORTED: its
+ * elements have no sign. */
+enum cairn_code cairn_assembly_flips(unsigned dtype, bool conjugated, bool negated, unsigned *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* The same with what is to be flipped. */
+enum cairn_code cairn_assembly_add_run(struct cairn_assembly *assembly,
+                                       const struct cairn_assembly_piece *piece,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* The next elements of a part of the last tensor, which lie one behind the other in an input: those
  * of `box` from its element `first` on. Parts come in any order; of one tensor all are such. */
 enum cairn_code cairn_assembly_add_box(struct cairn_assembly *assembly,
@@ -133,9 +165,26 @@ enum cairn_code cairn_assembly_take(const struct cairn_assembly *from, size_t nu
 /* What else another assembly has: inputs of its own, what it left out, its objects. */
 enum cairn_code cairn_assembly_take_rest(struct cairn_assembly *from, struct cairn_assembly *into,
                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* A value of a class that is known by its name alone. */
+enum cairn_code cairn_assembly_leave_out_opaque(struct cairn_assembly *assembly, const char *name,
+                                                const char *class, const char *why,
+                                                struct cairn_error *err) CAIRN_MUST_USE;
 /* After the check: names of one and the same range of a file become aliases of the first. */
 enum cairn_code cairn_assembly_join_same(struct cairn_assembly *assembly,
                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* The pieces of a tensor whose elements lie apart become its runs, in order. CAIRN_UNSUPPORTED:
+ * there are more than a million. */
+enum cairn_code cairn_assembly_unroll(struct cairn_assembly *assembly, size_t tensor,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+bool cairn_assembly_is_strided(const struct cairn_assembly *assembly,
+                               const struct cairn_assembly_tensor *tensor);
+/* Checksums of another assembly, whose inputs become this one's. */
+enum cairn_code cairn_assembly_copy_seals(struct cairn_assembly *assembly,
+                                          const struct cairn_assembly *from,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* After all reads: ranges whose checksum could not be compared meanwhile are read for it. */
+enum cairn_code cairn_assembly_settle(const struct cairn_assembly *assembly,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 bool cairn_assembly_find(const struct cairn_assembly *assembly, const char *name, size_t *ret);
 /* After the last: are promises 1 and 2 kept? Boxes that are runs of the tensor become pieces in its
  * order. */

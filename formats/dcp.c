@@ -64,11 +64,8 @@ static enum cairn_code need(const struct reader *reader, cairn_pickle_ref of, co
 }
 
 static bool is_class(const struct reader *reader, cairn_pickle_ref of, const char *name) {
-    const struct cairn_pickle_value *object = value_at(reader, of);
-    if (object->kind != CAIRN_PICKLE_OBJECT) return false;
-    const struct cairn_pickle_value *callable = value_at(reader, object->callable);
     const struct cairn_torch_name *known =
-        callable->kind == CAIRN_PICKLE_GLOBAL ? cairn_torch_name_at(callable->global) : NULL;
+        cairn_torch_maker(&reader->metadata.values, value_at(reader, of));
     return known && strcmp(known->name, name) == 0;
 }
 
@@ -184,7 +181,7 @@ static enum cairn_code open_stored(const struct reader *reader, const struct sto
     ret_window->offset_bytes = offset;
     *ret_input =
         (struct cairn_input){.size_bytes = size, .context = ret_window, .read = read_window};
-    return cairn_torch_open(ret_input, ret, err);
+    return cairn_torch_open(ret_input, reader->folder->strict, ret, err);
 }
 
 /* ---- one tensor ---- */
@@ -195,10 +192,33 @@ static bool same_box(const struct cairn_torch_tensor *found,
            memcmp(found->shape, count, found->dimension_count * sizeof *count) == 0;
 }
 
+/* The tensor of a piece's file becomes a part of the last tensor, by its strides. */
+static enum cairn_code add_piece(struct reader *reader, const struct cairn_torch *file,
+                                 const struct cairn_torch_tensor *found,
+                                 const struct window *window, uint64_t storage,
+                                 const struct cairn_box *box, struct cairn_error *err) {
+    struct cairn_assembly *assembly = reader->assembly;
+    struct cairn_assembly_piece piece = {.size_bytes = found->size_bytes};
+    struct cairn_seal seal;
+    struct cairn_view name;
+    uint32_t input = 0;
+    unsigned flip;
+    CAIRN_TRY(cairn_assembly_add_input(assembly, window->whole, &input, err));
+    CAIRN_TRY(cairn_assembly_flips(found->dtype, found->conjugated, found->negated, &flip, err));
+    piece.input = input;
+    piece.flip = flip & 3u;
+    piece.offset_bytes = window->offset_bytes + storage + found->offset_bytes;
+    if (cairn_torch_seal(file, found, window->offset_bytes + storage, &seal, &name)) {
+        seal.input = input;
+        CAIRN_TRY(cairn_seals_add(&assembly->seals, &seal, name, err));
+    }
+    return cairn_assembly_add_view(assembly, &piece, found->stride, box, err);
+}
+
 /* The tensor that a piece's file holds must be the piece. */
 static enum cairn_code read_piece(struct reader *reader, const struct stored *stored,
-                                  const struct cairn_assembly_tensor *tensor, const uint64_t *count,
-                                  struct cairn_assembly_piece *ret, struct cairn_error *err) {
+                                  const struct cairn_assembly_tensor *tensor,
+                                  const struct cairn_box *box, struct cairn_error *err) {
     struct cairn_torch file;
     struct cairn_torch_tensor found;
     struct cairn_input input;
@@ -206,15 +226,10 @@ static enum cairn_code read_piece(struct reader *reader, const struct stored *st
     uint64_t storage = 0;
     CAIRN_TRY(open_stored(reader, stored, &window, &input, &file, err));
     enum cairn_code code = cairn_torch_tensor(&file, file.values.root, &found, err);
-    if (code == CAIRN_OK && !same_box(&found, tensor, count))
+    if (code == CAIRN_OK && !same_box(&found, tensor, box->count))
         code = cairn_fail(err, CAIRN_INVALID, "its file holds another shape or element type");
-    if (code == CAIRN_OK && !found.contiguous)
-        code = cairn_fail(err, CAIRN_UNSUPPORTED, "its file has it in another order");
     if (code == CAIRN_OK) code = cairn_torch_storage_at(&file, &found, &storage, err);
-    if (code == CAIRN_OK)
-        code = cairn_assembly_add_input(reader->assembly, window.whole, &ret->input, err);
-    ret->offset_bytes = window.offset_bytes + storage + found.offset_bytes;
-    ret->size_bytes = found.size_bytes;
+    if (code == CAIRN_OK) code = add_piece(reader, &file, &found, &window, storage, box, err);
     cairn_torch_release(&file);
     return code;
 }
@@ -225,7 +240,6 @@ static enum cairn_code add_chunk(struct reader *reader, struct cairn_view name,
     struct stored wanted = {.name = name};
     struct cairn_box box = {0};
     unsigned dimensions;
-    struct cairn_assembly_piece piece = {0};
     CAIRN_TRY(need_sizes(reader, chunk, "offsets", wanted.start, &wanted.dimension_count, err));
     CAIRN_TRY(need_sizes(reader, chunk, "sizes", box.count, &dimensions, err));
     memcpy(box.start, wanted.start, sizeof box.start);
@@ -240,8 +254,7 @@ static enum cairn_code add_chunk(struct reader *reader, struct cairn_view name,
                                                 sizeof *reader->stored, by_place)
                                       : NULL;
     if (!stored) return cairn_fail(err, CAIRN_INVALID, "no file is named for a piece of it");
-    CAIRN_TRY(read_piece(reader, stored, tensor, box.count, &piece, err));
-    return cairn_assembly_add_box(reader->assembly, &piece, &box, 0, err);
+    return read_piece(reader, stored, tensor, &box, err);
 }
 
 static enum cairn_code read_dtype(const struct reader *reader, cairn_pickle_ref of, unsigned *ret,
@@ -256,9 +269,7 @@ static enum cairn_code read_dtype(const struct reader *reader, cairn_pickle_ref 
         else
             (void)cairn_pickle_find(&reader->metadata.values, object->state, "dtype", &dtype);
     }
-    const struct cairn_pickle_value *value = value_at(reader, dtype);
-    const struct cairn_torch_name *name =
-        value->kind == CAIRN_PICKLE_GLOBAL ? cairn_torch_name_at(value->global) : NULL;
+    const struct cairn_torch_name *name = cairn_torch_name_of(&reader->metadata.values, dtype);
     if (!name || name->meaning != CAIRN_TORCH_DTYPE)
         return cairn_fail(err, CAIRN_INVALID, "it has no element type");
     *ret = name->dtype;
@@ -294,6 +305,18 @@ static enum cairn_code note_tensor(void *context, const char *path, enum cairn_t
     return CAIRN_OK;
 }
 
+/* A value that asks for a class that is not known; the file is closed. */
+static enum cairn_code leave_out(struct reader *reader, const char *name, struct cairn_torch *file,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO(buf) why = {0};
+    char class[CAIRN_TORCH_CLASS_BYTES];
+    cairn_torch_unknown_text(&file->values.unknown[0], class);
+    cairn_torch_release(file);
+    CAIRN_TRY(
+        cairn_buf_printf(&why, err, "a value that needs %s, a class that is not known", class));
+    return cairn_assembly_leave_out_opaque(reader->assembly, name, class, why.data, err);
+}
+
 static enum cairn_code look_at_object(struct reader *reader, const char *name,
                                       struct cairn_view view, struct cairn_error *err) {
     const struct stored wanted = {.name = view};
@@ -308,6 +331,7 @@ static enum cairn_code look_at_object(struct reader *reader, const char *name,
     bool holds = false;
     if (!stored) return cairn_fail(err, CAIRN_INVALID, "no file is named for it");
     CAIRN_TRY(open_stored(reader, stored, &window, &input, &file, err));
+    if (file.values.unknown_count) return leave_out(reader, name, &file, err);
     enum cairn_code code = cairn_torch_walk(&file, note_tensor, &holds, err);
     cairn_torch_release(&file);
     piece.offset_bytes = window.offset_bytes;
@@ -330,7 +354,8 @@ static enum cairn_code read_metadata(struct reader *reader, struct cairn_error *
     CAIRN_TRY(cairn_buf_reserve(bytes, (size_t)input->size_bytes, err));
     CAIRN_TRY(cairn_input_read(input, 0, bytes->data, (size_t)input->size_bytes, err));
     bytes->size = (size_t)input->size_bytes;
-    CAIRN_TRY(cairn_torch_read_pickle(cairn_buf_view(bytes), &reader->metadata.values, err));
+    CAIRN_TRY(cairn_torch_read_pickle(cairn_buf_view(bytes), reader->folder->strict,
+                                      &reader->metadata.values, err));
     return list_stored(reader, err);
 }
 

@@ -25,6 +25,7 @@ void cairn_pickle_release(struct cairn_pickle *pickle) {
             free(value->items);
     }
     free(pickle->values);
+    free(pickle->unknown);
     if (pickle->own) {
         for (size_t i = 0; i < pickle->own->count; i++) free(pickle->own->texts[i]);
         free(pickle->own->texts);
@@ -211,9 +212,9 @@ static enum cairn_code run(struct cairn_pickle_machine *machine, struct cairn_er
     return cairn_pickle_pop(machine, &machine->out->root, err);
 }
 
-enum cairn_code cairn_pickle_read(struct cairn_view bytes, cairn_pickle_allowed *allowed,
+enum cairn_code cairn_pickle_read(struct cairn_view bytes, cairn_pickle_judge *judge,
                                   struct cairn_pickle *ret, struct cairn_error *err) {
-    struct cairn_pickle_machine machine = {.out = ret, .allowed = allowed, .bytes = bytes};
+    struct cairn_pickle_machine machine = {.out = ret, .judge = judge, .bytes = bytes};
     const struct cairn_pickle_value none = {.kind = CAIRN_PICKLE_NONE};
     cairn_pickle_ref ref;
     *ret = (struct cairn_pickle){.bytes = bytes};
@@ -231,6 +232,14 @@ enum cairn_code cairn_pickle_read(struct cairn_view bytes, cairn_pickle_allowed 
     free(machine.marks);
     if (code != CAIRN_OK) cairn_pickle_release(ret);
     return code;
+}
+
+const struct cairn_pickle_unknown *cairn_pickle_unknown_at(const struct cairn_pickle *pickle,
+                                                           const struct cairn_pickle_value *value) {
+    if (value->kind != CAIRN_PICKLE_GLOBAL || value->global < CAIRN_PICKLE_UNKNOWN_FIRST)
+        return NULL;
+    CAIRN_ASSERT(value->global - CAIRN_PICKLE_UNKNOWN_FIRST < pickle->unknown_count);
+    return &pickle->unknown[value->global - CAIRN_PICKLE_UNKNOWN_FIRST];
 }
 
 bool cairn_pickle_find(const struct cairn_pickle *pickle, cairn_pickle_ref dict, const char *key,

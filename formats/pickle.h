@@ -4,8 +4,9 @@
  *
  * Why:     torch, DeepSpeed and DCP keep names, shapes and options in pickles, and Python's own
  *          reader calls whatever function a pickle names.
- * Promise: 1   a name of Python that the caller's closed list lacks is CAIRN_UNSUPPORTED and the
- *              error has it; one that is becomes a record of itself, its arguments and its state.
+ * Promise: 1   a name of Python becomes a record of itself, its arguments and its state. Each is
+ *              known to the caller, unknown, or refused: then the pickle is CAIRN_UNSUPPORTED and
+ *              the error has the name.
  *          2   every opcode of protocols 0 to 5 is read but those that need a registry or bytes
  *              from elsewhere (EXT1-4, NEXT_BUFFER), which are refused by name.
  *          3   bad bytes are CAIRN_INVALID with the place; memory is at most 128 times the pickle's
@@ -33,8 +34,9 @@ enum cairn_pickle_kind {
     CAIRN_PICKLE_LIST,
     CAIRN_PICKLE_SET,        /* .state: not 0 where it is a frozenset */
     CAIRN_PICKLE_DICT,       /* .items: key, value, key, value, in the order they were set */
-    CAIRN_PICKLE_GLOBAL,     /* .global: its number in the caller's list */
-    CAIRN_PICKLE_OBJECT,     /* .callable called with .arguments; .state and .items came after */
+    CAIRN_PICKLE_GLOBAL,     /* .global: its number in the caller's list, or of an unknown name */
+    CAIRN_PICKLE_OBJECT,     /* .callable, a GLOBAL or an OBJECT, called with .arguments; .state and
+                                .items came after */
     CAIRN_PICKLE_PERSISTENT, /* .arguments: the id of something that lies outside of the pickle */
 };
 
@@ -55,21 +57,34 @@ struct cairn_pickle_value {
     };
 };
 
-/* Number of a name in a closed list; false: it is not there. */
-typedef bool cairn_pickle_allowed(struct cairn_view module, struct cairn_view name,
-                                  uint32_t *ret_global);
+enum cairn_pickle_verdict {
+    CAIRN_PICKLE_KNOWN,   /* *ret_global: its number, less than CAIRN_PICKLE_UNKNOWN_FIRST */
+    CAIRN_PICKLE_UNKNOWN, /* kept as its name alone */
+    CAIRN_PICKLE_REFUSED, /* as is the pickle; *ret_why says why */
+};
+typedef enum cairn_pickle_verdict cairn_pickle_judge(struct cairn_view module,
+                                                     struct cairn_view name, uint32_t *ret_global,
+                                                     const char **ret_why);
+
+/* Unknown names have the numbers from here on, in the order in which they stand. */
+#define CAIRN_PICKLE_UNKNOWN_FIRST 0x80000000u
+struct cairn_pickle_unknown {
+    struct cairn_view module, name;
+};
 
 struct cairn_pickle {
     struct cairn_view bytes; /* borrowed: must outlive the struct */
     struct cairn_pickle_value *values;
     size_t count, capacity;
+    struct cairn_pickle_unknown *unknown;
+    size_t unknown_count, unknown_capacity;
     cairn_pickle_ref root;
     size_t read_bytes; /* where it ended; another may follow */
     struct cairn_pickle_own *own;
 };
 
 /* Read one pickle from the first byte of `bytes` to its STOP. */
-enum cairn_code cairn_pickle_read(struct cairn_view bytes, cairn_pickle_allowed *allowed,
+enum cairn_code cairn_pickle_read(struct cairn_view bytes, cairn_pickle_judge *judge,
                                   struct cairn_pickle *ret, struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_pickle_release(struct cairn_pickle *pickle);
 
@@ -77,6 +92,9 @@ static inline const struct cairn_pickle_value *cairn_pickle_at(const struct cair
                                                                cairn_pickle_ref ref) {
     return &pickle->values[ref];
 }
+/* NULL: the value is no name, or one that is known. */
+const struct cairn_pickle_unknown *cairn_pickle_unknown_at(const struct cairn_pickle *pickle,
+                                                           const struct cairn_pickle_value *value);
 /* The value of a key in a dict, or in the items of an object that is one; false: not there. Where
  * a key was set twice the last one counts. */
 bool cairn_pickle_find(const struct cairn_pickle *pickle, cairn_pickle_ref dict, const char *key,

@@ -18,7 +18,7 @@
 
 struct cairn_pickle_machine {
     struct cairn_pickle *out;
-    cairn_pickle_allowed *allowed;
+    cairn_pickle_judge *judge;
     struct cairn_view bytes;
     size_t at; /* the next byte */
     size_t opcode_at;

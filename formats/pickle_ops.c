@@ -4,9 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/array.h"
 #include "common/utf8.h"
 #include "formats/pickle_inside.h"
 
+#define DIGITS_MAX 16384
+#define UNKNOWN_MAX (CAIRN_PICKLE_UNKNOWN_FIRST - 1)
 #define VALUE_OF(machine, ref) (&(machine)->out->values[ref])
 
 static enum cairn_code push_kind(struct cairn_pickle_machine *machine, unsigned kind,
@@ -89,8 +92,52 @@ static enum cairn_code op_int(struct cairn_pickle_machine *machine, struct cairn
     bool is_bool = machine->at - from == 3 && digits[0] == '0' && (number == 0 || number == 1);
     return is_bool ? push_bool(machine, number == 1, err) : push_integer(machine, number, err);
 }
+
+/* bytes = bytes * 10 + digit, lowest byte first. */
+static void append_digit(struct cairn_buf *bytes, unsigned digit) {
+    unsigned carry = digit;
+    for (size_t i = 0; i < bytes->size; i++) {
+        carry += 10 * (uint8_t)bytes->data[i];
+        bytes->data[i] = (char)carry;
+        carry >>= 8;
+    }
+    CAIRN_ASSERT(!carry); /* there is room for all digits */
+}
+
+/* Decimal digits of a number of more than 64 bits become the bytes that LONG1 has of it. */
+static enum cairn_code push_digits(struct cairn_pickle_machine *machine, struct cairn_view line,
+                                   struct cairn_error *err) {
+    const char *at = line.data, *end = at + line.size;
+    CAIRN_AUTO(buf) made = {.limit = DIGITS_MAX};
+    bool negative = at < end && *at == '-';
+    if (end > at && end[-1] == 'L') end--;
+    at += negative;
+    if (at == end || line.size > DIGITS_MAX)
+        return cairn_pickle_wrong(machine, CAIRN_INVALID, err, "a number of %zu digits", line.size);
+    CAIRN_TRY(cairn_buf_reserve(&made, (size_t)(end - at) / 2 + 2, err));
+    made.size = (size_t)(end - at) / 2 + 2; /* a digit has less than four bits; one is the sign's */
+    memset(made.data, 0, made.size);
+    for (; at < end; at++) {
+        if (*at < '0' || *at > '9')
+            return cairn_pickle_wrong(machine, CAIRN_INVALID, err, "a number that is none");
+        append_digit(&made, (unsigned)(*at - '0'));
+    }
+    unsigned carry = 1;
+    for (size_t i = 0; negative && i < made.size; i++) {
+        carry += (uint8_t)~made.data[i];
+        made.data[i] = (char)carry;
+        carry >>= 8;
+    }
+    return cairn_pickle_push_made(machine, CAIRN_PICKLE_LONG, &made, err);
+}
+
 static enum cairn_code op_long(struct cairn_pickle_machine *machine, struct cairn_error *err) {
+    struct cairn_view line;
     int64_t number;
+    size_t from = machine->at;
+    CAIRN_TRY(cairn_pickle_take_line(machine, &line, err));
+    if (line.size > 19) return push_digits(machine, line, err); /* 19 digits fit into 64 bits */
+    machine->at = from;
     CAIRN_TRY(take_line_integer(machine, &number, err));
     return push_integer(machine, number, err);
 }
@@ -321,15 +368,26 @@ static enum cairn_code op_setitem(struct cairn_pickle_machine *machine, struct c
 static enum cairn_code push_global(struct cairn_pickle_machine *machine, struct cairn_view module,
                                    struct cairn_view name, struct cairn_error *err) {
     struct cairn_pickle_value value = {.kind = CAIRN_PICKLE_GLOBAL};
-    if (!machine->allowed(module, name, &value.global)) {
-        char text[256];
+    struct cairn_pickle *out = machine->out;
+    const char *why = "";
+    char text[256];
+    if (!cairn_utf8_valid(module) || !cairn_utf8_valid(name))
+        return cairn_pickle_wrong(machine, CAIRN_INVALID, err, "a name that is not UTF-8");
+    switch (machine->judge(module, name, &value.global, &why)) {
+    case CAIRN_PICKLE_KNOWN:
+        break;
+    case CAIRN_PICKLE_UNKNOWN:
+        CAIRN_TRY(CAIRN_ARRAY_ROOM(out->unknown, out->unknown_count, out->unknown_capacity,
+                                   UNKNOWN_MAX, "names in a pickle", err));
+        value.global = CAIRN_PICKLE_UNKNOWN_FIRST + (uint32_t)out->unknown_count;
+        out->unknown[out->unknown_count++] = (struct cairn_pickle_unknown){module, name};
+        break;
+    case CAIRN_PICKLE_REFUSED:
         snprintf(text, sizeof text, "%.*s.%.*s", (int)(module.size < 120 ? module.size : 120),
                  (const char *)module.data, (int)(name.size < 120 ? name.size : 120),
                  (const char *)name.data);
-        return cairn_pickle_wrong(machine, CAIRN_UNSUPPORTED, err,
-                                  "asks for %s, which is not among the names that a checkpoint "
-                                  "needs; it was not run",
-                                  cairn_short(text).text);
+        return cairn_pickle_wrong(machine, CAIRN_UNSUPPORTED, err, "asks for %s, %s",
+                                  cairn_short(text).text, why);
     }
     return cairn_pickle_push_new(machine, &value, err);
 }
@@ -353,7 +411,8 @@ static enum cairn_code op_stack_global(struct cairn_pickle_machine *machine,
 
 static enum cairn_code push_object(struct cairn_pickle_machine *machine, cairn_pickle_ref callable,
                                    cairn_pickle_ref arguments, struct cairn_error *err) {
-    if (VALUE_OF(machine, callable)->kind != CAIRN_PICKLE_GLOBAL)
+    enum cairn_pickle_kind kind = VALUE_OF(machine, callable)->kind;
+    if (kind != CAIRN_PICKLE_GLOBAL && kind != CAIRN_PICKLE_OBJECT)
         return cairn_pickle_wrong(machine, CAIRN_INVALID, err, "calls what is not a name");
     if (VALUE_OF(machine, arguments)->kind != CAIRN_PICKLE_TUPLE)
         return cairn_pickle_wrong(machine, CAIRN_INVALID, err, "arguments that are no tuple");

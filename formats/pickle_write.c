@@ -96,11 +96,22 @@ static enum cairn_code put_items(struct writer *writer, const struct cairn_pickl
     return put_op(writer, after, err);
 }
 
+static enum cairn_code refuse_unknown(const struct writer *writer,
+                                      const struct cairn_pickle_value *name,
+                                      struct cairn_error *err) {
+    const struct cairn_pickle_unknown *unknown = cairn_pickle_unknown_at(writer->from, name);
+    if (!unknown) return cairn_fail(err, CAIRN_UNSUPPORTED, "it is made by what is no name");
+    return cairn_fail(
+        err, CAIRN_UNSUPPORTED, "it needs %.*s.%.*s", (int)cairn_min_u64(unknown->module.size, 100),
+        (const char *)unknown->module.data, (int)cairn_min_u64(unknown->name.size, 100),
+        (const char *)unknown->name.data);
+}
+
 static enum cairn_code put_object(struct writer *writer, const struct cairn_pickle_value *object,
                                   struct cairn_error *err) {
     const struct cairn_pickle_value *callable = cairn_pickle_at(writer->from, object->callable);
-    if (callable->kind != CAIRN_PICKLE_GLOBAL)
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "it is made by what is no name");
+    if (callable->kind != CAIRN_PICKLE_GLOBAL || cairn_pickle_unknown_at(writer->from, callable))
+        return refuse_unknown(writer, callable, err);
     const struct cairn_pickle_global global = writer->global_of(callable->global);
     if (object->count && !global.pairs)
         return cairn_fail(err, CAIRN_UNSUPPORTED, "items are put into a %s", global.name);
@@ -142,6 +153,7 @@ static enum cairn_code put_kind(struct writer *writer, const struct cairn_pickle
     case CAIRN_PICKLE_DICT:
         return put_items(writer, value, "}(", "u", err);
     case CAIRN_PICKLE_GLOBAL:
+        if (cairn_pickle_unknown_at(writer->from, value)) return refuse_unknown(writer, value, err);
         global = writer->global_of(value->global);
         if (global.refused)
             return cairn_fail(err, CAIRN_UNSUPPORTED, "it needs %s.%s", global.module, global.name);

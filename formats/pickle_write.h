@@ -31,9 +31,9 @@ struct cairn_pickle_global {
     bool refused;
 };
 typedef struct cairn_pickle_global cairn_pickle_global_of(uint32_t global);
-/* CAIRN_UNSUPPORTED: it holds what lies outside of its pickle (a storage), a name that is refused,
- * or items that are put into an object which is no map; CAIRN_TOO_LARGE: it is too deep, or holds
- * itself. */
+/* CAIRN_UNSUPPORTED: it holds what lies outside of its pickle (a storage), a name that is refused
+ * or that the caller's list lacks, or items that are put into an object which is no map;
+ * CAIRN_TOO_LARGE: it is too deep, or holds itself. */
 enum cairn_code cairn_pickle_put_value(struct cairn_buf *ret, const struct cairn_pickle *from,
                                        cairn_pickle_ref value, cairn_pickle_global_of *global_of,
                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
+#include "common/array.h"
 #include "common/encode.h"
 #include "formats/torch_inside.h"
 #include "formats/torch_legacy.h"
@@ -71,14 +72,15 @@ static enum cairn_code open_zip(struct cairn_torch *file, struct cairn_error *er
     if (!entry) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the name of an entry");
     file->pickled.limit = CAIRN_PICKLE_BYTES_MAX + 1;
     CAIRN_TRY(cairn_zip_load(file->input, entry, &file->pickled, err));
-    return cairn_torch_read_pickle(cairn_buf_view(&file->pickled), &file->values, err);
+    return cairn_torch_read_pickle(cairn_buf_view(&file->pickled), file->strict, &file->values,
+                                   err);
 }
 
-enum cairn_code cairn_torch_open(const struct cairn_input *input, struct cairn_torch *ret,
-                                 struct cairn_error *err) {
+enum cairn_code cairn_torch_open(const struct cairn_input *input, bool strict,
+                                 struct cairn_torch *ret, struct cairn_error *err) {
     char first[FIRST_BYTES];
     struct cairn_view begin = {first, sizeof first};
-    *ret = (struct cairn_torch){.input = input};
+    *ret = (struct cairn_torch){.input = input, .strict = strict};
     CAIRN_TRY(cairn_input_read(input, 0, first, sizeof first, err));
     enum cairn_code code;
     if (cairn_zip_begins(begin))
@@ -112,6 +114,11 @@ static const struct cairn_torch_name *name_of(const struct cairn_pickle_value *v
     return value->kind == CAIRN_PICKLE_GLOBAL ? cairn_torch_name_at(value->global) : NULL;
 }
 
+static cairn_pickle_ref ref_of(const struct cairn_pickle *values,
+                               const struct cairn_pickle_value *value) {
+    return (cairn_pickle_ref)(value - values->values);
+}
+
 /* ("storage", class, key, location, elements[, view of another storage]) */
 enum cairn_code cairn_torch_storage_id(const struct cairn_pickle *values, cairn_pickle_ref ref,
                                        struct cairn_torch_storage_id *ret,
@@ -121,6 +128,9 @@ enum cairn_code cairn_torch_storage_id(const struct cairn_pickle *values, cairn_
     const struct cairn_pickle_value *kind = item(values, id, 0), *key = item(values, id, 2);
     const struct cairn_torch_name *type = name_of(item(values, id, 1));
     const struct cairn_pickle_value *elements = item(values, id, 4);
+    if (value->kind == CAIRN_PICKLE_PERSISTENT && id->kind == CAIRN_PICKLE_TEXT)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "written with pickle protocol 0, which torch.load does not take either");
     if (value->kind != CAIRN_PICKLE_PERSISTENT || id->kind != CAIRN_PICKLE_TUPLE ||
         kind->kind != CAIRN_PICKLE_TEXT || !is_text(kind->text, "storage") || !type ||
         type->meaning != CAIRN_TORCH_STORAGE || key->kind != CAIRN_PICKLE_TEXT ||
@@ -171,12 +181,44 @@ enum cairn_code cairn_torch_storage_at(const struct cairn_torch *file,
                              err);
 }
 
+bool cairn_torch_seal(const struct cairn_torch *file, const struct cairn_torch_tensor *tensor,
+                      uint64_t offset, struct cairn_seal *ret, struct cairn_view *ret_name) {
+    const struct cairn_zip_entry *entry =
+        file->legacy ? NULL : find_entry(file, "data/", tensor->storage);
+    if (!entry) return false;
+    *ret = (struct cairn_seal){
+        .crc32 = entry->crc32, .offset_bytes = offset, .size_bytes = entry->size_bytes};
+    *ret_name = entry->name;
+    return true;
+}
+
+enum cairn_code cairn_torch_seal_all(const struct cairn_torch *file, uint32_t input,
+                                     struct cairn_seals *ret, struct cairn_error *err) {
+    for (size_t i = 0; i < file->zip.count; i++) {
+        const struct cairn_zip_entry *entry = &file->zip.entries[i];
+        struct cairn_seal seal = {
+            .input = input, .crc32 = entry->crc32, .size_bytes = entry->size_bytes};
+        CAIRN_TRY(cairn_zip_data_at(file->input, entry, &seal.offset_bytes, err));
+        CAIRN_TRY(cairn_seals_add(ret, &seal, entry->name, err));
+    }
+    return CAIRN_OK;
+}
+
 /* ---- tensors ---- */
 
 struct call {
     enum cairn_torch_meaning meaning;
     const struct cairn_pickle_value *arguments;
 };
+
+/* Of a type that is unknown a storage's bytes have no meaning. */
+static bool has_storage(const struct cairn_pickle *values,
+                        const struct cairn_pickle_value *arguments) {
+    const struct cairn_pickle_value *storage = item(values, arguments, 0);
+    if (storage->kind != CAIRN_PICKLE_PERSISTENT) return true; /* an error with its tensor's name */
+    const struct cairn_pickle_value *id = cairn_pickle_at(values, storage->arguments);
+    return !cairn_pickle_unknown_at(values, item(values, id, 1));
+}
 
 /* What makes the value, once its wrappers are taken off; false: it is no tensor. */
 static bool find_call(const struct cairn_torch *file, cairn_pickle_ref ref, struct call *ret) {
@@ -189,9 +231,12 @@ static bool find_call(const struct cairn_torch *file, cairn_pickle_ref ref, stru
         *ret = (struct call){name->meaning, arguments};
         switch (name->meaning) {
         case CAIRN_TORCH_TENSOR_V2:
+            return has_storage(values, arguments);
         case CAIRN_TORCH_TENSOR_V3:
-            return true;
+            return has_storage(values, arguments) &&
+                   !cairn_pickle_unknown_at(values, item(values, arguments, 6));
         case CAIRN_TORCH_FROM_TYPE:
+            if (!name_of(item(values, arguments, 1))) return false; /* what it means is unknown */
             name = name_of(item(values, arguments, 0));
             arguments = item(values, arguments, 2);
             break;
@@ -212,6 +257,52 @@ bool cairn_torch_is_tensor(const struct cairn_torch *file, cairn_pickle_ref ref)
     struct call call;
     return find_call(file, ref, &call);
 }
+
+/* ---- what a value holds ---- */
+
+struct reach {
+    cairn_pickle_ref *stack;
+    size_t count, capacity;
+    uint8_t *seen;
+};
+
+static enum cairn_code reach_to(struct reach *reach, cairn_pickle_ref ref,
+                                struct cairn_error *err) {
+    if (reach->seen[ref]) return CAIRN_OK;
+    reach->seen[ref] = 1;
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(reach->stack, reach->count, reach->capacity, UINT32_MAX / 2,
+                               "values of a file", err));
+    reach->stack[reach->count++] = ref;
+    return CAIRN_OK;
+}
+
+static enum cairn_code reach_from(struct reach *reach, const struct cairn_pickle_value *value,
+                                  struct cairn_error *err) {
+    if (value->kind >= CAIRN_PICKLE_TUPLE && value->kind != CAIRN_PICKLE_GLOBAL)
+        for (uint32_t i = 0; i < value->count; i++)
+            CAIRN_TRY(reach_to(reach, value->items[i], err));
+    if (value->kind != CAIRN_PICKLE_OBJECT) return CAIRN_OK;
+    CAIRN_TRY(reach_to(reach, value->callable, err));
+    CAIRN_TRY(reach_to(reach, value->arguments, err));
+    return reach_to(reach, value->state, err);
+}
+
+enum cairn_code cairn_torch_count_tensors(const struct cairn_torch *file, cairn_pickle_ref ref,
+                                          uint8_t *seen, uint64_t *ret, struct cairn_error *err) {
+    struct reach reach = {.seen = seen};
+    enum cairn_code code = reach_to(&reach, ref, err);
+    *ret = 0;
+    while (code == CAIRN_OK && reach.count) {
+        cairn_pickle_ref next = reach.stack[--reach.count];
+        bool tensor = cairn_torch_is_tensor(file, next);
+        *ret += tensor;
+        if (!tensor) code = reach_from(&reach, cairn_pickle_at(&file->values, next), err);
+    }
+    free(reach.stack);
+    return code;
+}
+
+/* ---- one tensor ---- */
 
 static const struct cairn_pickle_value *sequence(const struct cairn_pickle *values,
                                                  const struct cairn_pickle_value *value) {
@@ -283,6 +374,30 @@ static enum cairn_code check_place(struct cairn_torch_tensor *tensor, uint64_t o
     return CAIRN_OK;
 }
 
+/* The dict that stands last among a tensor's arguments. What it says changes what the tensor's
+ * bytes mean, so nothing unknown in it is passed over. */
+static enum cairn_code read_metadata(const struct cairn_pickle *values,
+                                     const struct cairn_pickle_value *metadata,
+                                     struct cairn_torch_tensor *ret, struct cairn_error *err) {
+    if (metadata->kind == CAIRN_PICKLE_NONE) return CAIRN_OK;
+    if (metadata->kind != CAIRN_PICKLE_DICT)
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "its metadata is no dict");
+    for (uint32_t i = 0; i + 2 <= metadata->count; i += 2) {
+        const struct cairn_pickle_value *key = cairn_pickle_at(values, metadata->items[i]);
+        const struct cairn_pickle_value *value = cairn_pickle_at(values, metadata->items[i + 1]);
+        bool text = key->kind == CAIRN_PICKLE_TEXT;
+        bool *known = text && is_text(key->text, "conj")  ? &ret->conjugated
+                      : text && is_text(key->text, "neg") ? &ret->negated
+                                                          : NULL;
+        if (!known || value->kind != CAIRN_PICKLE_BOOL)
+            return cairn_fail(err, CAIRN_UNSUPPORTED, "its metadata says %.*s, which is not known",
+                              text ? (int)cairn_min_u64(key->text.size, 100) : 12,
+                              text ? (const char *)key->text.data : "what no name");
+        *known = value->truth;
+    }
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_torch_tensor(const struct cairn_torch *file, cairn_pickle_ref ref,
                                    struct cairn_torch_tensor *ret, struct cairn_error *err) {
     const struct cairn_pickle *values = &file->values;
@@ -293,8 +408,7 @@ enum cairn_code cairn_torch_tensor(const struct cairn_torch *file, cairn_pickle_
     if (!find_call(file, ref, &call)) return cairn_fail(err, CAIRN_INVALID, "not a tensor");
     const struct cairn_pickle_value *storage = item(values, call.arguments, 0);
     const struct cairn_pickle_value *offset = item(values, call.arguments, 1);
-    CAIRN_TRY(
-        cairn_torch_storage_id(values, (cairn_pickle_ref)(storage - values->values), &id, err));
+    CAIRN_TRY(cairn_torch_storage_id(values, ref_of(values, storage), &id, err));
     CAIRN_TRY(storage_bytes(file, &id, &ret->storage_bytes, err));
     ret->storage = id.key;
     ret->dtype = id.dtype;
@@ -311,5 +425,7 @@ enum cairn_code cairn_torch_tensor(const struct cairn_torch *file, cairn_pickle_
         offset->integer < 0)
         return cairn_fail(err, CAIRN_INVALID, "%u dimensions with %u strides", ret->dimension_count,
                           strides);
+    unsigned metadata = call.meaning == CAIRN_TORCH_TENSOR_V3 ? 7 : 6;
+    CAIRN_TRY(read_metadata(values, item(values, call.arguments, metadata), ret, err));
     return check_place(ret, (uint64_t)offset->integer, err);
 }

@@ -9,7 +9,8 @@
  *          2   both forms are taken: the zip, and what torch wrote before 1.6.
  *          3   a tensor that is returned lies inside its storage with every element, whatever its
  *              strides and offset; its storage lies inside the file.
- *          4   names of Python that torch_names.c does not list are refused, by name.
+ *          4   a value of a class that torch_names.c does not list is opaque: its class is known
+ *              by name alone. Names that run code, and with `strict` all others, are refused.
  * Limits:  8 dimensions; pickles as formats/pickle.h. Big-endian files, and the tar form of before
  *          torch 0.1.10, are CAIRN_UNSUPPORTED.
  * Threads: immutable after open, but for reads through the input.
@@ -20,6 +21,7 @@
 #include "api/table.h"
 #include "formats/input.h"
 #include "formats/pickle.h"
+#include "formats/seals.h"
 #include "formats/zip.h"
 
 enum cairn_torch_meaning {
@@ -43,12 +45,24 @@ struct cairn_torch_name {
 };
 /* By the number that a value of kind CAIRN_PICKLE_GLOBAL has. */
 const struct cairn_torch_name *cairn_torch_name_at(uint32_t global);
+/* Of a value that is a name of the list; NULL: it is none. */
+const struct cairn_torch_name *cairn_torch_name_of(const struct cairn_pickle *values,
+                                                   cairn_pickle_ref ref);
+/* The same of what makes an object. */
+const struct cairn_torch_name *cairn_torch_maker(const struct cairn_pickle *values,
+                                                 const struct cairn_pickle_value *object);
+/* Module and name of the class of a value, shortened: "omegaconf.dictconfig.DictConfig". */
+#define CAIRN_TORCH_CLASS_BYTES 256
+void cairn_torch_class_text(const struct cairn_pickle *values, cairn_pickle_ref ref,
+                            char ret[CAIRN_TORCH_CLASS_BYTES]);
+void cairn_torch_unknown_text(const struct cairn_pickle_unknown *unknown,
+                              char ret[CAIRN_TORCH_CLASS_BYTES]);
 /* Of a package that who loads with torch need not have. */
 bool cairn_torch_is_foreign(const struct cairn_torch_name *name);
 
 struct cairn_torch {
     const struct cairn_input *input; /* borrowed */
-    bool legacy;
+    bool legacy, strict;
     struct cairn_zip zip; /* zip form */
     char stem[1025];      /* its folder: "archive" of archive/data.pkl */
     struct cairn_buf pickled;
@@ -58,9 +72,9 @@ struct cairn_torch {
 };
 /* Whether a file that begins with these 16 bytes may be one. */
 bool cairn_torch_begins(struct cairn_view first);
-/* input must outlive the struct. */
-enum cairn_code cairn_torch_open(const struct cairn_input *input, struct cairn_torch *ret,
-                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* input must outlive the struct. strict: classes that are not listed are CAIRN_UNSUPPORTED. */
+enum cairn_code cairn_torch_open(const struct cairn_input *input, bool strict,
+                                 struct cairn_torch *ret, struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_torch_release(struct cairn_torch *file);
 
 struct cairn_torch_tensor {
@@ -72,8 +86,14 @@ struct cairn_torch_tensor {
     uint64_t stride[CAIRN_DIMENSIONS_MAX]; /* in elements */
     uint64_t offset_bytes;                 /* in the storage */
     uint64_t elements, size_bytes;         /* of the tensor, not of its storage */
+    bool conjugated, negated;              /* it stands for the conjugate, the negative of these */
     bool contiguous;                       /* its bytes are one range, in row-major order */
 };
+/* How many tensors a value holds, at any depth. `seen` has a byte for each value of the file: what
+ * is marked there is not counted again. */
+enum cairn_code cairn_torch_count_tensors(const struct cairn_torch *file, cairn_pickle_ref ref,
+                                          uint8_t *seen, uint64_t *ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* Is this value a tensor, or a parameter that holds one? */
 bool cairn_torch_is_tensor(const struct cairn_torch *file, cairn_pickle_ref ref);
 enum cairn_code cairn_torch_tensor(const struct cairn_torch *file, cairn_pickle_ref ref,
@@ -88,3 +108,11 @@ enum cairn_code cairn_torch_storage_at(const struct cairn_torch *file,
                                        const struct cairn_torch_tensor *tensor,
                                        uint64_t *ret_offset,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* The checksum that the zip has of a tensor's storage, which begins at this byte of the file.
+ * False: it has none. */
+bool cairn_torch_seal(const struct cairn_torch *file, const struct cairn_torch_tensor *tensor,
+                      uint64_t offset, struct cairn_seal *ret, struct cairn_view *ret_name);
+/* Checksums of all entries of a zip, whether a tensor has them or not. input: the file's number. */
+enum cairn_code cairn_torch_seal_all(const struct cairn_torch *file, uint32_t input,
+                                     struct cairn_seals *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors of a torch file, their strides undone into runs of contiguous elements. */
+/* Tensors of a torch file: ranges of it, or views whose elements lie apart. */
 #include "formats/torch_assembly.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
-#include "api/dtype.h"
 #include "common/array.h"
 #include "common/utf8.h"
-
-#define RUNS_MAX 1048576
 
 struct seen {
     struct cairn_torch_tensor tensor;
@@ -40,6 +36,8 @@ static int by_elements(const struct cairn_torch_tensor *a, const struct cairn_to
     if (!order) order = by_number(a->dtype, b->dtype);
     if (!order) order = by_number(a->dimension_count, b->dimension_count);
     if (!order) order = memcmp(a->shape, b->shape, sizeof a->shape);
+    if (!order) order = (a->conjugated > b->conjugated) - (a->conjugated < b->conjugated);
+    if (!order) order = (a->negated > b->negated) - (a->negated < b->negated);
     return order ? order : memcmp(a->stride, b->stride, sizeof a->stride);
 }
 
@@ -62,35 +60,34 @@ static enum cairn_code find_same(struct gather *gather, struct cairn_error *err)
     return CAIRN_OK;
 }
 
-/* ---- runs of contiguous elements ---- */
+/* ---- one tensor ---- */
 
-/* How many dimensions, from the last, lie in one run, and how many elements that is. */
-static unsigned run_of(const struct cairn_torch_tensor *tensor, uint64_t *ret_elements) {
-    unsigned outer = tensor->dimension_count;
-    *ret_elements = 1;
-    while (outer && (tensor->stride[outer - 1] == *ret_elements || tensor->shape[outer - 1] == 1))
-        *ret_elements *= tensor->shape[--outer];
-    return outer;
+/* The checksum of its storage, which is compared where all of that is read. */
+static enum cairn_code add_seal(struct gather *gather, const struct cairn_torch_tensor *tensor,
+                                uint64_t storage, struct cairn_error *err) {
+    struct cairn_seal seal;
+    struct cairn_view name;
+    if (!cairn_torch_seal(gather->file, tensor, storage, &seal, &name)) return CAIRN_OK;
+    seal.input = gather->input;
+    return cairn_seals_add(&gather->assembly->seals, &seal, name, err);
 }
 
-static enum cairn_code add_runs(struct gather *gather, const struct cairn_torch_tensor *tensor,
-                                uint64_t storage, struct cairn_error *err) {
-    uint64_t width = cairn_dtype_bits(tensor->dtype) / 8, run, at[CAIRN_DIMENSIONS_MAX] = {0};
-    unsigned outer = run_of(tensor, &run);
+static enum cairn_code add_elements(struct gather *gather, const struct cairn_torch_tensor *tensor,
+                                    uint64_t storage, struct cairn_error *err) {
+    struct cairn_assembly_piece piece = {.input = gather->input,
+                                         .offset_bytes = storage + tensor->offset_bytes,
+                                         .size_bytes = tensor->size_bytes};
+    struct cairn_box box = {0};
+    unsigned flip;
+    CAIRN_TRY(cairn_assembly_flips(tensor->dtype, tensor->conjugated, tensor->negated, &flip, err));
+    CAIRN_TRY(add_seal(gather, tensor, storage, err));
     if (tensor->elements == 0) return CAIRN_OK;
-    if (tensor->elements / run > RUNS_MAX)
-        return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "its strides cut it into %" PRIu64 " runs, at most %d are put together",
-                          tensor->elements / run, RUNS_MAX);
-    for (uint64_t i = 0; i < tensor->elements / run; i++) {
-        uint64_t element = 0;
-        for (unsigned d = 0; d < outer; d++) element += at[d] * tensor->stride[d];
-        CAIRN_TRY(cairn_assembly_add_piece(gather->assembly, gather->input,
-                                           storage + tensor->offset_bytes + element * width,
-                                           run * width, err));
-        for (unsigned d = outer; d-- > 0 && ++at[d] == tensor->shape[d];) at[d] = 0;
-    }
-    return CAIRN_OK;
+    if (tensor->contiguous && !flip)
+        return cairn_assembly_add_piece(gather->assembly, gather->input, piece.offset_bytes,
+                                        piece.size_bytes, err);
+    piece.flip = flip & 3u;
+    memcpy(box.count, tensor->shape, sizeof box.count);
+    return cairn_assembly_add_view(gather->assembly, &piece, tensor->stride, &box, err);
 }
 
 static enum cairn_code add_tensor(struct gather *gather, struct seen *seen,
@@ -104,7 +101,7 @@ static enum cairn_code add_tensor(struct gather *gather, struct seen *seen,
     CAIRN_TRY(cairn_torch_storage_at(gather->file, tensor, &storage, err));
     CAIRN_TRY(cairn_assembly_add_tensor(gather->assembly, seen->name, tensor->dtype,
                                         tensor->dimension_count, tensor->shape, err));
-    return add_runs(gather, tensor, storage, err);
+    return add_elements(gather, tensor, storage, err);
 }
 
 static enum cairn_code see(struct gather *gather, const char *name, cairn_pickle_ref ref,

@@ -4,8 +4,8 @@
  *
  * Why:     a file that is exported or imported is tensors by name, with their ranges.
  * Promise: 1   tensors that are the same elements of the same storage are one and its aliases.
- *          2   what is strided is put into row-major order, run by run; what would need more than
- *              a million runs is CAIRN_UNSUPPORTED, by name.
+ *          2   what is strided, conjugated or negated is read as what it stands for
+ *              (assembly.h#8); metadata of a tensor that says anything else is CAIRN_UNSUPPORTED.
  *          3   what is no tensor is not looked at; formats/torch_plain.h is.
  * Limits:  as formats/torch_tree.h.
  * Threads: one owner.

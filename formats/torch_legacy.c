@@ -16,11 +16,20 @@
 /* 0x1950a86a20f9469cfc6c, as Python keeps it: lowest byte first. */
 static const uint8_t magic[10] = {0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
 
+/* The same as protocols 0 and 1 write it. */
+static const char magic_text[] = "L119547037146038801333356L\n";
+
+/* PROTO, from protocol 4 on FRAME with its length, then LONG1 of ten bytes; before protocol 2 a
+ * line of digits. */
 bool cairn_torch_legacy_begins(struct cairn_view first) {
     const uint8_t *bytes = first.data;
-    /* PROTO 2, LONG1 of ten bytes */
-    return first.size >= 14 && bytes[0] == 0x80 && bytes[2] == 0x8a && bytes[3] == 10 &&
-           memcmp(bytes + 4, magic, sizeof magic) == 0;
+    if (first.size < 14) return false;
+    if (memcmp(bytes, magic_text, cairn_min_u64(first.size, sizeof magic_text - 1)) == 0)
+        return true;
+    size_t at = bytes[2] == 0x95 ? 11 : 2;
+    if (bytes[0] != 0x80 || bytes[at] != 0x8a || bytes[at + 1] != sizeof magic) return false;
+    at += 2;
+    return memcmp(bytes + at, magic, cairn_min_u64(first.size - at, sizeof magic)) == 0;
 }
 
 static int by_key(const void *a, const void *b) {
@@ -39,11 +48,11 @@ const struct cairn_torch_legacy_storage *cairn_torch_legacy_find(const struct ca
 
 /* ---- the pickles ---- */
 
-static enum cairn_code read_next(struct cairn_view bytes, size_t *at, struct cairn_pickle *ret,
-                                 struct cairn_error *err) {
+static enum cairn_code read_next(struct cairn_view bytes, bool strict, size_t *at,
+                                 struct cairn_pickle *ret, struct cairn_error *err) {
     struct cairn_view rest = {(const char *)bytes.data + *at, bytes.size - *at};
     if (rest.size > CAIRN_PICKLE_BYTES_MAX) rest.size = CAIRN_PICKLE_BYTES_MAX;
-    CAIRN_TRY(cairn_torch_read_pickle(rest, ret, err));
+    CAIRN_TRY(cairn_torch_read_pickle(rest, strict, ret, err));
     *at += ret->read_bytes;
     return CAIRN_OK;
 }
@@ -52,7 +61,7 @@ static enum cairn_code read_next(struct cairn_view bytes, size_t *at, struct cai
 static enum cairn_code read_integer(struct cairn_view bytes, size_t *at, int64_t *ret,
                                     struct cairn_error *err) {
     CAIRN_AUTO(pickle) pickle = {0};
-    CAIRN_TRY(read_next(bytes, at, &pickle, err));
+    CAIRN_TRY(read_next(bytes, true, at, &pickle, err));
     const struct cairn_pickle_value *value = cairn_pickle_at(&pickle, pickle.root);
     *ret = value->kind == CAIRN_PICKLE_INTEGER ? value->integer : -1;
     return CAIRN_OK;
@@ -60,7 +69,7 @@ static enum cairn_code read_integer(struct cairn_view bytes, size_t *at, int64_t
 static enum cairn_code read_machine(struct cairn_view bytes, size_t *at, struct cairn_error *err) {
     CAIRN_AUTO(pickle) pickle = {0};
     cairn_pickle_ref little;
-    CAIRN_TRY(read_next(bytes, at, &pickle, err));
+    CAIRN_TRY(read_next(bytes, true, at, &pickle, err));
     if (cairn_pickle_find(&pickle, pickle.root, "little_endian", &little) &&
         cairn_pickle_at(&pickle, little)->kind == CAIRN_PICKLE_BOOL &&
         !cairn_pickle_at(&pickle, little)->truth)
@@ -79,8 +88,8 @@ static enum cairn_code read_pickles(struct cairn_torch *file, struct cairn_view 
         return cairn_fail(err, CAIRN_UNSUPPORTED, "torch file protocol %" PRId64 ", %d is known",
                           number, PROTOCOL);
     CAIRN_TRY(read_machine(bytes, ret_at, err));
-    CAIRN_TRY(read_next(bytes, ret_at, &file->values, err));
-    return read_next(bytes, ret_at, keys, err);
+    CAIRN_TRY(read_next(bytes, file->strict, ret_at, &file->values, err));
+    return read_next(bytes, true, ret_at, keys, err);
 }
 
 /* The pickles' length stands nowhere. The window grows until they fit, at most to the file. */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every name of Python that a torch file may ask for, and what it stands for here. What is no row
- * is refused by its name; nothing is ever run. */
+/* Every name of Python that a torch file may ask for, and what it stands for here. A name that is
+ * no row is kept as its text alone, but for those that run code; nothing is ever run. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "api/dtype.h"
 #include "common/array.h"
+#include "common/utf8.h"
 #include "formats/torch_inside.h"
 #include "formats/torch_legacy.h"
 
@@ -41,6 +43,11 @@ static const struct cairn_torch_name names[] = {
     NAME(torch, BoolStorage, STORAGE, BOOL),
     NAME(torch, ComplexFloatStorage, STORAGE, C64),
     NAME(torch, ComplexDoubleStorage, STORAGE, C128),
+    NAME(torch, QInt8Storage, STORAGE, QI8),
+    NAME(torch, QUInt8Storage, STORAGE, QU8),
+    NAME(torch, QInt32Storage, STORAGE, QI32),
+    NAME(torch, QUInt4x2Storage, STORAGE, QU4X2),
+    NAME(torch, QUInt2x4Storage, STORAGE, QU2X4),
     NAME(torch, UntypedStorage, STORAGE, NONE),
     NAME(torch.storage, UntypedStorage, STORAGE, NONE),
 
@@ -123,6 +130,8 @@ static const struct cairn_torch_name names[] = {
     NAME(torch.distributed.checkpoint.metadata, StorageMeta, RECORD, NONE),
     NAME(torch.distributed.checkpoint.metadata, _MEM_FORMAT_ENCODING, OPAQUE, NONE),
     NAME(torch.distributed.checkpoint.filesystem, _StorageInfo, RECORD, NONE),
+    NAME(torch.distributed._shard.sharded_tensor.metadata, TensorProperties, RECORD, NONE),
+    NAME(torch.distributed._shard.sharded_tensor.metadata, MEM_FORMAT_ENCODING, OPAQUE, NONE),
 
     NAME(builtins, getattr, MEMBER, NONE),
     NAME(__builtin__, getattr, MEMBER, NONE),
@@ -141,10 +150,29 @@ static const struct {
     {"_MEM_FORMAT_ENCODING", "TORCH_CONTIGUOUS_FORMAT", 0},
     {"_MEM_FORMAT_ENCODING", "TORCH_CHANNELS_LAST", 1},
     {"_MEM_FORMAT_ENCODING", "TORCH_PRESERVE_FORMAT", 2},
+    {"MEM_FORMAT_ENCODING", "TORCH_CONTIGUOUS_FORMAT", 0},
+    {"MEM_FORMAT_ENCODING", "TORCH_CHANNELS_LAST", 1},
+    {"MEM_FORMAT_ENCODING", "TORCH_PRESERVE_FORMAT", 2},
 };
+
+static bool is_text(struct cairn_view view, const char *text) {
+    return view.size == strlen(text) && memcmp(view.data, text, view.size) == 0;
+}
 
 const struct cairn_torch_name *cairn_torch_name_at(uint32_t global) {
     return global < CAIRN_COUNT(names) ? &names[global] : NULL;
+}
+
+const struct cairn_torch_name *cairn_torch_name_of(const struct cairn_pickle *values,
+                                                   cairn_pickle_ref ref) {
+    const struct cairn_pickle_value *value = cairn_pickle_at(values, ref);
+    return value->kind == CAIRN_PICKLE_GLOBAL ? cairn_torch_name_at(value->global) : NULL;
+}
+
+const struct cairn_torch_name *cairn_torch_maker(const struct cairn_pickle *values,
+                                                 const struct cairn_pickle_value *object) {
+    return object->kind == CAIRN_PICKLE_OBJECT ? cairn_torch_name_of(values, object->callable)
+                                               : NULL;
 }
 
 bool cairn_torch_is_foreign(const struct cairn_torch_name *name) {
@@ -152,17 +180,175 @@ bool cairn_torch_is_foreign(const struct cairn_torch_name *name) {
     return strncmp(name->module, package, sizeof package - 1) == 0;
 }
 
-static bool is_text(struct cairn_view view, const char *text) {
-    return view.size == strlen(text) && memcmp(view.data, text, view.size) == 0;
+/* ---- names that are no row ---- */
+
+/* What Python runs when it loads a pickle that calls one of these. A row of a module without a name
+ * is all of the module, and all below it. */
+static const struct {
+    const char *module, *name;
+} running[] = {
+    {"os", NULL},
+    {"posix", NULL},
+    {"nt", NULL},
+    {"subprocess", NULL},
+    {"_posixsubprocess", NULL},
+    {"commands", NULL},
+    {"popen2", NULL},
+    {"pty", NULL},
+    {"sys", NULL},
+    {"shutil", NULL},
+    {"socket", NULL},
+    {"_socket", NULL},
+    {"runpy", NULL},
+    {"code", NULL},
+    {"codeop", NULL},
+    {"importlib", NULL},
+    {"imp", NULL},
+    {"ctypes", NULL},
+    {"_ctypes", NULL},
+    {"pickle", NULL},
+    {"_pickle", NULL},
+    {"cPickle", NULL},
+    {"marshal", NULL},
+    {"webbrowser", NULL},
+    {"pip", NULL},
+    {"pdb", NULL},
+    {"bdb", NULL},
+    {"timeit", NULL},
+    {"trace", NULL},
+    {"profile", NULL},
+    {"cProfile", NULL},
+    {"doctest", NULL},
+    {"urllib", NULL},
+    {"urllib2", NULL},
+    {"requests", NULL},
+    {"http", NULL},
+    {"httplib", NULL},
+    {"ftplib", NULL},
+    {"smtplib", NULL},
+    {"builtins", "eval"},
+    {"builtins", "exec"},
+    {"builtins", "execfile"},
+    {"builtins", "open"},
+    {"builtins", "compile"},
+    {"builtins", "__import__"},
+    {"builtins", "setattr"},
+    {"builtins", "delattr"},
+    {"builtins", "globals"},
+    {"builtins", "locals"},
+    {"builtins", "vars"},
+    {"builtins", "input"},
+    {"builtins", "breakpoint"},
+    {"io", "open"},
+    {"_io", "open"},
+    {"types", "CodeType"},
+    {"types", "FunctionType"},
+    {"operator", "attrgetter"},
+    {"operator", "methodcaller"},
+    {"torch", "load"},
+    {"torch.serialization", "load"},
+    {"torch.hub", NULL},
+    {"torch.utils.cpp_extension", NULL},
+    {"numpy", "load"},
+};
+
+static bool is_first_part(struct cairn_view text, const char *part) {
+    size_t size = strlen(part);
+    return text.size >= size && memcmp(text.data, part, size) == 0 &&
+           (text.size == size || ((const char *)text.data)[size] == '.');
 }
 
-static bool is_allowed(struct cairn_view module, struct cairn_view name, uint32_t *ret_global) {
+static bool is_running(struct cairn_view module, struct cairn_view name) {
+    if (is_text(module, "__builtin__")) module = CAIRN_VIEW("builtins");
+    for (size_t i = 0; i < CAIRN_COUNT(running); i++)
+        if (running[i].name
+                ? is_text(module, running[i].module) && is_first_part(name, running[i].name)
+                : is_first_part(module, running[i].module))
+            return true;
+    return false;
+}
+
+static enum cairn_pickle_verdict judge(struct cairn_view module, struct cairn_view name,
+                                       uint32_t *ret_global, const char **ret_why) {
     for (uint32_t i = 0; i < CAIRN_COUNT(names); i++) {
         if (!is_text(name, names[i].name) || !is_text(module, names[i].module)) continue;
         *ret_global = i;
-        return true;
+        return CAIRN_PICKLE_KNOWN;
     }
-    return false;
+    if (!is_running(module, name)) return CAIRN_PICKLE_UNKNOWN;
+    *ret_why = "which runs code when Python loads the file: DO NOT LOAD IT. Nothing was run, and "
+               "nothing is taken from it";
+    return CAIRN_PICKLE_REFUSED;
+}
+
+static enum cairn_pickle_verdict judge_strictly(struct cairn_view module, struct cairn_view name,
+                                                uint32_t *ret_global, const char **ret_why) {
+    enum cairn_pickle_verdict verdict = judge(module, name, ret_global, ret_why);
+    if (verdict != CAIRN_PICKLE_UNKNOWN) return verdict;
+    *ret_why = "which is not among the names that a checkpoint needs; it was not run";
+    return CAIRN_PICKLE_REFUSED;
+}
+
+/* ---- what a value is called ---- */
+
+/* Of what would be a tensor: its element type, or its storage's class, where that is unknown. */
+static const struct cairn_pickle_value *element_class(const struct cairn_pickle *values,
+                                                      const struct cairn_torch_name *maker,
+                                                      const struct cairn_pickle_value *arguments) {
+    bool third = maker && maker->meaning == CAIRN_TORCH_TENSOR_V3;
+    if (!third && !(maker && maker->meaning == CAIRN_TORCH_TENSOR_V2)) return NULL;
+    if (arguments->kind != CAIRN_PICKLE_TUPLE || arguments->count < (third ? 7 : 1)) return NULL;
+    const struct cairn_pickle_value *type =
+        cairn_pickle_at(values, arguments->items[third ? 6 : 0]);
+    if (third && cairn_pickle_unknown_at(values, type)) return type;
+    const struct cairn_pickle_value *storage = cairn_pickle_at(values, arguments->items[0]);
+    if (storage->kind != CAIRN_PICKLE_PERSISTENT) return NULL;
+    const struct cairn_pickle_value *id = cairn_pickle_at(values, storage->arguments);
+    if (id->kind != CAIRN_PICKLE_TUPLE || id->count < 2) return NULL;
+    type = cairn_pickle_at(values, id->items[1]);
+    return cairn_pickle_unknown_at(values, type) ? type : NULL;
+}
+
+/* The value whose name says best what an object is: the class behind the helpers of copyreg, the
+ * enumeration of a member, the class of a subclass of Tensor. */
+static const struct cairn_pickle_value *class_of(const struct cairn_pickle *values,
+                                                 const struct cairn_pickle_value *value) {
+    static const char *const helpers[] = {"_reconstructor", "__newobj__", "__newobj_ex__"};
+    for (int i = 0; value->kind == CAIRN_PICKLE_OBJECT && i < 8; i++) {
+        const struct cairn_pickle_value *made = cairn_pickle_at(values, value->callable);
+        const struct cairn_pickle_value *arguments = cairn_pickle_at(values, value->arguments);
+        const struct cairn_pickle_unknown *unknown = cairn_pickle_unknown_at(values, made);
+        const struct cairn_torch_name *known = cairn_torch_maker(values, value);
+        bool helper = known && known->meaning == CAIRN_TORCH_MEMBER;
+        bool subclass = known && known->meaning == CAIRN_TORCH_FROM_TYPE;
+        for (size_t h = 0; unknown && h < CAIRN_COUNT(helpers); h++)
+            helper |= is_text(unknown->name, helpers[h]);
+        const struct cairn_pickle_value *type = element_class(values, known, arguments);
+        value = type ? type : made;
+        if ((helper || subclass) && arguments->count > subclass)
+            value = cairn_pickle_at(values, arguments->items[subclass]);
+    }
+    return value;
+}
+
+void cairn_torch_unknown_text(const struct cairn_pickle_unknown *unknown,
+                              char ret[CAIRN_TORCH_CLASS_BYTES]) {
+    char text[CAIRN_TORCH_CLASS_BYTES];
+    snprintf(text, sizeof text, "%.*s.%.*s", (int)cairn_min_u64(unknown->module.size, 120),
+             (const char *)unknown->module.data, (int)cairn_min_u64(unknown->name.size, 120),
+             (const char *)unknown->name.data);
+    snprintf(ret, CAIRN_TORCH_CLASS_BYTES, "%s", cairn_short(text).text);
+}
+
+void cairn_torch_class_text(const struct cairn_pickle *values, cairn_pickle_ref ref,
+                            char ret[CAIRN_TORCH_CLASS_BYTES]) {
+    const struct cairn_pickle_value *value = class_of(values, cairn_pickle_at(values, ref));
+    const struct cairn_torch_name *known =
+        value->kind == CAIRN_PICKLE_GLOBAL ? cairn_torch_name_at(value->global) : NULL;
+    snprintf(ret, CAIRN_TORCH_CLASS_BYTES, "storage");
+    if (known) snprintf(ret, CAIRN_TORCH_CLASS_BYTES, "%s.%s", known->module, known->name);
+    if (cairn_pickle_unknown_at(values, value))
+        cairn_torch_unknown_text(cairn_pickle_unknown_at(values, value), ret);
 }
 
 /* ---- members of enumerations ---- */
@@ -170,7 +356,7 @@ static bool is_allowed(struct cairn_view module, struct cairn_view name, uint32_
 static bool find_member(const struct cairn_pickle_value *from,
                         const struct cairn_pickle_value *member, int64_t *ret_number) {
     if (from->kind != CAIRN_PICKLE_GLOBAL || member->kind != CAIRN_PICKLE_TEXT) return false;
-    CAIRN_ASSERT(from->global < CAIRN_COUNT(names));
+    if (from->global >= CAIRN_COUNT(names)) return false; /* unknown */
     for (size_t i = 0; i < CAIRN_COUNT(members); i++) {
         if (strcmp(members[i].enumeration, names[from->global].name) != 0 ||
             !is_text(member->text, members[i].member))
@@ -182,8 +368,21 @@ static bool find_member(const struct cairn_pickle_value *from,
 }
 
 static bool is_getattr(const struct cairn_pickle *pickle, const struct cairn_pickle_value *value) {
-    return value->kind == CAIRN_PICKLE_OBJECT &&
-           names[cairn_pickle_at(pickle, value->callable)->global].meaning == CAIRN_TORCH_MEMBER;
+    const struct cairn_torch_name *maker = cairn_torch_maker(pickle, value);
+    return maker && maker->meaning == CAIRN_TORCH_MEMBER;
+}
+
+/* A member or a method of what is unknown: as unknown as that. */
+static bool is_of_unknown(const struct cairn_pickle *pickle,
+                          const struct cairn_pickle_value *asked) {
+    if (asked->kind != CAIRN_PICKLE_TUPLE || asked->count != 2) return false;
+    const struct cairn_pickle_value *from = cairn_pickle_at(pickle, asked->items[0]);
+    const struct cairn_pickle_value *name = cairn_pickle_at(pickle, asked->items[1]);
+    if (name->kind != CAIRN_PICKLE_TEXT ||
+        (name->text.size > 1 && memcmp(name->text.data, "__", 2) == 0))
+        return false;
+    if (from->kind == CAIRN_PICKLE_OBJECT) from = cairn_pickle_at(pickle, from->callable);
+    return cairn_pickle_unknown_at(pickle, from) != NULL;
 }
 
 /* getattr(class, "member") becomes class(number). */
@@ -193,6 +392,7 @@ static enum cairn_code settle_member(struct cairn_pickle *pickle, size_t object,
     struct cairn_pickle_value tuple = {.kind = CAIRN_PICKLE_TUPLE, .count = 1, .capacity = 1};
     const struct cairn_pickle_value *asked =
         cairn_pickle_at(pickle, pickle->values[object].arguments);
+    if (is_of_unknown(pickle, asked)) return CAIRN_OK;
     if (asked->count != 2 ||
         !find_member(cairn_pickle_at(pickle, asked->items[0]),
                      cairn_pickle_at(pickle, asked->items[1]), &number.integer))
@@ -212,9 +412,9 @@ static enum cairn_code settle_member(struct cairn_pickle *pickle, size_t object,
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_torch_read_pickle(struct cairn_view bytes, struct cairn_pickle *ret,
-                                        struct cairn_error *err) {
-    CAIRN_TRY(cairn_pickle_read(bytes, is_allowed, ret, err));
+enum cairn_code cairn_torch_read_pickle(struct cairn_view bytes, bool strict,
+                                        struct cairn_pickle *ret, struct cairn_error *err) {
+    CAIRN_TRY(cairn_pickle_read(bytes, strict ? judge_strictly : judge, ret, err));
     enum cairn_code code = CAIRN_OK;
     for (size_t i = 0, count = ret->count; i < count && code == CAIRN_OK; i++)
         if (is_getattr(ret, &ret->values[i])) code = settle_member(ret, i, err);

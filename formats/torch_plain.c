@@ -2,11 +2,17 @@
 /* Items of a torch file that are no tensors, each with a small archive of its own. */
 #include "formats/torch_plain.h"
 
+#include <stdlib.h>
+
 #include "api/names.h"
 #include "formats/pickle_write.h"
 #include "formats/torch_tree.h"
 #include "formats/torch_write.h"
 
+#define QUANTISED                                                                                  \
+    "a quantised tensor, whose integers mean nothing without its scales and zero points, for "     \
+    "which "                                                                                       \
+    "no form has a place"
 #define ARCHIVES_BYTES_MAX (256 * CAIRN_MIB)
 /* Of all values together, since values that share parts can be of any size. */
 #define PICKLED_BYTES_MAX (128 * CAIRN_MIB)
@@ -17,6 +23,7 @@ struct gather {
     struct cairn_names names;     /* of objects */
     struct cairn_torch_plan plan; /* all of its bytes are text */
     size_t first;                 /* object of this file */
+    uint8_t *seen; /* values that were looked through for tensors; made when needed */
     size_t pickled_bytes;
 };
 
@@ -47,6 +54,38 @@ static enum cairn_code archive(struct gather *gather, struct cairn_view pickle,
                       (unsigned long long)(ARCHIVES_BYTES_MAX / CAIRN_MIB));
 }
 
+/* Is it of a class that the list lacks, or such a class itself? */
+static bool is_unknown(const struct cairn_pickle *values, cairn_pickle_ref ref) {
+    const struct cairn_pickle_value *value = cairn_pickle_at(values, ref);
+    if (value->kind != CAIRN_PICKLE_OBJECT) return cairn_pickle_unknown_at(values, value) != NULL;
+    const struct cairn_torch_name *maker = cairn_torch_maker(values, value);
+    return !maker || maker->meaning == CAIRN_TORCH_MEMBER ||
+           maker->meaning == CAIRN_TORCH_FROM_TYPE || maker->meaning == CAIRN_TORCH_TENSOR_V2 ||
+           maker->meaning == CAIRN_TORCH_TENSOR_V3;
+}
+
+static bool is_quantised(const struct cairn_pickle *values, cairn_pickle_ref ref) {
+    const struct cairn_torch_name *maker = cairn_torch_maker(values, cairn_pickle_at(values, ref));
+    return maker && strcmp(maker->name, "_rebuild_qtensor") == 0;
+}
+
+static enum cairn_code leave_out_unknown(struct gather *gather, const char *path,
+                                         cairn_pickle_ref ref, struct cairn_error *err) {
+    const struct cairn_torch *file = gather->plain->file;
+    char class[CAIRN_TORCH_CLASS_BYTES];
+    CAIRN_AUTO(buf) why = {0};
+    uint64_t tensors;
+    if (!gather->seen) gather->seen = calloc(file->values.count, 1);
+    if (!gather->seen) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a file's values");
+    cairn_torch_class_text(&file->values, ref, class);
+    CAIRN_TRY(cairn_torch_count_tensors(file, ref, gather->seen, &tensors, err));
+    CAIRN_TRY(cairn_buf_printf(&why, err, "a value of %s, a class that is not known", class));
+    if (tensors)
+        CAIRN_TRY(cairn_buf_printf(&why, err, ", with %llu %s in it", (unsigned long long)tensors,
+                                   tensors == 1 ? "tensor" : "tensors"));
+    return cairn_assembly_leave_out_opaque(gather->assembly, path, class, why.data, err);
+}
+
 static enum cairn_code add(struct gather *gather, const char *path, cairn_pickle_ref ref,
                            struct cairn_error *err) {
     size_t left = PICKLED_BYTES_MAX - cairn_min_u64(PICKLED_BYTES_MAX, gather->pickled_bytes);
@@ -59,12 +98,17 @@ static enum cairn_code add(struct gather *gather, const char *path, cairn_pickle
         cairn_assembly_find(gather->assembly, path, &at))
         return cairn_assembly_leave_out(gather->assembly, path,
                                         "a plain value; another value has this name, too", err);
+    if (is_unknown(&gather->plain->file->values, ref))
+        return leave_out_unknown(gather, path, ref, err);
     enum cairn_code code = pickle_of(gather, ref, &pickle, &why);
     gather->pickled_bytes += pickle.size;
     if (code == CAIRN_UNSUPPORTED || code == CAIRN_TOO_LARGE) {
         CAIRN_AUTO(buf) text = {0};
-        CAIRN_TRY(
-            cairn_buf_printf(&text, err, "a value that cannot be written again: %s", why.message));
+        if (is_quantised(&gather->plain->file->values, ref))
+            CAIRN_TRY(cairn_buf_printf(&text, err, QUANTISED));
+        else
+            CAIRN_TRY(cairn_buf_printf(&text, err, "a value that cannot be written again: %s",
+                                       why.message));
         return cairn_assembly_leave_out(gather->assembly, path, text.data, err);
     }
     if (code != CAIRN_OK) {
@@ -117,6 +161,7 @@ enum cairn_code cairn_torch_plain_add(const struct cairn_torch_plain *plain,
                                       struct cairn_assembly *assembly, struct cairn_error *err) {
     struct gather gather = {.plain = plain, .assembly = assembly};
     enum cairn_code code = gather_all(&gather, err);
+    free(gather.seen);
     cairn_names_release(&gather.names);
     cairn_torch_plan_release(&gather.plan);
     return code;

@@ -39,8 +39,7 @@ static bool is_sequence(const struct cairn_pickle_value *value) {
 
 static bool find_branch_of_object(const struct walk *walk, const struct cairn_pickle_value *object,
                                   struct branch *ret) {
-    const struct cairn_torch_name *name =
-        cairn_torch_name_at(value_at(walk, object->callable)->global);
+    const struct cairn_torch_name *name = cairn_torch_maker(&walk->file->values, object);
     const struct cairn_pickle_value *arguments = value_at(walk, object->arguments);
     const struct cairn_pickle_value *state = value_at(walk, object->state);
     if (!name) return false;
@@ -85,8 +84,7 @@ static enum cairn_code append_key(struct walk *walk, cairn_pickle_ref key, uint3
 static bool is_map(const struct walk *walk, const struct cairn_pickle_value *value) {
     if (value->kind == CAIRN_PICKLE_DICT) return true;
     if (value->kind != CAIRN_PICKLE_OBJECT) return false;
-    const struct cairn_torch_name *name =
-        cairn_torch_name_at(value_at(walk, value->callable)->global);
+    const struct cairn_torch_name *name = cairn_torch_maker(&walk->file->values, value);
     if (name && name->meaning == CAIRN_TORCH_RECORD && cairn_torch_is_foreign(name))
         return value_at(walk, value->state)->kind == CAIRN_PICKLE_DICT;
     return name && name->meaning == CAIRN_TORCH_MAP;
@@ -157,7 +155,9 @@ static enum cairn_code step(struct walk *walk, cairn_pickle_ref ref, struct cair
         return leaf(walk, CAIRN_TORCH_LEAF_TENSOR, ref, err);
     if (walk->holds && is_item(walk, ref)) return leaf(walk, CAIRN_TORCH_ITEM, ref, err);
     if (!find_branch(walk, value, &branch)) {
-        bool opaque = value->kind == CAIRN_PICKLE_OBJECT || value->kind == CAIRN_PICKLE_PERSISTENT;
+        bool opaque = value->kind == CAIRN_PICKLE_OBJECT ||
+                      value->kind == CAIRN_PICKLE_PERSISTENT ||
+                      cairn_pickle_unknown_at(&walk->file->values, value);
         return leaf(walk, opaque ? CAIRN_TORCH_LEAF_OPAQUE : CAIRN_TORCH_LEAF_PLAIN, ref, err);
     }
     if (branch.items->count == 0) return leaf(walk, CAIRN_TORCH_LEAF_EMPTY, ref, err);

@@ -8,6 +8,7 @@
 
 #include "api/dtype.h"
 #include "common/array.h"
+#include "common/crc32.h"
 #include "common/encode.h"
 #include "common/utf8.h"
 #include "formats/pickle_write.h"
@@ -214,7 +215,7 @@ static enum cairn_code put_record(struct archive *archive, const char *name,
     CAIRN_AUTO(buf) full = {0};
     uint64_t header = archive->at;
     size_t begin = archive->plan->head.size;
-    uint32_t crc = data ? cairn_zip_crc32(data->data, data->size) : 0;
+    uint32_t crc = data ? cairn_crc32(data->data, data->size) : 0;
     CAIRN_TRY(cairn_buf_printf(&full, err, "%s/%s", archive->stem, name));
     CAIRN_TRY(put_local(archive, &full, size, crc, err));
     if (data) CAIRN_TRY(cairn_buf_append(&archive->plan->head, data->data, data->size, err));

@@ -37,6 +37,7 @@ struct cairn_zero_folder {
     /* The input is good until the folder is closed. */
     enum cairn_code (*open)(void *context, const char *name, const struct cairn_input **ret,
                             struct cairn_error *err);
+    bool strict; /* as formats/torch.h has it */
 };
 /* Is it a DeepSpeed checkpoint's? By the names of its files alone. */
 bool cairn_zero_is(const struct cairn_zero_folder *folder);

@@ -311,6 +311,7 @@ static enum cairn_code add_masters(struct experts *experts, const struct cairn_a
                                    struct cairn_names *trained, struct cairn_error *err) {
     CAIRN_AUTO(buf) masked = {0};
     uint32_t number;
+    CAIRN_TRY(cairn_assembly_copy_seals(experts->assembly, from, err));
     for (size_t i = 0; i < from->tensor_count; i++) {
         CAIRN_TRY(add_tensor(experts, from, &from->tensors[i], err));
         if (is_state(from->tensors[i].name)) continue;
@@ -342,6 +343,7 @@ static enum cairn_code add_rest(struct experts *experts, const struct cairn_name
     const struct cairn_assembly *files = experts->files;
     CAIRN_AUTO(buf) masked = {0};
     size_t at;
+    CAIRN_TRY(cairn_assembly_copy_seals(experts->assembly, files, err));
     for (size_t i = 0; i < files->tensor_count; i++) {
         const struct cairn_assembly_tensor *tensor = &files->tensors[i];
         if (cairn_assembly_find(experts->assembly, tensor->name, &at)) continue;

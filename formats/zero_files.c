@@ -81,7 +81,8 @@ static enum cairn_code open_all(const struct cairn_zero_folder *folder,
     for (size_t i = 0; i < count; i++) {
         struct cairn_zero_file *file = &files[i];
         enum cairn_code code = folder->open(folder->context, file->name, &file->input, err);
-        if (code == CAIRN_OK) code = cairn_torch_open(file->input, &file->torch, err);
+        if (code == CAIRN_OK)
+            code = cairn_torch_open(file->input, folder->strict, &file->torch, err);
         if (code != CAIRN_OK) return cairn_within(err, code, "%s", file->name);
     }
     return CAIRN_OK;
@@ -100,12 +101,20 @@ enum cairn_code cairn_zero_range(const struct cairn_zero_file *file, cairn_pickl
                                  struct cairn_assembly *assembly, struct cairn_torch_tensor *ret,
                                  struct cairn_zero_flat *ret_range, struct cairn_error *err) {
     CAIRN_TRY(cairn_torch_tensor(&file->torch, ref, ret, err));
-    if (!ret->contiguous)
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "a tensor that is not in row-major order");
+    struct cairn_seal seal;
+    struct cairn_view name;
+    unsigned flip;
+    CAIRN_TRY(cairn_assembly_flips(ret->dtype, ret->conjugated, ret->negated, &flip, err));
+    if (!ret->contiguous || flip)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "a tensor that is not in row-major order, or negated");
     CAIRN_TRY(cairn_torch_storage_at(&file->torch, ret, &ret_range->offset_bytes, err));
+    CAIRN_TRY(cairn_assembly_add_input(assembly, file->input, &ret_range->input, err));
+    bool sealed = cairn_torch_seal(&file->torch, ret, ret_range->offset_bytes, &seal, &name);
+    seal.input = ret_range->input;
     ret_range->offset_bytes += ret->offset_bytes;
     ret_range->elements = ret->elements;
-    return cairn_assembly_add_input(assembly, file->input, &ret_range->input, err);
+    return sealed ? cairn_seals_add(&assembly->seals, &seal, name, err) : CAIRN_OK;
 }
 
 static enum cairn_code read_buffers(struct cairn_zero_file *model, struct cairn_error *err) {

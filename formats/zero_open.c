@@ -97,7 +97,7 @@ static enum cairn_code open_part(struct open_work *work, unsigned rank,
     const struct cairn_zero_folder *folder = work->folder;
     CAIRN_AUTO_HEAP const char **names = calloc(folder->count + 1, sizeof *names);
     struct cairn_zero_folder own = {
-        .context = folder->context, .names = names, .open = folder->open};
+        .context = folder->context, .names = names, .open = folder->open, .strict = folder->strict};
     if (!names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
     for (size_t i = 0; i < folder->count; i++) {
         unsigned part;
@@ -119,7 +119,11 @@ static enum cairn_code add_tensors(const struct open_work *work, const struct ca
                                    struct cairn_assembly *into, struct cairn_error *err) {
     CAIRN_TRY(cairn_torch_assemble(file, "", own, err));
     CAIRN_TRY(cairn_assembly_check(own, err));
+    CAIRN_TRY(cairn_assembly_copy_seals(into, own, err));
     for (size_t i = 0; i < own->tensor_count; i++) {
+        enum cairn_code code = cairn_assembly_unroll(own, i, err);
+        if (code)
+            return cairn_within(err, code, "tensor %s", cairn_short(own->tensors[i].name).text);
         const struct cairn_assembly_tensor *tensor = &own->tensors[i];
         CAIRN_AUTO(buf) full = {0};
         size_t at;
@@ -139,7 +143,7 @@ static enum cairn_code add_file(const struct open_work *work, const char *name, 
     struct cairn_assembly own = {0};
     struct cairn_torch file;
     enum cairn_code code = work->folder->open(work->folder->context, name, &input, err);
-    if (code == CAIRN_OK) code = cairn_torch_open(input, &file, err);
+    if (code == CAIRN_OK) code = cairn_torch_open(input, work->folder->strict, &file, err);
     if (code != CAIRN_OK) return cairn_within(err, code, "%s", name);
     code = add_tensors(work, &file, prefix, &own, into, err);
     cairn_assembly_release(&own);
@@ -151,6 +155,7 @@ static enum cairn_code add_file(const struct open_work *work, const char *name, 
 
 static enum cairn_code add_all(struct open_work *work, const struct cairn_assembly *from,
                                struct cairn_error *err) {
+    CAIRN_TRY(cairn_assembly_copy_seals(work->assembly, from, err));
     for (size_t i = 0; i < from->tensor_count; i++) {
         const struct cairn_assembly_tensor *tensor = &from->tensors[i];
         bool alias = tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS, same = false;

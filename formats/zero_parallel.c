@@ -318,6 +318,8 @@ enum cairn_code cairn_zero_parallel_join(const struct cairn_zero_part *parts, si
         calloc(parts[0].assembly.tensor_count + 1, sizeof *cuts);
     if (!cuts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for tensors");
     join.cuts = cuts;
+    for (size_t r = 0; r < count; r++)
+        CAIRN_TRY(cairn_assembly_copy_seals(assembly, &parts[r].assembly, err));
     enum cairn_code code = cairn_zero_rules_read(parts[0].zero, &join.rules, err);
     if (code == CAIRN_OK) code = join_all(&join, err);
     cairn_zero_rules_free(join.rules);

@@ -93,14 +93,17 @@ static enum cairn_code add_tensor(const struct universal *universal, const char 
     uint64_t shape[CAIRN_DIMENSIONS_MAX] = {0};
     CAIRN_TRY(cairn_torch_assemble(file, "", own, err));
     CAIRN_TRY(cairn_assembly_check(own, err));
+    CAIRN_TRY(cairn_assembly_copy_seals(universal->assembly, own, err));
     const struct cairn_assembly_tensor *tensor = choose(own);
     if (!tensor && !values)
         return cairn_assembly_leave_out(universal->assembly, name, "it is no tensor", err);
     if (!tensor) return cairn_fail(err, CAIRN_INVALID, "it holds no tensor `param`");
     unsigned count = tensor->dimension_count;
     memcpy(shape, tensor->shape, sizeof shape);
-    if (universal->flat && count == 1)
+    if (universal->flat && count == 1) {
+        CAIRN_TRY(cairn_assembly_unroll(own, (size_t)(tensor - own->tensors), err));
         CAIRN_TRY(find_shape(universal, parameter, tensor, shape, &count, err));
+    }
     CAIRN_TRY(
         cairn_assembly_add_tensor(universal->assembly, name, tensor->dtype, count, shape, err));
     return cairn_assembly_copy_pieces(own, tensor, universal->assembly, err);
@@ -117,7 +120,7 @@ static enum cairn_code add_file(const struct universal *universal, const char *p
     CAIRN_TRY(cairn_buf_printf(&name, err, "%s%s%s%s", values ? "" : CAIRN_ASSEMBLY_OPTIMIZER,
                                parsed->parameter, values ? "" : ".", values ? "" : parsed->what));
     CAIRN_TRY(universal->folder->open(universal->folder->context, path, &input, err));
-    CAIRN_TRY(cairn_torch_open(input, &file, err));
+    CAIRN_TRY(cairn_torch_open(input, universal->folder->strict, &file, err));
     enum cairn_code code =
         add_tensor(universal, parsed->parameter, name.data, &file, values, &own, err);
     cairn_assembly_release(&own);
@@ -212,7 +215,7 @@ static enum cairn_code check_stage(const struct universal *universal, struct cai
     int64_t stage = 0;
     if (!has_file(folder, STATE)) return CAIRN_OK;
     CAIRN_TRY(folder->open(folder->context, STATE, &file.input, err));
-    CAIRN_TRY(cairn_torch_open(file.input, &file.torch, err));
+    CAIRN_TRY(cairn_torch_open(file.input, universal->folder->strict, &file.torch, err));
     cairn_pickle_ref value;
     if (cairn_pickle_find(&file.torch.values, file.torch.values.root, "zero_stage", &value))
         stage = cairn_zero_integer(&file, value);

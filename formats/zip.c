@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "common/array.h"
+#include "common/crc32.h"
 #include "common/text.h"
 #include "common/utf8.h"
 
@@ -252,22 +253,6 @@ enum cairn_code cairn_zip_data_at(const struct cairn_input *input,
                         (const char *)entry->name.data);
 }
 
-/* By half bytes: pickles are small, and sixteen words stay in the cache. */
-uint32_t cairn_zip_crc32(const void *data, size_t size) {
-    static const uint32_t steps[16] = {0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac,
-                                       0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
-                                       0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c,
-                                       0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
-    const uint8_t *bytes = data;
-    uint32_t crc = UINT32_MAX;
-    for (size_t i = 0; i < size; i++) {
-        crc ^= bytes[i];
-        crc = crc >> 4 ^ steps[crc & 15];
-        crc = crc >> 4 ^ steps[crc & 15];
-    }
-    return ~crc;
-}
-
 enum cairn_code cairn_zip_load(const struct cairn_input *input, const struct cairn_zip_entry *entry,
                                struct cairn_buf *ret, struct cairn_error *err) {
     uint64_t offset = 0;
@@ -278,7 +263,7 @@ enum cairn_code cairn_zip_load(const struct cairn_input *input, const struct cai
     CAIRN_TRY(cairn_buf_reserve(ret, (size_t)entry->size_bytes + 1, err));
     CAIRN_TRY(cairn_input_read(input, offset, ret->data, (size_t)entry->size_bytes, err));
     ret->size = (size_t)entry->size_bytes;
-    if (entry->crc32 && cairn_zip_crc32(ret->data, ret->size) != entry->crc32)
+    if (entry->crc32 && cairn_crc32(ret->data, ret->size) != entry->crc32)
         return cairn_fail(err, CAIRN_CORRUPT, "zip entry %.*s does not match its CRC-32",
                           (int)entry->name.size, (const char *)entry->name.data);
     return CAIRN_OK;

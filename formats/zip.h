@@ -43,4 +43,3 @@ enum cairn_code cairn_zip_data_at(const struct cairn_input *input,
 /* The whole entry; its CRC is compared where it has one. */
 enum cairn_code cairn_zip_load(const struct cairn_input *input, const struct cairn_zip_entry *entry,
                                struct cairn_buf *ret, struct cairn_error *err) CAIRN_MUST_USE;
-uint32_t cairn_zip_crc32(const void *data, size_t size);

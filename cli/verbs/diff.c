@@ -19,6 +19,8 @@ static const struct cairn_cli_flag flags[] = {
     {"tp-rule", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(tp_rules), 0, "RULES",
      "How DeepSpeed's tensor parallel ranks cut parameters, on each side that is a folder of it: "
      "GLOB=RULE,...; RULE is the dimension, 0:ROWS, halves or replicated."},
+    {"strict", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(strict), 0, NULL,
+     "Refuse files that hold a value of a class that is not known, instead of leaving it out."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "Read stored versions from the store itself, without a server."},
     {"workers", 'j', CAIRN_CLI_COUNT, CAIRN_CLI_AT(workers), 0, "N",

@@ -36,6 +36,8 @@ static const struct cairn_cli_flag flags[] = {
      "Without the parameters that DeepSpeed did not train, as an adapter's base."},
     {"copy-tied", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(copy_tied), 0, NULL,
      "A tensor that has several names is written under each of them, not once."},
+    {"strict", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(strict), 0, NULL,
+     "Refuse files that hold a value of a class that is not known, instead of leaving it out."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "Read a stored version from the store itself, without a server."},
     {"workers", 'j', CAIRN_CLI_COUNT, CAIRN_CLI_AT(workers), 0, "N",

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "api/dtype.h"
+#include "cli/check_seals.h"
 #include "cli/left_out.h"
 #include "cli/output.h"
 #include "cli/save_tree.h"
@@ -18,6 +19,8 @@ static const struct cairn_cli_flag flags[] = {
     {"tp-rule", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(tp_rules), 0, "RULES",
      "How DeepSpeed's tensor parallel ranks cut parameters: GLOB=RULE,...; RULE is the dimension, "
      "0:ROWS, halves or replicated."},
+    {"strict", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(strict), 0, NULL,
+     "Refuse files that hold a value of a class that is not known, instead of leaving it out."},
     {"follow", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(follow), 0, NULL,
      "Keep what links out of the folder point to; otherwise they are refused."},
     {"no-links", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(no_links), 0, NULL,
@@ -48,7 +51,8 @@ static enum cairn_code check_kind(const char *kind, const char *format, struct c
 /* ---- tensors ---- */
 
 struct import {
-    const struct cairn_cli_weights *weights;
+    struct cairn_cli_weights *weights;
+    const bool *left; /* of each tensor: it is left out */
     const struct cairn_cli_tree *tree;
     struct cairn_save *save;
 };
@@ -128,7 +132,8 @@ static int by_place(const void *a, const void *b) {
     return (x->offset_bytes > y->offset_bytes) - (x->offset_bytes < y->offset_bytes);
 }
 
-/* A view of stride 0 has the same bytes several times; a rank table lists each place once. */
+/* A view that repeats its elements has the same bytes several times; a rank table lists each place
+ * once. */
 static enum cairn_code find_repeated(const struct cairn_assembly *assembly,
                                      const struct cairn_assembly_tensor *tensor, bool *ret,
                                      struct cairn_error *err) {
@@ -140,7 +145,51 @@ static enum cairn_code find_repeated(const struct cairn_assembly *assembly,
     memcpy(sorted, &assembly->pieces[tensor->piece_first], tensor->piece_count * sizeof *sorted);
     qsort(sorted, tensor->piece_count, sizeof *sorted, by_place);
     for (size_t p = 1; p < tensor->piece_count; p++)
-        *ret |= by_place(&sorted[p - 1], &sorted[p]) == 0;
+        *ret |= sorted[p - 1].input == sorted[p].input &&
+                sorted[p - 1].offset_bytes + sorted[p - 1].size_bytes > sorted[p].offset_bytes;
+    return CAIRN_OK;
+}
+
+/* Why a tensor is no list of ranges of the files; NULL: it is one, and its pieces are such. */
+static enum cairn_code why_not(struct cairn_cli_weights *weights, size_t number, const char **ret,
+                               struct cairn_error *why, struct cairn_error *err) {
+    struct cairn_assembly *assembly = &weights->assembly;
+    struct cairn_assembly_tensor *tensor = &assembly->tensors[number];
+    bool repeated;
+    *ret = NULL;
+    enum cairn_code code = cairn_assembly_unroll(assembly, number, why);
+    if (code == CAIRN_UNSUPPORTED) *ret = why->message;
+    if (code != CAIRN_OK) {
+        if (code != CAIRN_UNSUPPORTED && err) *err = *why;
+        return code == CAIRN_UNSUPPORTED ? CAIRN_OK : code;
+    }
+    for (size_t p = 0; p < tensor->piece_count; p++) {
+        const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
+        if (piece->flip)
+            *ret = "a view that is conjugated or negated when it is read; the file has it, and "
+                   "`cairn export` resolves it";
+    }
+    CAIRN_TRY(find_repeated(assembly, tensor, &repeated, err));
+    if (repeated) *ret = "a view that repeats its elements; the file has it";
+    return CAIRN_OK;
+}
+
+/* Before anything is sent: tensors that cannot be named by ranges are left out, and their
+ * aliases. */
+static enum cairn_code choose_tensors(struct cairn_cli_weights *weights, bool *left,
+                                      struct cairn_error *err) {
+    struct cairn_assembly *assembly = &weights->assembly;
+    for (size_t i = 0; i < assembly->tensor_count; i++) {
+        const struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
+        struct cairn_error reason = {0};
+        const char *why = NULL;
+        if (tensor->alias_of == CAIRN_ASSEMBLY_NO_ALIAS)
+            CAIRN_TRY(why_not(weights, i, &why, &reason, err));
+        else if (left[tensor->alias_of])
+            why = "another name of a tensor that is left out; the file has it";
+        left[i] = why != NULL;
+        if (why) CAIRN_TRY(cairn_assembly_leave_out(assembly, assembly->tensors[i].name, why, err));
+    }
     return CAIRN_OK;
 }
 
@@ -151,29 +200,21 @@ static void note_files(const struct cairn_assembly *assembly,
         known[assembly->pieces[tensor->piece_first + p].input] = true;
 }
 
-#define REPEATED "a view that repeats its elements; the file has it"
 
 static enum cairn_code describe(void *owner, struct cairn_save *save,
                                 const struct cairn_cli_tree *tree,
                                 struct cairn_cli_described *ret, struct cairn_error *err) {
-    const struct cairn_cli_weights *weights = owner;
-    const struct import import = {weights, tree, save};
+    const struct import *owned = owner;
+    const struct cairn_cli_weights *weights = owned->weights;
+    const struct import import = {owned->weights, owned->left, tree, save};
     const struct cairn_assembly *assembly = &weights->assembly;
     CAIRN_AUTO_HEAP bool *known = calloc(assembly->input_count + 1, sizeof *known);
-    if (!known) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for files");
+    CAIRN_AUTO_JSON json_t *plain = json_array();
+    if (!known || !plain) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for files");
     for (size_t i = 0; i < assembly->tensor_count; i++) {
-        const struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
-        bool alias = tensor->alias_of != CAIRN_ASSEMBLY_NO_ALIAS, repeated;
-        CAIRN_TRY(find_repeated(assembly, alias ? &assembly->tensors[tensor->alias_of] : tensor,
-                                &repeated, err));
-        if (repeated) {
-            cairn_cli_note("left out: %s: " REPEATED, tensor->name);
-            json_array_append_new(ret->left_out,
-                                  json_pack("{s:s, s:s}", "name", tensor->name, "why", REPEATED));
-            continue;
-        }
-        CAIRN_TRY(describe_tensor(&import, tensor, err));
-        note_files(assembly, tensor, known);
+        if (import.left[i]) continue;
+        CAIRN_TRY(describe_tensor(&import, &assembly->tensors[i], err));
+        note_files(assembly, &assembly->tensors[i], known);
         ret->tensors++;
     }
     for (size_t i = 0; i < assembly->input_count; i++) ret->files += known[i];
@@ -181,8 +222,44 @@ static enum cairn_code describe(void *owner, struct cairn_save *save,
     const struct cairn_cli_left_out left_out = {
         .assembly = assembly, .keeps_objects = true, .keeps_texts = true, .keeps_files = true};
     cairn_cli_left_out_note(&left_out);
-    CAIRN_AUTO_JSON json_t *plain = json_array();
     return cairn_cli_left_out_rows(&left_out, ret->left_out, plain, err);
+}
+
+/* What no tensor has is kept with its file, so it is compared, too. */
+static enum cairn_code seal_all(struct cairn_cli_weights *weights, struct cairn_error *err) {
+    struct cairn_assembly *assembly = &weights->assembly;
+    for (size_t i = 0; i < weights->count; i++) {
+        const struct cairn_torch *torch = &weights->files[i]->torch;
+        uint32_t input;
+        if (!torch->input) continue;
+        CAIRN_TRY(cairn_assembly_add_input(assembly, torch->input, &input, err));
+        CAIRN_TRY(cairn_torch_seal_all(torch, input, &assembly->seals, err));
+    }
+    if (!assembly->seals.sorted) cairn_seals_sort(&assembly->seals);
+    return CAIRN_OK;
+}
+
+static enum cairn_code import(struct cairn_cli *cli, struct cairn_cli_weights *weights,
+                              struct cairn_error *err) {
+    CAIRN_AUTO_HEAP bool *left = calloc(weights->assembly.tensor_count + 1, sizeof *left);
+    struct import import = {.weights = weights, .left = left};
+    const char *path = cli->arguments[1];
+    const struct cairn_cli_save_tree job = {.cli = cli,
+                                            .verb = "import",
+                                            .path = path,
+                                            .folder_fd =
+                                                weights->has_folder ? weights->folder_fd : -1,
+                                            .ref = cli->arguments[2],
+                                            .format = weights->format,
+                                            .describe = describe,
+                                            .owner = &import};
+    if (!left) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the names of tensors");
+    enum cairn_code code = check_kind(cli->arguments[0], weights->format, err);
+    if (code == CAIRN_OK) code = seal_all(weights, err);
+    if (code == CAIRN_OK) code = cairn_cli_check_seals(cli, &weights->assembly, err);
+    if (code != CAIRN_OK) return cairn_within(err, code, "%s", path);
+    CAIRN_TRY(choose_tensors(weights, left, err));
+    return cairn_cli_save_tree_run(&job, err);
 }
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
@@ -197,19 +274,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_TRY(cairn_cli_save_tree_check("import", path, ref, err));
     CAIRN_TRY(cairn_cli_save_tree_start(cli, "import", err));
     CAIRN_TRY(cairn_cli_weights_open_path(cli, path, true, &weights, err));
-    struct cairn_cli_save_tree job = {.cli = cli,
-                                      .verb = "import",
-                                      .path = path,
-                                      .folder_fd = weights.has_folder ? weights.folder_fd : -1,
-                                      .ref = ref,
-                                      .format = weights.format,
-                                      .describe = describe,
-                                      .owner = &weights};
-    enum cairn_code code = check_kind(kind, weights.format, err);
-    if (code)
-        code = cairn_within(err, code, "%s", path);
-    else
-        code = cairn_cli_save_tree_run(&job, err);
+    enum cairn_code code = import(cli, &weights, err);
     cairn_cli_weights_release(&weights);
     return code;
 }

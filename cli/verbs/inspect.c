@@ -17,6 +17,7 @@
 #include "common/utf8.h"
 #include "formats/model_choice.h"
 #include "formats/safetensors_assembly.h"
+#include "formats/torch_plain.h"
 #include "formats/torch_tree.h"
 
 #define SHOWN_BYTES_MAX 65536 /* of one text; what is longer is told by its length */
@@ -115,14 +116,13 @@ static json_t *json_leaf(const struct inspection *inspection, enum cairn_torch_k
         return value->kind == CAIRN_PICKLE_DICT || value->kind == CAIRN_PICKLE_OBJECT
                    ? json_object()
                    : json_array();
-    const struct cairn_torch_name *name =
-        value->kind == CAIRN_PICKLE_OBJECT
-            ? cairn_torch_name_at(cairn_pickle_at(values, value->callable)->global)
-            : NULL;
+    const struct cairn_torch_name *name = cairn_torch_maker(values, value);
+    char class[CAIRN_TORCH_CLASS_BYTES];
     json_t *bytes =
         name && name->meaning == CAIRN_TORCH_ENCODED ? json_encoded(values, value) : NULL;
     if (bytes) return bytes;
-    return name ? json_sprintf("(%s.%s)", name->module, name->name) : json_string("(storage)");
+    cairn_torch_class_text(values, ref, class);
+    return json_sprintf("(%s)", class);
 }
 
 static enum cairn_code visit(void *context, const char *path, enum cairn_torch_kind kind,
@@ -189,14 +189,30 @@ static enum cairn_code list_tensors(struct inspection *inspection, struct cairn_
     return CAIRN_OK;
 }
 
-static enum cairn_code inspect_torch(const struct cairn_input *input, struct inspection *inspection,
-                                     const char **ret_format, struct cairn_error *err) {
+/* Values that an export of the file would leave out, whatever its form. */
+static enum cairn_code list_left_out(const struct cairn_cli *cli, struct inspection *inspection,
+                                     struct cairn_error *err) {
+    struct cairn_assembly values = {0};
+    const struct cairn_torch_plain plain = {.file = inspection->torch};
+    const struct cairn_cli_left_out left_out = {.assembly = &values, .keeps_objects = true};
+    enum cairn_code code = cairn_torch_plain_add(&plain, &values, err);
+    if (code == CAIRN_OK)
+        code = cairn_cli_left_out_rows(&left_out, inspection->left_out, inspection->plain, err);
+    if (code == CAIRN_OK && cli->output == CAIRN_CLI_TABLE) cairn_cli_left_out_note(&left_out);
+    cairn_assembly_release(&values);
+    return code;
+}
+
+static enum cairn_code inspect_torch(const struct cairn_cli *cli, const struct cairn_input *input,
+                                     struct inspection *inspection, const char **ret_format,
+                                     struct cairn_error *err) {
     CAIRN_AUTO(torch) file = {0};
-    CAIRN_TRY(cairn_torch_open(input, &file, err));
+    CAIRN_TRY(cairn_torch_open(input, cli->strict, &file, err));
     *ret_format = file.legacy ? "torch-legacy" : "torch";
     inspection->torch = &file;
     enum cairn_code code = cairn_torch_walk(&file, visit, inspection, err);
     if (code == CAIRN_OK) code = list_tensors(inspection, err);
+    if (code == CAIRN_OK) code = list_left_out(cli, inspection, err);
     for (size_t i = 0; i < inspection->count; i++) free(inspection->seen[i].name);
     free(inspection->seen);
     return code;
@@ -283,13 +299,14 @@ static enum cairn_code inspect_folder(const struct cairn_cli *cli, struct inspec
 
 /* ---- the verb ---- */
 
-static enum cairn_code inspect_file(const struct cairn_input *input, struct inspection *inspection,
-                                    const char **ret_format, struct cairn_error *err) {
+static enum cairn_code inspect_file(const struct cairn_cli *cli, const struct cairn_input *input,
+                                    struct inspection *inspection, const char **ret_format,
+                                    struct cairn_error *err) {
     char first[16] = {0};
     size_t size = input->size_bytes < sizeof first ? (size_t)input->size_bytes : sizeof first;
     CAIRN_TRY(cairn_input_read(input, 0, first, size, err));
     if (cairn_torch_begins((struct cairn_view){first, size}))
-        return inspect_torch(input, inspection, ret_format, err);
+        return inspect_torch(cli, input, inspection, ret_format, err);
     if (size > 8 && first[8] == '{') {
         *ret_format = "safetensors";
         return inspect_safetensors(input, inspection, err);
@@ -334,7 +351,7 @@ static enum cairn_code inspect_input(const struct cairn_cli *cli, struct inspect
     struct cairn_cli_input opened;
     CAIRN_TRY(cairn_cli_input_open(cli, cli->arguments[0], &opened, err));
     *ret_bytes = opened.input.size_bytes;
-    enum cairn_code code = inspect_file(&opened.input, inspection, ret_format, err);
+    enum cairn_code code = inspect_file(cli, &opened.input, inspection, ret_format, err);
     cairn_cli_input_release(&opened);
     return code;
 }
@@ -368,6 +385,8 @@ static const struct cairn_cli_flag flags[] = {
     {"tp-rule", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(tp_rules), 0, "RULES",
      "How DeepSpeed's tensor parallel ranks cut parameters: GLOB=RULE,...; RULE is the dimension, "
      "0:ROWS, halves or replicated."},
+    {"strict", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(strict), 0, NULL,
+     "Refuse files that hold a value of a class that is not known, instead of leaving it out."},
 };
 
 const struct cairn_cli_verb cairn_cli_verb_inspect = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checksum of zip entries: known values, all lengths, and parts that are joined in any order. */
+/* The checksum of zip entries: known values, all lengths, and parts joined in any order. */
 #include "common/crc32.h"
 #include "tests/harness.h"
 
@@ -30,9 +30,9 @@ TEST(remainders_of_parts_add_up_in_any_order) {
         const size_t borders[] = {0, first, second, size};
         uint32_t sum = 0;
         for (int part = 2; part >= 0; part--)
-            sum ^= cairn_crc32_shift(cairn_crc32_remainder(bytes + borders[part],
-                                                           borders[part + 1] - borders[part]),
-                                     size - borders[part + 1]);
+            sum ^= cairn_crc32_shift(
+                cairn_crc32_remainder(bytes + borders[part], borders[part + 1] - borders[part]),
+                size - borders[part + 1]);
         EXPECT(cairn_crc32_of_remainder(sum, size) == cairn_crc32(bytes, size));
     }
 }

@@ -149,10 +149,15 @@ static enum cairn_code build(const struct case_of *of, struct cairn_assembly *as
             file[at + e] = (uint16_t)cairn_box_place(box, of->dimensions, of->shape, e);
         CAIRN_TRY(cairn_assembly_add_box(
             assembly,
-            &(struct cairn_assembly_piece){number, (at + half) * 2, (elements - half) * 2}, box,
-            half, NULL));
-        CAIRN_TRY(cairn_assembly_add_box(
-            assembly, &(struct cairn_assembly_piece){number, at * 2, half * 2}, box, 0, NULL));
+            &(struct cairn_assembly_piece){.input = number,
+                                           .offset_bytes = (at + half) * 2,
+                                           .size_bytes = (elements - half) * 2},
+            box, half, NULL));
+        CAIRN_TRY(cairn_assembly_add_box(assembly,
+                                         &(struct cairn_assembly_piece){.input = number,
+                                                                        .offset_bytes = at * 2,
+                                                                        .size_bytes = half * 2},
+                                         box, 0, NULL));
         at += elements;
     }
     return cairn_assembly_check(assembly, NULL);
@@ -225,7 +230,8 @@ TEST(boxes_of_less_than_a_byte_and_outside_of_their_tensor_are_refused) {
     REQUIRE(cairn_assembly_add_input(&assembly, &input, &number, NULL) == CAIRN_OK);
     REQUIRE(cairn_assembly_add_tensor(&assembly, "a", CAIRN_DTYPE_F32, 1, shape, NULL) ==
             CAIRN_OK);
-    const struct cairn_assembly_piece piece = {number, 0, 16};
+    const struct cairn_assembly_piece piece = {
+        .input = number, .offset_bytes = 0, .size_bytes = 16};
     EXPECT(cairn_assembly_add_box(&assembly, &piece, &outside, 0, NULL) == CAIRN_INVALID);
     EXPECT(cairn_assembly_add_box(&assembly, &piece, &inside, 5, NULL) == CAIRN_INVALID);
     REQUIRE(cairn_assembly_add_tensor(&assembly, "b", CAIRN_DTYPE_F4, 1, shape, NULL) == CAIRN_OK);

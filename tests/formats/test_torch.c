@@ -79,7 +79,7 @@ static enum cairn_code see(void *context, const char *path, enum cairn_torch_kin
 static enum cairn_code look(struct cairn_view bytes, struct rows *rows, struct cairn_error *err) {
     struct cairn_input input = cairn_input_of_view(&bytes);
     CAIRN_AUTO(torch) file = {0};
-    CAIRN_TRY(cairn_torch_open(&input, &file, err));
+    CAIRN_TRY(cairn_torch_open(&input, false, &file, err));
     rows->file = &file;
     return cairn_torch_walk(&file, see, rows, err);
 }
@@ -174,7 +174,7 @@ TEST(a_file_that_asks_for_a_command_is_refused_with_its_name) {
 
 static enum cairn_code read_text(const char *text, struct cairn_pickle *ret,
                                  struct cairn_error *err) {
-    return cairn_torch_read_pickle(cairn_view_of(text), ret, err);
+    return cairn_torch_read_pickle(cairn_view_of(text), false, ret, err);
 }
 
 #define STAGE "cdeepspeed.runtime.zero.config\nZeroStageEnum\n"

@@ -179,7 +179,7 @@ static enum cairn_code write_plain(const struct cairn_torch *file, struct cairn_
                                     (size_t)piece->size_bytes, err) == CAIRN_OK);
         struct cairn_view view = {bytes.data, (size_t)piece->size_bytes};
         struct cairn_input input = cairn_input_of_view(&view);
-        FUZZ_HOLDS(cairn_torch_open(&input, &again, err) == CAIRN_OK);
+        FUZZ_HOLDS(cairn_torch_open(&input, false, &again, err) == CAIRN_OK);
     }
     cairn_assembly_release(&assembly);
     return code;
@@ -189,7 +189,7 @@ void cairn_fuzz_torch(struct cairn_view input) {
     struct cairn_error err = {0};
     CAIRN_AUTO(torch) file = {0};
     struct cairn_input bytes = cairn_input_of_view(&input);
-    enum cairn_code code = cairn_torch_open(&bytes, &file, &err);
+    enum cairn_code code = cairn_torch_open(&bytes, false, &file, &err);
     if (!code) code = cairn_torch_walk(&file, look_at_leaf, &file, &err);
     if (!code) code = write_plain(&file, &err);
     FUZZ_SAYS_WHY(code, err);

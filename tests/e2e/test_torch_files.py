@@ -1,0 +1,380 @@
+# SPDX-License-Identifier: Apache-2.0
+# ctest: seconds=15 thirds=2
+"""Files of torch.save and DCP as people have them: views, unknown classes, old forms, damage. Each tensor
+has the values that torch.load gives of it, or is named as left out; nothing of a pickle is run."""
+import collections
+import datetime
+import enum
+import functools
+import itertools
+import json
+import os
+import pathlib
+import pickle
+import shutil
+import struct
+import subprocess
+import tempfile
+import unittest
+
+import torch_files
+from test_export import export, read
+from test_stored_tensors import Case, Restored
+from torch_files import Call, Storage, made, named, save, save_dcp, save_legacy, tensor
+from world import BIN
+
+FLOATS = struct.pack("<6f", 0.0, 1.5, -2.25, 3.0, float("inf"), -5.0)
+
+
+def inspect(path, *words, status=0):
+    ran = subprocess.run([BIN / "cairn", "inspect", path, "--json", *words], capture_output=True, text=True,
+                         timeout=60)
+    if ran.returncode != status:
+        raise AssertionError(f"{path}: exit {ran.returncode}: {ran.stdout}{ran.stderr}")
+    return json.loads(ran.stdout) if not status else ran.stderr
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-torch-files-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.number = itertools.count()
+
+    def file(self, value, protocol=2):
+        path = self.folder / f"file{next(self.number)}.pt"
+        save(path, value, protocol)
+        return path
+
+    def exported(self, path, *words):
+        """{name: (dtype, shape, bytes)}, and what the command said."""
+        out = self.folder / f"out{next(self.number)}"
+        ran = export(path, out, "--json", *words)
+        return read(out), json.loads(ran.stdout)
+
+
+class Views(Files):
+    def test_conjugated_and_negated_views_of_every_type_are_what_they_stand_for(self):
+        complex_of = {"complex64": "f", "complex128": "d"}
+        state, wanted = {}, {}
+        for dtype, letter in complex_of.items():
+            numbers = [1.0, 2.0, -3.0, 0.0, 5.0, -6.0]
+            data = Storage(dtype, struct.pack(f"<6{letter}", *numbers))
+            for metadata, signs in (({"conj": True}, (1, -1)), ({"neg": True}, (-1, -1)),
+                                    ({"conj": True, "neg": True}, (-1, 1)), ({"conj": False}, (1, 1))):
+                name = dtype + "".join(metadata) + str(metadata.get("conj"))
+                state[name] = tensor(dtype, (3,), data, **metadata)
+                wanted[name] = struct.pack(f"<6{letter}", *(number * signs[i % 2]
+                                                            for i, number in enumerate(numbers)))
+        for dtype, letter in (("float32", "f"), ("float64", "d"), ("float16", "e")):
+            numbers = [0.0, 1.5, -2.25, float("inf")]
+            state[dtype] = tensor(dtype, (2, 2), struct.pack(f"<4{letter}", *numbers), neg=True)
+            wanted[dtype] = struct.pack(f"<4{letter}", *(-number for number in numbers))
+        for dtype, letter in (("int64", "q"), ("int32", "i"), ("int16", "h"), ("int8", "b")):
+            state[dtype] = tensor(dtype, (3,), struct.pack(f"<3{letter}", 0, 7, -9), neg=True)
+            wanted[dtype] = struct.pack(f"<3{letter}", 0, -7, 9)
+        state["uint8"] = tensor("uint8", (3,), bytes([0, 1, 200]), neg=True)
+        wanted["uint8"] = bytes([0, 255, 56])
+        state["bfloat16"] = tensor("bfloat16", (2,), b"\x80\x3f\x00\xc0", neg=True)
+        wanted["bfloat16"] = b"\x80\xbf\x00\x40"
+        state["float8_e4m3fn"] = tensor("float8_e4m3fn", (2,), b"\x38\xb8", neg=True)
+        wanted["float8_e4m3fn"] = b"\xb8\x38"
+        state["float8_e4m3fnuz"] = tensor("float8_e4m3fnuz", (3,), b"\x38\x80\x00", neg=True)
+        wanted["float8_e4m3fnuz"] = b"\xb8\x80\x00"
+        state["nothing"] = tensor("float32", (0,), b"", neg=True)
+        wanted["nothing"] = b""
+        state["real.conj"] = tensor("float32", (1,), struct.pack("<f", 2.5), conj=True)
+        wanted["real.conj"] = struct.pack("<f", 2.5)
+        for form in ("safetensors", "torch", "dcp"):
+            out = self.folder / form
+            export(self.file(state), out, "--to", form, "--copy-tied")
+            back = out / "pytorch_model.bin" if form == "torch" else out
+            found, _ = self.exported(back, "--copy-tied")
+            self.assertEqual({name: row[2] for name, row in found.items()}, wanted, form)
+
+    def test_the_imaginary_part_of_a_conjugate_is_strided_and_negated(self):
+        data = Storage("float32", struct.pack("<8f", *range(8)))
+        found, _ = self.exported(self.file({"imag": tensor("float32", (4,), data, (2,), 1, neg=True),
+                                            "real": tensor("float32", (4,), data, (2,), 0)}))
+        self.assertEqual(found["imag"][2], struct.pack("<4f", -1, -3, -5, -7))
+        self.assertEqual(found["real"][2], struct.pack("<4f", 0, 2, 4, 6))
+
+    def test_a_conjugate_is_no_alias_of_what_it_conjugates(self):
+        data = Storage("complex64", struct.pack("<4f", 1, 2, 3, 4))
+        state = {"x": tensor("complex64", (2,), data), "conjugate": tensor("complex64", (2,), data, conj=True),
+                 "again": tensor("complex64", (2,), data, conj=True)}
+        found, told = self.exported(self.file(state))
+        self.assertEqual(told["aliases"], {"again": "conjugate"})
+        self.assertEqual(found["conjugate"][2], struct.pack("<4f", 1, -2, 3, -4))
+        self.assertEqual(found["x"][2], struct.pack("<4f", 1, 2, 3, 4))
+
+    def test_metadata_of_a_tensor_that_is_not_known_is_refused_by_name(self):
+        for metadata, words in (({"zero_tensor": True}, "zero_tensor"), ({"conj": 1}, "conj")):
+            path = self.file({"layer.weight": tensor("float32", (6,), FLOATS, **metadata)})
+            for ran in (export(path, self.folder / "out", status=1).stderr, inspect(path, status=1)):
+                self.assertIn("layer.weight", ran)
+                self.assertIn(words, ran)
+        path = self.file({"flags": tensor("bool", (2,), b"\0\1", neg=True)})
+        self.assertIn("flags", export(path, self.folder / "out", status=1).stderr)
+
+    def test_views_of_any_strides_and_size_are_put_into_order(self):
+        rows, columns = 1500, 1100  # 1,650,000 elements, each apart from the next; several windows
+        numbers = range(rows * columns)
+        data = Storage("float32", struct.pack(f"<{rows * columns}f", *numbers))
+        small = Storage("int16", struct.pack("<120h", *range(120)))
+        state = {"turned": tensor("float32", (columns, rows), data, (1, columns)),
+                 "last": tensor("int16", (2, 3, 4, 5), small, (60, 1, 15, 3)),  # channels_last
+                 "middle": tensor("int16", (2, 2, 4), small, (60, 15, 3), 1),
+                 "repeated": tensor("int16", (3, 4), small, (0, 2)),
+                 "overlapping": tensor("int16", (5, 4), small, (2, 1), 7)}
+        path = self.file(state)
+        found, _ = self.exported(path)
+        turned = struct.unpack(f"<{rows * columns}f", found["turned"][2])
+        self.assertEqual(turned[:3], (0.0, float(columns), float(2 * columns)))
+        self.assertEqual(turned, tuple(float(r * columns + c) for c in range(columns) for r in range(rows)))
+        words = lambda name: struct.unpack(f"<{len(found[name][2]) // 2}h", found[name][2])
+        self.assertEqual(words("last"), tuple(60 * n + c + 15 * h + 3 * w for n in range(2) for c in range(3)
+                                              for h in range(4) for w in range(5)))
+        self.assertEqual(words("middle"), tuple(1 + 60 * i + 15 * j + 3 * k for i in range(2)
+                                                for j in range(2) for k in range(4)))
+        self.assertEqual(words("repeated"), (0, 2, 4, 6) * 3)
+        self.assertEqual(words("overlapping"), tuple(7 + 2 * i + j for i in range(5) for j in range(4)))
+        ran = subprocess.run([BIN / "cairn", "diff", path, self.folder / "out1", "--json"], capture_output=True,
+                             text=True, timeout=60)
+        self.assertTrue(json.loads(ran.stdout)["equal"], ran.stdout)
+
+
+class Unknown(Files):
+    def values(self):
+        def instance(module, name, **members):
+            return made(module, name, **members)
+
+        kind = named("megatron.core.transformer.enums", "AttnBackend",
+                     enum.Enum("AttnBackend", {"auto": 5}))
+        weights = tensor("float32", (6,), FLOATS)
+        return {
+            "collections.deque": collections.deque([1.0], maxlen=3),
+            "datetime.date": datetime.date(2024, 1, 1),
+            "datetime.timezone": datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc),
+            "Ellipsis": ...,
+            "range": range(3),
+            "partial": functools.partial(int, "7"),
+            "AttnBackend": kind.auto,
+            "omegaconf.dictconfig.DictConfig": instance("omegaconf.dictconfig", "DictConfig", _content={"lr": 0.1}),
+            "own.State": instance("own", "State", weights=weights, more=[weights, 7]),
+            "own.Kind": named("own", "Kind"),
+            "numpy._core.numeric._frombuffer": Call("numpy._core.numeric", "_frombuffer", bytearray(b"1234"), "<f4",
+                                                    (1,), "C"),
+            "torchao.quantized.Int8": Call("torch._utils", "_rebuild_wrapper_subclass",
+                                           named("torchao.quantized", "Int8"), weights),
+            "own.Tensor": Call("torch._tensor", "_rebuild_from_type_v2", named("torch._utils", "_rebuild_tensor_v2"),
+                               named("own", "Tensor"), weights.arguments, {"scale": 2}),
+            "torch.uint4": tensor("uint4", (4,), Storage("uint4", b"1234")),
+        }
+
+    def test_a_value_of_an_unknown_class_is_left_out_by_name_and_tensors_are_there(self):
+        torch_files.WIDTHS["uint4"] = 1
+        values = {name.replace(".", "/"): value for name, value in self.values().items()}
+        for protocol in (2, 4):
+            path = self.file({"w": tensor("float32", (6,), FLOATS), **values, "step": 3}, protocol)
+            found, told = self.exported(path)
+            self.assertEqual({key: row[2] for key, row in found.items()}, {"w": FLOATS})
+            as_dcp = json.loads(export(path, self.folder / f"dcp{protocol}", "--json", "--to", "dcp").stdout)
+            shown = inspect(path)
+            self.assertEqual([row["name"] for row in shown["tensors"]], ["w"])
+            self.assertIn("step", [row["name"] for row in shown["values"]])
+            for rows in (told["left_out"], as_dcp["left_out"], shown["left_out"]):
+                self.assertEqual([row["name"] for row in rows], list(values))
+                for row in rows:
+                    self.assertIn(row["name"].replace("/", "."), row["why"].replace("__builtin__.", ""))
+
+    def test_tensors_in_an_unknown_value_are_counted(self):
+        told = inspect(self.file({"state": self.values()["own.State"]}))
+        self.assertEqual(told["left_out"], [{"name": "state", "class": "own.State", "why": "a value of own.State, a "
+                                             "class that is not known, with 1 tensor in it"}])
+
+    def test_many_values_of_unknown_classes_are_counted_in_text(self):
+        values = {f"v{i:02}": collections.deque([i]) for i in range(30)}
+        ran = export(self.file({"w": tensor("float32", (6,), FLOATS), **values}), self.folder / "out")
+        self.assertEqual(ran.stderr.count("collections.deque"), 8)
+        self.assertIn("left out: 30 values of classes that are not known", ran.stderr)
+
+    def test_strict_refuses_an_unknown_class_by_name(self):
+        path = self.file({"w": tensor("float32", (6,), FLOATS), "value": collections.deque()})
+        out = self.folder / "out"
+        other = self.file({"w": tensor("float32", (6,), FLOATS)})
+        for words in (("export", path, out), ("inspect", path), ("diff", path, other)):
+            ran = subprocess.run([BIN / "cairn", *map(str, words), "--strict"], capture_output=True, text=True,
+                                 timeout=60)
+            self.assertEqual(ran.returncode, 1, ran.stderr)
+            self.assertIn("collections.deque", ran.stderr)
+        self.assertFalse(out.exists())
+        export(other, out, "--strict")
+
+    def test_a_file_that_runs_code_is_refused_loudly_and_nothing_is_run(self):
+        mark = self.folder / "ran"
+
+        class Bad:
+            def __init__(self, *call):
+                self.call = call
+
+            def __reduce__(self):
+                return self.call
+
+        for call, name in (((os.system, (f"touch {mark}",)), "posix.system"),
+                           ((subprocess.Popen, (["touch", str(mark)],)), "subprocess.Popen"),
+                           ((eval, (f"open({str(mark)!r}, 'w')",)), "eval"),
+                           ((shutil.rmtree, (str(mark),)), "shutil.rmtree"),
+                           ((pickle.loads, (b"N.",)), "pickle.loads")):
+            path = self.file({"w": tensor("float32", (6,), FLOATS), "value": Bad(*call)}, 4)
+            for ran in (inspect(path, status=1), export(path, self.folder / "out", status=1).stderr):
+                self.assertIn(name, ran)
+                self.assertIn("DO NOT LOAD IT", ran)
+        self.assertFalse(mark.exists())
+
+    def test_quantised_tensors_are_named_as_left_out(self):
+        quantised = Call("torch._utils", "_rebuild_qtensor", Storage("qint8", b"\1\2\3\4"), 0, (4,), (1,),
+                         (torch_files.Dtype("per_tensor_affine"), 0.1, 3), False, collections.OrderedDict())
+        for write in (save, save_legacy):
+            path = self.folder / f"{write.__name__}.pt"
+            write(path, {"q": quantised, "w": tensor("float32", (6,), FLOATS)})
+            found, told = self.exported(path)
+            self.assertEqual({name: row[2] for name, row in found.items()}, {"w": FLOATS})
+            self.assertEqual([row["name"] for row in told["left_out"]], ["q"])
+            self.assertIn("quantised", told["left_out"][0]["why"])
+            self.assertIn("q", [row["name"] for row in inspect(path)["values"]])
+
+
+class Forms(Files):
+    def test_the_form_before_1_6_is_read_in_every_protocol_that_torch_loads(self):
+        state = {"w": tensor("float32", (2, 3), FLOATS), "large": 2 ** 80, "negative": -2 ** 70, "step": 3}
+        for protocol in (1, 2, 3, 4, 5):
+            path = self.folder / f"protocol{protocol}.pt"
+            save_legacy(path, state, protocol)
+            found, told = self.exported(path)
+            self.assertEqual({name: row[2] for name, row in found.items()}, {"w": FLOATS}, protocol)
+            self.assertEqual(sorted(told["plain"]), ["large", "negative", "step"])
+            self.assertEqual(inspect(path)["format"], "torch-legacy")
+
+    def test_a_dcp_folder_of_torch_2_0_to_2_2_has_the_same_values(self):
+        old = "torch.distributed._shard.sharded_tensor.metadata"
+        chunks = {"w": ("float32", (2, 3), [((0, 0), tensor("float32", (2, 3), FLOATS))])}
+        for properties in (old, torch_files.PROPERTIES):
+            folder = self.folder / properties
+            save_dcp(folder, chunks, {"step": 3}, properties)
+            found, told = self.exported(folder, "--strict")
+            self.assertEqual(found, {"w": ("F32", [2, 3], FLOATS)})
+            self.assertEqual(told["plain"], ["step"])
+
+    def test_pieces_of_dcp_that_are_transposed_or_conjugated_have_their_values(self):
+        data = lambda first: struct.pack("<6h", *range(first, first + 6))
+        chunks = {"turned": ("int16", (3, 4), [((0, 0), tensor("int16", (3, 2), data(0), (1, 3))),
+                                              ((0, 2), tensor("int16", (3, 2), data(6)))]),
+                  "last": ("int16", (1, 3, 2, 1), [((0, 0, 0, 0), tensor("int16", (1, 3, 2, 1), data(0),
+                                                                          (6, 1, 3, 3)))]),
+                  "conjugate": ("complex64", (1,), [((0,), tensor("complex64", (1,), struct.pack("<2f", 1, 2),
+                                                                  conj=True))])}
+        save_dcp(self.folder / "dcp", chunks)
+        found, _ = self.exported(self.folder / "dcp")
+        words = lambda name: struct.unpack(f"<{len(found[name][2]) // 2}h", found[name][2])
+        self.assertEqual(words("turned"), (0, 3, 6, 7, 1, 4, 8, 9, 2, 5, 10, 11))
+        self.assertEqual(words("last"), (0, 3, 1, 4, 2, 5))
+        self.assertEqual(found["conjugate"][2], struct.pack("<2f", 1, -2))
+
+    def test_a_value_of_dcp_of_an_unknown_class_is_left_out_by_name(self):
+        chunks = {"w": ("float32", (6,), [((0,), tensor("float32", (6,), FLOATS))])}
+        save_dcp(self.folder / "dcp", chunks, {"good": 3, "queue": collections.deque([1])})
+        for words in ((), ("--to", "dcp")):
+            out = self.folder / f"out{next(self.number)}"
+            told = json.loads(export(self.folder / "dcp", out, "--json", *words).stdout)
+            self.assertEqual([row["name"] for row in told["left_out"]], ["queue"], words)
+            self.assertIn("collections.deque", told["left_out"][0]["why"])
+        ran = export(self.folder / "dcp", self.folder / "strict", "--strict", status=1)
+        self.assertIn("collections.deque", ran.stderr)
+
+
+class Damage(Files):
+    def damaged(self, value, at=b"\x00\x00\xc0\x3f", path=None):
+        """A file in which a bit of the storage that has these bytes is another one."""
+        path = path or self.file(value)
+        data = bytearray(path.read_bytes())
+        self.assertEqual(data.count(at), 1)
+        data[data.index(at)] ^= 0x10
+        path.write_bytes(data)
+        return path
+
+    def check(self, path, tensor_name, entry="data/0", file=None):
+        out = self.folder / f"out{next(self.number)}"
+        ran = export(path, out, status=7)
+        for word in (tensor_name, entry, file or path.name):
+            self.assertIn(word, ran.stderr)
+        self.assertFalse(out.exists() and list(out.iterdir()))
+        ran = subprocess.run([BIN / "cairn", "diff", path, path], capture_output=True, text=True, timeout=60)
+        self.assertEqual(ran.returncode, 7, ran.stderr)
+        self.assertIn(entry, ran.stderr)
+
+    def test_a_storage_that_does_not_match_its_crc_is_named_with_file_entry_and_tensor(self):
+        self.check(self.damaged({"a.weight": tensor("float32", (6,), FLOATS)}), "a.weight")
+
+    def test_views_that_share_or_cut_a_storage_are_compared_all_the_same(self):
+        data = Storage("float32", FLOATS)
+        for state in ({"a": tensor("float32", (4,), data), "b": tensor("float32", (4,), data, offset=2)},
+                      {"a": tensor("float32", (3, 2), data, (1, 3))},
+                      {"a": tensor("float32", (3,), data, (2,)), "b": tensor("float32", (3,), data, (2,), 1)}):
+            self.check(self.damaged(state), "tensor ")
+
+    def test_a_large_transposed_storage_is_compared_by_several_threads(self):
+        numbers = bytearray(struct.pack("<600000f", *range(600000)))
+        numbers[4000:4004] = b"\x12\x34\x56\x78"
+        state = {"turned": tensor("float32", (1000, 600), bytes(numbers), (1, 1000)),
+                 "whole": tensor("float32", (6,), FLOATS)}
+        self.exported(self.file(state))
+        self.check(self.damaged(state, b"\x12\x34\x56\x78"), "turned")
+
+    def test_a_piece_of_dcp_is_compared(self):
+        save_dcp(self.folder / "dcp", {"w": ("float32", (6,), [((0,), tensor("float32", (6,), FLOATS))])})
+        self.damaged(None, path=self.folder / "dcp" / "__0_0.distcp")
+        self.check(self.folder / "dcp", "w", file="__0_0.distcp")
+
+    def test_a_part_of_a_storage_is_read_without_the_rest(self):
+        data = Storage("float32", FLOATS)
+        path = self.damaged({"a": tensor("float32", (1,), data), "b": tensor("float32", (5,), data, offset=1)})
+        found, _ = self.exported(path, "--only", "a")
+        self.assertEqual(found["a"][2], FLOATS[:4])
+
+
+class Imports(Case, Restored):
+    def test_damage_that_the_files_tell_of_is_refused_before_anything_is_sent(self):
+        path = self.folder / "model.pt"
+        for wrong, name in ((FLOATS, "a"), (b"only in a queue!", "data/1")):
+            # bytes of a value whose class is not known are compared, too
+            other = Call("own", "Queue", tensor("uint8", (16,), b"only in a queue!"))
+            save(path, {"a": tensor("float32", (6,), FLOATS), "b": other})
+            data = bytearray(path.read_bytes())
+            data[data.index(wrong) + 5] ^= 1
+            path.write_bytes(data)
+            ran = self.world.cairn("import", "torch", path, "d/torch@1", status=7)
+            self.assertIn(name, ran.stderr)
+            self.assertIn("model.pt", ran.stderr)
+        self.assertIsNone(self.world.version("d/torch"))
+
+    def test_a_view_that_no_range_of_the_file_is_is_left_out_by_name(self):
+        data = Storage("complex64", struct.pack("<4f", 1, 2, 3, 4))
+        save(self.folder / "model.pt", {
+            "plain": tensor("complex64", (2,), data), "conjugate": tensor("complex64", (2,), data, conj=True),
+            "again": tensor("complex64", (2,), data, conj=True), "turned": tensor("float32", (3, 2), FLOATS, (1, 3)),
+            "repeated": tensor("float32", (4,), FLOATS, (0,)), "value": collections.deque()})
+        told, _ = self.imported("torch", self.folder / "model.pt", "v/torch@1")
+        self.assertEqual([row["name"] for row in told["left_out"]], ["conjugate", "again", "repeated"])
+        self.assertIn("left out: conjugate", told["notes"])
+        self.assertEqual(told["tensors"], 2)
+        values = struct.unpack("<6f", FLOATS)
+        self.assertEqual(self.restored("v/torch", "turned"), struct.pack("<6f", *(values[i] for i in (0, 3, 1, 4, 2, 5))))
+        data = lambda first: struct.pack("<6h", *range(first, first + 6))
+        save_dcp(self.folder / "dcp", {"w": ("int16", (3, 4), [
+            ((0, 0), tensor("int16", (3, 2), data(0), (1, 3))), ((0, 2), tensor("int16", (3, 2), data(6)))])})
+        self.imported("dcp", self.folder / "dcp", "v/dcp@1")
+        self.assertEqual(struct.unpack("<12h", self.restored("v/dcp", "w")), (0, 3, 6, 7, 1, 4, 8, 9, 2, 5, 10, 11))
+
+
+if __name__ == "__main__":
+    unittest.main()
