@@ -37,26 +37,33 @@ static bool is_skipped(const char *path, const char *name) {
     return name[0] == '.' || !strcmp(path, "build") || !strcmp(name, "__pycache__");
 }
 
-struct walk {
-    unsigned kinds;
-    void (*visit)(void *owner, const struct cairn_tidy_file *file);
-    void *owner;
-};
+/* The tree is read once: each rule looks at all of it. */
+static struct {
+    struct kept {
+        enum cairn_tidy_kind kind;
+        struct cairn_tidy_file file;
+    } *files;
+    size_t count;
+    bool read;
+} tree;
 
-static void look_at(const struct walk *walk, const char *path) {
-    if (!(kind_of(path) & walk->kinds)) return;
+static void keep(const char *path) {
+    enum cairn_tidy_kind kind = kind_of(path);
+    if (!kind) return;
     char full[2048];
     snprintf(full, sizeof full, "%s/%s", cairn_test_tree(), path);
     CAIRN_AUTO(buf) text = {0};
     if (cairn_file_load(full, &text, NULL) != CAIRN_OK || text.size == 0) return;
-    CAIRN_AUTO_HEAP char *code = malloc(text.size + 1);
-    if (!code) return;
+    struct kept *grown = realloc(tree.files, (tree.count + 1) * sizeof *grown);
+    if (!grown) abort();
+    tree.files = grown;
+    char *code = malloc(text.size + 1);
+    if (!code) abort();
     cairn_tidy_blank(text.data, code);
-    const struct cairn_tidy_file file = {path, text.data, code};
-    walk->visit(walk->owner, &file);
+    tree.files[tree.count++] = (struct kept){kind, {strdup(path), strdup(text.data), code}};
 }
 
-static void walk_folder(const struct walk *walk, const char *folder) {
+static void read_folder(const char *folder) {
     char full[2048];
     snprintf(full, sizeof full, "%s/%s", cairn_test_tree(), folder);
     DIR *directory = opendir(full);
@@ -70,15 +77,17 @@ static void walk_folder(const struct walk *walk, const char *folder) {
             fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
         if (S_ISDIR(status.st_mode))
-            walk_folder(walk, path);
+            read_folder(path);
         else if (S_ISREG(status.st_mode))
-            look_at(walk, path);
+            keep(path);
     }
     closedir(directory);
 }
 
 void cairn_tidy_walk(unsigned kinds, void (*visit)(void *owner, const struct cairn_tidy_file *file),
                      void *owner) {
-    const struct walk walk = {kinds, visit, owner};
-    walk_folder(&walk, "");
+    if (!tree.read) read_folder("");
+    tree.read = true;
+    for (size_t i = 0; i < tree.count; i++)
+        if (tree.files[i].kind & kinds) visit(owner, &tree.files[i].file);
 }

@@ -5,9 +5,9 @@
  * Why:     the rules about one file and those about names that stand once in the whole tree
  *          read the same files.
  * Promise: 1  build results, hidden folders and what interpreters leave are not visited.
- *          2  a file that goes away meanwhile is left out.
+ *          2  a file that goes away meanwhile is left out. The tree is read once a program.
  * Limits:  paths of 1,023 bytes.
- * Threads: stateless.
+ * Threads: main thread only.
  * Next:    tests/tidy/rules.h for what is looked for.
  */
 #pragma once
@@ -24,6 +24,6 @@ enum cairn_tidy_kind {
     CAIRN_TIDY_ALL = 31
 };
 
-/* Calls visit for each file of these kinds; the file is the callee's until it returns. */
+/* Calls visit for each file of these kinds; the file stays until the program ends. */
 void cairn_tidy_walk(unsigned kinds, void (*visit)(void *owner, const struct cairn_tidy_file *file),
                      void *owner);
