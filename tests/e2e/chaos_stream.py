@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: as=chaos_stream_postgresql with="--seeds 4" seconds=110 thirds=4 engines=postgresql env=CAIRN_TEST_CATALOG=postgresql
+# ctest: as=chaos_stream_postgresql with="--seeds 2" seconds=60 thirds=4 engines=postgresql env=CAIRN_TEST_CATALOG=postgresql
 # ctest: as=chaos_stream_long_postgresql with="--seeds 200" labels=full engines=postgresql env=CAIRN_TEST_CATALOG=postgresql
-# ctest: as=two_servers with="--servers 2 --seeds 3" seconds=120 thirds=4 engines=postgresql
+# ctest: as=two_servers with="--servers 2 --seeds 2" seconds=90 thirds=4 engines=postgresql
 # ctest: as=two_servers_long with="--servers 2 --seeds 50" labels=full engines=postgresql
-# ctest: as=chaos_stream_folder with="--store folder --seeds 10" seconds=110 thirds=4
+# ctest: as=chaos_stream_folder with="--store folder --seeds 20 --each-state" seconds=110 thirds=4
 # ctest: as=chaos_stream_folder_long with="--store folder --seeds 200" labels=full
-# ctest: as=chaos_stream_s3 with="--store s3 --seeds 10" seconds=110 thirds=4
+# ctest: as=chaos_stream_s3 with="--store s3 --seeds 20 --each-state" seconds=110 thirds=4
 # ctest: as=chaos_stream_s3_long with="--store s3 --seeds 200" labels=full
-# ctest: as=chaos_stream_s3_md5 with="--store s3-md5 --seeds 10" seconds=110 thirds=4
+# ctest: as=chaos_stream_s3_md5 with="--store s3-md5 --seeds 2" seconds=60 thirds=4
 # ctest: as=chaos_stream_s3_md5_long with="--store s3-md5 --seeds 200" labels=full
-# ctest: as=chaos_stream_s3_unchecked with="--store s3-unchecked --seeds 10" seconds=110 thirds=4
+# ctest: as=chaos_stream_s3_unchecked with="--store s3-unchecked --seeds 2" seconds=60 thirds=4
 # ctest: as=chaos_stream_s3_unchecked_long with="--store s3-unchecked --seeds 200" labels=full
 """Trainers that never wait for a commit, with several saves under way, while uploaders, server,
 network, disk, clocks and trainers are struck at named states of a save. By seed; each seed can be
 run alone.
 
     python3 tests/e2e/chaos_stream.py [--mode away|any|mixed] [--store folder|s3|s3-md5|s3-unchecked]
-                                      [--servers N] [--seeds N] [--first SEED] [--parallel N]
+                                      [--servers N] [--seeds N] [--first SEED] [--parallel N] [--each-state]
 
   away   8 ranks on 2 nodes; the server is away for 1 to 2 s three times and an uploader dies
          meanwhile (V27)
@@ -27,6 +27,9 @@ run alone.
   --servers 2  two servers on one PostgreSQL: both are killed and stopped again and again, at named
                points of a commit or at any time, while 8 ranks save, one deletes what is old and one
                restores what is newest (chaos_others.py)
+
+  --each-state  as many seeds as it takes until each named state of a save was struck, --seeds at most;
+                it fails when one was not
 
 The store takes tens of milliseconds. `s3` checks CRC32C, `s3-md5` MD5 alone, `s3-unchecked` takes
 whatever comes. What is demanded stands in chaos_oracle.py. A seed that fails leaves its logs and
@@ -497,6 +500,12 @@ def summary(results, failed, count):
     print(f"{count - len(failed)} passed, {len(failed)} failed")
 
 
+def missing(results):
+    """The named states that no strike of these seeds hit."""
+    hit = {STATE_OF[point] for result in results for point, _ in result["struck"] if point in STATE_OF}
+    return sorted(set(STATES) - hit)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--mode", default="mixed", choices=("away", "any", "mixed", "servers"))
@@ -506,6 +515,7 @@ def main():
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--one", type=int)
     parser.add_argument("--parallel", type=int, default=3)
+    parser.add_argument("--each-state", action="store_true")
     arguments = parser.parse_args()
     if arguments.servers > 1 or arguments.mode == "servers":
         arguments.mode = "servers"
@@ -515,15 +525,22 @@ def main():
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     print(f"mode {arguments.mode}, store {arguments.store}, seeds {seeds.start} to {seeds.stop - 1}",
           flush=True)
-    results, failed = [], []
+    results, failed, left, ran = [], [], collections.deque(seeds), 0
     with concurrent.futures.ThreadPoolExecutor(arguments.parallel) as pool:
-        for seed, status, out, err in pool.map(lambda s: spawn(arguments, s), seeds):
-            print(out, end="", flush=True)
-            results += [json.loads(line) for line in out.splitlines()]
-            if status:
-                failed.append(seed)
-                print(err[-3000:], file=sys.stderr, flush=True)
-    summary(results, failed, len(seeds))
+        while left and not (ran and arguments.each_state and not missing(results)):
+            size = arguments.parallel if arguments.each_state else len(left)
+            batch = [left.popleft() for _ in range(min(size, len(left)))]
+            ran += len(batch)
+            for seed, status, out, err in pool.map(lambda s: spawn(arguments, s), batch):
+                print(out, end="", flush=True)
+                results += [json.loads(line) for line in out.splitlines()]
+                if status:
+                    failed.append(seed)
+                    print(err[-3000:], file=sys.stderr, flush=True)
+    summary(results, failed, ran)
+    if arguments.each_state and missing(results):
+        print(f"not struck in any of {ran} seeds: {', '.join(missing(results))}")
+        sys.exit(1)
     sys.exit(1 if failed else 0)
 
 
