@@ -450,9 +450,16 @@ bool cairn_srv_node_unsent(struct cairn_srv *server, const char *name,
         if (node && heard_ms < arrived_ms) await_beat(node, run);
     }
     uint64_t now_ms = cairn_srv_mono_ms(server);
-    if (left || now_ms - cairn_max_u64(server->listening_ms, heard_ms) >= CAIRN_SRV_SILENT_MS)
+    if (left || now_ms - cairn_max_u64(server->listening_ms, heard_ms) >=
+                    server->settings->resume_silence_ms)
         return false;
     return heard_ms < arrived_ms || unsent > 0;
+}
+
+bool cairn_srv_node_heard_since(struct cairn_srv *server, const char *name, uint64_t since_ms) {
+    CAIRN_HOLD(&server->nodes->lock);
+    const struct node *node = find_node(server->nodes, name);
+    return node && !node->left && node->heard_ms >= since_ms;
 }
 
 bool cairn_srv_node_writes(struct cairn_srv *server, const char *name,

@@ -137,6 +137,8 @@ bool cairn_srv_node_sent_all(struct cairn_srv *server, const char *node,
 /* Q3 (b): must an attempt call that came in at arrived_ms still wait for this node? */
 bool cairn_srv_node_unsent(struct cairn_srv *server, const char *node,
                            const struct cairn_run_name *name, uint64_t arrived_ms);
+/* Has it been heard since then, and not left? */
+bool cairn_srv_node_heard_since(struct cairn_srv *server, const char *node, uint64_t since_ms);
 /* Did the node's last heartbeat name this attempt as one that its trainers still hold (Q7)? */
 bool cairn_srv_node_writes(struct cairn_srv *server, const char *node,
                            const struct cairn_run_name *name, uint64_t attempt);

@@ -97,12 +97,17 @@ def att_txn(c, s, j, choices):
         yield lab, t
 
 def waiting(c, s, V):
-    """does POST attempts still wait? design: open versions that all ranks sealed; 'flush': and live nodes with unsent words on this run"""
+    """does POST attempts still wait? design: open versions that all ranks sealed; 'flush': and live nodes with unsent words on this run.
+    A node that says nothing cannot be told from one that lives, so what may end the wait for it is looked for here: 'vouched' is another
+    node with a rank of the attempt that has, after the call, nothing unsent; without that rule a node's own last word, of any time."""
     if any(x[0] == 'O' and len(x[1]) == c.R for w, x in s['v']): return True
-    if 'flush' in c.F:
-        for (w, q), e in s['jr']:
-            if s['up'][node(q)] and e[1] in 'sdfR' and (w not in V or (V[w][0] == 'O' and q not in V[w][1])): return True
-    return False
+    unsent = set()
+    for (w, q), e in s['jr']:
+        if s['up'][node(q)] and (e[1] in 'sdfR' or e[1] == 'b' and w not in V) and (w not in V or (V[w][0] == 'O' and q not in V[w][1])): unsent.add(node(q))
+    if 'flush' not in c.F or not unsent: return False
+    if any(x[0] == 'O' for w, x in s['v']): return True
+    if 'vouched' not in c.F: return False
+    return not any(s['up'][k] and k not in unsent for k in range(min(c.R, 2)))
 
 def srv_begin(c, s, vid):
     """state after the server handles begin(vid)"""

@@ -188,6 +188,11 @@ enum cairn_code cairn_srv_run_has_staged(struct cairn_srv_tx *tx, int64_t run_id
     return cairn_srv_sql_found(tx, ret, err, SQL(run_has_staged), SQL_I(run_id));
 }
 
+enum cairn_code cairn_srv_run_has_open(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
+                                       struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(run_has_open), SQL_I(run_id));
+}
+
 enum cairn_code cairn_srv_run_set_labels(struct cairn_srv_tx *tx, int64_t run_id,
                                          const char *labels, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(run_set_labels), SQL_I(run_id), SQL_T(labels)));

@@ -77,6 +77,8 @@ enum cairn_code cairn_srv_run_set_attempt(struct cairn_srv_tx *tx, int64_t run_i
 enum cairn_code cairn_srv_run_misses_record(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
                                             struct cairn_error *err) CAIRN_MUST_USE;
 /* Q3 (a): has the run a version with all ranks sealed, or one whose record is being written? */
+enum cairn_code cairn_srv_run_has_open(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_run_has_staged(struct cairn_srv_tx *tx, int64_t run_id, bool *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_run_set_labels(struct cairn_srv_tx *tx, int64_t run_id,

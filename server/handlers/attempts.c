@@ -31,8 +31,7 @@
 #include "server/waiters.h"
 
 #define BUSY_MS (10 * 60000) /* Q7 */
-#define ROW_SILENT_MS                                                                              \
-    (CAIRN_SRV_SILENT_MS + 120000) /* a row is written once a minute, ticks twice */
+#define ROW_LATE_MS 120000     /* a row is written once a minute, ticks twice */
 #define LOOK_AGAIN_MS 250          /* a node's silence ends a wait and wakes no waiter */
 #define OPEN_TRIES_MAX 5           /* a commit may come between the records and the transaction */
 
@@ -116,6 +115,8 @@ struct nodes {
     const struct open_call *call;
     uint64_t tick, asked; /* the highest number that one of them was asked with */
     bool unsent;          /* one that still has something unsent */
+    bool silent;          /* one that has not said since the call what it has */
+    bool vouched;         /* one has said since the call that all is sent */
     bool busy;            /* one that was heard lately, with trainers */
     bool ask_again;       /* one has answered, and has something unsent still */
 };
@@ -124,9 +125,10 @@ static bool is_silent(const struct nodes *nodes, const struct cairn_srv_node_mar
     const struct open_call *call = nodes->call;
     uint64_t row_ms = nodes->tick - cairn_min_u64(nodes->tick, node->last_tick);
     uint64_t asked_ms = cairn_srv_mono_ms(call->server) - call->request->asked_ms;
-    bool unanswered = node->asked > node->answered && asked_ms >= CAIRN_SRV_SILENT_MS;
-    if (cairn_srv_node_silence_ms(call->server, node->node) < CAIRN_SRV_SILENT_MS) return false;
-    return row_ms >= ROW_SILENT_MS || (unanswered && row_ms >= CAIRN_SRV_SILENT_MS);
+    uint64_t silent_ms = call->server->settings->resume_silence_ms;
+    bool unanswered = node->asked > node->answered && asked_ms >= silent_ms;
+    if (cairn_srv_node_silence_ms(call->server, node->node) < silent_ms) return false;
+    return row_ms >= silent_ms + ROW_LATE_MS || (unanswered && row_ms >= silent_ms);
 }
 
 /* Its heartbeats may come to another server: what it says is asked for by its row. */
@@ -139,9 +141,12 @@ static void look_at_shared(struct nodes *nodes, const struct cairn_srv_node_mark
     if (answered)
         cairn_srv_node_read_said(node->said, call->name, call->run.attempt, &unsent, &writes);
     nodes->ask_again |= answered && unsent && node->asked == node->answered;
-    bool sent = (answered && !unsent) || node->away ||
+    bool said = (answered && !unsent) ||
                 cairn_srv_node_sent_all(call->server, node->node, call->name, call->arrived_ms);
-    nodes->unsent |= CAIRN_RULE(Q3) && !sent && !is_silent(nodes, node);
+    bool missed = CAIRN_RULE(Q3) && !said && !node->away && !is_silent(nodes, node);
+    nodes->vouched |= said && !node->away;
+    nodes->unsent |= missed && answered;
+    nodes->silent |= missed && !answered;
     nodes->busy |= writes;
 }
 
@@ -152,11 +157,33 @@ static void look_at_node(void *argument, const struct cairn_srv_node_mark *node)
     if (call->shared)
         look_at_shared(nodes, node);
     else if (CAIRN_RULE(Q3) &&
-             cairn_srv_node_unsent(call->server, name, call->name, call->arrived_ms))
-        nodes->unsent = true;
+             cairn_srv_node_unsent(call->server, name, call->name, call->arrived_ms)) {
+        bool heard = cairn_srv_node_heard_since(call->server, name, call->arrived_ms);
+        nodes->unsent |= heard;
+        nodes->silent |= !heard;
+    } else {
+        nodes->vouched |=
+            cairn_srv_node_sent_all(call->server, name, call->name, call->arrived_ms) &&
+            cairn_srv_node_heard_since(call->server, name, call->arrived_ms);
+    }
     if (cairn_srv_node_silence_ms(call->server, name) < BUSY_MS &&
         cairn_srv_node_writes(call->server, name, call->name, call->run.attempt))
         nodes->busy = true;
+}
+
+/* Q3: a version needs every rank of its attempt. Where none is open, a node with a rank of the
+ * attempt that has told all its begins shows that no other node alone holds a save which every rank
+ * has staged: a node that says nothing, as a lost one, is not waited for. A call that keeps
+ * everything is about who still trains (Q7), which another node cannot say. */
+static enum cairn_code waits_for_silent(struct cairn_srv_tx *tx, const struct open_call *call,
+                                        const struct nodes *nodes, bool *ret,
+                                        struct cairn_error *err) {
+    bool open = true;
+    *ret = nodes->silent;
+    if (!nodes->silent || !nodes->vouched || !strcmp(call->msg.resume, "keep")) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_run_has_open(tx, call->run.id, &open, err));
+    *ret = open;
+    return CAIRN_OK;
 }
 
 /* Q51: no call waits for longer than CAIRN_WAIT_MS_MAX; a caller that wanted more repeats the
@@ -196,7 +223,9 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
         cairn_srv_attempt_nodes(tx, call->run.id, call->run.attempt, look_at_node, &nodes, err));
     call->ask = call->shared && (!call->request->asked || nodes.ask_again) ? nodes.asked + 1 : 0;
     CAIRN_TRY(cairn_srv_run_has_staged(tx, call->run.id, &staged, err));
-    CAIRN_TRY(decide_wait(call, staged || nodes.unsent, err));
+    bool silent = false;
+    CAIRN_TRY(waits_for_silent(tx, call, &nodes, &silent, err));
+    CAIRN_TRY(decide_wait(call, staged || nodes.unsent || silent, err));
     /* Judged on a heartbeat of after the call, so that a job that just ended is not in the way. */
     if (nodes.busy && !call->must_wait && !strcmp(call->msg.resume, "keep") && !call->msg.force)
         return cairn_fail(err, CAIRN_RUN_BUSY,

@@ -156,6 +156,18 @@ class Jobs(unittest.TestCase):
             uploader.kill()
         self.assertIn("rank 1 has ended", said)
 
+    def test_a_restart_does_not_wait_for_a_lost_node_that_had_nothing_open(self):
+        for status, _, said in Job(self.world, "first", 2, [1]).end():
+            self.assertEqual(status, 0, said)
+        self.world.uploaders[1].kill()
+        began = time.monotonic()
+        again = Job(self.world, "second", 1, [2])  # on the node that is left
+        self.addCleanup(again.kill)
+        self.assertEqual(again.first_lines()[0]["resumed"], 1)
+        self.assertLess(time.monotonic() - began, 10)  # 30 s of silence would have been due
+        for status, _, said in again.end():
+            self.assertEqual(status, 0, said)
+
     def test_k03_ranks_that_die_after_staging_are_finished_by_their_uploaders(self):
         job = Job(self.world, "dies", 4, [5], rows=16)
         job.first_lines()

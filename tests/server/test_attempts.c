@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: engines=again */
 /* Opening and joining attempts, and what a resume does to what was there (Q1-Q7). */
+#include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "common/clock.h"
@@ -353,4 +355,104 @@ TEST(ranks_of_a_slow_node_weigh_less_in_the_next_attempt_and_all_ranks_hear_the_
     REQUIRE_OK(beat_of(&world, "node-b", grant, 1000000000));
     REQUIRE(open_on_two(&world, "j4", 5, grant, weights));
     EXPECT_EQ_TEXT(weights, "1188");
+}
+
+/* ---- nodes that say nothing (Q3) ---- */
+
+static enum cairn_code beat_unsent(struct cairn_world *world, const char *node, const char *grant,
+                                   int unsent) {
+    char path[64];
+    snprintf(path, sizeof(path), "/v1/nodes/%s", node);
+    json_t *body = json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[]}", "uploader", "version", "1",
+                             "attempts", "grant", grant, "unsent", unsent, "versions");
+    return cairn_world_call(world, "PUT", path, body, NULL);
+}
+
+struct resuming {
+    struct cairn_world *world;
+    const char *resume, *wait;
+    uint64_t after;
+    _Atomic bool done;
+    enum cairn_code code;
+};
+
+static void *resume(void *argument) {
+    struct resuming *own = argument;
+    struct cairn_rest *rest = NULL;
+    struct cairn_rest_options options = {.url = own->world->server.url};
+    char job[16];
+    snprintf(job, sizeof(job), "next-%d", (int)own->after);
+    json_t *body = json_pack("{s:s, s:i, s:s, s:I, s:s, s:[{s:i, s:s}], s:s, s:b}", "job", job,
+                             "world_size", 1, "resume", own->resume, "after",
+                             (json_int_t)own->after, "wait_staged", own->wait, "ranks", "rank", 0,
+                             "proc", "n", "node", "node-c", "force", 1);
+    own->code = cairn_rest_new(&options, &rest, NULL);
+    if (!own->code)
+        own->code =
+            cairn_rest_call(rest, "POST", WORLD_RUN "/attempts", body, 10000, NULL, NULL);
+    own->done = true;
+    cairn_rest_free(rest);
+    json_decref(body);
+    return NULL;
+}
+
+/* How long a call waits of which node-a says `unsent` after it came in, and node-b nothing. */
+static uint64_t resume_waits_ms(struct cairn_world *world, struct resuming resuming,
+                                const char *grant, int unsent) {
+    pthread_t thread;
+    uint64_t from_ms = cairn_mono_ms();
+    if (pthread_create(&thread, NULL, resume, &resuming)) return 0;
+    while (!resuming.done && cairn_mono_ms() - from_ms < 10000) {
+        if (unsent >= 0) EXPECT(beat_unsent(world, "node-a", grant, unsent) == CAIRN_OK);
+        (void)poll(NULL, 0, 50);
+    }
+    pthread_join(thread, NULL);
+    EXPECT(resuming.code == CAIRN_OK);
+    return cairn_mono_ms() - from_ms;
+}
+
+TEST(a_resume_does_not_wait_for_a_silent_node_once_another_one_says_that_nothing_is_open) {
+    static const struct {
+        const char *resume;
+        int unsent; /* of node-a; -1: it says nothing */
+        bool open, waits;
+    } cases[] = {{"latest", 0, false, false},
+                 {"none", 0, false, false},
+                 {"keep", 0, false, true}, /* Q7: it is about who still trains */
+                 {"latest", 1, false, true},
+                 {"latest", -1, false, true}, /* its own last word is of any time before */
+                 {"latest", 0, true, true}};
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        char grant[CAIRN_GRANT_BYTES_MAX], weights[16], job[8];
+        struct resuming call = {
+            &world, cases[i].resume, cases[i].waits ? "1s" : "60s", 2 * i + 1, false, CAIRN_OK};
+        snprintf(job, sizeof(job), "j%zu", i);
+        REQUIRE(open_on_two(&world, job, 2 * i, grant, weights));
+        REQUIRE_OK(beat_unsent(&world, "node-a", grant, 0));
+        REQUIRE_OK(beat_unsent(&world, "node-b", grant, 0));
+        json_t *begin = json_pack(
+            "{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:b, s:s, s:{}, s:{}}", "grant", grant, "node",
+            "node-a", "step", 1, "n", 1, "rank", 0, "world_size", 4, "on_exists", "error", "skip",
+            0, "format", "", "labels", "meta");
+        if (cases[i].open)
+            REQUIRE_OK(cairn_world_call(&world, "POST", WORLD_RUN "/checkpoints", begin, NULL));
+        else
+            json_decref(begin);
+        uint64_t ms = resume_waits_ms(&world, call, grant, cases[i].unsent);
+        EXPECT(cases[i].waits ? ms >= 900 : ms < 10000);
+    }
+}
+
+TEST(a_resume_waits_for_silent_nodes_as_long_as_resume_silence_says) {
+    CAIRN_AUTO(world) world = {0};
+    char grant[CAIRN_GRANT_BYTES_MAX], weights[16];
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--resume-silence=1s"), NULL));
+    REQUIRE(open_on_two(&world, "j", 0, grant, weights));
+    REQUIRE_OK(beat_unsent(&world, "node-a", grant, 1));
+    REQUIRE_OK(beat_unsent(&world, "node-b", grant, 1));
+    (void)poll(NULL, 0, 1100);
+    struct resuming call = {&world, "latest", "60s", 1, false, CAIRN_OK};
+    EXPECT(resume_waits_ms(&world, call, grant, -1) < 10000);
 }
