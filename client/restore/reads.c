@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "client/restore/landing.h"
+#include "client/session/devices.h"
 #include "client/session/options.h"
 #include "client/session/window.h"
 #include "common/text.h"
@@ -222,11 +223,10 @@ static enum cairn_code read_once(struct reading *reading, struct cairn_error *er
     CAIRN_TRY(await_left_over(reading, err));
     CAIRN_TRY(
         cairn_client_window_open(session, reading->epoch, wanted_bytes, reading->deadline_ms, err));
-    if (reading->landing
-            .job) /* a device that cannot lock what is mapped to be read copies slower */
-        (void)reading->landing.device->plugin->lock(reading->landing.device->handle,
-                                                    session->window.slab.data,
-                                                    session->window.slab.size_bytes, true, NULL);
+    if (reading->landing.job && session->window.locked != reading->epoch) {
+        session->window.locked = reading->epoch;
+        cairn_client_device_lock(session, &session->window.slab, true, "restores");
+    }
     reading->slot_bytes =
         session->window.slab.size_bytes / SLOTS / CAIRN_BLOCK_BYTES * CAIRN_BLOCK_BYTES;
     CAIRN_PROMISE(reading->slot_bytes > 0, return cairn_client_sound(session, err));

@@ -133,10 +133,15 @@ static void on_refused(struct cairn_session *session) {
     cairn_client_saves_sweep(session);
 }
 
+static void on_notice(struct cairn_session *session, const struct cairn_error *why) {
+    if (!session->saves->notice.code) session->saves->notice = *why;
+}
+
 const struct cairn_client_sink cairn_client_saves_sink = {.event = on_event,
                                                           .answer = on_answer,
                                                           .link_ended = on_link_ended,
                                                           .offer = cairn_client_offer,
                                                           .up = on_up,
+                                                          .notice = on_notice,
                                                           .finish = cairn_client_finish,
                                                           .refused = on_refused};

@@ -17,6 +17,7 @@
 #include "client/save/progress.h"
 #include "client/save/share.h"
 #include "client/save/stager.h"
+#include "client/session/devices.h"
 
 #define TRIES_MAX 3
 
@@ -86,22 +87,14 @@ static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t ind
     return cairn_client_copying(stager->session, &copy, &stager->how, err);
 }
 
-/* Where the slab cannot be page-locked the device copies slower, which the caller is told once. */
 static void lock_slab(const struct cairn_client_stager *stager) {
     struct cairn_session *session = stager->session;
-    struct cairn_error why = {0};
     bool wanted = false;
     for (size_t i = 0; i < stager->save->piece_count; i++)
         wanted = wanted || stager->save->pieces[i].on_device;
-    if (!wanted || stager->save->generation < 0) return;
-    const struct cairn_slab *slab = &session->slabs[stager->save->generation];
-    if (!session->device.plugin->lock(session->device.handle, slab->data, slab->size_bytes, false,
-                                      &why))
-        return;
-    (void)cairn_within(&why, why.code,
-                       "the memory of saves is not page-locked, so a device copies to it slowly");
-    CAIRN_HOLD(&session->lock);
-    if (!session->saves->notice.code) session->saves->notice = why;
+    if (wanted && stager->save->generation >= 0)
+        cairn_client_device_lock(session, &session->slabs[stager->save->generation], false,
+                                 "saves");
 }
 
 static enum cairn_code check_room(const struct cairn_client_stager *stager,

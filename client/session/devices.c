@@ -28,3 +28,17 @@ enum cairn_code cairn_client_device_converts(struct cairn_session *session, cons
     return session->device.plugin->convertible(session->device.handle, memory, source_dtype, dtype,
                                                err);
 }
+
+void cairn_client_device_lock(struct cairn_session *session, const struct cairn_slab *slab,
+                              bool read_only, const char *which) {
+    struct cairn_error why = {0};
+    const struct cairn_client_device *device = &session->device;
+    if (!device->plugin->lock(device->handle, slab->data, slab->size_bytes, read_only, &why))
+        return;
+    (void)cairn_within(&why, why.code,
+                       "the memory of %s is not page-locked, so a device copies at about a quarter "
+                       "of its speed",
+                       which);
+    CAIRN_HOLD(&session->lock);
+    session->sink->notice(session, &why);
+}

@@ -80,6 +80,8 @@ struct cairn_client_sink {
      * after `offer` had looked for them. */
     void (*finish)(struct cairn_session *session);
     void (*refused)(struct cairn_session *session); /* there will be none: locked.refusal */
+    /* For the next cairn_session_problem, where it has nothing to say yet. */
+    void (*notice)(struct cairn_session *session, const struct cairn_error *why);
     /* After hello, on the session's thread, over a link that nobody else uses yet. */
     enum cairn_code (*offer)(struct cairn_session *session, uint64_t deadline_ms,
                              struct cairn_error *err);
@@ -121,6 +123,7 @@ struct cairn_session {
         struct cairn_slab slab;
         struct cairn_client_pending pending[CAIRN_CLIENT_SLOTS];
         bool busy[CAIRN_CLIENT_SLOTS]; /* asked, and the answer was not taken yet */
+        uint32_t locked;               /* the epoch of the window that a device was shown */
     } window;
 
     struct cairn_lock lock;
