@@ -40,9 +40,10 @@ size_t cairn_crc32c_fastest(const uint64_t *ticks, size_t count);
 /* For tests: the portable implementation, to compare the one in use with. */
 uint32_t cairn_crc32c_with_table(uint32_t crc, const void *data, size_t size);
 
-/* ---- for crc32c_loops.c ---- */
-/* x^bits modulo the polynomial. */
+/* ---- for crc32c_loops.c, and for a device that makes checksums ---- */
+/* x^bits modulo the polynomial; x^32 is the polynomial without its highest coefficient. */
 uint32_t cairn_crc32c_power_of_x(uint64_t bits);
+/* ---- for crc32c_loops.c ---- */
 /* By the implementation in use, a piece of the cache's size at a time; crc is inverted on both
  * sides. */
 uint32_t cairn_crc32c_copy_blocks(uint32_t crc, uint8_t *to, const uint8_t *from, size_t size);

@@ -16,7 +16,8 @@
 #include "common/error.h"
 #include "common/strided.h"
 
-#define CAIRN_DEVICE_ABI 2
+#define CAIRN_DEVICE_ABI 3
+#define CAIRN_DEVICE_SUM_BYTES 65536 /* a chunk that a device sums */
 
 struct cairn_device;     /* the plug-in's: its runtime, and the memory that it has page-locked */
 struct cairn_device_job; /* the plug-in's: the copies of one shard */
@@ -30,6 +31,13 @@ struct cairn_device_part {
     bool into_device;             /* host is read, and memory written */
     unsigned source_dtype, dtype; /* of memory and of host; the same, or both 0: not converted */
 };
+struct cairn_device_job_options {
+    size_t mark_count;
+    /* Copies go to host memory from here on; a device may sum chunks of it, counted from here.
+     * NULL: copies into the device. */
+    const uint8_t *host;
+    uint64_t bytes;
+};
 struct cairn_device_plugin {
     uint32_t abi; /* CAIRN_DEVICE_ABI */
     enum cairn_code (*open)(struct cairn_device **ret, struct cairn_error *err);
@@ -42,12 +50,14 @@ struct cairn_device_plugin {
     enum cairn_code (*convertible)(struct cairn_device *device, const void *source,
                                    unsigned source_dtype, unsigned dtype, struct cairn_error *err);
     /* Page-lock host memory until `unlock` or `close`; again is nothing. After an error copies are
-     * done as well, only slower. read_only: it is mapped so. */
+     * done as well, only slower. read_only: it is mapped so; CAIRN_UNSUPPORTED: the device takes
+     * none that is. In a process that has not used a device it is left for the next call. */
     enum cairn_code (*lock)(struct cairn_device *device, void *memory, uint64_t bytes,
                             bool read_only, struct cairn_error *err);
     void (*unlock)(struct cairn_device *device, void *memory);
     /* Called by the thread that calls the rest; its current device is as before after each call. */
-    enum cairn_code (*begin)(struct cairn_device *device, size_t mark_count,
+    enum cairn_code (*begin)(struct cairn_device *device,
+                             const struct cairn_device_job_options *options,
                              struct cairn_device_job **ret, struct cairn_error *err);
     /* Copies of the source's device that are queued from here on come after what its stream has. */
     enum cairn_code (*follow)(struct cairn_device_job *job, const void *source, void *stream,
@@ -59,6 +69,10 @@ struct cairn_device_plugin {
     enum cairn_code (*mark)(struct cairn_device_job *job, size_t mark, struct cairn_error *err);
     /* Until all is there that the mark was put behind; by any thread. */
     enum cairn_code (*await)(struct cairn_device_job *job, size_t mark, struct cairn_error *err);
+    /* By chunk, once `follow` was called: CRC32C in the lower half and a 1 above it, or 0 for one
+     * that the device has not summed (yet), also after await. They grow while the job lives. NULL:
+     * it sums nothing. */
+    const uint64_t *(*sums)(const struct cairn_device_job *job);
     void (*end)(struct cairn_device_job *job);
 };
 /* What a plug-in exports: const struct cairn_device_plugin *cairn_device_plugin_1(void). */

@@ -18,7 +18,9 @@ enum cairn_code cairn_client_landing_begin(struct cairn_session *session,
             code = cairn_fail(err, CAIRN_INVALID, "memory %d is unknown", (int)reads[i].memory);
         if (!code) code = cairn_client_device_need(session, reads[i].into, err);
         if (!code && !ret->job)
-            code = ret->device->plugin->begin(ret->device->handle, 1, &ret->job, err);
+            code = ret->device->plugin->begin(
+                ret->device->handle, &(struct cairn_device_job_options){.mark_count = 1},
+                &ret->job, err);
         if (!code)
             code = ret->device->plugin->follow(ret->job, reads[i].into, reads[i].stream, err);
         if (code) return cairn_within(err, code, "read %zu, of %.300s", i, name);

@@ -31,12 +31,17 @@ struct work {
     struct cairn_error problem;
     pthread_t caller;
     struct cairn_device_job *job; /* NULL: no source is on a device */
+    const uint64_t *sums;         /* of the device, by chunk; NULL: it makes none */
     struct cairn_lock lock;
     struct cairn_condition asked;
     struct {
         size_t asked; /* segments whose copies were asked of the device */
     } locked;
 };
+
+static uint64_t end_of(const struct cairn_client_copy *copy) {
+    return copy->until ? copy->until : copy->bytes;
+}
 
 /* ---- copying ---- */
 
@@ -116,11 +121,27 @@ static void put_part(const struct cairn_client_run *run, enum source source, uin
                              size);
 }
 
+/* Chunks that the device has summed are not read here. */
+static uint32_t take_summed(const struct work *work, uint32_t crc, const uint8_t *at,
+                            size_t size) {
+    uint64_t offset = (uint64_t)(at - work->copy->to), end = offset + size;
+    for (uint64_t next; offset < end; offset = next) {
+        uint64_t chunk = offset / CAIRN_DEVICE_SUM_BYTES, sum = 0;
+        next = cairn_min_u64((chunk + 1) * CAIRN_DEVICE_SUM_BYTES, end);
+        if (next - offset == CAIRN_DEVICE_SUM_BYTES)
+            sum = __atomic_load_n(&work->sums[chunk], __ATOMIC_ACQUIRE);
+        crc = sum ? cairn_crc32c_combine(crc, (uint32_t)sum, CAIRN_DEVICE_SUM_BYTES)
+                  : cairn_crc32c(crc, work->copy->to + offset, (size_t)(next - offset));
+    }
+    return crc;
+}
+
 /* The checksum, begun with crc, over the bytes [at, at + size) of the run, which are at `to` from
  * here on. */
-static uint32_t take(const struct cairn_client_run *run, uint32_t crc, uint8_t *to, uint64_t at,
-                     size_t size) {
+static uint32_t take(const struct work *work, const struct cairn_client_run *run, uint32_t crc,
+                     uint8_t *to, uint64_t at, size_t size) {
     enum source source = source_of(run);
+    if (source == DEVICE && work->sums) return take_summed(work, crc, to, size);
     if (source == PLAIN) return cairn_crc32c_copy(crc, to, (const uint8_t *)run->source + at, size);
     if (source != ROWS && source != CONVERTED)
         return cairn_crc32c(crc, to, size); /* put_early() has put it there */
@@ -133,15 +154,15 @@ static uint32_t take(const struct cairn_client_run *run, uint32_t crc, uint8_t *
 }
 
 /* A checksum that is moved over what follows can be added (exclusive or) in any order. */
-static uint32_t take_replicated(const struct cairn_client_run *run, uint32_t crc, uint8_t *to,
-                                uint64_t at, size_t size) {
-    uint32_t own = take(run, 0, to, at, size);
+static uint32_t take_replicated(const struct work *work, const struct cairn_client_run *run,
+                                uint32_t crc, uint8_t *to, uint64_t at, size_t size) {
+    uint32_t own = take(work, run, 0, to, at, size);
     atomic_fetch_xor(&run->piece->crc32c, cairn_crc32c_combine(own, 0, run->bytes - at - size));
     return cairn_crc32c_combine(crc, own, size);
 }
 
-static uint32_t copy_block(const struct cairn_client_copy *copy, size_t *run, uint64_t offset,
-                           uint64_t end) {
+static uint32_t copy_block(const struct work *work, size_t *run, uint64_t offset, uint64_t end) {
+    const struct cairn_client_copy *copy = work->copy;
     uint32_t crc = 0;
     while (offset < end) {
         const struct cairn_client_run *from = &copy->runs[*run];
@@ -149,9 +170,9 @@ static uint32_t copy_block(const struct cairn_client_copy *copy, size_t *run, ui
         size_t size = (size_t)cairn_min_u64(end - offset, from->bytes - at);
         uint8_t *to = copy->to + offset;
         if (from->piece && from->piece->kind == CAIRN_TENSOR_REPLICATED)
-            crc = take_replicated(from, crc, to, at, size);
+            crc = take_replicated(work, from, crc, to, at, size);
         else
-            crc = take(from, crc, to, at, size);
+            crc = take(work, from, crc, to, at, size);
         offset += size;
         if (at + size == from->bytes) ++*run;
     }
@@ -282,7 +303,7 @@ static bool copy_segment(struct work *work, size_t index) {
     if (!await_segment(work, index) || !put_early(work, run, offset, end)) return false;
     for (uint64_t next; offset < end; offset = next) {
         next = cairn_min_u64(offset + CAIRN_BLOCK_BYTES, end);
-        copy->blocks[offset / CAIRN_BLOCK_BYTES] = copy_block(copy, &run, offset, next);
+        copy->blocks[offset / CAIRN_BLOCK_BYTES] = copy_block(work, &run, offset, next);
     }
     atomic_store(&work->done[index], true);
     return true;
@@ -317,10 +338,6 @@ static enum cairn_code tell(struct work *work, struct cairn_error *err) {
     return copy->copied(copy->owner, cairn_min_u64(reported * SEGMENT_BYTES, copy->bytes), err);
 }
 
-static uint64_t end_of(const struct cairn_client_copy *copy) {
-    return copy->until ? copy->until : copy->bytes;
-}
-
 /* The shard is exactly what its runs are, and the part within it: no thread can run off an end. */
 static bool is_covered(const struct cairn_client_copy *copy) {
     uint64_t at = 0;
@@ -340,11 +357,14 @@ static enum cairn_code begin_job(struct work *work, struct cairn_error *err) {
         const struct cairn_client_run *run = &copy->runs[i];
         if (source_of(run) != DEVICE) continue;
         const struct cairn_device_plugin *plugin = copy->device->plugin;
+        const struct cairn_device_job_options options = {
+            .mark_count = work->segment_count, .host = copy->to, .bytes = end_of(copy)};
         if (!work->job)
-            CAIRN_TRY(plugin->begin(copy->device->handle, work->segment_count, &work->job, err));
+            CAIRN_TRY(plugin->begin(copy->device->handle, &options, &work->job, err));
         enum cairn_code code = plugin->follow(work->job, run->source, run->piece->stream, err);
         if (code) return cairn_within(err, code, "tensor %s", run->piece->name);
     }
+    if (work->job) work->sums = copy->device->plugin->sums(work->job);
     return CAIRN_OK;
 }
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * driver: the functions of CUDA's driver that load a kernel and start it.
+ * driver: the functions of CUDA's driver that the runtime has not, or has otherwise.
  *
  * Why:     a runtime registers the kernels of its own release's nvcc only; the driver takes an
- *          image as it is, and these functions are the same in every release of it.
- * Promise: 1   it is looked for when elements are to be converted, and not before.
- *          2   a stream of the runtime is one of the driver, and a device's context is the one that
+ *          image as it is. And only the driver tells whose context memory has, and makes one
+ *          current in a thread for as long as a call takes. These functions are the same in every
+ *          release of it since CUDA 10.1.
+ * Promise: 1   a stream of the runtime is one of the driver, and a device's context is the one that
  *              the runtime has made current.
  * Limits:  Linux, 64 bits.
  * Threads: immutable after init.
- * Next:    convert.c.
+ * Next:    place.c.
  */
 #pragma once
 
@@ -17,6 +18,15 @@
 
 /* name, arguments; each returns an int, 0: done */
 #define CAIRN_CUDA_DRIVER_CALLS(X)                                                                 \
+    X(PointerGetAttribute, (void *, int, uint64_t))                                                \
+    X(CtxGetCurrent, (void **))                                                                    \
+    X(CtxGetDevice, (int *))                                                                       \
+    X(CtxPushCurrent_v2, (void *))                                                                 \
+    X(CtxPopCurrent_v2, (void **))                                                                 \
+    X(DevicePrimaryCtxGetState, (int, unsigned *, int *))                                          \
+    X(DevicePrimaryCtxRetain, (void **, int))                                                      \
+    X(DevicePrimaryCtxRelease_v2, (int))                                                           \
+    X(ThreadExchangeStreamCaptureMode, (int *))                                                    \
     X(ModuleLoadData, (void **, const void *))                                                     \
     X(ModuleUnload, (void *))                                                                      \
     X(ModuleGetFunction, (void **, void *, const char *))                                          \
@@ -24,7 +34,13 @@
                      void *, void **, void **))                                                    \
     X(GetErrorName, (int, const char **))
 
-enum { CAIRN_CUDA_DRIVER_OUT_OF_MEMORY = 2 };
+enum {
+    CAIRN_CUDA_DRIVER_OUT_OF_MEMORY = 2,
+    CAIRN_CUDA_CONTEXT_OF = 1, /* attributes of a pointer */
+    CAIRN_CUDA_BEGIN_OF = 11,
+    CAIRN_CUDA_BYTES_OF = 12,
+    CAIRN_CUDA_CAPTURE_RELAXED = 2
+};
 
 struct cairn_cuda_driver {
 #define CAIRN_CUDA_FIELD(name, arguments) int(*name) arguments;

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernel: what each of a device's threads does where elements are stored as another type.
+ * kernel: what each of a device's threads does where a copy of bytes alone is not enough.
  *
- * Why:     half the bytes cross the link where the device rounds them before.
- * Promise: 1   the bytes are those of formats/convert.h.
+ * Why:     half the bytes cross the link where the device rounds them before; elements that lie
+ *          apart cross it as one range; and what the device has summed no core needs to read.
+ * Promise: 1   converted bytes are those of formats/convert.h; sums are those of common/crc32c.h.
  *          2   thread `first` of `step` takes every step-th element, so any number of threads does.
- * Limits:  F32, BF16 and F16; `into` is aligned to its elements, a source maybe to nothing.
+ *          3   no division of 64 bits for an element, unless a dimension has 2^31 of them.
+ * Limits:  conversions among F32, BF16 and F16; elements of 1 to 16 bytes otherwise; `into` is
+ *          aligned to its elements, a source maybe to nothing.
  * Threads: any number at once, each with a `first` of its own.
- * Next:    kernel.cu runs it on a device, tests/support/fake_cuda.c without one.
+ * Next:    kernel.cu runs it on a device, tests/support/fake_cuda_driver.c without one.
  */
 #pragma once
 
@@ -15,25 +18,71 @@
 
 #include "formats/rounded.h"
 
-#define CAIRN_KERNEL_NAME "cairn_kernel_convert"
 #define CAIRN_KERNEL_DIMENSIONS_MAX 8
+#define CAIRN_KERNEL_PACKED_MAX 240 /* a kernel's arguments have 4 KiB */
+/* A chunk is summed by 32 threads, each of which takes every 32nd word of 4 bytes. */
+#define CAIRN_KERNEL_SUM_BYTES 65536
+#define CAIRN_KERNEL_SUM_LANES 32
+#define CAIRN_KERNEL_SUM_ROWS (CAIRN_KERNEL_SUM_BYTES / 4 / CAIRN_KERNEL_SUM_LANES)
 
-enum cairn_kernel_float { CAIRN_KERNEL_F32, CAIRN_KERNEL_BF16, CAIRN_KERNEL_F16 };
+/* name, what it does */
+#define CAIRN_KERNELS(X)                                                                           \
+    X(gather, "elements from where they lie, maybe as another type, one behind the other")         \
+    X(pack, "many small ranges, one behind the other")                                             \
+    X(sum, "the CRC32C of each chunk")
+enum cairn_kernel {
+#define CAIRN_KERNEL_ENUM(name, about) CAIRN_KERNEL_##name,
+    CAIRN_KERNELS(CAIRN_KERNEL_ENUM)
+#undef CAIRN_KERNEL_ENUM
+        CAIRN_KERNEL_COUNT
+};
 
-/* By value to the kernel: its layout is one for the host's compiler and for nvcc. */
-struct cairn_kernel_conversion {
-    const uint8_t *source; /* the first element of all */
+enum cairn_kernel_type {
+    CAIRN_KERNEL_F32,
+    CAIRN_KERNEL_BF16,
+    CAIRN_KERNEL_F16,
+    CAIRN_KERNEL_1, /* so many bytes as they are */
+    CAIRN_KERNEL_2,
+    CAIRN_KERNEL_4,
+    CAIRN_KERNEL_8,
+    CAIRN_KERNEL_16
+};
+
+/* These go by value to the kernels: their layout is one for the host's compiler and for nvcc. */
+struct cairn_kernel_gathering {
+    const uint8_t *source; /* the first element of all; unless `wide`, of the first index of from */
     uint8_t *into;
     uint64_t from, elements; /* of the row-major sequence; the first one goes to into[0] */
     uint64_t count[CAIRN_KERNEL_DIMENSIONS_MAX];
     int64_t stride_bytes[CAIRN_KERNEL_DIMENSIONS_MAX];
-    uint32_t dimension_count;   /* 0: one element */
-    uint32_t source_type, type; /* enum cairn_kernel_float */
+    uint32_t first[CAIRN_KERNEL_DIMENSIONS_MAX]; /* the other indices of `from`, unless `wide` */
+    uint32_t dimension_count;                    /* 0: one element */
+    uint32_t wide;              /* a dimension but the first, or `elements`, has 2^31 or more */
+    uint32_t source_type, type; /* enum cairn_kernel_type; one of bytes is both */
+};
+struct cairn_kernel_packed {
+    const uint8_t *from;
+    uint32_t at, bytes; /* at: in `into` */
+};
+struct cairn_kernel_packing {
+    uint8_t *into;
+    uint64_t count;
+    struct cairn_kernel_packed ranges[CAIRN_KERNEL_PACKED_MAX];
+};
+struct cairn_kernel_summing {
+    const uint8_t *source;
+    uint64_t *sums; /* of each chunk: the sum, and a 1 above it */
+    uint64_t count; /* of chunks */
+    uint32_t polynomial, zeros;            /* zeros: the sum of a chunk of them */
+    uint32_t factor[CAIRN_KERNEL_SUM_LANES]; /* of a lane, to the end of the chunk */
+    uint32_t row[8][16]; /* half a byte at each place, moved over a row */
 };
 
+/* ---- gather ---- */
+
 /* Bytes from the first element to the one of that place in the sequence. */
-CAIRN_ROUNDED int64_t cairn_kernel_place(const struct cairn_kernel_conversion *all,
-                                         uint64_t element) {
+CAIRN_ROUNDED int64_t cairn_kernel_place_wide(const struct cairn_kernel_gathering *all,
+                                              uint64_t element) {
     int64_t place = 0;
     for (uint32_t d = all->dimension_count; d > 1; d--) {
         place += (int64_t)(element % all->count[d - 1]) * all->stride_bytes[d - 1];
@@ -42,21 +91,43 @@ CAIRN_ROUNDED int64_t cairn_kernel_place(const struct cairn_kernel_conversion *a
     return all->dimension_count ? place + (int64_t)element * all->stride_bytes[0] : 0;
 }
 
+/* The same of the i-th element behind `from`: each dimension takes the carry of the one inside. */
+CAIRN_ROUNDED int64_t cairn_kernel_place(const struct cairn_kernel_gathering *all, uint32_t i) {
+    int64_t place = 0;
+    for (uint32_t d = all->dimension_count; d > 1; d--) {
+        uint32_t count = (uint32_t)all->count[d - 1], index = all->first[d - 1] + i;
+        i = index / count;
+        place += (int64_t)(index - i * count) * all->stride_bytes[d - 1];
+    }
+    return all->dimension_count ? place + (int64_t)i * all->stride_bytes[0] : 0;
+}
+
 /* One load where the place allows it, else one for each byte. */
+CAIRN_ROUNDED void cairn_kernel_move(uint8_t *to, const uint8_t *at, size_t width) {
+#define CAIRN_KERNEL_MOVE(bytes)                                                                   \
+    if (width == (bytes)) {                                                                        \
+        if (((uintptr_t)at | (uintptr_t)to) % (bytes) == 0)                                        \
+            memcpy(__builtin_assume_aligned(to, (bytes)), __builtin_assume_aligned(at, (bytes)),   \
+                   (bytes));                                                                       \
+        else                                                                                       \
+            memcpy(to, at, (bytes));                                                               \
+    }
+    CAIRN_KERNEL_MOVE(1)
+    CAIRN_KERNEL_MOVE(2)
+    CAIRN_KERNEL_MOVE(4)
+    CAIRN_KERNEL_MOVE(8)
+    CAIRN_KERNEL_MOVE(16)
+#undef CAIRN_KERNEL_MOVE
+}
+
 CAIRN_ROUNDED uint32_t cairn_kernel_load(const uint8_t *at, uint32_t type) {
     uint32_t wide;
     uint16_t narrow;
     if (type == CAIRN_KERNEL_F32) {
-        if ((uintptr_t)at % sizeof wide == 0)
-            memcpy(&wide, __builtin_assume_aligned(at, sizeof wide), sizeof wide);
-        else
-            memcpy(&wide, at, sizeof wide);
+        cairn_kernel_move((uint8_t *)&wide, at, sizeof wide);
         return wide;
     }
-    if ((uintptr_t)at % sizeof narrow == 0)
-        memcpy(&narrow, __builtin_assume_aligned(at, sizeof narrow), sizeof narrow);
-    else
-        memcpy(&narrow, at, sizeof narrow);
+    cairn_kernel_move((uint8_t *)&narrow, at, sizeof narrow);
     return type == CAIRN_KERNEL_BF16 ? cairn_f32_of_bf16(narrow) : cairn_f32_of_f16(narrow);
 }
 
@@ -71,10 +142,69 @@ CAIRN_ROUNDED void cairn_kernel_store(uint8_t *into, uint64_t index, uint32_t ty
            sizeof narrow);
 }
 
-CAIRN_ROUNDED void cairn_kernel_convert_some(const struct cairn_kernel_conversion *all,
-                                             uint64_t first, uint64_t step) {
-    for (uint64_t i = first; i < all->elements; i += step)
-        cairn_kernel_store(all->into, i, all->type,
-                           cairn_kernel_load(all->source + cairn_kernel_place(all, all->from + i),
-                                             all->source_type));
+CAIRN_ROUNDED void cairn_kernel_gather_some(const struct cairn_kernel_gathering *all,
+                                            uint64_t first, uint64_t step) {
+    size_t width = all->type < CAIRN_KERNEL_1 ? 0 : (size_t)1 << (all->type - CAIRN_KERNEL_1);
+    for (uint64_t i = first; i < all->elements; i += step) {
+        const uint8_t *at = all->source + (all->wide ? cairn_kernel_place_wide(all, all->from + i)
+                                                     : cairn_kernel_place(all, (uint32_t)i));
+        if (width)
+            cairn_kernel_move(all->into + i * width, at, width);
+        else
+            cairn_kernel_store(all->into, i, all->type, cairn_kernel_load(at, all->source_type));
+    }
+}
+
+/* ---- pack ---- */
+
+/* Thread `first` of `step` of the block that has this range. */
+CAIRN_ROUNDED void cairn_kernel_pack_some(const struct cairn_kernel_packing *all, uint64_t range,
+                                          uint64_t first, uint64_t step) {
+    const uint8_t *from = all->ranges[range].from;
+    uint8_t *to = all->into + all->ranges[range].at;
+    uint64_t bytes = all->ranges[range].bytes, done;
+    size_t width = ((uintptr_t)from | (uintptr_t)to) % 16 == 0  ? 16
+                   : ((uintptr_t)from | (uintptr_t)to) % 4 == 0 ? 4
+                                                                : 1;
+    for (uint64_t i = first; i < bytes / width; i += step)
+        cairn_kernel_move(to + i * width, from + i * width, width);
+    done = bytes / width * width;
+    for (uint64_t i = done + first; i < bytes; i += step) to[i] = from[i];
+}
+
+/* ---- sum ---- */
+
+/* The product of two polynomials modulo the checksum's; bit 31 is the coefficient of x^0. */
+CAIRN_ROUNDED uint32_t cairn_kernel_multiply(uint32_t a, uint32_t b, uint32_t polynomial) {
+    uint32_t product = 0;
+    for (uint32_t bit = (uint32_t)1 << 31; bit; bit >>= 1) {
+        product ^= a & bit ? b : 0;
+        b = b >> 1 ^ (b & 1 ? polynomial : 0);
+    }
+    return product;
+}
+
+/* The sum of the words of one lane, moved over a row for each that comes behind. */
+CAIRN_ROUNDED uint32_t cairn_kernel_sum_words(const uint8_t *chunk, uint32_t lane,
+                                              const uint32_t (*row)[16]) {
+    uint32_t sum = 0, words[8];
+    for (uint32_t at = 0; at < CAIRN_KERNEL_SUM_ROWS; at += 8) {
+        for (uint32_t i = 0; i < 8; i++) /* several loads under way at once */
+            cairn_kernel_move((uint8_t *)&words[i],
+                              chunk + 4 * ((at + i) * CAIRN_KERNEL_SUM_LANES + lane), 4);
+        for (uint32_t i = 0; i < 8; i++) {
+            uint32_t moved = words[i];
+            for (uint32_t k = 0; k < 8; k++) moved ^= row[k][sum >> (4 * k) & 15];
+            sum = moved;
+        }
+    }
+    return sum;
+}
+
+/* What a lane has of the chunk's sum; exclusive or of all of them, and of `zeros`, is it. */
+CAIRN_ROUNDED uint32_t cairn_kernel_sum_lane(const struct cairn_kernel_summing *all,
+                                             const uint8_t *chunk, uint32_t lane,
+                                             const uint32_t (*row)[16]) {
+    return cairn_kernel_multiply(cairn_kernel_sum_words(chunk, lane, row), all->factor[lane],
+                                 all->polynomial);
 }

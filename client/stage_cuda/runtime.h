@@ -28,6 +28,7 @@ enum {
     CAIRN_CUDA_HOST_PORTABLE = 1,
     CAIRN_CUDA_HOST_READ_ONLY = 8,
     CAIRN_CUDA_STREAM_NON_BLOCKING = 1,
+    CAIRN_CUDA_READ_ONLY_SUPPORTED = 113, /* an attribute: HOST_READ_ONLY may be asked for */
     CAIRN_CUDA_EVENT_BLOCKING = 1, /* who waits sleeps, and leaves the core to others */
     CAIRN_CUDA_EVENT_NO_TIMING = 2
 };
@@ -54,14 +55,17 @@ struct cairn_cuda_planes {
 /* name, arguments; each returns an int, 0: done */
 #define CAIRN_CUDA_CALLS(X)                                                                        \
     X(GetDevice, (int *))                                                                          \
-    X(SetDevice, (int))                                                                            \
+    X(DeviceGetAttribute, (int *, int, int))                                                       \
     X(GetLastError, (void))                                                                        \
     X(Malloc, (void **, size_t))                                                                   \
     X(Free, (void *))                                                                              \
     X(PointerGetAttributes, (struct cairn_cuda_pointer *, const void *))                           \
+    X(HostAlloc, (void **, size_t, unsigned))                                                      \
+    X(FreeHost, (void *))                                                                          \
     X(HostRegister, (void *, size_t, unsigned))                                                    \
     X(HostUnregister, (void *))                                                                    \
-    X(StreamCreateWithFlags, (void **, unsigned))                                                  \
+    X(DeviceGetStreamPriorityRange, (int *, int *))                                                \
+    X(StreamCreateWithPriority, (void **, unsigned, int))                                          \
     X(StreamDestroy, (void *))                                                                     \
     X(StreamSynchronize, (void *))                                                                 \
     X(StreamWaitEvent, (void *, void *, unsigned))                                                 \

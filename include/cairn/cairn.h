@@ -159,7 +159,8 @@ enum cairn_code cairn_session_warning(struct cairn_session *session, struct cair
 struct cairn_warmup_options {
     size_t size;         /* of this struct */
     int memory;          /* CAIRN_MEMORY_CUDA: the plug-in is loaded and the memory of saves is
-                            page-locked for the device, too */
+                            page-locked for the device, too; where the process has used none yet,
+                            the first save page-locks it */
     uint32_t timeout_ms; /* 0: the session's */
 };
 /* Go the way of a save before the first one: the uploader writes a small probe to the store, the

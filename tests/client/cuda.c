@@ -36,7 +36,16 @@ bool cairn_cuda_have_runtime(void) {
         !find(library, "fake_cuda_fail", &cairn_cuda.fail) ||
         !find(library, "fake_cuda_write_later", &cairn_cuda.write_later) ||
         !find(library, "fake_cuda_room", &cairn_cuda.room) ||
-        !find(library, "fake_cuda_slow", &cairn_cuda.slow))
+        !find(library, "fake_cuda_slow", &cairn_cuda.slow) ||
+        !find(library, "fake_cuda_slow_kernels", &cairn_cuda.slow_kernels) ||
+        !find(library, "fake_cuda_without_read_only", &cairn_cuda.without_read_only) ||
+        !find(library, "fake_cuda_forget_contexts", &cairn_cuda.forget_contexts) ||
+        !find(library, "cudaMallocAsync", &cairn_cuda.make_pooled) ||
+        !find(library, "cuCtxCreate_v2", &cairn_cuda.make_context) ||
+        !find(library, "cuCtxDestroy_v2", &cairn_cuda.end_context) ||
+        !find(library, "cuCtxGetCurrent", &cairn_cuda.current_context) ||
+        !find(library, "cudaStreamBeginCapture", &cairn_cuda.begin_capture) ||
+        !find(library, "cudaStreamEndCapture", &cairn_cuda.end_capture))
         return false;
     cairn_cuda.reset();
     return cairn_cuda.set_device(0) == 0;
@@ -85,6 +94,33 @@ enum cairn_code cairn_cuda_save_one(struct cairn_session *session, uint64_t step
     return code;
 }
 
+/* Also where the plug-in has no kernels: then that is what it says. */
+const char *cairn_cuda_no_kernels(void) {
+    static const uint64_t one[1] = {1};
+    struct cairn_error err = {0};
+    CAIRN_AUTO(rank) rank = {0};
+    uint32_t number = 0;
+    if (!cairn_cuda_have_runtime() || !EXPECT(rank_open(&rank, 1, &err) == CAIRN_OK))
+        return "the fake cannot be used";
+    void *memory = cairn_cuda_filled(0, &number, sizeof number);
+    const struct cairn_tensor_piece piece = {.size = sizeof piece,
+                                             .name = "w",
+                                             .dtype = "BF16",
+                                             .source_dtype = "F32",
+                                             .dimension_count = 1,
+                                             .shape = one,
+                                             .kind = CAIRN_LOCAL,
+                                             .source = memory,
+                                             .source_bytes = 4,
+                                             .memory = CAIRN_MEMORY_CUDA};
+    enum cairn_code code = cairn_cuda_save_one(rank.session, 1, &piece, &err);
+    cairn_cuda.release(memory);
+    if (code == CAIRN_OK) return NULL;
+    EXPECT_CODE(code, CAIRN_UNSUPPORTED);
+    EXPECT(strstr(err.message, "tensor w: this libcairn_cuda.so was built without nvcc") != NULL);
+    return "libcairn_cuda.so was built without nvcc";
+}
+
 void cairn_cuda_expect_nothing_left(void) {
     struct fake_cuda_state state;
     cairn_cuda.state(&state);
@@ -92,4 +128,6 @@ void cairn_cuda_expect_nothing_left(void) {
     EXPECT_EQ_U64(state.events, 0);
     EXPECT_EQ_U64(state.registered, 0);
     EXPECT_EQ_U64(state.modules, 0);
+    EXPECT_EQ_U64(state.pinned, 0);
+    EXPECT_EQ_U64(state.primaries, 0);
 }

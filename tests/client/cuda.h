@@ -24,6 +24,13 @@ struct cairn_cuda_calls {
     fake_cuda_write_later_fn *write_later;
     fake_cuda_room_fn *room;
     fake_cuda_slow_fn *slow;
+    fake_cuda_slow_kernels_fn *slow_kernels;
+    fake_cuda_without_read_only_fn *without_read_only;
+    fake_cuda_forget_contexts_fn *forget_contexts;
+    int (*make_pooled)(void **, size_t, void *);
+    int (*make_context)(void **, unsigned, int), (*end_context)(void *);
+    int (*current_context)(void **);
+    int (*begin_capture)(void *, int), (*end_capture)(void *, void **);
 };
 extern struct cairn_cuda_calls cairn_cuda;
 
@@ -37,5 +44,7 @@ bool cairn_cuda_sums_are_right(struct cairn_rank *rank, size_t save);
 enum cairn_code cairn_cuda_save_one(struct cairn_session *session, uint64_t step,
                                     const struct cairn_tensor_piece *piece,
                                     struct cairn_error *err);
+/* Why nothing is gathered, converted or summed on a device; NULL: it is. */
+const char *cairn_cuda_no_kernels(void);
 /* Of streams, events and page-locked memory; what a session keeps goes with it. */
 void cairn_cuda_expect_nothing_left(void);

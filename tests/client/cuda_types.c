@@ -18,6 +18,14 @@ static_assert((int)CAIRN_CUDA_DEVICE_TO_HOST == cudaMemcpyDeviceToHost, "directi
 static_assert((int)CAIRN_CUDA_HOST_TO_DEVICE == cudaMemcpyHostToDevice, "direction");
 static_assert(CAIRN_CUDA_HOST_READ_ONLY == cudaHostRegisterReadOnly, "flag");
 static_assert(CAIRN_CUDA_HOST_PORTABLE == cudaHostRegisterPortable, "flag");
+static_assert((int)CAIRN_CUDA_READ_ONLY_SUPPORTED == cudaDevAttrHostRegisterReadOnlySupported,
+              "attribute");
+static_assert((int)CAIRN_CUDA_CAPTURE_RELAXED == CU_STREAM_CAPTURE_MODE_RELAXED, "mode");
+static_assert((int)CAIRN_CUDA_CONTEXT_OF == CU_POINTER_ATTRIBUTE_CONTEXT, "attribute");
+static_assert((int)CAIRN_CUDA_BEGIN_OF == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, "attribute");
+static_assert((int)CAIRN_CUDA_BYTES_OF == CU_POINTER_ATTRIBUTE_RANGE_SIZE, "attribute");
+static_assert(sizeof(CUdeviceptr) == sizeof(uint64_t), "pointer");
+static_assert(sizeof(CUcontext) == sizeof(void *), "context");
 static_assert(CAIRN_CUDA_STREAM_NON_BLOCKING == cudaStreamNonBlocking, "flag");
 static_assert(CAIRN_CUDA_EVENT_BLOCKING == cudaEventBlockingSync, "flag");
 static_assert(CAIRN_CUDA_EVENT_NO_TIMING == cudaEventDisableTiming, "flag");
@@ -67,11 +75,14 @@ cudaError_t cairn_cuda_types(void *memory, size_t size, unsigned flags, int numb
     cudaStream_t stream = memory;
     cudaEvent_t event = memory;
     enum cudaMemcpyKind kind = (enum cudaMemcpyKind)number;
-    cudaError_t status = cudaGetDevice(&number) | cudaSetDevice(number) | cudaGetLastError();
+    cudaError_t status = cudaGetDevice(&number) | cudaGetLastError();
+    status |= cudaDeviceGetAttribute(&number, (enum cudaDeviceAttr)number, number);
+    status |= cudaHostAlloc(&memory, size, flags) | cudaFreeHost(memory);
     status |= cudaPointerGetAttributes(&found, memory);
     status |= cudaMalloc(&memory, size) | cudaFree(memory);
     status |= cudaHostRegister(memory, size, flags) | cudaHostUnregister(memory);
-    status |= cudaStreamCreateWithFlags(&stream, flags) | cudaStreamDestroy(stream);
+    status |= cudaDeviceGetStreamPriorityRange(&number, &number);
+    status |= cudaStreamCreateWithPriority(&stream, flags, number) | cudaStreamDestroy(stream);
     status |= cudaStreamSynchronize(stream) | cudaStreamWaitEvent(stream, event, flags);
     status |= cudaEventCreateWithFlags(&event, flags) | cudaEventDestroy(event);
     status |= cudaEventRecord(event, stream) | cudaEventSynchronize(event);
@@ -84,9 +95,19 @@ cudaError_t cairn_cuda_types(void *memory, size_t size, unsigned flags, int numb
 CUresult cairn_cuda_driver_types(void *memory, void **arguments, unsigned count);
 CUresult cairn_cuda_driver_types(void *memory, void **arguments, unsigned count) {
     CUmodule module = memory;
+    CUcontext context = memory;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUdevice device = (CUdevice)count;
+    int number = 0;
     CUfunction function = memory;
     const char *name = NULL;
     CUresult status = cuModuleLoadData(&module, memory) | cuModuleUnload(module);
+    status |= cuPointerGetAttribute(memory, (CUpointer_attribute)count, (CUdeviceptr)memory);
+    status |= cuCtxGetCurrent(&context) | cuCtxGetDevice(&device);
+    status |= cuCtxPushCurrent(context) | cuCtxPopCurrent(&context);
+    status |= cuDevicePrimaryCtxGetState(device, &count, &number);
+    status |= cuDevicePrimaryCtxRetain(&context, device) | cuDevicePrimaryCtxRelease(device);
+    status |= cuThreadExchangeStreamCaptureMode(&mode);
     status |= cuModuleGetFunction(&function, module, "name") | cuGetErrorName(status, &name);
     status |= cuLaunchKernel(function, count, count, count, count, count, count, count, memory,
                              arguments, arguments);

@@ -51,7 +51,9 @@ static enum cairn_code copy(const struct cairn_client_device *device, const stru
                                            .bytes = size,
                                            .host = host,
                                            .into_device = into};
-    CAIRN_TRY(device->plugin->begin(device->handle, 1, &job, err));
+    const struct cairn_device_job_options options = {
+        .mark_count = 1, .host = into ? NULL : host, .bytes = into ? 0 : size};
+    CAIRN_TRY(device->plugin->begin(device->handle, &options, &job, err));
     enum cairn_code code = device->plugin->copy(job, &part, err);
     if (!code) code = device->plugin->mark(job, 0, err);
     if (!code) code = device->plugin->await(job, 0, err);
@@ -104,6 +106,22 @@ static struct box planes_of(int64_t more) {
     return ret;
 }
 
+/* Into a device: what comes from one in short rows is gathered there. */
+static void copy_in(const struct cairn_client_device *device, const struct box *box, uint64_t at,
+                    uint64_t size, struct fake_cuda_state *ret) {
+    struct cairn_error err = {0};
+    memset(wanted, 7, sizeof wanted);
+    void *target = cairn_cuda_filled(0, wanted, BYTES);
+    cairn_strided_scatter(&box->strided, wanted, at, numbers, size);
+    memcpy(got, numbers, size);
+    cairn_cuda.reset();
+    EXPECT_CODE(copy(device, box, target, got, at, size, true, &err), CAIRN_OK);
+    cairn_cuda.state(ret);
+    EXPECT_EQ_U64(cairn_cuda.copy(stored, target, BYTES, 2, NULL), 0);
+    EXPECT(memcmp(stored, wanted, sizeof stored) == 0);
+    cairn_cuda.release(target);
+}
+
 TEST(alike_planes_are_one_copy_where_they_are_whole_rows_apart_and_one_each_where_not) {
     static const struct {
         int64_t more;
@@ -122,16 +140,10 @@ TEST(alike_planes_are_one_copy_where_they_are_whole_rows_apart_and_one_each_wher
     struct fake_cuda_state state;
     REQUIRE(cairn_cuda_have_runtime());
     for (size_t i = 0; i < BYTES; i++) numbers[i] = (uint8_t)(i * 31 + i / 256);
-    void *memory = cairn_cuda_filled(0, numbers, BYTES);
     REQUIRE_OK(cairn_client_device_open(&device, &err));
     for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
         struct box box = planes_of(cases[i].more);
-        cairn_cuda.reset();
-        cairn_strided_gather(&box.strided, numbers, cases[i].at, wanted, cases[i].bytes);
-        EXPECT_CODE(copy(&device, &box, memory, got, cases[i].at, cases[i].bytes, false, &err),
-                    CAIRN_OK);
-        EXPECT(memcmp(got, wanted, cases[i].bytes) == 0);
-        cairn_cuda.state(&state);
+        copy_in(&device, &box, cases[i].at, cases[i].bytes, &state);
         EXPECT_EQ_U64(state.copies, cases[i].copies);
         EXPECT_EQ_U64(state.rows_copies, cases[i].rows);
         EXPECT_EQ_U64(state.planes_copies, cases[i].planes);
@@ -140,19 +152,53 @@ TEST(alike_planes_are_one_copy_where_they_are_whole_rows_apart_and_one_each_wher
     static const int64_t stride[4] = {5 * 6 * 32, 6 * 32, 32, 1};
     struct box box = {.elements = 1200}; /* of each five planes four */
     EXPECT(cairn_strided_make(1, 4, count, stride, &box.strided));
-    cairn_cuda.reset();
-    cairn_strided_gather(&box.strided, numbers, 0, wanted, 1200);
-    EXPECT_CODE(copy(&device, &box, memory, got, 0, 1200, false, &err), CAIRN_OK);
-    EXPECT(memcmp(got, wanted, 1200) == 0);
-    cairn_cuda.state(&state);
+    copy_in(&device, &box, 0, 1200, &state);
     EXPECT_EQ_U64(state.copies, 3);
     EXPECT_EQ_U64(state.planes_copies, 3);
     cairn_cuda.reset();
     box = planes_of(0);
+    void *target = cairn_cuda_filled(0, numbers, BYTES);
     cairn_cuda.fail("Memcpy3DAsync", 0, 1, 0);
-    EXPECT_CODE(copy(&device, &box, memory, got, 0, 800, false, &err), CAIRN_IO);
+    EXPECT_CODE(copy(&device, &box, target, got, 0, 800, true, &err), CAIRN_IO);
     EXPECT(strstr(err.message, "cudaMemcpy3DAsync: cudaError") != NULL);
-    EXPECT_CODE(copy(&device, &box, memory, got, 0, 800, false, &err), CAIRN_OK);
+    EXPECT_CODE(copy(&device, &box, target, got, 0, 800, true, &err), CAIRN_OK);
+    cairn_client_device_release(&device);
+    cairn_cuda.release(target);
+}
+
+/* Rows of 16 KiB are copied from where they lie, and shorter ones by way of a scratch. */
+TEST(long_rows_are_copied_by_the_copy_engines_and_short_ones_are_gathered) {
+    static const struct {
+        uint64_t count[2];
+        int64_t stride[2];
+        unsigned rows_copies, gathers;
+    } cases[] = {{{3, 16384}, {20000, 1}, 1, 0}, {{4, 16380}, {16382, 1}, 0, 1},
+                 {{200, 100}, {300, 1}, 0, 1},   {{100, 300}, {1, 100}, 0, 1}};
+    struct cairn_error err = {0};
+    struct cairn_client_device device = {0};
+    struct fake_cuda_state state;
+    REQUIRE(cairn_cuda_have_runtime());
+    for (size_t i = 0; i < BYTES; i++) numbers[i] = (uint8_t)(i * 31 + i / 256);
+    void *memory = cairn_cuda_filled(0, numbers, BYTES);
+    REQUIRE_OK(cairn_client_device_open(&device, &err));
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        struct box box = {.elements = cases[i].count[0] * cases[i].count[1]};
+        EXPECT(cairn_strided_make(1, 2, cases[i].count, cases[i].stride, &box.strided));
+        cairn_strided_gather(&box.strided, numbers, 0, wanted, box.elements);
+        cairn_cuda.reset();
+        EXPECT_CODE(copy(&device, &box, memory, got, 0, box.elements, false, &err), CAIRN_OK);
+        EXPECT(memcmp(got, wanted, box.elements) == 0);
+        cairn_cuda.state(&state);
+        if (!state.launches && i) SKIP("libcairn_cuda.so was built without nvcc");
+        EXPECT_EQ_U64(state.rows_copies, cases[i].rows_copies);
+        EXPECT_EQ_U64(state.gathers, cases[i].gathers);
+        cairn_client_device_release(&device); /* and what it keeps of the device's memory */
+        REQUIRE_OK(cairn_client_device_open(&device, &err));
+        cairn_cuda.room(BYTES);
+        EXPECT_CODE(copy(&device, &box, memory, got, 0, box.elements, false, &err), CAIRN_OK);
+        EXPECT(memcmp(got, wanted, box.elements) == 0);
+    }
+    cairn_cuda.reset();
     cairn_client_device_release(&device);
     cairn_cuda.release(memory);
 }

@@ -21,33 +21,6 @@ static const struct types narrow = {"F32", "BF16", CAIRN_DTYPE_F32, CAIRN_DTYPE_
 
 static uint8_t *source, *expected;
 
-/* Also where the plug-in has no kernels: then that is what it says. */
-static const char *no_kernels(void) {
-    static const uint64_t one[1] = {1};
-    struct cairn_error err = {0};
-    CAIRN_AUTO(rank) rank = {0};
-    uint32_t number = 0;
-    if (!cairn_cuda_have_runtime() || !EXPECT(rank_open(&rank, 1, &err) == CAIRN_OK))
-        return "the fake cannot be used";
-    void *memory = cairn_cuda_filled(0, &number, sizeof number);
-    const struct cairn_tensor_piece piece = {.size = sizeof piece,
-                                             .name = "w",
-                                             .dtype = "BF16",
-                                             .source_dtype = "F32",
-                                             .dimension_count = 1,
-                                             .shape = one,
-                                             .kind = CAIRN_LOCAL,
-                                             .source = memory,
-                                             .source_bytes = 4,
-                                             .memory = CAIRN_MEMORY_CUDA};
-    enum cairn_code code = cairn_cuda_save_one(rank.session, 1, &piece, &err);
-    cairn_cuda.release(memory);
-    if (code == CAIRN_OK) return NULL;
-    EXPECT_CODE(code, CAIRN_UNSUPPORTED);
-    EXPECT(strstr(err.message, "tensor w: this libcairn_cuda.so was built without nvcc") != NULL);
-    return "libcairn_cuda.so was built without nvcc";
-}
-
 static enum cairn_code open_rank(struct cairn_rank *rank, uint32_t threads,
                                  struct cairn_error *err) {
     CAIRN_TRY(rank_uploader(rank, 1, err));
@@ -106,7 +79,7 @@ TEST(what_a_device_converts_is_what_the_host_does_for_all_kinds_of_numbers) /* c
                                        {"BF16", "F16", CAIRN_DTYPE_BF16, CAIRN_DTYPE_F16, 2, 2},
                                        {"F16", "BF16", CAIRN_DTYPE_F16, CAIRN_DTYPE_BF16, 2, 2}};
     static const uint64_t count[1] = {ELEMENTS};
-    const char *missing = no_kernels();
+    const char *missing = cairn_cuda_no_kernels();
     if (missing) SKIP(missing);
     REQUIRE(have_room(4 * ELEMENTS));
     for (size_t i = 0; i < CAIRN_COUNT(all); i++) {
@@ -147,7 +120,7 @@ static void turn(const uint32_t *from, uint32_t *to) {
 TEST(strided_and_unaligned_memory_is_converted_in_chunks_by_any_number_of_threads) {
     static const uint64_t shape[2] = {COLUMNS, ROWS}, cells[1] = {CELLS};
     static const int64_t stride[2] = {1, COLUMNS};
-    const char *missing = no_kernels();
+    const char *missing = cairn_cuda_no_kernels();
     if (missing) SKIP(missing);
     REQUIRE(have_room(4 * CELLS));
     CAIRN_AUTO_HEAP uint32_t *turned = malloc(4 * CELLS);
@@ -202,7 +175,7 @@ TEST(strided_and_unaligned_memory_is_converted_in_chunks_by_any_number_of_thread
 TEST(the_share_of_a_split_is_converted_from_where_it_begins) {
     static const uint64_t elements[1] = {SHARED};
     static const int64_t every_second[1] = {2};
-    const char *missing = no_kernels();
+    const char *missing = cairn_cuda_no_kernels();
     if (missing) SKIP(missing);
     REQUIRE(have_room(8 * SHARED));
     for (uint32_t i = 0; i < 2 * SHARED; i++) ((uint32_t *)(void *)source)[i] = i * 2654435761u;
@@ -243,7 +216,7 @@ TEST(the_share_of_a_split_is_converted_from_where_it_begins) {
 
 TEST(a_device_converts_behind_what_the_trainers_stream_had) {
     static const uint64_t elements[1] = {ELEMENTS};
-    const char *missing = no_kernels();
+    const char *missing = cairn_cuda_no_kernels();
     if (missing) SKIP(missing);
     void *stream = NULL;
     REQUIRE(have_room(4 * ELEMENTS));
@@ -293,7 +266,7 @@ static void fail_once(const char *call, int status, enum cairn_code code, const 
 }
 
 TEST(a_kernel_that_cannot_be_loaded_or_started_fails_that_save_by_name_and_the_next_is_whole) {
-    const char *missing = no_kernels();
+    const char *missing = cairn_cuda_no_kernels();
     if (missing) SKIP(missing);
     REQUIRE(have_room(4 * 4096));
     memset(source, 0, 4 * 4096);
@@ -308,7 +281,7 @@ TEST(a_kernel_that_cannot_be_loaded_or_started_fails_that_save_by_name_and_the_n
 
 TEST(a_device_without_64_KiB_to_spare_fails_the_save_with_no_memory_and_the_next_is_whole) {
     static const uint64_t elements[1] = {4096};
-    const char *missing = no_kernels();
+    const char *missing = cairn_cuda_no_kernels();
     if (missing) SKIP(missing);
     REQUIRE(have_room(4 * 4096));
     memset(source, 0, 4 * 4096);
@@ -334,7 +307,7 @@ TEST(a_kernel_that_faults_in_its_stream_fails_the_save_with_cudas_name_for_it) {
     static const uint64_t elements[1] = {4096};
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
-    const char *missing = no_kernels();
+    const char *missing = cairn_cuda_no_kernels();
     if (missing) SKIP(missing);
     REQUIRE(have_room(4 * 4096));
     memset(source, 0, 4 * 4096);
@@ -354,7 +327,7 @@ TEST(a_type_that_no_device_converts_is_refused_before_the_save_is_staged) {
     static const double numbers[2] = {1, 2};
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
-    const char *missing = no_kernels();
+    const char *missing = cairn_cuda_no_kernels();
     if (missing) SKIP(missing);
     REQUIRE_OK(rank_open(&rank, 2, &err));
     void *memory = cairn_cuda_filled(0, numbers, sizeof numbers);

@@ -4,12 +4,15 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "client/stage_cuda/driver.h"
+#include "client/stage_cuda/kernel.h"
 #include "client/stage_cuda/runtime.h"
 
 /* A toolkit's headers declare what is defined here. */
@@ -18,6 +21,10 @@
 #define MANY 64
 #define DEVICES 2
 #define EXPORT __attribute__((visibility("default")))
+#define STACK_MAX 8
+#define CAPTURE_UNSUPPORTED 900
+#define CAPTURE_INVALIDATED 901
+#define CAPTURE_RELAXED 2
 #define STREAM_OF_DEVICE(stream, device) ((stream) ? (stream) : &defaults[device])
 
 enum kind { COPY, WRITE, RECORD, WAIT, KERNEL };
@@ -39,8 +46,14 @@ struct op {
     uint8_t *owned;
     void (*run)(void *owner); /* KERNEL: with `owned` */
 };
+struct context {
+    int device;
+    bool active;
+    unsigned held; /* of a primary one */
+};
 struct stream {
     int device;
+    const struct context *context;
     bool started, leaving;
     pthread_t thread;
     struct op *first, **last;
@@ -50,10 +63,12 @@ struct memory {
     uint8_t *shown, *real; /* what the host may not touch, and what the fake does */
     size_t bytes;
     int device;
+    struct context *context; /* NULL: it is of a pool */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct context primaries[DEVICES] = {{.device = 0}, {.device = 1}};
 static struct stream defaults[DEVICES] = {{.device = 0}, {.device = 1}};
 static struct memory memories[MANY];
 static size_t memory_count;
@@ -64,14 +79,20 @@ static struct {
 static struct fake_cuda_state state;
 static uint64_t ahead;
 static size_t room;
-static unsigned slow_us;
+static unsigned slow_us, slow_kernels_us;
+static int without_read_only;
+static struct {
+    bool on, broken;
+} capture; /* global mode */
 static int sticky;
 static struct {
     char call[32];
     unsigned after;
     int status, sticky;
 } failure;
-static __thread int current, last_error;
+static __thread int chosen, last_error, capture_mode;
+static __thread struct context *stack[STACK_MAX];
+static __thread unsigned depth;
 
 /* ---- errors ---- */
 
@@ -94,6 +115,39 @@ static int ends(int status) {
 static int begins(const char *call) {
     pthread_mutex_lock(&lock);
     return injected(call);
+}
+
+/* ---- contexts ---- */
+
+static struct context *top(void) {
+    return depth ? stack[depth - 1] : NULL;
+}
+
+static int current(void) {
+    return top() ? top()->device : chosen;
+}
+
+/* The lock is held. */
+static void choose(int device) {
+    primaries[device].active = true;
+    state.contexts |= 1u << device;
+    if (!depth) depth = 1;
+    stack[depth - 1] = &primaries[device];
+}
+
+/* Of a call that opens the context of the chosen device where the thread has none. */
+static int begins_in(const char *call) {
+    int status = begins(call);
+    if (!top()) choose(chosen);
+    return status;
+}
+
+/* Of a call that another thread's capture does not survive. */
+static int begins_unless_captured(const char *call) {
+    int status = begins_in(call);
+    if (!capture.on || capture_mode == CAPTURE_RELAXED) return status;
+    capture.broken = true;
+    return CAPTURE_UNSUPPORTED;
 }
 
 /* ---- memory ---- */
@@ -129,6 +183,7 @@ static void pause_us(unsigned us) {
 static void carry_out(struct op *op) {
     if (op->kind == WRITE) pause_us(op->ms * 1000);
     if (op->kind == COPY && slow_us) pause_us(slow_us);
+    if (op->kind == KERNEL && slow_kernels_us) pause_us(slow_kernels_us);
     if (op->kind == KERNEL) op->run(op->owned);
     if (op->kind == COPY || op->kind == WRITE)
         for (size_t plane = 0; plane < op->planes; plane++)
@@ -200,8 +255,7 @@ static size_t memory_bytes(void) {
     return bytes;
 }
 
-EXPORT int cudaMalloc(void **ret, size_t bytes) {
-    int status = begins("Malloc");
+static int make_memory(void **ret, size_t bytes, struct context *context, int status) {
     if (!status && room && memory_bytes() + bytes > room) status = 2;
     int fd = memfd_create("device", MFD_CLOEXEC);
     if (status || memory_count == MANY || fd < 0 || ftruncate(fd, (off_t)bytes)) {
@@ -212,15 +266,27 @@ EXPORT int cudaMalloc(void **ret, size_t bytes) {
     made->real = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     made->shown = mmap(NULL, bytes, PROT_NONE, MAP_SHARED, fd, 0);
     made->bytes = bytes;
-    made->device = current;
+    made->device = current();
+    made->context = context;
     state.memories++;
     close(fd);
     *ret = made->shown;
     return ends(0);
 }
 
+EXPORT int cudaMalloc(void **ret, size_t bytes) {
+    int status = begins_unless_captured("Malloc");
+    return make_memory(ret, bytes, top(), status);
+}
+
+EXPORT int cudaMallocAsync(void **ret, size_t bytes, void *stream) {
+    int status = begins_in("MallocAsync");
+    (void)stream;
+    return make_memory(ret, bytes, NULL, status);
+}
+
 EXPORT int cudaFree(void *at) {
-    int status = begins("Free");
+    int status = begins_unless_captured("Free");
     struct memory *memory = memory_of(at);
     if (memory) {
         munmap(memory->shown, memory->bytes);
@@ -228,6 +294,29 @@ EXPORT int cudaFree(void *at) {
         *memory = memories[--memory_count];
         state.memories--;
     }
+    return ends(status);
+}
+
+EXPORT int cudaHostAlloc(void **ret, size_t bytes, unsigned flags) {
+    int status = begins_unless_captured("HostAlloc");
+    if (!status && flags > 1) status = 1;
+    if (!status) *ret = calloc(1, bytes);
+    if (!status) state.pinned++;
+    for (size_t i = 0; i < MANY && !status; i++) {
+        if (registered[i].at) continue;
+        registered[i].at = *ret;
+        registered[i].bytes = bytes;
+        break;
+    }
+    return ends(status);
+}
+
+EXPORT int cudaFreeHost(void *at) {
+    int status = begins_unless_captured("FreeHost");
+    for (size_t i = 0; i < MANY && at; i++)
+        if (registered[i].at == at) registered[i].at = NULL;
+    free(at);
+    if (at) state.pinned--;
     return ends(status);
 }
 
@@ -239,15 +328,22 @@ EXPORT int cudaGetDeviceCount(int *ret) {
 
 EXPORT int cudaGetDevice(int *ret) {
     int status = begins("GetDevice");
-    if (!status) *ret = current;
+    if (!status) *ret = current();
     return ends(status);
 }
 
 EXPORT int cudaSetDevice(int device) {
     int status = begins("SetDevice");
     if (!status && (device < 0 || device >= DEVICES)) status = 101;
-    if (!status) current = device;
-    if (!status) state.contexts |= 1u << device;
+    if (!status) chosen = device;
+    if (!status) choose(device);
+    return ends(status);
+}
+
+EXPORT int cudaDeviceGetAttribute(int *ret, int attribute, int device) {
+    int status = begins("DeviceGetAttribute");
+    (void)device;
+    if (!status) *ret = attribute == CAIRN_CUDA_READ_ONLY_SUPPORTED && !without_read_only;
     return ends(status);
 }
 
@@ -283,10 +379,27 @@ EXPORT int cudaPointerGetAttributes(struct attributes *ret, const void *at) {
     return ends(status);
 }
 
+/* May the process write there? */
+static bool is_writable(const void *at) {
+    unsigned long long begin, end;
+    char line[512], may[8] = "";
+    bool ret = true;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps && fgets(line, sizeof line, maps))
+        if (sscanf(line, "%llx-%llx %7s", &begin, &end, may) == 3 && (uintptr_t)at >= begin &&
+            (uintptr_t)at < end)
+            ret = may[1] == 'w';
+    if (maps) fclose(maps);
+    return ret;
+}
+
 EXPORT int cudaHostRegister(void *at, size_t bytes, unsigned flags) {
-    int status = begins("HostRegister");
+    int status = begins_unless_captured("HostRegister");
+    bool read_only = flags & CAIRN_CUDA_HOST_READ_ONLY;
     if (!status && is_registered(at, 1)) status = 712;
     if (!status && !(flags & 1)) status = 1;
+    if (!status && read_only && without_read_only) status = 801;
+    if (!status && !read_only && !is_writable(at)) status = 1;
     for (size_t i = 0; i < MANY && !status; i++) {
         if (registered[i].at) continue;
         registered[i].at = at;
@@ -298,7 +411,7 @@ EXPORT int cudaHostRegister(void *at, size_t bytes, unsigned flags) {
 }
 
 EXPORT int cudaHostUnregister(void *at) {
-    int status = begins("HostUnregister");
+    int status = begins_unless_captured("HostUnregister");
     for (size_t i = 0; i < MANY; i++) {
         if (registered[i].at != at) continue;
         registered[i].at = NULL;
@@ -307,23 +420,52 @@ EXPORT int cudaHostUnregister(void *at) {
     return ends(status);
 }
 
-EXPORT int cudaStreamCreateWithFlags(void **ret, unsigned flags) {
-    int status = begins("StreamCreateWithFlags");
+EXPORT int cudaDeviceGetStreamPriorityRange(int *ret_least, int *ret_greatest) {
+    int status = begins_in("DeviceGetStreamPriorityRange");
+    *ret_least = 0;
+    *ret_greatest = -5;
+    return ends(status);
+}
+
+EXPORT int cudaStreamCreateWithPriority(void **ret, unsigned flags, int priority) {
+    int status = begins_in("StreamCreateWithPriority");
     struct stream *stream = calloc(1, sizeof *stream);
-    if (!stream || flags != 1) status = 2;
+    if (!stream || flags != 1 || priority > 0 || priority < -5) status = 2;
     if (status) {
         free(stream);
         return ends(status);
     }
-    stream->device = current;
+    stream->device = current();
+    stream->context = top();
     state.streams++;
     *ret = stream;
     return ends(0);
 }
 
+EXPORT int cudaStreamCreateWithFlags(void **ret, unsigned flags) {
+    return cudaStreamCreateWithPriority(ret, flags, 0);
+}
+
+EXPORT int cudaStreamBeginCapture(void *stream, int mode) {
+    int status = begins("StreamBeginCapture");
+    (void)stream;
+    if (!status && mode != 0) status = 1; /* the others end nothing of other threads */
+    if (!status) capture.on = true;
+    return ends(status);
+}
+
+EXPORT int cudaStreamEndCapture(void *stream, void **ret) {
+    int status = begins("StreamEndCapture");
+    (void)stream;
+    *ret = NULL;
+    if (!status && capture.broken) status = CAPTURE_INVALIDATED;
+    capture.on = capture.broken = false;
+    return ends(status);
+}
+
 EXPORT int cudaStreamDestroy(void *at) {
     struct stream *stream = at;
-    int status = begins("StreamDestroy");
+    int status = begins_in("StreamDestroy");
     stream->leaving = true;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
@@ -335,16 +477,16 @@ EXPORT int cudaStreamDestroy(void *at) {
 }
 
 EXPORT int cudaStreamSynchronize(void *at) {
-    int status = begins("StreamSynchronize");
-    drain(STREAM_OF_DEVICE((struct stream *)at, current));
+    int status = begins_unless_captured("StreamSynchronize");
+    drain(STREAM_OF_DEVICE((struct stream *)at, current()));
     return ends(sticky ? sticky : status);
 }
 
 EXPORT int cudaEventCreateWithFlags(void **ret, unsigned flags) {
-    int status = begins("EventCreateWithFlags");
+    int status = begins_in("EventCreateWithFlags");
     struct event *event = status ? NULL : calloc(1, sizeof *event);
     if (!event || flags & ~3u) return ends(status ? status : 2);
-    event->device = current;
+    event->device = current();
     event->held = 1;
     state.events++;
     *ret = event;
@@ -353,7 +495,7 @@ EXPORT int cudaEventCreateWithFlags(void **ret, unsigned flags) {
 
 EXPORT int cudaEventDestroy(void *at) {
     struct event *event = at;
-    int status = begins("EventDestroy");
+    int status = begins_in("EventDestroy");
     if (--event->held == 0) free(event);
     state.events--;
     return ends(status);
@@ -361,8 +503,8 @@ EXPORT int cudaEventDestroy(void *at) {
 
 EXPORT int cudaEventRecord(void *at, void *to) {
     struct event *event = at;
-    struct stream *stream = STREAM_OF_DEVICE((struct stream *)to, current);
-    int status = begins("EventRecord");
+    struct stream *stream = STREAM_OF_DEVICE((struct stream *)to, current());
+    int status = begins_in("EventRecord");
     if (!status && event->device != stream->device) status = 400;
     if (!status) add(stream, (struct op){.kind = RECORD, .event = event, .number = ++event->asked});
     return ends(status);
@@ -370,17 +512,28 @@ EXPORT int cudaEventRecord(void *at, void *to) {
 
 EXPORT int cudaStreamWaitEvent(void *to, void *at, unsigned flags) {
     struct event *event = at;
-    int status = begins("StreamWaitEvent");
+    int status = begins_in("StreamWaitEvent");
     if (!status && flags) status = 1;
     if (!status)
-        add(STREAM_OF_DEVICE((struct stream *)to, current),
+        add(STREAM_OF_DEVICE((struct stream *)to, current()),
             (struct op){.kind = WAIT, .event = event, .number = event->asked});
+    return ends(status);
+}
+
+EXPORT int cudaEventQuery(void *at) {
+    struct event *event = at;
+    int status = begins_unless_captured("EventQuery");
+    if (!status && event->done < event->asked) status = 600;
     return ends(status);
 }
 
 EXPORT int cudaEventSynchronize(void *at) {
     struct event *event = at;
-    int status = begins("EventSynchronize");
+    int status = begins("EventSynchronize"); /* opens no context */
+    if (capture.on && capture_mode != CAPTURE_RELAXED) {
+        capture.broken = true;
+        return ends(CAPTURE_UNSUPPORTED);
+    }
     uint64_t number = event->asked;
     while (!status && event->done < number && !sticky) pthread_cond_wait(&changed, &lock);
     return ends(sticky ? sticky : status);
@@ -388,7 +541,7 @@ EXPORT int cudaEventSynchronize(void *at) {
 
 /* The lock is held; it is given back. */
 static int copy(const struct op *op, int kind, void *at, int status) {
-    struct stream *stream = STREAM_OF_DEVICE((struct stream *)at, current);
+    struct stream *stream = STREAM_OF_DEVICE((struct stream *)at, current());
     bool out = kind == 2;
     const uint8_t *host = out ? op->to : op->from;
     size_t step = out ? op->to_step : op->from_step, plane = out ? op->to_plane : op->from_plane;
@@ -423,7 +576,7 @@ EXPORT int cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t 
                           .width = width,
                           .rows = rows,
                           .planes = 1};
-    int status = begins(rows == 1 ? "MemcpyAsync" : "Memcpy2DAsync");
+    int status = begins_in(rows == 1 ? "MemcpyAsync" : "Memcpy2DAsync");
     return copy(&op, kind, at, status);
 }
 
@@ -439,7 +592,7 @@ EXPORT int cudaMemcpy3DAsync(const struct cairn_cuda_planes *planes, void *at) {
                           .width = planes->row_bytes,
                           .rows = planes->rows,
                           .planes = planes->planes};
-    int status = begins("Memcpy3DAsync");
+    int status = begins_in("Memcpy3DAsync");
     bool whole = to->height >= planes->rows && from->height >= planes->rows && planes->planes &&
                  !planes->from_array && !planes->to_array;
     return copy(&op, planes->kind, at, status || whole ? status : 1);
@@ -461,7 +614,13 @@ int fake_cuda_ends(int status) {
 }
 
 void *fake_cuda_module(void) {
-    return &defaults[current];
+    return top();
+}
+
+void fake_cuda_count_kernel(unsigned kernel, uint64_t count) {
+    if (kernel == CAIRN_KERNEL_sum) state.summed += (unsigned)count;
+    if (kernel == CAIRN_KERNEL_gather) state.gathers++;
+    if (kernel == CAIRN_KERNEL_pack) state.packs++;
 }
 
 void fake_cuda_count_module(int more) {
@@ -474,17 +633,127 @@ void *fake_cuda_real(const void *at) {
 
 int fake_cuda_launch(void *module, void *at, void (*kernel)(void *owner), const void *owner,
                      size_t owner_bytes) {
-    struct stream *stream = STREAM_OF_DEVICE((struct stream *)at, current);
+    struct stream *stream = STREAM_OF_DEVICE((struct stream *)at, current());
     uint8_t *own = malloc(owner_bytes);
     if (!own) abort();
     memcpy(own, owner, owner_bytes);
-    if (stream->device != current || module != &defaults[current]) {
+    if (!top() || stream->device != current() || module != top() ||
+        (stream->context && stream->context != top())) {
         free(own);
         return 400;
     }
     state.launches++;
     add(stream, (struct op){.kind = KERNEL, .owned = own, .run = kernel});
     return sticky;
+}
+
+/* ---- the driver's contexts ---- */
+
+EXPORT int cuPointerGetAttribute(void *ret, int attribute, unsigned long long at) {
+    int status = begins("PointerGetAttribute");
+    const struct memory *memory = memory_of((const void *)(uintptr_t)at);
+    if (!memory && !status) status = 1;
+    if (!status && attribute == CAIRN_CUDA_CONTEXT_OF)
+        memcpy(ret, &memory->context, sizeof(void *));
+    if (!status && attribute == CAIRN_CUDA_BEGIN_OF) memcpy(ret, &memory->shown, sizeof(void *));
+    if (!status && attribute == CAIRN_CUDA_BYTES_OF) memcpy(ret, &memory->bytes, sizeof(size_t));
+    return fake_cuda_ends(status);
+}
+
+EXPORT int cuCtxGetCurrent(void **ret) {
+    *ret = top();
+    return 0;
+}
+
+EXPORT int cuCtxGetDevice(int *ret) {
+    if (top()) *ret = top()->device;
+    return top() ? 0 : 201;
+}
+
+EXPORT int cuCtxPushCurrent_v2(void *context) {
+    if (depth == STACK_MAX) abort();
+    stack[depth++] = context;
+    return 0;
+}
+
+EXPORT int cuCtxPopCurrent_v2(void **ret) {
+    if (!depth) return 201;
+    *ret = stack[--depth];
+    return 0;
+}
+
+/* One that is not primary, and the thread's from here on. */
+EXPORT int cuCtxCreate_v2(void **ret, unsigned flags, int device) {
+    struct context *made = calloc(1, sizeof *made);
+    if (!made || flags || depth == STACK_MAX) abort();
+    made->device = device;
+    made->active = true;
+    *ret = stack[depth++] = made;
+    return 0;
+}
+
+EXPORT int cuCtxDestroy_v2(void *context) {
+    if (top() == context) depth--;
+    free(context);
+    return 0;
+}
+
+EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned *ret_flags, int *ret_active) {
+    int status = fake_cuda_begins("DevicePrimaryCtxGetState");
+    *ret_flags = 0;
+    *ret_active = primaries[device].active;
+    return fake_cuda_ends(status);
+}
+
+EXPORT int cuDevicePrimaryCtxRetain(void **ret, int device) {
+    int status = fake_cuda_begins("DevicePrimaryCtxRetain");
+    if (!status && !primaries[device].active) state.contexts |= 1u << device;
+    if (!status) primaries[device].active = true;
+    if (!status) state.primaries++;
+    *ret = &primaries[device];
+    return fake_cuda_ends(status);
+}
+
+EXPORT int cuDevicePrimaryCtxRelease_v2(int device) {
+    int status = fake_cuda_begins("DevicePrimaryCtxRelease");
+    (void)device;
+    state.primaries--;
+    return fake_cuda_ends(status);
+}
+
+EXPORT int cuInit(unsigned flags) {
+    return flags ? 1 : 0;
+}
+
+EXPORT int cuMemAlloc_v2(void **ret, size_t bytes) {
+    return cudaMalloc(ret, bytes);
+}
+
+EXPORT int cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags) {
+    return cudaHostRegister(at, bytes, flags);
+}
+
+EXPORT int cuStreamCreate(void **ret, unsigned flags) {
+    return cudaStreamCreateWithFlags(ret, flags);
+}
+
+EXPORT int cuEventCreate(void **ret, unsigned flags) {
+    return cudaEventCreateWithFlags(ret, flags);
+}
+
+EXPORT int cudaThreadExchangeStreamCaptureMode(int *mode) {
+    int status = begins_in("ThreadExchangeStreamCaptureMode"); /* the driver's opens none */
+    int before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
+    return ends(status);
+}
+
+EXPORT int cuThreadExchangeStreamCaptureMode(int *mode) {
+    int before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
+    return 0;
 }
 
 /* ---- for tests ---- */
@@ -495,11 +764,15 @@ EXPORT void fake_cuda_reset(void) {
                                    .events = state.events,
                                    .registered = state.registered,
                                    .modules = state.modules,
+                                   .pinned = state.pinned,
+                                   .primaries = state.primaries,
                                    .memories = state.memories};
     state = kept;
     failure.call[0] = '\0';
     sticky = 0;
-    slow_us = 0;
+    slow_us = slow_kernels_us = 0;
+    without_read_only = 0;
+    capture.on = capture.broken = false;
     room = 0;
     last_error = 0;
     pthread_mutex_unlock(&lock);
@@ -548,5 +821,25 @@ EXPORT void fake_cuda_room(size_t bytes) {
 EXPORT void fake_cuda_slow(unsigned us) {
     pthread_mutex_lock(&lock);
     slow_us = us;
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORT void fake_cuda_forget_contexts(void) {
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < DEVICES; i++) primaries[i].active = false;
+    depth = 0;
+    chosen = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORT void fake_cuda_slow_kernels(unsigned us) {
+    pthread_mutex_lock(&lock);
+    slow_kernels_us = us;
+    pthread_mutex_unlock(&lock);
+}
+
+EXPORT void fake_cuda_without_read_only(int without) {
+    pthread_mutex_lock(&lock);
+    without_read_only = without;
     pthread_mutex_unlock(&lock);
 }
