@@ -16,11 +16,11 @@
 enum cairn_code cairn_client_device_need(struct cairn_session *session, const void *memory,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* Of memory of the device, once there is one. CAIRN_UNSUPPORTED: it does not convert these. */
-/* Page-lock this memory of the session, which the uploader shares. Where that fails, a device copies
- * at a quarter of the speed and holds up its caller: the next cairn_session_problem says so, and
- * why; `which` is "saves" or "restores". */
-void cairn_client_device_lock(struct cairn_session *session, const struct cairn_slab *slab,
-                              bool read_only, const char *which);
 enum cairn_code cairn_client_device_converts(struct cairn_session *session, const void *memory,
                                              unsigned source_dtype, unsigned dtype,
                                              struct cairn_error *err) CAIRN_MUST_USE;
+/* Page-lock this memory of the session, which the uploader shares. Where that fails, a device
+ * copies at a quarter of the speed and holds up its caller: the next cairn_session_problem says so,
+ * and why; `which` is "saves" or "restores". */
+void cairn_client_device_lock(struct cairn_session *session, const struct cairn_slab *slab,
+                              bool read_only, const char *which);

@@ -6,7 +6,7 @@
  * Promise: 1   machine code for the devices that the toolkit knows, and PTX for newer ones.
  * Limits:  one image.
  * Threads: immutable.
- * Next:    kernel.cu, convert.c.
+ * Next:    kernel.cu, kernels.c.
  */
 #pragma once
 

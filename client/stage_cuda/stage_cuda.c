@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copies between CUDA devices and memory that is shared with the uploader. A job has a lane for
- * each context that its memory lies in. The lane's streams wait, by an event, for what the trainer's
+ * each context that its memory lies in. Its streams wait, by an event, for what the trainer's
  * stream had when the job began, so the trainer's stream itself never waits. A mark is an event
  * behind the copies of each lane: what was queued before it is done once it has passed.
  */
