@@ -209,11 +209,12 @@ enum cairn_code cairn_cuda_streams_take(struct cairn_cuda *cuda, struct cairn_cu
     cairn_lock_take(&cuda->lock);
     bool kept = place->streams_count > 0;
     if (kept) *ret = place->streams[--place->streams_count];
+    place->streams_taken++;
     cairn_lock_give(&cuda->lock);
     if (kept) return CAIRN_OK;
     enum cairn_code code = make_streams(cuda, &made, err);
     if (code)
-        destroy_streams(cuda, &made);
+        cairn_cuda_streams_give(cuda, place, &made, true);
     else
         *ret = made;
     return code;
@@ -225,7 +226,8 @@ void cairn_cuda_streams_give(struct cairn_cuda *cuda, struct cairn_cuda_place *p
     bool kept = !failed && place->streams_count < CAIRN_CUDA_LANES_KEPT;
     if (kept) place->streams[place->streams_count++] = *streams;
     if (!kept) destroy_streams(cuda, streams);
-    if (failed) empty(cuda, place);
+    place->streams_taken--;
+    if (failed && !place->streams_taken) empty(cuda, place);
 }
 
 struct cairn_cuda_sums cairn_cuda_sums_take(struct cairn_cuda *cuda, size_t count) {

@@ -49,7 +49,7 @@ struct cairn_cuda_place {
     void *events[CAIRN_CUDA_EVENTS_KEPT];
     size_t event_count;
     struct cairn_cuda_streams streams[CAIRN_CUDA_LANES_KEPT];
-    size_t streams_count;
+    size_t streams_count, streams_taken;
 };
 struct cairn_cuda_sums { /* host memory that kernels write to; NULL: none */
     uint64_t *at;
@@ -95,7 +95,8 @@ void cairn_cuda_event_give(struct cairn_cuda *cuda, struct cairn_cuda_place *pla
 enum cairn_code cairn_cuda_streams_take(struct cairn_cuda *cuda, struct cairn_cuda_place *place,
                                         struct cairn_cuda_streams *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Streams that have come to their ends. failed: nothing of the place is kept. */
+/* Streams that have come to their ends. failed: they are not kept, nor is anything of the place
+ * unless others have streams of it, whose kernels must stay. */
 void cairn_cuda_streams_give(struct cairn_cuda *cuda, struct cairn_cuda_place *place,
                              const struct cairn_cuda_streams *streams, bool failed);
 /* Of all zeros, within any place. at NULL: there is no such memory to be had. */
