@@ -16,6 +16,8 @@
 #define ARCHIVES_BYTES_MAX (256 * CAIRN_MIB)
 /* Of all values together, since values that share parts can be of any size. */
 #define PICKLED_BYTES_MAX (128 * CAIRN_MIB)
+#define PICKLED_BYTES_MIN CAIRN_MIB
+#define PICKLED_BYTES_EACH 64 /* for each byte of the file's own pickle */
 
 struct gather {
     const struct cairn_torch_plain *plain;
@@ -88,7 +90,10 @@ static enum cairn_code leave_out_unknown(struct gather *gather, const char *path
 
 static enum cairn_code add(struct gather *gather, const char *path, cairn_pickle_ref ref,
                            struct cairn_error *err) {
-    size_t left = PICKLED_BYTES_MAX - cairn_min_u64(PICKLED_BYTES_MAX, gather->pickled_bytes);
+    uint64_t most = PICKLED_BYTES_MIN +
+                    PICKLED_BYTES_EACH * (uint64_t)gather->plain->file->values.read_bytes;
+    size_t left = (size_t)cairn_min_u64(PICKLED_BYTES_MAX, most);
+    left -= (size_t)cairn_min_u64(left, gather->pickled_bytes);
     CAIRN_AUTO(buf) pickle = {.limit = left + 1}; /* 0 would be no limit of its own */
     struct cairn_assembly_piece piece = {0};
     struct cairn_error why = {0};

@@ -9,6 +9,11 @@
 
 #define DEPTH_MAX 64
 #define LEAVES_MAX 4000000
+/* Names of leaves, all together: a pickle that is not made for it has fewer bytes of them. */
+#define NAME_BYTES_MIN (8 * CAIRN_MIB)
+#define NAME_BYTES_EACH 64 /* for each byte of the pickle */
+#define LEAVES_MIN 65536
+#define LEAVES_EACH 4 /* for each value of the pickle */
 #define PATH_BYTES_MAX 4096
 
 struct walk {
@@ -17,7 +22,7 @@ struct walk {
     void *context;
     struct cairn_buf path;
     unsigned depth;
-    uint64_t leaves;
+    uint64_t leaves, name_bytes;
     uint8_t *holds; /* of a walk over items: what each value is known to hold, a set of these */
 };
 enum { HOLDS_KNOWN = 1, HOLDS_TENSOR = 2, HOLDS_ITEMS = 4 };
@@ -123,9 +128,21 @@ static bool is_item(struct walk *walk, cairn_pickle_ref ref) {
 
 static enum cairn_code leaf(struct walk *walk, enum cairn_torch_kind kind, cairn_pickle_ref ref,
                             struct cairn_error *err) {
-    if (++walk->leaves > LEAVES_MAX)
-        return cairn_fail(err, CAIRN_TOO_LARGE, "more than %d values: they hold each other",
-                          LEAVES_MAX);
+    const struct cairn_pickle *values = &walk->file->values;
+    uint64_t most = LEAVES_MIN + LEAVES_EACH * (uint64_t)values->count;
+    most = cairn_min_u64(most, LEAVES_MAX);
+    if (++walk->leaves > most)
+        return cairn_fail(err, CAIRN_TOO_LARGE,
+                          "more than %" PRIu64 " values in a pickle of %zu bytes: they hold each "
+                          "other",
+                          most, values->read_bytes);
+    walk->name_bytes += walk->path.size;
+    most = NAME_BYTES_MIN + NAME_BYTES_EACH * (uint64_t)values->read_bytes;
+    if (walk->name_bytes > most)
+        return cairn_fail(err, CAIRN_TOO_LARGE,
+                          "more than %" PRIu64 " bytes of names in a pickle of %zu bytes: its values "
+                          "hold each other",
+                          most, values->read_bytes);
     return walk->visit(walk->context, walk->path.data ? walk->path.data : "", kind, ref, err);
 }
 

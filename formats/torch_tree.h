@@ -10,7 +10,8 @@
  *              each map, into a list that holds a map or a tensor, and, since tensors are taken by
  *              name wherever they lie, into whatever holds one; all else is one item. An instance
  *              of a foreign class is taken apart as a map, since not every reader has the class.
- * Limits:  64 levels, 4,000,000 leaves, paths of 4 KiB.
+ * Limits:  64 levels; paths of 4 KiB, together 8 MiB and 64 bytes for each byte of the pickle;
+ *          4,000,000 leaves, and 65,536 and 4 for each value of the pickle.
  * Threads: as formats/torch.h.
  * Next:    cli/verbs/inspect.c.
  */

@@ -342,6 +342,32 @@ class Damage(Files):
         self.assertEqual(found["a"][2], FLOATS[:4])
 
 
+class Bounds(Files):
+    def memory_of(self, *words):
+        """MiB that the command had at most."""
+        command = [BIN / "cairn", *map(str, words)]
+        ran = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "ASAN_OPTIONS": "quarantine_size_mb=1"})
+        said = ran.stderr.read()
+        ran.stderr.close()
+        _, status, usage = os.wait4(ran.pid, 0)
+        ran.returncode = os.waitstatus_to_exitcode(status)
+        return usage.ru_maxrss // 1024, ran.returncode, said
+
+    def test_values_that_hold_each_other_2_60_times_take_bounded_memory(self):
+        names, pairs = None, None
+        for _ in range(60):
+            names, pairs = {"a" * 20: names, "b" * 20: names}, (pairs, pairs)
+        for value in (names, pairs, {"x": pairs}):
+            path = self.file({"w": tensor("float32", (6,), FLOATS), "value": value})
+            self.assertLess(path.stat().st_size, 4096)
+            for words in (("inspect", path, "--json"), ("export", path, self.folder / f"out{next(self.number)}")):
+                memory, status, said = self.memory_of(*words)
+                self.assertLess(memory, 400, words)
+                self.assertIn(status, (0, 2), said)
+                self.assertIn("hold each other" if status else "value", said)
+
+
 class Imports(Case, Restored):
     def test_damage_that_the_files_tell_of_is_refused_before_anything_is_sent(self):
         path = self.folder / "model.pt"
