@@ -168,7 +168,7 @@ static enum cairn_code take_tag(const struct cairn_input *input, const char *lat
     for (const char *at = ret; *at; at++)
         name &= *at != '/' && (unsigned char)*at >= ' ' && *at != 0x7f;
     if (name) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_INVALID, "its file `%s` names no folder in it", latest);
+    return cairn_fail(err, CAIRN_CORRUPT, "its file `%s` names no folder in it", latest);
 }
 
 /* The tag folder that `latest` names, or the folder itself. */
@@ -207,14 +207,14 @@ cairn_cli_weights_use_input(struct cairn_cli_weights *weights, struct cairn_cli_
     CAIRN_TRY(cairn_input_read(input, 0, first, size, err));
     if (size > 8 && first[8] == '{') {
         weights->format = "safetensors";
-        return cairn_safetensors_assemble(input, file->name, assembly, parts, err);
+        return cairn_damaged(cairn_safetensors_assemble(input, file->name, assembly, parts, err),
+                             err);
     }
     if (!cairn_torch_begins((struct cairn_view){first, size}))
-        return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "neither a file of torch.save nor a safetensors file, by how it begins");
+        return cairn_input_refuse(input, err);
     weights->format = "torch";
-    CAIRN_TRY(cairn_torch_open(input, weights->strict, &file->torch, err));
-    return cairn_torch_assemble(&file->torch, "", assembly, err);
+    CAIRN_TRY(cairn_damaged(cairn_torch_open(input, weights->strict, &file->torch, err), err));
+    return cairn_damaged(cairn_torch_assemble(&file->torch, "", assembly, err), err);
 }
 
 /* torch's writer names the files of several ranks so; what such a file holds may be a piece also
@@ -269,16 +269,18 @@ static enum cairn_code use_files(struct cairn_cli_weights *weights, struct cairn
                                        .strict = weights->strict};
     if (cairn_dcp_is(&folder)) {
         weights->format = "torch-dcp";
-        return cairn_dcp_assemble(&folder, &weights->assembly, err);
+        return cairn_damaged(cairn_dcp_assemble(&folder, &weights->assembly, err), err);
     }
     if (cairn_zero_universal_is(&folder)) {
         weights->format = FORMAT_UNIVERSAL;
-        return cairn_zero_universal_open(&folder, weights->optimizer, &weights->assembly, err);
+        return cairn_damaged(
+            cairn_zero_universal_open(&folder, weights->optimizer, &weights->assembly, err), err);
     }
     if (!cairn_zero_is(&folder)) return cairn_cli_weights_use_models(weights, &folder, err);
     weights->format = FORMAT_ZERO;
     const struct cairn_zero_options options = {weights->optimizer, weights->tp_rules};
-    return cairn_zero_open(&folder, &options, &weights->assembly, err);
+    enum cairn_code code = cairn_zero_open(&folder, &options, &weights->assembly, err);
+    return weights->tp_rules ? code : cairn_damaged(code, err); /* a rule may be what is wrong */
 }
 
 /* ---- objects of a bucket ---- */

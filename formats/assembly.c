@@ -95,8 +95,9 @@ static enum cairn_code copy_text(const char *text, char **ret, struct cairn_erro
 static enum cairn_code add(struct cairn_assembly *assembly, const char *name,
                            struct cairn_assembly_tensor tensor, struct cairn_error *err) {
     if (strlen(name) > CAIRN_TENSOR_NAME_BYTES_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "tensor %s: a name of more than %d bytes",
-                          cairn_short(name).text, CAIRN_TENSOR_NAME_BYTES_MAX);
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "tensor %s: its name has %zu bytes, at most %d are taken",
+                          cairn_short(name).text, strlen(name), CAIRN_TENSOR_NAME_BYTES_MAX);
     CAIRN_TRY(CAIRN_ARRAY_ROOM(assembly->tensors, assembly->tensor_count, assembly->tensor_capacity,
                                TENSORS_MAX, "tensors", err));
     CAIRN_TRY(copy_text(name, &tensor.name, err));

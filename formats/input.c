@@ -16,6 +16,24 @@ enum cairn_code cairn_input_read(const struct cairn_input *input, uint64_t offse
     return size ? input->read(input->context, offset, into, size, err) : CAIRN_OK;
 }
 
+enum cairn_code cairn_input_refuse(const struct cairn_input *input, struct cairn_error *err) {
+    static const char pointer[] = "version https://git-lfs.github.com/spec/";
+    char first[64] = {0};
+    size_t size = (size_t)cairn_min_u64(input->size_bytes, sizeof first), zeros = 0;
+    CAIRN_TRY(cairn_input_read(input, 0, first, size, err));
+    while (zeros < size && !first[zeros]) zeros++;
+    if (!size) return cairn_fail(err, CAIRN_CORRUPT, "an empty file");
+    if (zeros == size)
+        return cairn_fail(err, CAIRN_CORRUPT,
+                          "it begins with zeros: its bytes were never written, or were lost");
+    if (size >= sizeof pointer - 1 && memcmp(first, pointer, sizeof pointer - 1) == 0)
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "a pointer of git-lfs, not the file that it stands for: `git lfs pull` "
+                          "fetches that");
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "neither a file of torch.save nor a safetensors file, by how it begins");
+}
+
 static enum cairn_code read_view(void *context, uint64_t offset, void *into, size_t size,
                                  struct cairn_error *err) {
     const struct cairn_view *view = context;

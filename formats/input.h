@@ -25,6 +25,16 @@ struct cairn_input {
 enum cairn_code cairn_input_read(const struct cairn_input *input, uint64_t offset, void *into,
                                  size_t size, struct cairn_error *err) CAIRN_MUST_USE;
 
+/* Of what lies in a file CAIRN_INVALID says that it is not as its format has it. Who gave the file
+ * asked for nothing wrong: the file is damaged. */
+static inline enum cairn_code cairn_damaged(enum cairn_code code, struct cairn_error *err) {
+    if (code == CAIRN_INVALID && err) err->code = CAIRN_CORRUPT;
+    return code == CAIRN_INVALID ? CAIRN_CORRUPT : code;
+}
+/* An error that says what a file is whose first bytes no reader takes: CAIRN_CORRUPT where it is
+ * empty or of zeros, CAIRN_NOT_FOUND where it is a pointer of git-lfs, else CAIRN_UNSUPPORTED. */
+enum cairn_code cairn_input_refuse(const struct cairn_input *input, struct cairn_error *err);
+
 /* Over bytes in memory: `*view` must outlive the input. */
 struct cairn_input cairn_input_of_view(struct cairn_view *view);
 struct cairn_file;

@@ -39,7 +39,7 @@ static enum cairn_code find_stem(struct cairn_torch *file, struct cairn_error *e
         file->stem[stem] = '\0';
         return CAIRN_OK;
     }
-    return cairn_fail(err, CAIRN_INVALID,
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
                       "a zip archive without NAME/data.pkl: torch.save did not write it");
 }
 
@@ -67,7 +67,8 @@ static enum cairn_code open_zip(struct cairn_torch *file, struct cairn_error *er
     CAIRN_TRY(check_byte_order(file, err));
     if (find_entry(file, "", CAIRN_VIEW("constants.pkl")))
         return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "a TorchScript program, not a file of torch.save");
+                          "a TorchScript archive, a program and not a file of torch.save: save the "
+                          "state_dict() of what torch.jit.load gives");
     const struct cairn_zip_entry *entry = find_entry(file, "", CAIRN_VIEW("data.pkl"));
     if (!entry) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the name of an entry");
     file->pickled.limit = CAIRN_PICKLE_BYTES_MAX + 1;
@@ -88,7 +89,10 @@ enum cairn_code cairn_torch_open(const struct cairn_input *input, bool strict,
     else if (cairn_torch_legacy_begins(begin))
         code = cairn_torch_legacy_open(ret, err);
     else
-        code = cairn_fail(err, CAIRN_INVALID, "neither form of torch.save begins like this");
+        code = first[8] == '{'
+                   ? cairn_fail(err, CAIRN_UNSUPPORTED,
+                                "safetensors, where a file of torch.save is expected")
+                   : cairn_fail(err, CAIRN_INVALID, "neither form of torch.save begins like this");
     if (code != CAIRN_OK) cairn_torch_release(ret);
     return code;
 }

@@ -90,8 +90,8 @@ static enum cairn_code leave_out_unknown(struct gather *gather, const char *path
 
 static enum cairn_code add(struct gather *gather, const char *path, cairn_pickle_ref ref,
                            struct cairn_error *err) {
-    uint64_t most = PICKLED_BYTES_MIN +
-                    PICKLED_BYTES_EACH * (uint64_t)gather->plain->file->values.read_bytes;
+    uint64_t most =
+        PICKLED_BYTES_MIN + PICKLED_BYTES_EACH * (uint64_t)gather->plain->file->values.read_bytes;
     size_t left = (size_t)cairn_min_u64(PICKLED_BYTES_MAX, most);
     left -= (size_t)cairn_min_u64(left, gather->pickled_bytes);
     CAIRN_AUTO(buf) pickle = {.limit = left + 1}; /* 0 would be no limit of its own */

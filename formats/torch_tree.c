@@ -140,7 +140,8 @@ static enum cairn_code leaf(struct walk *walk, enum cairn_torch_kind kind, cairn
     most = NAME_BYTES_MIN + NAME_BYTES_EACH * (uint64_t)values->read_bytes;
     if (walk->name_bytes > most)
         return cairn_fail(err, CAIRN_TOO_LARGE,
-                          "more than %" PRIu64 " bytes of names in a pickle of %zu bytes: its values "
+                          "more than %" PRIu64
+                          " bytes of names in a pickle of %zu bytes: its values "
                           "hold each other",
                           most, values->read_bytes);
     return walk->visit(walk->context, walk->path.data ? walk->path.data : "", kind, ref, err);

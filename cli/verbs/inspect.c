@@ -48,9 +48,20 @@ static json_t *json_sizes(const uint64_t *sizes, unsigned count) {
 
 /* ---- torch ---- */
 
+static enum cairn_code check_name(struct cairn_view name, struct cairn_error *err) {
+    char begin[64];
+    if (name.size <= CAIRN_TENSOR_NAME_BYTES_MAX) return CAIRN_OK;
+    snprintf(begin, sizeof begin, "%.*s", (int)cairn_utf8_border(name.data, sizeof begin - 1),
+             (const char *)name.data);
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "tensor %s...: its name has %zu bytes, at most %d are taken", begin,
+                      name.size, CAIRN_TENSOR_NAME_BYTES_MAX);
+}
+
 static enum cairn_code see_tensor(struct inspection *inspection, const char *path,
                                   cairn_pickle_ref ref, struct cairn_error *err) {
     struct seen seen = {.index = inspection->count};
+    CAIRN_TRY(check_name(cairn_view_of(path), err));
     enum cairn_code code = cairn_torch_tensor(inspection->torch, ref, &seen.tensor, err);
     if (code) return cairn_within(err, code, "tensor %s", path);
     CAIRN_TRY(CAIRN_ARRAY_ROOM(inspection->seen, inspection->count, inspection->capacity,
@@ -229,6 +240,7 @@ static enum cairn_code inspect_safetensors(const struct cairn_input *input,
     CAIRN_TRY(cairn_safetensors_sharding(&file, &sharding, err));
     for (size_t i = 0; i < file.count; i++) {
         const struct cairn_safetensors_entry *entry = &file.entries[i];
+        CAIRN_TRY(check_name(entry->name, err));
         const json_t *part = json_object_getn(sharding, entry->name.data, entry->name.size);
         json_t *row = json_pack(
             "{s:s%, s:s, s:o, s:s, s:I, s:I}", "name", entry->name.data, entry->name.size, "dtype",
@@ -306,13 +318,12 @@ static enum cairn_code inspect_file(const struct cairn_cli *cli, const struct ca
     size_t size = input->size_bytes < sizeof first ? (size_t)input->size_bytes : sizeof first;
     CAIRN_TRY(cairn_input_read(input, 0, first, size, err));
     if (cairn_torch_begins((struct cairn_view){first, size}))
-        return inspect_torch(cli, input, inspection, ret_format, err);
+        return cairn_damaged(inspect_torch(cli, input, inspection, ret_format, err), err);
     if (size > 8 && first[8] == '{') {
         *ret_format = "safetensors";
-        return inspect_safetensors(input, inspection, err);
+        return cairn_damaged(inspect_safetensors(input, inspection, err), err);
     }
-    return cairn_fail(err, CAIRN_UNSUPPORTED,
-                      "neither a file of torch.save nor a safetensors file, by how it begins");
+    return cairn_input_refuse(input, err);
 }
 
 static enum cairn_code print(const struct cairn_cli *cli, const struct inspection *inspection,

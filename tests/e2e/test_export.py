@@ -138,7 +138,7 @@ class Export(unittest.TestCase):
         shutil.copytree(source, folder)
         first, second = sorted(folder.glob("*/*_model_states.pt"))
         second.rename(self.folder / "kept")
-        self.assertIn("fragments lack", export(folder, self.folder / "none", status=2).stderr)
+        self.assertIn("fragments lack", export(folder, self.folder / "none", status=7).stderr)
         first.unlink()
         self.assertIn("zero_pp_rank_*_model_states.pt is there",
                       export(folder, self.folder / "none", status=3).stderr)
@@ -403,7 +403,7 @@ class Export(unittest.TestCase):
                 whole = path.read_bytes()
                 for size in range(0, len(whole), len(whole) // 5):
                     path.write_bytes(whole[:size])
-                    self.refuse(folder, 2, path.name)
+                    self.refuse(folder, 7, path.name)
                 path.write_bytes(whole)
 
     def test_a_limit_of_file_sizes_is_named_with_the_way_out_and_nothing_is_left(self):
@@ -416,19 +416,19 @@ class Export(unittest.TestCase):
     def test_a_rank_that_is_missing_is_named(self):
         folder = self.copy("stage2")
         (folder / "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
-        self.refuse(folder, 2, "rank 1", "_optim_states.pt")
+        self.refuse(folder, 7, "rank 1", "_optim_states.pt")
         folder = self.copy("stage1_fp32")
         (folder / "zero_pp_rank_2_mp_rank_00_optim_states.pt").unlink()
-        self.refuse(folder, 2, "written by 3 ranks")
+        self.refuse(folder, 7, "written by 3 ranks")
         folder = self.copy("stage3")
         (folder / "zero_pp_rank_1_mp_rank_00_model_states.pt").unlink()
-        self.refuse(folder, 2, "model files")
+        self.refuse(folder, 7, "model files")
 
     def test_a_partition_of_another_checkpoint_does_not_fit(self):
         folder = self.copy("stage2")
         shutil.copy(ZERO / "stage3_subgroups" / "step2" /
                     "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", folder)
-        self.refuse(folder, 2, "bf16_zero_pp_rank_1")
+        self.refuse(folder, 7, "bf16_zero_pp_rank_1")
 
     def test_parameters_use_their_partitions_up(self):
         for case, file in (("stage1", "mp_rank_00_model_states.pt"),
@@ -445,14 +445,14 @@ class Export(unittest.TestCase):
                             self.assertIn(b"K\x0bK\x07", data)
                             data = data.replace(b"K\x0bK\x07", rows + b"K\x07")
                         changed.writestr(name, data)
-                self.refuse(folder, 2, words)
+                self.refuse(folder, 7, words)
                 shutil.rmtree(folder.parent)
 
     def test_what_is_cut_in_another_way_is_refused_and_not_left_out(self):
         for name, status, words in (
-                ("mp_rank_01_model_states.pt", 2, "model parallel rank 1"),
-                ("layer_03-model_01-model_states.pt", 2, "2 tensor parallel ranks"),
-                ("layer_1_expert_2_mp_rank_00_model_states.pt", 2, "experts"),
+                ("mp_rank_01_model_states.pt", 7, "model parallel rank 1"),
+                ("layer_03-model_01-model_states.pt", 7, "2 tensor parallel ranks"),
+                ("layer_1_expert_2_mp_rank_00_model_states.pt", 7, "experts"),
                 ("expert_2_mp_rank_00_model_states.pt", 1, "experts")):
             folder = self.copy("stage1")
             shutil.copy(folder / "mp_rank_00_model_states.pt", folder / name)
@@ -463,7 +463,7 @@ class Export(unittest.TestCase):
         self.refuse(self.folder / "none", 3, "no such file or folder")
         self.refuse(self.folder, 1, "latest")
         (self.folder / "latest").write_text("../elsewhere\n")
-        self.refuse(self.folder, 2, "latest")
+        self.refuse(self.folder, 7, "latest")
         self.refuse(VECTORS / "torch" / "command.pt", 1, "posix.system")
 
 

@@ -79,7 +79,7 @@ class Inspect(unittest.TestCase):
         short.write_bytes(b"PK")
         cut.write_bytes((VECTORS / "everything.pt").read_bytes()[:9000])
         for path, status, words in ((text, 1, "neither"), (short, 1, "neither"),
-                                    (cut, 2, "cut short"), (self.folder, 1, "neither a DeepSpeed"),
+                                    (cut, 7, "cut short"), (self.folder, 1, "neither a DeepSpeed"),
                                     (self.folder / "none", 3, "no such file"),
                                     ("s3://", 2, "names no bucket")):
             ran = inspect(path, status=status)

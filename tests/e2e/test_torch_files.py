@@ -16,6 +16,7 @@ import struct
 import subprocess
 import tempfile
 import unittest
+import zipfile
 
 import torch_files
 from test_export import export, read
@@ -340,6 +341,67 @@ class Damage(Files):
         path = self.damaged({"a": tensor("float32", (1,), data), "b": tensor("float32", (5,), data, offset=1)})
         found, _ = self.exported(path, "--only", "a")
         self.assertEqual(found["a"][2], FLOATS[:4])
+
+
+class Messages(Files):
+    def said(self, path, status):
+        told = [inspect(path, status=status) if path.is_file() else "",
+                export(path, self.folder / f"out{next(self.number)}", status=status).stderr]
+        for said in filter(None, told):
+            self.assertIn(path.name, said)
+        return told[1]
+
+    def test_what_is_no_checkpoint_is_called_what_it_is(self):
+        pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n"
+        for data, status, words in ((b"", 7, "an empty file"), (bytes(5000), 7, "zeros"), (pointer, 3, "git lfs pull"),
+                                    (b"<html>not found</html>" * 9, 1, "neither a file of torch.save")):
+            for name in ("model.pt", "model.safetensors", "pytorch_model.bin"):
+                path = self.folder / name
+                path.write_bytes(data)
+                self.assertIn(words, self.said(path, status), (name, status))
+
+    def test_a_torchscript_archive_is_called_one(self):
+        path = self.file({"w": tensor("float32", (6,), FLOATS)})
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr("archive/constants.pkl", pickle.dumps(()))
+        self.assertIn("TorchScript", self.said(path, 1))
+        other = self.folder / "arrays.npz"
+        with zipfile.ZipFile(other, "w") as archive:
+            archive.writestr("w.npy", b"x")
+        self.assertIn("torch.save did not write it", self.said(other, 1))
+
+    def test_a_name_that_is_too_long_is_told_with_its_file(self):
+        long = "m" * 1025
+        header = json.dumps({long: {"dtype": "F32", "shape": [6], "data_offsets": [0, 24]}}).encode()
+        header += b" " * (-len(header) % 8)
+        path = self.folder / "long.safetensors"
+        path.write_bytes(struct.pack("<Q", len(header)) + header + FLOATS)
+        for path in (path, self.file({long: tensor("float32", (6,), FLOATS)})):
+            said = self.said(path, 1)
+            self.assertIn("its name has 1025 bytes", said)
+            self.assertNotIn("server", said)
+
+    def test_items_of_dcp_that_are_safetensors_are_called_that(self):
+        save_dcp(self.folder / "dcp", {"w": ("float32", (6,), [((0,), tensor("float32", (6,), FLOATS))])})
+        data = self.folder / "dcp" / "__0_0.distcp"
+        header = b'{"w":{"dtype":"F32","shape":[6],"data_offsets":[0,24]}}'
+        whole = struct.pack("<Q", len(header)) + header + FLOATS
+        data.write_bytes(whole + bytes(data.stat().st_size - len(whole)))
+        self.assertIn("safetensors", self.said(self.folder / "dcp", 1))
+
+    def test_damage_and_what_is_missing_have_their_own_status(self):
+        whole = self.file({"w": tensor("float32", (6,), FLOATS)})
+        cut = self.folder / "cut.pt"
+        cut.write_bytes(whole.read_bytes()[:-100])
+        self.said(cut, 7)
+        header = json.dumps({"w": {"dtype": "F32", "shape": [6], "data_offsets": [0, 24]}}).encode()
+        short = self.folder / "short.safetensors"
+        short.write_bytes(struct.pack("<Q", len(header)) + header + FLOATS[:20])
+        self.said(short, 7)
+        save_dcp(self.folder / "dcp", {"w": ("float32", (7,), [((0,), tensor("float32", (6,), FLOATS))])})
+        self.assertIn("hole", self.said(self.folder / "dcp", 7))
+        (self.folder / "dcp" / "__0_0.distcp").unlink()
+        self.said(self.folder / "dcp", 3)
 
 
 class Bounds(Files):
