@@ -2,6 +2,8 @@
 /* Windows of the planned files by several threads, into a folder or a bucket. */
 #include "cli/export.h"
 
+#include <stdlib.h>
+
 #include "api/dtype.h"
 #include "cli/export_bucket.h"
 #include "cli/export_folder.h"
@@ -54,8 +56,12 @@ static enum cairn_code fill_entry(const struct job *job,
         uint64_t some = cairn_min_u64(room, size / out - done);
         CAIRN_TRY(cairn_assembly_read(assembly, tensor, (offset / out + done) * in, scratch,
                                       some * in, err));
-        cairn_convert(tensor->dtype, scratch, entry->dtype, window + (from - begin) + done * out,
-                      (size_t)some);
+        char *into = window + (from - begin) + done * out;
+        cairn_convert(tensor->dtype, scratch, entry->dtype, into, (size_t)some);
+        uint64_t overflowed =
+            cairn_convert_overflows(tensor->dtype, scratch, entry->dtype, into, (size_t)some);
+        if (overflowed)
+            __atomic_fetch_add(&job->export->overflowed[entry->tag], overflowed, __ATOMIC_RELAXED);
     }
     return CAIRN_OK;
 }
@@ -138,12 +144,34 @@ static bool next_span(struct job *job, struct cairn_cli_export_span *ret) {
     return false;
 }
 
+/* Of a window that an earlier export wrote: elements that overflowed then are counted now. */
+static enum cairn_code count_again(const struct job *job, const struct cairn_cli_export_span *span,
+                                   char *window, char *scratch, struct cairn_error *err) {
+    const struct cairn_cli_export_shard *shard = span->shard;
+    uint64_t end = span->begin + span->size;
+    for (size_t i = first_entry(shard, span->begin);
+         i < shard->count && shard->entries[i].offset_bytes < end; i++) {
+        const struct cairn_safetensors_entry *entry = &shard->entries[i];
+        if (cairn_cli_export_is_object(&job->plan, entry) || !entry->size_bytes ||
+            entry->dtype == job->export->assembly->tensors[entry->tag].dtype)
+            continue;
+        uint64_t from = cairn_max_u64(entry->offset_bytes, span->begin);
+        uint64_t to = cairn_min_u64(entry->offset_bytes + entry->size_bytes, end);
+        if (!job->sink->vtable->fills ||
+            cairn_convert_has_infinity(entry->dtype, window + (from - span->begin),
+                                       (to - from) / (cairn_dtype_bits(entry->dtype) / 8)))
+            CAIRN_TRY(fill_entry(job, entry, span->begin, end, window, scratch, err));
+    }
+    return CAIRN_OK;
+}
+
 /* Its bytes, unless an earlier export wrote them and they are there still. */
 static enum cairn_code make_span(struct job *job, void *hand,
                                  const struct cairn_cli_export_span *span, char *window,
                                  char *scratch, struct cairn_error *err) {
     struct cairn_cli_export_sink *sink = job->sink;
-    if (sink->resumed && sink->vtable->there(sink, hand, span, window)) return CAIRN_OK;
+    if (sink->resumed && sink->vtable->there(sink, hand, span, window))
+        return count_again(job, span, window, scratch, err);
     if (span->shard->in_place) return cairn_cli_export_already(sink->place, span->shard->name, err);
     CAIRN_TRY(fill(job, span->shard, span->begin, span->begin + span->size, window, scratch, err));
     return sink->vtable->write(sink, hand, span, window, err);
@@ -205,9 +233,21 @@ static bool worth_keeping(const struct job *job, enum cairn_code code) {
     return cairn_code_info(code)->retryable || (code == CAIRN_CONFLICT && job->sink->resumed);
 }
 
+void cairn_cli_export_release(struct cairn_cli_export *export) {
+    cairn_cli_names_release(&export->names);
+    free(export->overflowed);
+    free(export->kept);
+    export->overflowed = NULL;
+    export->kept = NULL;
+}
+
 enum cairn_code cairn_cli_export_run(struct cairn_cli_export *export, struct cairn_error *err) {
     struct job job = {.export = export};
     uint64_t needed_bytes = 0;
+    export->overflowed = calloc(export->assembly->tensor_count + 1, sizeof *export->overflowed);
+    export->kept = calloc(export->assembly->tensor_count + 1, sizeof *export->kept);
+    if (!export->overflowed || !export->kept)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for tensors");
     enum cairn_code code = cairn_cli_export_plan_make(export, &job.plan, err);
     for (size_t i = 0; i < job.plan.count; i++) needed_bytes += job.plan.shards[i].bytes;
     if (code == CAIRN_OK) code = open_sink(&job, err);

@@ -14,7 +14,9 @@
  *              With copy_tied each name has bytes of its own.
  *          5   of DCP every tensor is one archive in a file, and `.metadata` is its index: without
  *              it nothing can be loaded. What is no tensor is copied as it is.
- *          6   an export that was killed goes on: what it noted as written and
+ *          6   of tensors whose type changes, the elements that were finite and became infinite are
+ *              counted, each once, also where an earlier export wrote them.
+ *          7   an export that was killed goes on: what it noted as written and
  *              is still so is not written again, and the files are those of an export in one go.
  *              What fails leaves nothing, unless a server that was away is to blame.
  * Limits:  shards of at least one tensor each, however large it is.
@@ -24,6 +26,7 @@
 #pragma once
 
 #include "cli/progress.h"
+#include "cli/rename.h"
 #include "common/hash.h"
 #include "formats/assembly.h"
 #include "formats/safetensors.h"
@@ -44,9 +47,17 @@ struct cairn_cli_export {
     bool exclude_frozen;
     bool copy_tied;   /* a tensor of several names is written under each of them */
     const char *only; /* a pattern of names, as of a shell; NULL: all */
+    struct cairn_cli_names names; /* by which they are written; none: by those of the assembly */
     /* By _run. */
     size_t file_count, tensor_count, filtered;
     uint64_t bytes; /* of tensors, written */
+    uint64_t *overflowed; /* by number in the assembly: elements that became infinite; owned */
+    bool *kept;           /* likewise: it is written, and its type is not the one that is wanted */
 };
+/* Is it written, under a name of its own? By number of a tensor, or behind these of an object. */
+bool cairn_cli_export_writes(const struct cairn_cli_export *job, size_t number);
+/* The name by which it is written. */
+const char *cairn_cli_export_name(const struct cairn_cli_export *job, size_t number);
+void cairn_cli_export_release(struct cairn_cli_export *job);
 enum cairn_code cairn_cli_export_run(struct cairn_cli_export *job,
                                      struct cairn_error *err) CAIRN_MUST_USE;

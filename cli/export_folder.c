@@ -191,7 +191,7 @@ static void close_folder(struct cairn_cli_export_sink *sink, bool published, boo
 }
 
 static const struct cairn_cli_export_sink_vtable vtable = {
-    .there = there, .write = write_span, .publish = publish, .close = close_folder};
+    .fills = true, .there = there, .write = write_span, .publish = publish, .close = close_folder};
 
 enum cairn_code cairn_cli_export_folder_open(struct cairn_cli_export_plan *plan,
                                              const struct cairn_cli_export_identity *identity,

@@ -48,6 +48,26 @@ static bool is_wanted(const struct cairn_cli_export *export,
            !(export->exclude_frozen && tensor->frozen);
 }
 
+bool cairn_cli_export_writes(const struct cairn_cli_export *export, size_t number) {
+    const struct cairn_assembly *assembly = export->assembly;
+    if (number >= assembly->tensor_count)
+        return export->form == CAIRN_CLI_EXPORT_DCP &&
+               is_named(export, assembly->objects[number - assembly->tensor_count].name);
+    const struct cairn_assembly_tensor *tensor = &assembly->tensors[number];
+    bool own = tensor->alias_of == CAIRN_ASSEMBLY_NO_ALIAS || export->copy_tied ||
+               export->form != CAIRN_CLI_EXPORT_SAFETENSORS ||
+               !is_wanted(export, &assembly->tensors[tensor->alias_of]);
+    return own && is_wanted(export, tensor);
+}
+
+const char *cairn_cli_export_name(const struct cairn_cli_export *export, size_t number) {
+    const struct cairn_assembly *assembly = export->assembly;
+    if (export->names.count) return export->names.names[number];
+    return number < assembly->tensor_count
+               ? assembly->tensors[number].name
+               : assembly->objects[number - assembly->tensor_count].name;
+}
+
 static uint64_t bytes_as(const struct cairn_assembly_tensor *tensor, unsigned dtype) {
     if (dtype == tensor->dtype) return tensor->size_bytes;
     return tensor->size_bytes / (cairn_dtype_bits(tensor->dtype) / 8) *
@@ -59,7 +79,7 @@ static enum cairn_code place(struct cairn_cli_export_plan *plan, const char *nam
                              struct cairn_model_split *split, struct cairn_error *err) {
     struct cairn_cli_export *export = plan->export;
     const struct cairn_assembly_tensor *tensor = &export->assembly->tensors[index];
-    unsigned dtype = cairn_model_dtype(tensor->dtype, export->dtype);
+    unsigned dtype = cairn_model_dtype(cairn_view_of(tensor->name), tensor->dtype, export->dtype);
     uint64_t bytes = bytes_as(tensor, dtype);
     if (cairn_model_split_begins(split, bytes)) CAIRN_TRY(begin_shard(plan, err));
     struct cairn_cli_export_shard *shard = &plan->shards[plan->count - 1];
@@ -73,6 +93,7 @@ static enum cairn_code place(struct cairn_cli_export_plan *plan, const char *nam
     memcpy(entry->shape, tensor->shape, sizeof entry->shape);
     export->bytes += bytes;
     export->tensor_count++;
+    export->kept[index] = export->dtype != CAIRN_DTYPE_NONE && dtype != export->dtype;
     return CAIRN_OK;
 }
 
@@ -87,7 +108,7 @@ static enum cairn_code place_all(struct cairn_cli_export_plan *plan, struct cair
         export->filtered += !is_named(export, tensor->name);
         if (!is_wanted(export, tensor)) continue;
         if (!alias || export->copy_tied || !is_wanted(export, &export->assembly->tensors[source]))
-            CAIRN_TRY(place(plan, tensor->name, source, &split, err));
+            CAIRN_TRY(place(plan, cairn_cli_export_name(export, i), source, &split, err));
     }
     return CAIRN_OK;
 }
@@ -100,10 +121,10 @@ static enum cairn_code place_objects(struct cairn_cli_export_plan *plan, struct 
         if (!is_named(plan->export, object->name)) continue;
         if (plan->count == 0) CAIRN_TRY(begin_shard(plan, err));
         struct cairn_cli_export_shard *shard = &plan->shards[plan->count - 1];
-        shard->entries[shard->count++] =
-            (struct cairn_safetensors_entry){.name = cairn_view_of(object->name),
-                                             .size_bytes = object->piece.size_bytes,
-                                             .tag = assembly->tensor_count + i};
+        shard->entries[shard->count++] = (struct cairn_safetensors_entry){
+            .name = cairn_view_of(cairn_cli_export_name(plan->export, assembly->tensor_count + i)),
+            .size_bytes = object->piece.size_bytes,
+            .tag = assembly->tensor_count + i};
     }
     return CAIRN_OK;
 }
@@ -120,8 +141,9 @@ static enum cairn_code place_aliases(struct cairn_cli_export_plan *plan, struct 
             &plan->shards[plan->places[tensor->alias_of].shard - 1];
         CAIRN_TRY(CAIRN_ARRAY_ROOM(shard->aliases, shard->alias_count, shard->alias_capacity,
                                    UINT32_MAX, "further names", err));
-        shard->aliases[shard->alias_count++] = (struct cairn_torch_alias){
-            cairn_view_of(tensor->name), plan->places[tensor->alias_of].entry - 1};
+        shard->aliases[shard->alias_count++] =
+            (struct cairn_torch_alias){cairn_view_of(cairn_cli_export_name(plan->export, i)),
+                                       plan->places[tensor->alias_of].entry - 1};
     }
     return CAIRN_OK;
 }

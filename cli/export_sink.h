@@ -31,11 +31,12 @@ static inline uint64_t cairn_cli_export_window_of(const struct cairn_cli_export_
 
 struct cairn_cli_export_sink;
 struct cairn_cli_export_sink_vtable {
+    bool fills; /* _there leaves the window's bytes in memory where it is true */
     /* What one thread needs for itself; NULL where it needs nothing. */
     enum cairn_code (*hand)(struct cairn_cli_export_sink *sink, void **ret,
                             struct cairn_error *err);
     void (*hand_free)(void *hand);
-    /* memory: of the span's size; it may be filled. */
+    /* memory: of the span's size. */
     bool (*there)(struct cairn_cli_export_sink *sink, void *hand,
                   const struct cairn_cli_export_span *span, void *memory);
     enum cairn_code (*write)(struct cairn_cli_export_sink *sink, void *hand,

@@ -37,7 +37,7 @@ struct cairn_cli {
     const char *profile;
     const struct cairn_cli_profile *chosen; /* cli/profile.h; NULL: none */
     const char *directory, *shard, *range, *job, *resume, *wait_for, *format, *state, *subset;
-    const char *dtype, *only, *to, *tp_rules;
+    const char *dtype, *only, *to, *tp_rules, *strip_prefix, *rename;
     const char *labels, *part_size, *listen;
     uint64_t rank, world_size, timeout_ms, limit, step, bytes, ranks, steps, workers;
     bool tp_rules_of_any; /* no error of a source that rules are not about; diff says it of both */

@@ -3,6 +3,8 @@
  * each loop is compiled twice, for any such processor and for those with AVX2. */
 #include "formats/convert.h"
 
+#include <math.h>
+
 #include "api/dtype.h"
 #include "formats/rounded.h"
 
@@ -111,4 +113,40 @@ void cairn_convert(unsigned from_dtype, const void *from, unsigned to_dtype, voi
         to_f32(from_dtype, (const char *)from + done * from_width, between, some);
         of_f32(between, to_dtype, (char *)into + done * to_width, some);
     }
+}
+
+/* ---- what became infinite ---- */
+
+LOOP count_16_loop(const uint16_t *from, uint64_t *into, size_t infinity) {
+    uint64_t found = 0;
+    for (size_t i = 0; i < BLOCK; i++) found += (from[i] & 0x7fff) == infinity;
+    *into = found;
+}
+FOR_THIS_PROCESSOR(count_16, uint16_t, uint64_t)
+
+static bool is_infinite(unsigned dtype, const void *data, size_t i) {
+    float number = 0;
+    if (dtype == CAIRN_DTYPE_F64) return isinf(((const double *)data)[i]);
+    to_f32(dtype, (const char *)data + i * (cairn_dtype_bits(dtype) / 8), &number, 1);
+    return isinf(number);
+}
+
+bool cairn_convert_has_infinity(unsigned dtype, const void *data, size_t elements) {
+    size_t done = 0;
+    uint64_t found = 0;
+    bool short_ones = dtype == CAIRN_DTYPE_F16 || dtype == CAIRN_DTYPE_BF16;
+    size_t infinity = dtype == CAIRN_DTYPE_F16 ? 0x7c00 : 0x7f80;
+    for (; short_ones && !found && elements - done >= BLOCK; done += BLOCK)
+        count_16((const uint16_t *)data + done, &found, infinity);
+    for (; !found && done < elements; done++) found += is_infinite(dtype, data, done);
+    return found;
+}
+
+size_t cairn_convert_overflows(unsigned from_dtype, const void *from, unsigned to_dtype,
+                               const void *into, size_t elements) {
+    size_t found = 0;
+    if (!cairn_convert_has_infinity(to_dtype, into, elements)) return 0;
+    for (size_t i = 0; i < elements; i++)
+        found += is_infinite(to_dtype, into, i) && !is_infinite(from_dtype, from, i);
+    return found;
 }

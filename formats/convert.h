@@ -17,6 +17,11 @@
 
 /* Can elements of `from` become elements of `to`? Always where they are the same. */
 bool cairn_convertible(unsigned from, unsigned to);
+/* Elements that are finite and became infinite, of what was converted. */
+size_t cairn_convert_overflows(unsigned from_dtype, const void *from, unsigned to_dtype,
+                               const void *into, size_t elements);
+/* Is an element infinite? */
+bool cairn_convert_has_infinity(unsigned dtype, const void *data, size_t elements);
 /* into and from do not overlap; both are aligned to their elements. */
 void cairn_convert(unsigned from_dtype, const void *from, unsigned to_dtype, void *into,
                    size_t elements);

@@ -26,8 +26,20 @@ void cairn_model_file_name(const char *stem, const char *end, size_t index, size
                  end);
 }
 
-unsigned cairn_model_dtype(unsigned stored, unsigned wanted) {
-    return wanted != CAIRN_DTYPE_NONE && cairn_convertible(stored, wanted) ? wanted : stored;
+bool cairn_model_is_scale(struct cairn_view name) {
+    static const char *const last[] = {"scales", "absmax", "nested_absmax", "quant_map",
+                                       "nested_quant_map"};
+    const char *text = name.data, *dot = name.size ? memrchr(text, '.', name.size) : NULL;
+    size_t begin = dot ? (size_t)(dot - text) + 1 : 0, size = name.size - begin;
+    if (name.size && memmem(text, name.size, "_scale", 6)) return true;
+    for (size_t i = 0; i < CAIRN_COUNT(last); i++)
+        if (size == strlen(last[i]) && memcmp(text + begin, last[i], size) == 0) return true;
+    return false;
+}
+
+unsigned cairn_model_dtype(struct cairn_view name, unsigned stored, unsigned wanted) {
+    bool converts = wanted != CAIRN_DTYPE_NONE && cairn_convertible(stored, wanted);
+    return converts && !cairn_model_is_scale(name) ? wanted : stored;
 }
 
 bool cairn_model_index_add(json_t *map, struct cairn_view tensor, const char *file) {

@@ -7,7 +7,8 @@
  * Promise: 1   a tensor begins a file when the one before would grow beyond its bound; so one that
  *              is larger than the bound has a file of its own.
  *          2   of one file the name is "STEM.END", of more "STEM-00001-of-00002.END".
- *          3   floats become the dtype that is wanted, where they can; all else stays as it is.
+ *          3   floats become the dtype that is wanted, where they can; all else stays as it is, and
+ *              so do the scales and maps of quantised weights, which are known by their names.
  * Limits:  CAIRN_MODEL_FILES_MAX files.
  * Threads: stateless; a split and an index have one owner.
  * Next:    cli/export_plan.h, server/handlers/model_files.h; formats/safetensors.h.
@@ -32,7 +33,10 @@ void cairn_model_file_name(const char *stem, const char *end, size_t index, size
                            char ret[CAIRN_MODEL_FILE_NAME_BYTES]);
 
 /* wanted CAIRN_DTYPE_NONE: as stored. */
-unsigned cairn_model_dtype(unsigned stored, unsigned wanted);
+unsigned cairn_model_dtype(struct cairn_view name, unsigned stored, unsigned wanted);
+/* By its name what a quantised weight is multiplied with or looked up in: *_scale*, scales, absmax,
+ * quant_map and their nested kind. */
+bool cairn_model_is_scale(struct cairn_view name);
 
 /* The index says which tensor is in which file: each is told to a map, of which it is made last.
  * False, NULL: no memory. */

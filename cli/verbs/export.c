@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "common/utf8.h"
+#include "formats/convert.h"
 
 static const struct cairn_cli_flag flags[] = {
     {"to", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(to), 0, "FORM",
@@ -27,6 +28,12 @@ static const struct cairn_cli_flag flags[] = {
      "Of one file, e.g. 5GB; default one file for all."},
     {"only", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(only), 0, "PATTERN",
      "Only tensors whose names are like this, e.g. 'model.layers.*'."},
+    {"strip-prefix", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(strip_prefix), 0, "TEXT",
+     "Take this away where a name begins so, e.g. 'module.'."},
+    {"rename", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(rename), 0, "RULES",
+     "Other names: OLD=NEW,..., each side with one * or both without, e.g. "
+     "'transformer.h.*=layers.*'. "
+     "The first that is like a name counts."},
     {"optimizer", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(optimizer), 0, NULL,
      "What DeepSpeed's optimizer keeps of each parameter, too."},
     {"tp-rule", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(tp_rules), 0, "RULES",
@@ -87,10 +94,65 @@ static struct cairn_cli_left_out left_out_of(const struct cairn_cli_export *job)
                                        .only = job->only};
 }
 
+/* ---- what --dtype did to values ---- */
+
+/* Why a tensor has another type than the one that is wanted. */
+static const char *why_kept(const struct cairn_assembly_tensor *tensor) {
+    if (cairn_convertible(tensor->dtype, CAIRN_DTYPE_F32))
+        return "by its name a scale or a map of quantised weights";
+    return "no float that is converted";
+}
+
+/* One line for each type, and one for each tensor whose elements overflowed. */
+static void note_values(const struct cairn_cli_export *job) {
+    const struct cairn_assembly *assembly = job->assembly;
+    struct {
+        size_t count, first;
+    } of[256] = {0}; /* by element type, whose numbers are bytes */
+    for (size_t i = 0; i < assembly->tensor_count; i++) {
+        unsigned dtype = assembly->tensors[i].dtype;
+        if (job->kept[i] && !of[dtype % 256].count++) of[dtype % 256].first = i;
+    }
+    for (size_t d = 0; d < CAIRN_COUNT(of); d++)
+        if (of[d].count)
+            cairn_cli_note("kept as %s: %s, %s: %s%s", cairn_dtype_text((unsigned)d),
+                           cairn_cli_counted(of[d].count, "tensor", "tensors").text,
+                           why_kept(&assembly->tensors[of[d].first]),
+                           of[d].count > 1 ? "such as " : "",
+                           cairn_cli_export_name(job, of[d].first));
+    for (size_t i = 0; i < assembly->tensor_count; i++)
+        if (job->overflowed[i])
+            cairn_cli_note("overflowed: %s: %llu of its elements are too large for %s and became "
+                           "infinite",
+                           cairn_cli_export_name(job, i), (unsigned long long)job->overflowed[i],
+                           cairn_dtype_text(job->dtype));
+}
+
+static enum cairn_code add_values(const struct cairn_cli_export *job, json_t *kept,
+                                  json_t *overflowed, struct cairn_error *err) {
+    bool fits = true;
+    for (size_t i = 0; i < job->assembly->tensor_count; i++) {
+        const struct cairn_assembly_tensor *tensor = &job->assembly->tensors[i];
+        const char *name = cairn_cli_export_name(job, i);
+        if (job->kept[i])
+            fits &= !json_array_append_new(kept, json_pack("{s:s, s:s, s:s}", "name", name, "dtype",
+                                                           cairn_dtype_text(tensor->dtype), "why",
+                                                           why_kept(tensor)));
+        if (job->overflowed[i])
+            fits &=
+                !json_array_append_new(overflowed, json_pack("{s:s, s:I}", "name", name, "elements",
+                                                             (json_int_t)job->overflowed[i]));
+    }
+    return fits ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
+}
+
+/* ---- the answer ---- */
+
 static void report_left_out(const struct cairn_cli_export *job) {
     const struct cairn_assembly *assembly = job->assembly;
     const struct cairn_cli_left_out left_out = left_out_of(job);
     cairn_cli_left_out_note(&left_out);
+    note_values(job);
     for (size_t i = 0; i < assembly->tensor_count; i++) {
         const struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
         if (job->exclude_frozen && tensor->frozen)
@@ -119,6 +181,8 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
     CAIRN_AUTO_JSON json_t *left_out = json_array();
     CAIRN_AUTO_JSON json_t *plain = json_array();
     CAIRN_AUTO_JSON json_t *aliases = json_object();
+    CAIRN_AUTO_JSON json_t *kept = json_array();
+    CAIRN_AUTO_JSON json_t *overflowed = json_array();
     const struct cairn_cli_left_out names = left_out_of(job);
     CAIRN_TRY(cairn_cli_left_out_rows(&names, left_out, plain, err));
     for (size_t i = 0; i < assembly->tensor_count; i++)
@@ -126,15 +190,22 @@ static enum cairn_code report(const struct cairn_cli *cli, const struct cairn_cl
             json_array_append_new(left_out, json_pack("{s:s, s:s}", "name",
                                                       assembly->tensors[i].name, "why", FROZEN));
         else if (assembly->tensors[i].alias_of != CAIRN_ASSEMBLY_NO_ALIAS && !job->copy_tied)
-            json_object_set_new(aliases, assembly->tensors[i].name,
-                                json_string(assembly->tensors[assembly->tensors[i].alias_of].name));
-    CAIRN_AUTO_JSON json_t *answer = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:O, s:O, s:O}", "format", weights->format, "folder",
-        job->folder, "files", (json_int_t)job->file_count, "tensors", (json_int_t)job->tensor_count,
-        "bytes", (json_int_t)job->bytes, "filtered", (json_int_t)job->filtered, "aliases", aliases,
-        "left_out", left_out, "plain", plain);
+            json_object_set_new(
+                aliases, cairn_cli_export_name(job, i),
+                json_string(cairn_cli_export_name(job, assembly->tensors[i].alias_of)));
+    CAIRN_TRY(add_values(job, kept, overflowed, err));
+    CAIRN_AUTO_JSON json_t *answer =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:O, s:O, s:O, s:O, s:O}", "format",
+                  weights->format, "folder", job->folder, "files", (json_int_t)job->file_count,
+                  "tensors", (json_int_t)job->tensor_count, "bytes", (json_int_t)job->bytes,
+                  "filtered", (json_int_t)job->filtered, "aliases", aliases, "left_out", left_out,
+                  "plain", plain, "kept", kept, "overflowed", overflowed);
     if (!answer) return cairn_fail(err, CAIRN_INVALID, "the folder's name is not UTF-8");
     return cairn_cli_print_json(answer, cli->output == CAIRN_CLI_JSON, err);
+}
+
+static bool writes(const void *job, size_t number) {
+    return cairn_cli_export_writes(job, number);
 }
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
@@ -166,8 +237,12 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
         code = cairn_cli_weights_add_plain(&weights, job.form == CAIRN_CLI_EXPORT_DCP, err);
     if (code == CAIRN_OK)
         code = cairn_cli_items_take(&weights.assembly, job.form == CAIRN_CLI_EXPORT_DCP, err);
+    if (code == CAIRN_OK)
+        code = cairn_cli_names_make(&weights.assembly, cli->strip_prefix, cli->rename, writes, &job,
+                                    &job.names, err);
     if (code == CAIRN_OK) code = cairn_cli_export_run(&job, err);
     if (code == CAIRN_OK) code = report(cli, &weights, &job, cairn_mono_ms() - started_ms, err);
+    cairn_cli_export_release(&job);
     cairn_cli_weights_release(&weights);
     return code;
 }

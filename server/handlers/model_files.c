@@ -69,11 +69,11 @@ static enum cairn_code add_entry(struct cairn_srv_model *model,
                                  struct cairn_error *err) {
     struct cairn_safetensors_entry *entry = &model->entries[model->entry_count];
     uint64_t elements = 0, bytes = 0;
-    *entry =
-        (struct cairn_safetensors_entry){.name = tensor->name,
-                                         .dtype = cairn_model_dtype(tensor->dtype, options->dtype),
-                                         .dimension_count = tensor->dimension_count,
-                                         .tag = index};
+    *entry = (struct cairn_safetensors_entry){
+        .name = tensor->name,
+        .dtype = cairn_model_dtype(tensor->name, tensor->dtype, options->dtype),
+        .dimension_count = tensor->dimension_count,
+        .tag = index};
     memcpy(entry->shape, tensor->shape, sizeof(entry->shape));
     if (cairn_dtype_bits(entry->dtype) < 8)
         return cairn_fail(err, CAIRN_UNSUPPORTED,

@@ -176,6 +176,82 @@ class Export(unittest.TestCase):
             rows = {row["name"]: row["value"] for row in json.loads(ran.stdout)["values"]}
             self.assertEqual(rows, {**wanted, ".x": 1})
 
+    def safetensors(self, tensors):
+        """tensors: {name: (dtype, shape, bytes)}"""
+        header, data = {}, b""
+        for name, (dtype, shape, own) in tensors.items():
+            header[name] = {"dtype": dtype, "shape": shape,
+                            "data_offsets": [len(data), len(data) + len(own)]}
+            data += own
+        text = json.dumps(header).encode()
+        path = self.folder / "made.safetensors"
+        path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+        return path
+
+    def test_what_dtype_leaves_as_it_is_and_what_overflows_is_counted_and_named(self):
+        one = struct.pack("<f", 1)
+        large = struct.pack("<6f", 65519.9, 65520, -1e30, float("inf"), float("nan"), 3.4e38)
+        source = self.safetensors({
+            "w": ("F32", [6], large), "q": ("F8_E4M3", [2], b"ab"), "i": ("I64", [1], bytes(8)),
+            "k": ("I64", [1], bytes(8)), "q_scale": ("F32", [1], one),
+            "a.weight_scale_inv": ("F32", [1], one), "b.absmax": ("F32", [1], one),
+            "b.quant_map": ("F32", [1], one), "g.scales": ("F16", [1], b"\0\x3c"),
+            "scaled": ("F32", [1], one), "d": ("F64", [2], struct.pack("<2d", 1e300, 2))})
+        told = json.loads(export(source, self.out, "--dtype", "fp16", "--json").stdout)
+        self.assertEqual({row["name"]: row["dtype"] for row in told["kept"]},
+                         {"q": "F8_E4M3", "i": "I64", "k": "I64", "q_scale": "F32",
+                          "a.weight_scale_inv": "F32", "b.absmax": "F32", "b.quant_map": "F32"})
+        self.assertEqual({row["name"]: row["elements"] for row in told["overflowed"]},
+                         {"w": 3, "d": 1})
+        tensors = read(self.out)
+        self.assertEqual({name: row[0] for name, row in tensors.items()
+                          if name not in {row["name"] for row in told["kept"]}},
+                         {"w": "F16", "scaled": "F16", "d": "F16", "g.scales": "F16"})
+        self.assertEqual(tensors["w"][2].hex(), "ff7b007c00fc007c007e007c")
+        said = export(source, self.folder / "text", "--dtype", "fp16").stderr
+        for text in ("kept as I64: 2 tensors, no float that is converted: such as i",
+                     "kept as F32: 4 tensors, by its name a scale", "kept as F8_E4M3: 1 tensor",
+                     "overflowed: w: 3 of its elements are too large for F16",
+                     "overflowed: d: 1 of its elements"):
+            self.assertIn(text, said)
+        told = json.loads(export(source, self.folder / "bf16", "--dtype", "bf16", "--json").stdout)
+        self.assertEqual(told["overflowed"], [{"name": "w", "elements": 1},  # 3.4e38
+                                              {"name": "d", "elements": 1}])
+        told = json.loads(export(source, self.folder / "keep", "--json").stdout)
+        self.assertEqual((told["kept"], told["overflowed"]), ([], []))
+
+    def test_names_lose_a_prefix_and_become_others(self):
+        source = self.safetensors({name: ("U8", [1], bytes([i])) for i, name in enumerate(
+            ("module.h.0.w", "module.h.1.w", "module.lm_head.weight", "other"))})
+        export(source, self.out, "--strip-prefix", "module.", "--rename",
+               "lm_head.weight=output.weight,h.*.w=layers.*.weight")
+        self.assertEqual({name: row[2] for name, row in read(self.out).items()},
+                         {"layers.0.weight": b"\0", "layers.1.weight": b"\1",
+                          "output.weight": b"\2", "other": b"\3"})
+        export(source, self.folder / "some", "--only", "module.h.*", "--rename", "*.w=*")
+        self.assertEqual(set(read(self.folder / "some")), {"module.h.0", "module.h.1"})
+        none = self.folder / "none"
+        for words, text in (
+                (("--strip-prefix", "model."), "no name begins so"),
+                (("--rename", "x*=y*"), "no name is like it"),
+                (("--rename", "other"), "it is OLD=NEW"), (("--rename", "a*=b"), "each with one *"),
+                (("--strip-prefix", "other"), "other would have no name left"),
+                (("--rename", "module.h.0.w=other"), "module.h.0.w and other would both be other"),
+                (("--rename", "module.h.0*=x*,module.h.1*=x*"),
+                 "module.h.0.w and module.h.1.w would both be x.w")):
+            self.assertIn(text, export(source, none, *words, status=2).stderr)
+            self.assertFalse(none.exists())
+        # What is not written collides with nothing.
+        export(source, self.folder / "one", "--only", "module.h.0.w", "--rename",
+               "module.h.0.w=other")
+        self.assertEqual(set(read(self.folder / "one")), {"other"})
+        told = json.loads(export(ZERO / "stage2", self.folder / "state", "--optimizer", "--rename",
+                                 "embed.weight=tok", "--json").stdout)
+        self.assertEqual(told["aliases"], {"head.weight": "tok"})
+        names = set(read(self.folder / "state"))
+        self.assertIn("optimizer.state.tok.exp_avg", names)
+        self.assertNotIn("optimizer.state.embed.weight.exp_avg", names)
+
     def test_a_file_url_is_a_path(self):
         source = self.folder / "a b%c"
         shutil.copytree(ZERO / "stage2", source)

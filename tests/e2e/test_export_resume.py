@@ -117,6 +117,15 @@ class Resume(unittest.TestCase):
                     self.assertEqual(content(self.out), wanted, (form, call, number))
             self.assertLessEqual({"pwrite64", "fdatasync", "linkat", "unlinkat"}, ended)
 
+    def test_elements_that_overflowed_before_it_was_killed_are_counted_too(self):
+        flags = ("--dtype", "fp16", "--json")
+        wanted = json.loads(export(self.source, self.folder / "whole", *flags).stdout)
+        self.assertEqual(len(wanted["overflowed"]), 24)  # of random bytes
+        self.assertEqual(self.kill_at("pwrite64", 4, *flags).returncode, -signal.SIGKILL)
+        self.assertGreater(noted(self.out), 0)
+        told = json.loads(export(self.source, self.out, *flags).stdout)
+        self.assertEqual(told["overflowed"], wanted["overflowed"])
+
     def killed(self, after, *flags):
         """Whether it was killed that many seconds after its start; if not, it came to its end. It
         does not look for leaks at its end: killed there, its sanitizer would tell of half a look."""

@@ -49,10 +49,14 @@ TEST(one_file_has_the_plain_name_and_several_say_which_of_how_many) { /* model_f
 }
 
 TEST(floats_become_what_is_wanted_and_all_else_stays) { /* model_folder.h#3 */
-    EXPECT_EQ_U64(cairn_model_dtype(CAIRN_DTYPE_F32, CAIRN_DTYPE_BF16), CAIRN_DTYPE_BF16);
-    EXPECT_EQ_U64(cairn_model_dtype(CAIRN_DTYPE_F32, CAIRN_DTYPE_NONE), CAIRN_DTYPE_F32);
-    EXPECT_EQ_U64(cairn_model_dtype(CAIRN_DTYPE_I64, CAIRN_DTYPE_BF16), CAIRN_DTYPE_I64);
-    EXPECT_EQ_U64(cairn_model_dtype(CAIRN_DTYPE_U8, CAIRN_DTYPE_F16), CAIRN_DTYPE_U8);
+    EXPECT_EQ_U64(cairn_model_dtype(CAIRN_VIEW("w"), CAIRN_DTYPE_F32, CAIRN_DTYPE_BF16),
+                  CAIRN_DTYPE_BF16);
+    EXPECT_EQ_U64(cairn_model_dtype(CAIRN_VIEW("w"), CAIRN_DTYPE_F32, CAIRN_DTYPE_NONE),
+                  CAIRN_DTYPE_F32);
+    EXPECT_EQ_U64(cairn_model_dtype(CAIRN_VIEW("w"), CAIRN_DTYPE_I64, CAIRN_DTYPE_BF16),
+                  CAIRN_DTYPE_I64);
+    EXPECT_EQ_U64(cairn_model_dtype(CAIRN_VIEW("w"), CAIRN_DTYPE_U8, CAIRN_DTYPE_F16),
+                  CAIRN_DTYPE_U8);
 }
 
 TEST(the_index_names_the_file_of_each_tensor) {
