@@ -108,6 +108,20 @@ void cairn_srv_cache_give(struct cairn_srv *server, struct cairn_srv_held *held)
     if (surplus) free_held(surplus);
 }
 
+struct cairn_srv_held *cairn_srv_cache_find(struct cairn_srv *server, const char *key) {
+    return find(server->cache, key);
+}
+
+struct cairn_srv_held *cairn_srv_cache_keep(struct cairn_srv *server, const char *key,
+                                            struct cairn_buf *take) {
+    struct cairn_srv_held *held = calloc(1, sizeof(*held));
+    if (!held) return NULL;
+    (void)cairn_text_copy(held->key, sizeof(held->key), key);
+    held->text = *take;
+    *take = (struct cairn_buf){0};
+    return keep(server->cache, held);
+}
+
 /* ---- loading ---- */
 
 void cairn_srv_read_log_retry(const char *key, const struct cairn_error *why) {

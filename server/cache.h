@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cache: manifests with their checksums, and layouts, kept in memory while they are in use.
+ * cache: manifests with their checksums, layouts and texts about versions, kept in memory while
+ *        they are in use.
  *
  * Why:     a committed version has no shard rows; each ranged read needs its manifest, and a store
  *          request per range would double the latency.
@@ -21,7 +22,7 @@
 #include "server/server.h"
 
 struct cairn_srv_held {
-    struct cairn_buf text;      /* manifest.json or the layout, as stored */
+    struct cairn_buf text;      /* manifest.json or the layout, as stored; or what was kept */
     struct cairn_buf checksums; /* of a manifest */
     struct cairn_manifest manifest;
     struct cairn_layout layout;
@@ -46,6 +47,11 @@ enum cairn_code cairn_srv_cache_layout(struct cairn_srv *server, struct cairn_st
                                        const struct cairn_srv_version *version,
                                        struct cairn_srv_held **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* What else was found out about a version, as a text under a key; given back as the others. NULL:
+ * nothing is kept under it, or no memory. */
+struct cairn_srv_held *cairn_srv_cache_find(struct cairn_srv *server, const char *key);
+struct cairn_srv_held *cairn_srv_cache_keep(struct cairn_srv *server, const char *key,
+                                            struct cairn_buf *take);
 /* What came wrong is read once more (S17). */
 void cairn_srv_read_log_retry(const char *key, const struct cairn_error *why);
 void cairn_srv_cache_give(struct cairn_srv *server, struct cairn_srv_held *held); /* NULL is fine */

@@ -10,6 +10,7 @@
 #include "common/text.h"
 #include "common/utf8.h"
 #include "formats/convert.h"
+#include "server/handlers/model_texts.h"
 #include "server/handlers/request.h"
 #include "server/handlers/send.h"
 #include "server/handlers/shards.h"
@@ -63,7 +64,10 @@ static enum cairn_code open_view(struct view *view, struct cairn_error *err) {
         *err = why;
         return code;
     }
-    return cairn_srv_model_make(&view->layout->layout, &view->options, &view->model, err);
+    CAIRN_TRY(cairn_srv_model_make(&view->layout->layout, &view->options, &view->model, err));
+    const struct cairn_srv_model_from from = {request, &view->version, view->manifest,
+                                              view->layout};
+    return cairn_srv_model_texts(&from, &view->model.texts, &view->model.texts_dropped, err);
 }
 
 static void close_view(struct view *view) {
@@ -134,9 +138,9 @@ static enum cairn_code list_stored(const struct view *view, json_t *files,
 }
 
 static json_t *folder_json(const struct cairn_srv_model *model, json_t *files) {
-    CAIRN_AUTO_JSON json_t *left_out =
-        CAIRN_PACK(model_left_out, .aliases = model->aliases, .items = model->items,
-                   .local = model->local, .optimizer = model->optimizer, .only = model->only);
+    CAIRN_AUTO_JSON json_t *left_out = CAIRN_PACK(
+        model_left_out, .aliases = model->aliases, .items = model->items, .local = model->local,
+        .optimizer = model->optimizer, .only = model->only, .texts = model->texts_dropped);
     if (!left_out) return NULL;
     return CAIRN_PACK(model_folder, .files = files, .tensors = model->entry_count,
                       .bytes = model->total_bytes, .left_out = left_out);
@@ -164,6 +168,12 @@ static void make_tag(const struct view *view, const char *name, char ret[TAG_BYT
     crc = cairn_crc32c(crc, &options->dtype, sizeof(options->dtype));
     crc = cairn_crc32c(crc, &options->file_bytes_max, sizeof(options->file_bytes_max));
     if (options->only) crc = cairn_crc32c(crc, options->only, strlen(options->only));
+    const char *key;
+    json_t *text;
+    json_object_foreach(view->model.texts, key, text) {
+        crc = cairn_crc32c(crc, key, strlen(key) + 1);
+        crc = cairn_crc32c(crc, json_string_value(text), json_string_length(text) + 1);
+    }
     snprintf(ret, TAG_BYTES, "\"%s-hf-%08x\"", view->version.id.text, crc);
 }
 

@@ -17,6 +17,7 @@
 void cairn_srv_model_release(struct cairn_srv_model *model) {
     free(model->entries);
     free(model->files);
+    json_decref(model->texts);
     *model = (struct cairn_srv_model){0};
 }
 
@@ -141,8 +142,8 @@ enum cairn_code cairn_srv_model_head(struct cairn_srv_model *model, size_t file,
                                      struct cairn_error *err) {
     const struct cairn_srv_model_file *own = &model->files[file];
     ret->limit = CAIRN_SAFETENSORS_HEADER_BYTES_MAX + CAIRN_SAFETENSORS_ALIGN;
-    return cairn_safetensors_write(&model->entries[own->first], own->count, ret, ret_file_bytes,
-                                   err);
+    return cairn_safetensors_write_texts(&model->entries[own->first], own->count, model->texts, ret,
+                                         ret_file_bytes, err);
 }
 
 json_t *cairn_srv_model_index(const struct cairn_srv_model *model) {

@@ -35,6 +35,8 @@ struct cairn_srv_model {
     size_t file_count, file_capacity;
     uint64_t total_bytes;                            /* of tensors */
     uint64_t aliases, items, local, optimizer, only; /* that are left out */
+    json_t *texts; /* of __metadata__, owned; NULL: none. By server/handlers/model_texts.h */
+    uint64_t texts_dropped;
 };
 /* Names are views into the layout. */
 enum cairn_code cairn_srv_model_make(const struct cairn_layout *layout,

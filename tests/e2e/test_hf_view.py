@@ -207,6 +207,34 @@ class HfView(unittest.TestCase):
             for name in ("config.json", "generation_config.json"):
                 self.assertEqual((fetched / name).read_bytes(), (HF / case / name).read_bytes())
 
+    def test_texts_in_the_headers_of_kept_files_are_in_each_file_as_export_has_them(self):
+        source = self.folder / "lora"
+        source.mkdir()
+        for number, (texts, late) in enumerate((
+                ({"ss_network_dim": "4", "same": "x", "long": "t" * (3 * MIB)}, False),
+                ({"ss_network_dim": "8", "same": "x", "own": "\"y\"\n"}, True))):
+            header = {} if late else {"__metadata__": texts}
+            header[f"w{number}"] = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+            if late:
+                header["__metadata__"] = texts
+            text = json.dumps(header).encode()
+            (source / f"part{number}.safetensors").write_bytes(
+                struct.pack("<Q", len(text)) + text + struct.pack("<f", number))
+        (source / "broken.safetensors").write_bytes(b"not such a file")
+        self.world.cairn("put", source, "hf/texts@1")
+        for query, words in (({}, ()), ({"max_shard_size": "4"}, ("--max-shard-size", "4B")),
+                             ({"dtype": "bf16"}, ("--dtype", "bf16"))):
+            out = self.folder / f"out{len(words)}{''.join(words)}"
+            self.world.cairn("export", "hf/texts@1", out, *words)
+            told = self.listed("hf/texts", **query)
+            self.assertEqual(told["left_out"]["texts"], 1)
+            for path in out.glob("*.safetensors"):
+                status, _, body = self.ask("hf/texts", path.name, **query)
+                self.assertEqual((status, body == path.read_bytes()), (200, True), path)
+                texts = json.loads(body[8:8 + struct.unpack("<Q", body[:8])[0]])["__metadata__"]
+                self.assertEqual((texts["ss_network_dim"], texts["same"], texts["own"],
+                                  len(texts["long"])), ("4", "x", "\"y\"\n", 3 * MIB))
+
     def test_a_version_without_tensors_has_its_files_alone(self):
         (self.folder / "plain").mkdir()
         (self.folder / "plain" / "a.txt").write_bytes(b"a")
