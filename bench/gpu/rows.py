@@ -211,7 +211,7 @@ def contexts_by_call(lab):
     lab.tell("contexts-by-call", dict(
         make_one=sorted(call for call, told in found.items() if told.get("primary")),
         make_none=sorted(call for call, told in found.items() if told.get("primary") is False),
-        failed={call: told["failed"] for call, told in found.items() if "failed" in told},
+        unanswered={call: told["failed"] for call, told in found.items() if "failed" in told},
         status={call: told["status"] for call, told in found.items() if told.get("status")}))
 
 
