@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "common/clock.h"
@@ -45,10 +46,18 @@ static int socket_of(const struct cairn_http_transfer *transfer) {
 }
 
 uint64_t cairn_http_half_open_due_us(const struct cairn_http_transfer *transfer) {
-    if (!transfer->on_kept || transfer->heard || transfer->resent || transfer->request->reply_at_us)
-        return UINT64_MAX;
+    if (!transfer->on_kept || transfer->resent || transfer->request->reply_at_us) return UINT64_MAX;
+    if (transfer->heard && (transfer->direct || transfer->request->sent_at_us)) return UINT64_MAX;
     return cairn_max_u64(transfer->half_open_check_us,
                          transfer->started_us + CAIRN_HTTP_HALF_OPEN_US);
+}
+
+/* libcurl stops reading at the peer's FIN and goes on sending, also into a window that stays full. */
+static bool peer_has_ended(const struct cairn_http_transfer *transfer, int fd,
+                           const struct tcp_info *info) {
+    int unread = 0;
+    return !transfer->direct && !transfer->request->sent_at_us &&
+           info->tcpi_state == TCP_CLOSE_WAIT && ioctl(fd, FIONREAD, &unread) == 0 && !unread;
 }
 
 bool cairn_http_half_open_check(struct cairn_http_transfer *transfer) {
@@ -62,6 +71,7 @@ bool cairn_http_half_open_check(struct cairn_http_transfer *transfer) {
         return false;
     }
     uint64_t silent_us = (uint64_t)info.tcpi_last_ack_recv * 1000 + ROUNDING_US;
+    if (peer_has_ended(transfer, fd, &info)) return true;
     transfer->heard = !info.tcpi_unacked || silent_us < passed_us;
     return !transfer->heard && info.tcpi_retransmits >= RETRANSMISSIONS_MIN;
 }

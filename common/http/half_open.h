@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * half_open: kept connections whose peer has gone without a FIN; for this room alone.
+ * half_open: kept connections whose peer has gone, without a FIN or in the middle of a body; for
+ * this room alone.
  *
  * Why:     a machine that lost its power and a gateway that forgot a connection send neither FIN
  *          nor RST. The first request on such a connection waits until its own deadline, and so
  *          does the first one on the next.
  * Promise: 1   a request on a kept connection that has had no acknowledgement since it began is
  *              sent once more on a new one, after CAIRN_HTTP_HALF_OPEN_US and two retransmissions.
- *          2   one whose bytes were acknowledged is left alone, however long its reply takes.
+ *          2   so is one whose peer has sent its FIN and no reply before the body was taken whole.
+ *          3   any other whose bytes were acknowledged is left alone, however long its reply takes.
  * Limits:  TCP alone. Once for each request, as for a kept connection that the peer has closed.
  * Threads: the engine's owner.
  * Next:    common/http/http.c.
