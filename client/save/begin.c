@@ -140,6 +140,7 @@ static enum cairn_code begin_without(struct cairn_save *save, enum cairn_code co
                                      bool *ret_later) {
     struct cairn_session *session = save->session;
     if (code != CAIRN_UPLOADER_GONE) return code;
+    if (!session->attempt) return code; /* a renewal failed: there is no attempt to save in */
     bool needs_none = !session->slab_count && !session->saves->reserving;
     *ret_later = generation_take_free(save) || needs_none;
     return *ret_later || cairn_client_stopping(session) ? CAIRN_OK : code;
