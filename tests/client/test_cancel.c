@@ -291,9 +291,9 @@ TEST(a_save_that_is_to_be_aborted_ends_with_its_trainer_also_after_a_restart_of_
     EXPECT(read(from[0], &word, 1) == 1);
     (void)kill(trainer, SIGKILL);
     (void)waitpid(trainer, &status, 0);
-    pause_ms(300); /* its end is known */
     enum cairn_code code = cairn_model_save(&model, session, 5, 1, 2, &save, &err);
-    if (!code) code = wait_for(save, CAIRN_COMMITTED, &err);
+    /* Until this rank has met the new uploader, too. */
+    if (!code) AWAIT((code = wait_for(save, CAIRN_COMMITTED, &err)) != CAIRN_UPLOADER_GONE);
     EXPECT_CODE(code, CAIRN_ABORTED);
     EXPECT(strstr(err.message, "on_disconnect") != NULL);
     cairn_save_free(save);

@@ -6,15 +6,15 @@
 
 /* A worker knows after ten answers what is usual; the parts behind those are late. */
 #define PARTS 16
-#define LATE_MS 6000
+#define LATE_MS 60000 /* a busy machine sends the rest in less */
 
 /* Each part behind the tenth has a fate of its own, and the end of the upload, too. */
 static const char late_parts[] =
-    "op=part part=12 each=1 : delay=6000;"
-    "op=part part=13 each=1 : delay=6000; op=part part=13 each=2 : status=503/SlowDown;"
-    "op=part part=14 each=1 : delay=6000; op=part part=14 each=2 : lose-reply;"
-    "op=part part=15 each=1 : delay=6000; op=part part=15 each=2 : req-rst@50%;"
-    "op=part part=16 each=1 : stall@0/6000;"
+    "op=part part=12 each=1 : delay=60000;"
+    "op=part part=13 each=1 : delay=60000; op=part part=13 each=2 : status=503/SlowDown;"
+    "op=part part=14 each=1 : delay=60000; op=part part=14 each=2 : lose-reply;"
+    "op=part part=15 each=1 : delay=60000; op=part part=15 each=2 : req-rst@50%;"
+    "op=part part=16 each=1 : stall@0/60000;"
     "op=complete nth=1 : lose-reply";
 static const unsigned late_rules[] = {0, 1, 3, 5, 7}; /* those that are late */
 
@@ -58,7 +58,7 @@ TEST(a_shard_that_fails_while_parts_are_late_lets_go_of_its_bytes_and_leaves_no_
 {
     WORLD(0);
     CAIRN_AUTO(s3run) run = {.size_bytes = PARTS * CAIRN_S3WORLD_PART};
-    cairn_s3world_rules(&world, "op=part part=12 : delay=6000; op=part part=13 : stall@0/6000;"
+    cairn_s3world_rules(&world, "op=part part=12 : delay=60000; op=part part=13 : stall@0/60000;"
                                 "op=part part=16 : delay=500, status=403/AccessDenied");
     EXPECT_CODE(cairn_s3run_send(&world, &run), CAIRN_FORBIDDEN);
     EXPECT_EQ_U64(cairn_s3world_open_uploads(&world), 0);
