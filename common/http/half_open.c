@@ -52,7 +52,7 @@ uint64_t cairn_http_half_open_due_us(const struct cairn_http_transfer *transfer)
                          transfer->started_us + CAIRN_HTTP_HALF_OPEN_US);
 }
 
-/* libcurl stops reading at the peer's FIN and goes on sending, also into a window that stays full. */
+/* libcurl stops reading at the peer's FIN and goes on sending, into a window that stays full. */
 static bool peer_has_ended(const struct cairn_http_transfer *transfer, int fd,
                            const struct tcp_info *info) {
     int unread = 0;
