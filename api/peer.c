@@ -91,3 +91,38 @@ bool cairn_peer_check(const struct cairn_peer_right *right,
     make_mac(right, request, key, mac);
     return cairn_equal_secret(mac, right->mac, sizeof(mac));
 }
+
+/* ---- answers ---- */
+
+/* No method is called "answer", so no request's MAC is one of these. */
+static void make_answer_mac(const struct cairn_peer_right *right,
+                            const struct cairn_peer_answer *answer,
+                            const uint8_t key[CAIRN_PEER_KEY_BYTES],
+                            uint8_t ret[CAIRN_SHA256_BYTES]) {
+    char text[512], request[MAC_HEX_BYTES + 1];
+    cairn_hex_encode(right->mac, sizeof(right->mac), request);
+    int size = snprintf(text, sizeof(text), "answer\n%d\n%" PRIu64 "\n%s\n%s\n", answer->status,
+                        answer->body_bytes, answer->nonce, request);
+    CAIRN_ASSERT(size > 0);
+    CAIRN_ASSERT((size_t)size < sizeof(text));
+    cairn_hmac_sha256((struct cairn_view){key, CAIRN_PEER_KEY_BYTES},
+                      (struct cairn_view){text, (size_t)size}, ret);
+}
+
+void cairn_peer_answer_sign(const struct cairn_peer_right *right,
+                            const struct cairn_peer_answer *answer,
+                            const uint8_t key[CAIRN_PEER_KEY_BYTES],
+                            char ret_text[CAIRN_PEER_ANSWER_TEXT_BYTES]) {
+    uint8_t mac[CAIRN_SHA256_BYTES];
+    make_answer_mac(right, answer, key, mac);
+    cairn_hex_encode(mac, sizeof(mac), ret_text);
+}
+
+bool cairn_peer_answer_check(const struct cairn_peer_right *right,
+                             const struct cairn_peer_answer *answer,
+                             const uint8_t key[CAIRN_PEER_KEY_BYTES], struct cairn_view text) {
+    uint8_t mac[CAIRN_SHA256_BYTES], said[CAIRN_SHA256_BYTES];
+    make_answer_mac(right, answer, key, mac);
+    return !cairn_hex_decode(text, said, sizeof(said), NULL) &&
+           cairn_equal_secret(mac, said, sizeof(mac));
+}

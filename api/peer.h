@@ -11,6 +11,9 @@
  *              so that it is good for this request to this node alone; asked again it gives the
  *              same bytes, which whoever could copy it has seen.
  *          3   parse takes one spelling; check compares in constant time.
+ *          4   an answer carries a MAC under the same key over its status, the length of its body,
+ *              the nonce that this one request has drawn, and the request's own MAC: only a holder
+ *              of the grant can say "200", to this request and not again to a later one.
  * Limits:  CAIRN_PEER_RIGHT_BYTES_MAX; bytes are not hidden from who reads the wire.
  * Threads: stateless.
  * Next:    uploader/peers/; docs/peers.md.
@@ -48,3 +51,23 @@ enum cairn_code cairn_peer_parse(const char *text, struct cairn_peer_right *ret,
 bool cairn_peer_check(const struct cairn_peer_right *right,
                       const struct cairn_peer_request *request,
                       const uint8_t key[CAIRN_PEER_KEY_BYTES]);
+
+/* Headers of request and answer, with their values in hex. */
+#define CAIRN_PEER_NONCE_HEADER "Cairn-Nonce"
+#define CAIRN_PEER_ANSWER_HEADER "Cairn-Answer"
+#define CAIRN_PEER_NONCE_TEXT_BYTES 33
+#define CAIRN_PEER_ANSWER_TEXT_BYTES (2 * CAIRN_SHA256_BYTES + 1)
+
+struct cairn_peer_answer {
+    int status;
+    uint64_t body_bytes;
+    const char *nonce; /* of the request: 32 digits */
+};
+/* right: the request's, with its mac. */
+void cairn_peer_answer_sign(const struct cairn_peer_right *right,
+                            const struct cairn_peer_answer *answer,
+                            const uint8_t key[CAIRN_PEER_KEY_BYTES],
+                            char ret_text[CAIRN_PEER_ANSWER_TEXT_BYTES]);
+bool cairn_peer_answer_check(const struct cairn_peer_right *right,
+                             const struct cairn_peer_answer *answer,
+                             const uint8_t key[CAIRN_PEER_KEY_BYTES], struct cairn_view text);

@@ -13,20 +13,26 @@ before; `left_to_partner` a node that comes back without its bytes fails nothing
 silent node ends no version of which another one reports a copy; `silence_finishes` that one is told to finish
 it; `flush_copies` an attempt call waits for copies as for what a living node has not sent; `token_travels` the
 copy carries the token under which A sends the shard, so that what either has sent is both's; `copy_has_seal`
-and the seal; `kept_until_over` B keeps it until the version is over, not until A has sent it."""
+and the seal; `kept_until_over` B keeps it until the version is over, not until A has sent it.
+
+With `thief` somebody without a grant of the attempt, who may write in another project and stands on the wire, says
+what he can in the names of both (Q58): `address_by_grant` an address counts for an attempt only from a heartbeat with
+its grant; `answers_proven` an answer counts with a MAC under the attempt's key; `row_by_project` a heartbeat in a
+node's name counts only from who shows a grant or token of a project that the node has."""
 from collections import namedtuple
 from .explore import Machine
 
 State = namedtuple('State', 'a held journal said copy b finish obj durable seal registered version silent over '
-                            'attempt kills losses')
+                            'attempt kills losses stolen hushed read')
 
 
-def partner(rules, kills=1, losses=1, attempts=1):
+def partner(rules, kills=1, losses=1, attempts=1, thief=False):
     """a: up | down | lost. held: A has the bytes. journal: '' | staged | partnered. copy: '' | part | whole, on B,
     which is there or not. finish: B is to. obj: the token of the object, or ''. durable: A has looked at it. seal,
-    registered: the server has them of A's rank. over: A knows the end. silent: the server takes A for gone."""
+    registered: the server has them of A's rank. over: A knows the end. silent: the server takes A for gone. stolen:
+    B's address is the thief's. hushed: the server has heard that A has sent all. read: the thief has bytes."""
     init = State('up', True, '', False, '', True, False, '', False, False, False, 'open', False, False, attempts,
-                 kills, losses)
+                 kills, losses, False, False, False)
 
     def ends(s):
         return s._replace(version='ended') if s.version == 'open' else s
@@ -54,6 +60,10 @@ def partner(rules, kills=1, losses=1, attempts=1):
         if s.held and s.b and not s.said and s.copy in ('whole', 'part' if 'ack_whole' not in rules else 'whole'):
             journal = 'partnered' if 'partner_journaled' in rules else s.journal
             yield 'A says partnered', s._replace(said=True, journal=journal), False
+        if thief and s.held and not s.said and 'answers_proven' not in rules:
+            yield 'the thief answers A that all is whole', s._replace(said=True, journal='partnered'), True
+        if s.stolen and s.held:
+            yield 'A sends the thief a copy', s._replace(read=True), False
         if not s.seal:
             yield 'A tells its seal', s._replace(seal=True), False
         yield from a_sends(s)
@@ -110,16 +120,25 @@ def partner(rules, kills=1, losses=1, attempts=1):
                 yield 'the server ends what needs A', ends(s), False
             elif not s.finish and 'silence_finishes' in rules:
                 yield 'the server tells B to finish it', s._replace(finish=True), False
-        waits = s.a == 'up' and s.journal or copied and 'flush_copies' in rules
+        waits = s.a == 'up' and s.journal and not s.hushed or copied and 'flush_copies' in rules
         if s.attempt and not told and not waits:
             yield 'a new attempt ends it', ends(s)._replace(attempt=s.attempt - 1), True
 
+    def the_thief(s):
+        if thief and not s.stolen and 'address_by_grant' not in rules:
+            yield 'the thief tells its own address for B', s._replace(stolen=True), True
+        if thief and not s.hushed and 'row_by_project' not in rules:
+            yield 'the thief says for A that all is sent', s._replace(hushed=True), True
+
     def succ(s):
+        yield from the_thief(s)
         yield from node_a(s)
         yield from node_b(s)
         yield from server(s)
 
     def check(s):
+        if s.read:
+            return 'READ: bytes of the save were given to somebody without a grant of its attempt'
         if s.version == 'ended' and s.said and (s.held or s.b):
             return 'LOST: the save was partnered, one node was hit, and it was ended'
         if s.version == 'committed' and not s.obj:

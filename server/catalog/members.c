@@ -227,6 +227,23 @@ enum cairn_code cairn_srv_attempt_nodes(struct cairn_srv_tx *tx, int64_t run_id,
     return each_node(&rows, each, argument, err);
 }
 
+enum cairn_code cairn_srv_attempt_uploader_is(struct cairn_srv_tx *tx,
+                                              const struct cairn_srv_attempt_uploader *said,
+                                              bool *ret, struct cairn_error *err) {
+    int64_t one = 0;
+    return cairn_srv_sql_number(tx, ret, &one, err, SQL(attempt_uploader_is), SQL_I(said->run_id),
+                                SQL_I(said->attempt), SQL_T(said->node), SQL_T(said->uploader));
+}
+
+enum cairn_code cairn_srv_attempt_uploader_put(struct cairn_srv_tx *tx,
+                                               const struct cairn_srv_attempt_uploader *said,
+                                               struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(attempt_uploader_put), SQL_I(said->run_id),
+                                SQL_I(said->attempt), SQL_T(said->node), SQL_T(said->uploader)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(attempt_uploaders_drop_older),
+                             SQL_I(said->run_id), SQL_I(said->attempt));
+}
+
 enum cairn_code cairn_srv_attempt_peers(
     struct cairn_srv_tx *tx, const struct cairn_srv_run *run, uint64_t limit, bool *ret_complete,
     enum cairn_code (*each)(void *argument, const char *node, const char *uploader,

@@ -86,9 +86,22 @@ enum cairn_code cairn_srv_attempt_nodes(struct cairn_srv_tx *tx, int64_t run_id,
                                         void (*each)(void *argument,
                                                      const struct cairn_srv_node_mark *node),
                                         void *argument, struct cairn_error *err) CAIRN_MUST_USE;
-/* Those of them that have not said good-bye, by name, limit at most, and what each one's uploader
- * says of itself (JSON); *ret_complete: every rank of the attempt has joined it, and no
- * node of theirs is without its first heartbeat. */
+/* What a heartbeat with a grant of the attempt says of its node's uploader (Q58): JSON. */
+struct cairn_srv_attempt_uploader {
+    int64_t run_id;
+    uint64_t attempt;
+    const char *node, *uploader;
+};
+/* *ret: it stands there so. */
+enum cairn_code cairn_srv_attempt_uploader_is(struct cairn_srv_tx *tx,
+                                              const struct cairn_srv_attempt_uploader *said,
+                                              bool *ret, struct cairn_error *err) CAIRN_MUST_USE;
+/* Older attempts of the run are forgotten. */
+enum cairn_code cairn_srv_attempt_uploader_put(struct cairn_srv_tx *tx,
+                                               const struct cairn_srv_attempt_uploader *said,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
+/* Of these, those that have not said good-bye, by name, limit at most; *ret_complete: every rank of
+ * the attempt has joined it, and each of their nodes has sent a heartbeat with its grant. */
 enum cairn_code cairn_srv_attempt_peers(
     struct cairn_srv_tx *tx, const struct cairn_srv_run *run, uint64_t limit, bool *ret_complete,
     enum cairn_code (*each)(void *argument, const char *node, const char *uploader,

@@ -17,21 +17,13 @@ struct cairn_srv_node_mark cairn_srv_node_of(const struct cairn_srv_rows *rows) 
                                         .asked = cairn_srv_rows_u64(rows, 2),
                                         .answered = cairn_srv_rows_u64(rows, 3),
                                         .away = cairn_srv_rows_i64(rows, 4) != 0,
-                                        .said = cairn_srv_rows_text(rows, 5)};
+                                        .said = cairn_srv_rows_text(rows, 5),
+                                        .projects = cairn_srv_rows_text(rows, 6)};
 }
 
-enum cairn_code cairn_srv_node_get(struct cairn_srv_tx *tx, const char *node, bool *ret_there,
-                                   uint64_t *ret_asked, uint64_t *ret_answered, bool *ret_away,
-                                   struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(node_get), SQL_T(node)));
-    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_there, err));
-    if (!*ret_there) return CAIRN_OK;
-    struct cairn_srv_node_mark mark = cairn_srv_node_of(&rows);
-    *ret_asked = mark.asked;
-    *ret_answered = mark.answered;
-    *ret_away = mark.away;
-    return CAIRN_OK;
+enum cairn_code cairn_srv_node_put_projects(struct cairn_srv_tx *tx, const char *node,
+                                            const char *projects, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(node_put_projects), SQL_T(node), SQL_T(projects));
 }
 
 enum cairn_code cairn_srv_node_look(struct cairn_srv_tx *tx, const char *node,

@@ -5,6 +5,8 @@
  * Why:     which nodes of an attempt are uploaders at all must outlive a server (Q26).
  * Promise: 1    a row is never older than the last heartbeat by more than a minute.
  *          2    who is asked answers with the next heartbeat, whichever server that comes to.
+ *          Q58  projects are those of the grants that its last heartbeat with any has shown: who
+ *               shows neither a grant nor a token of one of them does not speak for the node.
  * Limits:  CAIRN_SRV_NODE_ROWS_MAX rows, kept at each sweep; what an uploader says of itself is at
  *          most 4 KiB.
  * Threads: inside a transaction.
@@ -30,6 +32,7 @@ struct cairn_srv_node_mark {
     uint64_t last_tick;      /* when the row was written, in catalog time */
     uint64_t asked, answered;
     bool away;
+    const char *projects; /* with commas between; "" none yet */
 };
 struct cairn_srv_node_mark cairn_srv_node_of(const struct cairn_srv_rows *rows);
 /* Of one node; tick is catalog time. CAIRN_NOT_FOUND: it has no row. `each` is called once, and its
@@ -39,10 +42,11 @@ enum cairn_code cairn_srv_node_look(struct cairn_srv_tx *tx, const char *node,
                                                  const struct cairn_srv_node_mark *mark,
                                                  const char *uploader, uint64_t tick),
                                     void *argument, struct cairn_error *err) CAIRN_MUST_USE;
-/* The number that is asked with, for those who answer; *ret_there: it has a row. */
-enum cairn_code cairn_srv_node_get(struct cairn_srv_tx *tx, const char *node, bool *ret_there,
-                                   uint64_t *ret_asked, uint64_t *ret_answered, bool *ret_away,
-                                   struct cairn_error *err) CAIRN_MUST_USE;
+#define CAIRN_SRV_NODE_PROJECTS_BYTES 2048
+/* projects: see Q58; at most CAIRN_SRV_NODE_PROJECTS_BYTES with its end. */
+enum cairn_code cairn_srv_node_put_projects(struct cairn_srv_tx *tx, const char *node,
+                                            const char *projects,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* A heartbeat of after it was asked says so much. */
 enum cairn_code cairn_srv_node_answer(struct cairn_srv_tx *tx, const char *node, uint64_t asked,
                                       const char *said, struct cairn_error *err) CAIRN_MUST_USE;

@@ -43,7 +43,7 @@
 #define THAWED "NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = v.run_id)"
 #define LAYOUT_THAWED "NOT EXISTS (SELECT 1 FROM frozen_runs f WHERE f.run_id = l.run_id)"
 /* In the order of node_of (server/catalog/node_rows.c). */
-#define NODE_COLUMNS "n.node, n.last_tick, n.asked, n.answered, n.away, n.said"
+#define NODE_COLUMNS "n.node, n.last_tick, n.asked, n.answered, n.away, n.said, n.projects"
 #define SHARD_COLUMNS "name, rank, size, crc32c, registered, part_bytes, node"
 /* A page of a run's versions of one kind, from a cursor on: ?2, ?3, ?4. A text for each order, as
  * an index is only used for an order that is written down. */

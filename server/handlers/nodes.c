@@ -41,12 +41,16 @@ struct beat {
     struct cairn_srv_kept *kept;
     size_t kept_count;
     struct cairn_srv_ends ends;
-    bool has_row, write_row, was_away;
+    bool has_row, write_row, was_away, is_anothers;
     uint64_t asked, answered;                            /* by another server (Q3) */
+    struct cairn_buf told;                               /* to the nodes of its attempts: JSON */
+    char projects[CAIRN_SRV_NODE_PROJECTS_BYTES];        /* of the grants that are ours */
+    bool write_projects;
     char *said_to_others;                                /* what that is told; owned */
     struct wish {                                        /* for each of the grants */
         size_t index;
-        bool peers;
+        bool peers, untold; /* untold: what it says of itself is not in the attempt's list yet */
+        int64_t run_id;
         json_t *copies; /* borrowed */
     } *wishes;
     json_t *fenced, *states, *unknown, *foreign, *taken, *peers, *finish; /* the answer */
@@ -68,7 +72,8 @@ static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cair
         if (!json_array_append_new(beat->foreign, item)) return CAIRN_OK;
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
-    beat->wishes[beat->report_count] = (struct wish){index, said.peers, said.copies};
+    beat->wishes[beat->report_count] =
+        (struct wish){.index = index, .peers = said.peers, .copies = said.copies};
     report->unsent = said.unsent;
     report->run = grant->name;
     report->attempt = grant->attempt;
@@ -214,6 +219,30 @@ static enum cairn_code answer_copies(struct cairn_srv_tx *tx, struct beat *beat,
     return CAIRN_OK;
 }
 
+/* Q58: what the nodes of an attempt are told of this one comes with the attempt's grant alone. */
+static enum cairn_code look_at_told(struct cairn_srv_tx *tx, struct beat *beat, int64_t run_id,
+                                    size_t place, struct cairn_error *err) {
+    struct wish *wish = &beat->wishes[place];
+    const struct cairn_srv_attempt_uploader said = {run_id, beat->grants[place].attempt,
+                                                    beat->request->params.node, beat->told.data};
+    bool same = false;
+    CAIRN_TRY(cairn_srv_attempt_uploader_is(tx, &said, &same, err));
+    wish->run_id = run_id;
+    wish->untold = !same;
+    return CAIRN_OK;
+}
+
+static enum cairn_code write_told(struct cairn_srv_tx *tx, struct beat *beat,
+                                  struct cairn_error *err) {
+    for (size_t i = 0; i < beat->report_count; i++) {
+        const struct cairn_srv_attempt_uploader said = {
+            beat->wishes[i].run_id, beat->grants[i].attempt, beat->request->params.node,
+            beat->told.data};
+        if (beat->wishes[i].untold) CAIRN_TRY(cairn_srv_attempt_uploader_put(tx, &said, err));
+    }
+    return CAIRN_OK;
+}
+
 /* A run that is ahead in its store, or was not compared with it yet, has no open versions to name:
  * what this catalog calls open there may be committed (Q35, Q36). */
 static enum cairn_code answer_grant(struct cairn_srv_tx *tx, struct beat *beat, size_t place,
@@ -223,6 +252,7 @@ static enum cairn_code answer_grant(struct cairn_srv_tx *tx, struct beat *beat, 
     struct cairn_error ignored = {0};
     enum cairn_code code = cairn_srv_admit(tx, grant, &run, &ignored);
     if (code == CAIRN_STALE_ATTEMPT) return add_fenced(beat, grant, err);
+    if (!code) CAIRN_TRY(look_at_told(tx, beat, run.id, place, err));
     if (!code) CAIRN_TRY(add_peers(tx, beat, &run, &beat->wishes[place], err));
     if (!code) CAIRN_TRY(answer_copies(tx, beat, place, err));
     if (code || cairn_srv_tx_run_thawed(tx, run.id, &ignored)) return CAIRN_OK;
@@ -277,11 +307,52 @@ static enum cairn_code add_version(struct cairn_srv_tx *tx, struct beat *beat, c
     return CAIRN_OK;
 }
 
+/* Q58: does the caller's token, or one of the grants, belong to a project of the node? */
+static bool has_project_of(const struct beat *beat, const char *projects) {
+    const struct cairn_srv_caller *caller = &beat->request->caller;
+    for (const char *at = projects; *at;) {
+        struct cairn_run_name name = {0};
+        size_t size = strcspn(at, ",");
+        memcpy(name.project, at, cairn_min_u64(size, sizeof(name.project) - 1));
+        if (cairn_srv_caller_may(caller, CAIRN_SCOPE_WRITE, name.project)) return true;
+        for (size_t i = 0; i < beat->report_count; i++)
+            if (!strcmp(beat->grants[i].name.project, name.project)) return true;
+        at += size + (at[size] == ',');
+    }
+    return !*projects;
+}
+
+/* A name that nobody has used for as long as saves wait for it is free again. */
+static void look_at_mark(void *argument, const struct cairn_srv_node_mark *mark,
+                         const char *uploader, uint64_t tick) {
+    struct beat *beat = argument;
+    struct cairn_srv *server = beat->request->server;
+    (void)uploader;
+    bool is_free = mark->away || cairn_srv_node_silent_ms(server, mark, tick) >=
+                                     server->settings->silence_max_ms;
+    beat->has_row = true;
+    beat->asked = mark->asked;
+    beat->answered = mark->answered;
+    beat->was_away = mark->away;
+    beat->is_anothers = !is_free && !has_project_of(beat, mark->projects);
+    beat->write_projects = strcmp(beat->projects, mark->projects) != 0 &&
+                           (beat->projects[0] || !has_project_of(beat, mark->projects));
+}
+
 static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
                                    struct cairn_error *err) {
     struct beat *beat = argument;
-    CAIRN_TRY(cairn_srv_node_get(tx, beat->request->params.node, &beat->has_row, &beat->asked,
-                                 &beat->answered, &beat->was_away, err));
+    const char *node = beat->request->params.node;
+    beat->has_row = beat->is_anothers = false;
+    beat->write_projects = beat->projects[0];
+    enum cairn_code code = cairn_srv_node_look(tx, node, look_at_mark, beat, err);
+    if (code && code != CAIRN_NOT_FOUND) return code;
+    if (beat->is_anothers)
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "node %s works for another project: this uploader shows neither a grant "
+                          "nor a token of it. Give it another node name; this one is free %" PRIu64
+                          " s after its uploader was heard last",
+                          node, beat->request->server->settings->silence_max_ms / 1000);
     for (size_t i = 0; i < beat->report_count; i++)
         CAIRN_TRY(answer_grant(tx, beat, i, err));
     for (size_t i = 0; i < json_array_size(beat->said.versions); i++)
@@ -295,6 +366,9 @@ static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct
     CAIRN_TRY(cairn_srv_node_put(tx, node, beat->uploader_text.data,
                                  cairn_srv_wall_ms(beat->request->server), beat->said.leaving,
                                  err));
+    if (beat->write_projects)
+        CAIRN_TRY(cairn_srv_node_put_projects(tx, node, beat->projects, err));
+    CAIRN_TRY(write_told(tx, beat, err));
     if (!beat->said_to_others) return CAIRN_OK;
     for (size_t i = 0; i < beat->report_count; i++) cairn_srv_notify_run(tx, &beat->grants[i].name);
     return cairn_srv_node_answer(tx, node, beat->asked, beat->said_to_others, err);
@@ -302,8 +376,9 @@ static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct
 
 /* The row is for other servers, too: at once where one has asked, or the node comes or goes. */
 static enum cairn_code look_at_row(struct beat *beat, struct cairn_error *err) {
+    for (size_t i = 0; i < beat->report_count; i++) beat->write_row |= beat->wishes[i].untold;
     if (!beat->has_row) return CAIRN_OK;
-    beat->write_row |= beat->was_away != beat->said.leaving;
+    beat->write_row |= beat->write_projects || beat->was_away != beat->said.leaving;
     if (beat->asked <= beat->answered) return CAIRN_OK;
     CAIRN_AUTO_JSON json_t *said =
         cairn_srv_node_said(beat->request->server, beat->request->params.node);
@@ -355,6 +430,38 @@ static const char *trouble_of(const struct beat *beat) {
     return journal[0] ? journal : word_of(beat, "store_waits");
 }
 
+/* Of what it says of itself the part that the nodes of an attempt work with. */
+static enum cairn_code read_told(struct beat *beat, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *told = json_object();
+    static const char *const names[] = {"failure_domain", "partner_memory", "peer"};
+    for (size_t i = 0; told && i < CAIRN_COUNT(names); i++) {
+        json_t *value = json_object_get(beat->said.uploader, names[i]);
+        if (value && json_object_set(told, names[i], value)) break;
+    }
+    if (!told) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    return cairn_json_dump(told, &beat->told, err);
+}
+
+static bool has_word(const char *list, const char *word) {
+    size_t size = strlen(word);
+    for (const char *at = list; (at = strstr(at, word)); at += size)
+        if ((at == list || at[-1] == ',') && (at[size] == ',' || !at[size])) return true;
+    return false;
+}
+
+/* Those that do not fit are left out: one of them is enough to be known by. */
+static void note_projects(struct beat *beat) {
+    size_t used = 0;
+    for (size_t i = 0; i < beat->report_count; i++) {
+        const char *project = beat->grants[i].name.project;
+        if (has_word(beat->projects, project) ||
+            used + strlen(project) + 2 > sizeof(beat->projects))
+            continue;
+        used += (size_t)snprintf(beat->projects + used, sizeof(beat->projects) - used, "%s%s",
+                                 used ? "," : "", project);
+    }
+}
+
 static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
                                   struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct cairn_srv *server = beat->request->server;
@@ -365,6 +472,8 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
     beat->uploader_text.limit = 4096;
     CAIRN_TRY(cairn_json_dump(beat->said.uploader, &beat->uploader_text, err));
     CAIRN_TRY(read_attempts(beat, err));
+    CAIRN_TRY(read_told(beat, err));
+    note_projects(beat);
     CAIRN_TRY(read_versions(beat, err));
     CAIRN_TRY(read_kept(beat, err));
     hear_restores(beat);
@@ -411,6 +520,7 @@ enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
                         .ends.request = request};
     enum cairn_code code = serve_beat(&beat, body, reply, err);
     cairn_buf_release(&beat.uploader_text);
+    cairn_buf_release(&beat.told);
     free(beat.said_to_others);
     free(beat.reports);
     free(beat.versions);

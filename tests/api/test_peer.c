@@ -85,3 +85,27 @@ TEST(only_one_spelling_of_a_right_exists) {
     }
     EXPECT_CODE(cairn_peer_parse("", &back, &err), CAIRN_INVALID);
 }
+
+TEST(an_answer_is_proven_for_its_status_length_nonce_and_request_alone) {
+    uint8_t key[CAIRN_PEER_KEY_BYTES], other[CAIRN_PEER_KEY_BYTES];
+    char right_text[CAIRN_PEER_RIGHT_BYTES_MAX], text[CAIRN_PEER_ANSWER_TEXT_BYTES];
+    struct cairn_peer_right right = {0};
+    struct cairn_error err = {0};
+    const struct cairn_peer_answer answer = {200, 5, "00112233445566778899aabbccddeeff"};
+    sign(right_text);
+    REQUIRE_OK(cairn_peer_parse(right_text, &right, &err));
+    make_key(12, key);
+    make_key(13, other);
+    cairn_peer_answer_sign(&right, &answer, key, text);
+    EXPECT(cairn_peer_answer_check(&right, &answer, key, cairn_view_of(text)));
+    EXPECT(!cairn_peer_answer_check(&right, &answer, other, cairn_view_of(text)));
+    struct cairn_peer_answer changed[3] = {answer, answer, answer};
+    changed[0].status = 206;
+    changed[1].body_bytes = 4;
+    changed[2].nonce = "00112233445566778899aabbccddeefe";
+    for (size_t i = 0; i < CAIRN_COUNT(changed); i++)
+        EXPECT(!cairn_peer_answer_check(&right, &changed[i], key, cairn_view_of(text)));
+    EXPECT(!cairn_peer_answer_check(&right, &answer, key, cairn_view_of("")));
+    right.mac[0] ^= 1;
+    EXPECT(!cairn_peer_answer_check(&right, &answer, key, cairn_view_of(text)));
+}

@@ -41,6 +41,12 @@ class Peer:
         mac = hmac.new(key, said.encode(), hashlib.sha256).hexdigest()
         return f"Cairn-Peer {self.run}:{self.attempt}:{self.node}:{mac}"
 
+    def proof(self, status, size, headers):
+        """What an answer to this request must carry to be believed."""
+        key = hmac.new(self.grant.encode(), b"cairn-peer1", hashlib.sha256).digest()
+        said = f"answer\n{status}\n{size}\n{headers['Cairn-Nonce']}\n{headers['Authorization'].rpartition(':')[2]}\n"
+        return hmac.new(key, said.encode(), hashlib.sha256).hexdigest()
+
     def ask(self, address, to, path, span="", right=None):
         """(status, headers, body) of one GET."""
         connection = http.client.HTTPConnection(address, timeout=20)
@@ -294,6 +300,7 @@ class Restoring(unittest.TestCase):
         opened = self.call("POST", "/v1/runs/p/run/attempts", {
             "job": "second", "world_size": self.ranks + 1, "after": 2, "node": "node-x",
             "ranks": [{"rank": self.ranks, "proc": "posed"}]})
+        self.posed = Peer(opened["grant"])
         self.call("PUT", "/v1/nodes/node-x", {
             "uploader": {"version": "1", "peer": f"127.0.0.1:{server.server_port}"},
             "attempts": [{"grant": opened["grant"], "unsent": 0}]})
@@ -342,6 +349,7 @@ class Restoring(unittest.TestCase):
             asked.append(handler.path)
             handler.send_response(206)
             handler.send_header("Content-Length", str(last - first + 1))
+            handler.send_header("Cairn-Answer", self.posed.proof(206, last - first + 1, handler.headers))
             handler.end_headers()
             handler.wfile.write(b"x" * (last - first + 1))
 

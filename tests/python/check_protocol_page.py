@@ -12,7 +12,7 @@ PROMISES = (ROOT / 'docs' / 'promises.md').read_text(encoding='utf-8')
 # Rows of docs/promises.md: letter and the highest number.
 ROWS = {'P': 16, 'R': 10, 'K': 12, 'N': 7, 'T': 2, 'C': 8, 'D': 9, 'S': 29, 'A': 5, 'B': 7, 'G': 2,
         'M': 7, 'U': 3}
-RULES, FAULTS = 57, 42  # Q1 to Q57, V1 to V42
+RULES, FAULTS = 58, 42  # Q1 to Q58, V1 to V42
 MORE_ROWS = ('P8b', *('H%d' % number for number in range(1, 12)))
 # `server/jobs/sweep.c` (`expire`, `silent_node`): the words between the brackets belong to the file.
 NAMED = re.compile(r'`((?:[a-z0-9_]+/)+[a-zA-Z0-9_]+\.(?:c|h|def|py))`((?:\s*\([^)]*\))?)')

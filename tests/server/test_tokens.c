@@ -531,3 +531,73 @@ TEST(a_save_goes_on_by_its_grant_after_its_uploaders_token_was_revoked) {
     EXPECT(say(&office, NULL, "GET", save.path, more, NULL, NULL) == 401);
     cairn_rest_free(admins);
 }
+
+/* ---- who speaks for a node (Q58) ---- */
+
+/* An attempt of that run with one rank on that node; its grant. */
+static bool open_attempt(const struct office *office, const char *token, const char *run,
+                         const char *node, char ret_grant[600]) {
+    CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
+    char path[200], body[300];
+    snprintf(path, sizeof(path), "/v1/runs/%s/attempts", run);
+    snprintf(body, sizeof(body),
+             "{\"job\":\"j\",\"world_size\":1,\"after\":0,\"node\":\"%s\","
+             "\"ranks\":[{\"rank\":0,\"proc\":\"p\"}]}",
+             node);
+    int status = say(office, token, "POST", path, NULL, body, &reply);
+    const char *grant = reply.data ? strstr(reply.data, "\"grant\":\"") : NULL;
+    if (!EXPECT(status == 200 || status == 201) || !EXPECT(grant)) return false;
+    size_t size = strcspn(grant + 9, "\"");
+    snprintf(ret_grant, 600, "%.*s", (int)size, grant + 9);
+    return true;
+}
+
+/* A heartbeat that names that address, with that grant or none; peers of the answer in ret. */
+static int beat(const struct office *office, const char *token, const char *node,
+                const char *address, const char *grant, struct cairn_buf *ret) {
+    char path[200], body[1200], attempt[800] = "";
+    if (grant)
+        snprintf(attempt, sizeof(attempt), "{\"grant\":\"%s\",\"unsent\":0,\"peers\":true}", grant);
+    snprintf(path, sizeof(path), "/v1/nodes/%s", node);
+    snprintf(body, sizeof(body),
+             "{\"uploader\":{\"version\":\"1\",\"peer\":\"%s\"},\"attempts\":[%s],"
+             "\"versions\":[]}",
+             address, attempt);
+    return say(office, token, "PUT", path, NULL, body, ret);
+}
+
+static void expect_peer(int line, const struct office *office, const char *token,
+                        const char *grant, const char *address) {
+    CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
+    int status = beat(office, token, "asks", "asks:1", grant, &reply);
+    cairn_test_check(status == 200 && strstr(reply.data, address), __FILE__, line,
+                     "%d, wanted %s in: %s", status, address, reply.data);
+    EXPECT(!strstr(reply.data, "thief"));
+}
+
+TEST(a_node_is_spoken_for_by_who_has_a_project_of_it_and_asked_where_its_attempts_grant_says) {
+    AUTO_OFFICE office = {0};
+    struct made mine, theirs;
+    char ours[600], others[600], second[600];
+    REQUIRE(cairn_office_open(&office));
+    REQUIRE(make(&office, "write", "llm", 0, &mine));
+    REQUIRE(make(&office, "write", "other", 0, &theirs));
+    REQUIRE(open_attempt(&office, mine.text, "llm/seven", "node-a", ours));
+    REQUIRE(open_attempt(&office, mine.text, "llm/eight", "node-a", second));
+    REQUIRE(open_attempt(&office, theirs.text, "other/x", "node-a", others)); /* so he says */
+    EXPECT_EQ_U64((uint64_t)beat(&office, mine.text, "node-a", "mine:1", ours, NULL), 200);
+    expect_peer(__LINE__, &office, mine.text, ours, "mine:1");
+    /* Neither by a token of another project nor by a grant of one. */
+    EXPECT_EQ_U64((uint64_t)beat(&office, theirs.text, "node-a", "thief:1", NULL, NULL), 403);
+    EXPECT_EQ_U64((uint64_t)beat(&office, theirs.text, "node-a", "thief:1", others, NULL), 403);
+    expect_peer(__LINE__, &office, mine.text, ours, "mine:1");
+    CAIRN_AUTO(buf) list = {.limit = CAIRN_MIB};
+    EXPECT_EQ_U64((uint64_t)say(&office, office.admin, "GET", "/v1/nodes", NULL, NULL, &list), 200);
+    EXPECT(!strstr(list.data, "thief"));
+    /* With a grant of another run of the project it is heard, and this attempt is told nothing. */
+    EXPECT_EQ_U64((uint64_t)beat(&office, mine.text, "node-a", "thief:1", second, NULL), 200);
+    expect_peer(__LINE__, &office, mine.text, ours, "mine:1");
+    EXPECT_EQ_U64((uint64_t)beat(&office, mine.text, "node-a", "moved:1", ours, NULL), 200);
+    expect_peer(__LINE__, &office, mine.text, ours, "moved:1");
+    EXPECT_EQ_U64((uint64_t)beat(&office, office.admin, "node-a", "moved:1", ours, NULL), 200);
+}

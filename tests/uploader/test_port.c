@@ -2,6 +2,7 @@
 /* The port of peers and its other side, in this process: who is served, what is refused, and who is
  * passed by. */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -81,6 +82,7 @@ TEST(what_could_be_read_in_two_ways_is_refused) {
         {"GET /x HTTP/1.1\r\nHost: a\r\nRange: bytes=0-1,3-4\r\n\r\n", 400},
         {"GET /x HTTP/1.1\r\nHost: a\r\nRange: bytes=0-1\r\nRange: bytes=0-1\r\n\r\n", 400},
         {"GET /x HTTP/1.1\r\nHost: a\r\nAuthorization: a\r\nAuthorization: a\r\n\r\n", 400},
+        {"GET /x HTTP/1.1\r\nHost: a\r\nCairn-Nonce: 00\r\n\r\n", 400},
         {"GET /x HTTP/1.1\r\nHost: a\r\n\r\nmore", 400},
         {"GET /x HTTP/1.1\r\nHost: a", 400},
         {"", 400}};
@@ -324,6 +326,77 @@ TEST(who_has_not_the_grant_is_not_served) {
     EXPECT(strstr(other.ask.error.message, "403") != NULL);
     free(other.into);
     EXPECT_EQ_U64(scene.served, 0);
+}
+
+/* ---- who listens there is another one ---- */
+
+/* Takes one connection, reads one head, and answers with these bytes. */
+struct thief {
+    int fd;
+    uint16_t port;
+    const char *text;
+    char head[4096];
+    pthread_t thread;
+};
+
+static void *thief_main(void *argument) {
+    struct thief *thief = argument;
+    size_t size = 0;
+    CAIRN_AUTO_FD fd = accept(thief->fd, NULL, NULL);
+    while (fd >= 0 && !strstr(thief->head, "\r\n\r\n") && size < sizeof(thief->head) - 1) {
+        ssize_t got = read(fd, thief->head + size, sizeof(thief->head) - 1 - size);
+        if (got <= 0) break;
+        size += (size_t)got;
+    }
+    if (fd >= 0) (void)!write(fd, thief->text, strlen(thief->text));
+    pause_ms(200);
+    return NULL;
+}
+
+/* What a PUT of `path` ends with where a thief answers so. */
+static enum cairn_code put_to_thief(struct scene *scene, const char *node, const char *text) {
+    struct thief thief = {.text = text};
+    char address[32];
+    if (!EXPECT(!cairn_net_listen_tcp("127.0.0.1:0", &thief.fd, &thief.port, &err)))
+        return CAIRN_INTERNAL;
+    EXPECT(!fcntl(thief.fd, F_SETFL, 0));
+    EXPECT(!pthread_create(&thief.thread, NULL, thief_main, &thief));
+    snprintf(address, sizeof(address), "127.0.0.1:%u", thief.port);
+    struct asked asked = {0};
+    describe(scene, &asked, address);
+    free(asked.into);
+    snprintf(asked.ask.to.node, sizeof(asked.ask.to.node), "%s", node);
+    asked.ask.method = "PUT";
+    asked.ask.into = NULL;
+    asked.ask.body = (struct cairn_view){"", 0};
+    carry_out(scene, &asked);
+    pthread_join(thief.thread, NULL);
+    close(thief.fd);
+    return asked.ask.code;
+}
+
+TEST(whole_is_believed_from_a_holder_of_the_grant_alone) {
+    SCENE(scene);
+    REQUIRE(start(&scene, 8));
+    EXPECT_CODE(put_to_thief(&scene, "one", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+                CAIRN_UNAVAILABLE);
+    EXPECT_CODE(put_to_thief(&scene, "two", "HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n"),
+                CAIRN_UNAVAILABLE);
+    /* Nor by the proof of another answer. */
+    EXPECT_CODE(put_to_thief(&scene, "three",
+                             "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nCairn-Answer: "
+                             "0123456789abcdef0123456789abcdef"
+                             "0123456789abcdef0123456789abcdef\r\n\r\n"),
+                CAIRN_UNAVAILABLE);
+    struct asked asked = {0}; /* a holder refuses, and is believed */
+    describe(&scene, &asked, NULL);
+    free(asked.into);
+    snprintf(asked.ask.path, sizeof(asked.ask.path), "/v2/none");
+    asked.ask.method = "PUT";
+    asked.ask.into = NULL;
+    asked.ask.body = (struct cairn_view){"", 0};
+    carry_out(&scene, &asked);
+    EXPECT_CODE(asked.ask.code, CAIRN_NOT_FOUND);
 }
 
 /* ---- raw bytes ---- */

@@ -8,6 +8,8 @@
 #include <strings.h>
 
 #include "common/clock.h"
+#include "common/encode.h"
+#include "common/id.h"
 #include "common/log.h"
 #include "common/text.h"
 
@@ -99,12 +101,32 @@ static bool stays_busy(struct cairn_up_asks *asks, const char *node) {
 
 /* ---- one request ---- */
 
+static bool is_named(struct cairn_view name, const char *wanted) {
+    return name.size == strlen(wanted) && !strncasecmp(name.data, wanted, name.size);
+}
+
 static void on_header(struct cairn_http_request *request, struct cairn_view name,
                       struct cairn_view value) {
-    static const char shared[] = "Cairn-Shared";
     struct cairn_up_ask *ask = request->owner;
-    if (name.size == sizeof(shared) - 1 && !strncasecmp(name.data, shared, name.size))
+    if (is_named(name, "Cairn-Shared"))
         ask->shared = value.size == 1 && *(const char *)value.data == '1';
+    if (is_named(name, CAIRN_PEER_ANSWER_HEADER) && value.size < sizeof(ask->proof)) {
+        memcpy(ask->proof, value.data, value.size);
+        ask->proof[value.size] = '\0';
+    }
+}
+
+/* By its MAC the answer is of a holder of the attempt's grant, and of this request. */
+static bool is_proven(const struct cairn_up_ask *ask) {
+    const struct cairn_peer_answer answer = {ask->request.status, ask->request.reply_bytes,
+                                             ask->nonce};
+    return cairn_peer_answer_check(&ask->right_shown, &answer, ask->key,
+                                   cairn_view_of(ask->proof));
+}
+
+/* Who does not hold the attempt, or has not read the request, refuses without proof. */
+static bool needs_proof(int status) {
+    return status < 300 || status == 404 || status == 409;
 }
 
 static enum cairn_code on_reply(struct cairn_http_request *request, struct cairn_error *err) {
@@ -134,6 +156,9 @@ static enum cairn_code judge(struct cairn_up_ask *ask, struct cairn_error *err) 
         *err = request->error;
         return request->code;
     }
+    if (needs_proof(request->status) && !is_proven(ask))
+        return cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "its answer %d does not show that it holds the attempt", request->status);
     if (!gets && request->status != 200) return refused(request->status, err);
     if (request->status == 409) return cairn_fail(err, CAIRN_CONFLICT, "it asks others itself");
     if (request->status == 503) return cairn_fail(err, CAIRN_BUSY, "it answers 503");
@@ -160,7 +185,9 @@ static void end(struct cairn_up_ask *ask) {
 
 /* One that asks others itself (409) is well, and so is one that refuses a PUT. */
 static void pass_by(struct cairn_up_ask *ask) {
-    if (ask->code == CAIRN_CONFLICT || (!ask->into && ask->request.status >= 400)) return;
+    bool unproven = needs_proof(ask->request.status) && ask->code == CAIRN_UNAVAILABLE;
+    bool refuses = !ask->into && ask->request.status >= 400 && !unproven;
+    if (ask->code == CAIRN_CONFLICT || refuses) return;
     if (note_failure(ask->asks, ask->to.node, ask->code == CAIRN_BUSY))
         cairn_log(WARN, "peers.passed_by", "node=%s address=%s cause=\"%s\"", ask->to.node,
                   ask->to.address, ask->error.message);
@@ -200,15 +227,22 @@ static void describe(struct cairn_up_ask *ask) {
                                       .path = ask->path,
                                       .range = gets ? ask->range + sizeof("Range: ") - 1 : "",
                                       .body_bytes = ask->body.size};
+    uint8_t nonce[(CAIRN_PEER_NONCE_TEXT_BYTES - 1) / 2];
+    cairn_random(nonce, sizeof(nonce));
+    cairn_hex_encode(nonce, sizeof(nonce), ask->nonce);
+    snprintf(ask->once, sizeof(ask->once), CAIRN_PEER_NONCE_HEADER ": %s", ask->nonce);
     cairn_peer_sign(&right, &told, ask->key, value);
+    ask->right_shown = right;
+    ask->proof[0] = '\0';
     snprintf(ask->right, sizeof(ask->right), "Authorization: %s", value);
     snprintf(ask->url, sizeof(ask->url), "http://%s%s", ask->to.address, ask->path);
     ask->headers[0] = ask->right;
-    ask->headers[1] = ask->range;
+    ask->headers[1] = ask->once;
+    ask->headers[2] = ask->range;
     ask->request = (struct cairn_http_request){.method = ask->method,
                                                .url = ask->url,
                                                .headers = ask->headers,
-                                               .header_count = gets ? 2 : 1,
+                                               .header_count = gets ? 3 : 2,
                                                .body = ask->body,
                                                .has_body = !gets,
                                                .reply_data = ask->into,

@@ -61,10 +61,12 @@ struct cairn_up_ask {
     struct cairn_up_asks *asks;
     struct cairn_http_request request;
     bool late, has_begun;
+    struct cairn_peer_right right_shown;
+    char nonce[CAIRN_PEER_NONCE_TEXT_BYTES], proof[CAIRN_PEER_ANSWER_TEXT_BYTES];
     uint64_t added_ms, body_since_ms; /* mono clock; 0: none yet */
     uint64_t turn_ms;                 /* mono clock: sent again then; 0: it is under way */
     uint32_t turns;                   /* how often it was answered 503 */
-    char url[1200], range[64], right[CAIRN_PEER_RIGHT_BYTES_MAX + 16];
+    char url[1200], range[64], right[CAIRN_PEER_RIGHT_BYTES_MAX + 16], once[64];
     const char *headers[3];
 };
 

@@ -4,9 +4,10 @@
 
 #include <strings.h>
 
+#include "api/peer.h"
 #include "common/text.h"
 
-enum { SEEN_HOST = 1, SEEN_RANGE = 2, SEEN_LENGTH = 4, SEEN_RIGHT = 8 };
+enum { SEEN_HOST = 1, SEEN_RANGE = 2, SEEN_LENGTH = 4, SEEN_RIGHT = 8, SEEN_NONCE = 16 };
 
 struct reading {
     const char *at, *end;
@@ -76,6 +77,11 @@ static bool read_range(struct cairn_view value, struct cairn_up_head *ret) {
            read_number(cairn_view_of(dash + 1), &ret->last) && ret->first <= ret->last;
 }
 
+static bool read_nonce(struct cairn_view value, struct cairn_up_head *ret) {
+    return value.size == sizeof(ret->nonce) - 1 && copy(value, ret->nonce, sizeof(ret->nonce)) &&
+           strspn(ret->nonce, "0123456789abcdef") == value.size;
+}
+
 static bool first_time(struct reading *reading, unsigned what) {
     bool first = !(reading->seen & what);
     reading->seen |= what;
@@ -93,6 +99,8 @@ static int read_header(struct reading *reading, struct cairn_view name, struct c
     if (is_named(name, "Authorization"))
         return first_time(reading, SEEN_RIGHT) && copy(value, ret->right, sizeof(ret->right)) ? 0
                                                                                               : 400;
+    if (is_named(name, CAIRN_PEER_NONCE_HEADER))
+        return first_time(reading, SEEN_NONCE) && read_nonce(value, ret) ? 0 : 400;
     if (!is_named(name, "Content-Length")) return 0;
     ret->has_body = true;
     return first_time(reading, SEEN_LENGTH) && read_number(value, &ret->body_bytes) ? 0 : 400;

@@ -26,6 +26,7 @@ struct cairn_up_head {
     char path[CAIRN_UP_PATH_BYTES_MAX];
     char range[64];  /* as it came; "" for none */
     char right[512]; /* the value of Authorization; "" for none */
+    char nonce[33];  /* of Cairn-Nonce: 32 hex digits; "" for none */
     uint64_t first, last;
     bool has_range, has_body, closes;
     uint64_t body_bytes;

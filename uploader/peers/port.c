@@ -128,18 +128,29 @@ static bool is_crowded(struct cairn_up_port *port) {
     return 4 * port->locked.count > 3 * port->options.connections_max;
 }
 
+/* The header that proves the answer; "" where the request was not admitted, or has no nonce. */
+static void prove(const struct cairn_up_call *call, int status, uint64_t bytes, char ret[96]) {
+    char mac[CAIRN_PEER_ANSWER_TEXT_BYTES];
+    const struct cairn_peer_answer answer = {status, bytes, call->head.nonce};
+    ret[0] = '\0';
+    if (!call->admitted || !call->head.nonce[0]) return;
+    cairn_peer_answer_sign(&call->right, &answer, call->key, mac);
+    snprintf(ret, 96, CAIRN_PEER_ANSWER_HEADER ": %s\r\n", mac);
+}
+
 enum cairn_code cairn_up_call_answer(struct cairn_up_call *call, int status, const char *headers,
                                      uint64_t bytes, struct cairn_error *err) {
-    char text[512];
+    char text[512], proof[96];
     CAIRN_ASSERT(!call->answered);
     call->answered = true;
     call->owed_bytes = bytes;
     /* What is left of a body that nobody wants is not read to its end. */
     if (call->received_bytes < call->head.body_bytes) call->head.closes = true;
     if (is_crowded(call->port)) call->head.closes = true;
+    prove(call, status, bytes, proof);
     int size = snprintf(text, sizeof(text),
-                        "HTTP/1.1 %d %s\r\nContent-Length: %" PRIu64 "\r\n%s%s\r\n", status,
-                        status < 300 ? "OK" : "Refused", bytes, headers,
+                        "HTTP/1.1 %d %s\r\nContent-Length: %" PRIu64 "\r\n%s%s%s\r\n", status,
+                        status < 300 ? "OK" : "Refused", bytes, headers, proof,
                         call->head.closes ? "Connection: close\r\n" : "");
     CAIRN_ASSERT(size > 0);
     CAIRN_ASSERT((size_t)size < sizeof(text));
@@ -213,7 +224,6 @@ static const struct cairn_up_route *find_route(const struct cairn_up_port *port,
 
 static enum cairn_code admit(struct cairn_up_port *port, struct cairn_up_call *call,
                              struct cairn_error *err) {
-    uint8_t key[CAIRN_PEER_KEY_BYTES];
     if (!call->head.right[0]) return cairn_fail(err, CAIRN_UNAUTHORIZED, "no right is shown");
     if (cairn_peer_parse(call->head.right, &call->right, err)) return CAIRN_UNAUTHORIZED;
     struct cairn_peer_request request = {.to = port->options.node,
@@ -221,15 +231,16 @@ static enum cairn_code admit(struct cairn_up_port *port, struct cairn_up_call *c
                                          .path = call->head.path,
                                          .range = call->head.range,
                                          .body_bytes = call->head.body_bytes};
-    if (!cairn_up_members_key(port->options.members, &call->right.run, call->right.attempt, key))
+    if (!cairn_up_members_key(port->options.members, &call->right.run, call->right.attempt,
+                               call->key))
         return cairn_fail(err, CAIRN_FORBIDDEN, "this node does not hold attempt %" PRIu64
                           " of %s/%s", call->right.attempt, call->right.run.project,
                           call->right.run.run);
-    bool good = cairn_peer_check(&call->right, &request, key);
-    cairn_wipe(key, sizeof(key));
-    return good ? CAIRN_OK
-                : cairn_fail(err, CAIRN_FORBIDDEN, "what node %s shows is not signed by its grant",
-                             call->right.from);
+    call->admitted = cairn_peer_check(&call->right, &request, call->key);
+    return call->admitted
+               ? CAIRN_OK
+               : cairn_fail(err, CAIRN_FORBIDDEN, "what node %s shows is not signed by its grant",
+                            call->right.from);
 }
 
 /* True: another request may follow. */
@@ -254,6 +265,7 @@ static bool serve(struct cairn_up_connection *connection, size_t size) {
     else
         cairn_up_call_refuse(&call, code ? code : CAIRN_NOT_FOUND);
     CAIRN_ASSERT(call.answered || call.broken);
+    cairn_wipe(call.key, sizeof(call.key));
     return !call.broken && !call.head.closes && !call.owed_bytes;
 }
 

@@ -10,6 +10,7 @@
  *          3   a route that works for longer says so (102) every CAIRN_UP_PORT_SIGN_MS, so that who
  *              asks can tell this node from a dead one.
  *          4   stop returns when no route runs any more.
+ *          5   answers to admitted requests carry a MAC over status and length (api/peer.h).
  * Limits:  peer_connections at once, a thread and a head each; one more is answered 503 and closed.
  *          While more than three quarters are open each ends with its answer.
  *          Bodies lie in memory of the routes. No TLS: who reads the wire reads the bytes.
@@ -40,6 +41,8 @@ struct cairn_up_call {
     struct cairn_up_connection *connection;
     uint64_t received_bytes, owed_bytes; /* of the two bodies */
     bool answered, broken;
+    bool admitted; /* the key is the attempt's */
+    uint8_t key[CAIRN_PEER_KEY_BYTES];
 };
 struct cairn_up_route {
     const char *method, *path; /* what the path begins with */
