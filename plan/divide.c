@@ -51,12 +51,27 @@ static bool is_network_slower(const struct cairn_plan_measured *measured) {
     return share / peer > 0.9 / store;
 }
 
+/* Nodes that want the same get n-1 bytes of each other while they read one from the store, however
+ * slow that is; where each asks for bytes that no other wants, the one asked reads them besides its
+ * own. */
+static bool is_waiting(const struct cairn_plan_measured *measured) {
+    if (measured->waited_ms >= CAIRN_PLAN_DIVIDE_WAITED_MS) return true;
+    if (measured->asked_us < CAIRN_PLAN_DIVIDE_WAITED_MS * UINT64_C(1000) || !measured->store_us)
+        return false;
+    double store = (double)measured->store_bytes / (double)measured->store_us;
+    double asked = (double)measured->asked_bytes / (double)measured->asked_us;
+    double share = (double)(measured->nodes - 1) / (double)measured->nodes;
+    return share * store > 0.9 * asked;
+}
+
 enum cairn_plan_choice cairn_plan_choose(const struct cairn_plan_measured *measured) {
     if (measured->nodes < 2) return CAIRN_PLAN_ALONE;
     /* Of n nodes that want the same the first to ask finds nothing, and the others do; who is ahead
      * of all gets nothing but first answers, and gives the others. An eighth is far below that. */
     if (measured->answers >= CAIRN_PLAN_DIVIDE_ANSWERS_MIN &&
         measured->shared < measured->answers / 8)
+        return CAIRN_PLAN_NOT_COMMON;
+    if (measured->shared <= measured->answers / 8 && is_waiting(measured))
         return CAIRN_PLAN_NOT_COMMON;
     if (is_network_slower(measured)) return CAIRN_PLAN_NETWORK;
     return measured->peer_bytes < CAIRN_PLAN_DIVIDE_MEASURED_BYTES ? CAIRN_PLAN_TRY

@@ -8,7 +8,9 @@
  *              (rendezvous hashing); a node that comes or goes moves its own share alone.
  *          2   choose is a pure function of what was measured: nodes divide as long as nothing
  *              speaks against it, and no longer when the network is the slower way, or when the
- *              nodes turn out to want different bytes.
+ *              nodes turn out to want different bytes: by their answers, or because this node waits
+ *              for others, for what it asked them or for them to fetch what it keeps, and nearly
+ *              nothing was shared.
  * Limits:  rates of 2^53 bytes a second.
  * Threads: stateless.
  * Next:    uploader/fetch/divide.c.
@@ -25,12 +27,17 @@ size_t cairn_plan_owner(const uint64_t *node_hashes, size_t count, uint64_t plac
 
 #define CAIRN_PLAN_DIVIDE_MEASURED_BYTES (64 * CAIRN_MIB) /* before a rate counts */
 #define CAIRN_PLAN_DIVIDE_ANSWERS_MIN 24 /* before what is in common counts */
+/* Half of what a cell is kept for others (uploader/fetch/cells.h): nodes of one attempt begin to
+ * restore within less. */
+#define CAIRN_PLAN_DIVIDE_WAITED_MS 1000
 
 struct cairn_plan_measured {
     size_t nodes; /* that hold the attempt and can be asked, this one among them */
     uint64_t store_bytes, store_us; /* while at least one request was under way */
     uint64_t peer_bytes, peer_us;
     uint64_t answers, shared; /* of peers and to them, and those of bytes that others had, too */
+    uint64_t waited_ms; /* all memory that is shared was kept for others that did not come */
+    uint64_t asked_bytes, asked_us; /* of this version, from the request on, with its waits */
 };
 enum cairn_plan_choice {
     CAIRN_PLAN_ALONE,     /* no other node can be asked */

@@ -117,6 +117,41 @@ TEST(nodes_that_want_different_bytes_do_not_divide_them) {
     EXPECT_EQ_U64(cairn_plan_choose(&changed), CAIRN_PLAN_DIVIDE);
 }
 
+TEST(nodes_stop_dividing_when_one_waited_for_others_that_did_not_come) {
+    struct cairn_plan_measured changed = {.nodes = 2, .answers = 3, .waited_ms = 999};
+    EXPECT_EQ_U64(cairn_plan_choose(&changed), CAIRN_PLAN_TRY);
+    changed.waited_ms = CAIRN_PLAN_DIVIDE_WAITED_MS;
+    EXPECT_EQ_U64(cairn_plan_choose(&changed), CAIRN_PLAN_NOT_COMMON);
+    /* Others that are merely late have shared something before the memory was full. */
+    changed.shared = 1;
+    EXPECT_EQ_U64(cairn_plan_choose(&changed), CAIRN_PLAN_TRY);
+    changed = fast;
+    changed.waited_ms = 60000;
+    EXPECT_EQ_U64(cairn_plan_choose(&changed), CAIRN_PLAN_DIVIDE);
+}
+
+TEST(nodes_stop_dividing_when_they_wait_for_answers_of_bytes_that_no_other_wants) {
+    /* Of two nodes each reads its half and, for the other, half of that one's. */
+    struct cairn_plan_measured changed = {.nodes = 2,
+                                          .store_bytes = 80000000,
+                                          .store_us = 1000000,
+                                          .answers = 5,
+                                          .asked_bytes = 40000000,
+                                          .asked_us = 999999};
+    EXPECT_EQ_U64(cairn_plan_choose(&changed), CAIRN_PLAN_TRY);
+    changed.asked_us = 1000000;
+    EXPECT_EQ_U64(cairn_plan_choose(&changed), CAIRN_PLAN_NOT_COMMON);
+    changed.asked_bytes = 0; /* no answer at all */
+    EXPECT_EQ_U64(cairn_plan_choose(&changed), CAIRN_PLAN_NOT_COMMON);
+    /* Of four that want the same each gets three bytes while it reads one, of a slow store, too. */
+    changed = (struct cairn_plan_measured){.nodes = 4,
+                                           .store_bytes = 1000000,
+                                           .store_us = 5000000,
+                                           .asked_bytes = 3000000,
+                                           .asked_us = 5000000};
+    EXPECT_EQ_U64(cairn_plan_choose(&changed), CAIRN_PLAN_TRY);
+}
+
 TEST(each_choice_is_told_in_words_and_says_whether_it_divides) {
     for (int i = CAIRN_PLAN_ALONE; i <= CAIRN_PLAN_NOT_COMMON; i++)
         EXPECT(cairn_plan_choice_text((enum cairn_plan_choice)i)[0] != '\0');

@@ -48,15 +48,34 @@ static enum cairn_plan_choice choose(const struct cairn_up_fetch *fetch,
                                            .peer_bytes = peer->bytes,
                                            .peer_us = peer->us,
                                            .answers = division->answers,
-                                           .shared = division->shared};
+                                           .shared = division->shared,
+                                           .waited_ms = division->waited_ms,
+                                           .asked_bytes = division->asked_bytes,
+                                           .asked_us = division->asked_us};
     if (is_set_to(fetch, "on") && measured.nodes > 1) return CAIRN_PLAN_DIVIDE;
     return cairn_plan_choose(&measured);
+}
+
+/* The lock is held. Before and after each change of `asking`. */
+static void count_asking(struct cairn_up_division *division) {
+    uint64_t now_us = cairn_mono_us();
+    if (division->asking) division->asked_us += now_us - division->asking_since_us;
+    division->asking_since_us = now_us;
+}
+
+/* Counted up to now also while it goes on, so that it can end the division that makes it wait. */
+void cairn_up_division_waits_locked(struct cairn_up_version *version, bool waits) {
+    struct cairn_up_division *division = &version->division;
+    uint64_t now_ms = cairn_mono_ms();
+    if (division->waits_since_ms) division->waited_ms += now_ms - division->waits_since_ms;
+    division->waits_since_ms = waits && division->count ? now_ms : 0;
 }
 
 void cairn_up_division_look_locked(struct cairn_up_fetch *fetch, struct cairn_up_version *version) {
     struct cairn_up_division *division = &version->division;
     if (!fetch->up->peers || is_set_to(fetch, "off") || !fetch->locked.cells.capacity) return;
     uint64_t now_ms = cairn_mono_ms();
+    count_asking(division);
     if (division->looked_ms && now_ms < division->looked_ms + LOOK_MS) return;
     bool first = !division->looked_ms;
     division->looked_ms = now_ms;
@@ -138,6 +157,9 @@ static void ask_done(struct cairn_up_ask *ask) {
         CAIRN_HOLD(&fetch->lock);
         if (ask->has_begun)
             cairn_up_meter_end(&fetch->locked.peer_meter, code ? 0 : get->bytes);
+        count_asking(&version->division);
+        version->division.asking--;
+        version->division.asked_bytes += code ? 0 : get->bytes;
         version->division.answers += !code;
         version->division.shared += !code && ask->shared;
         if (!code) version->counts.peer_bytes += get->bytes;
@@ -163,5 +185,14 @@ void cairn_up_division_ask(struct cairn_up_fetch *fetch, struct cairn_up_get *ge
     ask->owner = get;
     snprintf(ask->path, sizeof(ask->path), CAIRN_UP_SERVE_PATH "%" PRIu64 "/%s/%" PRIu32,
              get->version->place.step, get->version->place.id.text, get->shard);
-    if (cairn_up_asks_add(fetch->up->peers->asks, ask, &err)) order(fetch, get);
+    cairn_lock_take(&fetch->lock);
+    count_asking(&get->version->division);
+    get->version->division.asking++;
+    cairn_lock_give(&fetch->lock);
+    if (!cairn_up_asks_add(fetch->up->peers->asks, ask, &err)) return;
+    cairn_lock_take(&fetch->lock);
+    count_asking(&get->version->division);
+    get->version->division.asking--;
+    cairn_lock_give(&fetch->lock);
+    order(fetch, get);
 }

@@ -175,6 +175,8 @@ void cairn_up_meter_end(struct cairn_up_meter *meter, uint64_t bytes);
 /* ---- divide.c; the lock is held for the first two ---- */
 /* Looks at who is there and what was measured, now and then. */
 void cairn_up_division_look_locked(struct cairn_up_fetch *fetch, struct cairn_up_version *version);
+/* A want of it was held since there is no cell for it, or has got one. */
+void cairn_up_division_waits_locked(struct cairn_up_version *version, bool waits);
 /* Fills get->ask when another node is to be asked for it. */
 bool cairn_up_division_owner_locked(struct cairn_up_fetch *fetch, struct cairn_up_get *get);
 /* Asks; where that fails the store is asked instead. */

@@ -191,6 +191,7 @@ static struct step place_shared(struct cairn_up_fetch *fetch, struct cairn_up_wa
                              piece->offset - piece->offset % CAIRN_UP_CELL_BYTES,
                              want->version->division.count > 0);
     if (!cell && !fetch->locked.cells.count) return place_direct(fetch, want); /* no memory */
+    cairn_up_division_waits_locked(want->version, !cell);
     if (!cell) {
         hold(fetch, want);
         return (struct step){.what = STEP_AGAIN};

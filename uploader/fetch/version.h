@@ -30,6 +30,9 @@ struct cairn_up_division {
     size_t count;     /* members among which pieces are divided now; 0: they are not */
     enum cairn_plan_choice choice;
     uint64_t answers, shared; /* of other nodes and to them; those of bytes that others had, too */
+    uint64_t waited_ms, waits_since_ms; /* for cells that are kept for others; 0: it does not now */
+    uint32_t asking; /* requests to other nodes that are under way */
+    uint64_t asked_bytes, asked_us, asking_since_us; /* while there were some */
 };
 struct cairn_up_version {
     struct cairn_up_fetch *fetch;
