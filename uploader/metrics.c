@@ -2,6 +2,7 @@
 /* The families of uploader/metrics.def, and the values of their labels. */
 #include "uploader/metrics.h"
 
+#include "common/log.h"
 #include "uploader/state/save.h"
 #include "uploader/up.h"
 
@@ -40,6 +41,11 @@ static const char *restore_end_value(size_t index, size_t label) {
     return ((const char *[CAIRN_UP_RESTORE_ENDS]){"released", "left"})[index];
 }
 
+static const char *wait_value(size_t index, size_t label) {
+    (void)label;
+    return ((const char *[CAIRN_UP_WAITS]){"senders", "outbox", "watchers", "readers"})[index];
+}
+
 static const struct cairn_metric_axis axis_NONE = {.count = 1},
                                       axis_VERSIONS = {1, 1, version_value},
                                       axis_ENDS = {CAIRN_UP_FAILED + 1, 1, end_value},
@@ -48,6 +54,7 @@ static const struct cairn_metric_axis axis_NONE = {.count = 1},
                                       axis_CAUSES = {CAIRN_RETRY_OUTCOMES, 1, cause_value},
                                       axis_RESTORE_ENDS = {CAIRN_UP_RESTORE_ENDS, 1,
                                                            restore_end_value},
+                                      axis_WAITS = {CAIRN_UP_WAITS, 1, wait_value},
                                       axis_SLABS = {CAIRN_UP_SLAB_USES, 1, slab_value};
 
 static const struct cairn_metric rows[] = {
@@ -56,6 +63,13 @@ static const struct cairn_metric rows[] = {
 #include "uploader/metrics.def"
 #undef METRIC
 };
+
+void cairn_up_metrics_late(struct cairn_metrics *metrics, enum cairn_up_wait wait) {
+    cairn_metrics_add(metrics, (struct cairn_metric_at){CAIRN_UP_METRIC_late_waits_total, wait, 0},
+                      1);
+    cairn_log(WARN, "wait.late", "wait=%s hint=\"a wake was forgotten: please report it\"",
+              wait_value(wait, 0));
+}
 
 enum cairn_code cairn_up_metrics_new(struct cairn_metrics **ret, struct cairn_error *err) {
     CAIRN_TRY(cairn_metrics_new(rows, CAIRN_COUNT(rows), ret, err));

@@ -28,6 +28,15 @@ enum cairn_up_slab_use {
     CAIRN_UP_SLAB_USES
 };
 
+/* Of late_waits_total: threads that are woken when they have work, and look now and then anyway. */
+enum cairn_up_wait {
+    CAIRN_UP_WAIT_SENDERS,
+    CAIRN_UP_WAIT_OUTBOX,
+    CAIRN_UP_WAIT_WATCHERS,
+    CAIRN_UP_WAIT_READERS,
+    CAIRN_UP_WAITS
+};
+
 /* Of restore_duration_seconds. */
 enum cairn_up_restore_end {
     CAIRN_UP_RESTORE_RELEASED,
@@ -50,5 +59,7 @@ static inline void cairn_up_metrics_tell(struct cairn_metrics *metrics,
                           1);
 }
 
+/* Counted, and in the log, since each is a fault (common/late.h). metrics may be NULL. */
+void cairn_up_metrics_late(struct cairn_metrics *metrics, enum cairn_up_wait wait);
 enum cairn_code cairn_up_metrics_new(struct cairn_metrics **ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;

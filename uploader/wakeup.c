@@ -14,6 +14,7 @@ void cairn_up_wakeup_release(struct cairn_up_wakeup *wakeup) {
 }
 
 void cairn_up_wakeup_raise(struct cairn_up_wakeup *wakeup) {
+    cairn_late_ring(&wakeup->bell);
     cairn_lock_take(&wakeup->lock);
     wakeup->locked.raised = true;
     cairn_condition_signal(&wakeup->work);

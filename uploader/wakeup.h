@@ -11,11 +11,13 @@
  */
 #pragma once
 
+#include "common/late.h"
 #include "common/lock.h"
 
 struct cairn_up_wakeup {
     struct cairn_lock lock; /* uploader_outbox */
     struct cairn_condition work;
+    struct cairn_late_bell bell;
     struct {
         bool raised, stopping;
     } locked;

@@ -146,6 +146,7 @@ bool world_open(struct cairn_up_world *world, const struct world_options *option
 
 void cairn_up_world_release(struct cairn_up_world *world) {
     cairn_daemon_end(&world->uploader);
+    EXPECT(!world->uploader.log[0] || !cairn_daemon_logged(&world->uploader, "wait.late"));
     cairn_daemon_end(&world->server);
     cairn_daemon_end(&world->s3);
 }

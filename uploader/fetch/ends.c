@@ -53,6 +53,7 @@ void cairn_up_serve_over_locked(struct cairn_up_fetch *fetch, struct cairn_up_wa
 /* ---- wants and requests ---- */
 
 void cairn_up_readers_wake(struct cairn_up_fetch *fetch) {
+    cairn_late_ring(&fetch->bell);
     for (size_t i = 0; fetch->readers && i < fetch->reader_count; i++)
         if (fetch->readers[i].stores[0]) cairn_store_wake(fetch->readers[i].stores[0]);
 }

@@ -109,6 +109,7 @@ struct cairn_up_reader {
     uint32_t flying_at[CAIRN_STORES_MAX];
     struct cairn_up_get *flying;
     uint32_t flying_count;
+    struct cairn_late late;
 };
 /* How fast something is while at least one of it is under way. */
 struct cairn_up_meter {
@@ -120,6 +121,7 @@ struct cairn_up_fetch {
     struct cairn_up_reader *readers;
     size_t reader_count;
     struct cairn_up_leases leases;
+    struct cairn_late_bell bell;
     struct cairn_lock lock; /* uploader_fetch */
     struct cairn_condition changed; /* a version was loaded, a serve has ended */
     struct {

@@ -482,19 +482,24 @@ static void poll_all(struct cairn_up_reader *reader, bool acted) {
     bool elsewhere = false;
     for (size_t i = 1; i < count; i++) elsewhere |= reader->flying_at[i] > 0;
     uint32_t first_ms = acted || elsewhere ? 0 : patience(reader->fetch);
+    uint64_t from_ms = cairn_mono_ms();
     for (size_t i = 0; i < count; i++) {
         if (i && !reader->flying_at[i]) continue;
         uint32_t wait_ms = !i ? first_ms : acted ? 0 : OTHERS_POLL_MS;
         if (cairn_store_poll(reader->stores[i], wait_ms, &error))
             cairn_log(ERROR, "fetch.poll", "cause=\"%s\"", error.message);
     }
+    reader->late.timed_out = first_ms == IDLE_POLL_MS && cairn_mono_ms() >= from_ms + IDLE_POLL_MS;
 }
 
 void *cairn_up_reader_main(void *argument) {
     struct cairn_up_reader *reader = argument;
     while (!stopping(reader->fetch)) {
         bool acted = false;
+        if (cairn_late_before(&reader->late, &reader->fetch->bell, cairn_mono_ms()))
+            cairn_up_metrics_late(reader->fetch->up->metrics, CAIRN_UP_WAIT_READERS);
         for (int i = 0; i < ACTS_MAX && act(reader); i++) acted = true;
+        cairn_late_after(&reader->late, &reader->fetch->bell, acted, cairn_mono_ms());
         poll_all(reader, acted);
         finish_all(reader);
         look_at_held(reader->fetch, false);

@@ -62,6 +62,7 @@ struct cairn_up_sender {
     uint32_t flying_count;
     void *read_buffer; /* CAIRN_MULTIPART_READ_BYTES; made when first needed */
     bool reading;      /* it is in use */
+    struct cairn_late late;
 };
 
 struct cairn_up_send {

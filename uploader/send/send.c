@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "uploader/cores.h"
+#include "uploader/metrics.h"
 #include "uploader/send/inside.h"
 
 #define IDLE_POLL_MS 1000
@@ -40,17 +41,24 @@ static void run_once(struct cairn_up_sender *sender) {
     cairn_up_send_cancel_given_up(sender, false);
     uint32_t appetite = cairn_store_appetite(sender->store);
     uint32_t room = appetite > sender->flying_count ? appetite - sender->flying_count : 0;
-    uint64_t again_ms = IDLE_POLL_MS;
+    uint64_t again_ms = UINT64_MAX; /* nothing comes by time alone */
+    if (cairn_late_before(&sender->late, &send->queue->bell, cairn_mono_ms()))
+        cairn_up_metrics_late(send->up->metrics, CAIRN_UP_WAIT_SENDERS);
     bool moved = cairn_store_moved(send->up->store);
     cairn_lock_take(&send->queue->lock);
     if (moved) send->queue->locked.admitted = false;
-    struct cairn_up_sending *picked =
-        cairn_up_send_pick(sender, send->queue->locked.admitted ? room : 0, &again_ms);
+    bool may = send->queue->locked.admitted && room;
+    struct cairn_up_sending *picked = cairn_up_send_pick(sender, may ? room : 0, &again_ms);
     cairn_lock_give(&send->queue->lock);
+    uint64_t from_ms = cairn_mono_ms();
+    cairn_late_after(&sender->late, &send->queue->bell, picked != NULL, from_ms);
     if (picked) cairn_up_send_launch(sender, picked);
+    uint64_t wait_ms = picked ? 0 : cairn_min_u64(again_ms, IDLE_POLL_MS);
     struct cairn_error error;
-    if (cairn_store_poll(sender->store, picked ? 0 : (uint32_t)again_ms, &error) != CAIRN_OK)
+    if (cairn_store_poll(sender->store, (uint32_t)wait_ms, &error) != CAIRN_OK)
         cairn_log(ERROR, "send.poll", "cause=\"%s\"", error.message);
+    sender->late.timed_out = !picked && may && again_ms == UINT64_MAX &&
+                             cairn_mono_ms() >= from_ms + IDLE_POLL_MS;
     cairn_up_send_finish(sender);
 }
 

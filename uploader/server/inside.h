@@ -26,6 +26,7 @@ struct cairn_up_watcher {
     char version[CAIRN_VERSION_ID_BYTES]; /* "": none */
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
     char grant[CAIRN_GRANT_BYTES_MAX];
+    bool is_new; /* no watcher has polled this version before */
 };
 struct cairn_up_watch {
     struct cairn_up *up;
@@ -45,7 +46,8 @@ struct cairn_up_watch {
         uint64_t per_second, told;
     } rate;
     struct cairn_up_missed missed; /* the same */
-    struct cairn_lock lock;        /* uploader_watch */
+    struct cairn_late_bell bell;
+    struct cairn_lock lock; /* uploader_watch */
     struct cairn_condition stop;
     struct {
         bool stopping, beat_now;

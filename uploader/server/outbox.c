@@ -12,6 +12,7 @@
 #include "common/crashpoint.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "uploader/metrics.h"
 #include "uploader/server/calls.h"
 #include "uploader/server/trouble.h"
 #include "uploader/server/watch.h"
@@ -26,6 +27,7 @@ struct cairn_up_outbox {
     struct cairn_rest *rest;
     pthread_t thread;
     bool started;
+    struct cairn_late late;
 };
 
 /* ---- what is due ---- */
@@ -190,10 +192,21 @@ static enum cairn_code pass(struct cairn_up_outbox *outbox, bool *ret_did,
 
 /* ---- the thread ---- */
 
+/* Something comes by time alone: the server failed at it. */
+static bool is_paused(struct cairn_up *up) {
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < up->locked.save_count; i++)
+        if (up->locked.saves[i]->trouble.tries) return true;
+    return false;
+}
+
 /* False: stop. */
 static bool wait_for_work(struct cairn_up_outbox *outbox, uint64_t pause_ms) {
     uint64_t until_ms = cairn_mono_ms() + (pause_ms ? pause_ms : LOOK_MS);
-    return cairn_up_wakeup_wait(&outbox->up->outbox_work, until_ms, pause_ms != 0);
+    bool timed = pause_ms || is_paused(outbox->up);
+    bool goes_on = cairn_up_wakeup_wait(&outbox->up->outbox_work, until_ms, pause_ms != 0);
+    outbox->late.timed_out = !timed && cairn_mono_ms() >= until_ms;
+    return goes_on;
 }
 
 /* For the ranks that wait for a commit. Any answer says that it is there. */
@@ -213,8 +226,13 @@ static void *outbox_main(void *argument) {
     while (wait_for_work(outbox, pause_ms)) {
         struct cairn_error error = {0};
         bool did = false;
+        const struct cairn_late_bell *bell = &outbox->up->outbox_work.bell;
+        if (cairn_late_before(&outbox->late, bell, cairn_mono_ms()))
+            cairn_up_metrics_late(outbox->up->metrics, CAIRN_UP_WAIT_OUTBOX);
         enum cairn_code code = pass(outbox, &did, &error);
+        cairn_late_after(&outbox->late, bell, did, cairn_mono_ms());
         if (code != CAIRN_OK || did) note_away(outbox->up, code, &error);
+        if (did) cairn_up_watch_poke(outbox->up->watch); /* also where another report failed */
         if (code == CAIRN_OK) {
             if (complained)
                 cairn_log(INFO, "outbox.heard_again", "server=%s", outbox->up->settings.server);
@@ -222,7 +240,6 @@ static void *outbox_main(void *argument) {
             pause_ms = 0;
             /* answers may have made more due */
             if (did) cairn_up_wakeup_raise(&outbox->up->outbox_work);
-            if (did) cairn_up_watch_poke(outbox->up->watch);
             continue;
         }
         if (!complained && cairn_up_server_fails(outbox->up, &error))

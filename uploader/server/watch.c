@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "common/tracing.h"
+#include "uploader/metrics.h"
 #include "uploader/server/heartbeat.h"
 #include "uploader/server/inside.h"
 #include "uploader/server/outcome.h"
@@ -35,6 +36,7 @@ static size_t choose(struct cairn_up_watch *watch, struct cairn_up_watcher *watc
     size_t waiting = 0;
     struct cairn_up_save *chosen = NULL;
     watcher->version[0] = '\0';
+    watcher->is_new = false;
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
         if (!cairn_up_save_state_awaits_end(&save->state) || save->held) continue;
@@ -43,7 +45,14 @@ static size_t choose(struct cairn_up_watch *watch, struct cairn_up_watcher *watc
         if (!chosen || save->polled_ms < chosen->polled_ms) chosen = save;
     }
     if (!chosen) return waiting;
-    chosen->polled_ms = cairn_mono_ms();
+    /* One that a watcher has just left for a moment, between two polls, is no news. */
+    watcher->is_new = true;
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (strcmp(save->place.id.text, chosen->place.id.text) != 0) continue;
+        watcher->is_new &= !save->polled_ms;
+        save->polled_ms = cairn_mono_ms();
+    }
     (void)cairn_text_copy(watcher->version, sizeof(watcher->version), chosen->place.id.text);
     (void)cairn_text_copy(watcher->run_text, sizeof(watcher->run_text), chosen->attempt->run_text);
     (void)cairn_text_copy(watcher->grant, sizeof(watcher->grant), chosen->attempt->text);
@@ -119,15 +128,23 @@ void cairn_up_watch_poke(struct cairn_up_watch *watch) {
     if (!watch) return;
     CAIRN_HOLD(&watch->lock);
     watch->locked.pokes++;
+    cairn_late_ring(&watch->bell);
     cairn_condition_broadcast(&watch->stop);
 }
 
 static void *watcher_main(void *argument) {
     struct cairn_up_watcher *watcher = argument;
-    uint64_t pause_ms = 0, pokes = 0;
+    struct cairn_late late = {0};
+    uint64_t pause_ms = 0, pokes = 0, from_ms = cairn_mono_ms();
     bool failed = false;
     while (pause_watch(watcher->watch, pause_ms, failed, &pokes)) {
+        uint64_t now_ms = cairn_mono_ms();
+        late.timed_out = pause_ms == IDLE_MS && now_ms >= from_ms + IDLE_MS;
+        if (cairn_late_before(&late, &watcher->watch->bell, now_ms))
+            cairn_up_metrics_late(watcher->watch->up->metrics, CAIRN_UP_WAIT_WATCHERS);
         size_t waiting = choose(watcher->watch, watcher);
+        cairn_late_after(&late, &watcher->watch->bell, watcher->is_new, now_ms);
+        from_ms = now_ms;
         pause_ms = IDLE_MS;
         failed = false;
         if (!watcher->version[0]) continue;

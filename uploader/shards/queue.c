@@ -43,6 +43,7 @@ void cairn_up_queue_drop_workers(struct cairn_up_queue *queue) {
 }
 
 void cairn_up_queue_wake(struct cairn_up_queue *queue) {
+    cairn_late_ring(&queue->bell);
     for (size_t i = 0; i < queue->worker_count; i++) cairn_store_wake(queue->workers[i]);
 }
 

@@ -15,6 +15,7 @@
  */
 #pragma once
 
+#include "common/late.h"
 #include "uploader/shards/pool.h"
 #include "uploader/up.h"
 
@@ -26,6 +27,7 @@ struct cairn_up_queue {
     struct cairn_store_worker **workers; /* of the senders */
     size_t worker_count;
     bool due;               /* cairn_up_queue_wake_due */
+    struct cairn_late_bell bell;
     struct cairn_lock lock; /* upload_queue */
     struct {
         struct cairn_up_shard *first, *last; /* oldest first */
