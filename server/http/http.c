@@ -23,7 +23,10 @@
 #define LOOPS_MAX 4
 #define SHARED_LOOK_MS 150 /* where other servers are not heard */
 #define HEARD_LOOK_MS 1000 /* where they are: behind what gets lost unnoticed */
-#define TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
+/* TLS 1.2 with forward secrecy and authenticated ciphers alone: no RSA key exchange, no CBC. */
+#define TLS_PRIORITIES                                                                             \
+    "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:-CIPHER-ALL:+AES-256-GCM:+AES-128-GCM:"       \
+    "+CHACHA20-POLY1305"
 #define FILES_RESERVED 160 /* catalog, store workers, pools */
 
 /* ---- handlers ---- */

@@ -49,14 +49,28 @@ static bool is_listed(const char *list, const char *host) {
     return false;
 }
 
-static bool is_ours(const struct cairn_srv_http *http, const char *authority) {
+static bool is_our_name(const struct cairn_srv_http *http, const char *authority) {
     char host[HOST_BYTES_MAX], listen[HOST_BYTES_MAX];
     host_of(authority, host);
     host_of(http->server->settings->listen, listen);
     if (!host[0]) return false;
-    return is_address(host) || !strcasecmp(host, "localhost") || !strcasecmp(host, listen) ||
+    bool listens = !is_address(listen) && !strcasecmp(host, listen);
+    return !strcasecmp(host, "localhost") || listens ||
            !strcasecmp(host, http->hostname) ||
            is_listed(http->server->settings->allowed_hosts, host);
+}
+
+static bool is_ours(const struct cairn_srv_http *http, const char *authority) {
+    char host[HOST_BYTES_MAX];
+    host_of(authority, host);
+    return is_address(host) || is_our_name(http, authority);
+}
+
+/* Anybody may serve a page at an address; at ours, and our port, nobody but this server does. */
+static bool is_same_address(const char *authority, const char *asked) {
+    char host[HOST_BYTES_MAX];
+    host_of(authority, host);
+    return is_address(host) && !strcasecmp(authority, asked);
 }
 
 void cairn_srv_site_init(struct cairn_srv_http *http) {
@@ -64,14 +78,16 @@ void cairn_srv_site_init(struct cairn_srv_http *http) {
 }
 
 /* RFC 6454: "scheme://host:port", or "null" of a page that has no site. */
-static enum cairn_code check_origin(const struct cairn_srv_exchange *exchange,
+static enum cairn_code check_origin(const struct cairn_srv_exchange *exchange, const char *asked,
                                     struct cairn_error *err) {
     char origin[HOST_BYTES_MAX + 16];
     bool there = false;
     bool fits = cairn_srv_http_header(exchange, "Origin", origin, sizeof(origin), &there);
     if (!there) return CAIRN_OK;
     const char *authority = strstr(origin, "://");
-    if (fits && authority && is_ours(exchange->http, authority + 3)) return CAIRN_OK;
+    if (fits && authority &&
+        (is_our_name(exchange->http, authority + 3) || is_same_address(authority + 3, asked)))
+        return CAIRN_OK;
     return cairn_fail(err, CAIRN_FORBIDDEN,
                       "a page of another site (Origin: %.200s) may change nothing here",
                       fits ? origin : "of too many bytes");
@@ -100,7 +116,7 @@ enum cairn_code cairn_srv_site_check(const struct cairn_srv_exchange *exchange, 
                           "in allowed-hosts",
                           host);
     if (!strcmp(method, "GET") || !strcmp(method, "HEAD")) return CAIRN_OK;
-    CAIRN_TRY(check_origin(exchange, err));
+    CAIRN_TRY(check_origin(exchange, host, err));
     if (strcmp(method, "POST") != 0 || is_deliberate(exchange)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_MEDIA_TYPE,
                       "a POST needs Content-Type: application/json, also without a body");

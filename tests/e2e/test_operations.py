@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import tempfile
@@ -178,6 +179,23 @@ class OverHttps(Case):
     def test_commands_of_operations_speak_https_to_their_server(self):
         self.serve(self.world.root / "cert")
         self.both_ways()
+
+    def test_tls_1_2_is_spoken_with_forward_secrecy_and_authenticated_ciphers_alone(self):
+        self.serve(self.world.root / "cert")
+
+        def speaks(ciphers):
+            context = ssl.create_default_context(cafile=str(self.world.root / "cert"))
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            context.set_ciphers(ciphers)
+            try:
+                with socket.create_connection(("127.0.0.1", self.world.port), timeout=20) as plain, \
+                        context.wrap_socket(plain, server_hostname="127.0.0.1"):
+                    return True
+            except ssl.SSLError:
+                return False
+        self.assertTrue(speaks("ECDHE-RSA-AES256-GCM-SHA384"))
+        for ciphers in ("ECDHE-RSA-AES256-SHA384", "AES256-GCM-SHA384", "AES128-SHA256", "AES256-SHA"):
+            self.assertFalse(speaks(ciphers), ciphers)
 
     def test_one_that_does_not_trust_its_server_fails_and_says_so(self):
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",

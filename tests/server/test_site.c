@@ -78,6 +78,13 @@ TEST(a_change_that_a_page_of_another_site_can_make_a_browser_send_is_refused) /*
                         "Origin: http://evil.example\r\nContent-Type: application/json\r\n") ==
            403);
     EXPECT(send_request(&world, "POST", abort_path, "localhost",
+                        "Origin: http://192.0.2.7\r\nContent-Type: application/json\r\n") == 403);
+    EXPECT(send_request(&world, "POST", abort_path, "127.0.0.1:7420",
+                        "Origin: http://127.0.0.1:80\r\nContent-Type: application/json\r\n") ==
+           403);
+    EXPECT(send_request(&world, "POST", WORLD_RUN "/reconcile", "127.0.0.1:7420",
+                        "Origin: http://127.0.0.1:7420\r\nX-Cairn: 1\r\n") == 200);
+    EXPECT(send_request(&world, "POST", abort_path, "localhost",
                         "Origin: null\r\nContent-Type: application/json\r\n") == 403);
     EXPECT(send_request(&world, "OPTIONS", abort_path, "localhost",
                         "Origin: http://evil.example\r\nAccess-Control-Request-Method: PUT\r\n") >=

@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/log_limit.h"
 #include "common/net.h"
 #include "common/text.h"
 #include "uploader/peers/address.h"
@@ -40,6 +41,7 @@ struct cairn_up_port {
         struct cairn_up_connection *connections;
         size_t count;
         bool stopping;
+        struct cairn_log_limit log_limit;
     } locked;
 };
 
@@ -243,6 +245,21 @@ static enum cairn_code admit(struct cairn_up_port *port, struct cairn_up_call *c
                             call->right.from);
 }
 
+/* Strangers may come as often as they like: a line for each would fill the disk. */
+static void log_refusal(struct cairn_up_port *port, const struct cairn_up_call *call,
+                        const struct cairn_error *why) {
+    uint64_t unsaid = 0;
+    bool says = false;
+    {
+        CAIRN_HOLD(&port->lock);
+        says = cairn_log_limit_allows(&port->locked.log_limit, cairn_code_info(why->code)->slug,
+                                      cairn_mono_ms(), &unsaid);
+    }
+    if (says)
+        cairn_log(WARN, "peers.refused", "path=%s cause=\"%s\" unsaid=%" PRIu64, call->head.path,
+                  why->message, unsaid);
+}
+
 /* True: another request may follow. */
 static bool serve(struct cairn_up_connection *connection, size_t size) {
     struct cairn_up_port *port = connection->port;
@@ -258,7 +275,7 @@ static bool serve(struct cairn_up_connection *connection, size_t size) {
     }
     use_input(connection, size);
     enum cairn_code code = admit(port, &call, &why);
-    if (code) cairn_log(WARN, "peers.refused", "path=%s cause=\"%s\"", call.head.path, why.message);
+    if (code) log_refusal(port, &call, &why);
     const struct cairn_up_route *route = code ? NULL : find_route(port, &call);
     if (route)
         route->serve(&call, route->owner);
