@@ -241,11 +241,35 @@ enum cairn_code cairn_policy_partner_copies_parse(struct cairn_view text,
     return take_partner_copies(number, policy, err);
 }
 
+uint64_t cairn_policy_unmeasured_grace_ms(const struct cairn_policy *policy) {
+    return policy->says_unmeasured_grace ? policy->unmeasured_grace_ms : CAIRN_UNMEASURED_GRACE_MS;
+}
+
+enum cairn_code cairn_policy_unmeasured_grace_parse(struct cairn_view text,
+                                                    struct cairn_policy *policy,
+                                                    struct cairn_error *err) {
+    uint64_t ms = 0;
+    if (cairn_parse_duration(text, &ms, NULL) || ms > WITHIN_MS_MAX)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "wanted a duration as \"24h\", of at most 100 years; \"0s\" is none");
+    policy->says_unmeasured_grace = true;
+    policy->unmeasured_grace_ms = ms;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_grace(const json_t *value, const char *pointer,
+                                  struct cairn_policy *ret, struct cairn_error *err) {
+    if (!value || json_is_null(value)) return CAIRN_OK;
+    const char *text = json_is_string(value) ? json_string_value(value) : "";
+    enum cairn_code code = cairn_policy_unmeasured_grace_parse(cairn_view_of(text), ret, err);
+    return code ? cairn_within(err, code, "%s/unmeasured_grace", pointer) : CAIRN_OK;
+}
+
 enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struct cairn_policy *ret,
                                   struct cairn_error *err) {
     struct cairn_policy policy = {0};
     json_t *keep = NULL, *best = NULL, *labels = NULL, *within = NULL;
-    json_t *copies = NULL, *partner = NULL;
+    json_t *copies = NULL, *partner = NULL, *grace = NULL;
     json_t *numbers[CAIRN_KEEP_NUMBERS] = {0};
     char place[POINTER_BYTES];
     const struct cairn_json_field root[] = {
@@ -253,19 +277,21 @@ enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struc
         {"copies", CAIRN_JSON_ARRAY, false, (void *)&copies, 0},
         {"partner_copies", CAIRN_JSON_ANY, false, (void *)&partner, 0}};
     CAIRN_TRY(cairn_json_read(json, pointer, root, CAIRN_COUNT(root), false, err));
-    struct cairn_json_field fields[CAIRN_KEEP_NUMBERS + 3] = {
+    struct cairn_json_field fields[CAIRN_KEEP_NUMBERS + 4] = {
         {"within", CAIRN_JSON_ANY, false, (void *)&within, 0},
         {"best", CAIRN_JSON_ARRAY, false, (void *)&best, 0},
         {"labels", CAIRN_JSON_ARRAY, false, (void *)&labels, 0},
+        {"unmeasured_grace", CAIRN_JSON_ANY, false, (void *)&grace, 0},
     };
     for (size_t i = 0; i < CAIRN_KEEP_NUMBERS; i++)
-        fields[i + 3] =
+        fields[i + 4] =
             (struct cairn_json_field){keeps[i].name, CAIRN_JSON_ANY, false, (void *)&numbers[i], 0};
     snprintf(place, sizeof(place), "%.128s/keep", pointer);
     CAIRN_TRY(cairn_json_read(keep, place, fields, CAIRN_COUNT(fields), false, err));
     for (size_t i = 0; i < CAIRN_KEEP_NUMBERS; i++)
         CAIRN_TRY(read_number(keep, place, (enum cairn_keep)i, &policy.numbers[i], err));
     CAIRN_TRY(read_within(keep, place, &policy.within_ms, err));
+    CAIRN_TRY(read_grace(grace, place, &policy, err));
     snprintf(place, sizeof(place), "%.128s/keep/best", pointer);
     CAIRN_TRY(
         read_array(best, place, "metrics", CAIRN_POLICY_BEST_MAX, read_best, &policy, err));
@@ -309,7 +335,7 @@ static void within_text(uint64_t ms, char ret_text[32]) {
         const char *unit;
         uint64_t ms;
     } units[] = {{"d", 86400000}, {"h", 3600000}, {"min", 60000}, {"s", 1000}, {"ms", 1}};
-    size_t i = 0;
+    size_t i = ms ? 0 : 3; /* "0s" */
     while (ms % units[i].ms) i++;
     snprintf(ret_text, 32, "%" PRIu64 "%s", ms / units[i].ms, units[i].unit);
 }
@@ -367,6 +393,11 @@ enum cairn_code cairn_policy_json(const struct cairn_policy *policy, json_t **re
         within_text(policy->within_ms, text);
         failed = json_object_set_new(keep, "within", json_string(text));
     }
+    if (!failed && policy->says_unmeasured_grace) {
+        char text[32];
+        within_text(policy->unmeasured_grace_ms, text);
+        failed = json_object_set_new(keep, "unmeasured_grace", json_string(text));
+    }
     if (!failed && policy->says_partner_copies)
         failed = json_object_set_new(root, "partner_copies", json_integer(policy->partner_copies));
     if (failed || put_best(policy, keep) || put_labels(policy, keep) || put_copies(policy, root))
@@ -418,5 +449,10 @@ enum cairn_code cairn_policy_text(const struct cairn_policy *policy, struct cair
         between = " OR ";
     }
     if (!*between) CAIRN_TRY(cairn_buf_append_text(ret, "no rule: removes nothing", err));
+    if (policy->says_unmeasured_grace) {
+        char text[32];
+        within_text(policy->unmeasured_grace_ms, text);
+        CAIRN_TRY(cairn_buf_printf(ret, err, "; unmeasured for %s", text));
+    }
     return copies_text(policy, ret, err);
 }

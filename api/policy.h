@@ -40,6 +40,7 @@ enum cairn_keep {
 #define CAIRN_POLICY_COPIES_MAX 8
 #define CAIRN_PARTNER_COPIES_MAX 1
 #define CAIRN_METRIC_NAME_MAX 128
+#define CAIRN_UNMEASURED_GRACE_MS UINT64_C(86400000)
 
 struct cairn_policy_best {
     uint64_t count;
@@ -60,12 +61,15 @@ struct cairn_policy {
     uint32_t labels_count;
     struct cairn_policy_copies copies[CAIRN_POLICY_COPIES_MAX]; /* each store once */
     uint32_t copies_count;
+    bool says_unmeasured_grace;
+    uint64_t unmeasured_grace_ms; /* how long `best` waits for a metric; where it is not said
+                                     CAIRN_UNMEASURED_GRACE_MS */
     bool says_partner_copies;
     uint32_t partner_copies; /* 0 to CAIRN_PARTNER_COPIES_MAX; 0 where it is not said */
 };
 
 /* {"keep": {"last": 3, "every_steps": 1000, "within": "6h", "labels": ["team=nlp"],
- *  "best": [{"count": 1, "metric": "eval_loss", "order": "min"}]},
+ *  "best": [{"count": 1, "metric": "eval_loss", "order": "min"}], "unmeasured_grace": "24h"},
  *  "copies": [{"store": "archive", "every_steps": 1000}], "partner_copies": 1}. pointer: where it
  * stands. */
 enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struct cairn_policy *ret,
@@ -75,6 +79,12 @@ enum cairn_code cairn_policy_json(const struct cairn_policy *policy, json_t **re
 /* "last 2 OR every 1000 steps OR best 1 by eval_loss (min)"; "no rule: removes nothing". */
 enum cairn_code cairn_policy_text(const struct cairn_policy *policy, struct cairn_buf *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* How long after its commit a version without the metric of a rule is kept for want of it. */
+uint64_t cairn_policy_unmeasured_grace_ms(const struct cairn_policy *policy);
+/* "24h", as the command takes it; "0s" is none. */
+enum cairn_code cairn_policy_unmeasured_grace_parse(struct cairn_view text,
+                                                    struct cairn_policy *policy,
+                                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* No rule of `keep`. */
 bool cairn_policy_empty(const struct cairn_policy *policy);
 /* "archive:every:1000,main:last:3", as the command takes it, added. */

@@ -35,19 +35,37 @@
          "Keep what was committed at most this long before the newest, e.g. 6h."},                 \
         {"keep-best",                                                                              \
          0,                                                                                        \
-         CAIRN_CLI_TEXT,                                                                           \
+         CAIRN_CLI_TEXTS,                                                                          \
          CAIRN_CLI_AT(keep_best),                                                                  \
          0,                                                                                        \
          "RULES",                                                                                  \
-         "Keep the best by a metric: 1:eval_loss:min, more with commas."},                         \
+         "Keep the best by a metric: 1:eval_loss:min, more with commas or given again."},          \
+        {"unmeasured-grace",                                                                       \
+         0,                                                                                        \
+         CAIRN_CLI_TEXT,                                                                           \
+         CAIRN_CLI_AT(unmeasured_grace),                                                           \
+         0,                                                                                        \
+         "TIME",                                                                                   \
+         "How long --keep-best keeps what lacks the metric, from its commit; default 24h."},       \
+        {"force",                                                                                  \
+         0,                                                                                        \
+         CAIRN_CLI_SWITCH,                                                                         \
+         CAIRN_CLI_AT(force),                                                                      \
+         0,                                                                                        \
+         NULL,                                                                                     \
+         "Take a metric that no checkpoint has."},                                                 \
     {                                                                                              \
-        "keep-labels", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(keep_labels), 0, "LABELS",                  \
-            "Keep what these choose, e.g. team=nlp,tier!=tmp."                                     \
+        "keep-labels", 0, CAIRN_CLI_TEXTS, CAIRN_CLI_AT(keep_labels), 0, "LABELS",                 \
+            "Keep what all of these choose, e.g. team=nlp,tier!=tmp; given again: or these."       \
     }
 
 /* The policy of the flags; *ret NULL when there is none among them. */
 enum cairn_code cairn_cli_keep_policy(const struct cairn_cli *cli, json_t **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* CAIRN_INVALID, with the metrics that there are: a rule of the plan asks for one that no
+ * checkpoint of the run has. Not with --force, and not of a run without checkpoints. */
+enum cairn_code cairn_cli_keep_check(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                                     const json_t *plan, struct cairn_error *err) CAIRN_MUST_USE;
 /* POST {R}/retention/preview. take_body may be NULL. */
 enum cairn_code cairn_cli_keep_preview(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                        json_t *take_body, json_t **ret,

@@ -128,6 +128,14 @@ static enum cairn_code set_flag(const struct cairn_cli_flag *flag, const char *v
     case CAIRN_CLI_TEXT:
         *(const char **)field = value;
         break;
+    case CAIRN_CLI_TEXTS: {
+        struct cairn_cli_texts *texts = (struct cairn_cli_texts *)field;
+        if (texts->count == CAIRN_CLI_TEXTS_MAX)
+            code = cairn_fail(err, CAIRN_INVALID, "given more than %d times", CAIRN_CLI_TEXTS_MAX);
+        else
+            texts->items[texts->count++] = value;
+        break;
+    }
     case CAIRN_CLI_NUMBER:
         code = cairn_parse_u64(text, (uint64_t *)field, err);
         break;

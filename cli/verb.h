@@ -28,6 +28,12 @@ enum cairn_cli_progress {
     CAIRN_CLI_PROGRESS_NONE
 };
 
+#define CAIRN_CLI_TEXTS_MAX 8
+struct cairn_cli_texts {
+    const char *items[CAIRN_CLI_TEXTS_MAX];
+    size_t count;
+};
+
 /* Everything a flag can set; a verb reads the fields of the flags it lists. */
 struct cairn_cli {
     const char *arguments[CAIRN_CLI_ARGUMENTS_MAX];
@@ -63,7 +69,8 @@ struct cairn_cli {
     bool new_grant_key;
     const char *until; /* of a watch */
     uint64_t every_ms;
-    const char *keep_within, *keep_best, *keep_labels, *copies, *partner_copies, *after, *note;
+    struct cairn_cli_texts keep_best, keep_labels, copies;
+    const char *keep_within, *unmeasured_grace, *partner_copies, *after, *note;
     enum cairn_cli_output output;
     bool si_sizes, plain_sizes; /* cli/sizes.h */
     bool wide, yaml; /* tables with all their columns; JSON that is printed as YAML */
@@ -74,6 +81,7 @@ struct cairn_cli {
 
 enum cairn_cli_flag_kind {
     CAIRN_CLI_TEXT,
+    CAIRN_CLI_TEXTS, /* one that may be given again: all of them count */
     CAIRN_CLI_NUMBER,
     CAIRN_CLI_COUNT, /* a number of at least 1 */
     CAIRN_CLI_SIZE,

@@ -155,6 +155,15 @@ static enum cairn_code keep_by_time(struct planner *planner) {
     return CAIRN_OK;
 }
 
+/* What was committed after `now`, as saves that are assumed, has waited for nothing yet. */
+static enum cairn_code keep_unmeasured(struct planner *planner, uint32_t index) {
+    uint64_t grace_ms = cairn_policy_unmeasured_grace_ms(planner->query->policy);
+    int64_t ms = item_at(planner, index)->committed_ms, now_ms = planner->query->now_ms;
+    struct cairn_plan_reason reason = {index, CAIRN_KEEP_UNMEASURED, planner->which, 0, 0};
+    if (!grace_ms || (now_ms > ms && (uint64_t)now_ms - (uint64_t)ms >= grace_ms)) return CAIRN_OK;
+    return keep(planner, reason);
+}
+
 static enum cairn_code keep_best(struct planner *planner) {
     for (planner->which = 0; planner->which < planner->query->policy->best_count;
          planner->which++) {
@@ -162,6 +171,8 @@ static enum cairn_code keep_best(struct planner *planner) {
         for (size_t i = 0; i < planner->shown_count; i++) {
             if (isfinite(item_at(planner, planner->shown[i])->metrics[planner->which]))
                 planner->sorted[count++] = planner->shown[i];
+            else
+                CAIRN_TRY(keep_unmeasured(planner, planner->shown[i]));
         }
         if (count) qsort_r(planner->sorted, count, sizeof(*planner->sorted), best_first, planner);
         CAIRN_TRY(keep_first_of(planner, CAIRN_KEEP_BEST, planner->sorted, count,

@@ -16,7 +16,8 @@
  *              stands still loses nothing. In a bucket the newest is kept. "Within" is counted from
  *              the newest version, not from now.
  *          6   of equal metrics the newer is the better; a version without that metric is never
- *              chosen by it. Best adds to the other rules and replaces none.
+ *              chosen by it, and kept while it may still be measured: for the policy's
+ *              unmeasured_grace from its commit on. Best adds to the other rules and replaces none.
  *          7   the order of the items changes nothing; the same arguments have the same answer.
  * Limits:  CAIRN_PLAN_ITEMS_MAX versions; O(rules * n log n).
  * Threads: stateless.
@@ -53,12 +54,13 @@ struct cairn_plan_query {
     /* Not even the newest is kept for being that, and no rule keeps nothing instead of all. What
      * is pinned, leased, aliased, resumed from or in flight stays. */
     bool allow_empty;
+    int64_t now_ms;
 };
 
 struct cairn_plan_reason {
     uint32_t item;
     enum cairn_keep why;
-    uint32_t which;     /* of the policy's best or labels */
+    uint32_t which;     /* of the policy's best (also of what is unmeasured) or labels */
     uint64_t place, of; /* the place-th of `of` that the rule keeps; 0: the rule does not count */
 };
 struct cairn_plan_retention {

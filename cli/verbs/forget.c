@@ -101,7 +101,7 @@ static enum cairn_code look_at(struct all *all, struct one *one, struct cairn_er
     CAIRN_TRY(cairn_cli_keep_preview(all->cli, &one->run, body, &one->plan, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_plan, one->plan, &one->row, err));
     all->remove += one->row.remove;
-    return CAIRN_OK;
+    return all->policy ? cairn_cli_keep_check(all->cli, &one->run, one->plan, err) : CAIRN_OK;
 }
 
 static bool has_rule(const struct all *all, const struct one *one) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cairn policy get|set|unset|test: the retention policy of a run, of a project, of the server. */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "cli/keep.h"
 #include "cli/options.h"
@@ -13,7 +14,8 @@ static const struct cairn_cli_flag flags[] = {
     CAIRN_CLI_KEEP_FLAGS,
     {"keep-all", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(keep_all), 0, NULL,
      "Of set: no rule, so nothing goes, whatever the project says."},
-    {"copies", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(copies), 0, "STORE:RULE",
+    {"yes", 'y', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(yes), 0, NULL, "Of set: do not ask."},
+    {"copies", 0, CAIRN_CLI_TEXTS, CAIRN_CLI_AT(copies), 0, "STORE:RULE",
      "Of set: what lies in which store: archive:every:1000,main:last:3."},
     {"partner-copies", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(partner_copies), 0, "0|1",
      "Of set: 1, what a node stages is also kept by another one until the store has it."},
@@ -58,19 +60,6 @@ static enum cairn_code ask(const struct cairn_cli *cli, const char *method, cons
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
 }
 
-static enum cairn_code set(const struct cairn_cli *cli, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *policy = NULL;
-    CAIRN_TRY(cairn_cli_keep_policy(cli, &policy, err));
-    if (!policy && !cli->keep_all)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "name what is kept, as --keep-last 3; --keep-all keeps everything, and "
-                          "`cairn policy unset` leaves it to the project or the server");
-    if (policy && cli->keep_all)
-        return cairn_fail(err, CAIRN_INVALID, "--keep-all goes with no other rule");
-    if (!policy) policy = json_pack("{s:{}}", "keep");
-    return ask(cli, "PUT", policy, err);
-}
-
 /* The newest step of the run, from which the assumed saves go on. */
 static enum cairn_code newest_step(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                    uint64_t *ret, struct cairn_error *err) {
@@ -83,6 +72,53 @@ static enum cairn_code newest_step(const struct cairn_cli *cli, const struct cai
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_latest, row.latest, &latest, err));
     *ret = latest.step;
     return CAIRN_OK;
+}
+
+/* What the run's next commit would remove: with one more save behind its newest. */
+static enum cairn_code show_next(const struct cairn_cli *cli, json_t *policy, uint64_t *ret_remove,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *plan = NULL;
+    struct cairn_cli_ref run;
+    struct cairn_msg_retention_plan row = {0};
+    uint64_t step = 0;
+    CAIRN_TRY(cairn_cli_ref_run("policy", cli->arguments[1], &run, err));
+    CAIRN_TRY(newest_step(cli, &run, &step, err));
+    json_t *body = json_pack("{s:O, s:[{s:I, s:s}]}", "policy", policy, "assume", "step",
+                             (json_int_t)(step + 1), "after", "1s");
+    CAIRN_TRY(cairn_cli_keep_preview(cli, &run, body, &plan, err));
+    CAIRN_TRY(cairn_cli_keep_check(cli, &run, plan, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_plan, plan, &row, err));
+    *ret_remove = row.remove;
+    if (!row.remove || cli->output != CAIRN_CLI_TABLE) return CAIRN_OK;
+    return cairn_cli_keep_print(&run, plan, "as of the next commit", err);
+}
+
+static enum cairn_code confirm(const struct cairn_cli *cli, uint64_t remove,
+                               struct cairn_error *err) {
+    char answer[8] = "";
+    if (!remove || cli->yes || !isatty(STDIN_FILENO)) return CAIRN_OK;
+    fprintf(stderr, "%s would go into the trash with the next commit. Set it? [y/N] ",
+            cairn_cli_counted(remove, "checkpoint", "checkpoints").text);
+    if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CANCELLED, "the policy of %s was not changed", cli->arguments[1]);
+}
+
+static enum cairn_code set(const struct cairn_cli *cli, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *policy = NULL;
+    CAIRN_TRY(cairn_cli_keep_policy(cli, &policy, err));
+    if (!policy && !cli->keep_all)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "name what is kept, as --keep-last 3; --keep-all keeps everything, and "
+                          "`cairn policy unset` leaves it to the project or the server");
+    if (policy && cli->keep_all)
+        return cairn_fail(err, CAIRN_INVALID, "--keep-all goes with no other rule");
+    if (!policy) policy = json_pack("{s:{}}", "keep");
+    uint64_t remove = 0;
+    if (cli->arguments[1] && strchr(cli->arguments[1], '/'))
+        CAIRN_TRY(show_next(cli, policy, &remove, err));
+    CAIRN_TRY(confirm(cli, remove, err));
+    return ask(cli, "PUT", policy, err);
 }
 
 static enum cairn_code test(const struct cairn_cli *cli, struct cairn_error *err) {

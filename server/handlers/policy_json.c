@@ -31,11 +31,12 @@ static json_t *reason_json(const struct cairn_srv_retain *retain,
                            const struct cairn_plan_reason *reason) {
     const struct cairn_policy *policy = &retain->policy;
     bool best = reason->why == CAIRN_KEEP_BEST, labels = reason->why == CAIRN_KEEP_LABELS;
+    bool metric = best || reason->why == CAIRN_KEEP_UNMEASURED;
     CAIRN_ASSERT(reason->place <= reason->of);
-    CAIRN_ASSERT(!best || reason->which < policy->best_count);
+    CAIRN_ASSERT(!metric || reason->which < policy->best_count);
     return CAIRN_PACK(
         retention_reason, .rule = cairn_keep_name(reason->why), .place = reason->place,
-        .of = reason->of, .metric = best ? policy->best[reason->which].metric : NULL,
+        .of = reason->of, .metric = metric ? policy->best[reason->which].metric : NULL,
         .value = best ? retain->candidates.items[reason->item].metrics[reason->which] : NAN,
         .labels = labels ? policy->labels[reason->which].text : NULL);
 }

@@ -83,9 +83,11 @@ static enum cairn_code start(struct call *call, const json_t *policy, bool allow
                              struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(call->request->server, err));
     if (policy) CAIRN_TRY(cairn_policy_read(policy, "/policy", &call->policy, err));
-    call->query = (struct cairn_srv_retain_query){.name = &call->request->params.run_name,
-                                                  .policy = policy ? &call->policy : NULL,
-                                                  .allow_empty = allow_empty};
+    call->query =
+        (struct cairn_srv_retain_query){.name = &call->request->params.run_name,
+                                        .policy = policy ? &call->policy : NULL,
+                                        .allow_empty = allow_empty,
+                                        .now_ms = cairn_srv_wall_ms(call->request->server)};
     return cairn_srv_catalog_read(call->request->server->catalog, plan, call, err);
 }
 

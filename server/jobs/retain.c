@@ -66,6 +66,7 @@ enum cairn_code cairn_srv_retain_plan(struct cairn_srv_tx *tx,
                                         .items = ret->candidates.items,
                                         .count = ret->candidates.count,
                                         .newest = NEWEST_KEPT,
+                                        .now_ms = query->now_ms,
                                         .allow_empty = query->allow_empty};
     CAIRN_TRY(cairn_plan_retention(&question, &ret->plan, err));
     CAIRN_ASSERT(ret->plan.count == ret->candidates.count);
@@ -187,12 +188,13 @@ enum cairn_code cairn_srv_retain_carry_out(struct cairn_srv *server,
 
 struct own {
     const struct cairn_run_name *name;
+    int64_t now_ms;
     struct cairn_srv_retain retain;
 };
 
 static enum cairn_code plan_own(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct own *own = argument;
-    struct cairn_srv_retain_query query = {.name = own->name};
+    struct cairn_srv_retain_query query = {.name = own->name, .now_ms = own->now_ms};
     struct cairn_policy policy;
     enum cairn_srv_scope scope;
     CAIRN_TRY(cairn_srv_policy_get(tx, own->name, &policy, &scope, err));
@@ -202,7 +204,7 @@ static enum cairn_code plan_own(struct cairn_srv_tx *tx, void *argument, struct 
 
 void cairn_srv_retain_after_commit(struct cairn_srv *server, struct cairn_store_worker *worker,
                                    const struct cairn_run_name *name) {
-    struct own own = {.name = name};
+    struct own own = {.name = name, .now_ms = cairn_srv_wall_ms(server)};
     struct cairn_error why = {0};
     uint64_t removed = 0, bytes = 0;
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, plan_own, &own, &why);

@@ -27,6 +27,7 @@ struct cairn_srv_retain_query {
     const struct cairn_run_name *name;
     const struct cairn_policy *policy; /* NULL: the one that holds for the run */
     bool allow_empty;                  /* plan/retention.h */
+    int64_t now_ms;
     /* Saves to come, behind each other; those are never in flight. */
     const struct cairn_plan_item *assumed;
     size_t assumed_count;

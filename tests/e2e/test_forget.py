@@ -30,12 +30,12 @@ class Forget(unittest.TestCase):
     def kept(self, run):
         return [item["step"] for item in self.ask("ls", run) if not item["trashed"]]
 
-    def on_a_terminal(self, answer, *words):
+    def on_a_terminal(self, answer, *words, status=1):
         """What the command asks when a terminal is its standard input and this is typed: a no."""
         leader, terminal = os.openpty()
         try:
             os.write(leader, answer.encode())
-            return self.world.cairn(*words, status=1, stdin=terminal).stderr
+            return self.world.cairn(*words, status=status, stdin=terminal).stderr
         finally:
             os.close(terminal)
             os.close(leader)
@@ -45,10 +45,10 @@ class Forget(unittest.TestCase):
         self.world.cairn("pin", f"{run}@100", "--note", "the first")
         self.world.cairn("metric", f"{run}@200", "eval/loss=0.5", "acc=1")
         self.world.cairn("metric", f"{run}@300", "eval/loss=0.75")
-        rules = ("--keep-last", "1", "--keep-best", "1:eval/loss:min")
+        rules = ("--keep-last", "1", "--keep-best", "1:eval/loss:min", "--unmeasured-grace", "0s")
         shown = self.world.cairn("forget", run, *rules, "--dry-run").stdout
         lines = [line.split() for line in shown.splitlines()]
-        self.assertIn("Policy (run f/plan, 4 committed): last 1 OR best 1 by eval/loss (min)", shown)
+        self.assertIn("Policy (run f/plan, 4 committed): last 1 OR best 1 by eval/loss (min); unmeasured for 0s", shown)
         self.assertEqual([line[:2] for line in lines[1:5]],
                          [["KEEP", "400"], ["REMOVE", "300"], ["KEEP", "200"], ["KEEP", "100"]])
         for words in ("last 1/1, newest 1/1", "best 1/1 by eval/loss (0.5)", "pinned",
@@ -63,6 +63,52 @@ class Forget(unittest.TestCase):
         self.assertEqual(self.kept(run), [400, 200, 100])
         self.world.cairn("undelete", f"{run}@300")
         self.assertEqual(self.kept(run), [400, 300, 200, 100])
+
+    def test_a_rule_by_a_metric_that_no_checkpoint_has_is_refused_and_removes_nothing(self):
+        run = self.saved("f/typo", 1, 2, 3)
+        rules = ("--keep-last", "1", "--keep-best", "1:eval_los:min")
+        for words in (("forget", run, *rules, "--dry-run"), ("policy", "set", run, *rules)):
+            self.assertIn("(there are: none yet)", self.world.cairn(*words, status=2).stderr)
+        for step in (1, 2, 3):
+            self.world.cairn("metric", f"{run}@{step}", f"eval_loss={step}", "acc=1")
+        for words in (("forget", run, *rules, "--dry-run"), ("policy", "set", run, *rules)):
+            said = self.world.cairn(*words, status=2).stderr
+            self.assertIn("no checkpoint of f/typo has the metric eval_los", said)
+            self.assertRegex(said, r"there are: (eval_loss, acc|acc, eval_loss)\)")
+        self.assertIsNone(self.ask("policy", "get", run)["from"])
+        self.world.cairn("policy", "set", run, *rules, "--force")
+        self.saved("f/typo", 4)
+        self.assertEqual(self.kept(run), [4, 3, 2, 1])
+        plan = self.ask("forget", run, "--dry-run")
+        self.assertEqual({reason["metric"] for row in plan["versions"] for reason in row["reasons"]
+                          if reason["rule"] == "unmeasured"}, {"eval_los"})
+        self.assertIn("unmeasured by eval_los", self.world.cairn("forget", run, "--dry-run").stdout)
+        # What is measured is judged by it, what is not yet is kept.
+        said = self.world.cairn("policy", "set", run, "--keep-best", "1:eval_loss:min").stdout
+        self.assertIn("REMOVE", said)
+        self.assertIn("as of the next commit", said)
+        self.saved("f/typo", 5)
+        self.assertEqual(self.kept(run), [5, 4, 1])
+        self.world.cairn("policy", "set", run, "--keep-best", "1:eval_loss:min", "--unmeasured-grace", "0s")
+        self.saved("f/typo", 6)
+        self.assertEqual(self.kept(run), [6, 1])
+
+    def test_rules_that_are_given_again_add_up(self):
+        run = self.saved("f/again", 1, 2, 3, 4)
+        self.world.cairn("label", f"{run}@1", "team=nlp")
+        self.world.cairn("label", f"{run}@2", "tier=keep")
+        for step, (loss, acc) in enumerate(((1, 1), (2, 5), (3, 9), (4, 2)), 1):
+            self.world.cairn("metric", f"{run}@{step}", f"loss={loss}", f"acc={acc}")
+        for rules, kept in ((("--keep-labels", "team=nlp", "--keep-labels", "tier=keep"), [4, 2, 1]),
+                            (("--keep-labels", "team=nlp,tier=keep"), [4]),
+                            (("--keep-best", "1:loss:min", "--keep-best", "1:acc:max"), [4, 3, 1])):
+            plan = self.ask("forget", run, *rules, "--dry-run")
+            self.assertEqual([row["step"] for row in plan["versions"] if row["fate"] == "keep"], kept)
+        asked = self.on_a_terminal("n\n", "policy", "set", run, "--keep-last", "1")
+        self.assertIn("4 checkpoints would go into the trash with the next commit. Set it? [y/N]", asked)
+        self.assertIsNone(self.ask("policy", "get", run)["from"])
+        self.on_a_terminal("y\n", "policy", "set", run, "--keep-last", "1", status=0)
+        self.assertEqual(self.ask("policy", "get", run)["from"], "run")
 
     def test_many_runs_and_whole_projects_are_shown_each_by_itself_and_removed_at_once(self):
         for run in ("many/a", "many/b", "other/c"):

@@ -133,6 +133,10 @@ static bool model_keeps(const struct cairn_plan_query *query, size_t of, enum ca
     if (why == CAIRN_KEEP_BEST)
         return which < policy->best_count && !isnan(item->metrics[which]) &&
                before_by_metric(query, of, which) < policy->best[which].count;
+    if (why == CAIRN_KEEP_UNMEASURED)
+        return which < policy->best_count && isnan(item->metrics[which]) &&
+               policy->unmeasured_grace_ms &&
+               query->now_ms - item->committed_ms < (int64_t)policy->unmeasured_grace_ms;
     if (which) return false;
     if (why == CAIRN_KEEP_WITHIN) return policy->within_ms && model_within(query, of);
     if (!number) return false;
@@ -202,6 +206,8 @@ static void make_policy(struct cairn_policy *ret) {
         ret->best[i].largest = below(2);
     }
     ret->labels_count = (uint32_t)(below(2) ? 0 : below(3));
+    ret->says_unmeasured_grace = true;
+    ret->unmeasured_grace_ms = below(2) ? 0 : below(5 * DAY);
 }
 
 static void shuffle(struct cairn_plan_item *items, size_t count) {
@@ -249,6 +255,7 @@ TEST(a_plan_is_what_the_model_says_over_random_histories) { /* retention.h#1 to 
         query.count = make_history(items);
         query.newest = 1 + (uint32_t)below(3);
         query.allow_empty = !below(10);
+        query.now_ms = query.count ? items[below(query.count)].committed_ms : 0;
         shuffle(items, query.count);
         CAIRN_AUTO(plan_retention) plan = {0};
         REQUIRE_OK(cairn_plan_retention(&query, &plan, &err));
@@ -293,7 +300,7 @@ TEST(a_run_that_stood_still_for_months_loses_nothing_by_rules_of_time) { /* rete
     plain(items, 6, 100, DAY);
     items[5].committed_ms += 300 * DAY;
     struct cairn_policy policy = {.numbers = {[CAIRN_KEEP_DAILY] = 6}};
-    struct cairn_plan_query query = {&policy, items, 6, 1, false};
+    struct cairn_plan_query query = {&policy, items, 6, 1, false, 0};
     EXPECT_EQ_TEXT(kept_steps(&query), "100 200 300 400 500 600");
     policy.numbers[CAIRN_KEEP_DAILY] = 2;
     EXPECT_EQ_TEXT(kept_steps(&query), "500 600");
@@ -306,7 +313,7 @@ TEST(a_best_rule_adds_to_the_others_and_evicts_no_newest) { /* retention.h#6 */
     struct cairn_policy policy = {.numbers = {[CAIRN_KEEP_LAST] = 1},
                                   .best_count = 1,
                                   .best = {{.count = 2, .metric = "loss"}}};
-    struct cairn_plan_query query = {&policy, items, 5, 1, false};
+    struct cairn_plan_query query = {&policy, items, 5, 1, false, 0};
     EXPECT_EQ_TEXT(kept_steps(&query), "100 200 500");
     policy.numbers[CAIRN_KEEP_LAST] = 0;
     EXPECT_EQ_TEXT(kept_steps(&query), "100 200 500"); /* retention.h#2: the newest */
@@ -317,7 +324,7 @@ TEST(an_empty_policy_removes_nothing_and_all_need_a_flag) { /* retention.h#2, re
     plain(items, 4, 100, HOUR);
     items[1].marks = CAIRN_PLAN_PINNED;
     struct cairn_policy policy = {0};
-    struct cairn_plan_query query = {&policy, items, 4, 1, false};
+    struct cairn_plan_query query = {&policy, items, 4, 1, false, 0};
     EXPECT_EQ_TEXT(kept_steps(&query), "100 200 300 400");
     query.allow_empty = true;
     EXPECT_EQ_TEXT(kept_steps(&query), "200");
@@ -328,7 +335,7 @@ TEST(a_superseded_version_stays_until_one_that_replaces_it_is_committed) { /* re
     plain(items, 4, 100, HOUR);
     items[2].marks = items[3].marks = CAIRN_PLAN_SUPERSEDED;
     struct cairn_policy policy = {.numbers = {[CAIRN_KEEP_LAST] = 1}};
-    struct cairn_plan_query query = {&policy, items, 4, 1, false};
+    struct cairn_plan_query query = {&policy, items, 4, 1, false, 0};
     EXPECT_EQ_TEXT(kept_steps(&query),
                    "200 300 400"); /* the second attempt has committed nothing */
     struct cairn_plan_item more[5];
@@ -359,7 +366,7 @@ TEST(weeks_begin_on_monday_and_months_on_their_first_in_utc) {
         items[1].committed_ms = cases[i].ms + DAY;
         struct cairn_policy policy = {0};
         policy.numbers[cases[i].why] = 2;
-        struct cairn_plan_query query = {&policy, items, 2, 1, false};
+        struct cairn_plan_query query = {&policy, items, 2, 1, false, 0};
         EXPECT_EQ_TEXT(kept_steps(&query), cases[i].kept);
     }
 }
@@ -381,7 +388,7 @@ TEST(a_plan_over_100_000_versions_takes_less_than_half_a_second) {
                                   .within_ms = 7 * DAY,
                                   .best_count = 2,
                                   .best = {{.count = 10}, {.count = 5, .largest = true}}};
-    struct cairn_plan_query query = {&policy, items, CAIRN_COUNT(items), 1, false};
+    struct cairn_plan_query query = {&policy, items, CAIRN_COUNT(items), 1, false, 0};
     CAIRN_AUTO(plan_retention) plan = {0};
     double begin = seconds();
     REQUIRE_OK(cairn_plan_retention(&query, &plan, &err));

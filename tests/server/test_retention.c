@@ -103,14 +103,15 @@ TEST(what_a_preview_shows_is_what_apply_removes_and_undelete_brings_it_back) { /
     CAIRN_AUTO_JSON json_t *plan = NULL, *later = NULL, *applied = NULL;
     static const char policy[] =
         "{\"policy\":{\"keep\":{\"last\":1,\"best\":[{\"count\":1,\"metric\":\"loss\",\"order\":"
-        "\"min\"}]}}}";
+        "\"min\"}],\"unmeasured_grace\":\"0s\"}}}";
     REQUIRE_OK(call(&world, "POST", PREVIEW, policy, &plan));
     EXPECT_EQ_TEXT(told(plan), "500 keep last newest; 400 remove; 300 remove; 200 keep best; "
                                "100 keep pinned");
     EXPECT_EQ_U64(cairn_world_number(plan, "remove_bytes"), 20);
     EXPECT_EQ_TEXT(kept(&world, "500 400 300 200 100"), "500 400 300 200 100");
     static const char apply[] = "{\"plan_etag\":\"%s\",\"policy\":{\"keep\":{\"last\":1,\"best\":[{"
-                                "\"count\":1,\"metric\":\"loss\",\"order\":\"min\"}]}}}";
+                                "\"count\":1,\"metric\":\"loss\",\"order\":\"min\"}],"
+                                "\"unmeasured_grace\":\"0s\"}}}";
     snprintf(body, sizeof(body), apply, cairn_world_text(plan, "plan_etag"));
     REQUIRE_OK(patch(&world, saves[3].path, "{\"pinned\":true}")); /* and so another plan */
     EXPECT_CODE(call(&world, "POST", APPLY, body, NULL), CAIRN_PRECONDITION);
