@@ -53,6 +53,13 @@ static enum cairn_code read_wanted(struct call *call, const struct cairn_msg_tok
     (void)cairn_text_copy(token->who, sizeof(token->who), caller->who);
     token->created_ms = cairn_srv_wall_ms(call->request->server);
     if (said->expires_s) token->expires_ms = token->created_ms + (int64_t)said->expires_s * 1000;
+    /* Else whoever has a token for a day makes one for ever. */
+    if (!bound || !caller->expires_ms) return CAIRN_OK;
+    if (token->expires_ms > caller->expires_ms)
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "/expires_s: %s ends before that, and what it makes ends with it",
+                          caller->who);
+    if (!token->expires_ms) token->expires_ms = caller->expires_ms;
     return CAIRN_OK;
 }
 

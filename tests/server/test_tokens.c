@@ -601,3 +601,21 @@ TEST(a_node_is_spoken_for_by_who_has_a_project_of_it_and_asked_where_its_attempt
     expect_peer(__LINE__, &office, mine.text, ours, "moved:1");
     EXPECT_EQ_U64((uint64_t)beat(&office, office.admin, "node-a", "moved:1", ours, NULL), 200);
 }
+
+TEST(a_token_makes_none_that_outlives_it) {
+    AUTO_OFFICE office = {0};
+    struct made boss;
+    CAIRN_AUTO(buf) made = {.limit = CAIRN_MIB};
+    CAIRN_AUTO(buf) forever = {.limit = CAIRN_MIB};
+    static const char wanted[] = "{\"scopes\":[\"read\"]}";
+    REQUIRE(cairn_office_open(&office));
+    REQUIRE(make(&office, "read,admin", "*", 3600, &boss));
+    EXPECT_SAID(403, &office, boss.text, "POST", "/v1/tokens",
+                "{\"scopes\":[\"read\"],\"expires_s\":7200}");
+    EXPECT_SAID(201, &office, boss.text, "POST", "/v1/tokens",
+                "{\"scopes\":[\"read\"],\"expires_s\":60}");
+    EXPECT(say(&office, boss.text, "POST", "/v1/tokens", NULL, wanted, &made) == 201);
+    EXPECT(made.data && strstr(made.data, "\"expires_at\":\"20")); /* with its maker */
+    EXPECT(say(&office, office.admin, "POST", "/v1/tokens", NULL, wanted, &forever) == 201);
+    EXPECT(forever.data && strstr(forever.data, "\"expires_at\":null"));
+}
