@@ -516,8 +516,7 @@ const char *cairn_cli_weights_file_of(const struct cairn_cli_weights *weights, u
     size_t at = 0;
     while (at < weights->count && &weights->files[at]->input != weights->assembly.inputs[input])
         at++;
-    CAIRN_ASSERT(at < weights->count); /* every input is a file of the folder */
-    return weights->files[at]->name;
+    return at < weights->count ? weights->files[at]->name : NULL;
 }
 
 enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights,

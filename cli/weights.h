@@ -80,7 +80,8 @@ enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights
  * once. Of DCP they are that as soon as it is open, but where it is stored. */
 enum cairn_code cairn_cli_weights_add_plain(struct cairn_cli_weights *weights, bool archives,
                                             struct cairn_error *err) CAIRN_MUST_USE;
-/* The name in its folder of the local file behind an input of the assembly. */
+/* The name in its folder of the local file behind an input of the assembly; NULL: the input is no
+ * file, but what was unpacked of one. */
 const char *cairn_cli_weights_file_of(const struct cairn_cli_weights *weights, uint32_t input);
 /* Is it one that --tp-rule is about? */
 bool cairn_cli_weights_takes_rules(const struct cairn_cli_weights *weights);

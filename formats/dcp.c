@@ -225,7 +225,8 @@ static enum cairn_code read_piece(struct reader *reader, const struct stored *st
     struct window window;
     uint64_t storage = 0;
     CAIRN_TRY(open_stored(reader, stored, &window, &input, &file, err));
-    enum cairn_code code = cairn_torch_tensor(&file, file.values.root, &found, err);
+    enum cairn_code code = cairn_torch_need_ranges(&file, err);
+    if (code == CAIRN_OK) code = cairn_torch_tensor(&file, file.values.root, &found, err);
     if (code == CAIRN_OK && !same_box(&found, tensor, box->count))
         code = cairn_fail(err, CAIRN_INVALID, "its file holds another shape or element type");
     if (code == CAIRN_OK) code = cairn_torch_storage_at(&file, &found, &storage, err);

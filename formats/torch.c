@@ -65,6 +65,9 @@ static enum cairn_code open_zip(struct cairn_torch *file, struct cairn_error *er
     CAIRN_TRY(cairn_zip_open(file->input, &file->zip, err));
     CAIRN_TRY(find_stem(file, err));
     CAIRN_TRY(check_byte_order(file, err));
+    bool deflated = false;
+    for (size_t i = 0; i < file->zip.count; i++) deflated |= file->zip.entries[i].deflated;
+    if (deflated) CAIRN_TRY(cairn_unpacked_new(file->input, &file->zip, &file->unpacked, err));
     if (find_entry(file, "", CAIRN_VIEW("constants.pkl")))
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "a TorchScript archive, a program and not a file of torch.save: save the "
@@ -100,6 +103,7 @@ enum cairn_code cairn_torch_open(const struct cairn_input *input, bool strict,
 void cairn_torch_release(struct cairn_torch *file) {
     cairn_pickle_release(&file->values);
     cairn_buf_release(&file->pickled);
+    cairn_unpacked_free(file->unpacked);
     cairn_zip_release(&file->zip);
     free(file->storages);
     *file = (struct cairn_torch){0};
@@ -174,6 +178,17 @@ static enum cairn_code storage_bytes(const struct cairn_torch *file,
                       (const char *)id->key.data);
 }
 
+const struct cairn_input *cairn_torch_data(const struct cairn_torch *file) {
+    return file->unpacked ? cairn_unpacked_input(file->unpacked) : file->input;
+}
+
+enum cairn_code cairn_torch_need_ranges(const struct cairn_torch *file, struct cairn_error *err) {
+    if (!file->unpacked) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "its zip is compressed, which is read of single files of torch.save and of "
+                      "pytorch_model*.bin alone: unpack it and zip it again with -0");
+}
+
 enum cairn_code cairn_torch_storage_at(const struct cairn_torch *file,
                                        const struct cairn_torch_tensor *tensor,
                                        uint64_t *ret_offset, struct cairn_error *err) {
@@ -181,8 +196,10 @@ enum cairn_code cairn_torch_storage_at(const struct cairn_torch *file,
         *ret_offset = cairn_torch_legacy_find(file, tensor->storage)->offset_bytes;
         return CAIRN_OK;
     }
-    return cairn_zip_data_at(file->input, find_entry(file, "data/", tensor->storage), ret_offset,
-                             err);
+    const struct cairn_zip_entry *entry = find_entry(file, "data/", tensor->storage);
+    if (!file->unpacked) return cairn_zip_data_at(file->input, entry, ret_offset, err);
+    *ret_offset = cairn_unpacked_at(file->unpacked, entry);
+    return CAIRN_OK;
 }
 
 bool cairn_torch_seal(const struct cairn_torch *file, const struct cairn_torch_tensor *tensor,
@@ -202,7 +219,10 @@ enum cairn_code cairn_torch_seal_all(const struct cairn_torch *file, uint32_t in
         const struct cairn_zip_entry *entry = &file->zip.entries[i];
         struct cairn_seal seal = {
             .input = input, .crc32 = entry->crc32, .size_bytes = entry->size_bytes};
-        CAIRN_TRY(cairn_zip_data_at(file->input, entry, &seal.offset_bytes, err));
+        if (file->unpacked)
+            seal.offset_bytes = cairn_unpacked_at(file->unpacked, entry);
+        else
+            CAIRN_TRY(cairn_zip_data_at(file->input, entry, &seal.offset_bytes, err));
         CAIRN_TRY(cairn_seals_add(ret, &seal, entry->name, err));
     }
     return CAIRN_OK;

@@ -22,6 +22,7 @@
 #include "formats/input.h"
 #include "formats/pickle.h"
 #include "formats/seals.h"
+#include "formats/unpacked.h"
 #include "formats/zip.h"
 
 enum cairn_torch_meaning {
@@ -64,6 +65,7 @@ struct cairn_torch {
     const struct cairn_input *input; /* borrowed */
     bool legacy, strict;
     struct cairn_zip zip; /* zip form */
+    struct cairn_unpacked *unpacked; /* of a zip with deflated storages; else NULL */
     char stem[1025];      /* its folder: "archive" of archive/data.pkl */
     struct cairn_buf pickled;
     struct cairn_pickle values;
@@ -103,7 +105,13 @@ enum cairn_code cairn_torch_tensor(const struct cairn_torch *file, cairn_pickle_
 enum cairn_code cairn_torch_sizes(const struct cairn_torch *file, cairn_pickle_ref ref,
                                   uint64_t ret[CAIRN_DIMENSIONS_MAX], unsigned *ret_count,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* Where in the file the storage of a tensor begins. */
+/* What the places of storages are of: the file, or its unpacked bytes, which live as long as the
+ * struct. */
+const struct cairn_input *cairn_torch_data(const struct cairn_torch *file);
+/* CAIRN_UNSUPPORTED: its storages are deflated, and no ranges of the file. */
+enum cairn_code cairn_torch_need_ranges(const struct cairn_torch *file,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Where in it the storage of a tensor begins. */
 enum cairn_code cairn_torch_storage_at(const struct cairn_torch *file,
                                        const struct cairn_torch_tensor *tensor,
                                        uint64_t *ret_offset,

@@ -127,7 +127,8 @@ static enum cairn_code visit(void *context, const char *path, enum cairn_torch_k
 }
 
 static enum cairn_code assemble(struct gather *gather, struct cairn_error *err) {
-    CAIRN_TRY(cairn_assembly_add_input(gather->assembly, gather->file->input, &gather->input, err));
+    CAIRN_TRY(cairn_assembly_add_input(gather->assembly, cairn_torch_data(gather->file),
+                                       &gather->input, err));
     CAIRN_TRY(cairn_torch_walk(gather->file, visit, gather, err));
     CAIRN_TRY(find_same(gather, err));
     for (size_t i = 0; i < gather->count; i++) {

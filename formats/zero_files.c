@@ -83,6 +83,7 @@ static enum cairn_code open_all(const struct cairn_zero_folder *folder,
         enum cairn_code code = folder->open(folder->context, file->name, &file->input, err);
         if (code == CAIRN_OK)
             code = cairn_torch_open(file->input, folder->strict, &file->torch, err);
+        if (code == CAIRN_OK) code = cairn_torch_need_ranges(&file->torch, err);
         if (code != CAIRN_OK) return cairn_within(err, code, "%s", file->name);
     }
     return CAIRN_OK;

@@ -145,7 +145,8 @@ static enum cairn_code add_file(const struct open_work *work, const char *name, 
     enum cairn_code code = work->folder->open(work->folder->context, name, &input, err);
     if (code == CAIRN_OK) code = cairn_torch_open(input, work->folder->strict, &file, err);
     if (code != CAIRN_OK) return cairn_within(err, code, "%s", name);
-    code = add_tensors(work, &file, prefix, &own, into, err);
+    code = cairn_torch_need_ranges(&file, err);
+    if (code == CAIRN_OK) code = add_tensors(work, &file, prefix, &own, into, err);
     cairn_assembly_release(&own);
     cairn_torch_release(&file);
     return code ? cairn_within(err, code, "%s", name) : CAIRN_OK;

@@ -121,8 +121,9 @@ static enum cairn_code add_file(const struct universal *universal, const char *p
                                parsed->parameter, values ? "" : ".", values ? "" : parsed->what));
     CAIRN_TRY(universal->folder->open(universal->folder->context, path, &input, err));
     CAIRN_TRY(cairn_torch_open(input, universal->folder->strict, &file, err));
-    enum cairn_code code =
-        add_tensor(universal, parsed->parameter, name.data, &file, values, &own, err);
+    enum cairn_code code = cairn_torch_need_ranges(&file, err);
+    if (code == CAIRN_OK)
+        code = add_tensor(universal, parsed->parameter, name.data, &file, values, &own, err);
     cairn_assembly_release(&own);
     cairn_torch_release(&file);
     return code;

@@ -9,6 +9,7 @@
 #include "common/crc32.h"
 #include "common/text.h"
 #include "common/utf8.h"
+#include "formats/inflate.h"
 
 #define DIRECTORY_BYTES_MAX (256 * CAIRN_MIB)
 #define NAME_BYTES_MAX 1024
@@ -27,6 +28,8 @@
 
 #define FLAG_ENCRYPTED 0x2041u /* also strong encryption, and a directory that is encrypted */
 #define EXTRA_ZIP64 0x0001u
+#define METHOD_DEFLATE 8
+#define DEFLATE_MOST 1032 /* bytes that one packed byte makes */
 
 static uint16_t load16(const char *at) {
     return (uint16_t)((uint8_t)at[0] | (uint8_t)at[1] << 8);
@@ -160,14 +163,20 @@ static enum cairn_code read_entry(const struct cairn_input *input, const char *r
     CAIRN_TRY(read_zip64(fields, ret, &packed_bytes, err));
     if (load16(record + 8) & FLAG_ENCRYPTED)
         return cairn_fail(err, CAIRN_UNSUPPORTED, "it is encrypted");
-    if (load16(record + 10) != 0 || packed_bytes != ret->size_bytes)
-        return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "it is compressed, so its bytes are no range of the file");
+    unsigned method = load16(record + 10);
+    ret->deflated = method == METHOD_DEFLATE;
+    ret->packed_bytes = packed_bytes;
+    if ((method && !ret->deflated) || (!method && packed_bytes != ret->size_bytes))
+        return cairn_fail(err, CAIRN_UNSUPPORTED, "it is compressed by method %u, not by deflate",
+                          method);
+    if (ret->size_bytes / DEFLATE_MOST > packed_bytes + 1)
+        return cairn_fail(err, CAIRN_INVALID, "%" PRIu64 " packed bytes never make %" PRIu64,
+                          packed_bytes, ret->size_bytes);
     if (ret->header_offset > input->size_bytes ||
-        ret->size_bytes > input->size_bytes - ret->header_offset)
+        packed_bytes > input->size_bytes - ret->header_offset)
         return cairn_fail(err, CAIRN_INVALID,
                           "%" PRIu64 " bytes from %" PRIu64 " leave the file of %" PRIu64,
-                          ret->size_bytes, ret->header_offset, input->size_bytes);
+                          packed_bytes, ret->header_offset, input->size_bytes);
     return CAIRN_OK;
 }
 
@@ -245,12 +254,25 @@ enum cairn_code cairn_zip_data_at(const struct cairn_input *input,
     if (code == CAIRN_OK) {
         *ret_offset =
             entry->header_offset + LOCAL_BYTES + load16(header + 26) + load16(header + 28);
-        if (*ret_offset > input->size_bytes || entry->size_bytes > input->size_bytes - *ret_offset)
+        if (*ret_offset > input->size_bytes ||
+            entry->packed_bytes > input->size_bytes - *ret_offset)
             code = cairn_fail(err, CAIRN_INVALID, "its bytes leave the file");
     }
     if (code == CAIRN_OK) return CAIRN_OK;
     return cairn_within(err, code, "zip entry %.*s", (int)entry->name.size,
                         (const char *)entry->name.data);
+}
+
+static enum cairn_code inflate_all(const struct cairn_input *input,
+                                   const struct cairn_zip_entry *entry, uint64_t offset, char *into,
+                                   struct cairn_error *err) {
+    struct cairn_inflate *inflate;
+    CAIRN_TRY(cairn_inflate_new(input, offset, entry->packed_bytes, &inflate, err));
+    enum cairn_code code = cairn_inflate_read(inflate, into, (size_t)entry->size_bytes, err);
+    cairn_inflate_free(inflate);
+    return code ? cairn_within(err, code, "zip entry %.*s", (int)entry->name.size,
+                               (const char *)entry->name.data)
+                : CAIRN_OK;
 }
 
 enum cairn_code cairn_zip_load(const struct cairn_input *input, const struct cairn_zip_entry *entry,
@@ -261,7 +283,10 @@ enum cairn_code cairn_zip_load(const struct cairn_input *input, const struct cai
         return cairn_fail(err, CAIRN_TOO_LARGE, "a zip entry of %" PRIu64 " bytes",
                           entry->size_bytes);
     CAIRN_TRY(cairn_buf_reserve(ret, (size_t)entry->size_bytes + 1, err));
-    CAIRN_TRY(cairn_input_read(input, offset, ret->data, (size_t)entry->size_bytes, err));
+    if (entry->deflated)
+        CAIRN_TRY(inflate_all(input, entry, offset, ret->data, err));
+    else
+        CAIRN_TRY(cairn_input_read(input, offset, ret->data, (size_t)entry->size_bytes, err));
     ret->size = (size_t)entry->size_bytes;
     if (entry->crc32 && cairn_crc32(ret->data, ret->size) != entry->crc32)
         return cairn_fail(err, CAIRN_CORRUPT, "zip entry %.*s does not match its CRC-32",

@@ -8,8 +8,8 @@
  *              place is asked for, since the padding that aligns its bytes stands there alone.
  *          2   entries in any order, zip64 or not, with sizes in the directory only, with a CRC or
  *              none (0 is neither proof nor damage).
- *          3   compressed or encrypted entries, several disks, two entries of one name, ranges that
- *              leave the file: refused by name.
+ *          3   entries that are encrypted or compressed by another method than deflate, several
+ *              disks, two entries of one name, ranges that leave the file: refused by name.
  * Limits:  a directory of 256 MiB; names of 1,024 bytes.
  * Threads: immutable after open.
  * Next:    formats/torch.h.
@@ -22,7 +22,9 @@
 struct cairn_zip_entry {
     struct cairn_view name; /* in the directory */
     uint64_t header_offset, size_bytes;
+    uint64_t packed_bytes; /* in the file; of a deflated one others than size_bytes */
     uint32_t crc32;
+    bool deflated;
 };
 struct cairn_zip {
     struct cairn_buf directory;
@@ -36,7 +38,7 @@ enum cairn_code cairn_zip_open(const struct cairn_input *input, struct cairn_zip
 void cairn_zip_release(struct cairn_zip *zip);
 /* NULL: no entry has that name. */
 const struct cairn_zip_entry *cairn_zip_find(const struct cairn_zip *zip, struct cairn_view name);
-/* Where in the file its bytes begin; they lie inside the file. */
+/* Where in the file its bytes begin, packed ones of a deflated entry; they lie inside the file. */
 enum cairn_code cairn_zip_data_at(const struct cairn_input *input,
                                   const struct cairn_zip_entry *entry, uint64_t *ret_offset,
                                   struct cairn_error *err) CAIRN_MUST_USE;

@@ -165,6 +165,9 @@ static enum cairn_code why_not(struct cairn_cli_weights *weights, size_t number,
     }
     for (size_t p = 0; p < tensor->piece_count; p++) {
         const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
+        if (!cairn_cli_weights_file_of(weights, piece->input))
+            *ret = "its bytes are compressed in the file; the file has it, and `cairn export` "
+                   "unpacks it";
         if (piece->flip)
             *ret = "a view that is conjugated or negated when it is read; the file has it, and "
                    "`cairn export` resolves it";
@@ -232,7 +235,7 @@ static enum cairn_code seal_all(struct cairn_cli_weights *weights, struct cairn_
         const struct cairn_torch *torch = &weights->files[i]->torch;
         uint32_t input;
         if (!torch->input) continue;
-        CAIRN_TRY(cairn_assembly_add_input(assembly, torch->input, &input, err));
+        CAIRN_TRY(cairn_assembly_add_input(assembly, cairn_torch_data(torch), &input, err));
         CAIRN_TRY(cairn_torch_seal_all(torch, input, &assembly->seals, err));
     }
     if (!assembly->seals.sorted) cairn_seals_sort(&assembly->seals);

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import pickle
+import random
 import shutil
 import struct
 import subprocess
@@ -293,6 +294,42 @@ class Forms(Files):
         self.assertIn("collections.deque", ran.stderr)
 
 
+class Packed(Files):
+    def packed(self, value, level=zipfile.ZIP_DEFLATED):
+        path = self.folder / f"packed{next(self.number)}.pt"
+        save(path, value, compression=level)
+        return path
+
+    def test_a_file_that_a_zip_program_compressed_has_the_same_values(self):
+        chosen = random.Random(5)
+        texts = {"zeros": bytes(3000000), "noise": chosen.randbytes(200000), "few": bytes(chosen.choices(b"abc", k=700000)),
+                 "runs": b"".join(bytes([i % 251]) * (i % 300) for i in range(6000)), "one": b"x", "none": b"",
+                 "words": b" ".join(str(i).encode() for i in range(100000))}
+        state = {name: tensor("uint8", (len(data),), data) for name, data in texts.items()}
+        shared = Storage("float32", struct.pack("<2000f", *range(2000)))
+        state["turned"] = tensor("float32", (40, 50), shared, (1, 40))
+        path = self.packed(state)
+        self.assertLess(path.stat().st_size, 1000000)
+        plain, _ = self.exported(self.file(state))
+        for words in ((), ("--workers", "1")):
+            found, _ = self.exported(path, *words)
+            self.assertEqual({name: row[2] for name, row in found.items() if name in texts}, texts)
+            self.assertEqual(found, plain)
+        self.assertEqual(len(inspect(path)["tensors"]), len(state))
+
+    def test_a_packed_file_that_is_damaged_is_named(self):
+        words = b" ".join(str(i).encode() for i in range(20000))
+        path = self.packed({"w": tensor("uint8", (len(words),), words)})
+        whole = path.read_bytes()
+        begin = whole.index(b"archive/data/0") + 14
+        for at in range(begin, begin + 20000, 1777):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1:])
+            out = self.folder / f"out{next(self.number)}"
+            ran = export(path, out, status=7)
+            self.assertIn("archive/data/0", ran.stderr)
+            self.assertFalse(out.exists() and list(out.iterdir()))
+
+
 class Damage(Files):
     def damaged(self, value, at=b"\x00\x00\xc0\x3f", path=None):
         """A file in which a bit of the storage that has these bytes is another one."""
@@ -451,6 +488,10 @@ class Imports(Case, Restored):
             "plain": tensor("complex64", (2,), data), "conjugate": tensor("complex64", (2,), data, conj=True),
             "again": tensor("complex64", (2,), data, conj=True), "turned": tensor("float32", (3, 2), FLOATS, (1, 3)),
             "repeated": tensor("float32", (4,), FLOATS, (0,)), "value": collections.deque()})
+        save(self.folder / "packed.pt", {"w": tensor("float32", (6,), FLOATS)}, compression=zipfile.ZIP_DEFLATED)
+        told, _ = self.imported("torch", self.folder / "packed.pt", "v/packed@1")
+        self.assertEqual([row["name"] for row in told["left_out"]], ["w"])
+        self.assertIn("compressed", told["left_out"][0]["why"])
         told, _ = self.imported("torch", self.folder / "model.pt", "v/torch@1")
         self.assertEqual([row["name"] for row in told["left_out"]], ["conjugate", "again", "repeated"])
         self.assertIn("left out: conjugate", told["notes"])
