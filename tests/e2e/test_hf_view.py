@@ -109,7 +109,7 @@ class HfView(unittest.TestCase):
                                                         "300MB"), max_shard_size="300MB")
         self.assertGreater(len([row for row in told["files"] if row["content"] == "tensors"]), 3)
         self.assertEqual(told["left_out"], {"aliases": 1, "items": 0, "local": 0, "optimizer": 0,
-                                            "only": 0})
+                                            "only": 0, "texts": 0})
         # Each rank's raw shard is a file beside them.
         stored = [row for row in told["files"] if row["content"] == "stored"]
         self.assertEqual(len(stored), RANKS)
