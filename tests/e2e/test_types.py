@@ -335,7 +335,7 @@ class Items(unittest.TestCase):
     def test_a_model_folder_and_exports_leave_them_out_and_say_so(self):
         told = json.loads(self.get("/hf")[2])
         self.assertEqual((told["tensors"], told["left_out"]),
-                         (1, {"aliases": 0, "items": 3, "local": 0, "optimizer": 0, "only": 0}))
+                         (1, {"aliases": 0, "items": 3, "local": 0, "optimizer": 0, "only": 0, "texts": 0}))
         self.assertEqual(json.loads(self.get("/hf", only="tok*")[2])["tensors"], 0)
         for to in ("safetensors", "torch", "dcp"):
             out = self.folder / f"to-{to}"
