@@ -11,6 +11,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdio.h>
 #include <strings.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -430,4 +431,35 @@ bool cairn_net_times(int fd, struct cairn_net_times *ret) {
     if (size < offsetof(struct tcp_info, tcpi_sndbuf_limited)) return false; /* an old kernel */
     *ret = (struct cairn_net_times){info.tcpi_busy_time, info.tcpi_rwnd_limited};
     return true;
+}
+
+/* ---- who is one caller ---- */
+
+#define PREFIX_BYTES 8 /* of a /64 */
+
+static bool is_mapped(const uint8_t address[16]) {
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    return !memcmp(address, mapped, sizeof mapped);
+}
+
+void cairn_net_caller(const struct sockaddr *address, uint8_t ret[16]) {
+    memset(ret, 0, 16);
+    if (address && address->sa_family == AF_INET6) {
+        memcpy(ret, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, 16);
+        if (!is_mapped(ret)) memset(ret + PREFIX_BYTES, 0, 16 - PREFIX_BYTES);
+    } else if (address && address->sa_family == AF_INET) {
+        memset(ret + 10, 0xff, 2);
+        memcpy(ret + 12, &((const struct sockaddr_in *)(const void *)address)->sin_addr, 4);
+    }
+}
+
+void cairn_net_caller_text(const char *address, char *ret, size_t capacity) {
+    uint8_t bytes[16];
+    char text[INET6_ADDRSTRLEN];
+    bool six = inet_pton(AF_INET6, address, bytes) == 1 && !is_mapped(bytes);
+    if (six) memset(bytes + PREFIX_BYTES, 0, 16 - PREFIX_BYTES);
+    if (six && inet_ntop(AF_INET6, bytes, text, sizeof text))
+        snprintf(ret, capacity, "%s/64", text);
+    else
+        snprintf(ret, capacity, "%s", address);
 }

@@ -77,3 +77,8 @@ bool cairn_net_is_metadata(const struct sockaddr *address);
 /* The same of a host as a URL has it, "[...]" or not: a numeric one in any spelling that inet_aton
  * takes, or a well-known name. Other names must be asked for what they resolve to. */
 bool cairn_net_is_metadata_host(struct cairn_view host);
+/* Who counts as one caller where callers are bounded: an address of IPv4, and of IPv6 the /64 that
+ * it is in, since a host has all of it. All zeros: of a Unix socket. */
+void cairn_net_caller(const struct sockaddr *address, uint8_t ret[16]);
+/* The same of an address in text; what is none stays as it is. */
+void cairn_net_caller_text(const char *address, char *ret, size_t capacity);

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "common/net.h"
 #include "server/metrics.h"
 #include "server/rates.h"
 
@@ -87,10 +88,11 @@ enum cairn_code cairn_srv_judge_rate(const struct cairn_srv_request *request,
                                      struct cairn_error *err) {
     const struct cairn_srv *server = request->server;
     bool by_token = request->caller.kind == CAIRN_SRV_TOKEN;
-    char caller[128];
+    char caller[128], address[64];
     if (!server->rates || costs_nothing(request, judged)) return CAIRN_OK;
+    cairn_net_caller_text(request->from, address, sizeof(address));
     snprintf(caller, sizeof(caller), "%s %s", by_token ? "token" : "address",
-             by_token ? request->caller.id : request->from);
+             by_token ? request->caller.id : address);
     if (cairn_srv_rates_take(server->rates, caller, cairn_srv_mono_ms(server), ret_wait_ms))
         return CAIRN_OK;
     struct cairn_metric_at limited = {CAIRN_SRV_METRIC_requests_limited_total, !by_token, 0};

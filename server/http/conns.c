@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/crc32c.h"
 #include "common/log.h"
+#include "common/net.h"
 #include "server/chunks.h"
 #include "server/http/inside.h"
 #include "server/nodes.h"
@@ -101,14 +102,7 @@ static void keep_bound(struct cairn_srv_http *http, struct cairn_srv_conn *fresh
 static void address_of(struct MHD_Connection *connection, uint8_t ret[16]) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    const struct sockaddr *any = info ? info->client_addr : NULL;
-    memset(ret, 0, 16);
-    if (any && any->sa_family == AF_INET6) {
-        memcpy(ret, &((const struct sockaddr_in6 *)(const void *)any)->sin6_addr, 16);
-    } else if (any && any->sa_family == AF_INET) {
-        memset(ret + 10, 0xff, 2);
-        memcpy(ret + 12, &((const struct sockaddr_in *)(const void *)any)->sin_addr, 4);
-    }
+    cairn_net_caller(info ? info->client_addr : NULL, ret);
 }
 
 static void add(struct cairn_srv_http *http, struct MHD_Connection *connection,

@@ -492,3 +492,33 @@ TEST(a_metadata_address_is_known_in_every_spelling) { /* net.h#7 */
     for (size_t i = 0; i < CAIRN_COUNT(good); i++)
         if (cairn_net_is_metadata_host(cairn_view_of(good[i]))) EXPECT_EQ_TEXT(good[i], "taken");
 }
+
+TEST(a_64_of_ipv6_is_one_caller_and_an_address_of_ipv4_another) {
+    static const struct {
+        const char *address, *caller;
+    } cases[] = {{"192.0.2.7", "192.0.2.7"},
+                 {"::ffff:192.0.2.7", "::ffff:192.0.2.7"},
+                 {"2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"},
+                 {"2001:db8:1:2::", "2001:db8:1:2::/64"},
+                 {"2001:db8:1:3::1", "2001:db8:1:3::/64"},
+                 {"", ""}};
+    char text[64];
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        cairn_net_caller_text(cases[i].address, text, sizeof text);
+        EXPECT_EQ_TEXT(text, cases[i].caller);
+    }
+    struct sockaddr_in6 one = {.sin6_family = AF_INET6}, other = one;
+    struct sockaddr_in four = {.sin_family = AF_INET};
+    uint8_t a[16], b[16];
+    one.sin6_addr.s6_addr[0] = other.sin6_addr.s6_addr[0] = 0x20;
+    one.sin6_addr.s6_addr[15] = 1;
+    cairn_net_caller((const struct sockaddr *)&one, a);
+    cairn_net_caller((const struct sockaddr *)&other, b);
+    EXPECT(!memcmp(a, b, sizeof a));
+    other.sin6_addr.s6_addr[7] = 1;
+    cairn_net_caller((const struct sockaddr *)&other, b);
+    EXPECT(memcmp(a, b, sizeof a) != 0);
+    four.sin_addr.s_addr = htonl(0xc0000207);
+    cairn_net_caller((const struct sockaddr *)&four, a);
+    EXPECT(a[10] == 0xff && a[15] == 7);
+}
