@@ -102,6 +102,9 @@ static enum cairn_code run_pass(struct cairn_store_worker *worker, struct cairn_
         cairn_store_listing_release(&listing);
         if (!page) break;
     }
+    if (!code && page)
+        code = cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d pages of versions",
+                          purge->prefix, PAGES_MAX);
     free(page);
     return code;
 }

@@ -302,7 +302,8 @@ enum cairn_code cairn_srv_copy_end_uploads(const struct cairn_srv_tier *tier,
         }
         free(page);
         page = CAIRN_TAKE(listing.next_page);
-        if (!page) break;
+        if (!page) return CAIRN_OK;
     }
-    return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d pages of uploads", prefix.text,
+                      PAGES_MAX);
 }

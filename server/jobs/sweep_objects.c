@@ -200,6 +200,8 @@ static enum cairn_code remove_prefix(struct dead *dead, const char *prefix, bool
         cairn_store_listing_release(&listing);
         if (!page) break;
     }
+    if (!code && page)
+        code = cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d pages", prefix, PAGES_MAX);
     free(page);
     return code;
 }

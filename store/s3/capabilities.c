@@ -252,6 +252,9 @@ static enum cairn_code tidy_all(struct tidying *tidying, enum cairn_store_op op,
         cairn_store_listing_release(&listing);
         if (!page) break;
     }
+    if (!code && page)
+        code = cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d pages", CAIRN_S3_TEST_PREFIX,
+                          PAGES_MAX);
     return code;
 }
 
