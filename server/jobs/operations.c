@@ -354,10 +354,12 @@ static void run_work(struct task *task, struct cairn_store_worker *worker) {
     task->end.result = dumped ? NULL : result.data;
     if (!code) task->done = task->total; /* what it has told lags, and omits what was there */
     if (code) {
-        bool ended = code == CAIRN_CANCELLED && !task->cancel;
-        task->end.state = ended                     ? CAIRN_SRV_OPERATION_INTERRUPTED
-                          : code == CAIRN_CANCELLED ? CAIRN_SRV_OPERATION_CANCELLED
-                                                    : CAIRN_SRV_OPERATION_FAILED;
+        bool stops = task->server->operations->stopping || task->server->stopping;
+        bool cancelled = code == CAIRN_CANCELLED && task->cancel;
+        bool ended = code == CAIRN_CANCELLED && !cancelled && stops;
+        task->end.state = ended       ? CAIRN_SRV_OPERATION_INTERRUPTED
+                          : cancelled ? CAIRN_SRV_OPERATION_CANCELLED
+                                      : CAIRN_SRV_OPERATION_FAILED;
         if (ended)
             (void)cairn_fail(&why, CAIRN_INTERRUPTED,
                              "the server was stopped: the next one goes on with a copy that is "

@@ -75,6 +75,7 @@ struct run {
     struct cairn_committed documents;
     uint64_t done, total, told_ms;
     bool whole, wanted;
+    struct cairn_error unwanted; /* why the copy ended in its middle, unless it was cancelled */
 };
 
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -125,7 +126,17 @@ static bool goes_on(void *owner, uint64_t bytes) {
     if (run->promote->tell && !run->promote->tell(run->promote->owner, run->done, run->total))
         return false;
     struct cairn_error why = {0};
-    return look_again(run, &why) == CAIRN_OK || why.code != CAIRN_ABORTED;
+    if (look_again(run, &why) != CAIRN_ABORTED) return true;
+    run->unwanted = why;
+    return false;
+}
+
+/* A shard ends with CAIRN_CANCELLED where goes_on() was false; a demote that came is the reason. */
+static enum cairn_code say_unwanted(const struct run *run, enum cairn_code code,
+                                    struct cairn_error *err) {
+    if (code != CAIRN_CANCELLED || !run->unwanted.code) return code;
+    if (err) *err = run->unwanted;
+    return run->unwanted.code;
 }
 
 static enum cairn_code copy_shards(struct run *run, struct cairn_error *err) {
@@ -152,7 +163,7 @@ static enum cairn_code copy_shards(struct run *run, struct cairn_error *err) {
     run->promote->within_bytes = copy.within_bytes;
     cairn_srv_shard_copy_release(&copy);
     cairn_store_tags_free(copy.tags);
-    return code;
+    return say_unwanted(run, code, err);
 }
 
 /* ---- documents ---- */

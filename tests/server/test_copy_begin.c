@@ -73,6 +73,30 @@ TEST(a_promotion_that_is_cancelled_while_it_waits_is_not_begun_by_the_sweep) {
     EXPECT_EQ_U64(json_array_size(json_object_get(version, "copies")), 1);
 }
 
+/* The promotion stands behind its first part when the copy is to be removed. */
+TEST(a_promotion_that_loses_to_a_demote_fails_as_aborted_and_says_so) {
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO_JSON json_t *begun = NULL, *over = NULL;
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    char slow[400], path[300];
+    snprintf(slow, sizeof(slow), "--stores=slow=%s/slow", cairn_test_folder());
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS(slow, "--sweep-interval=50ms"),
+                              WORLD_ARGS("CAIRN_CRASH_AT=server.promote.after_part:delay=1500")));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    snprintf(path, sizeof(path), "%s/promote", save.path);
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, json_pack("{s:s}", "to", "slow"), &begun));
+    snprintf(path, sizeof(path), "%s/demote", save.path);
+    REQUIRE_OK(cairn_world_call(&world, "POST", path, json_pack("{s:s}", "from", "slow"), NULL));
+    snprintf(path, sizeof(path), "/v1/operations/%s?wait=30s", cairn_world_text(begun, "id"));
+    REQUIRE_OK(cairn_world_call(&world, "GET", path, NULL, &over));
+    const json_t *problem = json_object_get(over, "problem");
+    EXPECT_EQ_TEXT(cairn_world_text(over, "state"), "failed");
+    EXPECT_EQ_TEXT(cairn_world_text(problem, "code"), "checkpoint-aborted");
+    EXPECT(strstr(cairn_world_text(problem, "detail"), "nobody wants the copy of"));
+}
+
 /* The mark is put while the copy is being removed, and is the only one. */
 TEST(the_mark_of_the_trash_outlives_the_copy_in_the_main_store) { /* marks.h#1 */
     CAIRN_AUTO(world) world = {0};
