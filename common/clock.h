@@ -31,6 +31,10 @@ void cairn_clock_virtual_init(struct cairn_clock_virtual *clock, int64_t wall_ms
 void cairn_clock_virtual_advance(struct cairn_clock_virtual *clock, uint64_t ms);
 
 uint64_t cairn_mono_ms(void); /* of the real clock */
+/* 0 where `then` is the later one: another thread may note it after this one has read the clock. */
+static inline uint64_t cairn_passed_ms(uint64_t now_ms, uint64_t then_ms) {
+    return now_ms > then_ms ? now_ms - then_ms : 0;
+}
 uint64_t cairn_mono_us(void);
 /* A moment on the mono clock; UINT64_MAX waits for ever. */
 uint64_t cairn_deadline_in(const struct cairn_clock *clock, uint64_t ms);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "api/keys.h"
+#include "common/clock.h"
 #include "common/id.h"
 #include "common/log.h"
 #include "common/text.h"
@@ -247,7 +248,7 @@ void cairn_srv_health_free(struct cairn_srv_health *health) {
 static void describe(const struct look *found, const struct look *doubt, uint64_t late_ms,
                      struct cairn_srv_found *ret) {
     if (!found->code && doubt->code) found = doubt;
-    ret->age_ms = cairn_mono_ms() - found->at_ms;
+    ret->age_ms = cairn_passed_ms(cairn_mono_ms(), found->at_ms);
     ret->ok = !found->code && ret->age_ms <= late_ms;
     (void)cairn_text_copy(ret->text, sizeof(ret->text), found->code ? found->why.message : "ok");
     if (found->code || ret->ok) return;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/clock.h"
 #include "common/crc32c.h"
 #include "common/lock.h"
 #include "common/log.h"
@@ -124,7 +125,7 @@ static void drop_node(struct cairn_srv_nodes *nodes, struct node *node) {
 static bool make_room(struct cairn_srv_nodes *nodes, bool known, uint64_t now_ms) {
     struct kind *kind = &nodes->locked.kinds[known];
     if (kind->count < (known ? NODES_MAX : STRANGERS_MAX)) return true;
-    if (now_ms - kind->first->heard_ms < CAIRN_SRV_SILENT_MS) return false;
+    if (cairn_passed_ms(now_ms, kind->first->heard_ms) < CAIRN_SRV_SILENT_MS) return false;
     drop_node(nodes, kind->first);
     return true;
 }
@@ -155,7 +156,7 @@ static struct node *make_node(struct cairn_srv_nodes *nodes, const char *name, b
 static bool is_twin(struct node *node, const char *uuid, uint64_t now_ms) {
     if (!uuid[0] || !strcmp(uuid, node->uuid)) return false;
     bool back = !strcmp(uuid, node->uuid_before);
-    bool logged = node->twins_ms && now_ms - node->twins_ms < TWINS_LOG_MS;
+    bool logged = node->twins_ms && cairn_passed_ms(now_ms, node->twins_ms) < TWINS_LOG_MS;
     memcpy(node->uuid_before, node->uuid, sizeof(node->uuid));
     (void)cairn_text_copy(node->uuid, sizeof(node->uuid), uuid);
     if (back) node->twins_ms = now_ms;
@@ -195,7 +196,8 @@ static uint64_t row_every_ms(const struct cairn_srv *server) {
 static bool row_is_due(struct node *node, const struct cairn_srv_heartbeat *beat, uint64_t now_ms,
                        uint64_t every_ms) {
     uint32_t crc32c = cairn_crc32c(0, beat->uploader.data, beat->uploader.size);
-    bool due = !node->row_ms || now_ms - node->row_ms >= every_ms || crc32c != node->row_crc32c;
+    bool due = !node->row_ms || cairn_passed_ms(now_ms, node->row_ms) >= every_ms ||
+               crc32c != node->row_crc32c;
     if (!node->known) return false;
     if (due) node->row_ms = now_ms;
     node->row_crc32c = crc32c;
@@ -249,9 +251,9 @@ bool cairn_srv_nodes_hear(struct cairn_srv *server, struct cairn_srv_heartbeat *
 
 /* False: in none, or not heard for a while. The lock is held. */
 static bool describe(const struct node *node, uint64_t now_ms, char *ret, size_t capacity) {
-    bool twins = node->twins_ms && now_ms - node->twins_ms < TWINS_LOG_MS;
+    bool twins = node->twins_ms && cairn_passed_ms(now_ms, node->twins_ms) < TWINS_LOG_MS;
     ret[0] = '\0';
-    if (node->left || now_ms - node->heard_ms >= CAIRN_SRV_SILENT_MS) return false;
+    if (node->left || cairn_passed_ms(now_ms, node->heard_ms) >= CAIRN_SRV_SILENT_MS) return false;
     if (!twins && !node->trouble[0]) return false;
     snprintf(ret, capacity, "%s%s%.40s%s%.40s%s", node->trouble,
              twins && node->trouble[0] ? "; " : "", twins ? "two uploaders have this name: " : "",
@@ -347,7 +349,8 @@ bool cairn_srv_node_forget(struct cairn_srv *server, const char *name, bool *ret
     struct node *node = find_node(server->nodes, name);
     *ret_there = node != NULL;
     if (!node) return true;
-    if (!node->left && cairn_srv_mono_ms(server) - node->heard_ms < CAIRN_SRV_SILENT_MS)
+    if (!node->left &&
+        cairn_passed_ms(cairn_srv_mono_ms(server), node->heard_ms) < CAIRN_SRV_SILENT_MS)
         return false;
     drop_node(server->nodes, node);
     return true;
@@ -380,12 +383,12 @@ uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *name) {
         const struct node *node = find_node(server->nodes, name);
         if (node) since_ms = cairn_max_u64(since_ms, node->heard_ms);
     }
-    return cairn_srv_mono_ms(server) - since_ms;
+    return cairn_passed_ms(cairn_srv_mono_ms(server), since_ms);
 }
 
 uint64_t cairn_srv_node_silent_ms(struct cairn_srv *server, const struct cairn_srv_node_mark *node,
                                   uint64_t tick) {
-    uint64_t row_ms = tick - cairn_min_u64(tick, node->last_tick);
+    uint64_t row_ms = cairn_passed_ms(tick, node->last_tick);
     uint64_t silence_ms = cairn_srv_node_silence_ms(server, node->node);
     uint64_t late_ms =
         row_every_ms(server) + cairn_min_u64(server->settings->sweep_interval_ms, TICKS_LATE_MS);
@@ -396,11 +399,13 @@ uint64_t cairn_srv_node_silent_ms(struct cairn_srv *server, const struct cairn_s
 }
 
 void cairn_srv_nodes_awake(struct cairn_srv *server) {
-    uint64_t now_ms = cairn_srv_mono_ms(server), gap_ms = 0;
+    uint64_t now_ms, gap_ms = 0;
     {
-        CAIRN_HOLD(&server->nodes->lock);
-        if (server->nodes->locked.awake_ms) gap_ms = now_ms - server->nodes->locked.awake_ms;
-        server->nodes->locked.awake_ms = now_ms;
+        CAIRN_HOLD(&server->nodes->lock); /* two threads call this: the clock is read in turn */
+        uint64_t awake_ms = server->nodes->locked.awake_ms;
+        now_ms = cairn_srv_mono_ms(server);
+        if (awake_ms) gap_ms = cairn_passed_ms(now_ms, awake_ms);
+        server->nodes->locked.awake_ms = cairn_max_u64(awake_ms, now_ms);
     }
     if (gap_ms <= server->settings->silence_max_ms / 2) return;
     server->listening_ms = now_ms;
@@ -450,8 +455,8 @@ bool cairn_srv_node_unsent(struct cairn_srv *server, const char *name,
         if (node && heard_ms < arrived_ms) await_beat(node, run);
     }
     uint64_t now_ms = cairn_srv_mono_ms(server);
-    if (left || now_ms - cairn_max_u64(server->listening_ms, heard_ms) >=
-                    server->settings->resume_silence_ms)
+    uint64_t since_ms = cairn_max_u64(server->listening_ms, heard_ms);
+    if (left || cairn_passed_ms(now_ms, since_ms) >= server->settings->resume_silence_ms)
         return false;
     return heard_ms < arrived_ms || unsent > 0;
 }

@@ -184,7 +184,7 @@ static bool swap(struct slot *slot, int from, int to) {
 static bool lend(struct cairn_srv_read_slot *held) {
     struct cairn_srv_stream *stream = (struct cairn_srv_stream *)held;
     if (atomic_load(&stream->way) == WAY_READY) return true; /* it needs none */
-    if (cairn_mono_ms() - atomic_load(&stream->taken_ms) < SILENT_MS) return false;
+    if (cairn_passed_ms(cairn_mono_ms(), atomic_load(&stream->taken_ms)) < SILENT_MS) return false;
     for (size_t i = 0; i < 2; i++) {
         struct slot *slot = &stream->slots[i];
         if (swap(slot, SLOT_READY, SLOT_LENT) || atomic_load(&slot->state) == SLOT_IDLE) continue;

@@ -74,6 +74,28 @@ TEST(a_round_that_waits_for_its_store_excuses_no_silent_node) /* K05, Q26 */
     EXPECT(strstr(cairn_world_text(shown, "reason"), "node-a was not heard for"));
 }
 
+TEST(a_clock_that_was_read_before_another_threads_excuses_no_silent_node) /* K05, Q26 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(heartbeat(&hand));
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    for (int i = 0; i < 20; i++) {
+        world.inside.clock.mono_ms += MINUTE_MS;
+        cairn_srv_nodes_awake(&world.inside.server);
+        world.inside.clock.mono_ms--; /* as the thread saw it that had to wait for the lock */
+        cairn_srv_nodes_awake(&world.inside.server);
+        world.inside.clock.mono_ms++;
+    }
+    cairn_inside_round(&world.inside);
+    CAIRN_AUTO_JSON json_t *shown = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &shown));
+    EXPECT(strstr(cairn_world_text(shown, "reason"), "node-a was not heard for"));
+}
+
 TEST(k05_a_server_stopped_by_a_signal_goes_on_where_it_was) /* K05 */
 {
     CAIRN_AUTO(world) world = {0};

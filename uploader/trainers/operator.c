@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "api/messages.h"
+#include "common/clock.h"
 #include "common/encode.h"
 #include "common/log.h"
 #include "uploader/journal/journal.h"
@@ -103,9 +104,9 @@ static json_t *report(struct cairn_up *up) {
         .slabs = sums.slab_count, .slab_bytes = sums.slab_bytes,
         .slab_held_bytes = sums.slab_held_bytes, .saves = saves,
         .store_waits = plain(up->locked.store_waits),
-        .store_waits_ms = waits ? now_ms - up->locked.store_waits_since_ms : 0,
+        .store_waits_ms = waits ? cairn_passed_ms(now_ms, up->locked.store_waits_since_ms) : 0,
         .server_away = plain(up->locked.server_away),
-        .server_away_ms = away ? now_ms - up->locked.server_away_since_ms : 0,
+        .server_away_ms = away ? cairn_passed_ms(now_ms, up->locked.server_away_since_ms) : 0,
         .journal = plain(broken.message));
 }
 
