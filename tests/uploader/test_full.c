@@ -104,6 +104,52 @@ TEST(a_limit_of_file_sizes_refuses_a_begin_and_ends_no_uploader) /* P9 */
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
 }
 
+struct shown {
+    struct cairn_up_world *world;
+    bool wanted;
+};
+
+/* In the node's row and in readyz; no save is needed for either. */
+static bool is_shown(void *owner) {
+    const struct shown *shown = owner;
+    CAIRN_AUTO_JSON json_t *nodes = world_get(shown->world, "/v1/nodes");
+    CAIRN_AUTO_JSON json_t *ready = world_get(shown->world, "/readyz");
+    const json_t *node = json_array_get(json_object_get(nodes, "items"), 0);
+    const char *trouble = json_string_value(json_object_get(node, "trouble"));
+    const char *checks =
+        json_string_value(json_object_get(json_object_get(ready, "checks"), "nodes"));
+    bool told = trouble && strstr(trouble, "the journal cannot be written");
+    bool listed = checks && strstr(checks, "the journal cannot be written");
+    return node && told == shown->wanted && listed == shown->wanted;
+}
+
+TEST(a_journal_without_room_is_shown_in_nodes_and_readyz_until_there_is_room) /* P9 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_options options = {.job = "job-1"};
+    struct trainer_save save, refused;
+    struct shown shown = {.world = &world};
+    struct rlimit before;
+    char state[32];
+    signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    options.socket = world.socket_path;
+    REQUIRE(trainer_open(&trainer, &options));
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 5000, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+    EXPECT(world_await(is_shown, &shown, 10000));
+    REQUIRE(fill(&world, &trainer, &save, &before));
+    EXPECT(!trainer_begin(&trainer, 2, 1, &refused));
+    shown.wanted = true;
+    EXPECT(world_await(is_shown, &shown, 20000));
+    REQUIRE(drain(&world, &before));
+    shown.wanted = false;
+    EXPECT(world_await(is_shown, &shown, 20000)); /* no save has come meanwhile */
+    REQUIRE(trainer_save(&trainer, 3, 1, 1, 5000, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
+}
+
 /* ---- the store ---- */
 
 #define NO_PAUSE "uploader.send.pause:0:fail" /* more than a minute of pauses, left out */

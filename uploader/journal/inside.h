@@ -37,6 +37,7 @@ struct cairn_up_journal {
         bool dozing;            /* its thread sleeps until it is signalled */
         bool hurried;           /* what is noted is written now */
         bool broken;            /* journal.h#3 */
+        bool failing;           /* the last write failed, and there was no room since */
         struct cairn_error why; /* the last failure */
         uint64_t entry_last, live_count, file_bytes;
     } locked;

@@ -22,6 +22,8 @@
 
 #define WRITE_AGAIN_MS 2000 /* a disk that is full for a moment costs a stall, not a save */
 #define WRITE_PAUSE_MS 20
+#define ROOM_LOOK_MS 1000
+#define ROOM_BYTES 4096
 #define NOTE_MS 10 /* how long a record that nobody waits for may wait for others */
 
 /* ---- opening ---- */
@@ -119,6 +121,16 @@ uint64_t cairn_up_journal_live_count(struct cairn_up_journal *journal) {
 uint64_t cairn_up_journal_bytes(struct cairn_up_journal *journal) {
     CAIRN_HOLD(&journal->lock);
     return journal->locked.file_bytes;
+}
+
+enum cairn_code cairn_up_journal_trouble(struct cairn_up_journal *journal,
+                                         struct cairn_error *ret) {
+    CAIRN_HOLD(&journal->lock);
+    if (!journal->locked.broken && !journal->locked.failing) return CAIRN_OK;
+    *ret = journal->locked.why;
+    return cairn_within(ret, journal->locked.why.code,
+                        journal->locked.broken ? "the journal cannot be written any more"
+                                               : "the journal cannot be written");
 }
 
 /* All records of the call or none. The lock is held. */
@@ -227,6 +239,25 @@ static enum cairn_code put_again(struct cairn_up_journal *journal, struct cairn_
     }
 }
 
+static void note_failing(struct cairn_up_journal *journal, bool failing) {
+    CAIRN_HOLD(&journal->lock);
+    journal->locked.failing = failing;
+}
+
+/* Zeros behind the last group, which are cut again; a process that ends between the two leaves a
+ * torn tail. */
+static void look_for_room(struct cairn_up_journal *journal) {
+    static const char zeros[ROOM_BYTES];
+    const struct cairn_up_file *own = &journal->own;
+    bool room = pwrite(own->fd, zeros, sizeof zeros, (off_t)own->size) == (ssize_t)sizeof zeros;
+    struct cairn_error why = {0};
+    if (ftruncate(own->fd, (off_t)own->size)) {
+        (void)cairn_fail_errno(&why, "cutting the journal");
+        break_journal(journal, &why);
+    }
+    if (room) note_failing(journal, false);
+}
+
 static enum cairn_code write_group(struct cairn_up_journal *journal,
                                    const struct cairn_up_group *group, uint64_t *ret_head_bytes,
                                    struct cairn_error *err) {
@@ -328,16 +359,21 @@ static void rewrite_if_worth(struct cairn_up_journal *journal, bool stopping) {
 
 /* Until somebody waits, or what was only noted has lain for up to NOTE_MS: with a sync of its own
  * it would hold up the next seal. Within NOTE_MS of a group the thread looks for notes by itself,
- * so that posting one wakes nobody. The lock is held. */
+ * so that posting one wakes nobody. While writes fail it returns without work every ROOM_LOOK_MS.
+ * The lock is held. */
 static void await_work(struct cairn_up_journal *journal) {
     uint64_t until_ms = cairn_mono_ms() + NOTE_MS;
+    bool dozing = false;
     while (!journal->locked.pending.first && !journal->locked.hurried &&
            !journal->locked.stopping) {
-        journal->locked.dozing = until_ms == UINT64_MAX;
+        journal->locked.dozing = dozing;
         bool woken = cairn_condition_wait(&journal->work, &journal->lock, until_ms);
-        if (!woken && journal->locked.pending.bytes.size) break;
-        if (!woken) until_ms = UINT64_MAX;
-        if (woken && journal->locked.dozing) until_ms = cairn_mono_ms() + NOTE_MS;
+        if (!woken && (dozing || journal->locked.pending.bytes.size)) break;
+        if (!woken)
+            until_ms = journal->locked.failing ? cairn_mono_ms() + ROOM_LOOK_MS : UINT64_MAX;
+        else if (dozing)
+            until_ms = cairn_mono_ms() + NOTE_MS;
+        dozing = !woken;
     }
     journal->locked.dozing = journal->locked.hurried = false;
 }
@@ -355,7 +391,7 @@ static void *journal_main(void *argument) {
         if (journal->locked.lost.count && CAIRN_RULE(Q45))
             cairn_up_group_drop(&group, &journal->locked.lost);
         stopping = journal->locked.stopping;
-        bool broken = journal->locked.broken;
+        bool broken = journal->locked.broken, failing = journal->locked.failing;
         struct cairn_error error = journal->locked.why;
         cairn_lock_give(&journal->lock);
         enum cairn_code code = broken ? error.code : CAIRN_OK;
@@ -365,6 +401,10 @@ static void *journal_main(void *argument) {
         if (code == CAIRN_OK && group.bytes.size) index_group(journal, &group, head_bytes);
         if (code != CAIRN_OK && !broken)
             cairn_log(ERROR, "journal.write", "path=%s cause=\"%s\"", journal->path, error.message);
+        if (group.bytes.size)
+            note_failing(journal, code != CAIRN_OK);
+        else if (failing && !broken && !stopping)
+            look_for_room(journal);
         if (code != CAIRN_OK) lose_group(journal, &group, &error);
         tell(journal, &group, code, &error);
         cairn_up_group_release(&group);

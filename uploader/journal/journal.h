@@ -92,5 +92,8 @@ void cairn_up_journal_note(struct cairn_up_journal *journal, const struct cairn_
                            size_t count);
 /* What was posted so far is written now, as if somebody waited for it. */
 void cairn_up_journal_hurry(struct cairn_up_journal *journal);
+/* CAIRN_OK, or why records cannot be written: the journal is broken, or its last write failed (a
+ * full disk) and there is no room yet. Whether there is room again is tried once a second. */
+enum cairn_code cairn_up_journal_trouble(struct cairn_up_journal *journal, struct cairn_error *ret);
 uint64_t cairn_up_journal_live_count(struct cairn_up_journal *journal);
 uint64_t cairn_up_journal_bytes(struct cairn_up_journal *journal);

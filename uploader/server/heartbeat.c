@@ -68,7 +68,7 @@ static void measure_rate(struct cairn_up_watch *watch) {
 
 static json_t *uploader_of(const struct cairn_up *up, uint64_t rate) {
     struct cairn_error broken = {0};
-    (void)!cairn_up_journal_post(up->journal, NULL, 0, NULL, NULL, &broken);
+    (void)!cairn_up_journal_trouble(up->journal, &broken);
     const char *waits = up->locked.store_waits;
     if (!cairn_utf8_valid(cairn_view_of(waits))) /* a path in it */
         waits = "see store.not_ready in the log of this uploader";

@@ -87,7 +87,7 @@ static json_t *report(struct cairn_up *up) {
     uint64_t now_ms = cairn_mono_ms(), sessions = cairn_up_socket_sessions(up->socket);
     uint64_t free_bytes = cairn_budget_free_bytes(&up->budget);
     CAIRN_AUTO_JSON json_t *saves = json_array();
-    (void)!cairn_up_journal_post(up->journal, NULL, 0, NULL, NULL, &broken);
+    (void)!cairn_up_journal_trouble(up->journal, &broken);
     CAIRN_HOLD(&up->lock);
     if (!saves || !sum_saves(up, &sums, saves)) return NULL;
     bool waits = up->locked.store_waits[0], away = up->locked.server_away[0];
