@@ -62,12 +62,13 @@ static enum cairn_code ask(const struct cairn_cli *cli, const struct cairn_cli_r
     return cairn_cli_call(cli, ref, call, ret, err);
 }
 
-/* CAIRN_NOT_FOUND: there is none yet, or, of a removal, none at all. */
+/* CAIRN_NOT_YET: the run has none yet. */
 static enum cairn_code look_once(const struct cairn_cli *cli, struct cairn_cli_ref *ref,
                                  uint64_t left_ms, struct look *look, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
     enum cairn_code code = ask(cli, ref, look, left_ms, &json, err);
-    bool trimmed = code == CAIRN_NOT_FOUND && look->json; /* its row, long after it is gone */
+    bool none = code == CAIRN_NOT_FOUND || code == CAIRN_NOT_YET;
+    bool trimmed = none && look->json; /* its row, long after it is gone */
     look->deleted = code == CAIRN_DELETED || trimmed;
     if (look->deleted)
         look->outcome = cairn_awaited_is_removal(look->what.state) ? CAIRN_OUTCOME_REACHED
@@ -127,8 +128,7 @@ static enum cairn_code wait_for(const struct cairn_cli *cli, struct cairn_cli_re
     for (;;) {
         uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline);
         enum cairn_code code = look_once(cli, ref, left_ms, look, err);
-        bool may_come = code == CAIRN_NOT_FOUND && !cairn_awaited_is_removal(look->what.state);
-        if (code && !may_come) return code;
+        if (code && code != CAIRN_NOT_YET) return code;
         enum cairn_outcome outcome = code ? CAIRN_OUTCOME_NOT_YET : look->outcome;
         if (outcome == CAIRN_OUTCOME_NEVER) return say_never(cli, look, err);
         if (outcome == CAIRN_OUTCOME_REACHED) break;
@@ -153,7 +153,7 @@ static enum cairn_code wait_newer(const struct cairn_cli *cli, const struct cair
                                       .wait_ms = (uint32_t)cairn_min_u64(left_ms, LONG_POLL_MS)};
         enum cairn_code code = cairn_cli_call(cli, ref, call, &json, err);
         if (!code) return cairn_cli_print_version(cli, json, err);
-        if (code != CAIRN_NOT_FOUND) return code;
+        if (code != CAIRN_NOT_YET) return code;
         if (!left_ms)
             return cairn_fail(err, CAIRN_TIMEOUT, "%s has no checkpoint newer than %s yet",
                               cli->arguments[0], cli->newer_than);

@@ -205,19 +205,18 @@ static enum cairn_code one_round(struct watch *watch, struct cairn_error *err) {
 }
 
 /* A server that is away is waited for, and what it tells then goes on behind the last event; from
- * one that has trimmed that, from now on. Of a run that was not there all is news. */
+ * one that has trimmed that, from now on. */
 static enum cairn_code judge_failure(struct watch *watch, enum cairn_code code,
                                      struct cairn_error *why) {
     char text[400];
     uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, watch->deadline);
-    bool is_new = code == CAIRN_NOT_FOUND && !watch->answered && watch->scope.run[0];
     bool expired = code == CAIRN_CURSOR_EXPIRED;
     bool away = watch->answered && (code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT);
-    if (!is_new && !expired && !away) return code;
+    if (!expired && !away) return code;
     snprintf(text, sizeof text, "%s%s", expired ? "some events are lost: " : "", why->message);
     if (!watch->away) cairn_cli_watch_view_note(&watch->view, text);
     watch->away = !expired;
-    watch->since_known = (watch->since_known && !expired) || is_new;
+    watch->since_known &= !expired;
     (void)poll(NULL, 0, (int)cairn_min_u64(left_ms, AGAIN_MS));
     return CAIRN_OK;
 }

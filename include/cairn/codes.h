@@ -66,7 +66,8 @@
     X(PRECONDITION_MISSING, "precondition-required", 428, 0, 2, "Say with If-Match which state is to be changed.") \
     X(CURSOR_EXPIRED,    "cursor-expired",        410, 0, 6, "What came after that event is no longer kept.") \
     X(QUOTA_EXCEEDED,    "quota-exceeded",        507, 0, 6, "The project has used up its quota; delete versions or have it raised.") \
-    X(RATE_LIMITED,      "rate-limited",          429, 1, 5, "More requests than this caller may make; Retry-After says when to come again.")
+    X(RATE_LIMITED,      "rate-limited",          429, 1, 5, "More requests than this caller may make; Retry-After says when to come again.") \
+    X(NOT_YET,           "not-yet",               404, 1, 3, "The run is there and has not come to that yet; ask again.")
 /* clang-format on */
 
 enum cairn_code {

@@ -37,6 +37,16 @@ enum cairn_code cairn_srv_frozen_cause(struct cairn_srv_tx *tx, const struct cai
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_frozen_ends(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                      bool *ret_ends, uint64_t *ret_due_tick,
+                                      struct cairn_error *err) {
+    int64_t due = 0;
+    CAIRN_TRY(cairn_srv_sql_number(tx, ret_ends, &due, err, SQL(frozen_ends),
+                                   SQL_T(name->project), SQL_T(name->run)));
+    *ret_due_tick = *ret_ends ? (uint64_t)due : 0;
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_tx_run_thawed_expect(struct cairn_srv_tx *tx, int64_t run_id,
                                                struct cairn_error *err) {
     return cairn_srv_sql_expect(tx, err, SQL(frozen_is), SQL_I(run_id));

@@ -25,6 +25,11 @@ enum cairn_code cairn_srv_frozen_put(struct cairn_srv_tx *tx, int64_t run_id, co
 enum cairn_code cairn_srv_frozen_cause(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                        bool *ret_frozen, char ret[CAIRN_SRV_CAUSE_BYTES],
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* *ret_ends: the reconcile of this frozen run was requested, so it ends by itself; *ret_due_tick as
+ * in cairn_srv_frozen_set_note. */
+enum cairn_code cairn_srv_frozen_ends(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                      bool *ret_ends, uint64_t *ret_due_tick,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_CATALOG_BEHIND when it is frozen: for what must not slip in between. */
 enum cairn_code cairn_srv_tx_run_thawed(struct cairn_srv_tx *tx, int64_t run_id,
                                         struct cairn_error *err) CAIRN_MUST_USE;

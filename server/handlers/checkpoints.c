@@ -13,6 +13,7 @@ struct shown {
     struct cairn_srv_request *request;
     struct cairn_srv_awaited awaited;
     struct cairn_srv_version version;
+    bool has_run; /* where the version was not found */
     json_t *json;
 };
 
@@ -39,7 +40,12 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     struct cairn_srv_ref ref = {
         &request->params.run_name,
         request->awaited.text[0] ? request->awaited.text : request->params.ref, false};
-    CAIRN_TRY(cairn_srv_version_find(tx, &ref, &shown->version, err));
+    enum cairn_code code = cairn_srv_version_find(tx, &ref, &shown->version, err);
+    if (code == CAIRN_NOT_FOUND) {
+        CAIRN_AUTO(srv_run) run = {0};
+        shown->has_run = !cairn_srv_run_get(tx, ref.name, &run, NULL);
+    }
+    CAIRN_TRY(code);
     /* A step or a name may mean another version when this one goes. Who waits for a commit takes
      * that one, too. */
     if (awaited->asked && awaited->what.state != CAIRN_AWAITED_COMMITTED)
@@ -70,17 +76,22 @@ static enum cairn_code must_wait(const struct shown *shown, enum cairn_outcome *
     return CAIRN_OK;
 }
 
-/* One that nobody has begun is waited for where it can be begun yet, by its step or a name. */
+/* One that nobody has begun is waited for where it can be begun yet: by its step or a name, in a
+ * run that is there. Of no run the caller hears at once. */
 static enum cairn_code judge_missing(const struct shown *shown, struct cairn_srv_reply *reply,
                                      struct cairn_error *err) {
     const struct cairn_srv_request *request = shown->request;
     char key[CAIRN_SRV_EVENTS_KEY_BYTES];
     uint64_t until_ms = 0;
-    bool comes = shown->awaited.asked && !request->awaited.text[0] &&
+    bool comes = shown->awaited.asked && shown->has_run && !request->awaited.text[0] &&
                  !cairn_awaited_is_removal(shown->awaited.what.state) &&
                  !cairn_version_id_valid(cairn_view_of(request->params.ref));
-    if (comes) CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
-    if (!until_ms) return CAIRN_NOT_FOUND;
+    if (!comes) return CAIRN_NOT_FOUND;
+    CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
+    if (!until_ms)
+        return cairn_fail(err, CAIRN_NOT_YET, "run %s/%s has no checkpoint %s yet",
+                          request->params.run_name.project, request->params.run_name.run,
+                          request->params.ref);
     cairn_srv_events_key_of_run(&request->params.run_name, key);
     reply->park = true;
     reply->park_key = cairn_srv_key_of(key);
@@ -129,18 +140,18 @@ static bool is_newer(const struct newer *newer, const struct cairn_srv_version *
     return version->step > newer->step;
 }
 
-/* found: what the look for `latest` said. CAIRN_NOT_FOUND when the time is over: nothing is lost,
- * the same call may be made again. */
+/* found: what the look for `latest` said. CAIRN_NOT_YET when the time is over: nothing is lost, the
+ * same call may be made again. */
 static enum cairn_code judge_newer(const struct shown *shown, const struct newer *newer,
                                    enum cairn_code found, struct cairn_srv_reply *reply,
                                    struct cairn_error *err) {
     const struct cairn_srv_request *request = shown->request;
     uint64_t until_ms = 0;
-    if (found && found != CAIRN_NOT_FOUND) return found;
+    if (found && (found != CAIRN_NOT_FOUND || !shown->has_run)) return found;
     if (!found && is_newer(newer, &shown->version)) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
     if (!until_ms)
-        return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s has no checkpoint newer than %s yet",
+        return cairn_fail(err, CAIRN_NOT_YET, "run %s/%s has no checkpoint newer than %s yet",
                           request->params.run_name.project, request->params.run_name.run,
                           newer->text);
     reply->park = true;

@@ -132,6 +132,8 @@ enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn
                                  struct cairn_error *err) {
     cairn_trace_set(&request->trace);
     enum cairn_code code = handle(request, reply, err);
+    if (code == CAIRN_CATALOG_BEHIND && request->params.run_name.run[0])
+        reply->retry_s = cairn_srv_run_thaws_in_s(request->server, &request->params.run_name);
     cairn_trace_set(NULL);
     cairn_srv_actor_set(NULL);
     /* The allocator keeps what each thread gives back: of a large body a hundred MiB. */

@@ -61,6 +61,7 @@ struct cairn_srv_reply {
     struct cairn_buf location; /* a URL for one reader; header Location */
     json_t *extra;             /* further members of a problem; dropped with the reply */
     char hint[200];
+    uint32_t retry_s; /* Retry-After of CAIRN_CATALOG_BEHIND; 0: it does not end by itself */
     struct cairn_srv_stream *stream; /* instead of body */
     struct cairn_srv_follower *follower; /* likewise: a stream of events */
     uint64_t head_bytes;             /* of a HEAD: Content-Length without a body; 0 = the body's */

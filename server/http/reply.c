@@ -27,6 +27,8 @@ enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
         cairn_srv_problem(exchange->code, &exchange->error, path_of(exchange));
     if (problem && reply->extra && json_object_update_missing(problem, reply->extra))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
+    if (problem && reply->retry_s && json_object_set_new(problem, "retryable", json_true()))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
     if (problem && reply->hint[0] && json_object_set_new(problem, "hint", json_string(reply->hint)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
     int status = (int)exchange->status;
@@ -43,8 +45,11 @@ enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
         cairn_srv_reply_header(reply, "WWW-Authenticate", "Bearer realm=\"cairn\"%s",
                                exchange->request.credential.there ? ", error=\"invalid_token\""
                                                                   : "");
-    if (status == 503 && reply->header_count < CAIRN_COUNT(reply->headers))
-        cairn_srv_reply_header(reply, "Retry-After", "1");
+    /* A freeze that waits for an operator is not to be asked about again and again. */
+    bool waits = exchange->code == CAIRN_CATALOG_BEHIND && !reply->retry_s;
+    if (status == 503 && !waits && reply->header_count < CAIRN_COUNT(reply->headers))
+        cairn_srv_reply_header(reply, "Retry-After", "%" PRIu32,
+                               reply->retry_s ? reply->retry_s : 1);
     return CAIRN_OK;
 }
 

@@ -10,6 +10,9 @@
 #include "common/rule.h"
 #include "common/text.h"
 #include "server/catalog/notify.h"
+#include "server/jobs/ticks.h"
+
+#define THAW_S_MAX 30 /* a reconcile may be done sooner than it is due */
 
 struct row {
     struct cairn_srv *server;
@@ -17,7 +20,7 @@ struct row {
     bool made, frozen, asked;
     char cause[CAIRN_SRV_CAUSE_BYTES];
     struct cairn_run_name first;
-    uint64_t count;
+    uint64_t count; /* or a tick: find_end */
 };
 
 static enum cairn_code count_rows(struct cairn_srv_tx *tx, void *argument,
@@ -46,8 +49,8 @@ static enum cairn_code put(struct cairn_srv_tx *tx, void *argument, struct cairn
 static enum cairn_code behind(const struct cairn_run_name *name, const char *cause,
                               struct cairn_error *err) {
     return cairn_fail(err, CAIRN_CATALOG_BEHIND,
-                      "run %s/%s is frozen until `cairn reconcile %s/%s`: %s", name->project,
-                      name->run, name->project, name->run, cause);
+                      "run %s/%s is frozen until `cairn reconcile %s/%s` has ended: %s",
+                      name->project, name->run, name->project, name->run, cause);
 }
 
 static enum cairn_code freeze(struct cairn_srv *server, const struct cairn_run_name *name,
@@ -93,6 +96,21 @@ enum cairn_code cairn_srv_run_thawed(struct cairn_srv *server, const struct cair
     struct row row = {.name = name};
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_row, &row, err));
     return row.frozen ? behind(name, row.cause, err) : CAIRN_OK;
+}
+
+static enum cairn_code find_end(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct row *row = argument;
+    return cairn_srv_frozen_ends(tx, row->name, &row->asked, &row->count, err);
+}
+
+uint32_t cairn_srv_run_thaws_in_s(struct cairn_srv *server, const struct cairn_run_name *name) {
+    struct row row = {.name = name};
+    if (cairn_srv_thawed(server, NULL) ||
+        cairn_srv_catalog_read(server->catalog, find_end, &row, NULL) || !row.asked)
+        return 0;
+    uint64_t now_tick = cairn_srv_ticks_now(server), due_tick = row.count;
+    uint64_t left_ms = due_tick > now_tick ? due_tick - now_tick : 0;
+    return (uint32_t)cairn_min_u64(left_ms / 1000 + 1, THAW_S_MAX);
 }
 
 static enum cairn_code find_first(struct cairn_srv_tx *tx, void *argument,

@@ -27,6 +27,9 @@ enum cairn_code cairn_srv_run_freeze(struct cairn_srv *server, const struct cair
 enum cairn_code cairn_srv_run_freeze_asked(struct cairn_srv *server,
                                            const struct cairn_run_name *name, const char *why,
                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* In how many seconds to ask again after CAIRN_CATALOG_BEHIND of this run, whose reconcile was
+ * requested; 0: it waits for an operator, or the whole server does. */
+uint32_t cairn_srv_run_thaws_in_s(struct cairn_srv *server, const struct cairn_run_name *name);
 /* CAIRN_CATALOG_BEHIND when the server or this run is frozen. */
 enum cairn_code cairn_srv_run_thawed(struct cairn_srv *server, const struct cairn_run_name *name,
                                      struct cairn_error *err) CAIRN_MUST_USE;

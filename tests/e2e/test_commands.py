@@ -133,7 +133,7 @@ class Commands(unittest.TestCase):
                 (("wait", "c/run@1", "--for", "promoted"), 2, "promoted:STORE"),
                 (("wait", "c/run@1", "--for", "gone:main"), 2, "promoted:STORE"),
                 (("wait", "op_1", "--for", "gone"), 2, "to its end alone"),
-                (("wait", "c/none@1", "--timeout", "1s"), 8, "there is no checkpoint c/none@1"),
+                (("wait", "c/none@1", "--timeout", "60s"), 3, "there is no run c/none"),
                 (("resume", "c/run@1"), 2, "resume takes a run without @: c/run"),
                 (("rm", "c/run"), 2, "name the checkpoint: c/run@step"),
                 (("undelete", "c/run@latest"), 2, "latest is never in the trash"),

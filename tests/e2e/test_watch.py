@@ -87,8 +87,10 @@ class Watch(unittest.TestCase):
 
     def test_names_are_those_of_checkpoints_that_can_be_read(self):
         world = self.world_of()
+        self.assertIn("there is no run", self.ended(self.watch(world, RUN, "-o", "name"), 3)[1])
+        world.cairn("put", self.folder, f"{RUN}@0")
         watching = self.watch(world, RUN, "-o", "name", "--until", "run.annotated")
-        wait_until(lambda: "there is no run" in watching.errors.read_text())  # it is waited for
+        time.sleep(0.5)  # what happens before it listens is no concern of it
         for step in (1, 2):
             world.cairn("put", self.folder, f"{RUN}@{step}")
             wait_until(lambda: f"{RUN}@{step}\n" in watching.out.read_text())
@@ -97,6 +99,9 @@ class Watch(unittest.TestCase):
 
     def test_its_end_is_the_status(self):
         world = self.world_of(env={"CAIRN_STORE_FAULT": "put:*/data/*:*:unavailable"})
+        self.ended(self.watch(world, RUN, "--timeout", "20s"), 3)  # at once: there is no such run
+        self.ended(self.watch(world, f"{RUN}@5", "--timeout", "20s"), 3)
+        world.cairn("put", "--detach", self.folder, f"{RUN}@4")
         for status, *words in ((0, RUN, "--timeout", "300ms"), (8, RUN, "--timeout", "300ms", "--until", "committed"),
                                (0, "--until", "idle"), (2, RUN, "--until", "eaten"), (2, "a/b/c"), (2, "a@1")):
             self.ended(self.watch(world, *words), status)

@@ -208,7 +208,7 @@ TEST(a_removal_is_told_at_each_of_its_steps_by_the_step_that_it_had) {
     EXPECT_CODE(cairn_world_call(&world, "GET", path, NULL, NULL), CAIRN_DELETED);
 }
 
-TEST(what_cannot_be_waited_for_is_refused_and_what_does_not_come_is_not_found) {
+TEST(what_cannot_be_waited_for_is_refused_and_what_does_not_come_is_not_yet_there_or_of_no_run) {
     static const char *const wrong[] = {
         "whole",    "",          "commit",        "committed:slow",
         "promoted", "promoted:", "promoted:Slow", "promoted:nowhere"};
@@ -222,17 +222,24 @@ TEST(what_cannot_be_waited_for_is_refused_and_what_does_not_come_is_not_found) {
         EXPECT_CODE(cairn_world_call(&world, "GET", path, NULL, NULL), CAIRN_INVALID);
     }
     static const char *const at_once[] = {
-        "checkpoints/5?for=begun", "checkpoints/5?wait=60s", "checkpoints/5?wait=60s&for=trashed",
-        "checkpoints/5?wait=60s&for=gone",
-        "checkpoints/ckpt_00000000-0000-8000-8000-000000000000?wait=60s&for=committed"};
+        "seven/checkpoints/5?wait=60s", "seven/checkpoints/5?wait=60s&for=trashed",
+        "seven/checkpoints/5?wait=60s&for=gone", "none/checkpoints/5?wait=60s&for=committed",
+        "none/checkpoints/latest?wait=60s&newer_than=1",
+        "seven/checkpoints/ckpt_00000000-0000-8000-8000-000000000000?wait=60s&for=committed"};
     for (size_t i = 0; i < CAIRN_COUNT(at_once); i++) {
         uint64_t from_ms = cairn_mono_ms();
-        snprintf(path, sizeof(path), WORLD_RUN "/%s", at_once[i]);
+        snprintf(path, sizeof(path), "/v1/runs/llm/%s", at_once[i]);
         EXPECT_CODE(cairn_world_call(&world, "GET", path, NULL, NULL), CAIRN_NOT_FOUND);
         EXPECT(cairn_mono_ms() - from_ms < WOKEN_MS);
     }
-    uint64_t from_ms = cairn_mono_ms();
-    snprintf(path, sizeof(path), WORLD_RUN "/checkpoints/5?wait=500ms&for=begun");
-    EXPECT_CODE(cairn_world_call(&world, "GET", path, NULL, NULL), CAIRN_NOT_FOUND);
-    EXPECT(cairn_mono_ms() - from_ms >= 500);
+    static const char *const not_yet[] = {"5?wait=500ms&for=begun",
+                                          "latest?wait=500ms&newer_than=1"};
+    for (size_t i = 0; i < CAIRN_COUNT(not_yet); i++) {
+        uint64_t from_ms = cairn_mono_ms();
+        snprintf(path, sizeof(path), WORLD_RUN "/checkpoints/%s", not_yet[i]);
+        EXPECT_CODE(cairn_world_call(&world, "GET", path, NULL, NULL), CAIRN_NOT_YET);
+        EXPECT(cairn_mono_ms() - from_ms >= 500);
+    }
+    snprintf(path, sizeof(path), WORLD_RUN "/checkpoints/5?for=begun"); /* nobody waits */
+    EXPECT_CODE(cairn_world_call(&world, "GET", path, NULL, NULL), CAIRN_NOT_YET);
 }

@@ -11,7 +11,9 @@
 #include "api/manifest.h"
 #include "api/records.h"
 #include "common/file.h"
+#include "server/catalog/engine_sqlite.h"
 #include "tests/server/world.h"
+#include "tests/support/raw.h"
 
 #define OTHER_RUN "/v1/runs/llm/eight"
 #define MINUTE_MS UINT64_C(60000)
@@ -510,4 +512,41 @@ TEST(a_backup_of_the_catalogs_files_that_is_put_back_answers_503_and_says_so_V39
     EXPECT(cairn_daemon_logged(&world.server, "run.frozen"));
     char id[64];
     EXPECT_CODE(latest_of(&world, id), CAIRN_CATALOG_BEHIND);
+}
+
+/* What a caller hears of `latest`: the headers and the problem. */
+static bool says(struct cairn_world *world, bool ends) {
+    CAIRN_AUTO(raw) raw = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    if (!cairn_raw_open(&raw, world->server.port) ||
+        !cairn_raw_text(&raw, "GET " WORLD_RUN "/checkpoints/latest HTTP/1.1\r\nHost: localhost"
+                              "\r\n\r\n"))
+        return false;
+    return cairn_raw_reply(&raw, 3000, &reply) == 503 && strstr(reply.data, "catalog-behind") &&
+           !strstr(reply.data, "Retry-After: 30") == !ends &&
+           !strstr(reply.data, "Retry-After: ") == !ends &&
+           strstr(reply.data, ends ? "\"retryable\":true" : "\"retryable\":false");
+}
+
+TEST(a_freeze_that_ends_by_itself_says_when_to_come_again_and_one_that_waits_for_people_does_not) {
+    NEED_SQLITE;
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_srv_tx *shell = NULL;
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    char path[600];
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--reconcile-wait=1h"), NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
+    snprintf(path, sizeof(path), "%s/catalog.db", world.data_path);
+    REQUIRE_OK(cairn_srv_sqlite_open(path, false, &shell, &err));
+    REQUIRE_OK(cairn_srv_sqlite_exec(
+        shell, "INSERT INTO frozen_runs(run_id, cause, since_ms) VALUES(1, 'of a test', 1)", &err));
+    REQUIRE(cairn_world_restart(&world, WORLD_ARGS("--reconcile-wait=1h"), NULL));
+    EXPECT(says(&world, false));
+    /* Somebody asked for its reconcile: it waits for reconcile-wait, and then ends. */
+    REQUIRE_OK(cairn_srv_sqlite_exec(
+        shell, "UPDATE frozen_runs SET asked = 1, due_tick = 1000000000000", &err));
+    cairn_srv_sqlite_free(shell);
+    EXPECT(says(&world, true));
 }

@@ -28,6 +28,7 @@ enum cairn_up_refusal cairn_up_refusal_of(enum cairn_code code, int http_status,
     case CAIRN_STALE_ATTEMPT:
         return CAIRN_UP_OVER_STALE;
     case CAIRN_NOT_FOUND:
+    case CAIRN_NOT_YET: /* of a step, which no uploader asks for: the version is not there */
         return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_UNKNOWN;
     case CAIRN_DELETED:
         return about_run ? CAIRN_UP_OVER_RUN : CAIRN_UP_ENDED;
