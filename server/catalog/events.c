@@ -2,6 +2,9 @@
 /* Rows of events; see events.h. */
 #include "server/catalog/events.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "api/messages.h"
 #include "common/clock.h"
 #include "common/text.h"
@@ -12,10 +15,20 @@
 #include "server/catalog/versions.h"
 
 static const char *const names[CAIRN_SRV_EVENT_COUNT] = {
-#define EVENT(id, name, what) [CAIRN_SRV_EVENT_##id] = name,
+#define EVENT(id, name, kept, what) [CAIRN_SRV_EVENT_##id] = name,
 #include "api/events.def"
 #undef EVENT
 };
+
+enum { FEED, AUDIT };
+static const int kept[CAIRN_SRV_EVENT_COUNT] = {
+#define EVENT(id, name, kept, what) [CAIRN_SRV_EVENT_##id] = kept,
+#include "api/events.def"
+#undef EVENT
+};
+
+/* In meta: from this number on no event is missing. */
+#define TRIMMED_TO "events_trimmed_to"
 
 const char *cairn_srv_event_name(enum cairn_srv_event event) {
     CAIRN_ASSERT((size_t)event < CAIRN_SRV_EVENT_COUNT);
@@ -55,7 +68,7 @@ enum cairn_code cairn_srv_event_of_version(struct cairn_srv_tx *tx, enum cairn_s
     struct reason said = reason_of(reason);
     return cairn_srv_sql_run(tx, NULL, err, SQL(event_of_version), SQL_T(version),
                              SQL_I(tx->wall_ms), SQL_T(names[event]), SQL_I(why), SQL_T(said.text),
-                             SQL_T(who(tx)), SQL_T(from(tx)));
+                             SQL_T(who(tx)), SQL_T(from(tx)), SQL_I(kept[event]));
 }
 
 enum cairn_code cairn_srv_event_of_run(struct cairn_srv_tx *tx, enum cairn_srv_event event,
@@ -65,17 +78,25 @@ enum cairn_code cairn_srv_event_of_run(struct cairn_srv_tx *tx, enum cairn_srv_e
     struct reason said = reason_of(reason);
     return cairn_srv_sql_run(tx, NULL, err, SQL(event_of_run), SQL_I(run_id), SQL_I(tx->wall_ms),
                              SQL_T(names[event]), SQL_I(attempt), SQL_T(said.text), SQL_T(who(tx)),
-                             SQL_T(from(tx)));
+                             SQL_T(from(tx)), SQL_I(kept[event]));
+}
+
+enum cairn_code cairn_srv_event_of_change(struct cairn_srv_tx *tx, enum cairn_srv_event event,
+                                          const struct cairn_run_name *name, const char *reason,
+                                          const char *before, const char *after,
+                                          struct cairn_error *err) {
+    note_event(tx);
+    struct reason said = reason_of(reason);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(event_of_name), SQL_T(name->project),
+                             SQL_T(name->run), SQL_I(tx->wall_ms), SQL_T(names[event]),
+                             SQL_T(said.text), SQL_T(who(tx)), SQL_T(from(tx)),
+                             SQL_I(kept[event]), SQL_T(before), SQL_T(after));
 }
 
 enum cairn_code cairn_srv_event_of_name(struct cairn_srv_tx *tx, enum cairn_srv_event event,
                                         const struct cairn_run_name *name, const char *reason,
                                         struct cairn_error *err) {
-    note_event(tx);
-    struct reason said = reason_of(reason);
-    return cairn_srv_sql_run(tx, NULL, err, SQL(event_of_name), SQL_T(name->project),
-                             SQL_T(name->run), SQL_I(tx->wall_ms), SQL_T(names[event]),
-                             SQL_T(said.text), SQL_T(who(tx)), SQL_T(from(tx)));
+    return cairn_srv_event_of_change(tx, event, name, reason, "", "", err);
 }
 
 /* The first number whose tick is `since` or later, or `last`: ticks rise with the numbers. */
@@ -96,29 +117,68 @@ static enum cairn_code first_since(struct cairn_srv_tx *tx, uint64_t first, uint
     return CAIRN_OK;
 }
 
+static enum cairn_code number_of(struct cairn_srv_tx *tx,
+                                 const struct cairn_srv_statement *statement, uint64_t *ret,
+                                 struct cairn_error *err) {
+    bool found = false;
+    int64_t number = 0;
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &number, err, statement));
+    *ret = found ? (uint64_t)number : 0;
+    return CAIRN_OK;
+}
+
+static enum cairn_code get_trimmed(struct cairn_srv_tx *tx, uint64_t *ret,
+                                   struct cairn_error *err) {
+    char text[24];
+    *ret = 0;
+    CAIRN_TRY(cairn_srv_value_get(tx, TRIMMED_TO, text, sizeof(text), err));
+    return text[0] ? cairn_parse_u64(cairn_view_of(text), ret, err) : CAIRN_OK;
+}
+
+/* It never falls: the age reaches rows of the audit that are far below it. */
+static enum cairn_code set_trimmed(struct cairn_srv_tx *tx, uint64_t to, struct cairn_error *err) {
+    char text[24];
+    uint64_t before = 0;
+    CAIRN_TRY(get_trimmed(tx, &before, err));
+    if (to <= before) return CAIRN_OK;
+    snprintf(text, sizeof(text), "%" PRIu64, to);
+    return cairn_srv_value_put(tx, TRIMMED_TO, text, err);
+}
+
 enum cairn_code cairn_srv_events_trim(struct cairn_srv_tx *tx, uint64_t keep, uint64_t since,
                                       uint64_t *ret_dropped, struct cairn_error *err) {
-    uint64_t first = 0, last = 0, from_here = 0;
+    uint64_t oldest = 0, last = 0, of_feed = 0, by_age = 0, by_count = 0, dropped = 0;
+    int64_t first = 0;
+    bool found = false;
     *ret_dropped = 0;
-    CAIRN_TRY(cairn_srv_events_bounds(tx, &first, &last, err));
-    CAIRN_TRY(first_since(tx, first, last, since, &from_here, err));
-    if (last >= keep && last - keep + 1 > from_here) from_here = last - keep + 1;
-    from_here = cairn_min_u64(from_here, first + CAIRN_SRV_EVENTS_TRIM);
-    from_here = cairn_min_u64(from_here, last);
-    if (from_here <= first) return CAIRN_OK;
-    return cairn_srv_sql_run(tx, ret_dropped, err, SQL(events_drop), SQL_I(from_here));
+    CAIRN_TRY(number_of(tx, SQL(event_first), &oldest, err));
+    CAIRN_TRY(get_trimmed(tx, &of_feed, err)); /* below it there is none */
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &first, err, SQL(event_first_of_feed),
+                                   SQL_I(of_feed)));
+    of_feed = found ? (uint64_t)first : 0;
+    CAIRN_TRY(number_of(tx, SQL(event_last), &last, err));
+    CAIRN_TRY(first_since(tx, oldest, last, since, &by_age, err));
+    by_age = cairn_min_u64(by_age, oldest + CAIRN_SRV_EVENTS_TRIM);
+    by_age = cairn_min_u64(by_age, last);
+    if (of_feed && last >= keep) by_count = cairn_min_u64(last - keep + 1, last);
+    by_count = cairn_min_u64(by_count, of_feed + CAIRN_SRV_EVENTS_TRIM);
+    if (by_age > oldest)
+        CAIRN_TRY(cairn_srv_sql_run(tx, ret_dropped, err, SQL(events_drop), SQL_I(by_age)));
+    if (by_count > of_feed && by_count > by_age)
+        CAIRN_TRY(cairn_srv_sql_run(tx, &dropped, err, SQL(events_drop_of_feed), SQL_I(by_count)));
+    *ret_dropped += dropped;
+    return *ret_dropped ? set_trimmed(tx, cairn_max_u64(by_age, by_count), err) : CAIRN_OK;
 }
 
 /* ---- looking ---- */
 
 enum cairn_code cairn_srv_events_bounds(struct cairn_srv_tx *tx, uint64_t *ret_first,
                                         uint64_t *ret_last, struct cairn_error *err) {
-    bool found = false;
-    int64_t first = 0, last = 0;
-    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &first, err, SQL(event_first)));
-    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &last, err, SQL(event_last)));
-    *ret_first = (uint64_t)first;
-    *ret_last = (uint64_t)last;
+    uint64_t trimmed_to = 0;
+    CAIRN_TRY(get_trimmed(tx, &trimmed_to, err));
+    CAIRN_TRY(number_of(tx, SQL(event_first), ret_first, err));
+    CAIRN_TRY(number_of(tx, SQL(event_last), ret_last, err));
+    *ret_first = cairn_min_u64(cairn_max_u64(*ret_first, trimmed_to), *ret_last);
     return CAIRN_OK;
 }
 
@@ -134,13 +194,26 @@ static enum cairn_code open_rows(struct cairn_srv_tx *tx,
         return cairn_srv_sql_open(
             tx, ret, err, query->newest ? SQL(events_newest_of_run) : SQL(events_of_run),
             SQL_T(query->name->project), SQL_T(query->name->run), SQL_I(after), SQL_I(limit));
+    if (query->audit)
+        return cairn_srv_sql_open(
+            tx, ret, err, query->newest ? SQL(events_newest_of_audit) : SQL(events_of_audit),
+            SQL_I(after), SQL_I(limit));
     return cairn_srv_sql_open(tx, ret, err, query->newest ? SQL(events_newest) : SQL(events_all),
                               SQL_I(after), SQL_I(limit));
 }
 
-/* Columns: seq, at_ms, event, project, run, version, step, attempt, code, reason, who, origin. */
+/* NULL: it is none. */
+static json_t *value_of(const struct cairn_srv_rows *rows, int column) {
+    const char *text = cairn_srv_rows_text(rows, column);
+    return text[0] ? json_loads(text, 0, NULL) : NULL; /* the server wrote it itself */
+}
+
+/* Columns: seq, at_ms, event, project, run, version, step, attempt, code, reason, who, origin,
+ * old_value, new_value. */
 static json_t *as_json(const struct cairn_srv_rows *rows) {
     char at[32];
+    CAIRN_AUTO_JSON json_t *before = value_of(rows, 12);
+    CAIRN_AUTO_JSON json_t *after = value_of(rows, 13);
     enum cairn_code why = (enum cairn_code)cairn_srv_rows_i64(rows, 8);
     cairn_time_text(cairn_srv_rows_i64(rows, 1), true, at);
     return CAIRN_PACK(
@@ -150,7 +223,7 @@ static json_t *as_json(const struct cairn_srv_rows *rows) {
         .step = cairn_srv_rows_null(rows, 6) ? CAIRN_MESSAGE_NONE : cairn_srv_rows_u64(rows, 6),
         .attempt = cairn_srv_rows_u64(rows, 7), .code = why ? cairn_code_info(why)->slug : NULL,
         .reason = cairn_srv_rows_text(rows, 9), .who = cairn_srv_rows_text(rows, 10),
-        .from = cairn_srv_rows_text(rows, 11));
+        .from = cairn_srv_rows_text(rows, 11), .before = before, .after = after);
 }
 
 enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,

@@ -8,8 +8,8 @@
  *              the change is.
  *          2   numbers rise in the order of the commits, over all servers of a catalog, and none is
  *              given twice while it is kept; who has read up to a number has missed nothing below.
- *          3   rows are trimmed from the oldest on, by count and by age in catalog ticks (Q34); the
- *              newest one always stays.
+ *          3   rows are trimmed from the oldest on, by count and by age in catalog ticks (Q34),
+ *              those of the audit by age alone; the newest one always stays.
  * Limits:  reasons of CAIRN_SRV_REASON_BYTES; a trim drops at most CAIRN_SRV_EVENTS_TRIM rows.
  * Threads: inside a transaction.
  * Next:    api/events.def, server/feed.h, server/handlers/events.c.
@@ -23,7 +23,7 @@
 #define CAIRN_SRV_EVENTS_TRIM 10000
 
 enum cairn_srv_event {
-#define EVENT(id, name, what) CAIRN_SRV_EVENT_##id,
+#define EVENT(id, name, kept, what) CAIRN_SRV_EVENT_##id,
 #include "api/events.def"
 #undef EVENT
     CAIRN_SRV_EVENT_COUNT
@@ -46,7 +46,12 @@ enum cairn_code cairn_srv_event_of_run(struct cairn_srv_tx *tx, enum cairn_srv_e
 enum cairn_code cairn_srv_event_of_name(struct cairn_srv_tx *tx, enum cairn_srv_event event,
                                         const struct cairn_run_name *name, const char *reason,
                                         struct cairn_error *err) CAIRN_MUST_USE;
-/* Keeps the newest `keep`, and those of tick `since` and later. */
+/* The same with what held before and after, each as JSON or "". */
+enum cairn_code cairn_srv_event_of_change(struct cairn_srv_tx *tx, enum cairn_srv_event event,
+                                          const struct cairn_run_name *name, const char *reason,
+                                          const char *before, const char *after,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* Drops what is older than tick `since`, and of the feed all but the newest `keep`. */
 enum cairn_code cairn_srv_events_trim(struct cairn_srv_tx *tx, uint64_t keep, uint64_t since,
                                       uint64_t *ret_dropped,
                                       struct cairn_error *err) CAIRN_MUST_USE;
@@ -59,6 +64,7 @@ struct cairn_srv_events_query {
     const char *version;               /* "": all of the run */
     uint64_t after, limit;
     bool newest; /* the last `limit` ones instead of the first after a number */
+    bool audit;  /* of all, those of the audit alone, also behind the bounds */
 };
 struct cairn_srv_event_row {
     uint64_t number;
@@ -73,6 +79,7 @@ enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,
                                       enum cairn_code (*each)(const struct cairn_srv_event_row *row,
                                                               void *owner, struct cairn_error *err),
                                       void *owner, struct cairn_error *err) CAIRN_MUST_USE;
-/* 0 and 0: there is none yet. */
+/* From the first one on none is missing; the audit may have older ones. 0 and 0: there is none
+ * yet. */
 enum cairn_code cairn_srv_events_bounds(struct cairn_srv_tx *tx, uint64_t *ret_first,
                                         uint64_t *ret_last, struct cairn_error *err) CAIRN_MUST_USE;

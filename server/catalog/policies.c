@@ -9,12 +9,28 @@
 #include "common/text.h"
 #include "server/catalog/events.h"
 
+/* The text of the policy that stands there itself; empty where none does. */
+static enum cairn_code text_before(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                   struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    bool found = false;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(policy_get), SQL_T(name->project),
+                                 SQL_T(name->run)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+    const char *text = found ? cairn_srv_rows_text(&rows, 0) : "";
+    return cairn_buf_append(ret, text, strlen(text) + 1, err);
+}
+
 enum cairn_code cairn_srv_policy_put(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                      const struct cairn_policy *policy, struct cairn_error *err) {
+    CAIRN_AUTO(buf) before = {0};
+    CAIRN_TRY(text_before(tx, name, &before, err));
+    const char *was = before.data;
     if (!policy) {
         CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(policy_drop), SQL_T(name->project),
                                     SQL_T(name->run)));
-        return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_POLICY_REMOVED, name, NULL, err);
+        return cairn_srv_event_of_change(tx, CAIRN_SRV_EVENT_POLICY_REMOVED, name, NULL, was, "",
+                                         err);
     }
     CAIRN_AUTO_JSON json_t *json = NULL;
     CAIRN_AUTO(buf) text = {0};
@@ -22,7 +38,8 @@ enum cairn_code cairn_srv_policy_put(struct cairn_srv_tx *tx, const struct cairn
     CAIRN_TRY(cairn_json_dump(json, &text, err));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(policy_put), SQL_T(name->project),
                                 SQL_T(name->run), SQL_T(text.data)));
-    return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_POLICY_SET, name, text.data, err);
+    return cairn_srv_event_of_change(tx, CAIRN_SRV_EVENT_POLICY_SET, name, text.data, was,
+                                     text.data, err);
 }
 
 static enum cairn_code look(struct cairn_srv_tx *tx, const char *project, const char *run,

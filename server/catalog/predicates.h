@@ -92,10 +92,11 @@
  * newest row is never trimmed, so none is given twice. */
 #define EVENT_NEXT "(SELECT coalesce(max(n.seq), 0) + 1 FROM events n)"
 #define EVENT_COLUMNS                                                                              \
-    "seq, at_ms, tick, event, project, run, version, step, attempt, code, reason, who, origin"
+    "seq, at_ms, tick, event, project, run, version, step, attempt, code, reason, who, origin, "   \
+    "audit, old_value, new_value"
 #define EVENT_SHOWN                                                                                \
     "e.seq, e.at_ms, e.event, e.project, e.run, e.version, e.step, e.attempt, e.code, e.reason, "  \
-    "e.who, e.origin"
+    "e.who, e.origin, e.old_value, e.new_value"
 /* In the order of read_row (server/catalog/operations.c). */
 #define OPERATION_COLUMNS                                                                          \
     "operation, kind, project, run, request, phase, done, total, cancel, result, problem, who, "   \

@@ -2,8 +2,13 @@
 /* Rows of project_usage and project_quotas; see quotas.h. */
 #include "server/catalog/quotas.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "common/text.h"
 #include "server/catalog/events.h"
+
+#define QUOTA_JSON_BYTES 120
 
 /* ---- what is used ---- */
 
@@ -58,21 +63,44 @@ static uint64_t of_column(const struct cairn_srv_rows *rows, int column) {
     return bound < 0 ? CAIRN_QUOTA_NONE : (uint64_t)bound;
 }
 
+/* A bound that there is none of is left out. */
+static void quota_json(uint64_t versions, uint64_t bytes, char ret[QUOTA_JSON_BYTES]) {
+    char one[48] = "", other[48] = "";
+    if (versions != CAIRN_QUOTA_NONE) snprintf(one, sizeof(one), "\"versions\":%" PRIu64, versions);
+    if (bytes != CAIRN_QUOTA_NONE) snprintf(other, sizeof(other), "\"bytes\":%" PRIu64, bytes);
+    snprintf(ret, QUOTA_JSON_BYTES, "{%s%s%s}", one, one[0] && other[0] ? "," : "", other);
+}
+
+/* The quota that stands there itself; "" where none does. */
+static enum cairn_code quota_before(struct cairn_srv_tx *tx, const char *project,
+                                    char ret[QUOTA_JSON_BYTES], struct cairn_error *err) {
+    struct cairn_srv_quota quota = {0};
+    enum cairn_srv_scope scope = CAIRN_SRV_SCOPE_NONE;
+    CAIRN_TRY(cairn_srv_quota_get(tx, project, &quota, &scope, err));
+    bool own = scope == (project[0] ? CAIRN_SRV_SCOPE_PROJECT : CAIRN_SRV_SCOPE_SERVER);
+    ret[0] = '\0';
+    if (own) quota_json(quota.versions, quota.bytes, ret);
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_quota_put(struct cairn_srv_tx *tx, const char *project,
                                     const struct cairn_srv_quota *quota, struct cairn_error *err) {
     struct cairn_run_name name = {0};
-    char reason[100];
+    char reason[100], was[QUOTA_JSON_BYTES], is[QUOTA_JSON_BYTES];
+    CAIRN_TRY(quota_before(tx, project, was, err));
     (void)cairn_text_copy(name.project, sizeof(name.project), project);
     if (!quota) {
         CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(quota_drop), SQL_T(project)));
-        return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_QUOTA_REMOVED, &name, NULL, err);
+        return cairn_srv_event_of_change(tx, CAIRN_SRV_EVENT_QUOTA_REMOVED, &name, NULL, was, "",
+                                         err);
     }
+    quota_json(quota->versions, quota->bytes, is);
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(quota_put), SQL_T(project),
                                 SQL_I(to_column(quota->versions)),
                                 SQL_I(to_column(quota->bytes))));
     if (project[0]) CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(usage_make), SQL_T(project)));
     cairn_quota_text(quota->versions, quota->bytes, reason, sizeof(reason));
-    return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_QUOTA_SET, &name, reason, err);
+    return cairn_srv_event_of_change(tx, CAIRN_SRV_EVENT_QUOTA_SET, &name, reason, was, is, err);
 }
 
 enum cairn_code cairn_srv_quota_expect(struct cairn_srv_tx *tx, const char *project,

@@ -48,11 +48,9 @@ enum cairn_code cairn_srv_read_lease_take(struct cairn_srv_tx *tx,
     if (found) return CAIRN_OK;
     CAIRN_TRY(check_room(tx, lease->version, err));
     *ret_made = true;
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(read_lease_put), SQL_T(lease->id),
-                                SQL_T(lease->version), SQL_T(lease->job), SQL_I(lease->until_tick),
-                                SQL_I(lease->wall_ms)));
-    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_LEASE_TAKEN, lease->version, CAIRN_OK,
-                                      lease->job, err);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(read_lease_put), SQL_T(lease->id),
+                             SQL_T(lease->version), SQL_T(lease->job), SQL_I(lease->until_tick),
+                             SQL_I(lease->wall_ms));
 }
 
 enum cairn_code cairn_srv_read_lease_renew(struct cairn_srv_tx *tx, const char *id,
@@ -72,9 +70,7 @@ enum cairn_code cairn_srv_read_lease_drop(struct cairn_srv_tx *tx, const char *i
     CAIRN_TRY(
         cairn_srv_sql_run(tx, &changed, err, SQL(read_lease_drop), SQL_T(id), SQL_T(version)));
     *ret_found = changed > 0;
-    if (!changed) return CAIRN_OK;
-    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_LEASE_DROPPED, version, CAIRN_OK, id,
-                                      err);
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_version_leased(struct cairn_srv_tx *tx, const char *version, bool *ret,

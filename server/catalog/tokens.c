@@ -10,6 +10,17 @@
 
 static const struct cairn_run_name everything = {"", ""};
 
+/* What it may do, as the audit keeps it; the secret and its digest are no part of it. */
+static enum cairn_code value_of(const struct cairn_srv_token *token, const char *scopes,
+                                struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *json = json_pack(
+        "{s:s, s:s, s:s, s:s, s:I, s:s}", "id", token->key.id, "name", token->name, "scopes",
+        scopes, "projects", token->projects, "expires_ms", (json_int_t)token->expires_ms, "who",
+        token->who);
+    if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an event");
+    return cairn_json_dump(json, ret, err);
+}
+
 /* Who asks what the token may do later has the event, also when the row is gone. */
 static enum cairn_code tell(struct cairn_srv_tx *tx, enum cairn_srv_event event,
                             const struct cairn_srv_token *token, struct cairn_error *err) {
@@ -17,7 +28,11 @@ static enum cairn_code tell(struct cairn_srv_tx *tx, enum cairn_srv_event event,
     cairn_scopes_text(token->scopes, scopes);
     snprintf(reason, sizeof(reason), "%s%s%s may %s in %s", token->key.id,
              token->name[0] ? " " : "", token->name, scopes, token->projects);
-    CAIRN_TRY(cairn_srv_event_of_name(tx, event, &everything, reason, err));
+    CAIRN_AUTO(buf) text = {0};
+    CAIRN_TRY(value_of(token, scopes, &text, err));
+    bool made = event == CAIRN_SRV_EVENT_TOKEN_MADE;
+    CAIRN_TRY(cairn_srv_event_of_change(tx, event, &everything, reason, made ? "" : text.data,
+                                        made ? text.data : "", err));
     cairn_srv_notify_text(tx, CAIRN_SRV_TOKENS_KEY);
     return CAIRN_OK;
 }

@@ -17,7 +17,7 @@
 struct call {
     struct cairn_srv_request *request;
     struct cairn_srv_follow follow;
-    bool of_run, since_given;
+    bool of_run, since_given, audit;
     uint64_t since, limit;
     uint64_t first, last; /* that are kept */
     uint64_t looked, last_looked; /* rows, and the number of the last of them */
@@ -42,6 +42,27 @@ static enum cairn_code read_since(struct call *call, struct cairn_error *err) {
     return since ? read_number(since, "since", &call->since, err) : CAIRN_OK;
 }
 
+/* One of the media types of Accept, without its parameters. */
+static bool wants_stream(const struct cairn_srv_request *request) {
+    static const char wanted[] = "text/event-stream";
+    for (const char *at = request->accept; *at;) {
+        at += strspn(at, " \t,");
+        size_t size = strcspn(at, " \t,;");
+        if (size == strlen(wanted) && !strncasecmp(at, wanted, size)) return true;
+        at += strcspn(at, ",");
+    }
+    return false;
+}
+
+static enum cairn_code read_audit(struct call *call, struct cairn_error *err) {
+    const char *text = cairn_query_get(&call->request->query, "audit");
+    call->audit = text && !strcmp(text, "true");
+    if (text && !call->audit && strcmp(text, "false") != 0)
+        return cairn_fail(err, CAIRN_INVALID, "audit: want true or false");
+    if (!call->audit || !wants_stream(call->request)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "audit: of pages alone; a stream has all events");
+}
+
 static enum cairn_code find_scope(struct cairn_srv_tx *tx, struct call *call,
                                   struct cairn_error *err) {
     const struct cairn_srv_request *request = call->request;
@@ -60,7 +81,8 @@ static enum cairn_code find_scope(struct cairn_srv_tx *tx, struct call *call,
 
 /* A number that is trimmed, or that this catalog never gave: the caller has missed something. */
 static enum cairn_code judge_since(const struct call *call, struct cairn_error *err) {
-    bool trimmed = call->since && call->since + 1 < call->first;
+    /* Of the audit nothing is trimmed by count. */
+    bool trimmed = !call->audit && call->since && call->since + 1 < call->first;
     if (!call->since_given || (!trimmed && call->since <= call->last)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CURSOR_EXPIRED,
                       "events %" PRIu64 " to %" PRIu64 " are kept, so what came after %" PRIu64
@@ -95,7 +117,8 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
                                            .version = call->follow.version.text,
                                            .after = call->since,
                                            .limit = call->limit,
-                                           .newest = !call->since_given};
+                                           .newest = !call->since_given,
+                                           .audit = call->audit};
     return call->limit ? cairn_srv_events_read(tx, &query, add_item, call, err) : CAIRN_OK;
 }
 
@@ -150,23 +173,12 @@ static enum cairn_code serve_stream(struct call *call, struct cairn_srv_reply *r
     return CAIRN_OK;
 }
 
-/* One of the media types of Accept, without its parameters. */
-static bool wants_stream(const struct cairn_srv_request *request) {
-    static const char wanted[] = "text/event-stream";
-    for (const char *at = request->accept; *at;) {
-        at += strspn(at, " \t,");
-        size_t size = strcspn(at, " \t,;");
-        if (size == strlen(wanted) && !strncasecmp(at, wanted, size)) return true;
-        at += strcspn(at, ",");
-    }
-    return false;
-}
-
 static enum cairn_code serve(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
                              bool of_run, struct cairn_error *err) {
     struct call call = {.request = request, .of_run = of_run};
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_TRY(read_since(&call, err));
+    CAIRN_TRY(read_audit(&call, err));
     enum cairn_code code = wants_stream(request) ? serve_stream(&call, reply, err)
                                                  : serve_page(&call, reply, err);
     json_decref(call.items);

@@ -169,15 +169,13 @@ class Audit(Calls):
         self.call("CHECKPOINT_DELETE", "DELETE", f"{at}/{version}")
         self.call("UNDELETE", "POST", f"{at}/{version}/undelete")
         self.call("TRASH", "POST", f"{R}/trash", {"versions": ["11"]})
-        lease = self.call("LEASE_TAKE", "POST", f"{at}/12/leases", {"job": "eval"})["lease"]
-        self.call("LEASE_DROP", "DELETE", f"{at}/12/leases/{lease}")
         self.call("ALIAS_PUT", "PUT", f"{R}/aliases/prod", {"ref": "12"})
         self.call("ALIAS_DELETE", "DELETE", f"{R}/aliases/prod", tag="*")
         self.call("UPLOAD_ABORT", "DELETE", f"/v1/uploads/{version}")
         begun = self.call("PROMOTE", "POST", f"{at}/12/promote", {"to": "far"})
         self.wait_for(begun)
         self.since = self.events()[-1]["id"]
-        begun = self.call("VERIFY", "POST", f"{at}/12/verify", {"read": True})
+        begun = self.call("VERIFY", "POST", f"{at}/12/verify", {"repair": True})
         self.wait_for(begun)
         self.since = self.events()[-1]["id"]
         self.call("DEMOTE", "POST", f"{at}/12/demote", {"from": "far"})

@@ -172,6 +172,45 @@ TEST(events_are_trimmed_from_the_oldest_on_by_count_and_by_age) { /* events.h#3 
     EXPECT_EQ_U64(cairn_world_number(empty, "since"), last + 1); /* no number is given twice */
 }
 
+/* Longer than what a reason holds. */
+#define WORD "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz01234567"
+static const char long_policy[] =
+    "{\"keep\":{\"labels\":[\"a=" WORD "\",\"b=" WORD "\",\"c=" WORD "\",\"d=" WORD "\",\"e=" WORD
+    "\",\"f=" WORD "\",\"g=" WORD "\",\"h=" WORD "\"],\"last\":8}}";
+
+static uint64_t last_of(const json_t *event, const char *which) {
+    return cairn_world_number(json_object_get(json_object_get(event, which), "keep"), "last");
+}
+
+TEST(policies_stay_in_the_audit_however_many_other_events_there_are_with_both_values_whole) {
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO_JSON json_t *audit = NULL, *old = NULL;
+    char body[100];
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--events-max=10", "--events-age=1h")));
+    REQUIRE_OK(call(&world, "PUT", WORLD_RUN, "{}", NULL));
+    REQUIRE_OK(call(&world, "PUT", WORLD_RUN "/retention", "{\"keep\":{\"last\":7}}", NULL));
+    REQUIRE_OK(call(&world, "PUT", WORLD_RUN "/retention", long_policy, NULL));
+    REQUIRE_OK(call(&world, "DELETE", WORLD_RUN "/retention", NULL, NULL));
+    for (int i = 0; i < 30; i++) {
+        snprintf(body, sizeof(body), "{\"labels\":{\"n\":\"%d\"}}", i);
+        REQUIRE_OK(call(&world, "PUT", WORLD_RUN, body, NULL));
+    }
+    cairn_inside_round(&world.inside);
+    EXPECT_CODE(call(&world, "GET", "/v1/events?since=1", NULL, NULL), CAIRN_CURSOR_EXPIRED);
+    REQUIRE_OK(call(&world, "GET", "/v1/events?since=1&audit=true", NULL, &audit));
+    const json_t *items = json_object_get(audit, "items");
+    EXPECT_EQ_U64(json_array_size(items), 3);
+    EXPECT(!json_object_get(json_array_get(items, 0), "before"));
+    EXPECT_EQ_U64(last_of(json_array_get(items, 0), "after"), 7);
+    EXPECT_EQ_U64(last_of(json_array_get(items, 1), "before"), 7);
+    EXPECT_EQ_U64(last_of(json_array_get(items, 1), "after"), 8);
+    EXPECT_EQ_U64(last_of(json_array_get(items, 2), "before"), 8);
+    EXPECT(!json_object_get(json_array_get(items, 2), "after"));
+    cairn_inside_pass(&world.inside, 3 * UINT64_C(3600000)); /* their age is what ends them */
+    REQUIRE_OK(call(&world, "GET", "/v1/events?since=0&audit=true", NULL, &old));
+    EXPECT_EQ_U64(json_array_size(json_object_get(old, "items")), 0);
+}
+
 /* As one that is not mounted. */
 TEST(events_are_trimmed_while_the_store_is_away) /* sweep.h#3 */
 {
