@@ -23,6 +23,7 @@
 #include "server/copying.h"
 #include "server/feed.h"
 #include "server/handlers/stream.h"
+#include "server/handlers/stream_leases.h"
 #include "server/health.h"
 #include "server/http/http.h"
 #include "server/http/selftest.h"
@@ -142,6 +143,7 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(start_rates(server, err));
     CAIRN_TRY(cairn_srv_feed_new(server, &server->feed, err));
     CAIRN_TRY(cairn_srv_catalog_listen(server->catalog, wake, server, err));
+    CAIRN_TRY(cairn_srv_stream_leases_new(&server->stream_leases, err));
     CAIRN_TRY(cairn_srv_read_slots_new(server->settings->streams_max, &server->read_slots, err));
     CAIRN_TRY(cairn_srv_chunks_new(CAIRN_SRV_STREAM_CHUNK_BYTES,
                                    2 * (size_t)server->settings->streams_max, &server->chunks,
@@ -238,6 +240,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_pool_free(server->reads);
     cairn_srv_sweep_free(server->sweep); /* handlers tell what it has found */
     cairn_srv_read_slots_free(server->read_slots);
+    cairn_srv_stream_leases_free(server->stream_leases);
     cairn_srv_chunks_free(server->chunks);
     cairn_srv_access_free(server->access);
     cairn_srv_rates_free(server->rates);

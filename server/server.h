@@ -34,6 +34,7 @@ struct cairn_srv_webhooks;
 struct cairn_srv_leases;
 struct cairn_srv_compared;
 struct cairn_srv_read_slots;
+struct cairn_srv_stream_leases;
 struct cairn_srv_chunks;
 struct cairn_srv_health;
 struct cairn_srv_feed;
@@ -89,6 +90,7 @@ struct cairn_srv {
     _Atomic bool stopping; /* a signal came: proofs end, and commits wait for the next start */
     _Atomic bool frozen;
     _Atomic uint64_t frozen_runs;            /* rows of frozen_runs */
+    struct cairn_srv_stream_leases *stream_leases; /* of what is being sent */
     struct cairn_srv_read_slots *read_slots; /* of shards that are being read */
     struct cairn_srv_chunks *chunks;         /* memory of these */
     _Atomic unsigned ready_streams;          /* of these, those that take no chunks (stream.h#4) */

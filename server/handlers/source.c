@@ -109,7 +109,8 @@ enum cairn_code cairn_srv_source_shard(struct cairn_srv *server,
         cairn_srv_cache_give(server, take_manifest);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     }
-    *own = (struct shard_source){.source = {.size_bytes = shard->size_bytes,
+    *own = (struct shard_source){.source = {.version = place->id,
+                                            .size_bytes = shard->size_bytes,
                                             .grain_bytes = CAIRN_BLOCK_BYTES,
                                             .head_bytes = CAIRN_BLOCK_BYTES,
                                             .chunk_bytes = UINT64_MAX,

@@ -24,6 +24,7 @@
 #include "server/handlers/model_files.h"
 
 struct cairn_srv_source {
+    struct cairn_version_id version; /* "": its bytes are in memory */
     uint64_t size_bytes;
     uint64_t grain_bytes; /* loads begin at a multiple, and end there or at the end */
     uint64_t head_bytes;  /* no first load of several should be longer; multiples of a grain */

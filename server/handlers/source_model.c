@@ -213,6 +213,7 @@ enum cairn_code cairn_srv_source_model(const struct cairn_srv_model_read *read,
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     }
     *own = (struct model_source){.source = {.grain_bytes = GRAIN_BYTES,
+                                            .version = read->place->id,
                                                .head_bytes = UINT64_MAX,
                                             .chunk_bytes = BUFFER_BYTES,
                                             .load = load_model,

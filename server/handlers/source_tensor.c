@@ -201,7 +201,9 @@ enum cairn_code cairn_srv_source_tensor(struct cairn_srv *server,
         cairn_srv_cache_give(server, take_layout);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     }
-    *own = (struct tensor_source){.source = {.load = load_tensor, .free = free_tensor},
+    *own = (struct tensor_source){.source = {.version = place->id,
+                                             .load = load_tensor,
+                                             .free = free_tensor},
                                   .server = server,
                                   .manifest = take_manifest,
                                   .layout = take_layout,

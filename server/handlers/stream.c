@@ -19,6 +19,7 @@
 #include "common/log.h"
 #include "common/pages.h"
 #include "server/chunks.h"
+#include "server/handlers/stream_leases.h"
 #include "server/metrics.h"
 #include "server/pool.h"
 #include "server/read_slots.h"
@@ -60,6 +61,7 @@ struct cairn_srv_stream {
     uint64_t first;                /* begin, down to a grain of the source */
     uint64_t last;                 /* end, up to a grain or the source's end */
     struct slot slots[2];
+    bool leased;  /* its version, until it is freed */
     bool counted; /* among the server's ready streams */
     _Atomic int way;
     void (*wake)(void *owner);
@@ -101,6 +103,8 @@ static void drop_holder(struct cairn_srv_stream *stream) {
     cairn_srv_read_slots_leave(server->read_slots, &stream->slot); /* first: no lend() after it */
     for (size_t i = 0; i < 2; i++) unmap(&stream->slots[i]);
     if (stream->counted) atomic_fetch_sub(&server->ready_streams, 1);
+    if (stream->leased)
+        cairn_srv_stream_lease_give(server, &stream->options.take_source->version);
     cairn_srv_source_free(stream->options.take_source);
     free(stream);
     cairn_srv_waiters_wake(server->waiters, CAIRN_SRV_STREAMS_KEY);
@@ -138,6 +142,7 @@ static enum cairn_code load_chunk(struct slot *slot, struct cairn_store_worker *
     const struct cairn_srv_stream *stream = slot->stream;
     struct cairn_srv_source *source = stream->options.take_source;
     uint64_t from = begin_of(stream, slot->chunk);
+    if (stream->leased) cairn_srv_stream_lease_renew(stream->options.server, &source->version);
     return source->load(source, worker, from, end_of(stream, slot->chunk) - from, slot->data, err);
 }
 
@@ -251,6 +256,7 @@ static ssize_t take_ready(struct cairn_srv_stream *stream, uint64_t at, void *to
     struct cairn_srv_source *source = stream->options.take_source;
     uint64_t bytes = cairn_min_u64(source->grain_bytes, stream->last - at);
     if (bytes > capacity || at + bytes > stream->options.end) return 0;
+    if (stream->leased) cairn_srv_stream_lease_renew(stream->options.server, &source->version);
     if (!source->load_ready(source, at, bytes, to)) return 0;
     cairn_metrics_add(stream->options.server->metrics,
                       (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_read_ready_bytes_total},
@@ -301,6 +307,9 @@ enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *opt
         drop_holder(stream);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
     }
+    bool is_long = end_of(stream, 0) < stream->last && options->take_source->version.text[0];
+    if (is_long && server->stream_leases)
+        stream->leased = cairn_srv_stream_lease_take(server, &options->take_source->version);
     look_for_ready(stream);
     enum cairn_code code = load_chunk(&stream->slots[0], options->worker, err);
     if (code) {

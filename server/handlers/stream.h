@@ -15,6 +15,8 @@
  *          4   what memory holds of a long range (store/ready.h) is read and compared by the thread
  *              that sends it, a block at a time, and takes neither slot nor chunk; from the first
  *              block on that is not ready, or is wrong, all is loaded as ever.
+ *          Q29  while more than its first chunk is to be sent its version is leased
+ *               (stream_leases.h).
  * Limits:  two chunks of at most 4 MiB a stream, and what its source needs to load
  *          them; settings streams-max at once, CAIRN_BUSY beyond. ready-streams-max at once take
  *          what is ready: a step of theirs is 1 MiB, about 0.3 ms of the event loop, and beside 16

@@ -3,7 +3,11 @@
 /* What a reader leases stays until the lease ends: retention, trash and sweep (Q29, C03). */
 #include <stdio.h>
 
+#include <unistd.h>
+
+#include "common/clock.h"
 #include "tests/server/world.h"
+#include "tests/support/raw.h"
 
 #define MINUTE_MS UINT64_C(60000)
 
@@ -170,4 +174,47 @@ TEST(a_restore_plan_with_a_job_is_bound_to_its_lease) {
     EXPECT_CODE(call(&scene, "POST", scene.saves[1].path, "/restore-plans", "{\"ttl_s\":5}", NULL),
                 CAIRN_INVALID);
     REQUIRE_OK(call(&scene, "DELETE", scene.saves[1].path, "", NULL, NULL));
+}
+
+#define DOWNLOAD_BYTES (40 * CAIRN_MIB) /* more than the buffers of a connection hold */
+#define DROPPED_MS 20000
+
+/* Of a version that is being downloaded. */
+static size_t leases_of(struct scene *scene, const struct cairn_hand_save *save) {
+    CAIRN_AUTO_JSON json_t *list = NULL;
+    if (call(scene, "GET", save->path, "/leases", NULL, &list)) return 999;
+    return json_array_size(json_object_get(list, "items"));
+}
+
+TEST(what_the_server_sends_is_leased_until_it_was_sent_and_no_longer) { /* Q29 */
+    SCENE(scene);
+    struct cairn_world *world = &scene.world;
+    struct cairn_hand_save *save = &scene.saves[0];
+    CAIRN_AUTO(raw) raw = {0};
+    CAIRN_AUTO(raw) other = {0};
+    CAIRN_AUTO(buf) reply = {.limit = CAIRN_GIB};
+    CAIRN_AUTO(buf) part = {.limit = CAIRN_GIB};
+    char request[400];
+    REQUIRE(cairn_world_start(world, WORLD_ARGS("--trash-grace=0ms"), NULL));
+    REQUIRE_OK(cairn_hand_open(world, &scene.hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&scene.hand, 1, 1, "error", DOWNLOAD_BYTES, save));
+    snprintf(request, sizeof(request),
+             "GET %s/shards/rank-00000%%2Fx/data HTTP/1.1\r\nHost: localhost\r\nConnection: "
+             "close\r\n\r\n",
+             save->path);
+    REQUIRE(cairn_raw_open(&raw, world->server.port) && cairn_raw_open(&other, world->server.port));
+    REQUIRE(cairn_raw_text(&raw, request) && cairn_raw_text(&other, request));
+    REQUIRE(cairn_raw_more(&raw, 10000, &reply)); /* both have begun */
+    REQUIRE(cairn_raw_more(&other, 10000, &part));
+    EXPECT_EQ_U64(leases_of(&scene, save), 1);
+    EXPECT_CODE(call(&scene, "DELETE", save->path, "", NULL, NULL), CAIRN_IN_USE);
+    cairn_raw_release(&other); /* one of two readers goes in the middle */
+    usleep(200000);
+    EXPECT_EQ_U64(leases_of(&scene, save), 1);
+    while (cairn_raw_more(&raw, 10000, &reply)) continue;
+    EXPECT(reply.size > DOWNLOAD_BYTES);
+    uint64_t until_ms = cairn_mono_ms() + DROPPED_MS;
+    while (leases_of(&scene, save) && cairn_mono_ms() < until_ms) usleep(20000);
+    EXPECT_EQ_U64(leases_of(&scene, save), 0);
+    REQUIRE_OK(call(&scene, "DELETE", save->path, "", NULL, NULL));
 }
