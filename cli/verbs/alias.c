@@ -50,6 +50,7 @@ static enum cairn_code change(const struct cairn_cli *cli, const struct cairn_cl
         .method = ref ? "PUT" : "DELETE", .tail = tail, .if_match = match[0] ? match : NULL};
     if (ref) call.body = body = json_pack("{s:s}", "ref", ref);
     CAIRN_TRY(cairn_cli_call(cli, run, call, &after, err));
+    if (!after) return CAIRN_OK; /* somebody else has removed it just now */
     return print(cli, after, ref ? "is" : "is no alias any more of", err);
 }
 

@@ -26,6 +26,7 @@ enum cairn_code cairn_srv_policy_put(struct cairn_srv_tx *tx, const struct cairn
     CAIRN_AUTO(buf) before = {0};
     CAIRN_TRY(text_before(tx, name, &before, err));
     const char *was = before.data;
+    if (!policy && !was[0]) return CAIRN_OK;
     if (!policy) {
         CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(policy_drop), SQL_T(name->project),
                                     SQL_T(name->run)));
@@ -36,6 +37,7 @@ enum cairn_code cairn_srv_policy_put(struct cairn_srv_tx *tx, const struct cairn
     CAIRN_AUTO(buf) text = {0};
     CAIRN_TRY(cairn_policy_json(policy, &json, err));
     CAIRN_TRY(cairn_json_dump(json, &text, err));
+    if (!strcmp(was, text.data)) return CAIRN_OK; /* a repeat: no event */
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(policy_put), SQL_T(name->project),
                                 SQL_T(name->run), SQL_T(text.data)));
     return cairn_srv_event_of_change(tx, CAIRN_SRV_EVENT_POLICY_SET, name, text.data, was,

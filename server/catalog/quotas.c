@@ -89,12 +89,14 @@ enum cairn_code cairn_srv_quota_put(struct cairn_srv_tx *tx, const char *project
     char reason[100], was[QUOTA_JSON_BYTES], is[QUOTA_JSON_BYTES];
     CAIRN_TRY(quota_before(tx, project, was, err));
     (void)cairn_text_copy(name.project, sizeof(name.project), project);
+    if (!quota && !was[0]) return CAIRN_OK;
     if (!quota) {
         CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(quota_drop), SQL_T(project)));
         return cairn_srv_event_of_change(tx, CAIRN_SRV_EVENT_QUOTA_REMOVED, &name, NULL, was, "",
                                          err);
     }
     quota_json(quota->versions, quota->bytes, is);
+    if (!strcmp(was, is)) return CAIRN_OK; /* a repeat: no event */
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(quota_put), SQL_T(project),
                                 SQL_I(to_column(quota->versions)),
                                 SQL_I(to_column(quota->bytes))));

@@ -15,7 +15,7 @@
 struct call {
     struct cairn_srv_request *request;
     const char *to; /* of PUT: what it is to point at, as a ref */
-    bool drop, made;
+    bool drop, made, same; /* same: it is as it is to be already */
     struct cairn_version_id id;
     json_t *shown;
 };
@@ -45,8 +45,11 @@ static enum cairn_code judge(const struct call *call, const struct cairn_version
     return cairn_fail(err, CAIRN_PRECONDITION, "there is no alias %s", request->params.ref);
 }
 
+/* A repeat whose first answer was lost finds it there, whatever it says of the state before (RFC
+ * 9110, 13.1.1); who makes a new one or none hears that there is one. */
 static enum cairn_code point(struct cairn_srv_tx *tx, struct call *call,
-                             const struct cairn_srv_run *run, struct cairn_error *err) {
+                             const struct cairn_srv_run *run, const struct cairn_version_id *now,
+                             struct cairn_error *err) {
     CAIRN_AUTO(srv_version) version = {0};
     struct cairn_srv_ref ref = {&run->name, call->to, false};
     CAIRN_TRY(cairn_srv_version_find(tx, &ref, &version, err));
@@ -58,6 +61,9 @@ static enum cairn_code point(struct cairn_srv_tx *tx, struct call *call,
         return cairn_fail(err, CAIRN_CONFLICT, "%s is in the trash: undelete it first",
                           version.id.text);
     call->id = version.id;
+    call->same = !strcmp(now->text, version.id.text) && !call->request->if_none_match[0];
+    if (call->same) return CAIRN_OK;
+    CAIRN_TRY(judge(call, now, err));
     return cairn_srv_alias_put(tx, run->id, call->request->params.ref, version.id.text,
                                cairn_srv_wall_ms(call->request->server), err);
 }
@@ -70,13 +76,13 @@ static enum cairn_code change(struct cairn_srv_tx *tx, void *argument, struct ca
     CAIRN_TRY(cairn_srv_run_get(tx, &call->request->params.run_name, &run, err));
     CAIRN_TRY(cairn_srv_tx_run_thawed(tx, run.id, err));
     CAIRN_TRY(cairn_srv_alias_get(tx, run.id, alias, &now, err));
-    if (call->drop && !now.text[0])
-        return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s has no alias %s", run.name.project,
-                          run.name.run, alias);
-    CAIRN_TRY(judge(call, &now, err));
-    call->made = !now.text[0];
+    call->made = !call->drop && !now.text[0];
     call->id = now;
-    return call->drop ? cairn_srv_alias_drop(tx, run.id, alias, err) : point(tx, call, &run, err);
+    if (!call->drop) return point(tx, call, &run, &now, err);
+    call->same = !now.text[0];
+    if (call->same) return CAIRN_OK;
+    CAIRN_TRY(judge(call, &now, err));
+    return cairn_srv_alias_drop(tx, run.id, alias, err);
 }
 
 static enum cairn_code answer(struct call *call, int status, struct cairn_srv_reply *reply,
@@ -95,6 +101,11 @@ static enum cairn_code serve_change(struct call *call, struct cairn_srv_reply *r
     CAIRN_TRY(cairn_srv_thawed(server, err));
     CAIRN_TRY(check_name(call->request->params.ref, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, change, call, err));
+    if (call->same && call->drop) {
+        reply->status = 204;
+        return CAIRN_OK;
+    }
+    if (call->same) return answer(call, 200, reply, err);
     cairn_log(INFO, "alias.changed", "run=%s/%s alias=%s version=%s dropped=%d",
               call->request->params.run_name.project, call->request->params.run_name.run,
               call->request->params.ref, call->id.text, call->drop);
