@@ -2,6 +2,8 @@
 /* dtype: element types and the size of a tensor. */
 #include "api/dtype.h"
 
+#include <strings.h>
+
 #include "api/table.h"
 
 struct dtype {
@@ -28,6 +30,11 @@ bool cairn_dtype_parse(struct cairn_view text, unsigned *ret) {
     return false;
 }
 
+/* In any case: people write bf16 and BF16. */
+static bool is_word(const char *word, struct cairn_view text) {
+    return strlen(word) == text.size && !strncasecmp(word, text.data, text.size);
+}
+
 bool cairn_dtype_parse_word(struct cairn_view text, unsigned *ret) {
     static const struct {
         struct cairn_view text;
@@ -37,12 +44,16 @@ bool cairn_dtype_parse_word(struct cairn_view text, unsigned *ret) {
                  {CAIRN_VIEW("bf16"), CAIRN_DTYPE_BF16},
                  {CAIRN_VIEW("fp16"), CAIRN_DTYPE_F16}};
     for (size_t i = 0; i < CAIRN_COUNT(words); i++) {
-        if (words[i].text.size != text.size || memcmp(words[i].text.data, text.data, text.size))
-            continue;
+        if (!is_word(words[i].text.data, text)) continue;
         *ret = words[i].dtype;
         return true;
     }
-    return cairn_dtype_parse(text, ret);
+    for (unsigned i = 1; i < CAIRN_COUNT(dtypes); i++) {
+        if (!is_word(dtypes[i].text, text)) continue;
+        *ret = i;
+        return true;
+    }
+    return false;
 }
 
 unsigned cairn_dtype_bits(unsigned dtype) {

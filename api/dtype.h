@@ -57,7 +57,8 @@ enum cairn_table_dtype {
 };
 const char *cairn_dtype_text(unsigned dtype); /* "BF16"; NULL if unknown */
 bool cairn_dtype_parse(struct cairn_view text, unsigned *ret);
-/* Those names, and "fp64", "fp32", "bf16", "fp16", as people and `cairn export` say it. */
+/* Those names, and "fp64", "fp32", "bf16", "fp16", as people and `cairn export` say it, in any
+ * case. */
 bool cairn_dtype_parse_word(struct cairn_view text, unsigned *ret);
 unsigned cairn_dtype_bits(unsigned dtype); /* 0 if unknown */
 

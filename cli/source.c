@@ -153,9 +153,10 @@ enum cairn_code cairn_cli_source_open(const struct cairn_cli *cli, const struct 
     enum cairn_code code = open_once(cli, ref, false, ret, &why);
     /* Bytes that were read wrong may have chosen the wrong version (S17); with a store only. */
     if (code == CAIRN_CORRUPT && cli->store) {
-        cairn_cli_note("note: %s; it was read once more, and was right", why.message);
+        const struct cairn_error first = why;
         why = (struct cairn_error){0};
         code = open_once(cli, ref, false, ret, &why);
+        if (!code) cairn_cli_note("note: %s; it was read once more, and was right", first.message);
     }
     if (code != CAIRN_OK && err) *err = why;
     return code;

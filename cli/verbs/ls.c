@@ -124,17 +124,19 @@ static const struct cairn_cli_column version_columns[] = {
     {"LABELS", false, cell_labels},
 };
 #define WIDE_COLUMNS 3
+/* As commands take it. */
+static void version_name(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%s/%s@%s", row->version.project, row->version.run,
+             row->version.version);
+}
 static const struct cairn_cli_table version_table = {CAIRN_MESSAGE_version_row, version_columns,
                                                      CAIRN_COUNT(version_columns) - WIDE_COLUMNS,
-                                                     cell_version, NULL};
+                                                     version_name, NULL};
 static const struct cairn_cli_table version_wide_table = {
-    CAIRN_MESSAGE_version_row, version_columns, CAIRN_COUNT(version_columns), cell_version, NULL};
+    CAIRN_MESSAGE_version_row, version_columns, CAIRN_COUNT(version_columns), version_name, NULL};
 
 static void cell_run(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s/%s", row->run.project, row->run.run);
-}
-static void cell_run_name(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    snprintf(ret, capacity, "%s", row->run.run);
 }
 static void cell_committed(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%llu", (unsigned long long)row->run.committed);
@@ -161,7 +163,7 @@ static const struct cairn_cli_column run_columns[] = {
     {"ATTEMPT", true, cell_run_attempt},
 };
 static const struct cairn_cli_table run_table = {CAIRN_MESSAGE_run_row, run_columns,
-                                                 CAIRN_COUNT(run_columns), cell_run_name, NULL};
+                                                 CAIRN_COUNT(run_columns), cell_run, NULL};
 
 /* ---- which of them ---- */
 

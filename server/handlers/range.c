@@ -3,6 +3,7 @@
 #include "server/handlers/range.h"
 
 #include <inttypes.h>
+#include <strings.h>
 
 /* Digits at *at; values beyond 2^64 stay at 2^64-1. False when there are none. */
 static bool digits(const char **at, uint64_t *ret) {
@@ -25,7 +26,7 @@ enum cairn_code cairn_srv_range_parse(const char *text, uint64_t size, uint64_t 
                                       uint64_t *ret_end, struct cairn_error *err) {
     static const char unit[] = "bytes=";
     const char *at = text + sizeof(unit) - 1;
-    if (strncmp(text, unit, sizeof(unit) - 1))
+    if (strncasecmp(text, unit, sizeof(unit) - 1))
         return cairn_fail(err, CAIRN_RANGE, "Range must be bytes=FIRST-LAST");
     uint64_t first = 0, last = 0;
     bool has_first = digits(&at, &first);

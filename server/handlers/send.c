@@ -3,6 +3,7 @@
 #include "server/handlers/send.h"
 
 #include <inttypes.h>
+#include <strings.h>
 
 #include "server/handlers/range.h"
 #include "server/handlers/stream.h"
@@ -35,7 +36,9 @@ static enum cairn_code judge_conditions(struct send *send, bool *ret_done,
         *ret_done = true;
         return CAIRN_OK;
     }
-    if (!request->range[0] || (request->if_range[0] && strcmp(request->if_range, send->tag)))
+    /* A range of a unit that is not known is ignored (RFC 9110, 14.2). */
+    if (strncasecmp(request->range, "bytes=", 6) != 0 ||
+        (request->if_range[0] && strcmp(request->if_range, send->tag)))
         return CAIRN_OK;
     enum cairn_code code =
         cairn_srv_range_parse(request->range, size, &send->begin, &send->end, err);

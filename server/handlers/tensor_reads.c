@@ -154,17 +154,30 @@ static void make_tag(struct read *read) {
              cairn_dtype_text(view->dtype), crc);
 }
 
+/* "3", not "3:4": as in numpy that dimension is gone. */
+static bool is_one_place(const char *slice, unsigned dimension) {
+    for (unsigned d = 0; d < dimension && *slice; d++) {
+        slice += strcspn(slice, ",");
+        slice += *slice == ',';
+    }
+    size_t size = strcspn(slice, ",");
+    return size && !memchr(slice, ':', size);
+}
+
 /* Bytes alone do not say what they are. A scalar has no shape: no empty header can be sent. */
 static void say_shape(struct read *read) {
     const struct cairn_srv_tensor_view *view = &read->view;
+    const char *slice = cairn_query_get(&read->request->query, view->flat ? "flat" : "slice");
     unsigned dimensions = view->flat ? 1 : view->tensor.dimension_count;
     char text[CAIRN_DIMENSIONS_MAX * 24] = "";
     size_t used = 0;
-    for (unsigned d = 0; d < dimensions; d++)
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%" PRIu64, d ? "," : "",
+    for (unsigned d = 0; d < dimensions; d++) {
+        if (slice && is_one_place(slice, d)) continue;
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%" PRIu64, used ? "," : "",
                                  view->count[d]);
+    }
     cairn_srv_reply_header(read->reply, "X-Cairn-Dtype", "%s", cairn_dtype_text(view->dtype));
-    if (dimensions) cairn_srv_reply_header(read->reply, "X-Cairn-Shape", "%s", text);
+    if (used) cairn_srv_reply_header(read->reply, "X-Cairn-Shape", "%s", text);
 }
 
 static enum cairn_code read_tensor(struct read *read, struct cairn_error *err) {

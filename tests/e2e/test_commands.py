@@ -204,7 +204,9 @@ class Commands(unittest.TestCase):
         lines = self.world.cairn("ls", "c/run", "-o", "jsonl").stdout.splitlines()
         self.assertEqual([json.loads(line)["step"] for line in lines], [3, 2, 1])
         names = self.world.cairn("ls", "c/run", "-o", "name", "-n", "2").stdout.split()
-        self.assertEqual(names, [i["version"] for i in items[:2]])
+        self.assertEqual(names, [f"c/run@{i['version']}" for i in items[:2]])
+        self.assertIn("c/run\n", self.world.cairn("ls", "-o", "name").stdout)
+        self.world.cairn("show", names[0])  # a name is what commands take
         runs = json.loads(self.world.cairn("ls", "--json").stdout)
         self.assertIn("run", [r["run"] for r in runs])
         self.assertEqual(self.world.cairn("resume", "c/run").stdout, "3\n")
