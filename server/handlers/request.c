@@ -14,6 +14,7 @@
 void cairn_srv_reply_release(struct cairn_srv_reply *reply) {
     cairn_buf_release(&reply->body);
     cairn_buf_release(&reply->location);
+    cairn_buf_release(&reply->next);
     json_decref(reply->extra);
     reply->extra = NULL;
 }
@@ -45,6 +46,7 @@ enum cairn_code cairn_srv_reply_page(struct cairn_srv_reply *reply, json_t *take
                                      json_t *take_next, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *items = take_items, *next = take_next;
     const char *cursor = json_string_value(next);
+    if (cursor) CAIRN_TRY(cairn_buf_printf(&reply->next, err, "%s", cursor));
     return cairn_srv_reply_json(
         reply, 200, items ? CAIRN_PACK(page, .items = items, .next_cursor = cursor) : NULL, err);
 }

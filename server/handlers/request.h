@@ -59,6 +59,7 @@ struct cairn_srv_reply {
     } headers[8];
     size_t header_count;
     struct cairn_buf location; /* a URL for one reader; header Location */
+    struct cairn_buf next;     /* the cursor of the next page; header Link */
     json_t *extra;             /* further members of a problem; dropped with the reply */
     char hint[200];
     uint32_t retry_s; /* Retry-After of CAIRN_CATALOG_BEHIND; 0: it does not end by itself */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "common/encode.h"
 #include "common/log.h"
 #include "server/feed.h"
 #include "server/handlers/stream.h"
@@ -197,6 +198,27 @@ static struct MHD_Response *make_response(struct cairn_srv_exchange *exchange) {
     return response;
 }
 
+/* RFC 8288: the same question with the cursor of the next page, relative to the request's path. */
+static enum cairn_code write_link(const struct cairn_srv_exchange *exchange,
+                                  struct cairn_buf *ret, struct cairn_error *err) {
+    const struct cairn_query *query = &exchange->request.query;
+    CAIRN_TRY(cairn_buf_printf(ret, err, "<?cursor="));
+    CAIRN_TRY(cairn_percent_encode(cairn_buf_view(&exchange->reply.next), false, ret, err));
+    for (size_t i = 0; i < query->count; i++) {
+        if (!strcmp(query->params[i].name, "cursor")) continue;
+        CAIRN_TRY(cairn_buf_printf(ret, err, "&%s=", query->params[i].name));
+        CAIRN_TRY(cairn_percent_encode(cairn_view_of(query->params[i].value), false, ret, err));
+    }
+    return cairn_buf_printf(ret, err, ">; rel=\"next\"");
+}
+
+static bool add_link(struct MHD_Response *response, const struct cairn_srv_exchange *exchange) {
+    CAIRN_AUTO(buf) link = {0};
+    if (!exchange->reply.next.size) return true;
+    return !write_link(exchange, &link, NULL) &&
+           MHD_add_response_header(response, "Link", link.data) == MHD_YES;
+}
+
 /* B07: the library refuses CR and LF by its answer alone, so the answer is looked at. */
 static bool add_headers(struct MHD_Response *response, const struct cairn_srv_reply *reply) {
     const char *type = reply->content_type ? reply->content_type : "application/json";
@@ -286,7 +308,7 @@ static enum MHD_Result reply_to(struct cairn_srv_exchange *exchange) {
     if (!response) return MHD_NO;
     enum MHD_Result result = MHD_NO;
     bool kept = false;
-    if (add_headers(response, reply)) {
+    if (add_headers(response, reply) && add_link(response, exchange)) {
         uint64_t timeout_ms = exchange->http->server->settings->request_timeout_ms;
         cairn_srv_conn_set(exchange->conn, timeout_ms + size / 1024);
         result = MHD_queue_response(exchange->connection,

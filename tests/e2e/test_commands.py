@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 import unittest
+import urllib.parse
 
 from test_verify import safetensors
 from world import BIN, World, wait_until
@@ -207,6 +208,11 @@ class Commands(unittest.TestCase):
         self.assertEqual(names, [f"c/run@{i['version']}" for i in items[:2]])
         self.assertIn("c/run\n", self.world.cairn("ls", "-o", "name").stdout)
         self.world.cairn("show", names[0])  # a name is what commands take
+        first = "/v1/runs/c/run/checkpoints?limit=2&state=committed"
+        headers = self.world.get(first)[1]
+        self.assertRegex(headers["Link"], r'^<\?cursor=\S+&limit=2&state=committed>; rel="next"$')
+        _, headers, body = self.world.get(urllib.parse.urljoin(first, headers["Link"][1:].split(">")[0]))
+        self.assertEqual(([item["step"] for item in json.loads(body)["items"]], "Link" in headers), ([1], False))
         runs = json.loads(self.world.cairn("ls", "--json").stdout)
         self.assertIn("run", [r["run"] for r in runs])
         self.assertEqual(self.world.cairn("resume", "c/run").stdout, "3\n")
