@@ -26,7 +26,7 @@ import tempfile
 import time
 
 from s3world import RealS3, S3Fault, S3World
-from world import BIN, World, files_below, wait_until
+from world import BIN, files_below, HANG_S, wait_until, World
 
 RANKS = 4
 SETTLE_S = 60
@@ -43,7 +43,7 @@ def trainer(world, step, rank, job, timeout_ms=60000):
              "TRAINER_TIMEOUT_MS": str(timeout_ms)})
 
 
-def save_all(world, step, job, timeout=90):
+def save_all(world, step, job, timeout=HANG_S):
     trainers = [trainer(world, step, rank, job) for rank in range(RANKS)]
     return [(t.wait(timeout), *t.communicate()) for t in trainers]
 
@@ -156,7 +156,7 @@ def one(seed, s3=None):
         delay = chance.random() * 0.6
         time.sleep(delay)
         strike(world, victim, trainers, chance)
-        said = [process.communicate(timeout=90)[1] for process in trainers]
+        said = [process.communicate(timeout=HANG_S)[1] for process in trainers]
         codes = [process.returncode for process in trainers]
         third = save_all(world, 3, f"job-{seed}-c")
         assert all(code == 0 for code, _, _ in third), (seed, third)

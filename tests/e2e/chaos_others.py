@@ -7,6 +7,7 @@ import random
 import threading
 
 from chaos_oracle import PAGE_BYTES, RAW_BYTES, expected
+from patience import HANG_S
 
 KEPT = 3  # of the newest, nothing is deleted
 TRIES = 200
@@ -40,7 +41,7 @@ class Other(threading.Thread):
     def end(self):
         self.over.set()
         if self.ident:
-            self.join(60)
+            self.join(HANG_S)
 
 
 class Deleter(Other):

@@ -55,7 +55,7 @@ from chaos_others import Deleter, Restorer
 from chaos_oracle import Oracle, Rank, journal_lines
 from chaos_world import STATE_OF, STATES, Strike, StruckFolder, StruckS3, stop_for
 from s3world import S3Fault
-from world import BIN, files_below, found, server_name, wait_until
+from world import BIN, files_below, found, HANG_S, server_name, wait_until
 
 NODES = 2
 SETTLE_S = 60
@@ -313,11 +313,11 @@ class Scene:
             faults += other.judge()
         (self.world.root / f"end-{job}").touch()
         for rank in ranks:
-            status = rank.process.wait(60)
+            status = rank.process.wait(HANG_S)
             if status != 0 and not rank.killed:
                 faults.append(f"{rank.run} rank {rank.rank} ended with {status}")
         for reader in self.readers:
-            reader.join(20)
+            reader.join(HANG_S)
         if sum(r.times_told() for r in ranks) != heard:
             faults.append("something was told only by close, when all had been decided long ago")
         return faults

@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 
 from s3world import S3World
-from world import BIN, World, found, server_name
+from world import BIN, found, HANG_S, server_name, World
 
 TICK_S = 0.004
 LOOK_TIMEOUT_S = 1.0
@@ -190,7 +190,7 @@ class Keeper(threading.Thread):
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGKILL if strike.how == "kill" else signal.SIGSTOP)
         if strike.how == "kill":
-            code = process.wait(10)
+            code = process.wait(HANG_S)
             if code != -signal.SIGKILL:
                 raise AssertionError(f"ended with {code}: {self.subject.tail()}")
         self.struck.append((strike.point or f"any time, {self.last_point()}", exact))
@@ -205,7 +205,7 @@ class Keeper(threading.Thread):
         if strike.how == "stop-kill":
             self.goes_down(time.monotonic())
             process.kill()
-            process.wait(10)
+            process.wait(HANG_S)
         self.arm()
         self.bring_back()
 
@@ -222,7 +222,7 @@ class Keeper(threading.Thread):
     def end(self):
         self.over.set()
         if self.ident:
-            self.join(30)
+            self.join(HANG_S)
         if self.state() == "T":
             self.subject.process.send_signal(signal.SIGCONT)
 
@@ -288,7 +288,7 @@ class Proxy(threading.Thread):
 
     def end(self):
         self.over = True
-        self.join(5)
+        self.join(HANG_S)
         for end in list(self.pairs):
             self.drop(end)
         self.listener.close()
@@ -326,7 +326,7 @@ class Clocks(threading.Thread):
     def end(self):
         self.over.set()
         if self.ident:
-            self.join(10)
+            self.join(HANG_S)
 
 
 class LatestWatch(threading.Thread):
@@ -366,7 +366,7 @@ class LatestWatch(threading.Thread):
     def end(self):
         self.over.set()
         if self.ident:
-            self.join(10)
+            self.join(HANG_S)
 
 
 class Struck:

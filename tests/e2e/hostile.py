@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from patience import HANG_S
 
 IDLE, SLOW, STREAMS = 10000, 1000, 1000
 NICE = 10  # attackers are on other machines: here they leave the cores to the server and its callers
@@ -181,7 +182,7 @@ class Ordinary:
     PAUSE_S = 0.004
 
     def __init__(self, port, run):
-        self.connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self.connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_S)
                             for _ in range(4)]
         self.run, self.number = run, 0
         self.calls = [("GET", f"/v1/runs/{run}/checkpoints/latest", None),
@@ -246,7 +247,7 @@ class Under:
         self.process.stdin.close()
         self.told = json.loads(self.process.stdout.readline() or "{}")
         self.process.stdout.close()
-        self.process.wait(60)
+        self.process.wait(HANG_S)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import tempfile
 import time
 import unittest
 
+from patience import HANG_S
 from build_folder import BIN
 
 SCRIPT = BIN / "tests/postgres.sh"
@@ -57,7 +58,7 @@ def sql(text, url, check=True):
     """Rows of the last statement, columns separated by |."""
     done = subprocess.run(
         [programs() / "psql", "-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-d", url, "-c",
-         text], text=True, capture_output=True, check=False, timeout=120,
+         text], text=True, capture_output=True, check=False, timeout=HANG_S,
         env={**os.environ, "PGCONNECT_TIMEOUT": "5"})
     if check and done.returncode:
         raise AssertionError(f"{text}: {done.stderr}")
@@ -132,7 +133,7 @@ class Postgres:
     def stop(self, how=signal.SIGINT):
         """SIGINT: in order, without waiting for anybody."""
         self.process.send_signal(how)
-        return self.process.wait(60)
+        return self.process.wait(HANG_S)
 
     def signal(self, how):
         """To all its processes."""
@@ -143,7 +144,7 @@ class Postgres:
     def kill(self):
         """SIGKILL of all its processes."""
         self.signal(signal.SIGKILL)
-        self.process.wait(60)
+        self.process.wait(HANG_S)
         until = time.monotonic() + READY_S
         while self.processes() and time.monotonic() < until:
             time.sleep(0.01)

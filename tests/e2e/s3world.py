@@ -13,7 +13,7 @@ import urllib.request
 import xml.etree.ElementTree
 
 import held
-from world import BIN, Daemon, World, wait_until
+from world import BIN, Daemon, HANG_S, wait_until, World
 
 # Nobody else has these; any trace of them outside of the environment is a leak.
 ACCESS, SECRET, TOKEN = "AKIDCANARYACCESS", "canary/Secret+Zx81Qp", "canary-token-77aXq=="
@@ -45,7 +45,7 @@ def signed(env, path, method="GET", body=b"", **query):
     headers["content-type"] = "application/octet-stream"  # else it were a form, which moto reads itself
     request = urllib.request.Request(f"{endpoint}{path}{'?' + text if text else ''}",
                                      data=body or None, method=method, headers=headers)
-    with urllib.request.urlopen(request, timeout=30) as reply:
+    with urllib.request.urlopen(request, timeout=HANG_S) as reply:
         return reply.read()
 
 
@@ -73,7 +73,7 @@ class S3Fault:
 
     def ask(self, what, body=None):
         data = body.encode() if body is not None else None
-        with urllib.request.urlopen(f"{self.url}/-/{what}", data=data, timeout=30) as reply:
+        with urllib.request.urlopen(f"{self.url}/-/{what}", data=data, timeout=HANG_S) as reply:
             return reply.read().decode()
 
     def rules(self, text):
@@ -233,7 +233,7 @@ def version_of(key):
 
 def run(arguments, **options):
     return subprocess.run([str(a) for a in arguments], capture_output=True, text=True, check=False,
-                          timeout=120, **options)
+                          timeout=HANG_S, **options)
 
 
 __all__ = ["ACCESS", "BIN", "BUCKET", "RealS3", "S3Fault", "S3World", "SECRET", "TOKEN", "run",

@@ -8,7 +8,7 @@ import re
 import threading
 import unittest
 
-from world import World
+from world import HANG_S, World
 
 LATEST = "/v1/runs/nlp/a/checkpoints/latest"
 
@@ -35,7 +35,7 @@ class Again(unittest.TestCase):
         self.cairn("put", self.source, f"nlp/a@{step}")
 
     def connect(self):
-        connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=HANG_S)
         self.addCleanup(connection.close)
         return connection
 

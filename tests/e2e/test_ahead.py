@@ -12,7 +12,7 @@ import threading
 import time
 import unittest
 
-from world import BIN, World, wait_until
+from world import BIN, HANG_S, wait_until, World
 
 RUN = "ahead/run"
 SLOW_HEAD = "head:*:*:delay@20"
@@ -54,7 +54,7 @@ class Ahead(unittest.TestCase):
         """What all ranks staged is committed and verifies. A step that some rank could not begin (its
         uploader is away and its memory not free) is told to every rank that staged it. Returns the
         steps that were committed."""
-        ended = [trainer.communicate(timeout=180) for trainer in self.trainers]
+        ended = [trainer.communicate(timeout=HANG_S) for trainer in self.trainers]
         lines = [[json.loads(line) for line in out.splitlines()] for out, _ in ended]
         said = "\n".join(err for _, err in ended)
         staged = [{line["step"] for line in rank if line.get("code") == "staged"} for rank in lines]

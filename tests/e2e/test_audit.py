@@ -13,7 +13,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from world import World
+from world import HANG_S, World
 
 API = pathlib.Path(__file__).resolve().parents[2] / "api"
 R = "/v1/runs/llm/seven"
@@ -50,7 +50,7 @@ class Calls(unittest.TestCase):
         request = urllib.request.Request(self.world.url + path, method=method, headers=headers,
                                          data=json.dumps(body).encode() if body is not None else None)
         try:
-            with urllib.request.urlopen(request, timeout=60) as reply:
+            with urllib.request.urlopen(request, timeout=HANG_S) as reply:
                 answer, got = reply.read(), reply.status
         except urllib.error.HTTPError as error:
             answer, got = error.read(), error.code
@@ -254,7 +254,7 @@ class Promotion(Calls):
         self.committed_by_hand(*self.begin(1))
         with self.assertRaises(OSError):  # no answer
             self.call(None, "POST", f"{R}/checkpoints/1/promote", {"to": "far"})
-        self.assertEqual(self.world.server.process.wait(20), -signal.SIGKILL)
+        self.assertEqual(self.world.server.process.wait(HANG_S), -signal.SIGKILL)
         del self.world.env["CAIRN_CRASH_AT"]
         self.world.start_server()
         self.committed_by_hand(*self.begin(2))

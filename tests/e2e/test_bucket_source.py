@@ -15,7 +15,7 @@ from s3world import BUCKET, S3Fault, signed
 from test_export import VECTORS, ZERO
 from test_export_resume import content
 from test_to_dcp import model
-from world import BIN, wait_until
+from world import BIN, HANG_S, wait_until
 
 PARALLEL = ZERO / "parallel"
 
@@ -137,7 +137,7 @@ class Source(unittest.TestCase):
             running = self.start("export", f"s3://{BUCKET}/{number}", out, "-j", 1)
             wait_until(lambda: self.s3.acted() or running.poll() is not None, every=0.005)
             change(f"{number}/model.safetensors")
-            _, said = running.communicate(timeout=60)
+            _, said = running.communicate(timeout=HANG_S)
             self.s3.rules("")
             self.assertEqual(running.returncode, 7, said)
             self.assertIn(f"{url}: it was {words} while it was read", said)

@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 
 import postgres
-from world import World
+from world import HANG_S, World
 
 RUN = "llm/7b"
 PATHS = ("checkpoints/latest", "checkpoints/1", "checkpoints", "checkpoints/1/lineage", "aliases", "aliases/good",
@@ -44,7 +44,7 @@ class Changes(unittest.TestCase):
         request = urllib.request.Request(
             self.world.url + path, method=method, data=json.dumps(body or {}).encode(),
             headers={"Content-Type": "application/json", **(headers or {})})
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=HANG_S) as reply:
             return json.loads(reply.read() or "null")
 
     def begin(self, step):
@@ -73,7 +73,7 @@ class Changes(unittest.TestCase):
         self.assertEqual(told, {}, f"{path}: answered before anything changed")
         begun = time.monotonic()
         change()
-        waiter.join(30)
+        waiter.join(HANG_S)
         self.assertNotEqual(told["answer"][1], tag)
         self.assertEqual(told["answer"][0], 200)
         return told["at"] - begun, told["answer"][2]

@@ -29,7 +29,7 @@ import postgres
 from history_clients import Client, History, Run, content, shard_name
 from history_model import History as Model
 from history_validators import judge
-from world import World, files_below, value_within
+from world import files_below, HANG_S, value_within, World
 
 CLIENTS, RUNS = 32, 6
 CALLS = int(os.environ.get("CAIRN_CALLS", "2500"))
@@ -82,7 +82,7 @@ class Striker(threading.Thread):
     def end(self):
         """All servers run, and none of them has a point to die at."""
         self.over.set()
-        self.join(60)
+        self.join(HANG_S)
         if self.failure:
             return
         for number in range(len(self.world.urls)):

@@ -16,7 +16,7 @@ import unittest
 import urllib.parse
 
 from test_verify import safetensors
-from world import BIN, World, wait_until
+from world import BIN, HANG_S, wait_until, World
 
 VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "undelete", "nodes",
          "bench", "doctor", "reconcile", "inspect", "forget", "policy", "pin", "unpin", "label", "metric",
@@ -53,7 +53,7 @@ class Commands(unittest.TestCase):
         program = self.world.root / "python3.11"
         shutil.copy(BIN / "cairn", program)
         for name, version in ((program, "3.11"), (BIN / "cairn", None)):
-            subprocess.run([name, "put", self.world.root / "file", "c/python@1", "--new-version"], check=True, timeout=60,
+            subprocess.run([name, "put", self.world.root / "file", "c/python@1", "--new-version"], check=True, timeout=HANG_S,
                            capture_output=True, env={**os.environ, "CAIRN_URL": self.world.addresses(),
                                                      "CAIRN_SOCKET": self.world.socket()})
             self.assertEqual(self.world.version("c/python", "1")["meta"]["origin"]["versions"].get("python"), version)
@@ -79,7 +79,7 @@ class Commands(unittest.TestCase):
             self.skipTest("no groff: whether the pages are sound was not looked at")
         for path in sorted((BIN / "man").glob("*.1")):
             said = subprocess.run([groff, "-man", "-ww", "-z", "-Tutf8", path], capture_output=True,
-                                  text=True, timeout=60)
+                                  text=True, timeout=HANG_S)
             self.assertEqual((said.returncode, said.stderr), (0, ""), path)
 
     def test_a_mistyped_verb_or_flag_is_status_2_and_names_the_nearest_one(self):
@@ -343,7 +343,7 @@ class Commands(unittest.TestCase):
         process, said = Up.start(self, self.world.root / "shape-up")
         expect("up", said)
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(40), 0)
+        self.assertEqual(process.wait(HANG_S), 0)
         process.stdout.close()
         process.stderr.close()
         self.assertEqual({row for row, fields in shown.items() if len(fields) > 2},
@@ -402,7 +402,7 @@ class Commands(unittest.TestCase):
             for output, said in ((writer, ""), (os.open("/dev/full", os.O_WRONLY), "standard output: No space")):
                 with open(output, "wb") as stdout:
                     done = subprocess.run([str(BIN / "cairn"), *words], stdout=stdout, stderr=subprocess.PIPE,
-                                          text=True, check=False, timeout=60,
+                                          text=True, check=False, timeout=HANG_S,
                                           env={**os.environ, "CAIRN_URL": self.world.url})
                 self.assertNotEqual(done.returncode, 0, words)
                 self.assertIn(said, done.stderr, words)
@@ -562,7 +562,7 @@ class Up(unittest.TestCase):
                                           capture_output=True, text=True, check=True).stdout.split()
                 self.assertEqual(len(children), 2)
                 process.send_signal(signal.SIGINT)
-                self.assertEqual(process.wait(40), 0, process.stderr.read())
+                self.assertEqual(process.wait(HANG_S), 0, process.stderr.read())
                 for child in children:
                     self.assertFalse(os.path.exists(f"/proc/{child}"))
                 process.stdout.close()

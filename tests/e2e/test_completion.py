@@ -12,7 +12,7 @@ import subprocess
 import time
 import unittest
 
-from world import BIN, World
+from world import BIN, HANG_S, World
 
 
 class Completion(unittest.TestCase):
@@ -43,7 +43,7 @@ class Completion(unittest.TestCase):
             ["bash", "--norc", "-c",
              f"source {shlex.quote(str(self.script))}; COMP_WORDBREAKS=$2; COMP_LINE=$1; "
              "COMP_POINT=${#COMP_LINE}; COMP_WORDS=(cairn); _cairn; printf '%s\\n' \"${COMPREPLY[@]}\"",
-             "bash", line, breaks], capture_output=True, text=True, check=True, timeout=60,
+             "bash", line, breaks], capture_output=True, text=True, check=True, timeout=HANG_S,
             env=self.env(**env))
         self.assertEqual(done.stderr, "")
         return done.stdout.split()
@@ -148,7 +148,7 @@ class Fish(unittest.TestCase):
         """{what fish offers: what it says of it}"""
         done = subprocess.run(
             ["fish", "--no-config", "-c", f"source {self.script}; complete -C {shlex.quote(line)}"],
-            capture_output=True, text=True, check=True, timeout=60, cwd=self.world.root,
+            capture_output=True, text=True, check=True, timeout=HANG_S, cwd=self.world.root,
             env={**os.environ, "HOME": str(self.world.root), "TERM": "dumb",
                  "PATH": f"{BIN}:{os.environ['PATH']}", "CAIRN_URL": self.world.addresses()})
         self.assertEqual(done.stderr, "")

@@ -19,7 +19,7 @@ import unittest
 import unittest.mock
 
 import reports
-from world import BIN, wait_until
+from world import BIN, HANG_S, wait_until
 
 try:
     import botocore.awsrequest
@@ -261,7 +261,7 @@ class Config(unittest.TestCase):
     def command(self, env):
         done = subprocess.run(
             [BIN / "cairn", "get", "a/run@latest", "--store", f"s3://{BUCKET}/p", "--timeout", "5s",
-             "-d", self.folder / "out"], env=env, capture_output=True, text=True, timeout=60,
+             "-d", self.folder / "out"], env=env, capture_output=True, text=True, timeout=HANG_S,
             check=False)
         self.assertNotIn(done.returncode, (0, 5, 8), done.stderr)
         return done.stderr

@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 from test_verify import safetensors
-from world import BIN, World
+from world import BIN, HANG_S, World
 
 MIB = 1 << 20
 RUN = "documents/run"
@@ -99,7 +99,7 @@ class Documents(unittest.TestCase):
             done = subprocess.run(
                 [BIN / "cairn-server", "--store", self.world.store, "--listen", "127.0.0.1:0",
                  "--data-dir", self.world.root / "server"],
-                capture_output=True, text=True, timeout=60, check=False)
+                capture_output=True, text=True, timeout=HANG_S, check=False)
             with self.subTest(damage=damage):
                 self.assertEqual(done.returncode, 7, done.stderr)
                 self.assertIn("store.json", done.stderr)

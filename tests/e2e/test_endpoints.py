@@ -15,7 +15,7 @@ import urllib.request
 from s3world import BUCKET, S3Fault, S3World, signed
 from test_tiers import tree
 from test_verify import safetensors
-from world import BIN, wait_until
+from world import BIN, HANG_S, wait_until
 
 HOT = ("AKIDHOT", "hot/Secret+canary", "hot-token==")
 COLD = ("AKIDCOLD", "cold/Secret+canary", "cold-token==")
@@ -143,7 +143,7 @@ class TwoS3:
         body = {"kind": "safetensors", "path": str(self.folder / "model-4" / "model.safetensors"), "step": 1}
         request = urllib.request.Request(f"{self.world.url}/v1/runs/t/import/imports", data=json.dumps(body).encode(),
                                          headers={"Content-Type": "application/json", "X-Cairn": "1"})
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=HANG_S) as reply:
             operation = json.loads(reply.read())["id"]
         state = lambda: json.loads(self.world.get(f"/v1/operations/{operation}?wait=20s")[2])
         self.assertEqual(wait_until(lambda: (found := state())["state"] in ("done", "failed") and found, 90)["state"], "done")
@@ -159,7 +159,7 @@ class TwoS3:
             refused = subprocess.run([BIN / "cairn-server", "--listen", "127.0.0.1:0", "--data-dir",
                                       self.folder / "refused", "--store", self.folder / "refused-store",
                                       "--stores", f"main,far=s3://{BUCKET}/slow?{wrong}"], capture_output=True, text=True,
-                                     timeout=60, check=False, env={**os.environ, **self.world.env})
+                                     timeout=HANG_S, check=False, env={**os.environ, **self.world.env})
             self.assertNotEqual(refused.returncode, 0)
             self.assertIn(said, refused.stderr)
             self.assertIn("far", refused.stderr)

@@ -13,7 +13,7 @@ import tempfile
 import unittest
 import zipfile
 
-from world import BIN
+from world import BIN, HANG_S
 
 VECTORS = pathlib.Path(__file__).resolve().parents[1] / "vectors"
 ZERO = VECTORS / "deepspeed"
@@ -23,7 +23,7 @@ TORCH = json.loads((VECTORS / "torch" / "expected.json").read_text())["files"]["
 
 def export(*words, status=0):
     ran = subprocess.run([BIN / "cairn", "export", *map(str, words)], capture_output=True,
-                         text=True, timeout=120)
+                         text=True, timeout=HANG_S)
     if status is not None and ran.returncode != status:
         raise AssertionError(f"{words}: exit {ran.returncode}: {ran.stdout}{ran.stderr}")
     return ran
@@ -442,7 +442,7 @@ class Export(unittest.TestCase):
         ran = subprocess.run(
             ["strace", "-f", "-y", "-e", "trace=pwrite64,fdatasync,linkat", "-o", calls,
              BIN / "cairn", "export", ZERO / "stage2", self.out, "--max-shard-size", "200B"],
-            capture_output=True, text=True, timeout=120,
+            capture_output=True, text=True, timeout=HANG_S,
             env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
         self.assertEqual(ran.returncode, 0, ran.stderr)
         lines = calls.read_text().splitlines()
@@ -484,7 +484,7 @@ class Export(unittest.TestCase):
 
     def test_a_limit_of_file_sizes_is_named_with_the_way_out_and_nothing_is_left(self):
         limit = f"ulimit -f 1; exec {BIN / 'cairn'} export '{self.copy('stage2').parent}' '{self.out}'"
-        said = subprocess.run(["bash", "-c", limit], capture_output=True, text=True, timeout=120)
+        said = subprocess.run(["bash", "-c", limit], capture_output=True, text=True, timeout=HANG_S)
         self.assertEqual(said.returncode, 1, said)
         self.assertIn("ulimit -f", said.stderr)
         self.assertEqual(list(self.out.iterdir()), [])

@@ -15,7 +15,7 @@ from s3world import BUCKET, S3Fault, signed
 from test_export import VECTORS, ZERO
 from test_export_resume import LOG, content
 from test_to_dcp import model
-from world import BIN, wait_until
+from world import BIN, HANG_S, wait_until
 
 WINDOW = 8 << 20
 PLACE = "models/7b"
@@ -128,7 +128,7 @@ class Bucket(unittest.TestCase):
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         wait_until(lambda: self.s3.acted() or running.poll() is not None, every=0.005)
         running.send_signal(signal.SIGINT)
-        _, said = running.communicate(timeout=60)
+        _, said = running.communicate(timeout=HANG_S)
         self.assertEqual(running.returncode, 130, said)
         self.assertIn("give the same command again", said)
         self.s3.rules("")
@@ -189,7 +189,7 @@ class Bucket(unittest.TestCase):
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             wait_until(lambda: self.s3.acted() or running.poll() is not None, every=0.005)
             self.put(name)
-            _, said = running.communicate(timeout=60)
+            _, said = running.communicate(timeout=HANG_S)
             self.assertEqual(running.returncode, 6, said)
             self.assertIn(f"{name} already", said)
             self.assertEqual(set(self.there()), {name})
@@ -221,7 +221,7 @@ class Bucket(unittest.TestCase):
         self.s3.rules("")
         for place in ("s3:///x", "s3://", "s3://no such bucket/x", f"s3://{BUCKET}-other/x"):
             ran = subprocess.run([BIN / "cairn", "export", self.source, place], env=self.env,
-                                 capture_output=True, text=True, timeout=60)
+                                 capture_output=True, text=True, timeout=HANG_S)
             self.assertIn(ran.returncode, (1, 2, 3, 4), ran.stderr)
             self.assertIn(place, ran.stderr)
         self.nothing_is_left()

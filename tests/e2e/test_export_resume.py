@@ -19,7 +19,7 @@ import unittest
 from test_export import ZERO, export
 from test_stored_tensors import Case
 from test_to_dcp import model
-from world import BIN, wait_until
+from world import BIN, HANG_S, wait_until
 
 MIB = 1 << 20
 LOG = ".cairn-export"
@@ -168,7 +168,7 @@ class Resume(unittest.TestCase):
                                        stdout=subprocess.PIPE, text=True)
             wait_until(lambda: noted(self.out) >= 3 or running.poll() is not None, every=0.001)
             running.send_signal(how)
-            _, said = running.communicate(timeout=60)
+            _, said = running.communicate(timeout=HANG_S)
             self.assertEqual(running.returncode, status, said)
             self.assertIn(f"kept in {self.out}", said)
             self.assertIn("give the same command again", said)
@@ -266,7 +266,7 @@ class Stored(Case):
             env={**os.environ, "CAIRN_URL": self.world.url})
         wait_until(lambda: noted(self.out) >= 2 or running.poll() is not None, every=0.001)
         self.world.server.process.kill()
-        _, said = running.communicate(timeout=200)
+        _, said = running.communicate(timeout=HANG_S)
         self.assertEqual(running.returncode, 5, said)
         self.assertIn(f"what was written is kept in {self.out}", said)
         self.assertEqual(json.loads(said.splitlines()[-1])["code"], "unavailable", said)

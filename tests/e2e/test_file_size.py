@@ -7,7 +7,7 @@ import resource
 import subprocess
 import unittest
 
-from world import BIN, World, wait_until
+from world import BIN, HANG_S, wait_until, World
 
 NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 SOURCE_BYTES = 4 << 20
@@ -49,14 +49,14 @@ class FileSize(unittest.TestCase):
             wait_until(lambda: "send.retry" in uploader.log.read_text() or
                        uploader.process.poll() is not None)
             resource.prlimit(uploader.process.pid, resource.RLIMIT_FSIZE, NO_LIMIT)
-            self.assertEqual(put.wait(60), 0, put.stderr.read() + self.world.logs())
+            self.assertEqual(put.wait(HANG_S), 0, put.stderr.read() + self.world.logs())
         self.world.cairn("verify", "size/run@1")
 
     def test_a_get_that_may_not_write_says_that_the_file_is_too_large(self):
         self.world.cairn("put", self.source, "size/run@1")
         done = subprocess.run(
             [BIN / "cairn", "get", "size/run@1", "-d", self.world.root / "back"],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=HANG_S, check=False,
             env={**os.environ, "CAIRN_URL": self.world.url, "CAIRN_PROGRESS": "none"},
             preexec_fn=lambda: resource.setrlimit(  # pylint: disable=subprocess-popen-preexec-fn
                 resource.RLIMIT_FSIZE, (SOURCE_BYTES // 2, resource.RLIM_INFINITY)))

@@ -19,6 +19,7 @@ import urllib.error
 import urllib.request
 import uuid
 
+from patience import HANG_S
 from s3world import RealS3, S3World, run
 
 MIB = 1 << 20
@@ -58,7 +59,7 @@ def program(name):
 def crc32c_at(endpoint):
     """{key: CRC32C} as s3fault computed them of the bytes that it holds; None: another server."""
     try:
-        with urllib.request.urlopen(f"{endpoint}/-/state", timeout=30) as reply:
+        with urllib.request.urlopen(f"{endpoint}/-/state", timeout=HANG_S) as reply:
             return {o["key"]: o["crc32c"] for o in json.loads(reply.read())["objects"]}
     except (urllib.error.HTTPError, ValueError):
         return None

@@ -14,7 +14,7 @@ import urllib.request
 
 import yaml
 
-from world import BIN, World
+from world import BIN, HANG_S, World
 
 # What readers of YAML 1.1 or 1.2 would take for something else.
 TEXTS = ["no", "1e3", "2026-01-01", "- x", "a: b", "ä\u2028b", "two\nlines", "~", "0x10", "=", "*a",
@@ -85,7 +85,7 @@ class Forms(unittest.TestCase):
         self.assertRegex(happened[5], r"annotated +127.0.0.1 +note, pinned *$")
 
     def say(self, *words, status=0):
-        ran = subprocess.run([BIN / "cairn", *words], capture_output=True, text=True, timeout=60,
+        ran = subprocess.run([BIN / "cairn", *words], capture_output=True, text=True, timeout=HANG_S,
                              env={**os.environ, "CAIRN_URL": self.world.addresses()})
         self.assertEqual(ran.returncode, status, ran.stdout + ran.stderr)
         return ran.stdout if status == 0 else ran.stderr
@@ -113,7 +113,7 @@ class Forms(unittest.TestCase):
         self.assertIn("  a: 0.1\n  b: 1.0e-5\n  c: 1.0e+23\n", yaml_text)
         shown = self.say("show", "reals/run@1")
         self.assertIn("a=0.1, b=1e-5, c=1e23, d=0.30000000000000004, e=1.931, f=-2.5\n", shown)
-        with urllib.request.urlopen(f"{self.world.url}/v1/runs/reals/run/checkpoints/1", timeout=60) as answer:
+        with urllib.request.urlopen(f"{self.world.url}/v1/runs/reals/run/checkpoints/1", timeout=HANG_S) as answer:
             self.assertIn(b'"metrics":{"a":0.1,"b":1e-5,"c":1e23,', answer.read())
 
     def test_fields_are_the_same_values_under_the_names_that_were_asked_for(self):

@@ -13,7 +13,7 @@ import time
 import unittest
 
 import mounted
-from world import BIN, World, files_below, wait_until
+from world import BIN, files_below, HANG_S, wait_until, World
 
 RUN = "full/run"
 ZERO = pathlib.Path(__file__).resolve().parents[1] / "vectors/deepspeed/stage2"
@@ -66,7 +66,7 @@ class Full(unittest.TestCase):
         time.sleep(2)
 
     def ends_well(self):
-        out, _ = self.trainer.communicate(timeout=120)
+        out, _ = self.trainer.communicate(timeout=HANG_S)
         self.assertEqual(self.trainer.returncode, 0, out + self.world.logs())
         wait_until(lambda: [s for s in STEPS if self.states().get(s) == "committed"] == STEPS)
         self.world.cairn("verify", f"{RUN}@{STEPS[-1]}")
@@ -220,13 +220,13 @@ class Commands(unittest.TestCase):
     def test_an_export_to_a_full_disk_says_what_it_needs_and_leaves_nothing(self):
         filler = mounted.fill(self.disk)
         words = [BIN / "cairn", "export", ZERO, self.disk / "out"]
-        said = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        said = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S)
         self.assertEqual(said.returncode, 1, said)
         self.assertRegex(said.stderr, r"No space left on device: [0-9.]+ KiB are needed and 0 B free")
         self.assertIn("name a folder on another disk", said.stderr)
         self.assertEqual(list((self.disk / "out").iterdir()), [])
         filler.unlink()
-        subprocess.run(words, check=True, capture_output=True, timeout=120)
+        subprocess.run(words, check=True, capture_output=True, timeout=HANG_S)
 
     def test_a_get_to_a_full_disk_says_what_it_needs_and_goes_on_when_there_is_room(self):
         world = World(root=self.root)

@@ -17,7 +17,7 @@ import urllib.parse
 import openapi_page
 from outcome import leave
 from test_tensor_reads import write
-from world import World
+from world import HANG_S, World
 
 SEED = int(os.environ.get("CAIRN_TEST_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 EACH = int(os.environ.get("CAIRN_GENERATED", "24"))
@@ -110,7 +110,7 @@ class Generated(unittest.TestCase):
         self.world = World(server_arguments=["--sweep-interval", "1s", "--trash-grace", "10min"])
         self.addCleanup(self.world.close)
         self.maker, self.run_name, self.fills = Maker(self.page, SEED), "", 0
-        self.connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=60)
+        self.connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=HANG_S)
         self.addCleanup(self.connection.close)
 
     def call(self, method, target, body=None, headers=None):

@@ -12,7 +12,7 @@ import subprocess
 import threading
 import unittest
 
-from world import BIN, World, wait_until
+from world import BIN, HANG_S, wait_until, World
 
 
 class Proxy:
@@ -30,7 +30,7 @@ class Proxy:
 
             def pass_on(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                server = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=60)
+                server = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=HANG_S)
                 try:
                     server.request(self.command, self.path, body or None, dict(self.headers))
                     answer = server.getresponse()
@@ -157,7 +157,7 @@ class Heartbeat(unittest.TestCase):
         heartbeats = self.proxy.count("PUT", "/node-0")
         wait_until(lambda: self.proxy.count("PUT", "/node-0") > heartbeats + 2)
         (self.world.root / "hold.1").touch()
-        out, err = begun.communicate(timeout=60)
+        out, err = begun.communicate(timeout=HANG_S)
         self.assertIn("stale-attempt", out, err)
 
 

@@ -18,7 +18,7 @@ from test_dcp import DCP
 from test_dcp import EXPECTED as DCP_CASES
 from test_export import EXPECTED, VECTORS, ZERO, export, read
 from test_tensor_reads import write
-from world import BIN, World
+from world import BIN, HANG_S, World
 
 MIB = 1 << 20
 INDEX = "model.safetensors.index.json"
@@ -44,7 +44,7 @@ class HfView(unittest.TestCase):
     def ask(self, run, name="", method="GET", headers=None, **query):
         """(status, headers, body); the body is what came before the connection broke, if it did."""
         self.broken = False
-        connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=HANG_S)
         path = f"/v1/runs/{run}/checkpoints/latest/hf" + (f"/{urllib.parse.quote(name)}"
                                                           if name else "")
         query = urllib.parse.urlencode(query, quote_via=urllib.parse.quote)
@@ -104,7 +104,7 @@ class HfView(unittest.TestCase):
         saving = [subprocess.Popen([BIN / "examples/transformer-save", "hf/eight", "7", str(rank),
                                     str(RANKS)], env=environment, stdout=subprocess.DEVNULL)
                   for rank in range(RANKS)]
-        self.assertEqual([process.wait(300) for process in saving], [0] * RANKS)
+        self.assertEqual([process.wait(HANG_S) for process in saving], [0] * RANKS)
         told = self.assert_is("hf/eight", self.exported("cut", "hf/eight@7", "--max-shard-size",
                                                         "300MB"), max_shard_size="300MB")
         self.assertGreater(len([row for row in told["files"] if row["content"] == "tensors"]), 3)

@@ -12,7 +12,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from world import BIN, World
+from world import BIN, HANG_S, World
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python"))
 import read_without_cairn as plain  # noqa: E402
@@ -45,7 +45,7 @@ class Histories(unittest.TestCase):
         if supersede:
             env["TRAINER_SUPERSEDE"] = "1"
         done = subprocess.run([BIN / "tests/trainer", RUN, "0", "1", *map(str, steps or [""])],
-                              env=env, capture_output=True, text=True, check=False, timeout=60)
+                              env=env, capture_output=True, text=True, check=False, timeout=HANG_S)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def resume(self, resume):
@@ -62,7 +62,7 @@ class Histories(unittest.TestCase):
             self.world.url + path, method="POST", data=json.dumps(body).encode() if body else b"",
             headers={"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=60) as reply:
+            with urllib.request.urlopen(request, timeout=HANG_S) as reply:
                 return reply.status, json.loads(reply.read())
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())
@@ -196,7 +196,7 @@ class Histories(unittest.TestCase):
             self.world.start_server()
             self.world.env.clear()
             self.world.cairn(verb, f"{RUN}@{twenty}", "--timeout", "1s", status=None)
-            self.world.server.process.wait(10)
+            self.world.server.process.wait(HANG_S)
             self.world.start_server()
             self.assertEqual(self.world.version(RUN)["step"], step, verb)
             self.compare(verb)

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import unittest
 
+from patience import HANG_S
 from s3world import BIN, BUCKET, S3Fault, signed
 
 VECTORS = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "torch"
@@ -19,7 +20,7 @@ EXPECTED = json.loads((VECTORS / "expected.json").read_text())
 
 def inspect(*words, status=0, env=None):
     ran = subprocess.run([BIN / "cairn", "inspect", *map(str, words)], capture_output=True,
-                         text=True, timeout=120, env={**os.environ, **(env or {})})
+                         text=True, timeout=HANG_S, env={**os.environ, **(env or {})})
     if ran.returncode != status:
         raise AssertionError(f"{words}: exit {ran.returncode}: {ran.stdout}{ran.stderr}")
     return ran
@@ -112,7 +113,7 @@ class Inspect(unittest.TestCase):
                              {"format": "pt"})
         ran = subprocess.run(["strace", "-f", "-P", large, "-e", "trace=pread64,read", "-o",
                               self.folder / "calls", BIN / "cairn", "inspect", large, "--json"],
-                             capture_output=True, text=True, timeout=120,
+                             capture_output=True, text=True, timeout=HANG_S,
                              env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
         told = json.loads(ran.stdout)
         self.assertEqual([(t["name"], t["bytes"]) for t in told["tensors"]],

@@ -11,7 +11,7 @@ import time
 import unittest
 
 from test_tree import tree_of
-from world import BIN, World, wait_until
+from world import BIN, HANG_S, wait_until, World
 
 MIB = 1 << 20
 
@@ -48,7 +48,7 @@ class Interrupt(unittest.TestCase):
         parts = lambda: list(back.glob(".cairn-get-*/1"))  # the second file is being read
         wait_until(lambda: parts() or get.poll() is not None, every=0.001)
         get.send_signal(how)
-        _, said = get.communicate(timeout=30)
+        _, said = get.communicate(timeout=HANG_S)
         return get.returncode, said
 
     def test_an_interrupted_get_leaves_no_file_under_its_name_and_goes_on(self):
@@ -129,7 +129,7 @@ class Interrupt(unittest.TestCase):
             wait_until(lambda: self.world.version("i/run", step) or put.poll() is not None,
                        every=0.005)
             put.send_signal(how)
-            _, said = put.communicate(timeout=60)
+            _, said = put.communicate(timeout=HANG_S)
             if put.returncode == 0:
                 continue  # it was faster
             self.assertEqual(put.returncode, status, said)
@@ -147,7 +147,7 @@ class Interrupt(unittest.TestCase):
             time.sleep(0.5)
             begun = time.monotonic()
             put.send_signal(signal.SIGINT)
-            _, said = put.communicate(timeout=20)
+            _, said = put.communicate(timeout=HANG_S)
             self.assertEqual(put.returncode, 130, said)
             self.assertIn("nothing was begun", said)
             self.assertLess(time.monotonic() - begun, 5)
@@ -174,7 +174,7 @@ class Interrupt(unittest.TestCase):
                              env={**none, "CAIRN_STORE_FAULT": "put:*:*:delay@1000; complete:*:*:delay@1000"})
             wait_until(lambda: self.own_daemons() or put.poll() is not None, every=0.005)
             put.send_signal(how)
-            _, said = put.communicate(timeout=60)
+            _, said = put.communicate(timeout=HANG_S)
             self.assertEqual(put.returncode, status, said)
             self.assertEqual(self.own_daemons(), {})
             self.assertEqual(list(temporary.iterdir()), [])
@@ -188,7 +188,7 @@ class Interrupt(unittest.TestCase):
         wait_until(lambda: self.own_daemons() or put.poll() is not None, every=0.005)
         self.assertEqual(len(self.own_daemons()), 1)
         put.kill()
-        put.communicate(timeout=60)
+        put.communicate(timeout=HANG_S)
         wait_until(lambda: not self.own_daemons(), 40)
 
     def test_the_folder_of_a_killed_put_is_removed_by_the_next_put_and_that_of_a_living_one_is_not(self):
@@ -221,7 +221,7 @@ class Interrupt(unittest.TestCase):
         killed, killed_folder = start_put("killed/run")
         os.kill(self.own_daemons()[killed_folder], signal.SIGKILL)
         killed.kill()
-        killed.communicate(timeout=60)
+        killed.communicate(timeout=HANG_S)
         wait_until(lambda: killed_folder not in self.own_daemons())
         with open(next(killed_folder.glob("*.journal.lock")), "rb") as lock:
             wait_until(lambda: is_locked(lock))  # as an uploader that still sends
@@ -231,7 +231,7 @@ class Interrupt(unittest.TestCase):
         self.assertEqual(said, f"note: removed {killed_folder}, which a killed cairn put had left\n")
         for process in (self.own_daemons()[living_folder], living.pid):
             os.kill(process, signal.SIGCONT)
-        _, said = living.communicate(timeout=60)
+        _, said = living.communicate(timeout=HANG_S)
         self.assertEqual(living.returncode, 0, said)
         self.assertEqual(list(temporary.iterdir()), [stranger])
 

@@ -16,7 +16,7 @@ from history_clients import crc32c
 from test_jobs import Job
 from test_partner import KEEPS, MIB, NODE, RUN, SERVER
 from test_peers import Peer, grant_of, told_address
-from world import World, wait_until
+from world import HANG_S, wait_until, World
 
 
 class Keeping(Peer):
@@ -47,7 +47,7 @@ class Keeping(Peer):
 
     def put(self, tail, body=b"", right=None, rank=1):
         path = f"/v1/copies/{self.version}/{rank}/{tail}"
-        connection = http.client.HTTPConnection(self.address, timeout=20)
+        connection = http.client.HTTPConnection(self.address, timeout=HANG_S)
         headers = {"Authorization": right or self.right("PUT", path, self.to, body=len(body)),
                    "Content-Length": str(len(body))}
         try:
@@ -160,7 +160,7 @@ class Told(unittest.TestCase):
         request = urllib.request.Request(
             f"{self.world.url}/v1/nodes/node-0", json.dumps(body).encode(), method="PUT",
             headers={"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=HANG_S) as reply:
             return json.loads(reply.read())
 
     def open(self, job):
@@ -171,7 +171,7 @@ class Told(unittest.TestCase):
                                          json.dumps(body).encode(), method="POST",
                                          headers={"Content-Type": "application/json"})
         since = time.monotonic()
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=HANG_S) as reply:
             reply.read()
         return time.monotonic() - since
 

@@ -12,7 +12,7 @@ import urllib.request
 
 import postgres
 from test_tiers import read_fallbacks
-from world import World, files_below, wait_until
+from world import files_below, HANG_S, wait_until, World
 
 BYTES = bytes((at * at + at) % 251 for at in range(40000)) * 80  # four blocks
 MIB = 1 << 20
@@ -74,7 +74,7 @@ class KnownDamage(unittest.TestCase):
         request = urllib.request.Request(
             f"{self.world.url}/v1/runs/{run}/checkpoints/{step}/verify", method="POST", data=json.dumps(body).encode(),
             headers={"Content-Type": "application/json", "X-Cairn": "1"})
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=HANG_S) as reply:
             begun = json.loads(reply.read())
         while begun["ended_at"] is None:
             begun = json.loads(self.world.get(f"/v1/operations/{begun['id']}?wait=10s")[2])

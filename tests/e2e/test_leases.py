@@ -11,7 +11,7 @@ import time
 import unittest
 
 from build_folder import BIN
-from world import World, files_below, wait_until
+from world import files_below, HANG_S, wait_until, World
 
 SIZE = 96 << 20  # more than pipes and buffers hold, so that the reader is in its middle for long
 
@@ -106,7 +106,7 @@ class FromTheTrash(unittest.TestCase):
     def save(self, run, *steps, job="j"):
         env = {**os.environ, "CAIRN_JOB": job, "TRAINER_ROWS": "24", "CAIRN_SOCKET": self.world.socket()}
         subprocess.run([BIN / "tests/trainer", run, "0", "1", *map(str, steps)], env=env, check=True,
-                       stdout=subprocess.DEVNULL, timeout=120)
+                       stdout=subprocess.DEVNULL, timeout=HANG_S)
 
     def path(self, run, version):
         return f"/v1/runs/{run}/checkpoints/{version}"

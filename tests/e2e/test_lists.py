@@ -9,7 +9,7 @@ import unittest
 import urllib.parse
 import urllib.request
 
-from world import World
+from world import HANG_S, World
 
 VERSIONS = 12000
 BASE_MS = 1700000000000
@@ -107,7 +107,7 @@ class Lists(unittest.TestCase):
         cursor, pages = "", []
         while True:
             url = f"{self.world.url}/v1/runs/p/many/checkpoints?{query}{cursor}".rstrip("?")
-            with urllib.request.urlopen(url.replace("?&", "?"), timeout=60) as reply:
+            with urllib.request.urlopen(url.replace("?&", "?"), timeout=HANG_S) as reply:
                 answer = json.load(reply)
             pages.append(answer["items"])
             if answer["next_cursor"] is None:

@@ -9,7 +9,7 @@ import time
 import unittest
 
 from test_verify import flipped, gone, safetensors
-from world import BIN, World, wait_until
+from world import BIN, HANG_S, wait_until, World
 
 LINE = re.compile(r"^\S+ (?:WARN|ERROR) (\S+)", re.M)
 
@@ -66,7 +66,7 @@ class Lines(unittest.TestCase):
         self.assertEqual(len(events), 1, events)
         self.assertIn(events[0], ("outbox.waiting", "heartbeat.unanswered"))
         self.world.start_server()
-        out, _ = job.communicate(timeout=120)
+        out, _ = job.communicate(timeout=HANG_S)
         self.assertEqual(job.returncode, 0, out + self.world.logs())
 
 

@@ -9,7 +9,7 @@ import random
 import re
 import unittest
 
-from world import BIN, World
+from world import BIN, HANG_S, World
 
 PLACES = int(os.environ.get("CAIRN_TEST_PLACES", "20"))
 SEED = int(os.environ.get("CAIRN_TEST_SEED", "1"))
@@ -114,14 +114,14 @@ class Memory(unittest.TestCase):
                 if not self.started(uploader):
                     continue
                 said = self.world.cairn("put", self.source, f"k/up-{number}@1", status=None,
-                                        timeout=90)
+                                        timeout=HANG_S)
                 self.assertGreaterEqual(said.returncode, 0)
                 # A message that cannot be built ends its connection, not the process.
                 self.assertIsNone(uploader.process.poll(), uploader.tail())
                 self.assertEqual(uploader.stop(), 0, uploader.tail())
                 uploader.env = {}
                 uploader.start()
-                self.world.cairn("put", self.source, f"k/after-{number}@1", timeout=90)
+                self.world.cairn("put", self.source, f"k/after-{number}@1", timeout=HANG_S)
                 self.assertEqual(self.world.version(f"k/after-{number}", "1")["state"], "committed")
                 self.assertEqual(uploader.stop(), 0, uploader.tail())
                 self.hits += HIT in uploader.log.read_text()

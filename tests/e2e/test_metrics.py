@@ -15,7 +15,7 @@ import unittest
 
 import exposition
 from s3world import S3Fault, S3World
-from world import BIN, World, wait_until
+from world import BIN, HANG_S, wait_until, World
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 RUN = "llm/metrics"
@@ -139,7 +139,7 @@ class Metrics(Scraped):
         whole = self.restorer("whole")
         time.sleep(0.3)
         (self.world.root / "hold").touch()
-        self.assertEqual(whole.wait(60), 0)
+        self.assertEqual(whole.wait(HANG_S), 0)
         wait_until(lambda: self.uploader()["cairn_restores_open"].value() == 0)
         ended = self.uploader()["cairn_restore_duration_seconds"]
         self.assertEqual((ended.value("_count", end="left"), ended.value("_count", end="released")), (1, 1))
@@ -204,7 +204,7 @@ class Metrics(Scraped):
 
     def ask(self, request):
         host, port = self.uploader_url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=20) as caller:
+        with socket.create_connection((host, int(port)), timeout=HANG_S) as caller:
             found = b""
             with contextlib.suppress(OSError):  # it was cut in the middle of a request
                 caller.sendall(request)
@@ -223,7 +223,7 @@ class Metrics(Scraped):
 
     def test_a_caller_that_says_nothing_holds_up_others_for_two_seconds_at_most(self):
         host, port = self.uploader_url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=20) as silent:
+        with socket.create_connection((host, int(port)), timeout=HANG_S) as silent:
             self.assertIn("cairn_build_info", self.uploader())
             self.assertEqual(silent.recv(1), b"")
 

@@ -23,7 +23,7 @@ import urllib.request
 import reports
 from outcome import leave
 from s3world import signed
-from world import BIN, wait_until
+from world import BIN, HANG_S, wait_until
 
 KEPT = pathlib.Path(tempfile.gettempdir()) / "cairn-clients" / "moto-5.2"
 MIB = 1 << 20
@@ -79,7 +79,7 @@ class OnMoto(unittest.TestCase):
     def setUp(self):
         self.bucket = re.sub(r"[^a-z]+", "-", self.id().rsplit(".", 1)[1].lower())[:40].strip("-")
         with urllib.request.urlopen(urllib.request.Request(
-                f"{self.url}/{self.bucket}", method="PUT"), timeout=30):
+                f"{self.url}/{self.bucket}", method="PUT"), timeout=HANG_S):
             pass
         self.addCleanup(reports.check)
         self.store, self.up = f"s3://{self.bucket}/cairn", None
@@ -102,14 +102,14 @@ class OnMoto(unittest.TestCase):
     def stop(self):
         if self.up and self.up.poll() is None:
             self.up.terminate()
-            self.up.wait(60)
+            self.up.wait(HANG_S)
 
     def log(self):
         return "".join(path.read_text() for path in self.home.rglob("*.log"))
 
     def cairn(self, *arguments, status=0, env=None):
         done = subprocess.run([BIN / "cairn", *arguments], env=env or self.env_up, text=True,
-                              capture_output=True, timeout=120, check=False)
+                              capture_output=True, timeout=HANG_S, check=False)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr + self.log())
         return done
 

@@ -10,7 +10,7 @@ import subprocess
 import time
 import unittest
 
-from world import BIN, World, wait_until
+from world import BIN, HANG_S, wait_until, World
 
 RUN = "mount/run"
 RANKS, STEPS = 2, list(range(1, 9))
@@ -60,7 +60,7 @@ class Mount(unittest.TestCase):
             for rank in range(RANKS)]
 
     def ended(self):
-        return [(*trainer.communicate(timeout=120), trainer.returncode)
+        return [(*trainer.communicate(timeout=HANG_S), trainer.returncode)
                 for trainer in self.trainers]
 
     def states(self):

@@ -14,7 +14,7 @@ import unittest
 
 from s3world import BUCKET, S3Fault, S3World, signed
 from test_jobs import Job
-from world import BIN
+from world import BIN, HANG_S
 
 NODES, RANKS, RESTORED_BY, RUN = 4, 16, 6, "p/lost"
 UPLOADER = ["--peer-listen", "127.0.0.1:0", "--heartbeat", "200ms", "--metrics-listen", "127.0.0.1:0"]
@@ -61,7 +61,7 @@ class NodeLost(unittest.TestCase):
         time.sleep(2)  # ten heartbeats: all have heard who the others are, and none reads for itself
         hold.touch()
         for child in children:
-            _, said = child.communicate(timeout=120)
+            _, said = child.communicate(timeout=HANG_S)
             self.assertEqual(child.returncode, 0, said + self.world.logs())
         sent = self.sent()  # before this test asks for anything itself
         wanted = {key.split("/data/")[1].replace("/", "_"): self.stored(key) for key in self.sizes}

@@ -22,7 +22,7 @@ from s3world import S3Fault, S3World
 from test_commands import shapes
 from test_export import VECTORS, export, read
 from test_to_dcp import model
-from world import BIN, World, wait_until
+from world import BIN, HANG_S, wait_until, World
 
 MIB = 1 << 20
 OVER = ("done", "failed", "cancelled", "interrupted")
@@ -79,7 +79,7 @@ class Case(unittest.TestCase):
         request = urllib.request.Request((url or self.world.url) + path, method=method, headers=headers,
                                          data=json.dumps(body).encode() if body is not None else None)
         try:
-            with urllib.request.urlopen(request, timeout=90, context=self.context) as reply:
+            with urllib.request.urlopen(request, timeout=HANG_S, context=self.context) as reply:
                 answer = reply.status, dict(reply.headers), json.loads(reply.read())
         except urllib.error.HTTPError as error:
             answer = error.code, dict(error.headers), json.loads(error.read())
@@ -188,7 +188,7 @@ class OverHttps(Case):
             context.maximum_version = ssl.TLSVersion.TLSv1_2
             context.set_ciphers(ciphers)
             try:
-                with socket.create_connection(("127.0.0.1", self.world.port), timeout=20) as plain, \
+                with socket.create_connection(("127.0.0.1", self.world.port), timeout=HANG_S) as plain, \
                         context.wrap_socket(plain, server_hostname="127.0.0.1"):
                     return True
             except ssl.SSLError:
@@ -549,7 +549,7 @@ class Operations(Case):
                              (["--import-folders", f"{self.inside}/{{run}}"], "import-folders"),
                              (["--import-folders", self.inside, "--tls-cert", "c", "--tls-key", "k"], "operations-url")):
             done = subprocess.run([BIN / "cairn-server", "--store", self.world.store, *words], check=False,
-                                  capture_output=True, text=True, timeout=30)
+                                  capture_output=True, text=True, timeout=HANG_S)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(named, done.stderr)
 

@@ -6,6 +6,7 @@ import unittest
 
 PROGRAM = """
 import unittest
+from patience import HANG_S
 from outcome import leave
 
 class Missing(unittest.TestCase):
@@ -28,7 +29,7 @@ class Outcome(unittest.TestCase):
     def end(self, *names, good=True):
         """(status, its lines of what was skipped) of a program with these classes."""
         ran = subprocess.run([sys.executable, "-c", PROGRAM.format(good=good, names=", ".join(map(repr, names)))],
-                             capture_output=True, text=True, timeout=60)
+                             capture_output=True, text=True, timeout=HANG_S)
         return ran.returncode, [line for line in ran.stdout.splitlines() if line.startswith("skipped: ")]
 
     def test_a_failure_beside_a_skip_is_a_failure_and_77_is_for_a_program_that_ran_nothing(self):

@@ -10,7 +10,7 @@ import time
 import unittest
 import urllib.request
 
-from world import BIN, World
+from world import BIN, HANG_S, World
 
 JOB = BIN / "examples/parallel-job"
 FAKE = BIN / "fake_cuda"
@@ -42,7 +42,7 @@ class ParallelJob(unittest.TestCase):
     def go_on(cls, run, steps, layout, begins=0, device=False):
         """The digest of the weights after so many steps; the step that it went on from is `begins`."""
         job = cls.start(run, steps, layout, device)
-        out, errors = job.communicate(timeout=120)
+        out, errors = job.communicate(timeout=HANG_S)
         assert job.returncode == 0, f"{layout}: {job.returncode}\n{errors}"
         said, weights = out.splitlines()[-2:]
         assert f"went from step {begins} to {steps}" in said, said
@@ -70,7 +70,7 @@ class ParallelJob(unittest.TestCase):
         job.communicate()
         self.assertGreaterEqual(step, 3)
         again = self.start("parallel/killed", 0, (1, 2, 1))
-        out, errors = again.communicate(timeout=120)
+        out, errors = again.communicate(timeout=HANG_S)
         self.assertEqual(again.returncode, 0, errors)
         began = int(out.split("from step ")[1].split()[0])
         self.assertGreaterEqual(began, step)
@@ -85,14 +85,14 @@ class ParallelJob(unittest.TestCase):
 
     def test_a_job_whose_device_is_not_there_ends_and_says_so(self):
         job = self.start("parallel/none", 1, (1, 1, 1), device="no")
-        _, errors = job.communicate(timeout=60)
+        _, errors = job.communicate(timeout=HANG_S)
         if job.returncode == 0:
             self.skipTest("there is a GPU")
         self.assertRegex(errors, "no CUDA runtime|count the devices|knows no device")
 
     def test_what_is_asked_wrongly_is_a_usage_error(self):
         wrong = subprocess.run([str(JOB), "parallel/none", "job-x", "2", "1", "1", "1", "gpu"],
-                               capture_output=True, text=True, timeout=60)
+                               capture_output=True, text=True, timeout=HANG_S)
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("usage:", wrong.stderr)
 

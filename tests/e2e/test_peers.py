@@ -22,7 +22,7 @@ import urllib.request
 
 from s3world import BUCKET, S3Fault, S3World, signed
 from test_jobs import Job
-from world import BIN, World, wait_until
+from world import BIN, HANG_S, wait_until, World
 
 MIB = 1 << 20
 PEERS = ["--peer-listen", "127.0.0.1:0", "--heartbeat", "200ms"]
@@ -49,7 +49,7 @@ class Peer:
 
     def ask(self, address, to, path, span="", right=None):
         """(status, headers, body) of one GET."""
-        connection = http.client.HTTPConnection(address, timeout=20)
+        connection = http.client.HTTPConnection(address, timeout=HANG_S)
         headers = {"Authorization": right or self.right("GET", path, to, span)}
         if span:
             headers["Range"] = span
@@ -77,7 +77,7 @@ def metric(world, number, name):
     """A counter of an uploader, without labels."""
     log = (world.root / f"uploader-{number}.log").read_text(errors="replace")
     port = re.findall(r"metrics.listening .*?port=(\d+)", log)[-1]
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=HANG_S) as reply:
         found = re.search(rf"^cairn_{name} (\d+)$", reply.read().decode(), re.MULTILINE)
     return int(found.group(1)) if found else 0
 
@@ -180,7 +180,7 @@ class Restoring(unittest.TestCase):
         self.hold.touch()
         said = []
         for child in self.children:
-            out, err = child.communicate(timeout=120)
+            out, err = child.communicate(timeout=HANG_S)
             self.assertEqual(child.returncode, 0, err + self.world.logs())
             said.append(json.loads(out.splitlines()[-1]))
         self.sent = self.sent_shards() - self.before
@@ -255,7 +255,7 @@ class Restoring(unittest.TestCase):
         late = self.hold.with_name("late")
         self.begin(holds={1: late})
         self.hold.touch()
-        total = json.loads(self.children[0].communicate(timeout=120)[0].splitlines()[-1])["bytes"]
+        total = json.loads(self.children[0].communicate(timeout=HANG_S)[0].splitlines()[-1])["bytes"]
         # The first has gone; what it read is still there, and so is what the other read for it.
         read = [metric(self.world, node, "restore_bytes_total") for node in range(2)]
         self.assertGreater(min(read), 0)
@@ -279,7 +279,7 @@ class Restoring(unittest.TestCase):
         self.begin(RESTORER_SHARDS="own")
         self.hold.touch()
         for child in self.children:
-            out, err = child.communicate(timeout=120)
+            out, err = child.communicate(timeout=HANG_S)
             self.assertEqual(child.returncode, 0, err)
         self.assertIn("the nodes want different bytes", self.world.logs())
 
@@ -310,7 +310,7 @@ class Restoring(unittest.TestCase):
     def call(self, method, path, body):
         request = urllib.request.Request(self.world.url + path, json.dumps(body).encode(), method=method,
                                          headers={"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=30) as reply:
+        with urllib.request.urlopen(request, timeout=HANG_S) as reply:
             return json.load(reply)
 
     def test_nodes_that_ask_for_a_version_that_is_not_loaded_delay_no_trainer(self):
@@ -326,7 +326,7 @@ class Restoring(unittest.TestCase):
         path, span, asking = f"/v1/restore/1/{version}/0", f"bytes=0-{MIB - 1}", []
         for _ in range(60):  # more than there are helpers
             host, port = address.split(":")
-            asking.append(socket.create_connection((host, int(port)), timeout=60))
+            asking.append(socket.create_connection((host, int(port)), timeout=HANG_S))
             self.addCleanup(asking[-1].close)
             asking[-1].sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nRange: {span}\r\nAuthorization: "
                                f"{peer.right('GET', path, 'node-0', span)}\r\n\r\n".encode())

@@ -16,7 +16,7 @@ import threading
 import unittest
 
 import postgres
-from world import BIN, World, wait_until
+from world import BIN, HANG_S, wait_until, World
 
 USER = "SELECT, INSERT, UPDATE, DELETE"
 
@@ -47,7 +47,7 @@ class Database(unittest.TestCase):
         done = subprocess.run(
             [BIN / "cairn-server", "--listen", "127.0.0.1:0", "--store", store, "--data-dir", data,
              *(["--catalog", url] if url else [])], text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, timeout=60, check=False, env={**os.environ, **(env or {})})
+            stderr=subprocess.STDOUT, timeout=HANG_S, check=False, env={**os.environ, **(env or {})})
         said = done.stdout.splitlines()[-1]
         self.assertNotIn(done.returncode, (0, 77), said)
         self.assertTrue(said.startswith("cairn-server: "), said)

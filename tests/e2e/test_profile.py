@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 from test_commands import shapes
-from world import BIN, World
+from world import BIN, HANG_S, World
 
 
 class Profile(unittest.TestCase):
@@ -30,7 +30,7 @@ class Profile(unittest.TestCase):
     def cairn(self, *words, status=0, stdin=None, **env):
         keep = {key: value for key, value in os.environ.items() if not key.startswith("CAIRN_")}
         done = subprocess.run([BIN / "cairn", *map(str, words)], capture_output=True, text=True, input=stdin,
-                              timeout=60, env={**keep, "XDG_CONFIG_HOME": str(self.home), **env})
+                              timeout=HANG_S, env={**keep, "XDG_CONFIG_HOME": str(self.home), **env})
         if status is not None:
             self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stderr if status else done.stdout

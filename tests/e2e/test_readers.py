@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from world import BIN, World
+from world import BIN, HANG_S, World
 
 MIB = 1 << 20
 CLIENTS = 256
@@ -28,7 +28,7 @@ class Reader:
 
     def ask(self, shard, begin, end):
         """What came of a range: all of it, its first bytes, or none."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=HANG_S)
         try:
             connection.request(
                 "GET", f"/v1/runs/c/run/checkpoints/{self.version}/shards/{shard}/data",

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 
 import mounted
-from world import World, wait_until
+from world import HANG_S, wait_until, World
 
 
 class Ready(unittest.TestCase):
@@ -69,7 +69,7 @@ class Ready(unittest.TestCase):
         request = urllib.request.Request(self.world.url + "/v1/runs/a/b/attempts", data=body,
                                          headers={"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=60) as reply:
+            with urllib.request.urlopen(request, timeout=HANG_S) as reply:
                 return reply.status
         except urllib.error.HTTPError as error:
             return error.code

@@ -16,7 +16,7 @@ from s3world import BUCKET, S3Fault, signed
 from test_reindex import SAME, SOON
 from test_tiers import tree
 from test_verify import safetensors
-from world import World, files_below, wait_until
+from world import files_below, HANG_S, wait_until, World
 
 RUN = "t/stores"
 
@@ -145,7 +145,7 @@ class Stores:
         env = {**os.environ, "CAIRN_JOB": job, "CAIRN_RESUME": "keep", "TRAINER_SUPERSEDE": "1",
                "CAIRN_SOCKET": self.world.socket()}
         subprocess.run([BIN / "tests/trainer", RUN, "0", "1", str(step)], env=env, capture_output=True, check=True,
-                       timeout=120)
+                       timeout=HANG_S)
         return max(json.loads(self.world.cairn("ls", RUN, "--json").stdout), key=lambda row: row["attempt"])["version"]
 
     def test_what_a_later_save_superseded_is_so_again_though_its_main_copy_was_removed(self):
@@ -202,7 +202,7 @@ class Stores:
         self.world.env["CAIRN_CRASH_AT"] = "server.promote.after_shard:2"
         self.world.start_server()
         self.world.cairn("promote", f"{RUN}@1", "--to", "archive", "--timeout", "20s", status=None)
-        self.world.server.process.wait(120)
+        self.world.server.process.wait(HANG_S)
         del self.world.env["CAIRN_CRASH_AT"]
         new = self.lose()
         self.assertEqual(self.told(self.reindex(new, "--json"))["archive"]["unfinished"], 1)

@@ -8,7 +8,7 @@ import time
 import unittest
 
 from test_jobs import Job
-from world import World, wait_until
+from world import HANG_S, wait_until, World
 
 
 class Stopped(unittest.TestCase):
@@ -52,7 +52,7 @@ class Stopped(unittest.TestCase):
         time.sleep(1.5)  # saves go on; the uploader drains for as long as the server is away
         self.assertIsNone(uploader.process.poll(), "it did not wait for the server")
         self.world.start_server()
-        self.assertEqual(uploader.process.wait(30), 0)
+        self.assertEqual(uploader.process.wait(HANG_S), 0)
         uploader.start()
         self.expect_all(job)
 

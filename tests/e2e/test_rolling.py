@@ -10,7 +10,7 @@ import unittest
 
 import postgres
 from test_jobs import Job
-from world import World, wait_until
+from world import HANG_S, wait_until, World
 
 STEPS = list(range(1, 41))
 ROUNDS = 6
@@ -35,7 +35,7 @@ class Commands(threading.Thread):
 
     def stop(self):
         self.ended.set()
-        self.join(120)
+        self.join(HANG_S)
         return self.failed
 
 

@@ -18,6 +18,7 @@ import urllib.parse
 import urllib.request
 import uuid
 
+from patience import HANG_S
 from s3world import BIN, LEAKS, RealS3, S3Fault, S3World, run, wait_until
 
 MIB = 1 << 20
@@ -101,14 +102,14 @@ class OnS3(unittest.TestCase):
         env = {**os.environ, "CAIRN_JOB": "example", "CAIRN_SOCKET": self.world.socket(0)}
         saving = [subprocess.Popen([BIN / "examples/transformer-save", "e/model", "7", str(rank),
                                     "4"], env=env, stdout=subprocess.DEVNULL) for rank in range(4)]
-        self.assertEqual([process.wait(120) for process in saving], [0] * 4)
+        self.assertEqual([process.wait(HANG_S) for process in saving], [0] * 4)
         env["CAIRN_JOB"] = "example-2"
         out = self.world.root / "example"
         out.mkdir()
         loading = [subprocess.Popen([BIN / "examples/transformer-restore", "e/model", str(rank),
                                      "3", out], env=env, stdout=subprocess.DEVNULL)
                    for rank in range(3)]
-        self.assertEqual([process.wait(120) for process in loading], [0] * 3)
+        self.assertEqual([process.wait(HANG_S) for process in loading], [0] * 3)
         checked = run([BIN / "examples/transformer-check", out, 3, 4])
         self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
 
@@ -136,7 +137,7 @@ class OnS3(unittest.TestCase):
         for name in ("one-part", "déjà vu/a+b = 100%#?&"):
             path = ("/v1/runs/t/redirect/checkpoints/1/shards/"
                     f"{urllib.parse.quote(name, safe='')}/data")
-            connection = http.client.HTTPConnection("127.0.0.1", world.port, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", world.port, timeout=HANG_S)
             connection.request("GET", path + "?via=redirect")
             reply = connection.getresponse()
             self.assertEqual((reply.status, reply.read()), (307, b""))
@@ -144,12 +145,12 @@ class OnS3(unittest.TestCase):
             url = reply.headers["Location"]
             query = urllib.parse.parse_qs(urllib.parse.urlsplit(url).query)
             self.assertLessEqual(int(query["X-Amz-Expires"][0]), 300)
-            with urllib.request.urlopen(url, timeout=30) as got:
+            with urllib.request.urlopen(url, timeout=HANG_S) as got:
                 self.assertEqual(got.read(), (tree / name).read_bytes())
             for other in (url.replace("redirect", "tree"), url[:-1] + "0"):
                 with self.assertRaises(urllib.error.HTTPError):  # this one object, signed
                     if other != url:
-                        urllib.request.urlopen(other, timeout=30)
+                        urllib.request.urlopen(other, timeout=HANG_S)
                     raise urllib.error.HTTPError(other, 403, "the same by chance", None, None)
             status, _, body = world.get(path + "?via=proxy")
             self.assertEqual((status, body), (200, (tree / name).read_bytes()))

@@ -19,6 +19,7 @@ import unittest
 import urllib.parse
 import urllib.request
 
+from patience import HANG_S
 from s3world import ACCESS, BIN, SECRET, TOKEN, S3Fault, S3World, wait_until
 from test_jobs import Job
 
@@ -75,7 +76,7 @@ def put_object(s3, key, body):
     headers["authorization"] = f"AWS4-HMAC-SHA256 Credential={ACCESS}/{scope}, " \
                                f"SignedHeaders={names}, Signature={secret.hex()}"
     request = urllib.request.Request(s3.url + path, data=body, headers=headers, method="PUT")
-    with urllib.request.urlopen(request, timeout=30) as reply:
+    with urllib.request.urlopen(request, timeout=HANG_S) as reply:
         assert reply.status == 200
 
 
@@ -240,7 +241,7 @@ class Faults(unittest.TestCase):
         putting = self.put_in_background(self.source(1))
         wait_until(lambda: points.exists() and "commit.before_proof" in points.read_text())
         put_object(self.s3, self.shard_key(), b"short")
-        _, err = putting.communicate(timeout=60)
+        _, err = putting.communicate(timeout=HANG_S)
         self.assertNotEqual(putting.returncode, 0)
         self.assertRegex(err, r"1 of 1 shard: not as registered; the first: node node-0 registered "
                               r"shard \S*model\.bin of rank 0 with 1048593 bytes, the store has 5")
@@ -419,7 +420,7 @@ class Faults(unittest.TestCase):
                 # Another object of as many bytes, each time; the first 16 MiB stay what they were.
                 other = body[:-1] + bytes([body[-1] ^ (turn + 1)])
                 put_object(self.s3, self.shard_key(), other)
-                _, said = reading.communicate(timeout=60)
+                _, said = reading.communicate(timeout=HANG_S)
                 self.assertEqual(reading.returncode, 7, said + self.world.logs())
                 self.assertRegex(said + self.told_by_server(),
                                  r"shard \S*model\.bin\S* bytes \d+-\d+: the object was replaced")

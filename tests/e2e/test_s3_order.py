@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import unittest
 
+from patience import HANG_S
 import held
 from s3world import BIN, S3Fault, S3World, wait_until
 from test_jobs import Job
@@ -66,7 +67,7 @@ class Order(unittest.TestCase):
         self.wait_sealed(3)
         self.assertEqual(len(self.parts()), 0, "too slow: the first part has its answer already")
         for process in (first, third):
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=HANG_S)
             self.assertEqual(process.returncode, 0, said + self.world.logs())
         for status, lines, said in job.end():
             self.assertEqual((status, lines[-1]["code"]), (0, "ok"), said + self.world.logs())

@@ -16,6 +16,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+from patience import HANG_S
 from s3world import BIN, S3Fault, S3World, run, wait_until
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
@@ -30,7 +31,7 @@ def fetch(url, offset=None, size=None, method="GET", body=None):
     headers = {} if offset is None else {"Range": f"bytes={offset}-{offset + size - 1}"}
     request = urllib.request.Request(url, data=body, headers=headers, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=30) as reply:
+        with urllib.request.urlopen(request, timeout=HANG_S) as reply:
             return reply.status, reply.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
@@ -64,7 +65,7 @@ class Plans(unittest.TestCase):
             f"{(world or self.world).url}/v1/runs/{checkpoint}/restore-plans", method="POST",
             data=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=60) as reply:
+            with urllib.request.urlopen(request, timeout=HANG_S) as reply:
                 return reply.status, reply.headers, json.load(reply)
         except urllib.error.HTTPError as error:
             return error.code, error.headers, json.load(error)

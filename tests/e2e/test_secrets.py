@@ -13,7 +13,7 @@ import tempfile
 import unittest
 
 from s3world import SECRET, TOKEN, S3Fault, S3World
-from world import BIN, World, files_below, wait_until
+from world import BIN, files_below, HANG_S, wait_until, World
 
 NOBODY = 65534
 CANARY = "whsec_" + "Q2FuYXJ5" * 6
@@ -48,7 +48,7 @@ class Files(unittest.TestCase):
         path.chmod(mode)
         self.addCleanup(path.chmod, 0o600)
         done = subprocess.run([str(word) for word in self.command(program, *words)], capture_output=True, text=True,
-                              timeout=60, check=False, env={**os.environ, **(env or {})})
+                              timeout=HANG_S, check=False, env={**os.environ, **(env or {})})
         self.assertIn(done.returncode, (2, 4), done)
         for said in (str(path), f"mode {mode:04o}", "chmod 600"):
             self.assertIn(said, done.stderr)
@@ -72,7 +72,7 @@ class Files(unittest.TestCase):
         world.server.stop()
         key = world.root / "server/grant.key"
         key.chmod(0o640)
-        done = subprocess.run(world.server.command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(world.server.command, capture_output=True, text=True, timeout=HANG_S, check=False)
         key.chmod(0o600)
         self.assertEqual(done.returncode, 4, done)
         self.assertIn(f"{key} can be read by others: chmod 600 it", done.stderr)
@@ -84,7 +84,7 @@ class Files(unittest.TestCase):
         state.chmod(0o777)
         self.addCleanup(state.chmod, 0o700)
         done = subprocess.run([str(word) for word in self.command("cairn-uploader")], capture_output=True, text=True,
-                              timeout=60, check=False)
+                              timeout=HANG_S, check=False)
         self.assertEqual(done.returncode, 4, done)
         self.assertIn(f"state_dir {state} is writable by everybody", done.stderr)
 
@@ -118,7 +118,7 @@ class Files(unittest.TestCase):
                       ("cairn-server", "--catalog", "postgresql://127.0.0.1/x?password=canary-pw"),
                       ("cairn-uploader", "--server", "http://user:canary-pw@127.0.0.1:9")):
             done = subprocess.run([str(word) for word in self.command(*words)], capture_output=True, text=True,
-                                  timeout=60, check=False)
+                                  timeout=HANG_S, check=False)
             self.assertEqual(done.returncode, 2, (words, done))
             self.assertNotIn("canary-pw", done.stdout + done.stderr, words)
 
@@ -155,7 +155,7 @@ class Memory(unittest.TestCase):
                     self.assertEqual(owner == 0, hidden or os.getuid() == 0 and not user, (program, words))
                 finally:
                     process.send_signal(signal.SIGTERM)
-                    process.wait(30)
+                    process.wait(HANG_S)
 
 
 class Store(unittest.TestCase):
@@ -171,7 +171,7 @@ class Store(unittest.TestCase):
         source.write_bytes(os.urandom(200_000))
         world.cairn("put", source, "llm/7b@1")
         s3.rules("op=put|part|create : status=403/AccessDenied")
-        done = world.cairn("put", source, "llm/7b@2", status=None, timeout=60)
+        done = world.cairn("put", source, "llm/7b@2", status=None, timeout=HANG_S)
         self.assertNotEqual(done.returncode, 0)
         self.assertNotIn(SECRET, done.stdout + done.stderr)
         for path in filter(pathlib.Path.is_file, files_below(world.root)):

@@ -14,7 +14,7 @@ import threading
 import unittest
 
 from s3world import SECRET, TOKEN, S3Fault, S3World
-from world import BIN, Daemon, World, wait_until
+from world import BIN, Daemon, HANG_S, wait_until, World
 
 NOBODY = 65534
 ELSEWHERE = "192.0.2.1:0"  # RFC 5737: nobody's address, so nothing can be bound there
@@ -60,7 +60,7 @@ class Server(Case):
         self.addCleanup(shutil.rmtree, folder)
         return subprocess.run(
             [BIN / "cairn-server", "--store", f"{folder}/store", "--data-dir", f"{folder}/data",
-             *arguments], capture_output=True, text=True, timeout=60, check=False)
+             *arguments], capture_output=True, text=True, timeout=HANG_S, check=False)
 
     def test_allow_remote_is_needed_to_listen_beyond_loopback(self):
         said = self.fail_to_start("--listen", ELSEWHERE)
@@ -211,7 +211,7 @@ class Uploader(Case):
     def put_as_nobody(self, world):
         return subprocess.run(
             [BIN / "cairn", "put", world.root / "source-1000", "u/run@1"], capture_output=True,
-            text=True, timeout=60, check=False, user=NOBODY, group=NOBODY, extra_groups=[],
+            text=True, timeout=HANG_S, check=False, user=NOBODY, group=NOBODY, extra_groups=[],
             env={"PATH": os.environ["PATH"], "CAIRN_URL": world.url, "CAIRN_PROGRESS": "none",
                  "CAIRN_SOCKET": world.socket()})
 
@@ -273,7 +273,7 @@ class S3(Case):
         for bundle, good in (("", False), (self.s3.bundle, True)):
             said = subprocess.run(
                 [BIN / "cairn", "doctor", f"s3://{self.s3.bucket}/ca", "--json"],
-                capture_output=True, text=True, timeout=100, check=False,
+                capture_output=True, text=True, timeout=HANG_S, check=False,
                 env={**os.environ, **self.s3.env(), "CAIRN_CA_BUNDLE": bundle})
             findings = json.loads(said.stdout)["findings"]
             self.assertEqual(any(f["check"] == "put" and f["level"] == "ok" for f in findings), good,

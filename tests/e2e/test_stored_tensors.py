@@ -11,7 +11,7 @@ import tempfile
 import unittest
 
 from test_export import EXPECTED, ZERO, as_fp32, export, read
-from world import BIN, World
+from world import BIN, HANG_S, World
 
 TORCH = ZERO.parent / "torch"
 
@@ -110,7 +110,7 @@ class Restored:
         """As libcairn gives it to a job that asks for a box of it."""
         ran = subprocess.run(
             [BIN / "tests" / "tensor_reader", run, "latest", name, *map(str, box)], capture_output=True,
-            env={"CAIRN_SOCKET": self.world.socket()}, timeout=60)
+            env={"CAIRN_SOCKET": self.world.socket()}, timeout=HANG_S)
         self.assertEqual(ran.returncode, 0, ran.stderr)
         return ran.stdout
 

@@ -16,7 +16,7 @@ import unittest
 import urllib.parse
 
 from test_export import EXPECTED, ZERO, as_fp32, export, read, rounded
-from world import World, wait_until
+from world import HANG_S, wait_until, World
 
 MIB = 1 << 20
 
@@ -77,7 +77,7 @@ class Tensors(unittest.TestCase):
     def ask_raw(self, run, target, method="GET", headers=None):
         """(status, headers, body); the body is what came before the connection broke, if it did."""
         self.broken = False
-        connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.world.port, timeout=HANG_S)
         try:
             connection.request(method, f"/v1/runs/{run}/checkpoints/latest/{target}",
                                headers=headers or {})

@@ -18,7 +18,7 @@ import urllib.request
 from s3world import BUCKET, S3Fault, S3World, signed
 from test_peers import metric
 from test_verify import safetensors
-from world import BIN, World, files_below, wait_until
+from world import BIN, files_below, HANG_S, wait_until, World
 
 READER = pathlib.Path(__file__).resolve().parents[1] / "python" / "read_without_cairn.py"
 SIZE = 300_000
@@ -282,7 +282,7 @@ class Folders(Tiers, unittest.TestCase):
         self.world.cairn("promote", "t/plain@1", "--to", "slow")
         back = self.world.root / "plain"
         subprocess.run([sys.executable, READER, self.url, "t/plain@1", back], check=True,
-                       capture_output=True, timeout=60)
+                       capture_output=True, timeout=HANG_S)
         found = {pathlib.Path(name).name: data for name, data in tree(back).items()}
         self.assertEqual(found["bytes.bin"], (model / "bytes.bin").read_bytes())
 
@@ -355,7 +355,7 @@ class KilledInARepair(unittest.TestCase):
         world.start_server()
         command = subprocess.Popen([BIN / "cairn", "verify", "t/killed@1", "--repair"], stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL, env={**os.environ, **world.env, "CAIRN_URL": world.url})
-        self.assertNotEqual(world.server.process.wait(60), 0)
+        self.assertNotEqual(world.server.process.wait(HANG_S), 0)
         command.kill()
         command.wait()
         found = {path.name: path.read_bytes() for path in world.stored("t/killed/000000000001/*/data/*")}
@@ -449,7 +449,7 @@ class Away(unittest.TestCase):
             reader.stdin.flush()
             found += reader.stdout.read(step << 20)
         reader.stdin.close()
-        self.assertEqual(reader.wait(60), 0)
+        self.assertEqual(reader.wait(HANG_S), 0)
         self.assertTrue(found == data)
         asked = metric(world, 0, "restore_fallbacks_total")  # those that were under way together
         self.assertGreater(asked, 0)
@@ -524,7 +524,7 @@ class OneS3(unittest.TestCase):
         run, _, step = ref.partition("@")
         request = urllib.request.Request(f"{self.world.url}/v1/runs/{run}/checkpoints/{step}/restore-plans", data=b"{}",
                                          headers={"Content-Type": "application/json", "X-Cairn": "1"})
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=HANG_S) as reply:
             return {item["url"].split("?")[0].split("/")[3] for item in json.loads(reply.read())["objects"]}
 
     def test_urls_are_of_the_nearest_copy_that_is_not_known_to_be_damaged(self):

@@ -18,7 +18,7 @@ from test_dcp import DCP, Reader
 from test_dcp import EXPECTED as DCP_CASES
 from test_export import EXPECTED, VECTORS, ZERO, export, read
 from test_stored_tensors import Case, Restored
-from world import BIN
+from world import BIN, HANG_S
 
 TORCH = VECTORS / "torch" / "everything.pt"
 
@@ -222,7 +222,7 @@ class ToDcp(unittest.TestCase):
         ran = subprocess.run(
             ["strace", "-f", "-y", "-e", "trace=pwrite64,fdatasync,linkat", "-o",
              calls, BIN / "cairn", "export", ZERO / "stage2", self.out, "--to", "dcp",
-             "--max-shard-size", "200B"], capture_output=True, text=True, timeout=120,
+             "--max-shard-size", "200B"], capture_output=True, text=True, timeout=HANG_S,
             env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
         self.assertEqual(ran.returncode, 0, ran.stderr)
         lines = calls.read_text().splitlines()
@@ -251,7 +251,7 @@ class ToDcp(unittest.TestCase):
         self.assertFalse(self.out.exists())
         limit = (f"ulimit -f 1; exec {BIN / 'cairn'} export '{ZERO / 'stage2'}' '{self.out}'"
                  " --to dcp")
-        said = subprocess.run(["bash", "-c", limit], capture_output=True, text=True, timeout=120)
+        said = subprocess.run(["bash", "-c", limit], capture_output=True, text=True, timeout=HANG_S)
         self.assertEqual(said.returncode, 1, said)
         self.assertIn("ulimit -f", said.stderr)
         self.assertEqual(list(self.out.iterdir()), [])

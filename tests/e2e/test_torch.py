@@ -21,7 +21,7 @@ from test_export import EXPECTED, VECTORS, ZERO, as_fp32, export, read
 from test_hf_view import HF, HF_CASES
 from test_to_dcp import model
 from test_types import BOX, SHARDED, read_header, save_by_ranks, say
-from world import BIN, World
+from world import BIN, HANG_S, World
 
 PYTHON = os.environ.get("CAIRN_TEST_TORCH", sys.executable)
 
@@ -306,7 +306,7 @@ print(json.dumps({name: bytes(value.float().reshape(-1).view(torch.uint8).tolist
                 found += subprocess.run(
                     [BIN / "tests" / "tensor_reader", "t/typed", "1", name, str(first),
                      str(end - first), *rest], env=env, capture_output=True, check=True,
-                    timeout=60).stdout
+                    timeout=HANG_S).stdout
             self.assertEqual(found, (self.folder / name).read_bytes(), name)
         for to in ("torch", "dcp"):
             world.cairn("export", "t/typed@1", self.folder / to, "--to", to, "--only", "ok.*")

@@ -23,14 +23,14 @@ import torch_files
 from test_export import export, read
 from test_stored_tensors import Case, Restored
 from torch_files import Call, Storage, made, named, save, save_dcp, save_legacy, tensor
-from world import BIN
+from world import BIN, HANG_S
 
 FLOATS = struct.pack("<6f", 0.0, 1.5, -2.25, 3.0, float("inf"), -5.0)
 
 
 def inspect(path, *words, status=0):
     ran = subprocess.run([BIN / "cairn", "inspect", path, "--json", *words], capture_output=True, text=True,
-                         timeout=60)
+                         timeout=HANG_S)
     if ran.returncode != status:
         raise AssertionError(f"{path}: exit {ran.returncode}: {ran.stdout}{ran.stderr}")
     return json.loads(ran.stdout) if not status else ran.stderr
@@ -141,7 +141,7 @@ class Views(Files):
         self.assertEqual(words("repeated"), (0, 2, 4, 6) * 3)
         self.assertEqual(words("overlapping"), tuple(7 + 2 * i + j for i in range(5) for j in range(4)))
         ran = subprocess.run([BIN / "cairn", "diff", path, self.folder / "out1", "--json"], capture_output=True,
-                             text=True, timeout=60)
+                             text=True, timeout=HANG_S)
         self.assertTrue(json.loads(ran.stdout)["equal"], ran.stdout)
 
 
@@ -206,7 +206,7 @@ class Unknown(Files):
         other = self.file({"w": tensor("float32", (6,), FLOATS)})
         for words in (("export", path, out), ("inspect", path), ("diff", path, other)):
             ran = subprocess.run([BIN / "cairn", *map(str, words), "--strict"], capture_output=True, text=True,
-                                 timeout=60)
+                                 timeout=HANG_S)
             self.assertEqual(ran.returncode, 1, ran.stderr)
             self.assertIn("collections.deque", ran.stderr)
         self.assertFalse(out.exists())
@@ -346,7 +346,7 @@ class Damage(Files):
         for word in (tensor_name, entry, file or path.name):
             self.assertIn(word, ran.stderr)
         self.assertFalse(out.exists() and list(out.iterdir()))
-        ran = subprocess.run([BIN / "cairn", "diff", path, path], capture_output=True, text=True, timeout=60)
+        ran = subprocess.run([BIN / "cairn", "diff", path, path], capture_output=True, text=True, timeout=HANG_S)
         self.assertEqual(ran.returncode, 7, ran.stderr)
         self.assertIn(entry, ran.stderr)
 

@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 import reports
-from world import BIN, wait_until
+from world import BIN, HANG_S, wait_until
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "http.md"
 PORT = "7420"  # that the page has
@@ -93,7 +93,7 @@ class Tour(unittest.TestCase):
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                  start_new_session=True)
         try:
-            out, _ = shell.communicate(timeout=120)
+            out, _ = shell.communicate(timeout=HANG_S)
         finally:
             for pid in self.daemons():
                 os.kill(pid, signal.SIGTERM)

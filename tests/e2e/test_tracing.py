@@ -6,7 +6,7 @@ import re
 import socket
 import unittest
 
-from world import World, wait_until
+from world import HANG_S, wait_until, World
 
 ID, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED, QUIET = f"00-{ID}-{PARENT}-01", f"00-{ID}-{PARENT}-00"
@@ -58,7 +58,7 @@ class Tracing(unittest.TestCase):
         self.assertEqual(len(wait_until(lambda: self.lines(f"http.answered trace={ID}"))), 1)
 
     def raw(self, headers):
-        with socket.create_connection(("127.0.0.1", self.world.port), timeout=20) as caller:
+        with socket.create_connection(("127.0.0.1", self.world.port), timeout=HANG_S) as caller:
             head = "\r\n".join(["GET /livez HTTP/1.1", "Host: localhost", "Connection: close",
                                 *headers])
             caller.sendall(f"{head}\r\n\r\n".encode())

@@ -15,7 +15,7 @@ import sys
 import unittest
 import urllib.request
 
-from world import BIN, World
+from world import BIN, HANG_S, World
 
 
 def tree_of(folder):
@@ -145,7 +145,7 @@ class Tree(unittest.TestCase):
             request = urllib.request.Request(
                 self.world.url + "/v1/runs/t/esc" + path, json.dumps(body).encode(),
                 {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=60) as reply:
+            with urllib.request.urlopen(request, timeout=HANG_S) as reply:
                 return json.loads(reply.read())
         grant = post("/attempts", job="j", world_size=1, after=0, node="n", wait_staged="0s",
                      ranks=[{"rank": 0, "proc": "ab" * 16}])["grant"]
@@ -301,7 +301,7 @@ class Tree(unittest.TestCase):
                                      stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                      env={**os.environ, "CAIRN_URL": self.world.url})
                     for _ in range(3)]
-            said = [get.communicate(timeout=60)[1] for get in gets]
+            said = [get.communicate(timeout=HANG_S)[1] for get in gets]
             ends = [get.returncode for get in gets]
             self.assertIn(0, ends, said)
             self.assertLessEqual(set(ends), {0, 6}, said)

@@ -15,7 +15,7 @@ import unittest
 import urllib.parse
 
 from test_export import read_file
-from world import BIN, World
+from world import BIN, HANG_S, World
 
 SHARDED, REPLICATED, LOCAL = 1, 2, 4
 WHOLE, FLAT, BOX = 0, 1, 2
@@ -76,7 +76,7 @@ def save_by_ranks(world, folder, run, step, lines_of):
                 stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                 env={**os.environ, **world.env, "CAIRN_SOCKET": world.socket(0),
                      "CAIRN_JOB": f"{run}-{step}"}))
-    said = [process.communicate(timeout=60) for process in ranks]
+    said = [process.communicate(timeout=HANG_S) for process in ranks]
     if any(process.returncode for process in ranks):
         raise AssertionError(said)
 
@@ -163,7 +163,7 @@ class Types(unittest.TestCase):
 
         def box(name, *pairs):
             return subprocess.run([BIN / "tests" / "tensor_reader", "t/types", "1", name,
-                                   *map(str, pairs)], env=env, capture_output=True, timeout=60,
+                                   *map(str, pairs)], env=env, capture_output=True, timeout=HANG_S,
                                   check=False)
         for name, (_, _, shape, _, _) in TENSORS.items():
             for parts in (1, 2, 5):
@@ -198,7 +198,7 @@ class Types(unittest.TestCase):
     def test_a_program_without_cairn_restores_them(self):
         out = self.folder / "alone"
         subprocess.run([sys.executable, TESTS / "python" / "read_without_cairn.py", self.world.store,
-                        "t/types@1", out], check=True, timeout=60)
+                        "t/types@1", out], check=True, timeout=HANG_S)
         index = json.loads((out / "tensors.json").read_text())
         for name, (dtype, _, shape, _, _) in TENSORS.items():
             self.assertEqual((index[name]["dtype"], index[name]["shape"]), (dtype, shape))
@@ -328,7 +328,7 @@ class Items(unittest.TestCase):
         self.assertIn(b"elements of ITEM cannot be given as F32", body)
         out = self.folder / "alone"
         subprocess.run([sys.executable, TESTS / "python" / "read_without_cairn.py", self.world.store,
-                        "t/items@1", out], check=True, timeout=60)
+                        "t/items@1", out], check=True, timeout=HANG_S)
         index = json.loads((out / "tensors.json").read_text())
         self.assertEqual((index["tokenizer"]["dtype"], index["w"]["dtype"]), ("ITEM", "U8"))
 

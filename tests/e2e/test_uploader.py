@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 from test_commands import shapes
-from world import BIN, World, wait_until
+from world import BIN, HANG_S, wait_until, World
 
 RUN = "llm/drained"
 SLOW = "put:*/data/*:1-3:unavailable; put:*/data/*:*:delay@3000"
@@ -59,7 +59,7 @@ class Uploader(unittest.TestCase):
         self.assertGreater(save["copy_rate"], 0)
         text = world.cairn("uploader", "status").stdout
         self.assertRegex(text, rf"(?m)^  {RUN}@5 rank 0: .* parts; copied with 3 threads, [0-9.]+ \w+/s")
-        self.assertEqual(writer.wait(60), 0)
+        self.assertEqual(writer.wait(HANG_S), 0)
 
     def test_a_drain_finishes_what_was_staged_and_lets_nobody_in(self):
         world = self.world_of(env={"CAIRN_STORE_FAULT": SLOW})
@@ -96,7 +96,7 @@ class Uploader(unittest.TestCase):
                                    env={**os.environ, "CAIRN_SOCKET": world.socket(), "CAIRN_PROGRESS": "none"})
         wait_until(lambda: world.uploaders[0].log.read_text().count("uploader.drain_asked") == 1)
         world.uploaders[0].stop(signal.SIGKILL)
-        self.assertIn("uploader", waiting.communicate(timeout=30)[1])
+        self.assertIn("uploader", waiting.communicate(timeout=HANG_S)[1])
         self.assertEqual(waiting.returncode, 5)
         world.cairn("uploader", "status", status=5)
         world.cairn("uploader", "stop", status=2)
@@ -110,7 +110,7 @@ class Uploader(unittest.TestCase):
 
         def asked(what):
             return subprocess.run([BIN / "cairn", "uploader", what, "--json"], capture_output=True, text=True,
-                                  user=65534, group=65534, extra_groups=[], timeout=60,
+                                  user=65534, group=65534, extra_groups=[], timeout=HANG_S,
                                   env={**os.environ, "CAIRN_SOCKET": world.socket(), "HOME": "/"})
         looked = asked("status")
         if looked.returncode == 126 or "ermission" in looked.stderr:

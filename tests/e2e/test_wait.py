@@ -14,7 +14,7 @@ import urllib.request
 import uuid
 
 from history_clients import crc32c
-from world import BIN, World, wait_until
+from world import BIN, HANG_S, wait_until, World
 
 RUN = "llm/7b"
 R = f"/v1/runs/{RUN}"
@@ -40,7 +40,7 @@ class Wait(unittest.TestCase):
     def send(self, method, path, body):
         request = urllib.request.Request(self.world.url + path, method=method, data=json.dumps(body).encode(),
                                          headers={"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as reply:
+        with urllib.request.urlopen(request, timeout=HANG_S) as reply:
             return json.loads(reply.read() or "null")
 
     def wait(self, what, state, *words):
@@ -52,7 +52,7 @@ class Wait(unittest.TestCase):
         return done
 
     def ends(self, waiting, status=0):
-        out, said = waiting.communicate(timeout=60)
+        out, said = waiting.communicate(timeout=HANG_S)
         self.assertEqual(waiting.returncode, status, (waiting.args, out, said))
         return out, said
 

@@ -10,7 +10,7 @@ import unittest
 
 from s3world import S3Fault, S3World
 from test_commands import shapes
-from world import BIN, wait_until
+from world import BIN, HANG_S, wait_until
 
 RANKS, RUN = 4, "p/warm"
 
@@ -33,7 +33,7 @@ class Warmup(unittest.TestCase):
                  "CAIRN_SOCKET": self.world.socket(rank % 2)}) for rank in range(RANKS)]
         said = []
         for child in children:
-            out, err = child.communicate(timeout=120)
+            out, err = child.communicate(timeout=HANG_S)
             said.append((child.returncode, [json.loads(line) for line in out.splitlines()], err))
         return said
 
@@ -60,7 +60,7 @@ class Warmup(unittest.TestCase):
 
     def command(self, *words, status=0):
         """What `cairn warmup` prints as JSON, and says."""
-        done = subprocess.run([BIN / "cairn", "warmup", *words, "--json"], capture_output=True, text=True, timeout=120,
+        done = subprocess.run([BIN / "cairn", "warmup", *words, "--json"], capture_output=True, text=True, timeout=HANG_S,
                               env={**os.environ, **self.world.env, "CAIRN_URL": self.world.url,
                                    "CAIRN_SOCKET": self.world.socket(1)})
         self.assertEqual(done.returncode, status, done.stderr)

@@ -11,7 +11,7 @@ import subprocess
 import time
 import unittest
 
-from world import BIN, World, wait_until
+from world import BIN, HANG_S, wait_until, World
 
 RUN = "llm/watched"
 # Three puts of shards fail, and the fourth takes three seconds.
@@ -44,7 +44,7 @@ class Watch(unittest.TestCase):
         return watching
 
     def ended(self, watching, status=0):
-        self.assertEqual(watching.wait(60), status, watching.errors.read_text())
+        self.assertEqual(watching.wait(HANG_S), status, watching.errors.read_text())
         return watching.out.read_text(), watching.errors.read_text()
 
     def test_a_save_has_a_line_for_each_change_until_it_is_committed(self):
@@ -134,7 +134,7 @@ class Watch(unittest.TestCase):
                 break
         os.close(master)
         text = seen.decode()
-        self.assertEqual(watching.wait(10), 0, text)
+        self.assertEqual(watching.wait(HANG_S), 0, text)
         self.assertIn(f"{RUN} step 5 attempt 1  ─", text)
         self.assertRegex(text, r"  node-0 +─+ 0 B/\S+ \S+")
         self.assertRegex(text, "\r\033\\[2A\033\\[J\033\\[\\?7l")  # two lines are drawn over

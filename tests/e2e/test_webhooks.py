@@ -18,7 +18,7 @@ import urllib.request
 
 import postgres
 from test_commands import shapes
-from world import BIN, World, wait_until
+from world import BIN, HANG_S, wait_until, World
 
 SECRET = b"a secret of more than sixteen bytes"
 
@@ -113,7 +113,7 @@ class Webhooks(unittest.TestCase):
         """One event, and the answer that it is there."""
         request = urllib.request.Request(f"{url or world.url}/v1/runs/{name}", method="PUT", data=b"{}",
                                          headers={"Content-Type": "application/json"})
-        urllib.request.urlopen(request, timeout=30).close()
+        urllib.request.urlopen(request, timeout=HANG_S).close()
 
     def rows(self, world):
         return json.loads(world.cairn("webhooks", "ls", "--json").stdout)
@@ -216,7 +216,7 @@ class Webhooks(unittest.TestCase):
                 self.make_run(world, f"p/{name}")
             except OSError:
                 pass
-        world.server.process.wait(30)
+        world.server.process.wait(HANG_S)
         world.start_server()
         for name in names:
             self.make_run(world, f"p/{name}")
@@ -317,7 +317,7 @@ class Webhooks(unittest.TestCase):
     def refused(self, world):
         done = subprocess.run(
             [BIN / "cairn-server", "--listen", "127.0.0.1:0", "--store", world.store, "--data-dir",
-             world.root / "other", *world.server_arguments], capture_output=True, text=True, timeout=60,
+             world.root / "other", *world.server_arguments], capture_output=True, text=True, timeout=HANG_S,
             env={**os.environ}, check=False)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertNotIn(SECRET.decode(), done.stderr)

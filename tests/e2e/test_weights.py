@@ -5,7 +5,7 @@ import unittest
 import urllib.request
 
 from test_jobs import Job
-from world import World, wait_until
+from world import HANG_S, wait_until, World
 
 RANKS, RUN = 4, "p/weights"
 
@@ -35,7 +35,7 @@ class Weights(unittest.TestCase):
                     "ranks": [{"rank": rank, "proc": f"{job}-{rank}"} for rank in range(node, RANKS, 2)]}
             request = urllib.request.Request(f"{self.world.url}/v1/runs/{RUN}/attempts", json.dumps(body).encode(),
                                              headers={"Content-Type": "application/json"}, method="POST")
-            with urllib.request.urlopen(request, timeout=60) as reply:
+            with urllib.request.urlopen(request, timeout=HANG_S) as reply:
                 said = json.load(reply)
             if told:
                 self.assertEqual(said["weights"], told["weights"])  # all ranks compute with the same

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import unittest
 
+from patience import HANG_S
 from build_folder import BIN
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -18,7 +19,7 @@ class WithoutPostgres(unittest.TestCase):
     def run_without(self, *command):
         done = subprocess.run(
             command, cwd=HERE, text=True, check=False, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, timeout=60,
+            stderr=subprocess.STDOUT, timeout=HANG_S,
             env={**os.environ, "CAIRN_TEST_POSTGRES": "/nowhere",
                  "CAIRN_TEST_CATALOG": "postgresql"})
         return done.returncode, done.stdout
