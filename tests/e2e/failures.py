@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is kept and shown of a test that fails: the last lines of the log of each daemon that lives then, and
 the folder that it wrote to. unittest tells it of each failure; world.py of each world."""
+import contextlib
 import sys
 import unittest
 
@@ -10,8 +11,12 @@ kept = set()  # their folders, where a test failed meanwhile
 
 
 def tails(root):
-    return "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-SHOWN_BYTES:]}"
-                     for path in sorted(root.glob("*.log")))
+    """Of the logs that are there; a daemon that ends may move its own away meanwhile."""
+    shown = []
+    for path in sorted(root.glob("*.log")):
+        with contextlib.suppress(FileNotFoundError):
+            shown.append(f"--- {path.name}\n{path.read_text(errors='replace')[-SHOWN_BYTES:]}")
+    return "\n".join(shown)
 
 
 def _told(method):

@@ -160,10 +160,12 @@ static enum cairn_code pass_kind(struct cairn_up_outbox *outbox, enum cairn_up_r
         struct cairn_error why = {0};
         enum cairn_code code = report_batch(&batch, kind, &why);
         if (code != CAIRN_OK && err) *err = why;
-        if (code == CAIRN_OK)
+        if (code == CAIRN_OK) {
             *ret_did = true;
-        else
+            cairn_up_watch_poke(up->watch); /* the next answer of this pass may take seconds */
+        } else {
             result = code;
+        }
         if (code != CAIRN_OK && batch.unreachable) return code; /* the others would wait as long */
     }
     return result;
@@ -232,7 +234,6 @@ static void *outbox_main(void *argument) {
         enum cairn_code code = pass(outbox, &did, &error);
         cairn_late_after(&outbox->late, bell, did, cairn_mono_ms());
         if (code != CAIRN_OK || did) note_away(outbox->up, code, &error);
-        if (did) cairn_up_watch_poke(outbox->up->watch); /* also where another report failed */
         if (code == CAIRN_OK) {
             if (complained)
                 cairn_log(INFO, "outbox.heard_again", "server=%s", outbox->up->settings.server);
