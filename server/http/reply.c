@@ -223,7 +223,8 @@ static bool add_link(struct MHD_Response *response, const struct cairn_srv_excha
 static bool add_headers(struct MHD_Response *response, const struct cairn_srv_reply *reply) {
     const char *type = reply->content_type ? reply->content_type : "application/json";
     bool ok =
-        reply->status == 304 || MHD_add_response_header(response, "Content-Type", type) == MHD_YES;
+        reply->status == 304 || reply->status == 204 ||
+        MHD_add_response_header(response, "Content-Type", type) == MHD_YES;
     ok = ok && MHD_add_response_header(response, "X-Content-Type-Options", "nosniff") == MHD_YES;
     bool cached = false;
     for (size_t i = 0; i < reply->header_count; i++) {
