@@ -226,6 +226,11 @@ uint64_t cairn_test_now_ms(void) {
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+uint64_t cairn_test_hang_ms(void) {
+    const char *chosen = getenv("CAIRN_TEST_WAIT_S");
+    return chosen ? 1000 * strtoull(chosen, NULL, 10) : 300000;
+}
+
 void cairn_test_pause_ms(unsigned ms) {
     struct timespec wait = {ms / 1000, (long)(ms % 1000) * 1000000L};
     nanosleep(&wait, NULL);

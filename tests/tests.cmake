@@ -111,6 +111,7 @@ function(cairn_tests name)
   list(FILTER sources EXCLUDE REGEX "/(print_api|cuda_types)\\.c$")
   add_executable(tests_${name} ${sources} ${T_EXTRA} tests/harness.c)
   target_link_libraries(tests_${name} PRIVATE cairn_flags PkgConfig::cunit tests_support)
+  target_compile_options(tests_${name} PRIVATE -fno-strict-aliasing) # dlsym fills pointers to functions
   foreach(use ${T_USES})
     target_link_libraries(tests_${name} PRIVATE $<IF:$<TARGET_EXISTS:part_${use}>,part_${use},${use}>)
     get_property(rooms GLOBAL PROPERTY cairn_rooms_${use})

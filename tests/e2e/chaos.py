@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: with="--seeds 3" seconds=40 thirds=2 engines=again
-# ctest: as=chaos_s3 with="--store s3fault --seeds 3" seconds=40 thirds=2
+# ctest: with="--seeds 3" seconds=40 engines=again
+# ctest: as=chaos_s3 with="--store s3fault --seeds 3" seconds=40
 # ctest: as=chaos_s3_long with="--store s3fault --seeds 50" labels=full
 # ctest: as=chaos_long with="--seeds 50" labels=full
 """kill -9 of uploader, server or a trainer at a random moment of a save, by seed.

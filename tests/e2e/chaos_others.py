@@ -67,10 +67,13 @@ class Deleter(Other):
         self.started.add((run, victim["step"]))
         lost = False  # an answer, so that it may be gone by now
         for _ in range(TRIES):
-            status, _ = self.ask(f"/v1/runs/{run}/checkpoints/{victim['version']}", "DELETE")
+            status, body = self.ask(f"/v1/runs/{run}/checkpoints/{victim['version']}", "DELETE")
             if status in (200, 202, 204) or (lost and status == 410):
                 self.done.add((run, victim["version"]))
                 self.count += 1
+                return
+            if status == 409 and json.loads(body).get("code") == "in-use" and not lost:
+                self.started.discard((run, victim["step"]))  # a reader has it: another time
                 return
             lost |= status in (None, 500, 503)
             if status not in (None, 500, 503):

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: as=chaos_stream_postgresql with="--seeds 2" seconds=60 thirds=4 engines=postgresql env=CAIRN_TEST_CATALOG=postgresql
+# ctest: as=chaos_stream_postgresql with="--seeds 2" seconds=60 thirds=2 engines=postgresql env=CAIRN_TEST_CATALOG=postgresql
 # ctest: as=chaos_stream_long_postgresql with="--seeds 200" labels=full engines=postgresql env=CAIRN_TEST_CATALOG=postgresql
-# ctest: as=two_servers with="--servers 2 --seeds 2" seconds=90 thirds=4 engines=postgresql
+# ctest: as=two_servers with="--servers 2 --seeds 2" seconds=90 thirds=2 engines=postgresql
 # ctest: as=two_servers_long with="--servers 2 --seeds 50" labels=full engines=postgresql
-# ctest: as=chaos_stream_folder with="--store folder --seeds 20 --each-state" seconds=110 thirds=4
+# ctest: as=chaos_stream_folder with="--store folder --seeds 20 --each-state" seconds=110 thirds=2
 # ctest: as=chaos_stream_folder_long with="--store folder --seeds 200" labels=full
-# ctest: as=chaos_stream_s3 with="--store s3 --seeds 20 --each-state" seconds=110 thirds=4
+# ctest: as=chaos_stream_s3 with="--store s3 --seeds 20 --each-state" seconds=110 thirds=2
 # ctest: as=chaos_stream_s3_long with="--store s3 --seeds 200" labels=full
-# ctest: as=chaos_stream_s3_md5 with="--store s3-md5 --seeds 2" seconds=60 thirds=4
+# ctest: as=chaos_stream_s3_md5 with="--store s3-md5 --seeds 2" seconds=60 thirds=2
 # ctest: as=chaos_stream_s3_md5_long with="--store s3-md5 --seeds 200" labels=full
-# ctest: as=chaos_stream_s3_unchecked with="--store s3-unchecked --seeds 2" seconds=60 thirds=4
+# ctest: as=chaos_stream_s3_unchecked with="--store s3-unchecked --seeds 2" seconds=60 thirds=2
 # ctest: as=chaos_stream_s3_unchecked_long with="--store s3-unchecked --seeds 200" labels=full
 """Trainers that never wait for a commit, with several saves under way, while uploaders, server,
 network, disk, clocks and trainers are struck at named states of a save. By seed; each seed can be

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: as=radosgw with="radosgw" seconds=120 thirds=3
+# ctest: as=radosgw with="radosgw" seconds=120
 # ctest: as=radosgw_long with="radosgw --seeds 5" labels=full
 # ctest: as=swift with="swift" labels=full,swift
 """Everything that runs against a real S3 server, against one that is installed and started here:

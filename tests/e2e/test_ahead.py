@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: seconds=60 thirds=4 engines=again
+# ctest: seconds=60 engines=again
 """Trainers that save on without waiting for any commit, while uploaders and server die: what was
 staged is committed, or its rank was told why not (Q41, Q43)."""
 import json

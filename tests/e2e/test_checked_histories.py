@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: with="Checked" seconds=40 thirds=3
+# ctest: with="Checked" seconds=40 thirds=2
 # ctest: as=checked_histories_long with="--calls 10000 --seeds 3" labels=full
-# ctest: as=checked_histories_two with="Two" seconds=40 thirds=3 engines=postgresql
+# ctest: as=checked_histories_two with="Two" seconds=40 thirds=2 engines=postgresql
 # ctest: as=checked_histories_two_long with="--servers 2 --calls 10000 --seeds 3" labels=full engines=postgresql
 """H5: 32 clients at once open attempts, begin, save, commit, give up, list, read, pin, delete, undelete,
 forget and restore under leases, while the server is killed and started again and again. All calls

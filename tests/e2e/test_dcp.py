@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: seconds=60 thirds=2 engines=again
+# ctest: seconds=60 engines=again
 """Checkpoints of PyTorch's DCP, written by torch itself with FSDP2 and tensor parallelism: exported
 and imported to the values of torch's own converter; what is damaged is named, and leaves nothing."""
 import io

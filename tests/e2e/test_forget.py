@@ -88,10 +88,10 @@ class Forget(unittest.TestCase):
         self.assertIn("REMOVE", said)
         self.assertIn("as of the next commit", said)
         self.saved("f/typo", 5)
-        self.assertEqual(self.kept(run), [5, 4, 1])
+        wait_until(lambda: self.kept(run) == [5, 4, 1])
         self.world.cairn("policy", "set", run, "--keep-best", "1:eval_loss:min", "--unmeasured-grace", "0s")
         self.saved("f/typo", 6)
-        self.assertEqual(self.kept(run), [6, 1])
+        wait_until(lambda: self.kept(run) == [6, 1])
 
     def test_rules_that_are_given_again_add_up(self):
         run = self.saved("f/again", 1, 2, 3, 4)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: seconds=60 thirds=2 engines=again
+# ctest: seconds=60 engines=again
 """A version as a model folder of Hugging Face over HTTP: the files are those of `cairn export`, byte
 for byte and in every range, and what was saved beside the tensors lies beside them."""
 import http.client

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: seconds=60 thirds=2 engines=again
+# ctest: seconds=60 engines=again
 """Three readers, one answer: server, `cairn get --store` and plain Python over histories that were
 made at random: resumes, revivals, saves that supersede, the trash, lost and empty records."""
 import json

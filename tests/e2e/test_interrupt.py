@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: seconds=30 thirds=4 engines=again
+# ctest: seconds=30 engines=again
 """What an interrupted get or put leaves, and that the same command goes on."""
 import fcntl
 import json

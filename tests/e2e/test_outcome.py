@@ -4,9 +4,10 @@ import subprocess
 import sys
 import unittest
 
+from patience import HANG_S
+
 PROGRAM = """
 import unittest
-from patience import HANG_S
 from outcome import leave
 
 class Missing(unittest.TestCase):

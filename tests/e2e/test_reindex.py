@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: seconds=60 thirds=2 engines=again
+# ctest: seconds=60 engines=again
 """Catalogs that are lost, old, or of another bucket (D07): what the store says is what is had again,
 nothing is deleted meanwhile, and whose catalog it is not is said by name."""
 import json

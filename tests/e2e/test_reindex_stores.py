@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: seconds=110 thirds=2 engines=again
+# ctest: seconds=110 engines=again
 """Catalogs that are lost, of servers with several stores: each version is had again from whichever store
 has it, with what lies where; a store that is away or somebody else's is said by name, never passed over."""
 import json

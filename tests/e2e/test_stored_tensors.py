@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: seconds=60 thirds=2 engines=again
+# ctest: seconds=60 engines=again
 """Stored versions as tensors: what `cairn export` reads of a run, through the server and from the
 store alone, value for value what went in."""
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=torch seconds=120 thirds=3
+# ctest: labels=torch seconds=120
 """What `cairn export` writes, read by torch itself: value for value what torch reads of the source.
 
 It needs a Python with torch (CPU is enough): the one that runs it, or the one that CAIRN_TEST_TORCH

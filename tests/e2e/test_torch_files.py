@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: seconds=15 thirds=2
+# ctest: seconds=15
 """Files of torch.save and DCP as people have them: views, unknown classes, old forms, damage. Each tensor
 has the values that torch.load gives of it, or is named as left out; nothing of a pickle is run."""
 import collections

@@ -397,6 +397,10 @@ class Tree(unittest.TestCase):
         for name, array in {**first, **second}.items():
             self.assertEqual(listed[name]["shape"], list(array.shape), name)
             self.assertEqual(listed[name]["bytes"], array.nbytes, name)
+        self.assertEqual(set(listed), {*first, *second})  # the index names the model's files
+        self.world.cairn("put", model / "other.safetensors", "m/exotic@10")
+        _, _, body = self.world.get("/v1/runs/m/exotic/checkpoints/10/tensors?limit=1000")
+        listed = {t["name"]: t for t in json.loads(body)["items"]}
         self.assertEqual((listed["bf16"]["dtype"], listed["bf16"]["shape"]), ("BF16", [4, 3]))
         self.assertEqual((listed["fp8"]["dtype"], listed["fp8"]["bytes"]), ("F8_E4M3", 11))
         back = self.folder("model-back")

@@ -112,7 +112,8 @@ class Daemon:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        late = [line for line in self.log.read_text(errors="replace").splitlines() if " wait.late " in line]
+        said = self.log.read_text(errors="replace") if self.log.exists() else ""
+        late = [line for line in said.splitlines() if " wait.late " in line]
         assert not late, f"{self.command[0]}: a wake was forgotten: {late[0]}"
         died = -self.process.returncode
         assert died not in DEADLY, f"{self.command[0]}: signal {died}\n{self.tail()}"

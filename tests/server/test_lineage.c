@@ -104,14 +104,14 @@ TEST(latest_newer_than_a_step_or_a_version_waits_for_what_comes_next) {
     EXPECT(json_is_object(json_object_get(newer, "metrics")));
     EXPECT(json_is_object(json_object_get(newer, "labels")));
     uint64_t before_ms = world.inside.clock.mono_ms;
-    EXPECT_CODE(call(&world, "GET", LATEST, "?newer_than=2&wait=30s", NULL, NULL), CAIRN_NOT_FOUND);
+    EXPECT_CODE(call(&world, "GET", LATEST, "?newer_than=2&wait=30s", NULL, NULL), CAIRN_NOT_YET);
     EXPECT(world.inside.clock.mono_ms >= before_ms + 30000);
     snprintf(tail, sizeof(tail), "?newer_than=%s", two.id.text);
-    EXPECT_CODE(call(&world, "GET", LATEST, tail, NULL, NULL), CAIRN_NOT_FOUND);
+    EXPECT_CODE(call(&world, "GET", LATEST, tail, NULL, NULL), CAIRN_NOT_YET);
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j2", 1, "1", 1)); /* back to step 1 */
     REQUIRE_OK(call(&world, "GET", LATEST, tail, NULL, &back));
     EXPECT_EQ_U64(cairn_world_number(back, "step"), 1);
-    EXPECT_CODE(call(&world, "GET", LATEST, "?newer_than=1", NULL, NULL), CAIRN_NOT_FOUND);
+    EXPECT_CODE(call(&world, "GET", LATEST, "?newer_than=1", NULL, NULL), CAIRN_NOT_YET);
     EXPECT_CODE(call(&world, "GET", one.path, "?newer_than=1", NULL, NULL), CAIRN_INVALID);
     EXPECT_CODE(call(&world, "GET", LATEST, "?newer_than=x", NULL, NULL), CAIRN_INVALID);
 }
