@@ -27,9 +27,9 @@ SKIPS = (re.compile(r"^skipped: (.*)"),  # tests/harness.c
          re.compile(r"^(\S+) \(.*\) \.\.\. skipped '(.*)'"),  # unittest
          re.compile(r"^(?:.*: )?skipped: (.*)"))
 # What every entry depends on, and folders that no program is made of.
-OF_ALL = ("CMakeLists.txt", "CMakePresets.json", "tests/tests.cmake", "tests/harness", "tests/reports", "tests/support/",
-          "setup/", "test", "include/")
-PAGES = ("docs/", "README", "plan/", ".ci/", "LICENSE", "bench/")
+OF_ALL = ("CMakeLists.txt", "CMakePresets.json", "tests/tests.cmake", "tests/harness", "tests/reports.", "tests/support/",
+          "setup/", "include/")
+PAGES = ("docs/", "README", ".ci/", "LICENSE", "bench/")
 
 
 class Entry:
@@ -45,7 +45,7 @@ class Entry:
 
     def touched(self, path):
         """Whether a change of this file can change how the entry ends."""
-        if path.startswith(OF_ALL):
+        if path == "test" or path.startswith(OF_ALL):
             return True
         if path.startswith("tests/"):
             own = path.startswith(self.source.rsplit("/", 1)[0] + "/") if self.source else False
