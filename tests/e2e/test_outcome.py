@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A case that fails is a failure also where another one was skipped."""
+import pathlib
 import subprocess
 import sys
 import unittest
 
 from patience import HANG_S
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import run_ctest  # noqa: E402
 
 PROGRAM = """
 import unittest
@@ -39,6 +43,37 @@ class Outcome(unittest.TestCase):
         self.assertEqual(self.end("There", "Missing"), (0, skipped))
         self.assertEqual(self.end("Missing"), (77, skipped))
         self.assertEqual(self.end("There"), (0, []))
+
+
+class Since(unittest.TestCase):
+    """Which entries `./test --since` takes for a file that changed (tests/support/run_ctest.py)."""
+
+    @staticmethod
+    def entry(name, rooms, source):
+        return run_ctest.Entry({"name": name, "properties": [{"name": "ENVIRONMENT", "value": [
+            f"CAIRN_TEST_ROOMS={rooms}", f"CAIRN_TEST_SOURCE={source}"]}]})
+
+    def test_a_change_takes_the_tests_of_its_room_its_folder_and_its_file(self):
+        plan = self.entry("plan/near", "plan,api,common", "tests/plan/test_near.c")
+        story = self.entry("e2e/forget", "cli,server", "tests/e2e/test_forget.py")
+        pages = self.entry("docs/links", "", "tests/docs/test_links.c")
+        for path, taken in (("plan/exact.c", [plan, pages]), ("cli/verbs/ls.c", [story, pages]),
+                            ("tests/plan/test_near.c", [plan, pages]), ("tests/plan/stored.c", [plan, pages]),
+                            ("tests/plan/test_exact.c", [pages]), ("tests/e2e/test_watch.py", [pages]),
+                            ("tests/e2e/world.py", [story, pages]), ("docs/http.md", [pages]),
+                            ("tests/harness.c", [plan, story, pages]), ("test", [plan, story, pages]),
+                            ("CMakeLists.txt", [plan, story, pages])):
+            with self.subTest(path):
+                self.assertEqual([one for one in (plan, story, pages) if one.touched(path)], taken)
+
+    def test_parts_hold_each_entry_once_and_are_about_as_long(self):
+        entries = [self.entry(f"e{number}", "", "") for number in range(100)]
+        for number, entry in enumerate(entries):
+            entry.cost = 1 + number % 7
+        parts = [run_ctest.part_of(entries, number, 8) for number in range(1, 9)]
+        self.assertEqual(sorted(one.name for part in parts for one in part), sorted(one.name for one in entries))
+        costs = [sum(one.cost for one in part) for part in parts]
+        self.assertLessEqual(max(costs) - min(costs), 7)
 
 
 if __name__ == "__main__":
