@@ -10,7 +10,8 @@
   --builds       runs nothing; prints which other builds the chosen entries start programs of
 
 Prints, before ctest's own summary, which still ends the output, each test that a module left out, with the
-reason; ctest itself counts whole modules only. The exit status is ctest's.
+reason; ctest itself counts whole modules only. Where `--repeat until-pass:N` lets an entry run again, each
+that passed only then is listed, too. The exit status is ctest's.
 """
 import json
 import pathlib
@@ -21,6 +22,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build" / "full.json"
+RESULT = re.compile(r"Test +#\d+: (\S+) \.*(.*)")
 SUMMARY = re.compile(r"^\d+% tests passed")
 MODULE = re.compile(r"^\d+/\d+ Test: (\S+)")
 SKIPS = (re.compile(r"^skipped: (.*)"),  # tests/harness.c
@@ -81,8 +83,8 @@ def part_of(chosen, number, count):
 
 
 def run(folder, arguments):
-    """(status, the lines of the summary)."""
-    held = []
+    """(status, the lines of the summary, names that needed another try)."""
+    held, failed, again = [], set(), []
     with subprocess.Popen(["ctest", "--test-dir", folder, *arguments], text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, errors="replace") as process:
         for line in process.stdout:
@@ -90,7 +92,12 @@ def run(folder, arguments):
                 held.append(line)
             elif not line.lstrip().startswith("Start "):
                 print(line, end="", flush=True)
-    return process.returncode, held
+            result = RESULT.search(line)
+            if result and "***" in result.group(2):
+                failed.add(result.group(1))
+            elif result and "Passed" in result.group(2) and result.group(1) in failed:
+                again.append(result.group(1))
+    return process.returncode, held, again
 
 
 def skips_in(log):
@@ -162,13 +169,17 @@ def main():
     if not chosen:
         print("test: no entry is chosen")
         return 0 if "-R" in words and "^()$" in words else 1
-    status, summary = run(folder, words)
+    status, summary, again = run(folder, words)
     log = pathlib.Path(folder) / "Testing/Temporary/LastTest.log"
     skips = skips_in(log) if log.exists() else {}
     print(f"\n{sum(map(len, skips.values()))} tests were left out within their modules")
     for module, texts in skips.items():
         for text in texts:
             print(f"  skipped  {module}  {text}")
+    if "--repeat" in words:
+        print(f"{len(again)} entries passed only when they were run again")
+        for name in again:
+            print(f"  again    {name}")
     if part:
         record(part, status, summary)
     print("\n" + "".join(summary), end="", flush=True)
