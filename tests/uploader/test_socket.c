@@ -390,10 +390,10 @@ TEST(callers_beyond_the_descriptors_wait_without_a_spin_and_are_heard_later) /* 
 
 /* ---- what others do on this host ---- */
 
-static bool socket_is_there(void *owner) {
-    struct stat status;
-    const struct cairn_up_world *world = owner;
-    return lstat(world->socket_path, &status) == 0 && S_ISSOCK(status.st_mode);
+/* The name comes first; what listens behind it, a moment later. */
+static bool takes_calls(struct cairn_up_world *world) {
+    CAIRN_AUTO(trainer) caller = {0};
+    return connect_raw(world, &caller);
 }
 
 TEST(a_socket_that_somebody_deleted_is_made_again) /* U06 */
@@ -405,7 +405,7 @@ TEST(a_socket_that_somebody_deleted_is_made_again) /* U06 */
         trainer_open(&old, &(struct trainer_options){.socket = world.socket_path, .job = "job-1"}));
     for (int i = 0; i < 2; i++) {
         REQUIRE(unlink(world.socket_path) == 0);
-        EXPECT(world_await(socket_is_there, &world, 5000));
+        REQUIRE_AWAIT(takes_calls(&world));
         expect_alive(&world, i ? "job-3" : "job-2");
     }
     CAIRN_AUTO_JSON json_t *ok = trainer_call(&old, json_pack("{s:s}", "t", "bye"));
