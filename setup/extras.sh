@@ -45,6 +45,25 @@ cairn_extras_clients() {
     return 1
 }
 
+# A Python with torch, for the entries labelled torch; CAIRN_TEST_TORCH names it. Only where it is asked for (.ci/run):
+# it is large. The release is pinned, since others come with several GB of CUDA.
+cairn_extras_torch=(torch==2.13.0 numpy fsspec)
+cairn_extras_torch_get() {
+    local log venv=$PWD/build/venv-torch
+    if ! "$venv/bin/python3" -c 'import torch, numpy, fsspec' 2>/dev/null; then
+        log=$(mktemp)
+        mkdir -p build
+        if ! { python3 -m venv "$venv" && timeout 400 "$venv/bin/python3" -m pip install --quiet \
+            --disable-pip-version-check "${cairn_extras_torch[@]}"; } >"$log" 2>&1; then
+            printf '%s: SKIPPED: no %s: %s\n' "$cairn_setup_name" "${cairn_extras_torch[*]}" "$(tail -1 "$log")"
+            rm -rf "$log" "$venv"
+            return 1
+        fi
+        rm -f "$log"
+    fi
+    export CAIRN_TEST_TORCH=$venv/bin/python3
+}
+
 # libmicrohttpd's next release, out of Debian's source package of it; kept once it is there.
 cairn_extras_microhttpd() {
     [ -e "$cairn_extras_library/lib/libmicrohttpd.so.12" ] && return 0

@@ -164,7 +164,7 @@ def main():
     words, chosen, part = choose(folder, words)
     if builds:
         print(*sorted({build for one in chosen for build in ("tsan", "shipped")
-                       if one.name.startswith({"tsan": "tsan/", "shipped": "e2e/"}[build])}))
+                       if one.name.startswith({"tsan": "tsan/", "shipped": ("e2e/", "package/")}[build])}))
         return 0
     if not chosen:
         print("test: no entry is chosen")

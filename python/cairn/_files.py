@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A checkpoint as a folder of files that is being written: for programs that know files only.
+
+Each file is anonymous memory until the save begins, and becomes a shard under its own name; the uploader reads it
+from there, so no copy is made and no size need be known before. The checkpoint is committed whole: by the rename
+that ends it (`.metadata.tmp` to `.metadata`, `tmp_1200` to `1200`), at the end of a transaction, or at the close of a
+file that belongs to none of these.
+
+Where several ranks write one checkpoint, one of them knows when it is whole. The others hear of it through the
+store of torch's process group, which is there whenever torch.distributed is; no collective is called."""
+from __future__ import annotations
+
+import io
+import os
+import threading
+import time
+from typing import Any
+
+from . import _lib, errors
+from ._place import distributed, store
+from ._run import Run, run as open_run
+from ._saves import Save, block_signals
+
+# Files of which more follow until something is renamed.
+_PART_OF_MORE = (".distcp", ".metadata", ".metadata.tmp")
+_LOOK_EVERY_S = 0.02
+
+
+def is_part(name: str) -> bool:
+    return name.endswith(_PART_OF_MORE) or name.startswith("tmp_")
+
+
+class WriteFile(io.RawIOBase):
+    """One file of a checkpoint. close() raises where it cannot become part of it."""
+
+    def __init__(self, folder: Folder, name: str) -> None:
+        self._folder, self.name, self.mode = folder, name, "wb"
+        self._fd = os.memfd_create(f"cairn:{name[-200:]}", os.MFD_CLOEXEC)
+        self._discarded = False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def write(self, data: Any) -> int:
+        if self.closed:
+            raise ValueError("write to a closed file")
+        view = memoryview(data).cast("B")
+        done = 0
+        while done < len(view):
+            done += os.write(self._fd, view[done:])
+        return len(view)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return os.lseek(self._fd, offset, whence)
+
+    def tell(self) -> int:
+        return os.lseek(self._fd, 0, 1)
+
+    def truncate(self, size: int | None = None) -> int:
+        size = self.tell() if size is None else size
+        os.ftruncate(self._fd, size)
+        return size
+
+    def discard(self) -> None:
+        self._discarded = True
+        self.close()
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        super().close()
+        if self._discarded:
+            os.close(self._fd)
+            self._folder.dropped(self.name)
+        else:
+            self._folder.closed(self.name, self._fd)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            self._discarded = True  # half a file is no file
+        self.close()
+
+
+class Folder:
+    """One step that this process writes files of."""
+
+    def __init__(self, run: Run, step: int) -> None:
+        self.run, self.step = run, step
+        self.files: dict[str, int] = {}
+        self.opened: set[str] = set()
+        self.transaction = False
+        self.save: Save | None = None
+        self._lock = threading.RLock()
+        self._follower: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    # ---- files ----
+
+    def open(self, name: str) -> WriteFile:
+        with self._lock:
+            self.opened.add(name)
+        return WriteFile(self, name)
+
+    def closed(self, name: str, fd: int) -> None:
+        with self._lock:
+            self.opened.discard(name)
+            if name in self.files:
+                os.close(self.files[name])
+            self.files[name] = fd
+            alone = not self.opened and not self.transaction and not any(map(is_part, self.files)) and not self.follows
+        if alone:
+            self.commit(keep=True)
+
+    def dropped(self, name: str) -> None:
+        """A file that was not written to its end."""
+        with self._lock:
+            self.opened.discard(name)
+            empty = not self.opened and not self.files and not self.transaction and not takes_part()
+        if empty:
+            forget(self)
+
+    def rename(self, name: str, to: str) -> None:
+        with self._lock:
+            if name not in self.files:
+                raise errors.make(f"{self.run.name}@{self.step}: no file {name} is being written", code="not-found",
+                                  run=self.run.name, step=self.step)
+            if to in self.files:
+                os.close(self.files[to])
+            self.files[to] = self.files.pop(name)
+
+    def remove(self, name: str) -> bool:
+        with self._lock:
+            fd = self.files.pop(name, None)
+        if fd is None:
+            return False
+        os.close(fd)
+        return True
+
+    def size(self, name: str) -> int | None:
+        fd = self.files.get(name)
+        return None if fd is None else os.fstat(fd).st_size
+
+    def read(self, name: str) -> bytes:
+        return os.pread(self.files[name], os.fstat(self.files[name]).st_size, 0)
+
+    def discard(self) -> None:
+        for name in list(self.files):
+            self.remove(name)
+
+    # ---- the save ----
+
+    def commit(self, timeout: float | None = None, keep: bool = False) -> None:
+        """All files, as one checkpoint; returns when it is committed. keep: further files of this step join them, in
+        a version that supersedes this one."""
+        if self.run.world_size > 1:
+            store().set(self._key, "seal")
+        _ended(self)
+        try:
+            self._stage()
+            assert self.save
+            self.save.committed.result(timeout)
+        finally:
+            if not keep:
+                forget(self)
+
+    def _stage(self) -> None:
+        run = self.run
+        save = self.save = Save(run, self.step)
+        options = run._options("supersede", "wait", None, None, None, None, None)
+
+        def work() -> None:
+            run._begin(save, options)
+            for name, fd in self.files.items():
+                _lib.call("cairn_save_file", save._handle, _lib.text(name), fd, os.fstat(fd).st_size,
+                          **save._context())
+            run._copy(save)
+        run._submit(save, work)
+        save.staged.result()
+
+    # ---- several ranks ----
+
+    @property
+    def follows(self) -> bool:
+        return self.run.world_size > 1 and self.run.rank != 0
+
+    @property
+    def _key(self) -> str:
+        return f"cairn/{self.run.name}/{self.run.attempt}/{self.step}/{_generation(self.run.name, self.step)}"
+
+    def follow(self) -> None:
+        """In a rank that is not the first: seals its files when the first rank says that all are whole."""
+        if self._follower is None:
+            self._key_told = self._key
+            self._follower = threading.Thread(target=self._wait_for_seal, name="cairn-follow", daemon=True)
+            self._follower.start()
+
+    def _wait_for_seal(self) -> None:
+        block_signals()
+        shared = store()
+        try:
+            while not shared.check([self._key_told]):
+                time.sleep(_LOOK_EVERY_S)
+            _ended(self)
+            self._stage()
+        except BaseException as error:
+            self._error = error
+            self.run._problems.append(error if isinstance(error, errors.CairnError) else errors.make(
+                f"step {self.step}: {error}", code="internal", run=self.run.name, step=self.step))
+        finally:
+            forget(self)
+
+
+_generations: dict[tuple[str, int], int] = {}
+
+
+def _generation(name: str, step: int) -> int:
+    """How often this process has ended a save of that step: a step may be saved again."""
+    return _generations.get((name, step), 0)
+
+
+def _ended(known: Folder) -> None:
+    key = known.run.name, known.step
+    _generations[key] = _generation(*key) + 1
+
+
+# ---- folders of this process ----
+
+_folders: dict[tuple[str, int], Folder] = {}
+_lock = threading.Lock()
+
+
+def folder(name: str, step: int, make: bool) -> Folder | None:
+    """The one that is being written, or a new one. What is over of other steps of the run goes."""
+    key = (name, step)
+    with _lock:
+        found = _folders.get(key)
+    if found or not make:
+        return found
+    made = Folder(open_run(name), step)
+    with _lock:
+        over = [known for known in _folders.values() if known.run is made.run and known.save
+                and known.save.committed.done()]
+        found = _folders.setdefault(key, made)
+    for known in over:
+        forget(known)
+    if found is made and made.follows:
+        made.follow()
+    return found
+
+
+def forget(known: Folder) -> None:
+    with _lock:
+        if _folders.get((known.run.name, known.step)) is known:
+            del _folders[known.run.name, known.step]
+    known.discard()
+
+
+def takes_part() -> bool:
+    """Whether this process is one of several ranks of a process group."""
+    group = distributed()
+    return bool(group) and group.get_world_size() > 1

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoint.load: which saved name goes where, then one read for all arrays."""
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from . import errors
+from ._arrays import Local, Source, allocate, describe
+from ._state import Unflatten, is_own, is_stateful, join, array_names
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint, Tensor
+
+_NAMED = 5  # names that an error lists
+
+
+def _cut(name: str, prefix: str) -> str | None:
+    """The rest of a name below a prefix, at a border of its components."""
+    if not prefix:
+        return name
+    if name == prefix:
+        return ""
+    head = prefix if prefix.endswith(".") else prefix + "."
+    return name[len(head):] if name.startswith(head) else None
+
+
+class Loader:
+    def __init__(self, checkpoint: Checkpoint, prefix: str, strict: bool, rename: Mapping[str, str],
+                 location: Any, weights_only: bool, only: Iterable[str] | None) -> None:
+        self.checkpoint, self.prefix, self.strict, self.rename = checkpoint, prefix, strict, rename
+        self.location, self.weights_only = location, weights_only
+        self.only = list(only) if only is not None else None
+        self.known: dict[str, Tensor] = {}
+        for name, tensor in checkpoint.tensors.items():
+            told = self._known_as(name)
+            if told is not None and not is_own(name):
+                self.known[told] = tensor
+        self.reads: list[Any] = []
+        self.held: list[Any] = []
+
+    def _known_as(self, name: str) -> str | None:
+        rest = _cut(name, self.prefix)
+        if rest is None:
+            return None
+        for stored, known in self.rename.items():
+            if rest.startswith(stored):
+                rest = known + rest[len(stored):]
+                break
+        return rest
+
+    def _wanted(self, name: str) -> bool:
+        return self.only is None or any(fnmatch.fnmatchcase(name, pattern) for pattern in self.only)
+
+    # ---- a new state ----
+
+    def new(self) -> Any:
+        saved = self.checkpoint._saved_state()
+        if saved is None:
+            state: Any = {}
+            for name, tensor in self.known.items():
+                if self._wanted(name):
+                    state[name] = self._item(tensor) if tensor.dtype == "ITEM" else self._array("torch", tensor)
+        else:
+            tree, values = saved
+            state = Unflatten(values, self._array_named, self.checkpoint.item, self.weights_only).build(
+                self._subtree(tree))
+        self.checkpoint._read(self.reads)
+        return state
+
+    def _subtree(self, tree: Any) -> Any:
+        """The node of the tree that the prefix names, without what `only` leaves out."""
+        node, rest = tree, self.prefix.rstrip(".")
+        while rest:
+            key = next((key for key in sorted(node, key=len, reverse=True) if _cut(rest, key) is not None), None) \
+                if isinstance(node, dict) else None
+            if key is None:
+                raise errors.make(f"{self.checkpoint!r} has no part {self.prefix!r}", code="not-found",
+                                  run=self.checkpoint.run.name, step=self.checkpoint.step)
+            node, rest = node[key], _cut(rest, key) or ""
+        return self._pruned(node) if self.only is not None else node
+
+    def _pruned(self, node: Any) -> Any:
+        """Dicts without the entries whose arrays are all left out."""
+        if not isinstance(node, dict):
+            return node
+        kept = {}
+        for key, entry in node.items():
+            names = array_names(entry)
+            if not names or any(self._wanted(_cut(name, self.prefix) or name) for name in names):
+                kept[key] = self._pruned(entry)
+        return kept
+
+    def _array_named(self, kind: str, name: str) -> Any:
+        return self._array(kind, self.checkpoint._known(name))
+
+    def _array(self, kind: str, tensor: Tensor) -> Any:
+        owner, shape = 0, tensor.shape
+        if tensor.kind == "local":
+            owner = self.checkpoint._rank_of(tensor.name, None)
+            shape = self.checkpoint._holders(tensor.name)[owner][1]
+        made = allocate(kind, tensor.dtype, shape, self.location)
+        self._fill(tensor, made, owner)
+        return made
+
+    def _item(self, tensor: Tensor) -> bytes:
+        return self.checkpoint.item(tensor.name)
+
+    def _fill(self, tensor: Tensor, into: Any, owner: int) -> None:
+        source = self.checkpoint._target(tensor.name, into)
+        if source.bytes:
+            self.reads.append(self.checkpoint._request(tensor.name, source, tensor.dtype, source.box, owner))
+        self.held.append(into)
+
+    # ---- into a state that is there ----
+
+    def into(self, state: Any) -> Any:
+        saved = self.checkpoint._saved_state()
+        values = None
+        if saved:
+            values = Unflatten(saved[1], self._array_named, self.checkpoint.item, self.weights_only)
+        node = self._subtree(saved[0]) if saved else None
+        self.missing: list[str] = []
+        self.used: set[str] = set()
+        self.finish: list[Any] = []
+        result = self._walk(state, node, "", values)
+        if self.strict:
+            self._compare()
+        self.checkpoint._read(self.reads)
+        for done in self.finish:
+            done()
+        return result
+
+    def _compare(self) -> None:
+        surplus = [name for name in self.known if name not in self.used and self._wanted(name)
+                   and self.known[name].dtype != "ITEM"]
+        told = []
+        for what, names in (("is missing in the checkpoint", self.missing), ("is not wanted", surplus)):
+            if names:
+                shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+                told.append(f"{shown} {what}")
+        if told:
+            raise errors.make("; ".join(told), code="not-found", run=self.checkpoint.run.name,
+                              step=self.checkpoint.step, rank=self.checkpoint.run.rank,
+                              hint="strict=False loads what is there; rename and prefix say what is called otherwise")
+
+    def _walk(self, value: Any, node: Any, path: str, values: Unflatten | None) -> Any:
+        if isinstance(value, Local):
+            return self._walk(value.value, node, path, values)
+        if is_stateful(value):
+            return self._stateful(value, node, path, values)
+        if isinstance(value, Mapping):
+            return self._into_dict(value, node, path, values)
+        source = describe(value)
+        if source is not None:
+            return self._into_array(value, source, path)
+        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+            rows = node[1:] if isinstance(node, list) and node[0] in ("l", "u") else []
+            if len(rows) == len(value) or not node:
+                filled = [self._walk(entry, rows[at] if rows else None, join(path, at), values)
+                          for at, entry in enumerate(value)]
+                if isinstance(value, list):
+                    value[:] = filled
+                    return value
+                return tuple(filled)
+        return self._replaced(value, node, path, values)
+
+    def _replaced(self, value: Any, node: Any, path: str, values: Unflatten | None) -> Any:
+        """What is no array: the saved value, or what is there where none was saved."""
+        if node is None or values is None or not self._wanted(path):
+            tensor = self.known.get(path)
+            if isinstance(value, (bytes, bytearray)) and tensor is not None and tensor.dtype == "ITEM":
+                return self._item(tensor)
+            return value
+        for name in array_names(node):
+            self.used.add(self._known_as(name) or name)
+        return values.build(node)
+
+    def _into_array(self, value: Any, source: Source, path: str) -> Any:
+        tensor = self.known.get(path)
+        if not self._wanted(path):
+            return value
+        if tensor is None:
+            self.missing.append(path)
+            return value
+        self.used.add(path)
+        owner = self.checkpoint._rank_of(tensor.name, None) if tensor.kind == "local" else 0
+        stored = self.checkpoint._holders(tensor.name)[owner][1] if tensor.kind == "local" else tensor.shape
+        wanted = source.box.shape if source.box else source.shape
+        if wanted != stored:
+            raise errors.make(f"{path}: saved with shape {list(stored)}, wanted {list(wanted)}", code="invalid",
+                              run=self.checkpoint.run.name, step=self.checkpoint.step)
+        self._fill(tensor, value, owner)
+        return value
+
+    def _into_dict(self, value: Mapping[Any, Any], node: Any, path: str, values: Unflatten | None) -> Any:
+        saved = self._entries(node, values)
+        for key, entry in list(value.items()):
+            filled = self._walk(entry, saved.get(key), join(path, key), values)
+            if filled is not entry and isinstance(value, MutableMapping):
+                value[key] = filled
+        return value
+
+    @staticmethod
+    def _entries(node: Any, values: Unflatten | None) -> dict[Any, Any]:
+        if isinstance(node, dict):
+            return node
+        if isinstance(node, list) and node[0] == "d" and values:
+            return {values.build(key): entry for key, entry in node[1:]}
+        return {}
+
+    def _stateful(self, value: Any, node: Any, path: str, values: Unflatten | None) -> Any:
+        """Its state is filled in place where it has one, and what it has none of yet (an optimizer before its first
+        step) is made; then it takes both."""
+        state = value.state_dict()
+        filled = self._merged(state, node, path, values)
+        self.finish.append(lambda: value.load_state_dict(filled))
+        return value
+
+    def _merged(self, state: Any, node: Any, path: str, values: Unflatten | None) -> Any:
+        if isinstance(state, Mapping):
+            saved = self._entries(node, values)
+            merged = {key: self._merged(entry, saved.get(key), join(path, key), values) for key, entry in state.items()}
+            if path and not self._is_module(state):
+                for key, entry in saved.items():
+                    if key not in merged and values:
+                        merged[key] = self._made(entry, values)
+            return merged
+        return self._walk(state, node, path, values)
+
+    @staticmethod
+    def _is_module(state: Any) -> bool:
+        return hasattr(state, "_metadata")  # torch.nn.Module.state_dict()
+
+    def _made(self, node: Any, values: Unflatten) -> Any:
+        for name in array_names(node):
+            self.used.add(self._known_as(name) or name)
+        return values.build(node)

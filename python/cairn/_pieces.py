@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one save gives to libcairn: an array of pieces that is kept from save to save, items, splits.
+
+Where the next state has the same names, types and places, only what has changed is written to the structs."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from . import _lib
+from ._arrays import Source
+from ._state import Flat, TREE, VALUES, dump
+
+# Below this a replicated tensor is saved by each rank: that costs less than to agree on who saves it.
+SHARED_BYTES_MIN = 64 * 1024
+# What a save needs beside its elements: the header of a shard, and of each tensor its entry there.
+_HEADER_BYTES, _ENTRY_BYTES = 4 << 20, 512
+
+
+def _signature(source: Source) -> tuple[Any, ...]:
+    return source.dtype, source.shape, source.stride, source.box, source.group, source.local, source.memory
+
+
+class Splits:
+    """Replica groups of this rank, with what each lists. The structs are libcairn's until the save is staged."""
+
+    def __init__(self, groups: dict[tuple[str, int, int], list[int]], pieces: Any) -> None:
+        self.handles: list[ctypes.c_void_p] = []
+        try:
+            for (name, member, members), rows in groups.items():
+                handle = ctypes.c_void_p()
+                options = _lib.SplitOptions(group=name.encode(), member=member, members=members,
+                                            by=_lib.SPLIT_TENSOR)
+                _lib.call("cairn_split_new", ctypes.byref(options), ctypes.byref(handle))
+                self.handles.append(handle)
+                for row in rows:
+                    _lib.call("cairn_split_add", handle, ctypes.byref(pieces[row]))
+        except BaseException:
+            self.free()
+            raise
+
+    def free(self) -> None:
+        for handle in self.handles:
+            _lib.LIB.cairn_split_free(handle)
+        self.handles = []
+
+    __del__ = free
+
+
+class Pieces:
+    """The pieces of one state. sources() renews them for the next save of the same kind of state."""
+
+    def __init__(self, flat: Flat, world_size: int, rank: int) -> None:
+        self.names = list(flat.arrays)
+        self.aliases = dict(flat.aliases)
+        self.signatures = [_signature(source) for source in flat.arrays.values()]
+        self.count = len(self.names) + len(self.aliases)
+        self.structs = (_lib.Piece * max(1, self.count))()
+        self._kept: list[Any] = []
+        self.tree = dump(flat.tree)
+        groups: dict[tuple[str, int, int], list[int]] = {}
+        for row, (name, source) in enumerate(flat.arrays.items()):
+            self._describe(self.structs[row], name, source)
+            group = source.group or (("world", rank, world_size) if world_size > 1 and source.box is None else None)
+            shared = self.structs[row].kind == _lib.SHARDED or source.bytes >= SHARED_BYTES_MIN
+            if group and not source.local and shared:
+                groups.setdefault(group, []).append(row)
+        for row, (name, other) in enumerate(flat.aliases.items(), len(self.names)):
+            self._alias(self.structs[row], name, other, flat.arrays[other])
+        self.splits = Splits(groups, self.structs)
+        self.bytes = sum(source.bytes for source in flat.arrays.values())
+
+    def _describe(self, piece: _lib.Piece, name: str, source: Source) -> None:
+        piece.size = ctypes.sizeof(_lib.Piece)
+        piece.name, piece.dtype = _lib.text(name), source.dtype.encode()
+        box = source.box
+        shape = box.shape if box else source.shape
+        piece.dimension_count = len(shape)
+        piece.shape = self._keep(_lib.u64s(shape))
+        replicated = box is None or source.group and source.group[2] > 1 and box.count == box.shape
+        piece.kind = _lib.LOCAL if source.local else _lib.REPLICATED if replicated else _lib.SHARDED
+        if box and not replicated:
+            piece.form = _lib.BOX
+            piece.start, piece.count = self._keep(_lib.u64s(box.start)), self._keep(_lib.u64s(box.count))
+        piece.source_bytes = source.bytes
+        if source.stride is not None:
+            piece.source_stride = self._keep((ctypes.c_int64 * max(1, len(source.stride)))(*source.stride))
+        piece.memory = source.memory
+
+    def _alias(self, piece: _lib.Piece, name: str, other: str, source: Source) -> None:
+        self._describe(piece, name, source)
+        piece.kind, piece.alias_of, piece.form = _lib.ALIAS, _lib.text(other), _lib.WHOLE
+        piece.source_bytes, piece.memory = 0, _lib.HOST
+        piece.source_stride = None
+
+    def _keep(self, array: Any) -> Any:
+        self._kept.append(array)
+        return ctypes.cast(array, type(_lib.Piece().shape) if isinstance(array, ctypes.Array) and
+                           array._type_ is ctypes.c_uint64 else ctypes.POINTER(ctypes.c_int64))
+
+    def fits(self, flat: Flat) -> bool:
+        return (len(flat.arrays) == len(self.names) and flat.aliases == self.aliases and
+                all(name == known for name, known in zip(flat.arrays, self.names)) and
+                all(_signature(source) == known for source, known in zip(flat.arrays.values(), self.signatures)))
+
+    def sources(self, flat: Flat) -> None:
+        for piece, source in zip(self.structs, flat.arrays.values()):
+            piece.source = source.pointer
+            piece.stream = source.stream
+
+    def needed(self, items: int, item_bytes: int) -> int:
+        return self.bytes + item_bytes + _HEADER_BYTES + _ENTRY_BYTES * (self.count + items)
+
+
+class Prepared:
+    """One save, ready to be staged. It holds every source until then."""
+
+    def __init__(self, flat: Flat, pieces: Pieces) -> None:
+        self.flat, self.pieces = flat, pieces
+        self.items: dict[str, Any] = {**flat.items, TREE: pieces.tree, VALUES: dump(flat.values)}
+        self.item_bytes = sum(len(data) for data in self.items.values())
+        self.bytes = pieces.needed(len(self.items), self.item_bytes)
+
+
+def prepare(flat: Flat, known: Pieces | None, world_size: int, rank: int) -> Prepared:
+    pieces = known if known and known.fits(flat) else Pieces(flat, world_size, rank)
+    if pieces is known:
+        tree = dump(flat.tree)
+        if tree != pieces.tree:
+            pieces.tree = tree
+    pieces.sources(flat)
+    return Prepared(flat, pieces)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rank this process is, and what ranks of one job share without a collective: torch's store."""
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from . import errors
+
+
+def distributed() -> Any:
+    """torch.distributed, where the program has set it up."""
+    module = sys.modules.get("torch.distributed")
+    return module if module is not None and module.is_available() and module.is_initialized() else None
+
+
+def store() -> Any:
+    """The store of torch's process group: a set and a get of one rank wait for no other."""
+    if not distributed():
+        raise errors.make("several ranks write files of one checkpoint, and there is no torch.distributed to tell "
+                          "them when it is whole", code="unsupported",
+                          hint="call torch.distributed.init_process_group, or save by cairn.run(...).async_save")
+    from torch.distributed.distributed_c10d import _get_default_store
+    return _get_default_store()
+
+
+def number(*names: str) -> int | None:
+    """The first of these variables that is a number."""
+    for name in names:
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return None
+
+
+def place(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """This process's rank and the world's size: as given, as torch.distributed has it, as the launcher says."""
+    if rank is None and world_size is None:
+        group = distributed()
+        if group:
+            return group.get_rank(), group.get_world_size()
+        rank = number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+        world_size = number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+        if rank is None or world_size is None:
+            return 0, 1
+    rank, world_size = rank or 0, world_size or 1
+    if rank >= world_size:
+        raise errors.make(f"rank {rank} of {world_size}", code="invalid", hint="ranks count from 0")
+    return rank, world_size
+
+
+_opened: dict[str, int] = {}
+
+
+def common_job(run: str, rank: int, world_size: int) -> str | None:
+    """A job string that all ranks share, where no launcher gives one and a process group can."""
+    if world_size == 1 or any(os.environ.get(name) for name in ("CAIRN_JOB", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")):
+        return None
+    if not distributed():
+        return None
+    _opened[run] = _opened.get(run, 0) + 1
+    key = f"cairn/job/{run}/{_opened[run]}"
+    if rank == 0:
+        store().set(key, os.urandom(16).hex())
+    return store().get(key).decode()

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A nested state as arrays by name, items by name, and a tree that says how they were nested.
+
+The tree is JSON, kept as an item of its own beside the values that are no arrays; docs/python.md has its form. A
+dict with text as keys is an object. Everything else is a list whose first word says what it is:
+["l", ...] list, ["u", ...] tuple, ["d", [key, node], ...] other dict, ["a", kind, name] array, ["b", type, name] bytes,
+["p", name] pickled, ["v", place] a plain value of `values`."""
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from . import errors
+from ._arrays import Local, Source, describe
+
+TREE, VALUES = "cairn.tree", "cairn.values"
+_OWN = {TREE, VALUES}
+log = logging.getLogger("cairn")
+
+
+def is_own(name: str) -> bool:
+    """Items that are no part of the state."""
+    return name in _OWN
+
+
+def is_stateful(value: Any) -> bool:
+    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+
+
+class Flat:
+    """What a state consists of."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, Source] = {}
+        self.items: dict[str, bytes | bytearray] = {}
+        self.aliases: dict[str, str] = {}
+        self.values: list[Any] = []
+        self.tree: Any = None
+        self.pickled: list[str] = []
+        self._places: dict[tuple[Any, ...], str] = {}
+        self._names: set[str] = set()
+
+    def name(self, path: str) -> str:
+        name, number = path or "state", 1
+        while name in self._names or name in _OWN:
+            number += 1
+            name = f"{path}~{number}"
+        self._names.add(name)
+        return name
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else str(key)
+
+
+def join(path: str, key: Any) -> str:
+    return f"{path}.{_key(key)}" if path else _key(key)
+
+
+def flatten(state: Any) -> Flat:
+    flat = Flat()
+    flat.tree = _walk(flat, state, "", False)
+    return flat
+
+
+def _walk(flat: Flat, value: Any, path: str, own: bool) -> Any:
+    if isinstance(value, Local):
+        return _walk(flat, value.value, path, True)
+    if isinstance(value, Mapping):
+        return _walk_dict(flat, value, path, own)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return _plain(flat, value)
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        word = "l" if isinstance(value, list) else "u"
+        return [word, *(_walk(flat, entry, join(path, at), own) for at, entry in enumerate(value))]
+    if is_stateful(value):
+        return _walk(flat, value.state_dict(), path, own)
+    try:
+        source = describe(value)
+    except errors.CairnError as error:
+        raise errors.make(f"{path}: {error.message}", code=error.code, hint=error.hint) from None
+    if source is not None:
+        return _array(flat, source, path, own)
+    if isinstance(value, (bytes, bytearray)):
+        name = flat.name(path)
+        flat.items[name] = value
+        return ["b", type(value).__name__, name]
+    return _other(flat, value, path)
+
+
+def _walk_dict(flat: Flat, value: Mapping[Any, Any], path: str, own: bool) -> Any:
+    if all(isinstance(key, str) for key in value):
+        return {key: _walk(flat, entry, join(path, key), own) for key, entry in value.items()}
+    rows = []
+    for key, entry in value.items():
+        if not (key is None or isinstance(key, (bool, int, float, str))):
+            raise errors.make(f"{path}: a key of {type(key).__name__} is not taken", code="invalid",
+                              hint="keys are texts, numbers, booleans or None")
+        rows.append([_plain(flat, key), _walk(flat, entry, join(path, key), own)])
+    return ["d", *rows]
+
+
+def _array(flat: Flat, source: Source, path: str, own: bool) -> Any:
+    name = flat.name(path)
+    place = (source.pointer, source.memory, source.shape, source.stride, source.dtype,
+             source.box and (source.box.shape, source.box.start))
+    other = flat._places.get(place) if source.bytes and source.pointer else None
+    source.local = own
+    if other and flat.arrays[other].local == own and not own:
+        flat.aliases[name] = other
+        return ["a", source.kind, name]
+    flat._places[place] = name
+    flat.arrays[name] = source
+    return ["a", source.kind, name]
+
+
+_PLAIN_TYPES = (bool, int, float, str, type(None))
+
+
+def _plain(flat: Flat, value: Any) -> Any:
+    if type(value) not in _PLAIN_TYPES:  # an enumeration, numpy's float64: as what it derives from
+        value = next(kind(value) for kind in (bool, int, float, str) if isinstance(value, kind))
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        value = {"float": repr(value)}
+    flat.values.append(value)
+    return ["v", len(flat.values) - 1]
+
+
+def _other(flat: Flat, value: Any, path: str) -> Any:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, (torch.dtype, torch.device)):
+        flat.values.append({type(value).__name__: str(value)})
+        return ["v", len(flat.values) - 1]
+    if isinstance(value, complex):
+        flat.values.append({"complex": [value.real.hex(), value.imag.hex()]})
+        return ["v", len(flat.values) - 1]
+    name = flat.name(path)
+    try:
+        flat.items[name] = pickle.dumps(value)
+    except Exception as error:
+        raise errors.make(f"{path}: a {type(value).__name__} can be neither taken apart nor pickled: {error}",
+                          code="invalid") from None
+    flat.pickled.append(name)
+    return ["p", name]
+
+
+def dump(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def parse(data: bytes) -> Any:
+    return json.loads(data.decode("utf-8", "surrogatepass"))
+
+
+def _restore_plain(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    (kind, told), = value.items()
+    if kind == "float":
+        return float(told)
+    if kind == "complex":
+        return complex(float.fromhex(told[0]), float.fromhex(told[1]))
+    if kind in ("dtype", "device"):
+        import torch
+        return getattr(torch, told.removeprefix("torch.")) if kind == "dtype" else torch.device(told)
+    raise errors.make(f"a value of kind {kind} is of a newer release of this package", code="unsupported")
+
+
+class Unflatten:
+    """Builds a state from its tree. array(kind, name) and item(name) give what is stored under a name."""
+
+    def __init__(self, values: list[Any], array: Callable[[str, str], Any], item: Callable[[str], bytes],
+                 weights_only: bool) -> None:
+        self.values, self.array, self.item, self.weights_only = values, array, item, weights_only
+
+    def build(self, node: Any) -> Any:
+        if isinstance(node, dict):
+            return {key: self.build(entry) for key, entry in node.items()}
+        word, *rest = node
+        if word == "v":
+            return _restore_plain(self.values[rest[0]])
+        if word == "a":
+            return self.array(*rest)
+        if word == "l":
+            return [self.build(entry) for entry in rest]
+        if word == "u":
+            return tuple(self.build(entry) for entry in rest)
+        if word == "d":
+            return {self.build(key): self.build(entry) for key, entry in rest}
+        if word == "b":
+            return bytearray(self.item(rest[1])) if rest[0] == "bytearray" else self.item(rest[1])
+        if word == "p":
+            return self._unpickle(rest[0])
+        raise errors.make(f"a node {word!r} of the state's tree is of a newer release of this package",
+                          code="unsupported")
+
+    def _unpickle(self, name: str) -> Any:
+        if self.weights_only:
+            raise errors.make(f"{name} was pickled, and a pickle can run code", code="forbidden",
+                              hint="load(weights_only=False) where you trust who saved it")
+        return pickle.loads(self.item(name))
+
+
+def array_names(node: Any) -> dict[str, str]:
+    """name -> kind of each array of a tree."""
+    found: dict[str, str] = {}
+
+    def look(node: Any) -> None:
+        if isinstance(node, dict):
+            for entry in node.values():
+                look(entry)
+        elif node[0] == "a":
+            found[node[2]] = node[1]
+        elif node[0] in ("l", "u"):
+            for entry in node[1:]:
+                look(entry)
+        elif node[0] == "d":
+            for _, entry in node[1:]:
+                look(entry)
+    look(node)
+    return found

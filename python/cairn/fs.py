@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fsspec's `cairn://project/run/STEP/file`: code that saves to a bucket today saves to Cairn with another URL.
+
+STEP is a step number, a version id, `latest`, `best` or an alias of the run. What is written becomes visible whole, at
+once, when it is committed; _files.py says when that is."""
+from __future__ import annotations
+
+import io
+import threading
+from typing import Any
+
+from fsspec import AbstractFileSystem
+
+from . import _files, _lib, errors
+from ._arrays import Pinned
+from ._run import run as open_run
+from .checkpoint import Checkpoint, Shard
+
+
+class ReadFile(io.RawIOBase):
+    """A shard as a file; reads go straight into the caller's memory."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard, self._at, self.size, self.name, self.mode = shard, 0, shard.bytes, shard.name, "rb"
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        at = offset + (0, self._at, self.size)[whence]
+        if at < 0:
+            raise ValueError(f"a place before the beginning: {at}")
+        self._at = at
+        return at
+
+    def readinto(self, into: Any) -> int:
+        view = memoryview(into).cast("B")
+        count = max(0, min(len(view), self.size - self._at))
+        if count:
+            self._shard.read(self._at, count, out=view[:count])
+        self._at += count
+        return count
+
+
+class CairnFileSystem(AbstractFileSystem):
+    """See the module. Options: socket (of the uploader)."""
+
+    protocol = "cairn"
+    root_marker = ""
+    async_impl = False
+
+    def __init__(self, socket: str | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._socket = socket
+        self._opened: dict[tuple[str, str], Checkpoint] = {}
+        self._lock = threading.Lock()
+        self._in_transaction: list[_files.Folder] = []
+        self._own_transaction = _Transaction(self)
+
+    # ---- paths ----
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        return str(path).removeprefix("cairn://").strip("/")
+
+    def unstrip_protocol(self, name: str) -> str:
+        return f"cairn://{self._strip_protocol(name)}"
+
+    def _split(self, path: Any) -> tuple[str, str, str]:
+        """Run, reference and file; each "" where the path ends before it."""
+        parts = self._strip_protocol(path).split("/")
+        return "/".join(parts[:2]), parts[2] if len(parts) > 2 else "", "/".join(parts[3:])
+
+    def _run(self, name: str) -> Any:
+        return open_run(name, read_only=True, socket=self._socket)
+
+    def _writing(self, run: str, ref: str, make: bool = False) -> _files.Folder | None:
+        if not ref.isdigit():
+            if make:
+                raise errors.make(f"cairn://{run}/{ref}: a checkpoint is written under a step number", code="invalid")
+            return None
+        return _files.folder(run, int(ref), make)
+
+    def _checkpoint(self, run: str, ref: str) -> Checkpoint:
+        """A step number and an alias may mean another version tomorrow: it is opened anew where it is looked at."""
+        return self._run(run).at(ref)
+
+    # ---- what is there ----
+
+    def info(self, path: Any, **_: Any) -> dict[str, Any]:
+        run, ref, file = self._split(path)
+        own = self._strip_protocol(path)
+        if not ref:
+            if not own or any(row["name"] == own or row["name"].startswith(own + "/") for row in self._runs()):
+                return {"name": own, "size": 0, "type": "directory"}
+            raise FileNotFoundError(f"cairn://{own}")
+        writing = self._writing(run, ref)
+        if writing:
+            if not file:
+                return {"name": own, "size": 0, "type": "directory"}
+            size = writing.size(file)
+            if size is not None:
+                return {"name": own, "size": size, "type": "file"}
+        with self._checkpoint(run, ref) as found:
+            if not file:
+                return {"name": own, "size": 0, "type": "directory", "version": found.version, "step": found.step}
+            shards = found.shards
+            if file in shards:
+                return {"name": own, "size": shards[file].bytes, "type": "file", "version": found.version}
+            if any(name.startswith(file + "/") for name in shards):
+                return {"name": own, "size": 0, "type": "directory"}
+        raise FileNotFoundError(f"cairn://{own}")
+
+    def exists(self, path: Any, **options: Any) -> bool:
+        """False where there is none. A store or an uploader that does not answer is an error, and not False."""
+        try:
+            self.info(path, **options)
+            return True
+        except FileNotFoundError:
+            return False
+
+    def _runs(self) -> list[dict[str, Any]]:
+        import ctypes
+        rows, count = ctypes.POINTER(_lib.RunRow)(), ctypes.c_size_t()
+        session = open_run("cairn/list", read_only=True, socket=self._socket)
+        session._call("cairn_runs", session._alive(), ctypes.byref(rows), ctypes.byref(count))
+        try:
+            return [{"name": rows[at].run.decode(), "size": rows[at].total_bytes, "type": "directory"}
+                    for at in range(count.value)]
+        finally:
+            _lib.LIB.cairn_runs_free(rows)
+
+    def ls(self, path: Any, detail: bool = True, **_: Any) -> list[Any]:
+        run, ref, file = self._split(path)
+        own = self._strip_protocol(path)
+        if not ref:
+            rows = self._list_above(own)
+        else:
+            rows = self._list_files(run, ref, own, file)
+        return rows if detail else [row["name"] for row in rows]
+
+    def _list_above(self, own: str) -> list[dict[str, Any]]:
+        parts = own.split("/") if own else []
+        if len(parts) < 2:
+            head = own + "/" if own else ""
+            runs = [row for row in self._runs() if row["name"].startswith(head)]
+            if own and not runs:
+                raise FileNotFoundError(f"cairn://{own}")
+            if parts:
+                return runs
+            names = sorted({row["name"].split("/")[0] for row in runs})
+            return [{"name": name, "size": 0, "type": "directory"} for name in names]
+        steps = {row.step: row for row in self._run(own).list() if not row.superseded}
+        if not steps and not any(row["name"] == own for row in self._runs()):
+            raise FileNotFoundError(f"cairn://{own}")
+        return [{"name": f"{own}/{step}", "size": 0, "type": "directory", "version": row.version,
+                 "bytes": row.bytes, "saved_at": row.saved_at} for step, row in sorted(steps.items())]
+
+    def _list_files(self, run: str, ref: str, own: str, file: str) -> list[dict[str, Any]]:
+        sizes: dict[str, int] = {}
+        writing = self._writing(run, ref)
+        if writing:
+            sizes = {name: writing.size(name) or 0 for name in writing.files}
+        else:
+            with self._checkpoint(run, ref) as found:
+                sizes = {name: shard.bytes for name, shard in found.shards.items()}
+        if file in sizes:
+            return [{"name": own, "size": sizes[file], "type": "file"}]
+        head = file + "/" if file else ""
+        rows: dict[str, dict[str, Any]] = {}
+        for name, size in sizes.items():
+            if not name.startswith(head):
+                continue
+            first, _, deeper = name[len(head):].partition("/")
+            kind = "directory" if deeper else "file"
+            rows[first] = {"name": f"{own}/{first}", "size": 0 if deeper else size, "type": kind}
+        if file and not rows:
+            raise FileNotFoundError(f"cairn://{own}")
+        return [rows[name] for name in sorted(rows)]
+
+    # ---- bytes ----
+
+    def _shard(self, path: Any) -> Shard:
+        run, ref, file = self._split(path)
+        if not file:
+            raise IsADirectoryError(f"cairn://{self._strip_protocol(path)}")
+        shards = self._checkpoint(run, ref).shards
+        if file not in shards:
+            raise FileNotFoundError(f"cairn://{self._strip_protocol(path)}")
+        return shards[file]
+
+    def _open(self, path: Any, mode: str = "rb", block_size: Any = None, autocommit: bool = True,
+              cache_options: Any = None, **_: Any) -> Any:
+        run, ref, file = self._split(path)
+        if mode == "rb":
+            writing = self._writing(run, ref)
+            if writing and file in writing.files:
+                return io.BytesIO(writing.read(file))
+            return io.BufferedReader(ReadFile(self._shard(path)), 1 << 20)
+        if mode not in ("wb", "xb"):
+            raise errors.make(f"mode {mode!r}: a file is written whole (wb) or read (rb)", code="unsupported")
+        if not file:
+            raise IsADirectoryError(f"cairn://{self._strip_protocol(path)}")
+        writing = self._writing(run, ref, make=True)
+        assert writing
+        if self._intrans and writing not in self._in_transaction:
+            writing.transaction = True
+            self._in_transaction.append(writing)
+        return writing.open(file)
+
+    def cat_file(self, path: Any, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        return self.cat_ranges([path], [start], [end], on_error="raise")[0]
+
+    def cat_ranges(self, paths: Any, starts: Any, ends: Any, max_gap: Any = None, on_error: str = "return",
+                   **_: Any) -> list[Any]:
+        """All ranges of one checkpoint in one call: requests are made at the same time, blocks are read once."""
+        count = len(paths)
+        starts = starts if isinstance(starts, (list, tuple)) else [starts] * count
+        ends = ends if isinstance(ends, (list, tuple)) else [ends] * count
+        found: list[Any] = [None] * count
+        by_version: dict[tuple[str, str], list[int]] = {}
+        for at, path in enumerate(paths):
+            run, ref, _ = self._split(path)
+            by_version.setdefault((run, ref), []).append(at)
+        for (run, ref), places in by_version.items():
+            try:
+                self._cat_version(run, ref, places, paths, starts, ends, found)
+            except Exception as error:
+                if on_error == "raise":
+                    raise
+                for at in places:
+                    found[at] = found[at] if isinstance(found[at], bytes) else error
+        return found
+
+    def _cat_version(self, run: str, ref: str, places: list[int], paths: Any, starts: Any, ends: Any,
+                     found: list[Any]) -> None:
+        writing = self._writing(run, ref)
+        reads, buffers = [], {}
+        with self._checkpoint(run, ref) if not writing else _Nothing() as version:
+            shards = version.shards if not writing else {}
+            for at in places:
+                file = self._split(paths[at])[2]
+                if writing and file in writing.files:
+                    found[at] = writing.read(file)[slice(starts[at], ends[at])]
+                    continue
+                if file not in shards:
+                    raise FileNotFoundError(f"cairn://{self._strip_protocol(paths[at])}")
+                first, last, _ = slice(starts[at], ends[at]).indices(shards[file].bytes)
+                buffers[at] = bytearray(max(0, last - first))
+                if buffers[at]:
+                    pinned = Pinned(buffers[at], writable=True)
+                    read = _lib.Read(shard=_lib.text(file), offset=first, bytes=len(buffers[at]), into=pinned.pointer,
+                                     into_bytes=len(buffers[at]))
+                    read._pinned = pinned
+                    reads.append(read)
+            if reads:
+                version._read(reads)
+        for read in reads:
+            read._pinned.release()
+        for at, data in buffers.items():
+            found[at] = bytes(data)
+
+    # ---- changes ----
+
+    def makedirs(self, path: Any, exist_ok: bool = False) -> None:
+        self.mkdir(path)
+
+    def mkdir(self, path: Any, create_parents: bool = True, **_: Any) -> None:
+        """Folders need no making. A rank that will only follow takes part in the checkpoint from here on: it may
+        have no file of its own."""
+        run, ref, _ = self._split(path)
+        if ref.isdigit() and _files.takes_part():
+            self._writing(run, ref, make=True)
+
+    def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: Any = None, **_: Any) -> None:
+        (run, ref, name), (to_run, to_ref, to_name) = self._split(path1), self._split(path2)
+        writing = self._writing(run, ref)
+        if (run, ref) != (to_run, to_ref) or not writing or not name or not to_name:
+            raise errors.make(f"cairn://{self._strip_protocol(path1)} to cairn://{self._strip_protocol(path2)}: a file "
+                              "moves within a checkpoint that is being written", code="unsupported")
+        writing.rename(name, to_name)
+        if name.endswith(".tmp") and not writing.transaction:
+            writing.commit()
+
+    rename = move = mv
+
+    def mv_file(self, path1: Any, path2: Any, **_: Any) -> None:
+        self.mv(path1, path2)
+
+    def cp_file(self, path1: Any, path2: Any, **options: Any) -> None:
+        with self.open(path1, "rb") as source, self.open(path2, "wb") as to:
+            while data := source.read(16 << 20):
+                to.write(data)
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: Any = None) -> None:
+        for one in path if isinstance(path, list) else [path]:
+            self._rm(one)
+
+    def _rm(self, path: Any) -> None:
+        """A whole checkpoint goes to the trash; of one that is being written a file is left out."""
+        run, ref, file = self._split(path)
+        writing = self._writing(run, ref) if ref else None
+        if writing:
+            if not file:
+                _files.forget(writing)
+                return
+            if writing.remove(file) or self.exists(path):
+                return
+            raise FileNotFoundError(f"cairn://{self._strip_protocol(path)}")
+        if not ref:
+            raise errors.make(f"cairn://{self._strip_protocol(path)}: a run is not removed from here", code="forbidden",
+                              hint="`cairn rm` removes a run")
+        if file:
+            raise PermissionError(f"cairn://{self._strip_protocol(path)}: a committed checkpoint does not change; "
+                                  "remove it whole")
+        self._run(run).remove(ref)
+
+    rm_file = _rm
+
+    def rmdir(self, path: Any) -> None:
+        self._rm(path)
+
+    # ---- transactions ----
+
+    def start_transaction(self) -> Any:
+        return self._own_transaction.__enter__()
+
+    def end_transaction(self) -> None:
+        self._commit_transaction(True)
+
+    @property
+    def transaction(self) -> Any:
+        return self._own_transaction
+
+    def _commit_transaction(self, commit: bool) -> None:
+        self._intrans = False
+        folders, self._in_transaction = self._in_transaction, []
+        self._own_transaction.files = []
+        for known in folders:
+            known.transaction = False
+            if commit:
+                known.commit()
+            else:
+                _files.forget(known)
+
+
+class _Transaction:
+    """`with fs.transaction:` what is written in it becomes one checkpoint at its end, or nothing after an error."""
+
+    def __init__(self, fs: CairnFileSystem) -> None:
+        self.fs = fs
+        self.files: list[Any] = []  # fsspec lists there what it opened
+
+    def __enter__(self) -> _Transaction:
+        self.fs._intrans = True
+        self.fs._in_transaction = []
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.fs._commit_transaction(kind is None)
+
+
+class _Nothing:
+    def __enter__(self) -> Any:
+        return None
+
+    def __exit__(self, *_: Any) -> None:
+        pass

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+# ctest: labels=torch seconds=15 rooms=python,client,uploader,server
+"""fsspec's cairn://: what its users do with any other store, and torch.save, DCP and its async save by URL."""
+import package
+import ranks
+
+try:
+    import fsspec
+except ImportError:
+    fsspec = None
+
+
+class Fsspec(package.Worlds):
+    needs = ("fsspec",)
+
+    def setUp(self):
+        super().setUp()
+        from cairn.fs import CairnFileSystem
+        fsspec.register_implementation("cairn", CairnFileSystem, clobber=True)
+        self.fs = fsspec.filesystem("cairn", skip_instance_cache=True)
+        self.url = f"cairn://{self.name}"
+
+    def put(self, path, data):
+        with self.fs.open(f"{self.url}/{path}", "wb") as file:
+            file.write(data)
+
+    def test_a_file_is_committed_when_it_is_closed(self):
+        self.put("100/model.bin", b"0123456789")
+        self.assertEqual(self.world.run(self.name).latest().step, 100)
+        self.assertEqual(self.fs.cat(f"{self.url}/100/model.bin"), b"0123456789")
+        self.assertEqual(self.fs.cat(f"{self.url}/latest/model.bin"), b"0123456789")
+        with self.fs.open(f"{self.url}/100/model.bin") as file:
+            file.seek(-3, 2)
+            self.assertEqual((file.read(), file.tell()), (b"789", 10))
+            file.seek(2)
+            self.assertEqual(file.read(3), b"234")
+
+    def test_another_file_of_the_step_joins_the_first(self):
+        self.put("1/a", b"a")
+        self.put("1/deep/b", b"bb")
+        self.assertEqual(self.fs.ls(f"{self.url}/1", detail=False),
+                         [f"{self.name}/1/a", f"{self.name}/1/deep"])
+        self.assertEqual(sorted(self.fs.find(f"{self.url}/1")), [f"{self.name}/1/a", f"{self.name}/1/deep/b"])
+        self.assertEqual(self.fs.info(f"{self.url}/1/deep/b")["size"], 2)
+        self.assertEqual([folder for folder, _, _ in self.fs.walk(f"{self.url}/1")],
+                         [f"{self.name}/1", f"{self.name}/1/deep"])
+
+    def test_what_is_not_there_is_not_there(self):
+        self.put("1/a", b"a")
+        for path in ("1/b", "2", "2/a", "latest/b"):
+            self.assertFalse(self.fs.exists(f"{self.url}/{path}"), path)
+        self.assertTrue(self.fs.exists(self.url))
+        self.assertTrue(self.fs.isdir(f"{self.url}/1"))
+        self.assertFalse(self.fs.exists("cairn://test/no-such-run"))
+        with self.assertRaises(FileNotFoundError):
+            self.fs.open(f"{self.url}/1/b")
+        self.assertIn(self.name, self.fs.ls("cairn://test", detail=False))
+
+    def test_a_transaction_is_one_checkpoint_or_nothing(self):
+        with self.fs.transaction:
+            for at in range(20):
+                self.put(f"5/file-{at:02}", b"x" * at)
+        self.assertEqual(len(self.fs.ls(f"{self.url}/5")), 20)
+        with self.assertRaises(RuntimeError):
+            with self.fs.transaction:
+                self.put("6/file", b"x")
+                raise RuntimeError
+        self.assertFalse(self.fs.exists(f"{self.url}/6"))
+
+    def test_a_write_that_fails_leaves_no_checkpoint(self):
+        with self.assertRaises(RuntimeError):
+            with self.fs.open(f"{self.url}/7/file", "wb") as file:
+                file.write(b"half")
+                raise RuntimeError
+        self.assertFalse(self.fs.exists(f"{self.url}/7"))
+
+    def test_ranges_of_many_files_come_in_one_call(self):
+        with self.fs.transaction:
+            for at in range(5):
+                self.put(f"8/{at}", bytes(range(100)))
+        paths = [f"{self.url}/8/{at}" for at in range(5)]
+        found = self.fs.cat_ranges(paths, [0, 10, 20, -5, 99], [10, 20, 20, None, 1000])
+        self.assertEqual(found, [bytes(range(10)), bytes(range(10, 20)), b"", bytes(range(95, 100)), bytes([99])])
+        with self.assertRaises(FileNotFoundError):
+            self.fs.cat_ranges([f"{self.url}/8/none"], [0], [1], on_error="raise")
+
+    def test_a_checkpoint_is_removed_whole_and_not_in_part(self):
+        self.put("9/a", b"a")
+        self.put("10/a", b"a")
+        with self.assertRaises(PermissionError):
+            self.fs.rm(f"{self.url}/9/a")
+        self.fs.rm(f"{self.url}/9", recursive=True)
+        self.assertFalse(self.fs.exists(f"{self.url}/9"))
+        self.assertTrue(self.fs.exists(f"{self.url}/10"))
+
+    def test_torch_save_and_load_on_an_opened_file(self):
+        torch = torch_or_skip(self)
+        state = {"w": torch.randn(100, 100), "step": 3}
+        with fsspec.open(f"{self.url}/3/model.pt", "wb") as file:
+            torch.save(state, file)
+        with fsspec.open(f"{self.url}/latest/model.pt", "rb") as file:
+            found = torch.load(file, weights_only=True)
+        self.assertTrue(torch.equal(found["w"], state["w"]))
+
+    def test_dcp_saves_and_loads_by_the_url_alone(self):
+        torch = torch_or_skip(self)
+        import torch.distributed.checkpoint as dcp
+        state = {"w": torch.randn(64, 64), "nested": {"b": torch.arange(5)}, "step": 7}
+        dcp.save(state, checkpoint_id=f"{self.url}/1200", no_dist=True)
+        found = {"w": torch.zeros(64, 64), "nested": {"b": torch.zeros(5, dtype=torch.int64)}, "step": 0}
+        dcp.load(found, checkpoint_id=f"{self.url}/1200", no_dist=True)
+        self.assertTrue(torch.equal(found["w"], state["w"]) and torch.equal(found["nested"]["b"], state["nested"]["b"]))
+        self.assertEqual(found["step"], 7)
+        state["step"] = 8
+        dcp.save(state, checkpoint_id=f"{self.url}/1200", no_dist=True)  # again: the newer one counts
+        dcp.load(found, checkpoint_id=f"{self.url}/1200", no_dist=True)
+        self.assertEqual(found["step"], 8)
+
+    def test_dcp_saves_asynchronously_on_three_ranks_of_which_one_has_no_file(self):
+        torch_or_skip(self)
+        ranks.run("""
+            import fsspec
+            from cairn.fs import CairnFileSystem
+            fsspec.register_implementation("cairn", CairnFileSystem, clobber=True)
+            url = sys.argv[1]
+            big = torch.arange(1000.0) * (RANK + 1)
+            for step in (1, 2):
+                state = {f"own.{RANK}": big + step, "same": torch.full((8,), float(step))} if RANK < 2 else {}
+                dcp.async_save(state, checkpoint_id=f"{url}/{step}").result()
+            found = {"own.0": torch.zeros(1000), "own.1": torch.zeros(1000), "same": torch.zeros(8)}
+            dcp.load(found, checkpoint_id=f"{url}/2")
+            assert torch.equal(found["own.1"], torch.arange(1000.0) * 2 + 2) and found["same"][0] == 2
+        """, 3, self.url, env={"CAIRN_JOB": ""})
+        self.assertEqual(len(self.fs.ls(self.url)), 2)
+
+
+def torch_or_skip(case):
+    try:
+        import torch
+    except ImportError:
+        case.skipTest("no torch for this Python")
+    return torch
+
+
+
+if __name__ == "__main__":
+    package.main()

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+# ctest: seconds=8 rooms=python,client,uploader,server
+"""What a training loop does with a run, without torch and numpy: save, find, load, and what the errors say."""
+import array
+import asyncio
+import logging
+import threading
+
+import package
+import cairn
+
+
+def floats(*values):
+    return array.array("f", values)
+
+
+class Saves(package.Worlds):
+    def test_a_nested_state_comes_back_with_its_types(self):
+        state = {"model": {"w": floats(1, 2, 3), "b": array.array("q", [1 << 40])}, "step": 7, "lr": 0.5,
+                 "nan": float("nan"), "inf": float("-inf"), "none": None, "yes": True, "text": "gr\u00fc\u00df",
+                 "list": [1, {"deep": floats(9)}, (2, "x")], "bytes": b"\0\1", "own": bytearray(b"abc"),
+                 3: "number", "empty": {}, "optimizer": {"state": {0: {"m": floats(4)}, 1: {"m": floats(5)}}}}
+        run = self.opened()
+        save = run.async_save(7, state)
+        self.assertTrue(save.staged.done())
+        self.assertIs(save.committed.result(60), save)
+        found = run.at(7).load()
+        self.assertNotEqual(found["nan"], found["nan"])
+        for kept in (state, found):
+            kept.pop("nan")
+        self.assertEqual(bytes(found["model"]["w"].data), state["model"]["w"].tobytes())
+        self.assertEqual((found["model"]["b"].dtype, found["model"]["b"].shape), ("I64", (1,)))
+        self.assertEqual(bytes(found["list"][1]["deep"].data), floats(9).tobytes())
+        self.assertEqual(found["list"][2], (2, "x"))
+        self.assertEqual(bytes(found["optimizer"]["state"][1]["m"].data), floats(5).tobytes())
+        for key in ("step", "lr", "inf", "none", "yes", "text", "bytes", "own", 3, "empty"):
+            self.assertEqual((found[key], type(found[key])), (state[key], type(state[key])), key)
+
+    def test_loading_into_a_state_fills_its_own_memory(self):
+        run = self.opened()
+        run.save(1, {"w": floats(1, 2), "inner": {"step": 5, "values": [1, floats(3)]}})
+        w, inner = floats(0, 0), floats(0)
+        state = {"w": w, "inner": {"step": 0, "values": [0, inner]}}
+        self.assertIs(run.latest().load(into=state), state)
+        self.assertEqual((w.tolist(), inner.tolist(), state["inner"]["step"], state["inner"]["values"][0]),
+                         ([1, 2], [3], 5, 1))
+
+    def test_sources_may_change_as_soon_as_the_call_returns(self):
+        run = self.opened()
+        weights = array.array("B", b"\1" * (8 << 20))
+        save = run.async_save(1, {"w": weights})
+        for at in range(0, len(weights), 4096):
+            weights[at] = 2
+        save.result(60)
+        self.assertEqual(run.at(1).load()["w"].data, b"\1" * (8 << 20))
+
+    def test_a_background_save_is_copied_at_the_end_of_its_block(self):
+        run = self.opened()
+        weights = array.array("B", b"\3" * (32 << 20))
+        with run.saving(1, {"w": weights}) as save:
+            pass
+        self.assertTrue(save.staged.done())
+        weights[0] = 9
+        save.result(60)
+        self.assertEqual(run.at(1).load()["w"].data[0], 3)
+
+    def test_futures_come_in_order_and_an_event_loop_awaits_them(self):
+        run = self.opened()
+        seen = []
+
+        async def saves():
+            save = run.async_save(1, {"x": floats(1)})
+            save.add_done_callback(lambda done: seen.append(done.step))
+            await save.durable
+            return (await save).progress()
+        progress = asyncio.run(saves())
+        again = asyncio.run(saves_of(run, 2))
+        self.assertEqual(seen, [1])
+        self.assertEqual(again.step, 2)
+        self.assertGreater(progress.total, 0)
+        self.assertEqual(progress.total, progress.durable)
+        self.assertTrue(progress.version.startswith("ckpt_"))
+
+    def test_versions_are_found_by_step_and_listed_newest_first(self):
+        run = self.opened()
+        self.assertIsNone(run.latest())
+        self.assertEqual(run.list(), [])
+        for step in (10, 20):
+            run.save(step, {"x": step})
+        self.assertEqual([row.step for row in run.list()], [20, 10])
+        reader = self.world.run(self.name, read_only=True)
+        self.assertEqual(reader.latest().step, 20)
+        self.assertEqual(reader.at(10).load(), {"x": 10})
+        with self.assertRaises(FileNotFoundError) as caught:
+            reader.at(11)
+        self.assertEqual((caught.exception.code, caught.exception.run), ("not-found", self.name))
+
+    def test_a_step_that_is_there_is_refused_by_its_name(self):
+        run = self.opened()
+        run.save(5, {"x": 1})
+        with self.assertRaises(cairn.CairnError) as caught:
+            run.save(5, {"x": 2})
+        error = caught.exception
+        self.assertEqual((error.code, error.step, error.run, error.rank), ("step-exists", 5, self.name, 0))
+        self.assertIn("on_exists", str(error))
+        run.save(5, {"x": 2}, on_exists="supersede")
+        self.assertEqual(run.at(5).load(), {"x": 2})
+
+    def test_a_failure_in_the_background_is_raised_by_the_next_call_once(self):
+        run = self.opened()
+        run.save(5, {"x": 1})
+        save = run.async_save(5, {"x": 2}, background=True)
+        wait_done(save.committed)
+        self.assertEqual([error.code for error in run.problems], ["step-exists"])
+        with self.assertRaises(cairn.CairnError):
+            run.async_save(6, {"x": 1})
+        run.check()
+        run.save(6, {"x": 1})
+
+    def test_only_named_parts_are_loaded_and_differences_are_named(self):
+        run = self.opened()
+        run.save(1, {"model": {"a": floats(1), "b": floats(2)}, "opt": {"m": floats(3)}})
+        found = run.at(1)
+        self.assertEqual(set(found.load(prefix="model")), {"a", "b"})
+        target = {"a": floats(0), "b": floats(0)}
+        found.load(into=target, prefix="model")
+        self.assertEqual(target["b"][0], 2)
+        with self.assertRaisesRegex(cairn.NotFound, "c is missing in the checkpoint; b is not wanted"):
+            found.load(into={"a": floats(0), "c": floats(0)}, prefix="model")
+        renamed = {"net.a": floats(0), "net.b": floats(0)}
+        found.load(into=renamed, prefix="model", rename={"": "net."})
+        self.assertEqual((renamed["net.a"][0], renamed["net.b"][0]), (1, 2))
+        part = {"model": {"a": floats(0), "b": floats(7)}, "opt": {"m": floats(7)}}
+        found.load(into=part, only=["model.a"])
+        self.assertEqual((part["model"]["a"][0], part["model"]["b"][0], part["opt"]["m"][0]), (1, 7, 7))
+        with self.assertRaisesRegex(cairn.Invalid, r"model.a: saved with shape \[1\], wanted \[2\]"):
+            found.load(into={"model": {"a": floats(0, 0), "b": floats(0)}, "opt": {"m": floats(0)}})
+
+    def test_raw_bytes_and_files_come_back_by_their_names(self):
+        path = self.folder / "file"
+        path.write_bytes(b"of a file" * 1000)
+        run = self.opened()
+        with run.save(3) as raw:
+            raw.put("rank3.bin", memoryview(b"0123456789"))
+            raw.put_file("files/of", path)
+        raw.committed.result(60)
+        found = run.at(3)
+        out = bytearray(4)
+        self.assertIs(found.shard("rank3.bin").read(2, 4, out=out), out)
+        self.assertEqual(out, b"2345")
+        self.assertEqual(found.shard("files/of").read(), path.read_bytes())
+
+    def test_what_is_no_plain_value_is_pickled_and_not_loaded_by_default(self):
+        run = self.opened()
+        save = run.async_save(1, {"odd": {1, 2}, "x": 1})
+        save.result(60)
+        self.assertEqual(save.pickled, ["odd"])
+        with self.assertRaisesRegex(cairn.CairnError, "weights_only=False"):
+            run.at(1).load()
+        self.assertEqual(run.at(1).load(weights_only=False)["odd"], {1, 2})
+
+    def test_tied_tensors_are_stored_once(self):
+        run = self.opened()
+        shared = floats(*range(1000))
+        run.save(1, {"in": shared, "out": shared})
+        tensors = run.at(1).tensors
+        self.assertEqual({tensors["in"].alias_of, tensors["out"].alias_of}, {None, "in"})
+        found = run.at(1).load()
+        self.assertEqual(bytes(found["out"].data), shared.tobytes())
+
+    def test_a_save_is_cancelled(self):
+        run = self.opened()
+        save = run.async_save(1, {"x": floats(1)}, background=True)
+        if save.cancel("no more"):
+            with self.assertRaises(cairn.CairnError) as caught:
+                save.result(60)
+            self.assertEqual(caught.exception.code, "cancelled")
+        else:
+            save.result(60)
+
+    def test_threads_save_and_load_at_once(self):
+        run = self.opened()
+        errors = []
+
+        def work(first):
+            try:
+                for step in range(first, first + 5):
+                    run.save(step, {"x": floats(*[step] * 1000)})
+                    with run.at(step) as found:
+                        assert memoryview(found.load()["x"].data).cast("f")[999] == step
+            except BaseException as error:
+                errors.append(error)
+        threads = [threading.Thread(target=work, args=(first,)) for first in (0, 100, 200)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(package.HANG_S)
+        self.assertEqual(errors, [])
+
+    def test_errors_keep_what_they_know_through_pickle(self):
+        import pickle
+        run = self.opened()
+        with self.assertRaises(cairn.NotFound) as caught:
+            run.at(99)
+        again = pickle.loads(pickle.dumps(caught.exception))
+        self.assertEqual((str(again), again.code, again.step, type(again)),
+                         (str(caught.exception), "not-found", caught.exception.step, cairn.NotFound))
+
+    def test_one_run_is_one_session_of_a_process(self):
+        run = self.opened()
+        self.assertIs(self.world.run(self.name), run)
+        self.assertIs(self.world.run(self.name, read_only=True), run)
+
+    def test_logging_is_the_packages_own(self):
+        self.assertEqual([type(handler) for handler in logging.getLogger("cairn").handlers], [logging.NullHandler])
+
+
+async def saves_of(run, step):
+    return await run.async_save(step, {"x": floats(1)})
+
+
+def wait_done(future):
+    done = threading.Event()
+    future.add_done_callback(lambda _: done.set())
+    assert done.wait(package.HANG_S)
+
+
+if __name__ == "__main__":
+    package.main()
