@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -97,6 +98,102 @@ static size_t append_escaped(char *line, size_t size, const char *text, bool cut
     return size;
 }
 
+/* ---- values ---- */
+
+struct values { /* a line's pairs, as they are written */
+    char *text;
+    size_t size;
+    bool quoted; /* within quotes of the format */
+    bool cut;
+};
+
+static void put(struct values *values, const char *bytes, size_t size) {
+    size_t room = LINE_BYTES_MAX - 1 - values->size;
+    values->cut |= size > room;
+    size = cairn_min_u64(size, room);
+    memcpy(values->text + values->size, bytes, size);
+    values->size += size;
+}
+
+static void put_in_quotes(struct values *values, const char *value, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        if (value[i] == '"' || value[i] == '\\') put(values, "\\", 1);
+        put(values, &value[i], 1);
+    }
+}
+
+/* log.h#2 */
+static void put_value(struct values *values, const char *value, size_t size) {
+    bool bare = !values->quoted && values->size && values->text[values->size - 1] == '=';
+    bool breaks = false;
+    for (size_t i = 0; i < size; i++)
+        breaks |= (uint8_t)value[i] <= ' ' || value[i] == '"' || value[i] == 0x7f;
+    if (bare && breaks) put(values, "\"", 1);
+    if (values->quoted || (bare && breaks))
+        put_in_quotes(values, value, size);
+    else
+        put(values, value, size);
+    if (bare && breaks) put(values, "\"", 1);
+}
+
+struct conversion { /* from its '%' on */
+    char text[16];
+    size_t size;
+    char length, kind; /* length: 0, 'l', 'L' (ll), 'z' */
+};
+
+static struct conversion read_conversion(const char *format) {
+    struct conversion found = {0};
+    size_t size = 1 + strspn(format + 1, "-+ 0#123456789.*");
+    for (; format[size] && strchr("hlzjt", format[size]); size++)
+        found.length = format[size] == 'l' && found.length == 'l' ? 'L' : format[size];
+    found.kind = format[size];
+    found.size = size + 1;
+    CAIRN_ASSERT(found.kind);
+    CAIRN_ASSERT(found.size < sizeof(found.text));
+    memcpy(found.text, format, found.size);
+    return found;
+}
+
+/* The arguments that vsnprintf would take, one conversion at a time. */
+static void put_conversion(struct values *values, const struct conversion *at, va_list *arguments) {
+    char number[64] = "";
+    if (at->kind == 's') {
+        int most = strchr(at->text, '*') ? va_arg(*arguments, int)
+                   : strchr(at->text, '.') ? (int)strtol(strchr(at->text, '.') + 1, NULL, 10)
+                                           : -1;
+        const char *value = va_arg(*arguments, const char *);
+        if (!value) value = "(null)";
+        put_value(values, value, most < 0 ? strlen(value) : strnlen(value, (size_t)most));
+        return;
+    }
+    if (at->kind == '%')
+        put(values, "%", 1);
+    else if (at->length == 'L')
+        snprintf(number, sizeof(number), at->text, va_arg(*arguments, long long));
+    else if (at->length == 'l')
+        snprintf(number, sizeof(number), at->text, va_arg(*arguments, long));
+    else if (at->length == 'z')
+        snprintf(number, sizeof(number), at->text, va_arg(*arguments, size_t));
+    else
+        snprintf(number, sizeof(number), at->text, va_arg(*arguments, int));
+    put(values, number, strlen(number));
+}
+
+static void put_all(struct values *values, const char *format, va_list *arguments) {
+    while (*format) {
+        if (*format == '%') {
+            struct conversion at = read_conversion(format);
+            put_conversion(values, &at, arguments);
+            format += at.size;
+            continue;
+        }
+        values->quoted ^= *format == '"';
+        put(values, format++, 1);
+    }
+    values->text[values->size] = '\0';
+}
+
 /* log.h#3: a reader that went away must not kill the program, so SIGPIPE is held back and eaten. */
 static void write_line(const char *line, size_t size) {
     sigset_t pipe_set, before;
@@ -117,18 +214,17 @@ void cairn_log_write(enum cairn_log_level level, const char *event, const char *
     if (!cairn_log_enabled(level)) return;
     int saved_errno = errno;
     char text[LINE_BYTES_MAX], line[LINE_BYTES_MAX], time[32];
+    struct values values = {.text = text};
     va_list arguments;
     va_start(arguments, format);
-    int wanted = vsnprintf(text, sizeof(text), format, arguments);
+    put_all(&values, format, &arguments);
     va_end(arguments);
-    bool cut = wanted >= (int)sizeof(text);
-    if (wanted < 0) text[0] = '\0';
-    if (cut) text[without_torn_character(text, sizeof(text) - 1)] = '\0';
+    if (values.cut) text[without_torn_character(text, values.size)] = '\0';
     cairn_time_text(cairn_clock_real.wall_ms(&cairn_clock_real), true, time);
     const struct cairn_trace *trace = cairn_trace_get();
     int head = snprintf(line, sizeof(line), "%s %s %.128s%s%s%s", time, level_names[level], event,
                         trace ? " trace=" : "", trace ? trace->id : "", text[0] ? " " : "");
-    size_t size = append_escaped(line, (size_t)head, text, cut);
+    size_t size = append_escaped(line, (size_t)head, text, values.cut);
     line[size++] = '\n';
     {
         CAIRN_HOLD(&logger.lock);

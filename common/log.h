@@ -5,7 +5,9 @@
  * Why:     an operator greps for one event and finds the code that wrote it.
  * Promise: 1   a line is: time level event key=value...; written whole, never torn. The first key
  *              is trace where the thread works for one (common/tracing.h).
- *          2   control bytes in values are escaped; a secret type has no way into a line.
+ *          2   control bytes in values are escaped; in what stands in quotes, so are \" and \\,
+ *              and a bare value with a space or a quote gets quotes: no value ends before its end.
+ *              A secret type has no way into a line.
  *          3   where standard error cannot be written, lines are dropped, the program goes on.
  * Limits:  2,048 bytes a line, cut with "...".
  * Threads: any thread.
@@ -21,8 +23,8 @@ void cairn_log_start(const char *program, enum cairn_log_level level, int fd);
 enum cairn_code cairn_log_level_parse(const char *text, enum cairn_log_level *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 bool cairn_log_enabled(enum cairn_log_level level);
-/* format holds key=value pairs; quote free text with cause=\"%s\" (it is escaped as a whole line).
- */
+/* format holds key=value pairs; quote free text with cause=\"%s\". It has conversions of integers
+ * and texts alone. */
 void cairn_log_write(enum cairn_log_level level, const char *event, const char *format, ...)
     CAIRN_PRINTF(3, 4);
 #define cairn_log(level, event, ...)                                                               \

@@ -68,6 +68,19 @@ TEST(control_bytes_cannot_forge_a_line_or_move_a_terminal) { /* log.h#2 */
     EXPECT(strstr(text, "cause=\"\\xff\\xc3\"\n") != NULL);
 }
 
+TEST(no_value_ends_before_its_end) { /* log.h#2 */
+    REQUIRE(recorder_start(&recorder, CAIRN_LOG_INFO));
+    cairn_log(INFO, "e", "cause=\"%s\" n=%d", "a \"b\" level=ERROR", 3);
+    cairn_log(INFO, "e", "cause=\"shard %s: %.3s\" n=%llu", "c:\\d", "e\"fgh", 7ull);
+    cairn_log(INFO, "e", "path=%s node=%s left=%zu", "/a b\"\n=", "n-1", (size_t)5);
+    cairn_log(INFO, "e", "run=%s/%s part=%.*s%%", "p", "r", 2, "abc");
+    const char *text = recorder_stop(&recorder);
+    EXPECT(strstr(text, " e cause=\"a \\\"b\\\" level=ERROR\" n=3\n") != NULL);
+    EXPECT(strstr(text, " e cause=\"shard c:\\\\d: e\\\"f\" n=7\n") != NULL);
+    EXPECT(strstr(text, " e path=\"/a b\\\"\\n=\" node=n-1 left=5\n") != NULL);
+    EXPECT(strstr(text, " e run=p/r part=ab%\n") != NULL);
+}
+
 static size_t size_of_last_line(const char *text) {
     size_t size = strlen(text), start = size - 1;
     while (start > 0 && text[start - 1] != '\n') start--;
