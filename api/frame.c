@@ -87,6 +87,8 @@ enum cairn_code cairn_frame_fill(struct cairn_frame_reader *reader, int fd, bool
         size_t size, got;
         CAIRN_TRY(frame_size(reader, &size, err));
         if (reader->bytes.size == size && size > FRAME_HEADER_BYTES) break; /* a whole frame */
+        if (reader->bytes_max && reader->bytes.size >= reader->bytes_max) break;
+        if (reader->bytes_max) size = (size_t)cairn_min_u64(size, reader->bytes_max);
         enum cairn_code code = read_some(reader, fd, size - reader->bytes.size, &got, &problem);
         if (code == CAIRN_BUSY) break;
         if (code != CAIRN_OK) {
@@ -103,6 +105,12 @@ enum cairn_code cairn_frame_fill(struct cairn_frame_reader *reader, int fd, bool
     }
     *ret_closed = false;
     return CAIRN_OK;
+}
+
+size_t cairn_frame_under_way(const struct cairn_frame_reader *reader) {
+    size_t size = 0;
+    if (reader->bytes.size < FRAME_HEADER_BYTES || frame_size(reader, &size, NULL)) return 0;
+    return size;
 }
 
 static enum cairn_code bad_message(enum cairn_code code, struct cairn_error *err) {

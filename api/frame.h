@@ -34,6 +34,7 @@ void cairn_frame_release(struct cairn_frame *frame);
 
 struct cairn_frame_reader {
     struct cairn_buf bytes;
+    size_t bytes_max; /* no more is read of one frame, however long it is; 0: all of it */
     int fds[CAIRN_NET_FDS_MAX];
     size_t fd_count;
 };
@@ -44,6 +45,8 @@ void cairn_frame_reader_release(struct cairn_frame_reader *reader);
  * CAIRN_PROTOCOL. */
 enum cairn_code cairn_frame_fill(struct cairn_frame_reader *reader, int fd, bool *ret_closed,
                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* How long the frame is that is being read; 0: that has not arrived. */
+size_t cairn_frame_under_way(const struct cairn_frame_reader *reader);
 /* Next whole frame if there is one: *ret_ready. */
 enum cairn_code cairn_frame_next(struct cairn_frame_reader *reader, struct cairn_frame *ret,
                                  bool *ret_ready, struct cairn_error *err) CAIRN_MUST_USE;

@@ -48,7 +48,7 @@ TEST(a_frame_cut_at_each_byte_arrives_whole) {
     CAIRN_AUTO(buf) bytes = {0};
     encode(&bytes, "seal", 7, CAIRN_VIEW("blob bytes"));
     for (size_t cut = 1; cut < bytes.size; cut++) {
-        CAIRN_AUTO(wire) wire = {-1, -1, {{0}, {0}, 0}};
+        CAIRN_AUTO(wire) wire = {.write_fd = -1, .read_fd = -1};
         CAIRN_AUTO(frame) frame = {0};
         struct cairn_error err = {0};
         bool closed = true, ready = true;
@@ -70,7 +70,7 @@ TEST(a_frame_cut_at_each_byte_arrives_whole) {
 }
 
 TEST(frames_sent_in_one_write_come_one_by_one_in_order) {
-    CAIRN_AUTO(wire) wire = {-1, -1, {{0}, {0}, 0}};
+    CAIRN_AUTO(wire) wire = {.write_fd = -1, .read_fd = -1};
     CAIRN_AUTO(buf) bytes = {0};
     struct cairn_error err = {0};
     REQUIRE(wire_open(&wire));
@@ -93,7 +93,7 @@ static ino_t inode_of(int fd) {
 
 /* Five frames written without a pause; the second and the fourth carry descriptors. */
 TEST(descriptors_stay_with_their_frame_when_frames_pile_up) {
-    CAIRN_AUTO(wire) wire = {-1, -1, {{0}, {0}, 0}};
+    CAIRN_AUTO(wire) wire = {.write_fd = -1, .read_fd = -1};
     struct cairn_error err = {0};
     int files[2][2];
     REQUIRE(wire_open(&wire));
@@ -128,7 +128,7 @@ static int open_fds(void) {
 }
 
 TEST(descriptors_in_the_middle_of_a_frame_are_closed_and_refused) {
-    CAIRN_AUTO(wire) wire = {-1, -1, {{0}, {0}, 0}};
+    CAIRN_AUTO(wire) wire = {.write_fd = -1, .read_fd = -1};
     CAIRN_AUTO(buf) bytes = {0};
     struct cairn_error err = {0};
     bool closed;
@@ -146,7 +146,7 @@ TEST(descriptors_in_the_middle_of_a_frame_are_closed_and_refused) {
 TEST(descriptors_that_nobody_takes_are_closed) {
     int before = open_fds();
     for (int taken = 0; taken < 2; taken++) {
-        CAIRN_AUTO(wire) wire = {-1, -1, {{0}, {0}, 0}};
+        CAIRN_AUTO(wire) wire = {.write_fd = -1, .read_fd = -1};
         CAIRN_AUTO(frame) frame = {0};
         CAIRN_AUTO(buf) bytes = {0};
         struct cairn_error err = {0};
@@ -165,7 +165,7 @@ TEST(the_end_of_a_connection_is_told_between_frames_and_refused_inside_one) {
     CAIRN_AUTO(buf) bytes = {0};
     encode(&bytes, "bye", 1, CAIRN_VIEW("abc"));
     for (size_t sent = 0; sent < bytes.size; sent++) {
-        CAIRN_AUTO(wire) wire = {-1, -1, {{0}, {0}, 0}};
+        CAIRN_AUTO(wire) wire = {.write_fd = -1, .read_fd = -1};
         struct cairn_error err = {0};
         bool closed = false;
         REQUIRE(wire_open(&wire));
@@ -180,7 +180,7 @@ TEST(the_end_of_a_connection_is_told_between_frames_and_refused_inside_one) {
 
 /* Give raw bytes to a reader and say how it ends. */
 static enum cairn_code read_raw(struct cairn_view bytes, struct cairn_error *err) {
-    CAIRN_AUTO(wire) wire = {-1, -1, {{0}, {0}, 0}};
+    CAIRN_AUTO(wire) wire = {.write_fd = -1, .read_fd = -1};
     if (!EXPECT(wire_open(&wire)) || !EXPECT(put(&wire, bytes))) return CAIRN_INTERNAL;
     for (;;) {
         CAIRN_AUTO(frame) frame = {0};
@@ -212,7 +212,7 @@ TEST(sizes_and_messages_out_of_bounds_break_the_protocol) {
 }
 
 TEST(a_blob_that_is_only_claimed_takes_no_memory) {
-    CAIRN_AUTO(wire) wire = {-1, -1, {{0}, {0}, 0}};
+    CAIRN_AUTO(wire) wire = {.write_fd = -1, .read_fd = -1};
     struct cairn_error err = {0};
     bool closed;
     REQUIRE(wire_open(&wire));

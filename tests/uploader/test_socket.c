@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -336,6 +337,86 @@ TEST(a_peer_that_never_reads_stops_nobody) /* U03 */
         if (write(deaf.fd, bytes.data, bytes.size) != (ssize_t)bytes.size) break;
     }
     expect_alive(&world, "job-2");
+}
+
+/* ---- unfinished frames ---- */
+
+#define GREEDY 4
+#define BLOB_BYTES (60 * CAIRN_MIB)
+#define ROUNDS 100 /* of each connection's 64 KiB and more, where nothing holds them back */
+
+/* Writes as much as is taken now of a frame of BLOB_BYTES; how much it has written in all. */
+static uint64_t push(struct cairn_trainer *trainer, uint64_t *sent, uint64_t end) {
+    static const char zeros[1 << 18];
+    static const uint8_t head[] = {18, 0, 0, 0, 0, 0, 0xc0, 3}; /* 60 MiB */
+    static const char text[] = "{\"t\":\"bye\",\"id\":1}";
+    while (*sent < end) {
+        const void *from = zeros;
+        uint64_t left = cairn_min_u64(sizeof(zeros), end - *sent);
+        if (*sent < sizeof(head) + 18) {
+            uint8_t start[sizeof(head) + 18];
+            memcpy(start, head, sizeof(head));
+            memcpy(start + sizeof(head), text, 18);
+            return *sent = send(trainer->fd, start, sizeof(start), MSG_DONTWAIT) ==
+                                   (ssize_t)sizeof(start)
+                               ? sizeof(start)
+                               : 0;
+        }
+        ssize_t size = send(trainer->fd, from, left, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (size <= 0) break;
+        *sent += (uint64_t)size;
+    }
+    return *sent;
+}
+
+struct pushing {
+    struct cairn_trainer *trainer;
+    uint64_t sent, end;
+};
+static bool is_pushed(void *owner) {
+    struct pushing *pushing = owner;
+    return push(pushing->trainer, &pushing->sent, pushing->end) == pushing->end;
+}
+
+TEST(large_frames_of_one_user_take_turns) /* making.h#2 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    struct cairn_trainer greedy[GREEDY] = {{0}};
+    struct pushing pushing[GREEDY];
+    REQUIRE(world_open(&world, &(struct world_options){0})); /* 96 MiB: one such frame */
+    const struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
+    for (int i = 0; i < GREEDY; i++) {
+        REQUIRE(trainer_hello(&greedy[i], &options));
+        pushing[i] = (struct pushing){&greedy[i], 0, 26 + BLOB_BYTES};
+    }
+    pushing[0].end -= 1; /* it is whole but for its last byte */
+    EXPECT(world_await(is_pushed, &pushing[0], 300000));
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 1; i < GREEDY; i++) (void)is_pushed(&pushing[i]);
+        if (round % 10) continue;
+        CAIRN_AUTO(trainer) another = {0}; /* all that came before it was looked at */
+        REQUIRE(trainer_hello(&another, &options));
+    }
+    for (int i = 1; i < GREEDY; i++) EXPECT(pushing[i].sent < 2 * CAIRN_MIB);
+    for (int i = 0; i < GREEDY; i++) {
+        pushing[i].end = 26 + BLOB_BYTES;
+        EXPECT(world_await(is_pushed, &pushing[i], 300000));
+    }
+    for (int i = 0; i < GREEDY; i++) cairn_trainer_release(&greedy[i]);
+    expect_alive(&world, "job-2");
+}
+
+TEST(before_hello_a_frame_is_small) /* making.h#1 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) raw = {0};
+    uint64_t sent = 0;
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    REQUIRE(connect_raw(&world, &raw));
+    push(&raw, &sent, BLOB_BYTES);
+    push(&raw, &sent, BLOB_BYTES);
+    EXPECT(trainer_is_cut(&raw, 3000));
+    expect_alive(&world, "job-1");
 }
 
 /* ---- K08: descriptors ---- */

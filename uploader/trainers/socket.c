@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "uploader/shards/queue.h"
 #include "uploader/trainers/inside.h"
+#include "uploader/trainers/making.h"
 #include "uploader/trainers/session.h"
 
 #define EVENTS_MAX 64
@@ -33,11 +34,13 @@ struct conn {
     uint64_t number;
     int fd;
     struct cairn_frame_reader reader;
+    struct cairn_up_making making;
     struct cairn_up_session *session;
     struct out *first, **last;
     size_t out_bytes;
     uint64_t stalled_since_ms; /* 0: nothing waits */
     bool writing;              /* EPOLLOUT is asked for */
+    bool waiting;              /* and not EPOLLIN: there is no room for its frame (making.h#2) */
     bool hanging_up, dead;
 };
 struct cairn_up_socket {
@@ -46,10 +49,11 @@ struct cairn_up_socket {
     pthread_t thread;
     bool started;
     struct conn *conns;
+    struct cairn_up_makings makings;
     size_t conn_count;
     uint64_t numbered;
     uint64_t accept_again_ms; /* after a failure; 0: callers are waited for */
-    uint64_t look_ms;
+    uint64_t look_ms, frames_look_ms;
     struct cairn_lock lock; /* uploader_mail */
     struct {
         bool stopping, not_accepting;
@@ -64,10 +68,17 @@ static void out_free(struct out *out) {
     free(out);
 }
 
+static void watch_for(struct cairn_up_socket *box, struct conn *conn, bool writing, bool waiting) {
+    if (conn->writing == writing && conn->waiting == waiting) return;
+    struct epoll_event event = {.events = (waiting ? 0 : EPOLLIN) | (writing ? EPOLLOUT : 0),
+                                .data.ptr = conn};
+    if (epoll_ctl(box->epoll_fd, EPOLL_CTL_MOD, conn->fd, &event)) return;
+    conn->writing = writing;
+    conn->waiting = waiting;
+}
+
 static void watch(struct cairn_up_socket *box, struct conn *conn, bool writing) {
-    if (conn->writing == writing) return;
-    struct epoll_event event = {.events = EPOLLIN | (writing ? EPOLLOUT : 0), .data.ptr = conn};
-    if (epoll_ctl(box->epoll_fd, EPOLL_CTL_MOD, conn->fd, &event) == 0) conn->writing = writing;
+    watch_for(box, conn, writing, conn->waiting);
 }
 
 static ssize_t send_some(struct conn *conn, struct out *out) {
@@ -162,6 +173,7 @@ static void queue(struct cairn_up_socket *box, struct conn *conn,
 
 static void conn_end(struct cairn_up_socket *box, struct conn *conn) {
     cairn_up_session_end(conn->session);
+    cairn_up_making_remove(&box->makings, &conn->making);
     epoll_ctl(box->epoll_fd, EPOLL_CTL_DEL, conn->fd, NULL);
     close(conn->fd);
     cairn_frame_reader_release(&conn->reader);
@@ -217,6 +229,8 @@ static enum cairn_code conn_new(struct cairn_up_socket *box, int fd, struct cair
     }
     conn->fd = fd;
     conn->session->process = cairn_net_peer_process(fd);
+    conn->reader.bytes_max = CAIRN_UP_SMALL_FRAME_BYTES;
+    cairn_up_making_add(&box->makings, &conn->making, uid, conn);
     conn->next = box->conns;
     box->conns = conn;
     box->conn_count++;
@@ -322,22 +336,67 @@ static bool speak(void *owner) {
     return fine;
 }
 
+static void break_off(struct cairn_up_socket *box, struct conn *conn,
+                      const struct cairn_error *why) {
+    uint64_t unsaid = 0;
+    conn->dead = true;
+    if (cairn_log_limit_allows(&box->up->log_limit, why->message, cairn_mono_ms(), &unsaid))
+        cairn_log(WARN, "session.broken", "conn=%" PRIu64 " cause=\"%s\" unsaid=%" PRIu64,
+                  conn->number, why->message, unsaid);
+}
+
+/* More of it, as far as there is room for such a frame. */
+static enum cairn_code fill(struct cairn_up_socket *box, struct conn *conn, bool *ret_closed,
+                            struct cairn_error *err) {
+    size_t had = conn->reader.bytes.size;
+    CAIRN_TRY(cairn_frame_fill(&conn->reader, conn->fd, ret_closed, err));
+    if (conn->reader.bytes.size != had) conn->making.quiet_looks = 0;
+    size_t size = cairn_frame_under_way(&conn->reader);
+    if (size <= conn->reader.bytes_max) return CAIRN_OK;
+    if (!conn->session->greeted)
+        return cairn_fail(err, CAIRN_PROTOCOL, "a frame of more than %u KiB before hello",
+                          (unsigned)(CAIRN_UP_SMALL_FRAME_BYTES / CAIRN_KIB));
+    bool fits = cairn_up_making_begin(&box->makings, &conn->making, size);
+    if (fits) conn->reader.bytes_max = size;
+    watch_for(box, conn, conn->writing, !fits);
+    return fits ? cairn_frame_fill(&conn->reader, conn->fd, ret_closed, err) : CAIRN_OK;
+}
+
+/* Its frame was carried out, or its connection has ended: others may begin theirs. */
+static void let_others(struct cairn_up_socket *box) {
+    for (struct cairn_up_making *making; (making = cairn_up_making_next(&box->makings));) {
+        struct conn *conn = making->owner;
+        conn->reader.bytes_max = making->reserved_bytes;
+        watch_for(box, conn, conn->writing, false);
+    }
+}
+
+/* Its trainer has ended. What it had sent is in the kernel's buffer, which is small. */
+static void read_rest(struct cairn_up_socket *box, struct conn *conn) {
+    cairn_up_making_end(&conn->making);
+    conn->reader.bytes_max = cairn_frame_under_way(&conn->reader);
+    watch_for(box, conn, conn->writing, false);
+}
+
+static void frame_over(struct cairn_up_socket *box, struct conn *conn) {
+    conn->reader.bytes_max = CAIRN_UP_SMALL_FRAME_BYTES;
+    if (!conn->making.reserved_bytes) return;
+    cairn_up_making_end(&conn->making);
+    let_others(box);
+}
+
 /* At most some frames at a time: one busy trainer must not keep the others waiting. */
 static void read_conn(struct cairn_up_socket *box, struct conn *conn) {
     bool closed = false, ready = true;
     struct cairn_error error = {0};
     cairn_up_mail_begin(box->up->mail); /* what the frames are answered is carried out below */
     for (int i = 0; i < FRAMES_MAX && !closed && !conn->dead && ready; i++) {
-        enum cairn_code code = cairn_frame_fill(&conn->reader, conn->fd, &closed, &error);
+        enum cairn_code code = fill(box, conn, &closed, &error);
         CAIRN_AUTO(frame) frame = {0};
         if (code == CAIRN_OK) code = cairn_frame_next(&conn->reader, &frame, &ready, &error);
         if (code == CAIRN_OK && ready) code = cairn_up_session_frame(conn->session, &frame, &error);
-        if (code == CAIRN_OK) continue;
-        conn->dead = true;
-        uint64_t unsaid = 0;
-        if (cairn_log_limit_allows(&box->up->log_limit, error.message, cairn_mono_ms(), &unsaid))
-            cairn_log(WARN, "session.broken", "conn=%" PRIu64 " cause=\"%s\" unsaid=%" PRIu64,
-                      conn->number, error.message, unsaid);
+        if (code == CAIRN_OK && ready) frame_over(box, conn);
+        if (code != CAIRN_OK) break_off(box, conn, &error);
     }
     carry_out_all(box, cairn_up_mail_end_own(box->up->mail));
     cairn_up_queue_wake_due(box->up->queue);
@@ -406,16 +465,30 @@ static void look_at_name(struct cairn_up_socket *box) {
     cairn_log(WARN, "socket.made_again", "path=%s", box->up->places.socket_path);
 }
 
+/* making.h#3 */
+static void look_at_frame(struct cairn_up_socket *box, struct conn *conn) {
+    struct cairn_error why = {0};
+    bool greeted = conn->session->greeted;
+    if (!cairn_up_making_look(&conn->making, !greeted || conn->reader.bytes.size)) return;
+    (void)cairn_fail(&why, CAIRN_PROTOCOL, greeted ? "nothing more of a frame came in %d s"
+                                                   : "no hello came in %d s",
+                     CAIRN_UP_FRAME_QUIET_LOOKS * SWEEP_MS / 1000);
+    break_off(box, conn, &why);
+}
+
 static void sweep(struct cairn_up_socket *box) {
     uint64_t now_ms = cairn_mono_ms();
-    bool look = now_ms >= box->look_ms;
+    size_t before = box->conn_count;
+    bool look = now_ms >= box->look_ms, looks_at_frames = now_ms >= box->frames_look_ms;
     if (look) box->look_ms = now_ms + SWEEP_MS;
+    if (looks_at_frames) box->frames_look_ms = now_ms + SWEEP_MS;
     if (look) look_at_name(box);
     struct conn **at = &box->conns;
     while (*at) {
         struct conn *conn = *at;
         if (conn->stalled_since_ms && now_ms - conn->stalled_since_ms > CAIRN_UP_OUT_STALL_MS)
             conn->dead = true;
+        if (!conn->dead && looks_at_frames) look_at_frame(box, conn);
         if (!conn->dead) {
             if (look) cairn_up_session_tick(conn->session);
             at = &conn->next;
@@ -424,6 +497,7 @@ static void sweep(struct cairn_up_socket *box) {
         *at = conn->next;
         conn_end(box, conn);
     }
+    if (box->conn_count < before) let_others(box);
     if (box->accept_again_ms && now_ms >= box->accept_again_ms && box->listen_fd >= 0) {
         box->accept_again_ms = 0;
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &box->listen_fd};
@@ -458,6 +532,8 @@ static void *socket_main(void *argument) {
             } else {
                 struct conn *conn = which;
                 if (events[i].events & EPOLLOUT) flush(box, conn);
+                if (conn->waiting && (events[i].events & (EPOLLHUP | EPOLLERR)))
+                    read_rest(box, conn);
                 if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) read_conn(box, conn);
             }
         }
@@ -480,6 +556,7 @@ enum cairn_code cairn_up_socket_new(struct cairn_up *up, struct cairn_up_socket 
     cairn_lock_init(&box->lock, CAIRN_LOCK_uploader_mail);
     box->up = up;
     box->listen_fd = -1;
+    cairn_up_makings_init(&box->makings, up->budget.total_bytes);
     box->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = up->mail};
     if (box->epoll_fd < 0 ||
