@@ -24,12 +24,16 @@ uint64_t cairn_plan_place_hash(const char *version, uint32_t shard, uint64_t pie
     return mix(hash + piece);
 }
 
+uint64_t cairn_plan_score(uint64_t node_hash, uint64_t place_hash) {
+    return mix(node_hash ^ place_hash);
+}
+
 size_t cairn_plan_owner(const uint64_t *node_hashes, size_t count, uint64_t place_hash) {
     size_t owner = 0;
     uint64_t best = 0;
     CAIRN_ASSERT(count > 0);
     for (size_t i = 0; i < count; i++) {
-        uint64_t score = mix(node_hashes[i] ^ place_hash);
+        uint64_t score = cairn_plan_score(node_hashes[i], place_hash);
         /* Equal scores are equal names' alone: both steps can be undone. */
         if (i && score <= best) continue;
         best = score;

@@ -22,6 +22,8 @@
 uint64_t cairn_plan_node_hash(const char *node);
 /* Of a piece of one version: any number that names it there. */
 uint64_t cairn_plan_place_hash(const char *version, uint32_t shard, uint64_t piece);
+/* How good a node is for a piece: the higher the better, and the same on every node. */
+uint64_t cairn_plan_score(uint64_t node_hash, uint64_t place_hash);
 /* The index of the node, of at least one, that reads a piece. */
 size_t cairn_plan_owner(const uint64_t *node_hashes, size_t count, uint64_t place_hash);
 

@@ -40,6 +40,7 @@ struct cairn_up_watch;
 struct cairn_up_tasks;
 struct cairn_up_lists;
 struct cairn_up_held;
+struct cairn_up_kept;
 struct cairn_up_fetch;
 struct cairn_up_save;
 struct cairn_up_slab;
@@ -91,6 +92,7 @@ struct cairn_up {
         struct cairn_up_save **saves; /* by journal entry, ascending */
         size_t save_count, save_capacity;
         struct cairn_up_slab *slabs;                    /* all that exist */
+        struct cairn_up_kept *kept_copies;              /* of other nodes (saves/kept.h) */
         struct cairn_up_slab_request *slab_requests;    /* for memory, oldest first */
         struct cairn_up_attempt_call *attempt_calls;    /* that wait for the next request */
         struct cairn_up_attempt_batch *attempt_batches; /* requests under way */

@@ -26,6 +26,7 @@
 
 #define RUNS_MAX 4096
 #define RESTORES_MAX 16
+#define KEPT_RANKS_MAX 4096 /* of a run, in memory of one node */
 
 /* ---- PUT /v1/nodes/{node} ---- */
 
@@ -43,7 +44,6 @@ struct beat {
     struct cairn_srv_ends ends;
     bool has_row, write_row, was_away, is_anothers;
     uint64_t asked, answered;                            /* by another server (Q3) */
-    struct cairn_buf told;                               /* to the nodes of its attempts: JSON */
     char projects[CAIRN_SRV_NODE_PROJECTS_BYTES];        /* of the grants that are ours */
     bool write_projects;
     char *said_to_others;                                /* what that is told; owned */
@@ -51,7 +51,8 @@ struct beat {
         size_t index;
         bool peers, untold; /* untold: what it says of itself is not in the attempt's list yet */
         int64_t run_id;
-        json_t *copies; /* borrowed */
+        json_t *copies, *kept; /* borrowed */
+        char *told; /* to the other nodes of the attempt: JSON; owned */
     } *wishes;
     json_t *fenced, *states, *unknown, *foreign, *taken, *peers, *finish; /* the answer */
 };
@@ -73,7 +74,8 @@ static enum cairn_code read_attempt(struct beat *beat, size_t index, struct cair
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }
     beat->wishes[beat->report_count] =
-        (struct wish){.index = index, .peers = said.peers, .copies = said.copies};
+        (struct wish){.index = index, .peers = said.peers, .copies = said.copies,
+                      .kept = said.kept};
     report->unsent = said.unsent;
     report->run = grant->name;
     report->attempt = grant->attempt;
@@ -224,7 +226,7 @@ static enum cairn_code look_at_told(struct cairn_srv_tx *tx, struct beat *beat, 
                                     size_t place, struct cairn_error *err) {
     struct wish *wish = &beat->wishes[place];
     const struct cairn_srv_attempt_uploader said = {run_id, beat->grants[place].attempt,
-                                                    beat->request->params.node, beat->told.data};
+                                                    beat->request->params.node, wish->told};
     bool same = false;
     CAIRN_TRY(cairn_srv_attempt_uploader_is(tx, &said, &same, err));
     wish->run_id = run_id;
@@ -237,7 +239,7 @@ static enum cairn_code write_told(struct cairn_srv_tx *tx, struct beat *beat,
     for (size_t i = 0; i < beat->report_count; i++) {
         const struct cairn_srv_attempt_uploader said = {
             beat->wishes[i].run_id, beat->grants[i].attempt, beat->request->params.node,
-            beat->told.data};
+            beat->wishes[i].told};
         if (beat->wishes[i].untold) CAIRN_TRY(cairn_srv_attempt_uploader_put(tx, &said, err));
     }
     return CAIRN_OK;
@@ -430,16 +432,39 @@ static const char *trouble_of(const struct beat *beat) {
     return journal[0] ? journal : word_of(beat, "store_waits");
 }
 
-/* Of what it says of itself the part that the nodes of an attempt work with. */
-static enum cairn_code read_told(struct beat *beat, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *told = json_object();
-    static const char *const names[] = {"failure_domain", "partner_memory", "peer"};
-    for (size_t i = 0; told && i < CAIRN_COUNT(names); i++) {
-        json_t *value = json_object_get(beat->said.uploader, names[i]);
-        if (value && json_object_set(told, names[i], value)) break;
+/* What is well formed, as far as there is room for it: a hint for restores, and no more. */
+static enum cairn_code read_kept_of(const json_t *said, json_t *ret, struct cairn_error *err) {
+    size_t count = 0;
+    for (size_t i = 0; i < json_array_size(said); i++) {
+        struct cairn_msg_node_kept kept = {0};
+        if (cairn_msg_node_kept_read(json_array_get(said, i), "/kept", &kept, NULL) ||
+            !cairn_version_id_valid(cairn_view_of(kept.version)))
+            continue;
+        count += json_array_size(kept.ranks);
+        if (count > KEPT_RANKS_MAX) return CAIRN_OK;
+        if (json_array_append_new(ret, CAIRN_PACK(node_kept, .version = kept.version,
+                                                  .ranks = kept.ranks)))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     }
-    if (!told) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
-    return cairn_json_dump(told, &beat->told, err);
+    return CAIRN_OK;
+}
+
+/* Of what it says of itself the part that the other nodes of an attempt work with. */
+static enum cairn_code read_told(struct beat *beat, struct cairn_error *err) {
+    struct cairn_msg_node_uploader said = {0};
+    if (cairn_msg_node_uploader_read(beat->said.uploader, "/uploader", &said, NULL))
+        said = (struct cairn_msg_node_uploader){0}; /* it has no port then, and is heard */
+    for (size_t i = 0; i < beat->report_count; i++) {
+        struct wish *wish = &beat->wishes[i];
+        CAIRN_AUTO_JSON json_t *kept = json_array();
+        CAIRN_TRY(read_kept_of(wish->kept, kept, err));
+        CAIRN_AUTO_JSON json_t *told = CAIRN_PACK(
+            attempt_uploader, .peer = said.peer, .failure_domain = said.failure_domain,
+            .partner_memory = said.partner_memory, .kept = json_array_size(kept) ? kept : NULL);
+        wish->told = told ? json_dumps(told, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+        if (!wish->told) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
+    }
+    return CAIRN_OK;
 }
 
 static bool has_word(const char *list, const char *word) {
@@ -520,7 +545,6 @@ enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
                         .ends.request = request};
     enum cairn_code code = serve_beat(&beat, body, reply, err);
     cairn_buf_release(&beat.uploader_text);
-    cairn_buf_release(&beat.told);
     free(beat.said_to_others);
     free(beat.reports);
     free(beat.versions);
@@ -531,6 +555,7 @@ enum cairn_code cairn_srv_on_node_put(struct cairn_srv_request *request,
     json_decref(beat.foreign);
     json_decref(beat.peers);
     json_decref(beat.finish);
+    for (size_t i = 0; i < beat.report_count; i++) free(beat.wishes[i].told);
     free(beat.grants);
     free(beat.wishes);
     json_decref(beat.taken);

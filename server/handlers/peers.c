@@ -49,12 +49,12 @@ static enum cairn_code add_partner(struct peers *peers, const char *node, const 
 static enum cairn_code add(void *argument, const char *node, const char *uploader,
                            struct cairn_error *err) {
     struct peers *peers = argument;
-    struct cairn_msg_node_uploader said = {0};
+    struct cairn_msg_attempt_uploader said = {0};
     CAIRN_AUTO_JSON json_t *json = NULL;
     if (cairn_json_parse(cairn_view_of(uploader), (struct cairn_json_limits){0}, &json, NULL) ||
-        cairn_msg_node_uploader_read(json, "", &said, NULL) || !said.peer || !*said.peer)
+        cairn_msg_attempt_uploader_read(json, "", &said, NULL) || !said.peer || !*said.peer)
         return CAIRN_OK;
-    json_t *item = CAIRN_PACK(node_peer, .node = node, .address = said.peer);
+    json_t *item = CAIRN_PACK(node_peer, .node = node, .address = said.peer, .kept = said.kept);
     if (json_array_append_new(peers->nodes, item))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     if (!said.partner_memory || is_silent(peers, node)) return CAIRN_OK;

@@ -128,8 +128,8 @@ TEST(an_address_of_all_interfaces_is_never_told) {
 /* ---- whose list it is ---- */
 
 static void hear_all(struct cairn_up_members *members, const struct cairn_up_attempt *attempt) {
-    struct cairn_up_told told = {.grant = attempt->text, .complete = true};
-    cairn_up_members_hear(members, &told, NULL, 0);
+    struct cairn_up_roster told = {.complete = true};
+    cairn_up_members_hear(members, attempt->text, &told);
 }
 
 TEST(a_new_attempt_waits_for_its_own_list_and_not_with_that_of_the_one_before) {
@@ -151,7 +151,7 @@ TEST(a_new_attempt_waits_for_its_own_list_and_not_with_that_of_the_one_before) {
         if (i == 0) hear_all(&peers->members, attempts[i]);
     }
     struct cairn_up_roster roster = {0};
-    EXPECT_CODE(cairn_up_members_get(&peers->members, &run, &roster, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_up_members_get(&peers->members, &run, "", &roster, &err), CAIRN_OK);
     EXPECT_EQ_U64(roster.attempt, 2);
     EXPECT(!roster.complete);
     cairn_up_roster_release(&roster);

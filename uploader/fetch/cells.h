@@ -37,6 +37,7 @@ struct cairn_up_cell {
     uint8_t present, flying, asked;  /* a bit a block; asked: flying, from another node */
     uint32_t users;                  /* requests, copies and answers that need its memory */
     uint32_t had, expected;          /* by how many, and how many may come */
+    bool elsewhere;                  /* other nodes ask one that has it in memory */
     uint64_t used, used_ms;          /* the number of its last use, and when (mono clock) */
     uint8_t *data;                   /* NULL: no memory yet */
     struct cairn_up_want *waiters;   /* for blocks on their way */

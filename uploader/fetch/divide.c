@@ -22,7 +22,8 @@ static bool is_set_to(const struct cairn_up_fetch *fetch, const char *word) {
 static void take_roster(struct cairn_up_fetch *fetch, struct cairn_up_version *version) {
     struct cairn_up_division *division = &version->division;
     struct cairn_up_roster roster = {0};
-    if (cairn_up_members_get(&fetch->up->peers->members, &version->place.name, &roster, NULL))
+    if (cairn_up_members_get(&fetch->up->peers->members, &version->place.name,
+                             version->place.id.text, &roster, NULL))
         return;
     uint64_t *hashes = calloc(roster.count + 1, sizeof(*hashes));
     if (!hashes) {
@@ -87,20 +88,81 @@ void cairn_up_division_look_locked(struct cairn_up_fetch *fetch, struct cairn_up
                   cairn_plan_choice_text(choice));
     division->choice = choice;
     division->count = cairn_plan_divides(choice) ? division->roster.count : 0;
+    division->asks_keepers = division->roster.keeper_count && choice != CAIRN_PLAN_NETWORK;
+}
+
+/* ---- who has it in memory ---- */
+
+/* Those of the shard's rank stand together. */
+static const struct cairn_up_keeper *keepers_of(const struct cairn_up_version *version,
+                                                uint32_t shard, size_t *ret_count) {
+    const struct cairn_up_roster *roster = &version->division.roster;
+    uint32_t rank = version->manifest.shards[shard].rank;
+    size_t first = 0, end = version->division.asks_keepers ? roster->keeper_count : 0, count = 0;
+    while (first < end) {
+        size_t middle = first + (end - first) / 2;
+        if (roster->keepers[middle].rank < rank)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    end = version->division.asks_keepers ? roster->keeper_count : 0;
+    while (first + count < end && roster->keepers[first + count].rank == rank) count++;
+    *ret_count = count;
+    return count ? roster->keepers + first : NULL;
+}
+
+bool cairn_up_division_keeps_locked(const struct cairn_up_version *version, uint32_t shard) {
+    size_t count = 0;
+    return keepers_of(version, shard, &count) != NULL;
+}
+
+/* Of several each is asked for its part. NULL: none can be asked. */
+static const struct cairn_up_member *keeper_of(const struct cairn_up_fetch *fetch,
+                                               const struct cairn_up_get *get, uint64_t place) {
+    const struct cairn_up_division *division = &get->version->division;
+    const struct cairn_up_member *found = NULL;
+    uint64_t best = 0;
+    size_t count = 0;
+    const struct cairn_up_keeper *keepers = keepers_of(get->version, get->shard, &count);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t at = keepers[i].member;
+        CAIRN_ASSERT(at < division->roster.count);
+        const struct cairn_up_member *member = &division->roster.members[at];
+        uint64_t score = cairn_plan_score(division->hashes[at], place);
+        if ((found && score <= best) ||
+            cairn_up_asks_passes_by(fetch->up->peers->asks, member->node))
+            continue;
+        found = member;
+        best = score;
+    }
+    return found;
 }
 
 /* ---- asking ---- */
 
+/* The one whose share it is; NULL: this node's, or it cannot be asked. */
+static const struct cairn_up_member *owner_of(const struct cairn_up_fetch *fetch,
+                                              const struct cairn_up_get *get, uint64_t place) {
+    const struct cairn_up_division *division = &get->version->division;
+    if (!division->count || get->owner_failed) return NULL;
+    size_t owner = cairn_plan_owner(division->hashes, division->count + 1, place);
+    if (owner == division->count) return NULL;
+    const struct cairn_up_member *member = &division->roster.members[owner];
+    return cairn_up_asks_passes_by(fetch->up->peers->asks, member->node) ? NULL : member;
+}
+
 bool cairn_up_division_owner_locked(struct cairn_up_fetch *fetch, struct cairn_up_get *get) {
     const struct cairn_up_version *version = get->version;
     const struct cairn_up_division *division = &version->division;
-    if (!division->count) return false;
     uint64_t place = cairn_plan_place_hash(version->place.id.text, get->shard,
                                            get->cell->offset / CAIRN_UP_CELL_BYTES);
-    size_t owner = cairn_plan_owner(division->hashes, division->count + 1, place);
-    if (owner == division->count) return false; /* this node */
-    const struct cairn_up_member *member = &division->roster.members[owner];
-    if (cairn_up_asks_passes_by(fetch->up->peers->asks, member->node)) return false;
+    const struct cairn_up_member *member =
+        get->keeper_failed ? NULL : keeper_of(fetch, get, place);
+    get->of_keeper = member != NULL;
+    if (!member) member = owner_of(fetch, get, place);
+    if (!member) return false;
+    get->cell->elsewhere |= get->of_keeper;
     get->ask.to = *member;
     get->ask.run = version->place.name;
     get->ask.attempt = division->roster.attempt;
@@ -108,10 +170,15 @@ bool cairn_up_division_owner_locked(struct cairn_up_fetch *fetch, struct cairn_u
     return true;
 }
 
-/* The readers take it from here, to the store. */
+/* The readers take it from here: to the node whose share it is, where one was asked that should
+ * have had it in memory, else to the store. */
 static void order(struct cairn_up_fetch *fetch, struct cairn_up_get *get) {
     {
         CAIRN_HOLD(&fetch->lock);
+        if (get->of_keeper)
+            get->keeper_failed = true;
+        else
+            get->owner_failed = true;
         fetch->locked.asking--;
         get->cell->asked &= (uint8_t)~get->run;
         get->next = fetch->locked.orders;

@@ -105,6 +105,7 @@ void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, e
         cell->flying &= (uint8_t)~get->run;
         cell->asked &= (uint8_t)~get->run;
         if (!code) cell->present |= get->run;
+        cell->elsewhere |= get->kept;
         CAIRN_ASSERT(cell->users > 0);
         cell->users--;
         struct cairn_up_want *waiters = CAIRN_TAKE(cell->waiters);
@@ -112,6 +113,8 @@ void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, e
             struct cairn_up_want *want = waiters;
             waiters = want->next;
             uint8_t mask = cairn_up_cell_mask(want->piece->offset, want->piece->bytes);
+            /* Nobody had to read it for that node. */
+            if (get->kept && want->serve) want->serve->shared = true;
             if (!code || !(mask & get->run)) {
                 cairn_up_want_add_locked(fetch, want);
                 continue;

@@ -98,6 +98,9 @@ struct cairn_up_get {
     struct cairn_key key;
     size_t store, tried; /* in up->reads; how many of them were asked */
     struct cairn_up_ask ask;
+    bool of_keeper;                   /* the node that is asked says that it has it in memory */
+    bool keeper_failed, owner_failed; /* asked before, without getting it */
+    bool kept;                        /* it came out of this node's memory */
     uint64_t submitted_us; /* mono clock */
     bool finished, unwanted;
 };
@@ -179,8 +182,11 @@ void cairn_up_meter_end(struct cairn_up_meter *meter, uint64_t bytes);
 void cairn_up_division_look_locked(struct cairn_up_fetch *fetch, struct cairn_up_version *version);
 /* A want of it was held since there is no cell for it, or has got one. */
 void cairn_up_division_waits_locked(struct cairn_up_version *version, bool waits);
-/* Fills get->ask when another node is to be asked for it. */
+/* Fills get->ask when another node is to be asked for it: first one that has it in memory, then the
+ * one whose share it is. */
 bool cairn_up_division_owner_locked(struct cairn_up_fetch *fetch, struct cairn_up_get *get);
+/* Another node says that it has the shard in memory. */
+bool cairn_up_division_keeps_locked(const struct cairn_up_version *version, uint32_t shard);
 /* Asks; where that fails the store is asked instead. */
 void cairn_up_division_ask(struct cairn_up_fetch *fetch, struct cairn_up_get *get);
 

@@ -25,7 +25,6 @@ struct step {
         STEP_AGAIN,   /* it waits, or has ended */
         STEP_COPY,    /* its bytes are in the cell */
         STEP_FETCH,   /* `get` is to be begun */
-        STEP_ASK,     /* the same, with another node */
         STEP_FAIL
     } what;
     struct cairn_up_want *want;
@@ -38,9 +37,11 @@ static const struct step nothing = {.what = STEP_NOTHING};
 
 /* ---- taking ---- */
 
-static bool shares(const struct cairn_up_fetch *fetch, const struct cairn_up_version *version) {
+static bool shares(const struct cairn_up_fetch *fetch, const struct cairn_up_version *version,
+                   const struct cairn_up_piece *piece) {
     return fetch->locked.cells.capacity &&
-           (version->expected > 1 || version->peers_until_ms || version->division.count);
+           (version->expected > 1 || version->peers_until_ms || version->division.count ||
+            cairn_up_division_keeps_locked(version, piece->shard));
 }
 
 static struct cairn_up_cell *cell_of(struct cairn_up_fetch *fetch,
@@ -52,15 +53,16 @@ static struct cairn_up_cell *cell_of(struct cairn_up_fetch *fetch,
 
 static bool is_present(struct cairn_up_fetch *fetch, const struct cairn_up_reading *reading) {
     const struct cairn_up_piece *piece = &reading->pieces[reading->taken];
-    if (!shares(fetch, reading->version)) return false;
+    if (!shares(fetch, reading->version, piece)) return false;
     const struct cairn_up_cell *cell = cell_of(fetch, reading->version, piece);
     return cell && !(cairn_up_cell_mask(piece->offset, piece->bytes) & ~cell->present);
 }
 
 static bool is_takeable(struct cairn_up_fetch *fetch, const struct cairn_up_reading *reading) {
     if (reading->taken == reading->piece_count || reading->code) return false;
-    return !reading->pieces[reading->taken].bounced || fetch->locked.free_bounces ||
-           shares(fetch, reading->version);
+    const struct cairn_up_piece *piece = &reading->pieces[reading->taken];
+    return !piece->bounced || fetch->locked.free_bounces ||
+           shares(fetch, reading->version, piece);
 }
 
 /* First who finds its next piece in a cell, so that ranks behind another one follow it closely and
@@ -160,8 +162,7 @@ static void count_found(struct cairn_up_fetch *fetch, struct cairn_up_want *want
     cairn_metrics_add(fetch->up->metrics, CAIRN_UP_METRIC(restore_shared_bytes_total), bytes);
 }
 
-static struct step begin_run(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
-                             struct cairn_up_cell *cell, uint8_t run) {
+static struct step begin_run(struct cairn_up_want *want, struct cairn_up_cell *cell, uint8_t run) {
     uint64_t size = want->version->manifest.shards[cell->shard].size_bytes;
     struct cairn_up_get *get =
         make_get(want->version, cell->shard, cairn_up_cell_run_offset(cell, run),
@@ -175,13 +176,7 @@ static struct step begin_run(struct cairn_up_fetch *fetch, struct cairn_up_want 
     cell->users++;
     want->next = cell->waiters;
     cell->waiters = want;
-    /* Another node that asks is never sent on: two that know different lists could wait for each
-     * other. */
-    if (want->serve || !cairn_up_division_owner_locked(fetch, get))
-        return (struct step){.what = STEP_FETCH, .get = get};
-    cell->asked |= run;
-    fetch->locked.asking++;
-    return (struct step){.what = STEP_ASK, .get = get};
+    return (struct step){.what = STEP_FETCH, .get = get};
 }
 
 static struct step place_shared(struct cairn_up_fetch *fetch, struct cairn_up_want *want) {
@@ -199,7 +194,8 @@ static struct step place_shared(struct cairn_up_fetch *fetch, struct cairn_up_wa
     uint8_t mask = cairn_up_cell_mask(piece->offset, piece->bytes);
     count_found(fetch, want, cell, mask);
     cairn_up_cells_used(&fetch->locked.cells, cell);
-    cell->expected = want->version->expected + (uint32_t)want->version->division.count;
+    uint32_t others = cell->elsewhere ? 0 : (uint32_t)want->version->division.count;
+    cell->expected = want->version->expected + others;
     if (!(mask & ~cell->present)) {
         cell->users++;
         return (struct step){.what = STEP_COPY, .want = want, .cell = cell};
@@ -207,7 +203,7 @@ static struct step place_shared(struct cairn_up_fetch *fetch, struct cairn_up_wa
     if (want->serve && (mask & cell->asked)) /* that node is to read it itself */
         return (struct step){.what = STEP_FAIL, .want = want, .code = CAIRN_CONFLICT};
     uint8_t absent = (uint8_t)(mask & ~(cell->present | cell->flying));
-    if (absent) return begin_run(fetch, want, cell, cairn_up_cell_run(absent));
+    if (absent) return begin_run(want, cell, cairn_up_cell_run(absent));
     want->next = cell->waiters;
     cell->waiters = want;
     return (struct step){.what = STEP_AGAIN};
@@ -228,7 +224,8 @@ static struct step next_step(struct cairn_up_fetch *fetch, bool may_begin) {
     struct cairn_up_want *want = take(fetch, may_begin);
     if (!want) return nothing;
     cairn_up_division_look_locked(fetch, want->version);
-    return shares(fetch, want->version) ? place_shared(fetch, want) : place_direct(fetch, want);
+    return shares(fetch, want->version, want->piece) ? place_shared(fetch, want)
+                                                     : place_direct(fetch, want);
 }
 
 /* ---- getting ---- */
@@ -306,14 +303,11 @@ static void finish_direct(struct cairn_up_fetch *fetch, struct cairn_up_get *get
     free(get);
 }
 
-/* True: a slab of this node holds it, so neither the store nor another node is asked. */
-static bool take_kept(struct cairn_up_fetch *fetch, struct cairn_up_get *get, bool asks) {
+/* True: this node has it in memory, so neither the store nor another node is asked. */
+static bool take_kept(struct cairn_up_fetch *fetch, struct cairn_up_get *get) {
     struct cairn_error none = {0};
     if (!cairn_up_fetch_kept(fetch->up, get, memory_of(get))) return false;
-    if (asks) {
-        CAIRN_HOLD(&fetch->lock);
-        fetch->locked.asking--;
-    }
+    get->kept = true;
     if (get->cell)
         cairn_up_run_over(fetch, get, CAIRN_OK, &none);
     else
@@ -353,6 +347,26 @@ static void hand_out(struct cairn_up_fetch *fetch, struct cairn_up_want *want,
     free(want);
 }
 
+static bool serves(const struct cairn_up_cell *cell) {
+    for (const struct cairn_up_want *at = cell->waiters; at; at = at->next)
+        if (at->serve) return true;
+    return false;
+}
+
+/* True: another node is asked for it. One that asks this node is never sent on: two that know
+ * different lists could wait for each other. */
+static bool ask_other(struct cairn_up_fetch *fetch, struct cairn_up_get *get) {
+    if (!get->cell) return false;
+    {
+        CAIRN_HOLD(&fetch->lock);
+        if (serves(get->cell) || !cairn_up_division_owner_locked(fetch, get)) return false;
+        get->cell->asked |= get->run;
+        fetch->locked.asking++;
+    }
+    cairn_up_division_ask(fetch, get);
+    return true;
+}
+
 /* False: there is nothing to do now. */
 static bool act(struct cairn_up_reader *reader) {
     struct cairn_up_fetch *fetch = reader->fetch;
@@ -368,13 +382,9 @@ static bool act(struct cairn_up_reader *reader) {
         hand_out(fetch, step.want, step.cell);
         return true;
     case STEP_FETCH:
-        if (take_kept(fetch, step.get, false)) return true;
+        if (take_kept(fetch, step.get) || ask_other(fetch, step.get)) return true;
         prepare(step.get, nearest(fetch->up, step.get->version->store), fetch->up->read_count);
         submit(reader, step.get);
-        return true;
-    case STEP_ASK:
-        if (take_kept(fetch, step.get, true)) return true;
-        cairn_up_division_ask(fetch, step.get);
         return true;
     case STEP_FAIL:
         cairn_up_want_fail(fetch, step.want, cairn_fail(&err, step.code, "no memory for a read"),

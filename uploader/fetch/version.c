@@ -260,9 +260,12 @@ static void forget(struct cairn_up_fetch *fetch, struct cairn_up_version *versio
 }
 
 /* Nodes of an attempt that begins come one after another; who looks too early divides with few. */
-static void await_others(struct cairn_up *up, const struct cairn_run_name *run) {
-    if (up->peers && strcmp(up->settings.peer_restore, "off") != 0)
-        cairn_up_members_await(&up->peers->members, run, cairn_mono_ms() + OTHERS_MS);
+static void await_others(struct cairn_up *up, const struct cairn_up_version *version) {
+    const struct cairn_version_origin *origin = &version->manifest.origin;
+    if (!up->peers || !strcmp(up->settings.peer_restore, "off")) return;
+    /* Of what it saved itself: what nodes keep has changed since its list came. */
+    cairn_up_members_outdate_attempt(&up->peers->members, &version->place.name, origin->attempt);
+    cairn_up_members_await(&up->peers->members, &version->place.name, cairn_mono_ms() + OTHERS_MS);
 }
 
 static enum cairn_code load(struct cairn_up_helper *helper, struct cairn_up_version *version,
@@ -271,7 +274,7 @@ static enum cairn_code load(struct cairn_up_helper *helper, struct cairn_up_vers
     enum cairn_code code = cairn_up_lease_begin(fetch, &version->place, asked ? helper->rest : NULL,
                                                 &version->lease, err);
     if (code == CAIRN_OK) code = load_all(helper, version, err);
-    if (code == CAIRN_OK) await_others(fetch->up, &version->place.name);
+    if (code == CAIRN_OK) await_others(fetch->up, version);
     {
         CAIRN_HOLD(&fetch->lock);
         version->loading = false;

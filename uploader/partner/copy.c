@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The description of a save, made on one node and read strictly on another. */
+/* The description of a save that another node has made (saves/description.h), read strictly. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -19,40 +19,6 @@
 static enum cairn_code no_memory(struct cairn_error *err) {
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a copy");
 }
-
-/* ---- making ---- */
-
-static enum cairn_code add_shard(struct cairn_up *up, const struct cairn_up_shard *shard,
-                                 json_t *shards, struct cairn_error *err) {
-    CAIRN_AUTO(up_shard_proof) proof = {0};
-    CAIRN_AUTO(buf) blocks = {.limit = CAIRN_UP_COPY_HEAD_BYTES_MAX};
-    CAIRN_TRY(cairn_up_shard_describe(up->queue, shard, &proof, err));
-    CAIRN_TRY(cairn_base64_encode(cairn_buf_view(&proof.blocks_le), &blocks, err));
-    json_t *item = CAIRN_PACK(copy_shard, .name = shard->name, .tensors = shard->tensors,
-                              .bytes = shard->size_bytes, .token = proof.token,
-                              .part_bytes = proof.part_bytes,
-                              .blocks = blocks.size ? blocks.data : "");
-    return json_array_append_new(shards, item) ? no_memory(err) : CAIRN_OK;
-}
-
-enum cairn_code cairn_up_copy_describe_locked(struct cairn_up *up, const struct cairn_up_save *save,
-                                              struct cairn_buf *ret, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *shards = json_array();
-    CAIRN_AUTO(buf) table = {.limit = CAIRN_UP_COPY_HEAD_BYTES_MAX};
-    for (size_t i = 0; i < save->state.shard_count; i++)
-        CAIRN_TRY(add_shard(up, save->shards[i], shards, err));
-    if (save->table)
-        CAIRN_TRY(cairn_base64_encode(cairn_buf_view(&save->table->bytes), &table, err));
-    CAIRN_AUTO_JSON json_t *head =
-        CAIRN_PACK(copy, .uploader = up->uuid, .proc = save->proc, .begin = save->begin,
-                   .table = table.size ? table.data : NULL, .replicated = save->replicated,
-                   .labels = save->labels, .meta = save->meta, .shards = shards);
-    if (!head) return no_memory(err);
-    ret->limit = CAIRN_UP_COPY_HEAD_BYTES_MAX;
-    return cairn_json_dump(head, ret, err);
-}
-
-/* ---- reading ---- */
 
 void cairn_up_copy_free(struct cairn_up_copy *copy) {
     if (!copy) return;
@@ -110,6 +76,8 @@ static enum cairn_code read_begin(struct cairn_up_copy *copy,
     (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), grant->nonce);
     cairn_version_id_make(&origin, &copy->version);
     copy->rank = begin.rank;
+    copy->step = begin.step;
+    copy->n = begin.n;
     return CAIRN_OK;
 }
 
@@ -117,7 +85,7 @@ static enum cairn_code read_table(struct cairn_up_copy *copy, const char *text,
                                   struct cairn_error *err) {
     struct cairn_table table;
     if (!text) return CAIRN_OK;
-    copy->table.limit = CAIRN_UP_COPY_HEAD_BYTES_MAX;
+    copy->table.limit = CAIRN_UP_DESCRIPTION_BYTES_MAX;
     CAIRN_TRY(cairn_base64_decode(cairn_view_of(text), &copy->table, err));
     CAIRN_TRY(cairn_table_open(cairn_buf_view(&copy->table), &table, err));
     if (table.rank == copy->rank) return CAIRN_OK;
@@ -137,7 +105,7 @@ static enum cairn_code read_shard(struct cairn_up_copy *copy, const json_t *item
                                           .part_bytes = told.part_bytes,
                                           .offset = copy->data_bytes,
                                           .first_piece = copy->piece_count,
-                                          .blocks_le.limit = CAIRN_UP_COPY_HEAD_BYTES_MAX};
+                                          .blocks_le.limit = CAIRN_UP_DESCRIPTION_BYTES_MAX};
     CAIRN_TRY(cairn_shard_name_check(cairn_view_of(told.name), err));
     CAIRN_TRY(cairn_shard_names_add(names, cairn_view_of(told.name), err));
     CAIRN_TRY(cairn_base64_decode(cairn_view_of(told.blocks), &shard->blocks_le, err));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One thread that gives sealed saves to the partner, oldest first, and hands over those of which
- * the bytes are gone here. */
+ * the bytes are gone here. Where none waits, what the store had sooner is given out of the slab
+ * that keeps it. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -18,11 +19,12 @@
 
 #define LOOK_MS 500
 #define AGAIN_MS 500  /* after a partner that refused, or was not reached */
+#define KEPT_AGAIN_MS 5000 /* the same, with what is kept */
 #define HANDED_MS 3000 /* a partner that sends is asked so often whether it still can */
 #define GONE_MS 60000 /* a partner that is not reached for so long has gone with its copy */
 
 struct gift { /* a save under way, copied from it: it may go meanwhile */
-    uint64_t entry;
+    uint64_t entry; /* 0: it is kept alone */
     struct cairn_version_id version;
     uint32_t rank;
     struct cairn_run_name run;
@@ -117,11 +119,38 @@ static void look_for_files_locked(struct cairn_up *up, struct cairn_up_save *sav
     cairn_wipe(key, sizeof(key));
 }
 
-/* *ret_gives: to be given, else to be handed over. */
-static bool pick(struct cairn_up_partner *partner, struct gift *ret, bool *ret_gives) {
-    struct cairn_up *up = partner->up;
+/* The slab that keeps it, and that the partner does not have; NULL: there is none. */
+static struct cairn_up_slab *slab_of_locked(const struct cairn_up *up, const struct gift *gift) {
+    for (struct cairn_up_slab *at = up->locked.slabs; at; at = at->next)
+        if (at->kept && at->kept->gift.head.size && at->kept->rank == gift->rank &&
+            !strcmp(at->kept->version.text, gift->version.text))
+            return at;
+    return NULL;
+}
+
+/* What the store had before it was given. */
+static bool pick_kept_locked(struct cairn_up *up, struct gift *ret) {
     uint64_t now_ms = cairn_mono_ms();
-    CAIRN_HOLD(&up->lock);
+    for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next) {
+        struct cairn_up_kept *kept = at->kept;
+        if (!kept || !kept->gift.head.size || now_ms < kept->gift.next_ms ||
+            cairn_up_kept_is_outdated_locked(up, kept))
+            continue;
+        *ret = (struct gift){.version = kept->version,
+                             .rank = kept->rank,
+                             .run = kept->run,
+                             .attempt = kept->attempt};
+        kept->gift.next_ms = now_ms + KEPT_AGAIN_MS;
+        if (cairn_up_members_partner(&up->peers->members, &ret->run, ret->attempt, NULL, &ret->to,
+                                     ret->key))
+            return true;
+    }
+    return false;
+}
+
+/* *ret_gives: to be given, else to be handed over. */
+static bool pick_save_locked(struct cairn_up *up, struct gift *ret, bool *ret_gives) {
+    uint64_t now_ms = cairn_mono_ms();
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
         if (!is_due(save, now_ms)) continue;
@@ -140,9 +169,56 @@ static bool pick(struct cairn_up_partner *partner, struct gift *ret, bool *ret_g
     return false;
 }
 
+/* A save that waits first: it lies here alone. */
+static bool pick(struct cairn_up_partner *partner, struct gift *ret, bool *ret_gives) {
+    CAIRN_HOLD(&partner->up->lock);
+    if (pick_save_locked(partner->up, ret, ret_gives)) return true;
+    *ret_gives = true;
+    return pick_kept_locked(partner->up, ret);
+}
+
 /* ---- giving ---- */
 
-/* From the slab into the buffer: the slab is the save's for these milliseconds. */
+/* A newer save lies here alone, and goes before what is kept. */
+static bool is_awaited_locked(const struct cairn_up *up) {
+    uint64_t now_ms = cairn_mono_ms();
+    for (size_t i = 0; i < up->locked.save_count; i++)
+        if (is_due(up->locked.saves[i], now_ms) && is_to_give(up->locked.saves[i])) return true;
+    return false;
+}
+
+static const struct cairn_up_kept_shard *shard_at(const struct cairn_up_kept *kept, size_t place) {
+    for (size_t i = 0; i < kept->shard_count; i++)
+        if (kept->shards[i].place == place) return &kept->shards[i];
+    return NULL;
+}
+
+/* Out of the slab that keeps it: a trainer may write there meanwhile, and then the partner refuses
+ * the piece. */
+static enum cairn_code copy_kept_piece(struct cairn_up_partner *partner, const struct gift *gift,
+                                       size_t index, uint64_t offset, size_t *ret_bytes,
+                                       struct cairn_error *err) {
+    struct cairn_up *up = partner->up;
+    struct cairn_up_kept_bytes bytes = {0};
+    {
+        CAIRN_HOLD(&up->lock);
+        struct cairn_up_slab *slab = slab_of_locked(up, gift);
+        const struct cairn_up_kept_shard *shard = slab ? shard_at(slab->kept, index) : NULL;
+        if (!shard) return cairn_fail(err, CAIRN_NOT_FOUND, "its memory was given back");
+        if (is_awaited_locked(up)) return cairn_fail(err, CAIRN_CANCELLED, "a newer save waits");
+        *ret_bytes = (size_t)cairn_min_u64(CAIRN_UP_COPY_PIECE_BYTES, shard->bytes - offset);
+        slab->pins++;
+        bytes = (struct cairn_up_kept_bytes){.slab = slab,
+                                             .kept = slab->state.kept,
+                                             .data = slab->memory.data + shard->offset};
+    }
+    memcpy(partner->buffer, bytes.data + offset, *ret_bytes);
+    cairn_up_kept_unpin(up, &bytes, true); /* whether they are right the partner says */
+    return CAIRN_OK;
+}
+
+/* From the slab into the buffer: the slab is the save's for these milliseconds. Once the save needs
+ * it no longer, it is kept. */
 static enum cairn_code copy_piece(struct cairn_up_partner *partner, const struct gift *gift,
                                   size_t index, uint64_t offset, size_t *ret_bytes,
                                   struct cairn_error *err) {
@@ -151,13 +227,15 @@ static enum cairn_code copy_piece(struct cairn_up_partner *partner, const struct
     {
         CAIRN_HOLD(&up->lock);
         struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
-        if (!save || !save->slab || save->state.phase != CAIRN_UP_PHASE_SEALED)
-            return cairn_fail(err, CAIRN_NOT_FOUND, "its memory was given back");
-        const struct cairn_up_shard *shard = save->shards[index];
-        *ret_bytes = (size_t)cairn_min_u64(CAIRN_UP_COPY_PIECE_BYTES, shard->size_bytes - offset);
-        from = save->slab->memory.data + shard->slab_offset + offset;
-        save->partner.reading = true;
+        if (save && save->slab && save->state.phase == CAIRN_UP_PHASE_SEALED) {
+            const struct cairn_up_shard *shard = save->shards[index];
+            *ret_bytes =
+                (size_t)cairn_min_u64(CAIRN_UP_COPY_PIECE_BYTES, shard->size_bytes - offset);
+            from = save->slab->memory.data + shard->slab_offset + offset;
+            save->partner.reading = true;
+        }
     }
+    if (!from) return copy_kept_piece(partner, gift, index, offset, ret_bytes, err);
     memcpy(partner->buffer, from, *ret_bytes);
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
@@ -167,14 +245,33 @@ static enum cairn_code copy_piece(struct cairn_up_partner *partner, const struct
     return CAIRN_OK;
 }
 
-/* False: there is no such shard, or no such save any more. */
+/* False: there is no such shard, or the save is neither under way nor kept any more. */
 static bool shard_bytes(struct cairn_up *up, const struct gift *gift, size_t index,
                         uint64_t *ret_bytes) {
     CAIRN_HOLD(&up->lock);
     const struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
-    if (!save || index >= save->state.shard_count) return false;
-    *ret_bytes = save->shards[index]->size_bytes;
+    if (save) {
+        if (index >= save->state.shard_count) return false;
+        *ret_bytes = save->shards[index]->size_bytes;
+        return true;
+    }
+    const struct cairn_up_slab *slab = slab_of_locked(up, gift);
+    const struct cairn_up_kept_shard *shard = slab ? shard_at(slab->kept, index) : NULL;
+    if (!shard) return false;
+    *ret_bytes = shard->bytes;
     return true;
+}
+
+static enum cairn_code describe_gift(struct cairn_up *up, const struct gift *gift,
+                                     struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_HOLD(&up->lock);
+    const struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
+    if (save) return cairn_up_save_describe_locked(up, save, ret, err);
+    const struct cairn_up_slab *slab = slab_of_locked(up, gift);
+    if (!slab) return cairn_fail(err, CAIRN_NOT_FOUND, "it is over");
+    ret->limit = CAIRN_UP_DESCRIPTION_BYTES_MAX;
+    const struct cairn_buf *head = &slab->kept->gift.head;
+    return cairn_buf_append(ret, head->data, head->size, err);
 }
 
 static enum cairn_code give_head(struct cairn_up_partner *partner, const struct gift *gift,
@@ -182,12 +279,7 @@ static enum cairn_code give_head(struct cairn_up_partner *partner, const struct 
     CAIRN_AUTO(buf) head = {0};
     uint8_t sum[CAIRN_SHA256_BYTES];
     char hex[2 * CAIRN_SHA256_BYTES + 1];
-    {
-        CAIRN_HOLD(&partner->up->lock);
-        struct cairn_up_save *save = cairn_up_save_find_locked(partner->up, gift->entry);
-        if (!save) return cairn_fail(err, CAIRN_NOT_FOUND, "it is over");
-        CAIRN_TRY(cairn_up_copy_describe_locked(partner->up, save, &head, err));
-    }
+    CAIRN_TRY(describe_gift(partner->up, gift, &head, err));
     cairn_sha256_of(cairn_buf_view(&head), sum);
     cairn_hex_encode(sum, sizeof(sum), hex);
     return put(partner, gift, hex, cairn_buf_view(&head), err);
@@ -266,12 +358,33 @@ static void tell(struct cairn_up_partner *partner, const struct gift *gift) {
               gift->to.node);
 }
 
+/* The partner has what this node keeps. */
+static void forget_gift(struct cairn_up_partner *partner, const struct gift *gift) {
+    struct cairn_up *up = partner->up;
+    CAIRN_HOLD(&up->lock);
+    struct cairn_up_slab *slab = slab_of_locked(up, gift);
+    if (!slab) return;
+    cairn_buf_release(&slab->kept->gift.head);
+    cairn_log(INFO, "kept.given", "run=%s step=%" PRIu64 " rank=%u version=%s node=%s",
+              slab->kept->run_text, slab->kept->step, gift->rank, gift->version.text,
+              gift->to.node);
+}
+
+/* Its own node needs a copy still: the store has it, but not the server. */
+static bool is_under_way(struct cairn_up *up, const struct gift *gift) {
+    CAIRN_HOLD(&up->lock);
+    const struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
+    return save && save->state.phase == CAIRN_UP_PHASE_SEALED;
+}
+
 static enum cairn_code give(struct cairn_up_partner *partner, const struct gift *gift,
                             struct cairn_error *err) {
-    CAIRN_TRY(remember_tokens(partner, gift, err));
+    if (gift->entry) CAIRN_TRY(remember_tokens(partner, gift, err));
     CAIRN_TRY(give_head(partner, gift, err));
     CAIRN_TRY(give_bytes(partner, gift, err));
     CAIRN_TRY(put(partner, gift, "whole", (struct cairn_view){"", 0}, err));
+    forget_gift(partner, gift);
+    if (!is_under_way(partner->up, gift)) return CAIRN_OK;
     CAIRN_CRASHPOINT("uploader.partner.whole");
     CAIRN_TRY(remember(partner, gift, gift->to.node, err));
     CAIRN_CRASHPOINT("uploader.partner.journaled");
@@ -285,10 +398,10 @@ static void refused(struct cairn_up_partner *partner, const struct gift *gift,
     struct cairn_up *up = partner->up;
     if (why->code == CAIRN_CANCELLED || why->code == CAIRN_NOT_FOUND) return;
     CAIRN_HOLD(&up->lock);
+    cairn_up_members_outdate(&up->peers->members, &gift->run);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
     if (!save) return;
     save->partner.next_ms = cairn_mono_ms() + AGAIN_MS;
-    cairn_up_members_outdate(&up->peers->members, &gift->run);
     complain_locked(save, gift->to.node, why->message);
 }
 

@@ -15,6 +15,7 @@
 
 #include "uploader/partner/partner.h"
 #include "uploader/peers/peers.h"
+#include "uploader/saves/kept.h"
 
 #define CAIRN_UP_COPY_PATH "/v1/copies/"
 #define CAIRN_UP_COPY_BYTES_MAX (UINT64_C(1) << 50) /* of one, so that sums are numbers */
@@ -31,9 +32,9 @@ enum cairn_up_piece_state { CAIRN_UP_PIECE_MISSING, CAIRN_UP_PIECE_COMES, CAIRN_
 struct cairn_up_copy {
     struct cairn_up_copy *next;
     /* fixed */
-    struct cairn_up_attempt *attempt; /* one use of it */
     struct cairn_version_id version;
-    uint32_t rank;
+    uint64_t step;
+    uint32_t n, rank;
     char node[CAIRN_NAME_BYTES_MAX + 1]; /* whose it is */
     char digest[2 * CAIRN_SHA256_BYTES + 1];
     json_t *head; /* owned */
@@ -46,11 +47,13 @@ struct cairn_up_copy {
     uint8_t *data;
     uint64_t data_bytes;
     /* locked by uploader_state */
+    struct cairn_up_attempt *attempt; /* one use of it; NULL: it is over, and kept for restores */
+    struct cairn_up_kept *kept;       /* once it is whole; NULL also where there is no tier */
     uint8_t *pieces; /* enum cairn_up_piece_state of each */
     uint64_t piece_count, missing;
     uint64_t heard_ms; /* mono clock: its node has spoken of it */
     uint32_t users;    /* requests that write into it */
-    bool over;         /* to be freed when nobody uses it */
+    bool over;         /* never to be sent: freed when nobody uses it, or reads from it */
     uint64_t entry;    /* of the save that sends it; 0: none */
 };
 struct cairn_up_partner {
@@ -64,6 +67,7 @@ struct cairn_up_partner {
     struct {
         bool stopping;
         bool answered; /* the request that the giving thread waits for */
+        struct cairn_log_limit log_limit; /* what other nodes are refused */
     } locked;
     /* locked by uploader_state */
     struct cairn_up_copy *copies;
@@ -71,10 +75,6 @@ struct cairn_up_partner {
 };
 
 /* ---- copy.c ---- */
-/* All that another node needs to finish it; CAIRN_NOT_FOUND: not all of it is staged here. */
-enum cairn_code cairn_up_copy_describe_locked(struct cairn_up *up, const struct cairn_up_save *save,
-                                              struct cairn_buf *ret,
-                                              struct cairn_error *err) CAIRN_MUST_USE;
 /* A checked copy without bytes, not in the list; take_head is its description. attempt is the
  * caller's. */
 enum cairn_code cairn_up_copy_new(const struct cairn_up_attempt *attempt, json_t *take_head,

@@ -58,11 +58,19 @@ static struct cairn_up_copy *find_own_locked(struct cairn_up_partner *partner,
     return own ? copy : NULL;
 }
 
+/* For restores alone, and for its run: nobody holds its attempt by it (Q7). */
+static bool is_worth_restoring(struct cairn_up *up, struct cairn_up_copy *copy) {
+    cairn_up_attempt_leave(up, CAIRN_TAKE(copy->attempt));
+    return copy->kept && (copy->kept->pins || cairn_up_kept_copy_stays_locked(up, copy->kept));
+}
+
 static bool is_needed(struct cairn_up *up, struct cairn_up_copy *copy) {
     if (copy->entry && cairn_up_save_find_locked(up, copy->entry)) return true;
     if (copy->users) return true;
-    if (copy->over || copy->entry) return false; /* the save that sent it is over */
-    if (copy->attempt->stale || copy->attempt->foreign.code) return false;
+    if (copy->entry) copy->over = true; /* the save that sent it is over */
+    if (!copy->over && copy->attempt->foreign.code) return false;
+    if (!copy->over && copy->attempt->stale) copy->over = true;
+    if (copy->over) return is_worth_restoring(up, copy);
     return !copy->missing || cairn_mono_ms() < copy->heard_ms + QUIET_MS;
 }
 
@@ -77,9 +85,46 @@ void cairn_up_copies_sweep_locked(struct cairn_up_partner *partner) {
         partner->free_bytes += copy->reserved_bytes;
         cairn_log(DEBUG, "partner.dropped", "version=%s rank=%u node=%s", copy->version.text,
                   copy->rank, copy->node);
+        cairn_up_kept_copy_remove_locked(partner->up, copy->kept);
         cairn_up_attempt_leave(partner->up, copy->attempt);
         cairn_up_copy_free(copy);
     }
+}
+
+/* Its bytes are all there and right. Without memory to say so nobody restores from it. */
+static void keep_whole_locked(struct cairn_up_partner *partner, struct cairn_up_copy *copy) {
+    if (copy->missing || copy->kept) return;
+    const struct cairn_up_kept_copy wanted = {.attempt = copy->attempt,
+                                              .version = &copy->version,
+                                              .step = copy->step,
+                                              .n = copy->n,
+                                              .rank = copy->rank,
+                                              .data = copy->data,
+                                              .shard_count = copy->shard_count};
+    struct cairn_up_kept *kept = cairn_up_kept_copy_new(partner->up, &wanted);
+    for (size_t i = 0; kept && i < copy->shard_count; i++) {
+        const struct cairn_up_copy_shard *shard = &copy->shards[i];
+        if (cairn_up_kept_copy_name(kept, shard->name, shard->offset, shard->bytes)) continue;
+        cairn_up_kept_free(kept);
+        kept = NULL;
+    }
+    if (!kept) return;
+    copy->kept = kept;
+    cairn_up_kept_copy_add_locked(partner->up, kept);
+}
+
+/* A copy that is there for restores alone makes room for one that its node needs; the oldest first.
+ * False: there is none. */
+static bool drop_oldest_locked(struct cairn_up_partner *partner) {
+    struct cairn_up_copy *found = NULL;
+    for (struct cairn_up_copy *at = partner->copies; at; at = at->next) {
+        if (!at->over || !at->kept || at->kept->gone || at->kept->pins) continue;
+        if (!found || at->heard_ms < found->heard_ms) found = at;
+    }
+    if (!found) return false;
+    found->kept->gone = true;
+    cairn_up_copies_sweep_locked(partner);
+    return true;
 }
 
 /* ---- memory ---- */
@@ -88,6 +133,7 @@ static enum cairn_code reserve(struct cairn_up_partner *partner, uint64_t bytes,
                                struct cairn_error *err) {
     CAIRN_HOLD(&partner->up->lock);
     cairn_up_copies_sweep_locked(partner);
+    while (bytes > partner->free_bytes && drop_oldest_locked(partner)) continue;
     if (bytes > partner->free_bytes)
         return cairn_fail(err, CAIRN_NO_MEMORY,
                           "a copy wants %" PRIu64 " bytes of partner_memory, %" PRIu64 " are free",
@@ -137,7 +183,7 @@ static enum cairn_code receive_head(struct cairn_up_call *call, const char *dige
     /* The right covers the path, and through it what is described. */
     if (strcmp(hex, digest) != 0)
         return cairn_fail(err, CAIRN_CORRUPT, "the description is not that of its path");
-    struct cairn_json_limits limits = {.bytes = CAIRN_UP_COPY_HEAD_BYTES_MAX,
+    struct cairn_json_limits limits = {.bytes = CAIRN_UP_DESCRIPTION_BYTES_MAX,
                                        .nodes = HEAD_NODES_MAX};
     return cairn_json_parse((struct cairn_view){text, size}, limits, ret, err);
 }
@@ -173,6 +219,7 @@ static void insert_locked(struct cairn_up_partner *partner, struct cairn_up_copy
     copy->heard_ms = cairn_mono_ms();
     copy->next = partner->copies;
     partner->copies = copy;
+    keep_whole_locked(partner, copy);
     *take = NULL;
 }
 
@@ -208,6 +255,7 @@ static bool is_had(struct cairn_up_partner *partner, struct cairn_up_copy **take
     there->reserved_bytes -= there->data_bytes;
     copy->reserved_bytes += there->data_bytes;
     copy->data = CAIRN_TAKE(there->data);
+    copy->kept = CAIRN_TAKE(there->kept); /* the same shards in the same memory */
     there->data_bytes = 0;
     free(copy->pieces);
     copy->pieces = CAIRN_TAKE(there->pieces);
@@ -251,9 +299,9 @@ static enum cairn_code take_head(struct cairn_up_partner *partner, struct cairn_
     uint64_t bytes = HEAD_TIMES * call->head.body_bytes;
     struct cairn_up_copy *copy = NULL;
     if (is_there(partner, call, asked)) return pass_over(call, err);
-    if (call->head.body_bytes > CAIRN_UP_COPY_HEAD_BYTES_MAX)
+    if (call->head.body_bytes > CAIRN_UP_DESCRIPTION_BYTES_MAX)
         return cairn_fail(err, CAIRN_TOO_LARGE, "a description of more than %d bytes",
-                          (int)CAIRN_UP_COPY_HEAD_BYTES_MAX);
+                          (int)CAIRN_UP_DESCRIPTION_BYTES_MAX);
     CAIRN_TRY(reserve(partner, bytes, err));
     enum cairn_code code = make(partner, call, asked, &copy, err);
     if (!copy) {
@@ -329,6 +377,7 @@ static enum cairn_code take_piece(struct cairn_up_partner *partner, struct cairn
     piece.copy->heard_ms = cairn_mono_ms();
     piece.copy->pieces[piece.index] = code ? CAIRN_UP_PIECE_MISSING : CAIRN_UP_PIECE_THERE;
     piece.copy->missing -= !code;
+    if (!code) keep_whole_locked(partner, piece.copy);
     return code;
 }
 
@@ -371,12 +420,21 @@ static enum cairn_code serve(struct cairn_up_partner *partner, struct cairn_up_c
     return take_head(partner, call, &asked, err);
 }
 
+/* A node that is refused comes again twice a second. */
+static void log_refusal(struct cairn_up_partner *partner, const struct cairn_up_call *call,
+                        const struct cairn_error *why) {
+    uint64_t unsaid = 0;
+    CAIRN_HOLD(&partner->lock);
+    if (cairn_log_limit_allows(&partner->locked.log_limit, cairn_code_info(why->code)->slug,
+                               cairn_mono_ms(), &unsaid))
+        cairn_log(INFO, "partner.refused", "node=%s path=%s cause=\"%s\" unsaid=%" PRIu64,
+                  call->right.from, call->head.path, why->message, unsaid);
+}
+
 void cairn_up_copies_serve(struct cairn_up_call *call, void *owner) {
     struct cairn_error why = {0};
     enum cairn_code code = serve(owner, call, &why);
-    if (code)
-        cairn_log(INFO, "partner.refused", "node=%s path=%s cause=\"%s\"", call->right.from,
-                  call->head.path, why.message);
+    if (code) log_refusal(owner, call, &why);
     if (call->broken) return;
     if (code)
         cairn_up_call_refuse(call, code);

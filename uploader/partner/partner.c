@@ -62,6 +62,8 @@ void cairn_up_partner_free(struct cairn_up_partner *partner) {
         CAIRN_HOLD(&partner->up->lock);
         for (struct cairn_up_copy *at = partner->copies; at; at = at->next) at->over = true;
         for (struct cairn_up_copy *at = partner->copies; at; at = at->next) at->entry = 0;
+        for (struct cairn_up_copy *at = partner->copies; at; at = at->next)
+            if (at->kept) at->kept->gone = true;
         cairn_up_copies_sweep_locked(partner);
         CAIRN_ASSERT(!partner->copies);
     }
@@ -94,10 +96,16 @@ json_t *cairn_up_partner_copies_locked(const struct cairn_up_partner *partner,
     return array;
 }
 
-void cairn_up_partner_over_locked(struct cairn_up_partner *partner, const char *version) {
+void cairn_up_partner_over_locked(struct cairn_up_partner *partner, const char *version,
+                                  bool committed) {
     if (!partner) return;
-    for (struct cairn_up_copy *at = partner->copies; at; at = at->next)
-        if (!strcmp(at->version.text, version)) at->over = true;
+    for (struct cairn_up_copy *at = partner->copies; at; at = at->next) {
+        if (strcmp(at->version.text, version) != 0) continue;
+        if (committed && at->missing) continue; /* it still comes, for restores (5) */
+        at->over = true;
+        if (at->kept) at->kept->committed |= committed;
+        if (at->kept) at->kept->gone |= !committed;
+    }
 }
 
 enum cairn_code cairn_up_partner_finish(struct cairn_up_partner *partner, const char *version,

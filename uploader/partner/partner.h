@@ -13,21 +13,23 @@
  *          2    copies lie in partner_memory, which is reserved at the start; one that does not fit
  *               is refused before a byte of it comes.
  *          3    a copy is kept until its version is over, or its attempt; and while this node sends
- *               it in its node's stead.
+ *               it in its node's stead. After that it stays for restores (uploader/saves/kept.h#5),
+ *               and is no copy any more that could be sent.
+ *          5    what the store has sooner than the partner is given nevertheless, out of the slab
+ *               that keeps it, as long as no newer save waits: for restores after the loss of this
+ *               node. It is not told partnered for that.
  *          4    it is given by the node that it is of alone, and told to be sent by that or by the
  *               server.
  * Limits:  slabs alone: a save with files, or that ends with its trainer, is never partnered. A
- *          description of CAIRN_UP_COPY_HEAD_BYTES_MAX. One save is given at a time.
+ *          description of CAIRN_UP_DESCRIPTION_BYTES_MAX. One save is given at a time.
  * Threads: one of its own gives; copies come on those of the port; all of it is locked by
  *          uploader_state.
  * Next:    give.c, keep.c, copy.c, finish.c; docs/partner.md.
  */
 #pragma once
 
-#include "common/json.h"
-#include "uploader/saves/save.h"
+#include "uploader/saves/description.h"
 
-#define CAIRN_UP_COPY_HEAD_BYTES_MAX (16 * CAIRN_MIB)
 #define CAIRN_UP_COPY_PIECE_BYTES (8 * CAIRN_MIB)
 
 /* *ret stays NULL without partner_memory. Adds its route to the port. */
@@ -48,7 +50,8 @@ void cairn_up_partner_tick(struct cairn_up_partner *partner);
 json_t *cairn_up_partner_copies_locked(const struct cairn_up_partner *partner,
                                        const struct cairn_up_attempt *attempt);
 /* The version is over. */
-void cairn_up_partner_over_locked(struct cairn_up_partner *partner, const char *version);
+void cairn_up_partner_over_locked(struct cairn_up_partner *partner, const char *version,
+                                  bool committed);
 /* Its node is gone: this one sends it, also while it drains, since the copy is gone when it has
  * stopped. CAIRN_NOT_FOUND: there is no such copy. CAIRN_UNAVAILABLE: not now, as without memory or
  * with a full journal; ask again. */

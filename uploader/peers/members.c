@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "common/array.h"
 #include "common/clock.h"
 #include "common/text.h"
 
@@ -15,8 +16,10 @@ void cairn_up_members_init(struct cairn_up_members *members) {
 void cairn_up_roster_release(struct cairn_up_roster *roster) {
     cairn_wipe(roster->key, sizeof(roster->key));
     free(roster->members);
+    free(roster->keepers);
     roster->members = NULL;
-    roster->count = 0;
+    roster->keepers = NULL;
+    roster->count = roster->keeper_count = roster->keeper_capacity = 0;
 }
 
 void cairn_up_members_release(struct cairn_up_members *members) {
@@ -73,20 +76,43 @@ void cairn_up_members_forget(struct cairn_up_members *members, uint64_t named_by
     }
 }
 
-void cairn_up_members_hear(struct cairn_up_members *members, const struct cairn_up_told *told,
-                           struct cairn_up_member *take_members, size_t count) {
+static int by_place(const void *a, const void *b) {
+    const struct cairn_up_keeper *one = a, *other = b;
+    int order = strcmp(one->version.text, other->version.text);
+    if (order) return order;
+    if (one->rank != other->rank) return one->rank < other->rank ? -1 : 1;
+    return one->member < other->member ? -1 : one->member > other->member;
+}
+
+void cairn_up_roster_keep(struct cairn_up_roster *roster, uint32_t member, const char *version,
+                          int64_t rank) {
+    if (rank < 0 || rank > UINT32_MAX || !cairn_version_id_valid(cairn_view_of(version)) ||
+        CAIRN_ARRAY_ROOM(roster->keepers, roster->keeper_count, roster->keeper_capacity,
+                         CAIRN_UP_KEEPERS_MAX, "what nodes keep", NULL))
+        return;
+    struct cairn_up_keeper *keeper = &roster->keepers[roster->keeper_count++];
+    *keeper = (struct cairn_up_keeper){.rank = (uint32_t)rank, .member = member};
+    (void)cairn_text_copy(keeper->version.text, sizeof(keeper->version.text), version);
+}
+
+void cairn_up_members_hear(struct cairn_up_members *members, const char *grant,
+                           struct cairn_up_roster *told) {
+    if (told->keeper_count)
+        qsort(told->keepers, told->keeper_count, sizeof(told->keepers[0]), by_place);
     CAIRN_HOLD(&members->lock);
-    struct cairn_up_roster *roster = find_grant(members, told->grant);
+    struct cairn_up_roster *roster = find_grant(members, grant);
     if (!roster) {
-        free(take_members);
+        cairn_up_roster_release(told);
         return;
     }
     free(roster->members);
-    roster->members = take_members;
-    roster->count = count;
+    free(roster->keepers);
+    roster->members = CAIRN_TAKE(told->members);
+    roster->keepers = CAIRN_TAKE(told->keepers);
+    roster->count = told->count;
+    roster->keeper_count = roster->keeper_capacity = told->keeper_count;
     roster->complete = told->complete;
-    (void)cairn_text_copy(roster->partner, sizeof(roster->partner),
-                          told->partner ? told->partner : "");
+    (void)cairn_text_copy(roster->partner, sizeof(roster->partner), told->partner);
     roster->outdated = false;
     roster->heard_ms = cairn_mono_ms();
     cairn_condition_broadcast(&members->changed);
@@ -159,21 +185,56 @@ static struct cairn_up_roster *newest(struct cairn_up_members *members,
     return found;
 }
 
+/* Those of one version stand together. */
+static const struct cairn_up_keeper *keepers_of(const struct cairn_up_roster *roster,
+                                                const char *version, size_t *ret_count) {
+    size_t first = 0, end = roster->keeper_count;
+    while (first < end) {
+        size_t middle = first + (end - first) / 2;
+        if (strcmp(roster->keepers[middle].version.text, version) < 0)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    *ret_count = 0;
+    while (first + *ret_count < roster->keeper_count &&
+           !strcmp(roster->keepers[first + *ret_count].version.text, version))
+        (*ret_count)++;
+    return roster->keepers ? roster->keepers + first : NULL;
+}
+
 enum cairn_code cairn_up_members_get(struct cairn_up_members *members,
-                                     const struct cairn_run_name *run, struct cairn_up_roster *ret,
-                                     struct cairn_error *err) {
+                                     const struct cairn_run_name *run, const char *version,
+                                     struct cairn_up_roster *ret, struct cairn_error *err) {
     CAIRN_HOLD(&members->lock);
     const struct cairn_up_roster *found = newest(members, run);
     if (!found)
         return cairn_fail(err, CAIRN_NOT_FOUND, "this node holds no attempt of %s/%s", run->project,
                           run->run);
+    size_t keeper_count = 0;
+    const struct cairn_up_keeper *keepers = keepers_of(found, version, &keeper_count);
     struct cairn_up_member *copy = calloc(found->count + 1, sizeof(*copy));
-    if (!copy) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of nodes");
+    struct cairn_up_keeper *kept = calloc(keeper_count + 1, sizeof(*kept));
+    if (!copy || !kept) {
+        free(copy);
+        free(kept);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of nodes");
+    }
     if (found->count) memcpy(copy, found->members, found->count * sizeof(*copy));
+    if (keeper_count) memcpy(kept, keepers, keeper_count * sizeof(*kept));
     *ret = *found;
     ret->next = NULL;
     ret->members = copy;
+    ret->keepers = kept;
+    ret->keeper_count = ret->keeper_capacity = keeper_count;
     return CAIRN_OK;
+}
+
+void cairn_up_members_outdate_attempt(struct cairn_up_members *members,
+                                      const struct cairn_run_name *run, uint64_t attempt) {
+    CAIRN_HOLD(&members->lock);
+    struct cairn_up_roster *found = newest(members, run);
+    if (found && found->attempt == attempt) found->outdated = true;
 }
 
 void cairn_up_members_outdate(struct cairn_up_members *members, const struct cairn_run_name *run) {

@@ -12,7 +12,10 @@
  *              date.
  *          3   the key of an attempt is derived from its grant, so a node without the grant has
  *              none.
- * Limits:  CAIRN_UP_MEMBERS_MAX attempts, and as many nodes of each; more are left out.
+ *          4   a list says what its nodes have in memory of which version, as their heartbeats with
+ *              the attempt's grant said when the server named them: a hint, perhaps out of date.
+ * Limits:  CAIRN_UP_MEMBERS_MAX attempts, and as many nodes of each; CAIRN_UP_KEEPERS_MAX saves of
+ *          ranks that they keep; more are left out.
  * Threads: any; locked by uploader_peers.
  * Next:    api/peer.h; uploader/server/heartbeat.c tells, uploader/peers/port.c checks.
  */
@@ -24,10 +27,15 @@
 #define CAIRN_UP_MEMBERS_MAX 1024
 #define CAIRN_UP_MEMBERS_KEPT_MS 15000
 #define CAIRN_UP_ADDRESS_BYTES 128
+#define CAIRN_UP_KEEPERS_MAX 65536
 
 struct cairn_up_member {
     char node[CAIRN_NAME_BYTES_MAX + 1];
     char address[CAIRN_UP_ADDRESS_BYTES + 1]; /* HOST:PORT */
+};
+struct cairn_up_keeper { /* of one rank's save */
+    struct cairn_version_id version;
+    uint32_t rank, member; /* member: its index in the list */
 };
 struct cairn_up_roster { /* of an attempt */
     struct cairn_up_roster *next;
@@ -41,6 +49,8 @@ struct cairn_up_roster { /* of an attempt */
     uint64_t heard_ms; /* the same, of its list; 0: none was heard yet */
     struct cairn_up_member *members; /* owned */
     size_t count;
+    struct cairn_up_keeper *keepers; /* owned; by version, rank and member */
+    size_t keeper_count, keeper_capacity;
 };
 struct cairn_up_members {
     struct cairn_lock lock; /* uploader_peers */
@@ -59,14 +69,12 @@ void cairn_up_members_release(struct cairn_up_members *members);
 bool cairn_up_members_name(struct cairn_up_members *members, const char *grant);
 /* Those that were named by then (mono clock; promise 1). */
 void cairn_up_members_forget(struct cairn_up_members *members, uint64_t named_by_ms);
-/* What the server answered. take_members, of count, is owned from now on. */
-struct cairn_up_told {
-    const char *grant;
-    bool complete;
-    const char *partner; /* NULL: none */
-};
-void cairn_up_members_hear(struct cairn_up_members *members, const struct cairn_up_told *told,
-                           struct cairn_up_member *take_members, size_t count);
+/* What the server answered: members, keepers, complete and partner of told, which is empty then. */
+void cairn_up_members_hear(struct cairn_up_members *members, const char *grant,
+                           struct cairn_up_roster *told);
+/* Before that: the member has that save in memory. What is none, or has no room, is left out. */
+void cairn_up_roster_keep(struct cairn_up_roster *roster, uint32_t member, const char *version,
+                          int64_t rank);
 
 /* ---- for everybody ---- */
 /* The next heartbeat must not be waited for: there is a new attempt, or somebody waits for a list.
@@ -84,13 +92,18 @@ bool cairn_up_members_partner(struct cairn_up_members *members, const struct cai
 /* Has the server named nodes of that attempt, within that time? */
 bool cairn_up_members_heard(struct cairn_up_members *members, const struct cairn_run_name *run,
                             uint64_t attempt, uint64_t within_ms);
-/* A copy of the newest attempt's of a run; CAIRN_NOT_FOUND: this node holds none. Release it. */
+/* A copy of the newest attempt's of a run, with the keepers of one version alone;
+ * CAIRN_NOT_FOUND: this node holds none. Release it. */
 enum cairn_code cairn_up_members_get(struct cairn_up_members *members,
-                                     const struct cairn_run_name *run, struct cairn_up_roster *ret,
+                                     const struct cairn_run_name *run, const char *version,
+                                     struct cairn_up_roster *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_roster_release(struct cairn_up_roster *roster);
 /* The next heartbeat asks for the list again. */
 void cairn_up_members_outdate(struct cairn_up_members *members, const struct cairn_run_name *run);
+/* The same, of that attempt where it is the run's newest. */
+void cairn_up_members_outdate_attempt(struct cairn_up_members *members,
+                                      const struct cairn_run_name *run, uint64_t attempt);
 /* Until the newest attempt's list of a run is complete, or the time (mono clock). */
 void cairn_up_members_await(struct cairn_up_members *members, const struct cairn_run_name *run,
                             uint64_t until_ms);

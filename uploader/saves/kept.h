@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kept: what the node's slabs still hold of the newest versions, for restores.
+ * kept: what this node still has in memory of the newest versions, for restores.
  *
  * Why:     a job that starts again mostly wants what its processes staged minutes ago, and the
- *          uploader, which outlives them, has it in memory; the store is far.
+ *          uploader, which outlives them, has it in memory: in the slabs of its own ranks, and in
+ *          the copies that it keeps for another node (uploader/partner/). The store is far.
  * Promise: 1   a generation that is free holds the bytes of the save before it until another save
  *              takes it; a trainer that is connected gives up nothing for that.
  *          2   when its trainer has gone, the newest committed version of each run is kept, and
@@ -13,15 +14,47 @@
  *          3   what is read here is a claim: trainers may write into the memory at any moment. The
  *              reader copies it and compares the copy with the version's checksums.
  *          4   a save that fails or does not become committed leaves nothing.
- * Limits:  slabs alone, no files; nothing outlives this process.
+ *          5   a copy stays, once its version is over, until a newer version of its run is known to
+ *              be committed, for memory_tier_time after the run's last attempt has left this node,
+ *              and until partner_memory is needed for a newer one.
+ * Limits:  memory alone, no files; nothing outlives this process.
  * Threads: _locked and is_spare: uploader_state is held; the others take it.
  * Next:    uploader/saves/slabs.h; uploader/fetch/kept.c reads it.
  */
 #pragma once
 
+#include "common/buf.h"
+#include "common/json.h"
 #include "uploader/saves/slabs.h"
 
 struct cairn_up_save;
+
+struct cairn_up_kept_shard {
+    char *name; /* owned */
+    uint64_t offset, bytes;
+    size_t place; /* among the shards of its save */
+};
+/* Of one rank's save. */
+struct cairn_up_kept {
+    struct cairn_up_kept *next; /* of copies */
+    struct cairn_run_name run;
+    char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
+    struct cairn_version_id version;
+    uint64_t attempt, step; /* with n: the order of versions (Q25) */
+    uint32_t n, rank;
+    bool committed;
+    bool gone;           /* a copy that is not worth its memory any more */
+    const uint8_t *data; /* a copy's; NULL: it is in a slab */
+    uint32_t pins;       /* a copy's: restores that read it */
+    uint64_t left_ms;    /* a copy's; mono clock: when an attempt of the run was last held here */
+    struct { /* a slab's, on its way to the partner (uploader/partner/give.c) */
+        struct cairn_buf head; /* its description; empty: it has no partner, or is there */
+        uint64_t next_ms;      /* mono clock: the next try */
+    } gift;
+    uint64_t bytes; /* of all shards */
+    size_t shard_count;
+    struct cairn_up_kept_shard shards[]; /* by name */
+};
 
 /* Kept, and no trainer has it. */
 bool cairn_up_kept_is_spare(const struct cairn_up_slab *slab);
@@ -39,12 +72,42 @@ void cairn_up_kept_trim_locked(struct cairn_up *up);
 /* Now and then: time passes. */
 void cairn_up_kept_tick(struct cairn_up *up);
 uint64_t cairn_up_kept_bytes_locked(const struct cairn_up *up); /* of shards */
+/* What is kept of the run, newest version first, as heartbeats say it (node_kept of
+ * api/messages.def); a new array, or NULL: nothing. */
+json_t *cairn_up_kept_json_locked(const struct cairn_up *up, const char *run_text);
+/* A newer version of its run is committed. */
+bool cairn_up_kept_is_outdated_locked(const struct cairn_up *up, const struct cairn_up_kept *kept);
+
+/* ---- copies of other nodes, for uploader/partner/ ---- */
+
+struct cairn_up_kept_copy {
+    const struct cairn_up_attempt *attempt;
+    const struct cairn_version_id *version;
+    uint64_t step;
+    uint32_t n, rank;
+    const uint8_t *data; /* stays until it was removed */
+    size_t shard_count;
+};
+/* Its shards are named with _name before it is added. NULL: there is no memory tier, or no memory
+ * to remember it. */
+struct cairn_up_kept *cairn_up_kept_copy_new(const struct cairn_up *up,
+                                             const struct cairn_up_kept_copy *copy);
+/* False: there is no memory for it. */
+bool cairn_up_kept_copy_name(struct cairn_up_kept *kept, const char *shard, uint64_t offset,
+                             uint64_t bytes);
+void cairn_up_kept_copy_add_locked(struct cairn_up *up, struct cairn_up_kept *take_kept);
+/* Nobody reads it. NULL is fine. */
+void cairn_up_kept_copy_remove_locked(struct cairn_up *up, struct cairn_up_kept *kept);
+void cairn_up_kept_free(struct cairn_up_kept *kept); /* one that was not added */
+/* 5, of a copy whose version is over. */
+bool cairn_up_kept_copy_stays_locked(const struct cairn_up *up, struct cairn_up_kept *kept);
 
 /* ---- reading ---- */
 
 struct cairn_up_kept_bytes {
-    struct cairn_up_slab *slab;
-    uint64_t kept; /* whose they are */
+    struct cairn_up_slab *slab; /* or: */
+    struct cairn_up_kept *copy;
+    uint64_t kept; /* whose they are, of a slab */
     const uint8_t *data;
 };
 /* False: this node does not hold that shard. What was pinned must be unpinned soon. */

@@ -86,8 +86,10 @@ static bool add_attempts(struct cairn_up *up, json_t *array) {
         if (!cairn_up_ended_holds_locked(up, at)) continue;
         bool asks = up->peers && cairn_up_members_name(&up->peers->members, at->text);
         CAIRN_AUTO_JSON json_t *copies = cairn_up_partner_copies_locked(up->partner, at);
+        CAIRN_AUTO_JSON json_t *kept =
+            up->peers ? cairn_up_kept_json_locked(up, at->run_text) : NULL;
         json_t *item = CAIRN_PACK(node_attempt, .grant = at->text, .unsent = unsent_of(up, at),
-                                  .peers = asks, .copies = copies);
+                                  .peers = asks, .copies = copies, .kept = kept);
         if (json_array_append_new(array, item)) return false;
     }
     uint64_t now_ms = cairn_mono_ms();
@@ -292,8 +294,19 @@ static void apply_foreign(struct cairn_up *up, const json_t *foreign, const json
     }
 }
 
+static void read_kept(const json_t *kept, uint32_t member, struct cairn_up_roster *roster) {
+    for (size_t i = 0; i < json_array_size(kept); i++) {
+        struct cairn_msg_node_kept told = {0};
+        if (cairn_msg_node_kept_read(json_array_get(kept, i), "/kept", &told, NULL)) continue;
+        for (size_t k = 0; k < json_array_size(told.ranks); k++)
+            cairn_up_roster_keep(roster, member, told.version,
+                                 json_integer_value(json_array_get(told.ranks, k)));
+    }
+}
+
 static size_t read_members(const struct cairn_up *up, const json_t *nodes,
-                           struct cairn_up_member *ret) {
+                           struct cairn_up_roster *roster) {
+    struct cairn_up_member *ret = roster->members;
     size_t count = 0;
     for (size_t i = 0; i < json_array_size(nodes) && count < CAIRN_UP_MEMBERS_MAX; i++) {
         struct cairn_msg_node_peer told = {0};
@@ -301,9 +314,18 @@ static size_t read_members(const struct cairn_up *up, const json_t *nodes,
         if (!strcmp(told.node, up->places.node)) continue;
         (void)cairn_text_copy(ret[count].node, sizeof(ret[count].node), told.node);
         (void)cairn_text_copy(ret[count].address, sizeof(ret[count].address), told.address);
+        read_kept(told.kept, (uint32_t)count, roster);
         count++;
     }
     return count;
+}
+
+/* Once an attempt, as a rule. */
+static void log_list(const char *grant_text, const struct cairn_up_roster *list) {
+    struct cairn_grant grant = {0};
+    if (cairn_grant_parse(grant_text, &grant, NULL)) return;
+    cairn_log(INFO, "peers.listed", "run=%s/%s attempt=%" PRIu64 " others=%zu kept=%zu",
+              grant.name.project, grant.name.run, grant.attempt, list->count, list->keeper_count);
 }
 
 static void apply_peers(struct cairn_up *up, const json_t *peers, const json_t *sent) {
@@ -313,12 +335,14 @@ static void apply_peers(struct cairn_up *up, const json_t *peers, const json_t *
         if (cairn_msg_node_peers_read(json_array_get(peers, i), "/peers", &told, NULL) ||
             cairn_msg_node_attempt_read(json_array_get(sent, told.index), "", &attempt, NULL))
             continue;
-        struct cairn_up_member *members =
-            calloc(json_array_size(told.nodes) + 1, sizeof(*members));
-        if (!members) continue; /* the next heartbeat asks again */
-        size_t count = read_members(up, told.nodes, members);
-        const struct cairn_up_told list = {attempt.grant, told.complete, told.partner};
-        cairn_up_members_hear(&up->peers->members, &list, members, count);
+        struct cairn_up_roster list = {
+            .members = calloc(json_array_size(told.nodes) + 1, sizeof(*list.members)),
+            .complete = told.complete};
+        if (!list.members) continue; /* the next heartbeat asks again */
+        (void)cairn_text_copy(list.partner, sizeof(list.partner), told.partner ? told.partner : "");
+        list.count = read_members(up, told.nodes, &list);
+        if (list.complete) log_list(attempt.grant, &list);
+        cairn_up_members_hear(&up->peers->members, attempt.grant, &list);
     }
 }
 

@@ -105,7 +105,7 @@ bool cairn_up_outcome_apply_locked(struct cairn_up *up, struct cairn_up_save *sa
 void cairn_up_outcome_version_locked(struct cairn_up *up, const char *version,
                                      const struct cairn_up_version_status *found) {
     if (found->state[0] && strcmp(found->state, "open") != 0)
-        cairn_up_partner_over_locked(up->partner, version);
+        cairn_up_partner_over_locked(up->partner, version, !strcmp(found->state, "committed"));
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;
         struct cairn_up_save *save = up->locked.saves[i];
