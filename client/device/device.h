@@ -8,7 +8,8 @@
  *              the reason; pieces in host memory are not touched by it.
  *          3   after `end` no copy of the job touches the slab any more.
  * Limits:  one kind of device: CUDA.
- * Threads: of a job all but `await` are called by one thread; several jobs may be under way.
+ * Threads: of a job all but `await` and `fence` are called by one thread at a time; several jobs
+ *          may be under way.
  * Next:    client/stage_cuda/stage_cuda.c, client/save/copy.c.
  */
 #pragma once
@@ -16,7 +17,7 @@
 #include "common/error.h"
 #include "common/strided.h"
 
-#define CAIRN_DEVICE_ABI 3
+#define CAIRN_DEVICE_ABI 4
 #define CAIRN_DEVICE_SUM_BYTES 65536 /* a chunk that a device sums */
 
 struct cairn_device;     /* the plug-in's: its runtime, and the memory that it has page-locked */
@@ -73,6 +74,9 @@ struct cairn_device_plugin {
      * that the device has not summed (yet), also after await. They grow while the job lives. NULL:
      * it sums nothing. */
     const uint64_t *(*sums)(const struct cairn_device_job *job);
+    /* The stream waits, on the device, for all that is queued; by any thread, once the last mark is
+     * put. An error is the call's alone. */
+    enum cairn_code (*fence)(struct cairn_device_job *job, void *stream, struct cairn_error *err);
     void (*end)(struct cairn_device_job *job);
 };
 /* What a plug-in exports: const struct cairn_device_plugin *cairn_device_plugin_1(void). */

@@ -103,7 +103,7 @@ static void generation_reclaim(struct cairn_session *session, uint64_t for_step)
 static bool earlier_unsent(const struct cairn_save *save) {
     const struct cairn_save *at;
     TAILQ_FOREACH(at, &save->session->saves->all, place)
-        if (at != save && cairn_client_save_state_is_unsent(&at->state)) return true;
+        if (at != save && cairn_client_save_under_way(at)) return true;
     return false;
 }
 
@@ -152,6 +152,7 @@ static enum cairn_code begin(struct cairn_save *save, const struct cairn_save_op
     uint64_t deadline_ms = cairn_client_deadline(session, options->timeout_ms);
     save->progress = options->progress;
     save->progress_owner = options->progress_owner;
+    save->verify_sources = options->verify_sources != 0;
     CAIRN_TRY(cairn_client_begin_body(save, options, err));
     generation_reclaim(session, save->step);
     enum cairn_code code = ask_begin(save, deadline_ms, err);

@@ -169,7 +169,7 @@ static uint32_t copy_block(const struct work *work, size_t *run, uint64_t offset
         uint64_t at = offset - from->offset;
         size_t size = (size_t)cairn_min_u64(end - offset, from->bytes - at);
         uint8_t *to = copy->to + offset;
-        if (from->piece && from->piece->kind == CAIRN_TENSOR_REPLICATED)
+        if (from->piece && from->piece->kind == CAIRN_TENSOR_REPLICATED && !copy->check)
             crc = take_replicated(work, from, crc, to, at, size);
         else
             crc = take(work, from, crc, to, at, size);
@@ -267,8 +267,10 @@ static void ask_until(struct work *work, size_t until) {
     }
 }
 
+/* A trainer that goes on may have its stream wait for all of the copies, so all are queued. */
 static void ask_ahead(struct work *work) {
-    ask_until(work, atomic_load(&work->next) + SEGMENTS_AHEAD);
+    bool all = work->copy->behind;
+    ask_until(work, all ? work->segment_count : atomic_load(&work->next) + SEGMENTS_AHEAD);
 }
 
 /* False: the copy ends. The caller asks for what it has taken itself, and so waits for nobody who
@@ -350,22 +352,30 @@ static bool is_covered(const struct cairn_client_copy *copy) {
     return at == copy->bytes && whole && copy->from <= end_of(copy) && end_of(copy) <= at;
 }
 
-/* Copies come after what the pieces' streams had when the save was staged. */
-static enum cairn_code begin_job(struct work *work, struct cairn_error *err) {
-    const struct cairn_client_copy *copy = work->copy;
+static enum cairn_code follow(const struct cairn_client_copy *copy, struct cairn_device_job **job,
+                              struct cairn_error *err) {
     for (size_t i = 0; i < copy->run_count; i++) {
         const struct cairn_client_run *run = &copy->runs[i];
         if (source_of(run) != DEVICE) continue;
         const struct cairn_device_plugin *plugin = copy->device->plugin;
         const struct cairn_device_job_options options = {
-            .mark_count = work->segment_count, .host = copy->to, .bytes = end_of(copy)};
-        if (!work->job)
-            CAIRN_TRY(plugin->begin(copy->device->handle, &options, &work->job, err));
-        enum cairn_code code = plugin->follow(work->job, run->source, run->piece->stream, err);
+            .mark_count = (size_t)cairn_div_up(copy->bytes, SEGMENT_BYTES),
+            .host = copy->to,
+            .bytes = copy->bytes};
+        if (!*job) CAIRN_TRY(plugin->begin(copy->device->handle, &options, job, err));
+        enum cairn_code code = plugin->follow(*job, run->source, run->piece->stream, err);
         if (code) return cairn_within(err, code, "tensor %s", run->piece->name);
     }
-    if (work->job) work->sums = copy->device->plugin->sums(work->job);
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_client_copy_job(const struct cairn_client_copy *copy,
+                                      struct cairn_device_job **ret, struct cairn_error *err) {
+    struct cairn_device_job *job = NULL;
+    enum cairn_code code = follow(copy, &job, err);
+    if (code && job) copy->device->plugin->end(job);
+    *ret = code ? NULL : job;
+    return code;
 }
 
 /* The device copies in order, so what others wait for is there before the caller's own segment. */
@@ -382,6 +392,8 @@ static enum cairn_code tell_until(struct work *work, size_t index, struct cairn_
 static enum cairn_code copy_and_tell(struct work *work, struct cairn_error *err) {
     size_t index;
     ask_ahead(work);
+    if (work->copy->queued && work->locked.asked == work->segment_count)
+        work->copy->queued(work->copy->owner);
     while (next_segment(work, &index)) {
         ask_until(work, index + 1);
         CAIRN_TRY(tell_until(work, index, err));
@@ -401,7 +413,6 @@ static void stop(struct work *work) {
 
 static enum cairn_code copy_all(struct work *work, struct cairn_error *err) {
     pthread_t helpers[THREADS_MAX];
-    CAIRN_TRY(begin_job(work, err));
     uint32_t helper_count = start(work, helpers);
     enum cairn_code code = copy_and_tell(work, err);
     if (code) stop(work);
@@ -418,17 +429,17 @@ static enum cairn_code copy_all(struct work *work, struct cairn_error *err) {
 }
 
 enum cairn_code cairn_client_copy(const struct cairn_client_copy *copy, struct cairn_error *err) {
-    struct work work = {.copy = copy, .caller = pthread_self()};
+    struct work work = {.copy = copy, .job = copy->job, .caller = pthread_self()};
     CAIRN_PROMISE(is_covered(copy), return cairn_fail(err, CAIRN_BROKEN, "runs with a gap"));
     work.segment_count = (size_t)cairn_div_up(end_of(copy), SEGMENT_BYTES);
     work.next = work.reported = work.locked.asked = (size_t)(copy->from / SEGMENT_BYTES);
     CAIRN_AUTO_HEAP _Atomic bool *done = calloc(work.segment_count + 1, sizeof *done);
     if (!done) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of segments");
     work.done = done;
+    if (work.job) work.sums = copy->device->plugin->sums(work.job);
     cairn_lock_init(&work.lock, CAIRN_LOCK_client_copy);
     cairn_condition_init(&work.asked);
     enum cairn_code code = copy_all(&work, err);
-    if (work.job) copy->device->plugin->end(work.job);
     cairn_condition_release(&work.asked);
     cairn_lock_release(&work.lock);
     return code;

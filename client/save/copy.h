@@ -18,6 +18,8 @@
  *              the rest.
  *          6   a part of a shard is copied as the whole is, so a shard may be copied by parts, one
  *              after the other, each by another number of threads.
+ *          7   with `check` the bytes are put once more to where they are, and summed; what else is
+ *              known of them stays as it is.
  * Limits:  64 threads, the caller's among them.
  * Threads: one call at a time for a shard; its threads live as long as the call, and block all
  *          signals.
@@ -37,8 +39,13 @@ struct cairn_client_copy {
     uint8_t *to;
     uint32_t *blocks;                         /* room for the CRC32C of each block */
     const struct cairn_client_device *device; /* of sources that are on one */
-    uint32_t threads;                         /* at most CAIRN_CLIENT_COPY_THREADS_MAX */
+    struct cairn_device_job *job; /* cairn_client_copy_job of the shard; NULL: none is needed */
+    bool behind;                  /* the trainer goes on meanwhile, and nothing is learned of it */
+    bool check;
+    uint32_t threads; /* at most CAIRN_CLIENT_COPY_THREADS_MAX */
     enum cairn_code (*copied)(void *owner, uint64_t bytes, struct cairn_error *err);
+    /* All copies of the device are queued; NULL is allowed. Called on the caller's thread. */
+    void (*queued)(void *owner);
     void *owner;
 };
 /* The bytes of the shard by where they come from. */
@@ -48,6 +55,11 @@ struct cairn_client_sources {
     uint64_t others; /* what functions, devices and the caller put there */
 };
 struct cairn_client_sources cairn_client_copy_sources(const struct cairn_client_copy *copy);
+/* The copies of the shard's sources that are on a device, which come after what the pieces' streams
+ * have now; for all of its parts, until the plug-in's `end`. *ret NULL: there are none. */
+enum cairn_code cairn_client_copy_job(const struct cairn_client_copy *copy,
+                                      struct cairn_device_job **ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* An error of `copied` ends it, and one of a source: CAIRN_SOURCE_GONE. */
 enum cairn_code cairn_client_copy(const struct cairn_client_copy *copy,
                                   struct cairn_error *err) CAIRN_MUST_USE;

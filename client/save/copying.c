@@ -73,7 +73,7 @@ struct cairn_client_bounds cairn_client_copying_bounds(uint32_t cores, uint32_t 
 static enum kind kind_of(const struct cairn_client_copy *copy) {
     struct cairn_client_sources sources = cairn_client_copy_sources(copy);
     uint64_t few = copy->bytes / PART_OTHER;
-    if (sources.others > few) return UNLEARNED;
+    if (copy->behind || sources.others > few) return UNLEARNED;
     return sources.worked + sources.others > few ? WORKED : PLAIN;
 }
 

@@ -11,7 +11,8 @@
  *              one part in 64 is gathered or converted. Of the latter whole shards are compared,
  *              since one part of them is not like another. Where more than one part in 64 is put
  *              there by functions, devices or the caller, the first guess counts and nothing is
- *              learned.
+ *              learned. The same of a copy behind the trainer's back (cairn_save_stage_begin): what
+ *              it takes is not what a copy takes for which training stands still.
  *          4   what was learned is the process's: another session, also a renewed one, goes on with
  *              it as long as cores and ranks of the node are the same.
  * Limits:  as client/save/threads.h.

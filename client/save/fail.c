@@ -112,21 +112,26 @@ bool cairn_client_reports_answered(struct cairn_session *session, const struct c
 
 /* ---- giving it up ---- */
 
+bool cairn_client_save_give_up(struct cairn_save *save, const struct cairn_error *why,
+                               bool behind) {
+    if (!cairn_client_save_close(save, why, behind)) return false;
+    cairn_lock_take(&save->session->lock);
+    if (save->id && (save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent))
+        cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
+    struct cairn_client_failed failed = cairn_client_failed_of(save);
+    cairn_lock_give(&save->session->lock);
+    /* The other ranks hear of a cancelled save; that a signal caused it concerns this one. */
+    struct cairn_error told = *why;
+    if (told.code == CAIRN_INTERRUPTED) told.code = CAIRN_CANCELLED;
+    cairn_client_report_add(save->session, &failed, &told);
+    return true;
+}
+
 enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code code,
                                        struct cairn_error *err) {
     struct cairn_error own = {.code = code}, *why = err ? err : &own;
-    if (cairn_client_save_close(save, why)) {
-        cairn_lock_take(&save->session->lock);
-        if (save->id && (save->state.reached >= CAIRN_CLIENT_REACHED_STAGED || save->seal_sent))
-            cairn_client_save_event(save, CAIRN_CLIENT_EVENT_CANCEL);
-        struct cairn_client_failed failed = cairn_client_failed_of(save);
-        cairn_lock_give(&save->session->lock);
-        /* The other ranks hear of a cancelled save; that a signal caused it concerns this one. */
-        struct cairn_error told = *why;
-        if (told.code == CAIRN_INTERRUPTED) told.code = CAIRN_CANCELLED;
-        cairn_client_report_add(save->session, &failed, &told);
+    if (cairn_client_save_give_up(save, why, false))
         return cairn_client_save_named(save, code, err);
-    }
     /* The save was over before, and its verdict explains the error. Where the uploader answers
      * `not-found`, it has sent the verdict before that answer (docs/socket.md). */
     CAIRN_HOLD(&save->session->lock);
@@ -201,7 +206,7 @@ enum cairn_code cairn_save_fail(struct cairn_save *save, const char *reason,
         return cairn_within(err, code, "%s step %" PRIu64, session->run, save->step);
     }
     if (code == CAIRN_OK) {
-        (void)cairn_client_save_close(save, &why);
+        (void)cairn_client_save_close(save, &why, false);
         return CAIRN_OK;
     }
     /* Q8: the session's thread reports it until an uploader has journaled it. */

@@ -43,6 +43,9 @@ void cairn_client_reports_unsent(struct cairn_session *session);
 /* The answer to one of them; false: it is none's. The lock is held. */
 bool cairn_client_reports_answered(struct cairn_session *session, const struct cairn_frame *frame,
                                    uint64_t id);
+/* End the save with this problem and report it; behind: as cairn_client_save_close. False: it was
+ * over before. */
+bool cairn_client_save_give_up(struct cairn_save *save, const struct cairn_error *why, bool behind);
 /* End the save with *err, report it, and give its generation back. Returns the code of *err, which
  * is the verdict's where the save had ended before. */
 enum cairn_code cairn_client_save_fail(struct cairn_save *save, enum cairn_code code,

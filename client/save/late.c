@@ -10,7 +10,7 @@
 
 static bool is_under_way(const struct cairn_save *save) {
     return save->state.phase == CAIRN_CLIENT_PHASE_STAGED ||
-           save->state.phase == CAIRN_CLIENT_PHASE_COPIED;
+           save->state.phase == CAIRN_CLIENT_PHASE_COPIED || save->behind.busy;
 }
 
 void cairn_client_late_look(const struct cairn_save *save, struct cairn_client_late *ret) {
@@ -24,6 +24,7 @@ void cairn_client_late_look(const struct cairn_save *save, struct cairn_client_l
                                       .step = at->step,
                                       .phase = at->state.phase,
                                       .reached = at->state.reached,
+                                      .staged_bytes = at->staged_bytes,
                                       .sent_bytes = at->sent_bytes,
                                       .total_bytes = at->total_bytes,
                                       .link_us = at->link_us,
@@ -58,7 +59,12 @@ static void say_cause(const struct cairn_save *save, const struct cairn_client_l
     const struct cairn_session *session = save->session;
     double seconds = (double)(cairn_mono_ms() - late->since_ms) / 1000;
     double wait_s = (double)save->wait_us / 1000000;
-    if (late->phase == CAIRN_CLIENT_PHASE_COPIED)
+    if (late->phase == CAIRN_CLIENT_PHASE_COPYING && late->staged_bytes < late->total_bytes)
+        snprintf(ret, capacity,
+                 "by the copy beside the training: %" PRIu64 " of %" PRIu64
+                 " bytes are copied after %.1f s",
+                 late->staged_bytes, late->total_bytes, seconds);
+    else if (late->phase == CAIRN_CLIENT_PHASE_COPIED)
         snprintf(ret, capacity, "by the uploader, which is away");
     else if (late->reached >= CAIRN_CLIENT_REACHED_DURABLE)
         snprintf(ret, capacity,

@@ -20,7 +20,7 @@ struct cairn_client_late {
     uint64_t step;
     enum cairn_client_phase phase;
     enum cairn_client_reached reached;
-    uint64_t sent_bytes, total_bytes;
+    uint64_t staged_bytes, sent_bytes, total_bytes;
     uint64_t link_us, store_us; /* of its parts that are sent; 0 both: not known */
     uint64_t since_ms; /* its copy began, or where it is durable: since it is */
 };

@@ -164,15 +164,24 @@ enum cairn_code cairn_client_save_problem(struct cairn_save *save, struct cairn_
     return cairn_client_save_named(save, save->problem.code, err);
 }
 
-bool cairn_client_save_close(struct cairn_save *save, const struct cairn_error *why) {
+bool cairn_client_save_close(struct cairn_save *save, const struct cairn_error *why, bool behind) {
     cairn_lock_take(&save->session->lock);
-    bool open = !cairn_client_save_over(save);
+    bool open = !cairn_client_save_over(save), other = save->behind.busy && !behind;
     cairn_client_save_end(save, why);
-    save->problem_returned = true;
-    cairn_client_save_give(save);
+    if (!behind) save->problem_returned = true;
+    if (!other) cairn_client_save_give(save); /* else its thread does, once it has found that out */
+    if (other) cairn_client_changed(save->session);
     cairn_lock_give(&save->session->lock);
-    cairn_client_save_drop_pieces(save);
+    if (!other) cairn_client_save_drop_pieces(save);
     return open;
+}
+
+bool cairn_client_save_reads(const struct cairn_save *save) {
+    return save->behind.inside || (save->behind.reads && !cairn_client_save_over(save));
+}
+
+bool cairn_client_save_under_way(const struct cairn_save *save) {
+    return save->behind.busy || cairn_client_save_state_is_unsent(&save->state);
 }
 
 void cairn_client_save_sealed(struct cairn_save *save) {

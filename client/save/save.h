@@ -6,7 +6,8 @@
  *          reported to the uploader and returned to the caller even then.
  * Promise: Q8a  n is counted before anything else of begin can fail.
  *          Q14  a save waits for its own slab generation only.
- *          P4   sources are read during cairn_save_stage only, each byte once.
+ *          P4   sources are read while training stands still in a call, or between
+ *               cairn_save_stage_begin and its fence, each byte once.
  *          1    every save ends committed or with one problem, which some call returns.
  *          2    a save that was copied while the uploader was away is sealed by the I/O thread with
  *               the one that comes back, also when its handle was freed; so is one that was begun
@@ -81,6 +82,16 @@ struct cairn_client_shares {
 };
 /* A copy and what is known of it; see client/save/stager.h. */
 struct cairn_client_stager;
+/* Copied and sealed by a thread of the library; see client/save/behind.c. */
+struct cairn_client_behind {
+    bool busy; /* the thread has it: pieces and generation are the thread's */
+    bool reads;  /* it is not done with the sources ... */
+    bool inside; /* ... and reads them now */
+    bool queued; /* all copies of a device are under way */
+    bool fenced; /* a fence was asked for */
+    struct cairn_client_stager *stager; /* while it reads */
+    uint32_t users;                     /* calls that use the stager's copies of a device */
+};
 /* Where the bytes of the last save stood; see client/save/arrange.h. */
 struct cairn_client_arrangement;
 
@@ -106,6 +117,7 @@ struct cairn_save {
     struct cairn_client_stager *kept; /* placed or copied, and not sealed; owned */
     void (*progress)(void *owner, const struct cairn_save_status *status);
     void *progress_owner;
+    bool verify_sources; /* they are compared with the copy when the fence is asked for */
     struct cairn_save_status told;      /* what progress was told last */
     _Atomic uint64_t stall_us, wait_us; /* written by the caller's thread */
 
@@ -122,6 +134,8 @@ struct cairn_save {
     struct cairn_client_sent *sent; /* by the shard's number in `stage`; owned */
     size_t sent_count;
     struct cairn_client_save_state state;    /* moved by cairn_client_save_event alone */
+    struct cairn_client_behind behind;
+    bool copied; /* all that is described so far: CAIRN_COPIED */
     struct {                                 /* of the calls that change it */
         pthread_t thread;
         uint32_t depth; /* 0: no thread is in one */
@@ -156,6 +170,8 @@ struct cairn_client_saves {
     bool reserving; /* the generations are being replaced: none can be taken */
     struct cairn_error notice;                 /* about no save in particular; CAIRN_OK: none */
     struct cairn_client_trouble store, server; /* of the node: not there */
+    uint32_t behind_count;                     /* threads of client/save/behind.c */
+    const struct cairn_save *copier;           /* whose turn it is to be copied by one of them */
     uint32_t late_in_row; /* begins that found an earlier save under way; client/save/late.h */
     struct cairn_error late; /* what is to be said of it; CAIRN_OK: nothing */
     struct cairn_client_arrangement *kept; /* for a save of the same layout; owned; NULL: none */
@@ -201,8 +217,13 @@ enum cairn_code cairn_client_save_named(const struct cairn_save *save, enum cair
 /* Return the problem that ended the save, named; sets problem_returned. */
 enum cairn_code cairn_client_save_problem(struct cairn_save *save, struct cairn_error *err);
 /* End the save with this problem, which the calling function returns, and give its generation back.
- * False: it was over before. */
-bool cairn_client_save_close(struct cairn_save *save, const struct cairn_error *why);
+ * behind: for the thread that has it, and no call returns the problem yet. False: it was over
+ * before. */
+bool cairn_client_save_close(struct cairn_save *save, const struct cairn_error *why, bool behind);
+/* A thread of client/save/behind.c reads its sources, or will. The lock is held. */
+bool cairn_client_save_reads(const struct cairn_save *save);
+/* An earlier save whose copy or upload goes on. The lock is held. */
+bool cairn_client_save_under_way(const struct cairn_save *save);
 /* The seal is journaled: the milestone staged. */
 void cairn_client_save_sealed(struct cairn_save *save);
 /* The save writes no more into its generation; the lock is held. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stage: the call during which training stands still. One pass copies every byte to its final place
+ * Stage: the call during which training stands still, or what a thread of the library does in its
+ * place (client/save/behind.c). One pass copies every byte to its final place
  * and makes the block checksums. While it runs, `staged` tells the uploader how far each shard is,
  * so that the first parts are sent while the last ones are copied. Where no uploader is there at
  * the end of the copy, the call returns CAIRN_UPLOADER_GONE and the stager is handed over to the
@@ -39,9 +40,13 @@ static enum cairn_code still_wanted(const struct cairn_client_stager *stager,
     return code;
 }
 
-static void tell(struct cairn_save *save) {
-    CAIRN_HOLD(&save->session->lock);
-    cairn_client_progress_tell(save, 0);
+/* Nobody is told by a thread of the library: those who wait for it tell, and are woken. */
+static void tell(const struct cairn_client_stager *stager) {
+    CAIRN_HOLD(&stager->session->lock);
+    if (stager->behind)
+        cairn_client_changed(stager->session);
+    else
+        cairn_client_progress_tell(stager->save, 0);
 }
 
 static enum cairn_code copied(void *owner, uint64_t bytes, struct cairn_error *err) {
@@ -57,8 +62,16 @@ static enum cairn_code copied(void *owner, uint64_t bytes, struct cairn_error *e
     stager->save->staged_bytes = telling->before + bytes;
     cairn_lock_give(&stager->session->lock);
     CAIRN_TRY(cairn_client_stager_send_staged(stager, telling->index, err));
-    tell(stager->save);
+    tell(stager);
     return CAIRN_OK;
+}
+
+/* A trainer's stream may wait for them from here on. */
+static void queued(void *owner) {
+    const struct telling *telling = owner;
+    CAIRN_HOLD(&telling->stager->session->lock);
+    telling->stager->save->behind.queued = true;
+    cairn_client_changed(telling->stager->session);
 }
 
 /* Q41: a save writes into its own generation alone. */
@@ -69,22 +82,123 @@ static bool fits_slab(const struct cairn_client_stager *stager,
     return shard->offset <= room && shard->bytes <= room - shard->offset;
 }
 
+static struct cairn_client_copy copy_of(const struct cairn_client_stager *stager, size_t index) {
+    const struct cairn_client_shard *shard = &stager->arrangement.shards[index];
+    return (struct cairn_client_copy){.runs = stager->arrangement.runs + shard->first_run,
+                                      .run_count = shard->run_count,
+                                      .bytes = shard->bytes,
+                                      .to = stager->slab + shard->offset,
+                                      .blocks = stager->shards[index].blocks,
+                                      .device = &stager->session->device,
+                                      .behind = stager->behind};
+}
+
+static enum cairn_code begin_job(struct cairn_client_stager *stager, size_t index,
+                                 struct cairn_error *err) {
+    const struct cairn_client_copy copy = copy_of(stager, index);
+    return cairn_client_copy_job(&copy, &stager->job, err);
+}
+
+/* No call of another thread uses it any more (cairn_save_fence_stream). */
+static void end_job(struct cairn_client_stager *stager) {
+    struct cairn_session *session = stager->session;
+    cairn_lock_take(&session->lock);
+    struct cairn_device_job *job = CAIRN_TAKE(stager->job);
+    while (stager->save->behind.users)
+        (void)cairn_condition_wait(&session->changed, &session->lock, UINT64_MAX);
+    cairn_lock_give(&session->lock);
+    if (job) session->device.plugin->end(job);
+}
+
 static enum cairn_code copy_shard(struct cairn_client_stager *stager, size_t index, uint64_t before,
                                   struct cairn_error *err) {
-    const struct cairn_client_shard *shard = &stager->arrangement.shards[index];
-    CAIRN_TRY(still_wanted(stager, err));
-    CAIRN_PROMISE(fits_slab(stager, shard),
-                  return cairn_fail(err, CAIRN_BROKEN, "a shard outside of its slab"));
     struct telling telling = {stager, index, before};
-    const struct cairn_client_copy copy = {.runs = stager->arrangement.runs + shard->first_run,
-                                           .run_count = shard->run_count,
-                                           .bytes = shard->bytes,
-                                           .to = stager->slab + shard->offset,
-                                           .blocks = stager->shards[index].blocks,
-                                           .device = &stager->session->device,
-                                           .copied = copied,
-                                           .owner = &telling};
-    return cairn_client_copying(stager->session, &copy, &stager->how, err);
+    CAIRN_TRY(still_wanted(stager, err));
+    CAIRN_PROMISE(fits_slab(stager, &stager->arrangement.shards[index]),
+                  return cairn_fail(err, CAIRN_BROKEN, "a shard outside of its slab"));
+    if (!stager->job) CAIRN_TRY(begin_job(stager, index, err));
+    struct cairn_client_copy copy = copy_of(stager, index);
+    copy.job = stager->job;
+    copy.copied = copied;
+    copy.queued = queued;
+    copy.owner = &telling;
+    enum cairn_code code = cairn_client_copying(stager->session, &copy, &stager->how, err);
+    end_job(stager);
+    return code;
+}
+
+/* Until leave_sources a fence waits for this thread, also where the save ends meanwhile. */
+static enum cairn_code enter_sources(const struct cairn_client_stager *stager,
+                                     struct cairn_error *err) {
+    CAIRN_HOLD(&stager->session->lock);
+    enum cairn_code code = stager->save->problem.code;
+    if (code) *err = stager->save->problem;
+    stager->save->behind.inside = stager->behind && !code;
+    return code;
+}
+
+static void leave_sources(const struct cairn_client_stager *stager) {
+    CAIRN_HOLD(&stager->session->lock);
+    stager->save->behind.inside = false;
+    cairn_client_changed(stager->session);
+}
+
+/* ---- have the sources stayed as they were? ---- */
+
+static enum cairn_code compared(void *owner, uint64_t bytes, struct cairn_error *err) {
+    CAIRN_UNUSED uint64_t all = bytes;
+    return still_wanted(owner, err);
+}
+
+static enum cairn_code say_changed(const struct cairn_client_shard *shard,
+                                   const struct cairn_client_run *runs, uint64_t block,
+                                   struct cairn_error *err) {
+    const struct cairn_client_run *run = runs; /* the first piece that the block has bytes of */
+    for (size_t i = 0; i + 1 < shard->run_count; i++, run++)
+        if (run->piece && run->offset + run->bytes > block * CAIRN_BLOCK_BYTES) break;
+    return cairn_fail(err, CAIRN_SOURCE_CHANGED,
+                      "%s, or what follows it within 1 MiB: its source was changed between "
+                      "cairn_save_stage_begin and the fence",
+                      run->piece ? run->piece->name : shard->name);
+}
+
+/* Once more to the same place: the bytes there change only where a source has. */
+static enum cairn_code compare_shard(struct cairn_client_stager *stager, size_t index,
+                                     struct cairn_error *err) {
+    const struct cairn_client_shard *shard = &stager->arrangement.shards[index];
+    struct cairn_client_copy copy = copy_of(stager, index);
+    struct cairn_client_copied how = {0};
+    uint64_t count = cairn_block_count(shard->bytes);
+    CAIRN_AUTO_HEAP uint32_t *blocks = calloc((size_t)count + 1, sizeof *blocks);
+    if (!blocks) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to compare the sources");
+    CAIRN_TRY(begin_job(stager, index, err));
+    copy.job = stager->job;
+    copy.blocks = blocks;
+    copy.check = true;
+    copy.copied = compared;
+    copy.owner = stager;
+    enum cairn_code code = cairn_client_copying(stager->session, &copy, &how, err);
+    end_job(stager);
+    for (uint64_t i = 0; i < count && !code; i++)
+        if (blocks[i] != stager->shards[index].blocks[i])
+            code = say_changed(shard, copy.runs, i, err);
+    return code;
+}
+
+static enum cairn_code compare_sources(struct cairn_client_stager *stager,
+                                       struct cairn_error *err) {
+    struct cairn_save *save = stager->save;
+    cairn_lock_take(&stager->session->lock);
+    while (!save->behind.fenced && !save->problem.code)
+        (void)cairn_condition_wait(&stager->session->changed, &stager->session->lock, UINT64_MAX);
+    cairn_lock_give(&stager->session->lock);
+    for (size_t i = 0; i < stager->arrangement.shard_count; i++) {
+        CAIRN_TRY(enter_sources(stager, err));
+        enum cairn_code code = compare_shard(stager, i, err);
+        leave_sources(stager);
+        CAIRN_TRY(code);
+    }
+    return CAIRN_OK;
 }
 
 static void lock_slab(const struct cairn_client_stager *stager) {
@@ -226,12 +340,26 @@ static enum cairn_code copy_shards(struct cairn_client_stager *stager, struct ca
     for (size_t i = 0; i < stager->copied_count; i++) before += arrangement->shards[i].bytes;
     for (; stager->copied_count < arrangement->shard_count; stager->copied_count++) {
         const struct cairn_client_shard *shard = &arrangement->shards[stager->copied_count];
+        CAIRN_TRY(enter_sources(stager, err));
         enum cairn_code code = copy_shard(stager, stager->copied_count, before, err);
+        leave_sources(stager);
         if (code) return cairn_within(err, code, "shard %s", shard->name);
         before += shard->bytes;
     }
     stager->copied = true;
     return still_wanted(stager, err);
+}
+
+/* The sources may be changed from here on. */
+static void note_copied(const struct cairn_client_stager *stager) {
+    struct cairn_save *save = stager->save;
+    CAIRN_HOLD(&stager->session->lock);
+    if (cairn_client_save_over(save)) return; /* its thread says so at its end */
+    save->copied = true;
+    save->behind.reads = false;
+    if (stager->session->saves->copier == save) stager->session->saves->copier = NULL;
+    cairn_client_save_changed(save);
+    cairn_client_changed(stager->session);
 }
 
 /* One deadline for all waits of the call; the time that copying takes is added to it. */
@@ -245,6 +373,8 @@ static enum cairn_code copy(struct cairn_client_stager *stager, uint64_t *deadli
     CAIRN_TRY(code);
     uint64_t copying_ms = cairn_mono_ms();
     CAIRN_TRY(copy_shards(stager, err));
+    if (stager->behind && stager->save->verify_sources) CAIRN_TRY(compare_sources(stager, err));
+    note_copied(stager);
     *deadline_ms += cairn_mono_ms() - copying_ms;
     return CAIRN_OK;
 }
@@ -315,14 +445,18 @@ static bool park(struct cairn_save *save) {
     return true;
 }
 
-static enum cairn_code run(struct cairn_save *save, enum until until, bool *ret_handed_over,
-                           struct cairn_error *err) {
-    struct cairn_client_stager *stager = save->kept;
-    uint64_t deadline_ms = cairn_client_deadline(save->session, 0);
+static enum cairn_code run(struct cairn_client_stager *stager, enum until until,
+                           bool *ret_handed_over, struct cairn_error *err) {
+    uint64_t deadline_ms = cairn_client_deadline(stager->session, 0);
     stager->seals = until == SEALED;
     if (until == PLACED) return prepare(stager, err);
     if (!stager->copied) CAIRN_TRY(copy(stager, &deadline_ms, err));
     return until == SEALED ? seal(stager, deadline_ms, ret_handed_over, err) : CAIRN_OK;
+}
+
+static void release(struct cairn_client_stager *stager) {
+    cairn_client_arrangement_keep(stager->session, &stager->arrangement);
+    cairn_client_stager_free(stager);
 }
 
 static enum cairn_code take_until(struct cairn_save *save, enum until until,
@@ -332,17 +466,14 @@ static enum cairn_code take_until(struct cairn_save *save, enum until until,
     CAIRN_TRY(take(save, until, err));
     uint64_t started_us = cairn_mono_us();
     bool handed_over = false;
-    enum cairn_code code = run(save, until, &handed_over, err);
+    enum cairn_code code = run(save->kept, until, &handed_over, err);
     save->stall_us += cairn_mono_us() - started_us;
     if (!code && until != SEALED && park(save)) {
-        if (until == COPIED) tell(save);
+        if (until == COPIED) tell(save->kept);
         return CAIRN_OK;
     }
     struct cairn_client_stager *stager = CAIRN_TAKE(save->kept);
-    if (!handed_over) {
-        cairn_client_arrangement_keep(save->session, &stager->arrangement);
-        cairn_client_stager_free(stager);
-    }
+    if (!handed_over) release(stager);
     if (handed_over) {
         cairn_client_save_drop_pieces(save);
         (void)cairn_fail(err, code,
@@ -355,15 +486,35 @@ static enum cairn_code take_until(struct cairn_save *save, enum until until,
     if (!code && until != SEALED) code = save->problem.code;
     if (code && !is_committed(save)) return cairn_client_save_fail(save, code, err);
     cairn_client_save_sealed(save);
-    tell(save);
+    CAIRN_HOLD(&save->session->lock);
+    cairn_client_progress_tell(save, 0);
     return CAIRN_OK;
+}
+
+/* ---- behind the trainer's back ---- */
+
+void cairn_client_stage_behind(struct cairn_client_stager *stager) {
+    struct cairn_save *save = stager->save;
+    struct cairn_error why = {0};
+    bool handed_over = false;
+    enum cairn_code code = run(stager, SEALED, &handed_over, &why);
+    if (!handed_over) release(stager); /* else the session's thread may have freed it by now */
+    if (handed_over)
+        cairn_client_save_drop_pieces(save);
+    else if (code && !is_committed(save)) /* over before: its verdict is known */
+        (void)cairn_client_save_give_up(save, &why, true);
+    else
+        cairn_client_save_sealed(save);
 }
 
 /* Each slot that was given out must be written before anything is copied: the call may be repeated
  * then. */
 static enum cairn_code check_written(const struct cairn_save *save, struct cairn_error *err) {
     const struct cairn_client_stager *stager = save->kept;
-    if (stager && stager->copied) return CAIRN_OK;
+    cairn_lock_take(&save->session->lock);
+    bool fresh = save->state.phase == CAIRN_CLIENT_PHASE_COUNTED;
+    cairn_lock_give(&save->session->lock);
+    if (stager ? stager->copied : !fresh) return CAIRN_OK; /* else take() says what is wrong */
     for (size_t i = 0; i < save->piece_count; i++)
         if (save->pieces[i].by_caller && save->pieces[i].bytes && !save->pieces[i].written)
             return cairn_fail(err, CAIRN_INVALID,
@@ -400,4 +551,25 @@ enum cairn_code cairn_save_seal(struct cairn_save *save, struct cairn_error *err
 
 enum cairn_code cairn_client_stage_place(struct cairn_save *save, struct cairn_error *err) {
     return save->kept ? CAIRN_OK : take_until(save, PLACED, err);
+}
+
+enum cairn_code cairn_client_stage_ready(struct cairn_save *save, struct cairn_client_stager **ret,
+                                         struct cairn_error *err) {
+    CAIRN_TRY(check_written(save, err));
+    if (save->kept && save->kept->copied)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s step %" PRIu64 ": it is copied already; cairn_save_seal seals it",
+                          save->session->run, save->step);
+    CAIRN_TRY(take(save, SEALED, err));
+    struct cairn_client_stager *stager = save->kept;
+    stager->behind = true;
+    enum cairn_code code = stager->arrangement.placed ? CAIRN_OK : prepare(stager, err);
+    if (!code && stager->arrangement.shard_count) code = begin_job(stager, 0, err);
+    save->kept = NULL;
+    if (code) {
+        release(stager);
+        return cairn_client_save_fail(save, code, err);
+    }
+    *ret = stager;
+    return CAIRN_OK;
 }

@@ -7,7 +7,8 @@
  * Promise: Q15  the end of a link ends no copy: with epoch 0 the rest is copied, and sent later.
  *          Q43  a save whose bytes are copied is not given up because no uploader is there.
  * Limits:  1 MiB of names in one `stage` frame and in the replicated checksums.
- * Threads: the handle's caller; once it was handed over, the session's thread.
+ * Threads: the handle's caller, or the thread of client/save/behind.c; once it was handed over, the
+ *          session's thread.
  * Next:    client/save/stage.c copies, client/save/offer.c finishes what was handed over.
  */
 #pragma once
@@ -34,6 +35,8 @@ struct cairn_client_stager {
     struct cairn_client_copied how;
     uint32_t epoch;     /* of the link over which `stage` was sent; 0: it must be sent */
     bool seals;         /* the seal follows the last bytes at once */
+    bool behind;        /* a thread of the library copies and seals (client/save/behind.c) */
+    struct cairn_device_job *job; /* of the next shard; NULL: it has none, or none yet */
     bool sealed;        /* the uploader died after it had journaled the seal */
     bool alone;         /* on the session's thread, over a link that no other thread uses */
     json_t *shard_list; /* of `stage` */

@@ -34,7 +34,7 @@ void cairn_client_saves_sweep(struct cairn_session *session) {
     for (save = TAILQ_FIRST(&session->saves->all); save; save = next) {
         enum cairn_client_phase phase = save->state.phase;
         bool done =
-            save->freed && !save->finishing &&
+            save->freed && !save->finishing && !save->behind.busy &&
             (phase == CAIRN_CLIENT_PHASE_COMMITTED ||
              (phase == CAIRN_CLIENT_PHASE_FAILED && (save->problem_returned || !CAIRN_RULE(Q43))));
         next = TAILQ_NEXT(save, place);
@@ -42,6 +42,29 @@ void cairn_client_saves_sweep(struct cairn_session *session) {
         TAILQ_REMOVE(&session->saves->all, save, place);
         destroy(save);
     }
+}
+
+/* Nobody has the handle any more: a save that is not copied is given up, and no source is read when
+ * it returns. True: a thread has the save still, and its pieces. The lock is not held. */
+static bool leave_behind(struct cairn_save *save) {
+    struct cairn_session *session = save->session;
+    struct cairn_error why = {0};
+    struct cairn_client_failed failed = {0};
+    cairn_lock_take(&session->lock);
+    bool given_up = cairn_client_save_reads(save) && !cairn_client_save_over(save);
+    if (given_up) {
+        failed = cairn_client_failed_of(save);
+        (void)cairn_fail(&why, CAIRN_CANCELLED, "freed before it was copied");
+        cairn_client_save_end(save, &why);
+        save->problem_returned = true;
+        cairn_client_changed(session);
+    }
+    while (cairn_client_save_reads(save))
+        (void)cairn_condition_wait(&session->changed, &session->lock, UINT64_MAX);
+    bool goes_on = save->behind.busy;
+    cairn_lock_give(&session->lock);
+    if (given_up) cairn_client_report_add(session, &failed, &why);
+    return goes_on;
 }
 
 void cairn_save_free(struct cairn_save *save) {
@@ -57,10 +80,11 @@ void cairn_save_free(struct cairn_save *save) {
     save->user.end = busy ? cairn_save_free : NULL; /* the end of that call frees it */
     cairn_lock_give(&session->lock);
     if (busy) return;
-    cairn_client_save_drop_pieces(save);
+    bool behind = leave_behind(save);
+    if (!behind) cairn_client_save_drop_pieces(save);
     cairn_lock_take(&session->lock);
-    bool handed_over =
-        save->handed_over || save->finishing; /* goes on without the handle, as a sealed one */
+    bool handed_over = save->handed_over || save->finishing ||
+                       behind; /* goes on without the handle, as a sealed one */
     bool unsealed = save->state.reached < CAIRN_CLIENT_REACHED_STAGED && !handed_over &&
                     !cairn_client_save_over(save);
     struct cairn_client_failed failed = {0};
@@ -137,19 +161,45 @@ static bool untold(const struct cairn_session *session) {
     return false;
 }
 
+/* The lock is held. */
+static void give_up(struct cairn_session *session) {
+    struct cairn_error why = {0};
+    struct cairn_save *save;
+    (void)cairn_fail(&why, CAIRN_CANCELLED, "the session was closed before it was copied");
+    TAILQ_FOREACH(save, &session->saves->all, place)
+        if (save->behind.reads) cairn_client_save_end(save, &why);
+}
+
+/* Before the session ends: wait for the threads. Those that read sources at the deadline, or when a
+ * signal comes, have their saves given up. False: a signal came. */
+static bool settle_behind(struct cairn_session *session, uint64_t deadline_ms) {
+    enum cairn_code code = CAIRN_OK;
+    struct cairn_save *save;
+    CAIRN_HOLD(&session->lock);
+    TAILQ_FOREACH(save, &session->saves->all, place) save->behind.fenced = true;
+    cairn_client_changed(session);
+    while (session->saves->behind_count && !code)
+        code = cairn_client_pause(session, deadline_ms, NULL);
+    if (!code) return true;
+    give_up(session);
+    cairn_client_changed(session);
+    return code != CAIRN_INTERRUPTED;
+}
+
 bool cairn_client_saves_settle(struct cairn_session *session, uint64_t deadline_ms) {
     uint64_t until_ms = cairn_min_u64(deadline_ms, cairn_mono_ms() + CLOSE_WAIT_MS);
     enum cairn_code code = CAIRN_OK;
+    bool signalled = !settle_behind(session, deadline_ms);
     CAIRN_HOLD(&session->lock);
     cairn_client_reports_send(session);
-    while (session->locked.state == CAIRN_CLIENT_AWAY || untold(session)
-               ? needs_uploader(session)
-               : !TAILQ_EMPTY(&session->saves->reports))
+    while (!signalled && (session->locked.state == CAIRN_CLIENT_AWAY || untold(session)
+                              ? needs_uploader(session)
+                              : !TAILQ_EMPTY(&session->saves->reports)))
         if (session->locked.state == CAIRN_CLIENT_REFUSED ||
             (code = cairn_client_pause(session, until_ms, NULL)) != CAIRN_OK)
             break;
     session->locked.leaving = true;
-    return code != CAIRN_INTERRUPTED;
+    return !signalled && code != CAIRN_INTERRUPTED;
 }
 
 enum cairn_code cairn_client_saves_last_problem(struct cairn_session *session, bool gone,

@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <cairn/poll.h>
+#include <cairn/stage.h>
 
 #include "client/save/poll.h"
 #include "client/save/progress.h"
+#include "client/save/stager.h"
 #include "client/save/sweep.h"
 #include "common/text.h"
 #include "common/utf8.h"
@@ -14,12 +16,15 @@
 static bool is_reached(const struct cairn_save *save, enum cairn_milestone milestone) {
     bool committed = save->state.reached == CAIRN_CLIENT_REACHED_COMMITTED;
     if (milestone == CAIRN_PARTNERED) return save->partnered || committed;
+    if (milestone == CAIRN_COPIED)
+        return save->copied || save->state.reached >= CAIRN_CLIENT_REACHED_STAGED;
     return (enum cairn_milestone)save->state.reached >= milestone;
 }
 
 static const char *milestone_text(enum cairn_milestone milestone) {
     if (milestone == CAIRN_STAGED) return "staged";
     if (milestone == CAIRN_PARTNERED) return "partnered";
+    if (milestone == CAIRN_COPIED) return "copied";
     return milestone == CAIRN_DURABLE ? "durable" : "committed";
 }
 
@@ -123,8 +128,93 @@ static enum cairn_code wait_until(struct cairn_save *save, enum cairn_milestone 
     }
 }
 
+/* ---- fences ---- */
+
+static enum cairn_code not_copied(const struct cairn_save *save, struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_TIMEOUT, "not copied yet: %" PRIu64 " of %" PRIu64 " bytes are",
+                      save->staged_bytes, save->total_bytes);
+}
+
+/* The lock is held. */
+static enum cairn_code check_begun(const struct cairn_save *save, struct cairn_error *err) {
+    bool begun = save->copied || save->behind.busy ||
+                 save->state.reached >= CAIRN_CLIENT_REACHED_STAGED ||
+                 cairn_client_save_over(save);
+    if (begun) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": nothing is being copied",
+                      save->session->run, save->step);
+}
+
+/* Until no source is read, or `done` says so. The lock is held. */
+static enum cairn_code await(struct cairn_save *save, bool (*done)(const struct cairn_save *save),
+                             uint64_t deadline_ms, struct cairn_error *err) {
+    struct cairn_session *session = save->session;
+    for (;;) {
+        cairn_client_progress_tell(save, deadline_ms);
+        if (!cairn_client_save_reads(save) || done(save)) return CAIRN_OK;
+        enum cairn_code code = cairn_client_pause(session, deadline_ms, err);
+        if (code == CAIRN_TIMEOUT) code = not_copied(save, err);
+        if (code) return cairn_client_save_named(save, code, err);
+    }
+}
+
+static bool never(const struct cairn_save *save) {
+    CAIRN_UNUSED const struct cairn_save *any = save;
+    return false;
+}
+
+static bool is_queued(const struct cairn_save *save) {
+    return save->behind.queued;
+}
+
+enum cairn_code cairn_save_fence(struct cairn_save *save, uint32_t timeout_ms,
+                                 struct cairn_error *err) {
+    uint64_t started_us = cairn_mono_us();
+    CAIRN_CLIENT_SAVE_CALL(save, err);
+    struct cairn_session *session = save->session;
+    CAIRN_HOLD(&session->lock);
+    CAIRN_TRY(check_begun(save, err));
+    if (!save->behind.fenced) {
+        save->behind.fenced = true;
+        cairn_client_changed(session);
+    }
+    enum cairn_code code = await(save, never, cairn_client_deadline(session, timeout_ms), err);
+    save->stall_us += cairn_mono_us() - started_us;
+    if (code) return code;
+    return save->problem.code ? cairn_client_save_problem(save, err) : CAIRN_OK;
+}
+
+enum cairn_code cairn_save_fence_stream(struct cairn_save *save, void *stream,
+                                        struct cairn_error *err) {
+    uint64_t started_us = cairn_mono_us();
+    CAIRN_CLIENT_SAVE_CALL(save, err);
+    struct cairn_session *session = save->session;
+    cairn_lock_take(&session->lock);
+    enum cairn_code code = check_begun(save, err);
+    if (!code && save->verify_sources)
+        code = cairn_fail(err, CAIRN_INVALID,
+                          "sources that are verified are read until cairn_save_fence");
+    struct cairn_device_job *job = NULL;
+    if (!code && save->behind.stager && save->behind.stager->job)
+        code = await(save, is_queued, cairn_client_deadline(session, 0), err);
+    if (!code && save->behind.stager) job = save->behind.stager->job;
+    if (!code && save->problem.code) code = cairn_client_save_problem(save, err);
+    if (job && !code) save->behind.users++;
+    cairn_lock_give(&session->lock);
+    if (job && !code) {
+        code = session->device.plugin->fence(job, stream, err);
+        CAIRN_HOLD(&session->lock);
+        save->behind.users--;
+        cairn_client_changed(session);
+    }
+    save->stall_us += cairn_mono_us() - started_us;
+    return code;
+}
+
+/* ---- milestones ---- */
+
 static enum cairn_code check_milestone(enum cairn_milestone milestone, struct cairn_error *err) {
-    if (milestone >= CAIRN_STAGED && milestone <= CAIRN_PARTNERED) return CAIRN_OK;
+    if (milestone >= CAIRN_STAGED && milestone <= CAIRN_COPIED) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "no such milestone: %d", (int)milestone);
 }
 
@@ -132,6 +222,7 @@ enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone mi
                                 uint32_t timeout_ms, struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_CALL(save, err);
     CAIRN_TRY(check_milestone(milestone, err));
+    if (milestone == CAIRN_COPIED) return cairn_save_fence(save, timeout_ms, err);
     CAIRN_HOLD(&save->session->lock);
     if (save->kept)
         return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it is not sealed yet",
@@ -150,6 +241,8 @@ enum cairn_code cairn_save_poll(struct cairn_save *save, enum cairn_milestone mi
     CAIRN_TRY(check_milestone(milestone, err));
     CAIRN_HOLD(&session->lock);
     cairn_client_save_looked_at(save);
+    if (milestone == CAIRN_COPIED && cairn_client_save_reads(save))
+        return cairn_client_save_named(save, not_copied(save, err), err);
     if (is_reached(save, milestone)) return CAIRN_OK;
     if (save->problem.code) return cairn_client_save_problem(save, err);
     enum cairn_code code = cairn_client_reach(session, false, 0, &epoch, err);

@@ -41,6 +41,8 @@ struct cairn_device_job {
     size_t followed_count, followed_capacity;
     struct mark **marks; /* NULL: nothing was queued before it */
     size_t mark_count;
+    struct followed *fences; /* events behind the job's copies; by the device's lock */
+    size_t fence_count, fence_capacity;
     struct cairn_cuda_summed summed;
     _Atomic bool failed;
     struct { /* the allocation that was looked for last */
@@ -269,6 +271,38 @@ static const uint64_t *sums(const struct cairn_device_job *job) {
     return job->summed.sums.at;
 }
 
+/* ---- fences ---- */
+
+/* Kernels read the memory, too: those that sum it, and those that gather. */
+static enum cairn_code fence_after(struct cairn_device_job *job, size_t number, void *own,
+                                   void *stream, struct cairn_error *err) {
+    struct cairn_cuda *cuda = &job->device->cuda;
+    struct followed made = {.stream = stream, .lane = number};
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(job->fences, job->fence_count, job->fence_capacity, UINT16_MAX,
+                               "fences", err));
+    CAIRN_TRY(cairn_cuda_event_take(cuda, job->lanes[number]->place, &made.event, err));
+    job->fences[job->fence_count++] = made;
+    CAIRN_TRY(CAIRN_CUDA(&cuda->runtime, EventRecord, (made.event, own), err));
+    return CAIRN_CUDA(&cuda->runtime, StreamWaitEvent, (stream, made.event, 0), err);
+}
+
+static enum cairn_code fence(struct cairn_device_job *job, void *stream, struct cairn_error *err) {
+    struct cairn_cuda *cuda = &job->device->cuda;
+    CAIRN_HOLD(&job->device->lock);
+    for (size_t i = 0; i < job->lane_count; i++) {
+        const struct cairn_cuda_lane *lane = job->lanes[i];
+        int mode = 0;
+        CAIRN_TRY(cairn_cuda_enter(cuda, lane->place, &mode, err));
+        enum cairn_code code = fence_after(job, i, lane->streams.copies, stream, err);
+        if (!code) code = fence_after(job, i, lane->streams.kernels, stream, err);
+        cairn_cuda_leave(cuda, mode);
+        CAIRN_TRY(code);
+    }
+    return CAIRN_OK;
+}
+
+/* ---- ends ---- */
+
 /* What goes wrong here goes wrong after the last byte, or was reported: nothing is returned. */
 static void end_lane(struct cairn_device_job *job, size_t number, bool last) {
     struct cairn_cuda_lane *lane = job->lanes[number];
@@ -281,6 +315,9 @@ static void end_lane(struct cairn_device_job *job, size_t number, bool last) {
     for (size_t k = 0; k < job->followed_count; k++)
         if (job->followed[k].lane == number)
             cairn_cuda_event_give(cuda, lane->place, job->followed[k].event);
+    for (size_t k = 0; k < job->fence_count; k++)
+        if (job->fences[k].lane == number)
+            cairn_cuda_event_give(cuda, lane->place, job->fences[k].event);
     cairn_cuda_lane_release(lane, atomic_load(&job->failed));
     if (last) cairn_cuda_sums_give(cuda, &job->summed.sums);
     cairn_cuda_leave(cuda, mode);
@@ -292,6 +329,7 @@ static void end(struct cairn_device_job *job) {
     for (size_t k = 0; k < job->mark_count; k++) free(job->marks[k]);
     free(job->marks);
     free(job->followed);
+    free(job->fences);
     free(job);
 }
 
@@ -385,6 +423,7 @@ static const struct cairn_device_plugin cuda_plugin = {.abi = CAIRN_DEVICE_ABI,
                                                        .mark = mark,
                                                        .await = await,
                                                        .sums = sums,
+                                                       .fence = fence,
                                                        .end = end};
 
 __attribute__((visibility("default"))) const struct cairn_device_plugin *

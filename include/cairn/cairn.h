@@ -7,8 +7,9 @@
  *          once every rank's shards are there.
  * Promise: P3  restore gives exactly the bytes that were saved, or an error that names run, step,
  *              shard and byte range. Never short, zero-filled or mixed.
- *          P4  what is saved is what the sources held during cairn_save_stage; after it returned
- *              they may be changed.
+ *          P4  what is saved is what the sources held during cairn_save_stage, or from
+ *              cairn_save_stage_begin until its fence (cairn/stage.h); after it returned they may
+ *              be changed.
  *          P9  every call has a deadline and ends by it. The failure of a save between two calls is
  *              returned by the next call on its handle, and by cairn_session_problem, which is to
  *              be called before each save. It never fails the begin of another save: that failure
@@ -22,10 +23,12 @@
  *          cairn_read_begin; a second thread in a save's handle gets CAIRN_INVALID, and a save that
  *          is freed while another thread is in a call on it goes with the end of that call. Each
  *          session has one thread of the library, from cairn_open to cairn_close, and a second one
- *          from its first cairn_read_begin on; they take no signals.
+ *          from its first cairn_read_begin on; cairn_save_stage_begin and a stage that copies much
+ *          have more for as long as they copy. They take no signals.
  *          cairn_close may be called while other threads wait in the session: their calls end, and
  *          it awaits them.
- * Next:    cairn/items.h (bytes by name, streams), cairn/inspect.h (what a version holds),
+ * Next:    cairn/stage.h (a copy beside the training), cairn/items.h (bytes by name, streams),
+ *          cairn/inspect.h (what a version holds),
  *          cairn/reads.h (reads in the background), cairn/poll.h (saves in a loop of events),
  *          cairn/runs.h (runs, removals); docs/architecture.md follows one checkpoint end to end.
  *
@@ -300,12 +303,14 @@ enum cairn_on_exists {
 };
 /* CAIRN_PARTNERED lies beside the others: another node has compared a copy of all of this rank's
  * save, so that it survives the loss of one node. Where nodes keep no copies (partner_copies
- * of the run's policy or of the server) it is reached with the commit. */
+ * of the run's policy or of the server) it is reached with the commit. CAIRN_COPIED lies before
+ * them: the sources may be changed. */
 enum cairn_milestone {
     CAIRN_STAGED = 1,
     CAIRN_DURABLE = 2,
     CAIRN_COMMITTED = 3,
-    CAIRN_PARTNERED = 4
+    CAIRN_PARTNERED = 4,
+    CAIRN_COPIED = 5
 };
 
 struct cairn_save_options {
@@ -327,6 +332,10 @@ struct cairn_save_options {
      * cairn_save_cancel, and its time is the call's. */
     void (*progress)(void *owner, const struct cairn_save_status *status);
     void *progress_owner;
+    /* 1, for tests: the sources of cairn_save_stage_begin are read once more when the fence is
+     * asked for, and compared with the copy; the save is sealed afterwards. One that was changed
+     * fails it with CAIRN_SOURCE_CHANGED and its name. Functions (`fill`) are called twice. */
+    int verify_sources;
 };
 /* Every rank calls it for every step it saves; no rank waits for another. It waits for a free slab
  * of this rank, since an earlier save may hold its own until it is durable. *ret lives until
@@ -422,7 +431,8 @@ enum cairn_code cairn_save_cancel(struct cairn_save *save, const char *reason,
 struct cairn_save_status {
     uint64_t step;
     char version[48];             /* "" until an uploader has answered the begin */
-    enum cairn_milestone reached; /* 0: nothing yet; never CAIRN_PARTNERED, cairn_save_wait tells */
+    enum cairn_milestone reached; /* 0: nothing yet; CAIRN_PARTNERED and CAIRN_COPIED are for
+                                     cairn_save_wait to tell */
     /* Progress, in bytes of the objects, headers included; each grows up to total_bytes, which is
      * 0 until cairn_save_stage knows it. */
     uint64_t total_bytes;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/client/stage.h"
 #include "tests/harness.h"
 
 #define ROWS MODEL_ROWS
@@ -115,7 +116,7 @@ enum cairn_code cairn_model_save(const struct cairn_model *model, struct cairn_s
     struct cairn_save *save = NULL;
     CAIRN_TRY(cairn_save_begin(session, step, NULL, &save, err));
     enum cairn_code code = cairn_model_describe(model, save, rank, ranks, err);
-    if (!code) code = cairn_save_stage(save, err);
+    if (!code) code = cairn_test_stage(save, err);
     if (code && code != CAIRN_UPLOADER_GONE)
         cairn_save_free(save);
     else

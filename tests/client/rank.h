@@ -14,6 +14,7 @@
 
 #include <cairn/cairn.h>
 
+#include "tests/client/stage.h"
 #include "tests/harness.h"
 #include "tests/support/fake_uploader.h"
 
@@ -82,7 +83,7 @@ static inline enum cairn_code rank_save(struct cairn_session *session, uint64_t 
     static const char bytes[] = "raw bytes";
     CAIRN_TRY(cairn_save_begin(session, step, NULL, ret, err));
     CAIRN_TRY(cairn_save_raw(*ret, "state.bin", bytes, sizeof bytes, err));
-    return cairn_save_stage(*ret, err);
+    return cairn_test_stage(*ret, err);
 }
 
 static inline json_t *rank_verdict(uint64_t save, const char *state, const char *code) {

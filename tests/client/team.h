@@ -13,6 +13,7 @@
 #include <cairn/cairn.h>
 
 #include "common/clock.h"
+#include "tests/client/stage.h"
 #include "tests/harness.h"
 #include "tests/support/world.h"
 
@@ -108,7 +109,7 @@ static inline enum cairn_code team_commit(struct cairn_team *team, struct cairn_
 /* Every rank has described its own: stage and commit. */
 static inline enum cairn_code team_finish(struct cairn_team *team, struct cairn_error *err) {
     for (uint32_t rank = 0; rank < team->ranks; rank++)
-        CAIRN_TRY(cairn_save_stage(team->saves[rank], err));
+        CAIRN_TRY(cairn_test_stage(team->saves[rank], err));
     return team_commit(team, err);
 }
 

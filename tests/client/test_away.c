@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
+/* ctest: as=away_behind labels=tsan env=CAIRN_TEST_BEHIND=1 */
 /* The uploader dies, is away for a while, and another one comes back. */
 #include <fcntl.h>
 #include <poll.h>
@@ -159,7 +160,7 @@ TEST(what_was_copied_while_the_uploader_was_away_is_sealed_with_the_next) { /* K
         cairn_fake_uploader_offer_state(rank.fake, states[i % 2]);
         cairn_fake_uploader_down(rank.fake);
         uint64_t started_ms = cairn_mono_ms();
-        EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+        EXPECT_CODE(cairn_test_stage(save, &err), CAIRN_UPLOADER_GONE);
         EXPECT(cairn_mono_ms() - started_ms < 1500);
         EXPECT_CODE(cairn_session_problem(rank.session, &err), CAIRN_OK);
         if (freed) cairn_save_free(save);
@@ -191,7 +192,7 @@ TEST(what_begins_while_the_uploader_is_away_is_begun_and_sealed_with_the_next) {
         cairn_save_status(save, &status);
         EXPECT_EQ_TEXT(status.version, ""); /* nobody has named it yet */
         REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
-        EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+        EXPECT_CODE(cairn_test_stage(save, &err), CAIRN_UPLOADER_GONE);
         EXPECT(cairn_mono_ms() - started_ms < 1500);
         /* The other generation is lent to the first save. */
         EXPECT_CODE(cairn_save_begin(rank.session, 3, NULL, &refused, &err), CAIRN_UPLOADER_GONE);
@@ -225,7 +226,7 @@ TEST(what_begins_while_the_uploader_is_stopping_is_begun_and_sealed_with_the_nex
         cairn_fake_uploader_script(rank.fake, "begin", "unavailable");
         REQUIRE_OK(cairn_save_begin(rank.session, 2, NULL, &save, &err));
         REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
-        EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+        EXPECT_CODE(cairn_test_stage(save, &err), CAIRN_UPLOADER_GONE);
         cairn_fake_uploader_event(rank.fake, rank_verdict(1, "committed", ""));
         EXPECT_CODE(cairn_save_wait(first, CAIRN_COMMITTED, 2000, &err), CAIRN_OK);
         EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "begin"), 2); /* it was asked once */
@@ -257,7 +258,7 @@ TEST(a_rank_without_memory_that_begins_while_the_uploader_is_away_is_sealed_with
     REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
     cairn_fake_uploader_down(rank.fake);
     REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
-    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+    EXPECT_CODE(cairn_test_stage(save, &err), CAIRN_UPLOADER_GONE);
     REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
     EXPECT(cairn_fake_uploader_saw(rank.fake, "seal", 1, NULL));
     EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "count"), 0);
@@ -315,7 +316,7 @@ TEST(a_file_of_a_save_that_a_stopping_uploader_refused_goes_to_the_next) {
     REQUIRE(pthread_create(&thread, NULL, restart, rank.fake) == 0);
     EXPECT_CODE(cairn_save_file(save, "program", fd, (uint64_t)found.st_size, &err), CAIRN_OK);
     EXPECT(pthread_join(thread, NULL) == 0);
-    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_test_stage(save, &err), CAIRN_OK);
     EXPECT_EQ_U64(cairn_fake_uploader_count(rank.fake, "begin"), 2);
     cairn_save_free(save);
 }
@@ -347,7 +348,7 @@ TEST(what_is_given_up_while_its_late_begin_is_under_way_lends_no_memory) {
     cairn_fake_uploader_down(rank.fake);
     REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
     REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
-    EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+    EXPECT_CODE(cairn_test_stage(save, &err), CAIRN_UPLOADER_GONE);
     cairn_fake_uploader_script(rank.fake, "begin", "late");
     REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
     REQUIRE(cairn_fake_uploader_saw(rank.fake, "begin", 1, NULL));
@@ -367,7 +368,7 @@ TEST(what_was_copied_while_the_uploader_was_away_can_be_given_up_or_left_behind)
         REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
         REQUIRE_OK(cairn_save_raw(save, "state", "0123456789", 10, &err));
         cairn_fake_uploader_down(rank.fake);
-        EXPECT_CODE(cairn_save_stage(save, &err), CAIRN_UPLOADER_GONE);
+        EXPECT_CODE(cairn_test_stage(save, &err), CAIRN_UPLOADER_GONE);
         if (i == 0) EXPECT_CODE(cairn_save_fail(save, "no", &err), CAIRN_UPLOADER_GONE);
         if (i == 1) cairn_fake_uploader_offer_state(rank.fake, "failed");
         if (i < 2) {

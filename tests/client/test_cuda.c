@@ -107,6 +107,45 @@ TEST(memory_of_devices_is_copied_behind_what_their_streams_had) {
     cairn_cuda.release(other);
 }
 
+/* The trainer's stream: a kernel that writes the tensor, the save, and the optimizer's step. */
+TEST(p4_what_a_stream_does_behind_its_fence_changes_nothing_of_what_is_saved) { /* P4 */
+    struct cairn_error err = {0};
+    void *stream = NULL;
+    REQUIRE(cairn_cuda_have_runtime());
+    fill_numbers();
+    memset(host, 7, sizeof host);
+    void *memory = cairn_cuda_filled(0, host, BYTES), *other = cairn_cuda_filled(1, host, BYTES);
+    REQUIRE(cairn_cuda.make_stream(&stream, 1) == 0);
+    cairn_cuda.slow(100000);
+    for (uint64_t step = 1; step <= 3; step++) {
+        CAIRN_AUTO(rank) rank = {0};
+        struct cairn_save *save = NULL;
+        REQUIRE_OK(rank_open(&rank, 2, &err));
+        REQUIRE_OK(cairn_save_begin(rank.session, step, NULL, &save, &err));
+        struct cairn_tensor_piece piece = on_device("w", memory);
+        piece.stream = stream;
+        EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_OK);
+        piece = on_device("other", other); /* in another context than the stream */
+        EXPECT_CODE(cairn_save_tensor(save, &piece, &err), CAIRN_OK);
+        cairn_cuda.write_later(stream, memory, numbers, BYTES, 30);
+        EXPECT_CODE(cairn_save_stage_begin(save, &err), CAIRN_OK);
+        EXPECT_CODE(cairn_save_fence_stream(save, stream, &err), CAIRN_OK);
+        cairn_cuda.write_later(stream, memory, host, BYTES, 0);
+        EXPECT_CODE(cairn_save_fence(save, 0, &err), CAIRN_OK);
+        EXPECT_CODE(cairn_save_fence_stream(save, stream, &err), CAIRN_OK); /* all is copied */
+        EXPECT_CODE(cairn_save_wait(save, CAIRN_STAGED, 0, &err), CAIRN_OK);
+        const uint8_t *at = cairn_staged_tensor(rank.fake, "w", 1);
+        EXPECT(at && memcmp(at, numbers, BYTES) == 0);
+        EXPECT(cairn_cuda_sums_are_right(&rank, 1));
+        cairn_save_free(save);
+    }
+    cairn_cuda.slow(0);
+    EXPECT_EQ_U64(cairn_cuda.end_stream(stream), 0);
+    cairn_cuda_expect_nothing_left();
+    cairn_cuda.release(memory);
+    cairn_cuda.release(other);
+}
+
 TEST(a_slab_is_page_locked_once_and_where_that_fails_the_save_is_whole_and_it_is_said_once) {
     struct cairn_error err = {0};
     struct fake_cuda_state state;

@@ -95,6 +95,7 @@ TEST(the_library_shows_exactly_what_the_public_headers_declare) {
     REQUIRE(declared("poll.h", &wanted));
     REQUIRE(declared("reads.h", &wanted));
     REQUIRE(declared("runs.h", &wanted));
+    REQUIRE(declared("stage.h", &wanted));
     REQUIRE(wanted.count > 20);
     if (RUN(in_folder("nm", output), "nm", "-D", "--defined-only", library(path)) != 0)
         SKIP("nm is not installed, or there is no libcairn.so in CAIRN_BIN_DIR");
@@ -137,8 +138,8 @@ TEST(the_library_needs_libc_and_jansson_only) {
 
 /* Every public header alone, as the strictest users compile it. */
 static void compile(const char *compiler, const char *language, const char *standard) {
-    static const char *const headers[] = {"cairn.h",   "error.h", "codes.h",
-                                          "inspect.h", "items.h", "poll.h", "reads.h", "runs.h"};
+    static const char *const headers[] = {"cairn.h", "error.h", "codes.h", "inspect.h", "items.h",
+                                          "poll.h",  "reads.h", "runs.h",  "stage.h"};
     char source[600], output[600], include[600];
     const char *probe[] = {compiler, "--version", NULL};
     if (run(probe, in_folder("version", output)) != 0) return;

@@ -252,6 +252,9 @@ static void misuse_save_stage(struct things *things) {
     CAIRN_UNUSED struct things *all = things;
     WRONG(cairn_save_set_meta(NULL, NULL, NULL, &err));
     WRONG(cairn_save_stage(NULL, &err));
+    WRONG(cairn_save_stage_begin(NULL, &err));
+    WRONG(cairn_save_fence(NULL, 0, &err));
+    WRONG(cairn_save_fence_stream(NULL, NULL, &err));
     WRONG(cairn_save_copy(NULL, &err));
     WRONG(cairn_save_seal(NULL, &err));
     WRONG(cairn_save_wait(NULL, CAIRN_COMMITTED, 0, &err));
@@ -413,7 +416,8 @@ static const struct {
             ROW(save_slot_at, "cairn_save_written"),
             ROW(save_stage, "cairn_save_set_meta cairn_save_copy cairn_save_seal cairn_save_wait "
                             "cairn_save_poll cairn_save_fd cairn_save_fail cairn_save_cancel "
-                            "cairn_save_free"),
+                            "cairn_save_free cairn_save_stage_begin cairn_save_fence "
+                            "cairn_save_fence_stream"),
             ROW(save_status, ""),
             ROW(restore_open, "cairn_restore_free"),
             ROW(restore_meta, "cairn_restore_labels"),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
+/* ctest: as=world_behind labels=tsan env=CAIRN_TEST_BEHIND=1 */
 /* End to end: real server, real uploaders, a folder as the store. */
 #include <fcntl.h>
 #include <poll.h>
@@ -10,6 +11,7 @@
 
 #include "common/clock.h"
 #include "tests/client/model.h"
+#include "tests/client/stage.h"
 #include "tests/harness.h"
 #include "tests/support/world.h"
 
@@ -299,7 +301,7 @@ TEST(v27_a_save_after_a_restart_is_told_although_older_handles_are_kept) { /* Q4
         struct cairn_save_options options = {.size = sizeof options, .timeout_ms = 10000};
         REQUIRE_OK(cairn_save_begin(first.sessions[0], 10 + step, &options, &saves[step], &err));
         REQUIRE_OK(cairn_save_raw(saves[step], "state", "bytes", 5, &err));
-        REQUIRE_OK(cairn_save_stage(saves[step], &err));
+        REQUIRE_OK(cairn_test_stage(saves[step], &err));
         EXPECT_CODE(cairn_save_wait(saves[step], CAIRN_COMMITTED, 10000, &err), CAIRN_OK);
     }
     for (size_t i = 0; i < 4; i++) cairn_save_free(saves[i]);
@@ -374,7 +376,7 @@ TEST(a_save_that_was_copied_while_the_uploader_was_away_commits) { /* K04 */
     }
     cairn_world_uploader_kill(&world, 0);
     for (uint32_t rank = 0; rank < 2; rank++)
-        EXPECT_CODE(cairn_save_stage(job.saves[rank], &err), CAIRN_UPLOADER_GONE);
+        EXPECT_CODE(cairn_test_stage(job.saves[rank], &err), CAIRN_UPLOADER_GONE);
     EXPECT(strstr(err.message, "the bytes are copied") != NULL);
     REQUIRE_OK(cairn_world_uploader_start(&world, 0, NULL, &err));
     REQUIRE_OK(job_commit(&job, &err));
@@ -434,7 +436,7 @@ TEST(a_save_that_was_begun_goes_on_with_the_next_uploader) {
     REQUIRE_OK(cairn_world_uploader_start(&world, 0, NULL, &err));
     REQUIRE_OK(heal(&job, &err));
     REQUIRE_OK(cairn_model_describe(&model, job.saves[0], 0, 1, &err));
-    REQUIRE_OK(cairn_save_stage(job.saves[0], &err));
+    REQUIRE_OK(cairn_test_stage(job.saves[0], &err));
     REQUIRE_OK(job_commit(&job, &err));
     EXPECT_CODE(check_all(&world, "latest", 1, 1, &err), CAIRN_OK);
 }
@@ -454,7 +456,7 @@ TEST(a_step_that_exists_is_refused_or_superseded_as_asked) { /* Q11 */
     cairn_save_free(save);
     REQUIRE_OK(cairn_save_begin(job.sessions[0], 5, &supersede, &save, &err));
     REQUIRE_OK(cairn_model_describe(&model, save, 0, 1, &err));
-    REQUIRE_OK(cairn_save_stage(save, &err));
+    REQUIRE_OK(cairn_test_stage(save, &err));
     EXPECT_CODE(wait_for(save, CAIRN_COMMITTED, &err), CAIRN_OK);
     cairn_save_free(save);
 }
@@ -543,7 +545,7 @@ TEST(files_are_saved_from_their_descriptor_without_memory) {
     REQUIRE_OK(cairn_open(&options, &session, NULL, &err));
     enum cairn_code code = cairn_save_begin(session, 1, NULL, &save, &err);
     if (!code) code = cairn_save_file(save, "tree/big.pt", fd, size, &err);
-    if (!code) code = cairn_save_stage(save, &err);
+    if (!code) code = cairn_test_stage(save, &err);
     if (!code) code = wait_for(save, CAIRN_COMMITTED, &err);
     EXPECT_CODE(code, CAIRN_OK);
     cairn_save_free(save);
@@ -568,7 +570,7 @@ static enum cairn_code save_with_meta(struct cairn_session *session, uint64_t st
     struct cairn_save *save = NULL;
     CAIRN_TRY(cairn_save_begin(session, step, &options, &save, err));
     enum cairn_code code = cairn_save_raw(save, "state.bin", "raw", 4, err);
-    if (!code) code = cairn_save_stage(save, err);
+    if (!code) code = cairn_test_stage(save, err);
     if (!code) code = wait_for(save, CAIRN_COMMITTED, err);
     cairn_save_free(save);
     return code;
@@ -595,7 +597,7 @@ TEST(a_list_that_one_frame_cannot_hold_comes_in_pages_and_the_open_save_lives) {
     EXPECT_EQ_U64(steps, 210); /* each once */
     cairn_list_free(list);
     EXPECT_CODE(cairn_save_raw(open_save, "state.bin", "raw", 4, &err), CAIRN_OK);
-    EXPECT_CODE(cairn_save_stage(open_save, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_test_stage(open_save, &err), CAIRN_OK);
     EXPECT_CODE(wait_for(open_save, CAIRN_COMMITTED, &err), CAIRN_OK);
     cairn_save_free(open_save);
 }

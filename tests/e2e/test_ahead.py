@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ctest: seconds=60 engines=again
+# ctest: as=ahead_behind seconds=60 env=CAIRN_TEST_BEHIND=1
 """Trainers that save on without waiting for any commit, while uploaders and server die: what was
 staged is committed, or its rank was told why not (Q41, Q43)."""
 import json

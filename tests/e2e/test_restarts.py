@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ctest: engines=again
+# ctest: as=restarts_behind env=CAIRN_TEST_BEHIND=1
 """What an uploader that slept may still do when it goes on."""
 import json
 import os

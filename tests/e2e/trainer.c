@@ -9,7 +9,9 @@
  * each step, and after the last one until nothing was told for TRAINER_AHEAD milliseconds.
  * TRAINER_PARTNERED: each step waits so many milliseconds for a copy on another node, and says
  * "partnered" where it has one or is committed. TRAINER_FILE: each step has that file, too.
- * TRAINER_EVERY: so many milliseconds lie between the ends of two saves. */
+ * TRAINER_EVERY: so many milliseconds lie between the ends of two saves.
+ * CAIRN_TEST_BEHIND: a save is copied beside the training, and its memory is overwritten as soon as
+ * its fence says so. */
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,7 +22,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include <cairn/cairn.h>
+#include <cairn/stage.h>
 
 #define ROWS_PER_RANK 16
 #define COLUMNS (1024 * 256)
@@ -76,9 +78,18 @@ static enum cairn_code save_file(struct cairn_save *save, const struct job *job,
     return code;
 }
 
+static enum cairn_code stage(struct cairn_save *save, const struct job *job, uint32_t *memory,
+                             struct cairn_error *err) {
+    if (!getenv("CAIRN_TEST_BEHIND")) return cairn_save_stage(save, err);
+    enum cairn_code code = cairn_save_stage_begin(save, err);
+    if (code == CAIRN_OK) code = cairn_save_fence(save, job->timeout_ms, err);
+    if (code == CAIRN_OK) memset(memory, 0xA5, sizeof *memory * job->rows * COLUMNS);
+    return code;
+}
+
 /* *ret_staged: the bytes are copied, be it that the uploader is away. */
 static enum cairn_code save_step(struct cairn_session *session, const struct job *job,
-                                 uint64_t step, const uint32_t *memory, bool *ret_staged,
+                                 uint64_t step, uint32_t *memory, bool *ret_staged,
                                  struct cairn_error *err) {
     struct cairn_save *save = NULL;
     uint64_t shape[2] = {job->rows * job->ranks, COLUMNS};
@@ -102,7 +113,7 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
     if (code == CAIRN_OK) code = cairn_save_tensor(save, &piece, err);
     if (code == CAIRN_OK) code = cairn_save_raw(save, "state", memory, RAW_BYTES, err);
     if (code == CAIRN_OK) code = save_file(save, job, err);
-    if (code == CAIRN_OK) code = cairn_save_stage(save, err);
+    if (code == CAIRN_OK) code = stage(save, job, memory, err);
     /* Gone: it is sealed with the uploader that comes back, or the wait says why not. From begin
      * the same code says that nothing was made. */
     *ret_staged = code == CAIRN_OK || (code == CAIRN_UPLOADER_GONE && save);
