@@ -81,6 +81,6 @@ json_t *cairn_listing_shard(const char *name, uint64_t rank, uint64_t size_bytes
                             const uint32_t *crc32c, const char *state, const char *content) {
     char text[16] = "";
     if (crc32c) snprintf(text, sizeof text, "%08x", *crc32c);
-    return CAIRN_PACK(shard_row, .name = name, .rank = rank, .size = size_bytes,
+    return CAIRN_PACK(shard_row, .name = name, .rank = rank, .bytes = size_bytes,
                       .crc32c = crc32c ? text : NULL, .state = state, .content = content);
 }

@@ -50,6 +50,21 @@ enum cairn_message cairn_message_of(const char *text) {
     return CAIRN_MESSAGE_none;
 }
 
+/* A body may say null where its schema does; where it does not, a client that sends null has a
+ * mistake, and would think that something was changed. */
+static enum cairn_code refuse_nulls(const struct cairn_message_form *form, const json_t *json,
+                                    const char *pointer, struct cairn_error *err) {
+    if (form->group != CAIRN_MESSAGE_BODY) return CAIRN_OK;
+    for (const struct cairn_message_field *field = form->fields(); field->name; field++) {
+        bool taken =
+            field->presence == CAIRN_MESSAGE_MUST || field->presence == CAIRN_MESSAGE_NULLS;
+        if (!taken && json_is_null(json_object_get(json, field->name)))
+            return cairn_fail(err, CAIRN_INVALID, "%s/%s: null is not taken here: leave it out",
+                              pointer, field->name);
+    }
+    return CAIRN_OK;
+}
+
 /* What the server's handlers read is a closed list; everything else takes unknown fields, so that
  * programs of two versions understand each other. */
 enum cairn_code cairn_message_read(enum cairn_message message, const json_t *json,
@@ -64,6 +79,7 @@ enum cairn_code cairn_message_read(enum cairn_message message, const json_t *jso
                                                     field->presence == CAIRN_MESSAGE_MUST,
                                                     (char *)ret + field->offset, field->max};
     }
+    CAIRN_TRY(refuse_nulls(form, json, pointer, err));
     return cairn_json_read(json, pointer, wanted, count, form->group != CAIRN_MESSAGE_BODY, err);
 }
 

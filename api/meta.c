@@ -24,15 +24,45 @@ static unsigned depth_of(const json_t *json) {
     return deepest + 1;
 }
 
+/* 0: it has none. */
+static unsigned control_byte(const char *text) {
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) return (unsigned char)*text;
+    return 0;
+}
+
+/* Labels are chosen by selectors, shown in tables and written into logs. */
+static enum cairn_code check_label(const char *what, const char *key, const json_t *value,
+                                   struct cairn_error *err) {
+    if (!*key) return cairn_fail(err, CAIRN_INVALID, "%s: a label needs a name", what);
+    if (control_byte(key))
+        return cairn_fail(err, CAIRN_INVALID, "%s: the name of a label has the control byte 0x%02x",
+                          what, control_byte(key));
+    if (!json_is_string(value))
+        return cairn_fail(err, CAIRN_INVALID, "%s: the value of %.64s must be a text", what, key);
+    const char *text = json_string_value(value);
+    if (!control_byte(text)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "%s: the value of %.64s has the control byte 0x%02x",
+                      what, key, control_byte(text));
+}
+
+enum cairn_code cairn_label_changes_check(const json_t *changes, const char *what,
+                                          struct cairn_error *err) {
+    const char *key = NULL;
+    json_t *value = NULL;
+    json_object_foreach((json_t *)(uintptr_t)changes, key, value) {
+        if (!json_is_null(value)) CAIRN_TRY(check_label(what, key, value, err));
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code check_values(const json_t *json, const char *what, bool of_texts,
                                     struct cairn_error *err) {
     const char *key = NULL;
     json_t *value = NULL;
     if (!json_is_object(json)) return cairn_fail(err, CAIRN_INVALID, "%s must be an object", what);
     json_object_foreach((json_t *)(uintptr_t)json, key, value) {
-        if (of_texts && !json_is_string(value))
-            return cairn_fail(err, CAIRN_INVALID, "%s: the value of %.64s must be a text", what,
-                              key);
+        if (of_texts) CAIRN_TRY(check_label(what, key, value, err));
     }
     if (depth_of(json) > CAIRN_META_DEPTH_MAX)
         return cairn_fail(err, CAIRN_INVALID, "%s is nested deeper than %d", what,

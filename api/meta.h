@@ -20,7 +20,11 @@
 #define CAIRN_NOTE_BYTES_MAX 4096 /* of what somebody writes beside a run or a version */
 
 /* what names it in messages ("meta", "/begins/3/labels"). json NULL is an empty object. of_texts:
- * every value must be a text. *ret_canonical (may be NULL) gets the canonical bytes. */
+ * these are labels: each has a name and a text, both without control bytes. *ret_canonical (may be
+ * NULL) gets the canonical bytes. */
 enum cairn_code cairn_meta_check(const json_t *json, const char *what, bool of_texts,
                                  struct cairn_buf *ret_canonical,
                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* The same of labels that are changed; null takes one away, whatever its name has. */
+enum cairn_code cairn_label_changes_check(const json_t *changes, const char *what,
+                                          struct cairn_error *err) CAIRN_MUST_USE;

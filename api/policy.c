@@ -7,7 +7,7 @@
 
 #include "common/text.h"
 
-#define WITHIN_MS_MAX (UINT64_C(100) * 366 * 24 * 3600 * 1000)
+#define SECONDS_MAX (UINT64_C(100) * 366 * 24 * 3600)
 #define POINTER_BYTES 256
 
 static const struct {
@@ -68,21 +68,37 @@ static enum cairn_code read_number(const json_t *keep, const char *pointer, enum
     return CAIRN_OK;
 }
 
-static enum cairn_code read_within(const json_t *keep, const char *pointer, uint64_t *ret_ms,
-                                   struct cairn_error *err) {
-    const json_t *value = json_object_get(keep, "within");
+/* A number of seconds that is not there leaves *ret_ms and *ret_said as they were. */
+static enum cairn_code read_seconds(const json_t *value, const char *pointer, const char *name,
+                                    uint64_t least, bool *ret_said, uint64_t *ret_ms,
+                                    struct cairn_error *err) {
     if (!value || json_is_null(value)) return CAIRN_OK;
-    uint64_t ms = 0;
-    struct cairn_error why;
-    if (!json_is_string(value) ||
-        cairn_parse_duration(
-            (struct cairn_view){json_string_value(value), json_string_length(value)}, &ms, &why) ||
-        !ms || ms > WITHIN_MS_MAX)
+    json_int_t seconds = json_integer_value(value);
+    if (!json_is_integer(value) || seconds < (json_int_t)least || (uint64_t)seconds > SECONDS_MAX)
         return cairn_fail(err, CAIRN_INVALID,
-                          "%s/within: wanted a duration as \"6h\" or \"7d\", of at most 100 years",
-                          pointer);
+                          "%s/%s: wanted whole seconds from %" PRIu64 " on, of at most 100 years",
+                          pointer, name, least);
+    if (ret_said) *ret_said = true;
+    *ret_ms = (uint64_t)seconds * 1000;
+    return CAIRN_OK;
+}
+
+/* "6h", as people write it; a policy has whole seconds. */
+static enum cairn_code parse_seconds(struct cairn_view text, uint64_t least_ms, uint64_t *ret_ms,
+                                     struct cairn_error *err) {
+    uint64_t ms = 0;
+    if (cairn_parse_duration(text, &ms, NULL) || ms < least_ms || ms % 1000 ||
+        ms > SECONDS_MAX * 1000)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "wanted a duration in whole seconds, as \"6h\" or \"7d\", of at most 100 "
+                          "years%s", least_ms ? "" : "; \"0s\" is none");
     *ret_ms = ms;
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_policy_within_parse(struct cairn_view text, struct cairn_policy *policy,
+                                          struct cairn_error *err) {
+    return parse_seconds(text, 1000, &policy->within_ms, err);
 }
 
 static enum cairn_code read_best(const json_t *json, const char *pointer, struct cairn_policy *ret,
@@ -248,21 +264,9 @@ uint64_t cairn_policy_unmeasured_grace_ms(const struct cairn_policy *policy) {
 enum cairn_code cairn_policy_unmeasured_grace_parse(struct cairn_view text,
                                                     struct cairn_policy *policy,
                                                     struct cairn_error *err) {
-    uint64_t ms = 0;
-    if (cairn_parse_duration(text, &ms, NULL) || ms > WITHIN_MS_MAX)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "wanted a duration as \"24h\", of at most 100 years; \"0s\" is none");
+    CAIRN_TRY(parse_seconds(text, 0, &policy->unmeasured_grace_ms, err));
     policy->says_unmeasured_grace = true;
-    policy->unmeasured_grace_ms = ms;
     return CAIRN_OK;
-}
-
-static enum cairn_code read_grace(const json_t *value, const char *pointer,
-                                  struct cairn_policy *ret, struct cairn_error *err) {
-    if (!value || json_is_null(value)) return CAIRN_OK;
-    const char *text = json_is_string(value) ? json_string_value(value) : "";
-    enum cairn_code code = cairn_policy_unmeasured_grace_parse(cairn_view_of(text), ret, err);
-    return code ? cairn_within(err, code, "%s/unmeasured_grace", pointer) : CAIRN_OK;
 }
 
 enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struct cairn_policy *ret,
@@ -278,10 +282,10 @@ enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struc
         {"partner_copies", CAIRN_JSON_ANY, false, (void *)&partner, 0}};
     CAIRN_TRY(cairn_json_read(json, pointer, root, CAIRN_COUNT(root), false, err));
     struct cairn_json_field fields[CAIRN_KEEP_NUMBERS + 4] = {
-        {"within", CAIRN_JSON_ANY, false, (void *)&within, 0},
+        {"within_s", CAIRN_JSON_ANY, false, (void *)&within, 0},
         {"best", CAIRN_JSON_ARRAY, false, (void *)&best, 0},
         {"labels", CAIRN_JSON_ARRAY, false, (void *)&labels, 0},
-        {"unmeasured_grace", CAIRN_JSON_ANY, false, (void *)&grace, 0},
+        {"unmeasured_grace_s", CAIRN_JSON_ANY, false, (void *)&grace, 0},
     };
     for (size_t i = 0; i < CAIRN_KEEP_NUMBERS; i++)
         fields[i + 4] =
@@ -290,8 +294,9 @@ enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struc
     CAIRN_TRY(cairn_json_read(keep, place, fields, CAIRN_COUNT(fields), false, err));
     for (size_t i = 0; i < CAIRN_KEEP_NUMBERS; i++)
         CAIRN_TRY(read_number(keep, place, (enum cairn_keep)i, &policy.numbers[i], err));
-    CAIRN_TRY(read_within(keep, place, &policy.within_ms, err));
-    CAIRN_TRY(read_grace(grace, place, &policy, err));
+    CAIRN_TRY(read_seconds(within, place, "within_s", 1, NULL, &policy.within_ms, err));
+    CAIRN_TRY(read_seconds(grace, place, "unmeasured_grace_s", 0, &policy.says_unmeasured_grace,
+                           &policy.unmeasured_grace_ms, err));
     snprintf(place, sizeof(place), "%.128s/keep/best", pointer);
     CAIRN_TRY(
         read_array(best, place, "metrics", CAIRN_POLICY_BEST_MAX, read_best, &policy, err));
@@ -304,6 +309,28 @@ enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struc
     CAIRN_TRY(read_partner_copies(partner, pointer, &policy, err));
     *ret = policy;
     return CAIRN_OK;
+}
+
+/* The member as it is named now; a duration that was no whole seconds is rounded up. */
+static enum cairn_code rename_seconds(json_t *keep, const char *old, const char *name,
+                                      struct cairn_error *err) {
+    const json_t *value = json_object_get(keep, old);
+    uint64_t ms = 0;
+    if (!json_is_string(value)) return CAIRN_OK;
+    enum cairn_code code = cairn_parse_duration(cairn_view_of(json_string_value(value)), &ms, err);
+    if (code) return cairn_within(err, code, "/keep/%s", old);
+    if (json_object_set_new(keep, name, json_integer((json_int_t)((ms + 999) / 1000))) ||
+        json_object_del(keep, old))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a policy");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_policy_read_stored(json_t *json, struct cairn_policy *ret,
+                                         struct cairn_error *err) {
+    json_t *keep = json_object_get(json, "keep");
+    CAIRN_TRY(rename_seconds(keep, "within", "within_s", err));
+    CAIRN_TRY(rename_seconds(keep, "unmeasured_grace", "unmeasured_grace_s", err));
+    return cairn_policy_read(json, "", ret, err);
 }
 
 enum cairn_code cairn_policy_best_parse(struct cairn_view text, struct cairn_policy_best *ret,
@@ -329,7 +356,7 @@ enum cairn_code cairn_policy_best_parse(struct cairn_view text, struct cairn_pol
 
 /* ---- out ---- */
 
-/* Exact, unlike what is shown to people elsewhere, and read by cairn_parse_duration. */
+/* Exact, unlike what is shown to people elsewhere. */
 static void within_text(uint64_t ms, char ret_text[32]) {
     static const struct {
         const char *unit;
@@ -388,16 +415,13 @@ enum cairn_code cairn_policy_json(const struct cairn_policy *policy, json_t **re
         if (policy->numbers[i])
             failed = json_object_set_new(keep, keeps[i].name,
                                          json_integer((json_int_t)policy->numbers[i]));
-    if (!failed && policy->within_ms) {
-        char text[32];
-        within_text(policy->within_ms, text);
-        failed = json_object_set_new(keep, "within", json_string(text));
-    }
-    if (!failed && policy->says_unmeasured_grace) {
-        char text[32];
-        within_text(policy->unmeasured_grace_ms, text);
-        failed = json_object_set_new(keep, "unmeasured_grace", json_string(text));
-    }
+    if (!failed && policy->within_ms)
+        failed = json_object_set_new(keep, "within_s",
+                                     json_integer((json_int_t)(policy->within_ms / 1000)));
+    if (!failed && policy->says_unmeasured_grace)
+        failed = json_object_set_new(
+            keep, "unmeasured_grace_s",
+            json_integer((json_int_t)(policy->unmeasured_grace_ms / 1000)));
     if (!failed && policy->says_partner_copies)
         failed = json_object_set_new(root, "partner_copies", json_integer(policy->partner_copies));
     if (failed || put_best(policy, keep) || put_labels(policy, keep) || put_copies(policy, root))

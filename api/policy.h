@@ -54,7 +54,7 @@ struct cairn_policy_copies {
 };
 struct cairn_policy {
     uint64_t numbers[CAIRN_KEEP_NUMBERS]; /* by enum cairn_keep; 0: no such rule */
-    uint64_t within_ms;                   /* 0: no such rule */
+    uint64_t within_ms;                   /* 0: no such rule; whole seconds, as below */
     struct cairn_policy_best best[CAIRN_POLICY_BEST_MAX];
     uint32_t best_count;
     struct cairn_selector labels[CAIRN_POLICY_LABELS_MAX];
@@ -68,17 +68,23 @@ struct cairn_policy {
     uint32_t partner_copies; /* 0 to CAIRN_PARTNER_COPIES_MAX; 0 where it is not said */
 };
 
-/* {"keep": {"last": 3, "every_steps": 1000, "within": "6h", "labels": ["team=nlp"],
- *  "best": [{"count": 1, "metric": "eval_loss", "order": "min"}], "unmeasured_grace": "24h"},
+/* {"keep": {"last": 3, "every_steps": 1000, "within_s": 21600, "labels": ["team=nlp"],
+ *  "best": [{"count": 1, "metric": "eval_loss", "order": "min"}], "unmeasured_grace_s": 86400},
  *  "copies": [{"store": "archive", "every_steps": 1000}], "partner_copies": 1}. pointer: where it
  * stands. */
 enum cairn_code cairn_policy_read(const json_t *json, const char *pointer, struct cairn_policy *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* A row of a catalog, also one of a release that wrote "within": "6h" and "unmeasured_grace". */
+enum cairn_code cairn_policy_read_stored(json_t *json, struct cairn_policy *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_policy_json(const struct cairn_policy *policy, json_t **ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* "last 2 OR every 1000 steps OR best 1 by eval_loss (min)"; "no rule: removes nothing". */
 enum cairn_code cairn_policy_text(const struct cairn_policy *policy, struct cairn_buf *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
+/* "6h", as the command takes it. */
+enum cairn_code cairn_policy_within_parse(struct cairn_view text, struct cairn_policy *policy,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* How long after its commit a version without the metric of a rule is kept for want of it. */
 uint64_t cairn_policy_unmeasured_grace_ms(const struct cairn_policy *policy);
 /* "24h", as the command takes it; "0s" is none. */

@@ -143,11 +143,11 @@ class Job:
         names = {rank: ["rank-%05d/part-%d" % (rank, i) for i in range(shards)] for rank in ranks}
         self.put(version, [name for some in names.values() for name in some])
         body = {"grant": self.attempt["grant"], "node": "n",
-                "shards": [{"name": name, "rank": rank, "size": 0, "crc32c": "00000000",
+                "shards": [{"name": name, "rank": rank, "bytes": 0, "crc32c": "00000000",
                             "blocks": "", "token": "00000000-0000-4000-8000-%012d" % rank}
                            for rank in ranks for name in names[rank]],
                 "seals": [{"rank": rank, "bytes": 0,
-                           "shards": [{"name": name, "size": 0} for name in names[rank]]}
+                           "shards": [{"name": name, "bytes": 0} for name in names[rank]]}
                           for rank in ranks]}
         path = "%s/checkpoints/%s/shards" % (self.path, version)
         if connection:

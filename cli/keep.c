@@ -36,7 +36,7 @@ enum cairn_code cairn_cli_keep_policy(const struct cairn_cli *cli, json_t **ret,
     for (size_t i = 0; i < cli->keep_best.count; i++)
         CAIRN_TRY(read_best(cli->keep_best.items[i], &policy, err));
     if (cli->keep_within)
-        code = cairn_parse_duration(cairn_view_of(cli->keep_within), &policy.within_ms, err);
+        code = cairn_policy_within_parse(cairn_view_of(cli->keep_within), &policy, err);
     if (code) return cairn_within(err, code, "--keep-within");
     for (size_t i = 0; i < cli->keep_labels.count; i++) /* CAIRN_POLICY_LABELS_MAX of them */
         CAIRN_TRY(cairn_selector_parse(cairn_view_of(cli->keep_labels.items[i]),

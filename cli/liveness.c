@@ -121,9 +121,9 @@ static enum cairn_code print_node(const json_t *item, struct cairn_error *err) {
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_why_node, item, &node, err));
     if (!node.waited_for) return print_keeps(&node, err);
     printf("  node %s:", node.node);
-    if (node.bytes_total != CAIRN_MESSAGE_NONE) {
-        cairn_cli_size(node.bytes_done, done);
-        cairn_cli_size(node.bytes_total, total);
+    if (node.total_bytes != CAIRN_MESSAGE_NONE) {
+        cairn_cli_size(node.done_bytes, done);
+        cairn_cli_size(node.total_bytes, total);
         printf(" %s of %s sent,", done, total);
     }
     if (node.parts_total != CAIRN_MESSAGE_NONE)

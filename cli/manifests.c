@@ -22,7 +22,7 @@ struct side {
 static const struct list {
     const char *one, *many;
     const char *fields[FIELDS_MAX];
-} shard_list = {"shard", "shards", {"size", "crc32c", "rank", "content"}},
+} shard_list = {"shard", "shards", {"bytes", "crc32c", "rank", "content"}},
   tensor_list = {"tensor", "tensors", {"dtype", "shape", "kind", "alias_of"}};
 
 /* ---- loading ---- */
@@ -138,7 +138,7 @@ static void print_row(const struct list *list, const json_t *row) {
     const char *verdict = json_string_value(json_object_get(row, "verdict"));
     size_t used = (size_t)snprintf(line, sizeof line, "%s %s: ", list->one, name_of(row));
     if (json_is_null(a) || json_is_null(b)) {
-        const json_t *size = json_object_get(json_is_null(a) ? b : a, "size");
+        const json_t *size = json_object_get(json_is_null(a) ? b : a, "bytes");
         char text[24] = "";
         if (size) cairn_cli_size((uint64_t)json_integer_value(size), text);
         snprintf(line + used, sizeof line - used, "%s%s%s%s", verdict, size ? " (" : "", text,

@@ -89,7 +89,7 @@ static void cell_event(const union cairn_cli_row *row, char *ret, size_t capacit
     snprintf(ret, capacity, "%s", plain ? behind + 1 : row->event.event);
 }
 static void cell_by(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    const char *who = row->event.who && *row->event.who ? row->event.who : row->event.from;
+    const char *who = row->event.actor && *row->event.actor ? row->event.actor : row->event.address;
     snprintf(ret, capacity, "%s", who ? who : "");
 }
 static void cell_why(const union cairn_cli_row *row, char *ret, size_t capacity) {

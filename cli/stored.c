@@ -261,7 +261,7 @@ static enum cairn_code add_run(struct cairn_store_worker *worker, const struct c
                              "project",
                              name->project, "run", name->run, "attempt", (json_int_t)attempt,
                              "committed", (json_int_t)count, "bytes", (json_int_t)bytes, "latest",
-                             latest, "labels", "note", "created_at", "nodes_heard_ms_ago",
+                             latest, "labels", "note", "created_at", "nodes_silent_ms",
                              "last_commit_at", "idle_s");
     return json_array_append_new(items, item) ? no_memory(err) : CAIRN_OK;
 }

@@ -30,10 +30,14 @@ static bool is_json(const struct cairn_cli_watch_view *view) {
     return view->cli->output == CAIRN_CLI_JSON || view->cli->output == CAIRN_CLI_JSONL;
 }
 
-/* run: of progress alone; an event names its own. */
+/* run: "project/run", of progress alone; an event names its own. */
 static enum cairn_code print_object(const char *kind, const char *run, const json_t *value,
                                     struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *line = json_pack("{s:s*, s:O}", "run", run, kind, value);
+    struct cairn_run_name name;
+    bool named = run && !cairn_run_name_parse(run, &name, NULL);
+    CAIRN_AUTO_JSON json_t *line =
+        json_pack("{s:s*, s:s*, s:O}", "project", named ? name.project : NULL, "run",
+                  named ? name.run : NULL, kind, value);
     if (!line) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a line");
     return cairn_cli_print_json(line, false, err);
 }
@@ -76,7 +80,7 @@ enum cairn_code cairn_cli_watch_view_event(struct cairn_cli_watch_view *view, co
         return flushed(err);
     }
     char line[1400], of[300] = "", step[40] = "";
-    const char *who = row.who && row.who[0] ? row.who : row.from ? row.from : "";
+    const char *who = row.actor && row.actor[0] ? row.actor : row.address ? row.address : "";
     if (row.project && row.project[0])
         snprintf(of, sizeof of, " %s%s%s", row.project, row.run && row.run[0] ? "/" : "",
                  row.run ? row.run : "");

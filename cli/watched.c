@@ -31,20 +31,20 @@ static void add(uint64_t *sum, uint64_t more) {
 static enum cairn_code read_node(const json_t *item, struct cairn_cli_watched_save *save,
                                  struct cairn_error *err) {
     struct cairn_msg_why_node said = {.silent_ms = CAIRN_MESSAGE_NONE,
-                                      .bytes_done = CAIRN_MESSAGE_NONE,
-                                      .bytes_total = CAIRN_MESSAGE_NONE,
+                                      .done_bytes = CAIRN_MESSAGE_NONE,
+                                      .total_bytes = CAIRN_MESSAGE_NONE,
                                       .parts_done = CAIRN_MESSAGE_NONE,
                                       .parts_total = CAIRN_MESSAGE_NONE};
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_why_node, item, &said, err));
-    add(&save->bytes_done, said.bytes_done);
-    add(&save->bytes_total, said.bytes_total);
+    add(&save->bytes_done, said.done_bytes);
+    add(&save->bytes_total, said.total_bytes);
     add(&save->parts_done, said.parts_done);
     add(&save->parts_total, said.parts_total);
     save->waited_count += said.waited_for;
     if (save->node_count == CAIRN_CLI_WATCHED_NODES) return CAIRN_OK;
     struct cairn_cli_watched_node *node = &save->nodes[save->node_count++];
-    *node = (struct cairn_cli_watched_node){.bytes_done = said.bytes_done,
-                                            .bytes_total = said.bytes_total,
+    *node = (struct cairn_cli_watched_node){.bytes_done = said.done_bytes,
+                                            .bytes_total = said.total_bytes,
                                             .parts_done = said.parts_done,
                                             .parts_total = said.parts_total,
                                             .silent_ms = said.silent_ms,

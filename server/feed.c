@@ -26,6 +26,7 @@ static const char beat[] = ": nothing new\n\n";
 
 struct kept {
     uint64_t number;
+    uint64_t kind; /* its bit */
     struct cairn_run_name name;
     struct cairn_version_id version;
     struct cairn_buf frame;
@@ -71,8 +72,16 @@ static enum cairn_code make_frame(const struct cairn_srv_event_row *row, struct 
                             row->event, (int)json.size, json.data);
 }
 
-static bool is_followed(const struct cairn_srv_follow *follow, const struct cairn_run_name *name,
+static uint64_t kind_of(const char *event) {
+    enum cairn_srv_event kind = cairn_srv_event_named(event);
+    return kind < CAIRN_SRV_EVENT_COUNT ? UINT64_C(1) << kind : 0;
+}
+
+static bool is_followed(const struct cairn_srv_follow *follow, uint64_t kind,
+                        const struct cairn_run_name *name,
                         const struct cairn_version_id *version) {
+    if (follow->kinds && !(follow->kinds & kind)) return false;
+    if (follow->project[0] && strcmp(follow->project, name->project) != 0) return false;
     if (!follow->name.run[0])
         return cairn_srv_caller_may(&follow->caller, CAIRN_SCOPE_READ, name->project);
     if (strcmp(follow->name.run, name->run) || strcmp(follow->name.project, name->project))
@@ -94,7 +103,9 @@ static struct cairn_srv_follower *take_waiting(struct cairn_srv_feed *feed, cons
     for (struct cairn_srv_follower *one = feed->locked.waiting; one; one = next) {
         next = one->next;
         bool due = one->given_ms <= given_before_ms || feed->locked.stopping;
-        if (!due && !(kept && is_followed(&one->follow, &kept->name, &kept->version))) continue;
+        bool wants =
+            kept && is_followed(&one->follow, kept->kind, &kept->name, &kept->version);
+        if (!due && !wants) continue;
         unlink_follower(one);
         one->next = taken;
         taken = one;
@@ -205,7 +216,10 @@ struct new_rows {
 static enum cairn_code keep_one(const struct cairn_srv_event_row *row, void *owner,
                                 struct cairn_error *err) {
     struct new_rows *found = owner;
-    struct kept kept = {.number = row->number, .name = row->name, .version = row->version};
+    struct kept kept = {.number = row->number,
+                        .kind = kind_of(row->event),
+                        .name = row->name,
+                        .version = row->version};
     enum cairn_code code = make_frame(row, &kept.frame, err);
     if (code) {
         cairn_buf_release(&kept.frame);
@@ -368,7 +382,7 @@ static bool fill_from_ring(struct cairn_srv_follower *follower, struct cairn_err
         const struct kept *kept =
             &feed->locked.ring[(feed->locked.oldest + index) % CAIRN_SRV_FEED_KEPT];
         follower->follow.after++;
-        if (is_followed(&follower->follow, &kept->name, &kept->version))
+        if (is_followed(&follower->follow, kept->kind, &kept->name, &kept->version))
             *ret_code = cairn_buf_append(&follower->text, kept->frame.data, kept->frame.size, err);
     }
     return true;
@@ -380,7 +394,8 @@ static enum cairn_code load_one(const struct cairn_srv_event_row *one, void *own
     if (follower->text.size >= CAIRN_SRV_FEED_TEXT_BYTES / 2) return CAIRN_OK;
     follower->follow.after = one->number;
     follower->loaded++;
-    if (!is_followed(&follower->follow, &one->name, &one->version)) return CAIRN_OK;
+    if (!is_followed(&follower->follow, kind_of(one->event), &one->name, &one->version))
+        return CAIRN_OK;
     return make_frame(one, &follower->text, err);
 }
 

@@ -16,7 +16,7 @@
 #define SECRET_PREFIX "whsec_" /* as other servers' secrets are written: base64 follows */
 
 static const char *const event_names[CAIRN_SRV_EVENT_COUNT] = {
-#define EVENT(id, name, kept, what) [CAIRN_SRV_EVENT_##id] = name,
+#define EVENT(id, name, kept, about, what) [CAIRN_SRV_EVENT_##id] = name,
 #include "api/events.def"
 #undef EVENT
 };

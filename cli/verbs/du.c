@@ -25,14 +25,24 @@ static void print_line(const char *name, uint64_t count, uint64_t bytes) {
     printf("%10s  %7" PRIu64 "  %s\n", size, count, text);
 }
 
-static enum cairn_code print(const struct cairn_cli *cli, const char *title, const char *key,
-                             const json_t *rows, struct cairn_error *err) {
+/* "llm/7b" of a run, "trash" of what its checkpoints are. */
+static void row_name(const json_t *row, char *ret, size_t capacity) {
+    const char *run = json_string_value(json_object_get(row, "run"));
+    if (run)
+        snprintf(ret, capacity, "%s/%s", json_string_value(json_object_get(row, "project")), run);
+    else
+        snprintf(ret, capacity, "%s", json_string_value(json_object_get(row, "state")));
+}
+
+static enum cairn_code print(const struct cairn_cli *cli, const char *title, const json_t *rows,
+                             struct cairn_error *err) {
     size_t index = 0;
     json_t *row = NULL;
     if (cli->output == CAIRN_CLI_JSON) return cairn_cli_print_json(rows, true, err);
     if (cli->output == CAIRN_CLI_TABLE) printf("%10s  %7s  %s\n", "SIZE", "COUNT", title);
     json_array_foreach((json_t *)(uintptr_t)rows, index, row) {
-        const char *name = json_string_value(json_object_get(row, key));
+        char name[2 * CAIRN_NAME_BYTES_MAX + 2];
+        row_name(row, name, sizeof name);
         if (cli->output == CAIRN_CLI_JSONL)
             CAIRN_TRY(cairn_cli_print_json(row, false, err));
         else if (cli->output == CAIRN_CLI_NAME)
@@ -89,15 +99,14 @@ static enum cairn_code du_runs(const struct cairn_cli *cli, struct cairn_error *
     CAIRN_TRY(runs_by_bytes(cli, runs, &sorted, &count, err));
     for (size_t i = 0; i < count; i++) {
         struct cairn_msg_run_row run = {0};
-        char name[2 * CAIRN_NAME_BYTES_MAX + 2];
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, sorted[i], &run, err));
-        snprintf(name, sizeof name, "%s/%s", run.project, run.run);
-        if (json_array_append_new(rows, json_pack("{s:s, s:I, s:I}", "run", name, "count",
-                                                  (json_int_t)run.committed, "bytes",
-                                                  (json_int_t)run.bytes)))
+        if (json_array_append_new(
+                rows, json_pack("{s:s, s:s, s:I, s:I}", "project", run.project, "run", run.run,
+                                "count", (json_int_t)run.committed, "bytes",
+                                (json_int_t)run.bytes)))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     }
-    CAIRN_TRY(print(cli, "RUN", "run", rows, err));
+    CAIRN_TRY(print(cli, "RUN", rows, err));
     tell_not_freed(cli);
     return CAIRN_OK;
 }
@@ -106,17 +115,16 @@ static enum cairn_code du_runs(const struct cairn_cli *cli, struct cairn_error *
 
 static enum cairn_code add_idle(const struct cairn_cli *cli, const struct cairn_msg_run_row *run,
                                 json_t *rows, uint64_t *bytes, struct cairn_error *err) {
-    char name[2 * CAIRN_NAME_BYTES_MAX + 2], command[2 * CAIRN_NAME_BYTES_MAX + 20];
+    char command[2 * CAIRN_NAME_BYTES_MAX + 20];
     /* None while it is being saved to, and of an older server: it is not for us to guess. */
     if (run->idle_s == CAIRN_MESSAGE_NONE || run->idle_s < cli->idle_ms / 1000) return CAIRN_OK;
-    snprintf(name, sizeof name, "%s/%s", run->project, run->run);
-    snprintf(command, sizeof command, "cairn rm --run %s", name);
+    snprintf(command, sizeof command, "cairn rm --run %s/%s", run->project, run->run);
     *bytes += run->bytes;
     if (!json_array_append_new(
-            rows, json_pack("{s:s, s:I, s:I, s:s?, s:I, s:s}", "run", name, "count",
-                            (json_int_t)run->committed, "bytes", (json_int_t)run->bytes,
-                            "last_commit_at", run->last_commit_at, "idle_s",
-                            (json_int_t)run->idle_s, "remove", command)))
+            rows, json_pack("{s:s, s:s, s:I, s:I, s:s?, s:I, s:s}", "project", run->project, "run",
+                            run->run, "count", (json_int_t)run->committed, "bytes",
+                            (json_int_t)run->bytes, "last_commit_at", run->last_commit_at,
+                            "idle_s", (json_int_t)run->idle_s, "remove", command)))
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
 }
@@ -146,7 +154,7 @@ static enum cairn_code du_idle(const struct cairn_cli *cli, struct cairn_error *
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, sorted[i], &run, err));
         CAIRN_TRY(add_idle(cli, &run, rows, &bytes, err));
     }
-    if (cli->output != CAIRN_CLI_TABLE) return print(cli, "RUN", "run", rows, err);
+    if (cli->output != CAIRN_CLI_TABLE) return print(cli, "RUN", rows, err);
     printf("%10s  %7s  %8s  %s\n", "SIZE", "COUNT", "IDLE", "REMOVED BY");
     json_array_foreach(rows, index, row) print_idle(row);
     cairn_cli_size(bytes, size);
@@ -171,17 +179,17 @@ static size_t kind_of(const struct cairn_msg_version_row *version) {
 static enum cairn_code add_not_freed(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
                                      json_t *rows, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *all = json_array();
-    char name[2 * CAIRN_NAME_BYTES_MAX + 2];
     struct cairn_error unused = {0};
     uint64_t count = 0, bytes = 0;
     size_t index = 0;
     json_t *json = NULL;
     if (cairn_cli_list(cli, "/v1/not-freed", ITEMS_MAX, all, NULL, &unused)) return CAIRN_OK;
-    snprintf(name, sizeof name, "%s/%s", run->name.project, run->name.run);
     json_array_foreach(all, index, json) {
         struct cairn_msg_not_freed_row kept = {0};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_not_freed_row, json, &kept, err));
-        if (strcmp(kept.run, name) != 0 || strcmp(kept.state, "gone") != 0) continue;
+        if (strcmp(kept.project, run->name.project) != 0 || strcmp(kept.run, run->name.run) != 0 ||
+            strcmp(kept.state, "gone") != 0)
+            continue;
         count++;
         bytes += kept.bytes;
     }
@@ -214,7 +222,7 @@ static enum cairn_code du_run(const struct cairn_cli *cli, struct cairn_error *e
                                                                "bytes", (json_int_t)bytes[i])))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     CAIRN_TRY(add_not_freed(cli, &run, rows, err));
-    return print(cli, "STATE", "state", rows, err);
+    return print(cli, "STATE", rows, err);
 }
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {

@@ -36,7 +36,7 @@ static enum cairn_code print_event(const struct cairn_cli *cli, const json_t *it
         snprintf(what, sizeof what, " %s/%s", row.project, row.run);
     else if (row.project && row.project[0])
         snprintf(what, sizeof what, " %s", row.project);
-    const char *who = row.who && row.who[0] ? row.who : row.from;
+    const char *who = row.actor && row.actor[0] ? row.actor : row.address;
     snprintf(line, sizeof line, "%s %s%s%s%s%s%s%s%s", row.at, row.event, what,
              row.code && row.code[0] ? " " : "", row.code ? row.code : "",
              row.reason && row.reason[0] ? ": " : "", row.reason ? row.reason : "",

@@ -193,11 +193,12 @@ static enum cairn_code show_json(const struct all *all, struct cairn_error *err)
     bool whole = list != NULL;
     for (size_t i = 0; whole && i < all->count; i++) {
         const struct one *one = &all->items[i];
-        char run[2 * CAIRN_NAME_BYTES_MAX + 2];
-        snprintf(run, sizeof run, "%s/%s", one->run.name.project, one->run.name.run);
         json_t *removed = json_integer((json_int_t)one->removed);
         whole &= !json_object_set_new(one->plan, "removed", removed);
-        if (several) whole &= !json_object_set_new(one->plan, "run", json_string(run));
+        if (several)
+            whole &= !json_object_set_new(one->plan, "project",
+                                          json_string(one->run.name.project)) &&
+                     !json_object_set_new(one->plan, "run", json_string(one->run.name.run));
         whole &= !json_array_append(list, one->plan);
     }
     if (!whole) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");

@@ -32,7 +32,7 @@ static void cell_written(const union cairn_cli_row *row, char *ret, size_t capac
     snprintf(ret, capacity, "%s", row->orphan.written_at ? row->orphan.written_at : "");
 }
 static void cell_version(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    snprintf(ret, capacity, "%s@%s", row->orphan.run, row->orphan.version);
+    snprintf(ret, capacity, "%s/%s@%s", row->orphan.project, row->orphan.run, row->orphan.version);
 }
 static void cell_why(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", row->orphan.why);
@@ -58,13 +58,14 @@ static void cell_kept_objects(const union cairn_cli_row *row, char *ret, size_t 
     snprintf(ret, capacity, "%" PRIu64, row->not_freed.objects);
 }
 static void cell_since(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    snprintf(ret, capacity, "%s", row->not_freed.since);
+    snprintf(ret, capacity, "%s", row->not_freed.found_at);
 }
 static void cell_tries(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%" PRIu64, row->not_freed.tries);
 }
 static void cell_kept_version(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    snprintf(ret, capacity, "%s@%s", row->not_freed.run, row->not_freed.version);
+    snprintf(ret, capacity, "%s/%s@%s", row->not_freed.project, row->not_freed.run,
+             row->not_freed.version);
 }
 static void cell_reason(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", row->not_freed.reason);

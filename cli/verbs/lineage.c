@@ -11,11 +11,11 @@ static const struct cairn_cli_flag flags[] = {
 };
 
 static void print_item(const struct cairn_msg_lineage_row *row) {
-    printf("%s%s@%llu  %s  attempt %llu%s%s  %s\n",
+    printf("%s%s/%s@%llu  %s  attempt %llu%s%s  %s\n",
            !row->by                     ? ""
            : !strcmp(row->by, "resume") ? "resumed from  "
                                         : "began from    ",
-           row->run, (unsigned long long)row->step, row->version,
+           row->project, row->run, (unsigned long long)row->step, row->version,
            (unsigned long long)row->attempt, row->job ? " of job " : "", row->job ? row->job : "",
            row->committed_at ? row->committed_at
            : row->state      ? row->state

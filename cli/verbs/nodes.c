@@ -12,7 +12,7 @@ static void cell_node(const union cairn_cli_row *row, char *ret, size_t capacity
     snprintf(ret, capacity, "%s", row->node.node);
 }
 static void cell_heard(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    snprintf(ret, capacity, "%s", row->node.last_heard ? row->node.last_heard : "never");
+    snprintf(ret, capacity, "%s", row->node.heard_at ? row->node.heard_at : "never");
 }
 /* What the uploader says of itself; all 0 where it says nothing. */
 static struct cairn_msg_node_uploader uploader_of(const union cairn_cli_row *row) {
@@ -31,7 +31,7 @@ static void cell_open(const union cairn_cli_row *row, char *ret, size_t capacity
     snprintf(ret, capacity, "%llu", (unsigned long long)row->node.versions);
 }
 static void cell_rate(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    print_bytes(uploader_of(row).upload_rate, "/s", ret, capacity);
+    print_bytes(uploader_of(row).upload_bytes_per_s, "/s", ret, capacity);
 }
 static void cell_state(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", uploader_of(row).draining ? "draining" : "");

@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "common/encode.h"
+#include "common/text.h"
 
 #define SAVES_MAX 10000
 
@@ -83,8 +84,8 @@ static enum cairn_code show_next(const struct cairn_cli *cli, json_t *policy, ui
     uint64_t step = 0;
     CAIRN_TRY(cairn_cli_ref_run("policy", cli->arguments[1], &run, err));
     CAIRN_TRY(newest_step(cli, &run, &step, err));
-    json_t *body = json_pack("{s:O, s:[{s:I, s:s}]}", "policy", policy, "assume", "step",
-                             (json_int_t)(step + 1), "after", "1s");
+    json_t *body = json_pack("{s:O, s:[{s:I, s:i}]}", "policy", policy, "assume", "step",
+                             (json_int_t)(step + 1), "after_s", 1);
     CAIRN_TRY(cairn_cli_keep_preview(cli, &run, body, &plan, err));
     CAIRN_TRY(cairn_cli_keep_check(cli, &run, plan, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_plan, plan, &row, err));
@@ -124,7 +125,7 @@ static enum cairn_code set(const struct cairn_cli *cli, struct cairn_error *err)
 static enum cairn_code test(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *policy = NULL, *assume = json_array(), *plan = NULL;
     struct cairn_cli_ref run;
-    uint64_t step = 0;
+    uint64_t step = 0, after_ms = 0;
     if (!cli->arguments[1])
         return cairn_fail(err, CAIRN_INVALID, "name the run: cairn policy test project/run");
     CAIRN_TRY(cairn_cli_ref_run("policy", cli->arguments[1], &run, err));
@@ -132,10 +133,14 @@ static enum cairn_code test(const struct cairn_cli *cli, struct cairn_error *err
     if (cli->saves > SAVES_MAX)
         return cairn_fail(err, CAIRN_INVALID, "--saves: at most %d", SAVES_MAX);
     if (cli->saves) CAIRN_TRY(newest_step(cli, &run, &step, err));
+    enum cairn_code code =
+        cairn_parse_duration(cairn_view_of(cli->after ? cli->after : "1h"), &after_ms, err);
+    if (code) return cairn_within(err, code, "--after");
+    if (after_ms % 1000) return cairn_fail(err, CAIRN_INVALID, "--after: wanted whole seconds");
     for (uint64_t i = 1; i <= cli->saves; i++) {
         json_int_t at = (json_int_t)(step + i * (cli->steps ? cli->steps : 1));
-        if (json_array_append_new(assume, json_pack("{s:I, s:s}", "step", at, "after",
-                                                    cli->after ? cli->after : "1h")))
+        if (json_array_append_new(assume, json_pack("{s:I, s:I}", "step", at, "after_s",
+                                                    (json_int_t)(after_ms / 1000))))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for assumed saves");
     }
     json_t *body = json_pack("{s:O*, s:O}", "policy", policy, "assume", assume);

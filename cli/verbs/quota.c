@@ -32,29 +32,29 @@ static void size(uint64_t value, const char *none, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", value == CAIRN_MESSAGE_NONE ? none : text);
 }
 static void cell_versions(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    number(row->quota.versions_used, "", ret, capacity);
+    number(row->quota.used_versions, "", ret, capacity);
 }
-static void cell_versions_limit(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    number(row->quota.versions_limit, "-", ret, capacity);
+static void cell_limit_versions(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    number(row->quota.limit_versions, "-", ret, capacity);
 }
 static void cell_bytes(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    size(row->quota.bytes_used, "", ret, capacity);
+    size(row->quota.used_bytes, "", ret, capacity);
 }
-static void cell_bytes_limit(const union cairn_cli_row *row, char *ret, size_t capacity) {
-    size(row->quota.bytes_limit, "-", ret, capacity);
+static void cell_limit_bytes(const union cairn_cli_row *row, char *ret, size_t capacity) {
+    size(row->quota.limit_bytes, "-", ret, capacity);
 }
 static void cell_from(const union cairn_cli_row *row, char *ret, size_t capacity) {
     snprintf(ret, capacity, "%s", row->quota.from ? row->quota.from : "");
 }
 static const struct cairn_cli_column columns[] = {
     {"PROJECT", false, cell_project}, {"VERSIONS", true, cell_versions},
-    {"OF", true, cell_versions_limit}, {"BYTES", true, cell_bytes},
-    {"OF", true, cell_bytes_limit},   {"FROM", false, cell_from},
+    {"OF", true, cell_limit_versions}, {"BYTES", true, cell_bytes},
+    {"OF", true, cell_limit_bytes},   {"FROM", false, cell_from},
 };
-static const union cairn_cli_row none = {.quota = {.versions_limit = CAIRN_MESSAGE_NONE,
-                                                   .versions_used = CAIRN_MESSAGE_NONE,
-                                                   .bytes_limit = CAIRN_MESSAGE_NONE,
-                                                   .bytes_used = CAIRN_MESSAGE_NONE}};
+static const union cairn_cli_row none = {.quota = {.limit_versions = CAIRN_MESSAGE_NONE,
+                                                   .used_versions = CAIRN_MESSAGE_NONE,
+                                                   .limit_bytes = CAIRN_MESSAGE_NONE,
+                                                   .used_bytes = CAIRN_MESSAGE_NONE}};
 static const struct cairn_cli_table table = {
     .form = CAIRN_MESSAGE_quota_row,
     .columns = columns,

@@ -27,7 +27,7 @@ static void cell_rank(const union cairn_cli_row *row, char *ret, size_t capacity
 }
 static void cell_shard_size(const union cairn_cli_row *row, char *ret, size_t capacity) {
     char text[24];
-    cairn_cli_size(row->shard.size, text);
+    cairn_cli_size(row->shard.bytes, text);
     snprintf(ret, capacity, "%s", text);
 }
 static void cell_crc(const union cairn_cli_row *row, char *ret, size_t capacity) {

@@ -63,8 +63,8 @@ static enum cairn_code print_row(const struct cairn_cli *cli, const json_t *item
         snprintf(line, sizeof line, "%s %s %s %s%s%s%s%s", row.id, scopes,
                  row.project ? row.project : "", row.name ? row.name : "",
                  row.expires_at ? row.expired ? " expired " : " until " : "",
-                 row.expires_at ? row.expires_at : "", row.made_by && row.made_by[0] ? " by " : "",
-                 row.made_by ? row.made_by : "");
+                 row.expires_at ? row.expires_at : "", row.actor && row.actor[0] ? " by " : "",
+                 row.actor ? row.actor : "");
     cairn_cli_clean(line);
     puts(line);
     return CAIRN_OK;
@@ -106,11 +106,11 @@ static enum cairn_code whoami(const struct cairn_cli *cli, struct cairn_error *e
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_whoami, reply, &who, err));
     if (wants_json(cli)) return cairn_cli_print_json(reply, cli->output == CAIRN_CLI_JSON, err);
     if (!cairn_scopes_read(who.scopes, &bits, NULL)) cairn_scopes_text(bits, scopes);
-    bool named = who.who && who.who[0];
+    bool named = who.actor && who.actor[0];
     if (cli->output == CAIRN_CLI_NAME)
         puts(who.id ? who.id : "");
     else
-        printf("%s: %s in %s%s%s%s\n", named ? who.who : "anybody", scopes,
+        printf("%s: %s in %s%s%s%s\n", named ? who.actor : "anybody", scopes,
                who.project ? who.project : "", who.expires_at ? ", until " : "",
                who.expires_at ? who.expires_at : "",
                who.tokens_needed ? "" : " (this server asks for no tokens)");

@@ -55,16 +55,16 @@ static enum cairn_code print_json(const struct cairn_cli *cli, const struct ask 
 
 static void print_save(const struct cairn_msg_report_save *save) {
     char done[24], total[24], rate[24], copied[128] = "", line[1200];
-    cairn_cli_size(save->bytes_done, done);
-    cairn_cli_size(save->bytes_total, total);
-    cairn_cli_size(save->copy_rate, rate);
+    cairn_cli_size(save->done_bytes, done);
+    cairn_cli_size(save->total_bytes, total);
+    cairn_cli_size(save->copy_bytes_per_s, rate);
     if (save->copy_threads)
         snprintf(copied, sizeof copied, "; copied with %s, %s/s",
                  cairn_counted(save->copy_threads, "thread").text, rate);
     snprintf(line, sizeof line,
-             "  %s@%" PRIu64 " rank %" PRIu64 ": %s, %s of %s, %" PRIu64 " of %" PRIu64
+             "  %s/%s@%" PRIu64 " rank %" PRIu64 ": %s, %s of %s, %" PRIu64 " of %" PRIu64
              " shards, %" PRIu64 " of %" PRIu64 " parts%s%s%s",
-             save->run, save->step, (uint64_t)save->rank, save->phase, done, total,
+             save->project, save->run, save->step, (uint64_t)save->rank, save->phase, done, total,
              save->shards_done, save->shards_total, save->parts_done, save->parts_total, copied,
              save->error && *save->error ? "; last error: " : "", save->error ? save->error : "");
     cairn_cli_clean(line);
@@ -149,7 +149,7 @@ static bool is_done(const struct cairn_msg_report *said) {
 /* Bytes of saves that were finished meanwhile are in no report any more, so what was seen of them
  * counts on. */
 static void show_progress(struct cairn_cli_meter *meter, const struct cairn_msg_report *said) {
-    uint64_t left = said->bytes_total > said->bytes_done ? said->bytes_total - said->bytes_done : 0;
+    uint64_t left = said->total_bytes > said->done_bytes ? said->total_bytes - said->done_bytes : 0;
     if (left > meter->total_bytes) meter->total_bytes = left;
     cairn_cli_meter_set(meter, meter->total_bytes - left, said->staging ? "staging" : NULL);
 }
@@ -176,7 +176,7 @@ static enum cairn_code drain(const struct cairn_cli *cli, struct ask *at, struct
     if (cli->follow) {
         struct cairn_cli_meter meter;
         cairn_cli_meter_init(&meter, cli, "drain",
-                             at->report.bytes_total - at->report.bytes_done, 0);
+                             at->report.total_bytes - at->report.done_bytes, 0);
         code = wait_for_end(at, deadline_ms, &meter, err);
         cairn_cli_meter_end(&meter, code == CAIRN_OK);
     }

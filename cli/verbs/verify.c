@@ -250,7 +250,7 @@ static enum cairn_code read_copies(struct findings *findings, struct read *ret,
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, row, &operation, err));
     CAIRN_TRY(take_answer(findings, operation.result, &answer, err));
     ret->shards = answer.shards;
-    ret->bytes = answer.bytes_read;
+    ret->bytes = answer.read_bytes;
     return CAIRN_OK;
 }
 
@@ -279,7 +279,7 @@ static enum cairn_code report(const struct findings *findings, const struct read
         CAIRN_AUTO_JSON json_t *answer =
             json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:O, s:O}", "version",
                       place->id.text, "step", (json_int_t)place->step, "shards",
-                      (json_int_t)read->shards, "bytes_read", (json_int_t)read->bytes, "bad_shards",
+                      (json_int_t)read->shards, "read_bytes", (json_int_t)read->bytes, "bad_shards",
                       (json_int_t)read->bad, "bad_objects", (json_int_t)findings->damaged, "strays",
                       (json_int_t)findings->strays, "mended", (json_int_t)findings->mended,
                       "record_rewritten", (int)findings->record_rewritten, "ok", (int)good,

@@ -36,7 +36,7 @@ struct watch {
 /* ---- what is meant ---- */
 
 static const char *const event_names[] = {
-#define EVENT(id, name, kept, meaning) name,
+#define EVENT(id, name, kept, about, meaning) name,
 #include "api/events.def"
 #undef EVENT
 };

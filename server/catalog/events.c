@@ -15,14 +15,21 @@
 #include "server/catalog/versions.h"
 
 static const char *const names[CAIRN_SRV_EVENT_COUNT] = {
-#define EVENT(id, name, kept, what) [CAIRN_SRV_EVENT_##id] = name,
+#define EVENT(id, name, kept, about, what) [CAIRN_SRV_EVENT_##id] = name,
+#include "api/events.def"
+#undef EVENT
+};
+
+enum about { NONE, ALIAS, JOB, STORE, OPERATION, NODE, TOKEN, WEBHOOK, ABOUT_COUNT };
+static const enum about abouts[CAIRN_SRV_EVENT_COUNT] = {
+#define EVENT(id, name, kept, about, what) [CAIRN_SRV_EVENT_##id] = about,
 #include "api/events.def"
 #undef EVENT
 };
 
 enum { FEED, AUDIT };
 static const int kept[CAIRN_SRV_EVENT_COUNT] = {
-#define EVENT(id, name, kept, what) [CAIRN_SRV_EVENT_##id] = kept,
+#define EVENT(id, name, kept, about, what) [CAIRN_SRV_EVENT_##id] = kept,
 #include "api/events.def"
 #undef EVENT
 };
@@ -33,6 +40,46 @@ static const int kept[CAIRN_SRV_EVENT_COUNT] = {
 const char *cairn_srv_event_name(enum cairn_srv_event event) {
     CAIRN_ASSERT((size_t)event < CAIRN_SRV_EVENT_COUNT);
     return names[event];
+}
+
+_Static_assert(CAIRN_SRV_EVENT_COUNT <= 64, "a set of kinds has a bit for each");
+
+/* The event of that name; CAIRN_SRV_EVENT_COUNT: a name of another release. */
+enum cairn_srv_event cairn_srv_event_named(const char *name) {
+    size_t i = 0;
+    while (i < CAIRN_SRV_EVENT_COUNT && strcmp(names[i], name) != 0) i++;
+    return (enum cairn_srv_event)i;
+}
+
+enum cairn_code cairn_srv_event_kinds_parse(const char *text, uint64_t *ret,
+                                            struct cairn_error *err) {
+    *ret = 0;
+    for (const char *at = text;; at++) {
+        size_t size = strcspn(at, ",");
+        uint64_t found = 0;
+        for (size_t i = 0; size && i < CAIRN_SRV_EVENT_COUNT; i++) {
+            bool begins = !strncmp(names[i], at, size);
+            if (begins && (!names[i][size] || names[i][size] == '.')) found |= UINT64_C(1) << i;
+        }
+        if (!found)
+            return cairn_fail(err, CAIRN_INVALID,
+                              "kind: \"%.*s\" is no event: want names as checkpoint.committed, or "
+                              "what they begin with as checkpoint, with commas between them",
+                              (int)cairn_min_u64(size, 64), at);
+        *ret |= found;
+        at += size;
+        if (!*at) return CAIRN_OK;
+    }
+}
+
+/* ",checkpoint.opened,copy.made,"; "": all. */
+static void kinds_text(uint64_t kinds, char *ret, size_t capacity) {
+    size_t used = 0;
+    ret[0] = '\0';
+    for (size_t i = 0; i < CAIRN_SRV_EVENT_COUNT; i++)
+        if (kinds >> i & 1)
+            used += (size_t)snprintf(ret + used, capacity - used, "%s%s,", used ? "" : ",",
+                                     names[i]);
 }
 
 /* ---- inside a change ---- */
@@ -183,23 +230,25 @@ enum cairn_code cairn_srv_events_bounds(struct cairn_srv_tx *tx, uint64_t *ret_f
 }
 
 static enum cairn_code open_rows(struct cairn_srv_tx *tx,
-                                 const struct cairn_srv_events_query *query,
+                                 const struct cairn_srv_events_query *query, const char *kinds,
                                  struct cairn_srv_rows *ret, struct cairn_error *err) {
     int64_t after = (int64_t)query->after, limit = (int64_t)query->limit;
+    const char *project = query->project ? query->project : "";
     if (query->version[0])
         return cairn_srv_sql_open(
             tx, ret, err, query->newest ? SQL(events_newest_of_version) : SQL(events_of_version),
-            SQL_T(query->version), SQL_I(after), SQL_I(limit));
+            SQL_T(query->version), SQL_I(after), SQL_I(limit), SQL_T(kinds));
     if (query->name->run[0])
         return cairn_srv_sql_open(
             tx, ret, err, query->newest ? SQL(events_newest_of_run) : SQL(events_of_run),
-            SQL_T(query->name->project), SQL_T(query->name->run), SQL_I(after), SQL_I(limit));
+            SQL_T(query->name->project), SQL_T(query->name->run), SQL_I(after), SQL_I(limit),
+            SQL_T(kinds));
     if (query->audit)
         return cairn_srv_sql_open(
             tx, ret, err, query->newest ? SQL(events_newest_of_audit) : SQL(events_of_audit),
-            SQL_I(after), SQL_I(limit));
+            SQL_I(after), SQL_I(limit), SQL_T(kinds), SQL_T(project));
     return cairn_srv_sql_open(tx, ret, err, query->newest ? SQL(events_newest) : SQL(events_all),
-                              SQL_I(after), SQL_I(limit));
+                              SQL_I(after), SQL_I(limit), SQL_T(kinds), SQL_T(project));
 }
 
 /* NULL: it is none. */
@@ -208,10 +257,28 @@ static json_t *value_of(const struct cairn_srv_rows *rows, int column) {
     return text[0] ? json_loads(text, 0, NULL) : NULL; /* the server wrote it itself */
 }
 
+/* What the event is about, out of its reason: told[about]; the others are NULL. */
+struct told {
+    char text[CAIRN_JOB_BYTES_MAX + 1];
+    const char *of[ABOUT_COUNT];
+};
+
+static void read_about(const char *event, const char *reason, struct told *ret) {
+    enum cairn_srv_event known = cairn_srv_event_named(event);
+    enum about about = known < CAIRN_SRV_EVENT_COUNT ? abouts[known] : NONE;
+    size_t size = about == JOB ? strlen(reason) : strcspn(reason, " ");
+    *ret = (struct told){0};
+    if (about == NONE || !size || size >= sizeof(ret->text)) return;
+    memcpy(ret->text, reason, size);
+    ret->of[about] = ret->text;
+}
+
 /* Columns: seq, at_ms, event, project, run, version, step, attempt, code, reason, who, origin,
  * old_value, new_value. */
 static json_t *as_json(const struct cairn_srv_rows *rows) {
     char at[32];
+    struct told told;
+    read_about(cairn_srv_rows_text(rows, 2), cairn_srv_rows_text(rows, 9), &told);
     CAIRN_AUTO_JSON json_t *before = value_of(rows, 12);
     CAIRN_AUTO_JSON json_t *after = value_of(rows, 13);
     enum cairn_code why = (enum cairn_code)cairn_srv_rows_i64(rows, 8);
@@ -221,9 +288,12 @@ static json_t *as_json(const struct cairn_srv_rows *rows) {
         .at = at, .project = cairn_srv_rows_text(rows, 3), .run = cairn_srv_rows_text(rows, 4),
         .version = cairn_srv_rows_text(rows, 5),
         .step = cairn_srv_rows_null(rows, 6) ? CAIRN_MESSAGE_NONE : cairn_srv_rows_u64(rows, 6),
-        .attempt = cairn_srv_rows_u64(rows, 7), .code = why ? cairn_code_info(why)->slug : NULL,
-        .reason = cairn_srv_rows_text(rows, 9), .who = cairn_srv_rows_text(rows, 10),
-        .from = cairn_srv_rows_text(rows, 11), .before = before, .after = after);
+        .attempt = cairn_srv_rows_u64(rows, 7), .alias = told.of[ALIAS], .job = told.of[JOB],
+        .store = told.of[STORE], .operation = told.of[OPERATION], .node = told.of[NODE],
+        .token = told.of[TOKEN], .webhook = told.of[WEBHOOK],
+        .code = why ? cairn_code_info(why)->slug : NULL,
+        .reason = cairn_srv_rows_text(rows, 9), .actor = cairn_srv_rows_text(rows, 10),
+        .address = cairn_srv_rows_text(rows, 11), .before = before, .after = after);
 }
 
 enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,
@@ -231,8 +301,10 @@ enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,
                                       enum cairn_code (*each)(const struct cairn_srv_event_row *row,
                                                               void *owner, struct cairn_error *err),
                                       void *owner, struct cairn_error *err) {
+    char kinds[CAIRN_SRV_EVENT_COUNT * 32]; /* the rows look at it as long as they are read */
+    kinds_text(query->kinds, kinds, sizeof(kinds));
     CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(open_rows(tx, query, &rows, err));
+    CAIRN_TRY(open_rows(tx, query, kinds, &rows, err));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;

@@ -23,13 +23,17 @@
 #define CAIRN_SRV_EVENTS_TRIM 10000
 
 enum cairn_srv_event {
-#define EVENT(id, name, kept, what) CAIRN_SRV_EVENT_##id,
+#define EVENT(id, name, kept, about, what) CAIRN_SRV_EVENT_##id,
 #include "api/events.def"
 #undef EVENT
     CAIRN_SRV_EVENT_COUNT
 };
 
 const char *cairn_srv_event_name(enum cairn_srv_event event); /* of api/events.def */
+enum cairn_srv_event cairn_srv_event_named(const char *name); /* _COUNT: there is none */
+/* "checkpoint.committed,policy": names, and what names begin with up to a dot. A bit for each. */
+enum cairn_code cairn_srv_event_kinds_parse(const char *text, uint64_t *ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
 
 /* ---- inside a change ---- */
 
@@ -63,6 +67,8 @@ struct cairn_srv_events_query {
     const struct cairn_run_name *name; /* run "": all */
     const char *version;               /* "": all of the run */
     uint64_t after, limit;
+    uint64_t kinds;      /* cairn_srv_event_kinds_parse; 0: all */
+    const char *project; /* of all runs: of this project alone; NULL or "": of every one */
     bool newest; /* the last `limit` ones instead of the first after a number */
     bool audit;  /* of all, those of the audit alone, also behind the bounds */
 };

@@ -23,7 +23,8 @@ static enum cairn_code append(json_t *array, const struct link *link, struct cai
     char committed[32], opened[32];
     cairn_time_text(link->committed_ms, true, committed);
     cairn_time_text(link->opened_ms, true, opened);
-    json_t *item = CAIRN_PACK(lineage_row, .version = place->version.text, .run = place->run,
+    json_t *item = CAIRN_PACK(lineage_row, .version = place->version.text,
+                              .project = place->name.project, .run = place->name.run,
                               .attempt = place->attempt, .step = place->step, .by = link->by,
                               .state = link->has_row ? cairn_state_text(link->state) : NULL,
                               .committed_at = link->committed_ms ? committed : NULL,
@@ -47,8 +48,7 @@ static enum cairn_code look_at_row(struct cairn_srv_tx *tx, struct link *link,
     link->committed_ms = version.recorded ? version.committed_ms : 0;
     link->place.attempt = version.attempt;
     link->place.step = version.step;
-    snprintf(link->place.run, sizeof(link->place.run), "%s/%s", version.name.project,
-             version.name.run);
+    link->place.name = version.name;
     return CAIRN_OK;
 }
 
@@ -71,18 +71,17 @@ static enum cairn_code look_at_attempt(struct cairn_srv_tx *tx, struct link *lin
                           cairn_srv_rows_text(&rows, 2));
     ret_parent->attempt = cairn_srv_rows_u64(&rows, 3);
     ret_parent->step = cairn_srv_rows_u64(&rows, 4);
-    (void)cairn_text_copy(ret_parent->run, sizeof(ret_parent->run), link->place.run);
+    ret_parent->name = link->place.name;
     return CAIRN_OK;
 }
 
-static enum cairn_code run_id_of(struct cairn_srv_tx *tx, const char *text, int64_t *ret,
-                                 struct cairn_error *err) {
-    struct cairn_run_name name;
+static enum cairn_code run_id_of(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                 int64_t *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_run) run = {0};
     struct cairn_error why = {0};
     *ret = -1;
-    if (cairn_run_name_parse(text, &name, &why)) return CAIRN_OK;
-    enum cairn_code code = cairn_srv_run_get(tx, &name, &run, &why);
+    if (!name->run[0]) return CAIRN_OK;
+    enum cairn_code code = cairn_srv_run_get(tx, name, &run, &why);
     if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
     if (code && err) *err = why;
     if (!code) *ret = run.id;
@@ -113,7 +112,7 @@ enum cairn_code cairn_srv_lineage(struct cairn_srv_tx *tx, const struct cairn_sr
         link.by = "resume";
         if (!parent.version.text[0]) {
             CAIRN_TRY(cairn_srv_run_origin(tx, link.run_id, &parent, err));
-            CAIRN_TRY(run_id_of(tx, parent.run, &link.run_id, err));
+            CAIRN_TRY(run_id_of(tx, &parent.name, &link.run_id, err));
             link.by = "from";
         }
         link.place = parent;
@@ -132,7 +131,8 @@ enum cairn_code cairn_srv_run_origin(struct cairn_srv_tx *tx, int64_t run_id,
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(run_origin), SQL_I(run_id)));
     CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
     if (!found) return CAIRN_OK;
-    (void)cairn_text_copy(ret->run, sizeof(ret->run), cairn_srv_rows_text(&rows, 0));
+    if (cairn_run_name_parse(cairn_srv_rows_text(&rows, 0), &ret->name, NULL))
+        return CAIRN_OK; /* "" where it began from none */
     (void)cairn_text_copy(ret->version.text, sizeof(ret->version.text),
                           cairn_srv_rows_text(&rows, 1));
     ret->attempt = cairn_srv_rows_u64(&rows, 2);

@@ -27,7 +27,7 @@ enum cairn_code cairn_srv_lineage(struct cairn_srv_tx *tx, const struct cairn_sr
 
 /* What a run says that it began from. */
 struct cairn_srv_origin {
-    char run[2 * CAIRN_NAME_BYTES_MAX + 2]; /* "project/run"; "" for none */
+    struct cairn_run_name name; /* "" for none */
     struct cairn_version_id version;
     uint64_t attempt, step;
 };

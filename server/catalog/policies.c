@@ -53,7 +53,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, const char *project, const 
     CAIRN_AUTO_JSON json_t *json = NULL;
     struct cairn_view text = cairn_view_of(cairn_srv_rows_text(&rows, 0));
     CAIRN_TRY(cairn_json_parse(text, (struct cairn_json_limits){0}, &json, err));
-    return cairn_policy_read(json, "", ret, err);
+    return cairn_policy_read_stored(json, ret, err);
 }
 
 enum cairn_code cairn_srv_policy_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,

@@ -64,6 +64,13 @@
 #define SCAN_RISING(kind)                                                                          \
     "SELECT " SCAN_COLUMNS "WHERE v.run_id = ?1 AND " kind " AND (v.attempt, v.step, v.n) > "      \
     "(?2, ?3, ?4) ORDER BY v.attempt, v.step, v.n LIMIT ?5"
+/* Likewise by step, over all attempts; ?2 to ?4 as above. */
+#define STEPS_FALLING(kind)                                                                        \
+    "SELECT " SCAN_COLUMNS "WHERE v.run_id = ?1 AND " kind " AND (v.step, v.attempt, v.n) < "      \
+    "(?3, ?2, ?4) ORDER BY v.step DESC, v.attempt DESC, v.n DESC LIMIT ?5"
+#define STEPS_RISING(kind)                                                                         \
+    "SELECT " SCAN_COLUMNS "WHERE v.run_id = ?1 AND " kind " AND (v.step, v.attempt, v.n) > "      \
+    "(?3, ?2, ?4) ORDER BY v.step, v.attempt, v.n LIMIT ?5"
 #define IN_TRASH NOT_GONE " AND v.trashed_tick IS NOT NULL"
 #define OUT_OF_TRASH NOT_GONE " AND v.trashed_tick IS NULL"
 /* Q24: a committed version that is not recorded counts as open. */
@@ -94,6 +101,8 @@
 #define EVENT_COLUMNS                                                                              \
     "seq, at_ms, tick, event, project, run, version, step, attempt, code, reason, who, origin, "   \
     "audit, old_value, new_value"
+/* Of an event e: its name is in a list as ",copy.made,run.created,", or the list is "". */
+#define OF_KIND(list) " AND (" list " = '' OR " list " LIKE '%,' || e.event || ',%')"
 #define EVENT_SHOWN                                                                                \
     "e.seq, e.at_ms, e.event, e.project, e.run, e.version, e.step, e.attempt, e.code, e.reason, "  \
     "e.who, e.origin, e.old_value, e.new_value"

@@ -89,13 +89,13 @@ enum cairn_code cairn_srv_read_leases_of(struct cairn_srv_tx *tx, const char *ve
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) break;
-        char since[32];
-        cairn_time_text(cairn_srv_rows_i64(&rows, 3), true, since);
+        char taken[32];
+        cairn_time_text(cairn_srv_rows_i64(&rows, 3), true, taken);
         uint64_t left_ms = cairn_srv_rows_u64(&rows, 2) - tick;
         json_t *item =
             CAIRN_PACK(lease_row, .lease = cairn_srv_rows_text(&rows, 0), .version = version,
                        .step = step, .job = cairn_srv_rows_text(&rows, 1),
-                       .expires_s = (left_ms + 999) / 1000, .since = since);
+                       .expires_s = (left_ms + 999) / 1000, .taken_at = taken);
         if (json_array_append_new(array, item))
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     }

@@ -43,10 +43,10 @@ static enum cairn_code compare_shard(const struct cairn_srv_rows *rows,
         return cairn_fail(err, CAIRN_SHARD_CONFLICT,
                           "shard \"%s\" is rank %" PRIu64 "'s, not rank %" PRIu64 "'s",
                           shard->msg.name, cairn_srv_rows_u64(rows, RANK), shard->msg.rank);
-    if (cairn_srv_rows_u64(rows, SIZE) != shard->msg.size)
+    if (cairn_srv_rows_u64(rows, SIZE) != shard->msg.bytes)
         return cairn_fail(err, CAIRN_SHARD_CONFLICT,
                           "shard \"%s\" was said to have %" PRIu64 " bytes, now %" PRIu64,
-                          shard->msg.name, cairn_srv_rows_u64(rows, SIZE), shard->msg.size);
+                          shard->msg.name, cairn_srv_rows_u64(rows, SIZE), shard->msg.bytes);
     if (!registers || !cairn_srv_rows_i64(rows, REGISTERED_BY)) return CAIRN_OK;
     struct cairn_view blocks = cairn_srv_rows_blob(rows, BLOCKS);
     if (cairn_srv_rows_u64(rows, CRC32C) != shard->crc32c || blocks.size != shard->blocks.size ||
@@ -198,7 +198,8 @@ static enum cairn_code write_shard(struct cairn_srv_tx *tx,
     struct cairn_view blocks = cairn_buf_view(&shard->blocks);
     if (!blocks.data) blocks = CAIRN_VIEW("");
     return cairn_srv_sql_run(tx, NULL, err, SQL(shard_register), SQL_T(batch->version->id.text),
-                             SQL_T(shard->msg.name), SQL_I(shard->msg.rank), SQL_I(shard->msg.size),
+                             SQL_T(shard->msg.name), SQL_I(shard->msg.rank),
+                             SQL_I(shard->msg.bytes),
                              SQL_I(shard->crc32c), SQL_B(blocks), SQL_I(shard->msg.part_bytes),
                              SQL_T(shard->msg.token), SQL_T(batch->node));
 }
@@ -249,7 +250,7 @@ static enum cairn_code list_shards(const struct cairn_srv_seal_said *said, struc
     for (size_t i = 0; i < ret->count; i++) {
         const json_t *item = json_array_get(said->msg.shards, i);
         ret->shards[i].name = json_string_value(json_object_get(item, "name"));
-        ret->shards[i].size = (uint64_t)json_integer_value(json_object_get(item, "size"));
+        ret->shards[i].size = (uint64_t)json_integer_value(json_object_get(item, "bytes"));
         ret->bytes = add_bytes(ret->bytes, ret->shards[i].size);
     }
     qsort(ret->shards, ret->count, sizeof(*ret->shards), by_name);
@@ -311,7 +312,7 @@ static enum cairn_code compare_others(struct cairn_srv_tx *tx, const char *versi
     for (size_t i = 0, looked = 0; i < seal->count; i++) {
         struct cairn_srv_shard_said shard = {.msg = {.name = seal->shards[i].name,
                                                      .rank = seal->said->msg.rank,
-                                                     .size = seal->shards[i].size}};
+                                                     .bytes = seal->shards[i].size}};
         bool known = false;
         if (seal->shards[i].known) continue;
         if (looked++ % GROUP_MAX == 0) CAIRN_TRY(expect_others(tx, version, seal, i, before, err));
@@ -378,7 +379,7 @@ static enum cairn_code repeated_shards(struct cairn_srv_tx *tx,
         CAIRN_TRY(cairn_srv_sql_number(
             tx, &found, &size, err, SQL(shard_sealed_size), SQL_T(batch->version->id.text),
             SQL_T(json_string_value(json_object_get(item, "name"))), SQL_I(seal->msg.rank)));
-        if (!found || size != json_integer_value(json_object_get(item, "size"))) return CAIRN_OK;
+        if (!found || size != json_integer_value(json_object_get(item, "bytes"))) return CAIRN_OK;
     }
     bool found = false;
     int64_t count = 0;

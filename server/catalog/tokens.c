@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "api/messages.h"
+#include "common/clock.h"
 #include "common/text.h"
 #include "server/catalog/events.h"
 #include "server/catalog/notify.h"
@@ -11,12 +13,17 @@
 static const struct cairn_run_name everything = {"", ""};
 
 /* What it may do, as the audit keeps it; the secret and its digest are no part of it. */
-static enum cairn_code value_of(const struct cairn_srv_token *token, const char *scopes,
-                                struct cairn_buf *ret, struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *json = json_pack(
-        "{s:s, s:s, s:s, s:s, s:I, s:s}", "id", token->key.id, "name", token->name, "scopes",
-        scopes, "projects", token->projects, "expires_ms", (json_int_t)token->expires_ms, "who",
-        token->who);
+static enum cairn_code value_of(const struct cairn_srv_token *token, struct cairn_buf *ret,
+                                struct cairn_error *err) {
+    char created[32], expires[32];
+    cairn_time_text(token->created_ms, true, created);
+    cairn_time_text(token->expires_ms, true, expires);
+    CAIRN_AUTO_JSON json_t *scopes = cairn_scopes_json(token->scopes);
+    CAIRN_AUTO_JSON json_t *json =
+        scopes ? CAIRN_PACK(token_row, .id = token->key.id, .name = token->name, .scopes = scopes,
+                            .project = token->projects, .created_at = created,
+                            .expires_at = token->expires_ms ? expires : NULL, .actor = token->who)
+               : NULL;
     if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an event");
     return cairn_json_dump(json, ret, err);
 }
@@ -29,7 +36,7 @@ static enum cairn_code tell(struct cairn_srv_tx *tx, enum cairn_srv_event event,
     snprintf(reason, sizeof(reason), "%s%s%s may %s in %s", token->key.id,
              token->name[0] ? " " : "", token->name, scopes, token->projects);
     CAIRN_AUTO(buf) text = {0};
-    CAIRN_TRY(value_of(token, scopes, &text, err));
+    CAIRN_TRY(value_of(token, &text, err));
     bool made = event == CAIRN_SRV_EVENT_TOKEN_MADE;
     CAIRN_TRY(cairn_srv_event_of_change(tx, event, &everything, reason, made ? "" : text.data,
                                         made ? text.data : "", err));

@@ -203,7 +203,12 @@ static const struct cairn_srv_statement *scan_statement(const struct cairn_srv_p
                                       SQL(versions_scan_aborting_rising)},
         [1 + CAIRN_STATE_GONE] = {SQL(versions_scan_gone_falling), SQL(versions_scan_gone_rising)},
     };
+    const struct cairn_srv_statement *const steps[][2] = {
+        {SQL(versions_steps_falling), SQL(versions_steps_rising)},
+        {SQL(versions_gone_steps_falling), SQL(versions_gone_steps_rising)},
+    };
     CAIRN_ASSERT(page->state >= -1 && page->state + 1 < (int)CAIRN_COUNT(scans));
+    if (page->by_step) return steps[page->state == CAIRN_STATE_GONE][page->rising];
     bool by_trash = page->state == -1 || page->state == CAIRN_STATE_COMMITTED;
     if (trash != CAIRN_SRV_TRASH_OR_NOT && by_trash) return all[trash][page->rising];
     return scans[1 + page->state][page->rising];

@@ -106,6 +106,7 @@ struct cairn_srv_page {
     int64_t run_id;
     int state; /* enum cairn_state as it is shown (Q24), or -1: all but what is gone */
     bool rising;
+    bool by_step; /* of a scan: by step, attempt and n instead of Q25's order */
     struct cairn_srv_version_place place;
     size_t limit;
 };

@@ -26,7 +26,7 @@ static void cairn_rates_release(struct cairn_rates *rates) {
 
 static uint64_t rate_of(const char *uploader) {
     CAIRN_AUTO_JSON json_t *json = json_loads(uploader, JSON_DECODE_ANY, NULL);
-    json_int_t rate = json_integer_value(json_object_get(json, "upload_rate"));
+    json_int_t rate = json_integer_value(json_object_get(json, "upload_bytes_per_s"));
     return rate > 0 ? (uint64_t)rate : 0;
 }
 

@@ -28,10 +28,11 @@ static void release(struct patch *patch) {
     json_decref(patch->shown);
 }
 
-/* `stored` with what `changes` says of its members; changes NULL: as it is. */
+/* `stored` with what `changes` says of its members; changes NULL: as it is; null: none is left. */
 static enum cairn_code merge(const char *stored, const json_t *changes, json_t **ret,
                              struct cairn_error *err) {
-    json_t *merged = json_loads(stored, 0, NULL), *value = NULL;
+    json_t *merged = json_is_null(changes) ? json_object() : json_loads(stored, 0, NULL);
+    json_t *value = NULL;
     const char *key = NULL;
     bool failed = !merged;
     json_object_foreach((json_t *)(uintptr_t)changes, key, value) {
@@ -47,9 +48,11 @@ static enum cairn_code merge(const char *stored, const json_t *changes, json_t *
 static enum cairn_code merge_labels(const char *stored, const json_t *changes,
                                     struct cairn_buf *ret, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *merged = NULL;
+    CAIRN_TRY(cairn_label_changes_check(changes, "/labels", err));
     CAIRN_TRY(merge(stored, changes, &merged, err));
     cairn_buf_clear(ret);
-    return cairn_meta_check(merged, "/labels", true, ret, err);
+    /* One that an earlier release took is not in the way of others. */
+    return cairn_meta_check(merged, "/labels", false, ret, err);
 }
 
 static enum cairn_code merge_metrics(const char *stored, const json_t *changes,
@@ -77,14 +80,13 @@ static const char *note_of(const json_t *body, const char *was) {
 
 /* ---- a version ---- */
 
-static enum cairn_code judge(const struct cairn_srv_version *version,
-                             const struct cairn_msg_checkpoint_patch *said, bool pin,
-                             struct cairn_error *err) {
+static enum cairn_code judge(const struct cairn_srv_version *version, const json_t *labels,
+                             bool pin, struct cairn_error *err) {
     const char *id = version->id.text;
     CAIRN_TRY(cairn_srv_version_there(version, err));
     if (version->state != CAIRN_STATE_OPEN && version->state != CAIRN_STATE_COMMITTED)
         return cairn_fail(err, CAIRN_ABORTED, "%s was given up: %s", id, version->reason);
-    if (said->labels && version->state == CAIRN_STATE_OPEN)
+    if (labels && version->state == CAIRN_STATE_OPEN)
         return cairn_fail(err, CAIRN_NOT_COMMITTED,
                           "%s is open, and its labels are those of its save until it is committed",
                           id);
@@ -125,17 +127,19 @@ static enum cairn_code patch_version(struct cairn_srv_tx *tx, void *argument,
     snprintf(id, sizeof(id), "\"%s\"", version.id.text);
     CAIRN_TRY(cairn_srv_must_match(patch->request, tag, id, err));
     const json_t *pin = json_object_get(patch->body, "pinned");
-    CAIRN_TRY(judge(&version, &said, json_is_true(pin), err));
-    CAIRN_TRY(merge_labels(version.labels, said.labels, &patch->labels, err));
-    CAIRN_TRY(merge_metrics(version.metrics, said.metrics, &patch->metrics, err));
+    const json_t *labels = json_object_get(patch->body, "labels");
+    const json_t *metrics = json_object_get(patch->body, "metrics");
+    CAIRN_TRY(judge(&version, labels, json_is_true(pin), err));
+    CAIRN_TRY(merge_labels(version.labels, labels, &patch->labels, err));
+    CAIRN_TRY(merge_metrics(version.metrics, metrics, &patch->metrics, err));
     struct cairn_srv_annotations wanted = {
-        .labels = said.labels ? patch->labels.data : version.labels,
+        .labels = labels ? patch->labels.data : version.labels,
         .metrics = patch->metrics.data,
         .note = note_of(patch->body, version.note),
         .pinned = pin ? json_is_true(pin) : version.pinned,
     };
     CAIRN_TRY(cairn_srv_version_annotate(tx, &version, &wanted, err));
-    if (said.metrics) CAIRN_TRY(keep_metrics(tx, &version, patch->metrics.data, err));
+    if (metrics) CAIRN_TRY(keep_metrics(tx, &version, patch->metrics.data, err));
     return show(tx, patch, version.id.text, &after, err);
 }
 
@@ -219,7 +223,8 @@ static enum cairn_code patch_run(struct cairn_srv_tx *tx, void *argument, struct
     CAIRN_TRY(show_run(tx, patch, &run, err));
     CAIRN_TRY(cairn_srv_run_tag(patch->shown, tag, err));
     CAIRN_TRY(run_must_match(patch->request, tag, err));
-    CAIRN_TRY(merge_labels(run.labels, said.labels, &patch->labels, err));
+    CAIRN_TRY(merge_labels(run.labels, json_object_get(patch->body, "labels"), &patch->labels,
+                           err));
     if (json_object_get(patch->body, "from"))
         CAIRN_TRY(keep_origin(tx, patch, run.id, said.from, err));
     CAIRN_TRY(cairn_srv_run_annotate(tx, run.id, patch->labels.data, note_of(patch->body, run.note),

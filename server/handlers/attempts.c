@@ -33,6 +33,7 @@
 #define BUSY_MS (10 * 60000) /* Q7 */
 #define ROW_LATE_MS 120000     /* a row is written once a minute, ticks twice */
 #define LOOK_AGAIN_MS 250          /* a node's silence ends a wait and wakes no waiter */
+#define WAIT_STAGED_MS 30000       /* where the body does not say it */
 #define OPEN_TRIES_MAX 5           /* a commit may come between the records and the transaction */
 
 struct open_call {
@@ -61,20 +62,18 @@ static bool resume_valid(const char *text) {
 
 static enum cairn_code parse(const json_t *body, struct open_call *call, struct cairn_error *err) {
     call->msg.resume = "latest";
-    call->msg.wait_staged = "30s";
+    call->msg.wait_staged_ms = WAIT_STAGED_MS;
     call->msg.incarnation = "";
     CAIRN_TRY(cairn_msg_attempt_open_read(body, "", &call->msg, err));
-    if (!call->msg.job[0]) return cairn_fail(err, CAIRN_INVALID, "/job is empty");
+    if (!call->msg.job[0]) return cairn_fail(err, CAIRN_INVALID, "/job: it is empty");
     if (!call->msg.world_size)
-        return cairn_fail(err, CAIRN_INVALID, "/world_size must be at least 1");
+        return cairn_fail(err, CAIRN_INVALID, "/world_size: wanted at least 1");
     if (!cairn_name_valid(cairn_view_of(call->msg.node)))
         return cairn_fail(err, CAIRN_INVALID, "/node: " CAIRN_NAME_WANTED);
     if (!resume_valid(call->msg.resume))
         return cairn_fail(err, CAIRN_INVALID,
-                          "/resume must be latest, none, keep, a step or a version id");
-    enum cairn_code code =
-        cairn_parse_duration(cairn_view_of(call->msg.wait_staged), &call->wait_ms, err);
-    if (code) return cairn_within(err, code, "/wait_staged");
+                          "/resume: wanted latest, none, keep, a step or a version id");
+    call->wait_ms = call->msg.wait_staged_ms;
     if (!CAIRN_RULE(Q51)) call->wait_ms = cairn_min_u64(call->wait_ms, CAIRN_WAIT_MS_MAX);
     return cairn_srv_members_check(call->msg.ranks, call->msg.ended, call->msg.world_size, err);
 }
@@ -196,7 +195,7 @@ static enum cairn_code decide_wait(struct open_call *call, bool something,
     call->left_ms = call->wait_ms - waited_ms;
     return cairn_fail(err, CAIRN_BUSY,
                       "staged saves of attempt %" PRIu64 " are still being sent; the same call "
-                      "once more waits for them (%" PRIu64 " ms of its wait_staged are left)",
+                      "once more waits for them (%" PRIu64 " ms of its wait_staged_ms are left)",
                       call->run.attempt, call->left_ms);
 }
 

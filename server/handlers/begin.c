@@ -65,7 +65,7 @@ static enum cairn_code parse_exists(struct begin *begin, const char *pointer,
         if (!strcmp(begin->msg.on_exists, choices[i])) return CAIRN_OK;
     }
     begin->on_exists = CAIRN_SRV_EXISTS_ERROR;
-    return cairn_fail(err, CAIRN_INVALID, "%s/on_exists must be error, new-version or supersede",
+    return cairn_fail(err, CAIRN_INVALID, "%s/on_exists: wanted error, new-version or supersede",
                       pointer);
 }
 
@@ -405,7 +405,7 @@ static enum cairn_code parse_all(json_t *body, json_t *items, struct batch *batc
     CAIRN_AUTO_JSON json_t *alone = items ? NULL : begin_alone(body);
     if (!items && !alone) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
     if (!count || count > BEGINS_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "/begins must hold 1 to %d", BEGINS_MAX);
+        return cairn_fail(err, CAIRN_INVALID, "/begins: wanted 1 to %d", BEGINS_MAX);
     batch->begins = calloc(count, sizeof(*batch->begins));
     if (!batch->begins) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begins");
     batch->count = count;

@@ -13,8 +13,8 @@
 
 /* What moves with the clock alone: no answer is another one for it. */
 static const char *const ages[] = {
-    "age_ms",    "expires_s",         "idle_s", "last_commit_age_s", "last_heard",
-    "silent_ms", "nodes_heard_ms_ago"};
+    "age_ms",   "expires_s", "idle_s",         "last_commit_age_s",
+    "heard_at", "silent_ms", "nodes_silent_ms"};
 
 static bool looks(const struct cairn_srv_request *request) {
     return request->route->wait == CAIRN_WAIT_LOOK;

@@ -41,7 +41,7 @@ enum cairn_code cairn_srv_ends_read(struct cairn_srv_ends *ends, const json_t *l
                                     bool same_catalog, struct cairn_error *err) {
     size_t count = json_array_size(list);
     if (count > CAIRN_SRV_RANKS_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "/ended names more than %d", CAIRN_SRV_RANKS_MAX);
+        return cairn_fail(err, CAIRN_INVALID, "/ended: more than %d", CAIRN_SRV_RANKS_MAX);
     ends->items = calloc(count + 1, sizeof(*ends->items));
     if (!ends->items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     for (size_t i = 0; i < count; i++)
@@ -64,10 +64,9 @@ struct look {
 
 static enum cairn_code name_fenced(const struct cairn_grant *grant, json_t *fenced,
                                    struct cairn_error *err) {
-    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
-    snprintf(text, sizeof(text), "%s/%s", grant->name.project, grant->name.run);
     if (!json_array_append_new(fenced,
-                               CAIRN_PACK(node_fenced, .run = text, .attempt = grant->attempt)))
+                               CAIRN_PACK(node_fenced, .project = grant->name.project,
+                                          .run = grant->name.run, .attempt = grant->attempt)))
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }

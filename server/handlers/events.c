@@ -63,6 +63,17 @@ static enum cairn_code read_audit(struct call *call, struct cairn_error *err) {
     return cairn_fail(err, CAIRN_INVALID, "audit: of pages alone; a stream has all events");
 }
 
+static enum cairn_code read_filters(struct call *call, struct cairn_error *err) {
+    const struct cairn_query *query = &call->request->query;
+    const char *kind = cairn_query_get(query, "kind"), *project = cairn_query_get(query, "project");
+    if (kind) CAIRN_TRY(cairn_srv_event_kinds_parse(kind, &call->follow.kinds, err));
+    if (!project) return CAIRN_OK;
+    if (!cairn_name_valid(cairn_view_of(project)))
+        return cairn_fail(err, CAIRN_INVALID, "project: " CAIRN_NAME_WANTED);
+    (void)cairn_text_copy(call->follow.project, sizeof(call->follow.project), project);
+    return CAIRN_OK;
+}
+
 static enum cairn_code find_scope(struct cairn_srv_tx *tx, struct call *call,
                                   struct cairn_error *err) {
     const struct cairn_srv_request *request = call->request;
@@ -117,6 +128,8 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
                                            .version = call->follow.version.text,
                                            .after = call->since,
                                            .limit = call->limit,
+                                           .kinds = call->follow.kinds,
+                                           .project = call->follow.project,
                                            .newest = !call->since_given,
                                            .audit = call->audit};
     return call->limit ? cairn_srv_events_read(tx, &query, add_item, call, err) : CAIRN_OK;
@@ -179,6 +192,7 @@ static enum cairn_code serve(struct cairn_srv_request *request, struct cairn_srv
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_TRY(read_since(&call, err));
     CAIRN_TRY(read_audit(&call, err));
+    CAIRN_TRY(read_filters(&call, err));
     enum cairn_code code = wants_stream(request) ? serve_stream(&call, reply, err)
                                                  : serve_page(&call, reply, err);
     json_decref(call.items);

@@ -23,11 +23,11 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
 
 /* The chain ends for him where a project begins that he may not read. */
 static void cut(struct call *call) {
-    struct cairn_run_name name;
     for (size_t i = 0; i < json_array_size(call->items); i++) {
-        const char *run = json_string_value(json_object_get(json_array_get(call->items, i), "run"));
-        if (!run || cairn_run_name_parse(run, &name, NULL) ||
-            cairn_srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, name.project))
+        const char *project =
+            json_string_value(json_object_get(json_array_get(call->items, i), "project"));
+        if (!project || !project[0] ||
+            cairn_srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, project))
             continue;
         while (json_array_size(call->items) > i)
             (void)json_array_remove(call->items, json_array_size(call->items) - 1);

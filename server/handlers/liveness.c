@@ -231,7 +231,7 @@ static void add_node(void *argument, const struct cairn_srv_node_mark *node) {
     json_t *item = CAIRN_PACK(
         why_node, .node = node->node, .errors = errors, .keeps = keeps,
         .waited_for = json_object_get(why->waited, node->node) != NULL, .silent_ms = silent_ms,
-        .left = node->away, .bytes_done = said.bytes_done, .bytes_total = said.bytes_total,
+        .left = node->away, .done_bytes = said.bytes_done, .total_bytes = said.bytes_total,
         .shards_done = said.shards_done, .shards_total = said.shards_total,
         .parts_done = said.parts_done, .parts_total = said.parts_total,
         .error = said.error[0] ? said.error : NULL, .trouble = trouble[0] ? trouble : NULL);

@@ -130,8 +130,8 @@ static enum cairn_code read_versions(struct beat *beat, struct cairn_error *err)
                                         NULL))
             continue;
         if (!cairn_text_copy(report->id.text, sizeof(report->id.text), said.version)) continue;
-        report->bytes_done = said.bytes_done;
-        report->bytes_total = said.bytes_total;
+        report->bytes_done = said.done_bytes;
+        report->bytes_total = said.total_bytes;
         report->shards_done = said.shards_done;
         report->shards_total = said.shards_total;
         report->parts_done = said.parts_done;
@@ -174,10 +174,9 @@ static bool has_grant(const struct beat *beat, const struct cairn_run_name *name
 
 static enum cairn_code add_fenced(struct beat *beat, const struct cairn_grant *grant,
                                   struct cairn_error *err) {
-    char text[2 * CAIRN_NAME_BYTES_MAX + 2];
-    snprintf(text, sizeof(text), "%s/%s", grant->name.project, grant->name.run);
     if (json_array_append_new(beat->fenced,
-                              CAIRN_PACK(node_fenced, .run = text, .attempt = grant->attempt)))
+                              CAIRN_PACK(node_fenced, .project = grant->name.project,
+                                         .run = grant->name.run, .attempt = grant->attempt)))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     return CAIRN_OK;
 }
@@ -272,6 +271,13 @@ static bool may_know(const struct beat *beat, const struct cairn_run_name *name)
     return known || has_grant(beat, name);
 }
 
+static bool run_of(const struct cairn_msg_node_restore *said, struct cairn_run_name *ret) {
+    (void)cairn_text_copy(ret->project, sizeof(ret->project), said->project);
+    (void)cairn_text_copy(ret->run, sizeof(ret->run), said->run);
+    return cairn_name_valid(cairn_view_of(said->project)) &&
+           cairn_name_valid(cairn_view_of(said->run));
+}
+
 /* For whoever asks how a version was restored; of a run that is not its own nothing is kept. */
 static void hear_restores(const struct beat *beat) {
     size_t count = cairn_min_u64(json_array_size(beat->said.restores), RESTORES_MAX);
@@ -279,7 +285,7 @@ static void hear_restores(const struct beat *beat) {
         struct cairn_msg_node_restore said = {0};
         struct cairn_srv_restore restore = {0};
         if (cairn_msg_node_restore_read(json_array_get(beat->said.restores, i), "", &said, NULL) ||
-            cairn_run_name_parse(said.run, &restore.run, NULL) || !may_know(beat, &restore.run))
+            !run_of(&said, &restore.run) || !may_know(beat, &restore.run))
             continue;
         (void)cairn_text_copy(restore.node, sizeof(restore.node), beat->request->params.node);
         (void)cairn_text_copy(restore.version.text, sizeof(restore.version.text), said.version);
@@ -460,7 +466,8 @@ static enum cairn_code read_told(struct beat *beat, struct cairn_error *err) {
         CAIRN_TRY(read_kept_of(wish->kept, kept, err));
         CAIRN_AUTO_JSON json_t *told = CAIRN_PACK(
             attempt_uploader, .peer = said.peer, .failure_domain = said.failure_domain,
-            .partner_memory = said.partner_memory, .kept = json_array_size(kept) ? kept : NULL);
+            .partner_memory_bytes = said.partner_memory_bytes,
+            .kept = json_array_size(kept) ? kept : NULL);
         wish->told = told ? json_dumps(told, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
         if (!wish->told) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a heartbeat");
     }
@@ -583,11 +590,11 @@ static json_t *node_json(struct cairn_srv *server, const struct cairn_srv_node_r
             cairn_srv_wall_ms(server) - (int64_t)(cairn_srv_mono_ms(server) - heard_ms);
         wall_ms = here_ms > wall_ms ? here_ms : wall_ms;
     }
-    char last_heard[32], trouble[CAIRN_SRV_TROUBLE_BYTES];
-    cairn_time_text(wall_ms, true, last_heard);
+    char heard_at[32], trouble[CAIRN_SRV_TROUBLE_BYTES];
+    cairn_time_text(wall_ms, true, heard_at);
     cairn_srv_node_trouble(server, row->node, trouble);
     CAIRN_AUTO_JSON json_t *uploader = json_loads(row->uploader, JSON_DECODE_ANY, NULL);
-    return CAIRN_PACK(node_row, .node = row->node, .last_heard = last_heard,
+    return CAIRN_PACK(node_row, .node = row->node, .heard_at = heard_at,
                       .uploader = json_is_null(uploader) ? NULL : uploader, .versions = versions,
                       .trouble = trouble[0] ? trouble : NULL);
 }

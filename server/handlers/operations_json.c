@@ -47,7 +47,7 @@ json_t *cairn_srv_operation_json(const struct cairn_srv_operation *operation) {
                       .state = cairn_srv_operation_state_text(operation->state),
                       .progress = progress, .request = request,
                       .cancel_requested = operation->cancel, .result = result, .problem = problem,
-                      .by = operation->who, .created_at = created,
+                      .actor = operation->who, .created_at = created,
                       .ended_at = time_or_null(operation->ended_ms, ended));
 }
 

@@ -50,13 +50,12 @@ struct page {
 static enum cairn_code take_row(const struct cairn_srv_not_freed_row *row, void *owner,
                                 struct cairn_error *err) {
     struct page *page = owner;
-    char run[2 * CAIRN_NAME_BYTES_MAX + 2];
     if (page->count++ == page->limit) return CAIRN_OK; /* there is another page */
-    snprintf(run, sizeof(run), "%s/%s", row->name.project, row->name.run);
     (void)cairn_text_copy(page->after, sizeof(page->after), row->version.text);
     CAIRN_AUTO_JSON json_t *kept = cairn_srv_not_freed_json(&row->not_freed);
-    json_t *item = json_pack("{s:s, s:s, s:I, s:s}", "run", run, "version", row->version.text,
-                             "step", (json_int_t)row->step, "state", cairn_state_text(row->state));
+    json_t *item = json_pack("{s:s, s:s, s:s, s:I, s:s}", "project", row->name.project, "run",
+                             row->name.run, "version", row->version.text, "step",
+                             (json_int_t)row->step, "state", cairn_state_text(row->state));
     if (!json_object_update(item, kept) && !json_array_append_new(page->items, item))
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of what is not freed");

@@ -57,7 +57,7 @@ static enum cairn_code add(void *argument, const char *node, const char *uploade
     json_t *item = CAIRN_PACK(node_peer, .node = node, .address = said.peer, .kept = said.kept);
     if (json_array_append_new(peers->nodes, item))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
-    if (!said.partner_memory || is_silent(peers, node)) return CAIRN_OK;
+    if (!said.partner_memory_bytes || is_silent(peers, node)) return CAIRN_OK;
     return add_partner(peers, node, said.failure_domain, err);
 }
 

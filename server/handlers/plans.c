@@ -68,8 +68,6 @@ static enum cairn_code read_body(struct plan *plan, struct cairn_error *err) {
     CAIRN_TRY(cairn_msg_restore_plan_read(plan->body, "", &wanted, err));
     plan->shards = wanted.shards;
     plan->tensors = wanted.tensors;
-    if (wanted.ttl_s && !wanted.job)
-        return cairn_fail(err, CAIRN_INVALID, "/ttl_s: how long of a lease, which needs a job");
     plan->leased = wanted.job != NULL;
     plan->lease = (struct cairn_srv_leased){
         plan->request->params.ref, wanted.job, .ttl_s = wanted.ttl_s};
@@ -122,7 +120,7 @@ static enum cairn_code add_shards(struct plan *plan, struct cairn_error *err) {
     json_t *item = NULL;
     json_array_foreach(plan->shards, index, item) {
         if (!json_is_string(item))
-            return cairn_fail(err, CAIRN_INVALID, "/shards/%zu must be a shard's name", index);
+            return cairn_fail(err, CAIRN_INVALID, "/shards/%zu: wanted a shard's name", index);
         const char *name = json_string_value(item);
         const struct cairn_manifest_shard *shard =
             cairn_manifest_find(manifest, cairn_view_of(name));
@@ -285,7 +283,7 @@ static enum cairn_code write_object(struct plan *plan, size_t first, size_t *ret
     }
     CAIRN_TRY(write_place(plan, shard->name, &place, err));
     json_t *object = CAIRN_PACK(
-        restore_object, .shard = shard->name, .size_bytes = shard->size_bytes, .crc32c = crc,
+        restore_object, .shard = shard->name, .bytes = shard->size_bytes, .crc32c = crc,
         .url = signs ? place.data : NULL, .path = signs ? NULL : place.data, .ranges = ranges);
     if (json_array_append_new(plan->objects, object))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");

@@ -23,10 +23,10 @@ static json_t *row_json(const struct cairn_srv_project *one) {
     static const char *const scopes[] = {"run", "project", "server"};
     bool named = one->name[0] != '\0';
     return CAIRN_PACK(quota_row, .project = named ? one->name : NULL,
-                      .versions_limit = one->quota.versions,
-                      .versions_used = named ? one->used.versions : CAIRN_MESSAGE_NONE,
-                      .bytes_limit = one->quota.bytes,
-                      .bytes_used = named ? one->used.bytes : CAIRN_MESSAGE_NONE,
+                      .limit_versions = one->quota.versions,
+                      .used_versions = named ? one->used.versions : CAIRN_MESSAGE_NONE,
+                      .limit_bytes = one->quota.bytes,
+                      .used_bytes = named ? one->used.bytes : CAIRN_MESSAGE_NONE,
                       .from = one->scope < CAIRN_SRV_SCOPE_NONE ? scopes[one->scope] : NULL);
 }
 

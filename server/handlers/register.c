@@ -67,15 +67,15 @@ static enum cairn_code parse_blocks(struct cairn_srv_shard_said *shard, const ch
     enum cairn_code code =
         cairn_base64_decode(cairn_view_of(shard->msg.blocks), &shard->blocks, err);
     if (code) return cairn_within(err, CAIRN_INVALID, "%s/blocks", pointer);
-    uint64_t count = cairn_block_count(shard->msg.size);
+    uint64_t count = cairn_block_count(shard->msg.bytes);
     if (shard->blocks.size % 4 || shard->blocks.size / 4 != count)
         return cairn_fail(err, CAIRN_INVALID,
-                          "%s/blocks holds %zu bytes; %" PRIu64 " blocks of 4 are due", pointer,
+                          "%s/blocks: it holds %zu bytes; %" PRIu64 " blocks of 4 are due", pointer,
                           shard->blocks.size, count);
     CAIRN_AUTO_HEAP uint32_t *blocks = calloc((size_t)count + 1, sizeof(*blocks));
     if (!blocks) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for block checksums");
     for (size_t i = 0; i < count; i++) blocks[i] = cairn_load_u32le(shard->blocks.data + 4 * i);
-    uint32_t combined = cairn_blocks_combine(blocks, shard->msg.size);
+    uint32_t combined = cairn_blocks_combine(blocks, shard->msg.bytes);
     if (combined != shard->crc32c)
         return cairn_fail(err, CAIRN_INVALID, "%s/crc32c is %08x, its blocks combine to %08x",
                           pointer, shard->crc32c, combined);
@@ -88,7 +88,7 @@ static enum cairn_code parse_shard(const json_t *item, const char *pointer,
     enum cairn_code code = cairn_shard_name_check(cairn_view_of(shard->msg.name), err);
     if (code) return cairn_within(err, CAIRN_INVALID, "%s/name", pointer);
     if (!cairn_uuid_text_valid(cairn_view_of(shard->msg.token)))
-        return cairn_fail(err, CAIRN_INVALID, "%s/token is not a UUID", pointer);
+        return cairn_fail(err, CAIRN_INVALID, "%s/token: wanted a UUID", pointer);
     CAIRN_TRY(parse_crc(shard->msg.crc32c, pointer, &shard->crc32c, err));
     return parse_blocks(shard, pointer, err);
 }
@@ -109,18 +109,18 @@ static enum cairn_code parse_sealed(const struct cairn_msg_rank_seal *seal, cons
     uint64_t sum = 0;
     CAIRN_AUTO(shard_names) names = {0};
     if (json_array_size(seal->shards) > SEALED_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "%s/shards names more than %d", pointer, SEALED_MAX);
+        return cairn_fail(err, CAIRN_INVALID, "%s/shards: more than %d", pointer, SEALED_MAX);
     for (size_t i = 0; i < json_array_size(seal->shards); i++) {
         struct cairn_msg_sealed_shard shard = {0};
         CAIRN_TRY(
             cairn_msg_sealed_shard_read(json_array_get(seal->shards, i), pointer, &shard, err));
         CAIRN_TRY(cairn_shard_name_check(cairn_view_of(shard.name), err));
         CAIRN_TRY(cairn_shard_names_add(&names, cairn_view_of(shard.name), err));
-        if (cairn_add_overflows(sum, shard.size, &sum) || sum > SIZE_MAX_BYTES)
+        if (cairn_add_overflows(sum, shard.bytes, &sum) || sum > SIZE_MAX_BYTES)
             return cairn_fail(err, CAIRN_INVALID, "%s/shards: the sizes overflow", pointer);
     }
     if (sum == seal->bytes) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_INVALID, "%s/bytes is %" PRIu64 ", the shards have %" PRIu64,
+    return cairn_fail(err, CAIRN_INVALID, "%s/bytes: it is %" PRIu64 ", the shards have %" PRIu64,
                       pointer, seal->bytes, sum);
 }
 

@@ -32,7 +32,7 @@ static enum cairn_code trash_all(struct cairn_srv_request *request, const json_t
         struct cairn_error why = {0};
         const char *text = json_string_value(ref);
         if (!text || strlen(text) > CAIRN_REF_BYTES_MAX)
-            return cairn_fail(err, CAIRN_INVALID, "/versions/%zu must be a step or an id", index);
+            return cairn_fail(err, CAIRN_INVALID, "/versions/%zu: wanted a step or an id", index);
         const struct cairn_srv_trash_one one = {.server = request->server,
                                                 .worker = request->store,
                                                 .name = &request->params.run_name,

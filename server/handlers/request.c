@@ -57,6 +57,17 @@ void cairn_srv_reply_extra(struct cairn_srv_reply *reply, const char *name, json
     if (!reply->extra || json_object_set_new(reply->extra, name, take_value)) return;
 }
 
+/* RFC 9457, 3: of a body that is refused for one of its members, which (RFC 6901) and why. Such
+ * messages begin with the pointer and a colon. NULL: it is about no member. */
+static json_t *errors_of(enum cairn_code code, const char *detail) {
+    const char *colon = detail[0] == '/' ? strstr(detail, ": ") : NULL;
+    if (code != CAIRN_INVALID || !colon) return NULL;
+    char pointer[256];
+    snprintf(pointer, sizeof(pointer), "%.*s", (int)(colon - detail), detail);
+    json_t *one = CAIRN_PACK(refusal_of, .pointer = pointer, .detail = colon + 2);
+    return one ? json_pack("[o]", one) : NULL;
+}
+
 json_t *cairn_srv_problem(enum cairn_code code, const struct cairn_error *why,
                           const char *instance) {
     const struct cairn_code_info *info = cairn_code_info(code);
@@ -64,10 +75,12 @@ json_t *cairn_srv_problem(enum cairn_code code, const struct cairn_error *why,
     snprintf(type, sizeof(type), "urn:cairn:problem:%s", info->slug);
     /* A path from outside may hold anything; what is no UTF-8 is left out. */
     bool readable = cairn_utf8_valid(cairn_view_of(instance));
+    CAIRN_AUTO_JSON json_t *errors = errors_of(code, why->message);
     return CAIRN_PACK(refusal, .type = type, .title = info->meaning,
                       .status = (uint32_t)info->http_status, .code = info->slug,
                       .retryable = info->retryable, .detail = why->message,
-                      .request_id = why->request_id, .instance = readable ? instance : NULL);
+                      .request_id = why->request_id, .instance = readable ? instance : NULL,
+                      .errors = errors);
 }
 
 enum cairn_code cairn_srv_body(const struct cairn_srv_request *request, size_t nodes,

@@ -30,15 +30,9 @@ static enum cairn_code read_assumed(const json_t *json, size_t index, struct cal
                                     int64_t *at_ms, struct cairn_error *err) {
     struct cairn_msg_assumed said = {0};
     char pointer[48];
-    uint64_t after_ms = 0;
     snprintf(pointer, sizeof(pointer), "/assume/%zu", index);
     CAIRN_TRY(cairn_msg_assumed_read(json, pointer, &said, err));
-    enum cairn_code code = cairn_parse_duration(cairn_view_of(said.after), &after_ms, err);
-    if (code) return cairn_within(err, code, "%s/after", pointer);
-    if (after_ms > INT64_MAX / 2 / ASSUMED_MAX)
-        return cairn_fail(err, CAIRN_INVALID, "%s/after: longer than a plan can look ahead",
-                          pointer);
-    *at_ms += (int64_t)after_ms;
+    *at_ms += (int64_t)said.after_s * 1000;
     struct cairn_plan_item *item = &call->assumed[index];
     *item = (struct cairn_plan_item){
         .step = said.step, .n = 1, .bytes = said.bytes, .committed_ms = *at_ms};

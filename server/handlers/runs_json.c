@@ -55,12 +55,12 @@ static enum cairn_code look_at_origin(struct cairn_srv_tx *tx,
                                       const struct cairn_srv_run *run, json_t **ret,
                                       struct cairn_error *err) {
     struct cairn_srv_origin from;
-    struct cairn_run_name name;
     CAIRN_TRY(cairn_srv_run_origin(tx, run->id, &from, err));
-    if (!from.version.text[0] || cairn_run_name_parse(from.run, &name, NULL) ||
-        !cairn_srv_caller_may(&request->caller, CAIRN_SCOPE_READ, name.project))
+    if (!from.version.text[0] ||
+        !cairn_srv_caller_may(&request->caller, CAIRN_SCOPE_READ, from.name.project))
         return CAIRN_OK;
-    *ret = CAIRN_PACK(run_from, .run = from.run, .version = from.version.text, .step = from.step);
+    *ret = CAIRN_PACK(run_from, .project = from.name.project, .run = from.name.run,
+                      .version = from.version.text, .step = from.step);
     return *ret ? CAIRN_OK : no_memory(err);
 }
 
@@ -107,7 +107,7 @@ enum cairn_code cairn_srv_run_json(struct cairn_srv_tx *tx, const struct cairn_s
     cairn_time_text(run->created_ms, true, created);
     *ret = CAIRN_PACK(run_row, .project = run->name.project, .run = run->name.run, .labels = labels,
                       .note = run->note[0] ? run->note : NULL, .from = from, .created_at = created,
-                      .attempt = run->attempt, .nodes_heard_ms_ago = heard_ms,
+                      .attempt = run->attempt, .nodes_silent_ms = heard_ms,
                       .committed = versions, .bytes = bytes, .latest = latest,
                       .last_commit_at = idle.committed_at[0] ? idle.committed_at : NULL,
                       .idle_s = idle.seconds);

@@ -113,7 +113,7 @@ static json_t *row_json(const struct cairn_srv_request *request,
     return CAIRN_PACK(token_row, .id = token->key.id, .name = token->name,
                       .scopes = scopes, .project = token->projects,
                       .created_at = created, .expires_at = time_or_null(token->expires_ms, expires),
-                      .expired = expired, .made_by = token->who);
+                      .expired = expired, .actor = token->who);
 }
 
 /* Rows of others are passed over, so a page may be short and have a next one. */
@@ -191,7 +191,7 @@ enum cairn_code cairn_srv_on_whoami(struct cairn_srv_request *request,
     return cairn_srv_reply_json(
         reply, 200,
         CAIRN_PACK(whoami, .tokens_needed = request->server->settings->require_token,
-                   .id = caller->id[0] ? caller->id : NULL, .who = caller->who,
+                   .id = caller->id[0] ? caller->id : NULL, .actor = caller->who,
                    .scopes = scopes,
                    .project = all ? "*" : caller->projects,
                    .expires_at = time_or_null(caller->expires_ms, expires)),

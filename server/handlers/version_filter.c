@@ -61,7 +61,7 @@ static bool has_steps(const struct cairn_srv_version_filter *filter) {
 
 bool cairn_srv_version_filter_narrows(const struct cairn_srv_version_filter *filter) {
     return filter->labels.count || has_steps(filter) || filter->of_attempt || filter->by_trash ||
-           filter->since_ms != INT64_MIN;
+           filter->since_ms != INT64_MIN || filter->by_step;
 }
 
 /* ---- a row ---- */
@@ -89,8 +89,10 @@ enum cairn_code cairn_srv_version_filter_wants(struct cairn_srv_version_filter *
     bool wanted = row->at_ms >= filter->since_ms &&
                   (filter->state < 0 || row->shown == (enum cairn_state)filter->state) &&
                   (!filter->by_trash || row->trashed == filter->trashed);
+    bool other_attempt = filter->of_attempt && row->place.attempt != filter->attempt;
     bool elsewhere = row->place.step < filter->step_ge || row->place.step >= filter->step_lt ||
-                     (filter->of_attempt && row->place.attempt != filter->attempt);
+                     (other_attempt && !filter->by_step);
+    wanted &= !other_attempt;
     *ret_cost = 1;
     *ret = elsewhere ? CAIRN_SRV_ELSEWHERE : CAIRN_SRV_UNWANTED;
     if (elsewhere || !wanted) return CAIRN_OK;
@@ -139,7 +141,19 @@ static bool jump_rising(const struct cairn_srv_version_filter *filter,
     return !filter->of_attempt || place->attempt < filter->attempt;
 }
 
+/* By step there is one range, and no way around other attempts. */
+static bool jump_steps(const struct cairn_srv_version_filter *filter, bool rising,
+                       struct cairn_srv_version_place *place) {
+    if (filter->step_ge > MOST || filter->step_ge >= filter->step_lt) return false;
+    if (!rising && place->step >= filter->step_lt)
+        *place = (struct cairn_srv_version_place){0, filter->step_lt, 0};
+    if (rising && place->step < filter->step_ge)
+        *place = (struct cairn_srv_version_place){MOST, filter->step_ge - 1, MOST};
+    return rising ? place->step < filter->step_lt : place->step >= filter->step_ge;
+}
+
 bool cairn_srv_version_filter_jump(const struct cairn_srv_version_filter *filter, bool rising,
                                    struct cairn_srv_version_place *place) {
+    if (filter->by_step) return jump_steps(filter, rising, place);
     return rising ? jump_rising(filter, place) : jump_falling(filter, place);
 }

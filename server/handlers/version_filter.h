@@ -22,6 +22,7 @@ struct cairn_srv_version_filter {
     struct cairn_selector labels;
     uint64_t step_ge, step_lt, attempt;
     bool of_attempt, by_trash, trashed;
+    bool by_step; /* the list is in the order of steps, whatever their attempts */
     int64_t since_ms;
     int64_t state; /* as it is shown (Q24); -1: all but gone */
     /* What was said of the labels before: those of neighbours are mostly the same. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET {R}/checkpoints: a page of a run's versions, in the order of Q25, by any filter. What state
- * means is the statement's; what other filters say of the order is jumped to (version_filter.h),
- * and the rest is asked of each row, of so many that a page costs about what one without a filter
- * does. The cursor says where the next page looks on. */
+/* GET {R}/checkpoints: a page of a run's versions, in the order of Q25 or by step, by any filter.
+ * What state means is the statement's; what other filters say of the order is jumped to
+ * (version_filter.h), and the rest is asked of each row, of so many that a page costs about what
+ * one without a filter does. The cursor says where the next page looks on. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -50,6 +50,7 @@ static struct cairn_srv_page page_of(const struct list *list, int64_t run_id, ui
     return (struct cairn_srv_page){.run_id = run_id,
                                    .state = (int)list->filter.state,
                                    .rising = list->rising,
+                                   .by_step = list->filter.by_step,
                                    .place = list->place,
                                    .limit = limit};
 }
@@ -158,10 +159,13 @@ static enum cairn_code parse_list(struct list *list, struct cairn_error *err) {
     const struct cairn_query *query = &list->request->query;
     CAIRN_TRY(cairn_srv_query_limit(list->request, &list->limit, err));
     const char *order = cairn_query_get(query, "order");
-    if (order && strcmp(order, "-step") && strcmp(order, "step"))
-        return cairn_fail(err, CAIRN_INVALID, "order must be step or -step, not %s", order);
+    const char *by = order ? order + (order[0] == '-') : "attempt";
+    if (strcmp(by, "step") != 0 && strcmp(by, "attempt") != 0)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "order must be step, -step, attempt or -attempt, not %s", order);
     list->rising = order && order[0] != '-';
     CAIRN_TRY(cairn_srv_version_filter_parse(query, &list->filter, err));
+    list->filter.by_step = !strcmp(by, "step");
     return parse_cursor(list, err);
 }
 

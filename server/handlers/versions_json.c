@@ -73,12 +73,12 @@ static enum cairn_code copies_of(struct cairn_srv_tx *tx, const struct cairn_srv
 }
 
 json_t *cairn_srv_not_freed_json(const struct cairn_srv_not_freed *kept) {
-    struct shown since, tried;
-    (void)time_of(kept->since_ms, &since);
+    struct shown found, tried;
+    (void)time_of(kept->since_ms, &found);
     (void)time_of(kept->tried_ms, &tried);
     return CAIRN_PACK(not_freed, .objects = kept->left.objects, .bytes = kept->left.bytes,
                       .counted = kept->left.counted, .code = cairn_code_info(kept->left.code)->slug,
-                      .reason = kept->left.reason, .since = since.text, .tried_at = tried.text,
+                      .reason = kept->left.reason, .found_at = found.text, .tried_at = tried.text,
                       .tries = kept->tries);
 }
 

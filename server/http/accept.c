@@ -98,6 +98,12 @@ static enum cairn_code match(struct cairn_srv_exchange *exchange, const char *me
     return code;
 }
 
+/* Whatever its parameters are. */
+static bool is_type(const char *type, const char *wanted) {
+    size_t size = strlen(wanted);
+    return !strncasecmp(type, wanted, size) && (!type[size] || strchr("; \t", type[size]));
+}
+
 static enum cairn_code check_type(const struct cairn_srv_exchange *exchange,
                                   struct cairn_error *err) {
     char encoding[64], type[128];
@@ -105,11 +111,11 @@ static enum cairn_code check_type(const struct cairn_srv_exchange *exchange,
     CAIRN_TRY(copy_header(exchange, "Content-Type", type, sizeof(type), err));
     bool bytes = exchange->request.route->id == CAIRN_ROUTE_TABLE_PUT;
     const char *wanted = bytes ? "application/octet-stream" : "application/json";
-    size_t size = strlen(wanted);
     if (encoding[0] && strcasecmp(encoding, "identity"))
         return cairn_fail(err, CAIRN_MEDIA_TYPE, "Content-Encoding %s is not taken", encoding);
-    if (!strncasecmp(type, wanted, size) && (!type[size] || strchr("; \t", type[size])))
-        return CAIRN_OK;
+    if (is_type(type, wanted)) return CAIRN_OK;
+    bool merges = !strcmp(exchange->request.route->method, "PATCH"); /* RFC 7396 */
+    if (merges && is_type(type, "application/merge-patch+json")) return CAIRN_OK;
     return cairn_fail(err, CAIRN_MEDIA_TYPE, "Content-Type must be %s, not %s", wanted,
                       type[0] ? type : "absent");
 }

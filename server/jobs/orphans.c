@@ -195,10 +195,10 @@ static enum verdict judge(const struct cairn_srv_orphans *orphans, struct orphan
 }
 
 static json_t *row_of(const struct orphan *orphan) {
-    char run[2 * CAIRN_NAME_BYTES_MAX + 2], written[32];
-    snprintf(run, sizeof(run), "%s/%s", orphan->met.name.project, orphan->met.name.run);
+    char written[32];
     cairn_time_text(orphan->newest_ms, true, written);
-    return CAIRN_PACK(orphan_row, .run = run, .version = orphan->met.id.text,
+    return CAIRN_PACK(orphan_row, .project = orphan->met.name.project,
+                      .run = orphan->met.name.run, .version = orphan->met.id.text,
                       .step = orphan->met.step, .state = orphan->met.gone ? "gone" : "unknown",
                       .objects = orphan->objects, .uploads = orphan->uploads,
                       .bytes = orphan->bytes, .written_at = orphan->newest_ms ? written : NULL,

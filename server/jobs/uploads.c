@@ -141,7 +141,7 @@ static enum cairn_code take(struct cairn_srv_uploads *uploads, struct cairn_stor
                             const struct cairn_run_name *name,
                             const struct cairn_store_entry *entry, struct cairn_error *err) {
     struct cairn_key_parts parts;
-    char run[2 * CAIRN_NAME_BYTES_MAX + 2], begun[32];
+    char begun[32];
     uint64_t bytes = 0;
     cairn_key_read(entry->key + strlen(name->project) + strlen(name->run) + 2, &parts);
     if (parts.kind == CAIRN_KEY_OTHER || parts.kind == CAIRN_KEY_ATTEMPT ||
@@ -151,10 +151,10 @@ static enum cairn_code take(struct cairn_srv_uploads *uploads, struct cairn_stor
     if (uploads->last.owner == OWNER_SAVE || json_array_size(uploads->items) == SHOWN_MAX)
         return CAIRN_OK;
     CAIRN_TRY(measure(uploads, worker, entry, &bytes, err));
-    snprintf(run, sizeof(run), "%s/%s", name->project, name->run);
     cairn_time_text(entry->modified_ms, true, begun);
     uploads->bytes += bytes;
-    json_t *item = CAIRN_PACK(upload_row, .run = run, .version = parts.id.text,
+    json_t *item = CAIRN_PACK(upload_row, .project = name->project, .run = name->run,
+                              .version = parts.id.text,
                               .state = uploads->last.state, .key = entry->key, .bytes = bytes,
                               .begun_at = entry->modified_ms ? begun : NULL);
     if (!json_array_append_new(uploads->items, item)) return CAIRN_OK;

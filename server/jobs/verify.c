@@ -170,7 +170,7 @@ static enum cairn_code pack(const struct cairn_srv_verifying *all, struct answer
     *ret = CAIRN_PACK(verified, .version = all->row.id.text, .step = all->row.step,
                       .ok = answer->ok, .damaged = answer->damaged, .strays = answer->strays,
                       .listed = answer->listed, .record_rewritten = answer->record_rewritten,
-                      .mended = answer->mended, .shards = shards, .bytes_read = all->read_bytes,
+                      .mended = answer->mended, .shards = shards, .read_bytes = all->read_bytes,
                       .copies = answer->copies, .findings = answer->findings);
     return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
 }

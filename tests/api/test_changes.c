@@ -18,7 +18,7 @@ static const struct row {
 #undef QUIET
 };
 static const char *const events[] = {
-#define EVENT(id, name, kept, what) name,
+#define EVENT(id, name, kept, about, what) name,
 #include "api/events.def"
 #undef EVENT
 };

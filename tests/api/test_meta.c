@@ -53,6 +53,20 @@ TEST(labels_are_texts_and_both_are_objects_of_bounded_depth) /* V34 */
     EXPECT_CODE(cairn_meta_check(number, "meta", false, NULL, &err), CAIRN_OK);
     EXPECT_CODE(cairn_meta_check(number, "labels", true, NULL, &err), CAIRN_INVALID);
     EXPECT(strstr(err.message, "labels: the value of k"));
+    static const char *const slips[][2] = {
+        {"{\"\":\"v\"}", "labels: a label needs a name"},
+        {"{\"a\\tb\":\"v\"}", "labels: the name of a label has the control byte 0x09"},
+        {"{\"k\":\"a\\u001bb\"}", "labels: the value of k has the control byte 0x1b"},
+        {"{\"k\":\"\\u007f\"}", "labels: the value of k has the control byte 0x7f"}};
+    for (size_t i = 0; i < CAIRN_COUNT(slips); i++) {
+        CAIRN_AUTO_JSON json_t *labels = parsed(slips[i][0]);
+        EXPECT_CODE(cairn_meta_check(labels, "labels", true, NULL, &err), CAIRN_INVALID);
+        EXPECT_EQ_TEXT(err.message, slips[i][1]);
+        EXPECT_CODE(cairn_label_changes_check(labels, "labels", &err), CAIRN_INVALID);
+        EXPECT_CODE(cairn_meta_check(labels, "meta", false, NULL, &err), CAIRN_OK);
+    }
+    CAIRN_AUTO_JSON json_t *removed = parsed("{\"\":null,\"a\\nb\":null,\"k\":\"\"}");
+    EXPECT_CODE(cairn_label_changes_check(removed, "labels", &err), CAIRN_OK);
     for (unsigned depth = CAIRN_META_DEPTH_MAX; depth <= CAIRN_META_DEPTH_MAX + 1; depth++) {
         CAIRN_AUTO_JSON json_t *deep = json_pack("{s:i}", "a", 1);
         for (unsigned i = 1; i < depth; i++) deep = json_pack("{s:o}", "a", deep);

@@ -19,7 +19,7 @@ static enum cairn_code read_text(const char *text, struct cairn_policy *ret) {
     "{\"keep\":{\"best\":[{\"count\":2,\"metric\":\"eval/loss\",\"order\":\"min\"},"               \
     "{\"count\":1,\"metric\":\"acc@1\",\"order\":\"max\"}],\"daily\":7,\"every_steps\":1000,"      \
     "\"first\":1,\"hourly\":24,\"labels\":[\"team=nlp,tier!=tmp\",\"kept\"],\"last\":3,"           \
-    "\"monthly\":12,\"weekly\":4,\"within\":\"90min\"}}"
+    "\"monthly\":12,\"weekly\":4,\"within_s\":5400}}"
 
 TEST(a_policy_that_was_read_is_printed_as_it_was_given) { /* policy.h#1 */
     struct cairn_policy policy;
@@ -61,9 +61,12 @@ TEST(a_slip_in_a_policy_is_refused_with_its_pointer_and_what_is_wanted) { /* pol
         {"{\"keep\":{\"latest\":3}}", "latest"},
         {"{\"last\":3}", "keep"},
         {"{}", "/keep: missing"},
-        {"{\"keep\":{\"within\":\"6\"}}", "/keep/within: wanted a duration as \"6h\""},
-        {"{\"keep\":{\"within\":\"0h\"}}", "/keep/within: wanted a duration"},
-        {"{\"keep\":{\"within\":6}}", "/keep/within: wanted a duration"},
+        {"{\"keep\":{\"within_s\":\"6h\"}}", "/keep/within_s: wanted whole seconds from 1 on"},
+        {"{\"keep\":{\"within_s\":0}}", "/keep/within_s: wanted whole seconds"},
+        {"{\"keep\":{\"within_s\":3162240001}}", "/keep/within_s: wanted whole seconds"},
+        {"{\"keep\":{\"unmeasured_grace_s\":-1}}",
+         "/keep/unmeasured_grace_s: wanted whole seconds from 0 on"},
+        {"{\"keep\":{\"within\":\"6h\"}}", "within"},
         {"{\"keep\":{\"best\":[{\"count\":1,\"metric\":\"loss\"}]}}",
          "/keep/best/0/order: missing"},
         {"{\"keep\":{\"best\":[{\"count\":1,\"metric\":\"loss\",\"order\":\"low\"}]}}",
@@ -229,7 +232,8 @@ static bool by_chance(uint64_t *state) {
 static void draw_rules(uint64_t *state, struct cairn_policy *policy) {
     for (size_t i = 0; i < CAIRN_KEEP_NUMBERS; i++)
         if (by_chance(state)) policy->numbers[i] = 1 + up_to(state, 999999);
-    if (by_chance(state)) policy->within_ms = 1 + up_to(state, UINT64_C(1) << up_to(state, 40));
+    if (by_chance(state))
+        policy->within_ms = 1000 * (1 + up_to(state, UINT64_C(1) << up_to(state, 31)));
     policy->best_count = (uint32_t)up_to(state, CAIRN_POLICY_BEST_MAX);
     for (uint32_t i = 0; i < policy->best_count; i++) {
         struct cairn_policy_best *best = &policy->best[i];

@@ -174,7 +174,7 @@ class Client(threading.Thread):
         run.newest = max(run.newest, self.glance("").get("attempt", 0))
         after = run.newest
         body = {"job": job, "world_size": ranks, "resume": resume, "after": after, "node": "node-a",
-                "wait_staged": "0s", "ranks": [{"rank": rank, "proc": f"{job}-{rank}"}
+                "wait_staged_ms": 0, "ranks": [{"rank": rank, "proc": f"{job}-{rank}"}
                                                for rank in range(ranks)]}
         args = {"job": job, "after": after, "resume": resume}
         status, _, reply = self.call("attempt", "POST", "/attempts", args, body)
@@ -208,7 +208,7 @@ class Client(threading.Thread):
         os.setxattr(temporary, "user.cairn.crc32c", crc.encode())
         temporary.rename(folder / "x")
         blocks = base64.b64encode(struct.pack("<I", int(crc, 16))).decode()
-        return {"name": shard_name(rank), "rank": rank, "size": len(data), "crc32c": crc,
+        return {"name": shard_name(rank), "rank": rank, "bytes": len(data), "crc32c": crc,
                 "blocks": blocks, "part_bytes": 0, "token": token}
 
     def folder_of(self, step, version):
@@ -223,8 +223,8 @@ class Client(threading.Thread):
                     except FileNotFoundError:
                         return
         shard = save.shards[rank]
-        seal = {"rank": rank, "bytes": shard["size"],
-                "shards": [{"name": shard["name"], "size": shard["size"]}]}
+        seal = {"rank": rank, "bytes": shard["bytes"],
+                "shards": [{"name": shard["name"], "bytes": shard["bytes"]}]}
         self.call("seal", "POST", f"/checkpoints/{save.version}/shards",
                   {"version": save.version, "rank": rank, "attempt": save.attempt},
                   {"grant": self.run_of.grants[save.attempt][0], "node": "node-a", "shards": [shard],

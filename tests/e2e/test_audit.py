@@ -112,9 +112,9 @@ class Audit(Calls):
             self.assertTrue(made, (route, wanted, self.made.get(route)))
             for event in made:
                 self.assertRegex(event["at"], r"^\d{4}-\d\d-\d\dT.*Z$", route)
-                if event.get("who") != "server":
-                    self.assertEqual((event["who"], event["from"]), (self.who, "127.0.0.1"), (route, event))
-            self.assertIn(self.who, [event.get("who") for event in made], route)
+                if event.get("actor") != "server":
+                    self.assertEqual((event["actor"], event["address"]), (self.who, "127.0.0.1"), (route, event))
+            self.assertIn(self.who, [event.get("actor") for event in made], route)
 
     def do_1_runs(self):
         self.call("RUN_PUT", "PUT", R, {"labels": {"a": "b"}})
@@ -148,7 +148,7 @@ class Audit(Calls):
         told = self.call(None, "GET", f"{path}/events")["items"]
         self.assertEqual(sorted(event["event"] for event in told),
                          ["checkpoint.commit_asked", "checkpoint.committed", "checkpoint.opened"])
-        self.assertEqual({event["event"]: event["who"] for event in told}, {
+        self.assertEqual({event["event"]: event["actor"] for event in told}, {
             "checkpoint.opened": self.who, "checkpoint.commit_asked": self.who, "checkpoint.committed": "server"})
 
     def do_3_versions(self):
@@ -221,11 +221,11 @@ class Removal(Calls):
             self.committed_by_hand(*self.begin(step, f"j{step}", step - 1))
         self.begin(3, "j3", 2)
         self.wait_for(self.call("RUN_DELETE", "DELETE", f"{R}?confirm=seven"))
-        told = [event for event in self.events() if event.get("who") == self.who and
+        told = [event for event in self.events() if event.get("actor") == self.who and
                 event["event"].split(".")[1] in ("trashed", "aborted", "removed", "begun")]
         self.assertEqual(sorted(event["event"] for event in told), [
             "checkpoint.aborted", "checkpoint.trashed", "checkpoint.trashed", "operation.begun", "run.removed"])
-        self.assertEqual({event["from"] for event in told}, {"127.0.0.1"})
+        self.assertEqual({event["address"] for event in told}, {"127.0.0.1"})
         self.assertEqual({event["reason"] for event in told if event["event"] == "checkpoint.trashed"},
                          {"with its run"})
         begun = next(event for event in told if event["event"] == "operation.begun")
@@ -238,7 +238,7 @@ class Promotion(Calls):
 
     def begun(self):
         """Who had a version copied, each time."""
-        return [event["who"] for event in self.events()
+        return [event["actor"] for event in self.events()
                 if event["event"] == "operation.begun" and " promote " in event["reason"]]
 
     def test_a_sweep_that_comes_between_begins_nothing_that_somebody_asked_for(self):

@@ -121,7 +121,7 @@ class Changes(unittest.TestCase):
                     "versions": []})),
                 (f"{place}/why", lambda: self.send("PUT", "/v1/nodes/by-hand", {
                     "uploader": {"version": "1"}, "attempts": [{"grant": attempt["grant"], "unsent": 1}], "versions": [
-                        {"version": opened, "run": RUN, "bytes_done": 7, "bytes_total": 9, "shards_done": 0,
+                        {"version": opened, "project": RUN.split("/")[0], "run": RUN.split("/")[1], "done_bytes": 7, "total_bytes": 9, "shards_done": 0,
                          "shards_total": 1, "parts_done": 0, "parts_total": 1}]})),
                 ("liveness", lambda: self.send("POST", f"{run}/{place}/abort", {})),
                 (run, lambda: (leave(), self.put(60))),
@@ -137,7 +137,7 @@ class Changes(unittest.TestCase):
     def test_ages_are_no_change_and_a_wait_without_one_ends_with_304_at_its_time(self):
         self.send("POST", f"/v1/runs/{RUN}/checkpoints/1/leases", {"job": "eval"})
         self.begin(50)  # idle_s is null while a save is open
-        self.world.uploaders[0].stop()  # last_heard, silent_ms, nodes_heard_ms_ago
+        self.world.uploaders[0].stop()  # heard_at, silent_ms, nodes_silent_ms
         self.world.server.stop()  # what it was told of it is in memory
         self.world.start_server()
         for path in LOOKED_AT:

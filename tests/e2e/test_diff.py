@@ -102,7 +102,7 @@ class Diff(Case):
             shards = {row["name"]: (row["verdict"], row["fields"]) for row in told["shards"]["differ"]}
             self.assertEqual(shards, {
                 "gone.bin": ("only in A", []), "new.bin": ("only in B", []),
-                "grown.bin": ("differs", ["size", "crc32c"]), "m.safetensors": ("differs", ["size", "crc32c"])})
+                "grown.bin": ("differs", ["bytes", "crc32c"]), "m.safetensors": ("differs", ["bytes", "crc32c"])})
             tensors = {row["name"]: (row["verdict"], row["fields"]) for row in told["tensors"]["differ"]}
             self.assertEqual(tensors, {"went": ("only in A", []), "came": ("only in B", []),
                                        "turned": ("differs", ["shape"])})

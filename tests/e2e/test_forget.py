@@ -258,11 +258,11 @@ class Forget(unittest.TestCase):
 
     def test_runs_in_which_nothing_happens_are_listed_with_their_bytes_and_what_removes_them(self):
         run = self.saved("j/idle", 1, 2)
-        row = {row["run"]: row for row in self.ask("du", "--idle", "0s")}[run]
+        row = {f'{row["project"]}/{row["run"]}': row for row in self.ask("du", "--idle", "0s")}[run]
         self.assertEqual((row["count"], row["remove"]), (2, f"cairn rm --run {run}"))
         self.assertGreaterEqual(row["bytes"], 20_000)
         self.assertRegex(row["last_commit_at"], r"^20\d\d-")
-        self.assertNotIn(run, [row["run"] for row in self.ask("du", "--idle", "30d")])
+        self.assertNotIn(run, [f'{row["project"]}/{row["run"]}' for row in self.ask("du", "--idle", "30d")])
         shown = self.world.cairn("du", "--idle", "0s")
         self.assertIn(f"cairn rm --run {run}\n", shown.stdout)
         self.assertRegex(shown.stderr, r"\d+ of \d+ runs, ")

@@ -29,7 +29,7 @@ TEXTS = ("", "a", "llm", "seven", "latest", "best", "prod", "7", "main", "far", 
 TENSORS = ["t", "t/data", "layers/0/a%b ?#+ä"]
 ODD_TEXTS = ("\x00", "\r\nX: y", "\u202e", "..", "a" * 5000, "%", "💾", "-1", "1e3", "null", "' OR 1=1 --", "{}")
 ODD_NUMBERS = (-1, 1 << 62, (1 << 63) - 1, 1 << 64, 0.5, 1e300, -0.0)
-WAITS = {"wait": ("0s", "20ms", "5", ""), "wait_staged": ("0s", "1ms")}  # nobody is to wait here
+WAITS = {"wait": ("0s", "20ms", "5", ""), "wait_staged_ms": (0, 1)}  # nobody is to wait here
 
 
 class Maker:
@@ -136,7 +136,7 @@ class Generated(unittest.TestCase):
         after = self.call("GET", at)[1]["attempt"]
         attempt = self.call("POST", f"{at}/attempts", json.dumps({
             "job": "by-hand", "world_size": 2, "resume": "latest", "after": after, "node": "n",
-            "wait_staged": "0s", "ranks": [{"rank": 0, "proc": "p"}]}))[1] or {}
+            "wait_staged_ms": 0, "ranks": [{"rank": 0, "proc": "p"}]}))[1] or {}
         self.call("POST", f"{at}/checkpoints", json.dumps({
             "grant": attempt.get("grant"), "node": "n", "step": 9, "n": 1, "rank": 0, "world_size": 2}))
         self.call("PUT", f"{at}/aliases/prod", json.dumps({"ref": "2"}))

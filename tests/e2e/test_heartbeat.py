@@ -152,7 +152,7 @@ class Heartbeat(unittest.TestCase):
         self.assertIn('"attempt":1', begun.stdout.readline())
 
         def fenced(answer):
-            answer["fenced"] = [{"run": "j/run", "attempt": 1}]
+            answer["fenced"] = [{"project": "j", "run": "run", "attempt": 1}]
         self.proxy.change = fenced
         heartbeats = self.proxy.count("PUT", "/node-0")
         wait_until(lambda: self.proxy.count("PUT", "/node-0") > heartbeats + 2)

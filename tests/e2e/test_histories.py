@@ -53,7 +53,7 @@ class Histories(unittest.TestCase):
         self.count += 1
         newest = self.attempts()
         body = {"job": f"job-{self.count}", "world_size": 1, "resume": str(resume),
-                "after": newest, "node": "n", "wait_staged": "0s",
+                "after": newest, "node": "n", "wait_staged_ms": 0,
                 "ranks": [{"rank": 0, "proc": f"{self.count:032x}"}]}
         return self.post(f"/v1/runs/{RUN}/attempts", body)
 

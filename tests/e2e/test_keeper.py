@@ -166,7 +166,7 @@ class Told(unittest.TestCase):
     def open(self, job):
         """How long a new attempt waits."""
         body = {"job": job, "world_size": 1, "node": "node-9", "resume": "none", "after": self.after,
-                "wait_staged": "3s", "ranks": [{"rank": 0, "proc": str(uuid.uuid4())}]}
+                "wait_staged_ms": 3000, "ranks": [{"rank": 0, "proc": str(uuid.uuid4())}]}
         request = urllib.request.Request(f"{self.world.url}/v1/runs/{RUN}/attempts",
                                          json.dumps(body).encode(), method="POST",
                                          headers={"Content-Type": "application/json"})

@@ -117,16 +117,19 @@ class Lists(unittest.TestCase):
     def test_every_filter_gives_the_rows_that_are_meant_in_order(self):
         for query in QUERIES:
             meant = Meant(query)
-            wanted = sorted((r["attempt"], r["step"], r["n"]) for r in self.rows if meant(r))
-            for order in ("step", "-step"):
-                pages = self.pages(f"{query}&order={order}")
-                found = [(item["attempt"], item["step"], item["n"])
-                         for items in pages for item in items]
-                self.assertEqual(found, wanted if order == "step" else wanted[::-1], query)
-                limit = int(meant.query.get("limit", 100))
-                self.assertTrue(all(len(items) <= limit for items in pages))
-                # So many rows a page looks at, at least, if it does not fill.
-                self.assertLessEqual(len(pages), len(wanted) // limit + VERSIONS // 500 + 3, query)
+            for by, rest in (("step", ("attempt", "n")), ("attempt", ("step", "n"))):
+                self.check(query, meant, (by, *rest))
+
+    def check(self, query, meant, names):
+        wanted = sorted(tuple(r[name] for name in names) for r in self.rows if meant(r))
+        for order in (names[0], "-" + names[0]):
+            pages = self.pages(f"{query}&order={order}")
+            found = [tuple(item[name] for name in names) for items in pages for item in items]
+            self.assertEqual(found, wanted if order[0] != "-" else wanted[::-1], (query, order))
+            limit = int(meant.query.get("limit", 100))
+            self.assertTrue(all(len(items) <= limit for items in pages))
+            # So many rows a page looks at, at least, if it does not fill.
+            self.assertLessEqual(len(pages), len(wanted) // limit + VERSIONS // 500 + 3, query)
 
     def test_the_command_goes_on_behind_pages_that_are_empty(self):
         flags = {"l": "--label", "step_ge": "--step-ge", "step_lt": "--step-lt", "since": "--since",

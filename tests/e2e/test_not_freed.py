@@ -105,9 +105,9 @@ class NotFreed(unittest.TestCase):
         self.assertEqual(len(rows), 1)
         row = rows[0]
         self.assertEqual(set(row), shapes()["gc --not-freed"])
-        self.assertEqual((row["run"], row["version"], row["step"], row["state"], row["bytes"],
+        self.assertEqual((row["project"], row["run"], row["version"], row["step"], row["state"], row["bytes"],
                           row["objects"], row["counted"], row["code"]),
-                         ("u/run", first, 1, "gone", SIZE, 1, True, "forbidden"))
+                         ("u", "run", first, 1, "gone", SIZE, 1, True, "forbidden"))
         self.assertIn("object lock", row["reason"])
         # Deleted, and nowhere to be seen: neither by its id nor in the bucket.
         status, _, body = self.world.get(f"/v1/runs/u/run/checkpoints/{first}")

@@ -337,7 +337,7 @@ class Operations(Case):
                          [("operation.begun", name, "export"), ("operation.begun", waits, "export"),
                           ("operation.ended", waits, "cancelled"), ("operation.ended", name, "done")])
         self.assertIn(f'"path":"{self.out}/second"', events[3]["reason"])
-        self.assertEqual([event.get("from") for event in events[2:]], ["127.0.0.1"] * 3 + [None])
+        self.assertEqual([event.get("address") for event in events[2:]], ["127.0.0.1"] * 3 + [None])
         self.assertEqual((told["id"], told["state"]), (name, "done"))
         self.assertEqual(told, json.loads(self.world.cairn("operation", "show", name, "--json").stdout))
         self.assertEqual(set(told), shapes()["operation show"])
@@ -432,7 +432,7 @@ class Operations(Case):
             self.assertEqual(self.call("POST", "/v1/runs/llm/a/imports", body, token=token)[0], status)
         self.token = both
         name = self.import_("llm/a", **body)
-        self.assertTrue(self.end(name, "done")["by"].startswith("both/"))
+        self.assertTrue(self.end(name, "done")["actor"].startswith("both/"))
         self.end(self.export("llm/a", 1, path=str(self.out / "a")), "done")
         for token, status in ((sees, 200), (both, 200), (admin, 200), (other, 404)):
             self.assertEqual(self.call("GET", f"/v1/operations/{name}", token=token)[0], status)

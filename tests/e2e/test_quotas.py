@@ -39,11 +39,11 @@ class Quotas(unittest.TestCase):
         rows = json.loads(self.quota("ls", "--json").stdout)
         shown = {row["project"]: row for row in rows}
         self.assertEqual(list(shown), ["llm", "vision"])
-        self.assertEqual((shown["llm"]["versions_limit"], shown["llm"]["versions_used"], shown["llm"]["bytes_limit"],
+        self.assertEqual((shown["llm"]["limit_versions"], shown["llm"]["used_versions"], shown["llm"]["limit_bytes"],
                           shown["llm"]["from"]), (7, 1, None, "server"))
-        self.assertGreaterEqual(shown["llm"]["bytes_used"], 3000)
-        self.assertEqual(shown["vision"], {"project": "vision", "versions_limit": None, "versions_used": 0,
-                                           "bytes_limit": 2048, "bytes_used": 0, "from": "project"})
+        self.assertGreaterEqual(shown["llm"]["used_bytes"], 3000)
+        self.assertEqual(shown["vision"], {"project": "vision", "limit_versions": None, "used_versions": 0,
+                                           "limit_bytes": 2048, "used_bytes": 0, "from": "project"})
         table = self.quota("ls").stdout.splitlines()
         self.assertEqual(table[0].split(), ["PROJECT", "VERSIONS", "OF", "BYTES", "OF", "FROM"])
         self.assertEqual(table[1].split()[:3], ["llm", "1", "7"])

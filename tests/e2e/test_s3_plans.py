@@ -107,7 +107,7 @@ class Plans(unittest.TestCase):
         files = {str(p.relative_to(tree)): p.read_bytes() for p in tree.rglob("*") if p.is_file()}
         found = self.read(checkpoint, answer)
         self.assertEqual({name: b"".join(parts.values()) for name, parts in found.items()}, files)
-        self.assertEqual({i["shard"]: i["size_bytes"] for i in answer["objects"]},
+        self.assertEqual({i["shard"]: i["bytes"] for i in answer["objects"]},
                          {name: len(data) for name, data in files.items()})
         for item in answer["objects"]:
             self.assertEqual(int(item["crc32c"], 16), crc32c(files[item["shard"]]))

@@ -167,7 +167,7 @@ class Tiers:
         self.world.cairn("promote", "t/mend@1", "--to", "slow")
         good = self.verified("t/mend@1")
         self.assertEqual([(copy["store"], copy["ok"]) for copy in good["copies"]], [("main", True), ("slow", True)])
-        self.assertEqual(good["bytes_read"], 2 * sum(len(data) for data in tree(model).values()))
+        self.assertEqual(good["read_bytes"], 2 * sum(len(data) for data in tree(model).values()))
         self.damage("t/mend/000000000001/*/data/bytes.bin", (2 << 20) + 5)
         self.damage("t/mend/000000000001/*/manifest.json", 40)
         self.world.stored("t/mend/000000000001/*/data/model.safetensors")[0].unlink()

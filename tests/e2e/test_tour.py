@@ -25,7 +25,7 @@ FORMS = [
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UUID"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "TIME"),
     (r"\b[0-9a-f]{32,64}\b", "DIGEST"),
-    (r'("nodes_heard_ms_ago"|"idle_s"|"pid"|"schema"):\d+', r"\1:N"),
+    (r'("nodes_silent_ms"|"idle_s"|"pid"|"schema"):\d+', r"\1:N"),
 ]
 
 

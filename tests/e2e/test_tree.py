@@ -147,7 +147,7 @@ class Tree(unittest.TestCase):
                 {"Content-Type": "application/json"})
             with urllib.request.urlopen(request, timeout=HANG_S) as reply:
                 return json.loads(reply.read())
-        grant = post("/attempts", job="j", world_size=1, after=0, node="n", wait_staged="0s",
+        grant = post("/attempts", job="j", world_size=1, after=0, node="n", wait_staged_ms=0,
                      ranks=[{"rank": 0, "proc": "ab" * 16}])["grant"]
         version = post("/checkpoints", grant=grant, node="n", step=1, n=1, rank=0, world_size=1,
                        on_exists="error", skip=False, format="", labels={}, meta={})["version"]

@@ -38,10 +38,10 @@ class Uploader(unittest.TestCase):
         world.cairn("put", "--detach", self.folder, f"{RUN}@5")
         held = wait_until(lambda: (said := self.status(world))["saves"] and said["saves"][0].get("error") and said)
         save = held["saves"][0]
-        self.assertEqual((save["run"], save["step"], save["rank"], save["shards_done"], save["shards_total"]),
+        self.assertEqual((f'{save["project"]}/{save["run"]}', save["step"], save["rank"], save["shards_done"], save["shards_total"]),
                          (RUN, 5, 0, 0, 1))
         self.assertEqual((held["unfinished"], held["staging"], held["sent_bytes"]), (1, 0, 0))
-        self.assertGreater(held["bytes_total"], 99_999)
+        self.assertGreater(held["total_bytes"], 99_999)
         text = world.cairn("uploader", "status").stdout
         self.assertRegex(text, rf"(?m)^  {RUN}@5 rank 0: \w+, 0 B of .* 0 of 1 shards, 0 of 1 parts; last error: shard ")
         wait_until(lambda: not self.status(world)["unfinished"], 30)
@@ -55,8 +55,8 @@ class Uploader(unittest.TestCase):
         writer.stdin.write(f"item state 4 {self.folder / 'bytes'}\n")
         writer.stdin.close()
         save = wait_until(lambda: (said := self.status(world)["saves"]) and said[0].get("copy_threads") and said[0])
-        self.assertEqual((save["run"], save["step"], save["copy_threads"]), (RUN, 5, 3))
-        self.assertGreater(save["copy_rate"], 0)
+        self.assertEqual((f'{save["project"]}/{save["run"]}', save["step"], save["copy_threads"]), (RUN, 5, 3))
+        self.assertGreater(save["copy_bytes_per_s"], 0)
         text = world.cairn("uploader", "status").stdout
         self.assertRegex(text, rf"(?m)^  {RUN}@5 rank 0: .* parts; copied with 3 threads, [0-9.]+ \w+/s")
         self.assertEqual(writer.wait(HANG_S), 0)

@@ -47,8 +47,8 @@ class Uploads(unittest.TestCase):
         rows = wait_until(lambda: json.loads(world.cairn("uploads", "ls", "--json").stdout))
         self.assertEqual(len(rows), 1)
         self.assertEqual(set(rows[0]), shapes()["uploads ls"])
-        self.assertEqual((rows[0]["run"], rows[0]["state"], rows[0]["bytes"]),
-                         ("u/run", "committed", sum(PARTS)))
+        self.assertEqual((rows[0]["project"], rows[0]["run"], rows[0]["state"], rows[0]["bytes"]),
+                         ("u", "run", "committed", sum(PARTS)))
         self.assertEqual("cairn/" + rows[0]["key"], late)
         self.assertEqual(rows[0]["version"], world.version("u/run")["version"])
         shown = world.cairn("uploads", "ls")
@@ -93,8 +93,8 @@ class Orphans(unittest.TestCase):
         rows = json.loads(world.cairn("gc", "--json").stdout)
         self.assertEqual(len(rows), 1)
         self.assertEqual(set(rows[0]), shapes()["gc"])
-        self.assertEqual((rows[0]["run"], rows[0]["version"], rows[0]["step"], rows[0]["bytes"], rows[0]["state"]),
-                         ("u/run", version, 7, 1000, "unknown"))
+        self.assertEqual((rows[0]["project"], rows[0]["run"], rows[0]["version"], rows[0]["step"], rows[0]["bytes"], rows[0]["state"]),
+                         ("u", "run", version, 7, 1000, "unknown"))
         self.assertIn("first time", rows[0]["why"])
         self.assertTrue(left.exists())
         shown = world.cairn("gc", "--dry-run")

@@ -77,7 +77,7 @@ class Wait(unittest.TestCase):
         (folder / "x").write_bytes(data)
         os.setxattr(folder / "x", "user.cairn.upload", token.encode())
         os.setxattr(folder / "x", "user.cairn.crc32c", crc.encode())
-        return {"name": NAME, "rank": 0, "size": len(data), "crc32c": crc, "part_bytes": 0, "token": token,
+        return {"name": NAME, "rank": 0, "bytes": len(data), "crc32c": crc, "part_bytes": 0, "token": token,
                 "blocks": base64.b64encode(struct.pack("<I", int(crc, 16))).decode()}
 
     def test_a_save_is_told_at_each_of_its_states_and_not_before(self):
@@ -91,7 +91,7 @@ class Wait(unittest.TestCase):
         data = b"seven" * 1000
         register = {"grant": grant, "node": "by-hand", "shards": []}
         self.send("POST", f"{R}/checkpoints/{version}/shards", {
-            **register, "seals": [{"rank": 0, "shards": [{"name": NAME, "size": len(data)}], "bytes": len(data)}]})
+            **register, "seals": [{"rank": 0, "shards": [{"name": NAME, "bytes": len(data)}], "bytes": len(data)}]})
         self.ends(waiting["staged"])
         self.still(waiting["durable"], waiting["committed"])
         shard = self.store(5, version, data)

@@ -44,7 +44,7 @@ class Weights(unittest.TestCase):
 
     def rates(self):
         items = json.loads(self.world.get("/v1/nodes")[2])["items"]
-        return {item["node"]: item["uploader"].get("upload_rate", 0) for item in items}
+        return {item["node"]: item["uploader"].get("upload_bytes_per_s", 0) for item in items}
 
     def test_a_slow_node_is_given_less_from_the_next_attempt_on(self):
         for status, lines, said in Job(self.world, "one", RANKS, [1], run=RUN, rows=64).end():

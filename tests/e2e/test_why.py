@@ -29,7 +29,7 @@ class Why(unittest.TestCase):
         node = said["nodes"][0]
         self.assertEqual((node["node"], node["left"]), ("node-0", False))
         self.assertRegex(node["error"], "^shard .*bytes: ")
-        self.assertLess(node["bytes_done"], node["bytes_total"])
+        self.assertLess(node["done_bytes"], node["total_bytes"])
         self.assertTrue(node["waited_for"])
         self.assertEqual([node[of] for of in ("shards_done", "shards_total", "parts_done", "parts_total")],
                          [0, 1, 0, 1])

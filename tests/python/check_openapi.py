@@ -106,7 +106,7 @@ def compare_form(document, forms, name, schema, seen):
             yield f"{name}: {sorted(must - required)} is MUST in messages.def, not required in openapi.yaml"
         for key, field in fields.items():
             yield from compare_field(document, f"{name}.{key}", field, properties[key])
-            if form["group"] == "WHOLE" and takes_null(document, properties[key]) != (field["presence"] == "NULLS"):
+            if form["group"] in ("WHOLE", "BODY") and takes_null(document, properties[key]) != (field["presence"] == "NULLS"):
                 yield f"{name}.{key}: is null in one of openapi.yaml and messages.def alone"
             if field["item"] != "none":
                 inner = resolve(document, properties[key])
@@ -209,6 +209,45 @@ def stumbles(node, where):
     return problems + [p for key, one in node.items() for p in stumbles(one, f"{where}/{key}")]
 
 
+def objects(node, where):
+    """Every schema of an object, with its place; parameters, which people type, are none."""
+    if isinstance(node, list):
+        for i, one in enumerate(node):
+            yield from objects(one, f"{where}/{i}")
+    elif isinstance(node, dict):
+        if isinstance(node.get("properties"), dict):
+            yield where, node["properties"]
+        for key, one in node.items():
+            if key != "parameters":
+                yield from objects(one, f"{where}/{key}")
+
+
+DURATION = r"^[0-9]+(\.[0-9]+)?(ms|s|min|h|d)$"  # of components/schemas/Duration
+
+
+def misnamed(document):
+    """Names and units of docs/http.md, "Names and units"."""
+    for where, properties in objects(document, ""):
+        for name, schema in properties.items():
+            plain = options(document, schema)
+            kinds = {kind for option in plain for kind in option["type"]}
+            number, moment = kinds & {"integer", "number"}, any(o.get("format") == "date-time" for o in plain)
+            words = set(name.split("_"))
+            if number and words & {"bytes", "byte", "size", "memory", "rate"} and \
+                    name != "world_size" and not (name == "bytes" or name.endswith(("_bytes", "_bytes_per_s"))):
+                yield f"{where}/{name}: a size is bytes or *_bytes, a rate *_bytes_per_s"
+            if moment != (name == "at" or name.endswith("_at")):
+                yield f"{where}/{name}: a moment, and nothing else, is at or *_at"
+            if name.endswith(("_ms", "_s")) and not kinds <= {"integer", "number", "object"}:
+                yield f"{where}/{name}: a duration is a number"
+            if any(o.get("pattern") == DURATION for o in plain):
+                yield f"{where}/{name}: a duration as a text"
+            if words & {"who", "user"} or name == "made_by":
+                yield f"{where}/{name}: who did something is actor"
+            if name == "run" and "string" in kinds and "project" not in properties:
+                yield f"{where}/{name}: a run is project and run"
+
+
 def check(document, routes, queries, codes):
     problems = []
     listed = {(method, path): operation["operationId"] for method, path, _, operation in operations(document)}
@@ -228,7 +267,7 @@ def check(document, routes, queries, codes):
             problems.append(f"{method} {path}: no problem response")
         if not operation.get("summary"):
             problems.append(f"{method} {path}: no summary")
-    problems += statuses(document) + stumbles(document, "")
+    problems += statuses(document) + stumbles(document, "") + list(misnamed(document))
     described = set(document["components"]["schemas"]["Code"]["anyOf"][0]["enum"])
     if described != codes:
         problems.append(f"codes that differ: {sorted(described ^ codes)}")

@@ -91,9 +91,9 @@ def save(call, store, grant, step, name="x"):
     data.mkdir(parents=True)
     (data / name).write_bytes(BYTES)
     crc = crc32c(BYTES)
-    shard = {"name": name, "rank": 0, "size": len(BYTES), "crc32c": f"{crc:08x}", "token": str(uuid.uuid4()),
+    shard = {"name": name, "rank": 0, "bytes": len(BYTES), "crc32c": f"{crc:08x}", "token": str(uuid.uuid4()),
              "blocks": base64.b64encode(crc.to_bytes(4, "little")).decode()}
-    seal = {"rank": 0, "shards": [{"name": name, "size": len(BYTES)}], "bytes": len(BYTES)}
+    seal = {"rank": 0, "shards": [{"name": name, "bytes": len(BYTES)}], "bytes": len(BYTES)}
     call("shard_register", 200, "demo", "tour", begun.version,
          body={"grant": grant, "node": "n1", "shards": [shard], "seals": [seal]}, of="ShardRegisterBody")
     return begun.version
@@ -245,10 +245,10 @@ def quotas(call):
     body = {"versions": 100, "bytes": 1 << 40}
     for prefix, path in (("", ()), ("project_", ("demo",))):
         row = call(prefix + "quota_put", 200, *path, body=body, of="QuotaLimits").parsed
-        assert (row.versions_limit, row.bytes_limit, row.from_) == (100, 1 << 40, prefix[:-1] or "server")
-        assert call(prefix + "quota_get", 200, *path).parsed.versions_limit == 100
+        assert (row.limit_versions, row.limit_bytes, row.from_) == (100, 1 << 40, prefix[:-1] or "server")
+        assert call(prefix + "quota_get", 200, *path).parsed.limit_versions == 100
         call(prefix + "quota_put", 400, *path, body={}, of="QuotaLimits")
-    assert call("quota_list", 200).parsed.items[0].versions_used > 0
+    assert call("quota_list", 200).parsed.items[0].used_versions > 0
     assert call("project_quota_delete", 200, "demo").parsed.from_ == "server"
     assert call("quota_delete", 200).parsed.from_ is None
 
@@ -288,7 +288,7 @@ def probes(call, grant):
 
 
 def retains(call):
-    run, keep = ("demo", "tour"), {"keep": {"last": 5, "within": "6h"}}
+    run, keep = ("demo", "tour"), {"keep": {"last": 5, "within_s": 21600}}
     for prefix, path in (("", ()), ("project_", ("demo",)), ("run_", run)):
         assert call(prefix + "retention_put", 200, *path, body=keep, of="Policy").parsed.text.startswith("last 5")
         assert call(prefix + "retention_get", 200, *path).parsed.from_ == (prefix[:-1] or "server")
@@ -309,7 +309,7 @@ def rest(call, grant, first):
     assert not call("undelete", 200, *run, first).parsed.trashed
     assert not call("reconcile", 200, *run).parsed.frozen
     beat = {"uploader": {"version": "1", "pid": 1, "uuid": str(uuid.uuid4())},
-            "attempts": [{"grant": grant, "unsent": 0}], "versions": [{"version": first, "run": "demo/tour"}]}
+            "attempts": [{"grant": grant, "unsent": 0}], "versions": [{"version": first, "project": "demo", "run": "tour"}]}
     assert call("node_put", 200, "n1", body=beat, of="NodePutBody").parsed.versions[0].version == first
     assert call("node_list", 200).parsed.items[0].node == "n1"
     assert call("upload_list", 200).parsed.items == []

@@ -51,9 +51,19 @@ TEST(what_is_said_of_a_version_is_merged_and_part_of_what_latest_answers) {
     REQUIRE_OK(patch(&world, "*", save.path, "{\"note\":null}", &bare));
     EXPECT(shows(bare, "note", "null"));
     EXPECT(shows(bare, "labels", "{\"kind\":\"test\",\"team\":\"nlp\"}"));
+    CAIRN_AUTO_JSON json_t *cleared = NULL;
+    REQUIRE_OK(patch(&world, "*", save.path, "{\"pinned\":true}", NULL));
+    REQUIRE_OK(patch(&world, "*", save.path, "{\"labels\":null,\"metrics\":null,\"pinned\":null}",
+                     &cleared)); /* RFC 7396: all of them */
+    EXPECT(shows(cleared, "labels", "{}"));
+    EXPECT(shows(cleared, "metrics", "{}"));
+    EXPECT(shows(cleared, "pinned", "false"));
     static const char *const slips[] = {"{\"labels\":{\"a\":1}}",    "{\"metrics\":{\"a\":\"1\"}}",
                                         "{\"metrics\":{\"a b\":1}}", "{\"pinned\":\"yes\"}",
-                                        "{\"pined\":true}",          "{\"labels\":[]}"};
+                                        "{\"pined\":true}",          "{\"labels\":[]}",
+                                        "{\"labels\":{\"\":\"a\"}}",
+                                        "{\"labels\":{\"a\":\"b\\nc\"}}",
+                                        "{\"labels\":{\"a\\u007f\":\"\"}}"};
     for (size_t i = 0; i < CAIRN_COUNT(slips); i++)
         EXPECT_CODE(patch(&world, "*", save.path, slips[i], NULL), CAIRN_INVALID);
 }
@@ -79,6 +89,10 @@ TEST(a_change_says_what_it_has_seen_and_fails_where_that_is_gone) {
     REQUIRE_OK(patch(&world, "*", WORLD_RUN, "{\"note\":\"a\",\"labels\":{\"k\":\"v\"}}", &run));
     EXPECT(shows(run, "note", "\"a\""));
     EXPECT(shows(run, "labels", "{\"k\":\"v\"}"));
+    CAIRN_AUTO_JSON json_t *cleared = NULL;
+    REQUIRE_OK(patch(&world, "*", WORLD_RUN, "{\"labels\":null}", &cleared));
+    EXPECT(shows(cleared, "labels", "{}"));
+    EXPECT(shows(cleared, "note", "\"a\""));
 }
 
 TEST(what_is_pinned_is_deleted_by_nobody_and_what_is_trashed_is_not_pinned) {

@@ -10,8 +10,8 @@
 
 static json_t *body_of(const char *job, uint64_t after, const char *resume, uint32_t world_size,
                        uint32_t rank, const char *proc) {
-    return json_pack("{s:s, s:i, s:s, s:I, s:s, s:[{s:i, s:s}], s:s}", "job", job, "world_size",
-                     world_size, "resume", resume, "after", (json_int_t)after, "wait_staged", "0s",
+    return json_pack("{s:s, s:i, s:s, s:I, s:i, s:[{s:i, s:s}], s:s}", "job", job, "world_size",
+                     world_size, "resume", resume, "after", (json_int_t)after, "wait_staged_ms", 0,
                      "ranks", "rank", rank, "proc", proc, "node", "node-b");
 }
 
@@ -218,7 +218,8 @@ TEST(a_resume_waits_until_a_living_node_has_sent_everything) /* Q3 (b) */
     CAIRN_AUTO_JSON json_t *fenced = NULL;
     REQUIRE_OK(cairn_world_call(&world, "PUT", "/v1/nodes/node-a", late, &fenced));
     const json_t *first = json_array_get(json_object_get(fenced, "fenced"), 0);
-    EXPECT_EQ_TEXT(cairn_world_text(first, "run"), "llm/seven");
+    EXPECT_EQ_TEXT(cairn_world_text(first, "project"), "llm");
+    EXPECT_EQ_TEXT(cairn_world_text(first, "run"), "seven");
     EXPECT_EQ_U64(json_array_size(json_object_get(fenced, "unknown")), 1);
 }
 
@@ -234,7 +235,7 @@ TEST(a_call_that_says_that_its_own_node_has_sent_everything_waits_for_no_heartbe
     REQUIRE_OK(cairn_world_call(&world, "PUT", "/v1/nodes/node-a", beat, NULL));
     json_t *body = body_of("j2", 1, "keep", 1, 0, "p0");
     json_object_set_new(body, "node", json_string("node-a"));
-    json_object_set_new(body, "wait_staged", json_string("30s"));
+    json_object_set_new(body, "wait_staged_ms", json_integer(30000));
     json_object_set_new(body, "said", json_pack("{s:i, s:b}", "unsent", 0, "holds", 0));
     CAIRN_AUTO_JSON json_t *opened = NULL;
     uint64_t from_ms = cairn_mono_ms();
@@ -285,8 +286,8 @@ TEST(what_keeps_everything_is_refused_while_a_node_still_trains_and_may_be_force
     /* The training goes on: its attempt is still the newest. */
     struct cairn_hand_save save;
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
-    json_t *forced = json_pack("{s:s, s:i, s:s, s:i, s:s, s:[{s:i, s:s}], s:s, s:b}", "job", "put",
-                               "world_size", 1, "resume", "keep", "after", 1, "wait_staged", "0s",
+    json_t *forced = json_pack("{s:s, s:i, s:s, s:i, s:i, s:[{s:i, s:s}], s:s, s:b}", "job", "put",
+                               "world_size", 1, "resume", "keep", "after", 1, "wait_staged_ms", 0,
                                "ranks", "rank", 0, "proc", "p", "node", "node-b", "force", 1);
     CAIRN_AUTO_JSON json_t *reply = NULL;
     REQUIRE_OK(cairn_world_call(&world, "POST", WORLD_RUN "/attempts", forced, &reply));
@@ -301,7 +302,7 @@ static enum cairn_code beat_of(struct cairn_world *world, const char *node, cons
     snprintf(path, sizeof(path), "/v1/nodes/%s", node);
     snprintf(uuid, sizeof(uuid), "00000000-0000-4000-8000-%012x", (unsigned)node[5]);
     json_t *body = json_pack("{s:{s:s, s:i, s:s, s:I}, s:[{s:s, s:i}], s:[], s:[]}", "uploader",
-                             "version", "1", "pid", 1, "uuid", uuid, "upload_rate",
+                             "version", "1", "pid", 1, "uuid", uuid, "upload_bytes_per_s",
                              (json_int_t)rate, "attempts", "grant", grant, "unsent", 0, "versions",
                              "ended");
     return cairn_world_call(world, "PUT", path, body, NULL);
@@ -314,8 +315,8 @@ static bool open_on_two(struct cairn_world *world, const char *job, uint64_t aft
     for (int node = 0; node < 2; node++) {
         CAIRN_AUTO_JSON json_t *answer = NULL;
         json_t *body = json_pack(
-            "{s:s, s:i, s:s, s:I, s:s, s:[{s:i, s:s}, {s:i, s:s}], s:s}", "job", job, "world_size",
-            4, "resume", "latest", "after", (json_int_t)after, "wait_staged", "0s", "ranks", "rank",
+            "{s:s, s:i, s:s, s:I, s:i, s:[{s:i, s:s}, {s:i, s:s}], s:s}", "job", job, "world_size",
+            4, "resume", "latest", "after", (json_int_t)after, "wait_staged_ms", 0, "ranks", "rank",
             2 * node, "proc", "p", "rank", 2 * node + 1, "proc", "q", "node",
             node ? "node-b" : "node-a");
         if (cairn_world_call(world, "POST", WORLD_RUN "/attempts", body, &answer)) return false;
@@ -370,7 +371,8 @@ static enum cairn_code beat_unsent(struct cairn_world *world, const char *node, 
 
 struct resuming {
     struct cairn_world *world;
-    const char *resume, *wait;
+    const char *resume;
+    int wait_ms;
     uint64_t after;
     _Atomic bool done;
     enum cairn_code code;
@@ -382,10 +384,10 @@ static void *resume(void *argument) {
     struct cairn_rest_options options = {.url = own->world->server.url};
     char job[16];
     snprintf(job, sizeof(job), "next-%d", (int)own->after);
-    json_t *body = json_pack("{s:s, s:i, s:s, s:I, s:s, s:[{s:i, s:s}], s:s, s:b}", "job", job,
+    json_t *body = json_pack("{s:s, s:i, s:s, s:I, s:i, s:[{s:i, s:s}], s:s, s:b}", "job", job,
                              "world_size", 1, "resume", own->resume, "after",
-                             (json_int_t)own->after, "wait_staged", own->wait, "ranks", "rank", 0,
-                             "proc", "n", "node", "node-c", "force", 1);
+                             (json_int_t)own->after, "wait_staged_ms", own->wait_ms, "ranks",
+                             "rank", 0, "proc", "n", "node", "node-c", "force", 1);
     own->code = cairn_rest_new(&options, &rest, NULL);
     if (!own->code)
         own->code =
@@ -427,7 +429,7 @@ TEST(a_resume_does_not_wait_for_a_silent_node_once_another_one_says_that_nothing
     for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
         char grant[CAIRN_GRANT_BYTES_MAX], weights[16], job[8];
         struct resuming call = {
-            &world, cases[i].resume, cases[i].waits ? "1s" : "60s", 2 * i + 1, false, CAIRN_OK};
+            &world, cases[i].resume, cases[i].waits ? 1000 : 60000, 2 * i + 1, false, CAIRN_OK};
         snprintf(job, sizeof(job), "j%zu", i);
         REQUIRE(open_on_two(&world, job, 2 * i, grant, weights));
         REQUIRE_OK(beat_unsent(&world, "node-a", grant, 0));
@@ -453,6 +455,6 @@ TEST(a_resume_waits_for_silent_nodes_as_long_as_resume_silence_says) {
     REQUIRE_OK(beat_unsent(&world, "node-a", grant, 1));
     REQUIRE_OK(beat_unsent(&world, "node-b", grant, 1));
     (void)poll(NULL, 0, 1100);
-    struct resuming call = {&world, "latest", "60s", 1, false, CAIRN_OK};
+    struct resuming call = {&world, "latest", 60000, 1, false, CAIRN_OK};
     EXPECT(resume_waits_ms(&world, call, grant, -1) < 10000);
 }

@@ -25,9 +25,9 @@ static struct cairn_run_name seven = {"llm", "seven"};
 /* An attempt of the other run, which must go on whatever happens to the first. */
 static enum cairn_code open_other(struct cairn_world *world, const char *job, uint64_t after) {
     return cairn_world_call(world, "POST", OTHER_RUN "/attempts",
-                            json_pack("{s:s, s:i, s:s, s:I, s:s, s:[{s:i, s:s}], s:s}", "job", job,
+                            json_pack("{s:s, s:i, s:s, s:I, s:i, s:[{s:i, s:s}], s:s}", "job", job,
                                       "world_size", 1, "resume", "latest", "after",
-                                      (json_int_t)after, "wait_staged", "1s", "ranks", "rank", 0,
+                                      (json_int_t)after, "wait_staged_ms", 1000, "ranks", "rank", 0,
                                       "proc", job, "node", "node-b"),
                             NULL);
 }

@@ -82,8 +82,8 @@ TEST(each_change_of_a_version_is_an_event_with_its_reason_and_who_asked) { /* ev
     EXPECT_EQ_TEXT(cairn_world_text(find(first, "checkpoint.annotated"), "reason"), "pinned");
     const json_t *both = json_array_get(json_object_get(first, "items"), 3);
     EXPECT_EQ_TEXT(cairn_world_text(both, "reason"), "labels, metrics, unpinned");
-    EXPECT_EQ_TEXT(cairn_world_text(find(first, "checkpoint.trashed"), "from"), "127.0.0.1");
-    EXPECT_EQ_TEXT(cairn_world_text(find(first, "checkpoint.committed"), "who"), "server");
+    EXPECT_EQ_TEXT(cairn_world_text(find(first, "checkpoint.trashed"), "address"), "127.0.0.1");
+    EXPECT_EQ_TEXT(cairn_world_text(find(first, "checkpoint.committed"), "actor"), "server");
     EXPECT_EQ_U64(cairn_world_number(find(first, "checkpoint.trashed"), "step"), 100);
     EXPECT_EQ_TEXT(cairn_world_text(find(first, "checkpoint.trashed"), "version"),
                    saves[0].id.text);
@@ -103,6 +103,9 @@ TEST(each_change_of_a_version_is_an_event_with_its_reason_and_who_asked) { /* ev
     REQUIRE_OK(call(&world, "GET", EVENTS "?since=0&limit=1000", NULL, &run));
     EXPECT_EQ_U64(count(run, "run.created"), 1); /* none by the undelete: it was shown */
     EXPECT(find(run, "attempt.opened"));
+    EXPECT_EQ_TEXT(cairn_world_text(find(run, "alias.set"), "alias"), "prod");
+    EXPECT_EQ_TEXT(cairn_world_text(find(run, "attempt.opened"), "job"), "j1");
+    EXPECT(!json_object_get(find(run, "alias.set"), "job"));
     EXPECT_EQ_TEXT(cairn_world_text(find(run, "alias.set"), "reason"), "prod");
     EXPECT_EQ_TEXT(cairn_world_text(find(run, "alias.removed"), "reason"), "prod");
     EXPECT(strstr(cairn_world_text(find(run, "policy.set"), "reason"), "\"last\":7") != NULL);
@@ -117,6 +120,42 @@ TEST(each_change_of_a_version_is_an_event_with_its_reason_and_who_asked) { /* ev
     REQUIRE_OK(call(&world, "GET", "/v1/events?limit=2", NULL, &third));
     EXPECT_EQ_U64(json_array_size(json_object_get(third, "items")), 2); /* the newest */
     EXPECT(cairn_world_number(third, "since") >= number);
+}
+
+TEST(events_are_asked_for_by_kind_and_by_project) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2];
+    REQUIRE(cairn_hand_start(&world, &hand, saves, 2));
+    REQUIRE_OK(call(&world, "PUT", "/v1/runs/other/a", "{}", NULL));
+    REQUIRE_OK(call(&world, "PUT", WORLD_RUN "/aliases/prod", "{\"ref\":\"100\"}", NULL));
+    static const char *const cases[][2] = {
+        {"/v1/events?since=0&kind=run.created", "run.created run.created"},
+        {"/v1/events?since=0&kind=run&project=other", "run.created"},
+        {"/v1/events?since=0&kind=alias,checkpoint.committed&project=llm",
+         "checkpoint.committed checkpoint.committed alias.set"},
+        {"/v1/events?limit=2&kind=checkpoint&project=llm",
+         "checkpoint.opened checkpoint.committed"},
+        {"/v1/events?limit=1&kind=attempt", "attempt.opened"},
+        {"/v1/events?audit=true&kind=alias", "alias.set"},
+        {"/v1/events?since=0&project=none", ""},
+        {EVENTS "?since=0&kind=alias.set", "alias.set"},
+        {EVENTS "?since=0&kind=token", ""},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        CAIRN_AUTO_JSON json_t *page = NULL;
+        char names[400];
+        REQUIRE_OK(call(&world, "GET", cases[i][0], NULL, &page));
+        names_of(page, names, sizeof(names));
+        EXPECT_EQ_TEXT(names, cases[i][1]);
+    }
+    static const char *const slips[] = {"kind=", "kind=check", "kind=checkpoint.committed,",
+                                        "kind=checkpoint.committed%20", "project=.."};
+    for (size_t i = 0; i < CAIRN_COUNT(slips); i++) {
+        char path[100];
+        snprintf(path, sizeof(path), "/v1/events?%s", slips[i]);
+        EXPECT_CODE(call(&world, "GET", path, NULL, NULL), CAIRN_INVALID);
+    }
 }
 
 TEST(what_a_policy_removes_and_what_is_superseded_says_why) {
@@ -135,7 +174,7 @@ TEST(what_a_policy_removes_and_what_is_superseded_says_why) {
     }
     const json_t *trashed = find(run, "checkpoint.trashed");
     EXPECT_EQ_TEXT(cairn_world_text(trashed, "reason"), "by the retention policy of the project");
-    EXPECT_EQ_TEXT(cairn_world_text(trashed, "who"), "server");
+    EXPECT_EQ_TEXT(cairn_world_text(trashed, "actor"), "server");
     EXPECT_EQ_U64(cairn_world_number(trashed, "step"), 100);
     REQUIRE_OK(cairn_hand_open(&world, &second, "again", hand.attempt, "200", 1));
     json_decref(run);

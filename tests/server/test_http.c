@@ -360,7 +360,7 @@ static const char *const named[][2] = {
     {"/v1/runs?limit=1&limit=2", "\\\"limit\\\" twice"},
     {"/v1/runs?project=..", "project: want"},
     {"/v1/runs/a/b/checkpoints?state=x", "state must be open, committed"},
-    {"/v1/runs/a/b/checkpoints?order=x", "order must be step or -step"},
+    {"/v1/runs/a/b/checkpoints?order=x", "order must be step, -step, attempt or -attempt"},
     {"/v1/runs/a/b/checkpoints/1/shards?rank=x", "rank: "},
     {"/nothing", "GET /openapi.yaml"},
     {"/v1/runs/a/b/checkpoints/1/tensors/", "a '/' that belongs to a name is written %2F"},

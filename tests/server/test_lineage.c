@@ -27,9 +27,9 @@ static bool chain_is(struct cairn_world *world, const char *path, const char *wa
     json_array_foreach(json_object_get(reply, "items"), index, item) {
         const char *by = json_string_value(json_object_get(item, "by"));
         const char *state = json_string_value(json_object_get(item, "state"));
-        used += (size_t)snprintf(found + used, sizeof(found) - used, "%s%s@%d%s",
+        used += (size_t)snprintf(found + used, sizeof(found) - used, "%s%s/%s@%d%s",
                                  !by ? "" : !strcmp(by, "from") ? " < " : " ",
-                                 cairn_world_text(item, "run"),
+                                 cairn_world_text(item, "project"), cairn_world_text(item, "run"),
                                  (int)cairn_world_number(item, "step"), state ? "" : "!");
     }
     if (strcmp(found, wanted)) fprintf(stderr, "%s: %s\n", path, found);

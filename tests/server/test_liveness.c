@@ -110,11 +110,11 @@ static json_t *why_of(struct cairn_world *world, const char *path) {
 
 static enum cairn_code beat(struct cairn_world *world, const struct cairn_hand *hand,
                             const char *version, const char *error) {
-    json_t *body = json_pack("{s:{s:s, s:s}, s:[{s:s, s:i}], s:[{s:s, s:s, s:i, s:i, s:s*}]}",
+    json_t *body = json_pack("{s:{s:s, s:s}, s:[{s:s, s:i}], s:[{s:s, s:s, s:s, s:i, s:i, s:s*}]}",
                              "uploader", "version", "1", "store_waits", "the mount is away",
                              "attempts", "grant", hand->grant, "unsent", 1, "versions", "version",
-                             version, "run", "acme/seven", "bytes_done", 40, "bytes_total", 100,
-                             "error", error);
+                             version, "project", "acme", "run", "seven", "done_bytes", 40,
+                             "total_bytes", 100, "error", error);
     return cairn_world_call(world, "PUT", "/v1/nodes/node-a", body, NULL);
 }
 
@@ -140,8 +140,8 @@ TEST(why_names_of_a_version_that_is_open_each_node_with_how_far_it_is_and_its_la
     EXPECT_EQ_TEXT(cairn_world_text(facts, "state"), "open");
     EXPECT_EQ_U64(cairn_world_number(json_object_get(facts, "open"), "missing_rank_count"), 2);
     EXPECT_EQ_TEXT(cairn_world_text(node, "node"), "node-a");
-    EXPECT_EQ_U64(cairn_world_number(node, "bytes_done"), 40);
-    EXPECT_EQ_U64(cairn_world_number(node, "bytes_total"), 100);
+    EXPECT_EQ_U64(cairn_world_number(node, "done_bytes"), 40);
+    EXPECT_EQ_U64(cairn_world_number(node, "total_bytes"), 100);
     EXPECT_EQ_TEXT(cairn_world_text(node, "error"), "shard rank-00001/x: 503 SlowDown");
     EXPECT_EQ_TEXT(cairn_world_text(node, "trouble"), "the mount is away");
     EXPECT(cairn_world_number(node, "silent_ms") >= 3000);
@@ -191,9 +191,10 @@ static enum cairn_code beat_errors(struct cairn_world *world, const struct cairn
                                                 "rank-00000/x", "part", 9 - i, "rank", 0, "error",
                                                 "503 SlowDown", "tries", 3, "age_ms", 1000 * i));
     json_array_append_new(errors, json_pack("{s:i}", "part", 1)); /* of no shard: left out */
-    json_t *body = json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[{s:s, s:s, s:o}]}", "uploader",
+    json_t *body = json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[{s:s, s:s, s:s, s:o}]}", "uploader",
                              "version", "1", "attempts", "grant", hand->grant, "unsent", 1,
-                             "versions", "version", version, "run", "acme/seven", "errors", errors);
+                             "versions", "version", version, "project", "acme", "run", "seven",
+                             "errors", errors);
     return cairn_world_call(world, "PUT", "/v1/nodes/node-a", body, NULL);
 }
 
@@ -244,9 +245,9 @@ static enum cairn_code beat_of(struct cairn_world *world, const char *node, cons
     char path[80];
     snprintf(path, sizeof(path), "/v1/nodes/%s", node);
     json_t *body = json_pack(
-        "{s:{s:s}, s:[{s:s, s:i}], s:[{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i}]}", "uploader",
+        "{s:{s:s}, s:[{s:s, s:i}], s:[{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i}]}", "uploader",
         "version", "1", "attempts", "grant", grant, "unsent", 1, "versions", "version", version,
-        "run", "acme/seven", "bytes_done", 40, "bytes_total", 100, "shards_done", 1,
+        "project", "acme", "run", "seven", "done_bytes", 40, "total_bytes", 100, "shards_done", 1,
         "shards_total", 2, "parts_done", 3, "parts_total", 5);
     return cairn_world_call(world, "PUT", path, body, NULL);
 }

@@ -143,7 +143,7 @@ static json_t *ask_for_partner(struct cairn_world *world, const char *node, cons
     CAIRN_AUTO_JSON json_t *reply = NULL;
     char path[200];
     json_t *uploader =
-        json_pack("{s:s, s:s, s:i}", "version", "1", "peer", "a:1", "partner_memory", 1);
+        json_pack("{s:s, s:s, s:i}", "version", "1", "peer", "a:1", "partner_memory_bytes", 1);
     json_t *attempts = json_pack("[{s:s, s:i, s:b}]", "grant", grant, "unsent", 0, "peers", true);
     snprintf(path, sizeof(path), "/v1/nodes/%s", node);
     EXPECT(!cairn_world_call(world, "PUT", path,

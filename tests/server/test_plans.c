@@ -214,7 +214,7 @@ static const struct {
      "the tensor has 2 dimensions"},
     {"{\"tensors\":[{}]}", 400, "name"},
     {"{\"tensors\":[7]}", 400, "/tensors/0 must be"},
-    {"{\"shards\":[7]}", 400, "/shards/0 must be"},
+    {"{\"shards\":[7]}", 400, "/shards/0: wanted"},
     {"{\"shards\":[]}", 400, "/shards: an empty list"},
     {"{\"tensors\":[]}", 400, "/tensors: an empty list"},
     {"{\"shards\":\"r/0\"}", 400, "/shards"},
@@ -257,7 +257,7 @@ TEST(a_folder_gives_paths_that_stay_with_the_version_and_no_url) {
     EXPECT(json_is_null(json_object_get(reply, "expires_s")));
     const json_t *object = json_array_get(json_object_get(reply, "objects"), 0);
     EXPECT(!json_object_get(object, "url"));
-    EXPECT_EQ_U64(cairn_world_number(object, "size_bytes"), HALF_BYTES);
+    EXPECT_EQ_U64(cairn_world_number(object, "bytes"), HALF_BYTES);
     char request[600], tag[80];
     snprintf(request, sizeof(request), "%s/shards/r%%2F1/data", save.path);
     EXPECT_EQ_TEXT(cairn_world_text(object, "path"), request);
@@ -307,7 +307,7 @@ static bool add_small_shard(const struct cairn_hand_save *save, int number, json
     snprintf(name, sizeof(name), "%04d", number);
     json_t *shard = cairn_hand_shard(save, name, 0, (struct cairn_view){"x", 1});
     return !json_array_append_new(shards, shard) &&
-           !json_array_append_new(sealed, json_pack("{s:s, s:i}", "name", name, "size", 1));
+           !json_array_append_new(sealed, json_pack("{s:s, s:i}", "name", name, "bytes", 1));
 }
 
 static bool save_many(struct cairn_hand *hand, struct cairn_hand_save *save) {

@@ -53,12 +53,12 @@ TEST(a_save_beyond_the_projects_versions_is_refused_with_the_numbers_for_all_ran
     EXPECT_EQ_TEXT(numbers(&world), "versions 2 2 1");
     EXPECT(strstr(err.message, "limit 2, used 2, asked 1; project llm") != NULL);
     EXPECT_EQ_U64(cairn_code_info(CAIRN_QUOTA_EXCEEDED)->http_status, 507);
-    EXPECT_EQ_U64(used(&world, "versions_used"), 2); /* what was refused is none */
+    EXPECT_EQ_U64(used(&world, "used_versions"), 2); /* what was refused is none */
     /* The trash counts until it is emptied. */
     REQUIRE_OK(call(&world, "DELETE", saves[0].path, NULL, NULL));
     EXPECT_CODE(begin(&hand, 4, 1, 0, NULL), CAIRN_QUOTA_EXCEEDED);
     cairn_inside_pass(&world.inside, 65 * MINUTE_MS);
-    EXPECT_EQ_U64(used(&world, "versions_used"), 1);
+    EXPECT_EQ_U64(used(&world, "used_versions"), 1);
     /* There is room, and what was refused stays so. */
     EXPECT_CODE(begin(&hand, 3, 1, 1, NULL), CAIRN_QUOTA_EXCEEDED);
     EXPECT_EQ_TEXT(numbers(&world), "versions 2 2 1");
@@ -76,9 +76,9 @@ TEST(a_save_that_has_begun_ends_and_the_next_is_refused_for_its_bytes) {
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(call(&world, "PUT", QUOTA, "{\"bytes\":100,\"versions\":null}", NULL));
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 99, &save));
-    EXPECT_EQ_U64(used(&world, "bytes_used"), 99);
+    EXPECT_EQ_U64(used(&world, "used_bytes"), 99);
     REQUIRE_OK(cairn_hand_save_all(&hand, 2, 1, "error", 5000, &next));
-    EXPECT_EQ_U64(used(&world, "bytes_used"), 5099);
+    EXPECT_EQ_U64(used(&world, "used_bytes"), 5099);
     EXPECT_CODE(begin(&hand, 3, 1, 0, NULL), CAIRN_QUOTA_EXCEEDED);
     EXPECT_EQ_TEXT(numbers(&world), "bytes 100 5099 0");
     /* What is sealed counts before it is committed. */
@@ -86,7 +86,7 @@ TEST(a_save_that_has_begun_ends_and_the_next_is_refused_for_its_bytes) {
     REQUIRE_OK(cairn_hand_begin(&hand, 4, 1, "error", &save));
     REQUIRE_OK(cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 901)),
                                NULL));
-    EXPECT_EQ_U64(used(&world, "bytes_used"), 6000);
+    EXPECT_EQ_U64(used(&world, "used_bytes"), 6000);
     EXPECT_CODE(begin(&hand, 5, 1, 0, NULL), CAIRN_QUOTA_EXCEEDED);
     EXPECT_EQ_TEXT(numbers(&world), "bytes 6000 6000 0");
 }
@@ -286,11 +286,11 @@ TEST(a_seal_of_an_absurd_size_is_counted_up_to_a_bound_and_ends_nothing) {
         json_array_append_new(seals, cairn_hand_seal(rank, NULL, name, UINT64_C(1) << 62));
     }
     REQUIRE_OK(cairn_hand_send(&save, NULL, seals, NULL));
-    EXPECT_EQ_U64(used(&world, "bytes_used"), UINT64_C(1) << 50);
+    EXPECT_EQ_U64(used(&world, "used_bytes"), UINT64_C(1) << 50);
     do_post(&save, "/abort");
-    EXPECT_EQ_U64(used(&world, "versions_used"), 0);
+    EXPECT_EQ_U64(used(&world, "used_versions"), 0);
     cairn_inside_pass(&world.inside, 10 * MINUTE_MS);
-    EXPECT_EQ_U64(used(&world, "bytes_used"), 0);
+    EXPECT_EQ_U64(used(&world, "used_bytes"), 0);
 }
 
 TEST(a_reconcile_finds_what_a_lost_catalog_had_and_counts_it_for_the_quota) {
@@ -300,19 +300,19 @@ TEST(a_reconcile_finds_what_a_lost_catalog_had_and_counts_it_for_the_quota) {
     static const char *const args[] = {"--adopt-store=true", "--reconcile-wait=0ms",
                                        "--sweep-interval=50ms", NULL};
     REQUIRE(cairn_hand_start(&world, &hand, saves, 3));
-    uint64_t bytes = used(&world, "bytes_used");
-    EXPECT_EQ_U64(used(&world, "versions_used"), 3);
+    uint64_t bytes = used(&world, "used_bytes");
+    EXPECT_EQ_U64(used(&world, "used_versions"), 3);
     EXPECT(bytes > 0);
     (void)cairn_daemon_stop(&world.server, SIGTERM, 10000);
     REQUIRE(cairn_world_lose_catalog(&world));
     REQUIRE(cairn_world_restart(&world, args, NULL));
     (void)!call(&world, "GET", WORLD_RUN, NULL, NULL); /* it is compared with its store */
-    for (int i = 0; i < 200 && used(&world, "versions_used") != 3; i++) {
+    for (int i = 0; i < 200 && used(&world, "used_versions") != 3; i++) {
         (void)!cairn_world_call(&world, "POST", WORLD_RUN "/reconcile?wait=1s", NULL, NULL);
         (void)!call(&world, "POST", WORLD_RUN "/reconcile", NULL, NULL);
     }
-    EXPECT_EQ_U64(used(&world, "versions_used"), 3);
-    EXPECT_EQ_U64(used(&world, "bytes_used"), bytes);
+    EXPECT_EQ_U64(used(&world, "used_versions"), 3);
+    EXPECT_EQ_U64(used(&world, "used_bytes"), bytes);
     EXPECT(!cairn_daemon_logged(&world.server, "usage.differed")); /* also before the recount */
 }
 
@@ -324,15 +324,15 @@ TEST(a_reconcile_puts_right_what_somebody_changed_in_the_database) { /* quotas.h
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &save));
     REQUIRE(cairn_world_sql(&world, "UPDATE project_usage SET versions = -5, bytes = 77"));
-    EXPECT_EQ_U64(used(&world, "versions_used"), 0); /* never a number that wraps */
+    EXPECT_EQ_U64(used(&world, "used_versions"), 0); /* never a number that wraps */
     REQUIRE(cairn_world_sql(&world, "INSERT INTO frozen_runs(run_id, cause, since_ms) SELECT "
                                     "run_id, 'a test', 1 FROM runs"));
     world.inside.server.frozen_runs = 1;
     REQUIRE_OK(cairn_world_call(&world, "POST", WORLD_RUN "/reconcile", NULL, NULL));
     cairn_inside_pass(&world.inside, 2 * MINUTE_MS);
     EXPECT_EQ_U64(world.inside.server.frozen_runs, 0);
-    EXPECT_EQ_U64(used(&world, "versions_used"), 1);
-    EXPECT_EQ_U64(used(&world, "bytes_used"), 10);
+    EXPECT_EQ_U64(used(&world, "used_versions"), 1);
+    EXPECT_EQ_U64(used(&world, "used_bytes"), 10);
 }
 
 #undef err

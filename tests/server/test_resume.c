@@ -8,7 +8,8 @@
 #define MINUTE_MS UINT64_C(60000)
 
 struct call {
-    const char *job, *wait, *proc, *node, *incarnation;
+    uint64_t wait_ms;
+    const char *job, *proc, *node, *incarnation;
     uint64_t after;
     uint32_t rank;
     int ended; /* a rank of the node that has ended; -1: none */
@@ -17,9 +18,9 @@ struct call {
 static enum cairn_code open_by(struct cairn_world *world, const struct call *call,
                                json_t **ret_reply) {
     json_t *body =
-        json_pack("{s:s, s:i, s:s, s:I, s:s, s:[{s:i, s:s}], s:s}", "job", call->job, "world_size",
-                  2, "resume", "latest", "after", (json_int_t)call->after, "wait_staged",
-                  call->wait ? call->wait : "0s", "ranks", "rank", call->rank, "proc", call->proc,
+        json_pack("{s:s, s:i, s:s, s:I, s:I, s:[{s:i, s:s}], s:s}", "job", call->job, "world_size",
+                  2, "resume", "latest", "after", (json_int_t)call->after, "wait_staged_ms",
+                  (json_int_t)call->wait_ms, "ranks", "rank", call->rank, "proc", call->proc,
                   "node", call->node);
     if (call->incarnation)
         json_object_set_new(body, "incarnation", json_string(call->incarnation));
@@ -61,9 +62,8 @@ TEST(a_wait_for_staged_saves_of_10_minutes_is_kept_and_nothing_aborted_before) /
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
     REQUIRE_OK(stage(&hand, &save));
     struct call call = {
-        .job = "j2", .wait = "10min", .proc = "p", .node = "node-b", .after = 1, .ended = -1};
+        .job = "j2", .wait_ms = 600000, .proc = "p", .node = "node-b", .after = 1, .ended = -1};
     uint64_t from_ms = world.inside.clock.mono_ms, left_ms = 10 * MINUTE_MS;
-    char wait[32];
     int polls = 0;
     while (world.inside.clock.mono_ms - from_ms < 8 * MINUTE_MS) {
         EXPECT_CODE(open_by(&world, &call, NULL), CAIRN_BUSY);
@@ -71,8 +71,7 @@ TEST(a_wait_for_staged_saves_of_10_minutes_is_kept_and_nothing_aborted_before) /
         left_ms = cairn_world_number(world.inside.extra, "left_ms");
         EXPECT_EQ_U64(left_ms + passed_ms, 10 * MINUTE_MS);
         REQUIRE(++polls < 20); /* a long poll, not a short one */
-        snprintf(wait, sizeof(wait), "%" PRIu64 "ms", left_ms);
-        call.wait = wait;
+        call.wait_ms = left_ms;
     }
     /* What was staged becomes durable in the ninth minute, and is what the resume chooses. */
     json_t *shard = cairn_hand_shard(&save, "b", 1, CAIRN_VIEW("1234"));
@@ -91,18 +90,18 @@ TEST(a_wait_for_staged_saves_ends_when_its_time_is_over) /* Q3, Q51 */
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
     REQUIRE_OK(stage(&hand, &save));
     struct call call = {
-        .job = "j2", .wait = "90s", .proc = "p", .node = "node-b", .after = 1, .ended = -1};
+        .job = "j2", .wait_ms = 90000, .proc = "p", .node = "node-b", .after = 1, .ended = -1};
     uint64_t from_ms = world.inside.clock.mono_ms;
     EXPECT_CODE(open_by(&world, &call, NULL), CAIRN_BUSY);
     EXPECT_EQ_U64(cairn_world_number(world.inside.extra, "left_ms"), 30000);
-    call.wait = "30000ms";
+    call.wait_ms = 30000;
     CAIRN_AUTO_JSON json_t *answer = NULL;
     REQUIRE_OK(open_by(&world, &call, &answer));
     EXPECT_EQ_U64(world.inside.clock.mono_ms - from_ms, 90000);
     EXPECT(json_is_null(json_object_get(answer, "resume_version")));
     /* A call that waits for nothing is answered at once, whatever it would have waited. */
     call = (struct call){
-        .job = "j3", .wait = "10min", .proc = "p", .node = "node-b", .after = 2, .ended = -1};
+        .job = "j3", .wait_ms = 600000, .proc = "p", .node = "node-b", .after = 2, .ended = -1};
     from_ms = world.inside.clock.mono_ms;
     REQUIRE_OK(open_by(&world, &call, NULL));
     EXPECT_EQ_U64(world.inside.clock.mono_ms, from_ms);

@@ -103,7 +103,7 @@ TEST(what_a_preview_shows_is_what_apply_removes_and_undelete_brings_it_back) { /
     CAIRN_AUTO_JSON json_t *plan = NULL, *later = NULL, *applied = NULL;
     static const char policy[] =
         "{\"policy\":{\"keep\":{\"last\":1,\"best\":[{\"count\":1,\"metric\":\"loss\",\"order\":"
-        "\"min\"}],\"unmeasured_grace\":\"0s\"}}}";
+        "\"min\"}],\"unmeasured_grace_s\":0}}}";
     REQUIRE_OK(call(&world, "POST", PREVIEW, policy, &plan));
     EXPECT_EQ_TEXT(told(plan), "500 keep last newest; 400 remove; 300 remove; 200 keep best; "
                                "100 keep pinned");
@@ -111,7 +111,7 @@ TEST(what_a_preview_shows_is_what_apply_removes_and_undelete_brings_it_back) { /
     EXPECT_EQ_TEXT(kept(&world, "500 400 300 200 100"), "500 400 300 200 100");
     static const char apply[] = "{\"plan_etag\":\"%s\",\"policy\":{\"keep\":{\"last\":1,\"best\":[{"
                                 "\"count\":1,\"metric\":\"loss\",\"order\":\"min\"}],"
-                                "\"unmeasured_grace\":\"0s\"}}}";
+                                "\"unmeasured_grace_s\":0}}}";
     snprintf(body, sizeof(body), apply, cairn_world_text(plan, "plan_etag"));
     REQUIRE_OK(patch(&world, saves[3].path, "{\"pinned\":true}")); /* and so another plan */
     EXPECT_CODE(call(&world, "POST", APPLY, body, NULL), CAIRN_PRECONDITION);
@@ -164,15 +164,15 @@ TEST(saves_to_come_are_part_of_a_preview_and_of_nothing_else) {
     CAIRN_AUTO_JSON json_t *plan = NULL;
     REQUIRE(cairn_hand_start(&world, &hand, saves, 2));
     REQUIRE_OK(call(&world, "POST", PREVIEW,
-                    "{\"policy\":{\"keep\":{\"within\":\"3h\",\"first\":1}},\"assume\":["
-                    "{\"step\":300,\"after\":\"1h\"},{\"step\":400,\"after\":\"2h\",\"bytes\":7},"
-                    "{\"step\":500,\"after\":\"2h\"}]}",
+                    "{\"policy\":{\"keep\":{\"within_s\":10800,\"first\":1}},\"assume\":["
+                    "{\"step\":300,\"after_s\":3600},{\"step\":400,\"after_s\":7200,\"bytes\":7},"
+                    "{\"step\":500,\"after_s\":7200}]}",
                     &plan));
     EXPECT_EQ_TEXT(told(plan), "500 keep within newest; 400 keep within; 300 remove; 200 remove; "
                                "100 keep first");
     EXPECT(json_is_null(json_object_get(plan, "plan_etag")));
     EXPECT_CODE(
-        call(&world, "POST", PREVIEW, "{\"assume\":[{\"step\":1,\"after\":\"soon\"}]}", NULL),
+        call(&world, "POST", PREVIEW, "{\"assume\":[{\"step\":1,\"after_s\":\"2h\"}]}", NULL),
         CAIRN_INVALID);
     EXPECT_EQ_TEXT(kept(&world, "200 100"), "200 100");
 }

@@ -223,7 +223,7 @@ TEST(shard_names_of_two_ranks_may_not_be_folders_of_each_other) {
 
 /* As it is registered; its object is not there. */
 static json_t *empty_shard(const char *name, int rank) {
-    return json_pack("{s:s, s:i, s:i, s:s, s:s, s:i, s:s}", "name", name, "rank", rank, "size", 0,
+    return json_pack("{s:s, s:i, s:i, s:s, s:s, s:i, s:s}", "name", name, "rank", rank, "bytes", 0,
                      "crc32c", "00000000", "blocks", "", "part_bytes", 0, "token",
                      "00000000-0000-4000-8000-000000000000");
 }
@@ -258,7 +258,7 @@ TEST(what_contradicts_itself_in_one_call_is_refused_whole) /* shards.h#1 */
                                 NULL),
                 CAIRN_SHARD_CONFLICT);
     json_t *twice = json_pack("{s:i, s:[{s:s, s:i}, {s:s, s:i}], s:i}", "rank", 0, "shards", "name",
-                              "a", "size", 1, "name", "a", "size", 1, "bytes", 2);
+                              "a", "bytes", 1, "name", "a", "bytes", 1, "bytes", 2);
     EXPECT_CODE(cairn_hand_send(&save, NULL, json_pack("[o]", twice), NULL), CAIRN_SHARD_CONFLICT);
     /* Nothing of all that is there. */
     json_t *shards = json_pack("[o, o]", cairn_hand_shard(&save, "a/b", 0, CAIRN_VIEW("")),
@@ -287,7 +287,7 @@ TEST(a_call_of_more_shards_than_are_compared_together_is_kept_whole) /* shards.h
         char name[32];
         snprintf(name, sizeof(name), "d-%d/%d", i % 7, i);
         json_array_append_new(shards, cairn_hand_shard(&save, name, 0, CAIRN_VIEW("")));
-        json_array_append_new(listed, json_pack("{s:s, s:i}", "name", name, "size", 0));
+        json_array_append_new(listed, json_pack("{s:s, s:i}", "name", name, "bytes", 0));
     }
     /* The seal first, as of a rank that has staged; then half of them, then all. */
     json_t *seal = json_pack("{s:i, s:O, s:i}", "rank", 0, "shards", listed, "bytes", 0);
@@ -347,7 +347,7 @@ static void expect_named(const struct cairn_hand_save *save, const char *list, c
                          const char *value, const char *named) {
     struct cairn_world *world = save->hand->world;
     json_t *shard =
-        json_pack("{s:s, s:i, s:i, s:s, s:s, s:i, s:s}", "name", "rank-00000/x", "rank", 0, "size",
+        json_pack("{s:s, s:i, s:i, s:s, s:s, s:i, s:s}", "name", "rank-00000/x", "rank", 0, "bytes",
                   2, "crc32c", "00000000", "blocks", "AAAAAA==", "part_bytes", 0, "token",
                   "8d0b4bb1-6c4e-4b3f-8f0d-0f8f3c1c2a11");
     json_t *seal = cairn_hand_seal(0, NULL, "rank-00000/x", 2);

@@ -343,9 +343,9 @@ static void *resume_there(void *argument) {
     struct cairn_error why = {0};
     CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_AUTO_JSON json_t *body =
-        json_pack("{s:s, s:i, s:s, s:i, s:s, s:[{s:i, s:s}], s:s}", "job", "j2", "world_size", 1,
-                  "resume", "latest", "after", 1, "wait_staged", "20s", "ranks", "rank", 0, "proc",
-                  "p2", "node", "node-b");
+        json_pack("{s:s, s:i, s:s, s:i, s:i, s:[{s:i, s:s}], s:s}", "job", "j2", "world_size", 1,
+                  "resume", "latest", "after", 1, "wait_staged_ms", 20000, "ranks", "rank", 0,
+                  "proc", "p2", "node", "node-b");
     resuming->code = cairn_rest_new(&options, &rest, &why);
     if (!resuming->code)
         resuming->code =

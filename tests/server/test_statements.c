@@ -89,6 +89,8 @@ static const struct row wanted[] = {
     {"nodes_drop_silent", "nodes_silent"},
     {"attempt_unrecorded", "attempts_unrecorded"},
     {"version_of_step", "versions_step"},
+    {"versions_steps_falling", "versions_step"},
+    {"versions_steps_rising", "versions_step"},
     {"version_whole", "shards_due"},
     {"versions_to_retain", "versions_kept"},
     {"usage_recount", "versions_live"},

@@ -236,8 +236,8 @@ TEST(a02_ids_origins_and_lineage_of_another_project_tell_nothing) {
     EXPECT(strstr(trash.data, "not-found"));
     /* A heartbeat that names it hears of it as of one that nobody knows. */
     snprintf(body, sizeof(body),
-             "{\"uploader\":{},\"attempts\":[],\"versions\":[{\"version\":\"%s\",\"run\":\"llm/"
-             "seven\"}]}",
+             "{\"uploader\":{},\"attempts\":[],\"versions\":[{\"version\":\"%s\",\"project\":"
+             "\"llm\",\"run\":\"seven\"}]}",
              save.id.text);
     EXPECT(say(&office, mine.text, "PUT", "/v1/nodes/n9", NULL, body, &beat) == 200);
     EXPECT(strstr(beat.data, "\"versions\":[]") && !strstr(beat.data, "committed"));
@@ -267,9 +267,9 @@ TEST(a02_lineage_ends_where_a_project_begins_that_the_token_may_not_read) {
     EXPECT(say(&office, office.admin, "PATCH", "/v1/runs/mine/a", "If-Match: *\r\n",
                "{\"from\":\"llm/seven@100\"}", NULL) == 200);
     REQUIRE_OK(cairn_world_call(&office.world, "POST", "/v1/runs/mine/a/attempts",
-                                json_pack("{s:s, s:i, s:s, s:I, s:s, s:[{s:i, s:s}], s:s}", "job",
+                                json_pack("{s:s, s:i, s:s, s:I, s:i, s:[{s:i, s:s}], s:s}", "job",
                                           "j", "world_size", 1, "resume", "latest", "after",
-                                          (json_int_t)0, "wait_staged", "1s", "ranks", "rank", 0,
+                                          (json_int_t)0, "wait_staged_ms", 1000, "ranks", "rank", 0,
                                           "proc", "p", "node", "n"),
                                 &reply));
     CAIRN_AUTO_JSON json_t *begun = NULL;
@@ -283,13 +283,14 @@ TEST(a02_lineage_ends_where_a_project_begins_that_the_token_may_not_read) {
     REQUIRE(make(&office, "read", "mine", 0, &mine));
     snprintf(path, sizeof(path), "/v1/runs/mine/a/checkpoints/%s/lineage",
              cairn_world_text(begun, "version"));
-    snprintf(body, sizeof(body), "\"run\":\"llm/seven\"");
+    snprintf(body, sizeof(body), "\"project\":\"llm\",\"run\":\"seven\"");
     CAIRN_AUTO(buf) whole = {.limit = CAIRN_MIB}, cut = {.limit = CAIRN_MIB};
     EXPECT(say(&office, office.admin, "GET", path, NULL, NULL, &whole) == 200);
     EXPECT(strstr(whole.data, body) && strstr(whole.data, "\"more\":false"));
     EXPECT(say(&office, mine.text, "GET", path, NULL, NULL, &cut) == 200);
     EXPECT(!strstr(cut.data, body) && !strstr(cut.data, save.id.text));
-    EXPECT(strstr(cut.data, "\"run\":\"mine/a\"") && strstr(cut.data, "\"more\":true"));
+    EXPECT(strstr(cut.data, "\"project\":\"mine\",\"run\":\"a\"") &&
+           strstr(cut.data, "\"more\":true"));
 }
 
 /* ---- names beside the answers ---- */
@@ -376,8 +377,8 @@ TEST(a02_gauges_checks_and_origins_name_nothing_that_the_caller_may_not_read) {
     REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/a", json_object(), NULL));
     EXPECT(say(&office, office.admin, "PATCH", "/v1/runs/mine/a", "If-Match: *\r\n",
                "{\"from\":\"llm/seven@100\"}", NULL) == 200);
-    EXPECT(tells(&office, office.admin, "/v1/runs/mine/a", "llm/seven"));
-    EXPECT(!tells(&office, mine.text, "/v1/runs/mine/a", "llm/seven"));
+    EXPECT(tells(&office, office.admin, "/v1/runs/mine/a", "\"run\":\"seven\""));
+    EXPECT(!tells(&office, mine.text, "/v1/runs/mine/a", "seven"));
     EXPECT(!tells(&office, mine.text, "/v1/runs", save.id.text));
     EXPECT(tells(&office, office.admin, "/metrics", "run=\"seven\""));
     EXPECT(tells(&office, theirs.text, "/metrics", "run=\"seven\""));

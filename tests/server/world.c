@@ -181,9 +181,9 @@ enum cairn_code cairn_hand_open(struct cairn_world *world, struct cairn_hand *re
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_TRY(
         cairn_world_call(world, "POST", WORLD_RUN "/attempts",
-                         json_pack("{s:s, s:i, s:s, s:I, s:s, s:o, s:s}", "job", job, "world_size",
+                         json_pack("{s:s, s:i, s:s, s:I, s:i, s:o, s:s}", "job", job, "world_size",
                                    world_size, "resume", resume, "after", (json_int_t)after,
-                                   "wait_staged", "2s", "ranks", ranks, "node", "node-a"),
+                                   "wait_staged_ms", 2000, "ranks", ranks, "node", "node-a"),
                          &reply));
     *ret = (struct cairn_hand){.world = world, .world_size = world_size};
     ret->attempt = cairn_world_number(reply, "attempt");
@@ -253,14 +253,14 @@ json_t *cairn_hand_shard(const struct cairn_hand_save *save, const char *name, u
     cairn_uuid_random(token);
     snprintf(hex, sizeof(hex), "%08x", crc);
     if (!put_object(save, name, bytes, token, crc)) return NULL;
-    return json_pack("{s:s, s:i, s:I, s:s, s:s, s:i, s:s}", "name", name, "rank", rank, "size",
+    return json_pack("{s:s, s:i, s:I, s:s, s:s, s:i, s:s}", "name", name, "rank", rank, "bytes",
                      (json_int_t)bytes.size, "crc32c", hex, "blocks", text.data ? text.data : "",
                      "part_bytes", 0, "token", token);
 }
 
 json_t *cairn_hand_seal(uint32_t rank, const char *table, const char *name, uint64_t size) {
     return json_pack("{s:i, s:s?, s:[{s:s, s:I}], s:I}", "rank", rank, "table", table, "shards",
-                     "name", name, "size", (json_int_t)size, "bytes", (json_int_t)size);
+                     "name", name, "bytes", (json_int_t)size, "bytes", (json_int_t)size);
 }
 
 enum cairn_code cairn_hand_send(const struct cairn_hand_save *save, json_t *take_shards,

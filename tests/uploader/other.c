@@ -20,8 +20,8 @@ json_t *world_post(struct cairn_up_world *world, const char *path, json_t *take_
 bool world_other_open(struct cairn_up_world *world, struct world_other *ret) {
     CAIRN_AUTO_JSON json_t *reply =
         world_post(world, OTHER_RUN "/attempts",
-                   json_pack("{s:s, s:i, s:s, s:i, s:s, s:[{s:i, s:s}], s:s}", "job", "job-1",
-                             "world_size", 2, "resume", "latest", "after", 1, "wait_staged", "0s",
+                   json_pack("{s:s, s:i, s:s, s:i, s:i, s:[{s:i, s:s}], s:s}", "job", "job-1",
+                             "world_size", 2, "resume", "latest", "after", 1, "wait_staged_ms", 0,
                              "ranks", "rank", 1, "proc", "other", "node", "n2"));
     const char *grant = json_string_value(json_object_get(reply, "grant"));
     ret->world = world;

@@ -218,8 +218,8 @@ TEST(a_bye_lets_go_of_the_run_although_its_process_lives) /* Q7 */
     REQUIRE(tell(&child, 'b'));
     CAIRN_AUTO_JSON json_t *reply =
         world_post(&world, OTHER_RUN "/attempts",
-                   json_pack("{s:s, s:i, s:s, s:i, s:s, s:[{s:i, s:s}], s:s}", "job", "put",
-                             "world_size", 1, "resume", "keep", "after", 1, "wait_staged", "2s",
+                   json_pack("{s:s, s:i, s:s, s:i, s:i, s:[{s:i, s:s}], s:s}", "job", "put",
+                             "world_size", 1, "resume", "keep", "after", 1, "wait_staged_ms", 2000,
                              "ranks", "rank", 0, "proc", "put", "node", "n2"));
     EXPECT(reply != NULL);
     child_end(&child);

@@ -31,7 +31,7 @@ static void say(int fd, const char *body) {
 }
 
 static void answer_heartbeat(struct script *script, int fd) {
-    char body[512], unknown[64] = "", fenced[64] = "", versions[160] = "";
+    char body[512], unknown[64] = "", fenced[80] = "", versions[160] = "";
     bool opens = script->opens > 0;
     if (opens) script->opens--;
     if (opens || script->over)
@@ -39,7 +39,8 @@ static void answer_heartbeat(struct script *script, int fd) {
                  "{\"version\":\"%s\",\"step\":1,\"n\":1,\"state\":\"%s\",\"recorded\":false}",
                  script->version, opens ? "open" : "aborting");
     if (script->unknown) snprintf(unknown, sizeof(unknown), "\"%s\"", script->version);
-    if (script->fenced) snprintf(fenced, sizeof(fenced), "{\"run\":\"llm/seven\",\"attempt\":1}");
+    if (script->fenced) snprintf(fenced, sizeof(fenced), "%s",
+                 "{\"project\":\"llm\",\"run\":\"seven\",\"attempt\":1}");
     if (script->deaf) {
         dprintf(fd, "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n"
                     "Content-Length: 0\r\n\r\n");

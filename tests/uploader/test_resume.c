@@ -77,7 +77,7 @@ static bool stage_by_hand(struct cairn_up_world *world) {
     CAIRN_AUTO_JSON json_t *sealed =
         post(world, path,
              json_pack("{s:s, s:s, s:[{s:i, s:[{s:s, s:i}], s:i}]}", "grant", grant, "node", "hand",
-                       "seals", "rank", 0, "shards", "name", "x", "size", 4, "bytes", 4));
+                       "seals", "rank", 0, "shards", "name", "x", "bytes", 4, "bytes", 4));
     return sealed != NULL;
 }
 

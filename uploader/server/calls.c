@@ -306,7 +306,7 @@ static enum cairn_code list_seal(struct listing *listing, const struct cairn_up_
     CAIRN_AUTO_JSON json_t *shards = json_array();
     for (size_t i = 0; i < save->state.shard_count; i++) {
         if (json_array_append_new(shards, CAIRN_PACK(sealed_shard, .name = save->shards[i]->name,
-                                                     .size = save->shards[i]->size_bytes)))
+                                                     .bytes = save->shards[i]->size_bytes)))
             return no_memory(err);
     }
     CAIRN_AUTO_JSON json_t *none = json_array();
@@ -330,9 +330,10 @@ static enum cairn_code list_shard(struct cairn_up *up, struct listing *listing,
     CAIRN_TRY(cairn_base64_encode(cairn_buf_view(&proof.blocks_le), &blocks, err));
     snprintf(crc, sizeof(crc), "%08x", proof.crc32c);
     json_t *item =
-        CAIRN_PACK(registration, .name = shard->name, .rank = save->rank, .size = shard->size_bytes,
-                   .crc32c = crc, .blocks = blocks.size ? blocks.data : "",
-                   .part_bytes = proof.part_bytes, .token = proof.token);
+        CAIRN_PACK(registration, .name = shard->name, .rank = save->rank,
+                   .bytes = shard->size_bytes, .crc32c = crc,
+                   .blocks = blocks.size ? blocks.data : "", .part_bytes = proof.part_bytes,
+                   .token = proof.token);
     if (json_array_append_new(listing->shards, item)) return no_memory(err);
     listing->block_bytes += blocks.size + CAIRN_SHARD_NAME_BYTES_MAX;
     listing->listed[listing->count].entry = save->entry;

@@ -76,9 +76,9 @@ static json_t *uploader_of(const struct cairn_up *up, uint64_t rate) {
                       .uuid = up->uuid, .store_waits = waits, .journal = broken.message,
                       .peer = up->peers ? cairn_up_port_address(up->peers->port) : NULL,
                       .draining = up->locked.draining,
-                      .kept_bytes = cairn_up_kept_bytes_locked(up), .upload_rate = rate,
+                      .kept_bytes = cairn_up_kept_bytes_locked(up), .upload_bytes_per_s = rate,
                       .failure_domain = up->settings.failure_domain,
-                      .partner_memory = up->settings.partner_memory_bytes);
+                      .partner_memory_bytes = up->settings.partner_memory_bytes);
 }
 
 static bool add_attempts(struct cairn_up *up, json_t *array) {
@@ -145,6 +145,7 @@ static json_t *errors_of(struct cairn_up *up, const char *version) {
 
 static bool add_version(struct cairn_up *up, size_t index, json_t *array) {
     const char *version = up->locked.saves[index]->place.id.text;
+    const struct cairn_run_name *name = &up->locked.saves[index]->attempt->grant.name;
     struct cairn_up_progress done = {0};
     uint64_t total = 0, shards = 0;
     const char *error = NULL;
@@ -162,8 +163,8 @@ static bool add_version(struct cairn_up *up, size_t index, json_t *array) {
     CAIRN_AUTO_JSON json_t *errors = errors_of(up, version);
     return !json_array_append_new(array,
                                   CAIRN_PACK(node_version, .version = version, .errors = errors,
-                                             .run = up->locked.saves[index]->attempt->run_text,
-                                             .bytes_done = done.bytes, .bytes_total = total,
+                                             .project = name->project, .run = name->run,
+                                             .done_bytes = done.bytes, .total_bytes = total,
                                              .shards_done = done.shards, .shards_total = shards,
                                              .parts_done = done.parts_done,
                                              .parts_total = done.parts_total, .error = error));
@@ -185,8 +186,11 @@ static json_t *restores_of(struct cairn_up *up) {
     json_t *array = count ? json_array() : NULL;
     for (size_t i = 0; i < count; i++) {
         const struct cairn_up_restore_note *note = &notes[i];
+        struct cairn_run_name name;
+        if (cairn_run_name_parse(note->run, &name, NULL)) continue;
         (void)json_array_append_new(
-            array, CAIRN_PACK(node_restore, .version = note->version.text, .run = note->run,
+            array, CAIRN_PACK(node_restore, .version = note->version.text,
+                              .project = name.project, .run = name.run,
                               .choice = note->choice, .store_bytes = note->store_bytes,
                               .shared_bytes = note->shared_bytes, .peer_bytes = note->peer_bytes));
     }
@@ -236,9 +240,11 @@ static void apply_fenced(struct cairn_up *up, const json_t *fenced) {
     for (size_t i = 0; i < json_array_size(fenced); i++) {
         struct cairn_msg_node_fenced told = {0};
         if (cairn_msg_node_fenced_read(json_array_get(fenced, i), "/fenced", &told, NULL)) continue;
+        char run[2 * CAIRN_NAME_BYTES_MAX + 2];
+        snprintf(run, sizeof(run), "%s/%s", told.project, told.run);
         CAIRN_HOLD(&up->lock);
         /* `attempt` is the fenced one: all up to it are stale. */
-        cairn_up_outcome_fence_locked(up, told.run, told.attempt + 1);
+        cairn_up_outcome_fence_locked(up, run, told.attempt + 1);
     }
 }
 

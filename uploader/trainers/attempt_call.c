@@ -124,14 +124,13 @@ static enum cairn_code post_attempt(struct cairn_up_attempt_call *call, struct c
     uint64_t after = 0, answer_by_ms = chain_answer_by_ms(call);
     uint32_t usual_ms = cairn_up_attempt_call_timeout_ms(left_ms);
     CAIRN_TRY(newest_attempt(call, rest, answer_by_ms, &after, err));
-    char wait[32];
-    snprintf(wait, sizeof(wait), "%" PRIu64 "ms", left_ms);
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO_JSON json_t *ranks = ranks_of(call), *ended = ended_of(call, after),
                            *said = said_of(call, after);
     CAIRN_AUTO_JSON json_t *body = CAIRN_PACK(
         attempt_open, .job = call->job, .world_size = call->world_size, .resume = call->resume,
-        .after = after, .wait_staged = wait, .ranks = ranks, .node = call->up->places.node,
+        .after = after, .wait_staged_ms = cairn_min_u64(left_ms, CAIRN_WAIT_STAGED_MS_MAX),
+        .ranks = ranks, .node = call->up->places.node,
         .incarnation = call->incarnation, .ended = json_array_size(ended) ? ended : NULL,
         .said = said);
     CAIRN_AUTO(buf) path = {0};

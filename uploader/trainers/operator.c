@@ -41,14 +41,15 @@ static bool add_save(struct cairn_up *up, const struct cairn_up_save *save, json
     sum->parts_total += own.parts_total;
     if (json_array_size(saves) == SAVES_NAMED_MAX) return true;
     return !json_array_append_new(
-        saves, CAIRN_PACK(report_save, .run = save->attempt->run_text, .step = save->place.step,
+        saves, CAIRN_PACK(report_save, .project = save->attempt->grant.name.project,
+                          .run = save->attempt->grant.name.run, .step = save->place.step,
                           .rank = save->rank, .version = save->place.id.text,
                           .phase = cairn_up_phase_text(save->state.phase),
-                          .bytes_done = own.bytes, .bytes_total = save->total_bytes,
+                          .done_bytes = own.bytes, .total_bytes = save->total_bytes,
                           .shards_done = own.shards, .shards_total = save->state.shard_count,
                           .parts_done = own.parts_done, .parts_total = own.parts_total,
                           .error = error_of(save), .copy_threads = save->copy_threads,
-                          .copy_rate = save->copy_rate));
+                          .copy_bytes_per_s = save->copy_rate));
 }
 
 struct sums {
@@ -95,8 +96,8 @@ static json_t *report(struct cairn_up *up) {
         report, .node = up->places.node, .uploader = CAIRN_UP_VERSION, .pid = (uint64_t)getpid(),
         .server = up->settings.server, .store = cairn_store_url(up->store),
         .draining = up->locked.draining, .sessions = sessions, .staging = sums.staging,
-        .unfinished = sums.unfinished, .open = sums.open, .bytes_done = sums.done.bytes,
-        .bytes_total = sums.bytes_total, .shards_done = sums.done.shards,
+        .unfinished = sums.unfinished, .open = sums.open, .done_bytes = sums.done.bytes,
+        .total_bytes = sums.bytes_total, .shards_done = sums.done.shards,
         .shards_total = sums.shards_total, .parts_done = sums.done.parts_done,
         .parts_total = sums.done.parts_total,
         .sent_bytes = atomic_load_explicit(&up->sent_bytes, memory_order_relaxed),
