@@ -62,7 +62,8 @@ struct cairn_cli {
     const char *selector, *since_time, *trashed;
     uint64_t step_ge, step_lt, attempt;
     bool step_lt_given, attempt_given;
-    const char *scopes, *project; /* of a token */
+    const char *scopes, *project, *out; /* of a token */
+    bool ready;                         /* of health */
     uint64_t expires_ms, quota_versions, quota_bytes;
     bool quota_versions_given, quota_bytes_given;
     const char *catalog, *data_dir, *config, *stores, *without; /* of a reindex */
@@ -123,7 +124,8 @@ extern const struct cairn_cli_verb cairn_cli_verb_up, cairn_cli_verb_put, cairn_
     cairn_cli_verb_quota, cairn_cli_verb_uploads, cairn_cli_verb_gc, cairn_cli_verb_webhooks,
     cairn_cli_verb_promote, cairn_cli_verb_demote, cairn_cli_verb_reindex,
     cairn_cli_verb_watch, cairn_cli_verb_profile, cairn_cli_verb_uploader,
-    cairn_cli_verb_warmup, cairn_cli_verb_abort, cairn_cli_verb_completion;
+    cairn_cli_verb_warmup, cairn_cli_verb_abort, cairn_cli_verb_completion,
+    cairn_cli_verb_health;
 
 /* All of them: what help, "did you mean" and the shells' completion are made from. */
 extern const struct cairn_cli_verb *const cairn_cli_verbs[];

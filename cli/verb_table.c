@@ -13,8 +13,8 @@ const struct cairn_cli_verb *const cairn_cli_verbs[] = {
     VERB(lease), VERB(rm), VERB(undelete),
     VERB(import), VERB(export), VERB(operation),
     VERB(doctor), VERB(promote), VERB(demote), VERB(uploads), VERB(gc),
-    VERB(nodes), VERB(uploader), VERB(token), VERB(quota), VERB(webhooks), VERB(reconcile),
-    VERB(reindex), VERB(catalog),
+    VERB(nodes), VERB(uploader), VERB(health), VERB(token), VERB(quota), VERB(webhooks),
+    VERB(reconcile), VERB(reindex), VERB(catalog),
     VERB(profile), VERB(completion),
 };
 const size_t cairn_cli_verb_count = CAIRN_COUNT(cairn_cli_verbs);

@@ -100,6 +100,10 @@ static enum cairn_code parse_bool(const char *text, bool *ret, struct cairn_erro
     return cairn_fail(err, CAIRN_INVALID, "wanted true, false, yes, no, 1 or 0");
 }
 
+static bool is_text(const struct cairn_config_row *row) {
+    return row->type == CAIRN_CONFIG_TEXT || row->type == CAIRN_CONFIG_FLAG;
+}
+
 static bool has_bound(const char *bound) {
     return bound && *bound;
 }
@@ -107,8 +111,8 @@ static bool has_bound(const char *bound) {
 /* A TEXT's bounds are counts: they bound its length. */
 static enum cairn_code check_bounds(const struct cairn_config_row *row, uint64_t value,
                                     struct cairn_error *err) {
-    enum cairn_config_type type = row->type == CAIRN_CONFIG_TEXT ? CAIRN_CONFIG_COUNT : row->type;
-    const char *of = row->type == CAIRN_CONFIG_TEXT ? " bytes of text" : "";
+    enum cairn_config_type type = is_text(row) ? CAIRN_CONFIG_COUNT : row->type;
+    const char *of = is_text(row) ? " bytes of text" : "";
     uint64_t bound;
     if (has_bound(row->min)) {
         CAIRN_TRY(parse_number(type, row->min, &bound, err));
@@ -144,7 +148,7 @@ static enum cairn_code set_value(const struct cairn_config *config,
                                  const struct cairn_config_row *row, const char *text,
                                  struct cairn_error *err) {
     void *slot = value_of(config, row);
-    if (row->type == CAIRN_CONFIG_TEXT) return set_text(row, text, slot, err);
+    if (is_text(row)) return set_text(row, text, slot, err);
     if (row->type == CAIRN_CONFIG_BOOL) return parse_bool(text, slot, err);
     uint64_t number;
     CAIRN_TRY(parse_number(row->type, text, &number, err));
@@ -182,7 +186,7 @@ enum cairn_code cairn_config_init(struct cairn_config *config, const struct cair
     config->origins = calloc(row_count ? row_count : 1, sizeof config->origins[0]);
     if (!config->origins) return cairn_fail(err, CAIRN_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < row_count; i++)
-        if (rows[i].type == CAIRN_CONFIG_TEXT) *(char **)value_of(config, &rows[i]) = NULL;
+        if (is_text(&rows[i])) *(char **)value_of(config, &rows[i]) = NULL;
     for (size_t i = 0; i < row_count; i++) {
         CAIRN_ASSERT(strlen(rows[i].name) <= CONFIG_NAME_BYTES_MAX);
         enum cairn_code code = set_row(config, &rows[i], rows[i].fallback, "default", err);
@@ -195,7 +199,7 @@ enum cairn_code cairn_config_init(struct cairn_config *config, const struct cair
 
 void cairn_config_release(struct cairn_config *config) {
     for (size_t i = 0; i < config->row_count; i++) {
-        if (config->rows[i].type != CAIRN_CONFIG_TEXT) continue;
+        if (!is_text(&config->rows[i])) continue;
         char **slot = value_of(config, &config->rows[i]);
         free(*slot);
         *slot = NULL;
@@ -275,6 +279,7 @@ enum cairn_code cairn_config_file(struct cairn_config *config, const char *path,
 enum cairn_code cairn_config_environment(struct cairn_config *config, struct cairn_error *err) {
     for (size_t i = 0; i < config->row_count; i++) {
         char name[CONFIG_NAME_BYTES_MAX + 1], variable[CONFIG_NAME_BYTES_MAX + 16];
+        if (config->rows[i].type == CAIRN_CONFIG_FLAG) continue;
         name_as(config->rows[i].name, false, name);
         snprintf(variable, sizeof variable, "CAIRN_%s", name);
         const char *value = getenv(variable);
@@ -424,7 +429,7 @@ static enum cairn_code print_value(const struct cairn_config *config,
     const void *slot = value_of(config, row);
     if (row->type == CAIRN_CONFIG_BOOL)
         return cairn_buf_append_text(ret, *(const bool *)slot ? "true" : "false", err);
-    if (row->type == CAIRN_CONFIG_TEXT) {
+    if (is_text(row)) {
         const char *text = *(char *const *)slot;
         return cairn_buf_printf(ret, err, "\"%s\"", text);
     }
@@ -448,6 +453,7 @@ enum cairn_code cairn_config_print(const struct cairn_config *config, struct cai
 static const char *type_word(enum cairn_config_type type) {
     switch (type) {
     case CAIRN_CONFIG_TEXT:
+    case CAIRN_CONFIG_FLAG:
         return "TEXT";
     case CAIRN_CONFIG_COUNT:
         return "COUNT";
@@ -465,7 +471,7 @@ static const char *type_word(enum cairn_config_type type) {
 static void bounds_text(const struct cairn_config_row *row, char ret[96]) {
     bool low = has_bound(row->min), high = has_bound(row->max);
     *ret = '\0';
-    if (row->type == CAIRN_CONFIG_TEXT || row->type == CAIRN_CONFIG_BOOL) return;
+    if (is_text(row) || row->type == CAIRN_CONFIG_BOOL) return;
     if (low && high)
         snprintf(ret, 96, "%s to %s", row->min, row->max);
     else if (low)
@@ -500,11 +506,14 @@ enum cairn_code cairn_config_docs(const struct cairn_config *config, struct cair
                                     err));
     for (size_t i = 0; i < config->row_count; i++) {
         const struct cairn_config_row *row = &config->rows[i];
-        char flag[CONFIG_NAME_BYTES_MAX + 1], variable[CONFIG_NAME_BYTES_MAX + 1], bounds[96];
+        char flag[CONFIG_NAME_BYTES_MAX + 1], name[CONFIG_NAME_BYTES_MAX + 1], bounds[96];
+        char variable[CONFIG_NAME_BYTES_MAX + 16] = "none";
         name_as(row->name, true, flag);
-        name_as(row->name, false, variable);
+        name_as(row->name, false, name);
+        if (row->type != CAIRN_CONFIG_FLAG)
+            snprintf(variable, sizeof variable, "`CAIRN_%s`", name);
         bounds_text(row, bounds);
-        CAIRN_TRY(cairn_buf_printf(ret, err, "| `%s` | `--%s` | `CAIRN_%s` | %s | %s | %s |\n",
+        CAIRN_TRY(cairn_buf_printf(ret, err, "| `%s` | `--%s` | %s | %s | %s | %s |\n",
                                    row->name, flag, variable,
                                    *row->fallback ? row->fallback : "none", bounds, row->why));
     }

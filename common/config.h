@@ -25,17 +25,20 @@
 
 enum cairn_config_type {
     CAIRN_CONFIG_TEXT,  /* char *; min and max bound the length */
+    CAIRN_CONFIG_FLAG,  /* a TEXT that no variable sets: that name is another program's */
     CAIRN_CONFIG_COUNT, /* uint64_t */
     CAIRN_CONFIG_SIZE,  /* uint64_t, bytes */
     CAIRN_CONFIG_TIME,  /* uint64_t, ms */
     CAIRN_CONFIG_BOOL,  /* bool: true/false/yes/no/1/0 */
 };
 #define CAIRN_CONFIG_FIELD_TEXT(name) char *name;
+#define CAIRN_CONFIG_FIELD_FLAG(name) char *name;
 #define CAIRN_CONFIG_FIELD_COUNT(name) uint64_t name;
 #define CAIRN_CONFIG_FIELD_SIZE(name) uint64_t name##_bytes;
 #define CAIRN_CONFIG_FIELD_TIME(name) uint64_t name##_ms;
 #define CAIRN_CONFIG_FIELD_BOOL(name) bool name;
 #define CAIRN_CONFIG_MEMBER_TEXT(name) name
+#define CAIRN_CONFIG_MEMBER_FLAG(name) name
 #define CAIRN_CONFIG_MEMBER_COUNT(name) name
 #define CAIRN_CONFIG_MEMBER_SIZE(name) name##_bytes
 #define CAIRN_CONFIG_MEMBER_TIME(name) name##_ms
@@ -68,7 +71,8 @@ enum cairn_code cairn_config_init(struct cairn_config *config, const struct cair
 void cairn_config_release(struct cairn_config *config); /* frees TEXT values too */
 enum cairn_code cairn_config_file(struct cairn_config *config, const char *path,
                                   struct cairn_error *err) CAIRN_MUST_USE;
-/* Every CAIRN_<NAME> of the table. Other CAIRN_ variables are not this table's concern. */
+/* Every CAIRN_<NAME> of the table, of a FLAG none. Other CAIRN_ variables are not this table's
+ * concern. */
 enum cairn_code cairn_config_environment(struct cairn_config *config,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 /* --name value, --name=value, --flag for BOOL. Stops at the first argument that is no option;

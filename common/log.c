@@ -14,14 +14,17 @@
 #include "common/tracing.h"
 
 #define LINE_BYTES_MAX 2048
+#define JSON_BYTES_MAX 4096 /* PIPE_BUF: one write to a pipe stays whole */
 
 static const char *const level_names[] = {"ERROR", "WARN", "INFO", "DEBUG"};
 static const char *const level_words[] = {"error", "warn", "info", "debug"};
+static const char *const format_words[] = {"text", "json"};
 
 /* Written by cairn_log_start only, which runs before there are other threads. */
 static struct {
     struct cairn_lock lock; /* nothing is guarded but the order of the lines */
     enum cairn_log_level level;
+    enum cairn_log_format format;
     int fd;
     bool started;
 } logger = {.fd = -1};
@@ -32,6 +35,20 @@ void cairn_log_start(const char *program, enum cairn_log_level level, int fd) {
     logger.level = level;
     logger.fd = fd;
     cairn_log(DEBUG, "log.start", "program=%s pid=%ld", program, (long)getpid());
+}
+
+void cairn_log_write_as(enum cairn_log_format format) {
+    logger.format = format;
+}
+
+enum cairn_code cairn_log_format_parse(const char *text, enum cairn_log_format *ret,
+                                       struct cairn_error *err) {
+    for (unsigned i = 0; i < CAIRN_COUNT(format_words); i++) {
+        if (strcmp(text, format_words[i]) != 0) continue;
+        *ret = (enum cairn_log_format)i;
+        return CAIRN_OK;
+    }
+    return cairn_fail(err, CAIRN_INVALID, "\"%.32s\" is not a log format: text or json", text);
 }
 
 enum cairn_code cairn_log_level_parse(const char *text, enum cairn_log_level *ret,
@@ -210,10 +227,143 @@ static void write_line(const char *line, size_t size) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+/* ---- as text ---- */
+
+static size_t text_line(enum cairn_log_level level, const char *event, const char *time,
+                        const char *text, bool cut, char *line) {
+    const struct cairn_trace *trace = cairn_trace_get();
+    int head = snprintf(line, LINE_BYTES_MAX, "%s %s %.128s%s%s%s", time, level_names[level], event,
+                        trace ? " trace=" : "", trace ? trace->id : "", text[0] ? " " : "");
+    return append_escaped(line, (size_t)head, text, cut);
+}
+
+/* ---- as JSON ---- */
+
+static bool is_key_byte(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* Size of the key at `at`, without its '='; 0: there is none. */
+static size_t key_size(const char *at) {
+    size_t size = 0;
+    while (is_key_byte(at[size])) size++;
+    return at[size] == '=' ? size : 0;
+}
+
+struct json_line {
+    char *bytes; /* of JSON_BYTES_MAX */
+    size_t size;
+};
+
+/* Room is kept for the end of a value and of the object. */
+static bool json_room(const struct json_line *line, size_t bytes) {
+    return line->size + bytes + sizeof("...\"}\n") < JSON_BYTES_MAX;
+}
+
+static void json_bytes(struct json_line *line, const char *bytes, size_t size) {
+    memcpy(line->bytes + line->size, bytes, size);
+    line->size += size;
+}
+
+/* A string with its quotes; of bytes that are no UTF-8 each is written as \u00XX. */
+static void json_text(struct json_line *line, struct cairn_view text) {
+    bool is_text = cairn_utf8_valid(text), cut = false;
+    const char *bytes = text.data;
+    line->bytes[line->size++] = '"';
+    for (size_t i = 0; i < text.size && !cut; i++) {
+        char escape[8] = {bytes[i]};
+        uint8_t c = (uint8_t)bytes[i];
+        size_t size = 1;
+        if (c == '"' || c == '\\')
+            size = (size_t)snprintf(escape, sizeof(escape), "\\%c", c);
+        else if (c < 0x20 || c == 0x7f || (c >= 0x80 && !is_text))
+            size = (size_t)snprintf(escape, sizeof(escape), "\\u%04x", c);
+        cut = !json_room(line, size + 4);
+        if (!cut) json_bytes(line, escape, size);
+    }
+    if (cut && is_text)
+        line->size = without_torn_character(line->bytes, line->size);
+    if (cut) json_bytes(line, "...", 3);
+    line->bytes[line->size++] = '"';
+}
+
+static void json_member(struct json_line *line, struct cairn_view key, struct cairn_view value,
+                        bool number) {
+    if (!json_room(line, key.size + 8)) return;
+    json_bytes(line, line->size > 1 ? "," : "", line->size > 1);
+    json_text(line, key);
+    line->bytes[line->size++] = ':';
+    if (number && json_room(line, value.size))
+        json_bytes(line, value.data, value.size);
+    else
+        json_text(line, value);
+}
+
+static bool is_number(struct cairn_view text) {
+    const char *digits = text.data;
+    size_t size = text.size;
+    if (size && *digits == '-') digits++, size--;
+    if (!size || size > 15 || (size > 1 && *digits == '0')) return false;
+    for (size_t i = 0; i < size; i++)
+        if (digits[i] < '0' || digits[i] > '9') return false;
+    return true;
+}
+
+/* A value as it was before log.h#2 gave it quotes; returns what stands behind it. A bare one goes
+ * on to the next key: a format may put a text behind it. */
+static const char *read_value(const char *at, char *ret_plain, size_t *ret_size,
+                              bool *ret_quoted) {
+    size_t size = 0;
+    *ret_quoted = *at == '"';
+    if (*ret_quoted) {
+        for (at++; *at && *at != '"'; at++) {
+            if (*at == '\\' && at[1]) at++;
+            ret_plain[size++] = *at;
+        }
+        at += *at == '"';
+    }
+    while (*at && !(*at == ' ' && key_size(at + 1))) ret_plain[size++] = *at++;
+    *ret_size = size;
+    return at + (*at == ' ');
+}
+
+static void json_pairs(struct json_line *line, const char *text, bool cut) {
+    char plain[LINE_BYTES_MAX + sizeof("...")];
+    while (*text) {
+        struct cairn_view key = {text, key_size(text)};
+        size_t size = 0;
+        bool quoted = false;
+        text = read_value(key.size ? text + key.size + 1 : text, plain, &size, &quoted);
+        if (!*text && cut) {
+            memcpy(plain + size, "...", 3);
+            size += 3;
+        }
+        struct cairn_view value = {plain, size};
+        json_member(line, key.size ? key : CAIRN_VIEW("text"), value,
+                    key.size && !quoted && is_number(value));
+    }
+}
+
+static size_t json_line(enum cairn_log_level level, const char *event, const char *time,
+                        const char *text, bool cut, char *bytes) {
+    const struct cairn_trace *trace = cairn_trace_get();
+    struct json_line line = {.bytes = bytes};
+    json_bytes(&line, "{", 1);
+    json_member(&line, CAIRN_VIEW("time"), cairn_view_of(time), false);
+    json_member(&line, CAIRN_VIEW("level"), cairn_view_of(level_words[level]), false);
+    json_member(&line, CAIRN_VIEW("event"), cairn_view_of(event), false);
+    if (trace) json_member(&line, CAIRN_VIEW("trace"), cairn_view_of(trace->id), false);
+    json_pairs(&line, text, cut);
+    json_bytes(&line, "}", 1);
+    return line.size;
+}
+
+/* ---- a line ---- */
+
 void cairn_log_write(enum cairn_log_level level, const char *event, const char *format, ...) {
     if (!cairn_log_enabled(level)) return;
     int saved_errno = errno;
-    char text[LINE_BYTES_MAX], line[LINE_BYTES_MAX], time[32];
+    char text[LINE_BYTES_MAX], line[JSON_BYTES_MAX], time[32];
     struct values values = {.text = text};
     va_list arguments;
     va_start(arguments, format);
@@ -221,10 +371,9 @@ void cairn_log_write(enum cairn_log_level level, const char *event, const char *
     va_end(arguments);
     if (values.cut) text[without_torn_character(text, values.size)] = '\0';
     cairn_time_text(cairn_clock_real.wall_ms(&cairn_clock_real), true, time);
-    const struct cairn_trace *trace = cairn_trace_get();
-    int head = snprintf(line, sizeof(line), "%s %s %.128s%s%s%s", time, level_names[level], event,
-                        trace ? " trace=" : "", trace ? trace->id : "", text[0] ? " " : "");
-    size_t size = append_escaped(line, (size_t)head, text, values.cut);
+    size_t size = logger.format == CAIRN_LOG_JSON
+                      ? json_line(level, event, time, text, values.cut, line)
+                      : text_line(level, event, time, text, values.cut, line);
     line[size++] = '\n';
     {
         CAIRN_HOLD(&logger.lock);

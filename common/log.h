@@ -9,7 +9,9 @@
  *              and a bare value with a space or a quote gets quotes: no value ends before its end.
  *              A secret type has no way into a line.
  *          3   where standard error cannot be written, lines are dropped, the program goes on.
- * Limits:  2,048 bytes a line, cut with "...".
+ *          4   as JSON a line is one object: time, level, event, trace, and a member for each key
+ *              of the text; one that does not fit is cut, and the line is an object all the same.
+ * Limits:  2,048 bytes a line of text, 4,096 of JSON, cut with "...".
  * Threads: any thread.
  * Next:    docs/runbook.md for what each error line asks of a person.
  */
@@ -19,7 +21,13 @@
 
 enum cairn_log_level { CAIRN_LOG_ERROR, CAIRN_LOG_WARN, CAIRN_LOG_INFO, CAIRN_LOG_DEBUG };
 
+enum cairn_log_format { CAIRN_LOG_TEXT, CAIRN_LOG_JSON };
+
 void cairn_log_start(const char *program, enum cairn_log_level level, int fd);
+/* Before there are other threads; text where it is not called. */
+void cairn_log_write_as(enum cairn_log_format format);
+enum cairn_code cairn_log_format_parse(const char *text, enum cairn_log_format *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_log_level_parse(const char *text, enum cairn_log_level *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 bool cairn_log_enabled(enum cairn_log_level level);

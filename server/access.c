@@ -15,6 +15,7 @@
 #include "common/text.h"
 #include "common/thread.h"
 #include "server/catalog/notify.h"
+#include "store/store.h"
 
 #define AGAIN_MS 1000 /* after the catalog could not be read */
 
@@ -308,20 +309,83 @@ static enum cairn_code put_first(struct cairn_srv_tx *tx, void *argument, struct
     return first->there ? CAIRN_OK : cairn_srv_token_put(tx, &first->token, err);
 }
 
+static enum cairn_code put_given(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct first *first = argument;
+    struct cairn_srv_token known;
+    struct cairn_error why = {0};
+    first->there = false;
+    enum cairn_code code = cairn_srv_token_get(tx, first->token.key.id, &known, &why);
+    if (code == CAIRN_NOT_FOUND) return cairn_srv_token_put(tx, &first->token, err);
+    if (code && err) *err = why;
+    if (code) return code;
+    first->there = true;
+    first->again = memcmp(known.key.digest, first->token.key.digest, sizeof(known.key.digest));
+    return CAIRN_OK;
+}
+
+/* A file that was left in place must not let in again whom an operator has shut out. */
+static enum cairn_code is_revoked(struct cairn_srv *server, const char *id, bool *ret,
+                                  struct cairn_error *err) {
+    struct cairn_store_worker *worker = NULL;
+    struct cairn_key key;
+    struct cairn_error why = {0};
+    cairn_key_revoked(id, &key);
+    CAIRN_TRY(cairn_store_worker_new(server->store, &worker, err));
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    enum cairn_code code = cairn_store_perform(worker, &head, &why);
+    cairn_store_worker_free(worker);
+    *ret = !code;
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
+    if (code && err) *err = why;
+    return code ? cairn_within(err, code, "looking whether the admin token was revoked") : CAIRN_OK;
+}
+
+static enum cairn_code bring_first(struct cairn_srv *server, struct first *first,
+                                   struct cairn_error *err) {
+    const char *path = server->settings->admin_token_file;
+    CAIRN_AUTO(buf) text = {.limit = 4096};
+    bool revoked = false;
+    enum cairn_code code = cairn_file_load_secret_line(path, &text, err);
+    if (code) return cairn_within(err, code, "admin-token-file");
+    bool good = cairn_token_read(cairn_buf_view(&text), &first->token.key);
+    cairn_wipe(text.data, text.size);
+    if (!good)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "admin-token-file %s holds no token: make one with `cairn token generate "
+                          "--out %s`",
+                          path, path);
+    CAIRN_TRY(is_revoked(server, first->token.key.id, &revoked, err));
+    if (revoked)
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "the token %s in admin-token-file %s was revoked: write another one of "
+                          "`cairn token generate` there",
+                          first->token.key.id, path);
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, put_given, first, err));
+    if (first->there && first->again)
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "the token in admin-token-file %s has the id of another one, %s: write "
+                          "another one of `cairn token generate` there",
+                          path, first->token.key.id);
+    if (!first->there)
+        cairn_log(INFO, "token.given", "file=\"%s\" token=%s", path, first->token.key.id);
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_access_first(struct cairn_srv *server, struct cairn_error *err) {
     const struct cairn_srv_settings *settings = server->settings;
     struct first first = {.now_ms = cairn_srv_wall_ms(server), .again = settings->new_admin_token};
     char text[CAIRN_TOKEN_TEXT_BYTES], line[CAIRN_TOKEN_TEXT_BYTES + 1];
     CAIRN_AUTO(buf) path = {0};
     if (!settings->require_token && !first.again) return CAIRN_OK;
-    if (!first.again)
-        CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look_for_admin, &first, err));
-    if (first.there) return CAIRN_OK;
     first.token = (struct cairn_srv_token){.name = "operator",
                                            .projects = "*",
                                            .who = "cairn-server",
                                            .scopes = CAIRN_SCOPES_ALL,
                                            .created_ms = first.now_ms};
+    if (settings->admin_token_file[0]) return bring_first(server, &first, err);
+    if (!first.again)
+        CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look_for_admin, &first, err));
+    if (first.there) return CAIRN_OK;
     CAIRN_TRY(cairn_buf_printf(&path, err, "%s/admin.token", settings->data_dir));
     cairn_token_make(server->random, text, &first.token.key);
     /* The file first: a token that is lost cannot be told again. */

@@ -56,8 +56,9 @@ void cairn_srv_access_free(struct cairn_srv_access *access); /* NULL is fine */
 void cairn_srv_access_reload(struct cairn_srv_access *access);
 /* Another server may have changed a token. NULL is fine. */
 void cairn_srv_access_notified(struct cairn_srv_access *access, uint64_t key);
-/* The operator's first token, into DATA_DIR/admin.token: where tokens are asked for and none may
- * make others, and where the settings say so. */
+/* The operator's token: the one that admin_token_file brings, where a revoked one is refused; or a
+ * first one into DATA_DIR/admin.token, where tokens are asked for and none may make others, and
+ * where the settings say so. */
 enum cairn_code cairn_srv_access_first(struct cairn_srv *server,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 

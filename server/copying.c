@@ -175,6 +175,7 @@ int cairn_srv_copying_main(int argc, char **argv) {
     static struct command command;
     struct cairn_error err = {0};
     command = (struct command){.options = {.progress = progress, .owner = &command}};
+    cairn_srv_catalog_password_from(getenv("CAIRN_CATALOG_PASSWORD_FILE"));
     enum cairn_code code = read_arguments(argc, argv, &command, &err);
     if (!code) code = copy(&command, &err);
     err.code = code;

@@ -13,6 +13,7 @@
 #include "common/id.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/manager.h"
 #include "common/parent.h"
 #include "common/start.h"
 #include "server/access.h"
@@ -82,6 +83,7 @@ static enum cairn_code open_catalog(struct cairn_srv *server, struct cairn_error
     const struct cairn_srv_settings *settings = server->settings;
     CAIRN_TRY(cairn_dir_make(settings->data_dir, 0700, err));
     const char *where = settings->catalog[0] ? settings->catalog : settings->data_dir;
+    cairn_srv_catalog_password_from(settings->catalog_password_file);
     CAIRN_TRY(cairn_srv_catalog_open(where, &server->catalog, err));
     cairn_srv_catalog_set_clock(server->catalog, server->clock);
     return cairn_srv_copy_is_over(server->catalog, err);
@@ -163,12 +165,16 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
 
 static enum cairn_code announce(const struct cairn_srv *server, uint16_t port,
                                 struct cairn_error *err) {
-    cairn_log(INFO, "server.ready", "version=%s port=%u store=%s generation=%" PRIu64,
-              CAIRN_VERSION, port, cairn_store_url(server->store), server->generation);
-    if (!server->settings->port_file[0]) return CAIRN_OK;
+    cairn_log(INFO, "server.ready",
+              "version=%s port=%u store=%s generation=%" PRIu64 " data_dir=\"%s\"", CAIRN_VERSION,
+              port, cairn_store_url(server->store), server->generation,
+              server->settings->data_dir);
     char text[16];
     snprintf(text, sizeof(text), "%u\n", port);
-    return cairn_file_replace(server->settings->port_file, cairn_view_of(text), 0644, err);
+    if (server->settings->port_file[0])
+        CAIRN_TRY(cairn_file_replace(server->settings->port_file, cairn_view_of(text), 0644, err));
+    cairn_manager_tell("READY=1");
+    return CAIRN_OK;
 }
 
 static bool is_stop(int signal) {
@@ -214,11 +220,13 @@ static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
     struct cairn_store_watch watch = {0};
     int got = 0;
     while (!is_stop(got)) {
+        cairn_manager_alive();
         cairn_store_watch_look(&watch, server->store, !server->frozen);
         got = sigtimedwait(signals, NULL, &look);
         if (got == SIGHUP) cairn_srv_http_reload(server->http);
     }
     cairn_log(INFO, "server.stopping", "signal=%d", got);
+    cairn_manager_tell("STOPPING=1");
     bool in_time = give_notice(server, signals);
     cairn_srv_operations_stop(server->operations); /* while their commands reach this server */
     if (in_time) drain(server, signals);
@@ -276,7 +284,9 @@ static enum cairn_code reindex(const struct cairn_srv_reindexing *asked, struct 
 
 /* A group that may read a key is the operator's choice, and may be his oversight. */
 static void warn_of_shared(const struct cairn_srv_settings *settings) {
-    const char *const files[] = {settings->tls_key, settings->webhooks_file};
+    const char *const files[] = {settings->tls_key, settings->webhooks_file,
+                                 settings->admin_token_file, settings->grant_key_file,
+                                 settings->catalog_password_file};
     for (size_t i = 0; i < CAIRN_COUNT(files); i++)
         if (cairn_file_is_shared(files[i]))
             cairn_log(WARN, "settings.secret_shared",
@@ -295,6 +305,9 @@ static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
     enum cairn_log_level level = CAIRN_LOG_INFO;
     CAIRN_TRY(cairn_log_level_parse(settings->log_level, &level, err));
     if (reindexing->wanted && level == CAIRN_LOG_INFO) level = CAIRN_LOG_WARN; /* a command's */
+    enum cairn_log_format format = CAIRN_LOG_TEXT;
+    CAIRN_TRY(cairn_log_format_parse(settings->log_format, &format, err));
+    cairn_log_write_as(format);
     cairn_log_start("cairn-server", level, STDERR_FILENO);
     CAIRN_TRY(cairn_parent_follow(settings->parent, err));
     if (!settings->core_dumps) CAIRN_TRY(cairn_start_hide_memory(err));

@@ -48,6 +48,40 @@ static enum cairn_code check_folders(const char *name, const char *folders,
     return CAIRN_OK;
 }
 
+static enum cairn_code check_secrets(const struct cairn_srv_settings *settings,
+                                     struct cairn_error *err) {
+    if (settings->admin_token_file[0] && !settings->require_token)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "admin-token-file is set, and require-token is not: without it "
+                          "everybody may do everything");
+    if (settings->admin_token_file[0] && settings->new_admin_token)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "new-admin-token makes a token, and admin-token-file brings one: to "
+                          "change it, write another one of `cairn token generate` into %s",
+                          settings->admin_token_file);
+    if (settings->catalog_password_file[0] && !settings->catalog[0])
+        return cairn_fail(err, CAIRN_INVALID,
+                          "catalog-password-file is set, and catalog is not: SQLite has none");
+    return CAIRN_OK;
+}
+
+/* A service that may not use its folder would otherwise keep its key and its catalog in whatever
+ * folder it was started in: in a container, nowhere. */
+static enum cairn_code choose_data_dir(struct cairn_config *config,
+                                       const struct cairn_srv_settings *settings,
+                                       struct cairn_error *err) {
+    static const char system_wide[] = "/var/lib/cairn";
+    if (settings->data_dir[0]) return CAIRN_OK;
+    bool there = !access(system_wide, F_OK);
+    if (there && access(system_wide, W_OK | X_OK))
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "data-dir is not set, and user %u may not write in %s: start the server "
+                          "as that folder's owner, or give --data-dir",
+                          (unsigned)geteuid(), system_wide);
+    return cairn_config_set(config, "data_dir", there ? system_wide : "./cairn-data", "default",
+                            err);
+}
+
 static enum cairn_code check(struct cairn_config *config, struct cairn_srv_settings *settings,
                              struct cairn_error *err) {
     if (!settings->store[0])
@@ -80,14 +114,13 @@ static enum cairn_code check(struct cairn_config *config, struct cairn_srv_setti
                           "export-folders give https://NAME:PORT, with a name of the certificate");
     CAIRN_TRY(check_folders("import-folders", settings->import_folders, err));
     CAIRN_TRY(check_folders("export-folders", settings->export_folders, err));
-    if (!settings->data_dir[0]) {
-        bool system_wide = !access("/var/lib/cairn", W_OK | X_OK);
-        CAIRN_TRY(cairn_config_set(
-            config, "data_dir", system_wide ? "/var/lib/cairn" : "./cairn-data", "default", err));
-    }
+    CAIRN_TRY(check_secrets(settings, err));
+    CAIRN_TRY(choose_data_dir(config, settings, err));
     if (settings->catalog[0] && cairn_config_is_default(config, "stop_notice"))
         CAIRN_TRY(cairn_config_set(config, "stop_notice", STOP_NOTICE_SHARED, "default", err));
     enum cairn_log_level level;
+    enum cairn_log_format format;
+    CAIRN_TRY(cairn_log_format_parse(settings->log_format, &format, err));
     return cairn_log_level_parse(settings->log_level, &level, err);
 }
 

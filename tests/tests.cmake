@@ -276,3 +276,15 @@ function(cairn_single name line)
   cairn_entry(${name} COMMAND ${S_COMMAND} LABELS ${W_labels}
     ENVIRONMENT PYTHONDONTWRITEBYTECODE=1 CAIRN_BIN_DIR=${CMAKE_BINARY_DIR})
 endfunction()
+
+# Tests of images and of a site of containers. They share one engine, so one runs at a time.
+function(cairn_docker_tests)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/docker/test_*.py)
+  foreach(source ${sources})
+    get_filename_component(file ${source} NAME)
+    string(REGEX REPLACE "^test_(.*)\\.py$" "docker/\\1" name ${file})
+    cairn_read_lines(${source})
+    cairn_single(${name} "${lines}" COMMAND ${CAIRN_PYTHON3} ${source})
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK docker)
+  endforeach()
+endfunction()

@@ -11,6 +11,7 @@
 
 #include "common/file.h"
 #include "common/log.h"
+#include "common/manager.h"
 #include "common/text.h"
 #include "store/start.h"
 #include "uploader/fetch/fetch.h"
@@ -217,8 +218,10 @@ enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_erro
         cairn_up_slabs_serve(up);
         cairn_up_version_tick(up->fetch, false);
         cairn_up_claims_tick(up);
+        cairn_manager_alive();
         if (poll(&waiting, 1, TICK_MS) > 0) break;
     }
+    cairn_manager_tell("STOPPING=1");
     if (code == CAIRN_OK) drain(up, &check);
     cairn_up_store_check_release(&check);
     return code;

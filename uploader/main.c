@@ -10,6 +10,7 @@
 
 #include "common/file.h"
 #include "common/json.h"
+#include "common/manager.h"
 #include "common/parent.h"
 #include "common/start.h"
 #include "uploader/cores.h"
@@ -39,6 +40,7 @@ static enum cairn_code serve(struct cairn_up *up, int stop_fd, struct cairn_erro
         CAIRN_TRY(cairn_file_replace(up->settings.ready_file,
                                      (struct cairn_view){text, (size_t)size}, 0644, err));
     }
+    cairn_manager_tell("READY=1");
     return cairn_up_run(up, stop_fd, err);
 }
 
@@ -84,6 +86,7 @@ static int run(struct cairn_up *up, bool journal_only) {
     if (code == CAIRN_OK && journal_only) {
         code = cairn_up_show_journal(&up->places, &error);
     } else if (code == CAIRN_OK) {
+        cairn_log_write_as(up->places.log_format);
         cairn_log_start("cairn-uploader", up->places.log_level, STDERR_FILENO);
         CAIRN_AUTO_FD stop_fd = stop_signals();
         raise_descriptors();

@@ -77,6 +77,23 @@ static enum cairn_code fill(char *to, size_t capacity, const char *what, struct 
     return CAIRN_OK;
 }
 
+/* Slabs are charged to the uploader: beyond its limit the kernel would kill it at the first save.
+ */
+static enum cairn_code choose_budget(const struct cairn_up_settings *settings, uint64_t *ret_bytes,
+                                     struct cairn_error *err) {
+    uint64_t limit_bytes = cairn_memory_limit("");
+    char wanted[24], limit[24];
+    *ret_bytes = settings->memory_budget_bytes ? settings->memory_budget_bytes : limit_bytes / 4;
+    if (*ret_bytes <= limit_bytes) return CAIRN_OK;
+    cairn_size_text(*ret_bytes, wanted);
+    cairn_size_text(limit_bytes, limit);
+    return cairn_fail(err, CAIRN_INVALID,
+                      "memory_budget is %s, and this process may use %s (the memory limit of its "
+                      "container or unit, else the machine's): lower it, or raise that limit to "
+                      "the budget and 150 MiB for the uploader itself",
+                      wanted, limit);
+}
+
 enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *settings,
                                          struct cairn_up_places *ret, struct cairn_error *err) {
     struct cairn_up_places places = {0};
@@ -93,18 +110,14 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
         CAIRN_TRY(fill(places.socket_path, sizeof(places.socket_path), "socket", err,
                        settings->socket, "", ""));
     } else {
-        const char *name = *settings->node ? places.node : "uploader";
-        char slashed[80];
-        CAIRN_TRY(fill(slashed, sizeof(slashed), "node", err, "/", name, ".sock"));
         CAIRN_TRY(fill(places.socket_path, sizeof(places.socket_path), "the path of the socket",
-                       err, settings->run_dir, slashed, ""));
+                       err, settings->run_dir, "/uploader.sock", ""));
     }
     char file[80];
     CAIRN_TRY(fill(file, sizeof(file), "node", err, "/", places.node, ".journal"));
     CAIRN_TRY(fill(places.journal_path, sizeof(places.journal_path), "the path of the journal", err,
                    settings->state_dir, file, ""));
-    places.budget_bytes = settings->memory_budget_bytes;
-    if (!places.budget_bytes) places.budget_bytes = cairn_memory_limit("") / 4;
+    CAIRN_TRY(choose_budget(settings, &places.budget_bytes, err));
     if (strcmp(settings->peer_restore, "on") != 0 && strcmp(settings->peer_restore, "off") != 0 &&
         strcmp(settings->peer_restore, "auto") != 0)
         return cairn_fail(err, CAIRN_INVALID, "peer_restore is on, off or auto, not \"%s\"",
@@ -118,6 +131,8 @@ enum cairn_code cairn_up_settings_derive(const struct cairn_up_settings *setting
                           settings->failure_domain);
     code = cairn_log_level_parse(settings->log_level, &places.log_level, err);
     if (code != CAIRN_OK) return cairn_within(err, code, "log_level");
+    code = cairn_log_format_parse(settings->log_format, &places.log_format, err);
+    if (code != CAIRN_OK) return cairn_within(err, code, "log_format");
     CAIRN_TRY(uid_list(settings->allow_uids, &places, err));
     *ret = places;
     return CAIRN_OK;

@@ -32,6 +32,7 @@ struct cairn_up_places {
     char journal_path[4200];
     uint64_t budget_bytes;
     enum cairn_log_level log_level;
+    enum cairn_log_format log_format;
     bool any_uid;
     uid_t uids[CAIRN_UP_UIDS_MAX];
     size_t uid_count;

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cairn token create|list|revoke|whoami: who may do what at a server. */
+/* cairn token create|generate|list|revoke|whoami: who may do what at a server. */
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "api/scope.h"
+#include "api/token.h"
 #include "cli/output.h"
 #include "common/encode.h"
+#include "common/id.h"
 
 #define TOKENS_MAX 10000
 #define SCOPES_DEFAULT "read"
@@ -16,6 +21,9 @@ static const struct cairn_cli_flag flags[] = {
      "The projects it is for, as nlp-*; default all that the caller's own token is for."},
     {"expires", 0, CAIRN_CLI_TIME, CAIRN_CLI_AT(expires_ms), 0, "TIME",
      "It ends after this time, as 30d; default never."},
+    {"out", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(out), 0, "FILE",
+     "Write the token into this new file, which its owner alone can read, and not to standard "
+     "output."},
 };
 
 static bool wants_json(const struct cairn_cli *cli) {
@@ -24,6 +32,59 @@ static bool wants_json(const struct cairn_cli *cli) {
 
 static enum cairn_code flush(struct cairn_error *err) {
     return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+/* ---- where a token goes ---- */
+
+struct out {
+    const char *path; /* NULL: standard output */
+    int fd;
+};
+
+/* Before the server is asked: a token that cannot be kept must not be made. */
+static enum cairn_code open_out(const struct cairn_cli *cli, struct out *ret,
+                                struct cairn_error *err) {
+    *ret = (struct out){.path = cli->out, .fd = -1};
+    if (!cli->out) return CAIRN_OK;
+    ret->fd = open(cli->out, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (ret->fd >= 0) return CAIRN_OK;
+    if (errno == EEXIST)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "--out %s is there already, and may hold a token that is in use: name "
+                          "another file, or remove it",
+                          cli->out);
+    return cairn_fail_errno(err, "--out %s", cli->out);
+}
+
+static enum cairn_code write_out(const struct out *out, const char *token,
+                                 struct cairn_error *err) {
+    if (!out->path) {
+        puts(token);
+        return flush(err);
+    }
+    if (dprintf(out->fd, "%s\n", token) < 0 || fsync(out->fd))
+        return cairn_fail_errno(err, "--out %s", out->path);
+    return CAIRN_OK;
+}
+
+static void close_out(const struct out *out, enum cairn_code code) {
+    if (out->fd < 0) return;
+    close(out->fd);
+    if (code) (void)unlink(out->path);
+}
+
+/* One that a site gives to its servers (admin-token-file): no server is asked. */
+static enum cairn_code generate(const struct cairn_cli *cli, struct cairn_error *err) {
+    char text[CAIRN_TOKEN_TEXT_BYTES];
+    struct cairn_token_key key;
+    struct out out;
+    CAIRN_TRY(open_out(cli, &out, err));
+    cairn_token_make(cairn_random, text, &key);
+    enum cairn_code code = write_out(&out, text, err);
+    explicit_bzero(text, sizeof text);
+    close_out(&out, code);
+    if (!code) cairn_cli_note("token %s; no server knows it yet", key.id);
+    return code;
 }
 
 /* The token alone on standard output, so that it can go into a file that nobody else reads. */
@@ -40,10 +101,17 @@ static enum cairn_code create(const struct cairn_cli *cli, struct cairn_error *e
                       .project = cli->project, .expires_s = expires_s);
     if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a request");
     struct cairn_cli_call call = {.method = "POST", .tail = "/tokens", .body = body};
-    CAIRN_TRY(cairn_cli_call(cli, NULL, call, &reply, err));
-    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_token_made, reply, &made, err));
+    struct out out;
+    CAIRN_TRY(open_out(cli, &out, err));
+    code = cairn_cli_call(cli, NULL, call, &reply, err);
+    if (!code) code = cairn_cli_reply_read(CAIRN_MESSAGE_token_made, reply, &made, err);
+    if (!code && (out.path || cli->output == CAIRN_CLI_TABLE))
+        code = write_out(&out, made.token, err);
+    close_out(&out, code);
+    if (code) return code;
+    if (out.path) (void)json_object_del(reply, "token");
     if (wants_json(cli)) return cairn_cli_print_json(reply, cli->output == CAIRN_CLI_JSON, err);
-    puts(cli->output == CAIRN_CLI_NAME ? made.id : made.token);
+    if (cli->output == CAIRN_CLI_NAME) puts(made.id);
     CAIRN_TRY(flush(err));
     cairn_cli_note("token %s for %s, told this once", made.id, made.project);
     return CAIRN_OK;
@@ -80,7 +148,7 @@ static enum cairn_code list(const struct cairn_cli *cli, struct cairn_error *err
     return flush(err);
 }
 
-static enum cairn_code revoke(const struct cairn_cli *cli, struct cairn_error *err) {
+static enum cairn_code revoke_token(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) tail = {0};
     const char *id = cli->arguments[1];
@@ -121,19 +189,20 @@ static enum cairn_code run_token(struct cairn_cli *cli, struct cairn_error *err)
     const char *what = cli->arguments[0];
     bool two = cli->argument_count == 2;
     if (!strcmp(what, "create")) return create(cli, err);
+    if (!strcmp(what, "generate") && !two) return generate(cli, err);
     if (!strcmp(what, "list") && !two) return list(cli, err);
-    if (!strcmp(what, "revoke") && two) return revoke(cli, err);
+    if (!strcmp(what, "revoke") && two) return revoke_token(cli, err);
     if (!strcmp(what, "whoami") && !two) return whoami(cli, err);
     return cairn_fail(err, CAIRN_INVALID,
-                      "want create [NAME], list, revoke ID or whoami; usage: %s",
+                      "want create [NAME], generate, list, revoke ID or whoami; usage: %s",
                       cairn_cli_verb_token.synopsis);
 }
 
 const struct cairn_cli_verb cairn_cli_verb_token = {
     .name = "token",
-    .synopsis = "cairn token create|list|revoke|whoami [flags] [NAME|ID]",
+    .synopsis = "cairn token create|generate|list|revoke|whoami [flags] [NAME|ID]",
     .purpose = "Who may do what at a server.",
-    .examples = "  cairn token create --scope read,write --project 'nlp-*' ci > ci.token\n"
+    .examples = "  cairn token create --scope read,write --project 'nlp-*' --out ci.token ci\n"
                 "  cairn token list\n  cairn token revoke 4f1c9a0b7d22e6c3\n",
     .flags = flags,
     .flag_count = CAIRN_COUNT(flags),

@@ -450,6 +450,10 @@ enum cairn_code cairn_srv_catalog_open(const char *where, struct cairn_srv_catal
     return open_catalog(where, false, ret, err);
 }
 
+void cairn_srv_catalog_password_from(const char *path) {
+    cairn_srv_postgres_password_from(path);
+}
+
 void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog) {
     if (!catalog->in_memory) {
         {

@@ -32,6 +32,9 @@ struct cairn_srv_tx;
 /* A folder, for SQLite, or postgresql://... as libpq takes it. */
 enum cairn_code cairn_srv_catalog_open(const char *where, struct cairn_srv_catalog **ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* The file that holds a database's password, read anew for each session; "" or NULL: none. Called
+ * once, before there are threads; the text stays. */
+void cairn_srv_catalog_password_from(const char *path);
 /* One connection in memory, for simulations: changes and looks run on the calling thread. */
 enum cairn_code cairn_srv_catalog_open_memory(struct cairn_srv_catalog **ret,
                                               struct cairn_error *err) CAIRN_MUST_USE;

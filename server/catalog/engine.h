@@ -134,6 +134,8 @@ struct cairn_srv_engine {
 
 extern const struct cairn_srv_engine cairn_srv_engine_sqlite;
 extern const struct cairn_srv_engine cairn_srv_engine_postgres;
+/* As in catalog.h; of PostgreSQL. */
+void cairn_srv_postgres_password_from(const char *path);
 
 struct cairn_srv_migration {
     unsigned number;

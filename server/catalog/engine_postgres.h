@@ -22,6 +22,9 @@
  *              lacks commits) takes no more changes of this process, and behind says so.
  *          7   from join on the session for changes holds a lock that bears this server's id, by
  *              which others see that it lives; not in a database that has gone back.
+ *          8   a database that speaks PostgreSQL's protocol and lacks what Cairn is built on
+ *              (notifications, advisory locks of sessions) is refused at the first session for
+ *              changes, by its name where it says one.
  * Limits:  256 statements are kept per connection; a result is held in memory as a whole; 512
  *          commands on their way at once.
  * Threads: a connection belongs to one thread at a time.
@@ -56,6 +59,7 @@ struct cairn_srv_postgres_place {
     _Atomic uint64_t mine;              /* the position of this process's last change; 0: none */
     _Atomic bool shared;                /* one has been counted between two of them */
     _Atomic bool joined;                /* sessions for changes hold this server's own lock */
+    _Atomic bool proved;                /* it is PostgreSQL (#8) */
 };
 
 struct cairn_srv_postgres {

@@ -7,6 +7,8 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/crashpoint.h"
+#include "common/file.h"
+#include "common/hash.h"
 #include "common/text.h"
 #include "server/catalog/dialect.h"
 #include "server/catalog/engine_postgres.h"
@@ -53,8 +55,8 @@ static enum cairn_code refuse_password(const char *url, struct cairn_error *err)
     if (!strstr(url, "password=") && !(at && memchr(user, ':', (size_t)(at - user))))
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID,
-                      "catalog holds a password: put it into a password file (~/.pgpass, or the "
-                      "one that PGPASSFILE names), which libpq reads by itself");
+                      "catalog holds a password: put it into a file that catalog-password-file "
+                      "names, or into libpq's own (~/.pgpass, or the one that PGPASSFILE names)");
 }
 
 static enum cairn_code refuse_malformed(const char *url, struct cairn_error *err) {
@@ -110,14 +112,27 @@ static bool is_left_open(const char *url, size_t i) {
     return !defaults[i].variable || !getenv(defaults[i].variable);
 }
 
-static PGconn *dial(const char *url) {
-    const char *keywords[CAIRN_COUNT(defaults) + 4] = {0};
-    const char *values[CAIRN_COUNT(defaults) + 4] = {0};
+static const char *password_file; /* written before there are threads */
+
+void cairn_srv_postgres_password_from(const char *path) {
+    password_file = path && *path ? path : NULL;
+}
+
+static enum cairn_code dial(const char *url, PGconn **ret, struct cairn_error *err) {
+    const char *keywords[CAIRN_COUNT(defaults) + 5] = {0};
+    const char *values[CAIRN_COUNT(defaults) + 5] = {0};
+    CAIRN_AUTO(buf) password = {.limit = 4096};
     size_t count = 0;
     for (size_t i = 0; i < CAIRN_COUNT(defaults); i++) {
         if (!is_left_open(url, i)) continue;
         keywords[count] = defaults[i].keyword;
         values[count++] = defaults[i].value;
+    }
+    if (password_file) {
+        enum cairn_code code = cairn_file_load_secret_line(password_file, &password, err);
+        if (code) return cairn_within(err, code, "catalog-password-file");
+        keywords[count] = "password";
+        values[count++] = password.data;
     }
     keywords[count] = "dbname";
     values[count++] = url;
@@ -125,7 +140,9 @@ static PGconn *dial(const char *url) {
     values[count++] = "UTF8";
     keywords[count] = "fallback_application_name";
     values[count++] = "cairn-server";
-    return PQconnectdbParams(keywords, values, 1);
+    *ret = PQconnectdbParams(keywords, values, 1);
+    if (password.data) cairn_wipe(password.data, password.size);
+    return CAIRN_OK;
 }
 
 /* Plans are made once, loops over indexes as SQLite's, whatever the statistics say of tables that
@@ -193,6 +210,77 @@ static enum cairn_code demand_all(struct cairn_srv_postgres *own, struct cairn_e
     return cairn_srv_postgres_exec(own, "SET synchronous_commit = on", NULL, err);
 }
 
+/* ---- is it PostgreSQL? ---- */
+
+/* What their version() says. Those that are PostgreSQL with more in it (Citus, Aurora, EDB's) are
+ * not here. */
+static const struct {
+    const char *said, *name;
+} lookalikes[] = {
+    {"CockroachDB", "CockroachDB"}, {"-YB-", "YugabyteDB"},        {"Yugabyte", "YugabyteDB"},
+    {"Redshift", "Redshift"},       {"Materialize", "Materialize"}, {"RisingWave", "RisingWave"},
+    {"Greenplum", "Greenplum"},     {"CrateDB", "CrateDB"},         {"QuestDB", "QuestDB"},
+};
+
+static enum cairn_code refuse_lookalike(const struct cairn_srv_postgres *own, const char *version,
+                                        const char *lacks, struct cairn_error *err) {
+    const char *name = NULL;
+    for (size_t i = 0; i < CAIRN_COUNT(lookalikes) && !name; i++)
+        if (strstr(version, lookalikes[i].said)) name = lookalikes[i].name;
+    if (!name && !lacks) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "the catalog cannot be kept in %s: it is %s%.60s%s, which speaks "
+                      "PostgreSQL's protocol and lacks %s: name a database of PostgreSQL 14 or "
+                      "newer",
+                      own->place->url, name ? name : "\"", name ? "" : version, name ? "" : "\"",
+                      lacks ? lacks
+                            : "notifications (LISTEN, NOTIFY) or advisory locks of sessions");
+}
+
+/* A database tells itself at the end of the transaction what it was told in it. */
+static enum cairn_code hears_itself(struct cairn_srv_postgres *own, bool *ret,
+                                    struct cairn_error *err) {
+    struct cairn_error why = {0};
+    PGnotify *said = NULL;
+    *ret = false;
+    enum cairn_code code = cairn_srv_postgres_exec(own, "LISTEN cairn_probe", NULL, &why);
+    if (!code)
+        code = cairn_srv_postgres_exec(own, "SELECT pg_notify('cairn_probe', '')", NULL, &why);
+    if (code == CAIRN_UNAVAILABLE && err) *err = why;
+    if (code) return code == CAIRN_UNAVAILABLE ? code : CAIRN_OK;
+    if (!PQconsumeInput(own->conn))
+        return cairn_srv_postgres_fail(own->conn, NULL, "NOTIFY", err);
+    while ((said = PQnotifies(own->conn))) {
+        *ret = true;
+        PQfreemem(said);
+    }
+    return cairn_srv_postgres_exec(own, "UNLISTEN cairn_probe", NULL, err);
+}
+
+/* engine_postgres.h#8. The name first: some refuse what the session is then told. */
+static enum cairn_code demand_postgres(struct cairn_srv_postgres *own, char ret_version[64],
+                                       struct cairn_error *err) {
+    CAIRN_TRY(ask(own, "SELECT version()", ret_version, err));
+    return refuse_lookalike(own, ret_version, NULL, err);
+}
+
+/* Behind the lock of take_use. */
+static enum cairn_code demand_means(struct cairn_srv_postgres *own, const char *version,
+                                    struct cairn_error *err) {
+    char held[64];
+    bool hears = false;
+    CAIRN_TRY(ask(own,
+                  "SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory' AND granted AND "
+                  "pid = pg_backend_pid()",
+                  held, err));
+    if (!strcmp(held, "0"))
+        return refuse_lookalike(own, version, "advisory locks of sessions (pg_locks)", err);
+    CAIRN_TRY(hears_itself(own, &hears, err));
+    if (!hears) return refuse_lookalike(own, version, "notifications (LISTEN, NOTIFY)", err);
+    own->place->proved = true;
+    return CAIRN_OK;
+}
+
 /* The copy is waited for no longer than the sessions of a dead process are there. */
 static enum cairn_code take_use(struct cairn_srv_postgres *own, const char *sql, const char *why,
                                 struct cairn_error *err) {
@@ -219,18 +307,22 @@ enum cairn_code cairn_srv_postgres_alone(struct cairn_srv_tx *tx, struct cairn_e
 }
 
 static enum cairn_code begin_session(struct cairn_srv_postgres *own, struct cairn_error *err) {
-    own->conn = dial(own->place->url);
+    char version[64] = "";
+    bool proves = !own->read_only && !own->place->proved;
+    CAIRN_TRY(dial(own->place->url, &own->conn, err));
     if (!own->conn || PQstatus(own->conn) != CONNECTION_OK)
         return cairn_srv_postgres_explain(own->conn, err);
-    CAIRN_TRY(cairn_srv_postgres_release(own->conn, err));
     if (PQsetnonblocking(own->conn, 1))
         return cairn_srv_postgres_fail(own->conn, NULL, own->place->url, err);
+    if (proves) CAIRN_TRY(demand_postgres(own, version, err));
+    CAIRN_TRY(cairn_srv_postgres_release(own->conn, err));
     CAIRN_TRY(cairn_srv_postgres_exec(own, session, NULL, err));
     if (!own->read_only) {
         CAIRN_TRY(demand_all(own, err));
         CAIRN_TRY(cairn_srv_postgres_exec(own, bounded, NULL, err));
         CAIRN_TRY(take_use(own, "SELECT pg_try_advisory_lock_shared" USE_LOCK "::text",
                            "this catalog is being copied", err));
+        if (proves) CAIRN_TRY(demand_means(own, version, err));
     }
     if (!PQenterPipelineMode(own->conn))
         return cairn_srv_postgres_fail(own->conn, NULL, "pipeline", err);

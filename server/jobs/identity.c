@@ -77,9 +77,12 @@ static enum cairn_code agree_on_key(struct cairn_srv_tx *tx, const struct identi
     if (text[0] && strcmp(text, identity->key_digest) != 0 && identity->others &&
         !settings->new_grant_key)
         return cairn_fail(err, CAIRN_FORBIDDEN,
-                          "%s/grant.key is not the key that the other servers of this catalog sign "
-                          "grants with: copy grant.key from the data_dir of one of them",
-                          settings->data_dir);
+                          "%s%s is not the key that the other servers of this catalog sign "
+                          "grants with: give each the same grant-key-file, or copy grant.key from "
+                          "the data_dir of one of them",
+                          settings->grant_key_file[0] ? settings->grant_key_file
+                                                      : settings->data_dir,
+                          settings->grant_key_file[0] ? "" : "/grant.key");
     return cairn_srv_key_digest_put(tx, identity->key_digest, err);
 }
 
@@ -348,8 +351,33 @@ static enum cairn_code make_grant_key(struct cairn_srv *server, const char *path
     return CAIRN_OK;
 }
 
+/* Brought by the site, so that no server waits for another one's: bytes, or digits with an end of
+ * line, as tools for secrets of text keep them. */
+static enum cairn_code load_given_key(struct cairn_srv *server, struct cairn_error *err) {
+    const char *path = server->settings->grant_key_file;
+    CAIRN_AUTO(buf) key = {.limit = 256};
+    CAIRN_TRY(cairn_file_load_secret(path, &key, err));
+    size_t size = key.size;
+    enum cairn_code code = CAIRN_OK;
+    if (size == sizeof(server->grant_key)) {
+        memcpy(server->grant_key, key.data, size);
+    } else {
+        while (size && strchr("\r\n", key.data[size - 1])) size--;
+        if (size != 2 * sizeof(server->grant_key) ||
+            cairn_hex_decode((struct cairn_view){key.data, size}, server->grant_key,
+                             sizeof(server->grant_key), NULL))
+            code = cairn_fail(err, CAIRN_CORRUPT,
+                              "grant-key-file %s holds %zu bytes: want %d random bytes, or as many "
+                              "as hexadecimal digits",
+                              path, key.size, CAIRN_GRANT_KEY_BYTES);
+    }
+    cairn_wipe(key.data, key.size);
+    return code;
+}
+
 static enum cairn_code load_grant_key(struct cairn_srv *server, const struct identity *identity,
                                       struct cairn_error *err) {
+    if (server->settings->grant_key_file[0]) return load_given_key(server, err);
     char path[1024];
     snprintf(path, sizeof(path), "%.900s/grant.key", server->settings->data_dir);
     CAIRN_AUTO(buf) key = {.limit = 256};

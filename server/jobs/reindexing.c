@@ -166,7 +166,9 @@ void cairn_srv_reindexing_tell(const struct cairn_srv_reindexing *asked,
 static enum cairn_code look_for_key(const struct cairn_srv_settings *settings,
                                     struct cairn_error *err) {
     char path[1024];
-    snprintf(path, sizeof(path), "%.900s/grant.key", settings->data_dir);
+    bool given = settings->grant_key_file[0];
+    snprintf(path, sizeof(path), "%.900s%s", given ? settings->grant_key_file : settings->data_dir,
+             given ? "" : "/grant.key");
     if (settings->new_grant_key || !access(path, F_OK)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_NOT_FOUND,
                       "%s is missing: put it back from the backup of the old server's data_dir; if "
@@ -181,6 +183,7 @@ static enum cairn_code open_catalog(struct cairn_srv *server, const char *where,
     } else {
         CAIRN_TRY(cairn_dir_make(server->settings->data_dir, 0700, err));
         CAIRN_TRY(look_for_key(server->settings, err));
+        cairn_srv_catalog_password_from(server->settings->catalog_password_file);
         CAIRN_TRY(cairn_srv_copy_begin_reindex(where, err));
         CAIRN_TRY(cairn_srv_catalog_open(where, &server->catalog, err));
     }

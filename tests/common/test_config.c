@@ -12,7 +12,8 @@
     CONFIG(SIZE, part_size, "64MiB", "5MiB", "5GiB", "Larger parts need fewer requests.")          \
     CONFIG(COUNT, parts_in_flight, "16", "1", "1024", "Raise until the link is full.")             \
     CONFIG(TIME, request_timeout, "30s", "100ms", "10min", "Lower finds a dead endpoint sooner.")  \
-    CONFIG(BOOL, verify, "true", "", "", "Check every block that is served.")
+    CONFIG(BOOL, verify, "true", "", "", "Check every block that is served.")                      \
+    CONFIG(FLAG, socket, "", "0", "20", "Where it listens.")
 
 struct settings {
 #define CONFIG(type, name, ...) CAIRN_CONFIG_FIELD_##type(name)
@@ -25,7 +26,7 @@ static const struct cairn_config_row rows[] = {
     SETTINGS
 #undef CONFIG
 };
-enum { STORE, PART_SIZE, PARTS_IN_FLIGHT, REQUEST_TIMEOUT, VERIFY };
+enum { STORE, PART_SIZE, PARTS_IN_FLIGHT, REQUEST_TIMEOUT, VERIFY, SOCKET };
 
 static void clear_environment(void) {
     static const char *const names[] = {"CAIRN_STORE",           "CAIRN_PART_SIZE",
@@ -220,6 +221,20 @@ TEST(a_wrong_variable_is_named) /* config.h#1 */
     unsetenv("CAIRN_UNRELATED");
 }
 
+TEST(a_setting_whose_variable_is_another_program_s_is_set_by_flag_and_file_alone) {
+    WORLD;
+    setenv("CAIRN_SOCKET", "/run/of/a/trainer.sock", 1); /* too long for it, too */
+    EXPECT_CODE(cairn_config_environment(&config, &err), CAIRN_OK);
+    unsetenv("CAIRN_SOCKET");
+    EXPECT_EQ_TEXT(values.socket, "");
+    EXPECT_EQ_TEXT(config.origins[SOCKET], "default");
+    REQUIRE_OK(cairn_config_file(&config, file_with("socket = a.sock\n"), &err));
+    EXPECT_EQ_TEXT(values.socket, "a.sock");
+    char **argv = FLAGS((char[]){"--socket"}, (char[]){"b.sock"});
+    REQUIRE_OK(flags_of(&config, argv, NULL, &err));
+    EXPECT_EQ_TEXT(values.socket, "b.sock");
+}
+
 TEST(what_is_printed_is_a_file_that_gives_the_same_values) /* config.h#2 */
 {
     WORLD;
@@ -233,7 +248,8 @@ TEST(what_is_printed_is_a_file_that_gives_the_same_values) /* config.h#2 */
                               "# from flag\npart_size = 1536MiB\n"
                               "# from default\nparts_in_flight = 16\n"
                               "# from environment\nrequest_timeout = 1500ms\n"
-                              "# from flag\nverify = false\n");
+                              "# from flag\nverify = false\n"
+                              "# from default\nsocket = \"\"\n");
     struct settings again = {0};
     CAIRN_AUTO(config) second = {0};
     REQUIRE_OK(cairn_config_init(&second, rows, CAIRN_COUNT(rows), &again, &err));
@@ -255,6 +271,7 @@ TEST(help_and_docs_come_from_the_table) {
     EXPECT(strstr(help.data, "--[no-]verify\n") != NULL);
     EXPECT(strstr(docs.data, "| `part_size` | `--part-size` | `CAIRN_PART_SIZE` | 64MiB | "
                              "5MiB to 5GiB | Larger parts need fewer requests. |\n") != NULL);
+    EXPECT(strstr(docs.data, "| `socket` | `--socket` | none | none |") != NULL);
 }
 
 TEST(a_verb_is_taken_out_of_the_arguments_wherever_it_stands) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/encode.h"
+#include "common/json.h"
 #include "tests/harness.h"
 
 /* The log goes into a file of the test's folder; what stands in it is given back as text. */
@@ -102,6 +103,84 @@ TEST(a_long_line_is_cut_with_dots_at_2048_bytes) {
         EXPECT(!strstr(text, "\\x"));                  /* ... at either cut */
         unlink(recorder.path);
     }
+}
+
+/* ---- as JSON ---- */
+
+/* The lines that were written, each read as JSON. */
+static json_t *recorder_stop_json(void) {
+    char *text = (char *)(uintptr_t)recorder_stop(&recorder);
+    json_t *lines = json_array();
+    cairn_log_write_as(CAIRN_LOG_TEXT);
+    for (char *end; (end = strchr(text, '\n')) != NULL; text = end + 1)
+        json_array_append_new(lines, json_loadb(text, (size_t)(end - text), 0, NULL));
+    return lines;
+}
+
+static const char *member(const json_t *lines, size_t at, const char *key) {
+    return json_string_value(json_object_get(json_array_get(lines, at), key));
+}
+
+TEST(a_line_of_json_has_a_member_for_each_key_of_its_format) { /* log.h#4 */
+    REQUIRE(recorder_start(&recorder, CAIRN_LOG_INFO));
+    cairn_log_write_as(CAIRN_LOG_JSON);
+    cairn_log(WARN, "save.late", "step=%d run=%s cause=\"%s\" left=%s", -900, "llm/7b",
+              "no \"room\"", "0012");
+    CAIRN_AUTO_JSON json_t *lines = recorder_stop_json();
+    const json_t *line = json_array_get(lines, 0);
+    EXPECT_EQ_U64(json_object_size(line), 7);
+    EXPECT_EQ_U64(strlen(member(lines, 0, "time")), 24);
+    EXPECT_EQ_TEXT(member(lines, 0, "level"), "warn");
+    EXPECT_EQ_TEXT(member(lines, 0, "event"), "save.late");
+    EXPECT(json_integer_value(json_object_get(line, "step")) == -900);
+    EXPECT_EQ_TEXT(member(lines, 0, "run"), "llm/7b");
+    EXPECT_EQ_TEXT(member(lines, 0, "cause"), "no \"room\"");
+    EXPECT_EQ_TEXT(member(lines, 0, "left"), "0012"); /* no number of JSON */
+}
+
+TEST(no_value_passes_for_a_key_and_any_bytes_stay_json) { /* log.h#4 */
+    static const char *const values[] = {"a\" node=\"evil", "b node=evil", "\x1fnode=evil",
+                                         "\xff\n\\\"", "caf\xc3\xa9"};
+    REQUIRE(recorder_start(&recorder, CAIRN_LOG_INFO));
+    cairn_log_write_as(CAIRN_LOG_JSON);
+    for (size_t i = 0; i < CAIRN_COUNT(values); i++)
+        cairn_log(INFO, "e", "cause=\"%s\" step=%d", values[i], 7);
+    CAIRN_AUTO_JSON json_t *lines = recorder_stop_json();
+    EXPECT_EQ_U64(json_array_size(lines), CAIRN_COUNT(values));
+    for (size_t i = 0; i < CAIRN_COUNT(values); i++)
+        EXPECT(!json_object_get(json_array_get(lines, i), "node"));
+    EXPECT_EQ_TEXT(member(lines, 0, "cause"), values[0]);
+    EXPECT_EQ_TEXT(member(lines, 1, "cause"), values[1]);
+    EXPECT_EQ_TEXT(member(lines, 2, "cause"), values[2]);
+    EXPECT_EQ_TEXT(member(lines, 3, "cause"), "\xc3\xbf\n\\\"");
+    EXPECT_EQ_TEXT(member(lines, 4, "cause"), values[4]);
+}
+
+TEST(a_long_line_of_json_is_cut_and_is_json_all_the_same) { /* log.h#4 */
+    static char value[6000];
+    static const char *const fillings[] = {"xxxx", "\n\n\n\n", "\xf0\x9f\x90\xa2", "\"\"\"\""};
+    for (size_t kind = 0; kind < CAIRN_COUNT(fillings); kind++) {
+        for (size_t size = 1900; size < sizeof(value); size += 333) {
+            for (size_t i = 0; i + 4 < size; i += 4) memcpy(value + i, fillings[kind], 4);
+            value[size / 4 * 4 - 4] = '\0';
+            REQUIRE(recorder_start(&recorder, CAIRN_LOG_INFO));
+            cairn_log_write_as(CAIRN_LOG_JSON);
+            cairn_log(INFO, "e", "first=%d cause=\"%s\" last=%d", 1, value, 2);
+            CAIRN_AUTO_JSON json_t *lines = recorder_stop_json();
+            EXPECT_EQ_U64(json_array_size(lines), 1);
+            EXPECT_EQ_TEXT(member(lines, 0, "event"), "e");
+            EXPECT(size_of_last_line(recorder.text) <= 4096);
+            unlink(recorder.path);
+        }
+    }
+}
+
+TEST(a_format_of_a_log_is_text_or_json) {
+    enum cairn_log_format format = CAIRN_LOG_TEXT;
+    struct cairn_error err = {0};
+    EXPECT(cairn_log_format_parse("json", &format, &err) == CAIRN_OK && format == CAIRN_LOG_JSON);
+    EXPECT(cairn_log_format_parse("yaml", &format, &err) == CAIRN_INVALID);
+    EXPECT(strstr(err.message, "text or json") != NULL);
 }
 
 static void *write_many(void *argument) {

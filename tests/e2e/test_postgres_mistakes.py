@@ -191,7 +191,25 @@ class Passwords(Database):
         self.refused(self.url, "PGPASSFILE", "0600", env=self.password("hunter2", 0o644))
 
     def test_a_password_in_the_setting(self):
-        self.refused(self.url.replace("asked@", "asked:hunter2@"), "password file")
+        self.refused(self.url.replace("asked@", "asked:hunter2@"), "catalog-password-file", "PGPASSFILE")
+
+    def test_a_password_of_catalog_password_file_that_a_group_may_read_and_nobody_else(self):
+        secret = self.root / "secret"
+        env = {"CAIRN_CATALOG_PASSWORD_FILE": str(secret), "PGPASSFILE": "/nowhere"}
+        self.refused(self.url, "catalog-password-file", str(secret), "No such file", env=env)
+        secret.write_text("hunter3\n")
+        secret.chmod(0o600)
+        self.refused(self.url, "password authentication failed", env=env)
+        secret.write_text("hunter2\n")
+        secret.chmod(0o444)
+        self.refused(self.url, "catalog-password-file", "everybody can read it", env=env)
+        secret.chmod(0o440)  # as Kubernetes gives a secret to the group of a pod; libpq's own file may not be
+        world = self.world(catalog=self.url, env=env)
+        self.put(world, 1)
+        self.assertIn("settings.secret_shared", world.server.log.read_text())
+        done = subprocess.run([BIN / "cairn-server", "--copy-catalog", self.url, self.root / "copy"], text=True,
+                              capture_output=True, check=False, timeout=HANG_S, env={**os.environ, **env})
+        self.assertIn("another cairn-server uses this catalog", done.stderr)  # so it has come in
 
     def test_a_service_that_no_service_file_has(self):
         services = self.root / "services"
@@ -258,6 +276,38 @@ class Releases(Database):
         older = Older(self.database, "12.22")
         self.addCleanup(older.end)
         self.refused(older.url(), "PostgreSQL 12.22", "14 or newer")
+
+
+class LookAlikes(Database):
+    """Databases that speak PostgreSQL's protocol. One is played by a schema before pg_catalog in the search
+    path, whose functions answer as those of the other database do."""
+
+    def looks_like(self, name, *statements):
+        url, schema = self.schema()
+        self.database.sql("; ".join(statements), url)
+        return url.replace(f"%3D{schema}", f"%3D{schema}%2Cpg_catalog")
+
+    def version(self, text):
+        return f"CREATE FUNCTION version() RETURNS text LANGUAGE sql AS $$ SELECT '{text}'::text $$"
+
+    def test_cockroachdb_yugabytedb_and_others_are_refused_by_name(self):
+        for said, name in (("CockroachDB CCL v24.3.1 (x86_64-pc-linux-gnu)", "CockroachDB"),
+                           ("PostgreSQL 15.12-YB-2.25.2.0-b0 on x86_64-pc-linux-gnu", "YugabyteDB"),
+                           ("PostgreSQL 8.0.2 on i686, Redshift 1.0.7", "Redshift")):
+            self.refused(self.looks_like(name, self.version(said)), f"it is {name}, which speaks PostgreSQL's protocol",
+                         "name a database of PostgreSQL 14 or newer")
+
+    def test_one_without_advisory_locks_or_without_notifications_is_refused_by_what_it_lacks(self):
+        told = self.version("Likeness 3.1")
+        self.refused(self.looks_like("locks", told, "CREATE VIEW pg_locks AS SELECT * FROM pg_catalog.pg_locks LIMIT 0"),
+                     'it is "Likeness 3.1"', "lacks advisory locks of sessions")
+        self.refused(self.looks_like("notify", told,
+                                     "CREATE FUNCTION pg_notify(text, text) RETURNS void LANGUAGE sql AS $$ SELECT $$"),
+                     'it is "Likeness 3.1"', "lacks notifications (LISTEN, NOTIFY)")
+
+    def test_a_postgresql_of_another_house_is_taken(self):
+        url = self.looks_like("house", self.version("PostgreSQL 15.4 (Debian) on x86_64, by somebody"))
+        self.put(self.world(catalog=url), 1)
 
 
 class Frozen(Database):

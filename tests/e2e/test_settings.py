@@ -143,16 +143,17 @@ class Uploader(Case):
                                      "u.sock", "--server", "http://127.0.0.1:9", "--node",
                                      f"n-{os.getpid()}", "--ready-file")
 
-    def test_run_dir_holds_the_socket(self):
+    def test_run_dir_holds_the_socket_whatever_the_node_is_called_and_trainers_are_told(self):
         world = self.world(nodes=0)
-        for node, name in (((), "uploader.sock"), (("--node", "n7"), "n7.sock")):
-            ready = world.root / f"ready-{name}"
-            folder = world.root / f"run-{name}"
+        name = "uploader.sock"
+        for number, node in enumerate(((), ("--node", "n7"))):
+            ready = world.root / f"ready-{number}"
+            folder = world.root / f"run-{number}"
             folder.mkdir()
             daemon = Daemon("cairn-uploader",
                             ["--store", world.store, "--server", world.url, "--run-dir", folder,
                              "--state-dir", folder, "--ready-file", ready, *node],
-                            ready, world.root / f"{name}.log")
+                            ready, world.root / f"{number}.log", env={"CAIRN_SOCKET": str(world.root / "trainers.sock")})
             with contextlib.ExitStack() as last:
                 last.callback(daemon.end)
                 daemon.start()

@@ -54,6 +54,7 @@ static char *no_text(void) {
 
 /* Every setting has some value, those that count have a good one. */
 #define FILL_TEXT(name) settings->name = no_text();
+#define FILL_FLAG FILL_TEXT
 #define FILL_COUNT(name) settings->name = 1;
 #define FILL_SIZE(name) settings->name##_bytes = CAIRN_MIB;
 #define FILL_TIME(name) settings->name##_ms = 1000;
