@@ -102,6 +102,15 @@ static enum cairn_code describe(const struct job *job, struct cairn_save *save, 
     return job->count ? cairn_save_tensor(save, &piece, err) : CAIRN_OK;
 }
 
+/* An uploader that is away is no failure: the bytes are copied, and the next one takes them. */
+static enum cairn_code stage(const struct job *job, struct cairn_save *save,
+                             struct cairn_error *err) {
+    enum cairn_code code = cairn_save_stage(save, err);
+    if (code != CAIRN_UPLOADER_GONE) return code;
+    fprintf(stderr, "rank %u: %s\n", job->rank, err->message);
+    return CAIRN_OK;
+}
+
 /* A save that fails is said and training goes on; only the last one must be committed. */
 static enum cairn_code save_step(struct job *job, struct cairn_session *session, uint64_t step,
                                  uint32_t wait_ms) {
@@ -116,7 +125,7 @@ static enum cairn_code save_step(struct job *job, struct cairn_session *session,
     code = cairn_save_begin(session, step, &options, &save, &err);
     if (!code) code = describe(job, save, "weights", job->weights, &err);
     if (!code) code = describe(job, save, "momentum", job->momentum, &err);
-    if (!code) code = cairn_save_stage(save, &err);
+    if (!code) code = stage(job, save, &err);
     if (!code && wait_ms) code = cairn_save_wait(save, CAIRN_COMMITTED, wait_ms, &err);
     cairn_save_free(save);
     job->saves++;
