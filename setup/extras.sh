@@ -5,7 +5,7 @@
 # What cannot be had is named, and its tests are skipped. Sourced by ./test after packages.sh.
 # shellcheck shell=bash
 
-cairn_extras_python=(boto3 botocore safetensors numpy pyyaml prometheus_client)
+cairn_extras_python=(boto3 botocore safetensors numpy pyyaml prometheus_client kubernetes-validate)
 # What makes clients of api/openapi.yaml; tests/python/generated_client.py says what they are for.
 cairn_extras_generators=(openapi-python-client datamodel-code-generator)
 cairn_extras_venv=$PWD/build/venv
@@ -14,7 +14,7 @@ cairn_extras_library=$PWD/build/libmicrohttpd
 
 # boto3 and the official safetensors library. Kept once they are there.
 cairn_extras_libraries() {
-    local log missing='import boto3, botocore, safetensors, numpy, yaml, prometheus_client'
+    local log missing='import boto3, botocore, safetensors, numpy, yaml, prometheus_client, kubernetes_validate'
     "$cairn_extras_venv/bin/python3" -c "$missing" 2>/dev/null && return 0
     log=$(mktemp)
     if python3 -m venv "$cairn_extras_venv" >"$log" 2>&1 &&

@@ -15,6 +15,9 @@ cairn_packages_test=(libcunit1-dev python3 python3-venv python3-yaml curl procps
 cairn_packages_postgres=(postgresql)
 # To test the loops that are written for 64-bit ARM; without them that test is skipped, and says so.
 cairn_packages_arm64=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
+# To test images and a site of containers; without them those tests are skipped, and say so.
+cairn_packages_docker=(docker.io docker-compose mmdebstrap lintian)
+command -v kubectl >/dev/null || cairn_packages_docker+=(kubernetes-client)
 # For the second compiler, on top of that.
 cairn_packages_clang=(clang)
 

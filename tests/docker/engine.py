@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The container engine that these tests use: the one that runs, or one that is started for them and ended
+with them; and the images, made from Debian's packages where none can be pulled."""
+import atexit
+import contextlib
+import http.server
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BASE = "debian:bookworm-slim"
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "cairn-docker-ccache"
+SKIPPED, HANG_S = 77, 300
+ENGINE_STARTS_S = 60
+TARGETS = {"server": "cairn-server", "uploader": "cairn-uploader", "trainer": "cairn-example-job", "cli": "cairn"}
+
+
+def skip(why):
+    print(f"SKIPPED: {why}")
+    sys.stdout.flush()
+    os._exit(SKIPPED)
+
+
+def run(*words, check=True, timeout=HANG_S, **options):
+    done = subprocess.run([*map(str, words)], text=True, capture_output=True, timeout=timeout, check=False, **options)
+    if check and done.returncode:
+        raise AssertionError(f"{' '.join(map(str, words))}: status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+def docker(*words, **options):
+    return run("docker", *words, **options)
+
+
+def shown(*words, cwd=None, env=None):
+    """As run, of what takes minutes: its output is this entry's progress."""
+    print("+", *words, flush=True)
+    subprocess.run([*map(str, words)], check=True, stderr=subprocess.STDOUT, cwd=cwd, env=env)
+
+
+def wait_until(what, seconds=HANG_S, every=0.2):
+    end, told = time.monotonic() + seconds, time.monotonic()
+    while not (value := what()):
+        if time.monotonic() > end:
+            raise AssertionError(f"never came: {what.__code__.co_filename}:{what.__code__.co_firstlineno}")
+        if time.monotonic() > told + 20:
+            told = time.monotonic()
+            print(".", flush=True)  # it waits, and does not hang
+        time.sleep(every)
+    return value
+
+
+# ---- the engine ----
+
+def answers():
+    return run("docker", "info", check=False).returncode == 0
+
+
+def start_engine():
+    """Starts a daemon where none runs; it ends with this program."""
+    log = open(tempfile.gettempdir() + "/cairn-dockerd.log", "wb")
+    daemon = subprocess.Popen(["dockerd"], stdout=log, stderr=log, start_new_session=True)
+
+    def end():
+        daemon.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            daemon.wait(60)
+    atexit.register(end)
+    end_at = time.monotonic() + ENGINE_STARTS_S
+    while not answers():
+        if daemon.poll() is not None or time.monotonic() > end_at:
+            said = pathlib.Path(log.name).read_text(errors="replace")[-600:]
+            skip(f"the container engine does not start here:\n{said}")
+        time.sleep(0.3)
+
+
+def needed():
+    """Ends the program as skipped where there is no engine and none can be started."""
+    if not shutil.which("docker"):
+        skip("there is no docker: apt-get install docker.io")
+    if answers():
+        return
+    if os.geteuid() or not shutil.which("dockerd"):
+        skip("no container engine answers, and none can be started (it takes root and dockerd)")
+    start_engine()
+
+
+# ---- the base image ----
+
+def make_base():
+    if docker("image", "inspect", BASE, check=False).returncode == 0:
+        return
+    if docker("pull", "-q", BASE, check=False).returncode == 0:
+        return
+    if not shutil.which("mmdebstrap"):
+        skip(f"the image {BASE} cannot be pulled, and there is no mmdebstrap to make it: apt-get install mmdebstrap")
+    sources = [path for path in (pathlib.Path("/etc/apt/sources.list"), *pathlib.Path("/etc/apt/sources.list.d").glob("*"))
+               if path.suffix in (".list", ".sources") and path.is_file() and path.stat().st_size]
+    with tempfile.TemporaryDirectory() as folder:
+        tar = pathlib.Path(folder) / "base.tar"
+        without = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("man", "doc", "locale", "info")]
+        shown("mmdebstrap", "--quiet", "--variant=minbase", "--include=ca-certificates", *without, "bookworm", tar,
+              *sources)
+        shown("docker", "import", tar, BASE)
+
+
+# ---- ccache, so that a build after the first one takes seconds ----
+
+class Store(http.server.BaseHTTPRequestHandler):
+    """What ccache asks of a remote storage: GET, PUT, HEAD and DELETE of a key."""
+    protocol_version = "HTTP/1.1"
+
+    def path_of(self):
+        return CACHE / self.path.strip("/").replace("/", "_")
+
+    def answer(self, status, body=b""):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def do_GET(self):
+        path = self.path_of()
+        self.answer(200, path.read_bytes()) if path.is_file() else self.answer(404)
+
+    do_HEAD = do_GET
+
+    def do_PUT(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        with tempfile.NamedTemporaryFile(dir=CACHE, delete=False) as file:
+            file.write(body)
+        os.rename(file.name, self.path_of())
+        self.answer(201)
+
+    def do_DELETE(self):
+        self.path_of().unlink(missing_ok=True)
+        self.answer(204)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def ccache():
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Store) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+# ---- images ----
+
+def build(target, tag, *words):
+    """Of the build stage the others take what the first one has made."""
+    shown("docker", "build", "--network", "host", "-q", "-f", ROOT / "docker/Dockerfile", "--target", target, "-t", tag,
+          *words, ROOT, env={**os.environ, "DOCKER_BUILDKIT": "0"})
+
+
+def build_all(words=()):
+    make_base()
+    with ccache() as url:
+        for target, tag in TARGETS.items():
+            build(target, tag, "--build-arg", f"CCACHE_REMOTE_STORAGE={url}", *words)
+
+
+def build_services():
+    for target in ("postgres", "radosgw", "prometheus"):
+        shown("docker", "build", "--network", "host", "-q", "--target", target, "-t", f"cairn-demo-{target}",
+              ROOT / "docker/services", env={**os.environ, "DOCKER_BUILDKIT": "0"})
+
+
+def inspect(name):
+    return json.loads(docker("inspect", name).stdout)[0]
+
+
+def host_users(container):
+    """User ids of a container's processes, as the host's kernel has them."""
+    said = docker("top", container, "-eo", "uid,pid,args").stdout.splitlines()[1:]
+    return {int(line.split()[0]): line.split(None, 2)[2] for line in said}
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+
+def main():
+    unittest.main(verbosity=2)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+# ctest: labels=docker seconds=240 thirds=6
+"""The images of docker/Dockerfile: what is in them, who runs in them, and that they are made the same
+twice."""
+import json
+import unittest
+
+import engine
+from engine import docker, inspect
+
+SERVER_MIB_MAX = 60  # over the base
+
+
+def setUpModule():
+    engine.needed()
+    engine.build_all()
+
+
+def size(image):
+    return inspect(image)["Size"]
+
+
+class Images(engine.Case):
+    def test_the_server_s_image_is_at_most_60_mib_over_its_base(self):
+        for name in engine.TARGETS.values():
+            print(f"{name}: {(size(name) - size(engine.BASE)) / 2**20:.1f} MiB over the base")
+        self.assertLess(size("cairn-server") - size(engine.BASE), SERVER_MIB_MAX * 2**20)
+
+    def test_each_runs_as_7420_says_what_it_is_and_has_no_shell_before_its_program(self):
+        for target, name in engine.TARGETS.items():
+            config = inspect(name)["Config"]
+            self.assertEqual(config["User"], "7420:7420", name)
+            self.assertEqual(config["StopSignal"], "SIGTERM")
+            self.assertEqual(config["Labels"]["org.opencontainers.image.title"], name)
+            self.assertEqual(config["Labels"]["org.opencontainers.image.licenses"], "Apache-2.0")
+            self.assertEqual(config["Entrypoint"], [name])
+            check = (config.get("Healthcheck") or {}).get("Test", ["NONE"])
+            self.assertEqual(check[0], "CMD" if target in ("server", "uploader") else "NONE", name)
+
+    def test_none_has_build_tools_or_programs_that_change_users_of_its_own(self):
+        with_bits = "find / -xdev -perm /6000 -type f"
+        of_base = docker("run", "--rm", engine.BASE, "sh", "-c", with_bits).stdout.split()
+        for name in engine.TARGETS.values():
+            found = docker("run", "--rm", "--entrypoint", "sh", name, "-c",
+                           "command -v cc gcc cmake ninja make curl python3; ls /src /usr/include/cairn 2>/dev/null; true")
+            self.assertEqual(found.stdout, "", name)
+            mine = docker("run", "--rm", "-u", "0", "--entrypoint", "sh", name, "-c", with_bits).stdout.split()
+            self.assertLessEqual(set(mine), set(of_base), name)
+
+    def test_each_program_starts_on_a_read_only_root_without_rights(self):
+        for name, words in (("cairn-server", ["--version"]), ("cairn-uploader", ["--version"]), ("cairn", ["version"])):
+            done = docker("run", "--rm", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
+                          "--network", "none", name, *words)
+            self.assertIn("0.", done.stdout)
+        done = docker("run", "--rm", "--read-only", "--network", "none", "cairn-example-job", check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("usage: job RUN", done.stderr)
+
+    def test_folders_of_state_are_the_user_s_own(self):
+        said = docker("run", "--rm", "--entrypoint", "stat", "cairn-uploader", "-c", "%n %u:%g %a", "/var/lib/cairn",
+                      "/run/cairn", "/srv/cairn").stdout.split("\n")
+        self.assertEqual(said[:3], ["/var/lib/cairn 7420:7420 750", "/run/cairn 7420:7420 755", "/srv/cairn 7420:7420 750"])
+
+    def test_a_server_that_may_not_use_its_folder_or_listens_in_the_clear_says_so_and_ends(self):
+        done = docker("run", "--rm", "-u", "12345", "-e", "CAIRN_DATA_DIR=", "-e", "CAIRN_STORE=/tmp",
+                      "-e", "CAIRN_ALLOW_REMOTE=true", "cairn-server", check=False)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("user 12345 may not write in /var/lib/cairn", done.stderr)
+        done = docker("run", "--rm", "-e", "CAIRN_STORE=/srv/cairn", "cairn-server", check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("beyond loopback: give tls-cert and tls-key", done.stderr)
+
+    def test_a_budget_beyond_the_container_s_memory_is_refused_and_names_the_limit(self):
+        done = docker("run", "--rm", "-m", "128m", "-e", "CAIRN_STORE=/srv/cairn", "-e", "CAIRN_MEMORY_BUDGET=1GiB",
+                      "cairn-uploader", check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("memory_budget is 1.0 GiB, and this process may use 128.0 MiB", done.stderr)
+
+    def test_the_layers_of_two_builds_are_the_same(self):
+        """Of all that comes from packages and programs; the build stage is the same one."""
+        first = {name: inspect(name)["RootFS"]["Layers"] for name in ("cairn-server", "cairn-uploader")}
+        docker("builder", "prune", "-f", check=False)
+        for target in ("server", "uploader"):
+            tag = f"cairn-again-{target}"
+            engine.shown("docker", "build", "--network", "host", "-q", "--no-cache", "-f",
+                         engine.ROOT / "docker/Dockerfile", "--target", "runtime", "-t", "cairn-again-runtime", engine.ROOT)
+            again = inspect("cairn-again-runtime")["RootFS"]["Layers"]
+            self.assertEqual(first[f"cairn-{target}"][:len(again)], again, json.dumps([first, again]))
+            docker("image", "rm", "-f", "cairn-again-runtime", tag, check=False)
+            break
+
+
+if __name__ == "__main__":
+    engine.main()
