@@ -6,6 +6,8 @@ import statistics
 import threading
 import time
 
+from bench import peers
+from bench.daemons import World
 from bench.figures_job import Daemons, cpu_of
 from bench.harness import Skip
 from bench.figures_s3 import PUT, RAW, SINK, Figure, open_sink, put_side, raw_side
@@ -125,6 +127,55 @@ def plan_cache(lab):
         lab.report(name, [run[name] / max(first[name], 1e-6) for run in later], goals.get(name),
                    "lower", [run[name] for run in later], [first[name]],
                    unit="bytes" if name.endswith("bytes") else "s", scale=1)
+
+
+ASYNC_TENSORS, ASYNC_WORK_MS = 300, 2000
+ASYNC_SIZES = (64 << 20, 1 << 30, 4 << 30)  # of which those that --bytes allows
+
+
+def behind(lab, world, mode, *flags):
+    """Rounds of bench_behind, without the first, in which memory is touched."""
+    side = lab.keep(Process([program("bench_behind"), mode, "--socket", world.socket, *flags],
+                            peers.environment()))
+    answers = []
+    for _ in range(lab.pairs_wanted + 1):
+        side.child.stdin.write("go\n")
+        side.child.stdin.flush()
+        answers.append(side.answer())
+    side.close()
+    return answers[1:]
+
+
+@figure("stage-async", "what the copy of a save beside training blocks (describe, stage_begin, fence), the longest of "
+        "its rounds, and training beside it against training beside a memcpy of the bytes by one thread",
+        [("blocked_s", 0.005, "lower"), ("slow_down", 1.1, "lower")],
+        {"bench_behind", "cairn-server", "cairn-uploader"})
+def stage_async(lab):
+    world = lab.keep(World(lab, None))
+    for size in [size for size in ASYNC_SIZES if size <= lab.bytes] or [lab.bytes]:
+        rounds = behind(lab, world, "beside", "--run", "bench/async-%d" % size, "--bytes", str(size),
+                        "--tensors", str(ASYNC_TENSORS), "--work-ms", str(ASYNC_WORK_MS))
+        of = "%d MiB" % (size >> 20)
+        seconds = {name: [run[name] / 1e6 for run in rounds] for name in rounds[0]}
+        lab.report("blocked_s", [max(seconds["blocked_us"])], 0.005, "lower",
+                   seconds["fence_us"], seconds["begin_us"], unit="s", by=of)
+        lab.report("slow_down", [a / b for a, b in zip(seconds["beside_us"], seconds["memcpy_us"])],
+                   1.1, "lower", seconds["beside_us"], seconds["alone_us"], unit="s", by=of)
+
+
+DESCRIBE_PIECES = 100_000
+
+
+@figure("describe", "100,000 pieces, microseconds for each: by an array, by known pieces at other addresses, "
+        "and by the save before", [("tensors_us", 0.2, "lower"), ("known_us", 0.2, "lower"),
+                                   ("again_us", 0.2, "lower")],
+        {"bench_behind", "cairn-server", "cairn-uploader"})
+def describe(lab):
+    world = lab.keep(World(lab, None))
+    rounds = behind(lab, world, "describe", "--pieces", str(DESCRIBE_PIECES))
+    for name in ("tensors_us", "known_us", "again_us"):
+        each = [run[name] / DESCRIBE_PIECES for run in rounds]
+        lab.report(name, each, 0.2, "lower", each, each, unit="us")
 
 
 PUSH_ROUNDS = 50

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "client/save/described.h"
+#include "client/save/known.h"
 #include "formats/safetensors.h"
 
 void cairn_client_arrangement_release(struct cairn_client_arrangement *arrangement) {
@@ -399,6 +400,14 @@ void cairn_client_arrangement_keep(struct cairn_session *session,
 
 /* ---- the whole ---- */
 
+/* What consists of known pieces alone has their number. */
+static uint64_t number_of(const struct cairn_save *save) {
+    const struct cairn_pieces *known = save->known;
+    bool alone =
+        known && save->piece_count == known->count && save->raw_count == known->raw_count;
+    return alone ? known->number : save->number;
+}
+
 /* Room for the shards that come; those that are there stay. */
 static enum cairn_code make_room(const struct cairn_save *save,
                                  struct cairn_client_arrangement *arrangement,
@@ -442,7 +451,9 @@ enum cairn_code cairn_client_arrange(struct cairn_save *save, uint32_t rank,
                                      struct cairn_error *err) {
     bool first = !in_arrangement->placed;
     struct cairn_view before = cairn_buf_view(&in_arrangement->described);
-    bool known = first && cairn_client_described_is(save, before);
+    uint64_t number = number_of(save);
+    bool same = before.size && in_arrangement->number == number;
+    bool known = first && (same || cairn_client_described_is(save, before));
     if (first && !known) cairn_client_arrangement_release(in_arrangement);
     enum cairn_code code = known ? CAIRN_OK : arrange(save, rank, in_arrangement, err);
     if (code) { /* half of it is good for nothing, also not for the next save */
@@ -450,6 +461,7 @@ enum cairn_code cairn_client_arrange(struct cairn_save *save, uint32_t rank,
         return code;
     }
     if (known) bind(save, in_arrangement);
+    in_arrangement->number = number;
     in_arrangement->placed = true;
     in_arrangement->placed_raws = save->raw_count;
     return CAIRN_OK;

@@ -47,6 +47,7 @@ struct cairn_client_arrangement {
     uint64_t total_bytes; /* staged shards and files together */
     /* for the saves that come */
     struct cairn_buf described; /* client/save/described.h; empty: it is good for this save alone */
+    uint64_t number;            /* of what was described last so */
     uint32_t *pieces;           /* by run: number of its piece, or CAIRN_CLIENT_NO_PIECE; owned */
     char table_name[65];        /* by which the uploader of a link ... */
     uint32_t told_epoch;        /* ... of this epoch has the table; 0: none */

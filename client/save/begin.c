@@ -6,6 +6,7 @@
 #include "client/save/begun.h"
 #include "client/save/fail.h"
 #include "client/save/late.h"
+#include "client/save/known.h"
 #include "client/save/sweep.h"
 #include "client/session/options.h"
 #include "client/session/process.h"
@@ -183,6 +184,7 @@ static struct cairn_save *save_new(struct cairn_session *session, uint64_t step,
     save->n = n;
     save->generation = -1;
     save->fd = -1;
+    save->number = cairn_client_known_number();
     CAIRN_HOLD(&session->lock);
     TAILQ_INSERT_TAIL(&session->saves->all, save, place);
     return save;

@@ -7,10 +7,13 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include <cairn/pieces.h>
+
 #include "api/dtype.h"
 #include "client/save/begun.h"
 #include "client/save/describe.h"
 #include "client/save/fail.h"
+#include "client/save/pieces.h"
 #include "client/save/share.h"
 #include "client/save/stager.h"
 #include "client/session/devices.h"
@@ -22,9 +25,9 @@
 
 #define PIECES_MAX (UINT32_C(1) << 21) /* a rank table has no more rows */
 
-/* Notes that a description was refused: a handle that is then left unstaged loses its generation to
- * a later save (client/save/begin.c). */
-static enum cairn_code misused(struct cairn_save *save, enum cairn_code code) {
+/* A handle that is then left unstaged loses its generation to a later save
+ * (client/save/begin.c). */
+enum cairn_code cairn_client_save_misused(struct cairn_save *save, enum cairn_code code) {
     CAIRN_HOLD(&save->session->lock);
     save->misused = true;
     return code;
@@ -32,8 +35,8 @@ static enum cairn_code misused(struct cairn_save *save, enum cairn_code code) {
 
 /* Between place and copy nothing is added, and after the copy no file and nothing that the caller
  * writes into the slab. */
-static enum cairn_code extensible(struct cairn_save *save, bool early_only,
-                                  struct cairn_error *err) {
+enum cairn_code cairn_client_save_extensible(struct cairn_save *save, bool early_only,
+                                             struct cairn_error *err) {
     if (!save->kept) return CAIRN_OK;
     if (!save->kept->copied)
         return cairn_fail(err, CAIRN_INVALID,
@@ -143,51 +146,53 @@ static enum cairn_code read_memory(struct cairn_session *session,
     return cairn_client_device_converts(session, from->source, ret->source_dtype, ret->dtype, err);
 }
 
-static bool copy_owned(const struct cairn_tensor_piece *from, struct cairn_client_piece *made) {
-    const struct cairn_strided *strided = made->strided;
-    made->name = strdup(from->name);
-    made->alias_of = from->kind == CAIRN_ALIAS ? strdup(from->alias_of) : NULL;
-    made->in_file = from->in_file ? strdup(from->in_file) : NULL;
-    made->strided = strided ? malloc(sizeof *strided) : NULL;
-    if (made->strided) *made->strided = *strided;
-    return made->name && (made->alias_of || from->kind != CAIRN_ALIAS) &&
-           (made->in_file || !from->in_file) && (made->strided || !strided);
+/* False: there is no memory; what was kept goes with the save. */
+static bool keep(struct cairn_client_texts *texts, char **text) {
+    if (!*text) return true;
+    *text = cairn_client_texts_keep(texts, *text);
+    return *text != NULL;
 }
 
-/* made: what it owns is copied. */
-static enum cairn_code add_piece(struct cairn_save *save, const struct cairn_tensor_piece *from,
-                                 struct cairn_client_piece made, struct cairn_error *err) {
+enum cairn_code cairn_client_pieces_append(struct cairn_save *save,
+                                           const struct cairn_client_piece *piece,
+                                           struct cairn_error *err) {
     CAIRN_TRY(CAIRN_ARRAY_ROOM(save->pieces, save->piece_count, save->piece_capacity, PIECES_MAX,
                                "pieces", err));
-    if (!copy_owned(from, &made)) {
-        free(made.name);
-        free(made.alias_of);
-        free(made.in_file);
-        free(made.strided);
+    struct cairn_client_piece *made = &save->pieces[save->piece_count];
+    *made = *piece;
+    if (piece->strided) made->strided = malloc(sizeof *made->strided);
+    if (!keep(&save->texts, &made->name) || !keep(&save->texts, &made->alias_of) ||
+        !keep(&save->texts, &made->in_file) || (piece->strided && !made->strided)) {
+        if (piece->strided) free(made->strided);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a piece");
     }
-    made.late = save->kept && save->kept->copied;
-    save->pieces[save->piece_count++] = made;
+    if (piece->strided) *made->strided = *piece->strided;
+    made->late = save->kept && save->kept->copied;
+    save->piece_count++;
     return CAIRN_OK;
 }
 
 /* The piece, or this rank's share of it where a replica group has listed it. */
-static enum cairn_code add_pieces(struct cairn_save *save, const struct cairn_tensor_piece *from,
-                                  const struct cairn_client_piece *made, struct cairn_error *err) {
-    struct cairn_client_piece parts[CAIRN_PLAN_SPLIT_FRAGMENTS_MAX], named = *made;
+static enum cairn_code add_pieces(struct cairn_save *save, const struct cairn_client_piece *made,
+                                  struct cairn_error *err) {
+    struct cairn_client_piece parts[CAIRN_PLAN_SPLIT_FRAGMENTS_MAX];
     bool listed = false;
     unsigned count = 0;
-    named.name = (char *)(uintptr_t)from->name;
-    CAIRN_TRY(cairn_client_shares_cut(&save->shares, &named, &listed, parts, &count, err));
-    if (!listed) return add_piece(save, from, *made, err);
-    for (unsigned i = 0; i < count; i++) CAIRN_TRY(add_piece(save, from, parts[i], err));
+    if (!save->shares.count) return cairn_client_pieces_append(save, made, err);
+    CAIRN_TRY(cairn_client_shares_cut(&save->shares, made, &listed, parts, &count, err));
+    if (!listed) return cairn_client_pieces_append(save, made, err);
+    for (unsigned i = 0; i < count; i++)
+        CAIRN_TRY(cairn_client_pieces_append(save, &parts[i], err));
     return CAIRN_OK;
 }
 
 /* One region of what the caller describes; `from` of the source's bytes lie before it. */
 static enum cairn_code add_region(struct cairn_save *save, const struct cairn_tensor_piece *region,
                                   uint64_t from, struct cairn_error *err) {
-    struct cairn_client_piece made = {.source = region->source,
+    struct cairn_client_piece made = {.name = (char *)(uintptr_t)region->name,
+                                      .alias_of = (char *)(uintptr_t)region->alias_of,
+                                      .in_file = (char *)(uintptr_t)region->in_file,
+                                      .source = region->source,
                                       .by_caller = region->by_caller != 0,
                                       .fill = region->fill,
                                       .fill_owner = region->fill_owner,
@@ -195,7 +200,7 @@ static enum cairn_code add_region(struct cairn_save *save, const struct cairn_te
                                       .file_offset = region->file_offset};
     enum cairn_code code = describe(region, &made, err);
     if (!code) code = read_memory(save->session, region, &made, err);
-    if (!code) code = add_pieces(save, region, &made, err);
+    if (!code) code = add_pieces(save, &made, err);
     free(made.strided);
     return code;
 }
@@ -247,47 +252,108 @@ static enum cairn_code add_regions(struct cairn_save *save, const struct cairn_t
 static enum cairn_code add_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                   struct cairn_error *err) {
     size_t before = save->piece_count;
-    CAIRN_TRY(extensible(save, piece->by_caller || piece->in_file, err));
-    if (piece->region_count <= 1) return add_region(save, piece, 0, err);
-    enum cairn_code code = add_regions(save, piece, err);
-    while (code && save->piece_count > before) {
-        struct cairn_client_piece *last = &save->pieces[--save->piece_count];
-        free(last->name);
-        free(last->in_file);
+    CAIRN_TRY(cairn_client_save_extensible(save, piece->by_caller || piece->in_file, err));
+    enum cairn_code code = piece->region_count <= 1 ? add_region(save, piece, 0, err)
+                                                    : add_regions(save, piece, err);
+    for (size_t i = before; i < save->piece_count && !code; i++) {
+        struct cairn_client_piece *made = &save->pieces[i];
+        made->source_index = save->source_count;
+        if (made->source)
+            made->source_offset = (uint64_t)((uintptr_t)made->source - (uintptr_t)piece->source);
     }
+    if (!code) save->source_count++;
+    while (code && save->piece_count > before) free(save->pieces[--save->piece_count].strided);
     return code;
+}
+
+/* One of an array whose first has the size. */
+static enum cairn_code read_one(const struct cairn_tensor_piece *pieces, size_t index,
+                                struct cairn_tensor_piece *ret, struct cairn_error *err) {
+    const uint8_t *at = (const uint8_t *)pieces + index * pieces->size;
+    if (memcmp(at, &pieces->size, sizeof pieces->size) != 0)
+        return cairn_fail(err, CAIRN_INVALID, "piece %zu: the size of its struct differs", index);
+    CAIRN_TRY(cairn_client_options(at, ret, sizeof *ret, "piece", err));
+    return cairn_client_piece_name(ret->name, err);
+}
+
+enum cairn_code cairn_client_pieces_add(struct cairn_save *save,
+                                        const struct cairn_tensor_piece *pieces, size_t count,
+                                        size_t *ret_bad, struct cairn_error *err) {
+    size_t before = save->piece_count, done = 0;
+    uint32_t sources_before = save->source_count;
+    struct cairn_tensor_piece own;
+    enum cairn_code code = CAIRN_OK;
+    if (count && !pieces) return cairn_fail(err, CAIRN_INVALID, "no piece");
+    if (count > 1) /* at once, since what is there would move each time that it grows */
+        CAIRN_TRY(CAIRN_ARRAY_ROOM_FOR(save->pieces, save->piece_count, count,
+                                       save->piece_capacity, PIECES_MAX, "pieces", err));
+    for (; done < count; done++) {
+        code = read_one(pieces, done, &own, err);
+        if (code) break;
+        code = add_tensor(save, &own, err);
+        if (!code) continue;
+        code = cairn_within(err, code, "tensor %s", own.name);
+        break;
+    }
+    if (!code) return CAIRN_OK;
+    *ret_bad = done;
+    while (save->piece_count > before) free(save->pieces[--save->piece_count].strided);
+    while (save->shares.count && done-- > 0)
+        if (read_one(pieces, done, &own, NULL) == CAIRN_OK)
+            cairn_client_shares_forget(&save->shares, own.name);
+    save->source_count = sources_before;
+    return cairn_client_save_misused(save, code);
 }
 
 enum cairn_code cairn_save_tensor(struct cairn_save *save, const struct cairn_tensor_piece *piece,
                                   struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
-    struct cairn_tensor_piece own;
-    if (!piece) return cairn_fail(err, misused(save, CAIRN_INVALID), "no piece");
-    enum cairn_code code = CAIRN_CLIENT_OPTIONS(piece, &own, err);
-    if (!code) code = cairn_client_piece_name(own.name, err);
-    if (code) return misused(save, code);
-    code = add_tensor(save, &own, err);
-    return code ? cairn_within(err, misused(save, code), "tensor %s", own.name) : CAIRN_OK;
+    size_t bad = 0;
+    if (!piece) return cairn_fail(err, cairn_client_save_misused(save, CAIRN_INVALID), "no piece");
+    return cairn_client_pieces_add(save, piece, 1, &bad, err);
+}
+
+enum cairn_code cairn_save_tensors(struct cairn_save *save, const struct cairn_tensor_piece *pieces,
+                                   size_t count, size_t *ret_bad, struct cairn_error *err) {
+    CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
+    CAIRN_TRY(cairn_client_save_describable(save, err));
+    size_t bad = 0;
+    if (count && !pieces)
+        return cairn_fail(err, cairn_client_save_misused(save, CAIRN_INVALID), "no pieces");
+    enum cairn_code code = cairn_client_pieces_add(save, pieces, count, &bad, err);
+    if (!code) return CAIRN_OK;
+    if (ret_bad) *ret_bad = bad;
+    return cairn_within(err, code, "piece %zu", bad);
 }
 
 /* ---- raw shards and files ---- */
 
 static enum cairn_code add_raw(struct cairn_save *save, struct cairn_client_raw raw,
                                struct cairn_error *err) {
-    enum cairn_code code = extensible(save, raw.file, err);
+    enum cairn_code code = cairn_client_save_extensible(save, raw.file, err);
     if (!code) code = cairn_shard_name_check(cairn_view_of(raw.name), err);
     if (!code) code = cairn_shard_names_add(&save->raw_names, cairn_view_of(raw.name), err);
     if (!code)
         code = CAIRN_ARRAY_ROOM(save->raws, save->raw_count, save->raw_capacity, PIECES_MAX,
                                 "raw shards and files", err);
     if (code) {
-        code = cairn_within(err, misused(save, code), "shard %s", raw.name);
+        code = cairn_within(err, cairn_client_save_misused(save, code), "shard %s", raw.name);
         free(raw.name);
         return code;
     }
+    raw.source_index = save->source_count++;
     save->raws[save->raw_count++] = raw;
     return CAIRN_OK;
+}
+
+enum cairn_code cairn_client_raws_append(struct cairn_save *save,
+                                         const struct cairn_client_raw *raw,
+                                         struct cairn_error *err) {
+    struct cairn_client_raw made = *raw;
+    made.name = strdup(raw->name);
+    if (!made.name) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
+    return add_raw(save, made, err);
 }
 
 enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const void *source,
@@ -295,7 +361,7 @@ enum cairn_code cairn_save_raw(struct cairn_save *save, const char *name, const 
     CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
     if (!name || (bytes && !source))
-        return cairn_fail(err, misused(save, CAIRN_INVALID),
+        return cairn_fail(err, cairn_client_save_misused(save, CAIRN_INVALID),
                           "a raw shard needs a name and a source");
     char *stored = NULL;
     if (asprintf(&stored, "rank-%05" PRIu32 "/%s", save->session->rank, name) < 0)
@@ -349,10 +415,10 @@ enum cairn_code cairn_save_file(struct cairn_save *save, const char *name, int f
     CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(cairn_client_save_describable(save, err));
     if (!name || bytes > (UINT64_C(1) << 62))
-        return cairn_fail(err, misused(save, CAIRN_INVALID),
+        return cairn_fail(err, cairn_client_save_misused(save, CAIRN_INVALID),
                           "a file shard needs a name and a size");
     enum cairn_code code = check_file(fd, bytes, err);
-    if (code) return cairn_within(err, misused(save, code), "shard %s", name);
+    if (code) return cairn_within(err, cairn_client_save_misused(save, code), "shard %s", name);
     char *stored = strdup(name);
     if (!stored) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard name");
     const struct cairn_client_raw raw = {.name = stored, .bytes = bytes, .file = true};

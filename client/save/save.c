@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
+#include "client/save/known.h"
 #include "client/save/share.h"
 #include "client/session/process.h"
 
@@ -68,24 +69,40 @@ void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *wh
 }
 
 void cairn_client_save_drop_pieces(struct cairn_save *save) {
-    for (size_t i = 0; i < save->piece_count; i++) {
-        free(save->pieces[i].name);
-        free(save->pieces[i].alias_of);
-        free(save->pieces[i].in_file);
-        free(save->pieces[i].strided);
-    }
+    size_t first = save->known ? save->known->count : 0;
+    for (size_t i = first; i < save->piece_count; i++) free(save->pieces[i].strided);
     for (size_t i = 0; i < save->raw_count; i++) free(save->raws[i].name);
     for (size_t i = 0; i < save->owned_count; i++) free(save->owned[i]);
     free(save->owned);
     save->owned = NULL;
     save->owned_count = save->owned_capacity = 0;
-    free(save->pieces);
+    if (save->known)
+        cairn_client_known_give(save->known, save->pieces);
+    else
+        free(save->pieces);
+    cairn_pieces_free(CAIRN_TAKE(save->known));
+    cairn_client_texts_release(&save->texts);
+    free(CAIRN_TAKE(save->sources));
     free(save->raws);
     cairn_shard_names_release(&save->raw_names);
     cairn_client_shares_release(&save->shares);
     save->pieces = NULL;
     save->raws = NULL;
     save->piece_count = save->piece_capacity = save->raw_count = save->raw_capacity = 0;
+    save->source_count = 0;
+}
+
+void cairn_client_save_retire_pieces(struct cairn_save *save) {
+    cairn_lock_take(&save->session->lock);
+    bool wanted = !save->freed && !save->last && save->piece_count + save->raw_count > 0;
+    cairn_lock_give(&save->session->lock);
+    struct cairn_pieces *last = wanted ? cairn_client_known_of(save) : NULL;
+    const void **sources = last ? CAIRN_TAKE(save->sources) : NULL;
+    cairn_client_save_drop_pieces(save);
+    if (!last) return;
+    CAIRN_HOLD(&save->session->lock);
+    save->last = last;
+    save->last_sources = sources;
 }
 
 void cairn_client_save_give(struct cairn_save *save) {
@@ -172,7 +189,7 @@ bool cairn_client_save_close(struct cairn_save *save, const struct cairn_error *
     if (!other) cairn_client_save_give(save); /* else its thread does, once it has found that out */
     if (other) cairn_client_changed(save->session);
     cairn_lock_give(&save->session->lock);
-    if (!other) cairn_client_save_drop_pieces(save);
+    if (!other) cairn_client_save_retire_pieces(save);
     return open;
 }
 
@@ -191,5 +208,5 @@ void cairn_client_save_sealed(struct cairn_save *save) {
                       cairn_client_save_over(save));
     cairn_client_save_give(save);
     cairn_lock_give(&save->session->lock);
-    cairn_client_save_drop_pieces(save);
+    cairn_client_save_retire_pieces(save);
 }

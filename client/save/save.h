@@ -23,6 +23,7 @@
 
 #include "api/shard_names.h"
 #include "api/table.h"
+#include "client/save/texts.h"
 #include "client/save/state.h"
 #include "client/session/session.h"
 #include "common/strided.h"
@@ -31,19 +32,20 @@
 
 /* A described piece. Offsets are in the shard that holds it, known once it was arranged. */
 struct cairn_client_piece {
-    char *name; /* owned */
+    char *name; /* as alias_of and in_file: in the texts of its save or of known pieces */
     unsigned dtype;
     unsigned dimension_count;
     uint64_t shape[CAIRN_DIMENSIONS_MAX];
     enum cairn_tensor_kind kind;
-    char *alias_of; /* owned; NULL unless ALIAS */
+    char *alias_of; /* NULL unless ALIAS */
     enum cairn_form form;
     struct cairn_fragment fragment;
     uint64_t bytes;        /* 0: an alias, or a piece without elements */
     uint64_t tensor_bytes; /* of the whole tensor */
     const void *source;
     unsigned source_dtype;         /* of its elements; dtype where they are not converted */
-    struct cairn_strided *strided; /* owned; NULL: the source is row-major and contiguous */
+    struct cairn_strided *strided; /* owned, by known pieces where it is of them; NULL: the
+                                      source is row-major and contiguous */
     int (*fill)(void *owner, uint64_t offset, void *to,
                 uint64_t bytes); /* NULL: there is a source */
     void *fill_owner;
@@ -53,8 +55,10 @@ struct cairn_client_piece {
     bool by_caller;       /* the bytes are written into the slab by the caller ... */
     bool written;         /* ... who said that they are there */
     bool late;            /* described after the others were copied */
-    char *in_file;        /* owned; NULL: the bytes come from source */
+    char *in_file;        /* NULL: the bytes come from source */
     uint64_t file_offset;
+    uint32_t source_index; /* which of what the caller described it is of ... */
+    uint64_t source_offset; /* ... and where in its source it begins */
     _Atomic uint32_t crc32c; /* of a replicated piece, once copied */
 };
 /* A shard beside the tensors one. */
@@ -62,7 +66,8 @@ struct cairn_client_raw {
     char *name; /* owned, as stored */
     const void *source;
     uint64_t bytes;
-    bool file; /* sent by the uploader from a descriptor */
+    uint32_t source_index; /* as a piece's */
+    bool file;             /* sent by the uploader from a descriptor */
 };
 /* A shard in the slab, and how much of it the store has acknowledged. */
 struct cairn_client_sent {
@@ -105,6 +110,11 @@ struct cairn_save {
     uint32_t file_epoch; /* link over which descriptors were handed over; 0: none were */
     struct cairn_client_piece *pieces;
     size_t piece_count, piece_capacity;
+    struct cairn_client_texts texts;
+    uint32_t source_count;       /* pieces and raws that were described */
+    uint64_t number;             /* of what it consists of; client/save/known.h */
+    struct cairn_pieces *known; /* that described the first pieces; held; NULL: none did */
+    const void **sources;        /* that were given with it; owned; NULL: its own */
     struct cairn_shard_names raw_names;
     struct cairn_client_raw *raws;
     size_t raw_count, raw_capacity;
@@ -142,6 +152,8 @@ struct cairn_save {
         void (*end)(struct cairn_save *save); /* cairn_save_free, if it was called meanwhile */
     } user;
     bool freed; /* the caller has no handle any more */
+    struct cairn_pieces *last;   /* what it consisted of; held; NULL: not known */
+    const void **last_sources;   /* as `sources`; owned */
     bool partnered;                          /* another node has a copy of it */
     bool seal_sent;                          /* to some uploader; its answer may have been lost */
     bool problem_returned;                   /* the problem was returned by some call */
@@ -188,8 +200,10 @@ void cairn_client_save_settle(const struct cairn_save *save);
 /* The save ends with this problem unless it already ended; the lock is held. */
 void cairn_client_save_end(struct cairn_save *save, const struct cairn_error *why);
 bool cairn_client_save_over(const struct cairn_save *save);
-/* Sources and names are no longer needed once a save is sealed or over. */
+/* Sources and names are no longer needed once a save is sealed or over ... */
 void cairn_client_save_drop_pieces(struct cairn_save *save);
+/* ... but for cairn_save_again, as long as the handle is there. */
+void cairn_client_save_retire_pieces(struct cairn_save *save);
 /* First line of every call with a save handle. */
 enum cairn_code cairn_client_save_enter(struct cairn_save *save,
                                         struct cairn_error *err) CAIRN_MUST_USE;

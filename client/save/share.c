@@ -185,6 +185,47 @@ bool cairn_client_shares_list(const struct cairn_client_shares *shares, const ch
     return false;
 }
 
+void cairn_client_shares_forget(struct cairn_client_shares *shares, const char *name) {
+    uint32_t at;
+    for (size_t i = 0; i < shares->count; i++)
+        if (find(shares->splits[i], name, &at)) shares->seen[i][at] = false;
+}
+
+/* ---- known pieces ---- */
+
+static enum cairn_code join_one(const struct cairn_split *split, bool *seen, const bool *more,
+                                struct cairn_error *err) {
+    for (size_t k = 0; k < split->count; k++)
+        if (seen[k] && more[k])
+            return cairn_fail(err, CAIRN_INVALID,
+                              "tensor %s is described twice, and is of group \"%s\"",
+                              split->pieces[k].name, split->group);
+    for (size_t k = 0; k < split->count; k++) seen[k] = seen[k] || more[k];
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_client_shares_join(struct cairn_client_shares *shares,
+                                         const struct cairn_client_shares *known,
+                                         struct cairn_error *err) {
+    bool same = shares->count == known->count;
+    for (size_t i = 0; i < known->count && same; i++)
+        same = shares->splits[i] == known->splits[i];
+    if (!same)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "the save was begun with other splits than its pieces were described "
+                          "with");
+    for (size_t i = 0; i < known->count; i++)
+        CAIRN_TRY(join_one(shares->splits[i], shares->seen[i], known->seen[i], err));
+    return CAIRN_OK;
+}
+
+void cairn_client_shares_part(struct cairn_client_shares *shares,
+                              const struct cairn_client_shares *known) {
+    for (size_t i = 0; i < shares->count && i < known->count; i++)
+        for (size_t k = 0; k < shares->splits[i]->count; k++)
+            if (known->seen[i][k]) shares->seen[i][k] = false;
+}
+
 enum cairn_code cairn_client_shares_complete(const struct cairn_client_shares *shares,
                                              struct cairn_error *err) {
     for (size_t i = 0; i < shares->count; i++) {

@@ -34,6 +34,16 @@ cairn_client_shares_cut(struct cairn_client_shares *shares, const struct cairn_c
                         bool *ret_listed,
                         struct cairn_client_piece ret[CAIRN_PLAN_SPLIT_FRAGMENTS_MAX],
                         unsigned *ret_count, struct cairn_error *err) CAIRN_MUST_USE;
+/* The tensors of known pieces are described, by the same splits. CAIRN_INVALID: one is described
+ * already, or the save has other splits. */
+enum cairn_code cairn_client_shares_join(struct cairn_client_shares *shares,
+                                         const struct cairn_client_shares *known,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* They are not, after all. */
+void cairn_client_shares_part(struct cairn_client_shares *shares,
+                              const struct cairn_client_shares *known);
+/* The tensor of that name is not described, after all. */
+void cairn_client_shares_forget(struct cairn_client_shares *shares, const char *name);
 /* Is the tensor of that name in one of the groups? */
 bool cairn_client_shares_list(const struct cairn_client_shares *shares, const char *name);
 /* Was each tensor described of which this rank has a share? */

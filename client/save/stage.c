@@ -475,7 +475,7 @@ static enum cairn_code take_until(struct cairn_save *save, enum until until,
     struct cairn_client_stager *stager = CAIRN_TAKE(save->kept);
     if (!handed_over) release(stager);
     if (handed_over) {
-        cairn_client_save_drop_pieces(save);
+        cairn_client_save_retire_pieces(save);
         (void)cairn_fail(err, code,
                          "the uploader at %s is away; the bytes are copied and are sealed with the "
                          "one that comes back",
@@ -500,7 +500,7 @@ void cairn_client_stage_behind(struct cairn_client_stager *stager) {
     enum cairn_code code = run(stager, SEALED, &handed_over, &why);
     if (!handed_over) release(stager); /* else the session's thread may have freed it by now */
     if (handed_over)
-        cairn_client_save_drop_pieces(save);
+        cairn_client_save_retire_pieces(save);
     else if (code && !is_committed(save)) /* over before: its verdict is known */
         (void)cairn_client_save_give_up(save, &why, true);
     else

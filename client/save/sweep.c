@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "client/save/fail.h"
+#include "client/save/known.h"
 #include "client/save/look.h"
 #include "client/save/poll.h"
 #include "client/save/stager.h"
@@ -23,6 +24,8 @@ static void destroy(struct cairn_save *save) {
     for (size_t i = 0; i < save->sent_count; i++) free(save->sent[i].name);
     free(save->sent);
     cairn_client_lists_drop(save);
+    cairn_pieces_free(save->last);
+    free(save->last_sources);
     json_decref(save->begin);
     json_decref(save->labels);
     json_decref(save->meta);
@@ -97,9 +100,11 @@ void cairn_save_free(struct cairn_save *save) {
     }
     if (!handed_over) cairn_client_save_give(save);
     save->freed = true;
+    struct cairn_pieces *last = CAIRN_TAKE(save->last); /* nobody can ask for it any more */
     cairn_client_save_fd_close(save);
     cairn_client_saves_sweep(session);
     cairn_lock_give(&session->lock);
+    cairn_pieces_free(last);
     if (unsealed) cairn_client_report_add(session, &failed, &why);
 }
 

@@ -27,8 +27,9 @@
  *          have more for as long as they copy. They take no signals.
  *          cairn_close may be called while other threads wait in the session: their calls end, and
  *          it awaits them.
- * Next:    cairn/stage.h (a copy beside the training), cairn/items.h (bytes by name, streams),
- *          cairn/inspect.h (what a version holds),
+ * Next:    cairn/stage.h (a copy beside the training), cairn/pieces.h (many pieces at once, and
+ *          once for many saves), cairn/items.h (bytes by name, streams), cairn/inspect.h (what a
+ *          version holds),
  *          cairn/reads.h (reads in the background), cairn/poll.h (saves in a loop of events),
  *          cairn/runs.h (runs, removals); docs/architecture.md follows one checkpoint end to end.
  *

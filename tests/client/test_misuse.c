@@ -4,6 +4,7 @@
  * of a size that none has. One that crashes ends this program. */
 #include <cairn/inspect.h>
 #include <cairn/items.h>
+#include <cairn/pieces.h>
 #include <cairn/poll.h>
 #include <cairn/reads.h>
 #include <cairn/runs.h>
@@ -265,6 +266,42 @@ static void misuse_save_stage(struct things *things) {
     cairn_save_free(NULL);
 }
 
+static void misuse_pieces_new(struct things *things) {
+    struct cairn_pieces *made = NULL;
+    struct cairn_save *save = NULL;
+    uint64_t bytes = 0;
+    const uint64_t shape = 1;
+    struct cairn_pieces_options options = {0};
+    struct cairn_tensor_piece piece = {.name = "w", .dtype = "U8", .dimension_count = 1,
+                                       .shape = &shape, .kind = CAIRN_LOCAL, .source = "x",
+                                       .source_bytes = 1};
+    SIZES(piece, cairn_pieces_new(things->session, &piece, 1, NULL, NULL, &made, &err));
+    SIZES(options, cairn_pieces_new(things->session, &piece, 1, &options, NULL, &made, &err));
+    WRONG(cairn_pieces_new(NULL, &piece, 1, NULL, NULL, &made, &err));
+    WRONG(cairn_pieces_new(things->session, NULL, 1, NULL, NULL, &made, &err));
+    WRONG(cairn_pieces_new(things->session, &piece, 0, NULL, NULL, &made, &err));
+    WRONG(cairn_pieces_new(things->session, &piece, 1, NULL, NULL, NULL, &err));
+    WRONG(cairn_pieces_bytes(NULL, 0, &bytes, &err));
+    WRONG(cairn_save_pieces(things->save, NULL, NULL, 0, &err));
+    WRONG(cairn_save_pieces(NULL, NULL, NULL, 0, &err));
+    SIZES(piece, cairn_save_tensors(things->save, &piece, 1, NULL, &err));
+    WRONG(cairn_save_tensors(NULL, &piece, 1, NULL, &err));
+    WRONG(cairn_save_tensors(things->save, NULL, 1, NULL, &err));
+    WRONG(cairn_save_again(things->session, 9, NULL, NULL, NULL, 0, &save, &err));
+    WRONG(cairn_save_again(NULL, 9, NULL, things->save, NULL, 0, &save, &err));
+    WRONG(cairn_save_again(things->session, 9, NULL, things->save, NULL, 0, &save, &err));
+    WRONG(cairn_save_again(things->session, 9, NULL, things->save, NULL, 0, NULL, &err));
+    EXPECT(!cairn_pieces_new(things->session, &piece, 1, NULL, NULL, &made, &things->err));
+    WRONG(cairn_pieces_bytes(made, 0, NULL, &err));
+    WRONG(cairn_save_pieces(things->save, made, NULL, 1, &err));
+    WRONG(cairn_restore_pieces(NULL, made, NULL, 0, 0, 0, &err));
+    WRONG(cairn_restore_pieces(things->restore, made, NULL, 1, 0, 0, &err));
+    WRONG(cairn_restore_pieces(things->restore, NULL, NULL, 0, 0, 0, &err));
+    cairn_pieces_free(made);
+    cairn_pieces_free(NULL);
+    EXPECT(!save);
+}
+
 static void misuse_save_status(struct things *things) {
     struct cairn_save_status status = {.step = 7};
     cairn_save_status(things->save, NULL);
@@ -418,6 +455,8 @@ static const struct {
                             "cairn_save_poll cairn_save_fd cairn_save_fail cairn_save_cancel "
                             "cairn_save_free cairn_save_stage_begin cairn_save_fence "
                             "cairn_save_fence_stream"),
+            ROW(pieces_new, "cairn_pieces_bytes cairn_pieces_free cairn_save_pieces "
+                            "cairn_save_tensors cairn_save_again cairn_restore_pieces"),
             ROW(save_status, ""),
             ROW(restore_open, "cairn_restore_free"),
             ROW(restore_meta, "cairn_restore_labels"),
