@@ -62,8 +62,8 @@ struct cairn_cli {
     const char *selector, *since_time, *trashed;
     uint64_t step_ge, step_lt, attempt;
     bool step_lt_given, attempt_given;
-    const char *scopes, *project, *out; /* of a token */
-    bool ready;                         /* of health */
+    const char *scopes, *project, *out, *children; /* of a token */
+    bool ready; /* of health */
     uint64_t expires_ms, quota_versions, quota_bytes;
     bool quota_versions_given, quota_bytes_given;
     const char *catalog, *data_dir, *config, *stores, *without; /* of a reindex */

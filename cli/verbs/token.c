@@ -24,6 +24,8 @@ static const struct cairn_cli_flag flags[] = {
     {"out", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(out), 0, "FILE",
      "Write the token into this new file, which its owner alone can read, and not to standard "
      "output."},
+    {"children", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(children), 0, "WHAT",
+     "Revoke: what becomes of the tokens that it made: revoke or keep."},
 };
 
 static bool wants_json(const struct cairn_cli *cli) {
@@ -154,11 +156,23 @@ static enum cairn_code revoke_token(const struct cairn_cli *cli, struct cairn_er
     const char *id = cli->arguments[1];
     CAIRN_TRY(cairn_buf_append_text(&tail, "/tokens/", err));
     CAIRN_TRY(cairn_percent_encode(cairn_view_of(id), false, &tail, err));
+    if (cli->children) {
+        CAIRN_TRY(cairn_buf_append_text(&tail, "?children=", err));
+        CAIRN_TRY(cairn_percent_encode(cairn_view_of(cli->children), false, &tail, err));
+    }
     struct cairn_cli_call call = {.method = "DELETE", .tail = tail.data};
-    CAIRN_TRY(cairn_cli_call(cli, NULL, call, &reply, err));
+    enum cairn_code code = cairn_cli_call(cli, NULL, call, &reply, err);
+    if (code == CAIRN_CONFLICT && !cli->children)
+        return cairn_within(err, code, "say --children revoke or --children keep");
+    if (code) return code;
     if (wants_json(cli)) return cairn_cli_print_json(reply, cli->output == CAIRN_CLI_JSON, err);
     bool unstored = json_is_false(json_object_get(reply, "stored"));
-    printf(cli->output == CAIRN_CLI_NAME ? "%s\n" : "%s is revoked\n", id);
+    const char *form = cli->output == CAIRN_CLI_NAME ? "%s\n" : "%s is revoked\n";
+    size_t index = 0;
+    const json_t *child = NULL;
+    printf(form, id);
+    json_array_foreach(json_object_get(reply, "children"), index, child)
+        if (json_is_string(child)) printf(form, json_string_value(child));
     if (unstored)
         fprintf(stderr, "the store could not be told: until the server's next copy there, a "
                         "catalog that is made again from it takes the token\n");
@@ -203,7 +217,7 @@ const struct cairn_cli_verb cairn_cli_verb_token = {
     .synopsis = "cairn token create|generate|list|revoke|whoami [flags] [NAME|ID]",
     .purpose = "Who may do what at a server.",
     .examples = "  cairn token create --scope read,write --project 'nlp-*' --out ci.token ci\n"
-                "  cairn token list\n  cairn token revoke 4f1c9a0b7d22e6c3\n",
+                "  cairn token list\n  cairn token revoke --children keep 4f1c9a0b7d22e6c3\n",
     .flags = flags,
     .flag_count = CAIRN_COUNT(flags),
     .arguments_min = 1,

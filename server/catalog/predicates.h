@@ -115,4 +115,4 @@
     "n.code, n.cause, n.counted, n.objects, n.bytes, n.since_ms, n.tried_ms, n.tries, n.next_tick"
 /* Of what the store keeps: it has times of its own. */
 #define FREED "NOT EXISTS (SELECT 1 FROM not_freed n WHERE n.version = v.version)"
-#define TOKEN_COLUMNS "token, digest, name, scopes, projects, created_ms, expires_ms, who"
+#define TOKEN_COLUMNS "token, digest, name, scopes, projects, created_ms, expires_ms, who, parent"

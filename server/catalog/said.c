@@ -104,7 +104,8 @@ static enum cairn_code take_token(struct cairn_srv_tx *tx, const json_t *row, bo
     return cairn_srv_sql_run(tx, NULL, err, SQL(token_put), SQL_T(id), SQL_D(digest),
                              SQL_T(text_of(row, "name")), SQL_I(number_of(row, "scopes")),
                              SQL_T(text_of(row, "projects")), SQL_I(number_of(row, "created_ms")),
-                             SQL_I(number_of(row, "expires_ms")), SQL_T(text_of(row, "who")));
+                             SQL_I(number_of(row, "expires_ms")), SQL_T(text_of(row, "who")),
+                             SQL_T(text_of(row, "parent")));
 }
 
 static enum cairn_code take_version(struct cairn_srv_tx *tx, const json_t *row, bool *ret,
@@ -142,7 +143,8 @@ static const struct section {
       "tnote", "tproject", "iremoved", "trun"},
      take_run},
     {"tokens", CAIRN_SRV_STATEMENT_said_tokens,
-     {"icreated_ms", "bdigest", "iexpires_ms", "tname", "tprojects", "iscopes", "ttoken", "twho"},
+     {"icreated_ms", "bdigest", "iexpires_ms", "tname", "tparent", "tprojects", "iscopes", "ttoken",
+      "twho"},
      take_token},
     {"versions", CAIRN_SRV_STATEMENT_said_versions,
      {"tlabels", "tmetrics", "tnote", "ipinned", "tversion"},

@@ -22,7 +22,8 @@ static enum cairn_code value_of(const struct cairn_srv_token *token, struct cair
     CAIRN_AUTO_JSON json_t *json =
         scopes ? CAIRN_PACK(token_row, .id = token->key.id, .name = token->name, .scopes = scopes,
                             .project = token->projects, .created_at = created,
-                            .expires_at = token->expires_ms ? expires : NULL, .actor = token->who)
+                            .expires_at = token->expires_ms ? expires : NULL, .actor = token->who,
+                            .parent = token->parent[0] ? token->parent : NULL)
                : NULL;
     if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an event");
     return cairn_json_dump(json, ret, err);
@@ -44,24 +45,7 @@ static enum cairn_code tell(struct cairn_srv_tx *tx, enum cairn_srv_event event,
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
-                                    struct cairn_error *err) {
-    bool found = false;
-    int64_t count = 0;
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(tokens_drop_expired),
-                                SQL_I(token->created_ms - CAIRN_SRV_TOKEN_KEPT_MS)));
-    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &count, err, SQL(tokens_count)));
-    if (count >= CAIRN_SRV_TOKENS_MAX)
-        return cairn_fail(err, CAIRN_CONFLICT, "there are %d tokens: revoke some first",
-                          CAIRN_SRV_TOKENS_MAX);
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(token_put), SQL_T(token->key.id),
-                                SQL_D(token->key.digest), SQL_T(token->name), SQL_I(token->scopes),
-                                SQL_T(token->projects), SQL_I(token->created_ms),
-                                SQL_I(token->expires_ms), SQL_T(token->who)));
-    return tell(tx, CAIRN_SRV_EVENT_TOKEN_MADE, token, err);
-}
-
-/* Columns: token, digest, name, scopes, projects, created_ms, expires_ms, who. */
+/* Columns: token, digest, name, scopes, projects, created_ms, expires_ms, who, parent. */
 static enum cairn_code read_row(const struct cairn_srv_rows *rows, struct cairn_srv_token *ret,
                                 struct cairn_error *err) {
     struct cairn_view digest = cairn_srv_rows_blob(rows, 1);
@@ -75,6 +59,7 @@ static enum cairn_code read_row(const struct cairn_srv_rows *rows, struct cairn_
     (void)cairn_text_copy(ret->name, sizeof(ret->name), cairn_srv_rows_text(rows, 2));
     (void)cairn_text_copy(ret->projects, sizeof(ret->projects), cairn_srv_rows_text(rows, 4));
     (void)cairn_text_copy(ret->who, sizeof(ret->who), cairn_srv_rows_text(rows, 7));
+    (void)cairn_text_copy(ret->parent, sizeof(ret->parent), cairn_srv_rows_text(rows, 8));
     return CAIRN_OK;
 }
 
@@ -88,26 +73,72 @@ enum cairn_code cairn_srv_token_get(struct cairn_srv_tx *tx, const char *id,
     return read_row(&rows, ret, err);
 }
 
+/* A token that is revoked while it makes another one leaves none behind. */
+static enum cairn_code look_for_parent(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
+                                       struct cairn_error *err) {
+    struct cairn_srv_token parent;
+    struct cairn_error why = {0};
+    if (!token->parent[0]) return CAIRN_OK;
+    enum cairn_code code = cairn_srv_token_get(tx, token->parent, &parent, &why);
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_UNAUTHORIZED, "the token was revoked meanwhile");
+    if (code && err) *err = why;
+    return code;
+}
+
+enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
+                                    struct cairn_error *err) {
+    bool found = false;
+    int64_t count = 0;
+    CAIRN_TRY(look_for_parent(tx, token, err));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(tokens_drop_expired),
+                                SQL_I(token->created_ms - CAIRN_SRV_TOKEN_KEPT_MS)));
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &count, err, SQL(tokens_count)));
+    if (count >= CAIRN_SRV_TOKENS_MAX)
+        return cairn_fail(err, CAIRN_CONFLICT, "there are %d tokens: revoke some first",
+                          CAIRN_SRV_TOKENS_MAX);
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(token_put), SQL_T(token->key.id),
+                                SQL_D(token->key.digest), SQL_T(token->name), SQL_I(token->scopes),
+                                SQL_T(token->projects), SQL_I(token->created_ms),
+                                SQL_I(token->expires_ms), SQL_T(token->who),
+                                SQL_T(token->parent)));
+    return tell(tx, CAIRN_SRV_EVENT_TOKEN_MADE, token, err);
+}
+
 enum cairn_code cairn_srv_token_drop(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
                                      struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(token_drop), SQL_T(token->key.id)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(token_children_go_to), SQL_T(token->key.id),
+                                SQL_T(token->parent)));
     return tell(tx, CAIRN_SRV_EVENT_TOKEN_REVOKED, token, err);
 }
 
+static enum cairn_code walk(struct cairn_srv_rows *rows, cairn_srv_each_token *each, void *owner,
+                            struct cairn_error *err) {
+    for (bool more = true;;) {
+        struct cairn_srv_token token;
+        CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
+        if (!more) return CAIRN_OK;
+        CAIRN_TRY(read_row(rows, &token, err));
+        CAIRN_TRY(each(&token, owner, err));
+    }
+}
+
+enum cairn_code cairn_srv_token_children(struct cairn_srv_tx *tx, const char *id,
+                                         cairn_srv_each_token *each, void *owner,
+                                         struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(token_children), SQL_T(id)));
+    return walk(&rows, each, owner, err);
+}
+
 enum cairn_code cairn_srv_tokens_each(struct cairn_srv_tx *tx, const char *after, uint64_t limit,
-                                      enum cairn_code (*each)(const struct cairn_srv_token *token,
-                                                              void *owner, struct cairn_error *err),
-                                      void *owner, struct cairn_error *err) {
+                                      cairn_srv_each_token *each, void *owner,
+                                      struct cairn_error *err) {
     CAIRN_AUTO(srv_rows) rows = {0};
     if (after)
         CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(tokens_page), SQL_T(after), SQL_I(limit)));
     else
         CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(tokens_all)));
-    for (bool more = true;;) {
-        struct cairn_srv_token token;
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        CAIRN_TRY(read_row(&rows, &token, err));
-        CAIRN_TRY(each(&token, owner, err));
-    }
+    return walk(&rows, each, owner, err);
 }

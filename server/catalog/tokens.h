@@ -25,19 +25,27 @@ struct cairn_srv_token {
     char name[CAIRN_NAME_BYTES_MAX + 1];     /* for people; "": none */
     char projects[CAIRN_NAME_BYTES_MAX + 1]; /* a pattern */
     char who[160];                           /* made it */
+    char parent[CAIRN_TOKEN_ID_BYTES];       /* the token that did; "": none that is there */
     unsigned scopes;
     int64_t created_ms, expires_ms; /* wall time, as its date was promised; 0: no end */
 };
+/* CAIRN_UNAUTHORIZED where its parent was revoked meanwhile. */
 enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_NOT_FOUND where there is none. */
 enum cairn_code cairn_srv_token_get(struct cairn_srv_tx *tx, const char *id,
                                     struct cairn_srv_token *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* What it made belongs to its own maker from then on. */
 enum cairn_code cairn_srv_token_drop(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+typedef enum cairn_code cairn_srv_each_token(const struct cairn_srv_token *token, void *owner,
+                                             struct cairn_error *err);
+/* Those that it made itself, by id. */
+enum cairn_code cairn_srv_token_children(struct cairn_srv_tx *tx, const char *id,
+                                         cairn_srv_each_token *each, void *owner,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* All of them (after NULL), or `limit` behind that id; by id. */
 enum cairn_code cairn_srv_tokens_each(struct cairn_srv_tx *tx, const char *after, uint64_t limit,
-                                      enum cairn_code (*each)(const struct cairn_srv_token *token,
-                                                              void *owner, struct cairn_error *err),
-                                      void *owner, struct cairn_error *err) CAIRN_MUST_USE;
+                                      cairn_srv_each_token *each, void *owner,
+                                      struct cairn_error *err) CAIRN_MUST_USE;

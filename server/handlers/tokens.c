@@ -2,12 +2,16 @@
 /* /v1/tokens: who may do what. GET /v1/whoami: what the caller may do. */
 #include "server/catalog/tokens.h"
 
+#include <stdlib.h>
+
 #include "api/messages.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/handlers/request.h"
 #include "server/jobs/revoked.h"
+
+#define FAMILY_MAX 1001 /* a token, and what it made: one transaction, an object each */
 
 struct call {
     struct cairn_srv_request *request;
@@ -51,6 +55,7 @@ static enum cairn_code read_wanted(struct call *call, const struct cairn_msg_tok
     (void)cairn_text_copy(token->name, sizeof(token->name), said->name ? said->name : "");
     (void)cairn_text_copy(token->projects, sizeof(token->projects), project);
     (void)cairn_text_copy(token->who, sizeof(token->who), caller->who);
+    (void)cairn_text_copy(token->parent, sizeof(token->parent), caller->id);
     token->created_ms = cairn_srv_wall_ms(call->request->server);
     if (said->expires_s) token->expires_ms = token->created_ms + (int64_t)said->expires_s * 1000;
     /* Else whoever has a token for a day makes one for ever. */
@@ -113,7 +118,8 @@ static json_t *row_json(const struct cairn_srv_request *request,
     return CAIRN_PACK(token_row, .id = token->key.id, .name = token->name,
                       .scopes = scopes, .project = token->projects,
                       .created_at = created, .expires_at = time_or_null(token->expires_ms, expires),
-                      .expired = expired, .actor = token->who);
+                      .expired = expired, .actor = token->who,
+                      .parent = token->parent[0] ? token->parent : NULL);
 }
 
 /* Rows of others are passed over, so a page may be short and have a next one. */
@@ -150,34 +156,117 @@ enum cairn_code cairn_srv_on_token_list(struct cairn_srv_request *request,
 
 /* ---- DELETE /v1/tokens/{token} ---- */
 
-static enum cairn_code drop(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    struct call *call = argument;
-    const char *id = call->request->params.node;
-    CAIRN_TRY(cairn_srv_token_get(tx, id, &call->token, err));
-    if (!is_his(call->request, call->token.projects))
-        return cairn_fail(err, CAIRN_NOT_FOUND, "there is no token %s", id);
-    return cairn_srv_token_drop(tx, &call->token, err);
+enum children { CHILDREN_ASK, CHILDREN_REVOKE, CHILDREN_KEEP };
+
+/* items[0] is the token itself; with its family, what it made, and what those made. */
+struct revoking {
+    struct cairn_srv_request *request;
+    enum children children;
+    struct cairn_srv_token items[FAMILY_MAX];
+    size_t count, living; /* living: of the family, those that are good for something */
+};
+
+static enum cairn_code add_child(const struct cairn_srv_token *token, void *owner,
+                                 struct cairn_error *err) {
+    struct revoking *revoking = owner;
+    int64_t now_ms = cairn_srv_wall_ms(revoking->request->server);
+    if (revoking->count == FAMILY_MAX)
+        return cairn_fail(err, CAIRN_CONFLICT,
+                          "more than %d tokens were made by it: revoke some of them first",
+                          FAMILY_MAX - 1);
+    revoking->items[revoking->count++] = *token;
+    revoking->living += !token->expires_ms || token->expires_ms > now_ms;
+    return CAIRN_OK;
 }
 
-/* After the row, which a store that is away keeps from nothing. */
-static bool tell_store(const struct call *call) {
-    const struct cairn_token_key *key = &call->token.key;
-    struct cairn_error why = {0};
-    if (cairn_srv_revoked_put(call->request->store, key->id, &why) == CAIRN_OK) return true;
-    cairn_log(WARN, "token.revoked_unstored", "token=%s cause=\"%s\"", key->id, why.message);
-    return false;
+static enum cairn_code find_family(struct cairn_srv_tx *tx, struct revoking *revoking,
+                                   struct cairn_error *err) {
+    for (size_t i = 0; i < revoking->count; i++)
+        CAIRN_TRY(
+            cairn_srv_token_children(tx, revoking->items[i].key.id, add_child, revoking, err));
+    return CAIRN_OK;
+}
+
+/* A token may have been made to be handed out, or by a thief: who revokes its maker says which. */
+static enum cairn_code ask(const struct revoking *revoking, struct cairn_error *err) {
+    CAIRN_AUTO(buf) names = {.limit = 200};
+    for (size_t i = 1; i < revoking->count; i++) {
+        const struct cairn_srv_token *one = &revoking->items[i];
+        if (cairn_buf_printf(&names, NULL, "%s%s%s%s", i > 1 ? ", " : "", one->key.id,
+                             one->name[0] ? " " : "", one->name))
+            break; /* the list of tokens has them all */
+    }
+    return cairn_fail(err, CAIRN_CONFLICT,
+                      "%zu tokens were made by it that are good (%s ...): children=revoke takes "
+                      "them, too, children=keep leaves them",
+                      revoking->living, names.data);
+}
+
+static enum cairn_code drop(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct revoking *revoking = argument;
+    const char *id = revoking->request->params.node;
+    CAIRN_TRY(cairn_srv_token_get(tx, id, &revoking->items[0], err));
+    if (!is_his(revoking->request, revoking->items[0].projects))
+        return cairn_fail(err, CAIRN_NOT_FOUND, "there is no token %s", id);
+    revoking->count = 1;
+    revoking->living = 0;
+    if (revoking->children != CHILDREN_KEEP) CAIRN_TRY(find_family(tx, revoking, err));
+    if (revoking->children == CHILDREN_ASK && revoking->living) return ask(revoking, err);
+    for (size_t i = revoking->count; i > 0; i--)
+        CAIRN_TRY(cairn_srv_token_drop(tx, &revoking->items[i - 1], err));
+    return CAIRN_OK;
+}
+
+/* After the rows, which a store that is away keeps from nothing. */
+static bool tell_store(const struct revoking *revoking) {
+    bool stored = true;
+    for (size_t i = 0; i < revoking->count && stored; i++) {
+        const char *id = revoking->items[i].key.id;
+        struct cairn_error why = {0};
+        if (!cairn_srv_revoked_put(revoking->request->store, id, &why)) continue;
+        cairn_log(WARN, "token.revoked_unstored", "token=%s cause=\"%s\"", id, why.message);
+        stored = false;
+    }
+    return stored;
+}
+
+static enum cairn_code read_children(const struct cairn_srv_request *request, enum children *ret,
+                                     struct cairn_error *err) {
+    const char *text = cairn_query_get(&request->query, "children");
+    *ret = !text ? CHILDREN_ASK : !strcmp(text, "keep") ? CHILDREN_KEEP : CHILDREN_REVOKE;
+    if (!text || *ret == CHILDREN_KEEP || !strcmp(text, "revoke")) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "children: want revoke or keep, not %.40s", text);
+}
+
+static enum cairn_code revoke(struct revoking *revoking, struct cairn_srv_reply *reply,
+                              struct cairn_error *err) {
+    struct cairn_srv *server = revoking->request->server;
+    CAIRN_TRY(read_children(revoking->request, &revoking->children, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, drop, revoking, err));
+    if (server->access) cairn_srv_access_reload(server->access);
+    CAIRN_AUTO_JSON json_t *children = json_array();
+    bool added = children;
+    for (size_t i = 0; i < revoking->count; i++) {
+        const struct cairn_srv_token *one = &revoking->items[i];
+        cairn_log(INFO, "token.revoked", "token=%s name=%s", one->key.id, one->name);
+        if (i) added &= !json_array_append_new(children, json_string(one->key.id));
+    }
+    bool stored = tell_store(revoking);
+    if (!added) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    return cairn_srv_reply_json(reply, 200,
+                                CAIRN_PACK(token_revoked, .id = revoking->items[0].key.id,
+                                           .stored = stored, .children = children),
+                                err);
 }
 
 enum cairn_code cairn_srv_on_token_revoke(struct cairn_srv_request *request,
                                           struct cairn_srv_reply *reply, struct cairn_error *err) {
-    struct cairn_srv *server = request->server;
-    struct call call = {.request = request};
-    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, drop, &call, err));
-    if (server->access) cairn_srv_access_reload(server->access);
-    cairn_log(INFO, "token.revoked", "token=%s name=%s", call.token.key.id, call.token.name);
-    bool stored = tell_store(&call);
-    return cairn_srv_reply_json(
-        reply, 200, CAIRN_PACK(token_revoked, .id = call.token.key.id, .stored = stored), err);
+    struct revoking *revoking = calloc(1, sizeof(*revoking));
+    if (!revoking) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a revocation");
+    revoking->request = request;
+    enum cairn_code code = revoke(revoking, reply, err);
+    free(revoking);
+    return code;
 }
 
 /* ---- GET /v1/whoami ---- */

@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "server/access.h"
+#include "server/jobs/revoked.h"
 #include "tests/server/office.h"
 
 #define say cairn_office_say
@@ -78,6 +79,77 @@ TEST(a_client_takes_another_token_from_its_file_when_the_first_is_refused) /* re
     EXPECT_CODE(cairn_rest_call(rest, "GET", "/v1/runs", NULL, 0, NULL, &err), CAIRN_UNAUTHORIZED);
     REQUIRE_OK(cairn_file_replace(path, cairn_view_of(two.text), 0600, &err));
     EXPECT_CODE(cairn_rest_call(rest, "GET", "/v1/runs", NULL, 0, NULL, &err), CAIRN_OK);
+}
+
+/* Of a server inside: whoever has that text. */
+static enum cairn_code identify(struct cairn_srv_access *access, const char *text,
+                                struct cairn_srv_caller *ret) {
+    char header[CAIRN_TOKEN_TEXT_BYTES + 8];
+    struct cairn_srv_credential credential;
+    snprintf(header, sizeof(header), "Bearer %s", text);
+    cairn_srv_credential_read(header, &credential);
+    return cairn_srv_access_identify(access, &credential, ret, &err);
+}
+
+TEST(a_token_that_is_lent_to_a_command_reads_and_writes_and_does_nothing_else) /* operations.h#2 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_srv_access *access = NULL;
+    struct cairn_srv_caller lender, command;
+    char path[400], text[CAIRN_TOKEN_TEXT_BYTES], id[CAIRN_TOKEN_ID_BYTES];
+    CAIRN_AUTO(buf) admin = {.limit = 200};
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--require-token")));
+    REQUIRE_OK(cairn_srv_access_first(&world.inside.server, &err));
+    snprintf(path, sizeof(path), "%s/admin.token", world.inside.settings.data_dir);
+    REQUIRE_OK(cairn_file_load_line(path, &admin, &err));
+    REQUIRE_OK(cairn_srv_access_new(&world.inside.server, &access, &err));
+    REQUIRE_OK(identify(access, admin.data, &lender));
+    EXPECT_EQ_U64(lender.scopes, CAIRN_SCOPES_ALL);
+    REQUIRE_OK(cairn_srv_access_lend(access, &lender, text, id, &err));
+    REQUIRE_OK(identify(access, text, &command));
+    EXPECT_EQ_U64(command.scopes, CAIRN_SCOPE_READ | CAIRN_SCOPE_WRITE);
+    cairn_srv_access_return(access, id);
+    EXPECT_CODE(identify(access, text, &command), CAIRN_UNAUTHORIZED);
+    cairn_srv_access_free(access);
+}
+
+/* The store says so later than the catalog, which is a backup that was put back. */
+TEST(a_token_that_the_store_calls_revoked_is_refused_at_once_when_that_is_read) /* A02 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_srv_caller caller;
+    char path[400];
+    CAIRN_AUTO(buf) admin = {.limit = 200};
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--require-token")));
+    struct cairn_srv *server = &world.inside.server;
+    REQUIRE_OK(cairn_srv_access_first(server, &err));
+    snprintf(path, sizeof(path), "%s/admin.token", world.inside.settings.data_dir);
+    REQUIRE_OK(cairn_file_load_line(path, &admin, &err));
+    REQUIRE_OK(cairn_srv_access_new(server, &server->access, &err));
+    REQUIRE_OK(identify(server->access, admin.data, &caller));
+    REQUIRE_OK(cairn_srv_revoked_put(world.worker, caller.id, &err));
+    server->revocations = CAIRN_SRV_REVOCATIONS_UNREAD;
+    cairn_srv_revoked_look(server, world.worker);
+    EXPECT_CODE(identify(server->access, admin.data, &caller), CAIRN_UNAUTHORIZED);
+    cairn_srv_access_free(server->access);
+    server->access = NULL;
+}
+
+static enum cairn_code put_child(struct cairn_srv_tx *tx, void *argument,
+                                 struct cairn_error *why) {
+    return cairn_srv_token_put(tx, argument, why);
+}
+
+TEST(a_token_that_is_revoked_while_it_makes_another_makes_none) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_srv_token token = {
+        .key.id = "0123456789abcdef", .projects = "*", .who = "x", .parent = "fedcba9876543210"};
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--require-token")));
+    struct cairn_srv_catalog *catalog = world.inside.server.catalog;
+    EXPECT_CODE(cairn_srv_catalog_write(catalog, put_child, &token, &err), CAIRN_UNAUTHORIZED);
+    struct cairn_srv_token maker = {.key.id = "fedcba9876543210", .projects = "*", .who = "x"};
+    EXPECT_CODE(cairn_srv_catalog_write(catalog, put_child, &maker, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_srv_catalog_write(catalog, put_child, &token, &err), CAIRN_OK);
 }
 
 /* ---- several servers, and a catalog that is away ---- */

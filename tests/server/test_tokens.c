@@ -204,6 +204,56 @@ TEST(a02_a_revoked_token_is_refused_at_once_and_a_bound_admin_rules_his_projects
                   400, bad[i]);
 }
 
+/* ---- a token that made others ---- */
+
+static bool make_by(struct office *office, const struct made *maker, const char *scopes,
+                    struct made *ret) {
+    CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
+    char body[200];
+    snprintf(body, sizeof(body), "{\"scopes\":[\"%s\"],\"name\":\"of-%.8s\"}", scopes, maker->id);
+    if (say(office, maker->text, "POST", "/v1/tokens", NULL, body, &reply) != 201) return false;
+    const char *id = strstr(reply.data, "\"id\":\""), *text = strstr(reply.data, "\"token\":\"");
+    if (!id || !text) return false;
+    snprintf(ret->id, sizeof(ret->id), "%s", id + 6);
+    snprintf(ret->text, sizeof(ret->text), "%s", text + 9);
+    ret->id[strcspn(ret->id, "\"")] = ret->text[strcspn(ret->text, "\"")] = '\0';
+    return true;
+}
+
+static int revoke_by(struct office *office, const struct made *token, const char *query,
+                  struct cairn_buf *ret) {
+    char path[100];
+    snprintf(path, sizeof(path), "/v1/tokens/%s%s", token->id, query);
+    cairn_buf_clear(ret);
+    return say(office, office->admin, "DELETE", path, NULL, NULL, ret);
+}
+
+TEST(a_token_that_made_others_is_revoked_with_them_or_without_as_the_call_says) {
+    AUTO_OFFICE office = {0};
+    struct made boss, deputy, reader, late;
+    CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
+    REQUIRE(cairn_office_open(&office));
+    REQUIRE(make(&office, "admin", "*", 0, &boss));
+    REQUIRE(make_by(&office, &boss, "admin", &deputy));
+    REQUIRE(make_by(&office, &deputy, "read", &reader) && make_by(&office, &boss, "read", &late));
+    EXPECT_EQ_U64((uint64_t)revoke_by(&office, &boss, "", &reply), 409);
+    EXPECT(strstr(reply.data, deputy.id) && strstr(reply.data, "children=revoke"));
+    EXPECT_EQ_U64((uint64_t)revoke_by(&office, &boss, "?children=all", &reply), 400);
+    EXPECT_SAID(200, &office, boss.text, "GET", "/v1/whoami", NULL);
+    EXPECT_SAID(200, &office, reader.text, "GET", "/v1/whoami", NULL);
+    /* what a token made that is gone belongs to the token that made it */
+    EXPECT_EQ_U64((uint64_t)revoke_by(&office, &deputy, "?children=keep", &reply), 200);
+    EXPECT(strstr(reply.data, "\"children\":[]"));
+    EXPECT_SAID(401, &office, deputy.text, "GET", "/v1/whoami", NULL);
+    EXPECT_SAID(200, &office, reader.text, "GET", "/v1/whoami", NULL);
+    EXPECT_EQ_U64((uint64_t)revoke_by(&office, &late, "", &reply), 200); /* it made none */
+    EXPECT_EQ_U64((uint64_t)revoke_by(&office, &boss, "?children=revoke", &reply), 200);
+    EXPECT(strstr(reply.data, reader.id) && strstr(reply.data, "\"stored\":true"));
+    EXPECT_SAID(401, &office, boss.text, "GET", "/v1/whoami", NULL);
+    EXPECT_SAID(401, &office, reader.text, "GET", "/v1/whoami", NULL);
+    EXPECT_EQ_U64((uint64_t)revoke_by(&office, &reader, "", &reply), 404);
+}
+
 /* ---- by way of what is not in the path ---- */
 
 TEST(a02_ids_origins_and_lineage_of_another_project_tell_nothing) {
