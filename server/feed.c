@@ -4,13 +4,13 @@
 #include "server/feed.h"
 
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/net.h"
 #include "common/text.h"
 #include "common/thread.h"
 #include "server/pool.h"
@@ -42,19 +42,20 @@ struct cairn_srv_follower {
     uint64_t given_ms; /* when the reader last got something */
     bool ended;
     struct cairn_srv_follower_hooks hooks;
+    char caller[96]; /* who is bounded */
+    struct cairn_srv_follower *all_next, **all_at; /* under the lock, as long as it is there */
     struct cairn_srv_follower *next, **at; /* under the lock; at NULL: it does not wait */
 };
 
 struct cairn_srv_feed {
     struct cairn_srv *server;
     struct cairn_thread thread;
-    _Atomic uint64_t followers;
     struct cairn_lock lock;
     struct {
         struct kept ring[CAIRN_SRV_FEED_KEPT];
         size_t count, oldest;
         uint64_t last; /* every event up to it is in the ring, or older than that */
-        struct cairn_srv_follower *waiting;
+        struct cairn_srv_follower *all, *waiting;
         struct cairn_srv_follower *due; /* taken from there, and not woken yet */
         size_t due_count;
         uint64_t first_given_ms; /* of those that wait; for the beat */
@@ -329,7 +330,7 @@ void cairn_srv_feed_stop(struct cairn_srv_feed *feed) {
 void cairn_srv_feed_free(struct cairn_srv_feed *feed) {
     if (!feed) return;
     cairn_srv_feed_stop(feed);
-    CAIRN_ASSERT(!feed->followers);
+    CAIRN_ASSERT(!feed->locked.all);
     cairn_srv_catalog_set_watcher(feed->server->catalog, NULL, NULL);
     cairn_thread_stop(&feed->thread);
     for (size_t i = 0; i < CAIRN_SRV_FEED_KEPT; i++) cairn_buf_release(&feed->locked.ring[i].frame);
@@ -339,19 +340,52 @@ void cairn_srv_feed_free(struct cairn_srv_feed *feed) {
 
 /* ---- a follower: the connection's side ---- */
 
-enum cairn_code cairn_srv_follower_new(struct cairn_srv_feed *feed,
-                                       const struct cairn_srv_follow *follow,
-                                       struct cairn_srv_follower **ret, struct cairn_error *err) {
-    uint64_t most = feed->server->settings->event_streams_max;
-    struct cairn_srv_follower *follower = calloc(1, sizeof(*follower));
-    if (!follower) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a stream of events");
-    if (atomic_fetch_add(&feed->followers, 1) >= most) {
-        atomic_fetch_sub(&feed->followers, 1);
-        free(follower);
+/* As for rates: a token, or the address of who has none. */
+static void name_caller(const struct cairn_srv_follow *follow, char ret[96]) {
+    char address[64];
+    cairn_net_caller_text(follow->from, address, sizeof(address));
+    if (follow->caller.kind == CAIRN_SRV_TOKEN)
+        snprintf(ret, 96, "token %s", follow->caller.id);
+    else
+        snprintf(ret, 96, "address %s", address);
+}
+
+static enum cairn_code join(struct cairn_srv_feed *feed, struct cairn_srv_follower *follower,
+                            struct cairn_error *err) {
+    const struct cairn_srv_settings *settings = feed->server->settings;
+    uint64_t all = 0, of_caller = 0;
+    CAIRN_HOLD(&feed->lock);
+    for (const struct cairn_srv_follower *one = feed->locked.all; one; one = one->all_next) {
+        all++;
+        of_caller += !strcmp(one->caller, follower->caller);
+    }
+    if (all >= settings->event_streams_max)
         return cairn_fail(err, CAIRN_BUSY,
                           "%" PRIu64 " streams of events are open, more than event-streams-max "
                           "allows: ask with ?since= and ?wait= instead",
-                          most);
+                          all);
+    if (of_caller >= settings->event_streams_per_caller)
+        return cairn_fail(err, CAIRN_BUSY,
+                          "the %s has %" PRIu64 " streams of events open, more than "
+                          "event-streams-per-caller allows: ask with ?since= and ?wait= instead",
+                          follower->caller, of_caller);
+    follower->all_next = feed->locked.all;
+    follower->all_at = &feed->locked.all;
+    if (follower->all_next) follower->all_next->all_at = &follower->all_next;
+    feed->locked.all = follower;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_follower_new(struct cairn_srv_feed *feed,
+                                       const struct cairn_srv_follow *follow,
+                                       struct cairn_srv_follower **ret, struct cairn_error *err) {
+    struct cairn_srv_follower *follower = calloc(1, sizeof(*follower));
+    if (!follower) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a stream of events");
+    name_caller(follow, follower->caller);
+    enum cairn_code code = join(feed, follower, err);
+    if (code) {
+        free(follower);
+        return code;
     }
     follower->feed = feed;
     follower->follow = *follow;
@@ -363,7 +397,11 @@ enum cairn_code cairn_srv_follower_new(struct cairn_srv_feed *feed,
 void cairn_srv_follower_free(struct cairn_srv_follower *follower) {
     if (!follower) return;
     CAIRN_ASSERT(!follower->at);
-    atomic_fetch_sub(&follower->feed->followers, 1);
+    {
+        CAIRN_HOLD(&follower->feed->lock);
+        *follower->all_at = follower->all_next;
+        if (follower->all_next) follower->all_next->all_at = follower->all_at;
+    }
     cairn_buf_release(&follower->text);
     free(follower);
 }

@@ -17,8 +17,8 @@
  *              and behind a session that is silently dead within CAIRN_SRV_FEED_HEARD_MS. Hundreds
  *              are woken within some tens of milliseconds, a few at a time, so that other callers
  *              have the event loops in between.
- * Limits:  the last CAIRN_SRV_FEED_KEPT events in memory; setting event-streams-max followers,
- *          CAIRN_BUSY beyond.
+ * Limits:  the last CAIRN_SRV_FEED_KEPT events in memory; settings event-streams-max and
+ *          event-streams-per-caller, CAIRN_BUSY beyond.
  * Threads: one of its own; take and close from the connection's event loop; locked by server_feed.
  * Next:    server/handlers/events.c, server/http/reply.c, server/catalog/events.h.
  */
@@ -60,6 +60,7 @@ struct cairn_srv_follow {
     char project[CAIRN_NAME_BYTES_MAX + 1]; /* of all: of this one alone; "": of every one */
     struct cairn_srv_credential credential; /* the stream ends when it is good no more */
     struct cairn_srv_caller caller;
+    char from[64]; /* his address; "": of a Unix socket */
 };
 struct cairn_srv_follower;
 enum cairn_code cairn_srv_follower_new(struct cairn_srv_feed *feed,

@@ -7,8 +7,9 @@
  *              sent here is kept: a caller changes nothing.
  *          2   a caller has CAIRN_UP_SCRAPE_MS for its request and as long to take the answer; one
  *              that needs longer is cut, and no trainer, sender or report waits for it.
- * Limits:  one caller at a time, others wait in the kernel's queue; heads of 8 KiB; off unless
- *          metrics_listen is set.
+ *          3   no caller waits for another one: where CAIRN_UP_SCRAPE_CALLERS_MAX are there, the
+ *              one goes for the next whose head has not come whole for longest.
+ * Limits:  heads of 8 KiB; off unless metrics_listen is set.
  * Threads: one of its own; the functions below are the main thread's.
  * Next:    uploader/metrics.def; docs/metrics.md.
  */
@@ -17,6 +18,7 @@
 #include "uploader/up.h"
 
 #define CAIRN_UP_SCRAPE_MS 2000
+#define CAIRN_UP_SCRAPE_CALLERS_MAX 32
 
 struct cairn_up_scrape;
 /* *ret stays NULL where metrics_listen is empty. */

@@ -3,8 +3,9 @@
  * second is never idle. So every connection is in a table with a deadline, and a thread resets
  * those that are over. An fd leaves the table before the library closes it: no reuse race.
  *
- * The same table knows who is idle and how many connections an address has: at a bound the longest
- * idle is reset, so that connections without requests lock no caller out (B05). */
+ * The same table knows who sends, who is idle and how many connections an address has: at a bound
+ * the request goes that has not come whole for longest, then the longest idle, so that connections
+ * without requests and halves of requests lock no caller out (B05). */
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -19,6 +20,7 @@
 #include "server/read_slots.h"
 
 #define LOOK_EVERY_MS 200
+#define ARRIVES_MS 500 /* a request that has begun is not taken for a half one before that */
 
 struct cairn_srv_conn *cairn_srv_conn_of(struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info =
@@ -33,21 +35,54 @@ void cairn_srv_conn_set(struct cairn_srv_conn *conn, uint64_t within_ms) {
 
 /* ---- with the lock held ---- */
 
-static void unlink_idle(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
-    if (!conn->idle_at) return;
-    if (http->locked.idle_end == &conn->idle_next) http->locked.idle_end = conn->idle_at;
-    *conn->idle_at = conn->idle_next;
-    if (conn->idle_next) conn->idle_next->idle_at = conn->idle_at;
-    conn->idle_next = NULL;
-    conn->idle_at = NULL;
+static void leave_line(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
+    enum cairn_srv_conn_line line = conn->line;
+    if (line == CAIRN_SRV_LINE_NONE) return;
+    if (http->locked.lines[line].end == &conn->line_next)
+        http->locked.lines[line].end = conn->line_at;
+    *conn->line_at = conn->line_next;
+    if (conn->line_next) conn->line_next->line_at = conn->line_at;
+    http->locked.lines[line].count--;
+    conn->line_next = NULL;
+    conn->line_at = NULL;
+    conn->line = CAIRN_SRV_LINE_NONE;
 }
 
-static void link_idle(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
-    if (conn->idle_at || conn->is_reset) return;
-    conn->idle_ms = cairn_mono_ms();
-    conn->idle_at = http->locked.idle_end;
-    *http->locked.idle_end = conn;
-    http->locked.idle_end = &conn->idle_next;
+static void join_line(struct cairn_srv_http *http, struct cairn_srv_conn *conn,
+                      enum cairn_srv_conn_line line) {
+    leave_line(http, conn);
+    if (line == CAIRN_SRV_LINE_NONE || conn->is_reset) return;
+    conn->line = line;
+    conn->line_ms = cairn_mono_ms();
+    conn->line_at = http->locked.lines[line].end;
+    *conn->line_at = conn;
+    http->locked.lines[line].end = &conn->line_next;
+    http->locked.lines[line].count++;
+}
+
+/* The first of a line, of that peer (NULL: of any), which has been there for ms. */
+static struct cairn_srv_conn *first_of(const struct cairn_srv_http *http,
+                                       enum cairn_srv_conn_line line,
+                                       const struct cairn_srv_peer *peer, uint64_t ms) {
+    struct cairn_srv_conn *one = http->locked.lines[line].first;
+    while (one && peer && one->peer != peer) one = one->line_next;
+    return one && cairn_mono_ms() - one->line_ms >= ms ? one : NULL;
+}
+
+/* Who goes at a bound, of that peer or of all (NULL): the oldest request that has begun to come and
+ * is not whole; else who has been idle for longest; else who has come first and sent nothing. Where
+ * most of all send requests that do not come whole, they go before they are old. NULL: nobody. */
+static struct cairn_srv_conn *next_to_go(const struct cairn_srv_http *http,
+                                         const struct cairn_srv_peer *peer, uint64_t idle_ms) {
+    size_t arriving = http->locked.lines[CAIRN_SRV_LINE_ARRIVING].count;
+    bool crowded = !peer && arriving > http->locked.lines[CAIRN_SRV_LINE_IDLE].count;
+    struct cairn_srv_conn *half =
+        first_of(http, CAIRN_SRV_LINE_ARRIVING, peer, crowded ? idle_ms : ARRIVES_MS);
+    if (half) return half;
+    struct cairn_srv_conn *idle = first_of(http, CAIRN_SRV_LINE_IDLE, peer, idle_ms);
+    if (idle) return idle;
+    struct cairn_srv_conn *fresh = first_of(http, CAIRN_SRV_LINE_ARRIVING, peer, idle_ms);
+    return fresh && !fresh->is_begun ? fresh : NULL;
 }
 
 static struct cairn_srv_peer **bucket_of(struct cairn_srv_http *http, const uint8_t address[16]) {
@@ -83,18 +118,17 @@ void cairn_srv_conn_reset(struct cairn_srv_http *http, struct cairn_srv_conn *co
     conn->deadline_ms = UINT64_MAX;
     http->locked.resets += !conn->is_reset;
     conn->is_reset = true;
-    unlink_idle(http, conn);
+    leave_line(http, conn);
     leave_peer(http, conn);
 }
 
-/* An address at its bound loses the connection that has been idle for longest, and where none is
- * idle the one that has just come. */
+/* An address at its bound loses the connection that is next to go, and where there is none the one
+ * that has just come. */
 static void keep_bound(struct cairn_srv_http *http, struct cairn_srv_conn *fresh) {
     if (!fresh->peer) return;
     if (fresh->peer->connections <= http->server->settings->connections_per_address) return;
-    struct cairn_srv_conn *idle = http->locked.idle;
-    while (idle && idle->peer != fresh->peer) idle = idle->idle_next;
-    cairn_srv_conn_reset(http, idle ? idle : fresh);
+    struct cairn_srv_conn *next = next_to_go(http, fresh->peer, 0);
+    cairn_srv_conn_reset(http, next ? next : fresh);
 }
 
 /* ---- from outside ---- */
@@ -116,6 +150,7 @@ static void add(struct cairn_srv_http *http, struct MHD_Connection *connection,
     conn->connection = connection;
     conn->fd = info->connect_fd;
     conn->moved_ms = UINT64_MAX;
+    conn->line = CAIRN_SRV_LINE_NONE;
     address_of(connection, address);
     cairn_srv_conn_set(conn, http->server->settings->request_timeout_ms);
     CAIRN_HOLD(&http->lock);
@@ -125,7 +160,7 @@ static void add(struct cairn_srv_http *http, struct MHD_Connection *connection,
     http->locked.conns = conn;
     conn->peer = join_peer(http, address);
     keep_bound(http, conn);
-    link_idle(http, conn);
+    join_line(http, conn, CAIRN_SRV_LINE_ARRIVING);
 }
 
 static void take_out(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
@@ -137,27 +172,27 @@ static void take_out(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
         if (conn->next) conn->next->at = conn->at;
         CAIRN_ASSERT(!conn->is_reset || http->locked.resets);
         http->locked.resets -= conn->is_reset;
-        unlink_idle(http, conn);
+        leave_line(http, conn);
         leave_peer(http, conn);
     }
     free(conn);
 }
 
-void cairn_srv_conn_idle(struct cairn_srv_http *http, struct cairn_srv_conn *conn, bool idle) {
+void cairn_srv_conn_line(struct cairn_srv_http *http, struct cairn_srv_conn *conn,
+                         enum cairn_srv_conn_line line) {
     if (!conn) return;
     CAIRN_HOLD(&http->lock);
-    if (idle)
-        link_idle(http, conn);
-    else
-        unlink_idle(http, conn);
+    join_line(http, conn, line);
+    conn->is_begun = line == CAIRN_SRV_LINE_ARRIVING;
 }
 
 bool cairn_srv_conn_make_room(struct cairn_srv_http *http, size_t count, uint64_t idle_ms) {
     CAIRN_HOLD(&http->lock);
-    uint64_t now_ms = cairn_mono_ms();
-    while (http->locked.resets < count && http->locked.idle &&
-           now_ms - http->locked.idle->idle_ms >= idle_ms)
-        cairn_srv_conn_reset(http, http->locked.idle);
+    while (http->locked.resets < count) {
+        struct cairn_srv_conn *next = next_to_go(http, NULL, idle_ms);
+        if (!next) break;
+        cairn_srv_conn_reset(http, next);
+    }
     return http->locked.resets > 0;
 }
 

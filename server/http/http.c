@@ -15,6 +15,7 @@
 
 #define VALUES_COUNTED_FROM (16 * CAIRN_KIB)
 #define ROOM_MADE_FROM (64 * CAIRN_KIB) /* what stays below costs no more than its announcement */
+#define MOVES_BYTES (64 * CAIRN_KIB) /* a body that has moved by so much is a new arrival */
 #define CONTAINER_BYTES 240  /* of jansson's objects, empty; measured */
 #define VALUE_BYTES 64       /* of an integer with its place in its container; measured */
 #define COUNTED_AT_ONCE 64   /* a count of this many bytes is one of vectors */
@@ -196,6 +197,10 @@ static void take_body(struct cairn_srv_exchange *exchange, const char *data, siz
     else
         exchange->code = keep_body(&exchange->body, data, size, &exchange->error);
     move_deadline(exchange);
+    if (exchange->body.size - exchange->lined_bytes >= MOVES_BYTES) {
+        exchange->lined_bytes = exchange->body.size;
+        cairn_srv_conn_line(exchange->http, exchange->conn, CAIRN_SRV_LINE_ARRIVING);
+    }
     if (!exchange->code) return;
     cairn_buf_release(&exchange->body);
     cairn_srv_memory_give(exchange->http, exchange->conn);
@@ -272,6 +277,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
         *upload_data_size = 0;
         return MHD_YES;
     }
+    if (!exchange->dispatched)
+        cairn_srv_conn_line(exchange->http, exchange->conn, CAIRN_SRV_LINE_NONE);
     if (!exchange->code && !exchange->dispatched) take_values(exchange);
     if (exchange->code == CAIRN_BUSY && !exchange->dispatched) return refuse_late(exchange);
     if (exchange->code && !exchange->dispatched) return cairn_srv_http_reply(exchange);
@@ -294,7 +301,7 @@ static void *on_target(void *cls, const char *uri, struct MHD_Connection *connec
     exchange->target = ok ? strdup(uri) : NULL;
     exchange->conn = cairn_srv_conn_of(connection);
     cairn_srv_conn_set(exchange->conn, exchange->http->server->settings->request_timeout_ms);
-    cairn_srv_conn_idle(exchange->http, exchange->conn, false);
+    cairn_srv_conn_line(exchange->http, exchange->conn, CAIRN_SRV_LINE_ARRIVING);
     if (exchange->conn) {
         cairn_srv_exchange_free(exchange->conn->arriving);
         exchange->conn->arriving = exchange;
@@ -318,7 +325,7 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **re
     if (exchange->conn) exchange->conn->arriving = NULL;
     cairn_srv_memory_give(http, exchange->conn);
     cairn_srv_conn_set(exchange->conn, http->server->settings->idle_timeout_ms);
-    cairn_srv_conn_idle(http, exchange->conn, true);
+    cairn_srv_conn_line(http, exchange->conn, CAIRN_SRV_LINE_IDLE);
     if (exchange->dispatched) atomic_fetch_sub(&http->answering, 1);
     cairn_srv_exchange_free(exchange);
 }
@@ -387,7 +394,8 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
     if (!http) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the HTTP server");
     http->server = server;
     http->listen_fd = http->acceptor_wake_fd = http->parked_fd = -1;
-    http->locked.idle_end = &http->locked.idle;
+    for (size_t i = 0; i < CAIRN_SRV_LINES; i++)
+        http->locked.lines[i].end = &http->locked.lines[i].first;
     cairn_srv_site_init(http);
     cairn_lock_init(&http->lock, CAIRN_LOCK_server_http);
     enum cairn_code code = cairn_srv_parked_open(http, err);

@@ -9,7 +9,8 @@
  *          B04  what a route does not take (method, type, encoding, length) is refused before its
  *               body is buffered.
  *          B05  each connection has a deadline of its own for arriving, for being answered and for
- *               being idle; connections are bounded in all and per address.
+ *               being idle; connections are bounded in all and per address, and at a bound the
+ *               request goes that has not come whole for longest, then the longest idle.
  *          B07  no byte from outside reaches a header without being checked.
  *          K08  where the system has no descriptor, open connections are served, and callers that
  *              wait are accepted within a moment of there being one again; no loop spins.

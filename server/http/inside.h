@@ -46,6 +46,14 @@ struct cairn_srv_peer {
     struct cairn_srv_peer *next;
 };
 
+/* What a connection does; at a bound those of a line go, the first of it first. */
+enum cairn_srv_conn_line {
+    CAIRN_SRV_LINE_ARRIVING, /* it has sent no request yet, or one that is not whole */
+    CAIRN_SRV_LINE_IDLE,     /* it was answered, and asks for nothing */
+    CAIRN_SRV_LINES,
+    CAIRN_SRV_LINE_NONE = CAIRN_SRV_LINES /* a request of it is worked on or answered */
+};
+
 /* One connection's place in the table of deadlines, and what it makes the server hold. */
 struct cairn_srv_conn {
     int fd;
@@ -59,8 +67,10 @@ struct cairn_srv_conn {
     struct MHD_Connection *connection;
     /* under the lock */
     struct cairn_srv_conn *next, **at;
-    struct cairn_srv_conn *idle_next, **idle_at; /* longest idle first; idle_at NULL: busy */
-    uint64_t idle_ms;                            /* since when; mono clock */
+    enum cairn_srv_conn_line line;
+    struct cairn_srv_conn *line_next, **line_at;
+    uint64_t line_ms; /* since when it is there; mono clock */
+    bool is_begun;    /* of the line ARRIVING: the first line of a request has come */
     struct cairn_srv_peer *peer;                 /* NULL: it was reset, and counts no more */
     bool is_reset;
     struct cairn_srv_exchange *parked; /* of parked.c, under its lock; NULL: it is not watched */
@@ -91,7 +101,10 @@ struct cairn_srv_http {
     struct cairn_lock lock;
     struct {
         struct cairn_srv_conn *conns;
-        struct cairn_srv_conn *idle, **idle_end;
+        struct {
+            struct cairn_srv_conn *first, **end;
+            size_t count;
+        } lines[CAIRN_SRV_LINES];
         size_t resets; /* of conns: reset, and not closed by the library yet */
         struct cairn_srv_peer *peers[CAIRN_SRV_PEER_BUCKETS];
     } locked;
@@ -110,6 +123,7 @@ struct cairn_srv_exchange {
     uint64_t begun_ms; /* mono clock; its deadline moves on with what arrives */
     uint64_t begun_us; /* the same moment; 0: the library has refused it before */
     struct cairn_buf body;
+    size_t lined_bytes;    /* of the body, when its connection went to the end of its line */
     uint64_t values_bytes; /* of memory that the body's values take; 0: of a small one */
     struct cairn_srv_request request;
     struct cairn_srv_reply reply;
@@ -183,9 +197,11 @@ void cairn_srv_conn_notify(void *cls, struct MHD_Connection *connection, void **
 struct cairn_srv_conn *cairn_srv_conn_of(struct MHD_Connection *connection);
 /* UINT64_MAX takes the deadline away. conn may be NULL. */
 void cairn_srv_conn_set(struct cairn_srv_conn *conn, uint64_t within_ms);
-void cairn_srv_conn_idle(struct cairn_srv_http *http, struct cairn_srv_conn *conn, bool idle);
+/* To the end of that line, where it may stand already. */
+void cairn_srv_conn_line(struct cairn_srv_http *http, struct cairn_srv_conn *conn,
+                         enum cairn_srv_conn_line line);
 /* The lock is held. */
 void cairn_srv_conn_reset(struct cairn_srv_http *http, struct cairn_srv_conn *conn);
-/* Closes those that have been idle for longest, and for idle_ms at least, until count are on their
- * way out; false: none is. */
+/* Closes requests that have not come whole for longest, then who has been idle for longest, and for
+ * idle_ms at least, until count are on their way out; false: none is. */
 bool cairn_srv_conn_make_room(struct cairn_srv_http *http, size_t count, uint64_t idle_ms);

@@ -28,7 +28,7 @@ class Hostile(unittest.TestCase):
     def setUpClass(cls):
         cls.world = World(env={"ASAN_OPTIONS": ASAN}, server_arguments=(
             "--http-connections-max", str(CONNECTIONS_MAX), "--request-timeout", f"{CUT_S}s",
-            "--event-streams-max", str(STREAMS), "--bodies-max", "256MiB", "--log-level", "warn"))
+            "--event-streams-max", str(STREAMS), "--event-streams-per-caller", str(STREAMS), "--bodies-max", "256MiB", "--log-level", "warn"))
         cls.world.cairn("put", __file__, "h/run@1")
         cls.ordinary = Ordinary(cls.world.port, "h/run")
 

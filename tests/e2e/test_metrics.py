@@ -221,11 +221,32 @@ class Metrics(Scraped):
             self.assertEqual(self.ask(request).split()[1], status, request)
         self.assertEqual(self.ask(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 20000), b"")
 
-    def test_a_caller_that_says_nothing_holds_up_others_for_two_seconds_at_most(self):
+    def test_a_caller_that_says_nothing_is_cut(self):
         host, port = self.uploader_url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=HANG_S) as silent:
             self.assertIn("cairn_build_info", self.uploader())
             self.assertEqual(silent.recv(1), b"")
+
+    def scraped_beside_halves(self):
+        """Is the last of 100 halves of requests still open when a scrape is answered?"""
+        host, port = self.uploader_url.removeprefix("http://").split(":")
+        with contextlib.ExitStack() as halves:
+            for _ in range(100):
+                half = halves.enter_context(socket.create_connection((host, int(port)), timeout=HANG_S))
+                half.sendall(b"GET /metrics HTTP/1.1\r\nX-Half: ")
+            self.assertIn("cairn_build_info", self.uploader())
+            half.setblocking(False)
+            try:
+                half.recv(1)
+            except BlockingIOError:
+                return True
+            except OSError:
+                pass
+            return False
+
+    def test_halves_of_requests_hold_up_no_scrape(self):
+        """One behind the other, each would be cut after its two seconds before the scrape is heard."""
+        self.assertTrue(any(self.scraped_beside_halves() for _ in range(20)))
 
 
 class StoreAlone(Scraped):

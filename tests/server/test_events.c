@@ -3,11 +3,13 @@
 /* Events: what they say of each change, in which order, by page, long poll and stream; who follows
  * and never reads costs nobody anything. */
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -367,6 +369,43 @@ static uint64_t rss_kib(pid_t pid) {
 #define STREAMS 1000
 #define ROUNDS 60
 
+static bool opens(const struct cairn_world *world, struct cairn_raw *raw, in_addr_t from,
+                  unsigned long status) {
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(from)};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(world->server.port)};
+    CAIRN_AUTO(buf) got = {.limit = CAIRN_MIB};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    raw->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return raw->fd >= 0 && !bind(raw->fd, (struct sockaddr *)&own, sizeof(own)) &&
+           !connect(raw->fd, (struct sockaddr *)&to, sizeof(to)) &&
+           cairn_raw_text(raw, "GET /v1/events HTTP/1.1\r\nHost: localhost\r\n"
+                               "Accept: text/event-stream\r\n\r\n") &&
+           cairn_raw_until(raw, &got, "\r\n\r\n", 60000) &&
+           strtoul(got.data + sizeof("HTTP/1.1 ") - 1, NULL, 10) == status;
+}
+
+TEST(a_caller_has_no_more_streams_than_one_may_have_and_leaves_others_theirs) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_raw raws[5] = {0};
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--event-streams-per-caller=2"), NULL));
+    EXPECT(opens(&world, &raws[0], INADDR_LOOPBACK, 200));
+    EXPECT(opens(&world, &raws[1], INADDR_LOOPBACK, 200));
+    EXPECT(opens(&world, &raws[2], INADDR_LOOPBACK, 503));
+    EXPECT(opens(&world, &raws[3], INADDR_LOOPBACK + 1, 200));
+    cairn_raw_release(&raws[0]); /* it is missed when it is told something */
+    bool again = false;
+    for (int i = 0; i < 600 && !again; i++) {
+        char body[60];
+        snprintf(body, sizeof(body), "{\"labels\":{\"n\":\"%d\"}}", i);
+        REQUIRE_OK(call(&world, "PUT", WORLD_RUN, body, NULL));
+        again = opens(&world, &raws[4], INADDR_LOOPBACK, 200);
+        if (!again) cairn_raw_release(&raws[4]);
+        if (!again) usleep(100000);
+    }
+    EXPECT(again);
+    for (size_t i = 0; i < CAIRN_COUNT(raws); i++) cairn_raw_release(&raws[i]);
+}
+
 /* Half of them never read. */
 TEST(a_thousand_streams_of_which_half_never_read_hold_little_and_hinder_nobody) { /* feed.h#2 */
     CAIRN_AUTO(world) world = {0};
@@ -374,7 +413,8 @@ TEST(a_thousand_streams_of_which_half_never_read_hold_little_and_hinder_nobody) 
     struct rlimit files = {4096, 4096};
     char body[900], filler[700];
     REQUIRE(raws && !setrlimit(RLIMIT_NOFILE, &files));
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--event-streams-max=1000"), NULL));
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--event-streams-max=1000",
+                                                "--event-streams-per-caller=1000"), NULL));
     REQUIRE_OK(call(&world, "PUT", WORLD_RUN, "{}", NULL));
     uint64_t before_kib = rss_kib(world.server.pid);
     size_t open = 0;
