@@ -46,6 +46,7 @@ static enum cairn_code begin(struct cairn_srv_request *request,
     char id[CAIRN_SRV_OPERATION_BYTES];
     bool made = false;
     struct cairn_srv_operation_wish wish = {.kind = "verify",
+                                            .reads = !json_is_true(json_object_get(body, "repair")),
                                             .work = work,
                                             .name = &version->name,
                                             .caller = &request->caller,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pool whose tasks each run one command; see operations.h. */
+/* Two pools whose tasks each run one command or one work of this process; see operations.h. */
 #include "server/jobs/operations.h"
 
 #include <inttypes.h>
@@ -31,10 +31,25 @@
 #define END_AGAIN_MS 500
 #define END_TRIES 20
 
-struct task {
+/* What only reads has places of its own, so that whoever may read alone holds up no change. */
+enum lane { LANE_CHANGES, LANE_READS, LANES };
+
+/* What is pushed to a pool: the thread that gets it takes the task whose turn it is then, of those
+ * of the lane that wait. */
+struct turn {
     struct cairn_srv_task task; /* first */
+    struct cairn_srv_operations *operations;
+    enum lane lane;
+};
+struct task {
+    struct turn *turn; /* until it is pushed */
+    enum lane lane;
+    bool waits, runs;
+    uint64_t number; /* counts them, as they came */
+    uint64_t project_turn; /* when its project last had a turn; 0: not while one of it was listed */
     struct cairn_srv *server;
     char id[CAIRN_SRV_OPERATION_BYTES];
+    struct cairn_run_name name;
     struct cairn_srv_operation_command command;
     cairn_srv_operation_work *work; /* instead of a command */
     struct cairn_srv_caller caller;
@@ -47,29 +62,91 @@ struct task {
 };
 struct cairn_srv_operations {
     struct cairn_srv *server;
-    struct cairn_srv_pool *pool;
+    struct cairn_srv_pool *pools[LANES];
     uint16_t port;
     _Atomic bool stopping;
     struct cairn_lock lock;
     struct {
         struct task *tasks;
-        size_t count;
+        uint64_t number, turns; /* given so far */
     } locked;
 };
 
 /* ---- the list of what this server does ---- */
 
+/* Whoever may begin operations leaves room for others' (a server that asks for no tokens knows
+ * nobody by name). The lock is held. */
+static enum cairn_code check_room(const struct cairn_srv_operations *operations,
+                                  const struct task *task, struct cairn_error *err) {
+    size_t most = operations->server->settings->operations_at_once, listed = 0, of_token = 0;
+    for (const struct task *one = operations->locked.tasks; one; one = one->next) {
+        listed += one->lane == task->lane;
+        of_token += task->caller.id[0] && !strcmp(one->caller.id, task->caller.id);
+    }
+    if (of_token >= CAIRN_SRV_OPERATIONS_OF_TOKEN_MAX)
+        return cairn_fail(err, CAIRN_BUSY,
+                          "%zu operations of the token %s run or wait: try again when one is over",
+                          of_token, task->caller.who);
+    if (listed >= most + CAIRN_SRV_OPERATIONS_WAITING_MAX)
+        return cairn_fail(err, CAIRN_BUSY, "%zu operations run or wait: try again later", listed);
+    return CAIRN_OK;
+}
+
+static bool is_of_project(const struct task *one, const struct task *task) {
+    return one->lane == task->lane && !strcmp(one->name.project, task->name.project);
+}
+
 static enum cairn_code list_task(struct cairn_srv_operations *operations, struct task *task,
                                  struct cairn_error *err) {
     CAIRN_HOLD(&operations->lock);
-    size_t most = operations->server->settings->operations_at_once;
-    if (operations->locked.count >= most + CAIRN_SRV_OPERATIONS_WAITING_MAX)
-        return cairn_fail(err, CAIRN_BUSY, "%zu operations run or wait: try again later",
-                          operations->locked.count);
+    CAIRN_TRY(check_room(operations, task, err));
+    for (const struct task *one = operations->locked.tasks; one; one = one->next)
+        if (is_of_project(one, task)) task->project_turn = one->project_turn;
+    task->number = ++operations->locked.number;
     task->next = operations->locked.tasks;
     operations->locked.tasks = task;
-    operations->locked.count++;
     return CAIRN_OK;
+}
+
+/* ---- whose turn it is ---- */
+
+static size_t running_of(const struct cairn_srv_operations *operations, const struct task *task) {
+    size_t count = 0;
+    for (const struct task *one = operations->locked.tasks; one; one = one->next)
+        count += one->runs && is_of_project(one, task);
+    return count;
+}
+
+/* First the project that has the fewest places, then the one whose last turn is longest ago, then
+ * what came first. The lock is held. */
+static bool goes_before(const struct cairn_srv_operations *operations, const struct task *one,
+                        const struct task *other) {
+    size_t places = running_of(operations, one), others = running_of(operations, other);
+    if (places != others) return places < others;
+    if (one->project_turn != other->project_turn) return one->project_turn < other->project_turn;
+    return one->number < other->number;
+}
+
+/* Of those that wait in a lane; there is one for each turn that was pushed. */
+static struct task *take_next(struct cairn_srv_operations *operations, enum lane lane) {
+    CAIRN_HOLD(&operations->lock);
+    struct task *next = NULL;
+    for (struct task *one = operations->locked.tasks; one; one = one->next)
+        if (one->waits && one->lane == lane && (!next || goes_before(operations, one, next)))
+            next = one;
+    CAIRN_ASSERT(next);
+    next->waits = false;
+    next->runs = true;
+    next->project_turn = ++operations->locked.turns;
+    for (struct task *one = operations->locked.tasks; one; one = one->next)
+        if (is_of_project(one, next)) one->project_turn = next->project_turn;
+    return next;
+}
+
+static struct turn *wait_in_line(struct cairn_srv_operations *operations, struct task *task) {
+    CAIRN_HOLD(&operations->lock);
+    task->waits = true;
+    return CAIRN_TAKE(task->turn); /* the task may be over before that is */
 }
 
 static bool is_listed(struct cairn_srv_operations *operations, const char *id) {
@@ -81,6 +158,7 @@ static bool is_listed(struct cairn_srv_operations *operations, const char *id) {
 
 static void free_task(struct task *task) {
     cairn_srv_operation_command_release(&task->command);
+    free(task->turn);
     free(task);
 }
 
@@ -92,7 +170,6 @@ static void forget_task(struct task *task) {
         while (*at && *at != task) at = &(*at)->next;
         CAIRN_ASSERT(*at); /* it is listed until here */
         *at = task->next;
-        operations->locked.count--;
     }
     free_task(task);
 }
@@ -374,8 +451,7 @@ static void run_work(struct task *task, struct cairn_store_worker *worker) {
     task->end.result = task->end.problem = NULL;
 }
 
-static void drop_task(struct cairn_srv_task *base) {
-    struct task *task = (struct task *)base;
+static void drop_task(struct task *task) {
     task->end = (struct cairn_srv_operation_end){
         .state = CAIRN_SRV_OPERATION_INTERRUPTED,
         .problem = "{\"code\":\"interrupted\",\"message\":\"the server was stopped before it "
@@ -384,12 +460,11 @@ static void drop_task(struct cairn_srv_task *base) {
     forget_task(task);
 }
 
-static void run_task(struct cairn_srv_task *base, struct cairn_store_worker *worker) {
-    struct task *task = (struct task *)base;
+static void run_task(struct task *task, struct cairn_store_worker *worker) {
     struct cairn_srv *server = task->server;
     struct cairn_error why = {0};
     if (server->operations->stopping) { /* it waited until now */
-        drop_task(base);
+        drop_task(task);
         return;
     }
     enum cairn_code code = cairn_srv_catalog_write(server->catalog, start, task, &why);
@@ -406,6 +481,23 @@ static void run_task(struct cairn_srv_task *base, struct cairn_store_worker *wor
         cairn_srv_lease_end(&task->lease); /* it was cancelled, or ended by another server */
     }
     forget_task(task);
+}
+
+static void run_turn(struct cairn_srv_task *base, struct cairn_store_worker *worker) {
+    struct turn *turn = (struct turn *)base;
+    struct cairn_srv_operations *operations = turn->operations;
+    enum lane lane = turn->lane;
+    free(turn);
+    run_task(take_next(operations, lane), worker);
+}
+
+/* Where the pool stops, one that waits is dropped instead, as every other one will be. */
+static void push_turn(struct cairn_srv_operations *operations, struct task *task) {
+    enum lane lane = task->lane;
+    struct turn *turn = wait_in_line(operations, task);
+    if (cairn_srv_pool_push(operations->pools[lane], &turn->task)) return;
+    free(turn);
+    drop_task(take_next(operations, lane));
 }
 
 /* ---- beginning one ---- */
@@ -445,12 +537,19 @@ static enum cairn_code fill_row(const struct task *task,
 
 static struct task *new_task(struct cairn_srv *server, struct cairn_srv_operation_wish *wish) {
     struct task *task = calloc(1, sizeof(*task));
-    if (task) task->command.path = strdup(wish->path);
-    if (!task || !task->command.path) {
+    if (!task) return NULL;
+    task->command.path = strdup(wish->path);
+    task->turn = calloc(1, sizeof(*task->turn));
+    if (!task->command.path || !task->turn) {
+        free(task->command.path);
+        free(task->turn);
         free(task);
         return NULL;
     }
-    task->task = (struct cairn_srv_task){.run = run_task, .drop = drop_task};
+    task->lane = wish->reads ? LANE_READS : LANE_CHANGES;
+    task->name = *wish->name;
+    *task->turn = (struct turn){
+        .task = {.run = run_turn}, .operations = server->operations, .lane = task->lane};
     task->server = server;
     task->work = wish->work;
     task->caller = *wish->caller;
@@ -490,7 +589,7 @@ enum cairn_code cairn_srv_operation_begin(struct cairn_srv *server,
         forget_task(task);
         return code;
     }
-    if (!cairn_srv_pool_push(operations->pool, &task->task)) drop_task(&task->task);
+    push_turn(operations, task);
     return CAIRN_OK;
 }
 
@@ -569,7 +668,9 @@ enum cairn_code cairn_srv_operations_new(struct cairn_srv *server,
     *ret = operations; /* its threads find it there */
     struct cairn_srv_pool_options options = {
         server->store, (uint32_t)server->settings->operations_at_once, "operation", 0};
-    enum cairn_code code = cairn_srv_pool_new(&options, &operations->pool, err);
+    enum cairn_code code = CAIRN_OK;
+    for (enum lane lane = 0; lane < LANES && !code; lane++)
+        code = cairn_srv_pool_new(&options, &operations->pools[lane], err);
     if (!code) return CAIRN_OK;
     *ret = NULL;
     cairn_srv_operations_free(operations);
@@ -582,13 +683,14 @@ void cairn_srv_operations_listen(struct cairn_srv_operations *operations, uint16
 
 void cairn_srv_operations_stop(struct cairn_srv_operations *operations) {
     operations->stopping = true;
-    if (operations->pool) cairn_srv_pool_stop(operations->pool);
+    for (enum lane lane = 0; lane < LANES; lane++)
+        if (operations->pools[lane]) cairn_srv_pool_stop(operations->pools[lane]);
 }
 
 void cairn_srv_operations_free(struct cairn_srv_operations *operations) {
     if (!operations) return;
     cairn_srv_operations_stop(operations);
-    cairn_srv_pool_free(operations->pool);
+    for (enum lane lane = 0; lane < LANES; lane++) cairn_srv_pool_free(operations->pools[lane]);
     CAIRN_ASSERT(!operations->locked.tasks); /* each was run or dropped */
     cairn_lock_release(&operations->lock);
     free(operations);

@@ -9,7 +9,9 @@
  *               stopped, as interrupted, said by whichever server finds it.
  *          O03  a server that was stopped for longer than job-lease changes nothing of an operation
  *               that another one has ended.
- *          1    at most operations-at-once run, and CAIRN_SRV_OPERATIONS_WAITING_MAX wait.
+ *          1    at most operations-at-once run that change something, and as many that only read;
+ *               projects take turns at these places. CAIRN_SRV_OPERATIONS_WAITING_MAX of each kind
+ *               wait; of one token CAIRN_SRV_OPERATIONS_OF_TOKEN_MAX run or wait.
  *          2    the command gets a token of its own, for one project, that ends with it.
  * Limits:  see above; progress is written once a second.
  * Threads: begin and look from any; threads of its own run the commands.
@@ -23,6 +25,7 @@
 #include "server/jobs/folders.h"
 
 #define CAIRN_SRV_OPERATIONS_WAITING_MAX 256
+#define CAIRN_SRV_OPERATIONS_OF_TOKEN_MAX 64
 
 enum cairn_code cairn_srv_operations_new(struct cairn_srv *server,
                                          struct cairn_srv_operations **ret,
@@ -51,6 +54,7 @@ bool cairn_srv_operation_cancelled(const void *owner);
 
 struct cairn_srv_operation_wish {
     const char *kind; /* "import", "export", "promote", "verify", "remove" */
+    bool reads;       /* it changes nothing: whoever may read may have begun it */
     bool alone;       /* one of that kind and run at a time, whatever is asked for */
     cairn_srv_operation_work *work; /* NULL: the command `cairn` does it */
     const struct cairn_run_name *name;
