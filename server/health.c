@@ -10,12 +10,15 @@
 #include "api/keys.h"
 #include "common/clock.h"
 #include "common/id.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "common/thread.h"
 #include "server/catalog/servers.h"
+#include "store/record.h"
 
 #define REQUEST_MS 5000
+#define DEFAULT_INTERVAL_MS 30000 /* of signs that do not say it */
 #define AGAIN_MS 1000 /* between looks while calls fail */
 #define TROUBLE_MS 5000 /* between looks that find something wrong, at most */
 #define LATE_MS                                                                                    \
@@ -89,19 +92,55 @@ static enum cairn_code within_store(const struct cairn_store_worker *worker, con
     return cairn_within(err, code, "store %s", cairn_store_url(worker->store));
 }
 
+/* stopped_at 0: another one comes. */
+static size_t write_sign(char ret[CAIRN_SRV_HEALTH_BYTES_MAX], uint64_t interval_ms,
+                         uint64_t stopped_at) {
+    char mark[CAIRN_UUID_TEXT_BYTES];
+    cairn_uuid_random(mark);
+    int size = snprintf(ret, CAIRN_SRV_HEALTH_BYTES_MAX,
+                        "{\"cairn_health\":1,\"mark\":\"%s\",\"interval_ms\":%" PRIu64
+                        ",\"stopped_at\":%" PRIu64 "}",
+                        mark, interval_ms, stopped_at);
+    return (size_t)size;
+}
+
+enum cairn_code cairn_srv_sign_read(struct cairn_store_worker *worker, struct cairn_srv_sign *ret,
+                                    struct cairn_error *err) {
+    struct cairn_key health;
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_SRV_HEALTH_BYTES_MAX};
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    cairn_key_health(&health);
+    CAIRN_AUTO(store_listing) listing = {0};
+    struct cairn_store_request list = {
+        .op = CAIRN_STORE_LIST, .key = health.text, .listing = &listing};
+    CAIRN_TRY(cairn_store_perform(worker, &list, err));
+    if (!listing.count) return cairn_fail(err, CAIRN_NOT_FOUND, "there is no %s", health.text);
+    CAIRN_TRY(cairn_store_get_small(worker, health.text, &text, err));
+    CAIRN_TRY(cairn_json_parse(cairn_buf_view(&text), (struct cairn_json_limits){0}, &json, err));
+    const char *mark = json_string_value(json_object_get(json, "mark"));
+    json_int_t interval_ms = json_integer_value(json_object_get(json, "interval_ms"));
+    json_int_t stopped_at = json_integer_value(json_object_get(json, "stopped_at"));
+    *ret = (struct cairn_srv_sign){
+        .interval_ms = interval_ms > 0 ? (uint64_t)interval_ms : DEFAULT_INTERVAL_MS,
+        .stopped_at = stopped_at > 0 ? (uint64_t)stopped_at : 0,
+        .modified_ms = listing.entries[0].modified_ms};
+    if (mark && cairn_text_copy(ret->mark, sizeof(ret->mark), mark)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CORRUPT, "%s is none", health.text);
+}
+
 /* Another server of the same store may have put its own between our put and our read. */
-static enum cairn_code look_at_store(struct cairn_store_worker *worker, struct cairn_error *err) {
+static enum cairn_code look_at_store(const struct cairn_srv *server,
+                                     struct cairn_store_worker *worker, struct cairn_error *err) {
     struct cairn_key store_json, health;
-    char mark[CAIRN_UUID_TEXT_BYTES], text[80], back[80] = "";
+    char text[CAIRN_SRV_HEALTH_BYTES_MAX], back[sizeof(text)] = "";
     cairn_key_store_json(&store_json);
     cairn_key_health(&health);
-    cairn_uuid_random(mark);
-    int size = snprintf(text, sizeof(text), "{\"cairn_health\":1,\"mark\":\"%s\"}", mark);
+    size_t size = write_sign(text, server->settings->check_interval_ms, 0);
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = store_json.text};
     struct cairn_store_request put = {
-        .op = CAIRN_STORE_PUT, .key = health.text, .body = {text, (size_t)size}};
+        .op = CAIRN_STORE_PUT, .key = health.text, .body = {text, size}};
     struct cairn_store_request get = {
-        .op = CAIRN_STORE_GET, .key = health.text, .length = (uint64_t)size, .into = back};
+        .op = CAIRN_STORE_GET, .key = health.text, .length = size, .into = back};
     enum cairn_code code = store_request(worker, &head, err);
     if (code) return within_store(worker, "its .cairn/store.json cannot be read", code, err);
     code = store_request(worker, &put, err);
@@ -116,7 +155,7 @@ static enum cairn_code look_at_store(struct cairn_store_worker *worker, struct c
 static enum cairn_code look(struct cairn_srv *server, struct cairn_store_worker *worker,
                             enum cairn_srv_check check, struct cairn_error *err) {
     return check == CAIRN_SRV_CHECK_CATALOG ? look_at_catalog(server, err)
-                                            : look_at_store(worker, err);
+                                            : look_at_store(server, worker, err);
 }
 
 /* ---- now and then ---- */
@@ -234,9 +273,27 @@ void cairn_srv_health_stop(struct cairn_srv_health *health) {
     cairn_thread_stop(&health->thread);
 }
 
+/* A reindex need not wait for a sign of a server that has stopped. Nothing depends on it. */
+static void say_stopped(const struct cairn_srv_health *health) {
+    char text[CAIRN_SRV_HEALTH_BYTES_MAX];
+    struct cairn_store_record record;
+    struct cairn_key key;
+    struct cairn_error why = {0};
+    if (cairn_store_record_get(health->worker, 0, &record, &why)) return;
+    cairn_key_health(&key);
+    size_t size =
+        write_sign(text, health->server->settings->check_interval_ms, record.generation);
+    struct cairn_store_request put = {
+        .op = CAIRN_STORE_PUT, .key = key.text, .body = {text, size}};
+    if (store_request(health->worker, &put, &why))
+        cairn_log(DEBUG, "health.stop_unsaid", "cause=\"%s\"", why.message);
+}
+
 void cairn_srv_health_free(struct cairn_srv_health *health) {
     if (!health) return;
+    bool well = !health->locked.looks[CAIRN_SRV_CHECK_STORE].code;
     cairn_srv_health_stop(health);
+    if (well && health->worker) say_stopped(health);
     if (health->worker) cairn_store_worker_free(health->worker);
     cairn_lock_release(&health->lock);
     free(health);

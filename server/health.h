@@ -18,6 +18,7 @@
  */
 #pragma once
 
+#include "common/id.h"
 #include "server/server.h"
 
 enum cairn_srv_check { CAIRN_SRV_CHECK_CATALOG, CAIRN_SRV_CHECK_STORE, CAIRN_SRV_CHECKS };
@@ -34,6 +35,18 @@ enum cairn_code cairn_srv_health_new(struct cairn_srv *server, struct cairn_srv_
 void cairn_srv_health_stop(struct cairn_srv_health *health); /* NULL is fine */
 /* When nobody calls catalog or store any more, and before the store is freed. */
 void cairn_srv_health_free(struct cairn_srv_health *health); /* NULL is fine */
+/* The sign of life that a server puts into its store once an interval. */
+#define CAIRN_SRV_HEALTH_BYTES_MAX 160
+struct cairn_srv_sign {
+    char mark[CAIRN_UUID_TEXT_BYTES]; /* another one each time */
+    uint64_t interval_ms;             /* until the next one */
+    uint64_t stopped_at;              /* the store's generation at a clean stop; 0: it goes on */
+    int64_t modified_ms;              /* by the store's clock */
+};
+/* CAIRN_NOT_FOUND where no server has ever put one. */
+enum cairn_code cairn_srv_sign_read(struct cairn_store_worker *worker, struct cairn_srv_sign *ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+
 /* What the last looks found. Without a thread (server->health is NULL) it looks now, by worker. */
 void cairn_srv_health_last(struct cairn_srv *server, struct cairn_store_worker *worker,
                            struct cairn_srv_found ret[CAIRN_SRV_CHECKS]);

@@ -23,6 +23,8 @@ static const struct cairn_cli_flag flags[] = {
      "Go on without a further store that is away: versions that lie there alone are not had."},
     {"new-grant-key", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(new_grant_key), 0, NULL,
      "grant.key is lost for good: make one, which ends all saves under way."},
+    {"force", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(force), 0, NULL,
+     "Do not look whether a server still works on the store."},
     {"dry-run", 'n', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(dry_run), 0, NULL,
      "Say what the store holds; write nothing, neither there nor in a catalog."},
 };
@@ -60,6 +62,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     if (cli->without) arguments[count++] = without;
     if (cli->new_grant_key) arguments[count++] = "--new-grant-key=true";
     if (cli->dry_run) arguments[count++] = "--dry-run";
+    if (cli->force) arguments[count++] = "--force";
     if (cli->progress == CAIRN_CLI_PROGRESS_NONE) arguments[count++] = "--progress=none";
     if (cli->progress == CAIRN_CLI_PROGRESS_JSON) arguments[count++] = "--progress=json";
     if (cli->output == CAIRN_CLI_JSON || cli->output == CAIRN_CLI_JSONL)

@@ -2,6 +2,7 @@
 /* Arguments, the new catalog, what is told; see reindexing.h. */
 #include "server/jobs/reindexing.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -10,10 +11,15 @@
 #include "common/file.h"
 #include "common/text.h"
 #include "server/catalog/copy.h"
+#include "server/health.h"
 #include "server/jobs/reindex.h"
 #include "server/waiters.h"
+#include "store/record.h"
 
 #define PROGRESS_MS 5000
+#define SIGN_LATE_MS 15000     /* of a sign: the requests before it */
+#define SIGN_LOOK_MS 500
+#define CLOCKS_APART_MS 120000 /* this machine's and the store's */
 
 struct command {
     const struct cairn_srv_reindexing *asked;
@@ -36,6 +42,7 @@ void cairn_srv_reindexing_take(int *argc, char **argv, struct cairn_srv_reindexi
     if (!ret->wanted) return;
     ret->dry = cairn_config_take(argc, argv, "--dry-run");
     ret->json = cairn_config_take(argc, argv, "--json");
+    ret->force = cairn_config_take(argc, argv, "--force");
     ret->quiet = cairn_config_take(argc, argv, "--progress=none");
     ret->json_progress = cairn_config_take(argc, argv, "--progress=json");
     ret->without = take_value(argc, argv, "--without=");
@@ -191,6 +198,43 @@ static enum cairn_code open_catalog(struct cairn_srv *server, const char *where,
     return cairn_srv_waiters_new(&server->waiters, err);
 }
 
+/* ---- a server that goes on ---- */
+
+static void say_looking(const struct command *command, uint64_t wait_ms) {
+    if (command->asked->quiet || command->asked->json_progress) return;
+    fprintf(stderr,
+            "looking for %llu s whether a server still works on the store (--force: do not look)\n",
+            (unsigned long long)(wait_ms + 999) / 1000);
+}
+
+/* Its sign of life (health.h) is another one within the interval that the last one names, unless it
+ * said that it stopped and none has started since. A sign that is older by far is nobody's. */
+static enum cairn_code look_for_server(const struct command *command,
+                                       struct cairn_store_worker *worker,
+                                       struct cairn_error *err) {
+    struct cairn_srv_sign first = {0}, now;
+    struct cairn_store_record record;
+    struct cairn_error why = {0};
+    if (command->asked->force || command->asked->dry) return CAIRN_OK;
+    CAIRN_TRY(cairn_store_record_get(worker, 0, &record, err));
+    if (cairn_srv_sign_read(worker, &first, &why)) return CAIRN_OK; /* none, or damaged */
+    uint64_t wait_ms = first.interval_ms + SIGN_LATE_MS;
+    int64_t age_ms = cairn_clock_real.wall_ms(&cairn_clock_real) - first.modified_ms;
+    if (first.stopped_at >= record.generation || age_ms > (int64_t)wait_ms + CLOCKS_APART_MS)
+        return CAIRN_OK;
+    say_looking(command, wait_ms);
+    for (uint64_t until_ms = cairn_mono_ms() + wait_ms; cairn_mono_ms() < until_ms;) {
+        (void)poll(NULL, 0, SIGN_LOOK_MS);
+        if (cairn_srv_sign_read(worker, &now, &why) || !strcmp(now.mark, first.mark)) continue;
+        if (now.stopped_at >= record.generation) return CAIRN_OK; /* it has just ended */
+        return cairn_fail(err, CAIRN_CONFLICT,
+                          "a server works on this store: its sign in .cairn/health.json was "
+                          "written just now. Stop it first; or say --force, which makes it change "
+                          "nothing any more");
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code leave_out(struct cairn_srv *server, const char *names,
                                  struct cairn_error *err) {
     for (const char *at = names; at && *at;) {
@@ -250,9 +294,10 @@ enum cairn_code cairn_srv_reindexing_run(const struct cairn_srv_reindexing *aske
     struct cairn_store_worker *worker = NULL;
     settings->adopt_store = true; /* the store is ahead of an empty catalog, which is why */
     CAIRN_TRY(leave_out(server, asked->without, err));
-    CAIRN_TRY(open_catalog(server, where, asked->dry, err));
     CAIRN_TRY(cairn_store_worker_new(server->store, &worker, err));
-    enum cairn_code code = cairn_srv_reindex(&reindex, worker, err);
+    enum cairn_code code = look_for_server(&command, worker, err);
+    if (!code) code = open_catalog(server, where, asked->dry, err);
+    if (!code) code = cairn_srv_reindex(&reindex, worker, err);
     cairn_store_worker_free(worker);
     if (!code && !asked->dry && !reindex.done.unread)
         code = end(server, &reindex.done, err);

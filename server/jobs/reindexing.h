@@ -20,7 +20,7 @@
 #include "server/server.h"
 
 struct cairn_srv_reindexing {
-    bool wanted, dry, json, json_progress, quiet;
+    bool wanted, dry, json, json_progress, quiet, force;
     const char *without; /* NULL, or further stores to leave out, with commas between */
 };
 /* Takes --reindex, --dry-run, --json, --progress=none, --progress=json and --without=NAMES out of

@@ -234,6 +234,27 @@ class Lost(unittest.TestCase):
         while self.copies() == before and time.monotonic() < until:
             time.sleep(0.1)
 
+    def test_beside_a_living_server_it_says_so_and_goes_on_by_force_alone(self):
+        self.world.server.stop()
+        self.world.env["CAIRN_CHECK_INTERVAL"] = "500ms"
+        self.world.start_server()
+        self.put("llm/7b", 1)
+        new = self.world.root / "new"
+        new.mkdir(mode=0o700)
+        shutil.copy(self.world.root / "server/grant.key", new)
+        own = self.world.catalog
+        self.world.catalog = postgres.catalog()
+        refused = json.loads(self.reindex(new, "--json", status=6).stderr.splitlines()[-1])
+        self.assertIn("a server works on this store", refused["message"])
+        self.assertIn("--force", refused["message"])
+        self.assertEqual(list(new.iterdir()), [new / "grant.key"])
+        self.put("llm/7b", 2)  # it was left alone
+        done = json.loads(self.reindex(new, "--force", "--json").stdout)
+        self.assertEqual(done["versions"], 2)
+        taken, self.world.catalog = self.world.catalog, own
+        self.world.server.stop()
+        self.world.catalog = taken
+
     def test_a_token_that_was_revoked_after_the_last_copy_is_not_had_again(self):
         self.put("llm/7b", 1)
         ended, kept = (json.loads(self.world.cairn("token", "create", "--json").stdout)["id"] for _ in range(2))
@@ -248,7 +269,7 @@ class Lost(unittest.TestCase):
         self.world.server.kill()
         self.assertEqual(self.copies(), copies)
         new = self.lose()
-        self.reindex(new)
+        self.reindex(new, "--force")  # a killed one has not said that it stopped
         self.start_on(new)
         self.assertEqual([row["id"] for row in json.loads(self.world.cairn("token", "list", "--json").stdout)], [kept])
 
@@ -292,7 +313,7 @@ class Lost(unittest.TestCase):
         with self.assertRaises(AssertionError) as refused:
             self.start_on(new)
         self.assertIn("give `cairn reindex` again", str(refused.exception))
-        done = json.loads(self.reindex(self.world.root / "server", "--json").stdout)
+        done = json.loads(self.reindex(self.world.root / "server", "--json", "--force").stdout)
         self.assertGreater(done["found"], 0)
         self.assertEqual(done["found"] + done["versions"], 10)
         self.world.start_server()

@@ -3,6 +3,7 @@
 /* What readyz says is what can be done: a row and an object are written and read (health.h#1,
  * health.h#2). */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -11,7 +12,9 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "server/catalog/engine_sqlite.h"
+#include "server/health.h"
 #include "server/settings.h"
+#include "store/record.h"
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */
@@ -60,6 +63,26 @@ TEST(a_store_that_cannot_be_written_makes_the_server_not_ready) /* health.h#1 */
     EXPECT_EQ_TEXT(check(said, "catalog"), "ok");
     REQUIRE(!rmdir(path));
     EXPECT(ready_is(&world, true, 10000, &said));
+}
+
+TEST(a_server_that_stops_says_so_in_its_sign) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_srv_sign first = {0}, sign = {0}, last = {0};
+    struct cairn_store_record record;
+    struct cairn_error none;
+    REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_CHECK_INTERVAL=100ms")));
+    for (int i = 0; i < 600 && cairn_srv_sign_read(world.worker, &first, &none); i++) usleep(50000);
+    EXPECT_EQ_U64(first.interval_ms, 100);
+    EXPECT_EQ_U64(first.stopped_at, 0);
+    for (int i = 0; i < 600 && (!sign.mark[0] || !strcmp(sign.mark, first.mark)); i++) {
+        (void)!cairn_srv_sign_read(world.worker, &sign, &none);
+        usleep(50000);
+    }
+    EXPECT(strcmp(sign.mark, first.mark) != 0); /* another one each time */
+    REQUIRE(!kill(world.server.pid, SIGTERM) && cairn_daemon_ended(&world.server, 60000));
+    REQUIRE_OK(cairn_srv_sign_read(world.worker, &last, &err));
+    REQUIRE_OK(cairn_store_record_get(world.worker, 0, &record, &err));
+    EXPECT_EQ_U64(last.stopped_at, record.generation);
 }
 
 /* health.h#1, health.h#2 */
