@@ -167,6 +167,7 @@ enum cairn_code cairn_srv_demote_ask(const struct cairn_srv_demote *demote,
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, judge, &asking, err);
     bool whole = !code && asking.copy->state == CAIRN_SRV_COPY_WHOLE;
     if (whole) code = find_other(&asking, err);
+    CAIRN_CRASHPOINT("server.demote.before_mark");
     if (!code) code = cairn_srv_catalog_write(server->catalog, mark, &asking, err);
     cairn_srv_version_release(&asking.version);
     return code;

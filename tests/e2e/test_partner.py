@@ -368,6 +368,18 @@ class Partners(Case):
         wait_until(lambda: self.is_committed(2), 40)
         self.check_bytes(2, 10)
 
+    def test_a_slab_is_not_given_back_while_a_piece_is_copied_out_of_it(self):
+        """The store has all of the save, and its version is over, while its partner is given the first piece."""
+        self.start(nodes=2)
+        self.world.uploaders[0].stop()
+        self.world.env["CAIRN_CRASH_AT"] = "uploader.partner.copying:1:delay=6000"
+        self.world.uploaders[0].start()
+        job = self.ranks("one", [1, 2], 2, partnered_ms=1, ranks=2)
+        wait_until(lambda: self.is_committed(1), 60)
+        wait_until(lambda: self.is_committed(2), 60)
+        self.assertIsNone(self.world.uploaders[0].process.poll())
+        job.kill()
+
     def test_copies_go_when_their_version_is_over(self):
         self.start(keeps=[*NODE, "--partner-memory", "48MiB"], delay_ms=500)
         steps = list(range(1, 7))

@@ -373,6 +373,26 @@ class KilledInARepair(unittest.TestCase):
                          right)
 
 
+class TwoDemotes(unittest.TestCase):
+    def test_of_two_demotes_that_have_each_found_the_others_copy_one_is_refused(self):
+        """Both have looked when the first one marks its copy: the second one looks again."""
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-tiers-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        world = World(nodes=1, server_arguments=["--stores", f"main,slow={folder / 'slow'}"],
+                      env={"CAIRN_CRASH_AT": "server.demote.before_mark:0:delay=2000"})
+        self.addCleanup(world.close)
+        world.cairn("put", __file__, "t/both@1")
+        world.cairn("promote", "t/both@1", "--to", "slow")
+        commands = [subprocess.Popen([BIN / "cairn", "demote", "t/both@1", "--from", store],
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                     env={**os.environ, **world.env, "CAIRN_URL": world.url})
+                    for store in ("main", "slow")]
+        self.assertEqual(sorted(command.wait(HANG_S) for command in commands), [0, 6])
+        world.cairn("get", "t/both@1", "-d", world.root / "again")
+        self.assertEqual([path.read_bytes() for path in (world.root / "again").iterdir()],
+                         [pathlib.Path(__file__).read_bytes()])
+
+
 class Versioned(unittest.TestCase):
     """The further store is a bucket that keeps versions."""
 

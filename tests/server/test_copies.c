@@ -2,15 +2,19 @@
 /* Copies of versions in further stores: made, shown, removed, deleted with their versions, and what
  * a server that is killed in the middle leaves. */
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "api/committed.h"
+#include "common/crashpoint.h"
 #include "server/catalog/copies.h"
 #include "server/jobs/promote.h"
+#include "server/jobs/verify.h"
 #include "store/audit.h"
 #include "store/open.h"
 #include "store/range.h"
@@ -597,4 +601,89 @@ TEST(a_repair_writes_nothing_where_no_copy_is_right_and_names_the_bytes_that_are
     EXPECT(strstr(cairn_world_text(first, "detail"), "lost: 1048576-2097151, 3145728-3145744, "));
     EXPECT(inode_in("store", &save) == before);
     EXPECT_EQ_U64(count_objects(slow.worker, &save), count_objects(world.worker, &save));
+}
+
+/* What a test does in the middle of a repair. */
+struct middle {
+    struct cairn_world *world;
+    const struct cairn_hand_save *save;
+    ino_t before; /* of the object that is mended */
+    _Atomic bool done, over;
+};
+
+#ifdef CAIRN_CRASHPOINTS
+/* A thread of its own, while the repair stands behind the object that it has written. */
+static void *flip_what_was_mended(void *argument) {
+    struct middle *middle = argument;
+    while (!middle->done && !middle->over) {
+        ino_t now = inode_in("store", middle->save);
+        if (now && now != middle->before) middle->done = flip("store", middle->save, SIZE - 1);
+        (void)poll(NULL, 0, 1);
+    }
+    return NULL;
+}
+#endif
+
+static bool take_the_lease(void *owner, uint64_t done, uint64_t total) {
+    struct middle *middle = owner;
+    (void)done, (void)total;
+    if (!middle->done)
+        middle->done = cairn_world_sql(middle->world, "DELETE FROM leases WHERE job LIKE 'copy/%'");
+    return true;
+}
+
+#ifdef CAIRN_CRASHPOINTS
+TEST(an_object_that_was_mended_is_read_again_before_it_is_called_right) /* repair.h */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    CAIRN_AUTO_JSON json_t *found = NULL;
+    REQUIRE(start_inside(&world, &hand, &save));
+    REQUIRE_OK(promote(&world, &save, "slow"));
+    cairn_inside_round(&world.inside);
+    REQUIRE(flip("store", &save, 5));
+    struct middle middle = {.save = &save, .before = inode_in("store", &save)};
+    const struct cairn_srv_verify verify = {.server = &world.inside.server,
+                                            .worker = world.worker,
+                                            .version = save.id.text,
+                                            .reads = true,
+                                            .repairs = true};
+    pthread_t thread;
+    cairn_crashpoint_arm("server.repair.after_shard:delay=2000");
+    REQUIRE(!pthread_create(&thread, NULL, flip_what_was_mended, &middle));
+    enum cairn_code code = cairn_srv_verify_run(&verify, &found, &err);
+    middle.over = true;
+    pthread_join(thread, NULL);
+    cairn_crashpoint_arm("");
+    EXPECT_CODE(code, CAIRN_OK);
+    EXPECT(middle.done);
+    EXPECT(json_is_false(json_object_get(found, "ok")));
+    EXPECT_EQ_U64(cairn_world_number(found, "mended"), 0);
+}
+#endif
+
+TEST(a_server_that_another_one_has_taken_a_repair_from_writes_no_object) /* O03 */
+{
+    if (!cairn_postgres_wanted()) SKIP("a catalog of SQLite has one server");
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    CAIRN_AUTO_JSON json_t *found = NULL;
+    REQUIRE(start_inside(&world, &hand, &save));
+    REQUIRE_OK(promote(&world, &save, "slow"));
+    cairn_inside_round(&world.inside);
+    REQUIRE(flip("store", &save, 5));
+    ino_t before = inode_in("store", &save);
+    struct middle middle = {.world = &world};
+    const struct cairn_srv_verify verify = {.server = &world.inside.server,
+                                            .worker = world.worker,
+                                            .version = save.id.text,
+                                            .reads = true,
+                                            .repairs = true,
+                                            .tell = take_the_lease,
+                                            .owner = &middle};
+    (void)!cairn_srv_verify_run(&verify, &found, &err);
+    EXPECT(middle.done);
+    EXPECT(inode_in("store", &save) == before);
 }

@@ -276,6 +276,22 @@ TEST(a_layout_is_swept_only_when_no_version_names_it_any_more) /* Q33, V20 */
     EXPECT(!is_there(&world, &key));
 }
 
+TEST(a_layout_object_that_somebody_removed_is_written_again_by_the_next_save) /* Q33 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2], third;
+    struct cairn_key key;
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE(saved_twice(&world, &hand, saves, &key));
+    REQUIRE(!cairn_store_delete(world.worker, key.text, NULL));
+    REQUIRE_OK(save_pieces(&hand, 3, halves, NULL, &third, &version));
+    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    EXPECT(is_there(&world, &key));
+}
+
 TEST(a_layout_outlives_the_version_that_wrote_it) /* Q33 */
 {
     CAIRN_AUTO(world) world = {0};
@@ -432,6 +448,50 @@ TEST(a_layout_object_that_gave_way_to_a_forgotten_lifes_is_swept_Q33) {
     cairn_inside_pass(&world.inside, 60 * HOUR_MS);
     EXPECT(is_there(&world, &key));
     EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM layouts WHERE deleted = 2"), 1);
+}
+
+TEST(a_save_whose_manifest_names_a_layout_object_that_was_swept_is_not_committed) /* V20, Q53 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2], again;
+    struct cairn_key key;
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE(saved_twice(&world, &hand, saves, &key));
+    REQUIRE(cairn_world_sql(&world, "CREATE TABLE swept AS SELECT * FROM layouts"));
+    REQUIRE(forget_both(&world, saves));
+    REQUIRE(cairn_world_sql(&world, "UPDATE swept SET deleted = 2"));
+    REQUIRE(cairn_world_sql(&world, "INSERT INTO layouts SELECT * FROM swept"));
+    REQUIRE_OK(send_pieces(&hand, saves[1].step, halves, NULL, &again));
+    EXPECT_EQ_TEXT(again.id.text, saves[1].id.text);
+    cairn_inside_round(&world.inside);
+    REQUIRE_OK(cairn_world_call(&world, "GET", again.path, NULL, &version));
+    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "open");
+}
+
+/* The store freezes the run once the commit has begun: here when it keeps which object holds the
+ * layout. */
+TEST(a_run_that_is_frozen_while_a_save_is_committed_gets_no_version) /* Q36 */
+{
+    if (cairn_postgres_wanted()) SKIP("the trigger is SQLite's");
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    struct cairn_key manifest;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE(cairn_world_sql(
+        &world, "CREATE TRIGGER freezes AFTER UPDATE OF layout_writer ON versions BEGIN INSERT "
+                "INTO frozen_runs(run_id, cause, since_ms) VALUES(NEW.run_id, 'more', 1); END"));
+    (void)!send_pieces(&hand, 1, halves, NULL, &save);
+    cairn_inside_round(&world.inside);
+    struct cairn_version_place place = {{"llm", "seven"}, save.step, save.id};
+    cairn_key_manifest(&place, &manifest);
+    EXPECT(is_there(&world, &manifest)); /* it came that far */
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM versions WHERE committed_ms > 0"),
+                  0);
 }
 
 /* The layout objects of the run; *ret: one of them. */

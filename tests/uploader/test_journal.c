@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/crc32c.h"
 #include "common/file.h"
 #include "common/log.h"
 #include "tests/harness.h"
@@ -301,6 +302,76 @@ TEST(v29_a_torn_group_is_cut_off_whichever_of_its_bytes_are_missing) /* journal.
         EXPECT_EQ_TEXT(seen.text, "1:begin: ");
         cairn_up_journal_free(journal);
     }
+}
+
+/* A whole group at the end of a journal of n1, of another file or node in its head. */
+static bool append_group(const struct cairn_buf *file, uint32_t file_more, uint32_t node_more,
+                         struct cairn_error *err) {
+    struct cairn_up_head head = {0}, last = {0};
+    struct cairn_up_touches touches = {0};
+    CAIRN_AUTO(buf) records = {0};
+    CAIRN_AUTO(buf) all = {0};
+    CAIRN_AUTO_JSON json_t *message = json_pack("{s:s}", "t", "strange");
+    struct cairn_up_record record = {.entry = 1, .message = message};
+    for (uint64_t at = 0; cairn_up_head_after(cairn_buf_view(file), at, NULL, 0, &at, &head);
+         at += head.bytes)
+        last = head;
+    if (!last.sequence || cairn_up_record_encode(&record, &records, err)) return false;
+    last.id.file += file_more;
+    last.id.node_crc += node_more;
+    last.covers_from = ++last.sequence;
+    last.size = records.size;
+    last.records_crc = cairn_crc32c(0, records.data, records.size);
+    last.count = 0;
+    return !cairn_buf_append(&all, file->data, file->size, err) &&
+           !cairn_up_head_encode(&last, &touches, &all, err) &&
+           !cairn_buf_append(&all, records.data, records.size, err) &&
+           !cairn_file_replace(journal_path(), cairn_buf_view(&all), 0600, err);
+}
+
+TEST(a_group_of_another_file_or_node_is_no_group_of_the_journal) /* head.h#3, Q15 */
+{
+    struct cairn_up_journal *journal = NULL;
+    struct cairn_error err = {0};
+    struct seen seen;
+    CAIRN_AUTO(buf) bytes = {0};
+    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    uint64_t entry = cairn_up_journal_entry_new(journal);
+    REQUIRE_OK(add(journal, entry, "begin", "", false, &err));
+    cairn_up_journal_free(journal);
+    REQUIRE_OK(cairn_file_load(journal_path(), &bytes, &err));
+    static const struct {
+        uint32_t file, node;
+        const char *text;
+    } cases[] = {{0, 0, "1:begin: 1:strange: "}, {1, 0, "1:begin: "}, {0, 1, "1:begin: "}};
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        REQUIRE(append_group(&bytes, cases[i].file, cases[i].node, &err));
+        REQUIRE_OK(open_journal(&journal, &seen, &err));
+        EXPECT_EQ_TEXT(seen.text, cases[i].text);
+        cairn_up_journal_free(journal);
+    }
+}
+
+/* Its first group, which names the node, is damaged; the next ones have a checksum of the name. */
+TEST(a_damaged_journal_of_another_node_is_refused) /* Q15, Q45 */
+{
+    struct cairn_up_journal *journal = NULL;
+    struct cairn_error err = {0};
+    struct seen seen;
+    CAIRN_AUTO(buf) bytes = {0};
+    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    uint64_t entry = cairn_up_journal_entry_new(journal);
+    REQUIRE_OK(add(journal, entry, "begin", "", false, &err));
+    REQUIRE_OK(add(journal, entry, "seal", "", false, &err));
+    cairn_up_journal_free(journal);
+    REQUIRE_OK(cairn_file_load(journal_path(), &bytes, &err));
+    bytes.data[0] ^= 0x55;
+    REQUIRE_OK(cairn_file_replace(journal_path(), cairn_buf_view(&bytes), 0600, &err));
+    struct cairn_up_journal_options other = {.path = journal_path(), .node = "n2"};
+    EXPECT_CODE(cairn_up_journal_open(&other, &journal, &err), CAIRN_CONFLICT);
+    REQUIRE_OK(open_journal(&journal, &seen, &err));
+    EXPECT(strstr(seen.text, "1:seal:") != NULL);
+    cairn_up_journal_free(journal);
 }
 
 TEST(a_journal_of_the_format_before_is_read_and_written_anew) {

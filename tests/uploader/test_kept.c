@@ -5,6 +5,8 @@
 
 #include "tests/uploader/other.h"
 #include "tests/uploader/restored.h"
+#include "uploader/saves/kept.h"
+#include "uploader/saves/save.h"
 
 #define KEPT_MS 5000
 static const struct range both[] = {{0, 0, SHARD_BYTES, 0}, {1, 0, SHARD_BYTES, 4 * CAIRN_MIB}};
@@ -235,4 +237,38 @@ TEST(what_memory_tier_holds_is_kept) {
 }
 TEST(what_is_kept_goes_after_memory_tier_time) {
     expect_kept("--memory-tier-time=1s", 2 * SHARD_BYTES, 0);
+}
+
+/* A version of which the store says another length than what was saved: its bytes are not those. */
+TEST(memory_of_another_length_than_the_version_says_is_not_read) {
+    struct cairn_up up = {.settings.memory_tier_bytes = CAIRN_GIB};
+    struct cairn_up_attempt attempt = {.run_text = "llm/seven", .grant.attempt = 1};
+    struct cairn_up_shard shard = {.name = (char[]){"rank-00000/x"}, .size_bytes = 100};
+    struct cairn_up_shard *shards[] = {&shard};
+    struct cairn_up_save save = {.attempt = &attempt, .shards = shards, .stage_count = 1};
+    struct cairn_up_slab slab = {.conn = 1};
+    struct cairn_up_kept_bytes bytes;
+    uint8_t memory[100] = {0};
+    cairn_lock_init(&up.lock, CAIRN_LOCK_uploader_state);
+    snprintf(save.place.id.text, sizeof(save.place.id.text), "ckpt_x");
+    save.state.owner = 7;
+    save.state.phase = CAIRN_UP_PHASE_OVER;
+    save.end = CAIRN_UP_COMMITTED;
+    REQUIRE(cairn_up_slab_state_take(&slab.state, save.state.owner));
+    slab.memory.data = memory;
+    up.locked.slabs = &slab;
+    {
+        CAIRN_HOLD(&up.lock);
+        cairn_up_kept_give_locked(&up, &save, &slab);
+    }
+    EXPECT(!cairn_up_kept_pin(&up, "ckpt_x", "rank-00000/x", 99, &bytes));
+    EXPECT(!cairn_up_kept_pin(&up, "ckpt_x", "rank-00000/x", 101, &bytes));
+    REQUIRE(cairn_up_kept_pin(&up, "ckpt_x", "rank-00000/x", 100, &bytes));
+    EXPECT(bytes.data == memory);
+    cairn_up_kept_unpin(&up, &bytes, true);
+    {
+        CAIRN_HOLD(&up.lock);
+        cairn_up_kept_forget_locked(&slab);
+    }
+    cairn_lock_release(&up.lock);
 }

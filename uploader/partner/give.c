@@ -237,6 +237,7 @@ static enum cairn_code copy_piece(struct cairn_up_partner *partner, const struct
     }
     if (!from) return copy_kept_piece(partner, gift, index, offset, ret_bytes, err);
     memcpy(partner->buffer, from, *ret_bytes);
+    CAIRN_CRASHPOINT("uploader.partner.copying");
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, gift->entry);
     CAIRN_ASSERT(save);
