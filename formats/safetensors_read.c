@@ -7,14 +7,20 @@
 
 #include "api/dtype.h"
 #include "common/text.h"
+#include "common/utf8.h"
 #include "formats/input.h"
+
+#define METADATA "__metadata__"
 
 /* An entry is eight JSON values; this is more than 100,000,000 bytes of real entries hold. */
 #define NODES_MAX 16000000
+/* Parsed, an entry takes 3 KB, of which 100 bytes are kept: so many are taken apart at once. */
+#define MEMBERS_AT_ONCE 4096
 
 void cairn_safetensors_release(struct cairn_safetensors *file) {
     json_decref(file->document);
     free(file->entries);
+    free(file->names);
     *file = (struct cairn_safetensors){0};
 }
 
@@ -89,10 +95,10 @@ static enum cairn_code check_metadata(const json_t *metadata, struct cairn_error
     const char *key;
     json_t *value;
     if (!json_is_object(metadata))
-        return cairn_fail(err, CAIRN_INVALID, "__metadata__ is not an object");
+        return cairn_fail(err, CAIRN_INVALID, METADATA " is not an object");
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value) {
         if (!json_is_string(value))
-            return cairn_fail(err, CAIRN_INVALID, "__metadata__ %s is not text", key);
+            return cairn_fail(err, CAIRN_INVALID, METADATA " %s is not text", key);
     }
     return CAIRN_OK;
 }
@@ -150,22 +156,144 @@ static enum cairn_code read_tag(const json_t *metadata, struct cairn_safetensors
     return CAIRN_OK;
 }
 
-static enum cairn_code read_entries(struct cairn_safetensors *file, uint64_t data_bytes,
-                                    struct cairn_error *err) {
+/* Its name stays when the JSON is gone: *at is where the next one is put. */
+static enum cairn_code add_entry(struct cairn_safetensors *file, const char *name,
+                                 const json_t *value, uint64_t data_bytes, char **at,
+                                 struct cairn_error *err) {
+    struct cairn_safetensors_entry *entry = &file->entries[file->count];
+    size_t size = strlen(name);
+    enum cairn_code code = read_entry(value, data_bytes, entry, err);
+    if (code) return cairn_within(err, code, "tensor %s", name);
+    memcpy(*at, name, size + 1);
+    entry->name = (struct cairn_view){*at, size};
+    *at += size + 1;
+    file->count++;
+    return CAIRN_OK;
+}
+
+/* ---- members of the header, some at a time ---- */
+
+struct members {
+    struct cairn_view text;
+    size_t at; /* behind the brace, or the comma, before the next ones */
+    bool over; /* the brace behind the last one was met */
+};
+
+static size_t behind_string(struct cairn_view text, size_t at) {
+    const char *data = text.data;
+    for (at++; at < text.size && data[at] != '"'; at++)
+        if (data[at] == '\\') at++;
+    return at + 1;
+}
+
+/* The text of up to `most` members. Whether it is one is left to the parser, which gets each byte
+ * of the header but these commas and the last brace. */
+static enum cairn_code next_members(struct members *members, size_t most, struct cairn_view *ret,
+                                    size_t *ret_count, struct cairn_error *err) {
+    const char *data = members->text.data;
+    size_t from = members->at, depth = 0, at = from;
+    *ret_count = 1;
+    for (; at < members->text.size; at++) {
+        char c = data[at];
+        if (c == '"') at = behind_string(members->text, at) - 1;
+        if (c == '{' || c == '[') depth++;
+        if ((c == '}' || c == ']') && !depth--) break;
+        if (c == ',' && !depth && (*ret_count)++ == most) break;
+    }
+    if (at >= members->text.size)
+        return cairn_fail(err, CAIRN_INVALID, "JSON: the object has no end");
+    members->over = data[at] != ',';
+    *ret_count -= !members->over;
+    members->at = at + 1;
+    *ret = (struct cairn_view){data + from, at - from};
+    while (members->over && at + 1 < members->text.size && strchr(" \t\r\n", data[at + 1]) &&
+           data[at + 1])
+        at++;
+    if (members->over && (data[members->at - 1] != '}' || at + 1 < members->text.size))
+        return cairn_fail(err, CAIRN_INVALID, "JSON: byte %zu does not end the object", at);
+    return CAIRN_OK;
+}
+
+static enum cairn_code parse_members(struct cairn_view text, struct cairn_buf *buffer,
+                                     json_t **ret, struct cairn_error *err) {
+    const struct cairn_json_limits limits = {CAIRN_SAFETENSORS_HEADER_BYTES_MAX + 2, NODES_MAX};
+    buffer->limit = CAIRN_SAFETENSORS_HEADER_BYTES_MAX + 3;
+    cairn_buf_clear(buffer);
+    CAIRN_TRY(cairn_buf_append(buffer, "{", 1, err));
+    CAIRN_TRY(cairn_buf_append(buffer, text.data, text.size, err));
+    CAIRN_TRY(cairn_buf_append(buffer, "}", 1, err));
+    return cairn_json_parse(cairn_buf_view(buffer), limits, ret, err);
+}
+
+static enum cairn_code take_members(struct cairn_safetensors *file, json_t *object,
+                                    uint64_t data_bytes, char **at, struct cairn_error *err) {
     const char *name;
     json_t *value;
-    json_object_foreach(file->document, name, value) {
-        if (strcmp(name, "__metadata__") == 0) {
-            CAIRN_TRY(check_metadata(value, err));
+    json_object_foreach(object, name, value) {
+        if (strcmp(name, METADATA) != 0) {
+            CAIRN_TRY(add_entry(file, name, value, data_bytes, at, err));
             continue;
         }
-        struct cairn_safetensors_entry *entry = &file->entries[file->count];
-        enum cairn_code code = read_entry(value, data_bytes, entry, err);
-        if (code) return cairn_within(err, code, "tensor %s", name);
-        entry->name = cairn_view_of(name);
-        CAIRN_TRY(read_tag(json_object_get(file->document, "__metadata__"), entry, err));
-        file->count++;
+        CAIRN_TRY(check_metadata(value, err));
+        if (json_object_get(file->document, METADATA))
+            return cairn_fail(err, CAIRN_INVALID, "JSON: " METADATA " is there twice");
+        if (json_object_set(file->document, METADATA, value))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the header");
     }
+    return CAIRN_OK;
+}
+
+static enum cairn_code count_members(struct cairn_view text, size_t *ret,
+                                     struct cairn_error *err) {
+    struct members members = {.text = text, .at = 1};
+    struct cairn_view some;
+    *ret = 0;
+    while (!members.over) {
+        size_t count = 0;
+        CAIRN_TRY(next_members(&members, MEMBERS_AT_ONCE, &some, &count, err));
+        *ret += count;
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_members(struct cairn_safetensors *file, struct cairn_view text,
+                                    uint64_t data_bytes, struct cairn_error *err) {
+    CAIRN_AUTO(buf) buffer = {0};
+    struct members members = {.text = text, .at = 1};
+    char *at = file->names;
+    for (bool first = true; !members.over; first = false) {
+        CAIRN_AUTO_JSON json_t *object = NULL;
+        struct cairn_view some;
+        size_t count = 0;
+        CAIRN_TRY(next_members(&members, MEMBERS_AT_ONCE, &some, &count, err));
+        CAIRN_TRY(parse_members(some, &buffer, &object, err));
+        if (!first && !json_object_size(object))
+            return cairn_fail(err, CAIRN_INVALID, "JSON: nothing behind a comma");
+        CAIRN_TRY(take_members(file, object, data_bytes, &at, err));
+    }
+    return CAIRN_OK;
+}
+
+static int by_name(const void *a, const void *b) {
+    const struct cairn_safetensors_entry *x = a, *y = b;
+    return strcmp(x->name.data, y->name.data);
+}
+
+/* Of those that were parsed apart. */
+static enum cairn_code check_names(struct cairn_safetensors *file, struct cairn_error *err) {
+    if (file->count < MEMBERS_AT_ONCE) return CAIRN_OK;
+    qsort(file->entries, file->count, sizeof *file->entries, by_name);
+    for (size_t i = 1; i < file->count; i++)
+        if (!by_name(&file->entries[i - 1], &file->entries[i]))
+            return cairn_fail(err, CAIRN_INVALID, "JSON: %s is there twice",
+                              cairn_short(file->entries[i].name.data).text);
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_tags(struct cairn_safetensors *file, struct cairn_error *err) {
+    const json_t *metadata = json_object_get(file->document, METADATA);
+    for (size_t i = 0; metadata && i < file->count; i++)
+        CAIRN_TRY(read_tag(metadata, &file->entries[i], err));
     return CAIRN_OK;
 }
 
@@ -197,13 +325,16 @@ static enum cairn_code check_contiguous(struct cairn_safetensors *file, uint64_t
 
 static enum cairn_code open_header(struct cairn_view text, uint64_t data_bytes,
                                    struct cairn_safetensors *ret, struct cairn_error *err) {
-    const struct cairn_json_limits limits = {CAIRN_SAFETENSORS_HEADER_BYTES_MAX, NODES_MAX};
-    CAIRN_TRY(cairn_json_parse(text, limits, &ret->document, err));
-    if (!json_is_object(ret->document))
-        return cairn_fail(err, CAIRN_INVALID, "the header is not a JSON object");
-    ret->entries = calloc(json_object_size(ret->document) + 1, sizeof *ret->entries);
-    if (!ret->entries) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the entries");
-    CAIRN_TRY(read_entries(ret, data_bytes, err));
+    size_t count = 0;
+    CAIRN_TRY(count_members(text, &count, err));
+    ret->document = json_object();
+    ret->entries = calloc(count + 1, sizeof *ret->entries);
+    ret->names = malloc(text.size + 1); /* no name is longer than its text */
+    if (!ret->document || !ret->entries || !ret->names)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the entries");
+    CAIRN_TRY(read_members(ret, text, data_bytes, err));
+    CAIRN_TRY(check_names(ret, err));
+    CAIRN_TRY(read_tags(ret, err));
     if (ret->count) qsort(ret->entries, ret->count, sizeof *ret->entries, by_offset);
     return check_contiguous(ret, data_bytes, err);
 }

@@ -305,6 +305,41 @@ TEST(reading_refuses_headers_that_do_not_fit_the_file) {
                 CAIRN_INVALID);
 }
 
+/* So many that they are parsed in parts; more is what stands behind them. */
+static enum cairn_code open_many(const char *more, struct cairn_safetensors *ret,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO(buf) head = {0};
+    uint8_t size[8] = {0};
+    CAIRN_TRY(cairn_buf_append(&head, size, sizeof size, err));
+    for (int i = 0; i < 10000; i++)
+        CAIRN_TRY(cairn_buf_printf(
+            &head, err, "%c\"t%05d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
+            i ? ',' : '{', i));
+    CAIRN_TRY(cairn_buf_printf(&head, err, "%s}", more));
+    cairn_store_u64le(head.data, head.size - 8);
+    return cairn_safetensors_open(cairn_buf_view(&head), head.size, ret, err);
+}
+
+TEST(a_header_of_many_entries_is_read_as_one_of_a_few) {
+    CAIRN_AUTO(safetensors) file = {0};
+    struct cairn_error err = {0};
+    REQUIRE_OK(open_many(",\"__metadata__\":{\"format\":\"pt\"} ", &file, &err));
+    EXPECT_EQ_U64(file.count, 10000);
+    for (size_t i = 1; i < file.count; i++)
+        EXPECT(strcmp(file.entries[i - 1].name.data, file.entries[i].name.data) < 0);
+    EXPECT_EQ_TEXT(json_string_value(json_object_get(
+                       json_object_get(file.document, "__metadata__"), "format")),
+                   "pt");
+    static const char entry_of_first[] =
+        ",\"t00000\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}";
+    static const char *const wrong[] = {entry_of_first, ",", ",,", "}", "]", " x", ",\"y\"",
+                                        ",\"__metadata__\":{},\"__metadata__\":{}"};
+    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
+        CAIRN_AUTO(safetensors) none = {0};
+        EXPECT_CODE(open_many(wrong[i], &none, &err), CAIRN_INVALID);
+    }
+}
+
 TEST(every_cut_and_every_changed_byte_of_a_header_is_refused_or_read_without_harm) {
     struct cairn_error err = {0};
     CAIRN_AUTO(buf) head = {0};

@@ -55,7 +55,7 @@ TEST(what_a_token_changed_is_an_event_with_its_name) {
     EXPECT_SAID(201, &office, token, "PUT", WORLD_RUN, "{}");
     EXPECT(say(&office, office.admin, "GET", "/v1/events?since=0", NULL, NULL, &list) == 200);
     char who[64];
-    snprintf(who, sizeof(who), "\"who\":\"ci/%.16s\"", token + 6);
+    snprintf(who, sizeof(who), "\"actor\":\"ci/%.16s\"", token + 6);
     EXPECT(strstr(list.data, "run.created") && strstr(list.data, who));
     EXPECT(strstr(list.data, "token.made") && strstr(list.data, " ci may write in *"));
     EXPECT(!strstr(list.data, token + 23));
