@@ -369,14 +369,20 @@ class Partners(Case):
         self.check_bytes(2, 10)
 
     def test_a_slab_is_not_given_back_while_a_piece_is_copied_out_of_it(self):
-        """The store has all of the save, and its version is over, while its partner is given the first piece."""
-        self.start(nodes=2)
+        """The store has all of the save, and its version is over, while its partner is given a piece of it: the
+        copying thread finds its save still there when it is done."""
+        self.start(nodes=2, delay_ms=500)
         self.world.uploaders[0].stop()
-        self.world.env["CAIRN_CRASH_AT"] = "uploader.partner.copying:1:delay=6000"
+        listed = self.world.root / "passed"
+        listed.touch()
+        self.world.env.update({"CAIRN_CRASH_AT": "uploader.partner.copying:1:delay=6000",
+                               "CAIRN_CRASH_LIST": str(listed)})
         self.world.uploaders[0].start()
-        job = self.ranks("one", [1, 2], 2, partnered_ms=1, ranks=2)
-        wait_until(lambda: self.is_committed(1), 60)
-        wait_until(lambda: self.is_committed(2), 60)
+        job = self.ranks("one", [1], 2, partnered_ms=1, ranks=2)
+        wait_until(lambda: "uploader.partner.copying" in listed.read_text())
+        wait_until(lambda: self.is_committed(1))
+        over = time.monotonic() + 7  # the delay is over by then
+        wait_until(lambda: time.monotonic() > over)
         self.assertIsNone(self.world.uploaders[0].process.poll())
         job.kill()
 
