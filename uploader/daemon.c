@@ -219,6 +219,8 @@ enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_erro
         cairn_up_version_tick(up->fetch, false);
         cairn_up_claims_tick(up);
         cairn_manager_alive();
+        if (cairn_up_queue_is_still(up->queue))
+            atomic_store_explicit(&up->answered_ms, cairn_mono_ms(), memory_order_relaxed);
         if (poll(&waiting, 1, TICK_MS) > 0) break;
     }
     cairn_manager_tell("STOPPING=1");

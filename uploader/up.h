@@ -82,6 +82,7 @@ struct cairn_up {
     struct cairn_up_wakeup partner_work; /* a save may have to be given to it */
     struct cairn_up_fetch *fetch;
     atomic_ullong sent_bytes; /* of shards, that the store has acknowledged to this process */
+    atomic_ullong answered_ms; /* when the store last answered, or nothing was asked of it */
     struct cairn_up_restores restores; /* that were last */
     struct cairn_metrics *metrics; /* NULL: nothing is counted (tests) */
     struct cairn_up_scrape *scrape;

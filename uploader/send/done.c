@@ -122,6 +122,9 @@ static void measure(const struct cairn_up_sending *sending) {
     struct cairn_metrics *metrics = sending->sender->send->up->metrics;
     const struct cairn_store_request *request = &sending->request;
     cairn_up_metrics_tell(metrics, request);
+    if (!request->code)
+        atomic_store_explicit(&sending->sender->send->up->answered_ms, cairn_mono_ms(),
+                              memory_order_relaxed);
     if (!sending->carries) return;
     if (!request->code)
         atomic_fetch_add_explicit(&sending->sender->send->up->sent_bytes, sending->action.length,

@@ -12,6 +12,8 @@
 #include "uploader/trainers/socket.h"
 
 #define SAVES_NAMED_MAX 64
+#define SILENCE_MS 10000 /* longer than a part takes on a link that is worth waiting for */
+#define SILENCE "requests are under way, and the store has answered none of them"
 
 static void measure(struct cairn_up *up, const struct cairn_up_save *save,
                     struct cairn_up_progress *sum) {
@@ -81,6 +83,14 @@ static const char *plain(const char *text) {
     return cairn_utf8_valid(cairn_view_of(text)) ? text : "see this uploader's log";
 }
 
+/* A request is repeated for minutes before it fails, so a store that is cut off says nothing of
+ * itself: silence does. */
+static uint64_t silence_ms(struct cairn_up *up, uint64_t now_ms) {
+    uint64_t answered_ms = atomic_load_explicit(&up->answered_ms, memory_order_relaxed);
+    uint64_t silent_ms = answered_ms ? cairn_passed_ms(now_ms, answered_ms) : 0;
+    return silent_ms >= SILENCE_MS ? silent_ms : 0;
+}
+
 /* The frame's text is made while the lock is held: it holds texts that live under it. */
 static json_t *report(struct cairn_up *up) {
     struct cairn_error broken = {0};
@@ -92,6 +102,7 @@ static json_t *report(struct cairn_up *up) {
     CAIRN_HOLD(&up->lock);
     if (!saves || !sum_saves(up, &sums, saves)) return NULL;
     bool waits = up->locked.store_waits[0], away = up->locked.server_away[0];
+    uint64_t silent_ms = silence_ms(up, now_ms);
     return CAIRN_PACK(
         report, .node = up->places.node, .uploader = CAIRN_UP_VERSION, .pid = (uint64_t)getpid(),
         .server = up->settings.server, .store = cairn_store_url(up->store),
@@ -104,8 +115,9 @@ static json_t *report(struct cairn_up *up) {
         .budget_bytes = up->budget.total_bytes, .budget_free_bytes = free_bytes,
         .slabs = sums.slab_count, .slab_bytes = sums.slab_bytes,
         .slab_held_bytes = sums.slab_held_bytes, .saves = saves,
-        .store_waits = plain(up->locked.store_waits),
-        .store_waits_ms = waits ? cairn_passed_ms(now_ms, up->locked.store_waits_since_ms) : 0,
+        .store_waits = !waits && silent_ms ? SILENCE : plain(up->locked.store_waits),
+        .store_waits_ms =
+            waits ? cairn_passed_ms(now_ms, up->locked.store_waits_since_ms) : silent_ms,
         .server_away = plain(up->locked.server_away),
         .server_away_ms = away ? cairn_passed_ms(now_ms, up->locked.server_away_since_ms) : 0,
         .journal = plain(broken.message));
