@@ -25,8 +25,7 @@ TARGETS = {"server": "cairn-server", "uploader": "cairn-uploader", "trainer": "c
 
 def skip(why):
     print(f"SKIPPED: {why}")
-    sys.stdout.flush()
-    os._exit(SKIPPED)
+    sys.exit(SKIPPED)
 
 
 def run(*words, check=True, timeout=HANG_S, **options):
@@ -41,9 +40,15 @@ def docker(*words, **options):
 
 
 def shown(*words, cwd=None, env=None):
-    """As run, of what takes minutes: its output is this entry's progress."""
+    """As run, of what takes minutes, in processes of the engine: a dot says that it goes on."""
     print("+", *words, flush=True)
-    subprocess.run([*map(str, words)], check=True, stderr=subprocess.STDOUT, cwd=cwd, env=env)
+    with subprocess.Popen([*map(str, words)], stderr=subprocess.STDOUT, cwd=cwd, env=env) as process:
+        while process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            print(".", end="", flush=True)
+    if process.returncode:
+        raise AssertionError(f"{' '.join(map(str, words))}: status {process.returncode}")
 
 
 def wait_until(what, seconds=HANG_S, every=0.2):
@@ -107,8 +112,11 @@ def make_base():
     with tempfile.TemporaryDirectory() as folder:
         tar = pathlib.Path(folder) / "base.tar"
         without = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("man", "doc", "locale", "info")]
-        shown("mmdebstrap", "--quiet", "--variant=minbase", "--include=ca-certificates", *without, "bookworm", tar,
-              *sources)
+        try:
+            shown("mmdebstrap", "--quiet", "--variant=minbase", "--include=ca-certificates", *without, "bookworm", tar,
+                  *sources)
+        except AssertionError as why:
+            skip(f"no image {BASE} can be made: {why}")
         shown("docker", "import", tar, BASE)
 
 
@@ -174,9 +182,13 @@ def build_all(words=()):
 
 
 def build_services():
+    """Of others' packages: where these cannot be had, that is no fault of Cairn's."""
     for target in ("postgres", "radosgw", "prometheus"):
-        shown("docker", "build", "--network", "host", "-q", "--target", target, "-t", f"cairn-demo-{target}",
-              ROOT / "docker/services", env={**os.environ, "DOCKER_BUILDKIT": "0"})
+        try:
+            shown("docker", "build", "--network", "host", "-q", "--target", target, "-t", f"cairn-demo-{target}",
+                  ROOT / "docker/services", env={**os.environ, "DOCKER_BUILDKIT": "0"})
+        except AssertionError as why:
+            skip(f"what the site stands on cannot be built: {why}")
 
 
 def inspect(name):

@@ -47,6 +47,18 @@ class Uploader(unittest.TestCase):
         wait_until(lambda: not self.status(world)["unfinished"], 30)
         self.assertGreater(self.status(world)["sent_bytes"], 99_999)
 
+    def test_a_store_that_answers_nothing_is_said_before_a_request_has_failed(self):
+        world = self.world_of(env={"CAIRN_STORE_FAULT": "put:*/data/*:1:delay@15000"})
+        world.cairn("put", "--detach", self.folder, f"{RUN}@5")
+        said = wait_until(lambda: (said := self.status(world)).get("store_waits") and said)
+        self.assertIn("the store has answered none of them", said["store_waits"])
+        self.assertGreaterEqual(said["store_waits_ms"], 10000)
+        self.assertIn("nothing is sent for ", world.cairn("health", "--ready", "uploader", status=5).stderr)
+        world.cairn("health", "uploader")
+        wait_until(lambda: not self.status(world)["unfinished"])
+        self.assertFalse(self.status(world).get("store_waits"))
+        world.cairn("health", "--ready", "uploader")
+
     def test_status_tells_how_a_trainer_has_copied_its_save(self):
         world = self.world_of(env={"CAIRN_STORE_FAULT": SLOW})
         writer = subprocess.Popen([BIN / "tests" / "tensor_writer", RUN, "0", "1", "5"], stdin=subprocess.PIPE, text=True,
