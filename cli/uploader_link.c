@@ -3,6 +3,7 @@
 #include "cli/uploader_link.h"
 
 #include <poll.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "api/failure.h"
@@ -13,6 +14,10 @@ enum cairn_code cairn_cli_uploader_open(const char *socket_path, struct cairn_cl
                                         struct cairn_error *err) {
     *ret = (struct cairn_cli_uploader){.fd = -1};
     enum cairn_code code = cairn_net_connect_unix(socket_path, &ret->fd, err);
+    if (!code)
+        code = cairn_net_listener_check(ret->fd, socket_path, getenv("CAIRN_UPLOADER_USERS"),
+                                        "CAIRN_UPLOADER_USERS", err);
+    if (code == CAIRN_FORBIDDEN) return cairn_within(err, code, "%s", socket_path);
     if (code != CAIRN_NOT_FOUND && code != CAIRN_UNAVAILABLE) return code;
     return cairn_fail(err, CAIRN_UPLOADER_GONE, "no uploader listens at %s (--socket)",
                       socket_path);

@@ -7,11 +7,13 @@
 #include "common/net.h"
 
 #include <arpa/inet.h>
+#include <limits.h>
 #include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <strings.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -175,6 +177,52 @@ enum cairn_code cairn_net_peer_uid(int fd, uid_t *ret_uid, pid_t *ret_pid,
     if (ret_uid) *ret_uid = peer.uid;
     if (ret_pid) *ret_pid = peer.pid;
     return CAIRN_OK;
+}
+
+static bool is_listed(const char *list, uid_t uid) {
+    if (!strcmp(list, "any")) return true;
+    for (const char *at = list; *at;) {
+        size_t size = strcspn(at, ",");
+        uint64_t listed = 0;
+        if (!cairn_parse_u64((struct cairn_view){at, size}, &listed, NULL) && listed == uid)
+            return true;
+        at += size + (at[size] == ',');
+    }
+    return false;
+}
+
+/* Nobody but that user and root can put a name there. */
+static bool is_only(const char *folder, uid_t uid) {
+    struct stat status;
+    return !stat(folder, &status) && (status.st_uid == uid || status.st_uid == 0) &&
+           !(status.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* The folder of the path is that user's, and all above it are root's alone. */
+static bool is_given(const char *path, uid_t uid) {
+    char folder[PATH_MAX], above[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path || (size_t)(slash - path) >= sizeof folder) return false;
+    memcpy(above, path, (size_t)(slash - path));
+    above[slash - path] = '\0';
+    if (!realpath(above, folder) || !is_only(folder, uid)) return false;
+    for (char *end; (end = strrchr(folder, '/'));) {
+        *end = '\0';
+        if (!is_only(folder[0] ? folder : "/", 0)) return false;
+    }
+    return true;
+}
+
+enum cairn_code cairn_net_listener_check(int fd, const char *path, const char *allowed,
+                                         const char *setting, struct cairn_error *err) {
+    uid_t uid = 0;
+    CAIRN_TRY(cairn_net_peer_uid(fd, &uid, NULL, err));
+    if (uid == 0 || uid == geteuid() || is_listed(allowed ? allowed : "", uid)) return CAIRN_OK;
+    if (is_given(path, uid)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_FORBIDDEN,
+                      "user %u listens there, who is neither root nor this user (%u): set %s=%u if "
+                      "that is the uploader's user",
+                      (unsigned)uid, (unsigned)geteuid(), setting, (unsigned)uid);
 }
 
 int cairn_net_peer_process(int fd) {

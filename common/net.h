@@ -14,6 +14,8 @@
  *              is one to pause after, since the callers still wait and poll returns at once (K08).
  *          7   an address of a cloud's instance metadata, which hands out keys, is told in every
  *              spelling: decimal, octal and hexadecimal, short, and within IPv6.
+ *          8   a program that hands its bytes to a socket may know whose that is: root's, its own
+ *              user's, one's that it names, or one's to whom root has given the folder.
  * Limits:  CAIRN_NET_FDS_MAX fds a message; socket paths and claimed names of at most 107 bytes.
  * Threads: stateless.
  * Next:    api/frame.h for what is said over it.
@@ -56,6 +58,13 @@ struct cairn_net_times {
 bool cairn_net_times(int fd, struct cairn_net_times *ret);
 enum cairn_code cairn_net_peer_uid(int fd, uid_t *ret_uid, pid_t *ret_pid,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* net.h#8: whoever listens at the socket is root, this user, the owner of its folder, where root
+ * alone could have given him that (/run/cairn), or one that `allowed` names: user ids with commas
+ * between, "any" for all; NULL or "" for none more. Else CAIRN_FORBIDDEN, with the user and
+ * `setting`. */
+enum cairn_code cairn_net_listener_check(int fd, const char *path, const char *allowed,
+                                         const char *setting,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 #ifndef SO_PEERPIDFD /* newer than many C libraries */
 #define SO_PEERPIDFD 77
 #endif

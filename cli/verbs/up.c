@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,6 +36,29 @@ struct up {
     struct cairn_cli_daemon server, uploader;
 };
 
+/* The path of the folder is too long for a socket: a short one, in a folder that is this user's
+ * alone, since anybody could put a socket of that name into $TMPDIR or /tmp itself. */
+static enum cairn_code place_socket_elsewhere(struct up *up, struct cairn_error *err) {
+    char folder[64];
+    struct stat status;
+    const char *given = getenv("TMPDIR");
+    const char *above = given && *given && strlen(given) < 40 ? given : "/tmp";
+    snprintf(folder, sizeof folder, "%s/cairn-%u", above, (unsigned)geteuid());
+    if (mkdir(folder, 0700) && errno != EEXIST) return cairn_fail_errno(err, "make %s", folder);
+    if (lstat(folder, &status)) return cairn_fail_errno(err, "%s", folder);
+    if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077))
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "%s must be a folder of this user that nobody else may enter, for the "
+                          "uploader's socket, since the path of %s is too long for one: remove it, "
+                          "or give a folder with a shorter path",
+                          folder, up->folder);
+    /* Two that run at a time have two sockets: the folder's own number tells them apart. */
+    if (stat(up->folder, &status)) return cairn_fail_errno(err, "%s", up->folder);
+    snprintf(up->socket, sizeof up->socket, "%s/%llx-%llx.sock", folder,
+             (unsigned long long)status.st_dev, (unsigned long long)status.st_ino);
+    return CAIRN_OK;
+}
+
 static enum cairn_code place(const struct cairn_cli *cli, struct up *up, struct cairn_error *err) {
     CAIRN_TRY(cairn_dir_make(cli->arguments[0], 0755, err));
     char *real = realpath(cli->arguments[0], NULL);
@@ -49,8 +73,7 @@ static enum cairn_code place(const struct cairn_cli *cli, struct up *up, struct 
     snprintf(up->port_file, sizeof up->port_file, "%s/server.port", up->folder);
     snprintf(up->ready_file, sizeof up->ready_file, "%s/uploader.ready", up->folder);
     snprintf(up->socket, sizeof up->socket, "%s/uploader.sock", up->folder);
-    if (strlen(up->socket) > SOCKET_PATH_MAX)
-        snprintf(up->socket, sizeof up->socket, "/tmp/cairn-%d-uploader.sock", (int)getuid());
+    if (strlen(up->socket) > SOCKET_PATH_MAX) CAIRN_TRY(place_socket_elsewhere(up, err));
     if (cli->store) {
         if (!cairn_text_copy(up->store, sizeof up->store, cli->store))
             return cairn_fail(err, CAIRN_INVALID, "--store is too long");

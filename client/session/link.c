@@ -52,6 +52,13 @@ enum cairn_code cairn_client_link_open(const char *path, struct cairn_client_lin
     if (code == CAIRN_UNAVAILABLE || code == CAIRN_BUSY || code == CAIRN_NOT_FOUND)
         return cairn_within(err, CAIRN_UPLOADER_GONE, "no uploader");
     if (code) return cairn_within(err, code, "uploader");
+    /* Another user could have put a socket of its own there, and would get all that is staged. */
+    const char *users = getenv("CAIRN_UPLOADER_USERS");
+    code = cairn_net_listener_check(fd, path, users, "CAIRN_UPLOADER_USERS", err);
+    if (code) {
+        close(fd);
+        return cairn_within(err, code, "%s", path);
+    }
     uid_t uid = 0;
     pid_t pid = 0;
     if (cairn_net_peer_uid(fd, &uid, &pid, NULL) != CAIRN_OK) pid = 0;

@@ -86,7 +86,9 @@ struct cairn_open_options {
                             cairn_session_reserve says how many */
     uint64_t node_bytes; /* the same for the node's ranks together; 0 = local_world_size * bytes */
     const char *resume;  /* NULL or "latest", "none", "keep", a step number or a version id */
-    const char *socket;  /* NULL: CAIRN_SOCKET, else /run/cairn/uploader.sock */
+    /* NULL: CAIRN_SOCKET, else /run/cairn/uploader.sock. Who listens there must be root, this user,
+     * or one that CAIRN_UPLOADER_USERS names (docs/config.md). */
+    const char *socket;
     uint32_t timeout_ms; /* default of all calls; 0 = 60,000 */
     uint32_t wait_staged_ms; /* how long opening waits for an older attempt's saves and memory;
                                 0 = 30,000 */

@@ -86,6 +86,58 @@ TEST(a_client_reaches_the_listener_and_is_known_by_uid_and_pid) /* net.h#1 */
     EXPECT_EQ_U64(pid, getpid());
 }
 
+TEST(a_listener_is_this_users_roots_or_one_that_is_named) /* net.h#8 */
+{
+    struct cairn_error err = {0};
+    CAIRN_AUTO_FD own = -1;
+    CAIRN_AUTO_FD client = -1;
+    REQUIRE_OK(cairn_net_listen_unix(socket_path(), 0666, &own, &err));
+    REQUIRE_OK(cairn_net_connect_unix(socket_path(), &client, &err));
+    EXPECT_CODE(cairn_net_listener_check(client, socket_path(), NULL, "USERS", &err), CAIRN_OK);
+    if (geteuid() != 0) SKIP("needs root to become somebody else");
+    int ready[2];
+    char name[128];
+    snprintf(name, sizeof name, "/tmp/cairn-listener-%d", (int)getpid());
+    char given[64], within[128];
+    snprintf(given, sizeof given, "/run/cairn-test-%d", (int)getpid());
+    snprintf(within, sizeof within, "%s/u.sock", given);
+    bool has_run = !mkdir(given, 0755) && !chown(given, 65534, 65534);
+    REQUIRE(pipe(ready) == 0);
+    pid_t holder = fork();
+    if (!holder) {
+        int listener = -1;
+        bool held = !setresuid(65534, 65534, 65534) &&
+                    !cairn_net_listen_unix(name, 0666, &listener, &err);
+        if (write(ready[1], "x", 1) == 1 && held) pause();
+        _exit(1);
+    }
+    char byte;
+    EXPECT(read(ready[0], &byte, 1) == 1);
+    CAIRN_AUTO_FD strange = -1;
+    REQUIRE_OK(cairn_net_connect_unix(name, &strange, &err));
+    EXPECT_CODE(cairn_net_listener_check(strange, name, NULL, "USERS", &err), CAIRN_FORBIDDEN);
+    EXPECT_EQ_TEXT(err.message, "user 65534 listens there, who is neither root nor this user (0): "
+                                "set USERS=65534 if that is the uploader's user");
+    EXPECT_CODE(cairn_net_listener_check(strange, name, "1,6553", "USERS", &err), CAIRN_FORBIDDEN);
+    EXPECT_CODE(cairn_net_listener_check(strange, name, "1,65534", "USERS", &err), CAIRN_OK);
+    EXPECT_CODE(cairn_net_listener_check(strange, name, "any", "USERS", &err), CAIRN_OK);
+    if (has_run) { /* a folder that root has given that user, until others may write to it */
+        EXPECT_CODE(cairn_net_listener_check(strange, within, NULL, "USERS", &err), CAIRN_OK);
+        EXPECT(!chmod(given, 0777));
+        EXPECT_CODE(cairn_net_listener_check(strange, within, NULL, "USERS", &err),
+                    CAIRN_FORBIDDEN);
+        EXPECT(!chmod(given, 0755) && !chown(given, 65533, 65533));
+        EXPECT_CODE(cairn_net_listener_check(strange, within, NULL, "USERS", &err),
+                    CAIRN_FORBIDDEN);
+    }
+    rmdir(given);
+    kill(holder, SIGKILL);
+    waitpid(holder, NULL, 0);
+    unlink(name);
+    close(ready[0]);
+    close(ready[1]);
+}
+
 TEST(the_end_of_the_process_that_has_connected_is_seen) {
     struct cairn_error err = {0};
     CAIRN_AUTO_FD listener = -1;

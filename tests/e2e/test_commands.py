@@ -10,6 +10,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -541,10 +542,10 @@ class Commands(unittest.TestCase):
 
 
 class Up(unittest.TestCase):
-    def start(self, folder):
+    def start(self, folder, env=None):
         process = subprocess.Popen([BIN / "cairn", "up", folder, "--listen", "127.0.0.1:0", "--json",
                                     "--memory", "256MiB"],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
         return process, json.loads(process.stdout.readline())
 
     def test_ctrl_c_stops_both_cleanly_and_the_folder_can_be_used_again(self):
@@ -585,6 +586,30 @@ class Up(unittest.TestCase):
             process.stderr.close()
         finally:
             world.close()
+
+    def test_a_socket_for_which_the_folders_path_is_too_long_lies_in_a_folder_of_this_user_alone(self):
+        world = World(nodes=0)
+        self.addCleanup(world.close)
+        temporary = tempfile.mkdtemp(prefix="c-", dir="/tmp")
+        self.addCleanup(shutil.rmtree, temporary, ignore_errors=True)
+        mine = pathlib.Path(temporary) / f"cairn-{os.geteuid()}"
+        folder = world.root / ("long" * 20) / "up"
+        env = {**os.environ, "TMPDIR": temporary}
+        mine.mkdir(mode=0o755)
+        mine.chmod(0o777)
+        said = subprocess.run([BIN / "cairn", "up", folder], env=env, capture_output=True, text=True, timeout=HANG_S,
+                              check=False)
+        self.assertEqual(said.returncode, 4, said.stderr)
+        self.assertIn(f"{mine} must be a folder of this user that nobody else may enter", said.stderr)
+        mine.rmdir()
+        process, started = self.start(folder, env=env)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertEqual(pathlib.Path(started["socket"]).parent, mine)
+        self.assertEqual(mine.stat().st_mode & 0o777, 0o700)
+        source = world.root / "f"
+        source.write_bytes(b"kept" * 1000)
+        world.cairn("put", source, "u/run@1", env={"CAIRN_URL": started["url"], "CAIRN_SOCKET": started["socket"]})
 
     def test_up_on_a_port_that_is_taken_names_the_port(self):
         world = World(nodes=0)

@@ -88,6 +88,32 @@ class Files(unittest.TestCase):
         self.assertEqual(done.returncode, 4, done)
         self.assertIn(f"state_dir {state} is writable by everybody", done.stderr)
 
+    @unittest.skipIf(os.geteuid(), "only root can run an uploader as another user")
+    def test_a_socket_of_a_user_that_was_not_named_is_not_spoken_to(self):
+        world = World(nodes=0)
+        self.addCleanup(world.close)
+        world.root.chmod(0o755)
+        home = pathlib.Path(tempfile.mkdtemp(prefix="cairn-other-"))
+        self.addCleanup(shutil.rmtree, home, ignore_errors=True)
+        os.chown(home, NOBODY, -1)
+        socket = home / "u.sock"
+        uploader = subprocess.Popen(
+            [BIN / "cairn-uploader", "--server", world.url, "--store", home / "store", "--state-dir", home / "state",
+             "--socket", socket, "--node", f"other-{os.getpid()}", "--allow-uids", "0"],
+            user=NOBODY, group=NOBODY, extra_groups=[], stderr=subprocess.DEVNULL)
+        self.addCleanup(uploader.wait)
+        self.addCleanup(uploader.kill)
+        wait_until(socket.exists)
+        for named, status in (({}, 4), ({"CAIRN_UPLOADER_USERS": "1,65533"}, 4),
+                              ({"CAIRN_UPLOADER_USERS": f"1,{NOBODY}"}, 0), ({"CAIRN_UPLOADER_USERS": "any"}, 0)):
+            said = world.cairn("uploader", "status", "--socket", socket, status=status, env=named)
+            job = subprocess.run([BIN / "tests/trainer", "o/run", "0", "1", "1"], capture_output=True, text=True,
+                                 env={**os.environ, "CAIRN_SOCKET": str(socket), "CAIRN_JOB": "one",
+                                      "TRAINER_TIMEOUT_MS": "2000", **named}, timeout=HANG_S, check=False)
+            refused = f"user {NOBODY} listens there, who is neither root nor this user"
+            self.assertEqual(refused in said.stderr, status == 4, said.stderr)
+            self.assertEqual(refused in job.stderr, status == 4, job.stderr)
+
     def test_g01_what_a_group_can_read_is_taken_and_warned_of(self):
         world = World(nodes=0)
         self.addCleanup(world.close)
