@@ -323,6 +323,45 @@ static enum cairn_code enter(int parent, const char *name, unsigned mode, int *r
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_dir_check_own(const char *path, const char *what, struct cairn_error *err) {
+    struct stat status;
+    if (stat(path, &status)) return cairn_fail_errno(err, "%s %s", what, path);
+    if (status.st_uid != geteuid() && status.st_uid != 0)
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "%s %s belongs to user %u, and this program runs as user %u: who owns "
+                          "the folder can replace what is in it; chown it, or name another one",
+                          what, path, (unsigned)status.st_uid, (unsigned)geteuid());
+    return cairn_dir_check_writers(path, what, err);
+}
+
+enum cairn_code cairn_dir_check_writers(const char *path, const char *what,
+                                        struct cairn_error *err) {
+    struct stat status;
+    if (stat(path, &status)) return cairn_fail_errno(err, "%s %s", what, path);
+    if (!(status.st_mode & (S_IWGRP | S_IWOTH))) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_FORBIDDEN,
+                      "%s %s may be written to by %s (its mode is %04o), who could replace what is "
+                      "in it: chmod go-w it",
+                      what, path, status.st_mode & S_IWOTH ? "everybody" : "its group",
+                      status.st_mode & 07777);
+}
+
+enum cairn_code cairn_file_mode_parse(const char *text, unsigned *ret, struct cairn_error *err) {
+    char *end = NULL;
+    unsigned long mode = strspn(text, "01234567") ? strtoul(text, &end, 8) : 0;
+    if (!end || *end || (mode & ~0666UL) || (mode & 0600) != 0600)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "\"%.16s\" is no mode of files: octal, such as 0640; the owner reads and "
+                          "writes (0600), nobody executes",
+                          text);
+    *ret = (unsigned)mode;
+    return CAIRN_OK;
+}
+
+unsigned cairn_file_mode_folder(unsigned file_mode) {
+    return file_mode | (file_mode & 0444) >> 2;
+}
+
 enum cairn_code cairn_dir_make(const char *path, unsigned mode, struct cairn_error *err) {
     char copy[PATH_MAX];
     if (*path == '\0' || !cairn_text_copy(copy, sizeof copy, path))

@@ -63,6 +63,20 @@ enum cairn_code cairn_dir_sync(int dir_fd, struct cairn_error *err) CAIRN_MUST_U
 /* mkdir -p with an fsync of every parent that got a new entry. mode as given. */
 enum cairn_code cairn_dir_make(const char *path, unsigned mode,
                                struct cairn_error *err) CAIRN_MUST_USE;
+/* What the setting `what` names: CAIRN_FORBIDDEN, with owner, mode and what to do, where anybody
+ * but this user and root could put files there: it is another user's, or its group or everybody may
+ * write to it. */
+enum cairn_code cairn_dir_check_own(const char *path, const char *what,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* The same, whoever owns it. */
+enum cairn_code cairn_dir_check_writers(const char *path, const char *what,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* "0640": octal, of what owner, group and others may do with a file; the owner reads and writes it,
+ * and nobody executes it. */
+enum cairn_code cairn_file_mode_parse(const char *text, unsigned *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Of folders in which such files lie: whoever may read one may also enter and list. */
+unsigned cairn_file_mode_folder(unsigned file_mode);
 /* Whole small files. Larger than ret's limit is CAIRN_TOO_LARGE. */
 enum cairn_code cairn_file_load(const char *path, struct cairn_buf *ret,
                                 struct cairn_error *err) CAIRN_MUST_USE;

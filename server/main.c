@@ -66,7 +66,8 @@ static enum cairn_code start_store(struct cairn_srv *server, const char *url, bo
 #undef CONFIG
     };
     struct cairn_store_start start = {
-        .url = url, .s3 = &settings, .by = "server", .may_list = true, .must_work = must_work};
+        .url = url, .s3 = &settings, .file_mode = server->settings->file_mode,
+        .by = "server", .may_list = true, .must_work = must_work};
     return cairn_store_start(&start, ret, err);
 }
 
@@ -82,6 +83,7 @@ static enum cairn_code start_tier(struct cairn_srv *server, const char *url,
 static enum cairn_code open_catalog(struct cairn_srv *server, struct cairn_error *err) {
     const struct cairn_srv_settings *settings = server->settings;
     CAIRN_TRY(cairn_dir_make(settings->data_dir, 0700, err));
+    CAIRN_TRY(cairn_dir_check_own(settings->data_dir, "data_dir", err));
     const char *where = settings->catalog[0] ? settings->catalog : settings->data_dir;
     cairn_srv_catalog_password_from(settings->catalog_password_file);
     CAIRN_TRY(cairn_srv_catalog_open(where, &server->catalog, err));

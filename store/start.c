@@ -2,6 +2,7 @@
 /* Open, ask, test, tell; see start.h. */
 #include "store/start.h"
 
+#include "common/file.h"
 #include "common/log.h"
 #include "store/open.h"
 #include "store/s3/s3.h"
@@ -12,6 +13,8 @@ static enum cairn_code open_store(const struct cairn_store_start *start, struct 
     CAIRN_TRY(cairn_store_s3_choose(start->s3, &choice, err));
     choice.options.probe_ms = start->probe_ms;
     struct cairn_store_options options = {.url = start->url, .s3 = &choice.options};
+    enum cairn_code code = cairn_file_mode_parse(start->file_mode, &options.file_mode, err);
+    if (code) return cairn_within(err, code, "file_mode");
     cairn_store_register(CAIRN_STORE_SCHEME_S3, cairn_store_s3_open);
     return cairn_store_open(&options, ret, err);
 }

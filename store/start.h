@@ -21,6 +21,7 @@
 struct cairn_store_start {
     const char *url;
     const struct cairn_store_s3_settings *s3;
+    const char *file_mode; /* of a folder's files, as cairn_file_mode_parse takes it */
     const char *by; /* "server", "uploader" */
     bool may_list;  /* its keys should be able to list */
     bool must_work;

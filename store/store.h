@@ -158,9 +158,11 @@ struct cairn_store_request {
     void *worker_private;
 };
 
+#define CAIRN_STORE_FILE_MODE 0640
 struct cairn_store_options {
     const char *url; /* store/schemes.def */
     bool read_only;
+    unsigned file_mode; /* of a folder's files; 0: CAIRN_STORE_FILE_MODE */
     const struct cairn_clock *clock;         /* NULL: real */
     const struct cairn_store_s3_options *s3; /* NULL: from the environment alone; store/s3/s3.h */
 };

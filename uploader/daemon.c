@@ -58,7 +58,8 @@ static enum cairn_code start_store(struct cairn_up *up, const char *url, struct 
 #undef CONFIG
     };
     struct cairn_store_start start = {
-        .url = url, .s3 = &settings, .by = "uploader", .probe_ms = PROBE_MS};
+        .url = url, .s3 = &settings, .file_mode = up->settings.file_mode,
+        .by = "uploader", .probe_ms = PROBE_MS};
     return cairn_store_start(&start, ret, err);
 }
 
@@ -98,13 +99,8 @@ static enum cairn_code load_token(struct cairn_up *up, struct cairn_error *err) 
 
 static enum cairn_code open_journal(struct cairn_up *up, struct cairn_error *err) {
     const char *folder = up->settings.state_dir;
-    struct stat status;
     CAIRN_TRY(cairn_dir_make(folder, 0700, err));
-    if (stat(folder, &status)) return cairn_fail_errno(err, "state_dir %s", folder);
-    if (status.st_mode & S_IWOTH)
-        return cairn_fail(err, CAIRN_FORBIDDEN,
-                          "state_dir %s is writable by everybody; the journal holds rights",
-                          folder);
+    CAIRN_TRY(cairn_dir_check_own(folder, "state_dir", err)); /* the journal holds rights */
     if (access(up->places.journal_path, F_OK) != 0)
         cairn_up_journal_tell_others(
             folder, &(struct cairn_up_journal_own){up->places.journal_path, up->places.node,

@@ -7,6 +7,7 @@
 #include "cli/verbs/doctor.h"
 #include "common/clock.h"
 #include "common/crc32c.h"
+#include "common/file.h"
 #include "common/http/http.h"
 #include "common/id.h"
 #include "common/text.h"
@@ -382,6 +383,17 @@ static enum cairn_code require_folder(const char *url, struct cairn_error *err) 
     return cairn_fail(err, CAIRN_NOT_FOUND, "there is no folder %s", path.data);
 }
 
+/* Of a folder: who can replace what is in it. Root looks after those of other users, too. */
+static void check_writers(struct trial *trial) {
+    CAIRN_AUTO(buf) path = {0};
+    if (cairn_store_folder_of(trial->doctor->url, &path, NULL)) return;
+    enum cairn_code code = geteuid() ? cairn_dir_check_own(path.data, "the store", &trial->err)
+                                     : cairn_dir_check_writers(path.data, "the store", &trial->err);
+    (void)report(trial, code, CAIRN_CLI_FAIL, "folder",
+                 "let the user of server and uploaders own it, and nobody else write to it",
+                 "nobody but its owner can replace what is in it");
+}
+
 void cairn_cli_doctor_store(struct cairn_cli_doctor *doctor) {
     struct cairn_store_s3_environment said;
     struct trial trial = {.doctor = doctor};
@@ -399,8 +411,10 @@ void cairn_cli_doctor_store(struct cairn_cli_doctor *doctor) {
     if (code == CAIRN_OK) code = cairn_store_open(&options, &trial.store, &trial.err);
     if (code == CAIRN_OK) code = cairn_store_worker_new(trial.store, &trial.worker, &trial.err);
     if (report(&trial, code, CAIRN_CLI_FAIL, "store", "give a folder that is there, or s3://bucket",
-               trial.store ? cairn_store_url(trial.store) : ""))
+               trial.store ? cairn_store_url(trial.store) : "")) {
+        check_writers(&trial);
         check_store(&trial);
+    }
     if (trial.worker) cairn_store_worker_free(trial.worker);
     if (trial.store) cairn_store_free(trial.store);
     cairn_store_s3_environment_release(&said);

@@ -189,6 +189,7 @@ static enum cairn_code open_catalog(struct cairn_srv *server, const char *where,
         CAIRN_TRY(cairn_srv_catalog_open_memory(&server->catalog, err));
     } else {
         CAIRN_TRY(cairn_dir_make(server->settings->data_dir, 0700, err));
+        CAIRN_TRY(cairn_dir_check_own(server->settings->data_dir, "data_dir", err));
         CAIRN_TRY(look_for_key(server->settings, err));
         cairn_srv_catalog_password_from(server->settings->catalog_password_file);
         CAIRN_TRY(cairn_srv_copy_begin_reindex(where, err));

@@ -99,11 +99,13 @@ static enum cairn_code find_profile(struct cairn_store_dir *dir, struct cairn_er
 /* Only the last folder is made: a missing parent is more likely a mount that is not there. */
 static enum cairn_code open_root(struct cairn_store_dir *dir, const char *path,
                                  struct cairn_error *err) {
-    if (!dir->read_only && mkdir(path, 0777) != 0 && errno != EEXIST) {
+    bool made = !dir->read_only && mkdir(path, dir->folder_mode) == 0;
+    if (!dir->read_only && !made && errno != EEXIST) {
         return cairn_fail_errno(err, "make the folder %s", path);
     }
     dir->root_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir->root_fd < 0) return cairn_fail_errno(err, "open the folder %s", path);
+    if (made) (void)!fchmod(dir->root_fd, dir->folder_mode);
     CAIRN_TRY(cairn_dir_sync(dir->root_fd, err));
     return find_profile(dir, err);
 }
@@ -115,6 +117,8 @@ enum cairn_code cairn_store_dir_open(const struct cairn_store_options *options, 
     dir->base.vtable = &vtable;
     dir->clock = options->clock ? options->clock : &cairn_clock_real;
     dir->read_only = options->read_only;
+    dir->file_mode = options->file_mode ? options->file_mode : CAIRN_STORE_FILE_MODE;
+    dir->folder_mode = cairn_file_mode_folder(dir->file_mode);
     dir->root_fd = -1;
     enum cairn_code code = CAIRN_OK;
     if (!cairn_text_copy(dir->base.url, sizeof dir->base.url, path)) {

@@ -45,7 +45,8 @@ struct cairn_store_dir {
     const struct cairn_clock *clock;
     int root_fd;
     bool read_only;
-    bool beneath;      /* openat2 works here */
+    unsigned file_mode, folder_mode; /* of what is made, whatever the umask is */
+    bool beneath;                    /* openat2 works here */
     atomic_uint roots; /* how often the path was followed to another folder */
 };
 struct cairn_store_dir_job {

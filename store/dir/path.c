@@ -156,7 +156,7 @@ static void note_synced(struct cairn_store_dir_worker *worker, uint64_t hash) {
 static enum cairn_code enter(struct cairn_store_dir_worker *worker, int parent_fd, const char *name,
                              uint64_t hash, int *ret_fd, struct cairn_error *err) {
     const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
-    bool made = mkdirat(parent_fd, name, 0777) == 0;
+    bool made = mkdirat(parent_fd, name, dir->folder_mode) == 0;
     if (!made && errno != EEXIST) return cairn_fail_errno(err, "make folder %s", name);
     CAIRN_AUTO_FD fd = cairn_store_dir_open_at(dir, parent_fd, name, O_RDONLY | O_DIRECTORY);
     if (fd < 0 && errno == ENOTDIR) {
@@ -165,6 +165,7 @@ static enum cairn_code enter(struct cairn_store_dir_worker *worker, int parent_f
     }
     if (fd < 0 && errno != ENOENT) return cairn_store_dir_fail(err, errno, "open folder");
     if (fd < 0) return cairn_fail_errno(err, "open folder %s", name); /* pruned: again */
+    if (made) (void)!fchmod(fd, dir->folder_mode); /* a file system without modes has its own */
     if (made || !is_synced(worker, hash)) {
         CAIRN_TRY(cairn_dir_sync(parent_fd, err));
         note_synced(worker, hash);

@@ -36,7 +36,11 @@ static enum cairn_code create_temporary(struct cairn_store_dir_worker *worker,
         unlinkat(job->folder_fd, temporary, 0);
         enum cairn_code code =
             cairn_file_create(job->folder_fd, temporary, expected_bytes, &job->file, &why);
-        if (code == CAIRN_OK) return code;
+        if (code == CAIRN_OK) {
+            /* Before a byte is in it. A file system without modes has its own. */
+            (void)!fchmod(job->file.fd, cairn_store_dir_of(worker)->file_mode);
+            return code;
+        }
         close(job->folder_fd);
         job->folder_fd = -1;
         if (why.os_errno == ENOENT && i < CREATE_TRIES_MAX) continue;

@@ -79,6 +79,17 @@ class Doctor(unittest.TestCase):
                 self.assertIn(check, found)
                 self.assertEqual(found[check][0], level, (check, found[check]))
 
+    def test_doctor_fails_a_folder_in_which_others_can_replace_what_is_stored(self):
+        folder = self.folder / "shared"
+        folder.mkdir(mode=0o755)
+        for mode, level in ((0o755, "ok"), (0o775, "FAIL"), (0o777, "FAIL")):
+            folder.chmod(mode)
+            said = run([BIN / "cairn", "doctor", folder, "--json"], env=dict(os.environ))
+            found = {item["check"]: item for item in json.loads(said.stdout)["findings"]}["folder"]
+            self.assertEqual(found["level"], level, found)
+            if level == "FAIL":
+                self.assertIn(f"its mode is {mode:04o}", found["text"])
+
     def test_doctor_finds_nothing_missing_at_a_store_that_does_all(self):
         s3 = self.store()
         found = self.ask(s3)

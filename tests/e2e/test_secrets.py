@@ -86,7 +86,44 @@ class Files(unittest.TestCase):
         done = subprocess.run([str(word) for word in self.command("cairn-uploader")], capture_output=True, text=True,
                               timeout=HANG_S, check=False)
         self.assertEqual(done.returncode, 4, done)
-        self.assertIn(f"state_dir {state} is writable by everybody", done.stderr)
+        self.assertIn(f"state_dir {state} may be written to by everybody", done.stderr)
+
+    def test_g01_a_folder_of_rights_that_its_group_can_write_or_that_is_anothers_is_refused(self):
+        folder = self.folder / "given"
+        folder.mkdir()
+        changes = [(lambda: folder.chmod(0o770), f"{folder} may be written to by its group (its mode is 0770)")]
+        if os.geteuid() == 0:
+            changes.append((lambda: os.chown(folder, 65534, -1), f"{folder} belongs to user 65534"))
+        for program, setting in (("cairn-uploader", "state_dir"), ("cairn-server", "data_dir")):
+            for change, said in changes:
+                folder.chmod(0o700)
+                change()
+                command = self.command(program)
+                command[command.index("--" + setting.replace("_", "-")) + 1] = folder
+                done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                                      timeout=HANG_S, check=False)
+                if os.geteuid() == 0:
+                    os.chown(folder, 0, -1)
+                self.assertEqual(done.returncode, 4, done)
+                self.assertIn(f"{setting} {said}", done.stderr)
+
+    def test_stored_files_have_the_mode_of_the_setting_whoever_writes_them(self):
+        for words, mode in (((), 0o640), (("--file-mode", "0644"), 0o644)):
+            world = World(server_arguments=words, uploader_arguments=words)
+            self.addCleanup(world.close)
+            source = world.root / "f"
+            source.write_bytes(b"kept" * 1000)
+            world.cairn("put", source, "m/run@1")
+            files = [path for path in pathlib.Path(world.store).rglob("*") if path.is_file()]
+            self.assertTrue(any(path.name == "committed.json" for path in files))  # the server's
+            self.assertTrue(any("data" in path.parts for path in files))  # the uploader's
+            self.assertEqual({path.stat().st_mode & 0o777 for path in files}, {mode})
+        for program in ("cairn-server", "cairn-uploader"):
+            for wrong in ("0666x", "rw", "0440", "0750"):
+                done = subprocess.run([str(word) for word in self.command(program, "--file-mode", wrong)],
+                                      capture_output=True, text=True, timeout=HANG_S, check=False)
+                self.assertEqual(done.returncode, 2, done)
+                self.assertIn("file_mode", done.stderr)
 
     @unittest.skipIf(os.geteuid(), "only root can run an uploader as another user")
     def test_a_socket_of_a_user_that_was_not_named_is_not_spoken_to(self):

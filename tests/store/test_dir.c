@@ -512,6 +512,34 @@ TEST(a_store_opened_for_reading_writes_nothing) {
     EXPECT_CODE(cairn_store_perform(place.worker, &head, &err), CAIRN_NOT_FOUND);
 }
 
+static unsigned mode_of(const char *path) {
+    struct stat status;
+    return stat(path, &status) ? 0 : status.st_mode & 07777;
+}
+
+TEST(files_and_folders_have_the_mode_that_was_asked_for_whatever_the_umask_is) {
+    static const struct {
+        unsigned asked, file, folder;
+    } cases[] = {{0, 0640, 0750}, {0644, 0644, 0755}, {0600, 0600, 0700}, {0660, 0660, 0770}};
+    struct cairn_error err = {0};
+    mode_t before = umask(077);
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        CAIRN_AUTO(place) place = {0};
+        char root[1024];
+        snprintf(root, sizeof root, "%s/store-%zu", cairn_test_folder(), i);
+        place.folder = root;
+        struct cairn_store_options options = {.url = root, .file_mode = cases[i].asked};
+        REQUIRE_OK(cairn_store_open(&options, &place.store, &err));
+        REQUIRE_OK(cairn_store_worker_new(place.store, &place.worker, &err));
+        EXPECT_CODE(cairn_store_put_small(place.worker, "a/b", CAIRN_VIEW("x"), true, &err),
+                    CAIRN_OK);
+        EXPECT_EQ_U64(mode_of(path_of(&place, "a/b")), cases[i].file);
+        EXPECT_EQ_U64(mode_of(path_of(&place, "a")), cases[i].folder);
+        EXPECT_EQ_U64(mode_of(root), cases[i].folder);
+    }
+    umask(before);
+}
+
 TEST(the_root_itself_may_be_a_symbolic_link) {
     CAIRN_AUTO(place) place = {0};
     struct cairn_error err = {0};
