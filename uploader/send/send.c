@@ -36,9 +36,17 @@ enum cairn_code cairn_up_send_new(struct cairn_up *up, struct cairn_up_send **re
     return CAIRN_OK;
 }
 
+/* What has ended is not left for the end of a wait: nobody would ring for it. */
+static bool is_told_all(const struct cairn_up_sender *sender) {
+    for (const struct cairn_up_sending *at = sender->flying; at; at = at->next)
+        if (at->finished) return false;
+    return true;
+}
+
 static void run_once(struct cairn_up_sender *sender) {
     struct cairn_up_send *send = sender->send;
     cairn_up_send_cancel_given_up(sender, false);
+    cairn_up_send_finish(sender); /* a request that is cancelled has ended with that */
     uint32_t appetite = cairn_store_appetite(sender->store);
     uint32_t room = appetite > sender->flying_count ? appetite - sender->flying_count : 0;
     uint64_t again_ms = UINT64_MAX; /* nothing comes by time alone */
@@ -54,6 +62,7 @@ static void run_once(struct cairn_up_sender *sender) {
     cairn_late_after(&sender->late, &send->queue->bell, picked != NULL, from_ms);
     if (picked) cairn_up_send_launch(sender, picked);
     uint64_t wait_ms = picked ? 0 : cairn_min_u64(again_ms, IDLE_POLL_MS);
+    CAIRN_ASSERT(wait_ms == 0 || is_told_all(sender));
     struct cairn_error error;
     if (cairn_store_poll(sender->store, (uint32_t)wait_ms, &error) != CAIRN_OK)
         cairn_log(ERROR, "send.poll", "cause=\"%s\"", error.message);
