@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import sys
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
@@ -211,8 +212,11 @@ class Loader:
         return {}
 
     def _stateful(self, value: Any, node: Any, path: str, values: Unflatten | None) -> Any:
-        """Its state is filled in place where it has one, and what it has none of yet (an optimizer before its first
-        step) is made; then it takes both."""
+        """Its state is filled in place where it has one, and what it has none of yet is made; then it takes both. An
+        optimizer before its first step is given the state that it will have, since its parts follow its parameters."""
+        if "torch" in sys.modules:
+            from . import _torch
+            _torch.give_state(value)
         state = value.state_dict()
         filled = self._merged(state, node, path, values)
         self.finish.append(lambda: value.load_state_dict(filled))

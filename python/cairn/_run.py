@@ -420,8 +420,8 @@ class Run:
     # ---- end ----
 
     def close(self, timeout: float | None = None) -> None:
-        """Waits until what was given to save is copied, and ends the session; the uploader finishes the rest. Raises
-        the first failure that nobody was told of."""
+        """Waits until every save is committed or has failed, `timeout` seconds at most (the run's own), and ends the
+        session; the uploader finishes the rest. Raises the first failure that nobody was told of."""
         if self._closed or os.getpid() != self._pid:
             return
         self._finish(timeout)
@@ -431,7 +431,9 @@ class Run:
 
     def _finish(self, timeout: float | None) -> None:
         end = time.monotonic() + (timeout if timeout is not None else self._timeout_s)
-        _await([save.staged for save in list(self._saves)], end)
+        _await([save.committed for save in list(self._saves)], end)
+        for save in list(self._saves):
+            save._leave()
         for found in list(self._checkpoints):
             found.close()
         self._closed = True

@@ -194,6 +194,16 @@ class Save:
         for future in (self.staged, self.durable, self.partnered, self.committed):
             future.settle(error)
 
+    def _leave(self) -> None:
+        """Its session ends: nobody will hear how it ends."""
+        watcher.remove(self)
+        self._free()
+        what = "the uploader goes on with it" if self.staged.done() else "it was not staged"
+        error = errors.make(f"step {self.step}: its run was closed before it was committed; {what}", code="timeout",
+                            **self._context())
+        for future in (self.staged, self.durable, self.partnered, self.committed):
+            future.settle(error)
+
     def _free(self) -> None:
         with self._lock:
             if self._handle is not None:
@@ -249,17 +259,27 @@ class Watcher:
             self._saves[fd] = save
             self._poll.register(fd, select.EPOLLIN)
 
+    def _take(self, fd: int) -> Save | None:
+        """Out of the set: its descriptor is closed with its handle."""
+        with self._lock:
+            save = self._saves.pop(fd, None)
+            if save is not None and self._poll is not None:
+                self._poll.unregister(fd)
+            return save
+
+    def remove(self, save: Save) -> None:
+        for fd, known in list(self._saves.items()):
+            if known is save:
+                self._take(fd)
+
     def _watch(self, poll: select.epoll) -> None:
         block_signals()
         while True:
             for fd, _ in poll.poll():
-                save = self._saves[fd]
-                # Its descriptor is closed with its handle: it leaves the set before.
-                with self._lock:
-                    poll.unregister(fd)
-                    del self._saves[fd]
-                over = save._poll()
-                if over:
+                save = self._take(fd)
+                if save is None:
+                    continue
+                if save._poll():
                     save.run._over(save)
                     continue
                 with self._lock:

@@ -95,3 +95,11 @@ def _replicas(mesh: Any, placements: Any) -> tuple[str, int, int] | None:
 def _digest(members: list[int]) -> str:
     import hashlib
     return "ranks " + hashlib.sha256(repr(members).encode()).hexdigest()
+
+
+def give_state(value: Any) -> None:
+    """A step of an optimizer that changes no parameter, by which it makes its state."""
+    if not isinstance(value, torch.optim.Optimizer) or value.state:
+        return
+    from torch.distributed.checkpoint.state_dict import _init_optim_state
+    _init_optim_state(value)
