@@ -32,12 +32,12 @@ def _tag() -> str:
     return f"py3-none-linux_{platform.machine()}"
 
 
-def _metadata() -> str:
-    lines = ["Metadata-Version: 2.3", f"Name: {PROJECT['name']}", f"Version: {PROJECT['version']}",
+def _metadata(name: str = PROJECT["name"], extras: bool = True) -> str:
+    lines = ["Metadata-Version: 2.3", f"Name: {name}", f"Version: {PROJECT['version']}",
              f"Summary: {PROJECT['description']}", f"Requires-Python: {PROJECT['requires-python']}",
              f"License: {PROJECT['license']}", "Description-Content-Type: text/markdown"]
     lines += [f"Classifier: {one}" for one in PROJECT["classifiers"]]
-    for extra, needs in PROJECT["optional-dependencies"].items():
+    for extra, needs in PROJECT["optional-dependencies"].items() if extras else ():
         lines.append(f"Provides-Extra: {extra}")
         lines += [f"Requires-Dist: {need}; extra == '{extra}'" for need in needs]
     return "\n".join(lines) + "\n\n" + (TREE / "README.md").read_text()
@@ -48,18 +48,19 @@ def _entry_points() -> str:
                    for group, rows in PROJECT["entry-points"].items())
 
 
+def _stripped(path: pathlib.Path, folder: pathlib.Path) -> bytes:
+    """Without symbols for a debugger."""
+    copy = folder / path.name
+    shutil.copy(path.resolve(), copy)
+    subprocess.run(["strip", "--strip-unneeded", str(copy)], check=True)
+    return copy.read_bytes()
+
+
 def _libraries(folder: pathlib.Path) -> dict[str, bytes]:
-    """libcairn and its plug-in, without symbols for a debugger."""
     given = os.environ.get("CAIRN_WHEEL_LIBRARY")
     built = pathlib.Path(given) if given else _build(folder)
-    found = {}
-    for name in ("libcairn.so.0", "libcairn_cuda.so.0"):
-        if (built / name).exists():
-            copy = folder / name
-            shutil.copy((built / name).resolve(), copy)
-            subprocess.run(["strip", "--strip-unneeded", str(copy)], check=True)
-            found[f"cairn/lib/{name}"] = copy.read_bytes()
-    return found
+    return {f"cairn/lib/{name}": _stripped(built / name, folder) for name in ("libcairn.so.0", "libcairn_cuda.so.0")
+            if (built / name).exists()}
 
 
 def _build(folder: pathlib.Path) -> pathlib.Path:
@@ -86,7 +87,7 @@ def _write(path: pathlib.Path, files: dict[str, bytes], record: str) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         for name in sorted(files, key=lambda name: (".dist-info/" in name, name)):
             info = zipfile.ZipInfo(name, DATE)
-            info.external_attr = (0o100755 if ".so." in name else 0o100644) << 16
+            info.external_attr = (0o100755 if ".so." in name or "/bin/" in name else 0o100644) << 16
             info.compress_type = zipfile.ZIP_DEFLATED
             wheel.writestr(info, files[name])
 
@@ -94,14 +95,30 @@ def _write(path: pathlib.Path, files: dict[str, bytes], record: str) -> None:
 def build_wheel(wheel_directory: str, config_settings: object = None, metadata_directory: object = None) -> str:
     with tempfile.TemporaryDirectory() as work:
         files = {**_package(), **_libraries(pathlib.Path(work))}
-    info = f"{DIST}.dist-info"
-    files[f"{info}/METADATA"] = _metadata().encode()
-    files[f"{info}/entry_points.txt"] = _entry_points().encode()
+    return _finish(wheel_directory, DIST, files, _metadata(), _entry_points())
+
+
+def _finish(wheel_directory: str, dist: str, files: dict[str, bytes], metadata: str, entry_points: str) -> str:
+    info = f"{dist}.dist-info"
+    files[f"{info}/METADATA"] = metadata.encode()
+    files[f"{info}/entry_points.txt"] = entry_points.encode()
     files[f"{info}/licenses/LICENSE"] = (TREE / "LICENSE").read_bytes()
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: cairn\nRoot-Is-Purelib: false\nTag: {_tag()}\n".encode()
-    name = f"{DIST}-{_tag()}.whl"
+    name = f"{dist}-{_tag()}.whl"
     _write(pathlib.Path(wheel_directory, name), files, f"{info}/RECORD")
     return name
+
+
+def build_daemons(wheel_directory: str, programs: str) -> str:
+    """The wheel of the three programs, which lie in the folder `programs`."""
+    with tempfile.TemporaryDirectory() as work:
+        files = {f"cairn_daemons/bin/{name}": _stripped(pathlib.Path(programs, name), pathlib.Path(work))
+                 for name in ("cairn", "cairn-server", "cairn-uploader")}
+    files["cairn_daemons/__init__.py"] = (TREE / "python" / "cairn_daemons" / "__init__.py").read_bytes()
+    scripts = "[console_scripts]\n" + "".join(f"{name} = cairn_daemons:{function}\n" for name, function in (
+        ("cairn", "command"), ("cairn-server", "server"), ("cairn-uploader", "uploader")))
+    return _finish(wheel_directory, DIST.replace("cairn_ckpt", "cairn_ckpt_daemons"), files,
+                   _metadata("cairn-ckpt-daemons", extras=False), scripts)
 
 
 def build_sdist(sdist_directory: str, config_settings: object = None) -> str:

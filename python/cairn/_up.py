@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import json
 import os
 import pathlib
@@ -19,7 +20,10 @@ def program(name: str = "cairn") -> str:
     """Of CAIRN_BIN_DIR, the wheel `cairn-ckpt-daemons`, or PATH."""
     given = os.environ.get("CAIRN_BIN_DIR")
     places = [pathlib.Path(given) / name] if given else []
-    places += [pathlib.Path(__file__).with_name("bin") / name, pathlib.Path(sys.executable).with_name(name)]
+    daemons = importlib.util.find_spec("cairn_daemons")
+    if daemons and daemons.origin:
+        places.append(pathlib.Path(daemons.origin).with_name("bin") / name)
+    places.append(pathlib.Path(sys.executable).with_name(name))
     for place in places:
         if os.access(place, os.X_OK) and not place.is_dir() and not _is_script(place):
             return str(place)
