@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from . import _lib, errors
@@ -66,6 +66,7 @@ class Source:
     group: tuple[str, int, int] | None = None
     local: bool = False
     writable: bool = True
+    rest: list[Source] = field(default_factory=list)
 
     @property
     def count(self) -> int:

@@ -90,8 +90,9 @@ class WriteFile(io.RawIOBase):
 class Folder:
     """One step that this process writes files of."""
 
-    def __init__(self, run: Run, step: int) -> None:
+    def __init__(self, run: Run, step: int, sealed_by_itself: bool = False) -> None:
         self.run, self.step = run, step
+        self.sealed_by_itself = sealed_by_itself  # each rank calls seal() or commit()
         self.files: dict[str, int] = {}
         self.opened: set[str] = set()
         self.transaction = False
@@ -113,7 +114,8 @@ class Folder:
             if name in self.files:
                 os.close(self.files[name])
             self.files[name] = fd
-            alone = not self.opened and not self.transaction and not any(map(is_part, self.files)) and not self.follows
+            alone = not (self.opened or self.transaction or self.sealed_by_itself or any(map(is_part, self.files))
+                         or self.follows)
         if alone:
             self.commit(keep=True)
 
@@ -121,7 +123,7 @@ class Folder:
         """A file that was not written to its end."""
         with self._lock:
             self.opened.discard(name)
-            empty = not self.opened and not self.files and not self.transaction and not takes_part()
+            empty = not (self.opened or self.files or self.transaction or self.sealed_by_itself or takes_part())
         if empty:
             forget(self)
 
@@ -158,7 +160,7 @@ class Folder:
     def commit(self, timeout: float | None = None, keep: bool = False) -> None:
         """All files, as one checkpoint; returns when it is committed. keep: further files of this step join them, in
         a version that supersedes this one."""
-        if self.run.world_size > 1:
+        if self.run.world_size > 1 and not self.sealed_by_itself:
             store().set(self._key, "seal")
         _ended(self)
         try:
@@ -168,6 +170,13 @@ class Folder:
         finally:
             if not keep:
                 forget(self)
+
+    def seal(self) -> None:
+        """This rank's files are whole."""
+        if self.save is None:
+            _ended(self)
+            self._stage()
+            forget(self)
 
     def _stage(self) -> None:
         run = self.run
@@ -187,7 +196,7 @@ class Folder:
 
     @property
     def follows(self) -> bool:
-        return self.run.world_size > 1 and self.run.rank != 0
+        return self.run.world_size > 1 and self.run.rank != 0 and not self.sealed_by_itself
 
     @property
     def _key(self) -> str:
@@ -235,14 +244,14 @@ _folders: dict[tuple[str, int], Folder] = {}
 _lock = threading.Lock()
 
 
-def folder(name: str, step: int, make: bool) -> Folder | None:
+def folder(name: str, step: int, make: bool, run: Run | None = None, sealed_by_itself: bool = False) -> Folder | None:
     """The one that is being written, or a new one. What is over of other steps of the run goes."""
     key = (name, step)
     with _lock:
         found = _folders.get(key)
     if found or not make:
         return found
-    made = Folder(open_run(name), step)
+    made = Folder(run or open_run(name), step, sealed_by_itself)
     with _lock:
         over = [known for known in _folders.values() if known.run is made.run and known.save
                 and known.save.committed.done()]

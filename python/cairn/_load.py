@@ -189,11 +189,23 @@ class Loader:
         owner = self.checkpoint._rank_of(tensor.name, None) if tensor.kind == "local" else 0
         stored = self.checkpoint._holders(tensor.name)[owner][1] if tensor.kind == "local" else tensor.shape
         wanted = source.box.shape if source.box else source.shape
+        if source.kind == "jax" and wanted == stored:
+            return self._jax(value, tensor, owner)
         if wanted != stored:
             raise errors.make(f"{path}: saved with shape {list(stored)}, wanted {list(wanted)}", code="invalid",
                               run=self.checkpoint.run.name, step=self.checkpoint.step)
         self._fill(tensor, value, owner)
         return value
+
+    def _jax(self, value: Any, tensor: Tensor, owner: int) -> Any:
+        """A new array: those of JAX do not change."""
+        from . import jax
+
+        def read(into: Any, box: Any) -> None:
+            source = self.checkpoint._target(tensor.name, into)
+            if source.bytes:
+                self.checkpoint._read([self.checkpoint._request(tensor.name, source, tensor.dtype, box, owner)])
+        return jax.load(value, read)
 
     def _into_dict(self, value: Mapping[Any, Any], node: Any, path: str, values: Unflatten | None) -> Any:
         saved = self._entries(node, values)

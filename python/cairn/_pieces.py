@@ -21,6 +21,10 @@ def _signature(source: Source) -> tuple[Any, ...]:
     return source.dtype, source.shape, source.stride, source.box, source.group, source.local, source.memory
 
 
+def _rows(flat: Flat) -> list[tuple[str, Source]]:
+    return [*flat.arrays.items(), *flat.further]
+
+
 class Splits:
     """Replica groups of this rank, with what each lists. The structs are libcairn's until the save is staged."""
 
@@ -51,15 +55,16 @@ class Pieces:
     """The pieces of one state. sources() renews them for the next save of the same kind of state."""
 
     def __init__(self, flat: Flat, world_size: int, rank: int) -> None:
-        self.names = list(flat.arrays)
+        rows = _rows(flat)
+        self.names = [name for name, _ in rows]
         self.aliases = dict(flat.aliases)
-        self.signatures = [_signature(source) for source in flat.arrays.values()]
+        self.signatures = [_signature(source) for _, source in rows]
         self.count = len(self.names) + len(self.aliases)
         self.structs = (_lib.Piece * max(1, self.count))()
         self._kept: list[Any] = []
         self.tree = dump(flat.tree)
         groups: dict[tuple[str, int, int], list[int]] = {}
-        for row, (name, source) in enumerate(flat.arrays.items()):
+        for row, (name, source) in enumerate(rows):
             self._describe(self.structs[row], name, source)
             group = source.group or (("world", rank, world_size) if world_size > 1 and source.box is None else None)
             shared = self.structs[row].kind == _lib.SHARDED or source.bytes >= SHARED_BYTES_MIN
@@ -68,7 +73,7 @@ class Pieces:
         for row, (name, other) in enumerate(flat.aliases.items(), len(self.names)):
             self._alias(self.structs[row], name, other, flat.arrays[other])
         self.splits = Splits(groups, self.structs)
-        self.bytes = sum(source.bytes for source in flat.arrays.values())
+        self.bytes = sum(source.bytes for _, source in rows)
 
     def _describe(self, piece: _lib.Piece, name: str, source: Source) -> None:
         piece.size = ctypes.sizeof(_lib.Piece)
@@ -99,12 +104,13 @@ class Pieces:
                            array._type_ is ctypes.c_uint64 else ctypes.POINTER(ctypes.c_int64))
 
     def fits(self, flat: Flat) -> bool:
-        return (len(flat.arrays) == len(self.names) and flat.aliases == self.aliases and
-                all(name == known for name, known in zip(flat.arrays, self.names)) and
-                all(_signature(source) == known for source, known in zip(flat.arrays.values(), self.signatures)))
+        rows = _rows(flat)
+        return (len(rows) == len(self.names) and flat.aliases == self.aliases and
+                all(name == known for (name, _), known in zip(rows, self.names)) and
+                all(_signature(source) == known for (_, source), known in zip(rows, self.signatures)))
 
     def sources(self, flat: Flat) -> None:
-        for piece, source in zip(self.structs, flat.arrays.values()):
+        for piece, (_, source) in zip(self.structs, _rows(flat)):
             piece.source = source.pointer
             piece.stream = source.stream
 

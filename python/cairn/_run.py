@@ -33,6 +33,8 @@ log = logging.getLogger("cairn")
 OnExists = Literal["error", "new-version", "supersede"]
 WhenBusy = Literal["wait", "skip", "error"]
 _TIMEOUT_S = 60.0
+# How long a lease that was given back may still be known to the server.
+_RELEASE_S = 2.0
 
 
 def parse_name(name: str) -> tuple[str, str | None]:
@@ -369,6 +371,15 @@ class Run:
         assert found
         return found
 
+    def named(self, name: str) -> Checkpoint | None:
+        """The newest one whose label `name` is this."""
+        for row in self.list():
+            found = self.at(row.version)
+            if found.labels.get("name") == name:
+                return found
+            found.close()
+        return None
+
     def _open(self, ref: str | None, missing_ok: bool = True) -> Checkpoint | None:
         try:
             found = Checkpoint(self, ref)
@@ -408,7 +419,14 @@ class Run:
     def remove(self, ref: int | str) -> None:
         """Puts a version into the trash (`cairn undelete` takes it out)."""
         version = str(ref) if str(ref).startswith("ckpt_") else self._version_of(str(ref))
-        self._call("cairn_remove", self._alive(), version.encode(), 0)
+        end = time.monotonic() + _RELEASE_S
+        while True:
+            code, err = _lib.attempt("cairn_remove", self._alive(), version.encode(), 0)
+            if code == _lib.OK:
+                return
+            if code != _lib.IN_USE or time.monotonic() > end:
+                raise _lib.error_of(code, err, run=self.name, rank=self.rank)
+            time.sleep(0.05)  # a lease that this session has just given back
 
     def _version_of(self, ref: str) -> str:
         for row in self.list():

@@ -36,6 +36,7 @@ class Flat:
 
     def __init__(self) -> None:
         self.arrays: dict[str, Source] = {}
+        self.further: list[tuple[str, Source]] = []  # boxes beside the first one of a tensor
         self.items: dict[str, bytes | bytearray] = {}
         self.aliases: dict[str, str] = {}
         self.values: list[Any] = []
@@ -115,6 +116,7 @@ def _array(flat: Flat, source: Source, path: str, own: bool) -> Any:
         return ["a", source.kind, name]
     flat._places[place] = name
     flat.arrays[name] = source
+    flat.further += [(name, part) for part in source.rest]
     return ["a", source.kind, name]
 
 

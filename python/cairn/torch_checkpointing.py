@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A storage of torch_checkpointing: its checkpoints go to Cairn, also from the process that it starts for saving.
+
+    CheckpointManager(CheckpointManager.Config(storage_config=CairnStorageConfig("llm/7b"), ...))
+    manager.save("step_100", {...})
+
+A checkpoint id ends in its step. Files are collected under the temporary name that torch_checkpointing gives them; the
+rename of the first rank commits, and the other ranks seal when they look for the folder after the barrier, so that no
+rank waits for another in Cairn."""
+from __future__ import annotations
+
+import io
+import os
+import pathlib
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from torch_checkpointing.storage.base_storage import ReadArgs, Storage, StorageConfig
+
+from . import _files, errors
+from ._place import common_job, place
+from ._run import run as open_run
+from .fs import ReadFile
+
+_STEP = re.compile(r"(\d+)\D*$")
+
+
+@dataclass
+class CairnStorageConfig(StorageConfig):
+    """run: project/run. It can be pickled: rank, world size and job are those of the process that made it."""
+    run: str
+    socket: str | None = None
+    temp_dir_prefix: str = "tmp_"
+    rank: int | None = None
+    world_size: int | None = None
+    job: str | None = None
+
+    def __post_init__(self) -> None:
+        self.rank, self.world_size = place(self.rank, self.world_size)
+        self.job = self.job or common_job(self.run, self.rank, self.world_size)
+        self.socket = self.socket or os.environ.get("CAIRN_SOCKET")
+
+    def create_storage(self) -> Storage:
+        return CairnStorage(self)
+
+
+class CairnStorage(Storage):
+    def __init__(self, config: CairnStorageConfig) -> None:
+        self._config = config
+
+    @property
+    def mmap_fill_workers(self) -> int | None:
+        return 4
+
+    @property
+    def mmap_fill_chunk_bytes(self) -> int | None:
+        return 64 << 20
+
+    # ---- paths ----
+
+    def _split(self, path: Any) -> tuple[str, str]:
+        """The folder of the checkpoint and the file in it."""
+        text = str(path).removeprefix("cairn:/").lstrip("/").removeprefix(self._config.run).lstrip("/")
+        folder, _, file = text.partition("/")
+        return folder, file
+
+    def _step(self, folder: str) -> int:
+        found = _STEP.search(folder)
+        if not found:
+            raise errors.make(f"checkpoint id {folder!r} has no step number", code="invalid", run=self._config.run,
+                              hint="end it in the step: step_1200")
+        return int(found[1])
+
+    def _is_temporary(self, folder: str) -> bool:
+        return folder.startswith(self._config.temp_dir_prefix)
+
+    def _writing(self, folder: str, make: bool) -> _files.Folder | None:
+        config = self._config
+        found = _files.folder(config.run, self._step(folder), make=False)
+        if found or not make:
+            return found
+        run = open_run(config.run, rank=config.rank, world_size=config.world_size, job=config.job, socket=config.socket)
+        return _files.folder(config.run, self._step(folder), make=True, run=run, sealed_by_itself=True)
+
+    def _committed(self, folder: str) -> Any:
+        if not _STEP.search(folder):
+            return None
+        run = open_run(self._config.run, read_only=True, socket=self._config.socket, rank=self._config.rank,
+                       world_size=self._config.world_size)
+        try:
+            return run.at(self._step(folder))
+        except errors.NotFound:
+            return None
+
+    # ---- reading ----
+
+    def _shard(self, path: Any) -> Any:
+        folder, file = self._split(path)
+        found = self._committed(folder) if not self._is_temporary(folder) else None
+        shards = found.shards if found else {}
+        if file not in shards:
+            raise FileNotFoundError(str(path))
+        return shards[file]
+
+    def stream_read(self, path: pathlib.Path, read_args: ReadArgs | None = None) -> io.RawIOBase:
+        folder, file = self._split(path)
+        writing = self._writing(folder, make=False) if self._is_temporary(folder) else None
+        if writing and file in writing.files:
+            return _Bytes(writing.read(file))
+        return ReadFile(self._shard(path))
+
+    def exists(self, path: pathlib.Path) -> bool:
+        folder, file = self._split(path)
+        if self._is_temporary(folder):
+            writing = self._writing(folder, make=not file)
+            assert writing or file
+            if not file and writing and writing.run.rank != 0:
+                writing.seal()
+                return True
+            return bool(writing and (not file or file in writing.files))
+        found = self._committed(folder)
+        return bool(found) and (not file or file in found.shards or
+                                any(name.startswith(file + "/") for name in found.shards))
+
+    def isdir(self, path: pathlib.Path) -> bool:
+        folder, file = self._split(path)
+        return not file and (bool(self._writing(folder, make=False)) if self._is_temporary(folder)
+                             else bool(self._committed(folder)))
+
+    def getsize(self, path: pathlib.Path) -> int:
+        return self._shard(path).bytes
+
+    def ls(self, path: pathlib.Path) -> list[str]:
+        folder, file = self._split(path)
+        if not folder:
+            run = open_run(self._config.run, read_only=True, socket=self._config.socket, rank=self._config.rank,
+                           world_size=self._config.world_size)
+            return [f"step_{row.step}" for row in run.list() if not row.superseded]
+        writing = self._writing(folder, make=False) if self._is_temporary(folder) else None
+        found = None if writing else self._committed(folder)
+        names = list(writing.files) if writing else list(found.shards) if found else []
+        head = file + "/" if file else ""
+        return sorted({name[len(head):].split("/")[0] for name in names if name.startswith(head)})
+
+    # ---- writing ----
+
+    def stream_write(self, path: pathlib.Path) -> io.IOBase:
+        folder, file = self._split(path)
+        writing = self._writing(folder, make=True)
+        assert writing
+        return writing.open(file)
+
+    def write(self, path: pathlib.Path, data: Any) -> None:
+        with self.stream_write(path) as stream:
+            stream.write(data)
+
+    def mkdir(self, path: pathlib.Path, recursive: bool = True) -> None:
+        folder, _ = self._split(path)
+        self._writing(folder, make=True)
+
+    def delete(self, path: pathlib.Path) -> None:
+        folder, file = self._split(path)
+        writing = self._writing(folder, make=False)
+        if not writing or not writing.remove(file):
+            raise FileNotFoundError(str(path))
+
+    def rmdir(self, path: pathlib.Path) -> None:
+        folder, _ = self._split(path)
+        writing = self._writing(folder, make=False)
+        if writing:
+            _files.forget(writing)
+            return
+        open_run(self._config.run, read_only=True, socket=self._config.socket, rank=self._config.rank,
+                 world_size=self._config.world_size).remove(self._step(folder))
+
+    def rename(self, src_path: pathlib.Path, dst_path: pathlib.Path, is_directory: bool = False,
+               background_cleanup: bool = False) -> None:
+        folder, file = self._split(src_path)
+        to_folder, to_file = self._split(dst_path)
+        writing = self._writing(folder, make=False)
+        if file:
+            if not writing or folder != to_folder:
+                raise FileNotFoundError(str(src_path))
+            writing.rename(file, to_file)
+            return
+        if not writing or self._step(folder) != self._step(to_folder):
+            raise FileNotFoundError(f"{src_path}: nothing is being written there, or {dst_path} is another step")
+        if self._committed(to_folder):
+            raise FileExistsError(f"{dst_path} is a committed checkpoint; save under another step, or delete it first")
+        writing.commit()
+
+    def remap_path(self, path: pathlib.Path) -> str:
+        folder, file = self._split(path)
+        return f"cairn://{self._config.run}/{self._step(folder)}/{file}".rstrip("/")
+
+
+class _Bytes(io.RawIOBase):
+    def __init__(self, data: bytes) -> None:
+        self._data = io.BytesIO(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        return self._data.readinto(into)
+
+
+__all__ = ["CairnStorage", "CairnStorageConfig"]
