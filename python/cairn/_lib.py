@@ -77,7 +77,7 @@ class SplitOptions(Options):
 
 
 EXISTS = {"error": 0, "new-version": 1, "supersede": 2}
-STAGED, DURABLE, COMMITTED, PARTNERED = 1, 2, 3, 4
+STAGED, DURABLE, COMMITTED, PARTNERED, COPIED = 1, 2, 3, 4, 5
 
 
 class SaveStatus(Structure):
@@ -90,7 +90,7 @@ class SaveOptions(Options):
     _fields_ = [("size", c_size_t), ("on_exists", c_int), ("skip", c_int), ("format", c_char_p),
                 ("labels_json", c_char_p), ("meta_json", c_char_p), ("timeout_ms", c_uint32),
                 ("splits", POINTER(c_void_p)), ("split_count", c_size_t), ("progress", c_void_p),
-                ("progress_owner", c_void_p)]
+                ("progress_owner", c_void_p), ("verify_sources", c_int)]
 
 
 class Item(Options):
@@ -189,7 +189,7 @@ _CALLS: dict[str, list[Any]] = {
     "cairn_save_set_meta": [_P, c_char_p, c_char_p], "cairn_save_item": [_P, POINTER(Item)],
     "cairn_save_stream": [_P, c_char_p, c_int, POINTER(_P)],
     "cairn_stream_write": [_P, _P, c_size_t], "cairn_stream_close": [_P],
-    "cairn_save_stage": [_P], "cairn_save_copy": [_P], "cairn_save_seal": [_P],
+    "cairn_save_stage": [_P], "cairn_save_stage_begin": [_P], "cairn_save_copy": [_P], "cairn_save_seal": [_P],
     "cairn_save_wait": [_P, c_int, c_uint32], "cairn_save_poll": [_P, c_int],
     "cairn_save_fail": [_P, c_char_p], "cairn_save_cancel": [_P, c_char_p],
     "cairn_restore_open": [_P, POINTER(RestoreOptions), POINTER(_P), POINTER(RestoreInfo)],

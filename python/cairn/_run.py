@@ -137,7 +137,7 @@ class Run:
             log.info("run %s step %d: %d values were pickled, the first is %s", self.name, step, len(flat.pickled),
                      flat.pickled[0])
         options = self._options(on_exists, when_busy, labels, meta, metrics, timeout, prepared)
-        self._submit(save, lambda: self._stage(save, prepared, options))
+        self._submit(save, lambda: self._stage(save, prepared, options, background))
         if not background:
             self._await_staged(save)
         return save
@@ -205,18 +205,20 @@ class Run:
             known, self._pieces = self._pieces, None
         return prepare(flat, known, self.world_size, self.rank)
 
-    def _stage(self, save: Save, prepared: Prepared, options: _lib.SaveOptions) -> None:
+    def _stage(self, save: Save, prepared: Prepared, options: _lib.SaveOptions, background: bool) -> None:
         """In the run's thread: memory, begin, describe, copy."""
         self._reserve(prepared.bytes, save)
         self._begin(save, options)
-        handle = save._handle
-        pieces = prepared.pieces
-        context = save._context()
+        pieces, context = prepared.pieces, save._context()
         for row in range(pieces.count):
-            _lib.call("cairn_save_tensor", handle, ctypes.byref(pieces.structs[row]), **context)
-        self._put_items(save, prepared.items)
-        self._copy(save)
-        self._pieces = pieces
+            _lib.call("cairn_save_tensor", save._handle, ctypes.byref(pieces.structs[row]), **context)
+        save._held = prepared, self._put_items(save, prepared.items)
+        save._copied = lambda: setattr(self, "_pieces", pieces)
+        if background:
+            _lib.call("cairn_save_stage_begin", save._handle, **context)
+            watcher.add(save)
+        else:
+            self._copy(save)
 
     def _begin(self, save: Save, options: _lib.SaveOptions) -> None:
         made = ctypes.c_void_p()
@@ -227,21 +229,21 @@ class Run:
             if save._cancelled:
                 _lib.attempt("cairn_save_cancel", made, save._cancelled.encode())
 
-    def _put_items(self, save: Save, items: Mapping[str, Any]) -> None:
+    def _put_items(self, save: Save, items: Mapping[str, Any]) -> list[Pinned]:
         held = []
         for name, data in items.items():
             pinned = Pinned(data)
             held.append(pinned)
             item = _lib.Item(name=_lib.text(name), kind=_lib.LOCAL, source=pinned.pointer, bytes=pinned.bytes)
             _lib.call("cairn_save_item", save._handle, ctypes.byref(item), **save._context())
-        save._items = held  # type: ignore[attr-defined]
+        return held
 
     def _copy(self, save: Save) -> None:
         code, err = _lib.attempt("cairn_save_stage", save._handle)
-        save._items = []  # type: ignore[attr-defined]
         # Gone: the bytes are copied, and the next uploader takes the save over.
         if code not in (_lib.OK, _lib.UPLOADER_GONE):
             raise save._error(code, err)
+        save._release()
         save.staged.settle(None)
         watcher.add(save)
 

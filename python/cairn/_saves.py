@@ -21,7 +21,7 @@ from . import _lib, errors
 if TYPE_CHECKING:
     from ._run import Run
 
-_MILESTONES = (("durable", _lib.DURABLE), ("partnered", _lib.PARTNERED), ("committed", _lib.COMMITTED))
+_MILESTONES = (("staged", _lib.COPIED), ("durable", _lib.DURABLE), ("partnered", _lib.PARTNERED), ("committed", _lib.COMMITTED))
 
 
 def block_signals() -> None:
@@ -100,6 +100,8 @@ class Save:
         self._cancelled: str | None = None
         self._failure: errors.CairnError | None = None
         self._told = False
+        self._held: Any = None  # what libcairn reads until the copy is whole
+        self._copied: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"<cairn.Save {self.run.name}@{self.step}: {self.state}>"
@@ -191,8 +193,15 @@ class Save:
     def _fail(self, error: errors.CairnError) -> None:
         self._failure = error
         self._free()
+        self._release()
         for future in (self.staged, self.durable, self.partnered, self.committed):
             future.settle(error)
+
+    def _release(self) -> None:
+        """The copy is whole, or nothing is read any more."""
+        copied, self._copied, self._held = self._copied, None, None
+        if copied:
+            copied()
 
     def _leave(self) -> None:
         """Its session ends: nobody will hear how it ends."""
@@ -232,7 +241,9 @@ class Save:
             return True
         if "committed" in reached:  # what lies in the store needs no partner
             self._free()
-            reached = ["durable", "partnered", "committed"]
+            reached = ["staged", "durable", "partnered", "committed"]
+        if "staged" in reached:
+            self._release()
         for name in reached:
             getattr(self, name).settle(None)
         return "committed" in reached
