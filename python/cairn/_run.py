@@ -18,7 +18,7 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Literal
 
 from . import _lib, errors
@@ -152,7 +152,7 @@ class Run:
         return save
 
     @contextlib.contextmanager
-    def saving(self, step: int, state: Any, **options: Any) -> Iterator[Save]:
+    def saving(self, step: int, state: Any, **options: Any) -> Generator[Save, None, None]:
         """Copies the state while the body runs, which must not change it; the end of the block waits for the copy:
 
             with run.saving(step, state):
@@ -186,7 +186,7 @@ class Run:
                  prepared: Prepared | None) -> _lib.SaveOptions:
         if on_exists not in _lib.EXISTS:
             raise errors.make(f"on_exists={on_exists!r}: it is one of {', '.join(_lib.EXISTS)}", code="invalid")
-        told = {**self.meta, **(meta or {}), **_library_versions()}
+        told: dict[str, Any] = {**self.meta, **(meta or {}), **_library_versions()}
         if metrics:
             told["metrics"] = {name: float(value) for name, value in metrics.items()}
         options = _lib.SaveOptions(
@@ -230,7 +230,7 @@ class Run:
                 _lib.attempt("cairn_save_cancel", made, save._cancelled.encode())
 
     def _put_items(self, save: Save, items: Mapping[str, Any]) -> list[Pinned]:
-        held = []
+        held: list[Pinned] = []
         for name, data in items.items():
             pinned = Pinned(data)
             held.append(pinned)

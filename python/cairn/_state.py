@@ -79,7 +79,8 @@ def _walk(flat: Flat, value: Any, path: str, own: bool) -> Any:
         word = "l" if isinstance(value, list) else "u"
         return [word, *(_walk(flat, entry, join(path, at), own) for at, entry in enumerate(value))]
     if is_stateful(value):
-        return _walk(flat, value.state_dict(), path, own)
+        stateful: Any = value
+        return _walk(flat, stateful.state_dict(), path, own)
     try:
         source = describe(value)
     except errors.CairnError as error:

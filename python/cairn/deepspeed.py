@@ -49,8 +49,9 @@ class CairnCheckpointEngine(CheckpointEngine):
     def save(self, state_dict: Any, path: str) -> None:
         place = pathlib.Path(path)
         folder = self._begin(place.parent.name)
-        with WriteFile(folder, place.name) as file:
-            torch.save(state_dict, file)
+        stream: Any = WriteFile(folder, place.name)
+        with stream:
+            torch.save(state_dict, stream)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch()
 
@@ -62,7 +63,7 @@ class CairnCheckpointEngine(CheckpointEngine):
             from .fs import ReadFile
             return torch.load(io.BufferedReader(ReadFile(data), 1 << 20), map_location=map_location, weights_only=False)
 
-    def commit(self, info: Any) -> bool:
+    def commit(self, info: Any) -> Any:
         folder = self._begin(str(info.tag))
         self._folder = None
         try:

@@ -220,7 +220,7 @@ class CairnFileSystem(AbstractFileSystem):
         return self.cat_ranges([path], [start], [end], on_error="raise")[0]
 
     def cat_ranges(self, paths: Any, starts: Any, ends: Any, max_gap: Any = None, on_error: str = "return",
-                   **_: Any) -> list[Any]:
+                   **options: Any) -> list[Any]:
         """All ranges of one checkpoint in one call: requests are made at the same time, blocks are read once."""
         count = len(paths)
         starts = starts if isinstance(starts, (list, tuple)) else [starts] * count
@@ -273,7 +273,7 @@ class CairnFileSystem(AbstractFileSystem):
     def makedirs(self, path: Any, exist_ok: bool = False) -> None:
         self.mkdir(path)
 
-    def mkdir(self, path: Any, create_parents: bool = True, **_: Any) -> None:
+    def mkdir(self, path: Any, create_parents: bool = True, **options: Any) -> None:
         """Folders need no making. A rank that will only follow takes part in the checkpoint from here on: it may
         have no file of its own."""
         run, ref, _ = self._split(path)
@@ -296,7 +296,9 @@ class CairnFileSystem(AbstractFileSystem):
         self.mv(path1, path2)
 
     def cp_file(self, path1: Any, path2: Any, **options: Any) -> None:
-        with self.open(path1, "rb") as source, self.open(path2, "wb") as to:
+        source: Any = self.open(path1, "rb")
+        to: Any = self.open(path2, "wb")
+        with source, to:
             while data := source.read(16 << 20):
                 to.write(data)
 

@@ -20,7 +20,7 @@ from ._run import Run, run as open_run
 _STEP = re.compile(r"step=(\d+)|(\d+)\D*$")
 
 
-class CairnCheckpointIO(CheckpointIO):
+class CairnCheckpointIO(CheckpointIO):  # pyright: ignore[reportGeneralTypeIssues, reportUntypedBaseClass]
     """delete="ignore": what ModelCheckpoint removes stays, and the run's policy says what is kept."""
 
     def __init__(self, run: str, *, delete: Literal["trash", "ignore"] = "trash", **options: Any) -> None:

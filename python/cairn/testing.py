@@ -29,6 +29,9 @@ class World(Up):
         os.environ.setdefault("CAIRN_STOP_NOTICE", "0ms")
         super().__init__(**options)
 
+    def __enter__(self) -> World:
+        return self
+
     def close(self) -> None:
         from . import _run
         for opened in list(_run._open_runs.values()):
