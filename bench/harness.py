@@ -303,13 +303,14 @@ def parse(arguments):
 
 def main(arguments):
     from bench import (figures_catalog, figures_commit, figures_control, figures_formats,
-                       figures_gpu, figures_job, figures_local, figures_lists, figures_reads,
-                       figures_restore, figures_s3, figures_server, peers)
+                       figures_gpu, figures_job, figures_local, figures_lists, figures_python,
+                       figures_reads, figures_restore, figures_s3, figures_server, peers)
     options = parse(arguments)
     figures = {**figures_s3.FIGURES, **figures_local.FIGURES, **figures_commit.FIGURES,
                **figures_server.FIGURES, **figures_lists.FIGURES, **figures_reads.FIGURES,
                **figures_catalog.FIGURES, **figures_job.FIGURES, **figures_formats.FIGURES,
-               **figures_control.FIGURES, **figures_restore.FIGURES, **figures_gpu.FIGURES}
+               **figures_control.FIGURES, **figures_restore.FIGURES, **figures_gpu.FIGURES,
+               **figures_python.FIGURES}
     if options.table:
         return tables_of(options.table)
     unknown = smoke.unknown_rows(ROOT, figures)

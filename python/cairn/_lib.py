@@ -246,6 +246,11 @@ def _load() -> Any:
 
 
 LIB = _load()
+# Of a release whose libcairn takes an array of pieces; a loop over them is 4 us each.
+HAS_ARRAYS = hasattr(LIB, "cairn_save_tensors")
+if HAS_ARRAYS:
+    LIB.cairn_save_tensors.argtypes = [_P, POINTER(Piece), c_size_t, POINTER(c_size_t), _ERR]
+    LIB.cairn_save_tensors.restype = c_int
 
 
 def _codes() -> list[CodeInfo]:

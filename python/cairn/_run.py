@@ -210,8 +210,7 @@ class Run:
         self._reserve(prepared.bytes, save)
         self._begin(save, options)
         pieces, context = prepared.pieces, save._context()
-        for row in range(pieces.count):
-            _lib.call("cairn_save_tensor", save._handle, ctypes.byref(pieces.structs[row]), **context)
+        self._describe(save, pieces)
         save._held = prepared, self._put_items(save, prepared.items)
         save._copied = lambda: setattr(self, "_pieces", pieces)
         if background:
@@ -219,6 +218,14 @@ class Run:
             watcher.add(save)
         else:
             self._copy(save)
+
+    def _describe(self, save: Save, pieces: Pieces) -> None:
+        context = save._context()
+        if _lib.HAS_ARRAYS:
+            _lib.call("cairn_save_tensors", save._handle, pieces.structs, pieces.count, None, **context)
+            return
+        for row in range(pieces.count):
+            _lib.call("cairn_save_tensor", save._handle, ctypes.byref(pieces.structs[row]), **context)
 
     def _begin(self, save: Save, options: _lib.SaveOptions) -> None:
         made = ctypes.c_void_p()
