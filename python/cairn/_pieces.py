@@ -8,8 +8,9 @@ import ctypes
 from typing import Any
 
 from . import _lib
+from ._again import Template
 from ._arrays import Source
-from ._state import Flat, TREE, VALUES, dump
+from ._state import TREE, VALUES, Flat, dump, flatten
 
 # Below this a replicated tensor is saved by each rank: that costs less than to agree on who saves it.
 SHARED_BYTES_MIN = 64 * 1024
@@ -61,8 +62,8 @@ class Pieces:
         self.signatures = [_signature(source) for _, source in rows]
         self.count = len(self.names) + len(self.aliases)
         self.structs = (_lib.Piece * max(1, self.count))()
-        self._kept: list[Any] = []
-        self.tree = dump(flat.tree)
+        self.tree = b""
+        self.template: Template
         groups: dict[tuple[str, int, int], list[int]] = {}
         for row, (name, source) in enumerate(rows):
             self._describe(self.structs[row], name, source)
@@ -81,15 +82,15 @@ class Pieces:
         box = source.box
         shape = box.shape if box else source.shape
         piece.dimension_count = len(shape)
-        piece.shape = self._keep(_lib.u64s(shape))
+        piece.shape = _lib.u64s(shape)
         replicated = box is None or source.group and source.group[2] > 1 and box.count == box.shape
         piece.kind = _lib.LOCAL if source.local else _lib.REPLICATED if replicated else _lib.SHARDED
         if box and not replicated:
             piece.form = _lib.BOX
-            piece.start, piece.count = self._keep(_lib.u64s(box.start)), self._keep(_lib.u64s(box.count))
+            piece.start, piece.count = _lib.u64s(box.start), _lib.u64s(box.count)
         piece.source_bytes = source.bytes
         if source.stride is not None:
-            piece.source_stride = self._keep((ctypes.c_int64 * max(1, len(source.stride)))(*source.stride))
+            piece.source_stride = (ctypes.c_int64 * max(1, len(source.stride)))(*source.stride)
         piece.memory = source.memory
 
     def _alias(self, piece: _lib.Piece, name: str, other: str, source: Source) -> None:
@@ -97,11 +98,6 @@ class Pieces:
         piece.kind, piece.alias_of, piece.form = _lib.ALIAS, _lib.text(other), _lib.WHOLE
         piece.source_bytes, piece.memory = 0, _lib.HOST
         piece.source_stride = None
-
-    def _keep(self, array: Any) -> Any:
-        self._kept.append(array)
-        return ctypes.cast(array, type(_lib.Piece().shape) if isinstance(array, ctypes.Array) and
-                           array._type_ is ctypes.c_uint64 else ctypes.POINTER(ctypes.c_int64))
 
     def fits(self, flat: Flat) -> bool:
         rows = _rows(flat)
@@ -121,18 +117,25 @@ class Pieces:
 class Prepared:
     """One save, ready to be staged. It holds every source until then."""
 
-    def __init__(self, flat: Flat, pieces: Pieces) -> None:
-        self.flat, self.pieces = flat, pieces
-        self.items: dict[str, Any] = {**flat.items, TREE: pieces.tree, VALUES: dump(flat.values)}
+    def __init__(self, held: Any, pieces: Pieces, items: dict[str, Any], values: list[Any], pickled: list[str]) -> None:
+        self.held, self.pieces, self.pickled = held, pieces, pickled
+        self.items: dict[str, Any] = {**items, TREE: pieces.tree, VALUES: dump(values)}
         self.item_bytes = sum(len(data) for data in self.items.values())
         self.bytes = pieces.needed(len(self.items), self.item_bytes)
 
 
-def prepare(flat: Flat, known: Pieces | None, world_size: int, rank: int) -> Prepared:
+def prepare(state: Any, known: Pieces | None, world_size: int, rank: int) -> Prepared:
+    """known: the pieces of the save before; used again where the state has the same form."""
+    match = known.template.match(state) if known else None
+    if known and match:
+        for row, pointer in match.moved:
+            known.structs[row].source = pointer
+        if match.moved:
+            known.template.moved(match.moved)
+        return Prepared(match.held, known, {}, match.values, [])
+    flat = flatten(state)
     pieces = known if known and known.fits(flat) else Pieces(flat, world_size, rank)
-    if pieces is known:
-        tree = dump(flat.tree)
-        if tree != pieces.tree:
-            pieces.tree = tree
+    pieces.tree = dump(flat.tree)
+    pieces.template = Template(state, flat)
     pieces.sources(flat)
-    return Prepared(flat, pieces)
+    return Prepared(flat, pieces, dict(flat.items), flat.values, flat.pickled)

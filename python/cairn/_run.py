@@ -26,7 +26,6 @@ from ._arrays import Pinned
 from ._pieces import Pieces, Prepared, prepare
 from ._place import common_job, number, place
 from ._saves import Save, SaveFuture, block_signals, watcher
-from ._state import Flat, flatten
 from .checkpoint import Checkpoint, Row
 
 log = logging.getLogger("cairn")
@@ -129,13 +128,12 @@ class Run:
         if when_busy == "error" and any(not save.durable.done() for save in self._saves):
             raise errors.make(f"step {step}: an earlier save is still being sent", code="slow-down", retryable=True,
                               run=self.name, step=step, rank=self.rank)
-        flat = flatten(state)
-        prepared = self._prepare(flat)
+        prepared = self._prepare(state)
         save = Save(self, step)
-        save.pickled = flat.pickled
-        if flat.pickled:
-            log.info("run %s step %d: %d values were pickled, the first is %s", self.name, step, len(flat.pickled),
-                     flat.pickled[0])
+        save.pickled = prepared.pickled
+        if prepared.pickled:
+            log.info("run %s step %d: %d values were pickled, the first is %s", self.name, step,
+                     len(prepared.pickled), prepared.pickled[0])
         options = self._options(on_exists, when_busy, labels, meta, metrics, timeout, prepared)
         self._submit(save, lambda: self._stage(save, prepared, options, background))
         if not background:
@@ -199,11 +197,11 @@ class Run:
             options.split_count = len(handles)
         return options
 
-    def _prepare(self, flat: Flat) -> Prepared:
+    def _prepare(self, state: Any) -> Prepared:
         """With the structs of the save before, which nobody else has until this one is copied."""
         with self._lock:
             known, self._pieces = self._pieces, None
-        return prepare(flat, known, self.world_size, self.rank)
+        return prepare(state, known, self.world_size, self.rank)
 
     def _stage(self, save: Save, prepared: Prepared, options: _lib.SaveOptions, background: bool) -> None:
         """In the run's thread: memory, begin, describe, copy."""
@@ -264,7 +262,7 @@ class Run:
     def reserve(self, state: Any) -> None:
         """Memory for saves of such a state, before the first one asks for it."""
         self._alive(write=True)
-        prepared = self._prepare(flatten(state))
+        prepared = self._prepare(state)
         needed, self._pieces = prepared.bytes, prepared.pieces
         self._in_worker(lambda: self._reserve(needed, None))
 

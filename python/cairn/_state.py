@@ -124,12 +124,17 @@ def _array(flat: Flat, source: Source, path: str, own: bool) -> Any:
 _PLAIN_TYPES = (bool, int, float, str, type(None))
 
 
-def _plain(flat: Flat, value: Any) -> Any:
+def encode_plain(value: Any) -> Any:
+    """As JSON has it."""
     if type(value) not in _PLAIN_TYPES:  # an enumeration, numpy's float64: as what it derives from
         value = next(kind(value) for kind in (bool, int, float, str) if isinstance(value, kind))
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        value = {"float": repr(value)}
-    flat.values.append(value)
+        return {"float": repr(value)}
+    return value
+
+
+def _plain(flat: Flat, value: Any) -> Any:
+    flat.values.append(encode_plain(value))
     return ["v", len(flat.values) - 1]
 
 

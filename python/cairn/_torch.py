@@ -10,8 +10,13 @@ from . import _lib, errors
 from ._arrays import NAMES, Box, Source, contiguous, stored_dtype
 
 
+_names: dict[torch.dtype, str] = {}
+
+
 def dtype_name(dtype: torch.dtype) -> str:
-    return stored_dtype(str(dtype).removeprefix("torch."))
+    if dtype not in _names:
+        _names[dtype] = stored_dtype(str(dtype).removeprefix("torch."))
+    return _names[dtype]
 
 
 def dtype_of(stored: str) -> torch.dtype:
