@@ -219,7 +219,7 @@ class Run:
 
     def _describe(self, save: Save, pieces: Pieces) -> None:
         context = save._context()
-        if _lib.HAS_ARRAYS:
+        if _lib.HAS_ARRAYS and pieces.count:
             _lib.call("cairn_save_tensors", save._handle, pieces.structs, pieces.count, None, **context)
             return
         for row in range(pieces.count):
