@@ -51,7 +51,7 @@ enum cairn_code cairn_code_from_errno(int os_errno) {
 /* ---- text that anybody may print, log and send (include/cairn/error.h#4) ---- */
 
 #define DOTS "..."
-#define CONTEXT_BYTES 2048   /* of one cairn_within before it is shortened */
+#define CONTEXT_BYTES 2048   /* of one call before it is shortened */
 #define CONTEXT_BYTES_MAX 96 /* three of them leave room for a cause */
 #define CONTEXT_BYTES_MIN 40 /* that a context keeps when the cause fills the message */
 #define ESCAPE_BYTES 4       /* \xNN */
@@ -133,14 +133,15 @@ enum cairn_code cairn_fail_at(struct cairn_error *err, enum cairn_code code, int
     int saved_errno = errno;
     /* Built aside, because the arguments may point into *err. */
     struct cairn_error made = {.code = code, .os_errno = os_errno, .origin = origin};
-    char raw[sizeof(made.message) + CHARACTER_BYTES], words[SYSTEM_BYTES] = "";
+    char whole[CONTEXT_BYTES] = "", raw[sizeof(whole) + CHARACTER_BYTES], words[SYSTEM_BYTES] = "";
     if (os_errno) system_words(os_errno, words);
-    struct line line = {made.message, sizeof(made.message) - strlen(words), 0, 0, false};
+    struct line line = {whole, sizeof(whole), 0, 0, false};
     va_list arguments;
     va_start(arguments, format);
     add_format(&line, raw, sizeof(raw), format, arguments);
     va_end(arguments);
-    memcpy(made.message + line.used, words, strlen(words) + 1);
+    cairn_utf8_shorten(made.message, sizeof(made.message) - strlen(words), whole);
+    memcpy(made.message + strlen(made.message), words, strlen(words) + 1);
     *err = made;
     errno = saved_errno;
     return code;
@@ -166,8 +167,8 @@ enum cairn_code cairn_within(struct cairn_error *err, enum cairn_code code, cons
     add_text(&line, ": ");
     char cause[sizeof(message)];
     size_t left = sizeof(message) - line.used;
-    cairn_utf8_shorten(cause, left, err->message); /* common/error.h#2: its end stays */
-    add_text(&line, err->os_errno ? cause : err->message);
+    cairn_utf8_shorten(cause, left, err->message); /* common/error.h#2, #4: its end stays */
+    add_text(&line, cause);
     memcpy(err->message, message, sizeof(message));
     err->code = code;
     errno = saved_errno;

@@ -10,6 +10,7 @@
  *              and never cut; where descriptors are short, the limit too.
  *          3   the context of one cairn_within takes at most 96 bytes, and down to 40 of them
  *              before anything of the cause is cut; it is shortened in its middle.
+ *          4   so is a message that is too long: its end, where it says what to do, stays.
  * Limits:  as in cairn/error.h, include/cairn/error.h#4 too: what is made here JSON always takes.
  * Threads: the struct belongs to its caller.
  * Next:    cairn/error.h for the public half.

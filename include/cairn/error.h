@@ -9,8 +9,8 @@
  *          3   nothing is allocated while failing.
  *          4   message and request_id are valid UTF-8 without control characters, whatever
  *              names and replies they were made of: what is neither appears as \xNN.
- * Limits:  messages are one line, at most 319 bytes, cut with "..." beyond that; names within
- *          are shortened in their middle first.
+ * Limits:  messages are one line, at most 319 bytes. What is longer loses its middle ("..."), names
+ *          within it first; the beginning says where, and the end what to do.
  * Threads: a struct belongs to its caller; the functions here only read constant tables.
  * Next:    cairn/codes.h for every code; cairn/cairn.h for the calls that return them.
  */
