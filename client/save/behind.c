@@ -16,7 +16,6 @@
  * Next:    client/save/stage.c, which the thread runs; fences are in client/save/wait.c, ends in
  *          client/save/sweep.c.
  */
-#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -25,6 +24,7 @@
 #include "client/save/stage.h"
 #include "client/save/stager.h"
 #include "client/save/sweep.h"
+#include "client/session/detached.h"
 
 #define NICER 5
 
@@ -56,7 +56,6 @@ static void leave(struct cairn_save *save) {
     cairn_client_changed(session);
     cairn_client_saves_sweep(session);
     cairn_lock_give(&session->lock);
-    cairn_client_leave(session);
 }
 
 static void work(struct cairn_save *save) {
@@ -65,31 +64,17 @@ static void work(struct cairn_save *save) {
     leave(save);
 }
 
-static void *run(void *save) {
+static void *run(void *owner) {
+    struct cairn_session *session = ((struct cairn_save *)owner)->session;
     be_nicer();
-    work(save);
+    work(owner);
+    cairn_client_leave(session);
     return NULL;
-}
-
-/* Signals are the trainer's. */
-static bool start(struct cairn_save *save) {
-    sigset_t all, before;
-    pthread_attr_t attributes;
-    pthread_t thread;
-    if (pthread_attr_init(&attributes)) return false;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = !pthread_create(&thread, &attributes, run, save);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return started;
 }
 
 static void enter(struct cairn_save *save, struct cairn_client_stager *stager) {
     struct cairn_session *session = save->session;
     CAIRN_HOLD(&session->lock);
-    session->locked.calls++;
     session->saves->behind_count++;
     save->behind = (struct cairn_client_behind){.busy = true, .reads = true, .stager = stager};
 }
@@ -101,7 +86,7 @@ enum cairn_code cairn_save_stage_begin(struct cairn_save *save, struct cairn_err
     CAIRN_CLIENT_SAVE_OWN_CALL(save, err);
     CAIRN_TRY(cairn_client_stage_ready(save, &stager, err ? err : &own));
     enter(save, stager);
-    if (!start(save)) work(save);
+    if (!cairn_client_detached(save->session, run, save)) work(save);
     save->stall_us += cairn_mono_us() - started_us;
     return CAIRN_OK;
 }

@@ -2,11 +2,14 @@
 /* Memory for saves of another size. What the session has goes back before it asks, so that no rank
  * holds memory while it waits for memory; and it waits between saves alone (Q13, Q14). */
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "client/save/save.h"
+#include "client/session/detached.h"
 #include "client/session/open.h"
 
 #define VERSION_OF_RESIZING 4
+#define RESERVE_BEHIND_MS 600000 /* 40 GB are not filled within a minute everywhere */
 
 /* The lock is held. */
 static bool any_generation_used(const struct cairn_session *session) {
@@ -95,30 +98,82 @@ static bool begin_reserving(struct cairn_session *session) {
     return session->saves->reserving = true;
 }
 
-enum cairn_code cairn_session_reserve(struct cairn_session *session, uint64_t bytes,
-                                      uint64_t node_bytes, uint32_t timeout_ms,
-                                      struct cairn_error *err) {
-    CAIRN_CLIENT_CALL(session, err);
+static enum cairn_code check(struct cairn_session *session, uint64_t bytes, uint64_t *node_bytes,
+                             struct cairn_error *err) {
     if (session->read_only || !bytes)
         return cairn_fail(err, CAIRN_INVALID, "%s: bytes are for sessions that save, and not 0",
                           session->run);
-    CAIRN_TRY(cairn_client_bytes_check(session, bytes, &node_bytes, err));
+    CAIRN_TRY(cairn_client_bytes_check(session, bytes, node_bytes, err));
     CAIRN_TRY(cairn_client_speaks(session, VERSION_OF_RESIZING, "memory of another size", err));
     if (!begin_reserving(session))
         return cairn_fail(err, CAIRN_BUSY, "%s: another call reserves memory", session->run);
+    return CAIRN_OK;
+}
+
+/* Begun by begin_reserving; ends it. */
+static enum cairn_code reserve_all(struct cairn_session *session, uint64_t bytes,
+                                   uint64_t node_bytes, uint64_t deadline_ms,
+                                   struct cairn_error *err) {
     uint64_t before = session->bytes, node_before = session->node_bytes;
     session->bytes = bytes;
     session->node_bytes = node_bytes;
-    uint64_t deadline_ms =
-        cairn_client_deadline(session, timeout_ms) + (timeout_ms ? 0 : session->wait_staged_ms);
     enum cairn_code code = reserve(session, deadline_ms, err);
+    if (code) (void)cairn_within(err, code, "%s rank %u", session->run, session->rank);
     cairn_lock_take(&session->lock);
     session->saves->reserving = false;
     if (session->slab_count && code) { /* as it was: nothing was given back */
         session->bytes = before;
         session->node_bytes = node_before;
     }
+    session->saves->unreserved = (struct cairn_error){0};
+    if (code && !session->slab_count && err) session->saves->unreserved = *err;
     cairn_client_changed(session);
     cairn_lock_give(&session->lock);
-    return code ? cairn_within(err, code, "%s rank %u", session->run, session->rank) : CAIRN_OK;
+    return code;
+}
+
+enum cairn_code cairn_session_reserve(struct cairn_session *session, uint64_t bytes,
+                                      uint64_t node_bytes, uint32_t timeout_ms,
+                                      struct cairn_error *err) {
+    struct cairn_error own = {0};
+    CAIRN_CLIENT_CALL(session, err);
+    CAIRN_TRY(check(session, bytes, &node_bytes, err));
+    uint64_t deadline_ms =
+        cairn_client_deadline(session, timeout_ms) + (timeout_ms ? 0 : session->wait_staged_ms);
+    return reserve_all(session, bytes, node_bytes, deadline_ms, err ? err : &own);
+}
+
+/* ---- beside the training ---- */
+
+struct wanted {
+    struct cairn_session *session;
+    uint64_t bytes, node_bytes;
+};
+
+/* What fails is said by cairn_session_problem, and by a save that needs the memory. */
+static void *reserve_behind(void *owner) {
+    struct wanted wanted = *(struct wanted *)owner;
+    struct cairn_session *session = wanted.session;
+    struct cairn_error why = {0};
+    free(owner);
+    uint64_t deadline_ms = cairn_client_deadline(session, RESERVE_BEHIND_MS);
+    if (reserve_all(session, wanted.bytes, wanted.node_bytes, deadline_ms, &why)) {
+        CAIRN_HOLD(&session->lock);
+        session->saves->notice = why;
+    }
+    cairn_client_leave(session);
+    return NULL;
+}
+
+enum cairn_code cairn_session_reserve_begin(struct cairn_session *session, uint64_t bytes,
+                                            uint64_t node_bytes, struct cairn_error *err) {
+    CAIRN_CLIENT_CALL(session, err);
+    struct wanted *wanted = malloc(sizeof *wanted);
+    if (!wanted) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to reserve");
+    enum cairn_code code = check(session, bytes, &node_bytes, err);
+    *wanted = (struct wanted){session, bytes, node_bytes};
+    if (!code && cairn_client_detached(session, reserve_behind, wanted)) return CAIRN_OK;
+    free(wanted);
+    if (code) return code;
+    return reserve_all(session, bytes, node_bytes, cairn_client_deadline(session, 0), err);
 }

@@ -180,6 +180,7 @@ struct cairn_client_saves {
     TAILQ_HEAD(, cairn_client_report) reports; /* see client/save/fail.h */
     struct cairn_client_generation generations[CAIRN_CLIENT_GENERATIONS_MAX];
     bool reserving; /* the generations are being replaced: none can be taken */
+    struct cairn_error unreserved; /* why there are none; CAIRN_OK: they were asked for, or never */
     struct cairn_error notice;                 /* about no save in particular; CAIRN_OK: none */
     struct cairn_client_trouble store, server; /* of the node: not there */
     uint32_t behind_count;                     /* threads of client/save/behind.c */

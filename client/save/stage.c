@@ -211,11 +211,20 @@ static void lock_slab(const struct cairn_client_stager *stager) {
                                  "saves");
 }
 
+/* CAIRN_OK: memory was not asked for, or not refused. */
+static enum cairn_code say_unreserved(struct cairn_session *session, struct cairn_error *err) {
+    CAIRN_HOLD(&session->lock);
+    if (!session->saves->unreserved.code) return CAIRN_OK;
+    *err = session->saves->unreserved;
+    return cairn_within(err, err->code, "there is no memory to stage");
+}
+
 static enum cairn_code check_room(const struct cairn_client_stager *stager,
                                   struct cairn_error *err) {
     const struct cairn_save *save = stager->save;
     const struct cairn_session *session = stager->session;
     if (!stager->arrangement.shard_count) return CAIRN_OK;
+    if (save->generation < 0) CAIRN_TRY(say_unreserved(stager->session, err));
     if (save->generation < 0)
         return cairn_fail(err, CAIRN_TOO_LARGE,
                           "%" PRIu64 " bytes to stage, the session was opened for 0",

@@ -287,3 +287,24 @@ void cairn_save_status(const struct cairn_save *save, struct cairn_save_status *
     cairn_client_progress_look(save, ret);
     if (lock) cairn_lock_give(&session->lock);
 }
+
+int cairn_save_over(const struct cairn_save *save, enum cairn_code *ret) {
+    struct cairn_session *session = save ? save->session : NULL;
+    enum cairn_code code = CAIRN_INVALID;
+    bool over = true;
+    bool lock = session && session->pid == getpid();
+    if (lock) cairn_lock_take(&session->lock);
+    if (save && save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED) {
+        code = CAIRN_OK;
+    } else if (save && save->problem.code) {
+        code = save->problem.code;
+        over = save->state.phase != CAIRN_CLIENT_PHASE_CANCELLED;
+    } else if (session) {
+        bool away = session->locked.state == CAIRN_CLIENT_AWAY;
+        code = away ? CAIRN_UPLOADER_GONE : CAIRN_TIMEOUT;
+        over = false;
+    }
+    if (lock) cairn_lock_give(&session->lock);
+    if (ret) *ret = code;
+    return over;
+}

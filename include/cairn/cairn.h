@@ -129,6 +129,14 @@ enum cairn_code cairn_open(const struct cairn_open_options *options, struct cair
 enum cairn_code cairn_session_reserve(struct cairn_session *session, uint64_t bytes,
                                       uint64_t node_bytes, uint32_t timeout_ms,
                                       struct cairn_error *err);
+/* The same, and return: a thread of the library asks for the memory and fills it, within ten
+ * minutes, while training goes on (an optimizer's first step). A cairn_save_begin waits for what is
+ * not there yet, as for memory that earlier saves hold (`wait_us`), so that the first save's stall
+ * is no longer than the next one's. What fails later is returned by cairn_session_problem, as
+ * CAIRN_UNAVAILABLE, and by the stage of a save that had no memory. Errors of the call itself:
+ * CAIRN_INVALID, CAIRN_BUSY and CAIRN_UNSUPPORTED, as above. */
+enum cairn_code cairn_session_reserve_begin(struct cairn_session *session, uint64_t bytes,
+                                            uint64_t node_bytes, struct cairn_error *err);
 /* Disconnect and free the session, whatever is returned; NULL is allowed. Staged saves go on in the
  * uploader; one that was never staged is failed for all ranks. Where failures are not reported yet,
  * or the uploader is away and staged bytes are not durable, the call waits up to ten seconds for
@@ -418,6 +426,32 @@ enum cairn_code cairn_save_written(struct cairn_save *save, uint32_t index,
  * over, so the call may be repeated. Any other error is final. */
 enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone milestone,
                                 uint32_t timeout_ms, struct cairn_error *err);
+/* Is it decided what becomes of the save? Waits for nothing; any thread may ask. 1: it is, and
+ * *ret (NULL is allowed) is CAIRN_OK, committed, or its failure. 0: it is not, and *ret is
+ * CAIRN_TIMEOUT, or CAIRN_UPLOADER_GONE while the uploader is away, or CAIRN_CANCELLED where it was
+ * cancelled and a commit may have come first. NULL is over, with CAIRN_INVALID. What each code of
+ * each call means, where that differs:
+ *
+ *     call                           code             the save
+ *     cairn_save_begin, _again       any error        there is none; the step failed for all ranks,
+ *                                                     but for CAIRN_INVALID of arguments
+ *     cairn_save_tensor and its kin  any error        as before the call
+ *     cairn_save_stage, _seal        UPLOADER_GONE    goes on: its bytes are copied
+ *     cairn_save_stage, _copy,       INVALID          as before the call (an order of calls)
+ *       _seal, _stage_begin          any other error  over
+ *     cairn_save_fence               TIMEOUT,         goes on, and its sources are read
+ *                                    INTERRUPTED
+ *                                    INVALID          as before the call
+ *                                    any other error  over
+ *     cairn_save_wait, _poll         TIMEOUT, INTERRUPTED,  goes on: ask again
+ *                                    UPLOADER_GONE
+ *                                    any other error  over
+ *     cairn_save_fail, _cancel       OK               over, as failed; but see _cancel
+ *                                    ALREADY_COMMITTED      over, as committed
+ *                                    UPLOADER_GONE    over here; the others are told later
+ *     cairn_session_problem          UNAVAILABLE      goes on, delayed
+ *                                    any other error  the one that it names is over */
+int cairn_save_over(const struct cairn_save *save, enum cairn_code *ret);
 /* Give the save up for all ranks. reason goes to the server; NULL is allowed. CAIRN_OK also where
  * it had failed before. CAIRN_ALREADY_COMMITTED: the commit came first. CAIRN_UPLOADER_GONE: the
  * session reports it when an uploader is back. */

@@ -59,6 +59,8 @@ static void misuse_close(struct things *things) {
 
 static void misuse_session_reserve(struct things *things) {
     WRONG(cairn_session_reserve(NULL, 1, 0, 0, &err));
+    WRONG(cairn_session_reserve_begin(NULL, 1, 0, &err));
+    WRONG(cairn_session_reserve_begin(things->session, 0, 0, &err));
     WRONG(cairn_session_reserve(things->session, 0, 0, 0, &err));
 }
 
@@ -304,6 +306,10 @@ static void misuse_pieces_new(struct things *things) {
 
 static void misuse_save_status(struct things *things) {
     struct cairn_save_status status = {.step = 7};
+    enum cairn_code code = CAIRN_OK;
+    EXPECT(cairn_save_over(NULL, NULL) && cairn_save_over(NULL, &code));
+    EXPECT_EQ_U64(code, CAIRN_INVALID);
+    EXPECT(!cairn_save_over(things->save, NULL));
     cairn_save_status(things->save, NULL);
     cairn_save_status(NULL, NULL);
     cairn_save_status(NULL, &status);
@@ -430,7 +436,7 @@ static const struct {
     const char *functions;
 } rows[] = {ROW(open, ""),
             ROW(close, ""),
-            ROW(session_reserve, ""),
+            ROW(session_reserve, "cairn_session_reserve_begin"),
             ROW(session_renew, ""),
             ROW(session_problem, ""),
             ROW(session_warning, ""),
@@ -457,7 +463,7 @@ static const struct {
                             "cairn_save_fence_stream"),
             ROW(pieces_new, "cairn_pieces_bytes cairn_pieces_free cairn_save_pieces "
                             "cairn_save_tensors cairn_save_again cairn_restore_pieces"),
-            ROW(save_status, ""),
+            ROW(save_status, "cairn_save_over"),
             ROW(restore_open, "cairn_restore_free"),
             ROW(restore_meta, "cairn_restore_labels"),
             ROW(restore_tensor_at, "cairn_restore_shard_at cairn_restore_tensor_find"),

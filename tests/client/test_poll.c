@@ -313,3 +313,34 @@ TEST(one_epoll_hears_of_many_saves_under_way) {
         for (int rank = 0; rank < 2; rank++) cairn_save_free(loop.saves[rank][i]);
     close(loop.fd);
 }
+
+/* ---- is it over? ---- */
+
+static enum cairn_code code_of(struct cairn_save *save, bool over) {
+    enum cairn_code code = CAIRN_INTERNAL;
+    EXPECT((cairn_save_over(save, &code) != 0) == over);
+    return code;
+}
+
+TEST(a_save_is_over_when_it_is_committed_or_has_failed_and_not_before) {
+    RANK(2);
+    struct cairn_save *other = NULL;
+    REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    EXPECT_CODE(code_of(save, false), CAIRN_TIMEOUT);
+    REQUIRE_OK(cairn_save_raw(save, "state.bin", "bytes", 5, &err));
+    REQUIRE_OK(cairn_save_stage(save, &err));
+    EXPECT_CODE(code_of(save, false), CAIRN_TIMEOUT);
+    cairn_fake_uploader_down(rank.fake);
+    AWAIT(cairn_save_poll(save, CAIRN_COMMITTED, &err) == CAIRN_UPLOADER_GONE);
+    EXPECT_CODE(code_of(save, false), CAIRN_UPLOADER_GONE);
+    REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
+    AWAIT(code_of(save, false) == CAIRN_TIMEOUT); /* the session has met the next one */
+    cairn_fake_uploader_event(rank.fake, rank_verdict(1, "committed", ""));
+    AWAIT(cairn_save_over(save, NULL));
+    EXPECT_CODE(code_of(save, true), CAIRN_OK);
+    REQUIRE_OK(cairn_save_begin(rank.session, 2, NULL, &other, &err));
+    EXPECT_CODE(cairn_save_cancel(other, "enough", &err), CAIRN_OK);
+    EXPECT_CODE(code_of(other, true), CAIRN_CANCELLED);
+    cairn_save_free(other);
+    cairn_save_free(save);
+}

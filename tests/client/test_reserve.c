@@ -130,3 +130,41 @@ TEST(an_uploader_that_comes_back_is_offered_the_memory_that_was_reserved) { /* Q
     REQUIRE_OK(save(&team, 0, 2, MIB(16), &err));
     REQUIRE_OK(team_commit(&team, &err));
 }
+
+/* ---- beside the training ---- */
+
+TEST(a_save_begins_when_the_memory_that_is_reserved_beside_it_is_there) {
+    OPEN(NULL, 1, 0);
+    for (uint64_t step = 1; step <= 3; step++) { /* it grows */
+        struct cairn_save_status status;
+        REQUIRE_OK(cairn_session_reserve_begin(team.sessions[0], MIB(8 * step), 0, &err));
+        REQUIRE_OK(save(&team, 0, step, MIB(8 * step), &err));
+        cairn_save_status(team.saves[0], &status);
+        EXPECT(status.stall_us >= status.wait_us);
+        REQUIRE_OK(team_commit(&team, &err));
+    }
+    EXPECT(is_source(&team, "3", MIB(24), &err));
+    EXPECT_CODE(cairn_session_problem(team.sessions[0], &err), CAIRN_OK);
+}
+
+TEST(memory_that_is_not_to_be_had_beside_the_training_is_said_by_the_session_and_the_stage) {
+    OPEN("32MiB", 1, 0);
+    enum cairn_code code = CAIRN_OK;
+    REQUIRE_OK(cairn_session_reserve_begin(team.sessions[0], MIB(500), 0, &err));
+    AWAIT((code = cairn_session_problem(team.sessions[0], &err)) != CAIRN_OK);
+    EXPECT_CODE(code, CAIRN_UNAVAILABLE);
+    EXPECT(strstr(err.message, "budget") != NULL);
+    EXPECT_CODE(save(&team, 0, 1, MIB(3), &err), CAIRN_NO_MEMORY);
+    EXPECT(strstr(err.message, "there is no memory to stage") != NULL);
+    REQUIRE_OK(cairn_session_reserve_begin(team.sessions[0], MIB(3), 0, &err)); /* with less */
+    REQUIRE_OK(save(&team, 0, 2, MIB(3), &err));
+    REQUIRE_OK(team_commit(&team, &err));
+    EXPECT(is_source(&team, "2", MIB(3), &err));
+}
+
+TEST(a_session_is_closed_while_memory_is_reserved_beside_the_training) {
+    OPEN(NULL, 1, 0);
+    REQUIRE_OK(cairn_session_reserve_begin(team.sessions[0], MIB(24), 0, &err));
+    EXPECT_CODE(cairn_close(team.sessions[0], &err), CAIRN_OK);
+    team.sessions[0] = NULL;
+}
