@@ -126,6 +126,8 @@ class Pieces(unittest.TestCase):
             self.assertEqual(giver.put(f"{place}/0", shard), 200)
         self.assertEqual(other.put("whole"), 404)
         self.assertEqual(other.put("finish"), 404)
+        self.assertEqual(giver.put("finish"), 200)
+        self.assertEqual(other.put("finish"), 404)  # also while this node sends it
         stranger = Keeping(self.grant[:-1] + ("0" if self.grant[-1] != "0" else "1"), self.address,
                            "node-1")
         self.assertEqual(stranger.describe(stranger.head()), 403)

@@ -403,9 +403,17 @@ static bool still_sends(struct cairn_up *up, const struct asked *asked) {
     return true;
 }
 
+/* A copy that another node gave is none of the caller's concern, also while this node sends it. */
+static bool is_anothers(struct cairn_up_partner *partner, const struct cairn_up_call *call,
+                        const struct asked *asked) {
+    CAIRN_HOLD(&partner->up->lock);
+    return cairn_up_copy_find_locked(partner, asked->parts[0], (uint32_t)asked->rank) &&
+           !find_own_locked(partner, call, asked);
+}
+
 static enum cairn_code hand_over(struct cairn_up_partner *partner, const struct cairn_up_call *call,
                                  const struct asked *asked, struct cairn_error *err) {
-    if (still_sends(partner->up, asked)) return CAIRN_OK;
+    if (!is_anothers(partner, call, asked) && still_sends(partner->up, asked)) return CAIRN_OK;
     CAIRN_TRY(is_whole(partner, call, asked, err));
     return cairn_up_partner_finish(partner, asked->parts[0], (uint32_t)asked->rank, err);
 }
