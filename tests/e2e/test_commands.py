@@ -17,7 +17,7 @@ import unittest
 import urllib.parse
 
 from test_verify import safetensors
-from world import BIN, HANG_S, wait_until, World
+from world import BIN, HANG_S, line_of, wait_until, World
 
 VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "undelete", "nodes",
          "bench", "doctor", "reconcile", "inspect", "forget", "policy", "pin", "unpin", "label", "metric",
@@ -99,7 +99,7 @@ class Commands(unittest.TestCase):
         job = subprocess.Popen([BIN / "tests/trainer", "busy/run", "0", "1", "7"],
                                stdout=subprocess.PIPE, text=True, env=env)
         self.addCleanup(lambda: (job.kill(), job.communicate()))
-        job.stdout.readline()  # it is open, and its step is held
+        line_of(job)  # it is open, and its step is held
         began = time.monotonic()
         said = self.world.cairn("put", self.world.root / "file", "busy/run@1", "--timeout", "2s",
                                 status=6).stderr
@@ -546,7 +546,7 @@ class Up(unittest.TestCase):
         process = subprocess.Popen([BIN / "cairn", "up", folder, "--listen", "127.0.0.1:0", "--json",
                                     "--memory", "256MiB"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
-        return process, json.loads(process.stdout.readline())
+        return process, json.loads(line_of(process))
 
     def test_ctrl_c_stops_both_cleanly_and_the_folder_can_be_used_again(self):
         world = World(nodes=0)

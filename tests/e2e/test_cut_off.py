@@ -16,7 +16,7 @@ import hosts
 from chaos_oracle import stored
 from s3world import S3Fault, S3World
 from test_partner import RAW_BYTES, Ranks, content
-from world import BIN, wait_until
+from world import BIN, line_of, wait_until
 
 NODES, RANKS, MIB, RUN = 4, 16, 1 << 20, "p/run"
 SERVER = ["--allow-remote", "--allow-plain-http", "--partner-finish", "1s"]
@@ -170,7 +170,7 @@ class CutOff(unittest.TestCase):
             self.restorers.append(child)
         for child in self.restorers:
             for what in ("open", "restore"):
-                self.assertEqual(json.loads(child.stdout.readline()), {what: "ok"}, self.world.logs())
+                self.assertEqual(json.loads(line_of(child)), {what: "ok"}, self.world.logs())
         self.sizes = {key: size for key, size in self.world.keys("/data/").items() if f"/{step:012}/" in key}
         self.read_before = len(self.reads())
 

@@ -12,7 +12,7 @@ import subprocess
 import threading
 import unittest
 
-from world import BIN, HANG_S, wait_until, World
+from world import BIN, HANG_S, line_of, wait_until, World
 
 
 class Proxy:
@@ -149,7 +149,7 @@ class Heartbeat(unittest.TestCase):
             env={**os.environ, "CAIRN_JOB": "job", "TRAINER_ROWS": "1",
                  "TRAINER_HOLD": str(self.world.root / "hold"),
                  "CAIRN_SOCKET": self.world.socket(0)})
-        self.assertIn('"attempt":1', begun.stdout.readline())
+        self.assertIn('"attempt":1', line_of(begun))
 
         def fenced(answer):
             answer["fenced"] = [{"project": "j", "run": "run", "attempt": 1}]

@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from world import BIN, World, wait_until
+from world import BIN, line_of, wait_until, World
 
 
 class Job:
@@ -26,7 +26,7 @@ class Job:
             for rank in range(ranks)]
 
     def first_lines(self):
-        return [json.loads(process.stdout.readline()) for process in self.processes]
+        return [json.loads(line_of(process)) for process in self.processes]
 
     def end(self, seconds=120):
         """[(status, [lines], what it said)] of every rank."""

@@ -9,7 +9,7 @@ import time
 import unittest
 
 from test_verify import flipped, gone, safetensors
-from world import BIN, HANG_S, wait_until, World
+from world import BIN, HANG_S, line_of, wait_until, World
 
 LINE = re.compile(r"^\S+ (?:WARN|ERROR) (\S+)", re.M)
 
@@ -57,7 +57,7 @@ class Lines(unittest.TestCase):
             env={**os.environ, "CAIRN_JOB": "lines", "CAIRN_SOCKET": self.world.socket(),
                  "TRAINER_ROWS": "2", "TRAINER_HOLD": str(self.world.root / "hold")})
         self.addCleanup(lambda: (job.kill(), job.communicate()))
-        job.stdout.readline()
+        line_of(job)
         at = len(uploader.log.read_text())
         self.world.server.kill()
         (self.world.root / "hold.1").touch()

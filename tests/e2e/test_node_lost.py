@@ -14,7 +14,7 @@ import unittest
 
 from s3world import BUCKET, S3Fault, S3World, signed
 from test_jobs import Job
-from world import BIN, HANG_S
+from world import BIN, HANG_S, line_of
 
 NODES, RANKS, RESTORED_BY, RUN = 4, 16, 6, "p/lost"
 UPLOADER = ["--peer-listen", "127.0.0.1:0", "--heartbeat", "200ms", "--metrics-listen", "127.0.0.1:0"]
@@ -57,7 +57,7 @@ class NodeLost(unittest.TestCase):
             children.append(child)
         for child in children:
             for what in ("open", "restore"):
-                self.assertEqual(json.loads(child.stdout.readline()), {what: "ok"}, self.world.logs())
+                self.assertEqual(json.loads(line_of(child)), {what: "ok"}, self.world.logs())
         time.sleep(2)  # ten heartbeats: all have heard who the others are, and none reads for itself
         hold.touch()
         for child in children:

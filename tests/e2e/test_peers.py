@@ -22,7 +22,7 @@ import urllib.request
 
 from s3world import BUCKET, S3Fault, S3World, signed
 from test_jobs import Job
-from world import BIN, HANG_S, wait_until, World
+from world import BIN, HANG_S, line_of, wait_until, World
 
 MIB = 1 << 20
 PEERS = ["--peer-listen", "127.0.0.1:0", "--heartbeat", "200ms"]
@@ -158,7 +158,7 @@ class Restoring(unittest.TestCase):
                      "CAIRN_SOCKET": self.world.socket(rank // self.per_node), **env}))
         for child in self.children:
             for what in ("open", "restore"):
-                line = child.stdout.readline()
+                line = line_of(child)
                 self.assertEqual(line.strip(), json.dumps({what: "ok"}).replace(" ", ""),
                                  self.world.logs())
         self.before = self.sent_shards()

@@ -43,6 +43,15 @@ def value_within(what, seconds, every=0.02):
     return value
 
 
+def line_of(process):
+    """The next line that a process prints, and nothing behind it: what readline() of a file of Python reads
+    beyond the line is lost to communicate(), which reads the pipe itself."""
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(process.stdout.fileno(), 1)):
+        line += byte
+    return line.decode()
+
+
 def described(what):
     """Where a condition stands: a lambda alone says nothing."""
     code = getattr(what, "__code__", None)
