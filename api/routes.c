@@ -156,10 +156,14 @@ static enum cairn_code path_decode(struct cairn_view path, struct segments *ret,
 /* A folder of files is also written with a slash behind, as whoever joins names to it does. No
  * other path is. */
 static bool drop_slash(struct cairn_view *path) {
-    static const char folder[] = "/hf/";
-    size_t size = sizeof(folder) - 1;
+    static const char *const folders[] = {"/hf/", "/ui/"};
     const char *end = (const char *)path->data + path->size;
-    if (path->size < size || memcmp(end - size, folder, size) != 0) return false;
+    bool slash = false;
+    for (size_t i = 0; i < CAIRN_COUNT(folders); i++) {
+        size_t size = strlen(folders[i]);
+        slash |= path->size >= size && !memcmp(end - size, folders[i], size);
+    }
+    if (!slash) return false;
     path->size--;
     return true;
 }
@@ -240,6 +244,11 @@ static size_t best_fit(const struct segments *segments, struct places *ret) {
     return best;
 }
 
+/* What a slash may stand behind. */
+static bool is_folder(size_t route) {
+    return route == CAIRN_ROUTE_HF_LIST || route == CAIRN_ROUTE_UI;
+}
+
 void cairn_route_allow(struct cairn_view raw_path, char ret_allow[CAIRN_ROUTE_ALLOW_BYTES]) {
     struct segments segments;
     struct places places;
@@ -248,7 +257,7 @@ void cairn_route_allow(struct cairn_view raw_path, char ret_allow[CAIRN_ROUTE_AL
     bool slash = drop_slash(&raw_path);
     if (path_decode(raw_path, &segments, NULL) != CAIRN_OK) return;
     size_t best = best_fit(&segments, &places);
-    if (best == CAIRN_ROUTE_COUNT || (slash && best != CAIRN_ROUTE_HF_LIST)) return;
+    if (best == CAIRN_ROUTE_COUNT || (slash && !is_folder(best))) return;
     for (size_t i = 0; i < CAIRN_ROUTE_COUNT; i++) {
         if (shapes[i].first != best) continue;
         size_t size = strlen(routes[i].method);
@@ -358,7 +367,7 @@ enum cairn_code cairn_route_match(const char *method, struct cairn_view raw_path
     CAIRN_TRY(path_decode(raw_path, &segments, err));
     size_t best = best_fit(&segments, &places), found = CAIRN_ROUTE_COUNT;
     CAIRN_TRY(check_rare(&segments, &places, err));
-    if (slash && best != CAIRN_ROUTE_HF_LIST)
+    if (slash && !is_folder(best))
         return cairn_fail(err, CAIRN_INVALID, "the path has %s", EMPTY_SEGMENT);
     if (best == CAIRN_ROUTE_COUNT)
         return cairn_fail(err, CAIRN_NOT_FOUND, "no such path: GET /openapi.yaml lists them");

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What tests compare Cairn with: Python libraries and generators of clients, in an environment of their
-# own below build/, AWS's signing test suite and libmicrohttpd's next release, out of Debian's source packages.
+# own below build/, axe-core, AWS's signing test suite and libmicrohttpd's next release, out of Debian's source packages.
 # Nothing is installed into the system.
 # What cannot be had is named, and its tests are skipped. Sourced by ./test after packages.sh.
 # shellcheck shell=bash
@@ -64,6 +64,24 @@ cairn_extras_torch_get() {
     export CAIRN_TEST_TORCH=$venv/bin/python3
 }
 
+# What finds barriers in a page for those who do not see: for the tests of /ui/. Needs npm, which is not installed for it.
+cairn_extras_axe() {
+    [ -e build/axe/axe.min.js ] && return 0
+    local work
+    if ! command -v npm >/dev/null; then
+        printf '%s: SKIPPED: no npm, so no axe-core looks at the page\n' "$cairn_setup_name"
+        return 1
+    fi
+    work=$(mktemp -d)
+    if (cd "$work" && timeout 120 npm pack --silent axe-core@4.14.1 && tar -xzf axe-core-*.tgz) >"$work/log" 2>&1; then
+        mkdir -p build/axe
+        cp "$work/package/axe.min.js" build/axe/
+    else
+        printf '%s: SKIPPED: no axe-core: %s\n' "$cairn_setup_name" "$(tail -1 "$work/log")"
+    fi
+    rm -rf "$work"
+}
+
 # libmicrohttpd's next release, out of Debian's source package of it; kept once it is there.
 cairn_extras_microhttpd() {
     [ -e "$cairn_extras_library/lib/libmicrohttpd.so.12" ] && return 0
@@ -122,6 +140,7 @@ cairn_extras_get() {
         cairn_extras_clients || true
     fi
     cairn_extras_microhttpd || true
+    cairn_extras_axe || true
     cairn_extras_suite && export CAIRN_SIGV4_VECTORS=$cairn_extras_vectors
     return 0
 }

@@ -18,6 +18,8 @@ cairn_packages_arm64=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
 # To test images and a site of containers; without them those tests are skipped, and say so.
 cairn_packages_docker=(docker.io docker-compose mmdebstrap lintian)
 command -v kubectl >/dev/null || cairn_packages_docker+=(kubernetes-client)
+# To look at the page of the server in a browser; without it that test is skipped, and says so.
+cairn_packages_browser=(chromium chromium-driver fonts-dejavu-core)
 # For the second compiler, on top of that.
 cairn_packages_clang=(clang)
 

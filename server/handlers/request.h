@@ -36,7 +36,7 @@ struct cairn_srv_request {
     char *path; /* raw, without the query; NULL before that is known */
     struct cairn_view body;
     char range[256], if_range[128], if_match[1024], if_none_match[1024];
-    char accept[256], prefer[128], last_event_id[24];
+    char accept[256], accept_encoding[128], prefer[128], last_event_id[24];
     char grant[CAIRN_GRANT_BYTES_MAX];
     struct cairn_trace trace; /* of the caller; none: it named none, or none that is one */
     char from[64]; /* address of the peer; "": not known */

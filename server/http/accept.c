@@ -66,6 +66,8 @@ static enum cairn_code copy_headers(struct cairn_srv_exchange *exchange, struct 
         CAIRN_TRY(copy_header(exchange, wanted[i].name, wanted[i].to, wanted[i].capacity, err));
     /* Browsers send long ones, and what does not fit asks for nothing that is served here. */
     (void)cairn_srv_http_header(exchange, "Accept", request->accept, sizeof(request->accept), NULL);
+    (void)cairn_srv_http_header(exchange, "Accept-Encoding", request->accept_encoding,
+                                sizeof(request->accept_encoding), NULL);
     (void)cairn_srv_http_header(exchange, "Prefer", request->prefer, sizeof(request->prefer), NULL);
     return CAIRN_OK;
 }

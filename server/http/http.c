@@ -34,7 +34,8 @@
 
 /* Answered on the event loop: they neither wait nor touch catalog or store. */
 static bool is_instant(enum cairn_route_id id) {
-    return id == CAIRN_ROUTE_LIVEZ || id == CAIRN_ROUTE_VERSION || id == CAIRN_ROUTE_OPENAPI;
+    return id == CAIRN_ROUTE_LIVEZ || id == CAIRN_ROUTE_VERSION || id == CAIRN_ROUTE_OPENAPI ||
+           id == CAIRN_ROUTE_UI || id == CAIRN_ROUTE_UI_FILE;
 }
 
 static void run_handler(struct cairn_srv_exchange *exchange) {

@@ -223,9 +223,13 @@ TEST(a_slash_behind_the_model_folder_means_the_folder_and_behind_anything_else_i
     EXPECT(match("PUT", C "/hf/", &params, &name) == CAIRN_METHOD);
     cairn_route_allow(CAIRN_VIEW(C "/hf/"), allow);
     EXPECT_EQ_TEXT(allow, "GET, HEAD");
-    static const char *const others[] = {C "/hf//",       C "/hf/a/",        C "/hf/a/hf/",
-                                         C "/shards/hf/", C "/shards/a/hf/", C "/",
-                                         C "/tensors/",   "/v1/runs/",       "/hf/"};
+    EXPECT(match("GET", "/ui/", &params, &name) == CAIRN_OK);
+    EXPECT_EQ_TEXT(name, "ui");
+    EXPECT(match("GET", "/ui/0a1b2c3d/vendor/uplot.js", &params, &name) == CAIRN_OK);
+    EXPECT_EQ_TEXT(params.shard, "0a1b2c3d/vendor/uplot.js");
+    static const char *const others[] = {
+        "/ui//",         "/ui/a/",        C "/hf//", C "/hf/a/",     C "/hf/a/hf/", C "/shards/hf/",
+        C "/shards/a/hf/", C "/",         C "/tensors/", "/v1/runs/", "/hf/"};
     for (size_t i = 0; i < CAIRN_COUNT(others); i++)
         EXPECT(match("GET", others[i], &params, &name) != CAIRN_OK);
 }

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers and times as people read them. Every one of these has null for what is not known: "–".
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  let unit = 0, left = value;
+  while (left >= 1024 && unit < UNITS.length - 1) { left /= 1024; unit++; }
+  return `${unit && left < 10 ? left.toFixed(1) : Math.round(left)} ${UNITS[unit]}`;
+}
+
+export function rate(bytesPerSecond) {
+  return bytesPerSecond === null || bytesPerSecond === undefined ? "–" : `${bytes(bytesPerSecond)}/s`;
+}
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return "–";
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86400)} d`;
+}
+
+export function seconds(time) {
+  return time ? Date.parse(time) / 1000 : null;
+}
+
+export function age(time, now = Date.now() / 1000) {
+  return time ? `${duration(Math.max(0, now - seconds(time)))} ago` : "never";
+}
+
+export function moment(time) {
+  if (!time) return "–";
+  const date = new Date(time);
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+}
+
+function two(number) {
+  return String(number).padStart(2, "0");
+}
+
+export function count(value) {
+  return value === null || value === undefined ? "–" : value.toLocaleString("en-US");
+}
+
+export function number(value) {
+  return value === null || value === undefined ? "–" : String(+value.toPrecision(6));
+}
+
+export function median(values) {
+  if (!values.length) return null;
+  const sorted = [...values].sort((a, b) => a - b), middle = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// The line of a run's checkpoints: where each lies in time or by its step, how large it is, how it ended, where one
+// is missing and where the job began anew. Drawn on a canvas, a dot for each pixel and state at most, so that a
+// hundred thousand are as smooth as a hundred.
+import {h, path} from "./dom.js";
+import {bytes, duration, moment} from "./format.js";
+import {stateOf} from "./shapes.js";
+
+const HEIGHT = 150, MIDDLE = 80, EDGE = 12, GAP = 2, WORD = 80; // pixels; GAP in median intervals
+
+function colours(element) {
+  const style = getComputedStyle(element), of = name => style.getPropertyValue(name).trim();
+  return {committed: of("--good"), open: of("--busy"), aborting: of("--bad"), aborted: of("--bad"), trashed: of("--faint"),
+    superseded: of("--old"), deleting: of("--faint"), gone: of("--faint"), keep: of("--good"), remove: of("--bad"),
+    skip: of("--busy"), ink: of("--ink"), quiet: of("--quiet"), gap: of("--gap"), line: of("--line")};
+}
+
+// points: [{at, step, bytes, state, attempt, version, said}] in the order of `at`. pick(point): it was chosen.
+export function timeline({points, by, tone, pick, median}) {
+  const canvas = h("canvas", {class: "timeline", tabindex: 0, role: "application", height: HEIGHT,
+    "aria-label": "Checkpoints in time. Left and right move from one to the next, Enter opens it."});
+  const words = h("p", {class: "hover", "aria-live": "polite"});
+  let drawn = points, chosen = -1, mode = by, toneOf = tone, usual = median;
+  const xOf = point => mode === "step" ? point.step : point.at;
+
+  function scale() {
+    const width = canvas.clientWidth || 600, first = drawn.length ? xOf(drawn[0]) : 0,
+      last = drawn.length ? xOf(drawn[drawn.length - 1]) : 1;
+    let low = first, high = last;
+    if (mode === "step") for (const point of drawn) { low = Math.min(low, point.step); high = Math.max(high, point.step); }
+    const span = Math.max(1, high - low);
+    return {width, x: point => EDGE + (width - 2 * EDGE) * (xOf(point) - low) / span};
+  }
+
+  function draw() {
+    const {width, x} = scale(), ratio = devicePixelRatio || 1, colour = colours(canvas);
+    canvas.width = width * ratio;
+    canvas.height = HEIGHT * ratio;
+    const pen = canvas.getContext("2d");
+    pen.scale(ratio, ratio);
+    pen.clearRect(0, 0, width, HEIGHT);
+    pen.strokeStyle = colour.line;
+    pen.beginPath();
+    pen.moveTo(EDGE, MIDDLE);
+    pen.lineTo(width - EDGE, MIDDLE);
+    pen.stroke();
+    let most = 1;
+    for (const point of drawn) most = Math.max(most, point.bytes);
+    drawBetween(pen, colour, x);
+    const taken = new Set();
+    for (let i = 0; i < drawn.length; i++) {
+      const point = drawn[i], state = toneOf ? toneOf(point) : point.state, at = x(point);
+      const place = `${Math.round(at)} ${state}`;
+      if (drawn.length > 2000 && taken.has(place)) continue;
+      taken.add(place);
+      dot(pen, at, state, 3 + 6 * Math.sqrt(point.bytes / most), colour[state] || colour.quiet, i === chosen, colour.ink);
+    }
+  }
+
+  function drawBetween(pen, colour, x) {
+    let named = -WORD;
+    for (let i = 1; i < drawn.length; i++) {
+      const before = drawn[i - 1], point = drawn[i];
+      if (mode !== "step" && usual && point.at - before.at > GAP * usual) {
+        pen.fillStyle = colour.gap;
+        pen.fillRect(x(before), MIDDLE - 26, x(point) - x(before), 52);
+      }
+      if (point.attempt !== before.attempt) {
+        const at = (x(before) + x(point)) / 2;
+        pen.strokeStyle = colour.quiet;
+        pen.setLineDash([3, 3]);
+        pen.beginPath();
+        pen.moveTo(at, 18);
+        pen.lineTo(at, HEIGHT - 18);
+        pen.stroke();
+        pen.setLineDash([]);
+        pen.fillStyle = colour.quiet;
+        pen.font = "11px system-ui, sans-serif";
+        if (at - named > WORD) {
+          pen.fillText(`attempt ${point.attempt}`, at + 3, 16);
+          named = at;
+        }
+      }
+    }
+  }
+
+  function choose(index) {
+    if (index < 0 || index >= drawn.length) return;
+    chosen = index;
+    draw();
+    words.replaceChildren(describe(drawn[index], drawn[index - 1]));
+  }
+
+  function nearest(event) {
+    const {x} = scale(), at = event.clientX - canvas.getBoundingClientRect().left;
+    let best = -1, far = Infinity;
+    for (let i = 0; i < drawn.length; i++) {
+      const away = Math.abs(x(drawn[i]) - at);
+      if (away < far) { far = away; best = i; }
+    }
+    return best;
+  }
+
+  canvas.addEventListener("pointermove", event => choose(nearest(event)));
+  canvas.addEventListener("click", event => { const at = nearest(event); if (at >= 0) pick(drawn[at]); });
+  canvas.addEventListener("keydown", event => {
+    const step = {ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10}[event.key];
+    if (step) choose(Math.max(0, Math.min(drawn.length - 1, chosen < 0 ? drawn.length - 1 : chosen + step)));
+    else if (event.key === "Home") choose(0);
+    else if (event.key === "End") choose(drawn.length - 1);
+    else if (event.key === "Enter" && chosen >= 0) pick(drawn[chosen]);
+    else return;
+    event.preventDefault();
+  });
+  new ResizeObserver(draw).observe(canvas);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  return {
+    element: h("div", {class: "timeline-box"}, canvas, words),
+    set({points: newer, by: nextMode, tone: nextTone, median: nextMedian}) {
+      if (newer) { drawn = newer; chosen = -1; }
+      mode = nextMode ?? mode;
+      toneOf = nextTone === undefined ? toneOf : nextTone;
+      usual = nextMedian ?? usual;
+      draw();
+    }};
+}
+
+// Each state has a form of its own beside its colour.
+function dot(pen, x, state, size, colour, chosen, ink) {
+  pen.fillStyle = pen.strokeStyle = colour;
+  pen.lineWidth = 2;
+  pen.beginPath();
+  if (state === "aborted" || state === "aborting" || state === "remove") {
+    pen.moveTo(x - size, MIDDLE - size); pen.lineTo(x + size, MIDDLE + size);
+    pen.moveTo(x + size, MIDDLE - size); pen.lineTo(x - size, MIDDLE + size);
+    pen.stroke();
+  } else if (state === "superseded") {
+    pen.moveTo(x, MIDDLE - size); pen.lineTo(x + size, MIDDLE); pen.lineTo(x, MIDDLE + size); pen.lineTo(x - size, MIDDLE);
+    pen.closePath();
+    pen.stroke();
+  } else if (state === "trashed" || state === "deleting" || state === "gone") {
+    pen.moveTo(x - size, MIDDLE - size); pen.lineTo(x + size, MIDDLE - size); pen.lineTo(x, MIDDLE + size);
+    pen.closePath();
+    pen.stroke();
+  } else {
+    pen.arc(x, MIDDLE, size, 0, 2 * Math.PI);
+    if (state === "open" || state === "skip") pen.stroke(); else pen.fill();
+  }
+  if (!chosen) return;
+  pen.strokeStyle = ink;
+  pen.beginPath();
+  pen.arc(x, MIDDLE, size + 4, 0, 2 * Math.PI);
+  pen.stroke();
+}
+
+function describe(point, before) {
+  return h("span", {}, `step ${point.step}, ${point.state}, attempt ${point.attempt}, ${bytes(point.bytes)}, ${moment(point.time)}`,
+    before ? `, ${duration(point.at - before.at)} after the one before` : "", point.said ? ` – ${point.said}` : "");
+}
+
+export function pointsOf(versions) {
+  return versions.map(version => ({
+    at: Date.parse(version.committed_at || version.created_at) / 1000, time: version.committed_at || version.created_at,
+    began: Date.parse(version.created_at) / 1000, step: version.step, bytes: version.bytes, state: stateOf(version),
+    attempt: version.attempt, version: version.version, metrics: version.metrics, latest: version.latest,
+    said: [version.latest ? "latest" : null, version.pinned ? "pinned" : null, ...version.aliases, version.reason]
+      .filter(Boolean).join(", ")})).sort((a, b) => a.at - b.at);
+}
+
+export const checkpointPath = (project, run, point) => path(["checkpoint", project, run, point.version]);

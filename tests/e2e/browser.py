@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Chromium without a window, by its driver, over the WebDriver protocol (W3C): nothing is needed but the two
+packages chromium and chromium-driver."""
+import base64
+import contextlib
+import json
+import pathlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+from patience import HANG_S
+
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+
+
+def missing():
+    """Why there is no browser here, or None."""
+    lacking = [name for name in ("chromium", "chromedriver") if not shutil.which(name)]
+    return f"not installed: {', '.join(lacking)} (Debian: chromium chromium-driver)" if lacking else None
+
+
+class Browser:
+    def __init__(self, width=1280, height=900, dark=False):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.profile = tempfile.mkdtemp(prefix="cairn-ui-")
+        self.driver = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.url = f"http://127.0.0.1:{port}"
+        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={self.profile}",
+                     f"--window-size={width},{height}", "--force-color-profile=srgb", "--no-first-run", "--disable-extensions"]
+        if dark:
+            arguments.append("--force-dark-mode")
+        end = time.monotonic() + HANG_S
+        while True:
+            try:
+                session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": {
+                    "browserName": "chrome", "goog:chromeOptions": {"args": arguments},
+                    "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}}})
+                break
+            except (urllib.error.URLError, ConnectionError) as problem:
+                if time.monotonic() > end or self.driver.poll() is not None:
+                    raise AssertionError(f"chromedriver does not answer: {problem}") from problem
+                time.sleep(0.05)
+        self.session = f"/session/{session['sessionId']}"
+        if dark:
+            self.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+
+    def call(self, method, path, body=None):
+        request = urllib.request.Request(self.url + path, method=method, headers={"Content-Type": "application/json"},
+                                         data=None if method in ("GET", "DELETE") else json.dumps(body or {}).encode())
+        try:
+            with urllib.request.urlopen(request, timeout=HANG_S) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as problem:
+            said = json.load(problem)["value"]
+            raise AssertionError(f"{method} {path}: {said['error']}: {said['message'][:500]}") from None
+
+    def close(self):
+        with contextlib.suppress(Exception):
+            self.call("DELETE", self.session)
+        self.driver.terminate()
+        self.driver.wait(HANG_S)
+        shutil.rmtree(self.profile, ignore_errors=True)
+
+    def open(self, url):
+        self.call("POST", f"{self.session}/url", {"url": url})
+
+    def run(self, script, *arguments):
+        """What the script returns; it may be a promise."""
+        return self.call("POST", f"{self.session}/execute/sync", {"script": script, "args": list(arguments)})
+
+    def devtools(self, command, **parameters):
+        return self.call("POST", f"{self.session}/goog/cdp/execute", {"cmd": command, "params": parameters})
+
+    def until(self, script, *arguments):
+        """The first true value of a script, which must come."""
+        end = time.monotonic() + HANG_S
+        while not (value := self.run(script, *arguments)):
+            if time.monotonic() > end:
+                raise AssertionError(f"never came: {script}\n{self.text()[:3000]}")
+            time.sleep(0.02)
+        return value
+
+    def has(self, text):
+        return self.until("return document.body.innerText.includes(arguments[0])", text)
+
+    def text(self):
+        return self.run("return document.body.innerText")
+
+    def find(self, selector, text=None):
+        """The element that fits, and holds the text."""
+        return self.until("return [...document.querySelectorAll(arguments[0])].find(e => !arguments[1] || e.textContent.trim().includes(arguments[1]))",
+                          selector, text)
+
+    def click(self, selector, text=None):
+        """Once more where the element was drawn anew between the look and the click."""
+        while True:
+            try:
+                return self.call("POST", f"{self.session}/element/{self.find(selector, text)[ELEMENT]}/click")
+            except AssertionError as problem:
+                if "stale element" not in str(problem):
+                    raise
+
+    def type(self, selector, text):
+        self.call("POST", f"{self.session}/element/{self.find(selector)[ELEMENT]}/value", {"text": text})
+
+    def keys(self, text):
+        self.call("POST", f"{self.session}/actions", {"actions": [{"type": "key", "id": "keys", "actions": [
+            {"type": kind, "value": key} for key in text for kind in ("keyDown", "keyUp")]}]})
+
+    def log(self):
+        """What the browser said of the page: errors of scripts, of the policy of contents, of loads."""
+        return self.call("POST", f"{self.session}/se/log", {"type": "browser"})
+
+    def picture(self, path):
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+        pathlib.Path(path).write_bytes(base64.b64decode(self.call("GET", f"{self.session}/screenshot")))

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+# ctest: labels=ui seconds=60 thirds=3
+"""The page of the server in a real browser: each view with nothing, with little, with a save under way, with a node
+that is gone, with tokens and with names that look like markup. What the browser says of errors and of the policy of
+contents must be nothing. CAIRN_TEST_PICTURES=DIR keeps a picture of each view."""
+import json
+import os
+import pathlib
+import sqlite3
+import subprocess
+import time
+import unittest
+
+import browser
+from outcome import leave
+from world import BIN, HANG_S, line_of, wait_until, World
+
+RUN = "llm/7b"
+MARKUP = '<img src=x onerror="document.title=1">'
+AXE = pathlib.Path(os.environ.get("CAIRN_SOURCE_DIR", pathlib.Path(__file__).parents[2])) / "build/axe/axe.min.js"
+VIEWS = ("#/", f"#/run/{RUN}", f"#/checkpoint/{RUN}/latest", f"#/retention/{RUN}", "#/nodes", "#/restores",
+         f"#/compare/{RUN}/latest/latest")
+# 100,000 rows as commits leave them, in one run.
+FILL = """
+WITH RECURSIVE k(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM k WHERE i + 1 < :count)
+INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, recorded, superseded, trashed_tick, world_size,
+  on_exists, skip, format, labels, meta, bytes, shards, created_ms, committed_ms, opened_tick)
+SELECT printf('ckpt_%08x-%04x-8%03x-8000-%012x', :run, 0, 0, i), :run, 1 + i / 1000, 10 * i, 1, 'aaaaaaaaaaaaaaaa', 1, 1, 0,
+  NULL, 8, 0, 0, 'opaque', '{}', '{}', 1073741824, 8, 1700000000000 + i * 60000, 1700000000000 + i * 60000 + 900, 1 FROM k
+"""
+
+
+def fill(catalog, name, count):
+    with sqlite3.connect(catalog) as db:
+        run = db.execute("INSERT INTO runs(project, run, labels, created_ms, attempt) VALUES ('big', ?, '{}', 1700000000000, ?)"
+                         " RETURNING run_id", (name, 1 + count // 1000)).fetchone()[0]
+        db.execute(FILL, {"run": run, "count": count})
+    db.close()
+
+
+@unittest.skipIf(browser.missing(), browser.missing() or "")
+class Page(unittest.TestCase):
+    SERVER, UPLOADER = (), ("--heartbeat", "200ms")
+
+    def setUp(self):
+        self.world = World(server_arguments=self.SERVER, uploader_arguments=self.UPLOADER)
+        self.addCleanup(self.world.close)
+        self.browser = browser.Browser()
+        self.addCleanup(self.browser.close)
+
+    def go(self, view="#/"):
+        self.browser.open(f"{self.world.url}/ui/{view}")
+
+    def put(self, step, files=None, run=RUN):
+        folder = self.world.root / f"put-{step}"
+        folder.mkdir(exist_ok=True)
+        for name, data in (files or {"w.bin": os.urandom(300_000), "config.json": b"{}"}).items():
+            (folder / name).write_bytes(data)
+        self.world.cairn("put", folder, f"{run}@{step}")
+
+    def settled(self):
+        self.browser.until("return document.querySelector('#main h1') && !document.querySelector('#main .loading')")
+
+    def expect_quiet(self):
+        said = [entry["message"] for entry in self.browser.log() if entry["level"] in ("SEVERE", "WARNING")]
+        self.assertEqual(said, [])
+
+    def keep_picture(self, name):
+        if os.environ.get("CAIRN_TEST_PICTURES"):
+            self.browser.picture(pathlib.Path(os.environ["CAIRN_TEST_PICTURES"]) / f"{name}.png")
+
+
+class Views(Page):
+    def test_an_empty_server_says_how_the_first_run_comes(self):
+        self.go()
+        self.browser.has("There is no run yet")
+        for view, words in (("#/nodes", "node-0"), ("#/restores", "Nobody holds a lease"), ("#/nothing", "There is no page #/nothing")):
+            self.go(view)
+            self.browser.has(words)
+        self.expect_quiet()
+        self.go(f"#/run/{RUN}")
+        self.browser.has("not-found")
+
+    def test_each_view_shows_what_was_saved_and_the_browser_has_nothing_to_say(self):
+        for step in (100, 200, 300):
+            self.put(step)
+        self.world.cairn("metric", f"{RUN}@200", "eval/loss=1.25")
+        self.world.cairn("label", f"{RUN}@200", "tier=keep")
+        self.world.cairn("pin", f"{RUN}@100")
+        words = {"#/": ["llm/7b", "step 300"], f"#/run/{RUN}": ["Attempt", "The newest 3", "pinned", "From begin to commit"],
+                 f"#/checkpoint/{RUN}/200": ["tier=keep", "eval/loss 1.25", "w.bin", "checkpoint.committed", "cairn get 'llm/7b@200'"],
+                 f"#/retention/{RUN}": ["no rule: removes nothing", "keep"], "#/nodes": ["node-0"], "#/restores": ["Who reads now"],
+                 f"#/compare/{RUN}/100/200": ["1 alike, 1 not"]}
+        for view, texts in words.items():
+            self.go(view)
+            for text in texts:
+                self.browser.has(text)
+            self.keep_picture(view.strip("#/").replace("/", "-") or "runs")
+        self.expect_quiet()
+
+    def test_a_new_commit_is_shown_without_a_click(self):
+        self.put(100)
+        self.go(f"#/run/{RUN}")
+        self.browser.has("step 100")
+        self.put(200)
+        self.browser.has("step 200")
+
+    def test_a_save_under_way_shows_who_is_waited_for_and_can_be_given_up(self):
+        self.put(100)
+        job = subprocess.Popen([BIN / "tests/trainer", RUN, "0", "2", "200"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                               env={**os.environ, "CAIRN_JOB": "half", "TRAINER_ROWS": "2", "CAIRN_SOCKET": self.world.socket()})
+        self.addCleanup(lambda: (job.kill(), job.communicate()))
+        line_of(job)
+        wait_until(lambda: json.loads(self.world.get(f"/v1/runs/{RUN}/liveness")[2])["open"])
+        self.go(f"#/run/{RUN}")
+        self.browser.has("Being saved")
+        self.browser.click("section.open a", "step 200")
+        self.browser.has("What it waits for")
+        self.browser.has("ranks have not sealed")
+        self.browser.click("button", "Give up")
+        self.browser.type("dialog input", "seen by the page")
+        self.browser.click("dialog button.main")
+        self.browser.has("Done: step 200 given up")
+        wait_until(lambda: "seen by the page" in json.dumps(json.loads(self.world.get(f"/v1/runs/{RUN}/checkpoints?limit=5")[2])))
+
+    def test_a_node_that_is_gone_stands_out(self):
+        self.world.uploaders[0].kill()
+        self.go("#/nodes")
+        self.browser.has("node-0")
+        self.browser.run("const past = Date.now; Date.now = () => past() + 60000; return 1")  # a minute later
+        self.browser.has("silent")
+
+    def test_a_server_that_is_away_is_said_and_its_return_too(self):
+        self.put(100)
+        self.go()
+        self.browser.has("step 100")
+        self.world.server.stop()
+        self.browser.run("const past = performance.now.bind(performance); performance.now = () => past() + 30000; return 1")
+        self.browser.has("No data for")
+        self.world.start_server()
+        self.browser.run("delete performance.now; return 1")
+        self.browser.until("return !document.body.innerText.includes('No data for')")
+
+
+class Changes(Page):
+    def test_pins_labels_trash_and_back_ask_once_and_show_what_came_of_it(self):
+        for step in (100, 200):
+            self.put(step)
+        self.go(f"#/checkpoint/{RUN}/100")
+        self.browser.click("button", "Pin")
+        self.browser.click("dialog button", "Cancel")
+        self.assertFalse(self.world.version(RUN, "100")["pinned"])
+        self.browser.click("button", "Pin")
+        self.browser.click("dialog button.main")
+        self.browser.has("Done: pin step 100")
+        self.assertTrue(self.world.version(RUN, "100")["pinned"])
+        self.browser.has("Unpin")
+        self.browser.type("input[aria-label=Label]", "tier")
+        self.browser.type("input[aria-label=Value]", MARKUP)
+        self.browser.click("button", "Set label")
+        self.browser.has(f"tier={MARKUP}")
+        self.browser.click("button", "To the trash")
+        self.browser.click("dialog button.main")
+        self.browser.has("is pinned")  # the server's answer, as it is
+        self.assertEqual(self.world.version(RUN, "100")["step"], 100)
+        version = self.world.version(RUN, "200")["version"]
+        self.go(f"#/checkpoint/{RUN}/{version}")
+        self.browser.click("button", "To the trash")
+        self.browser.click("dialog button.main")
+        self.browser.click("button", "Bring back")
+        self.browser.click("dialog button.main")
+        self.browser.has("brought back")
+        self.assertEqual(self.world.version(RUN)["step"], 200)
+
+    def test_a_policy_is_seen_before_it_is_carried_out(self):
+        for step in range(100, 600, 100):
+            self.put(step)
+        self.go(f"#/retention/{RUN}")
+        self.browser.type("#keep-last", "2")
+        self.browser.has("Remove these 3 now")
+        self.browser.click("button", "Look 30 days ahead")
+        self.browser.has("saves of the next 30 days")
+        self.browser.click("button", "Back to what is there")
+        self.assertEqual(len(self.committed()), 5)
+        self.browser.click("button", "Remove these 3 now")
+        self.browser.click("dialog button.main")
+        self.browser.has("Done: 3 checkpoints removed")
+        self.assertEqual(self.committed(), [400, 500])
+        self.browser.click("button", "Make this the run's policy")
+        self.browser.click("dialog button.main")
+        wait_until(lambda: json.loads(self.world.get(f"/v1/runs/{RUN}/retention")[2])["policy"] == {"keep": {"last": 2}})
+
+    def committed(self):
+        items = json.loads(self.world.get(f"/v1/runs/{RUN}/checkpoints?state=committed&trashed=false&limit=100")[2])["items"]
+        return sorted(item["step"] for item in items)
+
+
+class Names(Page):
+    def test_names_that_look_like_markup_are_text(self):
+        name = MARKUP.replace("/", "")
+        self.put(100, {name: b"1", "x" * 180 + "<b>.bin": b"2"})
+        self.world.cairn("label", f"{RUN}@100", f"note={MARKUP}")
+        self.go(f"#/checkpoint/{RUN}/100")
+        self.browser.has(name)
+        self.browser.has(f"note={MARKUP}")
+        self.assertEqual(self.browser.run("return document.querySelectorAll('#main img').length"), 0)
+        self.assertIn("Checkpoint", self.browser.run("return document.title"))
+        self.expect_quiet()
+
+    def test_a_phone_shows_each_view_without_moving_sideways(self):
+        self.put(100)
+        self.put(200)
+        self.browser.devtools("Emulation.setDeviceMetricsOverride", width=380, height=800, deviceScaleFactor=1, mobile=True)
+        for view in VIEWS:
+            self.go(view)
+            self.settled()
+            self.assertLessEqual(self.browser.run("return document.documentElement.scrollWidth"), 380, view)
+            self.keep_picture(f"phone-{view.strip('#/').replace('/', '-') or 'runs'}")
+
+    def test_all_can_be_done_by_keys(self):
+        self.put(100)
+        self.put(200)
+        self.go(f"#/run/{RUN}")
+        self.browser.has("The newest 2")
+        self.browser.run("document.querySelector('canvas.timeline').focus(); return 1")
+        self.browser.keys(["\ue011", "\ue007"])  # Home, Enter: the first one is opened
+        self.browser.has("step 100")
+        self.browser.until("return location.hash.startsWith('#/checkpoint/')")
+        self.browser.keys(["n"])
+        self.browser.has("Uploads that no save will end")
+
+    @unittest.skipUnless(AXE.exists(), "axe-core was not fetched (setup/extras.sh)")
+    def test_nothing_serious_stands_in_the_way_of_those_who_do_not_see(self):
+        self.put(100)
+        self.put(200)
+        for dark in ("light", "dark"):
+            self.browser.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": dark}])
+            for view in VIEWS:
+                self.go(view)
+                self.settled()
+                self.browser.devtools("Runtime.evaluate", expression=AXE.read_text())
+                found = self.browser.run("return axe.run().then(r => r.violations.map(v => [v.id, v.impact, v.nodes.map(n => n.html).slice(0, 3)]))")
+                self.assertEqual([one for one in found if one[1] in ("serious", "critical")], [], (dark, view))
+
+
+class Tokens(Page):
+    SERVER = ("--require-token",)
+    UPLOADER = ()
+
+    def setUp(self):
+        self.world = World(nodes=0, server_arguments=self.SERVER)
+        self.addCleanup(self.world.close)
+        self.admin = (self.world.root / "server" / "admin.token").read_text().strip()
+        self.world.cairn("run", "create", RUN, env={"CAIRN_TOKEN": self.admin}, status=None)
+        self.world.get_from(self.world.url, f"/v1/runs/{RUN}", "PUT", {"Authorization": f"Bearer {self.admin}", "X-Cairn": "1"})
+        self.browser = browser.Browser()
+        self.addCleanup(self.browser.close)
+
+    def token(self, *words):
+        said = self.world.cairn("token", "create", *words, "--json", env={"CAIRN_TOKEN": self.admin}).stdout
+        return json.loads(said)["token"]
+
+    def sign_in(self, token):
+        self.browser.find("#token")
+        self.browser.type("#token", token)
+        self.browser.click("button", "Sign in")
+
+    def test_a_token_is_asked_for_and_a_wrong_one_is_said(self):
+        self.go()
+        self.browser.has("This server asks for a token")
+        self.sign_in("cairn_" + "x" * 43)
+        self.browser.until("return document.querySelector('.sign-in .problem')")
+        self.sign_in(self.admin)
+        self.browser.has(RUN)
+        self.assertEqual(self.browser.run("return document.cookie"), "")
+        self.browser.click("button", "Sign out")
+        self.browser.has("This server asks for a token")
+
+    def test_who_may_only_read_sees_no_button_that_would_fail(self):
+        self.go()
+        self.sign_in(self.token("--scope", "read", "--project", "llm"))
+        self.browser.has(RUN)
+        self.go(f"#/retention/{RUN}")
+        self.browser.has("no rule: removes nothing")
+        self.assertEqual(self.browser.run("return [...document.querySelectorAll('button')].map(b => b.textContent).filter(t => /Make this|Remove these/.test(t))"), [])
+        self.go("#/nodes")
+        self.browser.has("This token does not see the nodes")
+
+
+class Large(Page):
+    def setUp(self):
+        if os.environ.get("CAIRN_TEST_CATALOG") == "postgresql":
+            self.skipTest("its catalog is filled by SQLite's own statements")
+        self.world = World(nodes=0)
+        self.addCleanup(self.world.close)
+        self.world.server.stop()
+        self.count = {"ten": 10_000, "hundred": 100_000}
+        for name, count in self.count.items():
+            fill(self.world.root / "server" / "catalog.db", name, count)
+        self.world.start_server()
+        self.browser = browser.Browser()
+        self.addCleanup(self.browser.close)
+
+    def test_a_hundred_thousand_checkpoints_are_drawn_at_once_and_then_whole(self):
+        for name, count in self.count.items():
+            self.go(f"#/run/big/{name}")
+            self.browser.has("The newest 50")
+            first = self.browser.run("return performance.getEntriesByName('cairn-drawn')[0]?.startTime")
+            print(f"    {count} checkpoints: drawn after {first:.0f} ms")
+            self.browser.has(f"{count:,} checkpoints are in the line.")
+            print(f"    all of them after {self.browser.run('return performance.now()'):.0f} ms")
+        self.expect_quiet()
+
+
+class Without(unittest.TestCase):
+    def test_a_server_without_its_page_says_so(self):
+        world = World(nodes=0, server_arguments=["--no-ui"])
+        self.addCleanup(world.close)
+        for path in ("/ui/", "/ui/0/app.js"):
+            status, _, body = world.get(path)
+            self.assertEqual(status, 404, path)
+            self.assertIn("--no-ui", json.loads(body)["detail"])
+
+    def test_files_are_compressed_named_by_what_they_are_and_kept(self):
+        world = World(nodes=0)
+        self.addCleanup(world.close)
+        status, headers, body = world.get("/ui/")
+        self.assertEqual(status, 200)
+        self.assertIn("default-src 'self'", headers["Content-Security-Policy"])
+        folder = body.decode().split('src="')[1].split("/")[0]
+        whole = 0
+        for line in (pathlib.Path(__file__).parents[2] / "server/ui/files.def").read_text().splitlines():
+            if not line.startswith("UI_FILE"):
+                continue
+            name = line.split('"')[1]
+            if name == "index.html":
+                continue
+            status, headers, packed = world.get(f"/ui/{folder}/{name}", headers={"Accept-Encoding": "gzip"})
+            self.assertEqual((status, headers.get("Content-Encoding")), (200, "gzip"), name)
+            self.assertIn("immutable", headers["Cache-Control"])
+            whole += len(packed)
+            self.assertEqual(world.get(f"/ui/11111111/{name}")[1]["Cache-Control"], "no-store")
+        self.assertLessEqual(whole, 80 * 1024)
+        self.assertEqual(world.get("/ui/", headers={"If-None-Match": world.get("/ui/")[1]["ETag"]})[0], 304)
+        self.assertEqual(world.get(f"/ui/{folder}/../../etc/passwd")[0], 400)
+        self.assertEqual(world.get(f"/ui/{folder}/nothing.js")[0], 404)
+
+
+if __name__ == "__main__":
+    leave(unittest.main(exit=False).result)
