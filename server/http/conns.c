@@ -71,14 +71,16 @@ static struct cairn_srv_conn *first_of(const struct cairn_srv_http *http,
 
 /* Who goes at a bound, of that peer or of all (NULL): the oldest request that has begun to come and
  * is not whole; else who has been idle for longest; else who has come first and sent nothing. Where
- * most of all send requests that do not come whole, they go before they are old. NULL: nobody. */
+ * most of all send requests that do not come whole, these alone go, before they are old. NULL:
+ * nobody. */
 static struct cairn_srv_conn *next_to_go(const struct cairn_srv_http *http,
                                          const struct cairn_srv_peer *peer, uint64_t idle_ms) {
-    size_t arriving = http->locked.lines[CAIRN_SRV_LINE_ARRIVING].count;
+    size_t arriving = http->locked.lines[CAIRN_SRV_LINE_ARRIVING].count, all = http->connections;
+    if (all > http->locked.conn_count) arriving += all - http->locked.conn_count;
     bool crowded = !peer && arriving > http->locked.lines[CAIRN_SRV_LINE_IDLE].count;
     struct cairn_srv_conn *half =
         first_of(http, CAIRN_SRV_LINE_ARRIVING, peer, crowded ? idle_ms : ARRIVES_MS);
-    if (half) return half;
+    if (half || crowded) return half;
     struct cairn_srv_conn *idle = first_of(http, CAIRN_SRV_LINE_IDLE, peer, idle_ms);
     if (idle) return idle;
     struct cairn_srv_conn *fresh = first_of(http, CAIRN_SRV_LINE_ARRIVING, peer, idle_ms);
@@ -158,6 +160,7 @@ static void add(struct cairn_srv_http *http, struct MHD_Connection *connection,
     conn->at = &http->locked.conns;
     if (conn->next) conn->next->at = &conn->next;
     http->locked.conns = conn;
+    http->locked.conn_count++;
     conn->peer = join_peer(http, address);
     keep_bound(http, conn);
     join_line(http, conn, CAIRN_SRV_LINE_ARRIVING);
@@ -168,6 +171,7 @@ static void take_out(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
     cairn_srv_exchange_free(conn->arriving);
     {
         CAIRN_HOLD(&http->lock);
+        http->locked.conn_count--;
         *conn->at = conn->next;
         if (conn->next) conn->next->at = conn->at;
         CAIRN_ASSERT(!conn->is_reset || http->locked.resets);

@@ -101,6 +101,7 @@ struct cairn_srv_http {
     struct cairn_lock lock;
     struct {
         struct cairn_srv_conn *conns;
+        size_t conn_count; /* event loops list them a moment after they were handed over */
         struct {
             struct cairn_srv_conn *first, **end;
             size_t count;

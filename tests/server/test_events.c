@@ -414,7 +414,7 @@ TEST(a_thousand_streams_of_which_half_never_read_hold_little_and_hinder_nobody) 
     char body[900], filler[700];
     REQUIRE(raws && !setrlimit(RLIMIT_NOFILE, &files));
     REQUIRE(cairn_world_start(&world, WORLD_ARGS("--event-streams-max=1000",
-                                                "--event-streams-per-caller=1000"), NULL));
+                                                "--event-streams-per-caller=2000"), NULL));
     REQUIRE_OK(call(&world, "PUT", WORLD_RUN, "{}", NULL));
     uint64_t before_kib = rss_kib(world.server.pid);
     size_t open = 0;
