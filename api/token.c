@@ -14,18 +14,24 @@ static void digest_of(struct cairn_view text, struct cairn_token_key *ret) {
     cairn_sha256_of(text, ret->digest);
 }
 
-void cairn_token_make(void (*random)(void *ret_data, size_t size),
-                      char ret_text[CAIRN_TOKEN_TEXT_BYTES], struct cairn_token_key *ret_key) {
-    uint8_t id[ID_BYTES], secret[SECRET_BYTES];
+_Static_assert(ID_BYTES + SECRET_BYTES == CAIRN_TOKEN_SEED_BYTES, "the seed is both");
+
+void cairn_token_make_of(const uint8_t seed[CAIRN_TOKEN_SEED_BYTES],
+                         char ret_text[CAIRN_TOKEN_TEXT_BYTES], struct cairn_token_key *ret_key) {
     char hex[2 * SECRET_BYTES + 1];
-    random(id, sizeof(id));
-    random(secret, sizeof(secret));
-    cairn_hex_encode(id, sizeof(id), ret_key->id);
-    cairn_hex_encode(secret, sizeof(secret), hex);
+    cairn_hex_encode(seed, ID_BYTES, ret_key->id);
+    cairn_hex_encode(seed + ID_BYTES, SECRET_BYTES, hex);
     snprintf(ret_text, CAIRN_TOKEN_TEXT_BYTES, "%s%s_%s", start, ret_key->id, hex);
     digest_of(cairn_view_of(ret_text), ret_key);
-    cairn_wipe(secret, sizeof(secret));
     cairn_wipe(hex, sizeof(hex));
+}
+
+void cairn_token_make(void (*random)(void *ret_data, size_t size),
+                      char ret_text[CAIRN_TOKEN_TEXT_BYTES], struct cairn_token_key *ret_key) {
+    uint8_t seed[CAIRN_TOKEN_SEED_BYTES];
+    random(seed, sizeof(seed));
+    cairn_token_make_of(seed, ret_text, ret_key);
+    cairn_wipe(seed, sizeof(seed));
 }
 
 static bool is_hex(const char *text, size_t size) {

@@ -24,5 +24,9 @@ struct cairn_token_key {
 /* A new one. The text is to be wiped after use. */
 void cairn_token_make(void (*random)(void *ret_data, size_t size),
                       char ret_text[CAIRN_TOKEN_TEXT_BYTES], struct cairn_token_key *ret_key);
+/* The same one of the same bytes; they are to be secret. */
+#define CAIRN_TOKEN_SEED_BYTES 40
+void cairn_token_make_of(const uint8_t seed[CAIRN_TOKEN_SEED_BYTES],
+                         char ret_text[CAIRN_TOKEN_TEXT_BYTES], struct cairn_token_key *ret_key);
 /* False: it is none. */
 bool cairn_token_read(struct cairn_view text, struct cairn_token_key *ret);

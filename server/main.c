@@ -225,7 +225,9 @@ static enum cairn_code run(struct cairn_srv *server, const sigset_t *signals,
         cairn_manager_alive();
         cairn_store_watch_look(&watch, server->store, !server->frozen);
         got = sigtimedwait(signals, NULL, &look);
-        if (got == SIGHUP) cairn_srv_http_reload(server->http);
+        if (got != SIGHUP) continue;
+        cairn_srv_http_reload(server->http);
+        cairn_srv_webhooks_reload(server->webhooks);
     }
     cairn_log(INFO, "server.stopping", "signal=%d", got);
     cairn_manager_tell("STOPPING=1");

@@ -67,7 +67,8 @@
     X(CURSOR_EXPIRED,    "cursor-expired",        410, 0, 6, "What came after that event is no longer kept.") \
     X(QUOTA_EXCEEDED,    "quota-exceeded",        507, 0, 6, "The project has used up its quota; delete versions or have it raised.") \
     X(RATE_LIMITED,      "rate-limited",          429, 1, 5, "More requests than this caller may make; Retry-After says when to come again.") \
-    X(NOT_YET,           "not-yet",               404, 1, 3, "The run is there and has not come to that yet; ask again.")
+    X(NOT_YET,           "not-yet",               404, 1, 3, "The run is there and has not come to that yet; ask again.") \
+    X(KEY_REUSED,        "key-reused",            422, 0, 2, "That Idempotency-Key was sent with another call; make a new one.")
 /* clang-format on */
 
 enum cairn_code {

@@ -11,9 +11,12 @@
  */
 #pragma once
 
+struct cairn_srv_idempotency;
+
 struct cairn_srv_actor {
     const char *who;  /* "" where nobody said */
     const char *from; /* an address */
+    const struct cairn_srv_idempotency *idempotency; /* of a POST that has a key; else NULL */
 };
 /* NULL: the server itself, which is how a thread begins. It must live until it is set anew. */
 void cairn_srv_actor_set(const struct cairn_srv_actor *actor);

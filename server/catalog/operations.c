@@ -9,6 +9,7 @@
 #include "common/array.h"
 #include "common/text.h"
 #include "server/catalog/events.h"
+#include "server/catalog/idempotency.h"
 #include "server/catalog/notify.h"
 #include "server/catalog/values.h"
 
@@ -86,15 +87,16 @@ static bool only_reads(const char *kind, const char *request) {
 enum cairn_code cairn_srv_operation_put(struct cairn_srv_tx *tx,
                                         struct cairn_srv_operation *operation, bool alone,
                                         bool *ret_made, struct cairn_error *err) {
-    char found[CAIRN_SRV_OPERATION_BYTES];
+    char found[CAIRN_SRV_SUBJECT_BYTES];
     const char *kind = operation->kind, *request = operation->request.data;
     const struct cairn_run_name *name = &operation->name;
-    CAIRN_TRY(find_alike(tx, operation, alone, found, err));
+    CAIRN_TRY(cairn_srv_idempotency_find(tx, found, err)); /* also one that is over */
+    bool repeated = found[0] != '\0';
+    if (!repeated) CAIRN_TRY(find_alike(tx, operation, alone, found, err));
     *ret_made = !found[0];
-    if (found[0]) {
-        (void)cairn_text_copy(operation->id, sizeof(operation->id), found);
-        return CAIRN_OK;
-    }
+    if (found[0]) (void)cairn_text_copy(operation->id, sizeof(operation->id), found);
+    if (!repeated) CAIRN_TRY(cairn_srv_idempotency_keep(tx, operation->id, err));
+    if (found[0]) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(operation_put), SQL_T(operation->id),
                                 SQL_T(kind), SQL_T(name->project), SQL_T(name->run),
                                 SQL_T(request), SQL_T(operation->who),

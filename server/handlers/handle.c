@@ -107,14 +107,31 @@ static enum cairn_code look_at_newest(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
+/* What the caller's repeat of the call would be: the same method, path and body. */
+static void read_idempotency(const struct cairn_srv_request *request,
+                             struct cairn_srv_idempotency *ret) {
+    struct cairn_sha256 hash;
+    const char *path = request->path ? request->path : "";
+    *ret = (struct cairn_srv_idempotency){.caller = request->caller.who,
+                                          .key = request->idempotency_key};
+    cairn_sha256_init(&hash);
+    cairn_sha256_update(&hash, request->route->method, strlen(request->route->method));
+    cairn_sha256_update(&hash, path, strlen(path) + 1);
+    cairn_sha256_update(&hash, request->body.data, request->body.size);
+    cairn_sha256_final(&hash, ret->digest);
+}
+
 static enum cairn_code handle(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
-                              struct cairn_error *err) {
+                              struct cairn_srv_idempotency *idempotency, struct cairn_error *err) {
     struct cairn_srv *server = request->server;
     cairn_srv_reply_release(reply);
     *reply = (struct cairn_srv_reply){0};
     *err = (struct cairn_error){0};
     CAIRN_TRY(cairn_srv_judge(request, err)); /* again: it may have been parked for long */
-    cairn_srv_actor_set(&(struct cairn_srv_actor){request->caller.who, request->from});
+    bool keyed = request->idempotency_key[0] && !strcmp(request->route->method, "POST");
+    if (keyed) read_idempotency(request, idempotency);
+    cairn_srv_actor_set(&(struct cairn_srv_actor){request->caller.who, request->from,
+                                                  keyed ? idempotency : NULL});
     CAIRN_TRY(admit_run(request, reply, err));
     if (reply->park) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_changes_check(request, err));
@@ -131,7 +148,8 @@ static enum cairn_code handle(struct cairn_srv_request *request, struct cairn_sr
 enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
                                  struct cairn_error *err) {
     cairn_trace_set(&request->trace);
-    enum cairn_code code = handle(request, reply, err);
+    struct cairn_srv_idempotency idempotency;
+    enum cairn_code code = handle(request, reply, &idempotency, err);
     if (code == CAIRN_CATALOG_BEHIND && request->params.run_name.run[0])
         reply->retry_s = cairn_srv_run_thaws_in_s(request->server, &request->params.run_name);
     cairn_trace_set(NULL);

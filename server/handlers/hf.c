@@ -16,6 +16,7 @@
 #include "server/handlers/shards.h"
 
 #define TAG_BYTES 96
+#define RANK_FOLDER_BYTES 20
 #define FILE_BYTES_DEFAULT UINT64_C(5000000000)
 #define STORED_FILES_MAX 100000
 
@@ -26,6 +27,7 @@ struct view {
     struct cairn_srv_held *manifest, *layout; /* layout: NULL where there is none */
     struct cairn_srv_model_options options;
     struct cairn_srv_model model;
+    char folder[RANK_FOLDER_BYTES]; /* "rank-00000/": the one that holds stored files; else "" */
 };
 
 /* ---- what is asked for ---- */
@@ -90,6 +92,32 @@ static bool is_made(const struct view *view, const char *name) {
     return !strcmp(name, CAIRN_SRV_MODEL_INDEX) || cairn_srv_model_find(&view->model, name, &file);
 }
 
+/* cairn_save_raw puts a file below its rank. Where one rank has saved all of them, that folder is
+ * no part of the model's folder. */
+static void find_folder(struct view *view) {
+    const struct cairn_manifest *manifest = &view->manifest->manifest;
+    for (uint32_t i = 0; i < manifest->shard_count; i++) {
+        const struct cairn_manifest_shard *shard = &manifest->shards[i];
+        char folder[RANK_FOLDER_BYTES];
+        snprintf(folder, sizeof(folder), "rank-%05" PRIu32 "/", shard->rank);
+        if (!cairn_text_starts(shard->name, folder) || !is_stored(view, shard)) continue;
+        if (view->folder[0] && strcmp(view->folder, folder) != 0) {
+            view->folder[0] = '\0';
+            return;
+        }
+        snprintf(view->folder, sizeof(view->folder), "%s", folder);
+    }
+}
+
+/* As the model's folder has it. */
+static const char *name_of(const struct view *view, const struct cairn_manifest_shard *shard) {
+    size_t size = strlen(view->folder);
+    if (!size || !cairn_text_starts(shard->name, view->folder)) return shard->name;
+    const char *top = shard->name + size;
+    bool taken = cairn_manifest_find(&view->manifest->manifest, cairn_view_of(top)) != NULL;
+    return taken || is_made(view, top) ? shard->name : top;
+}
+
 static enum cairn_code make_index(const struct view *view, struct cairn_buf *ret,
                                   struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *index = cairn_srv_model_index(&view->model);
@@ -123,16 +151,16 @@ static enum cairn_code list_made(struct view *view, json_t *files, struct cairn_
     return add_file(files, CAIRN_SRV_MODEL_INDEX, index.size, "index", err);
 }
 
-static enum cairn_code list_stored(const struct view *view, json_t *files,
-                                   struct cairn_error *err) {
+static enum cairn_code list_stored(struct view *view, json_t *files, struct cairn_error *err) {
     const struct cairn_manifest *manifest = &view->manifest->manifest;
+    find_folder(view);
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
         const struct cairn_manifest_shard *shard = &manifest->shards[i];
         if (!is_stored(view, shard) || is_made(view, shard->name)) continue;
         if (json_array_size(files) >= STORED_FILES_MAX)
             return cairn_fail(err, CAIRN_TOO_LARGE, "more than %d files; .../shards lists them",
                               STORED_FILES_MAX);
-        CAIRN_TRY(add_file(files, shard->name, shard->size_bytes, "stored", err));
+        CAIRN_TRY(add_file(files, name_of(view, shard), shard->size_bytes, "stored", err));
     }
     return CAIRN_OK;
 }
@@ -213,8 +241,13 @@ static enum cairn_code send_stored(struct view *view, const struct cairn_manifes
 /* Also where its tensors cannot be files: the others are there all the same. */
 static enum cairn_code send_beside(struct view *view, struct cairn_error *err) {
     const char *name = view->request->params.shard;
-    const struct cairn_manifest_shard *shard =
-        cairn_manifest_find(&view->manifest->manifest, cairn_view_of(name));
+    const struct cairn_manifest *manifest = &view->manifest->manifest;
+    const struct cairn_manifest_shard *shard = cairn_manifest_find(manifest, cairn_view_of(name));
+    if (shard && is_stored(view, shard)) return send_stored(view, shard, err);
+    CAIRN_AUTO(buf) below = {0};
+    find_folder(view);
+    CAIRN_TRY(cairn_buf_printf(&below, err, "%s%s", view->folder, name));
+    shard = cairn_manifest_find(manifest, cairn_buf_view(&below));
     if (shard && is_stored(view, shard)) return send_stored(view, shard, err);
     return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no model file \"%s\"; .../hf lists them",
                       view->version.id.text, cairn_short(name).text);

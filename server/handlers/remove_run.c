@@ -216,7 +216,7 @@ enum cairn_code cairn_srv_remove_run(const struct cairn_srv_remove_run *wish, js
                                      struct cairn_error *err) {
     struct removal removal = {.wish = wish};
     const struct cairn_srv_actor *before = cairn_srv_actor_get();
-    const struct cairn_srv_actor actor = {wish->who, wish->from};
+    const struct cairn_srv_actor actor = {.who = wish->who, .from = wish->from};
     cairn_srv_actor_set(&actor);
     enum cairn_code code = remove_all(&removal, err);
     cairn_srv_actor_set(before);

@@ -22,6 +22,7 @@
 #include "common/json.h"
 #include "common/tracing.h"
 #include "server/access.h"
+#include "server/catalog/idempotency.h"
 
 struct cairn_srv_stream;
 struct cairn_srv_follower;
@@ -37,6 +38,7 @@ struct cairn_srv_request {
     struct cairn_view body;
     char range[256], if_range[128], if_match[1024], if_none_match[1024];
     char accept[256], accept_encoding[128], prefer[128], last_event_id[24];
+    char idempotency_key[CAIRN_SRV_IDEMPOTENCY_KEY_MAX + 1]; /* of a POST; "": it has none */
     char grant[CAIRN_GRANT_BYTES_MAX];
     struct cairn_trace trace; /* of the caller; none: it named none, or none that is one */
     char from[64]; /* address of the peer; "": not known */

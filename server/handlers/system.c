@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* /livez, /readyz, /version and /openapi.yaml: the state of the server, for machines and people. */
+/* /livez, /readyz, /version, /openapi.yaml and /openapi.json: the state of the server, for machines
+ * and people. */
 #include <cairn/cairn.h>
 
 #include "api/messages.h"
+#include "common/yaml_json.h"
 #include "server/catalog/sql.h"
 #include "server/damage.h"
 #include "server/handlers/request.h"
@@ -86,10 +88,24 @@ enum cairn_code cairn_srv_on_version(struct cairn_srv_request *request,
                                 err);
 }
 
+static struct cairn_view openapi(void) {
+    return (struct cairn_view){cairn_srv_openapi_begin,
+                               (size_t)(cairn_srv_openapi_end - cairn_srv_openapi_begin)};
+}
+
 enum cairn_code cairn_srv_on_openapi(struct cairn_srv_request *request,
                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
     (void)request;
+    struct cairn_view text = openapi();
     reply->content_type = "application/yaml";
-    return cairn_buf_append(&reply->body, cairn_srv_openapi_begin,
-                            (size_t)(cairn_srv_openapi_end - cairn_srv_openapi_begin), err);
+    return cairn_buf_append(&reply->body, text.data, text.size, err);
+}
+
+enum cairn_code cairn_srv_on_openapi_json(struct cairn_srv_request *request,
+                                          struct cairn_srv_reply *reply,
+                                          struct cairn_error *err) {
+    json_t *document = NULL;
+    (void)request;
+    CAIRN_TRY(cairn_yaml_json(openapi(), &document, err));
+    return cairn_srv_reply_json(reply, 200, document, err);
 }

@@ -6,16 +6,20 @@
 
 #include "api/messages.h"
 #include "common/clock.h"
+#include "common/encode.h"
 #include "common/log.h"
 #include "common/text.h"
 #include "server/handlers/request.h"
 #include "server/jobs/revoked.h"
 
 #define FAMILY_MAX 1001 /* a token, and what it made: one transaction, an object each */
+#define SALT_BYTES 16
 
 struct call {
     struct cairn_srv_request *request;
     struct cairn_srv_token token;
+    char *text;                    /* of CAIRN_TOKEN_TEXT_BYTES; wiped by its owner */
+    char salt[2 * SALT_BYTES + 1]; /* of a token that is made with a key */
     uint64_t limit;
     char after[CAIRN_NAME_BYTES_MAX + 1], last[CAIRN_TOKEN_ID_BYTES];
     size_t looked;
@@ -68,19 +72,70 @@ static enum cairn_code read_wanted(struct call *call, const struct cairn_msg_tok
     return CAIRN_OK;
 }
 
-static enum cairn_code put(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    const struct call *call = argument;
-    return cairn_srv_token_put(tx, &call->token, err);
+/* A repeat is told the same text, which is kept nowhere: it follows from the server's own key and
+ * from a salt that stands in the row of the caller's key. */
+static void derive(const struct call *call, const char *salt, char *ret_text,
+                   struct cairn_token_key *ret) {
+    const struct cairn_srv *server = call->request->server;
+    struct cairn_view key = {server->grant_key, sizeof(server->grant_key)};
+    uint8_t seed[2 * CAIRN_SHA256_BYTES];
+    for (size_t half = 0; half < 2; half++) {
+        char said[48];
+        snprintf(said, sizeof(said), "token %zu %s", half, salt);
+        cairn_hmac_sha256(key, cairn_view_of(said), seed + half * CAIRN_SHA256_BYTES);
+    }
+    cairn_token_make_of(seed, ret_text, ret);
+    cairn_wipe(seed, sizeof(seed));
 }
 
-static enum cairn_code make(struct call *call, char *text, struct cairn_srv_reply *reply,
+/* subject: id and salt of what the same key made before. */
+static enum cairn_code find_repeated(struct cairn_srv_tx *tx, struct call *call, char *subject,
+                                     struct cairn_error *err) {
+    struct cairn_token_key key = {0};
+    struct cairn_error why = {0};
+    char *salt = strchr(subject, ' ');
+    CAIRN_ASSERT(salt);
+    *salt++ = '\0';
+    enum cairn_code code = cairn_srv_token_get(tx, subject, &call->token, &why);
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_CONFLICT,
+                          "the token %s that was made with this Idempotency-Key is gone: make "
+                          "another one with a new key", subject);
+    if (code) {
+        if (err) *err = why;
+        return code;
+    }
+    derive(call, salt, call->text, &key);
+    if (!memcmp(key.digest, call->token.key.digest, sizeof(key.digest))) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CONFLICT,
+                      "the token %s was made by a server with another grant.key, and its text "
+                      "cannot be told again: revoke it", subject);
+}
+
+static enum cairn_code put(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct call *call = argument;
+    char subject[CAIRN_SRV_SUBJECT_BYTES];
+    CAIRN_TRY(cairn_srv_idempotency_find(tx, subject, err));
+    if (subject[0]) return find_repeated(tx, call, subject, err);
+    CAIRN_TRY(cairn_srv_token_put(tx, &call->token, err));
+    snprintf(subject, sizeof(subject), "%s %s", call->token.key.id, call->salt);
+    return cairn_srv_idempotency_keep(tx, subject, err);
+}
+
+static enum cairn_code make(struct call *call, struct cairn_srv_reply *reply,
                             struct cairn_error *err) {
     struct cairn_srv *server = call->request->server;
     struct cairn_srv_token *token = &call->token;
-    char expires[32];
-    CAIRN_AUTO_JSON json_t *scopes = cairn_scopes_json(token->scopes);
-    cairn_token_make(server->random, text, &token->key);
+    char expires[32], *text = call->text;
+    uint8_t salt[SALT_BYTES];
+    server->random(salt, sizeof(salt));
+    cairn_hex_encode(salt, sizeof(salt), call->salt);
+    if (call->request->idempotency_key[0])
+        derive(call, call->salt, text, &token->key);
+    else
+        cairn_token_make(server->random, text, &token->key);
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, put, call, err));
+    CAIRN_AUTO_JSON json_t *scopes = cairn_scopes_json(token->scopes);
     if (server->access) cairn_srv_access_reload(server->access);
     cairn_log(INFO, "token.made", "token=%s name=%s projects=%s", token->key.id, token->name,
               token->projects);
@@ -102,7 +157,8 @@ enum cairn_code cairn_srv_on_token_make(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
     CAIRN_TRY(cairn_msg_token_make_read(body, "", &said, err));
     CAIRN_TRY(read_wanted(&call, &said, err));
-    enum cairn_code code = make(&call, text, reply, err);
+    call.text = text;
+    enum cairn_code code = make(&call, reply, err);
     cairn_wipe(text, sizeof(text));
     return code;
 }

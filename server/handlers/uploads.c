@@ -15,7 +15,27 @@
 #include "server/jobs/copying_now.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
+#include "server/jobs/orphans.h"
 #include "server/jobs/sweep_objects.h"
+
+static enum cairn_code must_list(struct cairn_srv *server, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    if (server->uploads && cairn_store_profile(server->store)->lists_uploads) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "the store does not list the uploads below a prefix: a lifecycle rule of "
+                      "the bucket has to end them, as cairn doctor says");
+}
+
+/* POST /v1/uploads may be repeated until nothing is under way: what has just ended is not begun
+ * again. */
+enum cairn_code cairn_srv_on_upload_look(struct cairn_srv_request *request,
+                                         struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_TRY(must_list(request->server, err));
+    bool looking = cairn_srv_uploads_ask(request->server->uploads);
+    if (looking) cairn_srv_jobs_sweep(request->server);
+    return cairn_srv_reply_json(reply, looking ? 202 : 200,
+                                CAIRN_PACK(upload_look, .looking = looking), err);
+}
 
 enum cairn_code cairn_srv_on_upload_list(struct cairn_srv_request *request,
                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
@@ -26,11 +46,7 @@ enum cairn_code cairn_srv_on_upload_list(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_query_limit(request, &limit, err));
     CAIRN_TRY(cairn_srv_cursor_read(request, place, sizeof(place), err));
     if (place[0]) CAIRN_TRY(cairn_parse_u64(cairn_view_of(place), &from, err));
-    CAIRN_TRY(cairn_srv_thawed(server, err));
-    if (!server->uploads || !cairn_store_profile(server->store)->lists_uploads)
-        return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "the store does not list the uploads below a prefix: a lifecycle rule of "
-                          "the bucket has to end them, as cairn doctor says");
+    CAIRN_TRY(must_list(server, err));
     json_t *items = cairn_srv_uploads_page(server->uploads, from, limit, &more);
     if (more) snprintf(place, sizeof(place), "%" PRIu64, from + limit);
     json_t *next = more ? cairn_srv_cursor_write(server, place) : NULL;
@@ -120,8 +136,11 @@ static enum cairn_code end(struct cairn_srv_request *request, struct ending *end
     struct cairn_srv *server = request->server;
     bool done = false;
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, look, ending, err);
-    if (code == CAIRN_NOT_FOUND && server->uploads &&
-        cairn_srv_uploads_met(server->uploads, ending->met.id.text, &ending->met)) {
+    const char *id = ending->met.id.text;
+    bool met = code == CAIRN_NOT_FOUND &&
+               ((server->uploads && cairn_srv_uploads_met(server->uploads, id, &ending->met)) ||
+                (server->orphans && cairn_srv_orphans_met(server->orphans, id, &ending->met)));
+    if (met) {
         CAIRN_TRY(end_unknown(request, ending, err));
         code = cairn_srv_catalog_read(server->catalog, look, ending, err);
     }

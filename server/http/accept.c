@@ -60,6 +60,7 @@ static enum cairn_code copy_headers(struct cairn_srv_exchange *exchange, struct 
         {"If-Match", request->if_match, sizeof(request->if_match)},
         {"If-None-Match", request->if_none_match, sizeof(request->if_none_match)},
         {"Last-Event-ID", request->last_event_id, sizeof(request->last_event_id)},
+        {"Idempotency-Key", request->idempotency_key, sizeof(request->idempotency_key)},
         {"X-Cairn-Grant", request->grant, sizeof(request->grant)},
     };
     for (size_t i = 0; i < CAIRN_COUNT(wanted); i++)

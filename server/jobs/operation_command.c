@@ -88,7 +88,7 @@ static const char *const passed[] = {"LD_LIBRARY_PATH", "TMPDIR", "SSL_CERT_FILE
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
                                      "ASAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS",
 #endif
-                                     "CAIRN_CA_FILE"};
+};
 
 static bool has_name(const char *variable, const char *name) {
     size_t size = strlen(name);
@@ -118,6 +118,7 @@ static enum cairn_code make_environment(const struct cairn_srv *server, bool sen
     CAIRN_TRY(add_store(server->settings, variables, err));
     CAIRN_TRY(add(variables, err, "cairn_profiles", "/proc/self/no-profiles"));
     CAIRN_TRY(add_text(variables, err, "cairn_token", token));
+    CAIRN_TRY(add_text(variables, err, "cairn_ca_file", server->settings->ca_file));
     CAIRN_TRY(add_number(variables, err, "cairn_parent", (uint64_t)getpid(), ""));
     CAIRN_TRY(add_number(variables, err, "cairn_memory",
                          server->settings->operation_memory_bytes, ""));

@@ -370,3 +370,21 @@ json_t *cairn_srv_orphans_page(struct cairn_srv_orphans *orphans, uint64_t from,
     CAIRN_HOLD(&orphans->lock);
     return cairn_json_page(orphans->locked.items, from, limit, ret_more);
 }
+
+bool cairn_srv_orphans_met(struct cairn_srv_orphans *orphans, const char *version,
+                           struct cairn_srv_met *ret) {
+    size_t index = 0;
+    json_t *item = NULL;
+    CAIRN_HOLD(&orphans->lock);
+    json_array_foreach(orphans->locked.items, index, item) {
+        struct cairn_msg_orphan_row row = {0};
+        if (cairn_msg_orphan_row_read(item, "", &row, NULL) || strcmp(row.version, version) != 0)
+            continue;
+        (void)cairn_text_copy(ret->id.text, sizeof(ret->id.text), row.version);
+        (void)cairn_text_copy(ret->name.project, sizeof(ret->name.project), row.project);
+        (void)cairn_text_copy(ret->name.run, sizeof(ret->name.run), row.run);
+        ret->step = row.step;
+        return true;
+    }
+    return false;
+}

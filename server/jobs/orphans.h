@@ -25,6 +25,7 @@
 #pragma once
 
 #include "common/json.h"
+#include "server/catalog/buried.h"
 #include "server/server.h"
 
 struct cairn_srv_orphans;
@@ -57,6 +58,9 @@ struct cairn_srv_orphans_status {
 };
 void cairn_srv_orphans_status(struct cairn_srv_orphans *orphans,
                               struct cairn_srv_orphans_status *ret);
+/* Where that version stands, which the last look found; false: it found none of that id. */
+bool cairn_srv_orphans_met(struct cairn_srv_orphans *orphans, const char *version,
+                           struct cairn_srv_met *ret);
 /* What the last look found, from this place on: new objects of the form orphan_row. *ret_more:
  * there are others behind. NULL without memory. */
 json_t *cairn_srv_orphans_page(struct cairn_srv_orphans *orphans, uint64_t from, uint64_t limit,

@@ -289,6 +289,7 @@ static void sweep_uploads(struct cairn_srv_sweep *found, struct cairn_store_work
     for (size_t i = 0; i < found->ids.count && !code; i++)
         code = cairn_srv_uploads_end(uploads, worker, found->ids.ids[i].text, &why);
     if (code) cairn_log(INFO, "sweep.uploads_kept", "cause=\"%s\"", why.message);
+    if (cairn_srv_uploads_hurried(uploads)) cairn_srv_jobs_sweep(found->server);
 }
 
 /* Q31. What is buried here is found by the query for dead ones, in this round. */

@@ -22,6 +22,7 @@
 #define SHOWN_MAX 1000
 #define PARTS_MAX 10000
 #define HOUR_MS UINT64_C(3600000)
+#define FRESH_MS 2000
 
 /* What stands above an upload. */
 enum owner {
@@ -38,8 +39,8 @@ struct found {
 struct cairn_srv_uploads {
     struct cairn_srv *server;
     /* the look that is under way */
-    bool looking;
-    uint64_t begun_ms; /* mono clock; 0: never */
+    bool looking, by_hand;
+    uint64_t begun_ms; /* of the last hourly one; mono clock; 0: never */
     struct cairn_srv_run_names runs;
     size_t next;
     json_t *items;
@@ -50,6 +51,8 @@ struct cairn_srv_uploads {
     struct cairn_lock lock;
     struct {
         json_t *items; /* of the last look that ended */
+        uint64_t ended_ms;
+        bool asked, looking; /* looking: because somebody asked */
     } locked;
 };
 
@@ -130,11 +133,17 @@ static enum cairn_code measure(struct cairn_srv_uploads *uploads, struct cairn_s
                                        .upload_id_in = entry->upload_id,
                                        .parts = uploads->parts,
                                        .part_count = PARTS_MAX};
-    enum cairn_code code = cairn_store_perform(worker, &list, err);
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_store_perform(worker, &list, &why);
     *ret = 0;
     if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
-    for (size_t i = 0; !code && i < list.part_count; i++) *ret += uploads->parts[i].size_bytes;
-    return code;
+    if (code) { /* uploads.h#4 */
+        cairn_log(INFO, "sweep.upload_unread", "key=%s cause=\"%s\"", entry->key, why.message);
+        *ret = CAIRN_MESSAGE_NONE;
+        return CAIRN_OK;
+    }
+    for (size_t i = 0; i < list.part_count; i++) *ret += uploads->parts[i].size_bytes;
+    return CAIRN_OK;
 }
 
 static enum cairn_code take(struct cairn_srv_uploads *uploads, struct cairn_store_worker *worker,
@@ -152,7 +161,7 @@ static enum cairn_code take(struct cairn_srv_uploads *uploads, struct cairn_stor
         return CAIRN_OK;
     CAIRN_TRY(measure(uploads, worker, entry, &bytes, err));
     cairn_time_text(entry->modified_ms, true, begun);
-    uploads->bytes += bytes;
+    if (bytes != CAIRN_MESSAGE_NONE) uploads->bytes += bytes;
     json_t *item = CAIRN_PACK(upload_row, .project = name->project, .run = name->run,
                               .version = parts.id.text,
                               .state = uploads->last.state, .key = entry->key, .bytes = bytes,
@@ -175,9 +184,11 @@ static enum cairn_code look_at_page(struct cairn_srv_uploads *uploads,
     CAIRN_TRY(cairn_store_perform(worker, &list, err));
     for (size_t i = 0; i < listing.count; i++) {
         const struct cairn_store_entry *entry = &listing.entries[i];
-        if (!cairn_text_starts(entry->key, prefix))
-            return cairn_fail(err, CAIRN_STORE, "%s was listed, which is not below %s", entry->key,
-                              prefix);
+        if (!cairn_text_starts(entry->key, prefix)) {
+            cairn_log(INFO, "sweep.upload_strange", "key=%s cause=\"it is not below %s\"",
+                      entry->key, prefix);
+            continue;
+        }
         CAIRN_TRY(take(uploads, worker, name, entry, err));
     }
     free(*page);
@@ -214,8 +225,20 @@ static enum cairn_code begin(struct cairn_srv_uploads *uploads, struct cairn_err
     uploads->now.count = 0;
     CAIRN_TRY(cairn_srv_catalog_read(uploads->server->catalog, find_runs, &uploads->runs, err));
     uploads->looking = true;
-    uploads->begun_ms = cairn_srv_mono_ms(uploads->server);
+    if (!uploads->by_hand) uploads->begun_ms = cairn_srv_mono_ms(uploads->server);
     return CAIRN_OK;
+}
+
+/* Is one due? An hourly one counts as asked for, too. */
+static bool is_due(struct cairn_srv_uploads *uploads) {
+    uint64_t now_ms = cairn_srv_mono_ms(uploads->server);
+    bool hourly = !uploads->begun_ms || now_ms - uploads->begun_ms >= HOUR_MS;
+    CAIRN_HOLD(&uploads->lock);
+    bool asked = uploads->locked.asked;
+    uploads->locked.asked = false;
+    uploads->locked.looking = asked;
+    uploads->by_hand = asked && !hourly;
+    return asked || hourly;
 }
 
 static bool was_there(const struct cairn_srv_ids *ids, const char *id) {
@@ -229,18 +252,22 @@ static enum cairn_code end_look(struct cairn_srv_uploads *uploads, struct cairn_
                                 struct cairn_error *err) {
     struct cairn_srv *server = uploads->server;
     enum cairn_code code = CAIRN_OK;
-    for (size_t i = 0; i < uploads->now.count && !code; i++)
+    for (size_t i = 0; i < uploads->now.count && !code && !uploads->by_hand; i++)
         if (was_there(&uploads->before, uploads->now.ids[i].text))
             code = cairn_srv_ids_add(ret_due, &uploads->now.ids[i], err);
     struct cairn_srv_ids spare = uploads->before;
-    uploads->before = uploads->now;
-    uploads->now = spare;
+    if (!uploads->by_hand) {
+        uploads->before = uploads->now;
+        uploads->now = spare;
+    }
     uploads->looking = false;
     uploads->last = (struct found){0};
     {
         CAIRN_HOLD(&uploads->lock);
         json_decref(uploads->locked.items);
         uploads->locked.items = CAIRN_TAKE(uploads->items);
+        uploads->locked.ended_ms = cairn_srv_mono_ms(server);
+        uploads->locked.looking = false;
     }
     if (server->metrics)
         cairn_metrics_set(server->metrics,
@@ -252,11 +279,10 @@ static enum cairn_code end_look(struct cairn_srv_uploads *uploads, struct cairn_
 enum cairn_code cairn_srv_uploads_look(struct cairn_srv_uploads *uploads,
                                        struct cairn_store_worker *worker,
                                        struct cairn_srv_ids *ret_due, struct cairn_error *err) {
-    uint64_t now_ms = cairn_srv_mono_ms(uploads->server);
     ret_due->count = 0;
     if (!cairn_store_profile(uploads->server->store)->lists_uploads) return CAIRN_OK;
     if (!uploads->looking) {
-        if (uploads->begun_ms && now_ms - uploads->begun_ms < HOUR_MS) return CAIRN_OK;
+        if (!is_due(uploads)) return CAIRN_OK;
         CAIRN_TRY(begin(uploads, err));
     }
     uploads->last = (struct found){0}; /* of another round, and perhaps another state by now */
@@ -308,6 +334,19 @@ enum cairn_code cairn_srv_uploads_end(struct cairn_srv_uploads *uploads,
 }
 
 /* ---- for who asks ---- */
+
+bool cairn_srv_uploads_ask(struct cairn_srv_uploads *uploads) {
+    CAIRN_HOLD(&uploads->lock);
+    uint64_t ended_ms = uploads->locked.ended_ms;
+    bool fresh = ended_ms && cairn_srv_mono_ms(uploads->server) - ended_ms < FRESH_MS;
+    if (!uploads->locked.looking && !fresh) uploads->locked.asked = true;
+    return uploads->locked.looking || uploads->locked.asked;
+}
+
+bool cairn_srv_uploads_hurried(struct cairn_srv_uploads *uploads) {
+    CAIRN_HOLD(&uploads->lock);
+    return uploads->locked.looking;
+}
 
 json_t *cairn_srv_uploads_page(struct cairn_srv_uploads *uploads, uint64_t from, uint64_t limit,
                                bool *ret_more) {

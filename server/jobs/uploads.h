@@ -8,12 +8,14 @@
  * Promise: 1   an upload below a version that is open, or whose record is not written yet, is
  *              nobody's orphan: it is neither shown nor ended.
  *          2   ended are those below versions that are committed or gone, when two looks an hour
- *              apart found them; such a version gets no upload any more (P8, P8b). What is below a
+ *              apart found them; looks between these, which somebody asked for, end none. Such a
+ *              version gets no upload any more (P8, P8b). What is below a
  *              version that this catalog does not know is shown here and judged by orphans.h.
  *          3   no request lists the store: what is answered is what the last look found.
+ *          4   what the store says of one upload, or of one run, and cannot be read hides no other.
  * Limits:  64 runs a round of the sweep, a look an hour; 10 pages of a run; the first 1,000 orphans
  *          are measured and shown.
- * Threads: looks on the sweeping thread; _page on any.
+ * Threads: looks on the sweeping thread; _ask, _hurried and _page on any.
  * Next:    server/jobs/sweep.c, server/jobs/sweep_objects.h, server/handlers/uploads.c.
  */
 #pragma once
@@ -37,6 +39,11 @@ enum cairn_code cairn_srv_uploads_look(struct cairn_srv_uploads *uploads,
 enum cairn_code cairn_srv_uploads_end(struct cairn_srv_uploads *uploads,
                                       struct cairn_store_worker *worker, const char *version,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* A look begins with the next round, unless one is under way or has ended within two seconds; it
+ * ends nothing (uploads.h#2 counts the hourly ones). True: one is under way, or about to. */
+bool cairn_srv_uploads_ask(struct cairn_srv_uploads *uploads);
+/* Is a look under way that somebody asked for? Then the next round does not wait. */
+bool cairn_srv_uploads_hurried(struct cairn_srv_uploads *uploads);
 /* What the last look found, from this place on: new objects of the form upload_row. *ret_more:
  * there are others behind. NULL without memory. */
 json_t *cairn_srv_uploads_page(struct cairn_srv_uploads *uploads, uint64_t from, uint64_t limit,

@@ -45,10 +45,15 @@ struct teller {
     struct cairn_srv_letter letter;
     bool has_letter;
 };
+/* What one reading of the file says, and who tells it. */
+struct roster {
+    struct cairn_srv_webhook_file *file;
+    struct teller *tellers; /* one for each webhook of the file */
+    struct roster *before;  /* a handler may look at it still; it goes with the server */
+};
 struct cairn_srv_webhooks {
     struct cairn_srv *server;
-    struct cairn_srv_webhook_file *file;
-    struct teller *tellers;
+    _Atomic(struct roster *) now;
 };
 
 uint64_t cairn_srv_webhook_pause_ms(uint64_t failures, uint64_t longest_ms, uint64_t bits) {
@@ -402,33 +407,39 @@ static enum cairn_code open_rows(struct cairn_srv_tx *tx, void *argument, struct
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_webhooks_new(struct cairn_srv *server, struct cairn_srv_webhooks **ret,
-                                       struct cairn_error *err) {
-    struct cairn_srv_webhooks *webhooks = calloc(1, sizeof(*webhooks));
-    if (!webhooks) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for webhooks");
-    webhooks->server = server;
+static void free_roster(struct roster *roster) {
+    if (roster->file) cairn_wipe(roster->file, sizeof(*roster->file));
+    free(roster->tellers);
+    free(roster->file);
+    free(roster);
+}
+
+static enum cairn_code read_roster(struct cairn_srv *server, struct roster **ret,
+                                   struct cairn_error *err) {
+    struct roster *roster = calloc(1, sizeof(*roster));
+    if (!roster) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for webhooks");
     enum cairn_code code =
-        cairn_srv_webhook_file_load(server->settings->webhooks_file, &webhooks->file, err);
-    if (!code && webhooks->file->count)
-        webhooks->tellers = calloc(webhooks->file->count, sizeof(*webhooks->tellers));
-    if (!code && webhooks->file->count && !webhooks->tellers)
+        cairn_srv_webhook_file_load(server->settings->webhooks_file, &roster->file, err);
+    if (!code && roster->file->count)
+        roster->tellers = calloc(roster->file->count, sizeof(*roster->tellers));
+    if (!code && roster->file->count && !roster->tellers)
         code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for webhooks");
-    if (!code && webhooks->file->count && !server->frozen)
-        code = cairn_srv_catalog_write(server->catalog, open_rows, webhooks->file, err);
+    if (!code && roster->file->count && !server->frozen)
+        code = cairn_srv_catalog_write(server->catalog, open_rows, roster->file, err);
     if (code)
-        cairn_srv_webhooks_free(webhooks);
+        free_roster(roster);
     else
-        *ret = webhooks;
+        *ret = roster;
     return code;
 }
 
-enum cairn_code cairn_srv_webhooks_start(struct cairn_srv_webhooks *webhooks,
-                                         struct cairn_error *err) {
+static enum cairn_code start_roster(struct cairn_srv *server, struct roster *roster,
+                                    struct cairn_error *err) {
     const struct cairn_http_options options = {.connections_max = 1};
-    for (size_t i = 0; i < webhooks->file->count; i++) {
-        struct teller *teller = &webhooks->tellers[i];
-        teller->server = webhooks->server;
-        teller->hook = &webhooks->file->hooks[i];
+    for (size_t i = 0; i < roster->file->count; i++) {
+        struct teller *teller = &roster->tellers[i];
+        teller->server = server;
+        teller->hook = &roster->file->hooks[i];
         teller->thread =
             (struct cairn_thread){.name = "cairn-webhook", .run = run, .owner = teller};
         CAIRN_TRY(cairn_http_engine_new(&options, &teller->engine, err));
@@ -439,36 +450,91 @@ enum cairn_code cairn_srv_webhooks_start(struct cairn_srv_webhooks *webhooks,
     return CAIRN_OK;
 }
 
+static void stop_roster(struct roster *roster) {
+    for (size_t i = 0; roster->tellers && i < roster->file->count; i++) {
+        cairn_thread_stop(&roster->tellers[i].thread);
+        if (roster->tellers[i].engine) cairn_http_engine_free(roster->tellers[i].engine);
+        roster->tellers[i].engine = NULL;
+    }
+}
+
+enum cairn_code cairn_srv_webhooks_new(struct cairn_srv *server, struct cairn_srv_webhooks **ret,
+                                       struct cairn_error *err) {
+    struct roster *roster = NULL;
+    struct cairn_srv_webhooks *webhooks = calloc(1, sizeof(*webhooks));
+    if (!webhooks) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for webhooks");
+    webhooks->server = server;
+    enum cairn_code code = read_roster(server, &roster, err);
+    webhooks->now = roster;
+    if (code)
+        free(webhooks);
+    else
+        *ret = webhooks;
+    return code;
+}
+
+enum cairn_code cairn_srv_webhooks_start(struct cairn_srv_webhooks *webhooks,
+                                         struct cairn_error *err) {
+    return start_roster(webhooks->server, webhooks->now, err);
+}
+
+/* The old ones end first: of one name there is one at a time, and the next goes on behind what that
+ * one has delivered. */
+void cairn_srv_webhooks_reload(struct cairn_srv_webhooks *webhooks) {
+    struct cairn_error why = {0};
+    struct roster *old = webhooks->now, *next = NULL;
+    enum cairn_code code = read_roster(webhooks->server, &next, &why);
+    if (!code && !memcmp(old->file, next->file, sizeof(*next->file))) {
+        free_roster(next);
+        return;
+    }
+    if (!code) {
+        stop_roster(old);
+        next->before = old;
+        webhooks->now = next;
+        code = start_roster(webhooks->server, next, &why);
+    }
+    if (code)
+        cairn_log(WARN, "webhooks.kept", "file=%s cause=\"%s\"",
+                  webhooks->server->settings->webhooks_file, why.message);
+    else
+        cairn_log(INFO, "webhooks.loaded", "file=%s webhooks=%zu",
+                  webhooks->server->settings->webhooks_file, next->file->count);
+}
+
 void cairn_srv_webhooks_free(struct cairn_srv_webhooks *webhooks) {
     if (!webhooks) return;
-    for (size_t i = 0; webhooks->tellers && i < webhooks->file->count; i++) {
-        cairn_thread_stop(&webhooks->tellers[i].thread);
-        if (webhooks->tellers[i].engine) cairn_http_engine_free(webhooks->tellers[i].engine);
+    struct roster *roster = webhooks->now;
+    stop_roster(roster);
+    while (roster) {
+        struct roster *before = roster->before;
+        free_roster(roster);
+        roster = before;
     }
-    if (webhooks->file) cairn_wipe(webhooks->file, sizeof(*webhooks->file));
-    free(webhooks->tellers);
-    free(webhooks->file);
     free(webhooks);
 }
 
-static size_t place_of(const struct cairn_srv_webhooks *webhooks, const char *name) {
+static size_t place_of(const struct roster *roster, const char *name) {
     size_t i = 0;
-    while (i < webhooks->file->count && strcmp(webhooks->file->hooks[i].name, name)) i++;
+    while (i < roster->file->count && strcmp(roster->file->hooks[i].name, name)) i++;
     return i;
 }
 
 void cairn_srv_webhooks_wake(struct cairn_srv_webhooks *webhooks, const char *name) {
-    size_t at = place_of(webhooks, name);
-    if (at < webhooks->file->count) cairn_thread_wake(&webhooks->tellers[at].thread);
+    struct roster *roster = webhooks->now;
+    size_t at = place_of(roster, name);
+    if (at < roster->file->count) cairn_thread_wake(&roster->tellers[at].thread);
 }
 
 const struct cairn_srv_webhook *cairn_srv_webhooks_find(const struct cairn_srv_webhooks *webhooks,
                                                         const char *name) {
-    size_t at = place_of(webhooks, name);
-    return at < webhooks->file->count ? &webhooks->file->hooks[at] : NULL;
+    const struct roster *roster = webhooks->now;
+    size_t at = place_of(roster, name);
+    return at < roster->file->count ? &roster->file->hooks[at] : NULL;
 }
 
 const struct cairn_srv_webhook_file *
 cairn_srv_webhooks_file(const struct cairn_srv_webhooks *webhooks) {
-    return webhooks->file;
+    const struct roster *roster = webhooks->now;
+    return roster->file;
 }

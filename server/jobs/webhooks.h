@@ -29,6 +29,8 @@ enum cairn_code cairn_srv_webhooks_new(struct cairn_srv *server, struct cairn_sr
                                        struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_webhooks_start(struct cairn_srv_webhooks *webhooks,
                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* Reads the file again; one that cannot be read changes nothing, and is logged. */
+void cairn_srv_webhooks_reload(struct cairn_srv_webhooks *webhooks);
 void cairn_srv_webhooks_free(struct cairn_srv_webhooks *webhooks); /* stops; NULL is fine */
 /* Look now: a letter is to be tried once more. */
 void cairn_srv_webhooks_wake(struct cairn_srv_webhooks *webhooks, const char *name);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print_api: routes, codes and messages as text, for tests/python/check_openapi.py. */
+/* print_api: routes, codes and messages as text, for tests/python/check_openapi.py; of a file in
+ * YAML its JSON, as the server serves it. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "api/messages.h"
 #include "api/routes.h"
 #include "common/error.h"
+#include "common/file.h"
+#include "common/yaml_json.h"
 
 static void print_form(enum cairn_message message) {
     static const char *const groups[] = {"REQUEST", "NOTICE", "ANSWER", "EVENT", "RECORD",
@@ -23,7 +26,20 @@ static void print_form(enum cairn_message message) {
     }
 }
 
-int main(void) {
+static int print_json(const char *path) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) text = {.limit = 16 * CAIRN_MIB}, shown = {.limit = 16 * CAIRN_MIB};
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    if (cairn_file_load(path, &text, &err) || cairn_yaml_json(cairn_buf_view(&text), &json, &err) ||
+        cairn_json_show(json, &shown, &err)) {
+        fprintf(stderr, "%s: %s\n", path, err.message);
+        return 1;
+    }
+    return puts(shown.data) < 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2) return print_json(argv[1]);
     for (int i = 0; i < CAIRN_ROUTE_COUNT; i++) {
         const struct cairn_route *route = cairn_route_at((enum cairn_route_id)i);
         printf("route %s %s %s %s\n", route->method, route->template_text, route->name,

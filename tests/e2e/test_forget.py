@@ -121,7 +121,7 @@ class Forget(unittest.TestCase):
         self.assertIn("[y/N]", self.on_a_terminal("n\n", *words))
         self.assertEqual([self.kept(run) for run in ("many/a", "many/b", "other/c")], [[3, 2, 1]] * 3)
         plans = self.ask(*words, "--yes")
-        self.assertEqual([(plan["run"], plan["removed"]) for plan in plans],
+        self.assertEqual([(f'{plan["project"]}/{plan["run"]}', plan["removed"]) for plan in plans],
                          [("many/a", 2), ("many/b", 2), ("other/c", 2)])
         self.assertEqual([self.kept(run) for run in ("many/a", "many/b", "other/c")], [[3]] * 3)
         self.assertIn("0 in the trash", self.world.cairn(*words, "--yes").stdout)

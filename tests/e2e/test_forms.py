@@ -27,7 +27,7 @@ def without_ages(value):
         return [without_ages(item) for item in value]
     if isinstance(value, dict):
         return {key: without_ages(item) for key, item in value.items()
-                if not key.endswith("_ago") and key != "idle_s"}
+                if not key.endswith("silent_ms") and key != "idle_s"}
     return value
 
 

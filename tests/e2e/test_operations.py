@@ -170,9 +170,8 @@ class OverHttps(Case):
         self.url = f"https://127.0.0.1:{self.world.port}"
 
     def serve(self, authority):
-        self.world.env = {"CAIRN_CA_FILE": str(authority)}
         self.restart(*self.world.server_arguments, "--tls-cert", self.world.root / "cert", "--tls-key",
-                     self.world.root / "key", "--operations-url", self.url)
+                     self.world.root / "key", "--operations-url", self.url, "--ca-file", authority)
         self.world.url = self.url
         self.context = ssl.create_default_context(cafile=str(self.world.root / "cert"))
 

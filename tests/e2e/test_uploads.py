@@ -9,10 +9,11 @@ import re
 import tempfile
 import time
 import unittest
+import urllib.request
 
 from s3world import BUCKET, S3Fault, S3World, signed
 from test_commands import shapes
-from world import World, wait_until
+from world import HANG_S, World, wait_until
 
 PARTS = (5 << 20, 70_000)
 
@@ -62,6 +63,24 @@ class Uploads(unittest.TestCase):
         self.assertEqual((ended["state"], ended["done"]), ("committed", True))
         self.assertEqual(world.s3.uploads("cairn/"), [])
 
+    def test_a_look_that_was_asked_for_shows_what_is_there_and_ends_nothing(self):
+        world = self.start()
+        file = world.root / "file"
+        file.write_bytes(b"model")
+        world.cairn("put", file, "u/run@1")
+        self.assertEqual(json.loads(world.cairn("uploads", "ls", "--now", "--json").stdout), [])
+        late = next(key for key in world.keys("/committed.json")).replace("committed.json", "shards/rank-00000/late")
+        self.upload(world, late)
+        request = urllib.request.Request(f"{world.url}/v1/uploads", method="POST", headers={"X-Cairn": "1"})
+        for _ in range(3):  # no two of these are an hour apart
+            def begun():  # what has ended within two seconds is not begun again
+                with urllib.request.urlopen(request, timeout=HANG_S) as reply:
+                    return reply.status == 202
+            wait_until(begun)
+            rows = json.loads(world.cairn("uploads", "ls", "--now", "--json").stdout)
+            self.assertEqual(["cairn/" + row["key"] for row in rows], [late])
+        self.assertEqual(world.s3.uploads("cairn/"), [late])
+
     def test_of_a_store_that_lists_no_uploads_it_says_so_and_what_helps(self):
         world = self.start("--profile", "minio")
         said = world.cairn("uploads", "ls", status=1).stderr
@@ -100,6 +119,9 @@ class Orphans(unittest.TestCase):
         shown = world.cairn("gc", "--dry-run")
         self.assertIn("u/run@" + version, shown.stdout)
         self.assertIn("1 version is nobody's, 1000 B", shown.stderr)
+        name = world.cairn("gc", "--dry-run", "-o", "name").stdout.strip()
+        self.assertEqual(json.loads(world.cairn("uploads", "abort", name, "--json").stdout)["state"], "aborting")
+        wait_until(lambda: not left.exists())
         self.assertIn("cairn_orphan_object_bytes 1000\n", world.get("/metrics")[2].decode())
         self.assertEqual(world.version("u/run")["step"], 1)
 

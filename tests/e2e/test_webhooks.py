@@ -9,6 +9,7 @@ import http.server
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 import threading
@@ -139,6 +140,30 @@ class Webhooks(unittest.TestCase):
         self.assertIn(numbers[0], numbers[1:])
         self.assertEqual(len(set(ids)), 21)
         self.assertEqual(receiver.wrong, [])
+
+    def test_webhooks_are_read_again_on_sighup_and_go_on_where_they_were(self):
+        first, second = self.receiver(), self.receiver()
+        world = self.start(self.hook(first, "first", events=["run.created"]))
+        self.make_run(world, "p/a")
+        wait_until(lambda: first.runs() == ["a"])
+
+        def reload(*names):
+            world.server.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: [row["name"] for row in self.rows(world)] == list(names))
+        self.write(self.hook(first, "first", events=["run.created"]), self.hook(second, "second", events=["run.created"]))
+        reload("first", "second")
+        self.make_run(world, "p/b")
+        wait_until(lambda: (first.runs(), second.runs()) == (["a", "b"], ["b"]))
+        self.file.write_text('{"webhooks": [{"name": "first"}]}')  # no url: as it was
+        world.server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "webhooks.kept" in world.server.log.read_text())
+        self.make_run(world, "p/c")
+        wait_until(lambda: (first.runs(), second.runs()) == (["a", "b", "c"], ["b", "c"]))
+        self.write(self.hook(second, "second", events=["run.created"]))
+        reload("second")
+        self.make_run(world, "p/d")
+        wait_until(lambda: second.runs() == ["b", "c", "d"])
+        self.assertEqual(first.runs(), ["a", "b", "c"])
 
     def test_a_receiver_that_says_much_has_taken_what_it_was_told(self):
         """W01: a page behind a 200 is no failure"""

@@ -3,6 +3,7 @@
 
   check_openapi.py PRINT_API OPENAPI_YAML      exits with 77 when python3-yaml is missing
 """
+import json
 import subprocess
 import sys
 
@@ -281,8 +282,11 @@ def main():
     queries = {(row[1], row[2]): {name.strip(",") for name in row[4:]} for row in rows if row[0] == "route"}
     codes = {row[1] for row in rows if row[0] == "code"}
     document = load(sys.argv[2])
+    served = subprocess.run(sys.argv[1:3], check=True, capture_output=True, text=True).stdout
     forms = read_forms(rows)
     problems = check(document, routes, queries, codes) + list(check_messages(document, forms))
+    if json.loads(served) != document:
+        problems.append("/openapi.json is another document")
     try:
         from openapi_spec_validator import validate
     except ImportError:

@@ -88,6 +88,34 @@ TEST(uploads_below_what_is_committed_or_gone_are_shown_and_ended_at_the_second_l
     EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
 }
 
+TEST(looks_that_were_asked_for_show_an_upload_and_end_none) /* uploads.h#2 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save kept;
+    char state[32];
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &kept));
+    cairn_inside_pass(&world.inside, HOUR_MS / 60); /* the first hourly look is over */
+    struct cairn_version_place place = place_of(&kept);
+    REQUIRE_OK(begin_upload(&world, &place));
+    for (int i = 0; i < 5; i++) {
+        CAIRN_AUTO_JSON json_t *asked = NULL;
+        cairn_inside_pass(&world.inside, 5000); /* one that has just ended is not begun again */
+        REQUIRE_OK(cairn_world_call(&world, "POST", "/v1/uploads", NULL, &asked));
+        EXPECT(json_is_true(json_object_get(asked, "looking")));
+        cairn_inside_pass(&world.inside, HOUR_MS / 60);
+        shown_as(&world, kept.id.text, state);
+        EXPECT_EQ_TEXT(state, "committed");
+        EXPECT_EQ_U64(uploads_under(&world, &place), 1);
+    }
+    cairn_inside_pass(&world.inside, HOUR_MS); /* found by one hourly look */
+    EXPECT_EQ_U64(uploads_under(&world, &place), 1);
+    cairn_inside_pass(&world.inside, HOUR_MS + HOUR_MS / 60); /* and by another one */
+    EXPECT_EQ_U64(uploads_under(&world, &place), 0);
+}
+
 TEST(an_upload_of_a_copy_that_is_being_made_or_mended_is_no_orphan) /* P8 */
 {
     CAIRN_AUTO(world) world = {0};
