@@ -11,6 +11,7 @@
 #   seconds=N         about how long it takes by itself; the longest are started first
 #   thirds=N          thirds of a core that it keeps busy; 1 where it mostly waits
 #   rooms=A,B         folders of the product that it covers, where that is less than all it is linked with
+#   on=disk           it writes to the disk also where others write to memory: it is about files of a disk
 #   env=NAME=VALUE    one variable of its environment
 
 # The last resort against a test that polls for ever; tests/support/watched.py finds hangs long before.
@@ -41,12 +42,12 @@ endfunction()
 
 # cairn_parse_line(LINE NAME): sets W_<word> for each word; an unknown word stops the configuration.
 function(cairn_parse_line line name)
-  foreach(word labels engines sanitized as with under seconds thirds rooms env)
+  foreach(word labels engines sanitized as with under seconds thirds rooms on env)
     set(W_${word} "" PARENT_SCOPE)
   endforeach()
   separate_arguments(words UNIX_COMMAND "${line}")
   foreach(word ${words})
-    if(NOT word MATCHES "^(labels|engines|sanitized|as|with|under|seconds|thirds|rooms|env)=(.*)$")
+    if(NOT word MATCHES "^(labels|engines|sanitized|as|with|under|seconds|thirds|rooms|on|env)=(.*)$")
       message(FATAL_ERROR "${name}: the line `ctest: ${line}` has no word `${word}`; "
         "tests/tests.cmake lists the words")
     endif()
@@ -85,7 +86,10 @@ function(cairn_entry name)
   set_tests_properties(${name} PROPERTIES LABELS "${E_LABELS}" SKIP_RETURN_CODE 77
     TIMEOUT ${CAIRN_TEST_LIMIT_S} COST ${cost} PROCESSORS ${thirds} WORKING_DIRECTORY ${E_FOLDER}
     FIXTURES_REQUIRED reports
-    ENVIRONMENT "CAIRN_TEST_REPORTS=${CMAKE_BINARY_DIR}/reports/${reports};CAIRN_TEST_ROOMS=${rooms};CAIRN_TEST_SOURCE=${W_source};CAIRN_SOURCE_DIR=${CMAKE_SOURCE_DIR};${W_env};${E_ENVIRONMENT}")
+    ENVIRONMENT "CAIRN_TEST_REPORTS=${CMAKE_BINARY_DIR}/reports/${reports};CAIRN_TEST_ROOMS=${rooms};CAIRN_TEST_SOURCE=${W_source};CAIRN_SOURCE_DIR=${CMAKE_SOURCE_DIR};CAIRN_TEST_ON=${W_on};${W_env};${E_ENVIRONMENT}")
+  if("docker" IN_LIST E_LABELS) # who starts the engine also ends it
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK docker)
+  endif()
 endfunction()
 
 # The support of the tests: each program takes from it what it refers to.
@@ -176,13 +180,18 @@ function(cairn_under folder)
   set(under ${under} PARENT_SCOPE)
 endfunction()
 
+# cairn_shipped_dir(): sets `shipped` to the build as shipped, or to this one.
+function(cairn_shipped_dir)
+  if(CAIRN_SHIPPED_DIR)
+    set(shipped ${CAIRN_SHIPPED_DIR} PARENT_SCOPE)
+  else()
+    set(shipped ${CMAKE_BINARY_DIR} PARENT_SCOPE)
+  endif()
+endfunction()
+
 # End-to-end tests: the programs of one build, driven as people and jobs drive them.
 function(cairn_end_to_end)
-  if(CAIRN_SHIPPED_DIR)
-    set(shipped ${CAIRN_SHIPPED_DIR})
-  else()
-    set(shipped ${CMAKE_BINARY_DIR})
-  endif()
+  cairn_shipped_dir()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/e2e/*.py)
   foreach(source ${sources})
     get_filename_component(file ${source} NAME)

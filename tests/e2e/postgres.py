@@ -80,7 +80,7 @@ class Postgres:
         if beside:
             self.folder = beside.folder
         else:
-            self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-postgres-", dir="/tmp"))
+            self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-postgres-"))
             if self.owner:
                 os.chown(self.folder, self.owner.pw_uid, self.owner.pw_gid)
             atexit.register(self.end)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: as=power
+# ctest: as=power on=disk
 # ctest: as=power_thorough with="Thorough" labels=full
 """N01, P2: what was acknowledged outlives a power cut. A real server and a real uploader are recorded
 while two ranks save twice into a folder; the recording is checked as an order (nothing is

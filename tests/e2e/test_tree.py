@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: engines=again
+# ctest: engines=again on=disk
 """put and get of directory trees and of models written by other people's software."""
 import ctypes
 import fcntl

@@ -10,6 +10,7 @@
 
 #include "common/lock.h"
 #include "common/tracing.h"
+#include "server/catalog/actor.h"
 #include "tests/sim/switch.h"
 
 int __real_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
@@ -132,10 +133,13 @@ static void to_scheduler(bool for_ever) {
     __sanitizer_start_switch_fiber(for_ever ? NULL : &self->fake_stack, sim.scheduler_stack,
                                    sim.scheduler_stack_bytes);
 #endif
-    const struct cairn_trace *trace = cairn_trace_get(); /* a thread's own */
+    const struct cairn_trace *trace = cairn_trace_get(); /* a thread's own, both */
+    const struct cairn_srv_actor *actor = cairn_srv_actor_get();
     cairn_trace_set(NULL);
+    cairn_srv_actor_set(NULL);
     sim_switch(&self->context, &sim.scheduler);
     cairn_trace_set(trace);
+    cairn_srv_actor_set(actor);
 #if SANITIZED
     __sanitizer_finish_switch_fiber(self->fake_stack, NULL, NULL);
 #endif

@@ -169,7 +169,9 @@ static bool begin(void) {
     if (missing) fprintf(stderr, "postgres: %s\n", missing);
     if (missing && cairn_postgres_wanted()) skip_all(missing);
     if (missing || own.folder[0]) return false;
-    snprintf(own.folder, sizeof(own.folder), "/tmp/cairn-postgres-XXXXXX");
+    const char *parent = getenv("TMPDIR");
+    snprintf(own.folder, sizeof(own.folder), "%s/cairn-postgres-XXXXXX",
+             parent && *parent ? parent : "/tmp");
     const struct passwd *user = geteuid() ? NULL : getpwnam("nobody");
     if (!mkdtemp(own.folder)) return false;
     own.owner = getpid();

@@ -9,11 +9,15 @@
   --since REV    only entries whose files, or whose rooms of the product, changed since REV
   --builds       runs nothing; prints which other builds the chosen entries start programs of
 
+Where /dev/shm has room, entries write there and not to the disk: a test waits for no flush of a disk that
+others use (CAIRN_TEST_MEMORY names another folder, or none). A line `on=disk` keeps an entry on the disk.
+
 Prints, before ctest's own summary, which still ends the output, each test that a module left out, with the
 reason; ctest itself counts whole modules only. Where `--repeat until-pass:N` lets an entry run again, each
 that passed only then is listed, too. The exit status is ctest's.
 """
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -22,6 +26,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build" / "full.json"
+MEMORY, MEMORY_BYTES = "/dev/shm", 4 << 30  # and what all entries that run at once may need of it
 RESULT = re.compile(r"Test +#\d+: (\S+) \.*(.*)")
 SUMMARY = re.compile(r"^\d+% tests passed")
 MODULE = re.compile(r"^\d+/\d+ Test: (\S+)")
@@ -100,6 +105,18 @@ def run(folder, arguments):
     return process.returncode, held, again
 
 
+def choose_memory():
+    if "CAIRN_TEST_MEMORY" in os.environ:
+        return
+    try:
+        room = os.statvfs(MEMORY)
+    except OSError:
+        return
+    is_memory = any(line.split()[1:3] == [MEMORY, "tmpfs"] for line in open("/proc/mounts", encoding="utf-8"))
+    if is_memory and room.f_bavail * room.f_frsize >= MEMORY_BYTES and os.access(MEMORY, os.W_OK):
+        os.environ["CAIRN_TEST_MEMORY"] = MEMORY
+
+
 def skips_in(log):
     """{module: [what was left out and why]}, in the order of the log."""
     found, module = {}, "?"
@@ -164,11 +181,13 @@ def main():
     words, chosen, part = choose(folder, words)
     if builds:
         print(*sorted({build for one in chosen for build in ("tsan", "shipped")
-                       if one.name.startswith({"tsan": "tsan/", "shipped": ("e2e/", "package/")}[build])}))
+                       if one.name.startswith({"tsan": "tsan/", "shipped": ("e2e/", "package/", "sim/")}[build])}))
         return 0
     if not chosen:
         print("test: no entry is chosen")
         return 0 if "-R" in words and "^()$" in words else 1
+    choose_memory()
+    print(f"test: entries write below {os.environ.get('CAIRN_TEST_MEMORY') or os.environ.get('TMPDIR', '/tmp')}", flush=True)
     status, summary, again = run(folder, words)
     log = pathlib.Path(folder) / "Testing/Temporary/LastTest.log"
     skips = skips_in(log) if log.exists() else {}

@@ -7,20 +7,25 @@ Progress is output, or time on a processor. A process that waits for its turn on
 runnable and counts as making progress, so how busy the machine is changes how long an entry takes and not
 how it ends. An entry hangs when for CAIRN_TEST_HANG_S seconds (120) all of its processes slept, wrote
 nothing and used less than a thousandth of one core. What each of its threads waits for is printed then.
+Where CAIRN_TEST_MEMORY names a folder in memory, the entry writes to a folder of its own there (TMPDIR): it is
+removed when the entry passes, and named when it fails. CAIRN_TEST_ON=disk: it writes to the disk.
 The last line tells the seconds that it took and those on processors, of all processes that it waited for.
 The exit status is the command's; 124 after a hang.
 """
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 HANG_S = float(os.environ.get("CAIRN_TEST_HANG_S", 120))
 LOOK_S = 2.0
+SKIPPED = 77
 PROC = pathlib.Path("/proc")
 
 
@@ -128,15 +133,31 @@ def watch(process, output):
             return None
 
 
-def main():
+def own_folder():
+    """For all that the entry writes; None: where it would write by itself."""
+    memory = os.environ.get("CAIRN_TEST_MEMORY")
+    if not memory or os.environ.get("CAIRN_TEST_ON") == "disk":
+        return None
+    folder = tempfile.mkdtemp(prefix="t-", dir=memory)  # short: the paths of sockets have 107 bytes
+    os.chmod(folder, 0o1777)  # as /tmp: PostgreSQL runs as another user
+    return folder
+
+
+def run():
+    folder = own_folder()
+    environment = {**os.environ, "TMPDIR": folder} if folder else None
     began = time.monotonic()
-    process = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
     output = Output(process.stdout)
     output.start()
     status = watch(process, output)
     output.join(2)  # a daemon that stays may hold the pipe
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"watched: {time.monotonic() - began:.1f} s, {used.ru_utime + used.ru_stime:.1f} s on processors", flush=True)
+    if folder and status in (0, SKIPPED):
+        shutil.rmtree(folder, ignore_errors=True)
+    elif folder:
+        print(f"watched: what it wrote stays in {folder}, which is memory", flush=True)
     if status is None:
         return 124
     if status < 0:
@@ -146,4 +167,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())
