@@ -82,6 +82,20 @@ cairn_extras_axe() {
     rm -rf "$work"
 }
 
+# Prometheus, out of Debian's package, which would start a server where it is installed. Kept once it is there.
+cairn_extras_prometheus() {
+    [ -x build/prometheus/promtool ] && return 0
+    local work folder=$PWD/build/prometheus
+    work=$(mktemp -d)
+    if (cd "$work" && timeout 120 apt-get -qq download prometheus && dpkg -x prometheus_*.deb out) >"$work/log" 2>&1; then
+        mkdir -p "$folder"
+        mv "$work"/out/usr/bin/prom* "$folder/"
+    else
+        printf '%s: SKIPPED: no Prometheus to ask the dashboard: %s\n' "$cairn_setup_name" "$(tail -1 "$work/log")"
+    fi
+    rm -rf "$work"
+}
+
 # libmicrohttpd's next release, out of Debian's source package of it; kept once it is there.
 cairn_extras_microhttpd() {
     [ -e "$cairn_extras_library/lib/libmicrohttpd.so.12" ] && return 0
@@ -141,6 +155,7 @@ cairn_extras_get() {
     fi
     cairn_extras_microhttpd || true
     cairn_extras_axe || true
+    cairn_extras_prometheus || true
     cairn_extras_suite && export CAIRN_SIGV4_VECTORS=$cairn_extras_vectors
     return 0
 }
