@@ -171,6 +171,7 @@ static bool drop_slash(struct cairn_view *path) {
 /* Which segments a template's parameters took. */
 struct places {
     const char *project, *run, *ref, *digest, *node;
+    const char *node_is; /* what that name is of, for people */
     size_t name_from, name_to; /* segments of the shard's or the tensor's name */
     bool tensor;
 };
@@ -179,17 +180,24 @@ static void place(struct places *places, struct cairn_view name, const char *seg
     const struct {
         const char *name;
         const char **ret;
+        const char *is; /* of names of one form */
     } known[] = {
-        {"{project}", &places->project}, {"{run}", &places->run},
-        {"{ref}", &places->ref},         {"{alias}", &places->ref}, /* a word of the same form */
-
-        {"{digest}", &places->digest},   {"{node}", &places->node},
-        {"{lease}", &places->node},      {"{token}", &places->node}, /* names of the same form */
-        {"{operation}", &places->node},  {"{webhook}", &places->node},
+        {"{project}", &places->project, NULL},
+        {"{run}", &places->run, NULL},
+        {"{ref}", &places->ref, NULL},
+        {"{alias}", &places->ref, NULL}, /* a word of the same form */
+        {"{digest}", &places->digest, NULL},
+        {"{node}", &places->node, "node"},
+        {"{lease}", &places->node, "lease"},
+        {"{token}", &places->node, "token"},
+        {"{operation}", &places->node, "operation"},
+        {"{webhook}", &places->node, "webhook"},
     };
     for (size_t i = 0; i < CAIRN_COUNT(known); i++) {
         if (strlen(known[i].name) != name.size) continue;
-        if (!memcmp(known[i].name, name.data, name.size)) *known[i].ret = segment;
+        if (memcmp(known[i].name, name.data, name.size) != 0) continue;
+        *known[i].ret = segment;
+        if (known[i].is) places->node_is = known[i].is;
     }
 }
 
@@ -383,7 +391,7 @@ enum cairn_code cairn_route_match(const char *method, struct cairn_view raw_path
     struct cairn_route_params params = {0};
     CAIRN_TRY(name_read("project", places.project, params.run_name.project, err));
     CAIRN_TRY(name_read("run", places.run, params.run_name.run, err));
-    CAIRN_TRY(name_read("node", places.node, params.node, err));
+    CAIRN_TRY(name_read(places.node_is, places.node, params.node, err));
     CAIRN_TRY(ref_read(places.ref, params.ref, err));
     CAIRN_TRY(digest_read(places.digest, params.digest, err));
     CAIRN_TRY(names_read(&segments, &places, &params, err));

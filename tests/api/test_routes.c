@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/routes.h"
+#include "common/text.h"
 
 #include "common/utf8.h"
 #include "tests/api/mutate.h"
@@ -232,6 +233,31 @@ TEST(a_slash_behind_the_model_folder_means_the_folder_and_behind_anything_else_i
         C "/shards/a/hf/", C "/",         C "/tensors/", "/v1/runs/", "/hf/"};
     for (size_t i = 0; i < CAIRN_COUNT(others); i++)
         EXPECT(match("GET", others[i], &params, &name) != CAIRN_OK);
+}
+
+TEST(a_bad_name_is_told_as_what_it_is_of) {
+    static const struct {
+        const char *path, *is;
+    } names[] = {{"/v1/operations/a%2Fb", "operation name: "},
+                 {"/v1/tokens/a..b", "token name: "},
+                 {"/v1/nodes/-a", "node name: "},
+                 {C "/leases/.x", "lease name: "},
+                 {"/v1/webhooks/a%20b/redeliver", "webhook name: "}};
+    for (size_t i = 0; i < CAIRN_COUNT(names); i++) {
+        const struct cairn_route *route;
+        struct cairn_route_params params;
+        struct cairn_error err = {0};
+        static const char *const methods[] = {"GET", "DELETE", "POST"};
+        enum cairn_code code = CAIRN_METHOD;
+        for (size_t m = 0; code == CAIRN_METHOD && m < CAIRN_COUNT(methods); m++) {
+            err = (struct cairn_error){0};
+            code = cairn_route_match(methods[m], cairn_view_of(names[i].path), &route, &params,
+                                     &err);
+        }
+        EXPECT(code == CAIRN_INVALID);
+        if (!EXPECT(cairn_text_starts(err.message, names[i].is)))
+            printf("  %s: %s\n", names[i].path, err.message);
+    }
 }
 
 TEST(long_paths_names_and_many_segments_are_refused) {
