@@ -217,7 +217,7 @@ static enum cairn_code look_for_server(const struct command *command,
     struct cairn_store_record record;
     struct cairn_error why = {0};
     if (command->asked->force || command->asked->dry) return CAIRN_OK;
-    CAIRN_TRY(cairn_store_record_get(worker, 0, &record, err));
+    if (cairn_store_record_get(worker, 0, &record, &why)) return CAIRN_OK; /* told later */
     if (cairn_srv_sign_read(worker, &first, &why)) return CAIRN_OK; /* none, or damaged */
     uint64_t wait_ms = first.interval_ms + SIGN_LATE_MS;
     int64_t age_ms = cairn_clock_real.wall_ms(&cairn_clock_real) - first.modified_ms;

@@ -143,7 +143,7 @@ class Lost(unittest.TestCase):
         new.mkdir(mode=0o700)
         shutil.copy(self.world.root / "server/grant.key", new)
         self.world.catalog = postgres.catalog()
-        self.reindex(new)
+        self.reindex(new, "--force")
         done = self.world.cairn("put", self.file, "llm/7b@2", "--timeout", "5s", status=None)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("catalog.behind", self.world.server.tail())
