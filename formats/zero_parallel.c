@@ -160,12 +160,11 @@ static enum cairn_code is_constant(const struct cairn_assembly *assembly,
 
 /* ---- where neither patterns nor a person tell how it is cut ---- */
 
-static enum cairn_code not_told(const char *parameter, const char *why, struct cairn_error *err) {
+static enum cairn_code not_told(const char *why, struct cairn_error *err) {
     return cairn_fail(err, CAIRN_UNSUPPORTED,
-                      "without universal_checkpoint_info it is not known how tensor parallel ranks "
-                      "cut it: %s. Tell it: --tp-rule '%s=RULE', RULE the dimension that is cut, "
-                      "halves or replicated",
-                      why, cairn_short(parameter).text);
+                      "without universal_checkpoint_info nobody says how tensor ranks cut it: %s. "
+                      "--tp-rule NAME=RULE does: RULE is the dimension, halves or replicated",
+                      why);
 }
 
 /* A gated layer has two matrices in one: twice the rows that the next layer has columns. */
@@ -200,17 +199,17 @@ static enum cairn_code learn(struct join *join, const char *parameter, struct ca
     bool constant = false;
     if (cairn_zero_megatron_find(parameter, ret, &need)) {
         if (need == CAIRN_ZERO_NEEDS_VERSION && !has_version_2(join))
-            return not_told(parameter, "no checkpoint_version of 2 or more says in which order its "
+            return not_told("no checkpoint_version of 2 or more says in which order its "
                             "rows are", err);
         if (need == CAIRN_ZERO_NEEDS_MATE && !has_no_gate(join, parameter))
-            return not_told(parameter, "it may be two matrices of a gated layer", err);
+            return not_told("it may be two matrices of a gated layer", err);
         return CAIRN_OK;
     }
     CAIRN_TRY(find_other(join, &other, err));
-    if (other) return not_told(parameter, "the ranks differ in it", err);
+    if (other) return not_told("the ranks differ in it", err);
     CAIRN_TRY(is_constant(&join->parts[0].assembly, join->slices[0], &constant, err));
     if (constant)
-        return not_told(parameter, "all its elements are one value, so equal slices say nothing",
+        return not_told("all its elements are one value, so equal slices say nothing",
                         err);
     *ret = (struct cairn_zero_cut){.rule = CAIRN_ZERO_SAME};
     return CAIRN_OK;

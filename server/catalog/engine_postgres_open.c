@@ -10,6 +10,7 @@
 #include "common/file.h"
 #include "common/hash.h"
 #include "common/text.h"
+#include "common/utf8.h"
 #include "server/catalog/dialect.h"
 #include "server/catalog/engine_postgres.h"
 #include "server/catalog/notify.h"
@@ -232,7 +233,8 @@ static enum cairn_code refuse_lookalike(const struct cairn_srv_postgres *own, co
                       "the catalog cannot be kept in %s: it is %s%.60s%s, which speaks "
                       "PostgreSQL's protocol and lacks %s: name a database of PostgreSQL 14 or "
                       "newer",
-                      own->place->url, name ? name : "\"", name ? "" : version, name ? "" : "\"",
+                      cairn_short(own->place->url).text, name ? name : "\"", name ? "" : version,
+                      name ? "" : "\"",
                       lacks ? lacks
                             : "notifications (LISTEN, NOTIFY) or advisory locks of sessions");
 }
