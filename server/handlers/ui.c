@@ -72,6 +72,7 @@ enum cairn_code cairn_srv_on_ui(struct cairn_srv_request *request, struct cairn_
     size_t length = strlen(request->path);
     if (request->path[length - 1] != '/') { /* the page names its files from /ui/ on */
         reply->status = 308;
+        reply->content_type = files[0].type;
         cairn_srv_reply_header(reply, "Location", "ui/");
         return CAIRN_OK;
     }

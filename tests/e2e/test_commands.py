@@ -23,7 +23,7 @@ VERBS = ("up", "put", "ls", "show", "get", "verify", "wait", "resume", "rm", "un
          "bench", "doctor", "reconcile", "inspect", "forget", "policy", "pin", "unpin", "label", "metric",
          "du", "export", "alias", "lease", "lineage", "import", "diff", "events", "token",
          "operation", "promote", "demote", "quota", "uploads", "gc", "webhooks", "watch", "profile", "uploader", "warmup",
-         "reindex", "abort", "completion")
+         "reindex", "abort", "completion", "health")
 
 TORCH_FILE = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "torch" / "legacy.pt"
 
@@ -352,7 +352,7 @@ class Commands(unittest.TestCase):
                          {"up", "put", "ls", "show", "get", "verify", "nodes", "doctor",
                           "reindex", "reconcile", "inspect", "policy get", "forget", "versions of a plan", "du",
                           "du RUN", "du --idle", "export", "diff", "alias ls", "lineage", "lease take", "lease ls", "lease rm",
-                          "events", "show --why", "token create", "token list", "token whoami",
+                          "events", "show --why", "token create", "token list", "token revoke", "token whoami",
                           "quota ls", "operation show", "uploads ls", "uploads abort", "gc", "gc --not-freed", "webhooks ls",
                           "webhooks letters", "profile ls", "uploader status", "warmup node"})  # these:
         # test_operations.py, test_uploads.py, test_not_freed.py, test_webhooks.py, test_profile.py, test_uploader.py,

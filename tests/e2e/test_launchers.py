@@ -10,7 +10,7 @@ import subprocess
 import time
 import unittest
 
-from world import BIN, HANG_S, wait_until, World
+from world import BIN, HANG_S, line_of, wait_until, World
 
 JOB = BIN / "examples/example-job"
 SLURM = pathlib.Path(__file__).resolve().parents[2] / "packaging/slurm"
@@ -55,7 +55,7 @@ class Launchers(unittest.TestCase):
             run = f"launched/{launcher.__name__}"
             ranks = self.start(run, launcher, 0)
             for rank in ranks:
-                self.assertIn("staged", rank.stdout.readline())
+                self.assertIn("staged", line_of(rank))
             for rank in ranks:
                 rank.send_signal(signal.SIGUSR1)
             # Ranks hear of it at different steps: the one that is behind ends the other's save with its own.
@@ -84,7 +84,7 @@ class Launchers(unittest.TestCase):
                "CAIRN_EXAMPLE_JOB": str(JOB)}
         with subprocess.Popen(["bash", SLURM / "job.sbatch", *WORDS], env=env, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT) as batch:
-            self.assertIn("staged", batch.stdout.readline())
+            self.assertIn("staged", line_of(batch))
             os.kill(int(task.read_text()), signal.SIGUSR1)
             said = batch.communicate(timeout=HANG_S)[0]
         self.assertEqual(batch.returncode, 0, said)

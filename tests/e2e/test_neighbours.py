@@ -15,7 +15,7 @@ import unittest
 
 from s3world import BUCKET, S3Fault, S3World, signed
 from test_jobs import Job
-from world import BIN, HANG_S, wait_until
+from world import BIN, HANG_S, line_of, wait_until
 
 NODES, RANKS, RUN, STEP = 4, 8, "p/near", 1
 NODE = ["--peer-listen", "127.0.0.1:0", "--heartbeat", "200ms", "--memory-tier-time", "10min"]
@@ -79,7 +79,7 @@ class Neighbours(unittest.TestCase):
             children.append(child)
         for child in children:
             for what in ("open", "restore"):
-                self.assertEqual(json.loads(child.stdout.readline()), {what: "ok"}, self.world.logs())
+                self.assertEqual(json.loads(line_of(child)), {what: "ok"}, self.world.logs())
         heard = f"peers.listed run={RUN} attempt={attempt} "
         wait_until(lambda: all(heard in self.log(node) for node in range(NODES)))
         go.touch()

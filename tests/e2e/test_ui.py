@@ -121,7 +121,7 @@ class Views(Page):
         self.browser.type("dialog input", "seen by the page")
         self.browser.click("dialog button.main")
         self.browser.has("Done: step 200 given up")
-        wait_until(lambda: "seen by the page" in json.dumps(json.loads(self.world.get(f"/v1/runs/{RUN}/checkpoints?limit=5")[2])))
+        wait_until(lambda: "seen by the page" in json.dumps(json.loads(self.world.get(f"/v1/runs/{RUN}/events")[2])))
 
     def test_a_node_that_is_gone_stands_out(self):
         self.world.uploaders[0].kill()

@@ -56,7 +56,7 @@ TEST(a_password_in_the_setting_is_refused_before_anybody_is_asked) /* engine_pos
         struct cairn_error err = {0};
         struct cairn_srv_catalog *catalog = NULL;
         EXPECT_CODE(cairn_srv_catalog_open(urls[i], &catalog, &err), CAIRN_INVALID);
-        EXPECT(strstr(err.message, "password file"));
+        EXPECT(strstr(err.message, "catalog-password-file"));
         EXPECT(!strstr(err.message, "secret"));
     }
 }

@@ -171,8 +171,8 @@ TEST(a_restore_plan_with_a_job_is_bound_to_its_lease) {
     REQUIRE_OK(call(&scene, "DELETE", scene.saves[2].path, "", NULL, NULL));
     REQUIRE_OK(call(&scene, "POST", scene.saves[1].path, "/restore-plans", "{}", &without));
     EXPECT(json_is_null(json_object_get(without, "lease")));
-    EXPECT_CODE(call(&scene, "POST", scene.saves[1].path, "/restore-plans", "{\"ttl_s\":5}", NULL),
-                CAIRN_INVALID);
+    /* The default of the API's page may be sent: without a job there is nothing that it bounds. */
+    REQUIRE_OK(call(&scene, "POST", scene.saves[1].path, "/restore-plans", "{\"ttl_s\":5}", NULL));
     REQUIRE_OK(call(&scene, "DELETE", scene.saves[1].path, "", NULL, NULL));
 }
 

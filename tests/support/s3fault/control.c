@@ -285,8 +285,11 @@ void cairn_s3f_control(struct cairn_s3f_server *server, const struct cairn_s3f_r
     } else if (post && !strcmp(what, "leave")) {
         good = leave(server, body, &err);
     } else if (post && !strcmp(what, "clock")) {
+        char seconds[24]; /* no NUL ends the body */
+        snprintf(seconds, sizeof(seconds), "%.*s", (int)cairn_min_u64(body.size, 23),
+                 body.size ? (const char *)body.data : "0");
         CAIRN_HOLD(&server->lock);
-        server->state.clock_offset_ms = strtoll(body.size ? body.data : "0", NULL, 10) * 1000;
+        server->state.clock_offset_ms = strtoll(seconds, NULL, 10) * 1000;
     } else if (post && document_of(server, what)) {
         set_document(server, document_of(server, what), body);
     } else if (post && !strcmp(what, "reset")) {
