@@ -139,7 +139,7 @@ FIGURES["list-page"] = Figure(
 
 PLANNED = 100000
 POLICY = {"keep": {"last": 10, "every_steps": 1000, "hourly": 24, "daily": 30, "weekly": 8,
-                   "labels": ["tier=gold"], "within": "6h"}}
+                   "labels": ["tier=gold"], "within_s": 6 * 3600}}
 
 
 def ask(connection, path, body):

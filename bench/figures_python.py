@@ -6,7 +6,7 @@ import shutil
 from bench import peers
 from bench.daemons import World
 from bench.figures_s3 import Figure
-from bench.harness import BUILD, ROOT
+from bench.harness import BUILD, ROOT, Skip
 from bench.programs import Side
 
 FIGURES = {}
@@ -16,7 +16,11 @@ TENSORS, MANY = 300, 100_000
 
 def figure(name, about, metrics):
     def keep(run):
-        FIGURES[name] = Figure(run, about, metrics, TARGETS, ("torch",))
+        def with_torch(lab):
+            if not peers.name_of("torch"):
+                raise Skip("torch could not be installed")
+            run(lab)
+        FIGURES[name] = Figure(with_torch, about, metrics, TARGETS, ("torch",))
         return run
     return keep
 

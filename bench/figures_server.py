@@ -76,10 +76,10 @@ def seal(grant, rank):
     names = ["rank-%05d/part-%d" % (rank, i) for i in range(SHARDS)]
     return json.dumps({
         "grant": grant, "node": "n",
-        "shards": [{"name": name, "rank": rank, "size": 0, "crc32c": "00000000", "blocks": "",
+        "shards": [{"name": name, "rank": rank, "bytes": 0, "crc32c": "00000000", "blocks": "",
                     "token": "00000000-0000-4000-8000-%012d" % rank} for name in names],
         "seals": [{"rank": rank, "bytes": 0,
-                   "shards": [{"name": name, "size": 0} for name in names]}]}).encode()
+                   "shards": [{"name": name, "bytes": 0} for name in names]}]}).encode()
 
 
 class Latest(threading.Thread):

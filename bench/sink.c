@@ -320,6 +320,7 @@ static void serve(int listener) {
 /* On a virtual machine the host gives a page at its first touch, which takes ten times as long as
  * receiving it. The kernel keeps what is touched here for the bodies that come. */
 static enum cairn_code warm(uint64_t bytes, struct cairn_error *err) {
+    if (!bytes) return CAIRN_OK;
     uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory of %llu bytes for bodies",
