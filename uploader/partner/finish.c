@@ -135,7 +135,8 @@ static enum cairn_code fill(struct cairn_up *up, const struct cairn_up_copy *cop
     for (size_t i = 0; i < copy->shard_count; i++)
         CAIRN_TRY(add_shard(up, save, &copy->shards[i], err));
     save->stage_count = copy->shard_count;
-    cairn_up_save_set_sealed(save, copy->replicated, copy->labels, copy->meta);
+    CAIRN_TRY(
+        cairn_up_save_set_sealed(save, copy->replicated, copy->labels, copy->meta, err));
     if (copy->table.size)
         CAIRN_TRY(cairn_up_table_new_locked(up, cairn_buf_view(&copy->table),
                                             cairn_up_journal_entry_new(up->journal), &save->table,

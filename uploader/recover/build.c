@@ -91,7 +91,7 @@ static enum cairn_code build_seal(struct cairn_up *up, struct cairn_up_save *sav
                                   const struct cairn_up_past *past, struct cairn_error *err) {
     struct cairn_msg_record_seal told = {0};
     CAIRN_TRY(cairn_msg_record_seal_read(past->seal, "/seal", &told, err));
-    cairn_up_save_set_sealed(save, told.replicated, told.labels, told.meta);
+    CAIRN_TRY(cairn_up_save_set_sealed(save, told.replicated, told.labels, told.meta, err));
     if (past->table.size)
         return cairn_up_table_new_locked(up, cairn_buf_view(&past->table), 0, &save->table, err);
     if (!told.table) return CAIRN_OK;

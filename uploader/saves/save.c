@@ -74,13 +74,16 @@ static void save_free(struct cairn_up *up, struct cairn_up_save *save) {
     free(save);
 }
 
-/* Objects that the trainer left out are left out; the server takes its own defaults then. */
+/* Objects that the trainer left out are left out; the server takes its own defaults then. A copy
+ * from top to bottom, as is all JSON of a save: another thread frees the frame before. */
 static json_t *begin_body(const struct cairn_up_begin *begin) {
-    return CAIRN_PACK(begin_save, .step = begin->step, .n = begin->n, .rank = begin->rank,
-                      .world_size = begin->world_size,
-                      .on_exists = begin->on_exists ? begin->on_exists : "error",
-                      .skip = begin->skip, .format = begin->format ? begin->format : "",
-                      .labels = begin->labels, .meta = begin->meta, .splits = begin->splits);
+    CAIRN_AUTO_JSON json_t *shared =
+        CAIRN_PACK(begin_save, .step = begin->step, .n = begin->n, .rank = begin->rank,
+                   .world_size = begin->world_size,
+                   .on_exists = begin->on_exists ? begin->on_exists : "error", .skip = begin->skip,
+                   .format = begin->format ? begin->format : "", .labels = begin->labels,
+                   .meta = begin->meta, .splits = begin->splits);
+    return json_deep_copy(shared);
 }
 
 static void set_place(struct cairn_up_save *save, const struct cairn_up_begin *begin) {
@@ -169,14 +172,22 @@ enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn
     return CAIRN_OK;
 }
 
-void cairn_up_save_set_sealed(struct cairn_up_save *save, json_t *replicated, json_t *labels,
-                              json_t *meta) {
-    json_decref(save->replicated);
-    json_decref(save->labels);
-    json_decref(save->meta);
-    save->replicated = json_incref(replicated);
-    save->labels = json_incref(labels);
-    save->meta = json_incref(meta);
+/* false: no memory for it, and what there was stays. */
+static bool copy_into(json_t **place, const json_t *json) {
+    json_t *copy = json_deep_copy(json);
+    if (json && !copy) return false;
+    json_decref(*place);
+    *place = copy;
+    return true;
+}
+
+enum cairn_code cairn_up_save_set_sealed(struct cairn_up_save *save, const json_t *replicated,
+                                         const json_t *labels, const json_t *meta,
+                                         struct cairn_error *err) {
+    if (copy_into(&save->replicated, replicated) && copy_into(&save->labels, labels) &&
+        copy_into(&save->meta, meta))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for what a seal says");
 }
 
 json_t *cairn_up_save_begin_record(const struct cairn_up_save *save) {

@@ -136,10 +136,11 @@ struct cairn_up_record;
 enum cairn_code cairn_up_save_post_locked(struct cairn_up *up, struct cairn_up_save *save,
                                           const struct cairn_up_record *records, size_t count,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* What its seal says beside the table: of the frame and of the journal's record. References are
- * taken; each may be NULL. */
-void cairn_up_save_set_sealed(struct cairn_up_save *save, json_t *replicated, json_t *labels,
-                              json_t *meta);
+/* What its seal says beside the table: of the frame and of the journal's record. Copied; each may
+ * be NULL. CAIRN_NO_MEMORY. */
+enum cairn_code cairn_up_save_set_sealed(struct cairn_up_save *save, const json_t *replicated,
+                                         const json_t *labels, const json_t *meta,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* From here on the generation is the save's. False: another save owns it. */
 bool cairn_up_save_slab_take_locked(struct cairn_up_save *save, struct cairn_up_slab *slab);
 /* The server does not know it (Q19): everything is told again, after a look at every object. */

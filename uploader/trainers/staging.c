@@ -432,7 +432,7 @@ enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
     if (save && seal_again(up, save, reply)) return CAIRN_OK;
     CAIRN_TRY(find_open(up, reply.conn, told.save, &save, err));
     CAIRN_TRY(take_table(up, save, told.table, table, in_known, err));
-    cairn_up_save_set_sealed(save, told.replicated, told.labels, told.meta);
+    CAIRN_TRY(cairn_up_save_set_sealed(save, told.replicated, told.labels, told.meta, err));
     save->copy_threads = told.copy_threads;
     save->copy_rate = told.copy_rate;
     enum cairn_code code = post_seal(up, save, err);
