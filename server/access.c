@@ -19,9 +19,15 @@
 
 #define AGAIN_MS 1000 /* after the catalog could not be read */
 
+/* seen: the look that the token is of; for one that was added alone the newest that had begun. */
+struct kept {
+    struct cairn_srv_token token;
+    uint64_t seen;
+};
 struct tokens {
-    struct cairn_srv_token *items;
+    struct kept *items;
     size_t count, capacity;
+    uint64_t look;
 };
 
 /* token.who: as the caller is named whose token has the id `of`. */
@@ -51,8 +57,8 @@ static enum cairn_code keep(const struct cairn_srv_token *token, void *owner,
                             struct cairn_error *err) {
     struct tokens *tokens = owner;
     CAIRN_TRY(CAIRN_ARRAY_ROOM(tokens->items, tokens->count, tokens->capacity,
-                               CAIRN_SRV_TOKENS_MAX, "tokens", err));
-    tokens->items[tokens->count++] = *token;
+                               CAIRN_SRV_TOKENS_KEPT, "tokens", err));
+    tokens->items[tokens->count++] = (struct kept){*token, tokens->look};
     return CAIRN_OK;
 }
 
@@ -62,15 +68,59 @@ static enum cairn_code read_all(struct cairn_srv_tx *tx, void *argument, struct 
     return cairn_srv_tokens_each(tx, NULL, 0, keep, tokens, err);
 }
 
+/* Where it stands, or would stand. */
+static size_t place_of(const struct tokens *tokens, const char *id) {
+    size_t from = 0, to = tokens->count;
+    while (from < to) {
+        size_t at = from + (to - from) / 2;
+        if (strcmp(tokens->items[at].token.key.id, id) < 0)
+            from = at + 1;
+        else
+            to = at;
+    }
+    return from;
+}
+
+static const struct kept *find_kept(const struct tokens *tokens, const char *id) {
+    size_t at = place_of(tokens, id);
+    bool there = at < tokens->count && !strcmp(tokens->items[at].token.key.id, id);
+    return there ? &tokens->items[at] : NULL;
+}
+
+static enum cairn_code insert(struct tokens *tokens, const struct kept *one,
+                              struct cairn_error *err) {
+    size_t at = place_of(tokens, one->token.key.id);
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(tokens->items, tokens->count, tokens->capacity,
+                               CAIRN_SRV_TOKENS_KEPT, "tokens", err));
+    memmove(tokens->items + at + 1, tokens->items + at,
+            (tokens->count - at) * sizeof(*tokens->items));
+    tokens->items[at] = *one;
+    tokens->count++;
+    return CAIRN_OK;
+}
+
+/* What was added while the look was under way: it may have begun before those rows were there. */
+static enum cairn_code take_added(const struct tokens *before, struct tokens *tokens,
+                                  struct cairn_error *err) {
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = 0; i < before->count && !code; i++)
+        if (before->items[i].seen >= tokens->look &&
+            !find_kept(tokens, before->items[i].token.key.id))
+            code = insert(tokens, &before->items[i], err);
+    return code;
+}
+
 static enum cairn_code look(struct cairn_srv_access *access, struct cairn_error *err) {
-    struct tokens tokens = {0};
     uint64_t number = atomic_fetch_add(&access->looks, 1) + 1;
+    struct tokens tokens = {.look = number};
     uint64_t begun_ms = cairn_srv_mono_ms(access->server);
     enum cairn_code code =
         cairn_srv_catalog_read(access->server->catalog, read_all, &tokens, err);
     if (!code) {
         CAIRN_HOLD(&access->lock);
-        if (number > access->locked.look) {
+        if (number > access->locked.look)
+            code = take_added(&access->locked.tokens, &tokens, err);
+        if (!code && number > access->locked.look) {
             struct tokens before = access->locked.tokens;
             access->locked.tokens = tokens;
             access->locked.look = number;
@@ -81,6 +131,37 @@ static enum cairn_code look(struct cairn_srv_access *access, struct cairn_error 
     }
     free(tokens.items);
     return code;
+}
+
+/* The rows of some have gone with the change (tokens.h#3); the others are listed by the catalog. */
+static void drop_expired(struct tokens *tokens, int64_t now_ms) {
+    size_t count = 0;
+    for (size_t i = 0; i < tokens->count; i++) {
+        int64_t expires_ms = tokens->items[i].token.expires_ms;
+        if (!expires_ms || expires_ms > now_ms) tokens->items[count++] = tokens->items[i];
+    }
+    tokens->count = count;
+}
+
+uint64_t cairn_srv_access_looks(struct cairn_srv_access *access) {
+    return atomic_load(&access->looks);
+}
+
+void cairn_srv_access_add(struct cairn_srv_access *access, const struct cairn_srv_token *token,
+                          uint64_t looks) {
+    bool added = false;
+    {
+        CAIRN_HOLD(&access->lock);
+        struct tokens *tokens = &access->locked.tokens;
+        const struct kept one = {*token, looks};
+        /* A look that began meanwhile may be of a revocation of this very token. */
+        bool alone = access->locked.known && atomic_load(&access->looks) == looks;
+        if (alone && find_kept(tokens, token->key.id)) return; /* a repeat by its key */
+        if (alone && tokens->count >= CAIRN_SRV_TOKENS_MAX)
+            drop_expired(tokens, cairn_srv_wall_ms(access->server));
+        added = alone && !insert(tokens, &one, NULL);
+    }
+    if (!added) cairn_srv_access_reload(access);
 }
 
 void cairn_srv_access_reload(struct cairn_srv_access *access) {
@@ -157,15 +238,6 @@ void cairn_srv_credential_read(const char *value, struct cairn_srv_credential *r
     ret->readable = cairn_token_read(cairn_view_of(value), &ret->key);
 }
 
-static int by_id(const void *a, const void *b) {
-    return strcmp(a, ((const struct cairn_srv_token *)b)->key.id);
-}
-
-static const struct cairn_srv_token *find_kept(const struct tokens *tokens, const char *id) {
-    if (!tokens->count) return NULL;
-    return bsearch(id, tokens->items, tokens->count, sizeof(*tokens->items), by_id);
-}
-
 /* One that was lent for a token that has been revoked is none. */
 static const struct cairn_srv_token *find_lent(const struct cairn_srv_access *access,
                                                const char *id) {
@@ -179,7 +251,8 @@ static bool find(struct cairn_srv_access *access, const struct cairn_token_key *
                  struct cairn_srv_token *ret, bool *ret_lent) {
     static const struct cairn_srv_token none;
     CAIRN_HOLD(&access->lock);
-    const struct cairn_srv_token *found = find_kept(&access->locked.tokens, key->id);
+    const struct kept *kept = find_kept(&access->locked.tokens, key->id);
+    const struct cairn_srv_token *found = kept ? &kept->token : NULL;
     if ((*ret_lent = !found)) found = find_lent(access, key->id);
     const struct cairn_srv_token *one = found ? found : &none;
     bool same = cairn_equal_secret(one->key.digest, key->digest, sizeof(key->digest));
@@ -377,9 +450,9 @@ enum cairn_code cairn_srv_access_first(struct cairn_srv *server, struct cairn_er
     char text[CAIRN_TOKEN_TEXT_BYTES], line[CAIRN_TOKEN_TEXT_BYTES + 1];
     CAIRN_AUTO(buf) path = {0};
     if (!settings->require_token && !first.again) return CAIRN_OK;
-    first.token = (struct cairn_srv_token){.name = "operator",
+    first.token = (struct cairn_srv_token){.name = CAIRN_SRV_TOKENS_OPERATORS,
                                            .projects = "*",
-                                           .who = "cairn-server",
+                                           .who = CAIRN_SRV_TOKENS_SERVER,
                                            .scopes = CAIRN_SCOPES_ALL,
                                            .created_ms = first.now_ms};
     if (settings->admin_token_file[0]) return bring_first(server, &first, err);

@@ -8,7 +8,7 @@
  *          A02  a token that was revoked is refused at once by the server that was asked to, by
  *               each other one within CAIRN_SRV_TOKENS_LOOK_MS; a server that could not read its
  *               catalog for CAIRN_SRV_TOKENS_OLD_MS takes no token at all.
- * Limits:  CAIRN_SRV_TOKENS_MAX tokens in memory. An answer that has begun is sent to its end.
+ * Limits:  CAIRN_SRV_TOKENS_KEPT tokens in memory. An answer that has begun is sent to its end.
  * Threads: one of its own; asked by any; locked by server_access.
  * Next:    server/handlers/judge.h, server/catalog/tokens.h, server/handlers/tokens.c.
  */
@@ -17,6 +17,7 @@
 #include "server/catalog/tokens.h"
 #include "server/server.h"
 
+#define CAIRN_SRV_TOKENS_KEPT (CAIRN_SRV_TOKENS_MAX + CAIRN_SRV_TOKENS_OPERATOR)
 #define CAIRN_SRV_TOKENS_LOOK_MS 5000
 #define CAIRN_SRV_TOKENS_OLD_MS 60000
 #define CAIRN_SRV_WHO_BYTES (CAIRN_NAME_BYTES_MAX + CAIRN_TOKEN_ID_BYTES + 2)
@@ -51,6 +52,11 @@ enum cairn_code cairn_srv_access_new(struct cairn_srv *server, struct cairn_srv_
 enum cairn_code cairn_srv_access_start(struct cairn_srv_access *access,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_access_free(struct cairn_srv_access *access); /* NULL is fine */
+/* One that this server has made, when its row is there; no other is read again. looks: what
+ * cairn_srv_access_looks() said before the row was written. */
+uint64_t cairn_srv_access_looks(struct cairn_srv_access *access);
+void cairn_srv_access_add(struct cairn_srv_access *access, const struct cairn_srv_token *token,
+                          uint64_t looks);
 /* After a change of this server: what was revoked is refused when it returns. Where the catalog
  * cannot be read nobody is let in until it can. */
 void cairn_srv_access_reload(struct cairn_srv_access *access);

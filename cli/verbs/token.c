@@ -11,7 +11,7 @@
 #include "common/encode.h"
 #include "common/id.h"
 
-#define TOKENS_MAX 10000
+#define TOKENS_MAX 10016
 #define SCOPES_DEFAULT "read"
 
 static const struct cairn_cli_flag flags[] = {

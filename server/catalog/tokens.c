@@ -86,17 +86,51 @@ static enum cairn_code look_for_parent(struct cairn_srv_tx *tx, const struct cai
     return code;
 }
 
+static enum cairn_code count_rows(struct cairn_srv_tx *tx, int64_t *ret, struct cairn_error *err) {
+    bool found = false;
+    return cairn_srv_sql_number(tx, &found, ret, err, SQL(tokens_count));
+}
+
+/* A start with --new-admin-token each time would fill the operator's own places, too. */
+static enum cairn_code drop_oldest_operator(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    struct cairn_srv_token oldest;
+    bool found = false;
+    {
+        CAIRN_AUTO(srv_rows) rows = {0};
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(tokens_oldest_by),
+                                     SQL_T(CAIRN_SRV_TOKENS_SERVER),
+                                     SQL_T(CAIRN_SRV_TOKENS_OPERATORS)));
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &found, err));
+        if (found) CAIRN_TRY(read_row(&rows, &oldest, err));
+    }
+    return found ? cairn_srv_token_drop(tx, &oldest, err) : CAIRN_OK;
+}
+
+/* Room for one row more. */
+static enum cairn_code make_room(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
+                                 struct cairn_error *err) {
+    bool operators = !strcmp(token->who, CAIRN_SRV_TOKENS_SERVER);
+    int64_t count = 0, now_ms = token->created_ms;
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(tokens_drop_expired),
+                                SQL_I(now_ms - CAIRN_SRV_TOKEN_KEPT_MS)));
+    CAIRN_TRY(count_rows(tx, &count, err));
+    if (count < CAIRN_SRV_TOKENS_MAX) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(tokens_drop_longest_expired), SQL_I(now_ms),
+                                SQL_I(count - CAIRN_SRV_TOKENS_MAX + 1)));
+    CAIRN_TRY(count_rows(tx, &count, err));
+    if (count < CAIRN_SRV_TOKENS_MAX) return CAIRN_OK;
+    if (!operators)
+        return cairn_fail(err, CAIRN_CONFLICT,
+                          "there are %d tokens that are good: revoke some first, and give those "
+                          "to come an end (expires_s)", CAIRN_SRV_TOKENS_MAX);
+    bool full = count >= CAIRN_SRV_TOKENS_MAX + CAIRN_SRV_TOKENS_OPERATOR;
+    return full ? drop_oldest_operator(tx, err) : CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
                                     struct cairn_error *err) {
-    bool found = false;
-    int64_t count = 0;
     CAIRN_TRY(look_for_parent(tx, token, err));
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(tokens_drop_expired),
-                                SQL_I(token->created_ms - CAIRN_SRV_TOKEN_KEPT_MS)));
-    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &count, err, SQL(tokens_count)));
-    if (count >= CAIRN_SRV_TOKENS_MAX)
-        return cairn_fail(err, CAIRN_CONFLICT, "there are %d tokens: revoke some first",
-                          CAIRN_SRV_TOKENS_MAX);
+    CAIRN_TRY(make_room(tx, token, err));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(token_put), SQL_T(token->key.id),
                                 SQL_D(token->key.digest), SQL_T(token->name), SQL_I(token->scopes),
                                 SQL_T(token->projects), SQL_I(token->created_ms),

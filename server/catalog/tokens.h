@@ -5,7 +5,12 @@
  * Why:     rights must outlive the process and be the same at each server of a catalog.
  * Promise: 1   a row has the SHA-256 of a token and not the token.
  *          2   each change is an event with who made it, and is told to other servers.
- * Limits:  CAIRN_SRV_TOKENS_MAX rows; those that ended CAIRN_SRV_TOKEN_KEPT_MS ago make room.
+ *          3   a token that has expired never stands in the way of a new one: it is kept for
+ *              CAIRN_SRV_TOKEN_KEPT_MS to be looked at, and where the rows are full those that
+ *              expired first go.
+ *          4   the operator's token has a place wherever all others are taken.
+ * Limits:  CAIRN_SRV_TOKENS_MAX rows, and CAIRN_SRV_TOKENS_OPERATOR beyond them for the operator's;
+ *          where these are full, too, the oldest of the operator's is revoked for the new one.
  * Threads: inside a transaction.
  * Next:    server/access.h, which is asked; api/token.h.
  */
@@ -17,8 +22,12 @@
 #include "server/catalog/sql.h"
 
 #define CAIRN_SRV_TOKENS_MAX 10000
+#define CAIRN_SRV_TOKENS_OPERATOR 16
 #define CAIRN_SRV_TOKEN_KEPT_MS (INT64_C(30) * 24 * 3600 * 1000)
 #define CAIRN_SRV_TOKENS_KEY "tokens" /* of notify.h */
+/* Who makes the operator's token, and its name: no caller is called so, by his token's id. */
+#define CAIRN_SRV_TOKENS_SERVER "cairn-server"
+#define CAIRN_SRV_TOKENS_OPERATORS "operator"
 
 struct cairn_srv_token {
     struct cairn_token_key key;
@@ -29,7 +38,8 @@ struct cairn_srv_token {
     unsigned scopes;
     int64_t created_ms, expires_ms; /* wall time, as its date was promised; 0: no end */
 };
-/* CAIRN_UNAUTHORIZED where its parent was revoked meanwhile. */
+/* CAIRN_UNAUTHORIZED where its parent was revoked meanwhile; CAIRN_CONFLICT where too many are good,
+ * unless it is the operator's. */
 enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_NOT_FOUND where there is none. */

@@ -12,7 +12,7 @@
 #include "server/handlers/request.h"
 #include "server/jobs/revoked.h"
 
-#define FAMILY_MAX 1001 /* a token, and what it made: one transaction, an object each */
+#define FAMILY_MAX 1001 /* a token, and what it made that is good: one transaction, an object each */
 #define SALT_BYTES 16
 
 struct call {
@@ -134,9 +134,10 @@ static enum cairn_code make(struct call *call, struct cairn_srv_reply *reply,
         derive(call, call->salt, text, &token->key);
     else
         cairn_token_make(server->random, text, &token->key);
+    uint64_t looks = server->access ? cairn_srv_access_looks(server->access) : 0;
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, put, call, err));
     CAIRN_AUTO_JSON json_t *scopes = cairn_scopes_json(token->scopes);
-    if (server->access) cairn_srv_access_reload(server->access);
+    if (server->access) cairn_srv_access_add(server->access, token, looks);
     cairn_log(INFO, "token.made", "token=%s name=%s projects=%s", token->key.id, token->name,
               token->projects);
     return cairn_srv_reply_json(reply, 201,
@@ -214,24 +215,25 @@ enum cairn_code cairn_srv_on_token_list(struct cairn_srv_request *request,
 
 enum children { CHILDREN_ASK, CHILDREN_REVOKE, CHILDREN_KEEP };
 
-/* items[0] is the token itself; with its family, what it made, and what those made. */
+/* items[0] is the token itself; with its family, what it made that is good, and what those made.
+ * What has expired made nothing that is good (read_wanted), and its row goes in its time. */
 struct revoking {
     struct cairn_srv_request *request;
     enum children children;
     struct cairn_srv_token items[FAMILY_MAX];
-    size_t count, living; /* living: of the family, those that are good for something */
+    size_t count;
 };
 
 static enum cairn_code add_child(const struct cairn_srv_token *token, void *owner,
                                  struct cairn_error *err) {
     struct revoking *revoking = owner;
     int64_t now_ms = cairn_srv_wall_ms(revoking->request->server);
+    if (token->expires_ms && token->expires_ms <= now_ms) return CAIRN_OK;
     if (revoking->count == FAMILY_MAX)
         return cairn_fail(err, CAIRN_CONFLICT,
-                          "more than %d tokens were made by it: revoke some of them first",
-                          FAMILY_MAX - 1);
+                          "more than %d tokens that are good were made by it: revoke some of them "
+                          "first", FAMILY_MAX - 1);
     revoking->items[revoking->count++] = *token;
-    revoking->living += !token->expires_ms || token->expires_ms > now_ms;
     return CAIRN_OK;
 }
 
@@ -255,7 +257,7 @@ static enum cairn_code ask(const struct revoking *revoking, struct cairn_error *
     return cairn_fail(err, CAIRN_CONFLICT,
                       "%zu tokens were made by it that are good (%s ...): children=revoke takes "
                       "them, too, children=keep leaves them",
-                      revoking->living, names.data);
+                      revoking->count - 1, names.data);
 }
 
 static enum cairn_code drop(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -265,9 +267,8 @@ static enum cairn_code drop(struct cairn_srv_tx *tx, void *argument, struct cair
     if (!is_his(revoking->request, revoking->items[0].projects))
         return cairn_fail(err, CAIRN_NOT_FOUND, "there is no token %s", id);
     revoking->count = 1;
-    revoking->living = 0;
     if (revoking->children != CHILDREN_KEEP) CAIRN_TRY(find_family(tx, revoking, err));
-    if (revoking->children == CHILDREN_ASK && revoking->living) return ask(revoking, err);
+    if (revoking->children == CHILDREN_ASK && revoking->count > 1) return ask(revoking, err);
     for (size_t i = revoking->count; i > 0; i--)
         CAIRN_TRY(cairn_srv_token_drop(tx, &revoking->items[i - 1], err));
     return CAIRN_OK;

@@ -152,6 +152,132 @@ TEST(a_token_that_is_revoked_while_it_makes_another_makes_none) {
     EXPECT_CODE(cairn_srv_catalog_write(catalog, put_child, &token, &err), CAIRN_OK);
 }
 
+/* ---- a year of tokens ---- */
+
+struct many {
+    size_t count, from; /* numbered by their ids */
+    int64_t created_ms, expires_ms;
+};
+
+static void number_of(size_t number, struct cairn_srv_token *ret) {
+    *ret = (struct cairn_srv_token){.projects = "*", .who = "ci", .scopes = CAIRN_SCOPE_READ};
+    snprintf(ret->key.id, sizeof(ret->key.id), "%016zx", number);
+}
+
+static enum cairn_code put_many(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
+    const struct many *many = argument;
+    for (size_t i = 0; i < many->count; i++) {
+        struct cairn_srv_token token;
+        number_of(many->from + i, &token);
+        token.created_ms = many->created_ms;
+        /* the last one ended first */
+        if (many->expires_ms) token.expires_ms = many->expires_ms - (int64_t)i;
+        CAIRN_TRY(cairn_srv_token_put(tx, &token, why));
+    }
+    return CAIRN_OK;
+}
+
+static bool fill(struct cairn_world *world, size_t from, size_t count, int64_t ends_ms) {
+    int64_t now_ms = world->inside.clock.wall_ms;
+    struct many many = {count, from, now_ms, ends_ms ? now_ms + ends_ms : 0};
+    return !cairn_srv_catalog_write(world->inside.server.catalog, put_many, &many, &err);
+}
+
+static enum cairn_code get_one(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
+    struct cairn_srv_token *token = argument, found;
+    return cairn_srv_token_get(tx, token->key.id, &found, why);
+}
+
+static bool is_there(struct cairn_world *world, size_t number) {
+    struct cairn_srv_token token;
+    number_of(number, &token);
+    return !cairn_srv_catalog_read(world->inside.server.catalog, get_one, &token, NULL);
+}
+
+TEST(tokens_that_expired_make_room_for_new_ones_the_first_to_end_first) /* tokens.h#3 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE(fill(&world, 1, CAIRN_SRV_TOKENS_MAX, 3600 * 1000));
+    EXPECT(!fill(&world, 20001, 1, 0)); /* all of them are good */
+    EXPECT(err.code == CAIRN_CONFLICT && strstr(err.message, "10000 tokens that are good"));
+    world.inside.clock.wall_ms += 3600 * 1000 + 1;
+    REQUIRE(fill(&world, 20001, 3, 0));
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM tokens"), CAIRN_SRV_TOKENS_MAX);
+    EXPECT(is_there(&world, 20001) && is_there(&world, 20003) && is_there(&world, 1));
+    EXPECT(is_there(&world, CAIRN_SRV_TOKENS_MAX - 3) &&
+           !is_there(&world, CAIRN_SRV_TOKENS_MAX - 2));
+}
+
+TEST(the_operator_gets_a_token_also_where_all_places_are_taken_by_good_ones) /* tokens.h#4 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_srv_caller caller;
+    char path[400];
+    CAIRN_AUTO(buf) first = {.limit = 200}, last = {.limit = 200};
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--require-token", "--new-admin-token")));
+    struct cairn_srv *server = &world.inside.server;
+    REQUIRE(fill(&world, 1, CAIRN_SRV_TOKENS_MAX, 0));
+    snprintf(path, sizeof(path), "%s/admin.token", world.inside.settings.data_dir);
+    for (int i = 0; i < CAIRN_SRV_TOKENS_OPERATOR + 3; i++) { /* a unit that asks for one each time */
+        world.inside.clock.wall_ms += 1000;
+        REQUIRE_OK(cairn_srv_access_first(server, &err));
+        cairn_buf_clear(&last);
+        REQUIRE_OK(cairn_file_load_line(path, i ? &last : &first, &err));
+    }
+    EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM tokens"), CAIRN_SRV_TOKENS_KEPT);
+    REQUIRE_OK(cairn_srv_access_new(server, &server->access, &err));
+    EXPECT_CODE(identify(server->access, last.data, &caller), CAIRN_OK);
+    EXPECT_CODE(identify(server->access, first.data, &caller), CAIRN_UNAUTHORIZED);
+    EXPECT(!fill(&world, 20001, 1, 0));
+    cairn_srv_access_free(server->access);
+    server->access = NULL;
+}
+
+TEST(a_token_that_is_made_is_good_at_once_and_no_other_is_read_again) /* access.h */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_srv_caller caller;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    struct cairn_srv *server = &world.inside.server;
+    REQUIRE_OK(cairn_srv_access_new(server, &server->access, &err));
+    uint64_t looks = cairn_srv_access_looks(server->access);
+    for (int i = 0; i < 20; i++) {
+        json_t *reply = NULL, *body = json_pack("{s:[s]}", "scopes", "read");
+        REQUIRE_OK(cairn_inside_call(&world.inside, "POST", "/v1/tokens", body, &reply));
+        EXPECT_CODE(identify(server->access, cairn_world_text(reply, "token"), &caller), CAIRN_OK);
+        json_decref(reply);
+    }
+    EXPECT_EQ_U64(cairn_srv_access_looks(server->access), looks);
+    /* what a look that began before the row was there would lose stays, and one that is revoked
+     * between row and word is not brought back */
+    struct cairn_srv_token token = {.projects = "*", .who = "x", .scopes = CAIRN_SCOPE_READ};
+    char text[CAIRN_TOKEN_TEXT_BYTES];
+    cairn_token_make(server->random, text, &token.key);
+    cairn_srv_access_reload(server->access);
+    cairn_srv_access_add(server->access, &token, looks);
+    EXPECT_CODE(identify(server->access, text, &caller), CAIRN_UNAUTHORIZED);
+    cairn_srv_access_free(server->access);
+    server->access = NULL;
+}
+
+TEST(a_token_whose_thousands_of_children_expired_is_revoked_and_those_that_are_good_are_named) {
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE(fill(&world, 1, 1, 0) && fill(&world, 2, 3000, 1000) && fill(&world, 3002, 2, 0));
+    REQUIRE(cairn_world_sql(&world, "UPDATE tokens SET parent = '0000000000000001' WHERE token <> "
+                                    "'0000000000000001'"));
+    world.inside.clock.wall_ms += 1001;
+    const char *path = "/v1/tokens/0000000000000001";
+    EXPECT_CODE(cairn_inside_call(&world.inside, "DELETE", path, NULL, NULL), CAIRN_CONFLICT);
+    EXPECT(strstr(world.inside.err.message, "2 tokens were made by it that are good"));
+    path = "/v1/tokens/0000000000000001?children=revoke";
+    REQUIRE_OK(cairn_inside_call(&world.inside, "DELETE", path, NULL, &reply));
+    EXPECT_EQ_U64(json_array_size(json_object_get(reply, "children")), 2);
+    EXPECT(!is_there(&world, 1) && !is_there(&world, 3002) && is_there(&world, 2));
+}
+
 /* ---- several servers, and a catalog that is away ---- */
 
 TEST(a02_a_token_revoked_at_one_server_is_refused_by_each_other_within_a_minute) {
