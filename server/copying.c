@@ -183,3 +183,47 @@ int cairn_srv_copying_main(int argc, char **argv) {
         fprintf(stderr, "cairn catalog: %s\n", err.message);
     return cairn_code_info(code)->exit_status;
 }
+
+/* ---- a backup ---- */
+
+static enum cairn_code print_backup(const char *from, const char *file, bool json,
+                                    const struct cairn_srv_backup *backup, uint64_t took_ms,
+                                    struct cairn_error *err) {
+    char took[24], size[32];
+    if (json) {
+        CAIRN_AUTO_JSON json_t *answer =
+            json_pack("{s:s, s:s, s:I, s:i, s:I}", "from", from, "file", file, "file_bytes",
+                      (json_int_t)backup->bytes, "schema", (int)backup->schema, "took_ms",
+                      (json_int_t)took_ms);
+        CAIRN_AUTO(buf) text = {0};
+        if (!answer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+        CAIRN_TRY(cairn_json_show(answer, &text, err));
+        printf("%s\n", text.data);
+    } else {
+        cairn_duration_text(took_ms, took);
+        cairn_size_text(backup->bytes, size);
+        printf("backed up %s to %s: %s, schema %u, read again in %s\n"
+               "grant.key is not in it: keep that of the server, too\n",
+               from, file, size, backup->schema, took);
+    }
+    return fflush(stdout) ? cairn_fail_errno(err, "standard output") : CAIRN_OK;
+}
+
+static enum cairn_code back_up(int argc, char **argv, bool json, struct cairn_error *err) {
+    struct cairn_srv_backup backup;
+    if (argc < 2 || argv[0][0] == '-' || argv[1][0] == '-')
+        return cairn_fail(err, CAIRN_INVALID, "--backup-catalog takes FROM and FILE");
+    uint64_t begun_ms = cairn_mono_ms();
+    CAIRN_TRY(cairn_srv_backup(argv[0], argv[1], &backup, err));
+    return print_backup(argv[0], argv[1], json, &backup, cairn_mono_ms() - begun_ms, err);
+}
+
+int cairn_srv_backup_main(int argc, char **argv) {
+    struct cairn_error err = {0};
+    bool json = argc == 3 && !strcmp(argv[2], "--json");
+    enum cairn_code code = back_up(argc, argv, json, &err);
+    err.code = code;
+    if (code && !(json && tell_json(code, &err)))
+        fprintf(stderr, "cairn catalog: %s\n", err.message);
+    return cairn_code_info(code)->exit_status;
+}

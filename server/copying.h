@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copying: cairn-server --copy-catalog, which is what `cairn catalog copy` runs.
+ * copying: cairn-server --copy-catalog and --backup-catalog, which `cairn catalog` runs.
  *
  * Why:     the command is installed on machines that have no database's libraries; the server's
  *          program has both engines, and stands where a catalog does.
@@ -17,3 +17,5 @@
 /* What stands behind --copy-catalog: FROM TO [--json] [--progress plain|json|none]. Returns the
  * exit status. */
 int cairn_srv_copying_main(int argc, char **argv);
+/* What stands behind --backup-catalog, which `cairn catalog backup` runs: FROM FILE [--json]. */
+int cairn_srv_backup_main(int argc, char **argv);

@@ -348,6 +348,10 @@ int main(int argc, char **argv) {
         pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* it is begun again where it was ended */
         return cairn_srv_copying_main(argc - 2, argv + 2);
     }
+    if (argc > 1 && !strcmp(argv[1], "--backup-catalog")) {
+        pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* what it leaves the next one takes */
+        return cairn_srv_backup_main(argc - 2, argv + 2);
+    }
     struct cairn_error err = {0};
     struct cairn_config config = {0};
     struct cairn_srv_settings settings = {0};

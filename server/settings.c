@@ -136,11 +136,12 @@ enum cairn_code cairn_srv_settings_load(int argc, char **argv, struct cairn_conf
                  "Usage: cairn-server --store FOLDER|s3://BUCKET/PREFIX [settings]\n"
                  "       cairn-server --migrate [settings]\n"
                  "       cairn-server --copy-catalog FROM TO\n"
+                 "       cairn-server --backup-catalog FROM FILE\n"
                  "       cairn-server --reindex [--dry-run] [settings]\n"
                  "       cairn-server --print-config | --print-docs | --version | --help\n\n"
                  "--migrate brings the catalog to this program's schema and ends; a start does so, "
-                 "too.\n--copy-catalog is what `cairn catalog copy` runs, --reindex what "
-                 "`cairn reindex` does.\n\n",
+                 "too.\n--copy-catalog is what `cairn catalog copy` runs, --backup-catalog what "
+                 "`cairn catalog backup`, --reindex what `cairn reindex` does.\n\n",
         .rows = rows,
         .row_count = CAIRN_COUNT(rows),
         .values = ret};

@@ -294,3 +294,17 @@ enum cairn_code cairn_srv_copy_end_reindex(struct cairn_srv_catalog *catalog,
                                            struct cairn_error *err) {
     return cairn_srv_catalog_write(catalog, drop_mark, NULL, err);
 }
+
+/* ---- a backup ---- */
+
+enum cairn_code cairn_srv_backup(const char *from, const char *file, struct cairn_srv_backup *ret,
+                                 struct cairn_error *err) {
+    const struct cairn_srv_engine *engine = cairn_srv_engine_of(from);
+    *ret = (struct cairn_srv_backup){0};
+    if (!engine->backup)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "a catalog of PostgreSQL is backed up by the database's own means: "
+                          "pg_dump, or continuous archiving (docs/catalog.md, Backup)");
+    enum cairn_code code = engine->backup(from, file, ret, err);
+    return code ? cairn_within(err, code, "backup of %s", from) : CAIRN_OK;
+}

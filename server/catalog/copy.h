@@ -53,6 +53,15 @@ enum cairn_code cairn_srv_copy(const struct cairn_srv_copy_options *options,
                                struct cairn_srv_copied *ret,
                                struct cairn_error *err) CAIRN_MUST_USE;
 
+struct cairn_srv_backup {
+    uint64_t bytes;  /* of the file */
+    unsigned schema; /* of the catalog */
+};
+/* A backup while a server runs: one state of the catalog, in a file that was not there before. A
+ * catalog of PostgreSQL is CAIRN_UNSUPPORTED, and the message says what to use. */
+enum cairn_code cairn_srv_backup(const char *from, const char *file, struct cairn_srv_backup *ret,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+
 /* CAIRN_CONFLICT: the catalog is the target of a copy or a reindex that has not ended. */
 enum cairn_code cairn_srv_copy_is_over(struct cairn_srv_catalog *catalog,
                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -24,6 +24,7 @@
 struct cairn_srv_engine;
 struct cairn_srv_actor; /* actor.h */
 struct cairn_srv_table; /* tables.h */
+struct cairn_srv_backup; /* copy.h */
 
 /* A connection; an engine's own struct begins with it. */
 struct cairn_srv_tx {
@@ -129,6 +130,11 @@ struct cairn_srv_engine {
                             struct cairn_view rows, struct cairn_error *err);
     /* After the last of them: what numbers the table's next row. */
     enum cairn_code (*loaded)(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+                              struct cairn_error *err);
+
+    /* As of one moment into a file that is new, while a server may change the catalog; read again
+     * and synced. NULL: by means of the database's own. */
+    enum cairn_code (*backup)(const char *where, const char *file, struct cairn_srv_backup *ret,
                               struct cairn_error *err);
 };
 

@@ -241,4 +241,5 @@ const struct cairn_srv_engine cairn_srv_engine_sqlite = {
     .alone = alone,
     .load = cairn_srv_sqlite_load,
     .loaded = cairn_srv_sqlite_loaded,
+    .backup = cairn_srv_sqlite_backup,
 };

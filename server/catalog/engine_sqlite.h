@@ -41,6 +41,12 @@ enum cairn_code cairn_srv_sqlite_fail(struct cairn_srv_tx *tx, int result, const
 /* Plain statements without parameters, several of them allowed. */
 enum cairn_code cairn_srv_sqlite_exec(struct cairn_srv_tx *tx, const char *sql,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* The first column of a PRAGMA's first row, as text; and that it is what it must be. */
+enum cairn_code cairn_srv_sqlite_ask(struct cairn_srv_tx *tx, const char *sql, char ret[32],
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_sqlite_demand(struct cairn_srv_tx *tx, const char *sql,
+                                        const char *wanted,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* As in engine.h: take, leave, migrate. */
 enum cairn_code cairn_srv_sqlite_take(const char *where, void **ret_place,
                                       struct cairn_error *err) CAIRN_MUST_USE;
@@ -53,6 +59,10 @@ struct cairn_srv_sqlite_place {
     int lock_fd; /* -1: in memory */
 };
 
+/* engine_sqlite_backup.c; as in engine.h. */
+enum cairn_code cairn_srv_sqlite_backup(const char *where, const char *file,
+                                        struct cairn_srv_backup *ret,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* engine_sqlite_load.c; as in engine.h. */
 bool cairn_srv_sqlite_is_there(const char *where);
 enum cairn_code cairn_srv_sqlite_load(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,

@@ -49,9 +49,8 @@ enum cairn_code cairn_srv_sqlite_exec(struct cairn_srv_tx *tx, const char *sql,
     return CAIRN_OK;
 }
 
-/* The first column of a PRAGMA's first row, as text. */
-static enum cairn_code ask(struct cairn_srv_tx *tx, const char *sql, char ret[32],
-                           struct cairn_error *err) {
+enum cairn_code cairn_srv_sqlite_ask(struct cairn_srv_tx *tx, const char *sql, char ret[32],
+                                     struct cairn_error *err) {
     sqlite3_stmt *statement = NULL;
     int result = sqlite3_prepare_v2(cairn_srv_sqlite_of(tx)->db, sql, -1, &statement, NULL);
     if (result == SQLITE_OK) result = sqlite3_step(statement);
@@ -62,10 +61,10 @@ static enum cairn_code ask(struct cairn_srv_tx *tx, const char *sql, char ret[32
     return CAIRN_OK;
 }
 
-static enum cairn_code demand(struct cairn_srv_tx *tx, const char *sql, const char *wanted,
-                              struct cairn_error *err) {
+enum cairn_code cairn_srv_sqlite_demand(struct cairn_srv_tx *tx, const char *sql,
+                                        const char *wanted, struct cairn_error *err) {
     char got[32];
-    CAIRN_TRY(ask(tx, sql, got, err));
+    CAIRN_TRY(cairn_srv_sqlite_ask(tx, sql, got, err));
     if (strcmp(got, wanted))
         return cairn_fail(err, CAIRN_UNSUPPORTED, "catalog: %s is \"%s\", it must be \"%s\"", sql,
                           got, wanted);
@@ -74,11 +73,12 @@ static enum cairn_code demand(struct cairn_srv_tx *tx, const char *sql, const ch
 
 static enum cairn_code set_up_writer(struct cairn_srv_tx *tx, bool in_memory,
                                      struct cairn_error *err) {
-    CAIRN_TRY(demand(tx, "PRAGMA journal_mode=WAL", in_memory ? "memory" : "wal", err));
+    CAIRN_TRY(cairn_srv_sqlite_demand(tx, "PRAGMA journal_mode=WAL",
+                                      in_memory ? "memory" : "wal", err));
     CAIRN_TRY(cairn_srv_sqlite_exec(tx, "PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;", err));
     /* D02: 2 is FULL. With NORMAL a power cut takes acknowledged commits with it. */
-    CAIRN_TRY(demand(tx, "PRAGMA synchronous", "2", err));
-    return demand(tx, "PRAGMA quick_check(1)", "ok", err);
+    CAIRN_TRY(cairn_srv_sqlite_demand(tx, "PRAGMA synchronous", "2", err));
+    return cairn_srv_sqlite_demand(tx, "PRAGMA quick_check(1)", "ok", err);
 }
 
 enum cairn_code cairn_srv_sqlite_open(const char *path, bool read_only, struct cairn_srv_tx **ret,
@@ -184,7 +184,7 @@ static enum cairn_code run_migrations(struct cairn_srv_tx *tx, unsigned from,
 
 enum cairn_code cairn_srv_sqlite_migrate(struct cairn_srv_tx *tx, struct cairn_error *err) {
     char text[32];
-    CAIRN_TRY(ask(tx, "PRAGMA user_version", text, err));
+    CAIRN_TRY(cairn_srv_sqlite_ask(tx, "PRAGMA user_version", text, err));
     unsigned long found = strtoul(text, NULL, 10);
     if (found > cairn_srv_catalog_schema())
         return cairn_fail(

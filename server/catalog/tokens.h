@@ -38,8 +38,8 @@ struct cairn_srv_token {
     unsigned scopes;
     int64_t created_ms, expires_ms; /* wall time, as its date was promised; 0: no end */
 };
-/* CAIRN_UNAUTHORIZED where its parent was revoked meanwhile; CAIRN_CONFLICT where too many are good,
- * unless it is the operator's. */
+/* CAIRN_UNAUTHORIZED where its parent was revoked meanwhile; CAIRN_CONFLICT where too many are
+ * good, unless it is the operator's. */
 enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_NOT_FOUND where there is none. */

@@ -12,7 +12,7 @@
 #include "server/handlers/request.h"
 #include "server/jobs/revoked.h"
 
-#define FAMILY_MAX 1001 /* a token, and what it made that is good: one transaction, an object each */
+#define FAMILY_MAX 1001 /* a token, and what it made that is good: an object each */
 #define SALT_BYTES 16
 
 struct call {

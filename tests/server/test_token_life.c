@@ -219,7 +219,7 @@ TEST(the_operator_gets_a_token_also_where_all_places_are_taken_by_good_ones) /* 
     struct cairn_srv *server = &world.inside.server;
     REQUIRE(fill(&world, 1, CAIRN_SRV_TOKENS_MAX, 0));
     snprintf(path, sizeof(path), "%s/admin.token", world.inside.settings.data_dir);
-    for (int i = 0; i < CAIRN_SRV_TOKENS_OPERATOR + 3; i++) { /* a unit that asks for one each time */
+    for (int i = 0; i < CAIRN_SRV_TOKENS_OPERATOR + 3; i++) { /* a unit that always asks for one */
         world.inside.clock.wall_ms += 1000;
         REQUIRE_OK(cairn_srv_access_first(server, &err));
         cairn_buf_clear(&last);
