@@ -11,6 +11,7 @@
 
 /* A repeat after an unknown outcome; the workers below have retried already. */
 #define SMALL_TRIES_MAX 3
+#define SMALL_FIRST_BYTES (64u << 10) /* nearly all documents of a version are shorter */
 
 /* ---- operations ---- */
 
@@ -300,19 +301,47 @@ enum cairn_code cairn_store_put_same(struct cairn_store_worker *worker, const ch
                                   : code;
 }
 
-static enum cairn_code get_whole(struct cairn_store_worker *worker,
-                                 struct cairn_store_request *head, struct cairn_buf *ret,
-                                 struct cairn_error *err) {
-    struct cairn_store_request get = {.op = CAIRN_STORE_GET,
-                                      .key = head->key,
-                                      .length = head->object_bytes,
-                                      .into = ret->data + ret->size,
-                                      .deadline_ms = head->deadline_ms};
-    memcpy(get.etag, head->etag, sizeof get.etag);
-    CAIRN_TRY(cairn_store_perform(worker, &get, err));
-    ret->size += (size_t)head->object_bytes;
+/* Into *ret, from `*at` on; no more than `most` bytes, and no other object than was begun with. */
+static enum cairn_code get_some(struct cairn_store_worker *worker, struct cairn_store_request *get,
+                                uint64_t most, struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_TRY(cairn_buf_reserve(ret, (size_t)most, err));
+    get->length = most;
+    get->into = ret->data + ret->size;
+    CAIRN_TRY(cairn_store_perform(worker, get, err));
+    get->offset += get->length;
+    ret->size += (size_t)get->length;
     ret->data[ret->size] = '\0';
     return CAIRN_OK;
+}
+
+static enum cairn_code too_large(const char *key, uint64_t bytes, uint64_t room,
+                                 struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_TOO_LARGE,
+                      "object %s has %llu bytes, more than the %llu that are taken here", key,
+                      (unsigned long long)bytes, (unsigned long long)room);
+}
+
+/* One request for nearly every document: the first answer says how long the object is, and a look
+ * before it would cost as long again. */
+static enum cairn_code get_whole(struct cairn_store_worker *worker, const char *key,
+                                 uint64_t deadline_ms, uint64_t room, struct cairn_buf *ret,
+                                 struct cairn_error *err) {
+    struct cairn_store_request get = {
+        .op = CAIRN_STORE_GET, .key = key, .up_to = true, .deadline_ms = deadline_ms};
+    enum cairn_code code = CAIRN_RANGE;
+    if (room) code = get_some(worker, &get, cairn_min_u64(SMALL_FIRST_BYTES, room), ret, err);
+    if (code == CAIRN_RANGE) { /* there is no byte of it that may be asked for: it is empty */
+        struct cairn_store_request head = {
+            .op = CAIRN_STORE_HEAD, .key = key, .deadline_ms = deadline_ms};
+        CAIRN_TRY(cairn_store_perform(worker, &head, err));
+        if (head.object_bytes > room) return too_large(key, head.object_bytes, room, err);
+        return head.object_bytes == 0 ? CAIRN_OK : code;
+    }
+    CAIRN_TRY(code);
+    if (get.object_bytes > room) return too_large(key, get.object_bytes, room, err);
+    if (get.object_bytes == get.offset) return CAIRN_OK;
+    get.up_to = false;
+    return get_some(worker, &get, get.object_bytes - get.offset, ret, err);
 }
 
 enum cairn_code cairn_store_get_small(struct cairn_store_worker *worker, const char *key,
@@ -324,21 +353,11 @@ enum cairn_code cairn_store_get_small_by(struct cairn_store_worker *worker, cons
                                          uint64_t deadline_ms, struct cairn_buf *ret,
                                          struct cairn_error *err) {
     uint64_t limit = ret->limit ? ret->limit : CAIRN_BUF_LIMIT_DEFAULT;
-    enum cairn_code code = CAIRN_OK;
-    for (int i = 0; i < SMALL_TRIES_MAX; i++) {
-        struct cairn_store_request head = {
-            .op = CAIRN_STORE_HEAD, .key = key, .deadline_ms = deadline_ms};
-        CAIRN_TRY(cairn_store_perform(worker, &head, err));
-        if (head.object_bytes > limit - cairn_min_u64(limit, ret->size)) {
-            return cairn_fail(err, CAIRN_TOO_LARGE,
-                              "object %s has %llu bytes, more than the %llu that are taken here",
-                              key, (unsigned long long)head.object_bytes,
-                              (unsigned long long)limit);
-        }
-        if (head.object_bytes == 0) return CAIRN_OK;
-        CAIRN_TRY(cairn_buf_reserve(ret, (size_t)head.object_bytes, err));
-        code = get_whole(worker, &head, ret, err);
-        if (code != CAIRN_PRECONDITION) return code; /* else it was replaced in between */
+    size_t before = ret->size;
+    enum cairn_code code = CAIRN_PRECONDITION; /* it was replaced between two of its requests */
+    for (int i = 0; i < SMALL_TRIES_MAX && code == CAIRN_PRECONDITION; i++) {
+        code = get_whole(worker, key, deadline_ms, limit - cairn_min_u64(limit, before), ret, err);
+        if (code != CAIRN_OK) ret->size = before;
     }
     return code;
 }

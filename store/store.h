@@ -117,8 +117,9 @@ struct cairn_store_request {
     bool has_crc32c;
     uint32_t crc32c;    /* of body (PUT, PART) or of the whole object (COMPLETE) */
     const uint8_t *md5; /* 16 bytes or NULL: for stores that check only that */
-    uint64_t offset, length;
-    void *into;        /* GET destination, length bytes */
+    uint64_t offset, length; /* length with up_to: afterwards what there was, if that is less */
+    void *into;              /* GET destination, length bytes */
+    bool up_to;              /* GET: an object that ends before `length` is no error */
     bool wants_crc32c; /* GET: also the checksum of these bytes, made while they are in the cache */
     const char *upload_id_in;
     uint32_t part_number;

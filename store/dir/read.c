@@ -47,6 +47,9 @@ static enum cairn_code get_begin(struct cairn_store_dir_worker *worker,
     }
     memcpy(request->etag, etag, sizeof etag);
     request->object_bytes = (uint64_t)st.st_size;
+    if (request->up_to && request->offset <= request->object_bytes)
+        request->length =
+            cairn_min_u64(request->length, request->object_bytes - request->offset);
     uint64_t end;
     if (cairn_add_overflows(request->offset, request->length, &end) ||
         end > request->object_bytes) {

@@ -109,29 +109,46 @@ static bool parse_content_range(const char *text, uint64_t *first, uint64_t *las
            cairn_parse_u64(cairn_view_of(slash + 1), total, NULL) == CAIRN_OK;
 }
 
+static enum cairn_code same_object(const struct cairn_s3_task *task, struct cairn_error *err) {
+    const char *asked = task->request->etag, *came = task->seen.etag;
+    if (asked[0] && came[0] && strcmp(asked, came) != 0)
+        return cairn_fail(err, CAIRN_PRECONDITION, "the range is of another object");
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_s3_reply_check(struct cairn_http_request *http, struct cairn_error *err) {
     struct cairn_s3_task *task = http->owner;
     struct cairn_store_request *request = task->request;
     uint64_t first = 0, last = 0, total = 0, wanted_last = request->offset + request->length - 1;
     if (http->status >= 300) return CAIRN_OK; /* an error body, which does not go to `into` */
+    /* All of it, from who takes no ranges, is what was asked for, too. */
+    if (http->status == 200 && request->up_to && !request->offset &&
+        http->content_length <= request->length) {
+        request->object_bytes = request->length = http->content_length;
+        return same_object(task, err);
+    }
     if (http->status != 206)
         return cairn_fail(err, CAIRN_PROTOCOL, "asked for a range, the store answered %d",
                           http->status);
     if (!parse_content_range(task->seen.content_range, &first, &last, &total))
         return cairn_fail(err, CAIRN_PROTOCOL, "a range came without a usable Content-Range");
-    if (first == request->offset && last < wanted_last && last + 1 == total)
+    bool ends_before = first == request->offset && last >= first && last < wanted_last &&
+                       last + 1 == total;
+    if (ends_before && !request->up_to)
         return cairn_fail(err, CAIRN_RANGE,
                           "the object has %" PRIu64 " bytes, asked for up to %" PRIu64, total,
                           wanted_last);
+    if (ends_before) {
+        request->length = total - first;
+        wanted_last = last;
+    }
     if (first != request->offset || last != wanted_last || total <= last)
         return cairn_fail(err, CAIRN_PROTOCOL, "asked for %s, got %.80s", task->range,
                           task->seen.content_range);
     if (http->content_length != UINT64_MAX && http->content_length != request->length)
         return cairn_fail(err, CAIRN_PROTOCOL, "the range has another Content-Length");
-    if (request->etag[0] && task->seen.etag[0] && strcmp(request->etag, task->seen.etag) != 0)
-        return cairn_fail(err, CAIRN_PRECONDITION, "the range is of another object");
     request->object_bytes = total;
-    return CAIRN_OK;
+    return same_object(task, err);
 }
 
 void cairn_s3_reply_bytes(struct cairn_http_request *http, const void *bytes, size_t size) {

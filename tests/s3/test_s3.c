@@ -229,6 +229,30 @@ TEST(an_object_shorter_than_asked_is_a_range_error_at_once) {
     EXPECT_EQ_U64(requests(&rig), 1);
 }
 
+TEST(what_is_asked_for_up_to_its_end_is_whole_also_from_who_takes_no_ranges) {
+    static const struct cairn_s3_line whole[] = {
+        {206, "Content-Range: bytes 2-3/4\r\nETag: \"e\"\r\n", "cd"},
+        {200, "ETag: \"e\"\r\n", "cd"},
+        {200, "ETag: \"e\"\r\n", ""},
+        {206, "Content-Range: bytes 2-2/4\r\nETag: \"e\"\r\n", "c"}, /* and where is the rest? */
+    };
+    static const uint64_t bytes[] = {2, 2, 0, 4};
+    for (size_t i = 0; i < CAIRN_COUNT(whole); i++) {
+        struct cairn_s3_line script[] = {
+            whole[i], {206, "Content-Range: bytes 2-5/10\r\nETag: \"e\"\r\n", "cdef"}};
+        CAIRN_AUTO(rig) rig = {0};
+        REQUIRE_OK(cairn_rig_open(&rig, script, 2, plain));
+        char into[8] = ".......";
+        struct cairn_store_request get = GET_REQUEST;
+        get.up_to = true;
+        if (whole[i].status == 200) get.offset = 0;
+        REQUIRE_OK(cairn_store_perform(rig.worker, &get, &err));
+        EXPECT_EQ_U64(get.length, bytes[i]);
+        EXPECT_EQ_U64(get.tries, i == 3 ? 2 : 1);
+        EXPECT(!memcmp(into, "cdef", bytes[i]) && into[bytes[i]] == '.');
+    }
+}
+
 TEST(an_answer_without_an_etag_is_no_success) { /* S19 */
     RIG(plain, {200, "", ""}, {200, "ETag: opaque-and-unquoted\r\n", ""});
     struct cairn_store_request put = PUT_REQUEST;

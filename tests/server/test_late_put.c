@@ -130,7 +130,7 @@ static struct {
 static void submit_unreadable(struct cairn_store_worker *worker,
                               struct cairn_store_request *request) {
     bool number = cairn_text_starts(request->key, ".cairn/generations/");
-    if (!number || request->op != CAIRN_STORE_HEAD || !unread.left) {
+    if (!number || request->op != CAIRN_STORE_GET || !unread.left) {
         unread.real->submit(worker, request);
         return;
     }

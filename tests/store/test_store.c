@@ -92,6 +92,64 @@ TEST(get_small_appends_and_keeps_its_limit) {
     EXPECT_EQ_U64(buf.size, 5);
     EXPECT_CODE(cairn_store_get_small(place.worker, "none", &buf, &err), CAIRN_NOT_FOUND);
     EXPECT(strstr(err.message, "none"));
+    REQUIRE_OK(cairn_store_put_small(place.worker, "empty", CAIRN_VIEW(""), true, &err));
+    EXPECT_CODE(cairn_store_get_small(place.worker, "empty", &buf, &err), CAIRN_OK);
+    EXPECT_EQ_TEXT(buf.data, "12345");
+    buf.size = 9;
+    EXPECT_CODE(cairn_store_get_small(place.worker, "a", &buf, &err), CAIRN_TOO_LARGE);
+    EXPECT_CODE(cairn_store_get_small(place.worker, "empty", &buf, &err), CAIRN_OK);
+}
+
+/* Counts what the helpers ask for, and puts another object there between two requests. */
+static struct {
+    const struct cairn_store_vtable *real;
+    struct cairn_store_vtable vtable;
+    unsigned asked, replacements;
+} seen;
+
+static void submit_seen(struct cairn_store_worker *worker, struct cairn_store_request *request) {
+    bool second = request->op == CAIRN_STORE_GET && request->offset;
+    if (second && seen.replacements) {
+        seen.replacements--;
+        struct cairn_error err = {0};
+        CAIRN_AUTO_PTR(store_worker) other = NULL;
+        CAIRN_AUTO(buf) body = {0};
+        worker->store->vtable = seen.real;
+        REQUIRE_OK(cairn_store_worker_new(worker->store, &other, &err));
+        for (int i = 0; i < 100000; i++) REQUIRE_OK(cairn_buf_append(&body, "y", 1, &err));
+        REQUIRE_OK(cairn_store_put_small(other, request->key, cairn_buf_view(&body), false, &err));
+        worker->store->vtable = &seen.vtable;
+    }
+    seen.asked++;
+    seen.real->submit(worker, request);
+}
+
+TEST(a_document_takes_one_request_a_long_one_two_and_one_that_is_replaced_is_of_one_piece) {
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    CAIRN_AUTO(buf) shorter = {0}, longer = {0}, got = {0}, twice = {0};
+    REQUIRE_OK(open_here(&place, &err));
+    for (int i = 0; i < 64 << 10; i++) REQUIRE_OK(cairn_buf_append(&shorter, "s", 1, &err));
+    for (int i = 0; i < 65537; i++) REQUIRE_OK(cairn_buf_append(&longer, "x", 1, &err));
+    REQUIRE_OK(cairn_store_put_small(place.worker, "s", cairn_buf_view(&shorter), true, &err));
+    REQUIRE_OK(cairn_store_put_small(place.worker, "x", cairn_buf_view(&longer), true, &err));
+    seen.real = place.store->vtable;
+    seen.vtable = *seen.real;
+    seen.vtable.submit = submit_seen;
+    seen.asked = seen.replacements = 0;
+    place.store->vtable = &seen.vtable;
+    REQUIRE_OK(cairn_store_get_small(place.worker, "s", &got, &err));
+    EXPECT_EQ_U64(seen.asked, 1);
+    REQUIRE_OK(cairn_store_get_small(place.worker, "x", &got, &err));
+    EXPECT_EQ_U64(seen.asked, 3);
+    REQUIRE(got.size == shorter.size + longer.size);
+    EXPECT(!memcmp(got.data, shorter.data, shorter.size));
+    EXPECT(!memcmp(got.data + shorter.size, longer.data, longer.size));
+    seen.replacements = 1;
+    REQUIRE_OK(cairn_store_get_small(place.worker, "x", &twice, &err));
+    EXPECT_EQ_U64(twice.size, 100000);
+    EXPECT(twice.data[0] == 'y' && twice.data[99999] == 'y');
+    place.store->vtable = seen.real;
 }
 
 static void *wake_later(void *worker) {
