@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A case that fails is a failure also where another one was skipped."""
+import importlib.util
 import pathlib
 import subprocess
 import sys
 import unittest
+from importlib.machinery import SourceFileLoader
 
 from patience import HANG_S
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import run_ctest  # noqa: E402
+
+MUTANTS = SourceFileLoader("mutants", str(pathlib.Path(__file__).resolve().parents[1] / "mutants" / "run"))
+mutants = importlib.util.module_from_spec(importlib.util.spec_from_loader("mutants", MUTANTS))
+MUTANTS.exec_module(mutants)
 
 PROGRAM = """
 import unittest
@@ -46,7 +52,8 @@ class Outcome(unittest.TestCase):
 
 
 class Since(unittest.TestCase):
-    """Which entries `./test --since` takes for a file that changed (tests/support/run_ctest.py)."""
+    """Which entries `./test --since` takes for a file that changed (tests/support/run_ctest.py), and which
+    breaks tests/mutants/run."""
 
     @staticmethod
     def entry(name, rooms, source):
@@ -65,6 +72,23 @@ class Since(unittest.TestCase):
                             ("CMakeLists.txt", [plan, story, pages])):
             with self.subTest(path):
                 self.assertEqual([one for one in (plan, story, pages) if one.touched(path)], taken)
+
+    def test_a_break_is_run_where_its_code_its_tests_or_its_own_words_changed(self):
+        places = mutants.load()
+        mutants.place_all(places)
+        by_name = {one.name: one for one in places}
+        silent, rule = by_name["silent-node-ignored"], next(one for one in places if one.rule)
+        same = {one.name: one.words() for one in places}
+        others = {**same, silent.name: ("breaks another thing", "", [], [])}
+        for files, rules, before, taken in (
+                (silent.files, set(), None, {silent.name}),
+                ({"tests/server/test_time.c"}, set(), None, {silent.name}),
+                ({"server/never_there.c", "README.md"}, set(), None, set()),
+                (set(), {rule.rule}, None, {rule.name}),
+                (set(), set(), same, set()), (set(), set(), others, {silent.name})):
+            with self.subTest(files=files, rules=rules):
+                self.assertEqual({one.name for one in (silent, rule) if mutants.touched(one, files, rules, before)},
+                                 taken)
 
     def test_parts_hold_each_entry_once_and_are_about_as_long(self):
         entries = [self.entry(f"e{number}", "", "") for number in range(100)]
