@@ -16,6 +16,13 @@
 /* As store/retry.h's put_offs_max; with the worker's delays more than a minute. */
 #define PUT_OFFS_MAX 20
 #define ROUNDS_MAX 3
+/* Pauses after a PUT or COMPLETE without a clear outcome. The count alone bounds a caller that does
+ * not wait; for one that does, CAIRN_MULTIPART_PATIENCE_MS comes first. */
+#define PAUSE_MS_MIN UINT64_C(100)
+#define PAUSE_MS_MAX UINT64_C(10000)
+#define WAITS_MAX 64
+/* Looks at a key where something must be, and is not seen yet: 25 s with their pauses. */
+#define LOOKS_MAX 8
 #define REFUSALS_MAX 2 /* of the parts by Complete; the next one is final */
 
 /* ---- how large a part is ---- */
@@ -62,7 +69,8 @@ enum cairn_code cairn_multipart_check(uint64_t size_bytes, uint64_t part_bytes,
 enum cairn_code cairn_multipart_init(struct cairn_multipart *mp, uint64_t size_bytes,
                                      uint64_t part_bytes, const char *token,
                                      struct cairn_error *err) {
-    *mp = (struct cairn_multipart){.size_bytes = size_bytes, .part_bytes = part_bytes};
+    *mp = (struct cairn_multipart){
+        .size_bytes = size_bytes, .part_bytes = part_bytes, .clock = &cairn_clock_real};
     CAIRN_TRY(cairn_multipart_check(size_bytes, part_bytes, err));
     uint64_t part_count = cairn_div_up(size_bytes, part_bytes);
     if (!cairn_text_copy(mp->token, sizeof mp->token, token)) {
@@ -190,6 +198,7 @@ void cairn_multipart_give_up(struct cairn_multipart *mp, const struct cairn_erro
     if (ended(mp) || mp->give_up) return;
     mp->error = *why;
     mp->give_up = true;
+    mp->pause_ms = 0;
 }
 
 static void fail_with(struct cairn_multipart *mp, const struct cairn_store_request *request,
@@ -253,11 +262,37 @@ void cairn_multipart_take(struct cairn_multipart *mp, enum cairn_multipart_kind 
     }
 }
 
+static uint64_t waited_ms(const struct cairn_multipart *mp) {
+    return mp->waits ? mp->clock->mono_ms(mp->clock) - mp->waiting_since_ms : 0;
+}
+
+static bool is_patient(const struct cairn_multipart *mp) {
+    return mp->waits < WAITS_MAX && waited_ms(mp) < CAIRN_MULTIPART_PATIENCE_MS;
+}
+
+/* The next action comes after a pause, which is longer each time. */
+static void wait_longer(struct cairn_multipart *mp) {
+    if (!mp->waits) mp->waiting_since_ms = mp->clock->mono_ms(mp->clock);
+    mp->pause_ms = cairn_min_u64(PAUSE_MS_MAX, PAUSE_MS_MIN << cairn_min_u64(mp->waits, 16));
+    mp->waits++;
+}
+
+bool cairn_multipart_look_again(struct cairn_multipart *mp) {
+    if (mp->looks == LOOKS_MAX || !is_patient(mp)) return false;
+    mp->looks++;
+    wait_longer(mp);
+    return true;
+}
+
 /* PUT or COMPLETE: how often per round is bounded, since each may lead back here through HEAD. */
 static void take_publishing(struct cairn_multipart *mp, enum cairn_multipart_kind kind,
                             struct cairn_multipart_action *ret) {
-    if (mp->attempts == TRIES_MAX) {
-        FAIL(mp, CAIRN_STORE, "%d times sent and still nothing is there", TRIES_MAX);
+    if (!is_patient(mp)) {
+        FAIL(mp, CAIRN_STORE,
+             "%s was asked for %" PRIu32 " times within %" PRIu64 " s and the object is not there; "
+             "last: %s",
+             kind == CAIRN_MULTIPART_PUT ? "a put" : "complete", mp->attempts,
+             waited_ms(mp) / 1000, mp->refusal);
         cairn_multipart_next(mp, ret);
         return;
     }
@@ -420,8 +455,15 @@ static void publishing_result(struct cairn_multipart *mp,
     enum cairn_code code = request->code;
     bool parts_refused = code == CAIRN_INVALID || code == CAIRN_CORRUPT || code == CAIRN_INCOMPLETE;
     mp->certain = code == CAIRN_OK;
+    mp->taken = code == CAIRN_PRECONDITION;
+    mp->perhaps |= code == CAIRN_OK || mp->taken || request->ambiguous;
     mp->disputed |= request->disputed;
+    mp->looks = 0;
     if (complete && code == CAIRN_NOT_FOUND) mp->upload_gone = true; /* S06 */
+    if (code && code != CAIRN_CANCELLED)
+        (void)cairn_text_copy(mp->refusal, sizeof mp->refusal, request->error.message);
+    bool unclear = mp->taken || request->ambiguous || may_pass(code);
+    if (unclear && code != CAIRN_OK) wait_longer(mp);
     if (code == CAIRN_OK || code == CAIRN_PRECONDITION || request->ambiguous ||
         (complete && code == CAIRN_NOT_FOUND)) {
         cairn_multipart_enter(mp, STATE_HEAD);
@@ -430,7 +472,7 @@ static void publishing_result(struct cairn_multipart *mp,
         cairn_multipart_enter(mp, STATE_LIST);
     } else if (code == CAIRN_CANCELLED || is_put_off(request, &mp->put_offs)) {
         mp->attempts--;
-    } else if (!may_pass(code) || mp->attempts == TRIES_MAX) {
+    } else if (!may_pass(code) || !is_patient(mp)) {
         fail_with(mp, request, complete ? "complete the upload" : "put");
     }
 }
@@ -443,16 +485,20 @@ static void begin_round(struct cairn_multipart *mp) {
     }
     mp->rounds++;
     mp->upload_id[0] = '\0';
-    mp->upload_gone = mp->parts_doubted = mp->parts_resent = false;
-    mp->attempts = mp->refusals = mp->parts_acked = 0;
+    mp->upload_gone = mp->parts_doubted = mp->parts_resent = mp->perhaps = false;
+    mp->attempts = mp->refusals = mp->parts_acked = mp->waits = mp->looks = 0;
     for (uint32_t i = 0; i < mp->part_count; i++) {
         mp->parts[i] = (struct cairn_multipart_part){.state = CAIRN_PART_TODO};
     }
     cairn_multipart_enter(mp, STATE_BEGIN);
 }
 
+/* Some show an object late. Where the store took it, said that it is there, or has used the upload
+ * up, it is looked for again before anything is sent. */
 void cairn_multipart_nothing_there(struct cairn_multipart *mp) {
-    mp->certain = mp->proven = false;
+    bool due = mp->certain || mp->taken || (mp->perhaps && mp->upload_gone);
+    if (due && cairn_multipart_look_again(mp)) return;
+    mp->certain = mp->taken = mp->proven = false;
     if (!mp->parts)
         cairn_multipart_enter(mp, STATE_BEGIN);
     else if (mp->upload_id[0] && !mp->upload_gone)
@@ -527,7 +573,12 @@ static void list_result(struct cairn_multipart *mp, const struct cairn_store_req
         return;
     }
     if (request->code != CAIRN_OK) {
-        cairn_multipart_again_or_fail(mp, request, "list the parts that arrived");
+        cairn_multipart_again_or_fail(
+            mp, request,
+            mp->head_refused ? "a HEAD is refused (403), and so is the list of parts that would "
+                               "tell whether the object is there; allow s3:ListBucket or "
+                               "s3:ListMultipartUploadParts"
+                             : "list the parts that arrived");
         return;
     }
     uint32_t differs = take_listing(mp, request);
@@ -557,6 +608,7 @@ void cairn_multipart_result(struct cairn_multipart *mp, const struct cairn_multi
     }
     CAIRN_ASSERT(mp->busy);
     mp->busy = false;
+    mp->pause_ms = 0;
     switch (action->kind) {
     case CAIRN_MULTIPART_CREATE:
         create_result(mp, request);

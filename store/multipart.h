@@ -13,14 +13,19 @@
  *          3    every part is asked for until it was acknowledged; none is in flight twice unless
  *               it was hedged; part boundaries and bytes never change.
  *          4    after DURABLE or FAILED no action follows; a shard takes a bounded number of
- *               actions, whatever the store answers (reading back: one for each 4 MiB).
+ *               actions, whatever the store answers (reading back: one for each 4 MiB). A PUT or
+ *               COMPLETE that may still be under way is asked about again after pauses that grow,
+ *               for CAIRN_MULTIPART_PATIENCE_MS.
  *          5    an object that is not ours is never replaced: it makes the shard FAILED by name.
+ *          6    a refused HEAD (403) is no proof: keys that may not list get it for what is not
+ *               there. Where something must be there it is final, else ListParts decides.
  * Limits:  sizes fixed at init; bytes become ready in order, from the front.
  * Threads: none of its own: the caller's lock. No I/O, no allocation after init.
  * Next:    uploader/send/send.h runs it; store/README.md has the drawing of its states.
  */
 #pragma once
 
+#include "common/clock.h"
 #include "store/store.h"
 
 enum cairn_multipart_kind {
@@ -60,8 +65,16 @@ struct cairn_multipart {
     uint32_t rounds; /* times the whole shard was begun anew */
     bool give_up;
     bool misstated;           /* DURABLE, though the store stated another checksum */
+    uint64_t pause_ms;        /* to be waited before the next action; set by each result */
     struct cairn_error error; /* FAILED */
+    const struct cairn_clock *clock; /* the real one, unless a test sets another after init */
     /* Private to multipart.c. */
+    uint32_t waits, looks;     /* pauses so far; of them in a row for another look */
+    uint64_t waiting_since_ms; /* the first of them */
+    bool perhaps;              /* a PUT or COMPLETE of this round may have been applied */
+    bool taken;                /* the last one was refused because something is there (412) */
+    bool head_refused;         /* by 403: the object may be there or not */
+    char refusal[160];         /* why the last one did not do */
     unsigned state;
     bool busy;      /* an action other than a part is under way */
     bool certain;   /* PUT or COMPLETE was answered with OK */
@@ -78,6 +91,9 @@ struct cairn_multipart {
     uint64_t blocks_known;       /* blocks[] is valid below this */
 };
 
+/* How long a PUT or COMPLETE without a clear outcome is followed. Stores take minutes to join many
+ * parts, and call the upload gone, busy or failed meanwhile. */
+#define CAIRN_MULTIPART_PATIENCE_MS (5 * 60 * 1000)
 #define CAIRN_MULTIPART_READ_BYTES (4 * CAIRN_MIB) /* at most, of one READ */
 
 /* Part size for a shard: a multiple of 1 MiB, such that all connections (0 counts as 1) carry a

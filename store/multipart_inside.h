@@ -51,6 +51,8 @@ uint32_t cairn_multipart_range_crc32c(const struct cairn_multipart *mp, uint64_t
 bool cairn_multipart_whole_known(struct cairn_multipart *mp);
 /* HEAD found nothing. */
 void cairn_multipart_nothing_there(struct cairn_multipart *mp);
+/* Is it worth another look at the object? Then a pause comes before it. */
+bool cairn_multipart_look_again(struct cairn_multipart *mp);
 
 /* ---- multipart_proof.c ---- */
 

@@ -42,12 +42,23 @@ static void something_there(struct cairn_multipart *mp, const struct cairn_store
     cairn_multipart_enter(mp, STATE_CHECK);
 }
 
+/* Without the right to list a bucket 403 stands for "not there", too (multipart.h#6). */
+static void refused_head(struct cairn_multipart *mp, const struct cairn_store_request *request) {
+    mp->head_refused = true;
+    if (!mp->certain && !mp->taken)
+        cairn_multipart_nothing_there(mp);
+    else if (!cairn_multipart_look_again(mp))
+        cairn_multipart_again_or_fail(mp, request, "look at the object");
+}
+
 void cairn_multipart_head_result(struct cairn_multipart *mp,
                                  const struct cairn_store_request *request) {
     if (request->code == CAIRN_OK)
         something_there(mp, request);
     else if (request->code == CAIRN_NOT_FOUND)
         cairn_multipart_nothing_there(mp);
+    else if (request->code == CAIRN_FORBIDDEN && request->error.http_status == 403)
+        refused_head(mp, request);
     else
         cairn_multipart_again_or_fail(mp, request, "look at the object");
 }

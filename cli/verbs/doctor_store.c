@@ -348,12 +348,40 @@ static void report_degraded(struct trial *trial) {
                          less ? health.text : "the store refused nothing that it was asked to do");
 }
 
+/* As the server writes and reads its own records: without a token, once only and over again. */
+static enum cairn_code write_documents(struct trial *trial) {
+    CAIRN_AUTO(buf) there = {.limit = CAIRN_KIB};
+    struct cairn_view first = CAIRN_VIEW("{\"doctor\":1}"), second = CAIRN_VIEW("{\"doctor\":2}");
+    CAIRN_TRY(cairn_store_put_same(trial->worker, trial->key, first, &trial->err));
+    CAIRN_TRY(cairn_store_put_same(trial->worker, trial->key, first, &trial->err));
+    CAIRN_TRY(cairn_store_put_small(trial->worker, trial->key, second, false, &trial->err));
+    CAIRN_TRY(cairn_store_get_small(trial->worker, trial->key, &there, &trial->err));
+    if (there.size != second.size || memcmp(there.data, second.data, second.size) != 0)
+        return cairn_fail(&trial->err, CAIRN_CORRUPT,
+                          "an object that was written over came back as it was before");
+    return CAIRN_OK;
+}
+
+static void check_documents(struct trial *trial) {
+    char name[sizeof trial->key];
+    memcpy(name, trial->key, sizeof name);
+    snprintf(trial->key, sizeof trial->key, "%.80s-record", name);
+    report(trial, write_documents(trial), CAIRN_CLI_FAIL, "records",
+           "allow s3:GetObject and s3:PutObject",
+           "written once, written over and read, as the server does with its own");
+    struct cairn_store_request remove = request_of(trial, CAIRN_STORE_DELETE);
+    struct cairn_error unused = {0};
+    (void)!cairn_store_perform(trial->worker, &remove, &unused);
+    memcpy(trial->key, name, sizeof name);
+}
+
 static void check_s3(struct trial *trial) {
     report_endpoint(trial);
     if (!check_keys(trial)) return;
     cairn_cli_doctor_clock(trial->doctor, trial->store);
     if (!probe(trial)) return;
     report(trial, put_and_get(trial), CAIRN_CLI_FAIL, "put below .cairn", "", "written and read");
+    check_documents(trial);
     check_upload(trial);
     check_presigned(trial);
     cairn_cli_doctor_bucket(trial->doctor, trial->store);

@@ -224,6 +224,18 @@ static bool copy_within(struct run *run, const struct cairn_multipart_action *ac
     return false;
 }
 
+/* Before the next request. False: the copy was ended meanwhile. */
+static bool wait_before_next(struct run *run, bool failed) {
+    uint64_t left_ms = cairn_max_u64(run->mp.pause_ms, failed ? AGAIN_MS : 0);
+    while (left_ms) {
+        uint64_t step_ms = cairn_min_u64(left_ms, AGAIN_MS);
+        (void)poll(NULL, 0, (int)step_ms);
+        left_ms -= step_ms;
+        if (left_ms && !run->copy->goes_on(run->copy->owner, 0)) return false;
+    }
+    return true;
+}
+
 static void perform(struct run *run, const struct cairn_multipart_action *action) {
     struct cairn_srv_shard_copy *copy = run->copy;
     struct cairn_store_request request;
@@ -242,9 +254,10 @@ static void perform(struct run *run, const struct cairn_multipart_action *action
         if (code && !request.code) request.code = code; /* it was not even sent */
     }
     cairn_multipart_result(&run->mp, action, &request);
-    if (request.code && request.code != CAIRN_NOT_FOUND) (void)poll(NULL, 0, AGAIN_MS);
+    bool goes_on = wait_before_next(run, request.code && request.code != CAIRN_NOT_FOUND);
     if (carries) CAIRN_CRASHPOINT("server.promote.after_part");
-    if (copy->goes_on(copy->owner, carries && !request.code ? action->length : 0)) return;
+    uint64_t bytes = carries && !request.code ? action->length : 0;
+    if (goes_on && copy->goes_on(copy->owner, bytes)) return;
     (void)cairn_fail(&why, CAIRN_CANCELLED, "it was ended");
     cairn_multipart_give_up(&run->mp, &why);
 }

@@ -73,7 +73,8 @@ static enum cairn_code load(struct cairn_s3_store *store, struct cairn_s3_findin
     struct cairn_store_s3_place place;
     struct cairn_error why = {0};
     enum cairn_code code = read_document(store, &text, &why);
-    if (code == CAIRN_NOT_FOUND || code == CAIRN_FORBIDDEN)
+    bool refused = code == CAIRN_FORBIDDEN && why.http_status == 403; /* not a certificate */
+    if (code == CAIRN_NOT_FOUND || refused)
         return cairn_fail(err, CAIRN_NOT_FOUND, "there is no profile.json");
     if (code == CAIRN_OK) code = cairn_s3_profile_decode(cairn_buf_view(&text), ret, &why);
     store->findings_foreign = code == CAIRN_UNSUPPORTED;
@@ -110,8 +111,9 @@ enum cairn_code cairn_store_s3_probe(struct cairn_store *base,
     struct cairn_error why = {0};
     char unused[160], at[32], *from = ret_from ? ret_from : unused;
     CAIRN_TRY(cairn_s3_of(base, &store, err));
-    enum cairn_code code = options->anew ? cairn_fail(&why, CAIRN_NOT_FOUND, "asked for")
-                                         : load(store, &findings, &why);
+    /* Also where all is tested anew: what refuses the first request of a daemon must show here. */
+    enum cairn_code code = load(store, &findings, &why);
+    if (!code && options->anew) code = cairn_fail(&why, CAIRN_NOT_FOUND, "asked for");
     if (code && code != CAIRN_NOT_FOUND) {
         if (err) *err = why;
         return code;

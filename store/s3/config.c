@@ -267,8 +267,8 @@ static enum cairn_code take_checksum(struct cairn_s3_config *config, const char 
                           "AWS_REQUEST_CHECKSUM_CALCULATION (request_checksum_calculation of the "
                           "profile) is \"%.40s\"; it is when_supported or when_required",
                           wanted);
-    if (config->options.checksum == CAIRN_S3_CHECKSUM_AUTO)
-        config->options.checksum = CAIRN_S3_CHECKSUM_NONE;
+    config->checksum_if_required = config->options.checksum == CAIRN_S3_CHECKSUM_AUTO;
+    if (config->checksum_if_required) config->options.checksum = CAIRN_S3_CHECKSUM_NONE;
     return CAIRN_OK;
 }
 

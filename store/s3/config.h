@@ -30,6 +30,7 @@ struct cairn_s3_config {
     bool is_aws;                               /* the endpoint follows the region */
     bool by_path;
     bool profile_alone;       /* promise 3; options.profile is that of the URL */
+    bool checksum_if_required; /* AWS's switch says so, and no setting says otherwise */
     const char *sts_endpoint; /* with it: the profile's, in `owned`; NULL: AWS's */
 };
 /* The host for a region goes here; same as config->host where the endpoint was given. */

@@ -64,6 +64,7 @@ struct cairn_s3_store {
     atomic_int checksum;            /* enum cairn_store_s3_checksum in use */
     atomic_int upload_checksum;
     atomic_bool no_create_only; /* If-None-Match was refused with 501 */
+    atomic_bool no_checksum_mode; /* a HEAD that asked for the checksum was refused for that */
     atomic_bool misstates;      /* checksums that it states are wrong: none is trusted */
     atomic_bool no_delete_many; /* DeleteObjects is not there */
     atomic_bool keeps_versions; /* a delete leaves the bytes under a version id */
@@ -75,6 +76,10 @@ struct cairn_s3_store {
         uint64_t line_free_at_us; /* bandwidth cap */
     } locked;
 };
+
+/* How a HEAD is asked. A refused HEAD has no body that could name the cause, so it is asked again
+ * with less, and at last as a GET of one byte, whose refusal has one. */
+enum cairn_s3_head { CAIRN_S3_HEAD_FULL, CAIRN_S3_HEAD_PLAIN, CAIRN_S3_HEAD_BY_GET };
 
 /* What the headers of one reply said. */
 struct cairn_s3_seen {
@@ -102,7 +107,7 @@ struct cairn_s3_task {
     int64_t sent_wall_ms, signed_offset_ms;
     uint64_t sent_mono_ms;
     uint64_t keys_generation;
-    bool used_create_only, used_checksum;
+    bool used_create_only, used_checksum, used_md5;
     bool confirmed; /* the store said the CRC32C of the body, and is known to compare it */
     struct cairn_s3_seen seen;
     /* Over all tries. */
@@ -112,6 +117,9 @@ struct cairn_s3_task {
     bool hedging, cancelling; /* why its HTTP request is being cancelled */
     bool may_be_applied;
     uint32_t malformed, disputes, disputed_crc32c; /* the last: what was stated how often */
+    bool own_crc32c; /* the caller gave none: it was made of the body here */
+    enum cairn_s3_head head;
+    int head_refused; /* status of the HEAD that asked for the checksum; 0: it was not refused */
     bool one_by_one; /* DELETE_MANY: by one DELETE a key; `deletion` is the one of this try */
     size_t deletion;
     uint32_t deletion_rounds;

@@ -191,7 +191,7 @@ static bool source_changed(const struct cairn_store_request *request) {
 static bool is_disputed(struct cairn_s3_task *task, uint32_t stated) {
     if (task->disputed_crc32c != stated) task->disputes = 0;
     task->disputed_crc32c = stated;
-    return ++task->disputes >= DISPUTES_MAX && task->request->settles &&
+    return ++task->disputes >= DISPUTES_MAX && (task->request->settles || task->own_crc32c) &&
            !source_changed(task->request);
 }
 
@@ -230,14 +230,41 @@ static enum cairn_s3_judgement take_copied(struct cairn_s3_task *task) {
     return CAIRN_S3_DONE;
 }
 
+/* From Content-Length, or from Content-Range where a GET of one byte stands for the HEAD. */
+static bool read_length(const struct cairn_s3_task *task, uint64_t *ret) {
+    uint64_t first = 0, last = 0;
+    *ret = task->http.content_length;
+    if (task->http.status != 206) return *ret != UINT64_MAX;
+    return parse_content_range(task->seen.content_range, &first, &last, ret);
+}
+
+/* A store that answers once it is not asked for the checksum does not know that header, and is not
+ * asked for it again. A 403 does not say that: AWS gives it where the keys may not decrypt. */
+static void note_plain_head(struct cairn_s3_task *task) {
+    if (task->request->op != CAIRN_STORE_HEAD || task->head == CAIRN_S3_HEAD_FULL) return;
+    if (task->head_refused && task->head_refused != 403)
+        atomic_store(&cairn_s3_store_of(task)->no_checksum_mode, true);
+}
+
 static enum cairn_s3_judgement take_head(struct cairn_s3_task *task) {
     struct cairn_store_request *request = task->request;
-    if (task->http.content_length == UINT64_MAX)
+    if (!read_length(task, &request->object_bytes))
         FAIL(task, CAIRN_S3_FAILURE, CAIRN_PROTOCOL, "the store does not say how long it is");
-    request->object_bytes = task->http.content_length;
+    note_plain_head(task);
     memcpy(request->etag, task->seen.etag, sizeof request->etag);
     memcpy(request->object_token, task->seen.token, sizeof request->object_token);
     request->object_has_crc32c = seen_crc32c(task, &request->object_crc32c);
+    request->code = CAIRN_OK;
+    return CAIRN_S3_DONE;
+}
+
+/* No byte of an empty object can be had, and a store says so by 416. */
+static enum cairn_s3_judgement take_empty(struct cairn_s3_task *task) {
+    struct cairn_store_request *request = task->request;
+    request->object_bytes = 0;
+    memcpy(request->etag, task->seen.etag, sizeof request->etag);
+    memcpy(request->object_token, task->seen.token, sizeof request->object_token);
+    request->object_has_crc32c = false;
     request->code = CAIRN_OK;
     return CAIRN_S3_DONE;
 }
@@ -421,9 +448,29 @@ static bool correct_region(struct cairn_s3_task *task, const struct cairn_xml_pr
     return true;
 }
 
-/* Once per store, and told by cairn_store_s3_degraded. */
-static bool correct_feature(struct cairn_s3_task *task) {
+/* AWS's switch "when_required" sends no checksum unless S3 asks for one; a bucket with Object Lock
+ * asks. An upload that was begun without CRC32C takes no part with it, but any part with MD5. */
+static bool add_required_checksum(struct cairn_s3_task *task,
+                                  const struct cairn_xml_problem *problem) {
     struct cairn_s3_store *store = cairn_s3_store_of(task);
+    bool knows_crc32c = strcasestr(problem->message, "x-amz-checksum") != NULL;
+    bool asks = knows_crc32c || strcasestr(problem->message, "Content-MD5") != NULL;
+    bool sends = task->request->op == CAIRN_STORE_PUT ||
+                 task->request->op == CAIRN_STORE_UPLOAD_PART;
+    int none = CAIRN_S3_CHECKSUM_NONE;
+    if (!asks || !sends || !store->config.checksum_if_required) return false;
+    int method = knows_crc32c && task->request->op == CAIRN_STORE_PUT ? CAIRN_S3_CHECKSUM_CRC32C
+                                                                      : CAIRN_S3_CHECKSUM_MD5;
+    return atomic_compare_exchange_strong(&store->checksum, &none, method) ||
+           none != CAIRN_S3_CHECKSUM_NONE; /* another request has just found out */
+}
+
+/* Once per store, and told by cairn_store_s3_degraded. */
+static bool correct_feature(struct cairn_s3_task *task, const struct cairn_xml_problem *problem) {
+    struct cairn_s3_store *store = cairn_s3_store_of(task);
+    if (task->request->op == CAIRN_STORE_HEAD) return false; /* look_closer */
+    bool bare = !task->used_checksum && !task->used_md5;
+    if (bare && add_required_checksum(task, problem)) return true;
     if (task->used_create_only && task->http.status == 501) {
         atomic_store(&store->no_create_only, true);
         return true;
@@ -437,11 +484,30 @@ static bool correct_feature(struct cairn_s3_task *task) {
             automatic == CAIRN_S3_CHECKSUM_MD5);
 }
 
-/* A HEAD is refused without a word; keys that have ended and a clock that is off look alike. */
+/* A refused HEAD has no body. It is asked once more without the header that some stores refuse
+ * (Backblaze B2), and once as a GET of one byte: its answer names the cause, or serves as well. */
+static bool look_closer(struct cairn_s3_task *task) {
+    if (task->request->op != CAIRN_STORE_HEAD || task->head == CAIRN_S3_HEAD_BY_GET) return false;
+    if (task->head == CAIRN_S3_HEAD_FULL && task->used_checksum) {
+        task->head_refused = task->http.status;
+        task->head = CAIRN_S3_HEAD_PLAIN;
+    } else {
+        task->head = CAIRN_S3_HEAD_BY_GET;
+    }
+    return true;
+}
+
+/* What was put right by the word of a GET is asked by HEAD again. */
+static void head_again(struct cairn_s3_task *task) {
+    task->head = task->head_refused ? CAIRN_S3_HEAD_PLAIN : CAIRN_S3_HEAD_FULL;
+}
+
+/* Some refuse without a word; keys that have ended and a clock that is off look alike. */
 static bool correct_unnamed(struct cairn_s3_task *task, const struct cairn_xml_problem *problem) {
     int status = task->http.status;
     if (problem->code[0] || (status != 400 && status != 403)) return false;
     if (correct_region(task, problem) || correct_clock(task)) return true;
+    if (task->request->op == CAIRN_STORE_HEAD && task->head != CAIRN_S3_HEAD_BY_GET) return false;
     return task->worker->keys_expire && !task->renewals && correct_keys(task);
 }
 
@@ -455,7 +521,7 @@ static bool correct(struct cairn_s3_task *task, const struct cairn_s3_meaning *m
     case CAIRN_S3_REGION:
         return correct_region(task, problem);
     case CAIRN_S3_FEATURE:
-        return correct_feature(task) || correct_unnamed(task, problem);
+        return correct_feature(task, problem) || correct_unnamed(task, problem);
     case CAIRN_S3_FINAL:
         return correct_unnamed(task, problem);
     default:
@@ -521,7 +587,14 @@ static enum cairn_s3_judgement take_refusal(struct cairn_s3_task *task,
     if (request->op == CAIRN_STORE_DELETE_MANY &&
         cairn_s3_delete_split(task, problem->code, is_final))
         return CAIRN_S3_CORRECTED;
-    if (correct(task, &meaning, problem)) return CAIRN_S3_CORRECTED;
+    if (meaning.code == CAIRN_NOT_FOUND) note_plain_head(task);
+    if (correct(task, &meaning, problem)) {
+        head_again(task);
+        return CAIRN_S3_CORRECTED;
+    }
+    bool unnamed = meaning.code != CAIRN_NOT_FOUND && meaning.code != CAIRN_PRECONDITION &&
+                   (is_final || meaning.policy == CAIRN_S3_REGION) && !problem->code[0];
+    if (unnamed && look_closer(task)) return CAIRN_S3_CORRECTED;
     enum cairn_s3_judgement of_key;
     if (take_refused_key(task, &meaning, problem, &of_key)) return of_key;
     if (!task->seen.request_id[0])
@@ -565,11 +638,13 @@ enum cairn_s3_judgement cairn_s3_reply_judge(struct cairn_s3_task *task) {
     enum cairn_store_op op = task->request->op;
     bool may_hold_error = op == CAIRN_STORE_UPLOAD_COMPLETE || op == CAIRN_STORE_DELETE_MANY ||
                           task->request->copy_store || is_removal(task); /* in a 200 */
-    bool documented = http->code == CAIRN_OK && op != CAIRN_STORE_HEAD &&
+    bool has_body = op != CAIRN_STORE_HEAD || task->head == CAIRN_S3_HEAD_BY_GET;
+    bool documented = http->code == CAIRN_OK && has_body &&
                       (http->status >= 300 || may_hold_error) &&
                       cairn_xml_problem_read(cairn_buf_view(&task->reply), &problem);
     bool success = http->status == 200 || http->status == 204 || http->status == 206;
     note_versions(task);
     if (success && !documented) return take_success(task);
+    if (http->status == 416 && task->head == CAIRN_S3_HEAD_BY_GET) return take_empty(task);
     return take_refusal(task, &problem);
 }

@@ -55,6 +55,7 @@ static enum cairn_code add_md5(struct cairn_s3_task *task, struct cairn_error *e
     CAIRN_TRY(cairn_base64_encode((struct cairn_view){digest, sizeof digest}, &text, err));
     snprintf(task->md5, sizeof task->md5, "%s", text.data);
     add_header(task, "Content-MD5", task->md5);
+    task->used_md5 = true;
     return CAIRN_OK;
 }
 
@@ -113,8 +114,14 @@ static enum cairn_code build_get(struct cairn_s3_task *task, struct cairn_error 
 }
 
 static void build_head(struct cairn_s3_task *task) {
-    task->http.method = "HEAD";
-    if (wants_crc32c(task)) add_header(task, "x-amz-checksum-mode", "ENABLED");
+    bool by_get = task->head == CAIRN_S3_HEAD_BY_GET;
+    task->http.method = by_get ? "GET" : "HEAD";
+    if (by_get) add_header(task, "Range", "bytes=0-0");
+    if (task->head != CAIRN_S3_HEAD_FULL || !wants_crc32c(task) ||
+        atomic_load(&cairn_s3_store_of(task)->no_checksum_mode))
+        return;
+    task->used_checksum = true;
+    add_header(task, "x-amz-checksum-mode", "ENABLED");
 }
 
 /* What the three listings are asked by; below: NULL where one token says where a page begins. */
@@ -399,7 +406,8 @@ static void forget_try(struct cairn_s3_task *task) {
     cairn_buf_clear(&task->reply);
     cairn_buf_clear(&task->prefix);
     task->header_count = task->query_count = 0;
-    task->used_create_only = task->used_checksum = task->confirmed = false;
+    task->used_create_only = task->used_checksum = task->used_md5 = false;
+    task->confirmed = false;
     task->seen = (struct cairn_s3_seen){0};
     task->http = (struct cairn_http_request){.owner = task};
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "common/crc32c.h"
 #include "common/utf8.h"
 #include "store/s3/inside.h"
 
@@ -346,6 +347,12 @@ void cairn_s3_submit(struct cairn_store_worker *base, struct cairn_store_request
                  request->op == CAIRN_STORE_DELETE_MANY;
     task->reply.limit = lists ? CAIRN_S3_DOCUMENT_BYTES_MAX : CAIRN_MIB; /* S29 */
     task->parts = (struct cairn_xml_parts){request->parts, 0, request->part_count, 0};
+    /* A bucket with Object Lock takes nothing without a checksum, small documents included. */
+    task->own_crc32c = request->op == CAIRN_STORE_PUT && !request->has_crc32c;
+    if (task->own_crc32c) {
+        request->has_crc32c = true;
+        request->crc32c = cairn_crc32c(0, request->body.data, request->body.size);
+    }
     request->worker_private = task;
     TAILQ_INSERT_TAIL(&worker->waiting, task, place);
     worker->reads = request->op == CAIRN_STORE_GET;

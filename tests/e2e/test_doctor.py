@@ -425,6 +425,27 @@ class Profile(unittest.TestCase):
         self.world.cairn("verify", "p/run@1")
         self.world.audit()
 
+    def test_a_bucket_with_object_lock_takes_all_that_is_saved_in_it(self):
+        lock = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule>" \
+               "<DefaultRetention><Mode>GOVERNANCE</Mode><Days>1</Days></DefaultRetention></Rule>" \
+               "</ObjectLockConfiguration>"
+        for switch in ("when_supported", "when_required"):
+            with self.subTest(switch):
+                self.s3 = S3Fault(self.folder)
+                self.s3.ask("object-lock", lock)
+                env = {**self.s3.env(), "AWS_REQUEST_CHECKSUM_CALCULATION": switch}
+                said = run([BIN / "cairn", "doctor", "s3://lab/cairn"], env={**os.environ, **env})
+                self.assertNotIn("FAIL", said.stdout)
+                self.world = S3World(self.s3, env=env,
+                                     uploader_arguments=["--part-size", "5MiB", "--heartbeat", "200ms"])
+                self.put(mib=20)
+                self.world.cairn("verify", "p/run@1")
+                refused = self.s3.journal(op="put", status=400)
+                named = "InvalidRequest" in json.dumps(refused)
+                self.assertEqual(named, switch == "when_required", refused)
+                self.tearDown()
+                self.setUp()
+
     def test_parts_are_as_small_as_the_connections_let_them_be(self):
         self.s3 = S3Fault(self.folder)
         self.world = S3World(self.s3, uploader_arguments=["--store-requests", "4",

@@ -31,6 +31,122 @@ TEST(a_refused_checksum_header_gives_way_to_md5_and_that_is_told) { /* S21 */
     EXPECT(strstr(health.text, "If-None-Match"));
 }
 
+/* ---- a HEAD, which is refused without a body ---- */
+
+#define HEAD_REQUEST                                                                               \
+    { .op = CAIRN_STORE_HEAD, .key = "k" }
+
+TEST(a_head_that_is_refused_for_asking_for_the_checksum_is_asked_without_it_from_then_on) {
+    RIG(plain, {400, "", ""}, {404, "", ""}, {200, "Content-Length: 0\r\n" STORED, ""});
+    struct cairn_store_request head = HEAD_REQUEST;
+    EXPECT_CODE(cairn_store_perform(rig.worker, &head, &err), CAIRN_NOT_FOUND);
+    EXPECT(strstr(rig.heads[0], "HEAD /"));
+    EXPECT(strstr(rig.heads[0], "x-amz-checksum-mode: ENABLED\r\n"));
+    EXPECT(strstr(rig.heads[1], "HEAD /"));
+    EXPECT(!strstr(rig.heads[1], "x-amz-checksum"));
+    REQUIRE_OK(cairn_store_perform(rig.worker, &head, &err));
+    EXPECT(!strstr(rig.heads[2], "x-amz-checksum"));
+    EXPECT_EQ_U64(requests(&rig), 3);
+}
+
+TEST(a_403_for_the_checksum_of_one_object_says_nothing_of_the_next_one) {
+    RIG(plain, {403, "", ""}, {200, "Content-Length: 0\r\n" STORED, ""});
+    struct cairn_store_request head = HEAD_REQUEST;
+    REQUIRE_OK(cairn_store_perform(rig.worker, &head, &err));
+    REQUIRE_OK(cairn_store_perform(rig.worker, &head, &err));
+    EXPECT(strstr(rig.heads[2], "x-amz-checksum-mode: ENABLED\r\n"));
+}
+
+TEST(a_get_of_one_byte_names_why_a_head_is_refused) {
+    static const struct {
+        int status;
+        const char *body;
+        enum cairn_code code;
+        const char *named;
+    } rows[] = {
+        {403, ERROR_BODY("AccessDenied"), CAIRN_FORBIDDEN, "AccessDenied"},
+        {403, ERROR_BODY("InvalidAccessKeyId"), CAIRN_UNAUTHORIZED, "InvalidAccessKeyId"},
+        {400, ERROR_BODY("ExpiredToken"), CAIRN_UNAUTHORIZED, "ended"},
+        {404, ERROR_BODY("NoSuchBucket"), CAIRN_STORE, "NoSuchBucket"},
+        {404, ERROR_BODY("NoSuchKey"), CAIRN_NOT_FOUND, "NoSuchKey"},
+        {403, "<html>blocked by the firewall</html>", CAIRN_FORBIDDEN, "403"},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(rows); i++) {
+        struct cairn_s3_line script[] = {
+            {rows[i].status == 404 ? 403 : rows[i].status, "", ""},
+            {rows[i].status == 404 ? 403 : rows[i].status, "", ""},
+            {rows[i].status, "", rows[i].body}};
+        CAIRN_AUTO(rig) rig = {0};
+        REQUIRE_OK(cairn_rig_open(&rig, script, CAIRN_COUNT(script), plain));
+        struct cairn_store_request head = HEAD_REQUEST;
+        EXPECT_CODE(cairn_store_perform(rig.worker, &head, &err), rows[i].code);
+        EXPECT(strstr(rig.heads[2], "GET /"));
+        EXPECT(strstr(rig.heads[2], "Range: bytes=0-0\r\n"));
+        if (!EXPECT(strstr(err.message, rows[i].named))) fprintf(stderr, "%s\n", err.message);
+        EXPECT_EQ_U64(requests(&rig), 3);
+    }
+}
+
+TEST(what_a_get_says_of_the_region_is_put_right_and_the_head_goes_on) {
+    RIG(plain, {400, "", ""}, {400, "", ""},
+        {400, "",
+         "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-x-1</Region></Error>"},
+        {200, "Content-Length: 0\r\n" STORED, ""});
+    struct cairn_store_request head = HEAD_REQUEST;
+    REQUIRE_OK(cairn_store_perform(rig.worker, &head, &err));
+    EXPECT(strstr(rig.heads[3], "HEAD /"));
+    EXPECT(strstr(rig.heads[3], "/eu-x-1/s3/aws4_request"));
+}
+
+TEST(where_heads_are_refused_a_get_of_one_byte_tells_length_and_token) {
+    RIG(plain, {405, "", ""}, {405, "", ""},
+        {206, "Content-Range: bytes 0-0/1234\r\nx-amz-meta-cairn-upload: tok\r\n" STORED, "x"},
+        {405, "", ""}, {416, "Content-Range: bytes */0\r\n" STORED, ""});
+    struct cairn_store_request head = HEAD_REQUEST, empty = HEAD_REQUEST;
+    REQUIRE_OK(cairn_store_perform(rig.worker, &head, &err));
+    EXPECT_EQ_U64(head.object_bytes, 1234);
+    EXPECT_EQ_TEXT(head.object_token, "tok");
+    empty.object_bytes = 7;
+    REQUIRE_OK(cairn_store_perform(rig.worker, &empty, &err));
+    EXPECT_EQ_U64(empty.object_bytes, 0);
+}
+
+/* ---- checksums of small objects ---- */
+
+TEST(every_put_carries_a_checksum_though_its_caller_gives_none) { /* a bucket with Object Lock */
+    RIG(plain, {200, STORED, ""}, {400, "", ERROR_BODY("InvalidArgument")}, {200, STORED, ""});
+    struct cairn_store_request put = {
+        .op = CAIRN_STORE_PUT, .key = "k", .body = CAIRN_VIEW("123456789")};
+    REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
+    EXPECT(strstr(rig.heads[0], "x-amz-checksum-crc32c: 4waSgw==\r\n"));
+    put.has_crc32c = false;
+    REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err)); /* a store that knows MD5 only */
+    EXPECT(strstr(rig.heads[2], "Content-MD5: JfnnlDI7RTiF9RgfG2JNCw==\r\n"));
+}
+
+#define REQUIRED                                                                                   \
+    "<Error><Code>InvalidRequest</Code><Message>Content-MD5 OR x-amz-checksum- HTTP header is "    \
+    "required for Put requests with Object Lock parameters</Message></Error>"
+
+TEST(with_when_required_a_checksum_is_sent_once_the_bucket_asks_for_one) {
+    setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required", 1);
+    RIG(plain, {400, "", REQUIRED}, {200, STORED, ""});
+    unsetenv("AWS_REQUEST_CHECKSUM_CALCULATION");
+    struct cairn_store_request put = {
+        .op = CAIRN_STORE_PUT, .key = "k", .body = CAIRN_VIEW("123456789")};
+    REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
+    EXPECT(!strstr(rig.heads[0], "x-amz-checksum"));
+    EXPECT(strstr(rig.heads[1], "x-amz-checksum-crc32c: 4waSgw==\r\n"));
+    struct cairn_store_s3_options none = {.deadline_ms = 3000, .checksum = CAIRN_S3_CHECKSUM_NONE};
+    CAIRN_AUTO(rig) second = {0};
+    static const struct cairn_s3_line lines[] = {{400, "", REQUIRED}};
+    REQUIRE_OK(cairn_rig_open(&second, lines, 1, none));
+    EXPECT_CODE(cairn_store_perform(second.worker, &put, &err), CAIRN_STORE);
+    EXPECT_EQ_U64(requests(&second), 1); /* what a setting says is kept */
+}
+
+/* ---- what was asked for ---- */
+
 TEST(a_checksum_that_was_asked_for_never_gives_way) { /* S21 */
     struct cairn_store_s3_options options = {.deadline_ms = 3000,
                                              .checksum = CAIRN_S3_CHECKSUM_CRC32C};

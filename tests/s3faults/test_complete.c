@@ -141,6 +141,30 @@ TEST(s05_a_complete_that_is_applied_late_is_not_lost_and_not_doubled) {
     EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_create"), 1);
 }
 
+/* Ceph joins the parts for as long as that takes, and answers each further Complete with 500. */
+TEST(s05_a_complete_that_is_called_in_progress_for_seconds_is_waited_for) {
+    WORLD(0);
+    EXPECT(cairn_case_is_durable(&world,
+                                 "op=complete nth=1 : apply-late=3000\n"
+                                 "op=complete nth=2+ : status=500/InternalError",
+                                 "shard"));
+    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_create"), 1);
+    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_part"), 3);
+}
+
+/* Keys without s3:ListBucket get 403 for what is not there. */
+TEST(s05_where_a_missing_object_is_403_a_lost_complete_is_repeated) {
+    WORLD(0);
+    EXPECT(cairn_case_is_durable(&world,
+                                 "op=complete nth=1 : req-rst@50%\n"
+                                 "op=head nth=1-2 : status=403/AccessDenied\n"
+                                 "op=get nth=1 : status=403/AccessDenied",
+                                 "shard"));
+    EXPECT_EQ_U64(cairn_s3world_counter(&world, "op_create"), 1);
+    EXPECT(cairn_s3world_acted(&world, 2) == 1); /* which named the cause */
+    EXPECT(cairn_s3world_counter(&world, "op_parts") >= 1);
+}
+
 TEST(s05_a_lost_reply_to_a_single_put_is_success_exactly_once) {
     WORLD(0);
     static const char *const rules[] = {"op=put nth=1 : lose-reply",

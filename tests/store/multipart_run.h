@@ -58,6 +58,11 @@ static inline void answer(struct cairn_run *run, enum cairn_code code) {
     if (code != CAIRN_OK) cairn_fail(&run->request.error, code, "scripted");
     cairn_multipart_result(&run->mp, &run->action, &run->request);
 }
+static inline void answer_refused(struct cairn_run *run) {
+    run->request.code = cairn_fail(&run->request.error, CAIRN_FORBIDDEN, "scripted");
+    run->request.error.http_status = 403;
+    cairn_multipart_result(&run->mp, &run->action, &run->request);
+}
 static inline void answer_ambiguous(struct cairn_run *run) {
     run->request.ambiguous = true;
     answer(run, CAIRN_UNAVAILABLE);

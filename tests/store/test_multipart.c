@@ -256,21 +256,161 @@ TEST(r3_an_object_with_another_token_length_or_checksum_proves_nothing) {
     }
 }
 
-TEST(r3_nothing_there_and_all_parts_listed_completes_again) {
+/* One COMPLETE without an outcome, HEAD finds nothing, and all parts are still listed. */
+static bool complete_in_vain(struct cairn_run *run, uint64_t *ret_pause_ms) {
+    if (next(run) != CAIRN_MULTIPART_COMPLETE) return false;
+    answer_ambiguous(run);
+    *ret_pause_ms = run->mp.pause_ms;
+    EXPECT_NEXT(run, HEAD);
+    answer(run, CAIRN_NOT_FOUND);
+    EXPECT_NEXT(run, LIST_PARTS);
+    answer_listed(run, 0);
+    return true;
+}
+
+TEST(r3_a_complete_in_progress_is_asked_about_for_five_minutes_with_pauses_that_grow) {
+    CAIRN_AUTO(run) run = {0};
+    struct cairn_clock_virtual clock;
+    uint64_t pause_ms = 0, longest_ms = 0, waited_ms = 0;
+    unsigned completes = 0;
+    cairn_clock_virtual_init(&clock, 0);
+    REQUIRE(start(&run, CAIRN_MIB));
+    run.mp.clock = &clock.clock;
+    REQUIRE(send_parts(&run));
+    for (; complete_in_vain(&run, &pause_ms); completes++) {
+        EXPECT(pause_ms >= longest_ms);
+        longest_ms = pause_ms;
+        waited_ms += pause_ms;
+        cairn_clock_virtual_advance(&clock, pause_ms);
+    }
+    EXPECT_EQ_U64(run.action.kind, CAIRN_MULTIPART_ABORT);
+    EXPECT(waited_ms >= CAIRN_MULTIPART_PATIENCE_MS && waited_ms < 2 * CAIRN_MULTIPART_PATIENCE_MS);
+    EXPECT_EQ_U64(longest_ms, 10000);
+    EXPECT(completes > 10 && completes < 50);
+    answer(&run, CAIRN_NOT_FOUND);
+    EXPECT_FAILED(&run, STORE);
+    EXPECT(strstr(run.mp.error.message, "complete was asked for"));
+    EXPECT(strstr(run.mp.error.message, "last: scripted"));
+}
+
+TEST(whoever_does_not_wait_is_given_a_bounded_number_of_actions) { /* multipart.h#4 */
+    CAIRN_AUTO(run) run = {0};
+    struct cairn_clock_virtual clock;
+    uint64_t pause_ms = 0;
+    unsigned completes = 0;
+    cairn_clock_virtual_init(&clock, 0);
+    REQUIRE(start(&run, CAIRN_MIB));
+    run.mp.clock = &clock.clock;
+    REQUIRE(send_parts(&run));
+    while (completes < 1000 && complete_in_vain(&run, &pause_ms)) completes++;
+    EXPECT(completes < 100);
+}
+
+TEST(an_object_that_is_shown_late_is_looked_for_before_its_shard_is_sent_again) {
+    for (int taken = 0; taken < 2; taken++) {
+        CAIRN_AUTO(run) run = {0};
+        REQUIRE(start(&run, CAIRN_MIB));
+        REQUIRE(send_parts(&run));
+        EXPECT_NEXT(&run, COMPLETE);
+        answer(&run, taken ? CAIRN_PRECONDITION : CAIRN_OK);
+        for (int i = 0; i < 5; i++) {
+            EXPECT_NEXT(&run, HEAD);
+            answer(&run, CAIRN_NOT_FOUND);
+            EXPECT(run.mp.pause_ms > 0);
+        }
+        EXPECT_NEXT(&run, HEAD);
+        answer_ours(&run);
+        EXPECT_NEXT(&run, DURABLE);
+    }
+}
+
+/* The second COMPLETE finds no upload, since the first one has used it up. */
+TEST(an_upload_that_a_lost_complete_has_used_up_is_no_reason_to_begin_anew) {
     CAIRN_AUTO(run) run = {0};
     REQUIRE(start(&run, CAIRN_MIB));
     REQUIRE(send_parts(&run));
-    for (int i = 0; i < 5; i++) {
-        EXPECT_NEXT(&run, COMPLETE);
-        answer_ambiguous(&run);
+    EXPECT_NEXT(&run, COMPLETE);
+    answer_ambiguous(&run);
+    EXPECT_NEXT(&run, HEAD);
+    answer(&run, CAIRN_NOT_FOUND);
+    EXPECT_NEXT(&run, LIST_PARTS);
+    answer_listed(&run, 0);
+    EXPECT_NEXT(&run, COMPLETE);
+    answer(&run, CAIRN_NOT_FOUND);
+    for (int i = 0; i < 3; i++) {
         EXPECT_NEXT(&run, HEAD);
         answer(&run, CAIRN_NOT_FOUND);
-        EXPECT_NEXT(&run, LIST_PARTS);
-        answer_listed(&run, 0);
     }
+    EXPECT_NEXT(&run, HEAD);
+    answer_ours(&run);
+    EXPECT_NEXT(&run, DURABLE);
+    EXPECT_EQ_U64(run.mp.rounds, 0);
+}
+
+/* ---- multipart.h#6: without the right to list, what is not there is 403 ---- */
+
+TEST(a_refused_head_after_a_lost_complete_is_decided_by_the_list_of_parts) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, CAIRN_MIB));
+    REQUIRE(send_parts(&run));
+    EXPECT_NEXT(&run, COMPLETE);
+    answer_ambiguous(&run);
+    EXPECT_NEXT(&run, HEAD);
+    answer_refused(&run);
+    EXPECT_NEXT(&run, LIST_PARTS);
+    answer_listed(&run, 0);
+    EXPECT_NEXT(&run, COMPLETE);
+    answer(&run, CAIRN_OK);
+    EXPECT_NEXT(&run, HEAD);
+    answer_ours(&run);
+    EXPECT_NEXT(&run, DURABLE);
+}
+
+TEST(where_neither_head_nor_list_of_parts_is_allowed_the_right_is_named) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, CAIRN_MIB));
+    REQUIRE(send_parts(&run));
+    EXPECT_NEXT(&run, COMPLETE);
+    answer_ambiguous(&run);
+    EXPECT_NEXT(&run, HEAD);
+    answer_refused(&run);
+    EXPECT_NEXT(&run, LIST_PARTS);
+    answer_refused(&run);
     EXPECT_NEXT(&run, ABORT);
+    answer(&run, CAIRN_OK);
+    EXPECT_FAILED(&run, FORBIDDEN);
+    EXPECT(strstr(run.mp.error.message, "s3:ListMultipartUploadParts"));
+}
+
+TEST(a_refused_head_after_a_lost_put_is_decided_by_another_put) {
+    CAIRN_AUTO(run) run = {0};
+    REQUIRE(start(&run, 4 * CAIRN_MIB));
+    EXPECT_NEXT(&run, PUT);
+    answer_ambiguous(&run);
+    EXPECT_NEXT(&run, HEAD);
+    answer_refused(&run);
+    EXPECT_NEXT(&run, PUT);
+    answer(&run, CAIRN_PRECONDITION);
+    EXPECT_NEXT(&run, HEAD);
+    answer_ours(&run);
+    EXPECT_NEXT(&run, DURABLE);
+}
+
+TEST(a_head_that_is_refused_though_the_object_must_be_there_fails_the_shard) {
+    CAIRN_AUTO(run) run = {0};
+    unsigned heads = 0;
+    REQUIRE(start(&run, CAIRN_MIB));
+    REQUIRE(send_parts(&run));
+    EXPECT_NEXT(&run, COMPLETE);
+    answer(&run, CAIRN_OK);
+    while (heads < 100 && next(&run) == CAIRN_MULTIPART_HEAD) {
+        answer_refused(&run);
+        heads++;
+    }
+    EXPECT(heads > 1 && heads < 20);
+    EXPECT_EQ_U64(run.action.kind, CAIRN_MULTIPART_ABORT);
     answer(&run, CAIRN_NOT_FOUND);
-    EXPECT_FAILED(&run, STORE);
+    EXPECT_FAILED(&run, FORBIDDEN);
 }
 
 TEST(a_complete_that_is_applied_late_is_found_before_anything_is_sent_again) {

@@ -78,14 +78,16 @@ static void compare_source(struct cairn_up_sender *sender, struct cairn_up_sendi
 
 /* The store's client has retried already; this pause keeps a dead store from a loop of requests. */
 static void back_off(struct cairn_up_shard *shard, enum cairn_code code) {
-    if (code == CAIRN_OK || code == CAIRN_NOT_FOUND || code == CAIRN_PRECONDITION) {
-        shard->queue.failures = 0;
-        return;
-    }
-    if (code == CAIRN_CANCELLED) return;
+    uint64_t pause_ms = shard->queue.mp.pause_ms; /* until it is worth another look */
+    bool answered = code == CAIRN_OK || code == CAIRN_NOT_FOUND || code == CAIRN_PRECONDITION;
+    if (answered) shard->queue.failures = 0;
+    if (code == CAIRN_CANCELLED || (answered && !pause_ms)) return;
     uint32_t shift = shard->queue.failures < 8 ? shard->queue.failures : 8;
-    shard->queue.failures++;
-    uint64_t pause_ms = cairn_min_u64(BACKOFF_MS_MAX, BACKOFF_MS_MIN << shift);
+    if (!answered) {
+        shard->queue.failures++;
+        pause_ms = cairn_max_u64(pause_ms,
+                                 cairn_min_u64(BACKOFF_MS_MAX, BACKOFF_MS_MIN << shift));
+    }
     if (cairn_crashpoint_fails("uploader.send.pause")) pause_ms = 0;
     shard->queue.not_before_ms = cairn_mono_ms() + pause_ms;
 }

@@ -104,8 +104,7 @@ static bool judge_head(struct exchange *x) {
         return false;
     }
     for (size_t i = 0; i < request->header_count && profile->checksum_refused; i++)
-        if (!strncmp(request->headers[i].name, "x-amz-checksum-", 15) &&
-            strcmp(request->headers[i].name, "x-amz-checksum-mode") != 0) {
+        if (!strncmp(request->headers[i].name, "x-amz-checksum-", 15)) {
             cairn_s3f_refuse(&x->reply, profile->checksum_refused, "InvalidArgument",
                              "Unsupported header '%s' received for this API call.",
                              request->headers[i].name);

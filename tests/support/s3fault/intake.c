@@ -176,7 +176,27 @@ static bool md5_holds(const struct cairn_s3f_request *request, const struct cair
     return false;
 }
 
-bool cairn_s3f_body_holds(const struct cairn_s3f_server *server,
+/* A bucket with a default retention takes no object or part without Content-MD5 or a checksum. */
+static bool names_checksum_where_locked(struct cairn_s3f_server *server,
+                                        const struct cairn_s3f_request *request,
+                                        struct cairn_s3f_reply *reply) {
+    bool named = cairn_s3f_header(request, "content-md5") != NULL;
+    if (request->op != CAIRN_S3F_PUT && request->op != CAIRN_S3F_PART) return true;
+    cairn_lock_take(&server->lock);
+    const struct cairn_buf *lock = &server->state.object_lock;
+    bool locked = lock->size && strstr(lock->data, "<DefaultRetention>");
+    cairn_lock_give(&server->lock);
+    for (size_t i = 0; i < request->header_count; i++)
+        named = named || !strncmp(request->headers[i].name, "x-amz-checksum-", 15);
+    if (locked && !named)
+        cairn_s3f_refuse(reply, 400, "InvalidRequest",
+                         "Content-MD5 OR x-amz-checksum- HTTP header is required for Put %s "
+                         "requests with Object Lock parameters",
+                         request->op == CAIRN_S3F_PART ? "Part" : "Object");
+    return named || !locked;
+}
+
+bool cairn_s3f_body_holds(struct cairn_s3f_server *server,
                           const struct cairn_s3f_request *request,
                           const struct cairn_s3f_intake *intake, struct cairn_s3f_reply *reply) {
     const struct cairn_s3f_body *body = intake->body;
@@ -190,6 +210,7 @@ bool cairn_s3f_body_holds(const struct cairn_s3f_server *server,
                          "computed.");
         return false;
     }
+    if (!names_checksum_where_locked(server, request, reply)) return false;
     if (!body) return true;
     if (!md5_holds(request, body, reply)) return false;
     const char *crc32 = cairn_s3f_header(request, "x-amz-checksum-crc32");

@@ -9,7 +9,8 @@
 /* sums: checks, keeps and tells CRC32C; full: of whole objects made of parts, too; put, cmpl: honours
  * If-None-Match on Put, on Complete; again: a second Complete is answered as the first was; some:
  * parts may be left out; pre: lists uploads by prefix; reg: checks the region; equal: parts of one
- * size; no sum, no if: the status that refuses any checksum, any If-None-Match on a write; gone: the
+ * size; no sum, no if: the status that refuses any header of checksums (x-amz-checksum-mode of a HEAD,
+ * too), any If-None-Match on a write; gone: the
  * code of ListParts after an abort. Broken, of kinds that were met: objs, upls: objects, uploads are
  * listed whatever was asked for; rep: a listing begins anew for ever; crc32: of an object made of
  * parts the CRC32 is told as its CRC32C; root: the wrong name around a list of parts. */
