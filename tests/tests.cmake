@@ -13,6 +13,7 @@
 #   rooms=A,B         folders of the product that it covers, where that is less than all it is linked with
 #   on=disk           it writes to the disk also where others write to memory: it is about files of a disk
 #   env=NAME=VALUE    one variable of its environment
+#   lacks=WORD        what a machine may lack, so that nothing of it can run: skipped as a whole it fails ./test otherwise
 
 # The last resort against a test that polls for ever; tests/support/watched.py finds hangs long before.
 set(CAIRN_TEST_LIMIT_S 3600)
@@ -42,12 +43,12 @@ endfunction()
 
 # cairn_parse_line(LINE NAME): sets W_<word> for each word; an unknown word stops the configuration.
 function(cairn_parse_line line name)
-  foreach(word labels engines sanitized as with under seconds thirds rooms on env)
+  foreach(word labels engines sanitized as with under seconds thirds rooms on env lacks)
     set(W_${word} "" PARENT_SCOPE)
   endforeach()
   separate_arguments(words UNIX_COMMAND "${line}")
   foreach(word ${words})
-    if(NOT word MATCHES "^(labels|engines|sanitized|as|with|under|seconds|thirds|rooms|on|env)=(.*)$")
+    if(NOT word MATCHES "^(labels|engines|sanitized|as|with|under|seconds|thirds|rooms|on|env|lacks)=(.*)$")
       message(FATAL_ERROR "${name}: the line `ctest: ${line}` has no word `${word}`; "
         "tests/tests.cmake lists the words")
     endif()
@@ -86,7 +87,7 @@ function(cairn_entry name)
   set_tests_properties(${name} PROPERTIES LABELS "${E_LABELS}" SKIP_RETURN_CODE 77
     TIMEOUT ${CAIRN_TEST_LIMIT_S} COST ${cost} PROCESSORS ${thirds} WORKING_DIRECTORY ${E_FOLDER}
     FIXTURES_REQUIRED reports
-    ENVIRONMENT "CAIRN_TEST_REPORTS=${CMAKE_BINARY_DIR}/reports/${reports};CAIRN_TEST_ROOMS=${rooms};CAIRN_TEST_SOURCE=${W_source};CAIRN_SOURCE_DIR=${CMAKE_SOURCE_DIR};CAIRN_TEST_ON=${W_on};${W_env};${E_ENVIRONMENT}")
+    ENVIRONMENT "CAIRN_TEST_REPORTS=${CMAKE_BINARY_DIR}/reports/${reports};CAIRN_TEST_ROOMS=${rooms};CAIRN_TEST_SOURCE=${W_source};CAIRN_SOURCE_DIR=${CMAKE_SOURCE_DIR};CAIRN_TEST_ON=${W_on};CAIRN_TEST_LACKS=${W_lacks};${W_env};${E_ENVIRONMENT}")
   if("docker" IN_LIST E_LABELS) # who starts the engine also ends it
     set_tests_properties(${name} PROPERTIES RESOURCE_LOCK docker)
   endif()

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: labels=tsan lacks=nvcc */
 /* Checksums that a device makes of what it copies, and small tensors that it puts together before
  * (fake_cuda.h). */
 #include <stdlib.h>

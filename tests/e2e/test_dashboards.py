@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: seconds=15
+# ctest: seconds=15 lacks=prometheus
 """The dashboard and the alerts over what real daemons tell a real Prometheus: each query is answered, and those of
 what has happened have values. promtool tells whether each alert fires by its series and is quiet without cause."""
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: under=s3fault:aws
+# ctest: under=s3fault:aws lacks=boto3
 """Other people's S3 clients read what Cairn wrote, and Cairn reads what they wrote: a checkpoint that
 they copied object by object to another prefix verifies there. On what AWS_* variables name.
 

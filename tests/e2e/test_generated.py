@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: engines=again
+# ctest: engines=again lacks=yaml
 """Requests that are generated from api/openapi.yaml: of each operation some that the page allows, and some
 of which a part is something else. Each is answered by what the page describes, none by a failure of the
 server's own, and the server goes on.

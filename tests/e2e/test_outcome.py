@@ -90,6 +90,15 @@ class Since(unittest.TestCase):
                 self.assertEqual({one.name for one in (silent, rule) if mutants.touched(one, files, rules, before)},
                                  taken)
 
+    def test_a_module_that_runs_nothing_fails_the_run_where_nothing_that_it_names_can_be_lacking(self):
+        plain = self.entry("e2e/plain", "", "")
+        labelled, worded = (run_ctest.Entry({"name": name, "properties": [{"name": kind, "value": value}]})
+                            for name, kind, value in (("e2e/gpt", "LABELS", ["e2e", "torch"]),
+                                                      ("uploader/files", "ENVIRONMENT", ["CAIRN_TEST_LACKS=fuse"])))
+        every = [plain, labelled, worded]
+        self.assertEqual(run_ctest.must_run(every, [one.name for one in every]), ["e2e/plain"])
+        self.assertEqual(run_ctest.must_run(every, ["e2e/gpt"]), [])
+
     def test_parts_hold_each_entry_once_and_are_about_as_long(self):
         entries = [self.entry(f"e{number}", "", "") for number in range(100)]
         for number, entry in enumerate(entries):

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: as=s3_server */
+/* ctest: as=s3_server lacks=server */
 /* ctest: as=s3_server_like_aws under=s3fault:aws labels=s3 */
 /* ctest: as=s3_server_like_minio under=s3fault:minio labels=s3 */
 /* ctest: as=s3_server_like_r2 under=s3fault:r2 labels=s3 */

@@ -14,7 +14,8 @@ others use (CAIRN_TEST_MEMORY names another folder, or none). A line `on=disk` k
 
 Prints, before ctest's own summary, which still ends the output, each test that a module left out, with the
 reason; ctest itself counts whole modules only. Where `--repeat until-pass:N` lets an entry run again, each
-that passed only then is listed, too. The exit status is ctest's.
+that passed only then is listed, too. The exit status is ctest's, or 1 where an entry ran
+nothing although this machine lacks nothing that its line names.
 """
 import json
 import os
@@ -36,6 +37,8 @@ SKIPS = (re.compile(r"^skipped: (.*)"),  # tests/harness.c
 # What every entry depends on, and folders that no program is made of.
 OF_ALL = ("CMakeLists.txt", "CMakePresets.json", "tests/tests.cmake", "tests/harness", "tests/reports.", "tests/support/",
           "setup/", "include/")
+# Labels of what a machine may lack; other entries say it by `lacks=`. Whatever else runs nothing is a fault.
+MAY_LACK = {"arm64", "docker", "gpu", "libmicrohttpd", "moto", "postgresql", "python", "swift", "torch", "ui"}
 PAGES = ("docs/", "README", ".ci/", "LICENSE", "bench/")
 
 
@@ -49,6 +52,7 @@ class Entry:
         variables = dict(text.split("=", 1) for text in said.get("ENVIRONMENT", []) if "=" in text)
         self.rooms = variables.get("CAIRN_TEST_ROOMS", "").split(",")
         self.source = variables.get("CAIRN_TEST_SOURCE", "")
+        self.may_lack = bool(variables.get("CAIRN_TEST_LACKS") or self.labels & MAY_LACK)
 
     def touched(self, path):
         """Whether a change of this file can change how the entry ends."""
@@ -88,8 +92,8 @@ def part_of(chosen, number, count):
 
 
 def run(folder, arguments):
-    """(status, the lines of the summary, names that needed another try)."""
-    held, failed, again = [], set(), []
+    """(status, the lines of the summary, names that needed another try, names that ran nothing)."""
+    held, failed, again, skipped = [], set(), [], []
     with subprocess.Popen(["ctest", "--test-dir", folder, *arguments], text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, errors="replace") as process:
         for line in process.stdout:
@@ -102,7 +106,15 @@ def run(folder, arguments):
                 failed.add(result.group(1))
             elif result and "Passed" in result.group(2) and result.group(1) in failed:
                 again.append(result.group(1))
-    return process.returncode, held, again
+            if result and "***Skipped" in result.group(2):
+                skipped.append(result.group(1))
+    return process.returncode, held, again, skipped
+
+
+def must_run(chosen, skipped):
+    """Those of the skipped that have no reason to be: a module that is left out unseen tests nothing for ever."""
+    may_lack = {one.name for one in chosen if one.may_lack}
+    return [name for name in skipped if name not in may_lack]
 
 
 def choose_memory():
@@ -188,7 +200,7 @@ def main():
         return 0 if "-R" in words and "^()$" in words else 1
     choose_memory()
     print(f"test: entries write below {os.environ.get('CAIRN_TEST_MEMORY') or os.environ.get('TMPDIR', '/tmp')}", flush=True)
-    status, summary, again = run(folder, words)
+    status, summary, again, skipped = run(folder, words)
     log = pathlib.Path(folder) / "Testing/Temporary/LastTest.log"
     skips = skips_in(log) if log.exists() else {}
     print(f"\n{sum(map(len, skips.values()))} tests were left out within their modules")
@@ -199,6 +211,10 @@ def main():
         print(f"{len(again)} entries passed only when they were run again")
         for name in again:
             print(f"  again    {name}")
+    unexpected = must_run(chosen, skipped)
+    for name in unexpected:
+        print(f"test: FAILED: {name} ran nothing, and its `ctest:` line names nothing that a machine may lack")
+    status = status or (1 if unexpected else 0)
     if part:
         record(part, status, summary)
     print("\n" + "".join(summary), end="", flush=True)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: lacks=fuse */
 /* Files that are given to the uploader and cannot be read. */
 #include <fcntl.h>
 #include <unistd.h>
