@@ -233,7 +233,17 @@ uint64_t cairn_test_hang_ms(void) {
 
 void cairn_test_pause_ms(unsigned ms) {
     struct timespec wait = {ms / 1000, (long)(ms % 1000) * 1000000L};
-    nanosleep(&wait, NULL);
+    nanosleep(&wait, NULL); /* step of a poll, or what its caller says */
+}
+
+bool cairn_test_thread_sleeps(int thread) {
+    char path[64], text[512] = "";
+    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
+    FILE *file = fopen(path, "re");
+    size_t size = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+    if (file) fclose(file);
+    const char *state = size ? strrchr(text, ')') : NULL;
+    return state && state[1] == ' ' && state[2] == 'S';
 }
 
 static double now_seconds(void) {

@@ -45,7 +45,11 @@ int cairn_test_in_child(void (*function)(void *argument), void *argument, char *
  * or CAIRN_TEST_WAIT_S. */
 uint64_t cairn_test_hang_ms(void);
 uint64_t cairn_test_now_ms(void);
+/* A step of a poll that AWAIT cannot be, or the pause that a stand-in or chaos is about. Its line
+ * says which (tests/tidy): a test waits for a state. */
 void cairn_test_pause_ms(unsigned ms);
+/* Does this thread of ours sleep, in whatever call it is? By its number of gettid. */
+bool cairn_test_thread_sleeps(int thread);
 /* Says why a test cannot run here, and ends it as skipped: `if (...) { SKIP("no root"); }` */
 void cairn_test_skip(const char *why);
 
@@ -90,13 +94,16 @@ void cairn_test_skip(const char *why);
 /* Waits for a state that must come, however long a busy machine takes. Fails, and is false, when
  * it is not there after cairn_test_hang_ms. The condition is evaluated again and again. */
 #define AWAIT(condition)                                                                           \
+    cairn_test_check(COMES(condition), __FILE__, __LINE__, "never came: %s", #condition)
+/* The same for other threads, which check nothing. */
+#define COMES(condition)                                                                           \
     ({                                                                                             \
         uint64_t await_since = cairn_test_now_ms();                                                \
         bool await_met;                                                                            \
         while (!(await_met = !!(condition)) &&                                                     \
                cairn_test_now_ms() - await_since < cairn_test_hang_ms())                           \
-            cairn_test_pause_ms(3);                                                                \
-        cairn_test_check(await_met, __FILE__, __LINE__, "never came: %s", #condition);             \
+            cairn_test_pause_ms(3); /* step of a poll */                                           \
+        await_met;                                                                                 \
     })
 #define REQUIRE_AWAIT(condition)                                                                   \
     do {                                                                                           \

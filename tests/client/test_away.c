@@ -46,8 +46,7 @@ TEST(k04_a_dead_uploader_is_reported_within_a_second_and_the_session_heals) { /*
 }
 
 static void *come_back(void *owner) {
-    struct timespec pause = {.tv_nsec = 400 * 1000 * 1000};
-    nanosleep(&pause, NULL);
+    cairn_test_pause_ms(400); /* pause of a stand-in: as long as its restart takes */
     return cairn_fake_uploader_up(owner, NULL) == CAIRN_OK ? owner : NULL;
 }
 
@@ -265,19 +264,20 @@ TEST(a_rank_without_memory_that_begins_while_the_uploader_is_away_is_sealed_with
     cairn_save_free(save);
 }
 
+static size_t begins_refused_at; /* so many begins have come when one was refused */
+
 static void *free_the_first(void *owner) {
-    struct timespec pause = {.tv_nsec = 200 * 1000 * 1000};
-    nanosleep(&pause, NULL);
+    (void)COMES(cairn_fake_uploader_count(owner, "begin") >= begins_refused_at);
     cairn_fake_uploader_event(owner, json_pack("{s:s, s:I, s:I}", "t", "free", "slab",
                                                (json_int_t)0, "owner", (json_int_t)1));
     return NULL;
 }
 
 static void *restart(void *owner) {
-    struct timespec pause = {.tv_nsec = 200 * 1000 * 1000}, longer = {.tv_sec = 1};
-    nanosleep(&pause, NULL);
+    (void)COMES(cairn_fake_uploader_count(owner, "begin") >= begins_refused_at);
     cairn_fake_uploader_down(owner);
-    nanosleep(&longer, NULL); /* longer than CAIRN_CLIENT_GONE_MS */
+    /* Longer than CAIRN_CLIENT_GONE_MS. */
+    cairn_test_pause_ms(1000); /* pause of a stand-in: as long as its restart takes */
     return cairn_fake_uploader_up(owner, NULL) == CAIRN_OK ? owner : NULL;
 }
 
@@ -293,6 +293,7 @@ TEST(a_begin_that_a_stopping_uploader_refuses_waits_for_memory_or_for_the_next_u
         REQUIRE_OK(rank_save(rank.session, 1, &first, &err)); /* the only memory is lent */
         cairn_fake_uploader_offer_state(rank.fake, "durable");
         cairn_fake_uploader_script(rank.fake, "begin", "unavailable");
+        begins_refused_at = 2;
         REQUIRE(pthread_create(&thread, NULL, ways[i], rank.fake) == 0);
         EXPECT_CODE(cairn_save_begin(rank.session, 2, NULL, &save, &err), CAIRN_OK);
         EXPECT(pthread_join(thread, NULL) == 0);
@@ -313,6 +314,7 @@ TEST(a_file_of_a_save_that_a_stopping_uploader_refused_goes_to_the_next) {
     REQUIRE_OK(rank_open(&rank, 1, &err));
     cairn_fake_uploader_script(rank.fake, "begin", "unavailable");
     REQUIRE_OK(cairn_save_begin(rank.session, 1, NULL, &save, &err));
+    begins_refused_at = 1;
     REQUIRE(pthread_create(&thread, NULL, restart, rank.fake) == 0);
     EXPECT_CODE(cairn_save_file(save, "program", fd, (uint64_t)found.st_size, &err), CAIRN_OK);
     EXPECT(pthread_join(thread, NULL) == 0);

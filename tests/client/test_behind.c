@@ -465,7 +465,7 @@ TEST(k03_a_trainer_that_dies_between_begin_and_fence_leaves_nothing_wrong) { /* 
         if (trainer == 0) save_until_killed(&team, life, from[1]);
         close(from[1]);
         for (unsigned i = 0; i < copies; i++) EXPECT(read(from[0], &word, 1) == 1);
-        (void)usleep(us); /* the moment of its death */
+        (void)usleep(us); /* pause of chaos: the moment of its death */
         (void)kill(trainer, SIGKILL);
         (void)waitpid(trainer, &status, 0);
         EXPECT(WIFSIGNALED(status));

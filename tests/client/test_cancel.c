@@ -23,10 +23,6 @@
 
 static struct cairn_model model;
 
-static void pause_ms(int ms) {
-    (void)poll(NULL, 0, ms);
-}
-
 static enum cairn_on_disconnect on_disconnect = CAIRN_DISCONNECT_FINISH;
 
 static enum cairn_code open_rank(const struct cairn_world *world, uint32_t rank, uint32_t ranks,
@@ -62,6 +58,7 @@ struct copying {
     struct cairn_save *save;
     _Atomic uint32_t fills;
     _Atomic bool stands, go_on;
+    _Atomic int thread; /* the one that waits, when it is about to */
     enum cairn_code code;
     struct cairn_error err;
 };
@@ -72,7 +69,7 @@ static int fill(void *owner, uint64_t offset, void *to, uint64_t bytes) {
     memset(to, (int)(offset & 0x7f), (size_t)bytes);
     if (atomic_fetch_add(&copying->fills, 1) != 1) return 0;
     atomic_store(&copying->stands, true);
-    for (int i = 0; i < WAIT_MS && !atomic_load(&copying->go_on); i++) pause_ms(1);
+    (void)COMES(atomic_load(&copying->go_on));
     return 0;
 }
 
@@ -121,7 +118,7 @@ TEST(a_save_that_is_cancelled_while_it_is_copied_ends_within_a_segment) {
     EXPECT_EQ_U64(status.total_bytes, 0);
     REQUIRE_OK(describe(&copying, &err));
     REQUIRE(!pthread_create(&thread, NULL, stage, &copying));
-    for (int i = 0; i < WAIT_MS && !atomic_load(&copying.stands); i++) pause_ms(1);
+    REQUIRE_AWAIT(atomic_load(&copying.stands));
     cairn_save_status(copying.save, &status);
     EXPECT_EQ_U64(status.staged_bytes, SEGMENT_BYTES);
     EXPECT(status.total_bytes > FILL_BYTES);
@@ -144,6 +141,7 @@ TEST(a_save_that_is_cancelled_while_it_is_copied_ends_within_a_segment) {
 
 static void *wait_committed(void *argument) {
     struct copying *waiting = argument;
+    waiting->thread = gettid();
     waiting->code = cairn_save_wait(waiting->save, CAIRN_COMMITTED, 4 * WAIT_MS, &waiting->err);
     return NULL;
 }
@@ -163,7 +161,7 @@ TEST(a_wait_ends_when_its_save_is_cancelled_and_the_other_ranks_hear_why) { /* Q
     REQUIRE_OK(cairn_save_begin(sessions[1], 5, NULL, &saves[1], &err));
     waiting.save = saves[0];
     REQUIRE(!pthread_create(&thread, NULL, wait_committed, &waiting));
-    pause_ms(50);
+    REQUIRE_AWAIT(waiting.thread && cairn_test_thread_sleeps(waiting.thread));
     uint64_t started_ms = cairn_mono_ms();
     EXPECT_CODE(cairn_save_cancel(saves[0], "no step 5", &err), CAIRN_OK);
     pthread_join(thread, NULL);
@@ -220,7 +218,7 @@ static enum cairn_code leave_after_durable(const struct cairn_world *world, enum
     if (how == KILLED ? !WIFSIGNALED(status) : status != 0)
         return cairn_fail(err, CAIRN_INTERNAL, "rank 0 did not leave as it should: %d", status);
     if (!code) code = cairn_model_describe(&model, save, 1, 2, err);
-    if (!code && how == KILLED) pause_ms(300); /* its end is known */
+    if (how == KILLED) AWAIT(cairn_daemon_logged(&world->uploaders[0], "session.lost"));
     if (!code) code = cairn_save_stage(save, err);
     if (!code) code = wait_for(save, CAIRN_COMMITTED, err);
     cairn_save_free(save);
@@ -315,7 +313,7 @@ TEST(a_second_thread_in_a_saves_handle_is_refused_and_the_first_goes_on) {
     REQUIRE_OK(cairn_save_begin(session, 1, NULL, &copying.save, &err));
     REQUIRE_OK(describe(&copying, &err));
     REQUIRE(!pthread_create(&thread, NULL, stage, &copying));
-    for (int i = 0; i < WAIT_MS && !atomic_load(&copying.stands); i++) pause_ms(1);
+    REQUIRE_AWAIT(atomic_load(&copying.stands));
     EXPECT_CODE(cairn_save_raw(copying.save, "late", "x", 1, &err), CAIRN_INVALID);
     EXPECT(strstr(err.message, "another thread") != NULL);
     EXPECT_CODE(cairn_save_set_meta(copying.save, NULL, "{}", &err), CAIRN_INVALID);

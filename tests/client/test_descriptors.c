@@ -140,7 +140,6 @@ TEST(k08_a_rank_that_has_no_descriptor_for_a_new_uploader_goes_on_when_it_has_on
     if (read(pipes.from_child, &word, 1) == 1) {
         cairn_world_uploader_kill(&world, 0);
         EXPECT_CODE(cairn_world_uploader_start(&world, 0, NULL, &err), CAIRN_OK);
-        usleep(1500 * 1000); /* longer than a begin waits for an uploader */
         EXPECT(write(pipes.to_child, &word, 1) == 1);
     }
     REQUIRE(waitpid(child, &status, 0) == child);

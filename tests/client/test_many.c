@@ -27,7 +27,7 @@ struct rank {
 
 /* Some ranks are slow: what they hold must not hold up the others (Q14). */
 static void dawdle(const struct rank *rank, uint64_t step) {
-    if (rank->rank % 37 == step) usleep(700 * 1000);
+    if (rank->rank % 37 == step) cairn_test_pause_ms(700); /* pause of a stand-in: a slow rank */
 }
 
 static enum cairn_code save_one(struct rank *rank, struct cairn_session *session, uint64_t step,

@@ -218,10 +218,8 @@ TEST(the_next_uploader_is_sent_the_table_again) {
     cairn_fake_uploader_down(rank.fake);
     REQUIRE_OK(cairn_fake_uploader_up(rank.fake, &err));
     enum cairn_code code = save_as(&rank, 2, 0, &content, &two, &err);
-    for (int i = 0; i < 100 && code == CAIRN_UPLOADER_GONE; i++) {
-        usleep(20000);
-        code = save_as(&rank, 3, 0, &content, &two, &err);
-    }
+    if (code == CAIRN_UPLOADER_GONE) /* until it has found the next one */
+        AWAIT((code = save_as(&rank, 3, 0, &content, &two, &err)) != CAIRN_UPLOADER_GONE);
     REQUIRE_OK(code);
     EXPECT(same(&one.table, &two.table));
     EXPECT_EQ_TEXT(two.named, "");

@@ -187,8 +187,7 @@ TEST(cairn_copy_threads_is_read_and_bounded) {
 
 /* As an uploader that has sent the first save's bytes after a while. */
 static void *free_later(void *argument) {
-    const struct timespec while_ = {.tv_nsec = 200000000};
-    nanosleep(&while_, NULL);
+    cairn_test_pause_ms(200); /* pause of a stand-in: as long as it sends */
     cairn_fake_uploader_event(argument,
                               json_pack("{s:s, s:i, s:i}", "t", "free", "slab", 0, "owner", 1));
     return NULL;

@@ -74,10 +74,6 @@ static size_t probes_left(const char *store) {
 }
 
 /* The answer comes before the probe is removed. */
-static bool are_removed(const char *store) {
-    for (int i = 0; i < 200 && probes_left(store); i++) usleep(20000);
-    return probes_left(store) == 0;
-}
 
 static void expect_names(const struct cairn_error *err, const char *node, const char *rank) {
     EXPECT(strstr(err->message, node) != NULL);
@@ -128,8 +124,8 @@ TEST(a_node_that_cannot_save_is_named_before_the_first_save_and_others_are_well)
     expect_names(&err, "node node-2", "rank 2");
     EXPECT_CODE(cairn_warmup(job.sessions[0], NULL, &err), CAIRN_OK);
     expect_listed(&world);
-    EXPECT(are_removed(world.store));
-    EXPECT(are_removed(twin));
+    AWAIT(!probes_left(world.store));
+    AWAIT(!probes_left(twin));
 }
 
 TEST(a_server_that_is_away_is_found_by_a_warm_up) {

@@ -12,38 +12,35 @@
 struct counted {
     struct cairn_thread thread;
     _Atomic int rounds;
-    _Atomic bool ended;
+    _Atomic bool ended, works, goes_on; /* what it does ends when it is to go on */
+    _Atomic int id;
     uint64_t every_ms; /* 0: only when it is woken */
-    unsigned work_us;
 };
 
 static void count(struct cairn_thread *thread, void *owner) {
     struct counted *counted = owner;
+    counted->id = gettid();
     while (cairn_thread_wait(thread, counted->every_ms ? cairn_mono_ms() + counted->every_ms
                                                        : UINT64_MAX)) {
-        usleep(counted->work_us);
+        counted->works = true;
+        (void)COMES(counted->goes_on);
         counted->rounds++;
     }
-    usleep(50000);
+    cairn_test_pause_ms(50); /* pause of a stand-in: as long as its end takes */
     counted->ended = true;
-}
-
-static bool reaches(struct counted *counted, int rounds) {
-    for (int i = 0; i < 200 && counted->rounds < rounds; i++) usleep(10000);
-    return counted->rounds >= rounds;
 }
 
 TEST(a_thread_works_when_it_is_woken_and_its_stop_waits_for_its_end) /* thread.h#2 */
 {
-    struct counted counted = {.thread = {.name = "test", .run = count}};
+    struct counted counted = {.thread = {.name = "test", .run = count}, .goes_on = true};
     struct cairn_error err = {0};
     counted.thread.owner = &counted;
     cairn_thread_stop(&counted.thread); /* was never started */
     REQUIRE(!cairn_thread_start(&counted.thread, &err));
-    usleep(50000);
+    REQUIRE_AWAIT(counted.id && cairn_test_thread_sleeps(counted.id));
     EXPECT(counted.rounds == 0);
     cairn_thread_wake(&counted.thread);
-    EXPECT(reaches(&counted, 1));
+    AWAIT(counted.rounds == 1);
     cairn_thread_stop(&counted.thread);
     EXPECT(counted.ended);
     cairn_thread_stop(&counted.thread);
@@ -51,22 +48,25 @@ TEST(a_thread_works_when_it_is_woken_and_its_stop_waits_for_its_end) /* thread.h
 
 TEST(a_wake_that_comes_while_the_thread_works_is_not_lost) /* thread.h#1 */
 {
-    struct counted counted = {.thread = {.name = "test", .run = count}, .work_us = 100000};
+    struct counted counted = {.thread = {.name = "test", .run = count}};
     struct cairn_error err = {0};
     counted.thread.owner = &counted;
     REQUIRE(!cairn_thread_start(&counted.thread, &err));
     cairn_thread_wake(&counted.thread);
-    usleep(50000); /* it works */
+    REQUIRE_AWAIT(counted.works);
     cairn_thread_wake(&counted.thread);
-    EXPECT(reaches(&counted, 2));
+    counted.goes_on = true;
+    AWAIT(counted.rounds == 2);
     cairn_thread_stop(&counted.thread);
 }
 
 TEST(a_thread_comes_back_by_time_alone) {
-    struct counted counted = {.thread = {.name = "test", .run = count}, .every_ms = 10};
+    struct counted counted = {.thread = {.name = "test", .run = count},
+                              .every_ms = 10,
+                              .goes_on = true};
     struct cairn_error err = {0};
     counted.thread.owner = &counted;
     REQUIRE(!cairn_thread_start(&counted.thread, &err));
-    EXPECT(reaches(&counted, 3));
+    AWAIT(counted.rounds >= 3);
     cairn_thread_stop(&counted.thread);
 }

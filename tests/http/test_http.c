@@ -4,12 +4,14 @@
 #include "common/http/http.h"
 
 #include <linux/filter.h>
+#include <linux/sockios.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <time.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/http/trace.h"
@@ -54,10 +56,6 @@ static enum cairn_code perform(struct cairn_bench *bench) {
     return cairn_http_perform(bench->engine, &bench->request, &bench->error);
 }
 #define err (bench.error)
-static void sleep_ms(uint32_t ms) {
-    nanosleep(&(struct timespec){ms / 1000, (long)(ms % 1000) * 1000000}, NULL);
-}
-
 static void say_hello(struct cairn_responder_request *request) {
     cairn_responder_reply(request, 200, "X-Word: hello\r\n", "hello");
 }
@@ -325,7 +323,7 @@ TEST(a_stall_ends_in_time_and_says_so) {
 static void trickle(struct cairn_responder_request *request) {
     cairn_responder_say(request, "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n");
     for (int i = 0; i < 8; i++) {
-        sleep_ms(50);
+        cairn_test_pause_ms(50); /* pause of a stand-in: it trickles */
         cairn_responder_say(request, "x");
     }
 }
@@ -346,7 +344,7 @@ static atomic_bool refusal_taken;
 static void answer_early(struct cairn_responder_request *request) {
     cairn_responder_drain(request, 100000);
     cairn_responder_reply(request, 503, "Connection: close\r\n", "<Error/>");
-    while (!atomic_load(&refusal_taken)) sleep_ms(1);
+    (void)COMES(atomic_load(&refusal_taken));
     request->reset = true;
 }
 static void note_taken(struct cairn_http_request *request) {
@@ -386,7 +384,7 @@ static void watch_body(struct cairn_responder_request *request) {
         sum += (uint64_t)got;
     }
     atomic_store(&arrived, sum);
-    while (!atomic_load(&may_read)) sleep_ms(1);
+    (void)COMES(atomic_load(&may_read));
     for (;;) {
         ssize_t got = recv(request->fd, bytes, sizeof bytes, 0);
         if (got <= 0) {
@@ -426,7 +424,7 @@ TEST(a_cancelled_upload_is_reset_at_once_and_cannot_complete) { /* http.h#3, htt
     EXPECT_EQ_U64(bench.request.code, CAIRN_CANCELLED);
     EXPECT_EQ_U64(cairn_http_in_flight(bench.engine), 0);
     atomic_store(&may_read, true);
-    for (int i = 0; i < 1000 && atomic_load(&ended_as) < 0; i++) sleep_ms(1);
+    AWAIT(atomic_load(&ended_as) >= 0);
     EXPECT_EQ_U64(atomic_load(&ended_as), ECONNRESET);
     EXPECT(atomic_load(&arrived) < 2 * BODY_BYTES);
     cairn_http_cancel(bench.engine, &bench.request); /* over: does nothing */
@@ -453,7 +451,7 @@ TEST(more_requests_than_connections_wait_their_turn_and_all_end) {
 }
 
 static void *wake_soon(void *engine) {
-    sleep_ms(50);
+    (void)COMES(cairn_test_thread_sleeps(getpid())); /* it waits for something to happen */
     cairn_http_wake(engine);
     return NULL;
 }
@@ -528,14 +526,22 @@ TEST(g02_a_link_local_address_is_refused_before_anything_is_sent) { /* G02 */
     REQUIRE_OK(perform(&bench)); /* loopback is another thing */
 }
 
+static _Atomic bool is_silent;
+
+static bool is_acknowledged(int fd) {
+    int unacknowledged = 1;
+    return !ioctl(fd, SIOCOUTQ, &unacknowledged) && !unacknowledged;
+}
+
 /* From now on nothing that comes over this connection is acknowledged, and nobody is told. */
 static void say_hello_and_go_silent(struct cairn_responder_request *request) {
     struct sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
     struct sock_fprog drop = {CAIRN_COUNT(nothing), nothing};
     say_hello(request);
     if (request->index) return;
-    sleep_ms(50); /* the answer is acknowledged */
+    (void)COMES(is_acknowledged(request->fd));
     setsockopt(request->fd, SOL_SOCKET, SO_ATTACH_FILTER, &drop, sizeof drop);
+    atomic_store(&is_silent, true);
 }
 
 TEST(a_kept_connection_whose_peer_is_gone_costs_seconds_and_not_its_deadline) { /* E1 */
@@ -543,8 +549,9 @@ TEST(a_kept_connection_whose_peer_is_gone_costs_seconds_and_not_its_deadline) { 
     CAIRN_AUTO(bench) bench = {0};
     REQUIRE(open_bench(&bench, say_hello_and_go_silent, "/"));
     bench.request.total_ms = 20000;
+    atomic_store(&is_silent, false);
     REQUIRE_OK(perform(&bench));
-    sleep_ms(200);
+    REQUIRE_AWAIT(atomic_load(&is_silent));
     bench.request.method = "PUT";
     bench.request.has_body = true;
     bench.request.body = (struct cairn_view){body, sizeof body};
@@ -557,7 +564,7 @@ TEST(a_kept_connection_whose_peer_is_gone_costs_seconds_and_not_its_deadline) { 
 }
 
 static void say_hello_late(struct cairn_responder_request *request) {
-    if (request->index) sleep_ms(2500);
+    if (request->index) cairn_test_pause_ms(2500); /* pause of a stand-in: it is late */
     say_hello(request);
 }
 

@@ -160,11 +160,6 @@ static void run_for(struct cairn_http_engine *engine, uint32_t ms) {
     while (cairn_mono_ms() < until) EXPECT(!cairn_http_poll(engine, 10, &error));
 }
 
-static void sleep_ms(uint32_t ms) {
-    struct timespec time = {ms / 1000, (long)(ms % 1000) * 1000000};
-    nanosleep(&time, NULL);
-}
-
 /* ---- kept ones ---- */
 
 static void answer_all(struct cairn_peer *peer, struct wire *wire) {
@@ -255,7 +250,7 @@ TEST(what_the_peer_has_closed_does_not_stay_open_here) {
 static void answer_soon(struct cairn_peer *peer, struct wire *wire) {
     (void)peer;
     while (hear_request(wire, 0)) {
-        sleep_ms(100);
+        cairn_test_pause_ms(100); /* pause of a stand-in: it thinks */
         say(wire, OK_HEAD "5\r\n\r\nhello");
     }
 }
@@ -269,7 +264,7 @@ TEST(a_reply_that_came_while_nobody_looked_is_no_stall) {
     request.stall_ms = 500;
     REQUIRE_OK(cairn_http_submit(peer.engine, &request, &err));
     run_for(peer.engine, 50);
-    sleep_ms(900); /* the owner has something else to do */
+    cairn_test_pause_ms(900); /* pause of a stand-in: an owner who has something else to do */
     while (request.engine_private) REQUIRE_OK(cairn_http_poll(peer.engine, 100, &err));
     EXPECT(request.code == CAIRN_OK);
     EXPECT_EQ_U64(request.status, 200);
@@ -306,7 +301,8 @@ TEST(a_peer_that_takes_all_and_says_nothing_is_given_up_in_time) { /* S14 */
 static void take_slowly(struct cairn_peer *peer, struct wire *wire) {
     (void)peer;
     char text[8192];
-    for (size_t got = 0; got < SLOW_BYTES; sleep_ms(80)) {
+    for (size_t got = 0; got < SLOW_BYTES;) {
+        cairn_test_pause_ms(80); /* pause of a stand-in: it takes slowly */
         long more = hear(wire, text, sizeof text);
         if (more <= 0) return;
         got += (size_t)more;

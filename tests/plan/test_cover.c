@@ -277,10 +277,9 @@ TEST(a_proof_that_is_stopped_in_its_middle_ends_at_once_as_cancelled) /* server/
     uint32_t cancelled = 0;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         struct proof proof = {.layout = &stored.layout};
-        struct timespec moment = {0, (long)(round + 1) * 7000000};
         pthread_t thread;
         REQUIRE(!pthread_create(&thread, NULL, prove_until_stopped, &proof));
-        nanosleep(&moment, NULL);
+        cairn_test_pause_ms(7 * (round + 1)); /* pause of chaos: a moment of the proof */
         proof.stop = true;
         double asked = seconds();
         pthread_join(thread, NULL);

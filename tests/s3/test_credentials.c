@@ -299,10 +299,7 @@ struct scripted_keys {
 
 static void answer_scripted(struct cairn_responder_request *request) {
     struct scripted_keys *script = request->owner;
-    if (atomic_load(&script->slow)) {
-        struct timespec time = {0, 100000000};
-        nanosleep(&time, NULL);
-    }
+    if (atomic_load(&script->slow)) cairn_test_pause_ms(100); /* pause of a stand-in: it is slow */
     if (atomic_load(&script->broken)) {
         cairn_responder_reply(request, 500, "", "");
         return;

@@ -98,7 +98,7 @@ static void *relay(void *argument) {
             ssize_t size = read(ways[i].from, data, sizeof(data));
             if (i == 1 && size > 0 && memmem(data, (size_t)size, listens, strlen(listens)))
                 marked = true;
-            if (i == 1 && size > 0)
+            if (i == 1 && size > 0) /* pause of a stand-in: a slow link */
                 usleep((useconds_t)(1000 * own.slow_ms * (size_t)size / sizeof(data)));
             good = size > 0 && walk(&ways[i], i == 1, data, (size_t)size);
         }

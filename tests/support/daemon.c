@@ -46,11 +46,6 @@ static void kill_all(void) {
     }
 }
 
-static void pause_ms(uint32_t ms) {
-    struct timespec wait = {ms / 1000, (long)(ms % 1000) * 1000000L};
-    nanosleep(&wait, NULL);
-}
-
 bool cairn_daemon_ended(struct cairn_daemon *daemon, uint32_t wait_ms) {
     uint64_t deadline = cairn_mono_ms() + wait_ms;
     for (;;) {
@@ -63,7 +58,7 @@ bool cairn_daemon_ended(struct cairn_daemon *daemon, uint32_t wait_ms) {
             return true;
         }
         if (cairn_mono_ms() >= deadline) return false;
-        pause_ms(5);
+        cairn_test_pause_ms(5); /* step of a poll */
     }
 }
 
@@ -141,10 +136,17 @@ bool cairn_daemon_spare_files(const struct cairn_daemon *daemon, int spare) {
     return !prlimit(daemon->pid, RLIMIT_NOFILE, &limit, NULL);
 }
 
-bool cairn_daemon_logged(const struct cairn_daemon *daemon, const char *text) {
+unsigned cairn_daemon_logged_times(const struct cairn_daemon *daemon, const char *text) {
     size_t capacity = 4 * CAIRN_MIB;
     CAIRN_AUTO_HEAP char *log = malloc(capacity);
-    return log && load_text(daemon->log, log, capacity, true) && strstr(log, text);
+    unsigned times = 0;
+    if (!log || !load_text(daemon->log, log, capacity, true)) return 0;
+    for (const char *at = log; (at = strstr(at, text)); at += strlen(text)) times++;
+    return times;
+}
+
+bool cairn_daemon_logged(const struct cairn_daemon *daemon, const char *text) {
+    return cairn_daemon_logged_times(daemon, text) > 0;
 }
 
 /* The environment of this process with the extra lines in front (the first of two names counts). */
@@ -226,7 +228,7 @@ static enum cairn_code wait_for_port(const char *port_file, uint32_t ready_ms,
             return cairn_fail(err, CAIRN_UNAVAILABLE, "%s: %s",
                               ended ? "it ended instead of listening" : "no port in time", log);
         }
-        pause_ms(5);
+        cairn_test_pause_ms(5); /* step of a poll */
     }
 }
 

@@ -54,3 +54,5 @@ uint64_t cairn_daemon_cpu_ms(const struct cairn_daemon *daemon);
 bool cairn_daemon_spare_files(const struct cairn_daemon *daemon, int spare);
 /* Does its log hold this text? */
 bool cairn_daemon_logged(const struct cairn_daemon *daemon, const char *text);
+/* How often; of two that overlap the first. */
+unsigned cairn_daemon_logged_times(const struct cairn_daemon *daemon, const char *text);

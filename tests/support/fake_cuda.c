@@ -177,7 +177,7 @@ static bool is_registered(const uint8_t *at, size_t size) {
 
 static void pause_us(unsigned us) {
     const struct timespec time = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
-    nanosleep(&time, NULL);
+    nanosleep(&time, NULL); /* pause of a stand-in: a device at work */
 }
 
 static void carry_out(struct op *op) {

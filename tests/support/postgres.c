@@ -14,8 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define READY_TRIES 600 /* of 100 ms */
-#define GONE_TRIES 1500 /* of 10 ms */
+#include "tests/harness.h"
+
+#define READY_TRIES 3000 /* of 20 ms */
+#define GONE_TRIES 1500  /* of 10 ms */
 #define EXIT_SKIPPED 77 /* CTest shows it as skipped */
 
 static struct {
@@ -131,7 +133,7 @@ static bool start_server(void) {
     for (int i = 0; i < READY_TRIES && own.pid > 0; i++) {
         if (connects()) return true;
         if (waitpid(own.pid, NULL, WNOHANG) == own.pid) own.pid = 0;
-        usleep(100000);
+        cairn_test_pause_ms(20); /* step of a poll */
     }
     fprintf(stderr, "postgres: it does not answer; see %s/log\n", own.folder);
     return false;
@@ -143,7 +145,7 @@ static void stop(void) {
     close(own.guard);
     for (int i = 0; i < GONE_TRIES && !access(own.folder, F_OK); i++) {
         if (own.pid > 0 && waitpid(own.pid, NULL, WNOHANG) == own.pid) own.pid = 0;
-        usleep(10000);
+        cairn_test_pause_ms(10); /* step of a poll */
     }
 }
 
@@ -212,7 +214,8 @@ static unsigned kill_inside(void) {
 
 bool cairn_postgres_kill(void) {
     if (own.pid <= 0) return false;
-    for (int i = 0; i < GONE_TRIES && kill_inside(); i++) usleep(10000);
+    for (int i = 0; i < GONE_TRIES && kill_inside(); i++)
+        cairn_test_pause_ms(10); /* step of a poll */
     bool gone = waitpid(own.pid, NULL, 0) == own.pid;
     own.pid = 0;
     return gone;

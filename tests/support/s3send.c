@@ -127,7 +127,7 @@ static bool wait_told(struct cairn_up *up, uint32_t limit_ms) {
         if (told || cairn_mono_ms() >= until_ms) return told;
         if (!cairn_up_queue_is_admitted(up->queue) && cairn_up_queue_is_still(up->queue))
             cairn_up_queue_admit(up->queue);
-        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        cairn_test_pause_ms(2); /* step of a poll */
     }
 }
 

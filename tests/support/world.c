@@ -50,13 +50,12 @@ void cairn_world_server_kill(struct cairn_world *world) {
 static enum cairn_code wait_until_ready(struct cairn_daemon *daemon, const char *ready_file,
                                         struct cairn_error *err) {
     uint64_t deadline_ms = cairn_mono_ms() + READY_MS;
-    const struct timespec pause = {0, 5000000};
     while (access(ready_file, F_OK) != 0) {
         if (cairn_daemon_ended(daemon, 0))
             return cairn_fail(err, CAIRN_UNAVAILABLE, "cairn-uploader ended; see %s", daemon->log);
         if (cairn_mono_ms() > deadline_ms)
             return cairn_fail(err, CAIRN_TIMEOUT, "cairn-uploader does not listen");
-        nanosleep(&pause, NULL);
+        cairn_test_pause_ms(5); /* step of a poll */
     }
     return CAIRN_OK;
 }

@@ -264,6 +264,12 @@ static void cairn_disk_release(struct disk *disk) {
 
 /* From now on those calls of those threads are not made and fail: "renameat,linkat:error=EXDEV".
  * False: this machine does not let us. */
+static bool are_traced(pid_t process, const pid_t *threads, size_t count) {
+    size_t held = 0;
+    while (held < count && is_traced(process, threads[held])) held++;
+    return held == count;
+}
+
 static bool disk_fails(pid_t uploader, const char *fault, struct disk *ret) {
     pid_t threads[TRACED_MAX];
     char numbers[TRACED_MAX][16], trace[64], inject[80];
@@ -279,16 +285,11 @@ static bool disk_fails(pid_t uploader, const char *fault, struct disk *ret) {
     }
     if (!count || posix_spawnp(&ret->tracer, "strace", NULL, NULL, arguments, environ))
         return false;
-    uint64_t until_ms = cairn_mono_ms() + 10000;
-    for (size_t held = 0; held < count && cairn_mono_ms() < until_ms; usleep(10000)) {
-        if (waitpid(ret->tracer, NULL, WNOHANG)) { /* it may not trace */
-            ret->tracer = 0;
-            return false;
-        }
-        for (held = 0; held < count && is_traced(uploader, threads[held]);) held++;
-        if (held == count) return true;
-    }
-    return false;
+    bool ended = false;
+    AWAIT((ended = waitpid(ret->tracer, NULL, WNOHANG) != 0) ||
+          are_traced(uploader, threads, count));
+    if (ended) ret->tracer = 0; /* it may not trace */
+    return !ended && are_traced(uploader, threads, count);
 }
 
 /* N04: the save is failed by name, nothing of it stays, and the next one is taken. */

@@ -181,17 +181,13 @@ static void scene_release(struct scene *scene) {
 }
 #define SCENE(name) __attribute__((cleanup(scene_release))) struct scene name = {0}
 
-static void pause_ms(int ms) {
-    nanosleep(&(struct timespec){ms / 1000, (ms % 1000) * 1000000L}, NULL);
-}
-
 static void serve_get(struct cairn_up_call *call, void *owner) {
     struct scene *scene = owner;
     struct cairn_error why = {0};
     scene->served++;
     for (int left = scene->wait_ms; left > 0; left -= CAIRN_UP_PORT_SIGN_MS) {
         if (cairn_up_call_sign(call, &why)) return;
-        pause_ms(CAIRN_UP_PORT_SIGN_MS);
+        cairn_test_pause_ms(CAIRN_UP_PORT_SIGN_MS); /* pause of a stand-in: a route that works */
     }
     if (!call->head.has_range || call->head.last >= DATA_BYTES || strcmp(call->rest, "data") != 0) {
         cairn_up_call_refuse(call, CAIRN_RANGE);
@@ -272,8 +268,7 @@ static uint64_t carry_out(struct scene *scene, struct asked *asked) {
     enum cairn_code code = cairn_up_asks_add(scene->asks, &asked->ask, &err);
     if (code) asked->ask.code = code;
     if (code) return 0;
-    while (!asked->over && cairn_mono_ms() < since_ms + 20000) pause_ms(5);
-    EXPECT(asked->over);
+    AWAIT(asked->over);
     return cairn_mono_ms() - since_ms;
 }
 
@@ -349,7 +344,6 @@ static void *thief_main(void *argument) {
         size += (size_t)got;
     }
     if (fd >= 0) (void)!write(fd, thief->text, strlen(thief->text));
-    pause_ms(200);
     return NULL;
 }
 
@@ -468,8 +462,7 @@ TEST(one_connection_too_many_is_turned_away_and_the_others_are_served) {
     SCENE(scene);
     REQUIRE(start(&scene, 2));
     CAIRN_AUTO_FD one = connect_raw(cairn_up_port_address(scene.port));
-    CAIRN_AUTO_FD two = connect_raw(cairn_up_port_address(scene.port));
-    pause_ms(100);
+    CAIRN_AUTO_FD two = connect_raw(cairn_up_port_address(scene.port)); /* taken in in order */
     CAIRN_AUTO_FD three = connect_raw(cairn_up_port_address(scene.port));
     REQUIRE(one >= 0 && two >= 0 && three >= 0);
     EXPECT_EQ_U64((uint64_t)status_of(three, 3000), 503);
@@ -487,9 +480,9 @@ TEST(a_connection_is_not_kept_where_the_next_node_would_find_none) {
     EXPECT_CODE(asked.ask.code, CAIRN_OK);
     free(asked.into);
     int status = 503; /* until the answer's connection has ended */
-    for (uint64_t since_ms = cairn_mono_ms();
-         status == 503 && cairn_mono_ms() < since_ms + CAIRN_UP_PORT_QUIET_MS / 2; pause_ms(10))
-        status = answer_to(&scene, "GET /v1/data HTTP/1.1\r\nHost: a\r\n\r\n");
+    uint64_t since_ms = cairn_mono_ms();
+    AWAIT((status = answer_to(&scene, "GET /v1/data HTTP/1.1\r\nHost: a\r\n\r\n")) != 503);
+    EXPECT(cairn_mono_ms() - since_ms < CAIRN_UP_PORT_QUIET_MS); /* a kept one ends then */
     EXPECT_EQ_U64((uint64_t)status, 401);
 }
 
@@ -531,15 +524,13 @@ TEST(a_peer_with_too_many_connections_is_asked_again_and_serves_in_its_turn) {
     REQUIRE(start(&scene, 1));
     int other = connect_raw(cairn_up_port_address(scene.port));
     REQUIRE(other >= 0);
-    pause_ms(100);
     struct asked asked = {0};
     describe(&scene, &asked, NULL);
     REQUIRE_OK(cairn_up_asks_add(scene.asks, &asked.ask, &err));
-    pause_ms(300);
+    cairn_test_pause_ms(300); /* pause of a stand-in: for as long it keeps the only place */
     EXPECT(!asked.over);
     close(other);
-    for (int i = 0; i < 2000 && !asked.over; i++) pause_ms(10);
-    REQUIRE(asked.over);
+    REQUIRE_AWAIT(asked.over);
     EXPECT_CODE(asked.ask.code, CAIRN_OK);
     EXPECT(!memcmp(asked.into, scene.data + 100, 2 * CAIRN_MIB));
     EXPECT(!cairn_up_asks_passes_by(scene.asks, "node-b"));
@@ -551,7 +542,6 @@ TEST(a_peer_that_stays_busy_is_left_alone_for_a_moment_and_never_for_long) {
     REQUIRE(start(&scene, 1));
     CAIRN_AUTO_FD other = connect_raw(cairn_up_port_address(scene.port));
     REQUIRE(other >= 0);
-    pause_ms(100);
     for (int i = 0; i < 3; i++) { /* one that is dead were left alone for 5, 10 and 20 s */
         struct asked asked = {0};
         describe(&scene, &asked, NULL);
@@ -559,10 +549,8 @@ TEST(a_peer_that_stays_busy_is_left_alone_for_a_moment_and_never_for_long) {
         EXPECT_CODE(asked.ask.code, CAIRN_BUSY);
         EXPECT(i || took_ms >= 1000); /* asked for again once; then it is known to be busy */
         uint64_t since_ms = cairn_mono_ms();
-        while (cairn_up_asks_passes_by(scene.asks, "node-b") &&
-               cairn_mono_ms() < since_ms + CAIRN_UP_ASK_AGAIN_MS - 1000)
-            pause_ms(10);
-        EXPECT(!cairn_up_asks_passes_by(scene.asks, "node-b"));
+        AWAIT(!cairn_up_asks_passes_by(scene.asks, "node-b"));
+        EXPECT(cairn_mono_ms() - since_ms < CAIRN_UP_ASK_AGAIN_MS);
         free(asked.into);
     }
     EXPECT_EQ_U64(scene.served, 0);
@@ -590,7 +578,8 @@ static void *drip(void *argument) {
     int fd = accept4(mute->fd, NULL, NULL, SOCK_CLOEXEC);
     dprintf(fd, "HTTP/1.1 206 OK\r\nContent-Length: %llu\r\n\r\n",
             (unsigned long long)(2 * CAIRN_MIB));
-    for (int i = 0; i < 100 && send(fd, "x", 1, MSG_NOSIGNAL) == 1; i++) pause_ms(100);
+    for (int i = 0; i < 100 && send(fd, "x", 1, MSG_NOSIGNAL) == 1; i++)
+        cairn_test_pause_ms(100); /* pause of a stand-in: it drips */
     close(fd);
     return NULL;
 }

@@ -12,6 +12,8 @@
 #include "uploader/journal/file.h"
 #include "uploader/journal/scan.h"
 
+#define HOUR_MS UINT64_C(3600000)
+
 static const struct trainer_options *opened(struct cairn_up_world *world) {
     static struct trainer_options options;
     options = (struct trainer_options){.socket = world->socket_path, .job = "job-1"};
@@ -57,11 +59,14 @@ TEST(a_kill_after_the_seal_is_made_good_when_the_trainer_offers_its_slab) /* Q15
 TEST(an_uploader_that_is_suspended_right_after_its_start_still_waits_for_its_trainers) /* Q17 */
 {
     NEEDS_POINTS();
-    static const char *const soon[] = {"--offer-wait=1500ms", NULL};
+    static const char *const soon[] = {"--offer-wait=1h", NULL};
+    CAIRN_AUTO(passing) passing = {0};
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
-    REQUIRE(world_open(&world,
-                       &(struct world_options){.fault = "part:*:2+:hang", .uploader_args = soon}));
+    REQUIRE(cairn_passing_open(&passing));
+    REQUIRE(world_open(&world, &(struct world_options){.fault = "part:*:2+:hang",
+                                                       .uploader_args = soon,
+                                                       .passing = &passing}));
     REQUIRE(trainer_open(&trainer, opened(&world)));
     struct trainer_save save;
     char states[1][32], state[32];
@@ -69,9 +74,9 @@ TEST(an_uploader_that_is_suspended_right_after_its_start_still_waits_for_its_tra
     world_uploader_kill(&world);
     REQUIRE(world_uploader_start(&world, NULL, NULL));
     kill(world.uploader.pid, SIGSTOP);
-    usleep(2000000);
+    cairn_passing_pass(&passing, 2 * HOUR_MS);
     kill(world.uploader.pid, SIGCONT);
-    usleep(400000); /* it has looked at its saves by now */
+    REQUIRE(cairn_passing_looked(&passing, world.uploader.pid)); /* at its saves */
     REQUIRE(trainer_offer(&trainer, opened(&world), &save, 1, true, states));
     EXPECT_EQ_TEXT(states[0], "continues");
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");

@@ -368,7 +368,7 @@ TEST(a_reader_that_ends_late_at_a_stop_still_finds_the_others) /* K06 */
     REQUIRE(restore(&second, "latest", NULL, &other) == CAIRN_OK);
     REQUIRE(open_window(&first, HUNG_SHARDS * HUNG_BYTES));
     ask_for_all(&first, &restored);
-    usleep(300000); /* all four are under way */
+    REQUIRE_AWAIT(cairn_daemon_logged_times(&world.uploader, "fault.hangs") == HUNG_SHARDS);
     EXPECT_EQ_U64((uint64_t)world_uploader_stop(&world), 0);
 }
 
@@ -407,7 +407,8 @@ TEST(a_request_that_outlives_all_who_wanted_it_keeps_what_it_writes_to) {
                          json_pack("{s:s, s:i, s:I, s:[o]}", "t", "read", "id", 77, "restore",
                                    (json_int_t)restored.number, "ranges", range),
                          none, NULL, 0));
-    usleep(300000); /* its blocks 0 and 1 are under way; what is asked for next begins with 2 */
+    /* Its blocks 0 and 1 are under way; what is asked for next begins with 2. */
+    REQUIRE_AWAIT(cairn_daemon_logged(&world.uploader, "fault.delays"));
     const struct range rest = {0, CAIRN_MIB, SHARD_BYTES - CAIRN_MIB, 0};
     EXPECT(read_ranges(&second, &other, &rest, 1) == CAIRN_CORRUPT);
     release(&first, &restored);

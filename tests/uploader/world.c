@@ -4,7 +4,6 @@
 #include <ftw.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -13,16 +12,11 @@
 
 #define READY_MS 20000
 
-static void pause_ms(unsigned ms) {
-    struct timespec wait = {ms / 1000, (long)(ms % 1000) * 1000000L};
-    nanosleep(&wait, NULL);
-}
-
 bool world_await(bool (*cond)(void *owner), void *owner, uint32_t ms) {
     uint64_t deadline_ms = cairn_mono_ms() + ms;
     while (!cond(owner)) {
         if (cairn_mono_ms() > deadline_ms) return false;
-        pause_ms(5);
+        cairn_test_pause_ms(5); /* step of a poll */
     }
     return true;
 }
@@ -35,6 +29,7 @@ bool world_server_start(struct cairn_up_world *world) {
     const char *args[] = {listen, store, data, "--adopt-store=true", NULL};
     struct cairn_daemon_options options = {
         .program = "cairn-server", .folder = world->folder, .args = args};
+    if (world->passing) options.env = world->passing->env;
     if (cairn_daemon_start(&options, &world->server, &world->err) != CAIRN_OK) {
         fprintf(stderr, "%s\n", world->err.message);
         return false;
@@ -67,7 +62,9 @@ bool world_uploader_start(struct cairn_up_world *world, const char *crash_at, co
     snprintf(flag, sizeof(flag), "--ready-file=%s", file);
     if (crash_at) snprintf(crash, sizeof(crash), "CAIRN_CRASH_AT=%s", crash_at);
     if (fault) snprintf(broken, sizeof(broken), "CAIRN_STORE_FAULT=%s", fault);
-    const char *env[] = {crash, broken, NULL};
+    const char *env[10] = {crash, broken};
+    for (size_t i = 0; world->passing && world->passing->env[i]; i++)
+        env[2 + i] = world->passing->env[i];
     const char *args[24] = {server,
                             store,
                             state,
@@ -136,6 +133,7 @@ bool world_open(struct cairn_up_world *world, const struct world_options *option
     snprintf(world->journal_path, sizeof(world->journal_path), "%s/state/n1.journal",
              world->folder);
     world->uploader_args = options->uploader_args;
+    world->passing = options->passing;
     if (options->s3_rules && !start_s3(world)) return false;
     if (!world_server_start(world)) return false;
     if (options->no_server) world_server_kill(world);
@@ -159,6 +157,23 @@ json_t *world_get(struct cairn_up_world *world, const char *path) {
         cairn_rest_call(rest, "GET", path, NULL, 0, &reply, &world->err) != CAIRN_OK)
         return NULL;
     return reply;
+}
+
+uint64_t world_answered(struct cairn_up_world *world, const char *route) {
+    struct cairn_rest_options options = {.url = world->server.url, .timeout_ms = 5000};
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO(buf) page = {.limit = CAIRN_MIB};
+    char wanted[120];
+    uint64_t sum = 0;
+    if (cairn_rest_new(&options, &rest, &world->err) ||
+        cairn_rest_bytes(rest, "GET", "/metrics", NULL, (struct cairn_view){0}, NULL, &page,
+                         &world->err))
+        return 0;
+    snprintf(wanted, sizeof(wanted), "\ncairn_http_request_duration_seconds_count{route=\"%s\"",
+             route);
+    for (const char *at = page.data; (at = strstr(at, wanted)); at++)
+        sum += strtoull(at + strcspn(at, " "), NULL, 10);
+    return sum;
 }
 
 const char *world_state(struct cairn_up_world *world, const char *version, char ret[32]) {

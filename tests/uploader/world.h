@@ -18,6 +18,7 @@
 #include "store/store.h"
 #include "tests/harness.h"
 #include "tests/support/daemon.h"
+#include "tests/support/passing.h"
 
 /* Points and faults are compiled into dev builds only. */
 #ifdef CAIRN_CRASHPOINTS
@@ -34,11 +35,13 @@ struct world_options {
     const char *crash_at;             /* CAIRN_CRASH_AT of the uploader; or NULL */
     const char *fault;                /* CAIRN_STORE_FAULT of the uploader; or NULL */
     const char *s3_rules;             /* not NULL: the store is an S3 server with these rules */
+    struct cairn_passing *passing;    /* opened: time of server and uploader passes with it */
 };
 struct cairn_up_world {
     char folder[256], store_path[300], socket_path[108], journal_path[400];
     uint16_t port;
     struct cairn_daemon server, uploader, s3;
+    struct cairn_passing *passing; /* or NULL */
     const char *const *uploader_args;
     struct cairn_error err; /* of the last call */
 };
@@ -63,5 +66,7 @@ uint64_t world_open_entries(struct cairn_up_world *world);
 /* No file of the store looks like a temporary. The server, where it still runs, writes through some
  * of its own that live for moments (its generation, before it deletes), so what stays is said. */
 bool world_await_no_temporaries(struct cairn_up_world *world);
+/* How often the server has answered a request of that route (api/routes.def). */
+uint64_t world_answered(struct cairn_up_world *world, const char *route);
 /* Wait until cond() or time is up. */
 bool world_await(bool (*cond)(void *owner), void *owner, uint32_t ms);

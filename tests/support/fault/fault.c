@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "common/crc32c.h"
+#include "common/log.h"
 #include "tests/support/fault/script.h"
 
 struct fault_store {
@@ -179,9 +180,11 @@ static void submit(struct cairn_store_worker *base, struct cairn_store_request *
         call->due_ms = cairn_mono_ms();
         return;
     case CAIRN_STORE_FAULT_DELAY:
+        cairn_log(DEBUG, "fault.delays", "key=%s", request->key);
         call->due_ms = cairn_mono_ms() + call->rule->argument;
         return;
     case CAIRN_STORE_FAULT_HANG:
+        cairn_log(DEBUG, "fault.hangs", "key=%s", request->key);
         call->due_ms = request->deadline_ms ? request->deadline_ms : UINT64_MAX;
         return;
     default:

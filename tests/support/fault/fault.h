@@ -24,6 +24,7 @@
  *           hang         is never passed on; ends by cancel or at its deadline
  *           flip@BYTE    a get succeeds with one bit of that byte (of the range) inverted
  *           short@BYTES  a get succeeds with its last BYTES zeroed; a head tells that much less
+ *   With log_level=debug each delay and each hang is a line, fault.delays and fault.hangs.
  *   Example: "complete:*:1:lose_reply; part:*rank-0*:2:busy; get:*:3+:flip@100"
  */
 #pragma once

@@ -39,7 +39,7 @@ static const struct cairn_s3f_action *find(const struct exchange *x,
 
 static void wait_ms(int64_t ms) {
     struct timespec span = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&span, NULL);
+    nanosleep(&span, NULL); /* pause of a stand-in: as its rules say */
 }
 
 static void journal(struct exchange *x, bool replied, const char *note) {

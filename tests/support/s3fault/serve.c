@@ -114,7 +114,8 @@ void cairn_s3f_serve(struct cairn_s3f_door *door) {
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     for (;;) {
-        while (is_full(server)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        while (is_full(server)) /* step of a poll */
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         int fd = accept4(door->listener, NULL, NULL, SOCK_CLOEXEC);
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (fd < 0) break;

@@ -15,7 +15,7 @@
 
 static void wait_us(uint64_t us) {
     struct timespec span = {(time_t)(us / 1000000), (long)(us % 1000000) * 1000};
-    nanosleep(&span, NULL);
+    nanosleep(&span, NULL); /* pause of a stand-in: as its rules say */
 }
 
 /* Idle time earns nothing beyond 20 ms of credit. */
