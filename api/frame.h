@@ -21,7 +21,7 @@
 #define CAIRN_FRAME_JSON_BYTES_MAX CAIRN_MIB
 #define CAIRN_FRAME_BLOB_BYTES_MAX (64 * CAIRN_MIB)
 #define CAIRN_SOCKET_VERSION_MIN 2
-#define CAIRN_SOCKET_VERSION_MAX 6 /* docs/socket.md says what came with each */
+#define CAIRN_SOCKET_VERSION_MAX 7 /* docs/socket.md says what came with each */
 
 struct cairn_frame {
     json_t *message;  /* owned: object with "t" */

@@ -16,8 +16,8 @@
 
 static const struct cairn_cli_flag flags[] = {
     {"for", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(wait_for), 0, "STATE",
-     "committed (the default), or begun, staged, durable, aborted, promoted:STORE, trashed, "
-     "deleted, gone."},
+     "committed (the default), or begun, decided, staged, durable, aborted, promoted:STORE, "
+     "trashed, deleted, gone."},
     {"newer-than", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(newer_than), 0, "STEP|ID",
      "Of a run: until its latest checkpoint is of a later step, or another than this version."},
 };

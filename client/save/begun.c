@@ -9,6 +9,8 @@
 #include "client/save/share.h"
 #include "client/session/alone.h"
 
+#define VERSION_OF_FOLLOWING 7 /* of the socket */
+
 static const char *on_exists_text(enum cairn_on_exists on_exists) {
     if (on_exists == CAIRN_EXISTS_NEW_VERSION) return "new-version";
     return on_exists == CAIRN_EXISTS_SUPERSEDE ? "supersede" : "error";
@@ -17,6 +19,16 @@ static const char *on_exists_text(enum cairn_on_exists on_exists) {
 static bool format_valid(const char *format) {
     return !format ||
            (strlen(format) < 64 && format[0] && cairn_name_valid(cairn_view_of(format)));
+}
+
+/* Rank 0 follows nobody: its own seal is the decision. */
+static enum cairn_code check_follows(struct cairn_save *save, struct cairn_error *err) {
+    if (!save->session->rank)
+        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": rank 0 decides, and follows no rank",
+                          save->session->run, save->step);
+    CAIRN_TRY(cairn_client_speaks(save->session, VERSION_OF_FOLLOWING, "to follow rank 0", err));
+    save->follows = true;
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_client_begin_body(struct cairn_save *save,
@@ -37,6 +49,7 @@ enum cairn_code cairn_client_begin_body(struct cairn_save *save,
         return cairn_fail(err, CAIRN_INVALID,
                           "format tag: 1 to 63 of A-Za-z0-9._- are allowed, beginning with one of "
                           "A-Za-z0-9");
+    if (options->follow) CAIRN_TRY(check_follows(save, err));
     bool finer = options->split_count && cairn_client_can_look(save->session);
     CAIRN_TRY(cairn_client_shares_open(&save->shares, options->splits, options->split_count, finer,
                                        &splits, err));
@@ -46,7 +59,8 @@ enum cairn_code cairn_client_begin_body(struct cairn_save *save,
         CAIRN_PACK(begin, .splits = splits, .step = save->step, .n = save->n,
                    .on_exists = on_exists, .skip = options->skip != 0, .format = options->format,
                    .labels = labels, .meta = meta,
-                   .abort_on_disconnect = save->session->abort_on_disconnect);
+                   .abort_on_disconnect = save->session->abort_on_disconnect,
+                   .follow = save->follows);
     if (!save->begin) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
     return CAIRN_OK;
 }

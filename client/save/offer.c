@@ -7,8 +7,10 @@
 
 #include <stdlib.h>
 
+#include "client/save/begun.h"
 #include "client/save/fail.h"
 #include "client/save/stager.h"
+#include "client/save/sweep.h"
 #include "client/session/alone.h"
 #include "client/session/process.h"
 #include "common/rule.h"
@@ -33,6 +35,12 @@ static json_t *offered_slabs(const struct cairn_session *session) {
     return slabs;
 }
 
+/* Its caller waits for the seal of rank 0, or may. The lock is held. */
+static bool awaits_decision(const struct cairn_save *save) {
+    return save->follows && !save->decided && !cairn_client_save_over(save) &&
+           save->state.reached < CAIRN_CLIENT_REACHED_STAGED && !save->seal_sent;
+}
+
 /* A save whose `begin` was not answered has no number and is left out. The lock is held. */
 static json_t *offered_saves(struct cairn_session *session) {
     json_t *saves = json_array();
@@ -51,7 +59,8 @@ static json_t *offered_saves(struct cairn_session *session) {
             saves, CAIRN_PACK(offer_save, .save = (uint32_t)save->id, .slab = slab,
                               .version = save->version, .step = save->step, .n = save->n,
                               .sealed = save->state.reached >= CAIRN_CLIENT_REACHED_STAGED ||
-                                        save->seal_sent));
+                                        save->seal_sent,
+                              .follow = awaits_decision(save)));
     }
     return saves;
 }
@@ -243,11 +252,51 @@ static enum cairn_code finish_handed_over(struct cairn_client_stager *stager, bo
     return later ? code : CAIRN_OK;
 }
 
+/* ---- saves that follow ---- */
+
+/* One that this uploader does not know would not hear of the seal of rank 0. It is the session's
+ * thread's until begin_again() is over: `finishing` keeps it. */
+static struct cairn_save *take_unbegun(struct cairn_session *session) {
+    CAIRN_HOLD(&session->lock);
+    struct cairn_save *save;
+    TAILQ_FOREACH(save, &session->saves->all, place) {
+        if (save->id || !awaits_decision(save) || save->finishing || save->freed ||
+            save->state.phase != CAIRN_CLIENT_PHASE_COUNTED)
+            continue;
+        save->finishing = true;
+        return save;
+    }
+    return NULL;
+}
+
+static enum cairn_code begin_again(struct cairn_save *save, uint64_t deadline_ms,
+                                   struct cairn_error *err) {
+    struct cairn_session *session = save->session;
+    struct cairn_error why = {0};
+    struct cairn_client_failed failed = {0};
+    enum cairn_code code = cairn_client_save_begin_again(save, 0, true, deadline_ms, &why);
+    cairn_lock_take(&session->lock);
+    if (!code && save->freed) /* meanwhile: cairn_save_free has left it to this thread */
+        code = cairn_fail(&why, CAIRN_CANCELLED, "freed before it was staged");
+    bool fails = code && !link_ended(code) && !cairn_client_save_over(save);
+    if (fails) failed = cairn_client_failed_of(save);
+    if (fails) cairn_client_save_end(save, &why);
+    if (fails && save->freed) save->problem_returned = true; /* by nobody else */
+    save->finishing = false;
+    cairn_client_saves_sweep(session);
+    cairn_lock_give(&session->lock);
+    if (fails) cairn_client_report_add(session, &failed, &why);
+    if (err && link_ended(code)) *err = why;
+    return link_ended(code) ? code : CAIRN_OK;
+}
+
 enum cairn_code cairn_client_offer(struct cairn_session *session, uint64_t deadline_ms,
                                    struct cairn_error *err) {
     CAIRN_TRY(offer(session, deadline_ms, err));
     for (struct cairn_client_stager *stager; (stager = take_handed_over(session));)
         CAIRN_TRY(finish_handed_over(stager, true, deadline_ms, err));
+    for (struct cairn_save *save; (save = take_unbegun(session));)
+        CAIRN_TRY(begin_again(save, deadline_ms, err));
     return CAIRN_OK;
 }
 

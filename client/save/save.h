@@ -155,6 +155,8 @@ struct cairn_save {
     struct cairn_pieces *last;   /* what it consisted of; held; NULL: not known */
     const void **last_sources;   /* as `sources`; owned */
     bool partnered;                          /* another node has a copy of it */
+    bool follows; /* it awaits the seal of rank 0 ... */
+    bool decided; /* ... which the server has */
     bool seal_sent;                          /* to some uploader; its answer may have been lost */
     bool problem_returned;                   /* the problem was returned by some call */
     struct cairn_client_stager *handed_over; /* copied while no uploader was there; owned */

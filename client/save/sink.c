@@ -83,9 +83,10 @@ static bool take_event(struct cairn_session *session, const struct cairn_frame *
         if (save) cairn_client_save_event(save, CAIRN_CLIENT_EVENT_DURABLE);
         return true;
     }
-    if (strcmp(frame->name, "partnered") == 0) {
+    bool partnered = strcmp(frame->name, "partnered") == 0;
+    if (partnered || strcmp(frame->name, "decided") == 0) {
         if (save) {
-            save->partnered = true;
+            *(partnered ? &save->partnered : &save->decided) = true;
             cairn_client_save_changed(save);
         }
         cairn_client_changed(session);

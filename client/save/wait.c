@@ -18,6 +18,8 @@ static bool is_reached(const struct cairn_save *save, enum cairn_milestone miles
     if (milestone == CAIRN_PARTNERED) return save->partnered || committed;
     if (milestone == CAIRN_COPIED)
         return save->copied || save->state.reached >= CAIRN_CLIENT_REACHED_STAGED;
+    if (milestone == CAIRN_DECIDED)
+        return save->decided || save->state.reached >= CAIRN_CLIENT_REACHED_STAGED;
     return (enum cairn_milestone)save->state.reached >= milestone;
 }
 
@@ -25,6 +27,7 @@ static const char *milestone_text(enum cairn_milestone milestone) {
     if (milestone == CAIRN_STAGED) return "staged";
     if (milestone == CAIRN_PARTNERED) return "partnered";
     if (milestone == CAIRN_COPIED) return "copied";
+    if (milestone == CAIRN_DECIDED) return "decided";
     return milestone == CAIRN_DURABLE ? "durable" : "committed";
 }
 
@@ -66,7 +69,9 @@ static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milesto
     struct cairn_error own = {0}, *why = err ? err : &own;
     if (session->locked.received_ms < pinged_ms)
         return cairn_client_timed_out(session, milestone_text(milestone), pinged_ms, err);
-    if (save->state.reached < CAIRN_CLIENT_REACHED_STAGED)
+    if (milestone == CAIRN_DECIDED)
+        (void)cairn_fail(why, CAIRN_TIMEOUT, "not decided yet: rank 0 has not sealed its part");
+    else if (save->state.reached < CAIRN_CLIENT_REACHED_STAGED)
         (void)cairn_fail(why, CAIRN_TIMEOUT, "not staged yet: the uploader has no seal of it");
     else if (milestone == CAIRN_PARTNERED)
         (void)cairn_fail(why, CAIRN_TIMEOUT,
@@ -77,10 +82,11 @@ static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milesto
         (void)cairn_fail(why, CAIRN_TIMEOUT,
                          "not committed yet: this rank's shards are durable; the server has not "
                          "said that every rank's are");
-    if (save->state.reached < CAIRN_CLIENT_REACHED_DURABLE)
+    if (save->state.reached < CAIRN_CLIENT_REACHED_DURABLE && milestone != CAIRN_DECIDED)
         add_trouble(&all->store, "the store is away", why);
     add_trouble(&save->trouble, "the server has failed at it", why);
-    if (milestone == CAIRN_COMMITTED) add_trouble(&all->server, "the server is away", why);
+    if (milestone == CAIRN_COMMITTED || milestone == CAIRN_DECIDED)
+        add_trouble(&all->server, "the server is away", why);
     return CAIRN_TIMEOUT;
 }
 
@@ -213,17 +219,23 @@ enum cairn_code cairn_save_fence_stream(struct cairn_save *save, void *stream,
 
 /* ---- milestones ---- */
 
-static enum cairn_code check_milestone(enum cairn_milestone milestone, struct cairn_error *err) {
-    if (milestone >= CAIRN_STAGED && milestone <= CAIRN_COPIED) return CAIRN_OK;
+static enum cairn_code check_milestone(const struct cairn_save *save,
+                                       enum cairn_milestone milestone, struct cairn_error *err) {
+    if (milestone == CAIRN_DECIDED && !save->follows)
+        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it was begun without `follow`",
+                          save->session->run, save->step);
+    if (milestone >= CAIRN_STAGED && milestone <= CAIRN_DECIDED) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "no such milestone: %d", (int)milestone);
 }
 
 enum cairn_code cairn_save_wait(struct cairn_save *save, enum cairn_milestone milestone,
                                 uint32_t timeout_ms, struct cairn_error *err) {
     CAIRN_CLIENT_SAVE_CALL(save, err);
-    CAIRN_TRY(check_milestone(milestone, err));
+    CAIRN_TRY(check_milestone(save, milestone, err));
     if (milestone == CAIRN_COPIED) return cairn_save_fence(save, timeout_ms, err);
     CAIRN_HOLD(&save->session->lock);
+    if (milestone == CAIRN_DECIDED)
+        return wait_until(save, milestone, cairn_client_deadline(save->session, timeout_ms), err);
     if (save->kept)
         return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": it is not sealed yet",
                           save->session->run, save->step);
@@ -238,7 +250,7 @@ enum cairn_code cairn_save_poll(struct cairn_save *save, enum cairn_milestone mi
     CAIRN_CLIENT_SAVE_CALL(save, err);
     struct cairn_session *session = save->session;
     uint32_t epoch = 0;
-    CAIRN_TRY(check_milestone(milestone, err));
+    CAIRN_TRY(check_milestone(save, milestone, err));
     CAIRN_HOLD(&session->lock);
     cairn_client_save_looked_at(save);
     if (milestone == CAIRN_COPIED && cairn_client_save_reads(save))

@@ -315,13 +315,15 @@ enum cairn_on_exists {
 /* CAIRN_PARTNERED lies beside the others: another node has compared a copy of all of this rank's
  * save, so that it survives the loss of one node. Where nodes keep no copies (partner_copies
  * of the run's policy or of the server) it is reached with the commit. CAIRN_COPIED lies before
- * them: the sources may be changed. */
+ * them: the sources may be changed. CAIRN_DECIDED, of a save with `follow`: rank 0 has sealed its
+ * part, and the server has it. */
 enum cairn_milestone {
     CAIRN_STAGED = 1,
     CAIRN_DURABLE = 2,
     CAIRN_COMMITTED = 3,
     CAIRN_PARTNERED = 4,
-    CAIRN_COPIED = 5
+    CAIRN_COPIED = 5,
+    CAIRN_DECIDED = 6
 };
 
 struct cairn_save_options {
@@ -347,6 +349,12 @@ struct cairn_save_options {
      * asked for, and compared with the copy; the save is sealed afterwards. One that was changed
      * fails it with CAIRN_SOURCE_CHANGED and its name. Functions (`fill`) are called twice. */
     int verify_sources;
+    /* 1: the seal of rank 0 decides when the checkpoint is whole. Each of the other ranks begins
+     * with it, hears of that seal by cairn_save_wait, _poll or a descriptor (CAIRN_DECIDED), and
+     * then stages what it has by then, also nothing; until then it may be given files, items and
+     * tensors. Where rank 0 fails or cancels, or its process ends, the wait returns that failure.
+     * CAIRN_INVALID: of rank 0 itself; CAIRN_UNSUPPORTED: the uploader is of a release before. */
+    int follow;
 };
 /* Every rank calls it for every step it saves; no rank waits for another. It waits for a free slab
  * of this rank, since an earlier save may hold its own until it is durable. *ret lives until

@@ -6,24 +6,23 @@ from there, so no copy is made and no size need be known before. The checkpoint 
 that ends it (`.metadata.tmp` to `.metadata`, `tmp_1200` to `1200`), at the end of a transaction, or at the close of a
 file that belongs to none of these.
 
-Where several ranks write one checkpoint, one of them knows when it is whole. The others hear of it through the
-store of torch's process group, which is there whenever torch.distributed is; no collective is called."""
+Where several ranks write one checkpoint, the first one knows when it is whole. The others begin their part of the save
+as soon as they write, or make its folder, and are told by Cairn when the first has sealed its own; no collective is
+called, and no process group is needed."""
 from __future__ import annotations
 
 import io
 import os
 import threading
-import time
 from typing import Any
 
 from . import _lib, errors
-from ._place import distributed, store
+from ._place import place
 from ._run import Run, run as open_run
-from ._saves import Save, block_signals
+from ._saves import Save, watcher
 
 # Files of which more follow until something is renamed.
 _PART_OF_MORE = (".distcp", ".metadata", ".metadata.tmp")
-_LOOK_EVERY_S = 0.02
 
 
 def is_part(name: str) -> bool:
@@ -98,8 +97,7 @@ class Folder:
         self.transaction = False
         self.save: Save | None = None
         self._lock = threading.RLock()
-        self._follower: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._decided = False
 
     # ---- files ----
 
@@ -152,6 +150,8 @@ class Folder:
         return os.pread(self.files[name], os.fstat(self.files[name]).st_size, 0)
 
     def discard(self) -> None:
+        if self.follows and self.save and not self._decided:
+            self.save.cancel("its folder was given up")
         for name in list(self.files):
             self.remove(name)
 
@@ -160,9 +160,6 @@ class Folder:
     def commit(self, timeout: float | None = None, keep: bool = False) -> None:
         """All files, as one checkpoint; returns when it is committed. keep: further files of this step join them, in
         a version that supersedes this one."""
-        if self.run.world_size > 1 and not self.sealed_by_itself:
-            store().set(self._key, "seal")
-        _ended(self)
         try:
             self._stage()
             assert self.save
@@ -174,23 +171,26 @@ class Folder:
     def seal(self) -> None:
         """This rank's files are whole."""
         if self.save is None:
-            _ended(self)
             self._stage()
             forget(self)
 
     def _stage(self) -> None:
-        run = self.run
-        save = self.save = Save(run, self.step)
-        options = run._options("supersede", "wait", None, None, None, None, None)
+        save = self.save = Save(self.run, self.step)
+        options = self._options()
 
         def work() -> None:
-            run._begin(save, options)
-            for name, fd in self.files.items():
-                _lib.call("cairn_save_file", save._handle, _lib.text(name), fd, os.fstat(fd).st_size,
-                          **save._context())
-            run._copy(save)
-        run._submit(save, work)
+            self.run._begin(save, options)
+            self._hand_over(save)
+        self.run._submit(save, work)
         save.staged.result()
+
+    def _options(self) -> _lib.SaveOptions:
+        return self.run._options("supersede", "wait", None, None, None, None, None)
+
+    def _hand_over(self, save: Save) -> None:
+        for name, fd in self.files.items():
+            _lib.call("cairn_save_file", save._handle, _lib.text(name), fd, os.fstat(fd).st_size, **save._context())
+        self.run._copy(save)
 
     # ---- several ranks ----
 
@@ -198,44 +198,24 @@ class Folder:
     def follows(self) -> bool:
         return self.run.world_size > 1 and self.run.rank != 0 and not self.sealed_by_itself
 
-    @property
-    def _key(self) -> str:
-        return f"cairn/{self.run.name}/{self.run.attempt}/{self.step}/{_generation(self.run.name, self.step)}"
-
     def follow(self) -> None:
-        """In a rank that is not the first: seals its files when the first rank says that all are whole."""
-        if self._follower is None:
-            self._key_told = self._key
-            self._follower = threading.Thread(target=self._wait_for_seal, name="cairn-follow", daemon=True)
-            self._follower.start()
+        """In a rank that is not the first: begins, and seals its files when the first rank has sealed its own."""
+        save = self.save = Save(self.run, self.step)
+        options = self._options()
+        options.follow = 1
 
-    def _wait_for_seal(self) -> None:
-        block_signals()
-        shared = store()
-        try:
-            while not shared.check([self._key_told]):
-                time.sleep(_LOOK_EVERY_S)
-            _ended(self)
-            self._stage()
-        except BaseException as error:
-            self._error = error
-            self.run._problems.append(error if isinstance(error, errors.CairnError) else errors.make(
-                f"step {self.step}: {error}", code="internal", run=self.run.name, step=self.step))
-        finally:
-            forget(self)
+        def work() -> None:
+            self.run._begin(save, options)
+            save._decided = lambda: self.run._submit(save, seal)
+            watcher.add(save)
 
-
-_generations: dict[tuple[str, int], int] = {}
-
-
-def _generation(name: str, step: int) -> int:
-    """How often this process has ended a save of that step: a step may be saved again."""
-    return _generations.get((name, step), 0)
-
-
-def _ended(known: Folder) -> None:
-    key = known.run.name, known.step
-    _generations[key] = _generation(*key) + 1
+        def seal() -> None:
+            self._decided = True
+            try:
+                self._hand_over(save)
+            finally:
+                forget(self)
+        self.run._submit(save, work)
 
 
 # ---- folders of this process ----
@@ -271,6 +251,5 @@ def forget(known: Folder) -> None:
 
 
 def takes_part() -> bool:
-    """Whether this process is one of several ranks of a process group."""
-    group = distributed()
-    return bool(group) and group.get_world_size() > 1
+    """Whether this process is one of several ranks."""
+    return place(None, None)[1] > 1

@@ -77,7 +77,7 @@ class SplitOptions(Options):
 
 
 EXISTS = {"error": 0, "new-version": 1, "supersede": 2}
-STAGED, DURABLE, COMMITTED, PARTNERED, COPIED = 1, 2, 3, 4, 5
+STAGED, DURABLE, COMMITTED, PARTNERED, COPIED, DECIDED = 1, 2, 3, 4, 5, 6
 
 
 class SaveStatus(Structure):
@@ -90,7 +90,7 @@ class SaveOptions(Options):
     _fields_ = [("size", c_size_t), ("on_exists", c_int), ("skip", c_int), ("format", c_char_p),
                 ("labels_json", c_char_p), ("meta_json", c_char_p), ("timeout_ms", c_uint32),
                 ("splits", POINTER(c_void_p)), ("split_count", c_size_t), ("progress", c_void_p),
-                ("progress_owner", c_void_p), ("verify_sources", c_int)]
+                ("progress_owner", c_void_p), ("verify_sources", c_int), ("follow", c_int)]
 
 
 class Item(Options):

@@ -18,9 +18,8 @@ def distributed() -> Any:
 def store() -> Any:
     """The store of torch's process group: a set and a get of one rank wait for no other."""
     if not distributed():
-        raise errors.make("several ranks write files of one checkpoint, and there is no torch.distributed to tell "
-                          "them when it is whole", code="unsupported",
-                          hint="call torch.distributed.init_process_group, or save by cairn.run(...).async_save")
+        raise errors.make("there is no torch.distributed", code="unsupported",
+                          hint="call torch.distributed.init_process_group")
     from torch.distributed.distributed_c10d import _get_default_store
     return _get_default_store()
 

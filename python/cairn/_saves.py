@@ -102,6 +102,7 @@ class Save:
         self._told = False
         self._held: Any = None  # what libcairn reads until the copy is whole
         self._copied: Callable[[], None] | None = None
+        self._decided: Callable[[], None] | None = None  # called once rank 0 has sealed
 
     def __repr__(self) -> str:
         return f"<cairn.Save {self.run.name}@{self.step}: {self.state}>"
@@ -220,6 +221,9 @@ class Save:
                 handle, self._handle = self._handle, None
                 _lib.LIB.cairn_save_free(handle)
 
+    def _is_decided(self) -> bool:
+        return bool(self._decided) and _lib.attempt("cairn_save_poll", self._handle, _lib.DECIDED)[0] == _lib.OK
+
     def _poll(self) -> bool:
         """Sets the futures of what was reached. True: it is over."""
         failed: errors.CairnError | None = None
@@ -236,6 +240,10 @@ class Save:
                 elif code not in (_lib.TIMEOUT, _lib.UPLOADER_GONE):
                     failed = self._error(code, err)
                     break
+            decided = self._decided if not failed and self._is_decided() else None
+        if decided:
+            self._decided = None
+            decided()
         if failed:
             self._fail(failed)
             return True
@@ -267,6 +275,10 @@ class Watcher:
                 save._fail(errors.make("no descriptor is left to watch the save with", code="io-error",
                                        hint="raise the limit: ulimit -n", **save._context()))
                 return
+            self._keep(fd, save)
+
+    def _keep(self, fd: int, save: Save) -> None:
+        if self._poll is not None and fd not in self._saves:
             self._saves[fd] = save
             self._poll.register(fd, select.EPOLLIN)
 
@@ -294,8 +306,7 @@ class Watcher:
                     save.run._over(save)
                     continue
                 with self._lock:
-                    self._saves[fd] = save
-                    poll.register(fd, select.EPOLLIN)
+                    self._keep(fd, save)
 
     def forget(self) -> None:
         """In a forked child: the thread is the parent's."""

@@ -6,6 +6,7 @@
 
 #include "api/messages.h"
 #include "server/catalog/notify.h"
+#include "server/catalog/shards.h"
 #include "server/feed.h"
 #include "server/tiers.h"
 
@@ -34,6 +35,13 @@ uint64_t cairn_srv_awaited_key(const struct cairn_awaited *what,
 
 /* ---- judging ---- */
 
+enum cairn_code cairn_srv_awaited_look(struct cairn_srv_tx *tx, struct cairn_srv_awaited *awaited,
+                                       const struct cairn_srv_version *version,
+                                       struct cairn_error *err) {
+    if (!awaited->asked || awaited->what.state != CAIRN_AWAITED_DECIDED) return CAIRN_OK;
+    return cairn_srv_rank_sealed(tx, version->id.text, 0, &awaited->decided, err);
+}
+
 static bool is_whole_in(const struct cairn_msg_version_row *row, const char *store) {
     size_t index = 0;
     json_t *item = NULL;
@@ -46,13 +54,17 @@ static bool is_whole_in(const struct cairn_msg_version_row *row, const char *sto
 }
 
 /* Of one that is open, or that is committed and there. */
-static bool has_come_to(const struct cairn_awaited *what, const struct cairn_srv_version *version,
+static bool has_come_to(const struct cairn_srv_awaited *awaited,
+                        const struct cairn_srv_version *version,
                         const struct cairn_msg_version_row *row) {
+    const struct cairn_awaited *what = &awaited->what;
     bool committed = cairn_srv_version_shown(version) == CAIRN_STATE_COMMITTED;
     bool staged = row->ranks_sealed >= row->world_size;
     switch (what->state) {
     case CAIRN_AWAITED_BEGUN:
         return true;
+    case CAIRN_AWAITED_DECIDED:
+        return committed || staged || awaited->decided;
     case CAIRN_AWAITED_STAGED:
         return committed || staged;
     case CAIRN_AWAITED_DURABLE:
@@ -66,9 +78,10 @@ static bool has_come_to(const struct cairn_awaited *what, const struct cairn_srv
     }
 }
 
-static enum cairn_outcome judge(const struct cairn_awaited *what,
+static enum cairn_outcome judge(const struct cairn_srv_awaited *awaited,
                                 const struct cairn_srv_version *version,
                                 const struct cairn_msg_version_row *row) {
+    const struct cairn_awaited *what = &awaited->what;
     enum cairn_state state = cairn_srv_version_shown(version);
     bool goes = what->state == CAIRN_AWAITED_GONE;
     bool deleted = cairn_srv_version_there(version, NULL) != CAIRN_OK;
@@ -82,15 +95,15 @@ static enum cairn_outcome judge(const struct cairn_awaited *what,
                    : CAIRN_OUTCOME_NEVER;
     if (what->state == CAIRN_AWAITED_ABORTED && state == CAIRN_STATE_COMMITTED)
         return CAIRN_OUTCOME_NEVER;
-    return has_come_to(what, version, row) ? CAIRN_OUTCOME_REACHED : CAIRN_OUTCOME_NOT_YET;
+    return has_come_to(awaited, version, row) ? CAIRN_OUTCOME_REACHED : CAIRN_OUTCOME_NOT_YET;
 }
 
-enum cairn_code cairn_srv_awaited_judge(const struct cairn_awaited *what,
+enum cairn_code cairn_srv_awaited_judge(const struct cairn_srv_awaited *awaited,
                                         const struct cairn_srv_version *version,
                                         const json_t *shown, enum cairn_outcome *ret,
                                         struct cairn_error *err) {
     struct cairn_msg_version_row row = {0};
     CAIRN_TRY(cairn_msg_version_row_read(shown, "", &row, err));
-    *ret = judge(what, version, &row);
+    *ret = judge(awaited, version, &row);
     return CAIRN_OK;
 }

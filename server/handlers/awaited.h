@@ -20,12 +20,16 @@
 struct cairn_srv_awaited {
     bool asked;
     struct cairn_awaited what;
+    bool decided; /* rank 0 has sealed; looked up where that is awaited */
 };
 enum cairn_code cairn_srv_awaited_read(const struct cairn_srv_request *request,
                                        struct cairn_srv_awaited *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_awaited_look(struct cairn_srv_tx *tx, struct cairn_srv_awaited *awaited,
+                                       const struct cairn_srv_version *version,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* shown: its row of messages.def. */
-enum cairn_code cairn_srv_awaited_judge(const struct cairn_awaited *what,
+enum cairn_code cairn_srv_awaited_judge(const struct cairn_srv_awaited *awaited,
                                         const struct cairn_srv_version *version,
                                         const json_t *shown, enum cairn_outcome *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -36,7 +36,7 @@ static enum cairn_code still_there(struct cairn_srv_tx *tx,
 static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct shown *shown = argument;
     struct cairn_srv_request *request = shown->request;
-    const struct cairn_srv_awaited *awaited = &shown->awaited;
+    struct cairn_srv_awaited *awaited = &shown->awaited;
     struct cairn_srv_ref ref = {
         &request->params.run_name,
         request->awaited.text[0] ? request->awaited.text : request->params.ref, false};
@@ -52,6 +52,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
         request->awaited = shown->version.id;
     if (!awaited->asked || !cairn_awaited_is_removal(awaited->what.state))
         CAIRN_TRY(still_there(tx, &shown->version, err));
+    CAIRN_TRY(cairn_srv_awaited_look(tx, awaited, &shown->version, err));
     /* Who asked for `latest` was given it: it is not looked for again. */
     struct cairn_srv_newest newest = {.id = shown->version.id};
     newest.looked = newest.found = !strcmp(ref.text, "latest");
@@ -67,7 +68,7 @@ static enum cairn_code must_wait(const struct shown *shown, enum cairn_outcome *
     bool over = cairn_srv_version_shown(&shown->version) != CAIRN_STATE_OPEN;
     *ret_outcome = over ? CAIRN_OUTCOME_REACHED : CAIRN_OUTCOME_NOT_YET;
     if (shown->awaited.asked)
-        CAIRN_TRY(cairn_srv_awaited_judge(&shown->awaited.what, &shown->version, shown->json,
+        CAIRN_TRY(cairn_srv_awaited_judge(&shown->awaited, &shown->version, shown->json,
                                           ret_outcome, err));
     else if (request->if_none_match[0])
         return CAIRN_OK; /* for its change: changes.h */

@@ -34,7 +34,7 @@ struct batch {
     /* the answer */
     struct cairn_srv_version version;
     bool whole;
-    bool told; /* all are sealed now, or all is whole: who waits for that is woken */
+    bool told; /* rank 0 or all are sealed now, or all is whole: who waits for that is woken */
 };
 
 static void release_batch(struct batch *batch) {
@@ -184,6 +184,8 @@ static enum cairn_code look_how_far(struct cairn_srv_tx *tx, struct batch *batch
     if (batch->seal_count) CAIRN_TRY(cairn_srv_version_sealed_expect(tx, id->text, err));
     CAIRN_TRY(cairn_srv_version_whole(tx, &batch->version, &batch->whole, err));
     if (batch->seal_count) CAIRN_TRY(cairn_srv_version_sealed(tx, id->text, &batch->told, err));
+    for (size_t i = 0; i < batch->seal_count; i++)
+        batch->told = batch->told || batch->seals[i].msg.rank == 0;
     batch->told = batch->told || batch->whole;
     cairn_srv_events_key_of_version(id, key);
     if (batch->told) cairn_srv_notify_text(tx, key);
@@ -212,7 +214,8 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
     return look_how_far(tx, batch, err);
 }
 
-/* Who waits for all to be staged, or to be durable: neither makes an event. */
+/* Who waits for rank 0 or for all to have staged, or for all to be durable: none of these makes an
+ * event. */
 static void tell_waiters(const struct batch *batch) {
     char key[CAIRN_SRV_EVENTS_KEY_BYTES];
     if (!batch->told) return;

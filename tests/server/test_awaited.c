@@ -124,8 +124,26 @@ TEST(each_state_of_a_save_ends_the_wait_for_it_and_none_before_it) {
     expect_now(&world, step, "aborted", "never");
 }
 
+TEST(the_seal_of_rank_0_alone_ends_the_wait_for_the_decision) {
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO(waits) decided = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE(start(&world, "1h"));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
+    REQUIRE(begin_wait(&decided, &world, save.path, "decided"));
+    REQUIRE_OK(
+        cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(1, NULL, "y", 3)), NULL));
+    expect_now(&world, save.path, "decided", "not_yet");
+    REQUIRE_OK(
+        cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3)), NULL));
+    expect_outcome(&decided, "reached", "open");
+    expect_now(&world, save.path, "decided", "reached");
+}
+
 TEST(a_version_that_is_given_up_ends_all_waits_for_it_and_says_so) {
-    static const char *const never[] = {"staged",        "durable", "committed",
+    static const char *const never[] = {"decided",       "staged",  "durable", "committed",
                                         "promoted:slow", "trashed", "deleted"};
     CAIRN_AUTO(world) world = {0};
     struct cairn_waits waits[CAIRN_COUNT(never)] = {0};

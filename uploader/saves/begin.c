@@ -26,6 +26,7 @@ enum cairn_code cairn_up_begin_read(const json_t *json, const char *pointer,
     ret->meta = told.meta;
     ret->splits = told.splits;
     ret->abort_on_disconnect = told.abort_on_disconnect;
+    ret->follow = told.follow;
     return CAIRN_OK;
 }
 
@@ -42,6 +43,8 @@ static enum cairn_code take_known(struct cairn_up *up, struct cairn_up_save *kno
     known->conn = begin->conn;
     known->number = begin->number;
     known->state.trainer = CAIRN_UP_TRAINER_HERE;
+    known->follows = begin->follow;
+    known->decided = false; /* this connection has not heard it */
     cairn_up_mail_answer(up->mail, reply.conn, reply.request, cairn_up_save_begun(known));
     return CAIRN_OK;
 }
@@ -91,6 +94,7 @@ enum cairn_code cairn_up_save_begin(struct cairn_up *up, const struct cairn_up_b
     }
     save->begin_reply = reply;
     save->begun_us = cairn_mono_us();
+    save->follows = begin->follow;
     CAIRN_AUTO_JSON json_t *message = cairn_up_save_begin_record(save);
     struct cairn_up_record record = {.entry = entry, .message = message};
     remember(up, save, &record, 1);

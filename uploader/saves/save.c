@@ -58,6 +58,11 @@ struct cairn_up_save *cairn_up_save_known_locked(struct cairn_up *up, const char
     return NULL;
 }
 
+bool cairn_up_save_awaits_decision(const struct cairn_up_save *save) {
+    return save->follows && !save->decided && cairn_up_save_state_is_staging(&save->state) &&
+           save->state.reported >= CAIRN_UP_REPORTED_BEGIN;
+}
+
 /* ---- making ---- */
 
 static void save_free(struct cairn_up *up, struct cairn_up_save *save) {

@@ -68,6 +68,8 @@ struct cairn_up_save {
     struct cairn_up_save_state state; /* moved by cairn_up_save_event_locked alone */
     uint64_t conn;                    /* the trainer's connection; 0: gone */
     uint32_t number;                  /* the save's number on that connection */
+    bool follows; /* its trainer awaits the seal of rank 0 ... */
+    bool decided; /* ... which the server has */
     struct cairn_up_slab *slab;       /* while state.holds_slab */
     struct { /* what the journal says of the slab that it was staged in; bytes 0: nothing */
         uint64_t device, inode, bytes;
@@ -103,7 +105,7 @@ struct cairn_up_begin {
     uint32_t rank, world_size, n;
     uint64_t step;
     const char *on_exists, *format;
-    bool skip, abort_on_disconnect;
+    bool skip, abort_on_disconnect, follow;
     bool of_partner; /* it is another node's: what its rank counts is not known here (Q12) */
     json_t *labels, *meta, *splits; /* borrowed, may be NULL */
 };
@@ -128,6 +130,8 @@ json_t *cairn_up_save_sealed(const struct cairn_up_save *save);       /* for the
 void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,
                        struct cairn_key *ret);
 
+/* It follows, is begun at the server, and its trainer may still stage it. */
+bool cairn_up_save_awaits_decision(const struct cairn_up_save *save);
 /* Move it by the table and carry out what is due; the save may be gone afterwards. */
 void cairn_up_save_event_locked(struct cairn_up *up, struct cairn_up_save *save,
                                 enum cairn_up_event event);

@@ -27,6 +27,7 @@ struct cairn_up_watcher {
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
     char grant[CAIRN_GRANT_BYTES_MAX];
     bool is_new; /* no watcher has polled this version before */
+    bool decides; /* a save of it awaits the seal of rank 0 */
 };
 struct cairn_up_watch {
     struct cairn_up *up;

@@ -4,10 +4,13 @@
 
 #include <inttypes.h>
 
+#include "api/awaited.h"
 #include "api/failure.h"
+#include "api/messages.h"
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
+#include "uploader/mail.h"
 #include "uploader/partner/partner.h"
 #include "uploader/server/lists.h"
 
@@ -111,6 +114,21 @@ void cairn_up_outcome_version_locked(struct cairn_up *up, const char *version,
         struct cairn_up_save *save = up->locked.saves[i];
         if (save->state.phase != CAIRN_UP_PHASE_OVER && !strcmp(save->place.id.text, version))
             (void)cairn_up_outcome_apply_locked(up, save, found);
+    }
+}
+
+bool cairn_up_version_decided(const json_t *version) {
+    const char *outcome = json_string_value(json_object_get(version, "awaited"));
+    return outcome && !strcmp(outcome, cairn_outcome_text(CAIRN_OUTCOME_REACHED));
+}
+
+void cairn_up_outcome_decided_locked(struct cairn_up *up, const char *version) {
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (!cairn_up_save_awaits_decision(save) || strcmp(save->place.id.text, version) != 0)
+            continue;
+        save->decided = true;
+        cairn_up_mail_post(up->mail, save->conn, CAIRN_PACK(decided, .save = save->number));
     }
 }
 

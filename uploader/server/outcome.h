@@ -29,6 +29,10 @@ bool cairn_up_outcome_apply_locked(struct cairn_up *up, struct cairn_up_save *sa
 /* All saves of a version, and copies of other nodes' of it. */
 void cairn_up_outcome_version_locked(struct cairn_up *up, const char *version,
                                      const struct cairn_up_version_status *found);
+/* Has rank 0 sealed it? Of an answer to `for=decided`. */
+bool cairn_up_version_decided(const json_t *version);
+/* The trainers of its saves that follow hear it once, over each connection. */
+void cairn_up_outcome_decided_locked(struct cairn_up *up, const char *version);
 /* What a watcher heard of a version's saves that the journal does not have. They end when the
  * version is over; one that is open and not whole lacks what nobody can bring any more, so they
  * fail. found NULL: the server does not know it. */

@@ -30,16 +30,21 @@ static bool is_watched(const struct cairn_up_watch *watch, const char *version) 
 }
 
 /* How many versions wait; the one for this watcher is copied when nobody else has it. */
+static bool is_due(const struct cairn_up_save *save) {
+    if (save->held) return false;
+    return cairn_up_save_state_awaits_end(&save->state) || cairn_up_save_awaits_decision(save);
+}
+
 static size_t choose(struct cairn_up_watch *watch, struct cairn_up_watcher *watcher) {
     struct cairn_up *up = watch->up;
     CAIRN_HOLD(&up->lock);
     size_t waiting = 0;
     struct cairn_up_save *chosen = NULL;
     watcher->version[0] = '\0';
-    watcher->is_new = false;
+    watcher->is_new = watcher->decides = false;
     for (size_t i = 0; i < up->locked.save_count; i++) {
         struct cairn_up_save *save = up->locked.saves[i];
-        if (!cairn_up_save_state_awaits_end(&save->state) || save->held) continue;
+        if (!is_due(save)) continue;
         waiting++;
         if (is_watched(watch, save->place.id.text)) continue;
         if (!chosen || save->polled_ms < chosen->polled_ms) chosen = save;
@@ -51,6 +56,7 @@ static size_t choose(struct cairn_up_watch *watch, struct cairn_up_watcher *watc
         struct cairn_up_save *save = up->locked.saves[i];
         if (strcmp(save->place.id.text, chosen->place.id.text) != 0) continue;
         watcher->is_new &= !save->polled_ms;
+        watcher->decides |= cairn_up_save_awaits_decision(save);
         save->polled_ms = cairn_mono_ms();
     }
     (void)cairn_text_copy(watcher->version, sizeof(watcher->version), chosen->place.id.text);
@@ -80,8 +86,9 @@ static enum cairn_code poll_version(struct cairn_up_watcher *watcher, uint64_t w
     struct cairn_up *up = watcher->watch->up;
     CAIRN_AUTO_JSON json_t *reply = NULL;
     CAIRN_AUTO(buf) path = {0};
-    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/checkpoints/%s?for=committed",
-                               watcher->run_text, watcher->version));
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/checkpoints/%s?for=%s",
+                               watcher->run_text, watcher->version,
+                               watcher->decides ? "decided" : "committed"));
     CAIRN_TRY(cairn_rest_set_grant(watcher->rest, watcher->grant, err));
     struct cairn_trace trace;
     cairn_trace_of_version(watcher->version, &trace);
@@ -93,8 +100,10 @@ static enum cairn_code poll_version(struct cairn_up_watcher *watcher, uint64_t w
     if (code == CAIRN_OK) {
         struct cairn_up_version_status found;
         cairn_up_version_status_read(reply, &found);
+        bool decided = watcher->decides && cairn_up_version_decided(reply);
         CAIRN_HOLD(&up->lock);
         cairn_up_outcome_version_locked(up, watcher->version, &found);
+        if (decided) cairn_up_outcome_decided_locked(up, watcher->version);
         cairn_up_outcome_forgotten_locked(up, watcher->version, &found);
         return CAIRN_OK;
     }

@@ -153,6 +153,8 @@ static const char *join_save(struct cairn_up_session *session, const struct offe
     enum cairn_up_joined joined = cairn_up_save_state_join(&save->state, save->end);
     save->conn = session->conn;
     save->number = told->save;
+    save->follows = told->follow;
+    save->decided = false; /* this connection has not heard it */
     if (joined != CAIRN_UP_JOINED_CONTINUES) return texts[joined];
     for (size_t i = 0; save->state.staging == CAIRN_UP_STAGING_AGAIN && i < save->state.shard_count;
          i++)
