@@ -13,6 +13,8 @@ struct rows {
     size_t count, capacity;
 };
 static void rows_release_at(struct rows *rows) {
+    for (size_t i = 0; rows->rows && rows->list->drop && i < rows->count; i++)
+        rows->list->drop((char *)rows->rows + i * rows->list->row_bytes);
     free(rows->rows);
 }
 
@@ -23,6 +25,7 @@ static enum cairn_code take_page(const json_t *items, struct rows *rows, struct 
     CAIRN_TRY(cairn_array_room(&rows->rows, list->row_bytes, rows->count, json_array_size(items),
                                &rows->capacity, list->rows_max, list->what, err));
     json_array_foreach(items, index, item) {
+        if (list->limit && rows->count >= list->limit) break;
         CAIRN_TRY(list->read(item, (char *)rows->rows + rows->count * list->row_bytes, err));
         rows->count++;
     }
@@ -38,7 +41,9 @@ static enum cairn_code take_all(struct cairn_session *session, struct rows *rows
         const struct cairn_client_request request = {
             CAIRN_CLIENT_REQUEST(
                 list, .limit = rows->list->page, .cursor = cursor[0] ? cursor : NULL,
-                .timeout_ms = cairn_client_left_ms(deadline_ms), .runs = rows->list->runs),
+                .timeout_ms = cairn_client_left_ms(deadline_ms), .runs = rows->list->runs,
+                .run = rows->list->run, .ref = rows->list->ref, .state = rows->list->state,
+                .labels = rows->list->labels),
             .waits = true, .deadline_ms = deadline_ms};
         CAIRN_TRY(cairn_client_call(session, &request, &answer, err));
         struct cairn_msg_listed told = {0};
@@ -51,7 +56,7 @@ static enum cairn_code take_all(struct cairn_session *session, struct rows *rows
             return cairn_fail(err, CAIRN_PROTOCOL, "the list goes in circles"); /* pages.h#2 */
         if (!cairn_text_copy(cursor, sizeof cursor, page.next_cursor ? page.next_cursor : ""))
             return cairn_fail(err, CAIRN_PROTOCOL, "a cursor that is too long");
-    } while (cursor[0]);
+    } while (cursor[0] && (!rows->list->limit || rows->count < rows->list->limit));
     return CAIRN_OK;
 }
 
@@ -61,7 +66,12 @@ enum cairn_code cairn_client_pages(struct cairn_session *session,
     __attribute__((cleanup(rows_release_at))) struct rows rows = {
         .list = list, .rows = calloc(1, list->row_bytes), .capacity = 1};
     if (!rows.rows) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list");
-    CAIRN_TRY(take_all(session, &rows, err));
+    /* What nobody has saved has no versions. */
+    struct cairn_error why = {0};
+    enum cairn_code code = take_all(session, &rows, &why);
+    if (code == CAIRN_NOT_FOUND && !rows.count && why.http_status == 404) code = CAIRN_OK;
+    if (code && err) *err = why;
+    if (code) return code;
     *ret_rows = CAIRN_TAKE(rows.rows);
     *ret_count = rows.count;
     return CAIRN_OK;

@@ -18,8 +18,11 @@ struct cairn_client_list {
     const char *what; /* its rows, in messages */
     bool runs;        /* of all runs; else of the session's versions */
     uint32_t page;
+    const char *run, *ref, *state, *labels; /* of versions; NULL: the session's run, all */
+    uint64_t limit;                         /* rows that are wanted; 0: all */
     size_t row_bytes, rows_max;
     enum cairn_code (*read)(const json_t *item, void *ret_row, struct cairn_error *err);
+    void (*drop)(void *row); /* what read() has made; NULL: rows own nothing */
 };
 /* *ret_rows is the caller's, for free(); it is never NULL. */
 enum cairn_code cairn_client_pages(struct cairn_session *session,

@@ -24,7 +24,8 @@ static bool format_valid(const char *format) {
 /* Rank 0 follows nobody: its own seal is the decision. */
 static enum cairn_code check_follows(struct cairn_save *save, struct cairn_error *err) {
     if (!save->session->rank)
-        return cairn_fail(err, CAIRN_INVALID, "%s step %" PRIu64 ": rank 0 decides, and follows no rank",
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s step %" PRIu64 ": rank 0 decides, and follows no rank",
                           save->session->run, save->step);
     CAIRN_TRY(cairn_client_speaks(save->session, VERSION_OF_FOLLOWING, "to follow rank 0", err));
     save->follows = true;

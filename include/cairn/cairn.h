@@ -31,7 +31,8 @@
  *          once for many saves), cairn/items.h (bytes by name, streams), cairn/inspect.h (what a
  *          version holds),
  *          cairn/reads.h (reads in the background), cairn/poll.h (saves in a loop of events),
- *          cairn/runs.h (runs, removals); docs/architecture.md follows one checkpoint end to end.
+ *          cairn/runs.h (runs, removals), cairn/find.h (versions, labels, pins, aliases);
+ *          docs/architecture.md follows one checkpoint end to end.
  *
  * Units:   sizes and offsets in bytes unless the name says elements; times in milliseconds, and a
  *          timeout of 0 means the session's default (60 s).

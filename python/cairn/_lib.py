@@ -124,10 +124,24 @@ class Read(Options):
                 ("into_stride", POINTER(c_int64)), ("optional", c_int)]
 
 
-class CheckpointRow(Structure):
+class VersionInfo(Structure):
     _fields_ = [("version", c_char * 48), ("step", U64), ("attempt", U64), ("total_bytes", U64),
-                ("shard_count", c_uint32), ("state", c_char * 16), ("saved_at", c_char * 32),
-                ("superseded", c_int), ("latest", c_int)]
+                ("shard_count", c_uint32), ("world_size", c_uint32), ("state", c_char * 16), ("saved_at", c_char * 32),
+                ("format", c_char * 64), ("superseded", c_int), ("latest", c_int), ("pinned", c_int),
+                ("labels_json", c_char_p), ("metrics_json", c_char_p)]
+
+
+class FindOptions(Options):
+    _fields_ = [("size", c_size_t), ("run", c_char_p), ("ref", c_char_p), ("state", c_char_p), ("labels", c_char_p),
+                ("limit", U64)]
+
+
+PIN_KEEP, PIN_YES, PIN_NO = 0, 1, 2
+
+
+class AnnotateOptions(Options):
+    _fields_ = [("size", c_size_t), ("labels_json", c_char_p), ("metrics_json", c_char_p), ("pin", c_int),
+                ("timeout_ms", c_uint32)]
 
 
 class RunRow(Structure):
@@ -169,7 +183,8 @@ STRUCTS: dict[str, type[Structure]] = {
     "cairn_split_options": SplitOptions, "cairn_save_status": SaveStatus, "cairn_save_options": SaveOptions,
     "cairn_item": Item, "cairn_rename": Rename, "cairn_restore_options": RestoreOptions,
     "cairn_restore_info": RestoreInfo, "cairn_shard_info": ShardInfo, "cairn_read": Read,
-    "cairn_checkpoint": CheckpointRow, "cairn_run": RunRow, "cairn_text": Text,
+    "cairn_version_info": VersionInfo, "cairn_find_options": FindOptions,
+    "cairn_annotate_options": AnnotateOptions, "cairn_run": RunRow, "cairn_text": Text,
     "cairn_tensor_view": TensorView, "cairn_holder": Holder, "cairn_stored_piece": StoredPiece,
     "cairn_last_chance_options": LastChanceOptions}
 
@@ -198,7 +213,8 @@ _CALLS: dict[str, list[Any]] = {
     "cairn_restore_next": [_P, POINTER(U64), POINTER(TensorView)],
     "cairn_restore_holder_next": [_P, c_char_p, POINTER(U64), POINTER(Holder)],
     "cairn_restore_piece_next": [_P, c_char_p, POINTER(U64), POINTER(StoredPiece)],
-    "cairn_list": [_P, POINTER(POINTER(CheckpointRow)), POINTER(c_size_t)],
+    "cairn_find": [_P, POINTER(FindOptions), POINTER(POINTER(VersionInfo)), POINTER(c_size_t)],
+    "cairn_annotate": [_P, c_char_p, POINTER(AnnotateOptions)], "cairn_alias_set": [_P, c_char_p, c_char_p, c_uint32],
     "cairn_runs": [_P, POINTER(POINTER(RunRow)), POINTER(c_size_t)],
     "cairn_remove": [_P, c_char_p, c_uint32],
     "cairn_last_chance_watch": [POINTER(LastChanceOptions)],
@@ -209,7 +225,7 @@ _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "cairn_split_free": (None, [_P]), "cairn_stream_free": (None, [_P]), "cairn_save_free": (None, [_P]),
     "cairn_save_fd": (c_int, [_P]), "cairn_save_status": (None, [_P, POINTER(SaveStatus)]),
     "cairn_restore_free": (None, [_P]), "cairn_restore_labels": (c_char_p, [_P]),
-    "cairn_restore_meta": (c_char_p, [_P]), "cairn_list_free": (None, [_P]), "cairn_runs_free": (None, [_P]),
+    "cairn_restore_meta": (c_char_p, [_P]), "cairn_find_free": (None, [_P]), "cairn_runs_free": (None, [_P]),
     "cairn_last_chance": (c_int, [POINTER(c_uint32)]), "cairn_last_chance_unwatch": (None, []),
 }
 

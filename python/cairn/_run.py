@@ -381,10 +381,8 @@ class Run:
     def named(self, name: str) -> Checkpoint | None:
         """The newest one whose label `name` is this."""
         for row in self.list():
-            found = self.at(row.version)
-            if found.labels.get("name") == name:
-                return found
-            found.close()
+            if row.labels.get("name") == name:
+                return self.at(row.version)
         return None
 
     def _open(self, ref: str | None, missing_ok: bool = True) -> Checkpoint | None:
@@ -397,19 +395,44 @@ class Run:
         self._checkpoints.add(found)
         return found
 
-    def list(self, state: str | None = "committed") -> list[Row]:
-        """Versions of the run, newest first; state=None: in any state."""
-        rows = ctypes.POINTER(_lib.CheckpointRow)()
+    def list(self, state: str | None = "committed", *, labels: str | Mapping[str, str] | None = None,
+             limit: int = 0, run: str | None = None) -> list[Row]:
+        """Versions of the run, or of another, newest first; none where nobody has saved. state=None: in any state.
+        labels: a selector ("kind=eval,lang!=de") or a dict of labels that all must be there. limit: at most so many;
+        0: all."""
+        chosen = ",".join(f"{key}={value}" for key, value in labels.items()) if isinstance(labels, Mapping) else labels
+        options = _lib.FindOptions(run=_lib.text(run), state=_lib.text(state), labels=_lib.text(chosen), limit=limit)
+        return [row for row in self._find(options) if state is None or row.state == state]
+
+    def find(self, ref: int | str) -> Row | None:
+        """What is known of one version, by step, "latest", "best", alias or id, without opening it; None: there is
+        none."""
+        found = self._find(_lib.FindOptions(ref=_lib.text(str(ref))))
+        return found[0] if found else None
+
+    def _find(self, options: _lib.FindOptions) -> list[Row]:
+        rows = ctypes.POINTER(_lib.VersionInfo)()
         count = ctypes.c_size_t()
+        self._call("cairn_find", self._alive(), ctypes.byref(options), ctypes.byref(rows), ctypes.byref(count))
         try:
-            self._call("cairn_list", self._alive(), ctypes.byref(rows), ctypes.byref(count))
-        except errors.NotFound:
-            return []
-        try:
-            found = [Row.of(rows[at]) for at in range(count.value)]
+            return [Row.of(rows[at]) for at in range(count.value)]
         finally:
-            _lib.LIB.cairn_list_free(rows)
-        return [row for row in found if state is None or row.state == state]
+            _lib.LIB.cairn_find_free(rows)
+
+    def annotate(self, ref: int | str, *, labels: Mapping[str, str | None] | None = None,
+                 metrics: Mapping[str, float | None] | None = None, pin: bool | None = None) -> None:
+        """Says more of a committed version: labels and metrics are merged with those that are there (None removes
+        one); pin=True: no policy removes it."""
+        told = {name: None if value is None else float(value) for name, value in metrics.items()} if metrics else None
+        options = _lib.AnnotateOptions(
+            labels_json=json.dumps(dict(labels)).encode() if labels else None,
+            metrics_json=json.dumps(told).encode() if told else None,
+            pin=_lib.PIN_KEEP if pin is None else _lib.PIN_YES if pin else _lib.PIN_NO)
+        self._call("cairn_annotate", self._alive(), _lib.text(str(ref)), ctypes.byref(options))
+
+    def alias(self, name: str, ref: int | str | None) -> None:
+        """`name` is that version from here on, which nothing removes while it is; None: it is none any more."""
+        self._call("cairn_alias_set", self._alive(), _lib.text(name), None if ref is None else _lib.text(str(ref)), 0)
 
     def wait(self, ref: int | str, timeout: float | None = None) -> Checkpoint:
         """Until it is committed."""
@@ -436,11 +459,10 @@ class Run:
             time.sleep(0.05)  # a lease that this session has just given back
 
     def _version_of(self, ref: str) -> str:
-        for row in self.list():
-            if str(row.step) == ref and not row.superseded:
-                return row.version
-        with self.at(ref) as found:
-            return found.version
+        found = self.find(ref)
+        if found is None:
+            raise errors.make(f"run {self.name} has no checkpoint {ref}", code="not-found", run=self.name)
+        return found.version
 
     # ---- end ----
 

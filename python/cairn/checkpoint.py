@@ -33,11 +33,17 @@ class Row:
     saved_at: str
     superseded: bool
     latest: bool
+    pinned: bool
+    world_size: int
+    format: str
+    labels: dict[str, str]  # as they are now; a Checkpoint's are those of its save
+    metrics: dict[str, float]
 
     @classmethod
-    def of(cls, row: _lib.CheckpointRow) -> Row:
+    def of(cls, row: _lib.VersionInfo) -> Row:
         return cls(row.version.decode(), row.step, row.attempt, row.total_bytes, row.shard_count, row.state.decode(),
-                   row.saved_at.decode(), bool(row.superseded), bool(row.latest))
+                   row.saved_at.decode(), bool(row.superseded), bool(row.latest), bool(row.pinned), row.world_size,
+                   row.format.decode(), json.loads(row.labels_json), json.loads(row.metrics_json))
 
 
 @dataclass(frozen=True)

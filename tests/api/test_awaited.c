@@ -32,7 +32,7 @@ TEST(a_word_that_is_none_is_refused_with_all_that_are) {
         struct cairn_awaited what = {0};
         struct cairn_error err = {0};
         EXPECT_CODE(cairn_awaited_parse(wrong[i], &what, &err), CAIRN_INVALID);
-        EXPECT(strchr(wrong[i], ':') || strstr(err.message, "begun, staged, durable"));
+        EXPECT(strchr(wrong[i], ':') || strstr(err.message, "begun, decided, staged, durable"));
     }
 }
 

@@ -90,6 +90,7 @@ TEST(the_library_shows_exactly_what_the_public_headers_declare) {
     char path[600], output[600];
     REQUIRE(declared("cairn.h", &wanted));
     REQUIRE(declared("error.h", &wanted));
+    REQUIRE(declared("find.h", &wanted));
     REQUIRE(declared("inspect.h", &wanted));
     REQUIRE(declared("items.h", &wanted));
     REQUIRE(declared("pieces.h", &wanted));
@@ -139,8 +140,9 @@ TEST(the_library_needs_libc_and_jansson_only) {
 
 /* Every public header alone, as the strictest users compile it. */
 static void compile(const char *compiler, const char *language, const char *standard) {
-    static const char *const headers[] = {"cairn.h",  "error.h", "codes.h", "inspect.h", "items.h",
-                                          "pieces.h", "poll.h",  "reads.h", "runs.h",    "stage.h"};
+    static const char *const headers[] = {"cairn.h",  "error.h", "codes.h", "find.h",
+                                          "inspect.h", "items.h", "pieces.h", "poll.h",
+                                          "reads.h",  "runs.h",  "stage.h"};
     char source[600], output[600], include[600];
     const char *probe[] = {compiler, "--version", NULL};
     if (run(probe, in_folder("version", output)) != 0) return;

@@ -7,6 +7,7 @@
 #include <cairn/pieces.h>
 #include <cairn/poll.h>
 #include <cairn/reads.h>
+#include <cairn/find.h>
 #include <cairn/runs.h>
 #include <stdlib.h>
 
@@ -112,6 +113,30 @@ static void misuse_runs(struct things *things) {
     WRONG(cairn_runs(things->session, NULL, &count, &err));
     WRONG(cairn_runs(things->session, &list, NULL, &err));
     cairn_runs_free(NULL);
+}
+
+static void misuse_find(struct things *things) {
+    struct cairn_version_info *list = NULL;
+    size_t count = 0;
+    const struct cairn_find_options unsized = {.limit = 1};
+    WRONG(cairn_find(NULL, NULL, &list, &count, &err));
+    WRONG(cairn_find(things->session, NULL, NULL, &count, &err));
+    WRONG(cairn_find(things->session, NULL, &list, NULL, &err));
+    WRONG(cairn_find(things->session, &unsized, &list, &count, &err));
+    cairn_find_free(NULL);
+}
+
+static void misuse_annotate(struct things *things) {
+    const struct cairn_annotate_options unsized = {.pin = CAIRN_PIN_YES};
+    WRONG(cairn_annotate(NULL, "latest", NULL, &err));
+    WRONG(cairn_annotate(things->session, "", NULL, &err));
+    WRONG(cairn_annotate(things->session, "latest", &unsized, &err));
+}
+
+static void misuse_alias_set(struct things *things) {
+    WRONG(cairn_alias_set(NULL, "prod", "latest", 0, &err));
+    WRONG(cairn_alias_set(things->session, NULL, "latest", 0, &err));
+    WRONG(cairn_alias_set(things->session, "prod", "", 0, &err));
 }
 
 static void misuse_remove(struct things *things) {
@@ -444,6 +469,9 @@ static const struct {
             ROW(session_weights, ""),
             ROW(list, "cairn_list_free"),
             ROW(runs, "cairn_runs_free"),
+            ROW(find, "cairn_find_free"),
+            ROW(annotate, ""),
+            ROW(alias_set, ""),
             ROW(remove, ""),
             ROW(last_chance_watch, "cairn_last_chance"),
             ROW(split_by_of, ""),

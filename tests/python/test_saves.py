@@ -95,6 +95,27 @@ class Saves(package.Worlds):
             reader.at(11)
         self.assertEqual((caught.exception.code, caught.exception.run), ("not-found", self.name))
 
+    def test_what_is_known_after_the_commit_is_said_of_it_and_found_by_it(self):
+        run = self.opened()
+        for step in (10, 20):
+            run.save(step, {"x": step}, labels={"kind": "train", "name": f"at-{step}"})
+        self.assertIsNone(run.find(15))
+        self.assertEqual(run.list(run="test/nobody-saves"), [])
+        run.annotate(10, labels={"kind": None, "eval": "done"}, metrics={"loss": 1.5}, pin=True)
+        run.alias("prod", 20)
+        run.alias("prod", 10)
+        found = run.find("prod")
+        self.assertEqual((found.step, found.labels, found.metrics, found.pinned, found.world_size),
+                         (10, {"eval": "done", "name": "at-10"}, {"loss": 1.5}, True, 1))
+        self.assertEqual([row.step for row in run.list(labels={"eval": "done"})], [10])
+        self.assertEqual([row.step for row in run.list(labels="!eval", limit=5)], [20])
+        self.assertEqual(run.named("at-20").step, 20)
+        with self.assertRaises(cairn.CairnError) as caught:
+            run.annotate(99, pin=True)
+        self.assertEqual(caught.exception.code, "not-found")
+        run.alias("prod", None)
+        self.assertIsNone(run.find("prod"))
+
     def test_a_step_that_is_there_is_refused_by_its_name(self):
         run = self.opened()
         run.save(5, {"x": 1})

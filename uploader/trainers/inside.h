@@ -37,6 +37,12 @@ enum cairn_code cairn_up_on_warmup(struct cairn_up_session *session,
 enum cairn_code cairn_up_on_remove(struct cairn_up_session *session,
                                    const struct cairn_up_request *request,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_annotate(struct cairn_up_session *session,
+                                     const struct cairn_up_request *request,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_alias(struct cairn_up_session *session,
+                                  const struct cairn_up_request *request,
+                                  struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_up_on_restore(struct cairn_up_session *session,
                                     const struct cairn_up_request *request,
                                     struct cairn_error *err) CAIRN_MUST_USE;

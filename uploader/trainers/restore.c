@@ -1,23 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* restore, window, read, release and list: what a trainer asks when it reads. */
+/* restore, window, read and release: what a trainer asks when it reads. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "api/frame.h"
 #include "api/messages.h"
-#include "common/encode.h"
 #include "common/text.h"
 #include "uploader/fetch/fetch.h"
-#include "uploader/fetch/leases.h"
 #include "uploader/metrics.h"
 #include "uploader/tasks.h"
 #include "uploader/trainers/inside.h"
 #include "uploader/trainers/session.h"
-
-#define LEASES_BACK_MS 5000
 
 /* One request that a helper works on. */
 struct pending {
@@ -28,23 +23,18 @@ struct pending {
     struct cairn_run_name name;
     char ref[64], format[64], known_version[CAIRN_VERSION_ID_BYTES];
     bool insists;
-    uint64_t known_step, bytes, limit, answer_by_ms, asked_us;
-    char cursor[600];
-    bool runs;                        /* a list of runs, not of versions */
-    char removed[CAIRN_VERSION_ID_BYTES];
+    uint64_t known_step, bytes, answer_by_ms, asked_us;
     /* the answer */
     enum cairn_code code;
     struct cairn_error error;
     struct cairn_up_version *version;
     struct cairn_up_window *window;
-    json_t *reply;
 };
 
 static void pending_free(void *owner) {
     struct pending *pending = owner;
     cairn_up_version_leave(pending->version);
     cairn_up_window_leave(pending->window);
-    json_decref(pending->reply);
     free(pending);
 }
 
@@ -308,124 +298,4 @@ enum cairn_code cairn_up_on_read(struct cairn_up_session *session,
                             ranges, count, read_done, reply, err);
     if (code != CAIRN_OK) free(reply);
     return code;
-}
-
-/* ---- list ---- */
-
-static void list_done(void *owner, struct cairn_up_session *session) {
-    struct pending *pending = owner;
-    (void)session;
-    if (pending->code == CAIRN_OK)
-        cairn_up_mail_answer(pending->up->mail, pending->conn, pending->request,
-                             CAIRN_PACK(listed, .reply = pending->reply));
-    else
-        refuse(pending);
-    pending_free(pending);
-}
-
-static enum cairn_code ask_page(struct cairn_rest *rest, struct pending *pending,
-                                struct cairn_error *err) {
-    CAIRN_AUTO(buf) path = {0};
-    if (pending->runs)
-        CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs?limit=%" PRIu64, pending->limit));
-    else
-        CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints?limit=%" PRIu64,
-                                   pending->name.project, pending->name.run, pending->limit));
-    if (pending->cursor[0]) {
-        CAIRN_TRY(cairn_buf_append_text(&path, "&cursor=", err));
-        CAIRN_TRY(cairn_percent_encode(cairn_view_of(pending->cursor), false, &path, err));
-    }
-    json_decref(CAIRN_TAKE(pending->reply));
-    CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL,
-                              cairn_up_call_ms(pending->answer_by_ms, 0), &pending->reply, err));
-    return pending->reply ? CAIRN_OK
-                          : cairn_fail(err, CAIRN_PROTOCOL, "the server's list is empty text");
-}
-
-/* Versions may carry 64 KiB of `meta` each: a page that one frame cannot hold is asked for again
- * with half as many, and its cursor goes on from there. */
-static enum cairn_code ask_list(struct cairn_up_helper *helper, struct pending *pending,
-                                struct cairn_error *err) {
-    struct cairn_rest *rest = NULL;
-    CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
-    for (;; pending->limit /= 2) {
-        struct cairn_error problem = {0};
-        enum cairn_code code = ask_page(rest, pending, &problem);
-        if (code == CAIRN_OK) code = cairn_frame_holds(pending->reply, &problem);
-        if (code == CAIRN_TOO_LARGE && pending->limit > 1) continue;
-        if (code != CAIRN_OK && err) *err = problem;
-        return code;
-    }
-}
-
-static void list_task(struct cairn_up_helper *helper, void *owner) {
-    struct pending *pending = owner;
-    pending->code = ask_list(helper, pending, &pending->error);
-    cairn_up_mail_call(helper->up->mail, pending->conn, list_done, pending, &pending->item);
-}
-
-enum cairn_code cairn_up_on_list(struct cairn_up_session *session,
-                                 const struct cairn_up_request *request, struct cairn_error *err) {
-    struct cairn_msg_list told = {.limit = 100, .cursor = ""};
-    CAIRN_TRY(cairn_msg_list_read(request->frame->message, "", &told, err));
-    struct pending *pending = pending_new(session, request, err);
-    if (!pending) return CAIRN_NO_MEMORY;
-    pending->limit = told.limit;
-    pending->runs = told.runs;
-    pending->answer_by_ms = cairn_up_answer_by_ms(told.timeout_ms);
-    (void)cairn_text_copy(pending->cursor, sizeof(pending->cursor), told.cursor);
-    return hand_over(pending, list_task, err);
-}
-
-/* ---- remove ---- */
-
-static void remove_done(void *owner, struct cairn_up_session *session) {
-    struct pending *pending = owner;
-    (void)session;
-    if (pending->code == CAIRN_OK)
-        cairn_up_mail_answer(pending->up->mail, pending->conn, pending->request,
-                             CAIRN_PACK(ok, 0));
-    else
-        refuse(pending);
-    pending_free(pending);
-}
-
-/* One that is in the trash or gone is removed: the answer to an earlier call may have been lost. */
-static enum cairn_code ask_remove(struct cairn_up_helper *helper, struct pending *pending,
-                                  struct cairn_error *err) {
-    struct cairn_rest *rest = NULL;
-    CAIRN_AUTO(buf) path = {0};
-    CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
-    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/%s", pending->name.project,
-                               pending->name.run, pending->removed));
-    enum cairn_code code =
-        cairn_rest_call(rest, "DELETE", path.data, NULL,
-                        cairn_up_call_ms(pending->answer_by_ms, 0), &pending->reply, err);
-    return code == CAIRN_DELETED ? CAIRN_OK : code;
-}
-
-/* The leases of restores that have ended on this node would be found by the removal: those that are
- * being given back are waited for, and what is kept for nobody but other nodes is let go. */
-static void remove_task(struct cairn_up_helper *helper, void *owner) {
-    struct pending *pending = owner;
-    struct cairn_up_fetch *fetch = helper->up->fetch;
-    uint64_t until_ms = cairn_mono_ms() + LEASES_BACK_MS;
-    cairn_up_version_let_go(fetch, pending->removed);
-    cairn_up_leases_settle(fetch, pending->removed, cairn_min_u64(until_ms, pending->answer_by_ms));
-    pending->code = ask_remove(helper, pending, &pending->error);
-    cairn_up_mail_call(helper->up->mail, pending->conn, remove_done, pending, &pending->item);
-}
-
-enum cairn_code cairn_up_on_remove(struct cairn_up_session *session,
-                                   const struct cairn_up_request *request,
-                                   struct cairn_error *err) {
-    struct cairn_msg_remove told = {0};
-    CAIRN_TRY(cairn_msg_remove_read(request->frame->message, "", &told, err));
-    if (!cairn_version_id_valid(cairn_view_of(told.version)))
-        return cairn_fail(err, CAIRN_INVALID, "remove names no version");
-    struct pending *pending = pending_new(session, request, err);
-    if (!pending) return CAIRN_NO_MEMORY;
-    pending->answer_by_ms = cairn_up_answer_by_ms(told.timeout_ms);
-    (void)cairn_text_copy(pending->removed, sizeof(pending->removed), told.version);
-    return hand_over(pending, remove_task, err);
 }

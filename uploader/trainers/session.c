@@ -257,6 +257,8 @@ static handler *const handlers[CAIRN_MESSAGE_COUNT] = {
     [CAIRN_MESSAGE_status] = cairn_up_on_status,
     [CAIRN_MESSAGE_drain] = cairn_up_on_drain,
     [CAIRN_MESSAGE_remove] = cairn_up_on_remove,
+    [CAIRN_MESSAGE_annotate] = cairn_up_on_annotate,
+    [CAIRN_MESSAGE_alias] = cairn_up_on_alias,
     [CAIRN_MESSAGE_looked] = on_looked,
 };
 
