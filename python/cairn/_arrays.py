@@ -5,6 +5,8 @@ No framework is imported for it: an array of one can exist only where that one i
 from __future__ import annotations
 
 import ctypes
+import functools
+import math
 import sys
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +31,7 @@ _FORMATS = {"?": "BOOL", "B": "U8", "b": "I8", "H": "U16", "h": "I16", "I": "U32
 _WIDTHS = {"BOOL": 1, "F16": 2, "BF16": 2, "F32": 4, "F64": 8, "C32": 4, "C64": 8, "C128": 16, "F128": 16, "F4X2": 1}
 
 
+@functools.cache
 def width(dtype: str) -> int:
     """Bytes of one element."""
     if dtype in _WIDTHS:
@@ -50,7 +53,7 @@ class Box:
     count: tuple[int, ...]
 
 
-@dataclass
+@dataclass(slots=True)
 class Source:
     """Elements in memory. box: of a tensor of which this is a part. group: (name, member, members) where several
     ranks hold the same part. keep: what holds the memory."""
@@ -66,18 +69,13 @@ class Source:
     group: tuple[str, int, int] | None = None
     local: bool = False
     writable: bool = True
-    rest: list[Source] = field(default_factory=list)
+    rest: tuple[Source, ...] | list[Source] = ()
+    count: int = field(init=False)
+    bytes: int = field(init=False)
 
-    @property
-    def count(self) -> int:
-        elements = 1
-        for extent in self.shape:
-            elements *= extent
-        return elements
-
-    @property
-    def bytes(self) -> int:
-        return self.count * width(self.dtype)
+    def __post_init__(self) -> None:
+        self.count = math.prod(self.shape)
+        self.bytes = self.count * width(self.dtype)
 
 
 def contiguous(shape: tuple[int, ...], stride: tuple[int, ...] | None) -> bool:

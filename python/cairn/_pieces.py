@@ -5,7 +5,9 @@ Where the next state has the same names, types and places, only what has changed
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+import gc
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from . import _lib
 from ._again import Template
@@ -16,10 +18,26 @@ from ._state import TREE, VALUES, Flat, dump, flatten
 SHARED_BYTES_MIN = 64 * 1024
 # What a save needs beside its elements: the header of a shard, and of each tensor its entry there.
 _HEADER_BYTES, _ENTRY_BYTES = 4 << 20, 512
+_PIECE_BYTES = ctypes.sizeof(_lib.Piece)
 
 
 def _signature(source: Source) -> tuple[Any, ...]:
     return source.dtype, source.shape, source.stride, source.box, source.group, source.local, source.memory
+
+
+_T = TypeVar("_T")
+
+
+def without_collection(work: Callable[[], _T]) -> _T:
+    """A state of 100,000 tensors is taken apart into some hundred thousand objects, all of which stay: looking through
+    them again and again for cycles takes longer than making them."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return work()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _rows(flat: Flat) -> list[tuple[str, Source]]:
@@ -60,6 +78,7 @@ class Pieces:
         self.names = [name for name, _ in rows]
         self.aliases = dict(flat.aliases)
         self.signatures = [_signature(source) for _, source in rows]
+        self._numbers: dict[tuple[int, ...], Any] = {}  # one array of each shape, which libcairn reads
         self.count = len(self.names) + len(self.aliases)
         self.structs = (_lib.Piece * max(1, self.count))()
         self.tree = b""
@@ -76,18 +95,24 @@ class Pieces:
         self.splits = Splits(groups, self.structs)
         self.bytes = sum(source.bytes for _, source in rows)
 
+    def _u64s(self, values: tuple[int, ...]) -> Any:
+        found = self._numbers.get(values)
+        if found is None:
+            found = self._numbers[values] = _lib.u64s(values)
+        return found
+
     def _describe(self, piece: _lib.Piece, name: str, source: Source) -> None:
-        piece.size = ctypes.sizeof(_lib.Piece)
+        piece.size = _PIECE_BYTES
         piece.name, piece.dtype = _lib.text(name), source.dtype.encode()
         box = source.box
         shape = box.shape if box else source.shape
         piece.dimension_count = len(shape)
-        piece.shape = _lib.u64s(shape)
+        piece.shape = self._u64s(shape)
         replicated = box is None or source.group and source.group[2] > 1 and box.count == box.shape
         piece.kind = _lib.LOCAL if source.local else _lib.REPLICATED if replicated else _lib.SHARDED
         if box and not replicated:
             piece.form = _lib.BOX
-            piece.start, piece.count = _lib.u64s(box.start), _lib.u64s(box.count)
+            piece.start, piece.count = self._u64s(box.start), self._u64s(box.count)
         piece.source_bytes = source.bytes
         if source.stride is not None:
             piece.source_stride = (ctypes.c_int64 * max(1, len(source.stride)))(*source.stride)
@@ -133,6 +158,10 @@ def prepare(state: Any, known: Pieces | None, world_size: int, rank: int) -> Pre
         if match.moved:
             known.template.moved(match.moved)
         return Prepared(match.held, known, {}, match.values, [])
+    return without_collection(lambda: _take_apart(state, known, world_size, rank))
+
+
+def _take_apart(state: Any, known: Pieces | None, world_size: int, rank: int) -> Prepared:
     flat = flatten(state)
     pieces = known if known and known.fits(flat) else Pieces(flat, world_size, rank)
     pieces.tree = dump(flat.tree)

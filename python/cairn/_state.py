@@ -42,6 +42,12 @@ class Flat:
         self.values: list[Any] = []
         self.tree: Any = None
         self.pickled: list[str] = []
+        torch: Any = sys.modules.get("torch")
+        self.tensors: tuple[Any, ...] = ()  # plain ones of torch, most of what a state has
+        self.describe: Any = None
+        if torch is not None:
+            from . import _torch
+            self.tensors, self.describe = (torch.Tensor, torch.nn.Parameter), _torch.describe_plain
         self._places: dict[tuple[Any, ...], str] = {}
         self._names: set[str] = set()
 
@@ -68,7 +74,21 @@ def flatten(state: Any) -> Flat:
     return flat
 
 
+def _described(value: Any, path: str, how: Any) -> Any:
+    try:
+        return how(value)
+    except errors.CairnError as error:
+        raise errors.make(f"{path}: {error.message}", code=error.code, hint=error.hint) from None
+
+
 def _walk(flat: Flat, value: Any, path: str, own: bool) -> Any:
+    kind = type(value)
+    if kind is dict:
+        return _walk_dict(flat, value, path, own)
+    if kind in _PLAIN_TYPES:
+        return _plain(flat, value)
+    if kind in flat.tensors:
+        return _array(flat, _described(value, path, flat.describe), path, own)
     if isinstance(value, Local):
         return _walk(flat, value.value, path, True)
     if isinstance(value, Mapping):
@@ -81,10 +101,7 @@ def _walk(flat: Flat, value: Any, path: str, own: bool) -> Any:
     if is_stateful(value):
         stateful: Any = value
         return _walk(flat, stateful.state_dict(), path, own)
-    try:
-        source = describe(value)
-    except errors.CairnError as error:
-        raise errors.make(f"{path}: {error.message}", code=error.code, hint=error.hint) from None
+    source = _described(value, path, describe)
     if source is not None:
         return _array(flat, source, path, own)
     if isinstance(value, (bytes, bytearray)):

@@ -33,33 +33,34 @@ def empty(stored: str, shape: tuple[int, ...], location: Any) -> torch.Tensor:
 def describe(tensor: torch.Tensor) -> Source:
     part = _part_of(tensor)
     if part is None:
-        return _plain(tensor)
+        return describe_plain(tensor)
     own, box, group = part
-    source = _plain(own)
+    source = describe_plain(own)
     source.box, source.group = box, group
     return source
 
 
-def _plain(tensor: torch.Tensor) -> Source:
+def describe_plain(tensor: torch.Tensor) -> Source:
+    """Of a tensor that is whole on this rank."""
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise errors.make("a sparse or quantized tensor is not taken", code="unsupported",
                           hint="save its parts (indices and values, int_repr and scale)")
-    if tensor.device.type == "meta":
+    if tensor.is_meta:
         raise errors.make("a tensor of the meta device has no elements", code="invalid")
-    tensor = tensor.detach()
     writable = True
     if tensor.is_conj() or tensor.is_neg():
-        tensor, writable = tensor.resolve_conj().resolve_neg(), False
+        tensor, writable = tensor.detach().resolve_conj().resolve_neg(), False
     memory = _lib.HOST
     stream = 0
-    if tensor.device.type == "cuda":
+    if tensor.is_cuda:
         memory, stream = _lib.CUDA, torch.cuda.current_stream(tensor.device).cuda_stream
-    elif tensor.device.type != "cpu":
+    elif not tensor.is_cpu:
         raise errors.make(f"memory of device {tensor.device} cannot be read", code="unsupported",
                           hint="copy it to the host first: tensor.cpu()")
-    shape, stride = tuple(tensor.shape), tensor.stride()
-    return Source(dtype_name(tensor.dtype), shape, None if contiguous(shape, stride) else tuple(stride),
-                  tensor.data_ptr(), "torch", tensor, memory, stream, writable=writable)
+    shape = tuple(tensor.shape)
+    stride = None if tensor.is_contiguous() or contiguous(shape, tensor.stride()) else tensor.stride()
+    return Source(dtype_name(tensor.dtype), shape, stride, tensor.data_ptr(), "torch", tensor, memory, stream,
+                  writable=writable)
 
 
 # ---- DTensor ----

@@ -249,7 +249,7 @@ class Reader(StorageReader):
                 continue
             target = planner.resolve_tensor(item).detach()
             tensor = found._known(name)
-            source = _torch._plain(target)
+            source = _torch.describe_plain(target)
             base = tuple(item.storage_index.offset or (0,) * len(tensor.shape))
             box = Box(tensor.shape, tuple(a + b for a, b in zip(base, item.storage_offsets)), tuple(item.lengths))
             owner = found._rank_of(name, None) if tensor.kind == "local" else 0
