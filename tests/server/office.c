@@ -33,10 +33,14 @@ static bool use_token(struct cairn_world *world, const char *token) {
 }
 
 bool cairn_office_open(struct office *office) {
+    return cairn_office_open_with(office, NULL);
+}
+
+bool cairn_office_open_with(struct office *office, const char *const *env) {
     return cairn_world_start(&office->world,
                              WORLD_ARGS("--require-token", "--log-level=debug",
                                         "--sweep-interval=50ms", "--metrics-runs-max=100"),
-                             NULL) &&
+                             env) &&
            cairn_office_admin(office) && use_token(&office->world, office->admin);
 }
 

@@ -21,6 +21,7 @@ void cairn_office_release(struct office *office);
 #define AUTO_OFFICE __attribute__((cleanup(cairn_office_release))) struct office
 
 bool cairn_office_open(struct office *office);
+bool cairn_office_open_with(struct office *office, const char *const *env);
 /* The operator's token out of its file. */
 bool cairn_office_admin(struct office *office);
 /* The status of one request on a connection of its own. body NULL: none; more: header lines. */

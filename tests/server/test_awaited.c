@@ -8,12 +8,12 @@
 #include "api/awaited.h"
 #include "common/clock.h"
 #include "tests/server/world.h"
+#include "tests/support/raw.h"
 
 #define err (world.err)
 /* Whoever is woken by nobody is answered after CAIRN_WAIT_MS_MAX. */
 #define WAIT_MS 60000
 #define WOKEN_MS 55000
-#define PARKED_MS 300 /* until a request that was sent is surely held, mostly */
 
 /* ---- one who waits ---- */
 
@@ -26,6 +26,7 @@ struct cairn_waits {
     uint64_t took_ms;
     pthread_t thread;
     bool started;
+    _Atomic int id; /* of the thread */
 };
 static void cairn_waits_release(struct cairn_waits *waits) {
     if (waits->started) pthread_join(waits->thread, NULL);
@@ -35,6 +36,7 @@ static void cairn_waits_release(struct cairn_waits *waits) {
 
 static void *wait_there(void *argument) {
     struct cairn_waits *waits = argument;
+    waits->id = gettid();
     struct cairn_rest_options options = {.url = waits->world->server.url};
     CAIRN_AUTO_PTR(rest) rest = NULL;
     uint64_t from_ms = cairn_mono_ms();
@@ -43,6 +45,13 @@ static void *wait_there(void *argument) {
         waits->code = cairn_rest_wait(rest, waits->path, WAIT_MS, &waits->version, &waits->why);
     waits->took_ms = cairn_mono_ms() - from_ms;
     return NULL;
+}
+
+/* They sleep, and the server has read all requests. */
+static bool is_held(const struct cairn_world *world, struct cairn_waits *const *waits) {
+    for (; *waits; waits++)
+        if (!(*waits)->id || !cairn_test_thread_sleeps((*waits)->id)) return false;
+    return cairn_raw_all_read(world->server.port);
 }
 
 static bool begin_wait(struct cairn_waits *ret, const struct cairn_world *world, const char *path,
@@ -96,14 +105,15 @@ TEST(each_state_of_a_save_ends_the_wait_for_it_and_none_before_it) {
     const char *step = WORLD_RUN "/checkpoints/5"; /* nobody has begun it */
     REQUIRE(begin_wait(&begun, &world, step, "begun"));
     REQUIRE(begin_wait(&committed, &world, step, "committed"));
-    usleep(PARKED_MS * 1000);
+    REQUIRE_AWAIT(is_held(&world, (struct cairn_waits *[]){&begun, &committed, NULL}));
     REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
     expect_outcome(&begun, "reached", "open");
     expect_now(&world, save.path, "staged", "not_yet");
     REQUIRE(begin_wait(&staged, &world, step, "staged"));
     REQUIRE(begin_wait(&durable, &world, save.path, "durable"));
     REQUIRE(begin_wait(&promoted, &world, save.path, "promoted:slow"));
-    usleep(PARKED_MS * 1000);
+    REQUIRE_AWAIT(
+        is_held(&world, (struct cairn_waits *[]){&committed, &staged, &durable, &promoted, NULL}));
     json_t *seals = json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3));
     REQUIRE_OK(cairn_hand_send(&save, NULL, seals, NULL));
     expect_outcome(&staged, "reached", "open");
@@ -159,7 +169,9 @@ TEST(a_version_that_is_given_up_ends_all_waits_for_it_and_says_so) {
     }
     EXPECT(begin_wait(&aborted, &world, save.path, "aborted"));
     EXPECT(begin_wait(&gone, &world, save.path, "gone"));
-    usleep(PARKED_MS * 1000);
+    for (size_t i = 0; i < CAIRN_COUNT(never); i++)
+        REQUIRE_AWAIT(is_held(&world, (struct cairn_waits *[]){&waits[i], NULL}));
+    REQUIRE_AWAIT(is_held(&world, (struct cairn_waits *[]){&aborted, &gone, NULL}));
     char path[300];
     snprintf(path, sizeof(path), "%s/abort", save.path);
     EXPECT_CODE(
@@ -176,8 +188,7 @@ TEST(a_version_that_is_given_up_ends_all_waits_for_it_and_says_so) {
 }
 
 /* Removes step, for which three wait by that number. false: one of them came when it was gone. */
-static bool remove_awaited(struct cairn_world *world, const struct cairn_hand_save *save,
-                           unsigned pause_ms) {
+static bool remove_awaited(struct cairn_world *world, const struct cairn_hand_save *save) {
     static const char *const states[] = {"trashed", "deleted", "gone"};
     struct cairn_waits waits[CAIRN_COUNT(states)] = {0};
     char step[100];
@@ -187,7 +198,8 @@ static bool remove_awaited(struct cairn_world *world, const struct cairn_hand_sa
         expect_now(world, step, states[i], "not_yet");
         EXPECT(begin_wait(&waits[i], world, step, states[i]));
     }
-    usleep(pause_ms * 1000);
+    for (size_t i = 0; i < CAIRN_COUNT(states); i++)
+        AWAIT(is_held(world, (struct cairn_waits *[]){&waits[i], NULL}));
     EXPECT_EQ_U64(cairn_world_call(world, "DELETE", save->path, NULL, NULL), CAIRN_OK);
     for (size_t i = 0; i < CAIRN_COUNT(states); i++) {
         if (waits[i].started) pthread_join(waits[i].thread, NULL);
@@ -213,12 +225,8 @@ TEST(a_removal_is_told_at_each_of_its_steps_by_the_step_that_it_had) {
     for (size_t i = 0; i < CAIRN_COUNT(saves); i++)
         REQUIRE_OK(cairn_hand_save_all(&hand, i + 1, 1, "error", 100, &saves[i]));
     size_t done = 0;
-    unsigned pause_ms = PARKED_MS;
     /* On a slow machine a wait may come late, which proves nothing. */
-    while (done < 5 && !remove_awaited(&world, &saves[done], pause_ms)) {
-        done++;
-        pause_ms *= 3;
-    }
+    while (done < 5 && !remove_awaited(&world, &saves[done])) done++;
     REQUIRE(done < 5);
     expect_now(&world, saves[done].path, "deleted", "reached");
     char path[300];

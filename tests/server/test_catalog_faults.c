@@ -20,11 +20,6 @@
 
 #define MINUTE_MS UINT64_C(60000)
 
-static void pause_ms(long ms) {
-    struct timespec wait = {ms / 1000, ms % 1000 * 1000000L};
-    nanosleep(&wait, NULL);
-}
-
 struct text {
     char value[64];
     const char *sql;
@@ -476,7 +471,8 @@ TEST(d05_a_catalog_that_may_not_be_written_any_more_refuses_by_name_and_still_re
 /* Changes that queue while the first of them holds the writing thread share one commit. */
 struct gate {
     struct cairn_srv_catalog *catalog;
-    _Atomic int queued, open;
+    _Atomic int queued, open, held;
+    _Atomic int ids[3]; /* threads that are about to queue */
     enum cairn_code codes[3];
 };
 struct queued {
@@ -487,7 +483,8 @@ struct queued {
 static enum cairn_code hold(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
     struct gate *gate = argument;
     (void)tx, (void)why;
-    while (!gate->open) pause_ms(1);
+    gate->held = true;
+    (void)COMES(gate->open);
     return CAIRN_OK;
 }
 
@@ -512,8 +509,8 @@ static void *run_holder(void *argument) {
 static void *run_queued(void *argument) {
     struct queued *queued = argument;
     struct gate *gate = queued->gate;
-    while (gate->queued != queued->number) pause_ms(1);
-    gate->queued++;
+    (void)COMES(gate->queued == queued->number);
+    gate->ids[queued->number] = gettid();
     struct cairn_error why = {0};
     gate->codes[queued->number] = cairn_srv_catalog_write(gate->catalog, change, queued, &why);
     return NULL;
@@ -529,13 +526,13 @@ TEST(a_change_that_fails_for_want_of_space_says_the_truth_about_its_neighbours) 
     pthread_t holder, threads[3];
     struct queued queued[3];
     REQUIRE(!pthread_create(&holder, NULL, run_holder, &gate));
-    pause_ms(50);
+    REQUIRE_AWAIT(gate.held);
     for (int i = 0; i < 3; i++) {
         queued[i] = (struct queued){&gate, i};
         REQUIRE(!pthread_create(&threads[i], NULL, run_queued, &queued[i]));
+        REQUIRE_AWAIT(gate.ids[i] && cairn_test_thread_sleeps(gate.ids[i])); /* it is queued */
+        gate.queued++;
     }
-    while (gate.queued < 3) pause_ms(1);
-    pause_ms(50);
     gate.open = 1;
     pthread_join(holder, NULL);
     for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);

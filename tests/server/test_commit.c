@@ -16,11 +16,6 @@ static struct cairn_version_place place_of(const struct cairn_hand_save *save) {
     return (struct cairn_version_place){{"llm", "seven"}, save->step, save->id};
 }
 
-static void pause_ms(unsigned ms) {
-    struct timespec wait = {ms / 1000, (long)(ms % 1000) * 1000000};
-    nanosleep(&wait, NULL);
-}
-
 static void path_in_store(const struct cairn_world *world, const struct cairn_key *key,
                           char ret[1400]) {
     snprintf(ret, 1400, "%s/%s", world->store_path, key->text);
@@ -36,14 +31,6 @@ static bool replace_file(struct cairn_world *world, const struct cairn_key *key,
     if (!file) return false;
     bool good = fwrite(bytes.data, 1, bytes.size, file) == bytes.size;
     return !fclose(file) && good;
-}
-
-static bool logged_within(struct cairn_world *world, const char *text, unsigned ms) {
-    for (unsigned waited = 0; waited < ms; waited += 10) {
-        if (cairn_daemon_logged(&world->server, text)) return true;
-        pause_ms(10);
-    }
-    return false;
 }
 
 /* Two ranks on two nodes: rank 0's shard is registered and sealed, rank 1's is `spoil`ed in the
@@ -132,7 +119,7 @@ TEST(a_store_that_goes_away_before_the_commit_ends_no_version_and_its_return_com
     REQUIRE(!rename(inner, away) && !rename(json, json_away));
     REQUIRE_OK(
         cairn_hand_send(&save, NULL, json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3)), NULL));
-    EXPECT(logged_within(&world, "commit.delayed", 5000));
+    AWAIT(cairn_daemon_logged(&world.server, "commit.delayed"));
     CAIRN_AUTO_JSON json_t *open_one = NULL, *version = NULL;
     REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &open_one));
     EXPECT_EQ_TEXT(cairn_world_text(open_one, "state"), "open");
@@ -164,7 +151,9 @@ TEST(nobody_sees_a_commit_whose_record_is_not_there_V9) /* Q24 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(
-        &world, NULL, WORLD_ARGS("CAIRN_CRASH_AT=server.commit.after_transaction:2:delay=4000")));
+        &world, NULL,
+        WORLD_ARGS(cairn_world_points(),
+                   "CAIRN_CRASH_AT=server.commit.after_transaction:2:delay=4000")));
     struct cairn_hand hand, next;
     struct cairn_hand_save one, two;
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
@@ -176,17 +165,8 @@ TEST(nobody_sees_a_commit_whose_record_is_not_there_V9) /* Q24 */
     /* The rows of its shards go with the transaction. */
     char shards[260];
     snprintf(shards, sizeof(shards), "%s/shards", two.path);
-    bool flipped = false;
-    for (int i = 0; i < 300 && !flipped; i++, pause_ms(10)) {
-        struct cairn_version_place place = place_of(&two);
-        struct cairn_key manifest;
-        cairn_key_manifest(&place, &manifest);
-        struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = manifest.text};
-        flipped = !cairn_store_perform(world.worker, &head, NULL);
-    }
-    REQUIRE(flipped);
-    pause_ms(200);
     struct cairn_version_place place = place_of(&two);
+    REQUIRE_AWAIT(cairn_world_passed("server.commit.after_transaction") == 2);
     struct cairn_key record;
     cairn_key_committed(&place, &record);
     struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = record.text};
@@ -230,21 +210,16 @@ static void committed_and_not_recorded(struct cairn_world *world, struct cairn_h
     json_t *shard = cairn_hand_shard(late, "x", 0, CAIRN_VIEW("abc"));
     EXPECT(!cairn_hand_send(late, json_pack("[o]", shard),
                             json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3)), NULL));
-    struct cairn_version_place place = place_of(late);
-    struct cairn_key manifest;
-    cairn_key_manifest(&place, &manifest);
-    for (int i = 0; i < 300; i++, pause_ms(10)) {
-        struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = manifest.text};
-        if (!cairn_store_perform(world->worker, &head, NULL)) break;
-    }
-    pause_ms(200);
+    AWAIT(cairn_world_passed("server.commit.after_transaction") == 2);
 }
 
 TEST(what_a_save_supersedes_stays_latest_until_the_save_is_recorded_V36) /* Q52 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(
-        &world, NULL, WORLD_ARGS("CAIRN_CRASH_AT=server.commit.after_transaction:2:delay=3000")));
+        &world, NULL,
+        WORLD_ARGS(cairn_world_points(),
+                   "CAIRN_CRASH_AT=server.commit.after_transaction:2:delay=3000")));
     struct cairn_hand hand;
     struct cairn_hand_save older, late;
     committed_and_not_recorded(&world, &hand, &older, &late);
@@ -262,8 +237,10 @@ TEST(what_a_save_supersedes_stays_latest_until_the_save_is_recorded_V36) /* Q52 
 TEST(a_resume_while_a_record_is_late_first_writes_it_and_never_goes_back_V36) /* Q52 */
 {
     CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, NULL,
-                              WORLD_ARGS("CAIRN_CRASH_AT=server.commit.after_transaction:2:kill")));
+    REQUIRE(cairn_world_start(
+        &world, NULL,
+        WORLD_ARGS(cairn_world_points(),
+                   "CAIRN_CRASH_AT=server.commit.after_transaction:2:kill")));
     struct cairn_hand hand, next;
     struct cairn_hand_save older, late;
     committed_and_not_recorded(&world, &hand, &older, &late);
@@ -290,6 +267,12 @@ static bool stop_after_manifest(struct cairn_world *world, struct cairn_hand *ha
     return cairn_daemon_ended(&world->server, 20000);
 }
 
+static bool commits_are_ok(struct cairn_world *world) {
+    CAIRN_AUTO_JSON json_t *ready = NULL;
+    return EXPECT(!cairn_world_call(world, "GET", "/readyz", NULL, &ready)) &&
+           !strcmp(cairn_world_text(json_object_get(ready, "checks"), "commits"), "ok");
+}
+
 TEST(a_manifest_with_other_bytes_leaves_the_version_open_and_readyz_says_so_V37) /* Q53 */
 {
     CAIRN_AUTO(world) world = {0};
@@ -301,8 +284,8 @@ TEST(a_manifest_with_other_bytes_leaves_the_version_open_and_readyz_says_so_V37)
     REQUIRE_OK(cairn_store_get_small(world.worker, manifest.text, &good, &err));
     REQUIRE(replace_file(&world, &manifest, CAIRN_VIEW("{\"some\": \"other thing\"}")));
     REQUIRE(cairn_world_restart(&world, WORLD_ARGS("--sweep-interval=50ms"), NULL));
-    EXPECT(logged_within(&world, "commit.manifest_differs", 5000));
-    CAIRN_AUTO_JSON json_t *open_one = NULL, *ready = NULL, *version = NULL, *after = NULL;
+    AWAIT(cairn_daemon_logged(&world.server, "commit.manifest_differs"));
+    CAIRN_AUTO_JSON json_t *open_one = NULL, *ready = NULL, *version = NULL;
     REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &open_one));
     EXPECT_EQ_TEXT(cairn_world_text(open_one, "state"), "open");
     REQUIRE_OK(cairn_world_call(&world, "GET", "/readyz", NULL, &ready));
@@ -312,14 +295,7 @@ TEST(a_manifest_with_other_bytes_leaves_the_version_open_and_readyz_says_so_V37)
     REQUIRE_OK(cairn_hand_wait(&save, &version));
     EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
     /* The waiter may hear of the commit before the commit's thread has put its complaint away. */
-    for (int i = 0; i < 100; i++) {
-        json_decref(after);
-        after = NULL;
-        REQUIRE_OK(cairn_world_call(&world, "GET", "/readyz", NULL, &after));
-        if (!strcmp(cairn_world_text(json_object_get(after, "checks"), "commits"), "ok")) break;
-        usleep(50000);
-    }
-    EXPECT_EQ_TEXT(cairn_world_text(json_object_get(after, "checks"), "commits"), "ok");
+    AWAIT(commits_are_ok(&world));
 }
 
 TEST(a_whole_version_that_waits_for_its_commit_is_not_ended_by_the_limit_on_open_ones_V37) /* Q53 */
@@ -383,7 +359,7 @@ TEST(checksums_with_other_bytes_leave_the_version_open_V37) /* Q53 */
     REQUIRE_OK(cairn_store_get_small(world.worker, checksums.text, &good, &err));
     REQUIRE(replace_file(&world, &checksums, CAIRN_VIEW("1234")));
     REQUIRE(cairn_world_restart(&world, WORLD_ARGS("--sweep-interval=50ms"), NULL));
-    EXPECT(logged_within(&world, "commit.manifest_differs", 5000));
+    AWAIT(cairn_daemon_logged(&world.server, "commit.manifest_differs"));
     CAIRN_AUTO_JSON json_t *open_one = NULL, *version = NULL;
     REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &open_one));
     EXPECT_EQ_TEXT(cairn_world_text(open_one, "state"), "open");
@@ -403,12 +379,7 @@ TEST(a_committed_version_keeps_no_rows_and_what_a_death_has_left_of_it_goes_and_
     REQUIRE(cairn_world_start_inside(&world, NULL));
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
     REQUIRE_OK(cairn_hand_save_all(&hand, 3, 1, "error", 100, &committed));
-    uint64_t rows = 1;
-    for (int i = 0; i < 200 && rows; i++) {
-        if (i) pause_ms(50); /* whoever waits is told before */
-        rows = cairn_world_count(&world, ROWS);
-    }
-    EXPECT_EQ_U64(rows, 0);
+    AWAIT(!cairn_world_count(&world, ROWS)); /* whoever waits is told before */
     REQUIRE(cairn_world_sql(
         &world, "INSERT INTO shards(version, name, rank, sealed, registered, size) SELECT version, "
                 "'left', 0, 1, 1, 4 FROM versions"));
@@ -419,7 +390,7 @@ TEST(a_committed_version_keeps_no_rows_and_what_a_death_has_left_of_it_goes_and_
     json_t *seal = cairn_hand_seal(0, NULL, "rank-00000/x", 4);
     REQUIRE_OK(cairn_hand_send(&open_one, json_pack("[o]", shard), json_pack("[o]", seal), NULL));
     EXPECT_EQ_U64(cairn_world_count(&world, "SELECT count(*) FROM shards"), 2);
-    rows = cairn_world_count(&world, ROWS);
+    uint64_t rows = cairn_world_count(&world, ROWS);
     REQUIRE_OK(cairn_inside_restart(&world.inside));
     cairn_inside_round(&world.inside); /* the first one of a server tidies */
     EXPECT_EQ_U64(cairn_world_count(&world, ROWS), rows - 2);

@@ -25,12 +25,7 @@ static size_t objects_under(struct cairn_world *world, const struct cairn_hand_s
 
 /* Until the version's objects are gone, at most 5 s. */
 static bool swept(struct cairn_world *world, const struct cairn_hand_save *save) {
-    for (int tries = 0; tries < 500; tries++) {
-        if (!objects_under(world, save)) return true;
-        struct timespec wait = {0, 10000000};
-        nanosleep(&wait, NULL);
-    }
-    return false;
+    return AWAIT(!objects_under(world, save));
 }
 
 #define err world.err /* of the macros */
@@ -155,11 +150,7 @@ TEST(a_committed_record_under_an_aborting_version_freezes_instead_of_deleting)
     char path[256];
     snprintf(path, sizeof(path), "%s/abort", save.path);
     REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));
-    for (int i = 0; i < 300 && !cairn_daemon_logged(&world.server, "run.frozen"); i++) {
-        struct timespec wait = {0, 10000000};
-        nanosleep(&wait, NULL);
-    }
-    EXPECT(cairn_daemon_logged(&world.server, "run.frozen"));
+    AWAIT(cairn_daemon_logged(&world.server, "run.frozen"));
     EXPECT_EQ_U64(objects_under(&world, &save), 1);
     EXPECT_CODE(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, NULL),
                 CAIRN_CATALOG_BEHIND);
@@ -309,8 +300,9 @@ struct late {
 };
 static void *abort_later(void *argument) {
     const struct cairn_hand_save *save = ((struct late *)argument)->save;
-    struct timespec wait = {0, 300000000};
-    nanosleep(&wait, NULL);
+    /* The one that waits sleeps, and the server has read its request. */
+    (void)COMES(cairn_test_thread_sleeps(getpid()) &&
+                cairn_raw_all_read(save->hand->world->server.port));
     struct cairn_rest_options options = {.url = save->hand->world->server.url};
     struct cairn_rest *rest = NULL;
     char path[256];

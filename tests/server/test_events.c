@@ -160,6 +160,13 @@ TEST(events_are_asked_for_by_kind_and_by_project) {
     }
 }
 
+static json_t *all_events(struct cairn_world *world, json_t *take_before) {
+    json_t *page = NULL;
+    json_decref(take_before);
+    EXPECT(!call(world, "GET", EVENTS "?since=0&limit=1000", NULL, &page));
+    return page;
+}
+
 TEST(what_a_policy_removes_and_what_is_superseded_says_why) {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand, second;
@@ -168,12 +175,7 @@ TEST(what_a_policy_removes_and_what_is_superseded_says_why) {
     REQUIRE(cairn_hand_start(&world, &hand, saves, 2));
     REQUIRE_OK(call(&world, "PUT", "/v1/projects/llm/retention", "{\"keep\":{\"last\":2}}", NULL));
     REQUIRE_OK(cairn_hand_save_all(&hand, 300, 1, "error", 100, &third));
-    for (int i = 0; i < 100 && !find(run, "checkpoint.trashed"); i++) {
-        json_decref(run);
-        run = NULL;
-        REQUIRE_OK(call(&world, "GET", EVENTS "?since=0&limit=1000", NULL, &run));
-        usleep(20000);
-    }
+    REQUIRE_AWAIT((run = all_events(&world, run)) && find(run, "checkpoint.trashed"));
     const json_t *trashed = find(run, "checkpoint.trashed");
     EXPECT_EQ_TEXT(cairn_world_text(trashed, "reason"), "by the retention policy of the project");
     EXPECT_EQ_TEXT(cairn_world_text(trashed, "actor"), "server");
@@ -285,10 +287,12 @@ struct poll {
     json_t *page;
     enum cairn_code code;
     pthread_t thread;
+    _Atomic int id;
 };
 
 static void *wait_for_event(void *argument) {
     struct poll *poll = argument;
+    poll->id = gettid();
     poll->code = cairn_rest_wait(poll->rest, poll->path, 20000, &poll->page, NULL);
     return NULL;
 }
@@ -308,7 +312,8 @@ TEST(a_long_poll_is_answered_by_the_next_event_and_not_by_its_time) {
     REQUIRE_OK(cairn_rest_new(&options, &poll.rest, &err));
     uint64_t began_ms = cairn_mono_ms();
     REQUIRE(!pthread_create(&poll.thread, NULL, wait_for_event, &poll));
-    usleep(300000);
+    REQUIRE_AWAIT(poll.id && cairn_test_thread_sleeps(poll.id) &&
+                  cairn_raw_all_read(world.server.port));
     EXPECT_CODE(call(&world, "PUT", WORLD_RUN, "{\"labels\":{\"a\":\"b\"}}", NULL), CAIRN_OK);
     pthread_join(poll.thread, NULL);
     EXPECT(cairn_mono_ms() - began_ms < 10000);
@@ -384,6 +389,18 @@ static bool opens(const struct cairn_world *world, struct cairn_raw *raw, in_add
            strtoul(got.data + sizeof("HTTP/1.1 ") - 1, NULL, 10) == status;
 }
 
+static bool change_label(struct cairn_world *world, int n) {
+    char body[60];
+    snprintf(body, sizeof(body), "{\"labels\":{\"n\":\"%d\"}}", n);
+    return EXPECT(!call(world, "PUT", WORLD_RUN, body, NULL));
+}
+
+static bool opens_again(struct cairn_world *world, struct cairn_raw *raw) {
+    bool opened = opens(world, raw, INADDR_LOOPBACK, 200);
+    if (!opened) cairn_raw_release(raw);
+    return opened;
+}
+
 TEST(a_caller_has_no_more_streams_than_one_may_have_and_leaves_others_theirs) {
     CAIRN_AUTO(world) world = {0};
     struct cairn_raw raws[5] = {0};
@@ -393,16 +410,8 @@ TEST(a_caller_has_no_more_streams_than_one_may_have_and_leaves_others_theirs) {
     EXPECT(opens(&world, &raws[2], INADDR_LOOPBACK, 503));
     EXPECT(opens(&world, &raws[3], INADDR_LOOPBACK + 1, 200));
     cairn_raw_release(&raws[0]); /* it is missed when it is told something */
-    bool again = false;
-    for (int i = 0; i < 600 && !again; i++) {
-        char body[60];
-        snprintf(body, sizeof(body), "{\"labels\":{\"n\":\"%d\"}}", i);
-        REQUIRE_OK(call(&world, "PUT", WORLD_RUN, body, NULL));
-        again = opens(&world, &raws[4], INADDR_LOOPBACK, 200);
-        if (!again) cairn_raw_release(&raws[4]);
-        if (!again) usleep(100000);
-    }
-    EXPECT(again);
+    int n = 0;
+    AWAIT(change_label(&world, n++) && opens_again(&world, &raws[4]));
     for (size_t i = 0; i < CAIRN_COUNT(raws); i++) cairn_raw_release(&raws[i]);
 }
 
@@ -512,7 +521,7 @@ TEST(followers_of_one_event_are_woken_a_few_at_a_time) { /* feed.h#4 */
     for (size_t i = 0; i < FOLLOWERS; i++) followers[i] = follow(feed, last, &woken);
     EXPECT_EQ_U64(woken.count, 0);
     EXPECT_CODE(cairn_world_call(&world, "PUT", WORLD_RUN, NULL, NULL), CAIRN_OK);
-    for (int i = 0; i < 1000 && woken.count < FOLLOWERS; i++) usleep(10000);
+    AWAIT(woken.count >= FOLLOWERS);
     EXPECT_EQ_U64(woken.count, FOLLOWERS);
     for (size_t i = AT_ONCE; i < FOLLOWERS && woken.count == FOLLOWERS; i += AT_ONCE)
         EXPECT(woken.at_us[i] - woken.at_us[i - 1] >= PAUSE_US);

@@ -14,11 +14,6 @@
 
 #define MINUTE_MS UINT64_C(60000)
 
-static void pause_ms(long ms) {
-    struct timespec wait = {ms / 1000, ms % 1000 * 1000000L};
-    nanosleep(&wait, NULL);
-}
-
 static enum cairn_code heartbeat(struct cairn_hand *hand) {
     return cairn_world_call(hand->world, "PUT", "/v1/nodes/node-a",
                             json_pack("{s:{s:s}, s:[{s:s, s:i}], s:[]}", "uploader", "version", "1",
@@ -98,19 +93,28 @@ TEST(a_clock_that_was_read_before_another_threads_excuses_no_silent_node) /* K05
 
 TEST(k05_a_server_stopped_by_a_signal_goes_on_where_it_was) /* K05 */
 {
+    CAIRN_AUTO(passing) passing = {0};
     CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_passing_open(&passing));
     REQUIRE(cairn_world_start(
-        &world, WORLD_ARGS("--silence-max=2s", "--sweep-interval=50ms", "--open-max=1h"), NULL));
+        &world, WORLD_ARGS("--silence-max=10min", "--sweep-interval=50ms", "--open-max=1h",
+                           "--trash-grace=0ms"),
+        passing.env));
     struct cairn_hand hand;
-    struct cairn_hand_save save;
+    struct cairn_hand_save save, others[2];
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    for (uint64_t i = 0; i < 2; i++)
+        REQUIRE_OK(cairn_hand_save_all(&hand, i + 2, 1, "error", 10, &others[i]));
     REQUIRE_OK(heartbeat(&hand));
     REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
     REQUIRE(!kill(world.server.pid, SIGSTOP));
-    pause_ms(4000);
+    cairn_passing_pass(&passing, 20 * MINUTE_MS);
     REQUIRE(!kill(world.server.pid, SIGCONT));
+    for (unsigned round = 0; round < 2; round++) { /* that of the second goes after the first's */
+        REQUIRE_OK(cairn_world_call(&world, "DELETE", others[round].path, NULL, NULL));
+        REQUIRE_AWAIT(cairn_daemon_logged_times(&world.server, "version.gone") > round);
+    }
     REQUIRE_OK(heartbeat(&hand));
-    pause_ms(300); /* several rounds */
     json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("1234"));
     REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard),
                                json_pack("[o]", cairn_hand_seal(0, NULL, "x", 4)), NULL));
@@ -186,6 +190,12 @@ TEST(c04_an_end_that_comes_while_a_commit_is_under_way_is_decided_by_one_transac
  * machine is idle, and was seen to take 190 beside thirty busy processes. */
 #define SPIN_MS 100
 
+static uint64_t used_of_a_second(const struct cairn_daemon *daemon) {
+    uint64_t from_ms = cairn_daemon_cpu_ms(daemon);
+    cairn_test_pause_ms(1000); /* pause of a measurement: CPU of a second, which may all be idle */
+    return cairn_daemon_cpu_ms(daemon) - from_ms;
+}
+
 static const char get[] = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /* So many callers get a descriptor and the others wait, without a spin; then all are answered,
@@ -197,19 +207,16 @@ static void expect_callers_wait(int spare) {
     CAIRN_AUTO(buf) reply = {0};
     bool answered[CALLERS] = {false};
     int count = 0;
-    pause_ms(300); /* the connections of its own test at start are closed by now */
+    REQUIRE_AWAIT(!cairn_raw_held(world.server.port)); /* of its own test at start */
     REQUIRE(cairn_daemon_spare_files(&world.server, spare));
     for (size_t i = 0; i < CALLERS; i++) {
         REQUIRE(cairn_raw_open(&callers[i], world.server.port)); /* the kernel takes it */
         REQUIRE(cairn_raw_text(&callers[i], get));
     }
-    pause_ms(300);
-    uint64_t from_ms = cairn_daemon_cpu_ms(&world.server);
-    pause_ms(1000);
-    uint64_t used_ms = cairn_daemon_cpu_ms(&world.server) - from_ms;
+    REQUIRE_AWAIT(cairn_daemon_logged(&world.server, "http.accept"));
+    uint64_t used_ms = used_of_a_second(&world.server);
     printf("    %d descriptors: %llu ms of CPU in a second\n", spare, (unsigned long long)used_ms);
     EXPECT(used_ms < SPIN_MS);
-    EXPECT(cairn_daemon_logged(&world.server, "http.accept"));
     for (size_t i = 0; i < CALLERS; i++) {
         cairn_buf_clear(&reply);
         answered[i] = cairn_raw_reply(&callers[i], 1, &reply) == 200;
@@ -260,9 +267,7 @@ TEST(callers_beyond_the_bound_wait_while_all_others_are_busy) /* K08, B05 */
         REQUIRE(cairn_raw_text(&callers[i], i < 8 ? wait : get));
         EXPECT(cairn_raw_reply(&callers[i], i < 8 ? 20 : 200, &reply) == -1);
     }
-    uint64_t from_ms = cairn_daemon_cpu_ms(&world.server);
-    pause_ms(1000);
-    uint64_t used_ms = cairn_daemon_cpu_ms(&world.server) - from_ms;
+    uint64_t used_ms = used_of_a_second(&world.server);
     printf("    12 callers for 8: %llu ms of CPU in a second\n", (unsigned long long)used_ms);
     EXPECT(used_ms < SPIN_MS);
     for (size_t i = 8; i < CAIRN_COUNT(callers); i++) {
@@ -282,16 +287,15 @@ TEST(k08_a_commit_waits_while_the_server_has_no_descriptors_and_is_made_when_it_
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 1000, &save));
     REQUIRE_OK(cairn_hand_begin(&hand, 2, 1, "error", &save));
-    pause_ms(300); /* the connections of its own test at start are closed by now */
+    REQUIRE_AWAIT(cairn_raw_held(world.server.port) <= 1); /* ours; none of its own test at start */
     REQUIRE(cairn_daemon_spare_files(&world.server, 0));
     json_t *shard = cairn_hand_shard(&save, "x", 0, CAIRN_VIEW("1234"));
     REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard),
                                json_pack("[o]", cairn_hand_seal(0, NULL, "x", 4)), NULL));
-    pause_ms(2000);
+    REQUIRE_AWAIT(cairn_daemon_logged(&world.server, "RLIMIT_NOFILE"));
     CAIRN_AUTO_JSON json_t *open = NULL, *shown = NULL;
     REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &open));
     EXPECT_EQ_TEXT(cairn_world_text(open, "state"), "open");
-    EXPECT(cairn_daemon_logged(&world.server, "RLIMIT_NOFILE"));
     REQUIRE(cairn_daemon_spare_files(&world.server, -1));
     REQUIRE_OK(cairn_hand_wait(&save, &shown));
     EXPECT_EQ_TEXT(cairn_world_text(shown, "state"), "committed");

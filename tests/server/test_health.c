@@ -32,7 +32,7 @@ static bool ready_is(struct cairn_world *world, bool wanted, uint64_t wait_ms, j
         json_decref(*ret);
         *ret = said;
         if (ready == wanted || cairn_mono_ms() > until_ms) return ready == wanted;
-        usleep(50000);
+        cairn_test_pause_ms(20); /* step of a poll */
     }
 }
 
@@ -50,16 +50,13 @@ TEST(a_store_that_cannot_be_written_makes_the_server_not_ready) /* health.h#1 */
     EXPECT(json_is_integer(json_object_get(json_object_get(said, "age_ms"), "store")));
     /* store.json is there and can be read; nothing can be put beside it under that name. */
     snprintf(path, sizeof(path), "%s/.cairn/health.json", world.store_path);
-    for (int i = 0; i < 100 && access(path, F_OK); i++) usleep(50000);
+    REQUIRE_AWAIT(!access(path, F_OK));
     REQUIRE(!unlink(path) || errno == ENOENT);
     for (int i = 0; i < 100 && mkdir(path, 0700); i++) (void)unlink(path);
     EXPECT(ready_is(&world, false, 10000, &said));
     /* The folder may have come between a write and its reading back; the next check writes. */
-    for (int i = 0; i < 100 && !strstr(check(said, "store"), "it cannot be written"); i++) {
-        usleep(50000);
-        EXPECT(ready_is(&world, false, 0, &said));
-    }
-    EXPECT(strstr(check(said, "store"), "it cannot be written"));
+    AWAIT(EXPECT(ready_is(&world, false, 0, &said)) &&
+          strstr(check(said, "store"), "it cannot be written"));
     EXPECT_EQ_TEXT(check(said, "catalog"), "ok");
     REQUIRE(!rmdir(path));
     EXPECT(ready_is(&world, true, 10000, &said));
@@ -71,14 +68,11 @@ TEST(a_server_that_stops_says_so_in_its_sign) {
     struct cairn_store_record record;
     struct cairn_error none;
     REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_CHECK_INTERVAL=100ms")));
-    for (int i = 0; i < 600 && cairn_srv_sign_read(world.worker, &first, &none); i++) usleep(50000);
+    REQUIRE_AWAIT(!cairn_srv_sign_read(world.worker, &first, &none));
     EXPECT_EQ_U64(first.interval_ms, 100);
     EXPECT_EQ_U64(first.stopped_at, 0);
-    for (int i = 0; i < 600 && (!sign.mark[0] || !strcmp(sign.mark, first.mark)); i++) {
-        (void)!cairn_srv_sign_read(world.worker, &sign, &none);
-        usleep(50000);
-    }
-    EXPECT(strcmp(sign.mark, first.mark) != 0); /* another one each time */
+    AWAIT(!cairn_srv_sign_read(world.worker, &sign, &none) && sign.mark[0] &&
+          strcmp(sign.mark, first.mark) != 0); /* another one each time */
     REQUIRE(!kill(world.server.pid, SIGTERM) && cairn_daemon_ended(&world.server, 60000));
     REQUIRE_OK(cairn_srv_sign_read(world.worker, &last, &err));
     REQUIRE_OK(cairn_store_record_get(world.worker, 0, &record, &err));

@@ -8,8 +8,7 @@
 
 #include "tests/server/world.h"
 
-#define PAUSE_US 20000
-#define WAIT_US 10000000
+#define PAUSE_MS 20
 
 static struct {
     _Atomic int running, most, done;
@@ -23,7 +22,7 @@ static enum cairn_code count_commit(struct cairn_srv *server, struct cairn_store
     int now = ++seen.running, most = seen.most;
     while (most < now && !atomic_compare_exchange_weak(&seen.most, &most, now)) {
     }
-    usleep(PAUSE_US);
+    cairn_test_pause_ms(PAUSE_MS); /* pause of a stand-in: a commit that takes its time */
     seen.running--;
     seen.done++;
     if (room) cairn_srv_jobs_give_room(server);
@@ -49,8 +48,7 @@ static int run_commits(struct cairn_world *world, int count, uint64_t bytes) {
         snprintf(id, sizeof(id), "ckpt_%d", i);
         cairn_srv_jobs_commit(&server, id);
     }
-    for (int waited = 0; seen.done < count && waited < WAIT_US; waited += PAUSE_US)
-        usleep(PAUSE_US);
+    AWAIT(seen.done >= count);
     cairn_srv_jobs_free(jobs);
     return seen.done == count ? seen.most : -1;
 }

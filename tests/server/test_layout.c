@@ -525,11 +525,7 @@ TEST(a_layout_object_goes_with_a_version_that_was_given_up_also_when_it_comes_la
     cairn_key_manifest(&place, &manifest); /* the commit stops there, behind the layout */
     REQUIRE_OK(cairn_store_put_small(world.worker, manifest.text, CAIRN_VIEW("{}"), true, &err));
     REQUIRE_OK(send_pieces(&hand, 1, halves, NULL, &save));
-    for (int i = 0; i < 100 && layouts_there(&world, &key) != 1; i++) {
-        cairn_inside_round(&world.inside);
-        usleep(20000);
-    }
-    REQUIRE(layouts_there(&world, &key) == 1);
+    REQUIRE_AWAIT((cairn_inside_round(&world.inside), layouts_there(&world, &key) == 1));
     REQUIRE_OK(cairn_store_get_small(world.worker, key.text, &bytes, &err));
     snprintf(path, sizeof(path), "%s/abort", save.path);
     REQUIRE_OK(cairn_world_call(&world, "POST", path, NULL, NULL));

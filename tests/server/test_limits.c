@@ -42,12 +42,24 @@ __attribute__((visibility("default"))) int fstatfs(int fd, struct statfs *ret) {
 
 /* ---- too many at once ---- */
 
+static unsigned kept_of(struct cairn_raw *raws, size_t count) {
+    unsigned kept = 0;
+    for (size_t i = 0; i < count; i++) kept += !cairn_raw_closed(&raws[i], 0);
+    return kept;
+}
+
+static bool is_served(uint16_t port) {
+    static const char request[] =
+        "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    CAIRN_AUTO(buf) reply = {0};
+    return cairn_raw_exchange(port, request, sizeof(request) - 1, &reply) == 200;
+}
+
 TEST(one_address_has_no_more_connections_than_it_may) /* B05, R6 */
 {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, WORLD_ARGS("--connections-per-address=6"), NULL));
     struct cairn_raw raws[16];
-    unsigned kept = 0;
     for (size_t i = 0; i < CAIRN_COUNT(raws); i++) {
         CAIRN_AUTO(buf) reply = {0};
         raws[i] = (struct cairn_raw){.fd = -1};
@@ -55,38 +67,28 @@ TEST(one_address_has_no_more_connections_than_it_may) /* B05, R6 */
                cairn_raw_text(&raws[i], "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n") &&
                cairn_raw_reply(&raws[i], 3000, &reply) == 200);
     }
-    usleep(200000); /* who was reset for the last ones knows it by now */
-    for (size_t i = 0; i < CAIRN_COUNT(raws); i++) kept += !cairn_raw_closed(&raws[i], 0);
-    EXPECT(kept >= 4 && kept <= 6);
+    AWAIT(kept_of(raws, CAIRN_COUNT(raws)) <= 6); /* who was reset hears it a moment later */
+    EXPECT(kept_of(raws, CAIRN_COUNT(raws)) >= 4);
     for (size_t i = 0; i < CAIRN_COUNT(raws); i++) cairn_raw_release(&raws[i]);
-    bool again = false;
-    for (int i = 0; i < 100 && !again; i++) {
-        CAIRN_AUTO(buf) reply = {0};
-        static const char request[] =
-            "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        again = cairn_raw_exchange(world.server.port, request, sizeof(request) - 1, &reply) == 200;
-        if (!again) usleep(50000);
-    }
-    EXPECT(again);
+    AWAIT(is_served(world.server.port));
 }
 
 TEST(b05_idle_connections_leave_an_eighth_of_the_places_to_who_comes_next) {
+    CAIRN_AUTO(passing) passing = {0};
     CAIRN_AUTO(world) world = {0};
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--http-connections-max=64"), NULL));
+    REQUIRE(cairn_passing_open(&passing));
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--http-connections-max=64"), passing.env));
     struct cairn_raw raws[100];
-    unsigned kept = 0;
     for (size_t i = 0; i < CAIRN_COUNT(raws); i++) {
-        if (i == 60) usleep(1000000); /* by now the first ones are idle */
+        if (i == 60) cairn_passing_pass(&passing, 1000); /* the first ones are idle by now */
         CAIRN_AUTO(buf) reply = {0};
         raws[i] = (struct cairn_raw){.fd = -1};
         EXPECT(cairn_raw_open(&raws[i], world.server.port) &&
                cairn_raw_text(&raws[i], "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n") &&
                cairn_raw_reply(&raws[i], 3000, &reply) == 200);
     }
-    usleep(200000); /* who was reset for the last ones knows it by now */
-    for (size_t i = 0; i < CAIRN_COUNT(raws); i++) kept += !cairn_raw_closed(&raws[i], 0);
-    EXPECT(kept >= 48);
-    EXPECT(kept <= 56);
+    AWAIT(kept_of(raws, CAIRN_COUNT(raws)) <= 56); /* who was reset hears it a moment later */
+    EXPECT(kept_of(raws, CAIRN_COUNT(raws)) >= 48);
     for (size_t i = 0; i < CAIRN_COUNT(raws); i++) cairn_raw_release(&raws[i]);
 }
 
@@ -435,24 +437,16 @@ TEST(a_version_is_open_for_everybody_until_its_record_is_written) /* Q24, P5 */
     struct cairn_hand hand;
     struct cairn_hand_save one, two;
     REQUIRE(cairn_world_start(
-        &world, NULL, WORLD_ARGS("CAIRN_CRASH_AT=server.commit.before_record:2:delay=4000")));
+        &world, NULL,
+        WORLD_ARGS(cairn_world_points(),
+                   "CAIRN_CRASH_AT=server.commit.before_record:2:delay=4000")));
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &one));
     REQUIRE_OK(cairn_hand_begin(&hand, 2, 1, "error", &two));
     json_t *shard = cairn_hand_shard(&two, "x", 0, CAIRN_VIEW("abc"));
     REQUIRE_OK(cairn_hand_send(&two, json_pack("[o]", shard),
                                json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3)), NULL));
-    struct cairn_version_place place = {{"llm", "seven"}, two.step, two.id};
-    struct cairn_key manifest;
-    cairn_key_manifest(&place, &manifest);
-    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = manifest.text};
-    bool written = false;
-    for (int i = 0; i < 400 && !written; i++) {
-        usleep(25000);
-        written = cairn_store_perform(world.worker, &head, NULL) == CAIRN_OK;
-    }
-    REQUIRE(written);
-    usleep(500000); /* the transaction, too */
+    REQUIRE_AWAIT(cairn_world_passed("server.commit.before_record") == 2);
     CAIRN_AUTO_JSON json_t *latest = NULL, *shown = NULL;
     REQUIRE_OK(cairn_world_call(&world, "GET", WORLD_RUN "/checkpoints/latest", NULL, &latest));
     EXPECT_EQ_TEXT(cairn_world_text(latest, "version"), one.id.text);
@@ -484,7 +478,7 @@ TEST(an_attempt_resumes_only_from_what_has_its_record_in_the_store) /* Q24, P5 *
 /* ---- large bodies ---- */
 
 struct pool_seen { /* of the threads of one pool of a server */
-    unsigned threads;
+    unsigned threads, asleep;
     int nice;           /* of the last one */
     uint64_t came_back; /* how often they have waited for something to do */
 };
@@ -510,8 +504,9 @@ static struct pool_seen look_at_pool(pid_t pid, const char *name) {
         seen.threads++;
         seen.nice = getpriority(PRIO_PROCESS, (id_t)strtoul(task->d_name, NULL, 10));
         snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)pid, task->d_name);
-        const char *count =
-            read_proc(path, text, sizeof(text)) ? strstr(text, "\nvoluntary_ctxt_switches:") : NULL;
+        bool there = read_proc(path, text, sizeof(text));
+        const char *count = there ? strstr(text, "\nvoluntary_ctxt_switches:") : NULL;
+        seen.asleep += there && strstr(text, "\nState:\tS");
         if (count) seen.came_back += strtoull(strchr(count, ':') + 1, NULL, 10);
     }
     if (tasks) closedir(tasks);
@@ -519,17 +514,13 @@ static struct pool_seen look_at_pool(pid_t pid, const char *name) {
 }
 
 /* Threads name themselves once they run, which may be after the server has answered: the pool as
- * two looks in a row find it. */
+ * two looks in a row find it asleep. */
 static struct pool_seen pool_at_rest(pid_t pid, const char *name) {
     struct pool_seen seen = look_at_pool(pid, name);
-    for (int i = 0; i < 300; i++) {
-        struct pool_seen last = seen;
-        usleep(100000);
-        seen = look_at_pool(pid, name);
-        if (seen.threads && seen.threads == last.threads && seen.came_back &&
-            seen.came_back == last.came_back)
-            break;
-    }
+    struct pool_seen last = {0};
+    AWAIT((last = seen, seen = look_at_pool(pid, name)).threads && seen.came_back &&
+          seen.threads == last.threads && seen.came_back == last.came_back &&
+          seen.asleep == seen.threads);
     return seen;
 }
 
@@ -551,9 +542,6 @@ TEST(a_body_of_many_values_is_handled_by_threads_of_its_own_behind_all_others) /
     EXPECT_CODE(
         cairn_world_call(&world, "PUT", WORLD_RUN, json_pack("{s:o}", "labels", objects), NULL),
         CAIRN_TOO_LARGE);
-    for (int i = 0; i < 500 && after.came_back == before.came_back; i++) {
-        usleep(10000); /* its thread is counted once it waits again */
-        after = look_at_pool(world.server.pid, "cairn-heavy");
-    }
-    EXPECT(after.came_back > before.came_back);
+    /* Its thread is counted once it waits again. */
+    AWAIT((after = look_at_pool(world.server.pid, "cairn-heavy")).came_back > before.came_back);
 }

@@ -26,9 +26,11 @@ struct waits {
     bool committed;
     uint64_t answered_us;
     pthread_t thread;
+    _Atomic int id;
 };
 static void *wait_there(void *argument) {
     struct waits *waits = argument;
+    waits->id = gettid();
     struct cairn_rest_options options = {.url = waits->world->server.url};
     struct cairn_error why = {0};
     CAIRN_AUTO_PTR(rest) rest = NULL;
@@ -63,7 +65,7 @@ static void late_by(struct cairn_world *one, struct cairn_world *two, struct cai
         REQUIRE(!pthread_create(&waits[k].thread, NULL, wait_there, &waits[k]));
     for (uint64_t k = 0; k < 10 + step % 12; k++) {
         if (listening == CUT_OFF) EXPECT(cut_listeners(one->catalog));
-        usleep(listening == DEAD ? 74000 : 37000); /* up to beyond a look */
+        cairn_test_pause_ms(listening == DEAD ? 74 : 37); /* pause of chaos: between two looks */
     }
     json_t *seals = json_pack("[o]", cairn_hand_seal(0, NULL, "x", 3));
     EXPECT_CODE(cairn_hand_send(&save, NULL, seals, NULL), CAIRN_OK);
@@ -132,7 +134,7 @@ static bool is_logged_within(const struct cairn_world *world, const char *text, 
     uint64_t until_ms = cairn_mono_ms() + ms;
     bool found = false;
     while (!(found = cairn_daemon_logged(&world->server, text)) && cairn_mono_ms() < until_ms)
-        usleep(20000);
+        cairn_test_pause_ms(20); /* step of a poll */
     return found;
 }
 
@@ -272,7 +274,7 @@ static void measure_events(struct cairn_world *two, struct cairn_raw *raw, uint6
     uint64_t us[ROUNDS] = {0};
     CAIRN_AUTO(buf) got = {.limit = STREAM_LIMIT};
     for (int i = 0; i < ROUNDS; i++) {
-        usleep(100000 + 37000 * (unsigned)i);
+        cairn_test_pause_ms(100 + 37 * (unsigned)i); /* pause of chaos: between two looks */
         EXPECT_CODE(change(two, "a", i), CAIRN_OK);
         uint64_t answered_us = cairn_mono_us();
         read_up_to(raw, &got, from + 1 + (uint64_t)i);
@@ -306,7 +308,8 @@ TEST(a_stream_and_a_long_poll_hear_an_event_of_another_server_and_do_not_wait_fo
     snprintf(path, sizeof(path), "/v1/events?since=%" PRIu64, from);
     struct waits waits = {.world = &one, .path = path};
     REQUIRE(!pthread_create(&waits.thread, NULL, wait_there, &waits));
-    usleep(500000);
+    REQUIRE_AWAIT(waits.id && cairn_test_thread_sleeps(waits.id) &&
+                  cairn_raw_all_read(one.server.port));
     EXPECT_CODE(change(&two, "a", ROUNDS), CAIRN_OK);
     uint64_t answered_us = cairn_mono_us();
     pthread_join(waits.thread, NULL);

@@ -20,45 +20,12 @@
 
 static const char livez[] = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/* ---- connections, as the system sees them ---- */
-
-struct tcp_row {
-    unsigned sending, unread; /* bytes in the queues of that side */
-    unsigned timer;           /* 2: keep-alive */
-};
-
-/* Fields of /proc/net/tcp: sl, local, remote, st, queues, timer:when. */
-static bool find_tcp(uint16_t from, uint16_t to, struct tcp_row *ret) {
-    FILE *file = fopen("/proc/net/tcp", "re");
-    char line[512];
-    bool found = false;
-    while (file && !found && fgets(line, sizeof(line), file)) {
-        unsigned local = 0, remote = 0;
-        found = sscanf(line, " %*d: %*8x:%x %*8x:%x %*x %x:%x %x:", &local, &remote, &ret->sending,
-                       &ret->unread, &ret->timer) == 5 &&
-                local == from && remote == to;
-    }
-    if (file) fclose(file);
-    return found;
-}
-
-static uint16_t port_of(const struct cairn_raw *raw) {
-    struct sockaddr_in own = {0};
-    socklen_t size = sizeof(own);
-    return getsockname(raw->fd, (struct sockaddr *)&own, &size) ? 0 : ntohs(own.sin_port);
-}
-
 /* All that was sent there has been read by the server. */
-static bool wait_until_read(const struct cairn_raw *raw, uint16_t server) {
-    uint64_t until_ms = cairn_mono_ms() + WAIT_MS_MAX;
-    while (cairn_mono_ms() < until_ms) {
-        struct tcp_row ours = {0}, theirs = {0};
-        if (find_tcp(port_of(raw), server, &ours) && find_tcp(server, port_of(raw), &theirs) &&
-            !ours.sending && !theirs.unread)
-            return true;
-        usleep(20000);
-    }
-    return false;
+static bool is_read(const struct cairn_raw *raw, uint16_t server) {
+    struct cairn_raw_queues ours = {0}, theirs = {0};
+    uint16_t own = cairn_raw_port(raw);
+    return cairn_raw_queues(own, server, &ours) && cairn_raw_queues(server, own, &theirs) &&
+           !ours.sending && !theirs.unread;
 }
 
 static enum cairn_code heartbeat(struct cairn_hand *hand) {
@@ -78,7 +45,7 @@ static bool open_waiter(struct cairn_raw *raw, const struct cairn_hand_save *sav
     char text[400];
     snprintf(text, sizeof(text), change, save->path);
     return cairn_raw_open(raw, save->hand->world->server.port) && cairn_raw_text(raw, text) &&
-           wait_until_read(raw, save->hand->world->server.port);
+           AWAIT(is_read(raw, save->hand->world->server.port));
 }
 
 TEST(waiters_whose_callers_have_gone_give_their_connections_back_at_once) /* B05 */
@@ -127,7 +94,8 @@ TEST(bodies_that_are_announced_and_never_sent_keep_nobody_out) /* B10 */
     struct cairn_raw silent[8] = {0};
     for (size_t i = 0; i < CAIRN_COUNT(silent); i++)
         REQUIRE(cairn_raw_open(&silent[i], world.server.port) && cairn_raw_text(&silent[i], table));
-    usleep(200000);
+    for (size_t i = 0; i < CAIRN_COUNT(silent); i++)
+        REQUIRE_AWAIT(is_read(&silent[i], world.server.port));
     EXPECT_CODE(heartbeat(&hand), CAIRN_OK);
     EXPECT_CODE(cairn_world_call(&world, "PUT", "/v1/runs/a/b",
                                  json_pack("{s:{s:s}}", "labels", "k", "v"), NULL),
@@ -145,7 +113,8 @@ struct slow_peer {
 static void *send_slowly(void *argument) {
     struct slow_peer *peer = argument;
     static const char piece[64];
-    while (!peer->still && cairn_raw_send(&peer->raw, piece, sizeof(piece))) usleep(100000);
+    while (!peer->still && cairn_raw_send(&peer->raw, piece, sizeof(piece)))
+        cairn_test_pause_ms(100); /* pause of a stand-in: it is slow */
     return NULL;
 }
 
@@ -176,7 +145,7 @@ TEST(a_body_that_stands_still_for_2_s_loses_its_memory_and_saves_have_their_own)
     REQUIRE(cairn_raw_open(&peer.raw, world.server.port) && cairn_raw_text(&peer.raw, table));
     for (size_t i = 0; i < 88; i++) /* 5.5 of the 6 MiB that are not kept for saves */
         REQUIRE(cairn_raw_send(&peer.raw, piece, sizeof(piece)));
-    REQUIRE(wait_until_read(&peer.raw, world.server.port));
+    REQUIRE(AWAIT(is_read(&peer.raw, world.server.port)));
     REQUIRE(!pthread_create(&peer.thread, NULL, send_slowly, &peer));
     EXPECT_EQ_U64((uint64_t)put_mebibyte(&world), 503);
     EXPECT_CODE(heartbeat(&hand), CAIRN_OK);
@@ -243,11 +212,17 @@ static bool is_reset(const struct cairn_raw *raw) {
     return poll(&one, 1, 0) > 0 && (one.revents & (POLLERR | POLLHUP));
 }
 
+static unsigned not_reset(const struct cairn_raw *raws, size_t count) {
+    unsigned kept = 0;
+    for (size_t i = 0; i < count; i++) kept += !is_reset(&raws[i]);
+    return kept;
+}
+
 TEST(replies_that_nobody_takes_have_a_bound_and_go_first) /* B10 */
 {
     CAIRN_AUTO(world) world = {0};
     struct cairn_raw still[8] = {0};
-    unsigned begun = 0, refused = 0, kept = 8;
+    unsigned begun = 0, refused = 0;
     REQUIRE(cairn_world_start(&world, NULL, WORLD_ARGS("CAIRN_REPLIES_MAX=16MiB")));
     REQUIRE(fill_runs(&world));
     for (size_t i = 0; i < CAIRN_COUNT(still); i++) {
@@ -258,18 +233,18 @@ TEST(replies_that_nobody_takes_have_a_bound_and_go_first) /* B10 */
         refused += !strncmp(reply.data, "HTTP/1.1 503", 12);
     }
     EXPECT_EQ_U64(begun + refused, 8);
-    for (int round = 0; round < 300 && kept > refused + 2; round++) {
-        usleep(100000); /* a reset is seen a moment later */
-        kept = 0;
-        for (size_t i = 0; i < CAIRN_COUNT(still); i++) kept += !is_reset(&still[i]);
-    }
-    EXPECT(kept <= refused + 2); /* of 6 MB each, in 16 MiB */
-    usleep(2200000);
+    AWAIT(not_reset(still, CAIRN_COUNT(still)) <= refused + 2); /* of 6 MB each, in 16 MiB */
     for (int i = 0; i < 3; i++) EXPECT(read_page(world.server.port) == 200); /* whole, or 503 */
     for (size_t i = 0; i < CAIRN_COUNT(still); i++) cairn_raw_release(&still[i]);
 }
 
 /* ---- connections ---- */
+
+static unsigned still_open(struct cairn_raw *raws, size_t count) {
+    unsigned open = 0;
+    for (size_t i = 0; i < count; i++) open += !cairn_raw_closed(&raws[i], 0);
+    return open;
+}
 
 TEST(connections_without_requests_lock_no_address_out) /* B05 */
 {
@@ -278,13 +253,8 @@ TEST(connections_without_requests_lock_no_address_out) /* B05 */
     REQUIRE(cairn_world_start(&world, WORLD_ARGS("--connections-per-address=20"), NULL));
     for (size_t i = 0; i < 39; i++) REQUIRE(cairn_raw_open(&idle[i], world.server.port));
     /* Event loops take them in any order, so the last one is opened when others are closed. */
-    unsigned open = 39;
-    for (int round = 0; round < 300 && open > 20; round++) {
-        open = 0;
-        for (size_t i = 0; i < 39; i++) open += !cairn_raw_closed(&idle[i], 0);
-        usleep(50000);
-    }
-    EXPECT_EQ_U64(open, 20);
+    AWAIT(still_open(idle, 39) <= 20);
+    EXPECT_EQ_U64(still_open(idle, 39), 20);
     REQUIRE(cairn_raw_open(&idle[39], world.server.port));
     CAIRN_AUTO(buf) reply = {0};
     EXPECT(cairn_raw_exchange(world.server.port, livez, sizeof(livez) - 1, &reply) == 200);
@@ -344,10 +314,6 @@ TEST(a_peer_that_vanished_is_probed_for) {
     REQUIRE(cairn_world_start(&world, NULL, NULL));
     REQUIRE(cairn_raw_open(&raw, world.server.port) && cairn_raw_text(&raw, livez));
     REQUIRE(cairn_raw_reply(&raw, 3000, &reply) == 200);
-    struct tcp_row row = {0};
-    for (int i = 0; i < 100 && row.timer != 2; i++) {
-        if (i) usleep(50000);
-        REQUIRE(find_tcp(world.server.port, port_of(&raw), &row));
-    }
-    EXPECT_EQ_U64(row.timer, 2);
+    struct cairn_raw_queues row = {0};
+    AWAIT(cairn_raw_queues(world.server.port, cairn_raw_port(&raw), &row) && row.timer == 2);
 }

@@ -295,9 +295,7 @@ TEST(only_committed_versions_have_plans) {
     REQUIRE(!cairn_world_call(&world, "POST", path, json_pack("{s:s}", "reason", "test"), NULL));
     EXPECT(plan(&world, open.path, "{}", &reply, &text) == 410);
     REQUIRE(!cairn_world_call(&world, "DELETE", save.path, NULL, NULL));
-    struct timespec pause = {0, 20 * 1000 * 1000};
-    for (int i = 0; i < 500 && plan(&world, save.path, "{}", &reply, &text) == 201; i++)
-        nanosleep(&pause, NULL);
+    AWAIT(plan(&world, save.path, "{}", &reply, &text) != 201);
     EXPECT_EQ_TEXT(cairn_world_text(reply, "code"), "checkpoint-deleted");
 }
 

@@ -230,7 +230,7 @@ static enum cairn_code add_and_stop(struct cairn_srv_tx *tx, void *argument,
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, &insert, SQL_T("stopped")));
     CAIRN_TRY(count(tx, &rows, err));
     sem_post(&stopped->begun);
-    usleep(stopped->ms * 1000);
+    cairn_test_pause_ms(stopped->ms); /* pause of a stand-in: a server that is stopped */
     return CAIRN_OK;
 }
 
@@ -277,11 +277,14 @@ struct sharing {
     const char *name;
     enum cairn_code code;
     pthread_t thread;
+    _Atomic int id;
 };
+
+static _Atomic bool slow_goes_on;
 
 static enum cairn_code add_slowly(struct cairn_srv_tx *tx, void *argument,
                                   struct cairn_error *err) {
-    usleep(900000);
+    (void)COMES(slow_goes_on);
     return add(tx, argument, err);
 }
 static enum cairn_code add_twice(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -302,6 +305,7 @@ static enum cairn_code fail_by_itself(struct cairn_srv_tx *tx, void *argument,
 static void *share(void *argument) {
     struct sharing *sharing = argument;
     struct cairn_error err = {0};
+    sharing->id = gettid();
     char name[40];
     snprintf(name, sizeof(name), "%s", sharing->name);
     sharing->code = cairn_srv_catalog_write(sharing->catalog, sharing->change, name, &err);
@@ -315,10 +319,12 @@ static void fail_behind(struct cairn_srv_catalog *catalog, const char *url,
                              {.catalog = catalog, .change = add_twice, .name = "twice"},
                              {.catalog = catalog, .change = last, .name = "last"}};
     char sql[100];
+    slow_goes_on = false;
     for (size_t i = 0; i < CAIRN_COUNT(all); i++) {
         REQUIRE(!pthread_create(&all[i].thread, NULL, share, &all[i]));
-        usleep(200000);
+        REQUIRE_AWAIT(all[i].id && cairn_test_thread_sleeps(all[i].id)); /* it waits for its turn */
     }
+    slow_goes_on = true;
     for (size_t i = 0; i < CAIRN_COUNT(all); i++) pthread_join(all[i].thread, NULL);
     EXPECT(all[1].code != CAIRN_OK && all[1].code != CAIRN_NOT_FOUND);
     EXPECT(all[0].code == all[1].code); /* they shared it */
@@ -361,7 +367,7 @@ static enum cairn_code send_much_and_stop(struct cairn_srv_tx *tx, void *argumen
         CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, &insert, SQL_T(text)));
     }
     sem_post(&stopped->begun);
-    usleep(stopped->ms * 1000);
+    cairn_test_pause_ms(stopped->ms); /* pause of a stand-in: a server that is stopped */
     return CAIRN_OK;
 }
 
@@ -376,7 +382,7 @@ static enum cairn_code ask_for_much_and_stop(struct cairn_srv_tx *tx, void *argu
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, &insert, SQL_T("stopped")));
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, &much, SQL_T(text)));
     sem_post(&stopped->begun);
-    usleep(stopped->ms * 1000);
+    cairn_test_pause_ms(stopped->ms); /* pause of a stand-in: a server that is stopped */
     return CAIRN_OK;
 }
 
@@ -446,9 +452,9 @@ TEST(a_database_that_went_back_behind_what_was_heard_is_told_by_who_saw_less_too
     EXPECT_CODE(cairn_srv_catalog_write(hears, add, two, &err), CAIRN_OK);
     int64_t position = cairn_postgres_number(url, "SELECT position FROM cairn_catalog");
     REQUIRE_OK(cairn_srv_catalog_listen(hears, count_heard, &heard, &err));
-    for (int i = 0; i < 500 && !cairn_srv_catalog_hears(hears); i++) usleep(10000);
+    REQUIRE_AWAIT(cairn_srv_catalog_hears(hears));
     EXPECT_CODE(cairn_srv_catalog_write(writes, add_and_tell, three, &err), CAIRN_OK);
-    for (int i = 0; i < 500 && !heard; i++) usleep(10000);
+    AWAIT(heard);
     EXPECT_EQ_U64((uint64_t)heard, 1);
     char sql[100];
     snprintf(sql, sizeof(sql), "UPDATE cairn_catalog SET position = %d", (int)position);

@@ -74,19 +74,21 @@ static unsigned limited(const struct office *office, const char *token, const ch
     return refused;
 }
 
-static bool open_office(struct office *office, bool tokens) {
+static bool open_office(struct office *office, bool tokens, const char *const *env) {
     return cairn_world_start(&office->world,
                              WORLD_ARGS("--requests-per-second=1", "--requests-burst=20",
                                         "--log-level=debug",
                                         tokens ? "--require-token" : "--adopt-store=false"),
-                             NULL) &&
+                             env) &&
            (!tokens || cairn_office_admin(office));
 }
 
 TEST(who_asks_too_often_is_told_429_with_a_time_and_probes_are_always_answered) {
+    CAIRN_AUTO(passing) passing = {0};
     AUTO_OFFICE office = {0};
     CAIRN_AUTO(buf) reply = {.limit = CAIRN_MIB};
-    REQUIRE(open_office(&office, false));
+    REQUIRE(cairn_passing_open(&passing));
+    REQUIRE(open_office(&office, false, passing.env));
     unsigned refused = limited(&office, NULL, "GET", "/v1/runs", 40);
     EXPECT(refused >= 15 && refused <= 20);
     EXPECT_EQ_U64(cairn_office_say(&office, NULL, "GET", "/v1/runs", NULL, NULL, &reply), 429);
@@ -98,10 +100,10 @@ TEST(who_asks_too_often_is_told_429_with_a_time_and_probes_are_always_answered) 
                                               "/openapi.json"};
     for (size_t i = 0; i < CAIRN_COUNT(free_of_it); i++)
         EXPECT_EQ_U64(limited(&office, NULL, "GET", free_of_it[i], 30), 0);
-    usleep(1200000);
+    cairn_passing_pass(&passing, 1200);
     EXPECT_SAID(200, &office, NULL, "GET", "/v1/runs", NULL);
     cairn_buf_clear(&reply);
-    usleep(1200000);
+    cairn_passing_pass(&passing, 1200);
     EXPECT_EQ_U64(cairn_office_say(&office, NULL, "GET", "/metrics", NULL, NULL, &reply), 200);
     EXPECT(strstr(reply.data, "cairn_requests_limited_total{by=\"address\"}") != NULL);
 }
@@ -109,7 +111,7 @@ TEST(who_asks_too_often_is_told_429_with_a_time_and_probes_are_always_answered) 
 TEST(a01_each_token_has_a_rate_of_its_own_and_who_guesses_tokens_the_one_of_his_address) { /* A01 */
     AUTO_OFFICE office = {0};
     struct made one, other;
-    REQUIRE(open_office(&office, true));
+    REQUIRE(open_office(&office, true, NULL));
     struct cairn_rest_options options = {.url = office.world.server.url, .token = office.admin};
     cairn_rest_free(office.world.rest);
     office.world.rest = NULL;
@@ -134,7 +136,7 @@ TEST(saves_and_heartbeats_go_on_while_their_address_has_used_up_its_rate) { /* j
     struct cairn_world *world = &office.world;
     struct cairn_hand hand;
     struct cairn_hand_save save;
-    REQUIRE(open_office(&office, false));
+    REQUIRE(open_office(&office, false, NULL));
     REQUIRE_OK(cairn_hand_open(world, &hand, "j1", 0, "latest", 2));
     REQUIRE_OK(cairn_rest_set_grant(world->rest, hand.grant, &err));
     uint64_t begun_ms = cairn_mono_ms();

@@ -142,7 +142,8 @@ static size_t go_on(const struct shard *shard, struct slow *slow) {
 /* Waits until a reader that does not read holds up the server: no more bytes go that way. */
 static void wait_until_full(const struct cairn_world *world) {
     uint64_t before = UINT64_MAX;
-    for (uint64_t now; (now = ready_bytes(world)) != before; before = now) usleep(200000);
+    for (uint64_t now; (now = ready_bytes(world)) != before; before = now)
+        cairn_test_pause_ms(200); /* step of a poll */
 }
 
 /* ---- */
@@ -287,7 +288,7 @@ TEST(no_more_shards_than_ready_streams_max_are_read_so_at_once) /* R6, stream.h 
         uint64_t before = ready_bytes(&world);
         EXPECT(ask(&shard, "", &reply) == 200);
         again = ready_bytes(&world) > before;
-        if (!again) usleep(100000);
+        if (!again) cairn_test_pause_ms(20); /* step of a poll */
     }
     EXPECT(again);
 }

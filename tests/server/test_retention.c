@@ -40,22 +40,23 @@ static const char *told(const json_t *plan) {
 }
 
 /* Steps that are not in the trash, newest first, once nothing has changed for a moment. */
-static const char *kept(struct cairn_world *world, const char *wanted) {
+static const char *listed(struct cairn_world *world) {
     static char text[500];
-    for (int tries = 0; tries < 200; tries++) {
-        CAIRN_AUTO_JSON json_t *page = NULL;
-        size_t index = 0, at = 0;
-        json_t *item = NULL;
-        *text = '\0';
-        if (call(world, "GET", WORLD_RUN "/checkpoints?trashed=false&state=committed", NULL, &page))
-            return world->err.message;
-        json_array_foreach(json_object_get(page, "items"), index, item)
-            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%" PRIu64, index ? " " : "",
-                                   cairn_world_number(item, "step"));
-        if (!strcmp(text, wanted)) return text;
-        nanosleep(&(struct timespec){0, 20000000}, NULL);
-    }
+    CAIRN_AUTO_JSON json_t *page = NULL;
+    size_t index = 0, at = 0;
+    json_t *item = NULL;
+    *text = '\0';
+    if (call(world, "GET", WORLD_RUN "/checkpoints?trashed=false&state=committed", NULL, &page))
+        return world->err.message;
+    json_array_foreach(json_object_get(page, "items"), index, item)
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%" PRIu64, index ? " " : "",
+                               cairn_world_number(item, "step"));
     return text;
+}
+
+static const char *kept(struct cairn_world *world, const char *wanted) {
+    AWAIT(!strcmp(listed(world), wanted));
+    return listed(world);
 }
 
 #define err world.err /* of the macros */

@@ -98,15 +98,11 @@ TEST(a_server_without_the_others_grant_key_is_refused_with_what_to_do) /* Q38 */
 static bool is_stopped(const struct cairn_world *world) {
     char path[64], text[512] = "";
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)world->server.pid);
-    for (int i = 0; i < 300; i++) {
-        FILE *file = fopen(path, "r");
-        size_t size = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
-        if (file) fclose(file);
-        const char *state = size ? strrchr(text, ')') : NULL;
-        if (state && state[2] == 'T') return true;
-        usleep(100000);
-    }
-    return false;
+    FILE *file = fopen(path, "r");
+    size_t size = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+    if (file) fclose(file);
+    const char *state = size ? strrchr(text, ')') : NULL;
+    return state && state[2] == 'T';
 }
 
 struct sending {
@@ -123,11 +119,7 @@ static void *send_seal(void *argument) {
 static bool becomes(const struct cairn_world *world, const char *condition) {
     char sql[200];
     snprintf(sql, sizeof(sql), "SELECT count(*) FROM versions WHERE %s", condition);
-    for (int i = 0; i < 300; i++) {
-        if (cairn_postgres_number(world->catalog, sql) == 1) return true;
-        usleep(100000);
-    }
-    return false;
+    return AWAIT(cairn_postgres_number(world->catalog, sql) == 1);
 }
 
 static unsigned count_in_log(const struct cairn_world *world, const char *text) {
@@ -154,16 +146,16 @@ static void stop_in_commit(const char *point) {
     REQUIRE_OK(cairn_hand_send(&save, json_pack("[o]", shard), NULL, NULL));
     struct sending sending = {&save, cairn_hand_seal(0, NULL, "x", 3)};
     REQUIRE(!pthread_create(&thread, NULL, send_seal, &sending));
-    EXPECT(is_stopped(&one));
+    AWAIT(is_stopped(&one));
     bool started = cairn_servers_second(&one, &two, WORLD_ARGS(LEASE));
     EXPECT(started && becomes(&two, "recorded = 1"));
     kill(one.server.pid, SIGCONT);
     pthread_join(thread, NULL);
-    usleep(700000);
+    EXPECT(cairn_daemon_stop(&one.server, SIGTERM, 60000) == 0); /* its jobs have ended */
     EXPECT_EQ_U64(
         count_in_log(&one, "checkpoint.committed") + count_in_log(&two, "checkpoint.committed"), 1);
     snprintf(path, sizeof(path), "%s/verify", save.path);
-    EXPECT(!cairn_world_call(&one, "POST", path, NULL, NULL));
+    EXPECT(!cairn_world_call(&two, "POST", path, NULL, NULL));
     EXPECT_EQ_U64(cairn_postgres_number(one.catalog, "SELECT count(*) FROM leases"), 0);
 }
 
@@ -199,7 +191,7 @@ TEST(a_job_that_another_server_holds_keeps_none_of_the_others_waiting) /* as SKI
     }
     struct sending sending = {&saves[0], cairn_hand_seal(0, NULL, "x", 3)};
     REQUIRE(!pthread_create(&thread, NULL, send_seal, &sending));
-    EXPECT(is_stopped(&one));
+    AWAIT(is_stopped(&one));
     bool started = cairn_servers_second(&one, &two, NULL);
     EXPECT(started);
     struct cairn_hand_save there = over(&saves[1], &other, &two);
@@ -229,11 +221,11 @@ static void stop_in_sweep(const char *point) {
     REQUIRE_OK(cairn_hand_open(&one, &hand, "j1", 0, "latest", 1));
     REQUIRE_OK(cairn_hand_save_all(&hand, 3, 1, "error", 100, &save));
     REQUIRE_OK(cairn_world_call(&one, "DELETE", save.path, NULL, NULL));
-    EXPECT(is_stopped(&one));
+    AWAIT(is_stopped(&one));
     bool started = cairn_servers_second(&one, &two, WORLD_ARGS(LEASE, "--trash-grace=0ms"));
     EXPECT(started && becomes(&two, "state = 4"));
     kill(one.server.pid, SIGCONT);
-    usleep(700000);
+    EXPECT(cairn_daemon_stop(&one.server, SIGTERM, 60000) == 0); /* its jobs have ended */
     EXPECT_EQ_U64(count_in_log(&one, "version.gone") + count_in_log(&two, "version.gone"), 1);
     EXPECT_EQ_U64(cairn_postgres_number(one.catalog, "SELECT sum(sweeps) FROM versions"), 1);
 }
@@ -367,16 +359,13 @@ TEST(a_resume_waits_for_what_a_node_has_told_another_server_and_no_longer) /* Q3
     REQUIRE_OK(heartbeat(&two, &hand, 1));
     REQUIRE(!pthread_create(&thread, NULL, resume_there, &resuming));
     for (int i = 0; i < 15; i++) { /* as long as something is unsent there */
-        usleep(200000);
+        cairn_test_pause_ms(200); /* pause of a stand-in: a node that still sends, for 3 s */
         EXPECT_CODE(heartbeat(&two, &hand, 1), CAIRN_OK);
         EXPECT(!resuming.done);
     }
     uint64_t from_ms = cairn_mono_ms();
-    for (int i = 0; i < 100 && !resuming.done; i++) {
-        EXPECT_CODE(heartbeat(&two, &hand, 0), CAIRN_OK);
-        usleep(50000);
-    }
-    EXPECT(cairn_mono_ms() - from_ms < 3000);
+    AWAIT((EXPECT(!heartbeat(&two, &hand, 0)), resuming.done));
+    EXPECT(cairn_mono_ms() - from_ms < 17000); /* it would wait for 20 s in all */
     pthread_join(thread, NULL);
     EXPECT_CODE(resuming.code, CAIRN_OK);
 }

@@ -138,7 +138,7 @@ TEST(a_stop_ends_a_proof_of_the_largest_table_within_the_drain_time_and_the_next
     EXPECT(waitpid(world.server.pid, &status, WUNTRACED) == world.server.pid);
     EXPECT(WIFSTOPPED(status));
     kill(world.server.pid, SIGCONT);
-    usleep(INTO_THE_PROOF_MS * 1000);
+    cairn_test_pause_ms(INTO_THE_PROOF_MS); /* pause of chaos: a moment of the proof */
     uint64_t stop_ms = cairn_mono_ms(), whole_ms = 0;
     EXPECT(cairn_daemon_stop(&world.server, SIGTERM, 60000) == 0);
     stop_ms = cairn_mono_ms() - stop_ms;

@@ -106,14 +106,12 @@ TEST(a_hangup_makes_it_read_certificate_and_key_again_and_bad_ones_are_not_taken
     EXPECT_CODE(ask(&site, "https", site.one.certificate), CAIRN_OK);
     REQUIRE(use(&site, &site.two, &site.one)); /* no pair */
     REQUIRE(!kill(site.world.server.pid, SIGHUP));
-    for (int i = 0; i < 400 && !cairn_daemon_logged(&site.world.server, "tls.kept"); i++)
-        usleep(50000);
+    AWAIT(cairn_daemon_logged(&site.world.server, "tls.kept"));
     EXPECT(cairn_daemon_logged(&site.world.server, "is not the key of the certificate"));
     EXPECT_CODE(ask(&site, "https", site.one.certificate), CAIRN_OK);
     REQUIRE(use(&site, &site.two, &site.two));
     REQUIRE(!kill(site.world.server.pid, SIGHUP));
-    for (int i = 0; i < 400 && !cairn_daemon_logged(&site.world.server, "changed=1"); i++)
-        usleep(50000);
+    AWAIT(cairn_daemon_logged(&site.world.server, "changed=1"));
     EXPECT_CODE(ask(&site, "https", site.two.certificate), CAIRN_OK);
     EXPECT(ask(&site, "https", site.one.certificate) != CAIRN_OK);
 }

@@ -143,14 +143,16 @@ TEST(a02_what_is_outside_of_a_tokens_projects_is_answered_as_if_it_were_not_ther
 }
 
 TEST(a02_a_token_does_what_its_scope_says_and_403_is_for_who_may_see_it) {
+    CAIRN_AUTO(passing) passing = {0};
     AUTO_OFFICE office = {0};
     struct made reader, writer, keeper, old;
-    REQUIRE(cairn_office_open(&office));
+    REQUIRE(cairn_passing_open(&passing));
+    REQUIRE(cairn_office_open_with(&office, passing.env));
     REQUIRE_OK(cairn_world_call(&office.world, "PUT", WORLD_RUN, json_object(), NULL));
     REQUIRE(make(&office, "read", "llm", 0, &reader));
     REQUIRE(make(&office, "write", "llm", 0, &writer));
     REQUIRE(make(&office, "read,retain", "llm", 0, &keeper));
-    REQUIRE(make(&office, "read", "llm", 1, &old));
+    REQUIRE(make(&office, "read", "llm", 3600, &old));
     EXPECT_SAID(200, &office, reader.text, "GET", WORLD_RUN, NULL);
     EXPECT_SAID(403, &office, reader.text, "PUT", WORLD_RUN, "{}");
     EXPECT_SAID(403, &office, reader.text, "DELETE", WORLD_RUN, NULL);
@@ -165,7 +167,7 @@ TEST(a02_a_token_does_what_its_scope_says_and_403_is_for_who_may_see_it) {
     EXPECT_SAID(403, &office, keeper.text, "PUT", WORLD_RUN, "{}");
     EXPECT_SAID(200, &office, keeper.text, "DELETE", WORLD_RUN, NULL);
     EXPECT_SAID(200, &office, keeper.text, "GET", "/v1/whoami", NULL);
-    usleep(1100000);
+    cairn_passing_pass(&passing, 3601 * 1000);
     EXPECT_SAID(401, &office, old.text, "GET", WORLD_RUN, NULL);
 }
 
@@ -512,10 +514,12 @@ struct parked {
     const char *token;
     int status;
     pthread_t thread;
+    _Atomic int id;
 };
 
 static void *park(void *argument) {
     struct parked *parked = argument;
+    parked->id = gettid();
     parked->status = say(parked->office, parked->token, "GET",
                          "/v1/runs/mine/a/checkpoints/latest?newer_than=0&wait=20s", NULL, NULL,
                          NULL);
@@ -528,9 +532,10 @@ TEST(a02_a_call_that_waits_is_judged_again_when_it_goes_on) {
     REQUIRE(cairn_office_open(&office));
     REQUIRE(make(&office, "read", "mine", 0, &mine));
     REQUIRE_OK(cairn_world_call(&office.world, "PUT", "/v1/runs/mine/a", json_object(), NULL));
-    struct parked parked = {&office, mine.text, 0, 0};
+    struct parked parked = {.office = &office, .token = mine.text};
     REQUIRE(!pthread_create(&parked.thread, NULL, park, &parked));
-    usleep(500000);
+    REQUIRE_AWAIT(parked.id && cairn_test_thread_sleeps(parked.id) &&
+                  cairn_raw_all_read(office.world.server.port));
     EXPECT_CODE(cairn_office_end(&office, &mine), CAIRN_OK);
     REQUIRE_OK(cairn_world_call(&office.world, "POST", "/v1/runs/mine/a/attempts",
                                 json_pack("{s:s, s:i, s:s, s:I, s:[{s:i, s:s}], s:s}", "job", "j",

@@ -46,6 +46,24 @@ bool cairn_world_start(struct cairn_world *world, const char *const *extra,
            !cairn_store_worker_new(world->store, &world->worker, &world->err);
 }
 
+const char *cairn_world_points(void) {
+    static char variable[400];
+    snprintf(variable, sizeof(variable), "CAIRN_CRASH_LIST=%s/points", cairn_test_folder());
+    return variable;
+}
+
+unsigned cairn_world_passed(const char *point) {
+    char line[128];
+    unsigned times = 0;
+    FILE *file = fopen(strchr(cairn_world_points(), '/'), "re");
+    while (file && fgets(line, sizeof(line), file)) {
+        line[strcspn(line, "\n")] = '\0';
+        times += !strcmp(line, point);
+    }
+    if (file) fclose(file);
+    return times;
+}
+
 bool cairn_world_start_inside(struct cairn_world *world, const char *const *extra) {
     snprintf(world->folder, sizeof(world->folder), "%s", cairn_test_folder());
     snprintf(world->store_path, sizeof(world->store_path), "%s/store", world->folder);

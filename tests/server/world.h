@@ -15,6 +15,7 @@
 #include "store/store.h"
 #include "tests/harness.h"
 #include "tests/support/daemon.h"
+#include "tests/support/passing.h"
 #include "tests/support/postgres.h"
 #include "tests/support/server_inside.h"
 
@@ -37,6 +38,9 @@ struct cairn_world {
     } while (0)
 /* extra: more arguments, NULL-terminated, or NULL. env likewise. */
 bool cairn_world_start(struct cairn_world *world, const char *const *extra, const char *const *env);
+/* For env: the server lists each point that it passes; and how often it has passed one. */
+const char *cairn_world_points(void);
+unsigned cairn_world_passed(const char *point);
 /* The same calls, answered without a daemon; see tests/support/server_inside.h. With the catalog of
  * another world it is a further server of that one, in the same folder. */
 bool cairn_world_start_inside(struct cairn_world *world, const char *const *extra);

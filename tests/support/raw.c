@@ -125,3 +125,59 @@ int cairn_raw_exchange(uint16_t port, const void *request, size_t size, struct c
     (void)cairn_raw_send(&raw, request, size);
     return cairn_raw_reply(&raw, 30000, ret);
 }
+
+uint16_t cairn_raw_port(const struct cairn_raw *raw) {
+    struct sockaddr_in own = {0};
+    socklen_t size = sizeof(own);
+    return getsockname(raw->fd, (struct sockaddr *)&own, &size) ? 0 : ntohs(own.sin_port);
+}
+
+/* Fields of /proc/net/tcp: sl, local, remote, state, queues, timer:when; state 1 is
+ * established, 8 closed by the peer alone. */
+struct tcp_row {
+    unsigned local, remote, state;
+    struct cairn_raw_queues queues;
+};
+static bool next_row(FILE *file, struct tcp_row *ret) {
+    char line[512];
+    while (fgets(line, sizeof(line), file))
+        if (sscanf(line, " %*d: %*8x:%x %*8x:%x %x %x:%x %x:", &ret->local, &ret->remote,
+                   &ret->state, &ret->queues.sending, &ret->queues.unread,
+                   &ret->queues.timer) == 6)
+            return true;
+    return false;
+}
+
+bool cairn_raw_queues(uint16_t from, uint16_t to, struct cairn_raw_queues *ret) {
+    FILE *file = fopen("/proc/net/tcp", "re");
+    struct tcp_row row = {0};
+    bool found = false;
+    while (file && !found && next_row(file, &row))
+        found = row.state == 1 && row.local == from && row.remote == to;
+    if (file) fclose(file);
+    if (found) *ret = row.queues;
+    return found;
+}
+
+bool cairn_raw_all_read(uint16_t server) {
+    FILE *file = fopen("/proc/net/tcp", "re");
+    struct tcp_row row = {0};
+    bool all = file != NULL;
+    while (file && all && next_row(file, &row)) {
+        if (row.state != 1) continue;
+        if (row.local == server) all = !row.queues.unread;
+        if (row.remote == server) all = all && !row.queues.sending;
+    }
+    if (file) fclose(file);
+    return all;
+}
+
+unsigned cairn_raw_held(uint16_t server) {
+    FILE *file = fopen("/proc/net/tcp", "re");
+    struct tcp_row row = {0};
+    unsigned count = 0;
+    while (file && next_row(file, &row))
+        count += row.local == server && (row.state == 1 || row.state == 8);
+    if (file) fclose(file);
+    return count;
+}

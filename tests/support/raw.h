@@ -27,6 +27,18 @@ int cairn_raw_reply(struct cairn_raw *raw, uint32_t wait_ms, struct cairn_buf *r
 bool cairn_raw_more(struct cairn_raw *raw, uint32_t wait_ms, struct cairn_buf *ret);
 /* Did the peer close (or reset) within wait_ms? */
 bool cairn_raw_closed(struct cairn_raw *raw, uint32_t wait_ms);
+/* The port of this end. */
+uint16_t cairn_raw_port(const struct cairn_raw *raw);
+/* A connection as the system sees it from one side; false: there is none. */
+struct cairn_raw_queues {
+    unsigned sending, unread; /* bytes in the queues of that side */
+    unsigned timer;           /* 2: keep-alive */
+};
+bool cairn_raw_queues(uint16_t from, uint16_t to, struct cairn_raw_queues *ret);
+/* How many connections the server at that port holds open, also those whose peer has gone. */
+unsigned cairn_raw_held(uint16_t server);
+/* The server at that port has read all that anybody of this machine has sent there. */
+bool cairn_raw_all_read(uint16_t server);
 /* Opens one and asks for a stream of events, behind the one of that number (0: from now on). */
 bool cairn_raw_ask_events(struct cairn_raw *raw, uint16_t port, const char *path, uint64_t after);
 /* Appends what comes until the text is there. */
