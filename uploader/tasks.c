@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #define WAITING_MAX 65536
+#define AGAIN_MS 100
 #define ANSWER_MARGIN_MS 1000 /* at most; for the answer's way, and a socket thread that is busy */
 
 struct task {
@@ -48,6 +49,17 @@ uint32_t cairn_up_call_ms(uint64_t answer_by_ms, uint32_t usual_ms) {
     if (!answer_by_ms) return usual_ms;
     uint64_t left_ms = cairn_max_u64(cairn_deadline_left_ms(&cairn_clock_real, answer_by_ms), 1);
     return (uint32_t)cairn_min_u64(left_ms, usual_ms ? usual_ms : CAIRN_REST_TIMEOUT_MS);
+}
+
+bool cairn_up_helper_again(struct cairn_up_helper *helper, enum cairn_code code,
+                           uint64_t answer_by_ms) {
+    struct cairn_up *up = helper->up;
+    uint64_t until_ms = cairn_mono_ms() + AGAIN_MS;
+    if (code != CAIRN_UNAVAILABLE || until_ms >= answer_by_ms) return false;
+    CAIRN_HOLD(&up->lock);
+    while (!up->locked.draining && cairn_condition_wait(&up->changed, &up->lock, until_ms))
+        continue;
+    return !up->locked.draining;
 }
 
 enum cairn_code cairn_up_helper_store(struct cairn_up_helper *helper,

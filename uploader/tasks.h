@@ -31,6 +31,10 @@ enum cairn_code cairn_up_helper_rest(struct cairn_up_helper *helper, struct cair
 uint64_t cairn_up_answer_by_ms(uint64_t timeout_ms);
 /* What is left of it for a call to the server that may usually take usual_ms (0: api/rest.h's). */
 uint32_t cairn_up_call_ms(uint64_t answer_by_ms, uint32_t usual_ms);
+/* The server was not there (it restarts), and whoever is answered by then waits longer: after a
+ * pause the call is made again. False: `code` is the answer. */
+bool cairn_up_helper_again(struct cairn_up_helper *helper, enum cairn_code code,
+                           uint64_t answer_by_ms);
 enum cairn_code cairn_up_helper_store(struct cairn_up_helper *helper,
                                       struct cairn_store_worker **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;

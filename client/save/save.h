@@ -165,6 +165,7 @@ struct cairn_save {
     struct cairn_error problem;
     struct cairn_error notice; /* worth knowing, though it has not failed; CAIRN_OK: none */
     struct cairn_client_trouble trouble; /* the server fails at it; also once it was noticed */
+    char *waits_for; /* why the server has not committed it, when that was asked last; owned */
     bool misused;                        /* a call that describes it was refused */
     bool changed; /* since cairn_save_poll looked at it last */
     int fd;       /* client/save/poll.h; -1: nobody has asked for it */

@@ -23,6 +23,7 @@ static void destroy(struct cairn_save *save) {
     cairn_client_save_fd_close(save);
     for (size_t i = 0; i < save->sent_count; i++) free(save->sent[i].name);
     free(save->sent);
+    free(save->waits_for);
     cairn_client_lists_drop(save);
     cairn_pieces_free(save->last);
     free(save->last_sources);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waits for milestones, and problems that arose while no call waited. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <cairn/poll.h>
@@ -12,6 +13,8 @@
 #include "client/save/sweep.h"
 #include "common/text.h"
 #include "common/utf8.h"
+
+#define VERSION_OF_WHY 7 /* of the socket */
 
 static bool is_reached(const struct cairn_save *save, enum cairn_milestone milestone) {
     bool committed = save->state.reached == CAIRN_CLIENT_REACHED_COMMITTED;
@@ -33,10 +36,10 @@ static const char *milestone_text(enum cairn_milestone milestone) {
 
 /* ---- what is known when a wait times out ---- */
 
-/* "; the store is away for 12.0 s: <cause>" */
+/* "; the store is away for 12.0 s: <cause>"; a cause is said once. */
 static void add_trouble(const struct cairn_client_trouble *trouble, const char *what,
                         struct cairn_error *err) {
-    if (!trouble->why.code) return;
+    if (!trouble->why.code || strstr(err->message, trouble->why.message)) return;
     (void)cairn_fail(err, CAIRN_TIMEOUT, "%s; %s for %.1f s: %s", err->message, what,
                      (double)(cairn_mono_ms() - trouble->since_ms) / 1000, trouble->why.message);
 }
@@ -61,6 +64,13 @@ static void say_sent(const struct cairn_save *save, enum cairn_milestone milesto
                          cairn_short(first->name).text, first->released_bytes, first->bytes);
 }
 
+/* What it waits for is known where there was time to ask. */
+static void say_durable(const struct cairn_save *save, struct cairn_error *err) {
+    (void)cairn_fail(err, CAIRN_TIMEOUT, "not committed yet: this rank's shards are durable; %s",
+                     save->waits_for ? save->waits_for
+                                     : "the server has not said that every rank's are");
+}
+
 /* The lock is held. */
 static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milestone milestone,
                                uint64_t pinged_ms, struct cairn_error *err) {
@@ -79,9 +89,7 @@ static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milesto
     else if (save->state.reached < CAIRN_CLIENT_REACHED_DURABLE)
         say_sent(save, milestone, why);
     else
-        (void)cairn_fail(why, CAIRN_TIMEOUT,
-                         "not committed yet: this rank's shards are durable; the server has not "
-                         "said that every rank's are");
+        say_durable(save, why);
     if (save->state.reached < CAIRN_CLIENT_REACHED_DURABLE && milestone != CAIRN_DECIDED)
         add_trouble(&all->store, "the store is away", why);
     add_trouble(&save->trouble, "the server has failed at it", why);
@@ -90,48 +98,113 @@ static enum cairn_code not_yet(const struct cairn_save *save, enum cairn_milesto
     return CAIRN_TIMEOUT;
 }
 
-/* The lock is held, but for the time in which the message is queued. */
-static void ping(struct cairn_session *session, uint64_t *ret_ms) {
-    *ret_ms = cairn_mono_ms();
+/* One wait, and what it asks before it gives up. */
+struct waiting {
+    struct cairn_save *save;
+    enum cairn_milestone milestone;
+    uint64_t ping_ms, deadline_ms, pinged_ms; /* pinged_ms 0: not yet */
+    bool asked;
+    struct cairn_client_pending why;
+};
+
+/* What the server names, or, where it refuses, what it says then: that the run is frozen. That it
+ * does not answer is said by a trouble. */
+static void take_why(void *subject, const struct cairn_frame *answer) {
+    struct cairn_save *save = subject;
+    struct cairn_msg_save_waits told = {0};
+    struct cairn_msg_error refused = {0};
+    if (strcmp(answer->name, "why") == 0) {
+        if (cairn_msg_save_waits_read(answer->message, "", &told, NULL) == CAIRN_OK &&
+            told.reason[0])
+            save->waits_for = strdup(told.reason);
+    } else if (cairn_msg_error_read(answer->message, "", &refused, NULL) == CAIRN_OK &&
+               refused.http_status) {
+        save->waits_for = strdup(refused.message);
+    }
+}
+
+/* Of a save that every uploader of this version knows. The lock is held. */
+static bool may_ask(const struct waiting *waiting) {
+    const struct cairn_save *save = waiting->save;
+    return waiting->milestone == CAIRN_COMMITTED && save->id &&
+           save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE &&
+           save->session->locked.version >= VERSION_OF_WHY;
+}
+
+/* The lock is held, but for the time in which the messages are queued. */
+static void ping(struct waiting *waiting) {
+    struct cairn_save *save = waiting->save;
+    struct cairn_session *session = save->session;
+    bool asks = may_ask(waiting);
+    waiting->pinged_ms = cairn_mono_ms();
+    free(CAIRN_TAKE(save->waits_for)); /* of an earlier wait */
     cairn_lock_give(&session->lock);
     cairn_client_ping(session);
+    const struct cairn_client_request request = {
+        CAIRN_CLIENT_REQUEST(save_why, .save = (uint32_t)save->id,
+                             .timeout_ms = cairn_client_left_ms(waiting->deadline_ms)),
+        .on_answer = take_why, .subject = save, .deadline_ms = waiting->pinged_ms};
+    if (!asks)
+        json_decref(request.take_message);
+    else
+        waiting->asked =
+            cairn_client_post(session, &request, &waiting->why, NULL) == CAIRN_OK;
+    cairn_lock_take(&session->lock);
+}
+
+/* A late answer finds nobody. The lock is held. */
+static void forget_why(struct waiting *waiting) {
+    struct cairn_session *session = waiting->save->session;
+    if (!waiting->asked) return;
+    cairn_lock_give(&session->lock);
+    cairn_client_abandon(session, &waiting->why);
     cairn_lock_take(&session->lock);
 }
 
 /* Wait for a change, the time of the ping or the deadline. The ping goes out before the deadline,
  * so that a timeout can say whether the uploader still answers. */
-static enum cairn_code look_again(struct cairn_save *save, enum cairn_milestone milestone,
-                                  const uint64_t times_ms[2], uint64_t *pinged_ms,
-                                  struct cairn_error *err) {
-    struct cairn_session *session = save->session;
-    uint64_t ping_ms = times_ms[0], deadline_ms = times_ms[1], now_ms = cairn_mono_ms();
+static enum cairn_code look_again(struct waiting *waiting, struct cairn_error *err) {
+    struct cairn_session *session = waiting->save->session;
+    uint64_t deadline_ms = waiting->deadline_ms, now_ms = cairn_mono_ms();
     uint32_t epoch = 0;
     if (session->locked.state != CAIRN_CLIENT_UP)
         return cairn_client_reach(session, false, deadline_ms, &epoch, err);
-    if (now_ms >= deadline_ms) return not_yet(save, milestone, *pinged_ms, err);
-    if (!*pinged_ms && now_ms >= ping_ms) {
-        ping(session, pinged_ms);
+    if (now_ms >= deadline_ms)
+        return not_yet(waiting->save, waiting->milestone, waiting->pinged_ms, err);
+    if (!waiting->pinged_ms && now_ms >= waiting->ping_ms) {
+        ping(waiting);
         return CAIRN_OK;
     }
-    enum cairn_code code = cairn_client_pause(session, *pinged_ms ? deadline_ms : ping_ms, err);
+    uint64_t until_ms = waiting->pinged_ms ? deadline_ms : waiting->ping_ms;
+    enum cairn_code code = cairn_client_pause(session, until_ms, err);
     return code == CAIRN_TIMEOUT ? CAIRN_OK : code;
 }
 
 /* The lock is held. */
 static enum cairn_code wait_until(struct cairn_save *save, enum cairn_milestone milestone,
                                   uint64_t deadline_ms, struct cairn_error *err) {
-    uint64_t now_ms = cairn_mono_ms(), pinged_ms = 0;
+    uint64_t now_ms = cairn_mono_ms();
     uint64_t left_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0;
-    const uint64_t times_ms[2] = {deadline_ms - cairn_min_u64(CAIRN_CLIENT_PING_MS, left_ms / 2),
-                                  deadline_ms};
+    struct waiting waiting = {
+        .save = save,
+        .milestone = milestone,
+        .ping_ms = deadline_ms - cairn_min_u64(CAIRN_CLIENT_PING_MS, left_ms / 2),
+        .deadline_ms = deadline_ms};
+    enum cairn_code code = CAIRN_OK;
     for (;;) {
         cairn_client_progress_tell(save, deadline_ms);
-        if (is_reached(save, milestone)) return CAIRN_OK;
-        if (save->problem.code) return cairn_client_save_problem(save, err);
-        enum cairn_code code = look_again(save, milestone, times_ms, &pinged_ms, err);
-        if (code && !is_reached(save, milestone) && !save->problem.code)
-            return cairn_client_save_named(save, code, err);
+        if (is_reached(save, milestone)) break;
+        if (save->problem.code) {
+            code = cairn_client_save_problem(save, err);
+            break;
+        }
+        code = look_again(&waiting, err);
+        if (!code || is_reached(save, milestone) || save->problem.code) continue;
+        code = cairn_client_save_named(save, code, err);
+        break;
     }
+    forget_why(&waiting);
+    return code;
 }
 
 /* ---- fences ---- */

@@ -67,9 +67,11 @@ static enum cairn_code reconnect(struct cairn_session *session) {
     enum cairn_code code = connect_again(session, &why);
     if (code) cairn_client_link_close(&session->link);
     CAIRN_HOLD(&session->lock);
-    /* An uploader that is not there is expected; a lack of descriptors is not. */
+    /* An uploader that is not there is expected; a lack of descriptors is not, nor one that does
+     * not take the session back. */
+    session->locked.turned_away = code && !why.os_errno && code != CAIRN_UPLOADER_GONE;
     snprintf(session->locked.away_why, sizeof(session->locked.away_why), "%s",
-             code && why.os_errno ? why.message : "");
+             code && (why.os_errno || session->locked.turned_away) ? why.message : "");
     if (code && !is_final(code)) return code;
     if (code) {
         session->locked.refusal = why;

@@ -172,17 +172,27 @@ enum cairn_code cairn_client_reach_next(struct cairn_session *session, uint64_t 
     return cairn_client_reach(session, true, cairn_min_u64(deadline_ms, back_ms), ret_epoch, err);
 }
 
+static enum cairn_code say_away(const struct cairn_session *session, struct cairn_error *err) {
+    double s = (double)(cairn_mono_ms() - session->locked.away_since_ms) / 1000;
+    const char *why = session->locked.away_why;
+    if (session->locked.turned_away)
+        return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                          "the uploader at %s is back and does not take this session (tried for %.1f "
+                          "s): %s",
+                          session->socket, s, why);
+    return cairn_fail(err, CAIRN_UPLOADER_GONE,
+                      "the uploader at %s is away since %.1f s; it is tried again in the "
+                      "background%s%s",
+                      session->socket, s, *why ? "; " : "", why);
+}
+
 enum cairn_code cairn_client_reach(struct cairn_session *session, bool waits, uint64_t deadline_ms,
                                    uint32_t *ret_epoch, struct cairn_error *err) {
     while (session->locked.state == CAIRN_CLIENT_AWAY) {
         uint64_t until_ms = deadline_ms, gone_ms = session->locked.away_since_ms;
         if (!waits) until_ms = cairn_min_u64(deadline_ms, gone_ms + CAIRN_CLIENT_GONE_MS);
         if (session->locked.stop || session->locked.leaving || cairn_mono_ms() >= until_ms)
-            return cairn_fail(err, CAIRN_UPLOADER_GONE,
-                              "the uploader at %s is away since %.1f s; it is tried again in the "
-                              "background%s%s",
-                              session->socket, (double)(cairn_mono_ms() - gone_ms) / 1000,
-                              *session->locked.away_why ? "; " : "", session->locked.away_why);
+            return say_away(session, err);
         enum cairn_code code = cairn_client_pause(session, until_ms, err);
         if (code == CAIRN_INTERRUPTED || code == CAIRN_CANCELLED) return code;
     }

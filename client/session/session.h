@@ -135,7 +135,8 @@ struct cairn_session {
     struct {
         enum cairn_client_state state;
         uint64_t away_since_ms;
-        char away_why[320];   /* what this process lacked at the last try; "": nothing */
+        char away_why[320];   /* what was lacking at the last try; "": the uploader alone ... */
+        bool turned_away;     /* ... or, by its own word, what the uploader lacks */
         uint64_t received_ms; /* when the last frame came */
         int uploader_pid;     /* of the process that listens; 0: not known */
         uint32_t version;     /* of the socket, as the last welcome said */

@@ -8,6 +8,7 @@
 
 #include "api/messages.h"
 #include "common/clock.h"
+#include "common/text.h"
 #include "server/catalog/members.h"
 #include "server/catalog/ranks.h"
 #include "server/catalog/shard_lists.h"
@@ -16,6 +17,7 @@
 #include "server/handlers/request.h"
 #include "server/handlers/runs_json.h"
 #include "server/handlers/saves.h"
+#include "server/jobs/freeze.h"
 #include "server/jobs/jobs.h"
 #include "server/nodes.h"
 #include "server/restores.h"
@@ -260,11 +262,16 @@ static enum cairn_code look_why(struct cairn_srv_tx *tx, void *argument, struct 
     return why->failed ? no_memory(err) : CAIRN_OK;
 }
 
-static json_t *why_json(struct why *why) {
+/* Of a run that is frozen nothing is committed, and a save of it need not be known. */
+static json_t *why_json(struct why *why, const struct cairn_error *frozen) {
     const struct cairn_srv_version *version = &why->version;
     char stuck[CAIRN_SRV_STUCK_BYTES] = "";
     bool is_stuck = why->open && cairn_srv_jobs_stuck_of(why->request->server, version->id.text,
                                                          stuck);
+    if (why->open && frozen->code) {
+        (void)cairn_text_copy(stuck, sizeof(stuck), frozen->message);
+        is_stuck = true;
+    }
     CAIRN_AUTO_JSON json_t *restores = cairn_srv_restores_json(why->request->server->restores,
                                                                &version->name, version->id.text);
     if (!restores) return NULL;
@@ -279,8 +286,14 @@ enum cairn_code cairn_srv_on_checkpoint_why(struct cairn_srv_request *request,
                                             struct cairn_error *err) {
     struct why why = {.request = request, .waited = json_object()};
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    struct cairn_error frozen = {0};
     enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look_why, &why, err);
-    if (!code) code = cairn_srv_reply_json(reply, 200, why_json(&why), err);
+    (void)!cairn_srv_run_thawed(request->server, &request->params.run_name, &frozen);
+    if (code == CAIRN_NOT_FOUND && frozen.code) {
+        code = frozen.code;
+        if (err) *err = frozen;
+    }
+    if (!code) code = cairn_srv_reply_json(reply, 200, why_json(&why, &frozen), err);
     cairn_srv_version_release(&why.version);
     json_decref(why.open);
     json_decref(why.nodes);

@@ -52,8 +52,11 @@ static enum cairn_code ask_server(struct cairn_up_helper *helper,
     CAIRN_TRY(cairn_up_helper_rest(helper, &rest, err));
     CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/%s/checkpoints/%s", request->name->project,
                                request->name->run, request->ref));
-    CAIRN_TRY(cairn_rest_call(rest, "GET", path.data, NULL,
-                              cairn_up_call_ms(request->answer_by_ms, 0), &reply, err));
+    enum cairn_code code;
+    do code = cairn_rest_call(rest, "GET", path.data, NULL,
+                              cairn_up_call_ms(request->answer_by_ms, 0), &reply, err);
+    while (cairn_up_helper_again(helper, code, request->answer_by_ms));
+    CAIRN_TRY(code);
     CAIRN_TRY(cairn_msg_checkpoint_read(reply, "", &told, err));
     if (strcmp(told.state, "committed") != 0 || !told.recorded)
         return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s, not committed", told.version,

@@ -269,6 +269,18 @@ enum cairn_code cairn_up_slabs_make(struct cairn_up *up,
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_up_slabs_no_room(struct cairn_up *up, uint64_t bytes,
+                                       struct cairn_error *err) {
+    char slab[24], budget[24], unused[24];
+    cairn_size_text(bytes, slab);
+    cairn_size_text(up->budget.total_bytes, budget);
+    cairn_size_text(cairn_budget_free_bytes(&up->budget), unused);
+    return cairn_fail(err, CAIRN_NO_MEMORY,
+                      "its memory_budget of %s, %s of it free, does not hold the %s that this "
+                      "trainer has from the uploader before; raise it, or restart the job",
+                      budget, unused, slab);
+}
+
 enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, uint32_t index,
                                             struct cairn_up_attempt *attempt,
                                             struct cairn_slab *take_memory,
@@ -289,9 +301,10 @@ enum cairn_code cairn_up_slabs_adopt_locked(struct cairn_up *up, uint64_t conn, 
     }
     struct cairn_up_slab *made = calloc(1, sizeof(*made));
     enum cairn_code code =
-        made ? cairn_budget_take(&up->budget, take_memory->size_bytes, "a slab offered again", err)
+        made ? cairn_budget_take(&up->budget, take_memory->size_bytes, "a slab offered again", NULL)
              : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a slab's record");
     if (code != CAIRN_OK) {
+        if (made) code = cairn_up_slabs_no_room(up, take_memory->size_bytes, err);
         cairn_slab_release(take_memory);
         free(made);
         return code;

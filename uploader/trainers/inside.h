@@ -6,7 +6,8 @@
  * Promise: 1   an error is answered to the request; CAIRN_PROTOCOL ends the session.
  * Limits:  see docs/socket.md.
  * Threads: the socket's thread alone.
- * Next:    attempt_call.c, slabs.c, offer.c, operator.c, problems.c, warmup.c, restore.c.
+ * Next:    attempt_call.c, slabs.c, offer.c, operator.c, problems.c, warmup.c, why.c,
+ *          restore.c.
  */
 #pragma once
 
@@ -61,4 +62,7 @@ enum cairn_code cairn_up_on_status(struct cairn_up_session *session,
 enum cairn_code cairn_up_on_drain(struct cairn_up_session *session,
                                   const struct cairn_up_request *request,
                                   struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_up_on_why(struct cairn_up_session *session,
+                                const struct cairn_up_request *request,
+                                struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_session_drop_restores(struct cairn_up_session *session);

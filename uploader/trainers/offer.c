@@ -65,10 +65,7 @@ static enum cairn_code check_budget(const struct offering *offering, struct cair
     for (size_t i = 0; i < offering->slab_count; i++) {
         if (!cairn_add_overflows(bytes, offering->slabs[i].bytes, &bytes) && bytes <= budget)
             continue;
-        return cairn_fail(err, CAIRN_NO_MEMORY,
-                          "slabs of %" PRIu64 " bytes and more were offered, the uploader's "
-                          "memory_budget is %" PRIu64,
-                          offering->slabs[i].bytes, budget);
+        return cairn_up_slabs_no_room(offering->call->up, offering->slabs[i].bytes, err);
     }
     return CAIRN_OK;
 }

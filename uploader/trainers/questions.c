@@ -153,7 +153,8 @@ static enum cairn_code ask_list(struct cairn_up_helper *helper, struct question 
 
 static void list_task(struct cairn_up_helper *helper, void *owner) {
     struct question *question = owner;
-    question->code = ask_list(helper, question, &question->error);
+    do question->code = ask_list(helper, question, &question->error);
+    while (cairn_up_helper_again(helper, question->code, question->answer_by_ms));
     cairn_up_mail_call(helper->up->mail, question->conn, list_done, question, &question->item);
 }
 
@@ -204,7 +205,8 @@ static void remove_task(struct cairn_up_helper *helper, void *owner) {
     cairn_up_version_let_go(fetch, question->removed);
     cairn_up_leases_settle(fetch, question->removed,
                            cairn_min_u64(until_ms, question->answer_by_ms));
-    question->code = ask_remove(helper, question, &question->error);
+    do question->code = ask_remove(helper, question, &question->error);
+    while (cairn_up_helper_again(helper, question->code, question->answer_by_ms));
     cairn_up_mail_call(helper->up->mail, question->conn, done, question, &question->item);
 }
 
@@ -248,7 +250,8 @@ static enum cairn_code ask_change(struct cairn_up_helper *helper, struct questio
 
 static void change_task(struct cairn_up_helper *helper, void *owner) {
     struct question *question = owner;
-    question->code = ask_change(helper, question, &question->error);
+    do question->code = ask_change(helper, question, &question->error);
+    while (cairn_up_helper_again(helper, question->code, question->answer_by_ms));
     cairn_up_mail_call(helper->up->mail, question->conn, done, question, &question->item);
 }
 

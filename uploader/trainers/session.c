@@ -260,6 +260,7 @@ static handler *const handlers[CAIRN_MESSAGE_COUNT] = {
     [CAIRN_MESSAGE_annotate] = cairn_up_on_annotate,
     [CAIRN_MESSAGE_alias] = cairn_up_on_alias,
     [CAIRN_MESSAGE_looked] = on_looked,
+    [CAIRN_MESSAGE_save_why] = cairn_up_on_why,
 };
 
 /* An operator has no rank and no run to say hello with. */
