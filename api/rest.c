@@ -14,6 +14,7 @@
 #include "api/servers.h"
 #include "common/clock.h"
 #include "common/file.h"
+#include "common/id.h"
 #include "common/text.h"
 #include "common/tracing.h"
 #include "common/utf8.h"
@@ -22,6 +23,7 @@
 #define REPLY_NODES_MAX 4000000
 #define ERROR_BODY_BYTES_MAX CAIRN_MIB
 #define AUTHORIZATION "Authorization: Bearer "
+#define KEY_HEADER "Idempotency-Key: "
 #define ANSWER_MS 10000 /* beyond what a server was asked to wait */
 
 /* Of a list. A connection is open after one lost packet, or the next server is tried. A call that
@@ -43,6 +45,7 @@ struct cairn_rest {
     const char *name;    /* of the server that was called last, for messages */
     char *authorization; /* the whole header line, or NULL */
     char *token_file;    /* or NULL */
+    bool keys_posts;
     char *grant;         /* the whole header line, or NULL */
     char *if_match;      /* likewise */
     uint32_t timeout_ms;
@@ -54,8 +57,9 @@ struct call {
     struct cairn_http_request request;
     size_t authorization; /* its place in headers */
     struct cairn_buf url, range, type, reply;
-    const char *headers[7];
+    const char *headers[8];
     char trace[CAIRN_TRACE_HEADER_BYTES];
+    char key[sizeof KEY_HEADER + CAIRN_UUID_TEXT_BYTES]; /* "": none */
     uint32_t wait_ms; /* that the server is asked to hold it; 0: it is not asked */
     bool json_reply;
     uint64_t retry_after_s; /* 0: it did not say */
@@ -105,6 +109,7 @@ enum cairn_code cairn_rest_new(const struct cairn_rest_options *options, struct 
     CAIRN_AUTO_PTR(rest) rest = calloc(1, sizeof *rest);
     if (!rest) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a server connection");
     rest->timeout_ms = options->timeout_ms ? options->timeout_ms : CAIRN_REST_TIMEOUT_MS;
+    rest->keys_posts = options->keys_posts;
     rest->seen = options->seen ? options->seen : &rest->own_seen;
     CAIRN_TRY(cairn_servers_parse(options->url, &rest->servers, err));
     rest->name = rest->servers.places[0].name;
@@ -462,6 +467,11 @@ static enum cairn_code call_json(struct cairn_rest *rest, const char *method, co
     add_header(&call, "Accept: application/json, application/problem+json");
     /* Also without a body: it tells the server that no page of another site made the call. */
     if (body || !strcmp(method, "POST")) add_header(&call, "Content-Type: application/json");
+    if (rest->keys_posts && !strcmp(method, "POST")) {
+        memcpy(call.key, KEY_HEADER, sizeof KEY_HEADER);
+        cairn_uuid_random(call.key + sizeof KEY_HEADER - 1);
+        add_header(&call, call.key);
+    }
     CAIRN_TRY(run(rest, &call, path, err));
     json_t *reply = NULL;
     if (call.reply.size) {

@@ -20,6 +20,8 @@
  *              answers: it may only be slow. While /livez is answered the call waits.
  *          8   a call that is answered `rate-limited` is made again when the server has said,
  *              within the call's own time; where that is too short, that is the answer, at once.
+ *          9   with keys_posts each POST bears an Idempotency-Key of its own, the same to each
+ *              server that it goes on to, so that what is made is made once.
  *          7   a call of a thread that works for a trace bears its traceparent (common/tracing.h).
  * Limits:  reply bodies 64 MiB; servers as in api/servers.h. Any other refusal, `busy` and
  *          `catalog-behind` too, is an answer: all servers have one catalog.
@@ -52,6 +54,7 @@ struct cairn_rest_options {
     uint32_t timeout_ms;   /* 0 = CAIRN_REST_TIMEOUT_MS */
     const char *ca_bundle; /* NULL: the system's */
     struct cairn_rest_seen *seen; /* NULL: one of its own */
+    bool keys_posts; /* rest.h#9 */
 };
 enum cairn_code cairn_rest_new(const struct cairn_rest_options *options, struct cairn_rest **ret,
                                struct cairn_error *err) CAIRN_MUST_USE;

@@ -172,7 +172,8 @@ static enum cairn_code make_span(struct job *job, void *hand,
     struct cairn_cli_export_sink *sink = job->sink;
     if (sink->resumed && sink->vtable->there(sink, hand, span, window))
         return count_again(job, span, window, scratch, err);
-    if (span->shard->in_place) return cairn_cli_export_already(sink->place, span->shard->name, err);
+    if (span->shard->in_place && !sink->compares)
+        return cairn_cli_export_already(sink->place, span->shard->name, err);
     CAIRN_TRY(fill(job, span->shard, span->begin, span->begin + span->size, window, scratch, err));
     return sink->vtable->write(sink, hand, span, window, err);
 }
@@ -254,7 +255,7 @@ enum cairn_code cairn_cli_export_run(struct cairn_cli_export *export, struct cai
     if (code == CAIRN_OK) code = write_windows(&job, err);
     if (code == CAIRN_OK) code = job.sink->vtable->publish(job.sink, err);
     if (job.sink) {
-        bool keep = worth_keeping(&job, code);
+        bool keep = worth_keeping(&job, code) && !job.sink->compares;
         if (keep && job.sink->kept)
             cairn_cli_note("what was written is kept in %s: the same command goes on from there",
                            export->folder);

@@ -46,6 +46,7 @@ struct cairn_cli_export {
     enum cairn_cli_export_form form;
     bool exclude_frozen;
     bool copy_tied;   /* a tensor of several names is written under each of them */
+    bool same;        /* a folder in which all files are is compared, and done if it is so */
     const char *only; /* a pattern of names, as of a shell; NULL: all */
     struct cairn_cli_names names; /* by which they are written; none: by those of the assembly */
     /* By _run. */

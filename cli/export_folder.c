@@ -43,9 +43,16 @@ static enum cairn_code check_names(struct folder *folder, struct cairn_error *er
         struct cairn_cli_export_shard *shard = &plan->shards[i];
         shard->in_place = is_there(folder, shard->name);
         all &= shard->in_place;
-        if (shard->in_place && !folder->log.resumed) return already(folder, shard->name, err);
+        if (shard->in_place && !folder->log.resumed && !plan->export->same)
+            return already(folder, shard->name, err);
     }
-    bool in_the_way = is_there(folder, index) && !(all && folder->log.resumed);
+    bool has_index = is_there(folder, index);
+    /* An export that was whole: nothing of it is written, and each byte is compared. */
+    folder->sink.compares =
+        !folder->log.resumed && all && has_index == cairn_cli_export_has_index(plan);
+    for (size_t i = 0; !folder->log.resumed && !folder->sink.compares && i < plan->count; i++)
+        if (plan->shards[i].in_place) return already(folder, plan->shards[i].name, err);
+    bool in_the_way = has_index && !(all && (folder->log.resumed || folder->sink.compares));
     return in_the_way ? already(folder, index, err) : CAIRN_OK;
 }
 
@@ -110,11 +117,21 @@ static bool there(struct cairn_cli_export_sink *sink, void *hand,
            cairn_cli_export_log_has(&folder->log, number, memory, span->size);
 }
 
+static enum cairn_code compare_span(const struct folder *folder,
+                                    const struct cairn_cli_export_span *span, const void *memory,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO_HEAP char *found = malloc(span->size);
+    if (!found) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a window");
+    CAIRN_TRY(cairn_file_read_at(&span->shard->file, found, span->size, span->begin, err));
+    return memcmp(found, memory, span->size) ? already(folder, span->shard->name, err) : CAIRN_OK;
+}
+
 static enum cairn_code write_span(struct cairn_cli_export_sink *sink, void *hand,
                                   const struct cairn_cli_export_span *span, const void *memory,
                                   struct cairn_error *err) {
     struct folder *folder = folder_of(sink);
     (void)hand;
+    if (span->shard->in_place) return compare_span(folder, span, memory, err);
     CAIRN_TRY(cairn_file_write_at(&span->shard->file, memory, span->size, span->begin, err));
     return cairn_cli_export_log_note(&folder->log, cairn_cli_export_window_of(span), memory,
                                      span->size, err);

@@ -51,5 +51,6 @@ struct cairn_cli_export_sink {
     struct cairn_cli_export_plan *plan;
     const char *place; /* as a person wrote it */
     bool resumed;      /* an earlier export was ended here */
+    bool compares;     /* all files are there, and each byte is compared: nothing is written */
     bool kept;         /* something is there that the same command would go on from */
 };

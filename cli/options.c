@@ -312,6 +312,7 @@ enum cairn_code cairn_cli_connect(const struct cairn_cli *cli, struct cairn_rest
         .timeout_ms =
             cli->timeout_ms && cli->timeout_ms < UINT32_MAX ? (uint32_t)cli->timeout_ms : 0,
         .seen = cli->seen,
+        .keys_posts = true,
     };
     return cairn_rest_new(&options, ret, err);
 }

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/call.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/profile.h"
@@ -24,6 +25,9 @@
 #define PREFIX "cairn-put-"
 #define TEMPLATE PREFIX "XXXXXX"
 #define READY_MS 20000
+#define NODE_FILE "node" /* of the folder: what its uploader is called */
+#define NODE_BYTES 64
+#define TELL_MS 2000
 /* A command takes its lock right after it has made the folder; one that was killed in between left
  * a folder without a lock. */
 #define UNLOCKED_MS 60000
@@ -66,7 +70,30 @@ static bool is_abandoned(int take_folder_fd) {
     return locks || age_ms > UNLOCKED_MS;
 }
 
-static void remove_abandoned(const char *temporary) {
+/* What that command's uploader was called: nobody waits for it any more, and nothing is kept of it.
+ * A server that is away hears it from the next command, if the folder is there then. */
+static void tell_ended(const struct cairn_cli *cli, const char *folder) {
+    char path[PATH_MAX], node[NODE_BYTES] = "";
+    int size = snprintf(path, sizeof path, "%s/" NODE_FILE, folder);
+    CAIRN_AUTO_FD fd = size < (int)sizeof path ? open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    ssize_t got = fd < 0 ? -1 : read(fd, node, sizeof node - 1);
+    if (got <= 0 || !cairn_name_valid(cairn_view_of(node))) return;
+    CAIRN_AUTO_JSON json_t *uploader = json_object(), *none = json_array();
+    CAIRN_AUTO_JSON json_t *body =
+        CAIRN_PACK(node_put, .uploader = uploader, .attempts = none, .versions = none,
+                   .ended = none, .leaving = true, .one_shot = true);
+    CAIRN_AUTO(buf) tail = {0};
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    struct cairn_error why = {0};
+    if (!body || cairn_buf_printf(&tail, NULL, "/nodes/%s", node)) return;
+    const struct cairn_cli_call call = {
+        .method = "PUT", .tail = tail.data, .body = body, .timeout_ms = TELL_MS};
+    if (cairn_cli_call(cli, NULL, call, &reply, &why))
+        cairn_cli_note("note: the server was not told that node %s has ended: %s", node,
+                       why.message);
+}
+
+static void remove_abandoned(const struct cairn_cli *cli, const char *temporary) {
     DIR *stream = opendir(temporary);
     if (!stream) return;
     for (struct dirent *entry; (entry = readdir(stream));) {
@@ -77,6 +104,7 @@ static void remove_abandoned(const char *temporary) {
             openat(dirfd(stream), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         int size = snprintf(path, sizeof path, "%s/%s", temporary, entry->d_name);
         if (!is_abandoned(fd) || size < 0 || (size_t)size >= sizeof path) continue;
+        tell_ended(cli, path);
         remove_folder(path);
         cairn_cli_note("note: removed %s, which a killed cairn put had left", path);
     }
@@ -113,14 +141,25 @@ static enum cairn_code make_folder(struct cairn_cli_own_uploader *uploader, cons
     return cairn_file_lock(lock, &uploader->lock_fd, err);
 }
 
+static enum cairn_code write_node(const char *folder, const char *node, struct cairn_error *err) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/" NODE_FILE, folder);
+    CAIRN_AUTO_FD fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, node, strlen(node)) != (ssize_t)strlen(node))
+        return cairn_fail_errno(err, "%s", path);
+    return CAIRN_OK;
+}
+
 static enum cairn_code make(const struct cairn_cli *cli, const char *store, const char *temporary,
                             struct cairn_cli_own_uploader *uploader, struct cairn_error *err) {
-    char ready[128], node[64], parent[16];
+    char ready[128], node[NODE_BYTES], parent[16];
     if (is_over) return cairn_fail(err, CAIRN_INTERRUPTED, "it was interrupted");
     CAIRN_TRY(make_folder(uploader, temporary, err));
     snprintf(uploader->socket, sizeof uploader->socket, "%s/uploader.sock", uploader->folder);
     snprintf(ready, sizeof ready, "%s/ready", uploader->folder);
-    snprintf(node, sizeof node, "put-%d", (int)getpid());
+    snprintf(node, sizeof node, "put-%d-%s", (int)getpid(),
+             uploader->folder + strlen(uploader->folder) - strlen("XXXXXX"));
+    CAIRN_TRY(write_node(uploader->folder, node, err));
     snprintf(parent, sizeof parent, "%d", (int)getpid());
     struct cairn_cli_server server;
     cairn_cli_server_of(cli, &server);
@@ -153,7 +192,7 @@ enum cairn_code cairn_cli_own_uploader_start(const struct cairn_cli *cli, const 
                                              struct cairn_cli_own_uploader *uploader,
                                              struct cairn_error *err) {
     const char *temporary = temporary_folder();
-    remove_abandoned(temporary);
+    remove_abandoned(cli, temporary);
     pthread_mutex_lock(&guard);
     enum cairn_code code = make(cli, store, temporary, uploader, err);
     pthread_mutex_unlock(&guard);

@@ -51,7 +51,7 @@ struct cairn_cli {
     bool repair;
     bool rank_given, json, metadata_only, read_data, force, keep, help, detach, follow, files_only;
     bool yes, or_none, dry_run, now, not_freed, allow_empty, keep_all, optimizer, exclude_frozen;
-    bool copy_tied, why, strict;
+    bool copy_tied, why, strict, same;
     bool tensors, no_links;
     uint64_t keep_numbers[CAIRN_KEEP_NUMBERS], saves, lease_ms, idle_ms;
     bool idle_given;

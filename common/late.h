@@ -52,3 +52,6 @@ static inline void cairn_late_after(struct cairn_late *late, const struct cairn_
     late->timed_out = false;
     if (!late->since_ms) late->heard = late->seen;
 }
+
+/* A line of the log for one that counts. */
+void cairn_late_tell(const char *wait);

@@ -141,6 +141,7 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(cairn_srv_compared_new(&server->compared, err));
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
+    cairn_srv_waiters_on_late(server->waiters, cairn_srv_metrics_late, server->metrics);
     CAIRN_TRY(cairn_srv_access_first(server, err));
     CAIRN_TRY(cairn_srv_access_new(server, &server->access, err));
     CAIRN_TRY(cairn_srv_access_start(server->access, err));

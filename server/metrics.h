@@ -32,3 +32,5 @@ enum cairn_code cairn_srv_metrics_new(struct cairn_metrics **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 /* The place of an answer on the axis of codes; those without one share the last. */
 size_t cairn_srv_metric_status(unsigned status);
+/* A finding of waiters.h#5: counted, and in the log, since each is a fault. */
+void cairn_srv_metrics_late(void *metrics);

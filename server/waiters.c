@@ -7,9 +7,11 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "common/late.h"
 #include "common/thread.h"
 
 #define BUCKETS 1024
+#define CANDIDATES_MAX 16 /* more at once are one fault */
 
 struct cairn_srv_waiters {
     struct cairn_thread thread; /* wakes who is due by time */
@@ -21,8 +23,14 @@ struct cairn_srv_waiters {
         } buckets[BUCKETS];
         uint64_t changes;
         uint64_t earliest_ms; /* no waiter is due before */
+        struct candidate {
+            uint64_t key, since_ms;
+        } candidates[CANDIDATES_MAX];
+        size_t candidate_count;
         bool stopping;
     } locked;
+    void (*late)(void *owner); /* NULL: nobody is told */
+    void *late_owner;
 };
 
 static void unlink_waiter(struct cairn_srv_waiter *waiter) {
@@ -52,12 +60,62 @@ static struct cairn_srv_waiter *take_due(struct cairn_srv_waiters *waiters, uint
                 continue;
             }
             unlink_waiter(one);
+            one->timed_out = true;
             one->next = due;
             due = one;
         }
     }
     waiters->locked.earliest_ms = earliest_ms;
     return due;
+}
+
+/* ---- waits that a timer ended and nobody rang for ---- */
+
+void cairn_srv_waiters_on_late(struct cairn_srv_waiters *waiters, void (*late)(void *owner),
+                               void *owner) {
+    waiters->late = late;
+    waiters->late_owner = owner;
+}
+
+void cairn_srv_waiters_late(struct cairn_srv_waiters *waiters,
+                            const struct cairn_srv_waiter *waiter) {
+    CAIRN_HOLD(&waiters->lock);
+    bool rung = waiters->locked.buckets[waiter->key % BUCKETS].changed > waiter->seen;
+    if (rung || waiters->locked.stopping ||
+        waiters->locked.candidate_count == CANDIDATES_MAX)
+        return;
+    waiters->locked.candidates[waiters->locked.candidate_count++] =
+        (struct candidate){waiter->key, cairn_mono_ms()};
+    cairn_thread_wake(&waiters->thread);
+}
+
+/* The ring was under way: no findings. The lock is held. */
+static void forget_candidates(struct cairn_srv_waiters *waiters, uint64_t key) {
+    size_t left = 0;
+    for (size_t i = 0; i < waiters->locked.candidate_count; i++)
+        if (key != CAIRN_SRV_NOTIFY_ALL && waiters->locked.candidates[i].key != key)
+            waiters->locked.candidates[left++] = waiters->locked.candidates[i];
+    waiters->locked.candidate_count = left;
+}
+
+/* Counts those that are old enough; returns when the next one is. */
+static uint64_t count_late(struct cairn_srv_waiters *waiters, uint64_t now_ms) {
+    size_t found = 0, left = 0;
+    uint64_t next_ms = UINT64_MAX;
+    {
+        CAIRN_HOLD(&waiters->lock);
+        for (size_t i = 0; i < waiters->locked.candidate_count; i++) {
+            struct candidate one = waiters->locked.candidates[i];
+            bool old = now_ms >= one.since_ms + CAIRN_LATE_MS;
+            found += old;
+            if (old) continue;
+            waiters->locked.candidates[left++] = one;
+            next_ms = cairn_min_u64(next_ms, one.since_ms + CAIRN_LATE_MS);
+        }
+        waiters->locked.candidate_count = left;
+    }
+    for (; found && waiters->late; found--) waiters->late(waiters->late_owner);
+    return next_ms;
 }
 
 /* Wakes who is due by then; returns when the next one will be. */
@@ -76,7 +134,10 @@ static uint64_t wake_due(struct cairn_srv_waiters *waiters, uint64_t now_ms) {
 static void wait_loop(struct cairn_thread *thread, void *owner) {
     struct cairn_srv_waiters *waiters = owner;
     uint64_t next_ms = UINT64_MAX;
-    while (cairn_thread_wait(thread, next_ms)) next_ms = wake_due(waiters, cairn_mono_ms());
+    while (cairn_thread_wait(thread, next_ms)) {
+        uint64_t now_ms = cairn_mono_ms(), late_ms = count_late(waiters, now_ms);
+        next_ms = cairn_min_u64(late_ms, wake_due(waiters, now_ms));
+    }
     (void)wake_due(waiters, UINT64_MAX);
 }
 
@@ -150,6 +211,7 @@ void cairn_srv_waiters_wake_key(struct cairn_srv_waiters *waiters, uint64_t key)
     {
         CAIRN_HOLD(&waiters->lock);
         waiters->locked.changes++;
+        forget_candidates(waiters, key);
         if (key != CAIRN_SRV_NOTIFY_ALL) woken = take_changed(waiters, key % BUCKETS, key, NULL);
         for (size_t i = 0; key == CAIRN_SRV_NOTIFY_ALL && i < BUCKETS; i++)
             woken = take_changed(waiters, i, key, woken);

@@ -10,6 +10,8 @@
  *              or on the waiters' own thread at its deadline or at stop.
  *          3   no waiter stays for longer than CAIRN_WAIT_MS_MAX.
  *          4   after cancel() has returned true there is no wake().
+ *          5   a wait that its timer ended, though what it waited for had come and nobody rang for
+ *              it until CAIRN_LATE_MS later, is counted (common/late.h).
  * Limits:  bounded by the connections that may be open.
  * Threads: any thread.
  * Next:    server/http/http.h.
@@ -25,6 +27,7 @@ struct cairn_srv_waiter {
     uint64_t seen;    /* cairn_srv_waiters_look() from before the state was read */
     uint64_t wake_ms; /* mono clock */
     void (*wake)(struct cairn_srv_waiter *waiter);
+    bool timed_out;   /* when it is woken: its time was over */
     struct cairn_srv_waiter *next, **at; /* at NULL: it is not parked */
 };
 enum cairn_code cairn_srv_waiters_new(struct cairn_srv_waiters **ret,
@@ -35,6 +38,12 @@ void cairn_srv_waiters_park(struct cairn_srv_waiters *waiters, struct cairn_srv_
 /* False: it is being woken, or not parked yet. */
 bool cairn_srv_waiters_cancel(struct cairn_srv_waiters *waiters,
                               struct cairn_srv_waiter *waiter) CAIRN_MUST_USE;
+/* After the waiter was woken by its time: what it waits for is there. */
+void cairn_srv_waiters_late(struct cairn_srv_waiters *waiters,
+                            const struct cairn_srv_waiter *waiter);
+/* Whom each finding is told, on the waiters' own thread; set before anybody parks. */
+void cairn_srv_waiters_on_late(struct cairn_srv_waiters *waiters, void (*late)(void *owner),
+                               void *owner);
 /* What a key of notify.h names has changed; CAIRN_SRV_NOTIFY_ALL: anything may have. */
 void cairn_srv_waiters_wake_key(struct cairn_srv_waiters *waiters, uint64_t key);
 /* What the text names has changed. */

@@ -2,7 +2,7 @@
 /* The families of uploader/metrics.def, and the values of their labels. */
 #include "uploader/metrics.h"
 
-#include "common/log.h"
+#include "common/late.h"
 #include "uploader/state/save.h"
 #include "uploader/up.h"
 
@@ -67,8 +67,7 @@ static const struct cairn_metric rows[] = {
 void cairn_up_metrics_late(struct cairn_metrics *metrics, enum cairn_up_wait wait) {
     cairn_metrics_add(metrics, (struct cairn_metric_at){CAIRN_UP_METRIC_late_waits_total, wait, 0},
                       1);
-    cairn_log(WARN, "wait.late", "wait=%s hint=\"a wake was forgotten: please report it\"",
-              wait_value(wait, 0));
+    cairn_late_tell(wait_value(wait, 0));
 }
 
 enum cairn_code cairn_up_metrics_new(struct cairn_metrics **ret, struct cairn_error *err) {

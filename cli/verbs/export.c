@@ -43,6 +43,8 @@ static const struct cairn_cli_flag flags[] = {
      "Without the parameters that DeepSpeed did not train, as an adapter's base."},
     {"copy-tied", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(copy_tied), 0, NULL,
      "A tensor that has several names is written under each of them, not once."},
+    {"same", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(same), 0, NULL,
+     "Where all files are in the folder, compare them: if they are the same, it is done."},
     {"strict", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(strict), 0, NULL,
      "Refuse files that hold a value of a class that is not known, instead of leaving it out."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
@@ -215,7 +217,8 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
                                    .shard_bytes_max = cli->bytes,
                                    .only = cli->only,
                                    .exclude_frozen = cli->exclude_frozen,
-                                   .copy_tied = cli->copy_tied};
+                                   .copy_tied = cli->copy_tied,
+                                   .same = cli->same};
     uint64_t started_ms = cairn_mono_ms();
     if (cli->to) CAIRN_TRY(read_form(cli->to, &job.form, err));
     if (cli->dtype) CAIRN_TRY(read_dtype(cli->dtype, &job.dtype, err));

@@ -10,6 +10,7 @@
 #include "common/text.h"
 
 #define SAVES_MAX 10000
+#define RUNS_MAX 200 /* that are looked at before a policy of many is set */
 
 static const struct cairn_cli_flag flags[] = {
     CAIRN_CLI_KEEP_FLAGS,
@@ -75,7 +76,16 @@ static enum cairn_code newest_step(const struct cairn_cli *cli, const struct cai
     return CAIRN_OK;
 }
 
-/* What the run's next commit would remove: with one more save behind its newest. */
+/* What the run's next commit would remove: with one more save behind its newest step. */
+static enum cairn_code plan_next(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                                 uint64_t step, json_t *policy, json_t **ret_plan,
+                                 struct cairn_error *err) {
+    json_t *body = json_pack("{s:O, s:[{s:I, s:i}]}", "policy", policy, "assume", "step",
+                             (json_int_t)(step + 1), "after_s", 1);
+    CAIRN_TRY(cairn_cli_keep_preview(cli, run, body, ret_plan, err));
+    return cairn_cli_keep_check(cli, run, *ret_plan, err);
+}
+
 static enum cairn_code show_next(const struct cairn_cli *cli, json_t *policy, uint64_t *ret_remove,
                                  struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *plan = NULL;
@@ -84,25 +94,107 @@ static enum cairn_code show_next(const struct cairn_cli *cli, json_t *policy, ui
     uint64_t step = 0;
     CAIRN_TRY(cairn_cli_ref_run("policy", cli->arguments[1], &run, err));
     CAIRN_TRY(newest_step(cli, &run, &step, err));
-    json_t *body = json_pack("{s:O, s:[{s:I, s:i}]}", "policy", policy, "assume", "step",
-                             (json_int_t)(step + 1), "after_s", 1);
-    CAIRN_TRY(cairn_cli_keep_preview(cli, &run, body, &plan, err));
-    CAIRN_TRY(cairn_cli_keep_check(cli, &run, plan, err));
+    CAIRN_TRY(plan_next(cli, &run, step, policy, &plan, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_plan, plan, &row, err));
     *ret_remove = row.remove;
     if (!row.remove || cli->output != CAIRN_CLI_TABLE) return CAIRN_OK;
     return cairn_cli_keep_print(&run, plan, "as of the next commit", err);
 }
 
+/* ---- a policy of a project or of the server, and the runs for which it would hold ---- */
+
+struct runs {
+    uint64_t remove;
+    bool fits;                /* some run has the metrics of its rules */
+    struct cairn_error wrong; /* the first one that has not; CAIRN_OK: none */
+};
+
+/* A run's own policy comes before its project's, and that before the server's. */
+static enum cairn_code is_meant(const struct cairn_cli *cli, const struct cairn_cli_ref *run,
+                                bool *ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    struct cairn_msg_retention row = {0};
+    bool of_project = cli->arguments[1] != NULL;
+    CAIRN_TRY(cairn_cli_call(cli, run, (struct cairn_cli_call){.tail = "/retention"}, &reply, err));
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention, reply, &row, err));
+    const char *from = row.from ? row.from : "server";
+    *ret = strcmp(from, "run") != 0 && (of_project || strcmp(from, "project") != 0);
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_at_run(const struct cairn_cli *cli, const json_t *item, json_t *policy,
+                                   struct runs *runs, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *plan = NULL;
+    struct cairn_msg_run_row row = {0};
+    struct cairn_msg_run_latest latest = {0};
+    struct cairn_msg_retention_plan told = {0};
+    struct cairn_error why = {0};
+    struct cairn_cli_ref run = {0};
+    bool meant = false;
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_row, item, &row, err));
+    if (!row.latest) return CAIRN_OK;
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_run_latest, row.latest, &latest, err));
+    cairn_text_copy(run.name.project, sizeof run.name.project, row.project);
+    cairn_text_copy(run.name.run, sizeof run.name.run, row.run);
+    CAIRN_TRY(is_meant(cli, &run, &meant, err));
+    if (!meant) return CAIRN_OK;
+    enum cairn_code code = plan_next(cli, &run, latest.step, policy, &plan, &why);
+    if (code == CAIRN_INVALID && plan) { /* another run may have the metric */
+        if (!runs->wrong.code) runs->wrong = why;
+        return CAIRN_OK;
+    }
+    if (code) {
+        *err = why;
+        return code;
+    }
+    runs->fits = true;
+    CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_retention_plan, plan, &told, err));
+    runs->remove += told.remove;
+    if (told.remove && cli->output == CAIRN_CLI_TABLE)
+        printf("%s/%s: %llu of %s would go into the trash with its next commit\n", row.project,
+               row.run, (unsigned long long)told.remove,
+               cairn_cli_counted(told.keep + told.remove, "checkpoint", "checkpoints").text);
+    return CAIRN_OK;
+}
+
+static enum cairn_code show_runs(const struct cairn_cli *cli, json_t *policy, uint64_t *ret_remove,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    CAIRN_AUTO(buf) path = {0};
+    struct runs runs = {0};
+    bool more = false;
+    size_t index = 0;
+    json_t *item = NULL;
+    const char *project = cli->arguments[1];
+    if (project && !cairn_name_valid(cairn_view_of(project))) return path_of(project, &path, err);
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs%s%s", project ? "?project=" : "",
+                               project ? project : ""));
+    CAIRN_TRY(cairn_cli_list(cli, path.data, RUNS_MAX, items, &more, err));
+    json_array_foreach(items, index, item) CAIRN_TRY(look_at_run(cli, item, policy, &runs, err));
+    if (runs.wrong.code && !runs.fits) {
+        *err = runs.wrong;
+        return runs.wrong.code;
+    }
+    if (more)
+        cairn_cli_note("note: only the first %d runs were looked at; `cairn policy test RUN` shows "
+                       "what it means for another one",
+                       RUNS_MAX);
+    *ret_remove = runs.remove;
+    return CAIRN_OK;
+}
+
 static enum cairn_code confirm(const struct cairn_cli *cli, uint64_t remove,
                                struct cairn_error *err) {
     char answer[8] = "";
+    const char *target = cli->arguments[1];
     if (!remove || cli->yes || !isatty(STDIN_FILENO)) return CAIRN_OK;
-    fprintf(stderr, "%s would go into the trash with the next commit. Set it? [y/N] ",
-            cairn_cli_counted(remove, "checkpoint", "checkpoints").text);
+    fprintf(stderr, "%s would go into the trash with the next commit%s. Set it? [y/N] ",
+            cairn_cli_counted(remove, "checkpoint", "checkpoints").text,
+            target && strchr(target, '/') ? "" : " of each run");
     if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
         return CAIRN_OK;
-    return cairn_fail(err, CAIRN_CANCELLED, "the policy of %s was not changed", cli->arguments[1]);
+    return cairn_fail(err, CAIRN_CANCELLED, "the policy of %s was not changed",
+                      target ? target : "the server");
 }
 
 static enum cairn_code set(const struct cairn_cli *cli, struct cairn_error *err) {
@@ -118,6 +210,8 @@ static enum cairn_code set(const struct cairn_cli *cli, struct cairn_error *err)
     uint64_t remove = 0;
     if (cli->arguments[1] && strchr(cli->arguments[1], '/'))
         CAIRN_TRY(show_next(cli, policy, &remove, err));
+    else
+        CAIRN_TRY(show_runs(cli, policy, &remove, err));
     CAIRN_TRY(confirm(cli, remove, err));
     return ask(cli, "PUT", policy, err);
 }

@@ -36,10 +36,16 @@ static const char *milestone_text(enum cairn_milestone milestone) {
 
 /* ---- what is known when a wait times out ---- */
 
-/* "; the store is away for 12.0 s: <cause>"; a cause is said once. */
+/* A cause is said once, whoever had it first. */
+static bool is_said(const struct cairn_error *err, const struct cairn_error *cause) {
+    struct cairn_view said = cairn_view_of(err->message), text = cairn_view_of(cause->message);
+    return text.size && memmem(said.data, said.size, text.data, text.size);
+}
+
+/* "; the store is away for 12.0 s: <cause>" */
 static void add_trouble(const struct cairn_client_trouble *trouble, const char *what,
                         struct cairn_error *err) {
-    if (!trouble->why.code || strstr(err->message, trouble->why.message)) return;
+    if (!trouble->why.code || is_said(err, &trouble->why)) return;
     (void)cairn_fail(err, CAIRN_TIMEOUT, "%s; %s for %.1f s: %s", err->message, what,
                      (double)(cairn_mono_ms() - trouble->since_ms) / 1000, trouble->why.message);
 }

@@ -136,14 +136,16 @@ enum cairn_code cairn_client_timed_out(const struct cairn_session *session, cons
     char process[40] = "";
     if (session->locked.uploader_pid > 0)
         snprintf(process, sizeof process, " (process %d)", session->locked.uploader_pid);
-    if (session->locked.received_ms >= since_ms)
+    /* Of one that has never said anything since it was asked, not since the machine was started. */
+    uint64_t heard_ms = session->locked.received_ms ? session->locked.received_ms : since_ms;
+    if (session->locked.received_ms && session->locked.received_ms >= since_ms)
         return cairn_fail(err, CAIRN_TIMEOUT, "the uploader at %s%s did not send %s in time",
                           session->socket, process, wanted);
     return cairn_fail(err, CAIRN_TIMEOUT,
                       "the uploader at %s%s does not answer: nothing came from it for %.1f s, %s "
                       "was due",
                       session->socket, process,
-                      (double)(cairn_mono_ms() - session->locked.received_ms) / 1000, wanted);
+                      (double)(cairn_mono_ms() - heard_ms) / 1000, wanted);
 }
 
 bool cairn_client_stopping(const struct cairn_session *session) {
@@ -174,11 +176,14 @@ enum cairn_code cairn_client_reach_next(struct cairn_session *session, uint64_t 
 
 static enum cairn_code say_away(const struct cairn_session *session, struct cairn_error *err) {
     double s = (double)(cairn_mono_ms() - session->locked.away_since_ms) / 1000;
+    if (session->locked.stop || session->locked.leaving)
+        return cairn_fail(err, CAIRN_UPLOADER_GONE, "%s: the session was closed meanwhile",
+                          session->run);
     const char *why = session->locked.away_why;
     if (session->locked.turned_away)
         return cairn_fail(err, CAIRN_UPLOADER_GONE,
-                          "the uploader at %s is back and does not take this session (tried for %.1f "
-                          "s): %s",
+                          "the uploader at %s is back and does not take this session (tried for "
+                          "%.1f s): %s",
                           session->socket, s, why);
     return cairn_fail(err, CAIRN_UPLOADER_GONE,
                       "the uploader at %s is away since %.1f s; it is tried again in the "

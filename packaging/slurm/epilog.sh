@@ -7,8 +7,11 @@
 #   CAIRN_EPILOG=drain  on nodes that one job has for itself: the uploader is drained and stopped as well
 wait=${CAIRN_EPILOG_WAIT:-300}
 if [ "${CAIRN_EPILOG:-}" = drain ]; then
-    cairn uploader drain --wait --timeout "${wait}s" --progress none || true
-    systemctl stop cairn-uploader || true
+    # Its own sentence goes to the same log, before this one.
+    cairn uploader drain --wait --timeout "${wait}s" --progress none ||
+        echo "cairn: the uploader of this node was not drained (status $?); it is stopped, and sends the rest" \
+            "from its journal when it is started again on this node" >&2
+    systemctl stop cairn-uploader || echo "cairn: cairn-uploader was not stopped (status $?)" >&2
     exit 0
 fi
 until=$(($(date +%s) + wait))

@@ -68,6 +68,11 @@ enum cairn_code cairn_srv_node_drop(struct cairn_srv_tx *tx, const char *node, b
     return cairn_srv_event_of_name(tx, CAIRN_SRV_EVENT_NODE_REMOVED, &all, node, err);
 }
 
+enum cairn_code cairn_srv_node_end(struct cairn_srv_tx *tx, const char *node,
+                                   struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(node_drop), SQL_T(node));
+}
+
 enum cairn_code cairn_srv_nodes_trim(struct cairn_srv_tx *tx, uint64_t tick_ms,
                                      struct cairn_error *err) {
     int64_t count = 0;

@@ -57,6 +57,9 @@ enum cairn_code cairn_srv_nodes_ask(struct cairn_srv_tx *tx, int64_t run_id, uin
 /* *ret_there: it had a row. */
 enum cairn_code cairn_srv_node_drop(struct cairn_srv_tx *tx, const char *node, bool *ret_there,
                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* The same of a node that ends by itself, of which no event tells. */
+enum cairn_code cairn_srv_node_end(struct cairn_srv_tx *tx, const char *node,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* Those that are silent since before tick_ms, and the longest silent of more than
  * CAIRN_SRV_NODE_ROWS_MAX. */
 enum cairn_code cairn_srv_nodes_trim(struct cairn_srv_tx *tx, uint64_t tick_ms,

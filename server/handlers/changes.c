@@ -126,6 +126,7 @@ enum cairn_code cairn_srv_changes_judge(const struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
     if (until_ms) {
         reply->park = true;
+        reply->rung = !looks(request);
         reply->park_key = key_of_events(&request->params.run_name);
         reply->park_until_ms = until_ms;
         if (looks(request))

@@ -94,7 +94,7 @@ static enum cairn_code judge_missing(const struct shown *shown, struct cairn_srv
                           request->params.run_name.project, request->params.run_name.run,
                           request->params.ref);
     cairn_srv_events_key_of_run(&request->params.run_name, key);
-    reply->park = true;
+    reply->park = reply->rung = true;
     reply->park_key = cairn_srv_key_of(key);
     reply->park_until_ms = until_ms;
     return CAIRN_OK;
@@ -155,7 +155,7 @@ static enum cairn_code judge_newer(const struct shown *shown, const struct newer
         return cairn_fail(err, CAIRN_NOT_YET, "run %s/%s has no checkpoint newer than %s yet",
                           request->params.run_name.project, request->params.run_name.run,
                           newer->text);
-    reply->park = true;
+    reply->park = reply->rung = true;
     reply->park_key = cairn_srv_key_of_run(&request->params.run_name);
     reply->park_until_ms = until_ms;
     return CAIRN_OK;
@@ -184,13 +184,14 @@ static enum cairn_code serve(struct shown *shown, struct cairn_srv_reply *reply,
     CAIRN_TRY(must_wait(shown, &outcome, &until_ms, err));
     if (until_ms) {
         static const struct cairn_awaited its_end = {.state = CAIRN_AWAITED_COMMITTED};
-        reply->park = true;
+        reply->park = reply->rung = true;
         reply->park_key = cairn_srv_awaited_key(
             shown->awaited.asked ? &shown->awaited.what : &its_end, &shown->version.id);
         reply->park_until_ms = until_ms;
         return CAIRN_OK;
     }
     CAIRN_TRY(answer(shown, outcome, reply, err));
+    reply->in_vain = outcome == CAIRN_OUTCOME_NOT_YET;
     /* An open version's missing record is asked for each time (Q24). */
     bool over = shown->version.state != CAIRN_STATE_COMMITTED || shown->version.recorded;
     if (over && !request->query.count) reply->holds_for = changes;

@@ -122,10 +122,13 @@ static json_t *export_arguments(const struct version *version,
     json_t *arguments = json_array();
     const struct cairn_run_name *name = &version->request->params.run_name;
     add(arguments, "export");
+    add(arguments, "--same"); /* it may have been whole when its server ended */
     if (said->to) add(arguments, "--to=%s", said->to);
     if (said->dtype) add(arguments, "--dtype=%s", said->dtype);
     if (said->max_shard_bytes) add(arguments, "--max-shard-size=%" PRIu64, said->max_shard_bytes);
     if (said->only) add(arguments, "--only=%s", said->only);
+    if (said->strip_prefix) add(arguments, "--strip-prefix=%s", said->strip_prefix);
+    if (said->rename) add(arguments, "--rename=%s", said->rename);
     if (said->exclude_frozen) add(arguments, "--exclude-frozen");
     if (said->copy_tied) add(arguments, "--copy-tied");
     if (said->optimizer) add(arguments, "--optimizer");

@@ -141,7 +141,7 @@ static void park(const struct call *call, struct cairn_srv_reply *reply, uint64_
         cairn_srv_events_key_of_version(&call->follow.version, key);
     else
         cairn_srv_events_key_of_run(&call->follow.name, key);
-    reply->park = true;
+    reply->park = reply->rung = true;
     reply->park_key = cairn_srv_key_of(key);
     reply->park_until_ms = until_ms;
 }
@@ -163,6 +163,7 @@ static enum cairn_code serve_page(struct call *call, struct cairn_srv_reply *rep
         park(call, reply, until_ms);
         return CAIRN_OK;
     }
+    reply->in_vain = !json_array_size(call->items);
     /* A full page may have more behind it; else everything up to the newest was looked at. */
     uint64_t next = full ? call->last_looked : call->last;
     return cairn_srv_reply_json(reply, 200,

@@ -2,6 +2,7 @@
 /* GET {C}/hf and {C}/hf/{name}: a version seen as a model folder of Hugging Face. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "api/dtype.h"
 #include "api/listing.h"
@@ -27,7 +28,8 @@ struct view {
     struct cairn_srv_held *manifest, *layout; /* layout: NULL where there is none */
     struct cairn_srv_model_options options;
     struct cairn_srv_model model;
-    char folder[RANK_FOLDER_BYTES]; /* "rank-00000/": the one that holds stored files; else "" */
+    const char **tops; /* of a list: names of stored files below their ranks, sorted; owned */
+    size_t top_count;
 };
 
 /* ---- what is asked for ---- */
@@ -76,6 +78,7 @@ static void close_view(struct view *view) {
     cairn_srv_cache_give(view->request->server, view->manifest);
     cairn_srv_cache_give(view->request->server, view->layout);
     cairn_srv_model_release(&view->model);
+    free(view->tops);
     cairn_srv_version_release(&view->version);
 }
 
@@ -92,30 +95,55 @@ static bool is_made(const struct view *view, const char *name) {
     return !strcmp(name, CAIRN_SRV_MODEL_INDEX) || cairn_srv_model_find(&view->model, name, &file);
 }
 
-/* cairn_save_raw puts a file below its rank. Where one rank has saved all of them, that folder is
- * no part of the model's folder. */
-static void find_folder(struct view *view) {
-    const struct cairn_manifest *manifest = &view->manifest->manifest;
-    for (uint32_t i = 0; i < manifest->shard_count; i++) {
-        const struct cairn_manifest_shard *shard = &manifest->shards[i];
-        char folder[RANK_FOLDER_BYTES];
-        snprintf(folder, sizeof(folder), "rank-%05" PRIu32 "/", shard->rank);
-        if (!cairn_text_starts(shard->name, folder) || !is_stored(view, shard)) continue;
-        if (view->folder[0] && strcmp(view->folder, folder) != 0) {
-            view->folder[0] = '\0';
-            return;
-        }
-        snprintf(view->folder, sizeof(view->folder), "%s", folder);
-    }
+/* cairn_save_raw puts a file below its rank, which is no part of a model's folder. NULL: it lies
+ * below none. */
+static const char *below_rank(const struct cairn_manifest_shard *shard) {
+    char folder[RANK_FOLDER_BYTES];
+    int size = snprintf(folder, sizeof(folder), "rank-%05" PRIu32 "/", shard->rank);
+    return cairn_text_starts(shard->name, folder) ? shard->name + size : NULL;
 }
 
-/* As the model's folder has it. */
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static enum cairn_code find_tops(struct view *view, struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &view->manifest->manifest;
+    view->tops = calloc(manifest->shard_count + (size_t)1, sizeof(*view->tops));
+    if (!view->tops) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of files");
+    for (uint32_t i = 0; i < manifest->shard_count; i++) {
+        const char *top = below_rank(&manifest->shards[i]);
+        if (top && is_stored(view, &manifest->shards[i])) view->tops[view->top_count++] = top;
+    }
+    qsort(view->tops, view->top_count, sizeof(*view->tops), by_text);
+    return CAIRN_OK;
+}
+
+/* As the model's folder has it: at the top where one rank alone has a file of that name. */
 static const char *name_of(const struct view *view, const struct cairn_manifest_shard *shard) {
-    size_t size = strlen(view->folder);
-    if (!size || !cairn_text_starts(shard->name, view->folder)) return shard->name;
-    const char *top = shard->name + size;
+    const char *top = below_rank(shard);
+    const char **at = top ? bsearch(&top, view->tops, view->top_count, sizeof(*view->tops), by_text)
+                          : NULL;
+    if (!at) return shard->name;
+    size_t place = (size_t)(at - view->tops);
+    bool several = (place && !strcmp(at[-1], top)) ||
+                   (place + 1 < view->top_count && !strcmp(at[1], top));
     bool taken = cairn_manifest_find(&view->manifest->manifest, cairn_view_of(top)) != NULL;
-    return taken || is_made(view, top) ? shard->name : top;
+    return several || taken || is_made(view, top) ? shard->name : top;
+}
+
+/* The file that name_of() calls so; NULL: there is none, or several ranks have one. */
+static const struct cairn_manifest_shard *find_top(const struct view *view, const char *name) {
+    const struct cairn_manifest *manifest = &view->manifest->manifest;
+    const struct cairn_manifest_shard *found = NULL;
+    for (uint32_t i = 0; i < manifest->shard_count; i++) {
+        const struct cairn_manifest_shard *shard = &manifest->shards[i];
+        const char *top = below_rank(shard);
+        if (!top || strcmp(top, name) != 0 || !is_stored(view, shard)) continue;
+        if (found) return NULL;
+        found = shard;
+    }
+    return found;
 }
 
 static enum cairn_code make_index(const struct view *view, struct cairn_buf *ret,
@@ -153,7 +181,7 @@ static enum cairn_code list_made(struct view *view, json_t *files, struct cairn_
 
 static enum cairn_code list_stored(struct view *view, json_t *files, struct cairn_error *err) {
     const struct cairn_manifest *manifest = &view->manifest->manifest;
-    find_folder(view);
+    CAIRN_TRY(find_tops(view, err));
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
         const struct cairn_manifest_shard *shard = &manifest->shards[i];
         if (!is_stored(view, shard) || is_made(view, shard->name)) continue;
@@ -244,11 +272,8 @@ static enum cairn_code send_beside(struct view *view, struct cairn_error *err) {
     const struct cairn_manifest *manifest = &view->manifest->manifest;
     const struct cairn_manifest_shard *shard = cairn_manifest_find(manifest, cairn_view_of(name));
     if (shard && is_stored(view, shard)) return send_stored(view, shard, err);
-    CAIRN_AUTO(buf) below = {0};
-    find_folder(view);
-    CAIRN_TRY(cairn_buf_printf(&below, err, "%s%s", view->folder, name));
-    shard = cairn_manifest_find(manifest, cairn_buf_view(&below));
-    if (shard && is_stored(view, shard)) return send_stored(view, shard, err);
+    shard = find_top(view, name);
+    if (shard) return send_stored(view, shard, err);
     return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no model file \"%s\"; .../hf lists them",
                       view->version.id.text, cairn_short(name).text);
 }

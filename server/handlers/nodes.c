@@ -368,9 +368,15 @@ static enum cairn_code answer_beat(struct cairn_srv_tx *tx, void *argument,
     return CAIRN_OK;
 }
 
+/* It owes nothing, and its name is never used again. */
+static bool is_over(const struct beat *beat) {
+    return beat->said.leaving && beat->said.one_shot;
+}
+
 static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct beat *beat = argument;
     const char *node = beat->request->params.node;
+    if (is_over(beat)) return cairn_srv_node_end(tx, node, err);
     CAIRN_TRY(cairn_srv_node_put(tx, node, beat->uploader_text.data,
                                  cairn_srv_wall_ms(beat->request->server), beat->said.leaving,
                                  err));
@@ -386,7 +392,8 @@ static enum cairn_code write_row(struct cairn_srv_tx *tx, void *argument, struct
 static enum cairn_code look_at_row(struct beat *beat, struct cairn_error *err) {
     for (size_t i = 0; i < beat->report_count; i++) beat->write_row |= beat->wishes[i].untold;
     if (!beat->has_row) return CAIRN_OK;
-    beat->write_row |= beat->write_projects || beat->was_away != beat->said.leaving;
+    beat->write_row |=
+        beat->write_projects || beat->was_away != beat->said.leaving || is_over(beat);
     if (beat->asked <= beat->answered) return CAIRN_OK;
     CAIRN_AUTO_JSON json_t *said =
         cairn_srv_node_said(beat->request->server, beat->request->params.node);
@@ -532,6 +539,8 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
         cairn_srv_waiters_wake_run(server->waiters, &beat->grants[i].name);
     CAIRN_TRY(cairn_srv_ends_take(&beat->ends, beat->taken, beat->fenced, err));
     if (beat->write_row) CAIRN_TRY(cairn_srv_catalog_write(server->catalog, write_row, beat, err));
+    bool was_there = false;
+    if (is_over(beat)) (void)!cairn_srv_node_forget(server, beat->request->params.node, &was_there);
     for (size_t i = 0; i < beat->report_count && beat->said_to_others; i++)
         cairn_srv_waiters_wake_run(server->waiters, &beat->grants[i].name);
     return reply_to(beat, reply, err);

@@ -41,11 +41,12 @@ static enum cairn_code serve_get(struct call *call, struct cairn_srv_reply *repl
     CAIRN_TRY(cairn_srv_query_wait(request, &until_ms, err));
     CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look, call, err));
     if (until_ms && !cairn_srv_operation_is_over(&call->operation)) {
-        reply->park = true;
+        reply->park = reply->rung = true;
         reply->park_key = cairn_srv_key_of(call->operation.id);
         reply->park_until_ms = until_ms;
         return CAIRN_OK;
     }
+    reply->in_vain = !cairn_srv_operation_is_over(&call->operation);
     return cairn_srv_reply_operation(&call->operation, reply, err);
 }
 

@@ -69,6 +69,8 @@ struct cairn_srv_reply {
     struct cairn_srv_follower *follower; /* likewise: a stream of events */
     uint64_t head_bytes;             /* of a HEAD: Content-Length without a body; 0 = the body's */
     bool park;
+    bool rung;    /* what ends this wait rings its key: the timer is for who waits in vain ... */
+    bool in_vain; /* ... which this answer says by no code and no 304 */
     uint64_t park_key, park_until_ms;
     /* Who may ask is told the same while the catalog has this number of changes; 0: not. */
     uint64_t holds_for;

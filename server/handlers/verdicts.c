@@ -218,7 +218,7 @@ static enum cairn_code serve_commit(struct verdict *verdict, struct cairn_srv_re
         return cairn_fail(err, CAIRN_TIMEOUT, "the commit of %s is still under way",
                           version->id.text);
     cairn_srv_jobs_commit(request->server, version->id.text);
-    reply->park = true;
+    reply->park = reply->rung = true;
     reply->park_key = cairn_srv_key_of(version->id.text);
     reply->park_until_ms = request->arrived_ms + CAIRN_WAIT_MS_MAX / 2;
     return CAIRN_OK;

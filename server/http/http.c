@@ -77,12 +77,22 @@ static uint64_t look_again_ms(const struct cairn_srv_exchange *exchange) {
     return cairn_min_u64(exchange->reply.park_until_ms, cairn_srv_mono_ms(server) + look_ms);
 }
 
+/* What a wait was for is there when its timer ends it. Of a catalog with several servers no ring is
+ * demanded: what another one changes is heard late while the database is away. */
+static bool has_come(const struct cairn_srv_exchange *exchange) {
+    const struct cairn_srv_reply *reply = &exchange->reply;
+    bool vain = exchange->code || reply->park || reply->in_vain || reply->status == 304;
+    return !vain && !cairn_srv_catalog_is_shared(exchange->http->server->catalog);
+}
+
 static void run_exchange(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
     struct cairn_srv_exchange *exchange = (struct cairn_srv_exchange *)task;
     struct cairn_srv_http *http = exchange->http;
     exchange->request.store = worker;
+    bool due = exchange->waiter.timed_out && exchange->reply.rung;
     exchange->request.seen = cairn_srv_waiters_look(http->server->waiters);
     run_handler(exchange);
+    if (due && has_come(exchange)) cairn_srv_waiters_late(http->server->waiters, &exchange->waiter);
     if (exchange->code || !exchange->reply.park) {
         cairn_srv_exchange_finish(exchange);
         return;

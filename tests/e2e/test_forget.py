@@ -93,6 +93,38 @@ class Forget(unittest.TestCase):
         self.saved("f/typo", 6)
         wait_until(lambda: self.kept(run) == [6, 1])
 
+    def test_a_policy_of_a_project_or_the_server_shows_what_it_removes_of_each_run_and_asks(self):
+        first, second = self.saved("several/a", 1, 2, 3), self.saved("several/b", 1, 2)
+        own = self.saved("several/own", 1, 2, 3)
+        self.world.cairn("policy", "set", own, "--keep-last", "9")
+        for target in (("several",), ()):
+            said = self.world.cairn("policy", "set", *target, "--keep-last", "1").stdout
+            self.assertIn("several/a: 3 of 4 checkpoints would go into the trash with its next commit", said)
+            self.assertIn("several/b: 2 of 3 checkpoints would go", said)
+            self.assertNotIn("several/own", said)
+            self.world.cairn("policy", "unset", *target)
+            self.assertIn("of each run. Set it? [y/N]",
+                          self.on_a_terminal("n\n", "policy", "set", *target, "--keep-last", "1"))
+            self.assertIsNone(self.ask("policy", "get", *target)["from"])
+            # A metric of one of them is enough; one of none is a mistake.
+            best = ("--keep-last", "1", "--keep-best", "1:loss:min")
+            self.assertIn("has the metric loss", self.world.cairn("policy", "set", *target, *best, status=2).stderr)
+            self.world.cairn("metric", f"{second}@1", "loss=1")
+            self.world.cairn("policy", "set", *target, *best)
+            self.world.cairn("policy", "unset", *target)
+            self.world.cairn("metric", f"{second}@1", "loss-")
+        self.assertEqual((self.kept(first), self.kept(second)), ([3, 2, 1], [2, 1]))
+
+    def test_a_policy_that_keeps_what_was_made_within_a_time_is_kept_and_read_again(self):
+        run = self.saved("f/within", 1)
+        self.world.cairn("policy", "set", run, "--keep-within", "90min", "--keep-last", "2")
+        for _ in range(2):
+            told = self.ask("policy", "get", run)
+            self.assertEqual((told["policy"]["keep"], told["from"]), ({"last": 2, "within_s": 5400}, "run"))
+            self.assertIn("within 90min of the newest", told["text"])
+            self.world.server.stop()
+            self.world.start_server()
+
     def test_rules_that_are_given_again_add_up(self):
         run = self.saved("f/again", 1, 2, 3, 4)
         self.world.cairn("label", f"{run}@1", "team=nlp")

@@ -189,6 +189,25 @@ class HfView(unittest.TestCase):
         self.assertEqual(fetched.returncode, 0)
         self.assertEqual(read(self.folder), {"w": ("F32", [2], b"12345678")})
 
+    def test_files_of_several_ranks_are_at_the_top_where_one_rank_alone_has_their_name(self):
+        """cairn_save_raw puts what it is given below its rank."""
+        def save(step, *names):
+            ranks = [subprocess.Popen([BIN / "tests" / "trainer", "llm/ranks", str(rank), "2", str(step)],
+                                      stdout=subprocess.DEVNULL, env={
+                                          **os.environ, "CAIRN_JOB": f"hf-{step}", "TRAINER_ROWS": "1",
+                                          "CAIRN_SOCKET": self.world.socket(0), "TRAINER_RAW": names[rank]})
+                     for rank in (0, 1)]
+            self.assertEqual([rank.wait(HANG_S) for rank in ranks], [0, 0])
+            return {row["name"] for row in self.listed("llm/ranks")["files"] if row["content"] == "stored"}
+
+        self.assertEqual(save(1, "config.json", "tokens/vocab.txt"), {"config.json", "tokens/vocab.txt"})
+        for name in ("config.json", "tokens/vocab.txt", "rank-00001/tokens/vocab.txt"):
+            status, _, body = self.ask("llm/ranks", name)
+            self.assertEqual((status, len(body)), (200, 12345), name)
+        self.assertEqual(save(2, "state", "state"), {"rank-00000/state", "rank-00001/state"})
+        self.assertEqual(len(self.ask("llm/ranks", "rank-00001/state")[2]), 12345)
+        self.assertEqual(self.ask("llm/ranks", "state")[0], 404)
+
     def test_folders_of_transformers_are_what_the_safetensors_library_reads(self):
         """Exported, imported, restored by name, exported again, and fetched over HTTP."""
         self.assertEqual(len(HF_CASES), 4)

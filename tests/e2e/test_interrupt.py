@@ -191,6 +191,33 @@ class Interrupt(unittest.TestCase):
         put.communicate(timeout=HANG_S)
         wait_until(lambda: not self.own_daemons(), 40)
 
+    def nodes(self):
+        return {row["node"] for row in json.loads(self.world.get("/v1/nodes")[2])["items"]}
+
+    def test_a_put_with_its_own_uploader_leaves_no_node_and_a_killed_one_is_ended_by_the_next(self):
+        temporary = self.world.root / "temporary"
+        temporary.mkdir()
+        own = {"CAIRN_SOCKET": str(self.world.root / "nobody.sock"), "TMPDIR": str(temporary)}
+        small = self.world.root / "small"
+        small.write_bytes(b"s" * 1000)
+        before = wait_until(self.nodes)
+        self.world.cairn("put", small, "i/node@1", "--store", self.world.store, env=own)
+        self.assertEqual(self.nodes(), before)
+        # Killed with its uploader in the middle of a save: that node can say nothing any more.
+        put = self.start("put", self.tree, "i/node@2", "--store", self.world.store,
+                         env={**own, "CAIRN_STORE_FAULT": "put:*:*:delay@1000; complete:*:*:delay@1000"})
+        wait_until(lambda: (self.nodes() - before) or put.poll() is not None, every=0.005)
+        (folder, uploader), = self.own_daemons().items()
+        os.kill(uploader, signal.SIGSTOP)  # else it ends by itself, and says so
+        put.kill()
+        os.kill(uploader, signal.SIGKILL)
+        put.communicate(timeout=HANG_S)
+        wait_until(lambda: not self.own_daemons())
+        wait_until(lambda: len(self.nodes() - before) == 1)  # its attempt may still be being opened
+        said = self.world.cairn("put", small, "i/node@3", "--store", self.world.store, env=own).stderr
+        self.assertIn(f"removed {folder}", said)
+        self.assertEqual(self.nodes(), before)
+
     def test_the_folder_of_a_killed_put_is_removed_by_the_next_put_and_that_of_a_living_one_is_not(self):
         temporary = self.world.root / "temporary"
         temporary.mkdir()

@@ -147,6 +147,30 @@ class InABucket(Case):
         self.addCleanup(self.s3.stop)
         return S3World(self.s3, nodes=0, debug=False)
 
+    def test_an_export_that_was_whole_when_its_server_died_is_done_when_it_is_asked_for_again(self):
+        self.end(self.import_("llm/a", kind="dcp", path=str(KINDS["dcp"]), step=1), "done")
+        there = self.out / "whole"
+        options = {"path": str(there), "max_shard_bytes": 2000}
+        first = self.end(self.export("llm/a", 1, **options), "done")
+        files = {path: path.read_bytes() for path in there.iterdir()}
+        # What its server had not written down when it died: its answer.
+        again = self.end(self.export("llm/a", 1, **options), "done")
+        self.assertNotEqual(again["id"], first["id"])
+        self.assertEqual({path: path.read_bytes() for path in there.iterdir()}, files)
+        # A byte that is another one, or a file that is not there: that is somebody's own, and stays.
+        changed = sorted(path for path in there.iterdir() if path.suffix == ".safetensors")[-1]
+        other = bytearray(files[changed])
+        other[-1] ^= 1
+        changed.write_bytes(other)
+        for _ in range(2):
+            told = self.end(self.export("llm/a", 1, **options), "failed")
+            self.assertIn(f"{changed.name} already", told["problem"]["detail"])
+        self.assertEqual(changed.read_bytes(), bytes(other))
+        self.assertEqual({path.name for path in there.iterdir()}, {path.name for path in files})
+        changed.unlink()
+        told = self.end(self.export("llm/a", 1, **options), "failed")
+        self.assertIn("already", told["problem"]["detail"])
+
     def test_an_import_and_an_export_go_through_a_store_in_a_bucket(self):
         told = self.both_ways()
         stored = self.s3.keys("cairn/")
@@ -246,6 +270,14 @@ class Operations(Case):
             self.end(self.export("llm/a", kept["version"], path=f"{there}-dcp", to="dcp"), "done")
             export(self.out / f"nested/{kind}-dcp", self.world.root / f"{kind}-dcp")
             self.assertEqual(read(self.world.root / f"{kind}-dcp"), wanted)
+        # Names become others as by the command, and floats other types.
+        told = self.end(self.export("llm/a", 2, path=str(self.out / "named"), strip_prefix="model.",
+                                    rename="*=new.*", dtype="bf16"), "done")
+        export(KINDS["dcp"], self.world.root / "named", "--strip-prefix", "model.", "--rename", "*=new.*",
+               "--dtype", "bf16")
+        named = read(self.out / "named")
+        self.assertIn("new.first.weight", named)
+        self.assertEqual(named, read(self.world.root / "named"))
         # Options are those of the command, and what cannot be is its failure.
         told = self.end(self.export("llm/a", 1, path=str(self.out / "few"), only="nothing*"), "failed")
         self.assertEqual(told["result"], None)
@@ -263,7 +295,7 @@ class Operations(Case):
             cursor = page["next_cursor"]
         self.assertEqual(seen, sorted(seen, reverse=True))
         self.assertEqual(len(seen), len(set(seen)))
-        self.assertEqual(len(seen), 13)
+        self.assertEqual(len(seen), 14)
 
     def test_a_removed_run_is_made_again_by_an_import(self):
         source = str(KINDS["deepspeed"])

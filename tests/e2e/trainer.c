@@ -9,6 +9,7 @@
  * each step, and after the last one until nothing was told for TRAINER_AHEAD milliseconds.
  * TRAINER_PARTNERED: each step waits so many milliseconds for a copy on another node, and says
  * "partnered" where it has one or is committed. TRAINER_FILE: each step has that file, too.
+ * TRAINER_RAW: what it calls the bytes beside its tensors, "state" by default.
  * TRAINER_EVERY: so many milliseconds lie between the ends of two saves.
  * CAIRN_TEST_BEHIND: a save is copied beside the training, and its memory is overwritten as soon as
  * its fence says so. */
@@ -92,6 +93,7 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
                                  uint64_t step, uint32_t *memory, bool *ret_staged,
                                  struct cairn_error *err) {
     struct cairn_save *save = NULL;
+    const char *raw = getenv("TRAINER_RAW");
     uint64_t shape[2] = {job->rows * job->ranks, COLUMNS};
     uint64_t start[2] = {job->rows * job->rank, 0}, count[2] = {job->rows, COLUMNS};
     struct cairn_tensor_piece piece = {.size = sizeof piece,
@@ -111,7 +113,7 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
         .meta_json = getenv("TRAINER_META")};
     enum cairn_code code = cairn_save_begin(session, step, &options, &save, err);
     if (code == CAIRN_OK) code = cairn_save_tensor(save, &piece, err);
-    if (code == CAIRN_OK) code = cairn_save_raw(save, "state", memory, RAW_BYTES, err);
+    if (code == CAIRN_OK) code = cairn_save_raw(save, raw ? raw : "state", memory, RAW_BYTES, err);
     if (code == CAIRN_OK) code = save_file(save, job, err);
     if (code == CAIRN_OK) code = stage(save, job, memory, err);
     /* Gone: it is sealed with the uploader that comes back, or the wait says why not. From begin

@@ -66,6 +66,20 @@ TEST(a_token_is_made_once_by_its_key_and_a_repeat_is_told_the_same_text) {
     EXPECT_EQ_U64(tokens_of(&office), before + 1);
 }
 
+TEST(a_key_means_the_same_after_a_restart_of_the_server) {
+    AUTO_OFFICE office = {0};
+    char first[200], second[200], code[40];
+    REQUIRE(cairn_office_open(&office));
+    EXPECT(post(&office, office.admin, "k-1", "/v1/tokens", TOKEN, "token", first, 200) == 201);
+    size_t before = tokens_of(&office);
+    REQUIRE(cairn_world_restart(&office.world, NULL, NULL));
+    EXPECT(post(&office, office.admin, "k-1", "/v1/tokens", TOKEN, "token", second, 200) == 201);
+    EXPECT(first[0] && !strcmp(first, second));
+    EXPECT_EQ_U64(tokens_of(&office), before);
+    EXPECT(post(&office, office.admin, "k-1", "/v1/tokens",
+                "{\"scopes\":[\"write\"],\"project\":\"llm\"}", "code", code, 40) == 422);
+}
+
 TEST(one_callers_keys_are_nothing_to_another_one) { /* idempotency.h#3 */
     AUTO_OFFICE office = {0};
     struct made chief;

@@ -67,7 +67,7 @@ enum cairn_code cairn_up_slabs_make(struct cairn_up *up,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* Instead of make: the budget is given back. */
 void cairn_up_slabs_unmake(struct cairn_up *up, const struct cairn_up_slab_request *request);
-/* CAIRN_NO_MEMORY: an uploader with a smaller budget than the one before cannot hold such a slab. */
+/* CAIRN_NO_MEMORY: an uploader with a smaller budget than the one before cannot hold it. */
 enum cairn_code cairn_up_slabs_no_room(struct cairn_up *up, uint64_t bytes,
                                        struct cairn_error *err);
 /* A slab that a trainer brought again; checked by the caller against what it claims. */

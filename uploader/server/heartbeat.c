@@ -221,7 +221,10 @@ static json_t *report(struct cairn_up_watch *watch, bool last) {
     CAIRN_AUTO_JSON json_t *body = CAIRN_PACK(node_put, .uploader = uploader, .attempts = attempts,
                                               .versions = versions, .ended = ended, .heard = heard,
                                               .restores = restores);
-    if (!body || (last && json_object_set_new(body, "leaving", json_boolean(nothing_left(up)))))
+    bool leaves = last && nothing_left(up);
+    if (!body || (last && json_object_set_new(body, "leaving", json_boolean(leaves)))) return NULL;
+    /* A name that a command made up for its own uploader. */
+    if (leaves && up->settings.parent && json_object_set_new(body, "one_shot", json_true()))
         return NULL;
     return CAIRN_TAKE(body);
 }

@@ -78,7 +78,8 @@ static void say_shards(const struct cairn_msg_liveness_open *open, char *text, s
     if (cairn_msg_missing_shard_read(json_array_get(open->missing_shards, 0), "", &shard, NULL))
         return;
     snprintf(text, capacity,
-             "%" PRIu64 " of %" PRIu64 " shards are not registered, the first is %s of rank %" PRIu64,
+             "%" PRIu64 " of %" PRIu64 " shards are not registered, the first is %s of rank "
+             "%" PRIu64,
              open->missing_shard_count, open->shards, cairn_short(shard.shard).text, shard.rank);
 }
 
@@ -149,7 +150,8 @@ enum cairn_code cairn_up_on_why(struct cairn_up_session *session,
         CAIRN_HOLD(&up->lock);
         const struct cairn_up_save *save =
             cairn_up_save_of_locked(up, session->conn, told.save);
-        if (!save) return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no save %u", told.save);
+        if (!save)
+            return cairn_fail(err, CAIRN_NOT_FOUND, "this session has no save %u", told.save);
         (void)cairn_text_copy(question->run_text, sizeof(question->run_text),
                               save->attempt->run_text);
         (void)cairn_text_copy(question->grant, sizeof(question->grant), save->attempt->text);
