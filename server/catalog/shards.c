@@ -489,6 +489,7 @@ static size_t seal_group_size(const struct seal *seals, size_t from, size_t coun
 
 struct sum {
     uint64_t seals, bytes;
+    int64_t stall_ms; /* the longest; -1: none was said */
 };
 
 static enum cairn_code register_group(struct cairn_srv_tx *tx,
@@ -511,6 +512,9 @@ static enum cairn_code register_group(struct cairn_srv_tx *tx,
         CAIRN_TRY(write_seal(tx, batch, &seals[i], err));
         sum->seals++;
         sum->bytes = add_bytes(sum->bytes, seals[i].bytes);
+        uint64_t stall_ms = seals[i].said->msg.stall_ms;
+        if (stall_ms != CAIRN_MESSAGE_NONE && (int64_t)stall_ms > sum->stall_ms)
+            sum->stall_ms = (int64_t)stall_ms;
     }
     return CAIRN_OK;
 }
@@ -519,7 +523,7 @@ static enum cairn_code register_all(struct cairn_srv_tx *tx,
                                     const struct cairn_srv_registration *batch, struct seal *seals,
                                     struct cairn_error *err) {
     const char *version = batch->version->id.text;
-    struct sum sum = {0};
+    struct sum sum = {.stall_ms = -1};
     uint64_t changed = 0;
     for (size_t i = 0; i < batch->seal_count; i++)
         CAIRN_TRY(list_shards(&batch->seals[i], &seals[i], err));
@@ -530,7 +534,8 @@ static enum cairn_code register_all(struct cairn_srv_tx *tx,
     if (!sum.seals) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_usage_leave(tx, version, err));
     CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(version_count_seals), SQL_T(version),
-                                SQL_I(sum.seals), SQL_I(sum.bytes)));
+                                SQL_I(sum.seals), SQL_I(sum.bytes), SQL_I(batch->wall_ms),
+                                SQL_I(sum.stall_ms)));
     CAIRN_ASSERT(changed == 1); /* seals are final, so no rank is counted twice */
     return cairn_srv_usage_enter(tx, version, err);
 }
@@ -563,6 +568,12 @@ enum cairn_code cairn_srv_shards_register(struct cairn_srv_tx *tx,
 }
 
 /* ---- all of a version's ---- */
+
+enum cairn_code cairn_srv_version_set_durable(struct cairn_srv_tx *tx, const char *version,
+                                              int64_t wall_ms, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_durable), SQL_T(version),
+                             SQL_I(wall_ms));
+}
 
 enum cairn_code cairn_srv_shards_count(struct cairn_srv_tx *tx, const char *version,
                                        uint64_t *ret_known, uint64_t *ret_registered,

@@ -32,6 +32,7 @@ struct cairn_srv_seal_said {
 struct cairn_srv_registration {
     const struct cairn_srv_version *version; /* an open one */
     const char *node;
+    int64_t wall_ms; /* now */
     const struct cairn_srv_shard_said *shards;
     size_t shard_count;
     const struct cairn_srv_seal_said *seals;
@@ -44,6 +45,10 @@ enum cairn_code cairn_srv_shards_register(struct cairn_srv_tx *tx,
 enum cairn_code cairn_srv_shards_expect(struct cairn_srv_tx *tx, const char *version,
                                         const struct cairn_srv_shard_said *shards, size_t count,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* All of it is sealed and registered now. */
+enum cairn_code cairn_srv_version_set_durable(struct cairn_srv_tx *tx, const char *version,
+                                              int64_t wall_ms,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_rank_sealed(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
                                       bool *ret, struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_shards_count(struct cairn_srv_tx *tx, const char *version,

@@ -73,6 +73,9 @@ static void read_numbers(const struct cairn_srv_rows *rows, struct cairn_srv_ver
     ret->pinned = cairn_srv_rows_i64(rows, 35) != 0;
     ret->aliased = !cairn_srv_rows_null(rows, 36);
     ret->copied = !cairn_srv_rows_null(rows, 37);
+    ret->staged_ms = cairn_srv_rows_i64(rows, 38);
+    ret->durable_ms = cairn_srv_rows_i64(rows, 39);
+    ret->stall_ms = cairn_srv_rows_i64(rows, 40);
 }
 
 enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,

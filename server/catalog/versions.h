@@ -58,7 +58,8 @@ struct cairn_srv_version {
     char reason[CAIRN_SRV_REASON_BYTES];
     int http_status;     /* of the store's answer to that rank; 0: none */
     char request_id[48]; /* of the same; may be empty */
-    int64_t created_ms, committed_ms;
+    int64_t created_ms, staged_ms, durable_ms, committed_ms;
+    int64_t stall_ms; /* of the slowest rank that said it; -1: none did */
     uint64_t opened_tick, gone_tick, sweeps;
 };
 void cairn_srv_version_release(struct cairn_srv_version *version);

@@ -27,6 +27,7 @@ struct batch {
     struct cairn_srv_request *request;
     struct cairn_grant grant;
     const char *node;
+    int64_t wall_ms;
     struct cairn_srv_shard_said *shards;
     size_t shard_count;
     struct cairn_srv_seal_said *seals;
@@ -137,6 +138,7 @@ static enum cairn_code parse_meta(const char *pointer, struct cairn_srv_seal_sai
 static enum cairn_code parse_seal(const json_t *item, const char *pointer,
                                   struct cairn_srv_seal_said *seal, struct cairn_error *err) {
     const struct cairn_msg_rank_seal *msg = &seal->msg;
+    seal->msg.stall_ms = CAIRN_MESSAGE_NONE;
     CAIRN_TRY(cairn_msg_rank_seal_read(item, pointer, &seal->msg, err));
     if (msg->table) {
         enum cairn_code code = cairn_hex_decode(cairn_view_of(msg->table), seal->table, 32, err);
@@ -183,6 +185,8 @@ static enum cairn_code look_how_far(struct cairn_srv_tx *tx, struct batch *batch
     if (batch->seal_count) CAIRN_TRY(cairn_srv_version_whole_expect(tx, id->text, err));
     if (batch->seal_count) CAIRN_TRY(cairn_srv_version_sealed_expect(tx, id->text, err));
     CAIRN_TRY(cairn_srv_version_whole(tx, &batch->version, &batch->whole, err));
+    if (batch->whole)
+        CAIRN_TRY(cairn_srv_version_set_durable(tx, id->text, batch->wall_ms, err));
     if (batch->seal_count) CAIRN_TRY(cairn_srv_version_sealed(tx, id->text, &batch->told, err));
     for (size_t i = 0; i < batch->seal_count; i++)
         batch->told = batch->told || batch->seals[i].msg.rank == 0;
@@ -206,6 +210,7 @@ static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cai
     CAIRN_TRY(cairn_srv_save_admit(tx, &batch->grant, &batch->version, err));
     struct cairn_srv_registration registration = {.version = &batch->version,
                                                   .node = batch->node,
+                                                  .wall_ms = batch->wall_ms,
                                                   .shards = batch->shards,
                                                   .shard_count = batch->shard_count,
                                                   .seals = batch->seals,
@@ -239,7 +244,7 @@ enum cairn_code cairn_srv_on_shard_register(struct cairn_srv_request *request,
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_AUTO_JSON json_t *body = NULL;
     CAIRN_TRY(cairn_srv_body(request, 600000, &body, err));
-    struct batch batch = {.request = request};
+    struct batch batch = {.request = request, .wall_ms = cairn_srv_wall_ms(request->server)};
     struct cairn_msg_register msg = {0};
     CAIRN_TRY(cairn_msg_register_read(body, "", &msg, err));
     batch.node = msg.node;

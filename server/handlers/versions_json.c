@@ -123,7 +123,7 @@ enum cairn_code cairn_srv_version_json_among(struct cairn_srv_tx *tx,
     CAIRN_AUTO_JSON json_t *meta = json_loads(version->meta, 0, NULL);
     CAIRN_AUTO_JSON json_t *metrics = json_loads(version->metrics, 0, NULL);
     CAIRN_AUTO_JSON json_t *warnings = json_loads(version->warnings, 0, NULL);
-    struct shown layout, manifest, created, committed;
+    struct shown layout, manifest, created, staged, durable, committed;
     (void)time_of(version->created_ms, &created);
     *ret = CAIRN_PACK(
         version_row, .version = version->id.text, .project = version->name.project,
@@ -136,6 +136,9 @@ enum cairn_code cairn_srv_version_json_among(struct cairn_srv_tx *tx,
         .bytes = progress.bytes, .shards = progress.shards,
         .shards_registered = progress.registered, .ranks_sealed = progress.ranks_sealed,
         .layout = hex_of(version->has_layout, version->layout, &layout), .created_at = created.text,
+        .staged_at = time_of(version->staged_ms, &staged),
+        .durable_at = time_of(version->durable_ms, &durable),
+        .stall_ms = version->stall_ms < 0 ? CAIRN_MESSAGE_NONE : (uint64_t)version->stall_ms,
         .committed_at = time_of(version->recorded ? version->committed_ms : 0, &committed),
         .reason = text_of(version->reason),
         .code = version->code ? cairn_code_info(version->code)->slug : NULL,

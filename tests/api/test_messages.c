@@ -32,7 +32,7 @@ TEST(a_request_is_answered_by_an_answer_and_nothing_else_is_answered) {
 
 union any_form { /* room for every form's struct */
     uint64_t words[32];
-    char bytes[32 * sizeof(uint64_t)];
+    char bytes[48 * sizeof(uint64_t)];
 };
 
 /* Every field has a value of its own, or its bound. */

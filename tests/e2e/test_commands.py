@@ -228,7 +228,7 @@ class Commands(unittest.TestCase):
         self.world.cairn("put", self.model(), "s/other@7")
         store = ("--store", self.world.store)
         nobody = {"CAIRN_URL": "http://127.0.0.1:9"}  # no server is asked
-        only_catalog = {"copies", "created_at", "labels", "nodes_silent_ms", "committed_at", "last_commit_at", "idle_s"}
+        only_catalog = {"copies", "created_at", "staged_at", "durable_at", "stall_ms", "labels", "nodes_silent_ms", "committed_at", "last_commit_at", "idle_s"}
 
         def compare(*words):
             one = json.loads(self.world.cairn(*words, "--json").stdout)

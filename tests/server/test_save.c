@@ -132,6 +132,48 @@ TEST(c02_the_same_commit_sent_a_hundred_times_in_parallel_is_one_commit) /* C02 
     EXPECT_EQ_U64(same, 100);
 }
 
+static json_t *seal_said(uint32_t rank, const char *name, uint64_t size, int stall_ms) {
+    json_t *seal = cairn_hand_seal(rank, NULL, name, size);
+    if (stall_ms >= 0) json_object_set_new(seal, "stall_ms", json_integer(stall_ms));
+    return seal;
+}
+
+TEST(a_version_says_its_longest_stall_and_when_it_was_staged_and_durable) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "job-1", 0, "latest", 3));
+    REQUIRE_OK(cairn_hand_begin(&hand, 5, 1, "error", &save));
+    uint8_t data[100] = {1};
+    struct cairn_view bytes = {data, sizeof(data)};
+    json_t *seals = json_pack("[o, o]", seal_said(0, "x", 100, 70), seal_said(1, "y", 100, 40));
+    REQUIRE_OK(cairn_hand_send(&save, json_pack("[o, o]", cairn_hand_shard(&save, "x", 0, bytes),
+                                                cairn_hand_shard(&save, "y", 1, bytes)),
+                               seals, NULL));
+    CAIRN_AUTO_JSON json_t *open = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &open));
+    EXPECT(json_is_null(json_object_get(open, "staged_at"))); /* rank 2 has not sealed */
+    EXPECT(json_is_null(json_object_get(open, "durable_at")));
+    EXPECT_EQ_U64(cairn_world_number(open, "stall_ms"), 70);
+    REQUIRE_OK(
+        cairn_hand_send(&save, NULL, json_pack("[o]", seal_said(2, "z", 100, -1)), NULL));
+    CAIRN_AUTO_JSON json_t *staged = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, &staged));
+    EXPECT(json_is_string(json_object_get(staged, "staged_at")));
+    EXPECT(json_is_null(json_object_get(staged, "durable_at"))); /* z is not registered */
+    /* A seal that is repeated is no longer stall. */
+    REQUIRE_OK(
+        cairn_hand_send(&save, json_pack("[o]", cairn_hand_shard(&save, "z", 2, bytes)),
+                        json_pack("[o]", seal_said(0, "x", 100, 900)), NULL));
+    CAIRN_AUTO_JSON json_t *whole = NULL;
+    REQUIRE_OK(cairn_hand_wait(&save, &whole));
+    EXPECT_EQ_TEXT(cairn_world_text(whole, "staged_at"), cairn_world_text(staged, "staged_at"));
+    EXPECT(strcmp(cairn_world_text(whole, "staged_at"), cairn_world_text(whole, "durable_at")) <=
+           0);
+    EXPECT_EQ_U64(cairn_world_number(whole, "stall_ms"), 70);
+}
+
 TEST(a_commit_by_hand_names_what_is_missing) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(cairn_world_start(&world, NULL, NULL));

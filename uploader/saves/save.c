@@ -119,6 +119,7 @@ enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry,
     struct cairn_up_save *save = calloc(1, sizeof(*save));
     if (!save) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a save");
     save->entry = entry;
+    save->stall_ms = CAIRN_MESSAGE_NONE;
     cairn_up_save_state_init(entry, &save->state);
     (void)cairn_text_copy(save->proc, sizeof(save->proc), begin->proc ? begin->proc : "");
     save->abort_on_disconnect = begin->abort_on_disconnect;
@@ -356,9 +357,10 @@ static void measure_stall(struct cairn_up *up, struct cairn_up_save *save) {
     save->described_us = 0;
     cairn_metrics_observe(up->metrics, CAIRN_UP_METRIC(stage_duration_seconds),
                           now_us - described_us);
-    if (save->begun_us)
-        cairn_metrics_observe(up->metrics, CAIRN_UP_METRIC(save_stall_seconds),
-                              now_us - save->begun_us);
+    if (!save->begun_us) return;
+    cairn_metrics_observe(up->metrics, CAIRN_UP_METRIC(save_stall_seconds),
+                          now_us - save->begun_us);
+    save->stall_ms = (now_us - save->begun_us + 999) / 1000;
 }
 
 /* One after the other, in the order of enum cairn_up_due; an answer comes before every event. */
