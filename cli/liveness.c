@@ -140,14 +140,15 @@ static enum cairn_code print_node(const json_t *item, struct cairn_error *err) {
 
 static enum cairn_code print_restore(const json_t *item, struct cairn_error *err) {
     struct cairn_msg_why_restore told = {0};
-    char store[24], shared[24], peer[24];
+    char store[24], shared[24], peer[24], memory[24];
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_why_restore, item, &told, err));
     cairn_cli_size(told.store_bytes, store);
     cairn_cli_size(told.shared_bytes, shared);
     cairn_cli_size(told.peer_bytes, peer);
+    cairn_cli_size(told.memory_bytes, memory);
     printf("  restored on node %s: %s from the store; not read from it: %s shared by its ranks, %s "
-           "from other nodes\n    %s\n",
-           told.node, store, shared, peer, told.choice);
+           "from other nodes, %s from its own memory\n    %s\n",
+           told.node, store, shared, peer, memory, told.choice);
     return CAIRN_OK;
 }
 

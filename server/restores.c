@@ -58,7 +58,8 @@ json_t *cairn_srv_restores_json(struct cairn_srv_restores *restores,
             continue;
         json_t *item = CAIRN_PACK(why_restore, .node = at->node, .choice = at->choice,
                                   .store_bytes = at->store_bytes, .shared_bytes = at->shared_bytes,
-                                  .peer_bytes = at->peer_bytes);
+                                  .peer_bytes = at->peer_bytes,
+                                  .memory_bytes = at->memory_bytes);
         if (json_array_append_new(items, item)) return NULL;
     }
     return CAIRN_TAKE(items);

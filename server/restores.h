@@ -29,7 +29,7 @@ struct cairn_srv_restore {
     struct cairn_version_id version;
     struct cairn_run_name run;
     char choice[128];
-    uint64_t store_bytes, shared_bytes, peer_bytes;
+    uint64_t store_bytes, shared_bytes, peer_bytes, memory_bytes;
     uint64_t heard; /* a number that rises; 0: a free place */
 };
 void cairn_srv_restores_hear(struct cairn_srv_restores *restores,

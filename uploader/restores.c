@@ -30,6 +30,7 @@ void cairn_up_restores_note(struct cairn_up_restores *restores,
         sum.store_bytes += place->store_bytes;
         sum.shared_bytes += place->shared_bytes;
         sum.peer_bytes += place->peer_bytes;
+        sum.memory_bytes += place->memory_bytes;
     }
     sum.noted = ++restores->locked.noted;
     *place = sum;

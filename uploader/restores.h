@@ -20,9 +20,10 @@
 struct cairn_up_restore_note {
     struct cairn_version_id version;
     char run[2 * CAIRN_NAME_BYTES_MAX + 2];
-    const char *choice;                             /* static: how it is read, and why */
-    uint64_t store_bytes, shared_bytes, peer_bytes; /* since the note before */
-    uint64_t noted;                                 /* a number that rises; 0: a free place */
+    const char *choice; /* static: how it is read, and why */
+    /* since the note before */
+    uint64_t store_bytes, shared_bytes, peer_bytes, memory_bytes;
+    uint64_t noted; /* a number that rises; 0: a free place */
 };
 struct cairn_up_restores {
     struct cairn_lock lock; /* uploader_restores */

@@ -27,7 +27,7 @@
     "v.labels, v.meta, v.bytes, v.shards, v.layout, v.layout_writer, v.manifest_sha256, v.code, "  \
     "v.reason, v.warnings, v.created_ms, v.committed_ms, v.opened_tick, v.gone_tick, v.sweeps, "   \
     "v.http_status, v.request_id, v.metrics, v.note, v.pinned, (SELECT 1 FROM aliases a WHERE "    \
-    "a.version = v.version LIMIT 1), (SELECT 1 FROM copies c WHERE c.version = v.version LIMIT "     \
+    "a.version = v.version LIMIT 1), (SELECT 1 FROM copies c WHERE c.version = v.version LIMIT "   \
     "1), v.staged_ms, v.durable_ms, v.stall_ms"
 #define VERSION_FROM " FROM versions v JOIN runs r ON r.run_id = v.run_id "
 #define VERSION_NEWEST_FIRST " ORDER BY v.attempt DESC, v.step DESC, v.n DESC LIMIT 1"

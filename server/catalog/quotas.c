@@ -58,6 +58,31 @@ static int64_t to_column(uint64_t bound) {
     return bound == CAIRN_QUOTA_NONE ? -1 : (int64_t)bound;
 }
 
+#define DAY_MS INT64_C(86400000)
+
+enum cairn_code cairn_srv_usage_note(struct cairn_srv_tx *tx, int64_t wall_ms,
+                                     struct cairn_error *err) {
+    int64_t day = wall_ms / DAY_MS;
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(usage_days_note), SQL_I(day)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(usage_days_drop),
+                             SQL_I(day - CAIRN_SRV_USAGE_DAYS + 1));
+}
+
+enum cairn_code cairn_srv_usage_days(struct cairn_srv_tx *tx, const char *project,
+                                     struct cairn_srv_usage_day ret[CAIRN_SRV_USAGE_DAYS],
+                                     size_t *ret_count, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(usage_days_get), SQL_T(project)));
+    *ret_count = 0;
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        /* A clock that was set back leaves days of its future. */
+        if (!more || *ret_count == CAIRN_SRV_USAGE_DAYS) return CAIRN_OK;
+        ret[(*ret_count)++] = (struct cairn_srv_usage_day){
+            cairn_srv_rows_i64(&rows, 0) * DAY_MS, {counted(&rows, 1), counted(&rows, 2)}};
+    }
+}
+
 static uint64_t of_column(const struct cairn_srv_rows *rows, int column) {
     int64_t bound = cairn_srv_rows_i64(rows, column);
     return bound < 0 ? CAIRN_QUOTA_NONE : (uint64_t)bound;

@@ -10,7 +10,9 @@
  *              deleted. Its bytes count until they are gone: of an open one those that its ranks
  *              have sealed, of an aborted one these until it is swept.
  *          3   a project's own quota holds, else the default of all; without either all fits.
- *          4   a quota is judged when a version is opened. A save that has begun ends, whatever it
+ *          4   what a project takes up is noted for each day, the last note of a day stays, and of
+ *              days before the last CAIRN_SRV_USAGE_DAYS there is none.
+ *          5   a quota is judged when a version is opened. A save that has begun ends, whatever it
  *              grows to.
  * Limits:  a version that is not committed counts for CAIRN_SRV_SEALED_BYTES_MAX at most.
  * Threads: inside a transaction; structs belong to their caller.
@@ -26,6 +28,12 @@
 
 struct cairn_srv_usage {
     uint64_t versions, bytes;
+};
+#define CAIRN_SRV_USAGE_DAYS 30
+
+struct cairn_srv_usage_day {
+    int64_t at_ms; /* its begin, in UTC */
+    struct cairn_srv_usage used;
 };
 struct cairn_srv_quota {
     uint64_t versions, bytes; /* CAIRN_QUOTA_NONE: no bound */
@@ -44,6 +52,14 @@ enum cairn_code cairn_srv_usage_recount(struct cairn_srv_tx *tx, const char *pro
                                         struct cairn_srv_usage *ret_before,
                                         struct cairn_srv_usage *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Of all projects, as of now. */
+enum cairn_code cairn_srv_usage_note(struct cairn_srv_tx *tx, int64_t wall_ms,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* The oldest first; a day on which no server ran is not there. */
+enum cairn_code cairn_srv_usage_days(struct cairn_srv_tx *tx, const char *project,
+                                     struct cairn_srv_usage_day ret[CAIRN_SRV_USAGE_DAYS],
+                                     size_t *ret_count, struct cairn_error *err) CAIRN_MUST_USE;
 
 /* project "": the default of all. quota NULL: there is none of its own any more. */
 enum cairn_code cairn_srv_quota_put(struct cairn_srv_tx *tx, const char *project,

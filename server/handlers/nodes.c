@@ -293,6 +293,7 @@ static void hear_restores(const struct beat *beat) {
         restore.store_bytes = said.store_bytes;
         restore.shared_bytes = said.shared_bytes;
         restore.peer_bytes = said.peer_bytes;
+        restore.memory_bytes = said.memory_bytes;
         cairn_srv_restores_hear(beat->request->server->restores, &restore);
     }
 }

@@ -16,6 +16,7 @@
 #include "server/catalog/members.h"
 #include "server/catalog/node_rows.h"
 #include "server/catalog/not_freed.h"
+#include "server/catalog/quotas.h"
 #include "server/catalog/read_leases.h"
 #include "server/catalog/servers.h"
 #include "server/catalog/shard_lists.h"
@@ -42,6 +43,7 @@
 #define ROUND_VERSIONS_MAX 1000
 #define HOUR_MS UINT64_C(3600000)
 #define UNUSED_MS (48 * HOUR_MS)
+#define NOTED_MS (10 * UINT64_C(60000))
 #define RAISE_MS (10 * UINT64_C(60000))
 
 /* Version ids that one query found, worked on after it. */
@@ -54,7 +56,7 @@ struct cairn_srv_sweep {
     struct cairn_srv_version version;
     char reason[CAIRN_SRV_REASON_BYTES];
     bool changed;
-    uint64_t tidied_ms; /* mono clock; 0: never */
+    uint64_t tidied_ms, noted_ms; /* mono clock; 0: never */
     struct cairn_srv_temporaries *temporaries;
     bool raised;        /* the generation, in this round */
     uint64_t raised_ms; /* mono clock */
@@ -373,6 +375,21 @@ static enum cairn_code drop_left(struct cairn_srv_tx *tx, void *argument, struct
     return cairn_srv_shards_drop_left(tx, err);
 }
 
+static enum cairn_code note_usage(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    return cairn_srv_usage_note(tx, cairn_srv_wall_ms(argument), err);
+}
+
+/* How much projects take up is a line of the page: without a note it goes on from the next one. */
+static void note_usage_now_and_then(struct cairn_srv_sweep *sweep) {
+    struct cairn_error why = {0};
+    uint64_t now_ms = cairn_srv_mono_ms(sweep->server);
+    if (sweep->noted_ms && now_ms - sweep->noted_ms < NOTED_MS) return;
+    sweep->noted_ms = now_ms;
+    if (cairn_srv_catalog_write(sweep->server->catalog, note_usage, sweep->server, &why))
+        cairn_log(INFO, "sweep.usage_not_noted", "cause=\"%s\"", why.message);
+}
+
 /* What tests of the store left behind, by keys that may not delete; what small puts left in a
  * folder that died; and rows of shards of committed versions. */
 static void tidy(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
@@ -424,6 +441,7 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     CAIRN_TRY(expire_all(found, err));
     CAIRN_TRY(empty_trash(found, worker, err));
     tidy(found, worker);
+    note_usage_now_and_then(found);
     struct cairn_error why = {0};
     if (cairn_srv_attempt_copies_write(server, worker, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.copy_left", "cause=\"%s\"", why.message);

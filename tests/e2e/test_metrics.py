@@ -116,6 +116,12 @@ class Metrics(Scraped):
         self.assertEqual(after["cairn_restore_bytes_total"].value(), 0)
         self.assertEqual(after["cairn_kept_bytes"].value(), stored)
         self.assertGreaterEqual(after["cairn_slab_bytes"].value(state="kept"), stored)
+        version = self.world.version(RUN)["version"]
+
+        def told():
+            return json.loads(self.world.get(f"/v1/runs/{RUN}/checkpoints/{version}/why")[2])["restores"]
+        wait_until(lambda: [one["memory_bytes"] for one in told()] == [2 * stored])
+        self.assertEqual([one["store_bytes"] for one in told()], [0])
 
     def restorer(self, job):
         """One rank that has its restore open, and reads once the hold is there."""

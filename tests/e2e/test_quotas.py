@@ -43,7 +43,7 @@ class Quotas(unittest.TestCase):
                           shown["llm"]["from"]), (7, 1, None, "server"))
         self.assertGreaterEqual(shown["llm"]["used_bytes"], 3000)
         self.assertEqual(shown["vision"], {"project": "vision", "limit_versions": None, "used_versions": 0,
-                                           "limit_bytes": 2048, "used_bytes": 0, "from": "project"})
+                                           "limit_bytes": 2048, "used_bytes": 0, "from": "project", "days": shown["vision"]["days"]})
         table = self.quota("ls").stdout.splitlines()
         self.assertEqual(table[0].split(), ["PROJECT", "VERSIONS", "OF", "BYTES", "OF", "FROM"])
         self.assertEqual(table[1].split()[:3], ["llm", "1", "7"])

@@ -68,6 +68,35 @@ TEST(a_save_beyond_the_projects_versions_is_refused_with_the_numbers_for_all_ran
     EXPECT_CODE(begin(&hand, 6, 1, 0, NULL), CAIRN_QUOTA_EXCEEDED);
 }
 
+TEST(what_a_project_takes_up_is_there_for_each_of_thirty_days) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    const uint64_t day_ms = 24 * 60 * MINUTE_MS;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 100, &save));
+    cairn_inside_pass(&world.inside, day_ms);
+    REQUIRE_OK(cairn_hand_save_all(&hand, 2, 1, "error", 900, &save));
+    cairn_inside_pass(&world.inside, 11 * MINUTE_MS);
+    CAIRN_AUTO_JSON json_t *two = NULL;
+    REQUIRE_OK(call(&world, "GET", QUOTA, NULL, &two));
+    const json_t *days = json_object_get(two, "days");
+    REQUIRE(json_array_size(days) == 2);
+    EXPECT_EQ_U64(cairn_world_number(json_array_get(days, 0), "bytes"), 100);
+    EXPECT_EQ_U64(cairn_world_number(json_array_get(days, 1), "bytes"), 1000);
+    EXPECT_EQ_U64(cairn_world_number(json_array_get(days, 1), "versions"), 2);
+    for (int day = 0; day < 31; day++) {
+        world.inside.clock.wall_ms += (int64_t)day_ms; /* as a clock that is set */
+        cairn_inside_pass(&world.inside, 11 * MINUTE_MS);
+    }
+    CAIRN_AUTO_JSON json_t *many = NULL;
+    REQUIRE_OK(cairn_world_call(&world, "GET", "/v1/quotas", NULL, &many));
+    days = json_object_get(json_array_get(json_object_get(many, "items"), 0), "days");
+    EXPECT_EQ_U64(json_array_size(days), 30); /* the two above are not among them */
+    EXPECT_EQ_U64(cairn_world_number(json_array_get(days, 0), "bytes"), 1000);
+}
+
 TEST(a_save_that_has_begun_ends_and_the_next_is_refused_for_its_bytes) {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;

@@ -18,7 +18,7 @@ static const char *const growing[] = {
     "runs",     "attempts", "attempt_ranks", "versions",    "version_ranks", "version_groups",
     "shards",   "tables",   "layouts",       "nodes",       "set_aside",     "tombstones",
     "policies", "aliases",  "metrics",       "read_leases", "events",        "operations",
-    "project_usage", "project_quotas"};
+    "project_usage", "project_quotas", "usage_days"};
 
 /* Indexes that hold only what still has to be done, so that all of it may be walked. */
 static const char *const short_indexes[] = {
@@ -45,6 +45,8 @@ static const struct {
     {"said_policies", "likewise"},
     {"said_quotas", "likewise"},
     {"said_runs", "likewise"},
+    {"usage_days_note", "every ten minutes, a row for each project"},
+    {"usage_days_drop", "likewise, thirty rows for each"},
     {"shards_drop_left", "after a start and hourly, rows of open versions and what a death left"},
     {"ranks_drop_left", "likewise"},
     {"groups_drop_left", "likewise"},
@@ -155,6 +157,8 @@ static const char fill[] =
     "INSERT INTO read_leases(lease, version, job, until_tick, since_ms) SELECT version, version, "
     "'j', step, 1 FROM versions WHERE state = 1;"
     "INSERT INTO project_usage(project, versions, bytes) SELECT 'q' || run_id, 1, 1 FROM runs;"
+    "INSERT INTO usage_days(project, day, versions, bytes) SELECT 'q' || run_id % 40, run_id, 1, "
+    "1 FROM runs;"
     "INSERT INTO project_quotas(project, versions_max, bytes_max) SELECT 'q' || run_id, 1, 1 FROM "
     "runs;"
     "INSERT INTO policies(project, run, policy) SELECT project, run, '{}' FROM runs;"

@@ -109,6 +109,10 @@ void cairn_up_run_over(struct cairn_up_fetch *fetch, struct cairn_up_get *get, e
         CAIRN_ASSERT(cell->users > 0);
         cell->users--;
         struct cairn_up_want *waiters = CAIRN_TAKE(cell->waiters);
+        bool of_rank = false; /* else another node wants it, and nothing is restored here */
+        for (struct cairn_up_want *want = waiters; want; want = want->next)
+            of_rank |= want->reading != NULL;
+        if (get->kept && of_rank) version->counts.memory_bytes += get->bytes;
         while (waiters) {
             struct cairn_up_want *want = waiters;
             waiters = want->next;

@@ -308,6 +308,10 @@ static bool take_kept(struct cairn_up_fetch *fetch, struct cairn_up_get *get) {
     struct cairn_error none = {0};
     if (!cairn_up_fetch_kept(fetch->up, get, memory_of(get))) return false;
     get->kept = true;
+    if (get->want && get->want->reading) {
+        CAIRN_HOLD(&fetch->lock);
+        get->want->version->counts.memory_bytes += get->bytes;
+    }
     if (get->cell)
         cairn_up_run_over(fetch, get, CAIRN_OK, &none);
     else

@@ -244,8 +244,9 @@ static void note_restore(struct cairn_up_version *version) {
         .choice = choice_of(version),
         .store_bytes = version->counts.store_bytes - version->told.store_bytes,
         .shared_bytes = version->counts.shared_bytes - version->told.shared_bytes,
-        .peer_bytes = version->counts.peer_bytes - version->told.peer_bytes};
-    if (!note.store_bytes && !note.shared_bytes && !note.peer_bytes) return;
+        .peer_bytes = version->counts.peer_bytes - version->told.peer_bytes,
+        .memory_bytes = version->counts.memory_bytes - version->told.memory_bytes};
+    if (!note.store_bytes && !note.shared_bytes && !note.peer_bytes && !note.memory_bytes) return;
     snprintf(note.run, sizeof(note.run), "%s/%s", version->place.name.project,
              version->place.name.run);
     version->told = version->counts;

@@ -57,6 +57,7 @@ struct cairn_up_version {
         uint64_t store_bytes;  /* read from the store */
         uint64_t shared_bytes; /* wanted by ranks, read for others of this node */
         uint64_t peer_bytes;   /* got from other nodes */
+        uint64_t memory_bytes; /* out of a slab of this node that still holds them */
         uint64_t served_bytes; /* given to them */
     } counts, told;            /* told: as it was noted last (uploader/restores.h) */
 };

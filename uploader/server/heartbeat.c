@@ -192,7 +192,8 @@ static json_t *restores_of(struct cairn_up *up) {
             array, CAIRN_PACK(node_restore, .version = note->version.text,
                               .project = name.project, .run = name.run,
                               .choice = note->choice, .store_bytes = note->store_bytes,
-                              .shared_bytes = note->shared_bytes, .peer_bytes = note->peer_bytes));
+                              .shared_bytes = note->shared_bytes, .peer_bytes = note->peer_bytes,
+                              .memory_bytes = note->memory_bytes));
     }
     return array;
 }
