@@ -90,6 +90,7 @@ async function show() {
 
 // To another address; replace: the way back does not lead here.
 function go(href, replace) {
+  if (href === location.hash) return;
   if (replace) history.replaceState(null, "", href);
   else location.hash = href;
 }

@@ -52,6 +52,9 @@ function factsOf(version, project, run, may, again) {
     ["Bytes", bytes(version.bytes)], ["Shards", `${count(version.shards_registered)} of ${count(version.shards)}`],
     ["Ranks", `${count(version.ranks_sealed)} of ${count(version.world_size)} sealed`],
     ["Begun", `${moment(version.created_at)} (${age(version.created_at)})`],
+    ["Training stood still", version.stall_ms === null ? null : duration(version.stall_ms / 1000)],
+    ["Staged", version.staged_at ? `after ${duration(since(version, version.staged_at))}` : null],
+    ["Durable", version.durable_at ? `after ${duration(since(version, version.durable_at))}` : null],
     ["Committed", version.committed_at ? `${moment(version.committed_at)}, after ${duration(took)}, ${rate(took ? version.bytes / took : null)}` : null],
     ["Format", version.format], ["Note", version.note], ["Aliases", version.aliases.length ? version.aliases.join(", ") : null],
     ["Labels", Object.entries(version.labels).map(([name, value]) => h("span", {class: "chip"}, `${name}=${value}`))],
@@ -61,6 +64,10 @@ function factsOf(version, project, run, may, again) {
       `${copy.store}: ${copy.state}${copy.damage ? `, ${copy.damage.objects} objects damaged or missing` : ""}`))],
     ["Warnings", version.warnings.length ? version.warnings.join("; ") : null]]),
   h("div", {class: "tools"}, actions(project, run, version, may, again)));
+}
+
+function since(version, time) {
+  return Math.max(0, Date.parse(time) - Date.parse(version.created_at)) / 1000;
 }
 
 function progressOf(why, version) {
@@ -85,7 +92,8 @@ function progressOf(why, version) {
 function restoresOf(why) {
   return why.restores.length ? h("section", {}, h("h2", {}, "How it was restored last"), table("By node", [
     {name: "Node", of: one => one.node}, {name: "From the store", number: true, of: one => bytes(one.store_bytes)},
-    {name: "From other nodes", number: true, of: one => bytes(one.peer_bytes)}, {name: "Shared by its ranks", number: true, of: one => bytes(one.shared_bytes)},
+    {name: "From other nodes", number: true, of: one => bytes(one.peer_bytes)}, {name: "From its memory", number: true, of: one => bytes(one.memory_bytes)},
+    {name: "Shared by its ranks", number: true, of: one => bytes(one.shared_bytes)},
     {name: "How", of: one => one.choice}], why.restores, "")) : null;
 }
 

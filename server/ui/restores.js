@@ -16,16 +16,16 @@ export async function showRestores({signal}) {
     const found = (await Promise.all(runs.map(run => ofRun(run, signal)))).flat();
     const leases = found.flatMap(one => one.leases.map(lease => ({...one, ...lease})));
     const restores = found.flatMap(one => one.restores.map(restore => ({...one, ...restore})));
-    fill(body, h("p", {class: "quiet"}, `Of the newest ${OF_EACH} checkpoints of the ${count(runs.length)} runs with the last activity.`),
+    fill(body, h("p", {class: "quiet"}, `Of the newest ${OF_EACH} checkpoints of each of the ${RUNS_MOST} runs with the last activity (here ${count(runs.length)}).`),
       h("section", {}, h("h2", {}, "Who reads now"), table("Leases", [
         {name: "Checkpoint", of: named}, {name: "Job", of: row => row.job}, {name: "Since", of: row => age(row.taken_at)},
         {name: "Ends in", number: true, of: row => duration(row.expires_s)}], leases, "Nobody holds a lease of these.")),
       h("section", {}, h("h2", {}, "How nodes restored last"), table("By node", [
         {name: "Checkpoint", of: named}, {name: "Node", of: row => row.node},
         {name: "From the store", number: true, of: row => bytes(row.store_bytes)}, {name: "From other nodes", number: true, of: row => bytes(row.peer_bytes)},
-        {name: "Shared by its ranks", number: true, of: row => bytes(row.shared_bytes)},
-        {name: "Not from the store", of: row => bar(row.peer_bytes + row.shared_bytes, row.peer_bytes + row.shared_bytes + row.store_bytes,
-          `${bytes(row.peer_bytes + row.shared_bytes)} did not come from the store`)},
+        {name: "From its memory", number: true, of: row => bytes(row.memory_bytes)}, {name: "Shared by its ranks", number: true, of: row => bytes(row.shared_bytes)},
+        {name: "Not from the store", of: row => bar(elsewhere(row), elsewhere(row) + row.store_bytes,
+          `${bytes(elsewhere(row))} did not come from the store`)},
         {name: "How", of: row => row.choice}], restores, "No node has restored one of these, as far as this server was told.")));
   }
   await look();
@@ -33,6 +33,7 @@ export async function showRestores({signal}) {
   return [h("h1", {}, "Restores"), body];
 }
 
+const elsewhere = row => row.peer_bytes + row.shared_bytes + (row.memory_bytes || 0);
 const named = row => link(["checkpoint", row.project, row.run, row.version], `${row.project}/${row.run} step ${row.step}`);
 
 async function ofRun(run, signal) {

@@ -14,7 +14,7 @@ const COUNTS = [["last", "the newest"], ["first", "the oldest"], ["every_steps",
 export async function showRetention({parts: [project, run], signal, may, again}) {
   const base = api.run(project, run);
   const [now, said] = await Promise.all([api.get(`${base}/retention`, {}, signal), api.get(`${base}/liveness`, {}, signal)]);
-  const result = h("div", {"aria-live": "polite"}), form = policyForm(now.policy), line = timeline({points: [], by: "time", pick: () => {}});
+  const result = h("div", {"aria-live": "polite"}), form = policyForm(now.policy), line = timeline({points: [], by: "time", signal, pick: () => {}});
   let plan = null, turn = 0;
 
   async function look(ahead) {

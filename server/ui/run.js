@@ -1,30 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // One run: its checkpoints in a line, figures below it, and the newest of them as a table to act on.
 import * as api from "./api.js";
-import {drawCharts, metricsOf} from "./charts.js";
+import {drawCharts, dropCharts, metricsOf} from "./charts.js";
 import {facts, fill, h, link, path, table} from "./dom.js";
 import {age, bytes, count, duration, median, moment} from "./format.js";
 import {live} from "./live.js";
 import {actions} from "./changes.js";
 import {bar, chip, isLate, stateOf} from "./shapes.js";
-import {checkpointPath, pointsOf, timeline} from "./timeline.js";
+import {checkpointPath, LEFT, pointsOf, timeline} from "./timeline.js";
 
 const SHOWN = 50, USUAL_OF = 20;
 
 export async function showRun({parts: [project, name], query, signal, may, go, again}) {
   const base = api.run(project, name);
-  const [run, first] = await Promise.all([api.get(base, {}, signal), api.get(`${base}/checkpoints`, {limit: 200}, signal)]);
+  const [run, first, {policy}] = await Promise.all([api.get(base, {}, signal), api.get(`${base}/checkpoints`, {limit: 200}, signal),
+    api.get(`${base}/retention`, {}, signal)]);
   const state = {versions: first.items, by: query.x === "step" ? "step" : "time", metric: query.metric || ""};
   const head = h("div", {}), figures = h("section", {class: "charts", "aria-label": "Figures over time"}), list = h("div", {});
-  const line = timeline({points: [], by: state.by, pick: point => go(checkpointPath(project, name, point))});
+  const line = timeline({points: [], by: state.by, left: LEFT, signal,
+    pick: point => go(checkpointPath(project, name, point))});
   const metrics = h("select", {"aria-label": "Metric", onchange: event => { state.metric = event.target.value; say(); charts(); }});
   const drawn = h("p", {class: "quiet"});
-  let points = [], whole = !first.next_cursor;
+  let points = [], whole = !first.next_cursor, marked = false;
+  signal.addEventListener("abort", () => dropCharts(figures));
 
   function say() {
     go(path(["run", project, name], {x: state.by === "step" ? "step" : "", metric: state.metric}), true);
   }
-  function charts() { drawCharts(figures, points, state.metric); }
+  function charts() { drawCharts(figures, points, {by: state.by, metric: state.metric, order: orderOf(policy, state.metric)}); }
   function draw() {
     points = pointsOf(state.versions);
     const committed = points.filter(point => point.state === "committed" || point.state === "superseded");
@@ -34,7 +37,8 @@ export async function showRun({parts: [project, name], query, signal, may, go, a
     fill(metrics, h("option", {value: ""}, "no metric"), names.map(one => h("option", {value: one, selected: one === state.metric}, one)));
     charts();
     fill(drawn, `${count(points.length)} checkpoints are in the line${whole ? "" : ", older ones are being fetched"}.`);
-    performance.mark("cairn-drawn"); // for who measures
+    if (!marked) performance.mark("cairn-drawn"); // for who measures: the first time
+    marked = true;
     fill(list, versionsTable(project, name, [...state.versions].slice(0, SHOWN), may, again));
   }
 
@@ -73,16 +77,22 @@ export async function showRun({parts: [project, name], query, signal, may, go, a
         state.by = state.by === "step" ? "time" : "step";
         event.target.setAttribute("aria-pressed", state.by === "step");
         line.set({by: state.by});
+        charts();
         say();
       }}, "By step"), metrics, link(["retention", project, name], "Retention"), link(["restores"], "Restores")),
     line.element, drawn, figures, list];
 }
 
+// Which value of a metric is the best, as the run's policy has it; without a word of it the least.
+function orderOf(policy, metric) {
+  return policy.keep?.best?.find(one => one.metric === metric)?.order === "max" ? "max" : "min";
+}
+
 // What the line and the table need of a version: of a hundred thousand all else would be much.
 function lean({version, step, n, attempt, state, superseded, trashed, latest, aliases, bytes: size, created_at, committed_at, pinned,
-  metrics, reason, world_size, labels}) {
+  metrics, reason, world_size, labels, staged_at, durable_at, stall_ms}) {
   return {version, step, n, attempt, state, superseded, trashed, latest, aliases, bytes: size, created_at, committed_at, pinned,
-    metrics, reason, world_size, labels};
+    metrics, reason, world_size, labels, staged_at, durable_at, stall_ms};
 }
 
 function headOf(run, said, may, project, name) {
@@ -110,6 +120,8 @@ function versionsTable(project, name, versions, may, again) {
     {name: "Begun", of: version => moment(version.created_at)},
     {name: "Took", number: true, of: version => version.committed_at
       ? duration((Date.parse(version.committed_at) - Date.parse(version.created_at)) / 1000) : "–"},
+    {name: "Stall", number: true, title: "How long the training of the slowest rank stood still",
+      of: version => duration(version.stall_ms === null ? null : version.stall_ms / 1000)},
     {name: "Ranks", number: true, of: version => version.world_size},
     {name: "", of: version => actions(project, name, version, may, again)}], versions, "No checkpoint yet.");
 }

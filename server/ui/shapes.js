@@ -29,3 +29,11 @@ export function bar(done, total, words) {
   return h("svg", {class: "bar", viewBox: "0 0 100 8", role: "img", "aria-label": words, preserveAspectRatio: "none"},
     h("rect", {class: "back", width: 100, height: 8}), h("rect", {class: "front", width: (100 * share).toFixed(1), height: 8}));
 }
+
+// A small line of numbers, from the first to the last.
+export function trend(values, words) {
+  const most = Math.max(...values), least = Math.min(...values, 0), span = Math.max(1, most - least);
+  const points = values.map((value, i) => `${(100 * i / Math.max(1, values.length - 1)).toFixed(1)},${(19 - 18 * (value - least) / span).toFixed(1)}`);
+  return h("svg", {class: "trend", viewBox: "0 0 100 20", role: "img", "aria-label": words, preserveAspectRatio: "none"},
+    h("polyline", {points: points.join(" "), fill: "none"}));
+}

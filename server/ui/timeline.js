@@ -6,7 +6,7 @@ import {h, path} from "./dom.js";
 import {bytes, duration, moment} from "./format.js";
 import {stateOf} from "./shapes.js";
 
-const HEIGHT = 150, MIDDLE = 80, EDGE = 12, GAP = 2, WORD = 80; // pixels; GAP in median intervals
+const HEIGHT = 150, MIDDLE = 80, GAP = 2, WORD = 80; // pixels; GAP in median intervals
 
 function colours(element) {
   const style = getComputedStyle(element), of = name => style.getPropertyValue(name).trim();
@@ -15,8 +15,19 @@ function colours(element) {
     skip: of("--busy"), ink: of("--ink"), quiet: of("--quiet"), gap: of("--gap"), line: of("--line")};
 }
 
+export const LEFT = 78, EDGE = 12; // pixels beside the drawing, here and in charts.js
+
+// From which to which time (or step) the points reach.
+export function extent(points, by) {
+  if (!points.length) return [0, 1];
+  if (by !== "step") return [points[0].at, points[points.length - 1].at];
+  let low = Infinity, high = -Infinity;
+  for (const point of points) { low = Math.min(low, point.step); high = Math.max(high, point.step); }
+  return [low, high];
+}
+
 // points: [{at, step, bytes, state, attempt, version, said}] in the order of `at`. pick(point): it was chosen.
-export function timeline({points, by, tone, pick, median}) {
+export function timeline({points, by, tone, pick, median, signal, left = EDGE}) {
   const canvas = h("canvas", {class: "timeline", tabindex: 0, role: "application", height: HEIGHT,
     "aria-label": "Checkpoints in time. Left and right move from one to the next, Enter opens it."});
   const words = h("p", {class: "hover", "aria-live": "polite"});
@@ -24,12 +35,8 @@ export function timeline({points, by, tone, pick, median}) {
   const xOf = point => mode === "step" ? point.step : point.at;
 
   function scale() {
-    const width = canvas.clientWidth || 600, first = drawn.length ? xOf(drawn[0]) : 0,
-      last = drawn.length ? xOf(drawn[drawn.length - 1]) : 1;
-    let low = first, high = last;
-    if (mode === "step") for (const point of drawn) { low = Math.min(low, point.step); high = Math.max(high, point.step); }
-    const span = Math.max(1, high - low);
-    return {width, x: point => EDGE + (width - 2 * EDGE) * (xOf(point) - low) / span};
+    const width = canvas.clientWidth || 600, [low, high] = extent(drawn, mode), span = Math.max(1, high - low);
+    return {width, x: point => left + (width - left - EDGE) * (xOf(point) - low) / span};
   }
 
   function draw() {
@@ -41,7 +48,7 @@ export function timeline({points, by, tone, pick, median}) {
     pen.clearRect(0, 0, width, HEIGHT);
     pen.strokeStyle = colour.line;
     pen.beginPath();
-    pen.moveTo(EDGE, MIDDLE);
+    pen.moveTo(left, MIDDLE);
     pen.lineTo(width - EDGE, MIDDLE);
     pen.stroke();
     let most = 1;
@@ -113,7 +120,7 @@ export function timeline({points, by, tone, pick, median}) {
     event.preventDefault();
   });
   new ResizeObserver(draw).observe(canvas);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw, {signal});
   return {
     element: h("div", {class: "timeline-box"}, canvas, words),
     set({points: newer, by: nextMode, tone: nextTone, median: nextMedian}) {
@@ -163,8 +170,14 @@ export function pointsOf(versions) {
     at: Date.parse(version.committed_at || version.created_at) / 1000, time: version.committed_at || version.created_at,
     began: Date.parse(version.created_at) / 1000, step: version.step, bytes: version.bytes, state: stateOf(version),
     attempt: version.attempt, version: version.version, metrics: version.metrics, latest: version.latest,
+    staged: secondsOf(version.staged_at), durable: secondsOf(version.durable_at), stall: version.stall_ms === null ||
+      version.stall_ms === undefined ? null : version.stall_ms / 1000,
     said: [version.latest ? "latest" : null, version.pinned ? "pinned" : null, ...version.aliases, version.reason]
       .filter(Boolean).join(", ")})).sort((a, b) => a.at - b.at);
+}
+
+function secondsOf(time) {
+  return time ? Date.parse(time) / 1000 : null;
 }
 
 export const checkpointPath = (project, run, point) => path(["checkpoint", project, run, point.version]);

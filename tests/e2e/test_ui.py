@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import time
 import unittest
+import urllib.request
 
 import browser
 from outcome import leave
@@ -31,10 +32,12 @@ SELECT printf('ckpt_%08x-%04x-8%03x-8000-%012x', :run, 0, 0, i), :run, 1 + i / 1
 
 
 def fill(catalog, name, count):
+    """A run with so many rows as commits leave them; 0: none."""
     with sqlite3.connect(catalog) as db:
         run = db.execute("INSERT INTO runs(project, run, labels, created_ms, attempt) VALUES ('big', ?, '{}', 1700000000000, ?)"
                          " RETURNING run_id", (name, 1 + count // 1000)).fetchone()[0]
-        db.execute(FILL, {"run": run, "count": count})
+        if count:
+            db.execute(FILL, {"run": run, "count": count})
     db.close()
 
 
@@ -87,7 +90,7 @@ class Views(Page):
         self.world.cairn("metric", f"{RUN}@200", "eval/loss=1.25")
         self.world.cairn("label", f"{RUN}@200", "tier=keep")
         self.world.cairn("pin", f"{RUN}@100")
-        words = {"#/": ["llm/7b", "step 300"], f"#/run/{RUN}": ["Attempt", "The newest 3", "pinned", "From begin to commit"],
+        words = {"#/": ["llm/7b", "step 300"], f"#/run/{RUN}": ["Attempt", "The newest 3", "pinned", "From the begin of a save until it was staged, durable, committed", "How long the training stood still"],
                  f"#/checkpoint/{RUN}/200": ["tier=keep", "eval/loss 1.25", "w.bin", "checkpoint.committed", "cairn get 'llm/7b@200'"],
                  f"#/retention/{RUN}": ["no rule: removes nothing", "keep"], "#/nodes": ["node-0"], "#/restores": ["Who reads now"],
                  f"#/compare/{RUN}/100/200": ["1 alike, 1 not"]}
@@ -97,6 +100,41 @@ class Views(Page):
                 self.browser.has(text)
             self.keep_picture(view.strip("#/").replace("/", "-") or "runs")
         self.expect_quiet()
+
+    def test_the_runs_say_where_the_space_is_and_what_failed(self):
+        self.put(100)
+        self.put(200)
+        self.world.cairn("rm", f"{RUN}@100")
+        self.world.get_from(self.world.url, f"/v1/runs/{RUN}", "PUT", {"X-Cairn": "1"})
+        self.world.cairn("label", RUN, "team=nlp")
+        self.go()
+        for text in ("Bytes by project, all that is not gone", "Bytes by state", "in the trash", "Bytes by label of the run", "team=nlp",
+                     "Failed saves of a day"):
+            self.browser.has(text)
+        self.keep_picture("runs-space")
+        self.expect_quiet()
+
+    def test_a_metric_has_its_best_marked_as_the_policy_means_it(self):
+        for step, value in ((100, 0.5), (200, 0.9), (300, 0.7)):
+            self.put(step)
+            self.world.cairn("metric", f"{RUN}@{step}", f"eval/acc={value}")
+        self.go(f"#/run/{RUN}?metric=eval%2Facc")
+        self.browser.has("eval/acc: the best (the least) is step 100")
+        self.world.cairn("policy", "set", RUN, "--keep-last", "9", "--keep-best", "1:eval/acc:max")
+        self.go("#/")
+        self.go(f"#/run/{RUN}?metric=eval%2Facc")
+        self.browser.has("eval/acc: the best (the greatest) is step 200")
+        self.browser.click("button", "By step")
+        self.browser.has("eval/acc: the best (the greatest) is step 200")
+        self.keep_picture("run-by-step")
+
+    def test_a_restore_out_of_memory_says_so(self):
+        self.world.cairn("bench", "save", RUN, "--ranks", "2", "--bytes", "4MiB", "--steps", "1")
+        self.world.cairn("bench", "restore", RUN, "--ranks", "2", "--bytes", "4MiB", "--steps", "1")
+        self.go("#/restores")
+        self.browser.has("From its memory")
+        self.browser.has("step ")
+        self.keep_picture("restores-told")
 
     def test_a_new_commit_is_shown_without_a_click(self):
         self.put(100)
@@ -294,7 +332,7 @@ class Large(Page):
         self.world = World(nodes=0)
         self.addCleanup(self.world.close)
         self.world.server.stop()
-        self.count = {"ten": 10_000, "hundred": 100_000}
+        self.count = {"none": 0, "one": 1, "few": 300, "ten": 10_000, "hundred": 100_000}
         for name, count in self.count.items():
             fill(self.world.root / "server" / "catalog.db", name, count)
         self.world.start_server()
@@ -302,13 +340,74 @@ class Large(Page):
         self.addCleanup(self.browser.close)
 
     def test_a_hundred_thousand_checkpoints_are_drawn_at_once_and_then_whole(self):
-        for name, count in self.count.items():
+        for name, count in list(self.count.items())[-2:]:
+            self.browser.open("about:blank")  # so that the clock of the page begins with it
             self.go(f"#/run/big/{name}")
             self.browser.has("The newest 50")
             first = self.browser.run("return performance.getEntriesByName('cairn-drawn')[0]?.startTime")
             print(f"    {count} checkpoints: drawn after {first:.0f} ms")
             self.browser.has(f"{count:,} checkpoints are in the line.")
             print(f"    all of them after {self.browser.run('return performance.now()'):.0f} ms")
+        self.expect_quiet()
+
+    def test_each_view_of_runs_shows_none_one_many_and_very_many(self):
+        self.go()
+        for name in self.count:
+            self.browser.has(f"big/{name}")
+        self.keep_picture("large-runs")
+        for name, count in self.count.items():
+            self.go(f"#/run/big/{name}")
+            self.browser.has("No checkpoint yet" if not count else f"The newest {min(count, 50)}")
+            self.keep_picture(f"large-run-{name}")
+            self.go(f"#/retention/big/{name}")
+            self.browser.has("The run has no checkpoint" if not count else f"{count:,}, ")
+            self.keep_picture(f"large-retention-{name}")
+            print(f"    {count} checkpoints: retention after {self.browser.run('return performance.now()'):.0f} ms")
+            self.expect_quiet()
+        self.go("#/restores")
+        self.browser.has("Nobody holds a lease")
+        self.expect_quiet()
+
+
+class Long(Page):
+    """An hour of events, fifty times as fast: the page's own pauses are shortened, and the events are real changes."""
+    LOOKS, WARM = 720, 120  # one each five seconds; a look of the page gathers the events of one moment
+
+    def heap(self):
+        for _ in range(3):
+            self.browser.devtools("HeapProfiler.collectGarbage")
+        return self.browser.devtools("Runtime.getHeapUsage")["usedSize"]
+
+    def looks(self, count):
+        """Changes labels until the page has looked so many times more."""
+        before, number = self.browser.run("return window.looks"), 0
+        while self.browser.run("return window.looks") < before + count:
+            number += 1
+            urllib.request.urlopen(urllib.request.Request(
+                f"{self.world.url}/v1/runs/{RUN}/checkpoints/{self.version}", method="PATCH",
+                data=json.dumps({"labels": {"turn": str(number)}}).encode(),
+                headers={"Content-Type": "application/json", "If-Match": "*"}), timeout=HANG_S).close()
+
+    def test_an_hour_of_events_leaves_the_heap_as_it_was(self):
+        for step in range(100, 600, 100):
+            self.put(step)
+        self.version = self.world.version(RUN)["version"]
+        for view, asked in (("#/", "v1/runs?"), (f"#/run/{RUN}", "liveness"), (f"#/checkpoint/{RUN}/{self.version}", "/why")):
+            self.browser.open("about:blank")  # what was shortened goes with its window
+            self.go(view)
+            self.settled()
+            self.browser.run("""
+              const later = window.setTimeout.bind(window), get = window.fetch.bind(window), asked = arguments[0];
+              window.looks = 0;
+              window.setTimeout = (f, ms, ...more) => later(f, ms / 50, ...more);
+              window.fetch = (url, ...more) => { if (String(url).includes(asked)) window.looks++; return get(url, ...more); };
+              return 1""", asked)
+            self.looks(self.WARM)
+            before = self.heap()
+            self.looks(self.LOOKS)
+            after = self.heap()
+            print(f"    {view}: {before >> 10} KiB, after {self.LOOKS} looks {after >> 10} KiB")
+            self.assertLess(after - before, 1 << 20, view)  # a leaked chart is 20 KiB, so 720 of them 14 MiB
         self.expect_quiet()
 
 
