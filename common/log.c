@@ -381,3 +381,15 @@ void cairn_log_write(enum cairn_log_level level, const char *event, const char *
     }
     errno = saved_errno;
 }
+
+void cairn_log_failed(const char *program, const char *format_said, const char *cause) {
+    enum cairn_log_format format = logger.format;
+    if (!logger.started && format_said) (void)!cairn_log_format_parse(format_said, &format, NULL);
+    if (format != CAIRN_LOG_JSON) {
+        fprintf(stderr, "%s: %s\n", program, cause);
+        return;
+    }
+    cairn_log_write_as(format);
+    if (!logger.started) cairn_log_start(program, CAIRN_LOG_ERROR, STDERR_FILENO);
+    cairn_log(ERROR, "process.failed", "program=%s cause=\"%s\"", program, cause);
+}

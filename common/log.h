@@ -30,6 +30,9 @@ enum cairn_code cairn_log_format_parse(const char *text, enum cairn_log_format *
                                        struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_log_level_parse(const char *text, enum cairn_log_level *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Why a daemon ends: "PROGRAM: CAUSE", or the event process.failed where lines are objects, so that
+ * a collector misses nothing. format_said: what log_format says as far as it is known, or NULL. */
+void cairn_log_failed(const char *program, const char *format_said, const char *cause);
 bool cairn_log_enabled(enum cairn_log_level level);
 /* format holds key=value pairs; quote free text with cause=\"%s\". It has conversions of integers
  * and texts alone. */

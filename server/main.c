@@ -364,7 +364,7 @@ int main(int argc, char **argv) {
     if (code && reindexing.wanted)
         cairn_srv_reindexing_tell(&reindexing, &err);
     else if (code)
-        fprintf(stderr, "cairn-server: %s\n", err.message);
+        cairn_log_failed("cairn-server", settings.log_format, err.message);
     cairn_config_release(&config);
     return cairn_code_info(code)->exit_status;
 }

@@ -72,10 +72,14 @@ static int exit_status(enum cairn_code code) {
     return status ? status : 1;
 }
 
+static void say_failed(const struct cairn_up *up, const struct cairn_error *error) {
+    cairn_log_failed("cairn-uploader", up->settings.log_format, error->message);
+}
+
 static enum cairn_code serve_and_stop(struct cairn_up *up, int stop_fd) {
     struct cairn_error error = {0};
     enum cairn_code code = serve(up, stop_fd, &error);
-    if (code != CAIRN_OK) fprintf(stderr, "cairn-uploader: %s\n", error.message);
+    if (code != CAIRN_OK) say_failed(up, &error);
     cairn_up_stop(up, exit_status(code));
     return code;
 }
@@ -95,7 +99,7 @@ static int run(struct cairn_up *up, bool journal_only) {
         if (code == CAIRN_OK && !up->settings.core_dumps) code = cairn_start_hide_memory(&error);
         if (code == CAIRN_OK) return exit_status(serve_and_stop(up, stop_fd));
     }
-    if (code != CAIRN_OK) fprintf(stderr, "cairn-uploader: %s\n", error.message);
+    if (code != CAIRN_OK) say_failed(up, &error);
     return exit_status(code);
 }
 
@@ -111,7 +115,7 @@ int main(int argc, char **argv) {
                                       .values = &up.settings};
     cairn_json_watch_memory();
     enum cairn_code code = cairn_start_settings(&start, argc, argv, &config, &done, &error);
-    if (code != CAIRN_OK) fprintf(stderr, "cairn-uploader: %s\n", error.message);
+    if (code != CAIRN_OK) say_failed(&up, &error);
     int status = code != CAIRN_OK || done ? exit_status(code) : run(&up, journal_only);
     cairn_config_release(&config);
     return status;

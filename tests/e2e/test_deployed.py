@@ -9,10 +9,11 @@ import secrets
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import unittest
 
-from world import HANG_S, wait_until, World
+from world import BIN, HANG_S, wait_until, World
 
 
 class Deployed(unittest.TestCase):
@@ -199,6 +200,22 @@ class Logs(Deployed):
                 self.assertNotIn("text", line, "a format of which no key is known")
             if event == "server.ready":
                 self.assertEqual((ready["port"], ready["data_dir"]), (world.port, str(world.root / "server")))
+
+    def test_what_a_daemon_ends_with_is_an_object_too_where_lines_are(self):
+        """A collector reads nothing else; only settings that cannot be read themselves are told as text."""
+        ends = {"server": (["--data-dir=/proc/none"], ["--store=/proc/none", "--data-dir=/proc/none"]),
+                "uploader": (["--state-dir=/proc/none"], ["--memory-budget=-7"])}
+        for program, arguments in ends.items():
+            for argument in arguments:
+                env = {**os.environ, "CAIRN_LOG_FORMAT": "json"}
+                done = subprocess.run([BIN / f"cairn-{program}", *argument], env=env, stderr=subprocess.PIPE, text=True, timeout=HANG_S)
+                self.assertNotEqual(done.returncode, 0)
+                lines = [json.loads(line) for line in done.stderr.splitlines()]
+                self.assertEqual((lines[-1]["event"], lines[-1]["level"], lines[-1]["program"]),
+                                 ("process.failed", "error", f"cairn-{program}"), done.stderr)
+                self.assertRegex(lines[-1]["cause"], "/proc/none|memory.budget|store is not set")
+                plain = subprocess.run([BIN / f"cairn-{program}", *argument], stderr=subprocess.PIPE, text=True, timeout=HANG_S)
+                self.assertIn(f"cairn-{program}: ", plain.stderr.splitlines()[-1])
 
 
 if __name__ == "__main__":
