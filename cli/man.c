@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cairn-man FOLDER
+ * cairn-man --daemon HELP PAGE
  *
  * Writes cairn.1 and a page for each verb, cairn-VERB.1, into the folder: what --help says, from
- * the same table, in the macros of man(7). The build runs it; it is not installed.
+ * the same table, in the macros of man(7). Of a daemon the file HELP, what its --help has printed,
+ * becomes PAGE. The build runs it; it is not installed.
  */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cairn/cairn.h>
 
@@ -34,10 +37,10 @@ static void put_line(FILE *to, const char *text) {
     putc('\n', to);
 }
 
-static void put_title(FILE *to, const char *name) {
+static void put_title(FILE *to, const char *name, char section) {
     fputs(".TH \"", to);
     for (; *name; name++) putc(*name >= 'a' && *name <= 'z' ? *name - 32 : *name, to);
-    fprintf(to, "\" \"1\" \"\" \"cairn %s\" \"Cairn\"\n", cairn_version());
+    fprintf(to, "\" \"%c\" \"\" \"cairn %s\" \"Cairn\"\n", section, cairn_version());
 }
 
 /* As they are: no line is filled. */
@@ -62,7 +65,7 @@ static void write_verb(FILE *to, const struct cairn_cli_verb *verb) {
     char name[64];
     const struct cairn_cli_flag *flag;
     snprintf(name, sizeof name, "cairn-%s", verb->name);
-    put_title(to, name);
+    put_title(to, name, '1');
     fputs(".SH NAME\n", to);
     put_text(to, name);
     fputs(" \\- ", to);
@@ -76,7 +79,7 @@ static void write_verb(FILE *to, const struct cairn_cli_verb *verb) {
 }
 
 static void write_all(FILE *to) {
-    put_title(to, "cairn");
+    put_title(to, "cairn", '1');
     fputs(".SH NAME\ncairn \\- keeps the checkpoints of training jobs\n"
           ".SH SYNOPSIS\n\\fBcairn\\fR \\fIVERB\\fR [flags] [arguments]\n.SH VERBS\n",
           to);
@@ -95,13 +98,17 @@ static void write_all(FILE *to) {
           to);
 }
 
-static FILE *open_page(const char *folder, const char *name) {
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s.1", folder, name);
-    FILE *file = fopen(path, "we");
+static FILE *opened(const char *path, const char *mode) {
+    FILE *file = fopen(path, mode);
     if (file) return file;
     fprintf(stderr, "cairn-man: %s: %s\n", path, strerror(errno));
     exit(1);
+}
+
+static FILE *open_page(const char *folder, const char *name) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s.1", folder, name);
+    return opened(path, "we");
 }
 
 static void close_page(FILE *file) {
@@ -111,9 +118,51 @@ static void close_page(FILE *file) {
     exit(1);
 }
 
+/* ---- daemons ---- */
+
+/* "NAME: purpose", text as it is, then "  --flag VALUE", each with deeper lines of its meaning. */
+static void write_daemon(FILE *from, FILE *to) {
+    char line[4096], name[64] = "";
+    bool flags = false;
+    const char *purpose = NULL;
+    if (!fgets(line, sizeof line, from) || !(purpose = strstr(line, ": "))) {
+        fputs("cairn-man: --help does not begin with a name and a purpose\n", stderr);
+        exit(1);
+    }
+    snprintf(name, sizeof name, "%.*s", (int)(purpose - line), line);
+    put_title(to, name, '8');
+    fprintf(to, ".SH NAME\n");
+    put_text(to, name);
+    fputs(" \\- ", to);
+    put_text(to, purpose + 2);
+    fputs(".SH SYNOPSIS\n.nf\n", to);
+    while (fgets(line, sizeof line, from)) {
+        bool flag = !strncmp(line, "  --", 4);
+        line[strcspn(line, "\n")] = '\0';
+        if (flag && !flags) fputs(".fi\n.SH OPTIONS\n", to);
+        flags |= flag;
+        if (flag) fputs(".TP\n.B ", to);
+        if (flags || *line) put_line(to, flags ? line + strspn(line, " ") : line);
+        if (!flags && !*line) fputs(".sp\n", to);
+    }
+    if (!flags) fputs(".fi\n", to);
+    fprintf(to,
+            ".SH FILES\n/etc/cairn/%s.conf: settings, a line each: key = value. "
+            "A package's unit reads it.\n.SH SEE ALSO\n"
+            "\\fBcairn\\fR(1), \\fBcairn\\-health\\fR(1), \\fBcairn\\-doctor\\fR(1)\n",
+            strchr(name, '-') ? strchr(name, '-') + 1 : name);
+}
+
 int main(int argc, char **argv) {
+    if (argc == 4 && !strcmp(argv[1], "--daemon")) {
+        FILE *help = opened(argv[2], "re"), *of_daemon = opened(argv[3], "we");
+        write_daemon(help, of_daemon);
+        fclose(help);
+        close_page(of_daemon);
+        return 0;
+    }
     if (argc != 2) {
-        fputs("usage: cairn-man FOLDER\n", stderr);
+        fputs("usage: cairn-man FOLDER | cairn-man --daemon HELP PAGE\n", stderr);
         return 2;
     }
     FILE *page = open_page(argv[1], "cairn");

@@ -12,6 +12,7 @@
 #include "cli/sizes.h"
 #include "cli/yaml.h"
 #include "common/text.h"
+#include "store/time.h"
 
 #define CELL_BYTES 160
 
@@ -23,6 +24,7 @@ static struct {
 void cairn_cli_print_as(const struct cairn_cli *cli) {
     forms.fields = cli->fields;
     forms.yaml = cli->yaml;
+    cairn_cli_paint_init(cli);
 }
 
 static enum cairn_code flushed(struct cairn_error *err) {
@@ -121,12 +123,52 @@ void cairn_cli_note(const char *format, ...) {
     fprintf(stderr, "%s\n", text);
 }
 
-static void print_row(const struct cairn_cli_column *columns, size_t column_count,
-                      const int *widths, char (*cells)[CELL_BYTES]) {
-    for (size_t c = 0; c < column_count; c++) {
-        bool last = c + 1 == column_count;
-        int width = last && !columns[c].right ? 0 : widths[c];
-        printf("%*s%s", columns[c].right ? width : -width, cells[c], last ? "\n" : "  ");
+static enum cairn_cli_tone state_tone(const union cairn_cli_row *row) {
+    return cairn_cli_tone_of(&row->version);
+}
+
+static enum cairn_cli_tone flags_tone(const union cairn_cli_row *row) {
+    char damage[CELL_BYTES];
+    enum cairn_cli_tone tone = state_tone(row);
+    cairn_cli_damage_words(row->version.copies, damage, sizeof damage);
+    if (damage[0] || row->version.reason) return CAIRN_CLI_TONE_BAD;
+    return tone == CAIRN_CLI_TONE_QUIET || row->version.latest ? tone : CAIRN_CLI_TONE_NONE;
+}
+
+static enum cairn_cli_tone operation_tone(const union cairn_cli_row *row) {
+    if (row->operation.problem) return CAIRN_CLI_TONE_BAD;
+    return row->operation.ended_at ? CAIRN_CLI_TONE_GOOD : CAIRN_CLI_TONE_BUSY;
+}
+
+/* Columns that are painted, by the form of a row and their title. */
+static const struct {
+    enum cairn_message form;
+    const char *title;
+    enum cairn_cli_tone (*tone)(const union cairn_cli_row *row);
+} painted[] = {
+    {CAIRN_MESSAGE_version_row, "STATE", state_tone},
+    {CAIRN_MESSAGE_version_row, "FLAGS", flags_tone},
+    {CAIRN_MESSAGE_operation_row, "STATE", operation_tone},
+};
+
+static enum cairn_cli_tone tone_at(const struct cairn_cli_table *table, size_t column,
+                                   const union cairn_cli_row *row) {
+    for (size_t i = 0; row && i < CAIRN_COUNT(painted); i++)
+        if (painted[i].form == table->form &&
+            !strcmp(painted[i].title, table->columns[column].title))
+            return painted[i].tone(row);
+    return row ? CAIRN_CLI_TONE_NONE : CAIRN_CLI_TONE_HEAD;
+}
+
+/* row NULL: the heads. What is painted is as wide as what is not. */
+static void print_row(const struct cairn_cli_table *table, const int *widths,
+                      char (*cells)[CELL_BYTES], const union cairn_cli_row *row) {
+    for (size_t c = 0; c < table->column_count; c++) {
+        bool last = c + 1 == table->column_count, right = table->columns[c].right;
+        int width = last && !right ? 0 : widths[c];
+        enum cairn_cli_tone tone = tone_at(table, c, row);
+        printf("%s%*s%s%s", cairn_cli_tone(tone), right ? width : -width, cells[c],
+               cairn_cli_tone_end(tone), last ? "\n" : "  ");
     }
 }
 
@@ -158,7 +200,7 @@ static enum cairn_code print_table(const json_t *items, const struct cairn_cli_t
             if (width > widths[c]) widths[c] = width;
         }
     }
-    print_row(columns, table->column_count, widths, cells);
+    print_row(table, widths, cells, NULL);
     json_array_foreach((json_t *)(uintptr_t)items, index, item) {
         union cairn_cli_row row;
         CAIRN_TRY(read_row(table, item, &row, err));
@@ -167,7 +209,7 @@ static enum cairn_code print_table(const json_t *items, const struct cairn_cli_t
             columns[c].cell(&row, cells[c], CELL_BYTES);
             cairn_cli_clean(cells[c]);
         }
-        print_row(columns, table->column_count, widths, cells);
+        print_row(table, widths, cells, &row);
     }
     return flushed(err);
 }
@@ -254,14 +296,45 @@ static void print_copies(const struct cairn_msg_version_row *version) {
     if (elsewhere) cairn_cli_print_field("lies in", text);
 }
 
+static void print_toned(const char *name, const char *value, enum cairn_cli_tone tone) {
+    fputs(cairn_cli_tone(tone), stdout);
+    cairn_cli_print_field(name, value);
+    fputs(cairn_cli_tone_end(tone), stdout);
+}
+
+/* How a save went: "training stood still for 40 ms, staged after 210 ms, durable after …". */
+static void print_pace(const struct cairn_msg_version_row *version) {
+    const struct {
+        const char *at, *what;
+    } marks[] = {{version->staged_at, "staged"},
+                 {version->durable_at, "durable"},
+                 {version->committed_at, "committed"}};
+    char line[300] = "", text[24];
+    int64_t begun_ms = 0, at_ms = 0;
+    size_t used = 0;
+    if (version->stall_ms != CAIRN_MESSAGE_NONE) {
+        cairn_cli_moment(version->stall_ms, text);
+        used = (size_t)snprintf(line, sizeof line, "training stood still for %s", text);
+    }
+    if (!version->created_at || cairn_s3_time_iso(version->created_at, &begun_ms, NULL)) return;
+    for (size_t i = 0; used && i < CAIRN_COUNT(marks); i++) {
+        if (!marks[i].at || cairn_s3_time_iso(marks[i].at, &at_ms, NULL)) continue;
+        cairn_cli_moment(at_ms > begun_ms ? (uint64_t)(at_ms - begun_ms) : 0, text);
+        used += (size_t)snprintf(line + used, sizeof line - used, ", %s after %s", marks[i].what,
+                                 text);
+    }
+    cairn_cli_print_field("pace", line);
+}
+
 static void print_fields(const struct cairn_msg_version_row *version) {
     char size[24];
+    enum cairn_cli_tone tone = cairn_cli_tone_of(version);
     cairn_cli_size(version->bytes, size);
     printf("%-12s %s/%s step %llu, attempt %llu\n", "checkpoint", version->project, version->run,
            (unsigned long long)version->step, (unsigned long long)version->attempt);
     cairn_cli_print_field("version", version->version);
-    cairn_cli_print_field("state", version->state);
-    cairn_cli_print_field("code", version->code);
+    print_toned("state", version->state, tone);
+    print_toned("code", version->code, version->code ? CAIRN_CLI_TONE_BAD : CAIRN_CLI_TONE_NONE);
     cairn_cli_print_field("reason", version->reason);
     cairn_cli_print_field("request id", version->request_id);
     printf("%-12s %s in %s of %s\n", "content", size,
@@ -271,13 +344,14 @@ static void print_fields(const struct cairn_msg_version_row *version) {
     cairn_cli_print_field("layout", version->layout);
     cairn_cli_print_field("created", version->created_at);
     cairn_cli_print_field("committed", version->committed_at);
+    print_pace(version);
     print_copies(version);
     cairn_cli_print_said(version);
 }
 
 enum cairn_code cairn_cli_print_version(const struct cairn_cli *cli, const json_t *version,
                                         struct cairn_error *err) {
-    struct cairn_msg_version_row row = {0};
+    struct cairn_msg_version_row row = {.stall_ms = CAIRN_MESSAGE_NONE};
     if (cli->output == CAIRN_CLI_JSON || cli->output == CAIRN_CLI_JSONL)
         return cairn_cli_print_json(version, cli->output == CAIRN_CLI_JSON, err);
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, version, &row, err));

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "cli/call.h"
+#include "cli/paint.h"
 
 #define CAIRN_CLI_COLUMNS_MAX 16
 

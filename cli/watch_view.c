@@ -195,15 +195,21 @@ static void draw_node(const struct cairn_cli_watched_node *node) {
     memcpy(error, node->error, sizeof error);
     cairn_cli_clean(error);
     printf("  %-16.16s ", node->name);
+    enum cairn_cli_tone tone = !node->waited_for ? CAIRN_CLI_TONE_GOOD
+                               : error[0]        ? CAIRN_CLI_TONE_BAD
+                                                 : CAIRN_CLI_TONE_BUSY;
+    fputs(cairn_cli_tone(tone), stdout);
     print_bar(known ? node->bytes_done : 0, known ? node->bytes_total : 1, BAR_CELLS);
-    printf(" %s/%s", done, total);
+    printf("%s %s/%s", cairn_cli_tone_end(tone), done, total);
     if (!node->waited_for) printf("  done");
     if (node->left) printf("  left");
     if (node->waited_for && node->silent_ms != CAIRN_MESSAGE_NONE && node->silent_ms >= 10000) {
         cairn_duration_text(node->silent_ms, silent);
         printf("  silent for %s", silent);
     }
-    if (node->waited_for && error[0]) printf("  %s", error);
+    if (node->waited_for && error[0])
+        printf("  %s%s%s", cairn_cli_tone(CAIRN_CLI_TONE_BAD), error,
+               cairn_cli_tone_end(CAIRN_CLI_TONE_BAD));
     puts("");
 }
 

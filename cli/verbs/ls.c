@@ -357,6 +357,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     json_decref(opaque_in_part);
     opaque_in_part = NULL;
     if (code == CAIRN_OK && table) code = print_sums(items, limit, more, err);
+    if (code == CAIRN_OK) cairn_cli_spark_versions(items);
     return code;
 }
 

@@ -73,6 +73,16 @@ static enum cairn_code list(const struct cairn_cli *cli, const struct cairn_cli_
     return cairn_cli_list(cli, path.data, LIST_MAX, *ret, ret_more, err);
 }
 
+/* An ornament: where it cannot be had it is left out. */
+static void print_sparks(const struct cairn_cli *cli, const struct cairn_cli_ref *run) {
+    CAIRN_AUTO(buf) path = {0};
+    CAIRN_AUTO_JSON json_t *versions = json_array();
+    if (cairn_cli_path(run, "/checkpoints?state=committed", &path, NULL) ||
+        cairn_cli_list(cli, path.data, CAIRN_CLI_SPARK_MAX + 1, versions, NULL, NULL))
+        return;
+    cairn_cli_spark_versions(versions);
+}
+
 static enum cairn_code show(const struct cairn_cli *cli, struct cairn_cli_stored *shown,
                             struct cairn_error *err) {
     struct cairn_cli_ref ref, run;
@@ -93,6 +103,7 @@ static enum cairn_code show(const struct cairn_cli *cli, struct cairn_cli_stored
     if (cli->output != CAIRN_CLI_TABLE) return CAIRN_OK;
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, shown->version, &version, err));
     if (of_run) CAIRN_TRY(cairn_cli_print_liveness(cli, &run, err));
+    if (of_run && cairn_cli_paint_terminal()) print_sparks(cli, &run);
     if (!cli->store) {
         /* By its id: a step may mean another version by now. */
         cairn_text_copy(ref.version, sizeof ref.version, version.version);

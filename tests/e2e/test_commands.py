@@ -75,10 +75,17 @@ class Commands(unittest.TestCase):
             self.assertGreater(len(flags), 5)
             self.assertEqual(set(re.findall(r"\\fB--([a-z-]+)", page)), flags, verb)
             self.assertIn(f"\\fBcairn\\-{verb}\\fR(1)\n", pages["cairn.1"])
+        for daemon in ("cairn-server", "cairn-uploader"):
+            page = (BIN / "man8" / f"{daemon}.8").read_text().replace("\\-", "-")
+            said = subprocess.run([BIN / daemon, "--help"], capture_output=True, text=True, check=True, timeout=HANG_S).stdout
+            flags = re.findall(r"^  --(\S+)", said, re.MULTILINE)
+            self.assertGreater(len(flags), 30)
+            self.assertEqual(re.findall(r"^\.B --(\S+)", page, re.MULTILINE), flags, daemon)
+            self.assertTrue(page.startswith(f'.TH "{daemon.upper()}" "8"'), page[:60])
         groff = shutil.which("groff")
         if not groff:
             self.skipTest("no groff: whether the pages are sound was not looked at")
-        for path in sorted((BIN / "man").glob("*.1")):
+        for path in sorted([*(BIN / "man").glob("*.1"), *(BIN / "man8").glob("*.8")]):
             said = subprocess.run([groff, "-man", "-ww", "-z", "-Tutf8", path], capture_output=True,
                                   text=True, timeout=HANG_S)
             self.assertEqual((said.returncode, said.stderr), (0, ""), path)
