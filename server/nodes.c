@@ -121,6 +121,18 @@ static void drop_node(struct cairn_srv_nodes *nodes, struct node *node) {
     free(node);
 }
 
+void cairn_srv_nodes_forget(struct cairn_srv *server, uint64_t silent_ms) {
+    struct cairn_srv_nodes *nodes = server->nodes;
+    uint64_t now_ms = cairn_srv_mono_ms(server);
+    if (!nodes) return;
+    CAIRN_HOLD(&nodes->lock);
+    for (size_t known = 0; known < CAIRN_COUNT(nodes->locked.kinds); known++) {
+        struct kind *kind = &nodes->locked.kinds[known];
+        while (kind->first && cairn_passed_ms(now_ms, kind->first->heard_ms) > silent_ms)
+            drop_node(nodes, kind->first);
+    }
+}
+
 /* nodes.h#3: false when all of that kind were heard a moment ago. */
 static bool make_room(struct cairn_srv_nodes *nodes, bool known, uint64_t now_ms) {
     struct kind *kind = &nodes->locked.kinds[known];

@@ -117,6 +117,8 @@ bool cairn_srv_node_last_heard(struct cairn_srv *server, const char *node, uint6
  * judged: a call that comes far too late shows that this process did not run, and heard nobody
  * meanwhile (K05). */
 void cairn_srv_nodes_awake(struct cairn_srv *server);
+/* Of nodes that were not heard for so long nothing is remembered: their rows have gone, too. */
+void cairn_srv_nodes_forget(struct cairn_srv *server, uint64_t silent_ms);
 /* Milliseconds since this server heard the node, or since it started when it did not. */
 uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *node);
 /* The same of all servers, by the node's row; tick: catalog time of the look at it. */

@@ -2,9 +2,14 @@
 /* The clocks that rules of time read, and the freeze of a whole catalog; see server.h. */
 #include "server/server.h"
 
+#include <malloc.h>
 #include <stdatomic.h>
 
+#include "common/clock.h"
 #include "common/log.h"
+
+#define LARGE_BYTES (512 * CAIRN_KIB)
+#define TRIM_EVERY_MS 1000
 
 int64_t cairn_srv_wall_ms(const struct cairn_srv *server) {
     return server->clock->wall_ms(server->clock);
@@ -31,4 +36,27 @@ enum cairn_code cairn_srv_thawed(struct cairn_srv *server, struct cairn_error *e
     if (!server->frozen) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CATALOG_BEHIND,
                       "the catalog is behind its store; the server's log says why");
+}
+
+/* ---- memory ---- */
+
+static _Atomic uint64_t trimmed_ms; /* mono clock */
+static _Atomic bool untrimmed;
+
+void cairn_srv_trim_left(void) {
+    if (atomic_exchange(&untrimmed, false)) (void)malloc_trim(0);
+}
+
+void cairn_srv_trim_later(size_t bytes) {
+    if (bytes >= LARGE_BYTES) atomic_store(&untrimmed, true);
+}
+
+/* The allocator keeps what each thread gives back: of 16 MiB of JSON some hundred MiB, in the arena
+ * of each thread that ever made as much. */
+void cairn_srv_trim_after(size_t bytes) {
+    uint64_t now_ms = cairn_mono_ms(), at_ms = trimmed_ms;
+    if (bytes < LARGE_BYTES) return;
+    atomic_store(&untrimmed, true);
+    if (at_ms && now_ms < at_ms + TRIM_EVERY_MS) return;
+    if (atomic_compare_exchange_strong(&trimmed_ms, &at_ms, now_ms)) cairn_srv_trim_left();
 }

@@ -109,6 +109,12 @@ struct cairn_srv {
 void cairn_srv_freeze(struct cairn_srv *server, const char *why);
 /* CAIRN_CATALOG_BEHIND when frozen. */
 enum cairn_code cairn_srv_thawed(struct cairn_srv *server, struct cairn_error *err) CAIRN_MUST_USE;
+/* After work with a text of so many bytes, and the values that it was printed from: what the
+ * allocator keeps of a large one is given back to the system, at most once a second; the sweep
+ * gives back what was left. */
+void cairn_srv_trim_after(size_t bytes);
+void cairn_srv_trim_later(size_t bytes); /* for who may not wait for that */
+void cairn_srv_trim_left(void);
 /* Wall time, for people only. */
 int64_t cairn_srv_wall_ms(const struct cairn_srv *server);
 uint64_t cairn_srv_mono_ms(const struct cairn_srv *server);

@@ -290,6 +290,10 @@ bool cairn_srv_catalog_is_behind(const struct cairn_srv_catalog *catalog) {
     return catalog->engine->behind(catalog->place);
 }
 
+uint64_t cairn_srv_catalog_log_bytes(const struct cairn_srv_catalog *catalog) {
+    return catalog->engine->log_bytes ? catalog->engine->log_bytes(catalog->place) : 0;
+}
+
 enum cairn_code cairn_srv_catalog_listen(struct cairn_srv_catalog *catalog,
                                          void (*changed)(void *owner, uint64_t key), void *owner,
                                          struct cairn_error *err) {

@@ -50,6 +50,8 @@ bool cairn_srv_catalog_is_shareable(const struct cairn_srv_catalog *catalog);
 bool cairn_srv_catalog_is_shared(const struct cairn_srv_catalog *catalog);
 /* A database of PostgreSQL that has lost commits which this process has seen. */
 bool cairn_srv_catalog_is_behind(const struct cairn_srv_catalog *catalog);
+/* Of the log beside the catalog's file; 0: there is none, or the database sees to it. */
+uint64_t cairn_srv_catalog_log_bytes(const struct cairn_srv_catalog *catalog);
 /* From here on, until unlisten, changed() is called for what changes of other servers tell
  * (notify.h). */
 enum cairn_code cairn_srv_catalog_listen(struct cairn_srv_catalog *catalog,

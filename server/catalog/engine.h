@@ -132,6 +132,9 @@ struct cairn_srv_engine {
     enum cairn_code (*loaded)(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
                               struct cairn_error *err);
 
+    /* Of what the database keeps beside its file for those who read; NULL: it sees to that. */
+    uint64_t (*log_bytes)(const void *place);
+
     /* As of one moment into a file that is new, while a server may change the catalog; read again
      * and synced. NULL: by means of the database's own. */
     enum cairn_code (*backup)(const char *where, const char *file, struct cairn_srv_backup *ret,

@@ -242,4 +242,5 @@ const struct cairn_srv_engine cairn_srv_engine_sqlite = {
     .load = cairn_srv_sqlite_load,
     .loaded = cairn_srv_sqlite_loaded,
     .backup = cairn_srv_sqlite_backup,
+    .log_bytes = cairn_srv_sqlite_log_bytes,
 };

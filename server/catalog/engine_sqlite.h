@@ -18,11 +18,13 @@
 #include "server/catalog/engine.h"
 
 #define CAIRN_SRV_STATEMENTS_MAX 128
+#define CAIRN_SRV_SQLITE_LOG_BYTES (64 * 1024 * 1024) /* catalog.db-wal, once nobody reads in it */
 #define CAIRN_SRV_SQLITE_MEMORY ":memory:" /* as a place: gone with its one connection */
 
 struct cairn_srv_sqlite {
     struct cairn_srv_tx tx;
     sqlite3 *db;
+    uint64_t restart_ms; /* of the writer: when it may wait for looks again */
     struct {
         const char *sql;
         sqlite3_stmt *statement;
@@ -58,6 +60,8 @@ struct cairn_srv_sqlite_place {
     char server[CAIRN_UUID_TEXT_BYTES];
     int lock_fd; /* -1: in memory */
 };
+
+uint64_t cairn_srv_sqlite_log_bytes(const void *place);
 
 /* engine_sqlite_backup.c; as in engine.h. */
 enum cairn_code cairn_srv_sqlite_backup(const char *where, const char *file,

@@ -6,11 +6,19 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/crashpoint.h"
 #include "common/file.h"
 #include "server/catalog/sql.h"
+
+#define BUSY_MS 5000
+#define CHECKPOINT_PAGES 1000 /* SQLite's own */
+#define LOG_PAGES (CAIRN_SRV_SQLITE_LOG_BYTES / 4096)
+#define RESTART_EVERY_MS 5000 /* the longest that looks cost a change then is RESTART_WAIT_MS */
+#define RESTART_WAIT_MS 100
 
 static enum cairn_code code_of(int result) {
     switch (result & 0xff) {
@@ -71,6 +79,32 @@ enum cairn_code cairn_srv_sqlite_demand(struct cairn_srv_tx *tx, const char *sql
     return CAIRN_OK;
 }
 
+/* The log is copied into the file at each commit beyond CHECKPOINT_PAGES, and begun anew when no
+ * look reads in it. Looks that overlap keep it from that for ever, so beyond LOG_PAGES the writer
+ * waits for them, shortly and now and then; journal_size_limit cuts the file when it is begun anew.
+ * What fails here is tried again with the next commit. */
+static int after_commit(void *owner, sqlite3 *db, const char *name, int pages) {
+    struct cairn_srv_sqlite *own = owner;
+    uint64_t now_ms = cairn_mono_ms();
+    if (pages >= CHECKPOINT_PAGES)
+        (void)sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    if (pages < LOG_PAGES || now_ms < own->restart_ms) return SQLITE_OK;
+    own->restart_ms = now_ms + RESTART_EVERY_MS;
+    sqlite3_busy_timeout(db, RESTART_WAIT_MS);
+    (void)sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    sqlite3_busy_timeout(db, BUSY_MS);
+    return SQLITE_OK;
+}
+
+static enum cairn_code bound_log(struct cairn_srv_tx *tx, struct cairn_error *err) {
+    struct cairn_srv_sqlite *own = cairn_srv_sqlite_of(tx);
+    char sql[64];
+    snprintf(sql, sizeof(sql), "PRAGMA journal_size_limit=%d", CAIRN_SRV_SQLITE_LOG_BYTES);
+    CAIRN_TRY(cairn_srv_sqlite_exec(tx, sql, err));
+    (void)sqlite3_wal_hook(own->db, after_commit, own);
+    return CAIRN_OK;
+}
+
 static enum cairn_code set_up_writer(struct cairn_srv_tx *tx, bool in_memory,
                                      struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_sqlite_demand(tx, "PRAGMA journal_mode=WAL",
@@ -78,6 +112,7 @@ static enum cairn_code set_up_writer(struct cairn_srv_tx *tx, bool in_memory,
     CAIRN_TRY(cairn_srv_sqlite_exec(tx, "PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;", err));
     /* D02: 2 is FULL. With NORMAL a power cut takes acknowledged commits with it. */
     CAIRN_TRY(cairn_srv_sqlite_demand(tx, "PRAGMA synchronous", "2", err));
+    CAIRN_TRY(bound_log(tx, err));
     return cairn_srv_sqlite_demand(tx, "PRAGMA quick_check(1)", "ok", err);
 }
 
@@ -92,7 +127,7 @@ enum cairn_code cairn_srv_sqlite_open(const char *path, bool read_only, struct c
     enum cairn_code code = CAIRN_OK;
     if (result != SQLITE_OK) code = cairn_srv_sqlite_fail(tx, result, path, err);
     if (!code) {
-        sqlite3_busy_timeout(own->db, 5000);
+        sqlite3_busy_timeout(own->db, BUSY_MS);
         sqlite3_extended_result_codes(own->db, 1);
         code =
             cairn_srv_sqlite_exec(tx, "PRAGMA trusted_schema=OFF; PRAGMA temp_store=MEMORY;", err);
@@ -165,6 +200,14 @@ void cairn_srv_sqlite_leave(void *place) {
     struct cairn_srv_sqlite_place *own = place;
     if (own->lock_fd >= 0) close(own->lock_fd);
     free(own);
+}
+
+uint64_t cairn_srv_sqlite_log_bytes(const void *place) {
+    const struct cairn_srv_sqlite_place *own = place;
+    char path[1100];
+    struct stat status;
+    snprintf(path, sizeof(path), "%s-wal", own->path);
+    return stat(path, &status) ? 0 : (uint64_t)status.st_size;
 }
 
 /* ---- the schema ---- */

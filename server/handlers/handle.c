@@ -2,7 +2,6 @@
 /* Which handler answers which route, and what holds for all of them; see handle.h. */
 #include "server/handlers/handle.h"
 
-#include <malloc.h>
 
 #include "server/catalog/actor.h"
 #include "server/catalog/versions.h"
@@ -21,7 +20,6 @@ static handler_function *const handlers[CAIRN_ROUTE_COUNT] = {
 #undef ROUTE
 };
 
-#define LARGE_BODY_BYTES (512 * CAIRN_KIB)
 #define LOOK_AGAIN_MS 500 /* while another thread compares the run */
 
 /* A reconcile ends the freeze. Q36: bytes and documents of a version that is named by its id are
@@ -154,7 +152,7 @@ enum cairn_code cairn_srv_handle(struct cairn_srv_request *request, struct cairn
         reply->retry_s = cairn_srv_run_thaws_in_s(request->server, &request->params.run_name);
     cairn_trace_set(NULL);
     cairn_srv_actor_set(NULL);
-    /* The allocator keeps what each thread gives back: of a large body a hundred MiB. */
-    if (request->body.size >= LARGE_BODY_BYTES) (void)malloc_trim(0);
+    cairn_srv_trim_after(request->body.size > reply->body.size ? request->body.size
+                                                               : reply->body.size);
     return code;
 }

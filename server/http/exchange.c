@@ -12,6 +12,7 @@ void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange) {
     cairn_buf_release(&exchange->body);
     cairn_srv_stream_free(exchange->reply.stream);
     cairn_srv_follower_free(exchange->reply.follower);
+    cairn_srv_trim_later(exchange->reply.body.size);
     cairn_srv_reply_release(&exchange->reply);
     free(exchange->request.path);
     free(exchange->target);

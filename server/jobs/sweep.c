@@ -44,6 +44,7 @@
 #define HOUR_MS UINT64_C(3600000)
 #define UNUSED_MS (48 * HOUR_MS)
 #define NOTED_MS (10 * UINT64_C(60000))
+#define LOG_BYTES_MAX (256 * CAIRN_MIB) /* of the catalog's log; it is cut at a quarter of that */
 #define RAISE_MS (10 * UINT64_C(60000))
 
 /* Version ids that one query found, worked on after it. */
@@ -62,7 +63,13 @@ struct cairn_srv_sweep {
     uint64_t raised_ms; /* mono clock */
     struct cairn_srv_said_copy said_copy;
     bool went_well; /* the last round */
+    bool log_told;
 };
+
+/* sweep.h#4 */
+static bool is_ending(const struct cairn_srv_sweep *sweep) {
+    return sweep->server->leaving || sweep->server->stopping;
+}
 
 /* ---- Q34: catalog time ---- */
 
@@ -163,7 +170,7 @@ static enum cairn_code expire_all(struct cairn_srv_sweep *found, struct cairn_er
     cairn_srv_nodes_awake(server);
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_open, found, err));
     enum cairn_code code = CAIRN_OK;
-    for (size_t i = 0; i < found->ids.count && !code; i++) {
+    for (size_t i = 0; i < found->ids.count && !code && !is_ending(found); i++) {
         found->version.id = found->ids.ids[i];
         code = cairn_srv_catalog_write(server->catalog, expire, found, err);
         if (code || !found->changed) continue;
@@ -225,7 +232,7 @@ static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_s
     found->ids.count = 0;
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_trash, found, err));
     if (found->ids.count) CAIRN_TRY(raise_once(found, worker, err));
-    for (size_t i = 0; i < found->ids.count; i++) {
+    for (size_t i = 0; i < found->ids.count && !is_ending(found); i++) {
         CAIRN_ASSERT(found->raised);
         found->version = (struct cairn_srv_version){.id = found->ids.ids[i]};
         CAIRN_TRY(cairn_srv_catalog_write(server->catalog, to_deleting, found, err));
@@ -245,7 +252,7 @@ static void keep_first(enum cairn_code code, const struct cairn_error *why,
 static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
                                    struct cairn_error *first, struct cairn_error *err) {
     CAIRN_ASSERT(found->raised); /* Q35: before the first deletion of a round */
-    for (size_t i = 0; i < found->ids.count; i++) {
+    for (size_t i = 0; i < found->ids.count && !is_ending(found); i++) {
         const char *id = found->ids.ids[i].text;
         struct cairn_error why = {0};
         enum cairn_code code =
@@ -276,7 +283,7 @@ static enum cairn_code sweep_kind(struct cairn_srv_sweep *found, struct cairn_st
         if (!code && found->ids.count) code = raise_once(found, worker, err);
         if (!code && found->ids.count) code = sweep_found(found, worker, first, err);
         looked += found->ids.count;
-    } while (!code && found->ids.count == ROUND_VERSIONS_MAX &&
+    } while (!code && found->ids.count == ROUND_VERSIONS_MAX && !is_ending(found) &&
              looked - found->passed < ROUND_VERSIONS_MAX);
     found->passed = 0;
     return code;
@@ -288,7 +295,7 @@ static void sweep_uploads(struct cairn_srv_sweep *found, struct cairn_store_work
     struct cairn_error why = {0};
     enum cairn_code code = cairn_srv_uploads_look(uploads, worker, &found->ids, &why);
     if (!code && found->ids.count) code = raise_once(found, worker, &why);
-    for (size_t i = 0; i < found->ids.count && !code; i++)
+    for (size_t i = 0; i < found->ids.count && !code && !is_ending(found); i++)
         code = cairn_srv_uploads_end(uploads, worker, found->ids.ids[i].text, &why);
     if (code) cairn_log(INFO, "sweep.uploads_kept", "cause=\"%s\"", why.message);
     if (cairn_srv_uploads_hurried(uploads)) cairn_srv_jobs_sweep(found->server);
@@ -359,6 +366,7 @@ static enum cairn_code forget_gone(struct cairn_srv_sweep *found, struct cairn_e
     found->ids.count = 0;
     CAIRN_TRY(cairn_srv_catalog_write(found->server->catalog, forget, found, err));
     if (found->ids.count) cairn_log(INFO, "sweep.forgotten", "versions=%zu", found->ids.count);
+    cairn_srv_nodes_forget(found->server, UNUSED_MS + found->server->settings->gone_retention_ms);
     return CAIRN_OK;
 }
 
@@ -368,6 +376,15 @@ static enum cairn_code trim(struct cairn_srv_tx *tx, void *argument, struct cair
     uint64_t tick = cairn_srv_tick(tx), age_ms = settings->events_age_ms, dropped = 0;
     return cairn_srv_events_trim(tx, settings->events_max, tick > age_ms ? tick - age_ms : 0,
                                  &dropped, err);
+}
+
+/* A reader of another program (a shell, a copy by hand) keeps the log from being cut. */
+static void look_at_log(struct cairn_srv_sweep *found) {
+    uint64_t bytes = cairn_srv_catalog_log_bytes(found->server->catalog);
+    bool large = bytes > LOG_BYTES_MAX;
+    if (large && !found->log_told)
+        cairn_log(WARN, "catalog.log_large", "bytes=%" PRIu64, bytes);
+    found->log_told = large;
 }
 
 static enum cairn_code drop_left(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
@@ -429,6 +446,8 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
     CAIRN_TRY(cairn_srv_thawed(server, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, advance, found, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, trim, found, err)); /* sweep.h#3 */
+    look_at_log(found);
+    cairn_srv_trim_left();
     CAIRN_TRY(cairn_srv_operations_look(server, err));
     bool busy = false;
     CAIRN_TRY(cairn_srv_compare_all(server, worker, &busy, err));
@@ -440,17 +459,19 @@ static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_stor
         cairn_srv_jobs_commit(server, found->ids.ids[i].text);
     CAIRN_TRY(expire_all(found, err));
     CAIRN_TRY(empty_trash(found, worker, err));
+    if (is_ending(found)) return CAIRN_OK; /* sweep_leave writes what was said */
     tidy(found, worker);
     note_usage_now_and_then(found);
     struct cairn_error why = {0};
     if (cairn_srv_attempt_copies_write(server, worker, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.copy_left", "cause=\"%s\"", why.message);
     CAIRN_TRY(cairn_srv_said_copy_write(&found->said_copy, server, worker, err));
+    if (is_ending(found)) return CAIRN_OK;
     sweep_orphans(found, worker);
     struct cairn_error first = {0};
     CAIRN_TRY(sweep_objects(found, worker, &first, err));
     sweep_uploads(found, worker);
-    sweep_copies(found, worker);
+    if (!is_ending(found)) sweep_copies(found, worker);
     CAIRN_TRY(forget_gone(found, err));
     if (err) *err = first;
     return first.code;

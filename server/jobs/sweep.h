@@ -9,6 +9,7 @@
  *              this round (Q35).
  *          3   rows of events and of operations are trimmed, and operations that a dead server left
  *              are ended, whether or not any store answers.
+ *          4   a signal ends a round between two versions; what is left is the next start's.
  * Limits:  1,000 versions of each kind are swept in a round.
  * Threads: one owner.
  * Next:    server/jobs/sweep_objects.h; server/README.md, D1-D4.

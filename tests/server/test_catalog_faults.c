@@ -549,3 +549,37 @@ TEST(a_change_that_fails_for_want_of_space_says_the_truth_about_its_neighbours) 
     }
     cairn_srv_catalog_free(gate.catalog);
 }
+
+/* ---- the log beside the file ---- */
+
+/* Of a transaction of ours: where it reads, the log cannot be begun anew. */
+static bool hold_log(struct cairn_srv_tx **ret) {
+    struct cairn_error err = {0};
+    char path[600];
+    snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
+    return !cairn_srv_sqlite_open(path, true, ret, &err) &&
+           !cairn_srv_sqlite_exec(*ret, "BEGIN; SELECT count(*) FROM meta", &err);
+}
+
+TEST(a_log_that_a_reader_let_grow_is_cut_once_the_reader_has_gone) /* promises.md, What grows */
+{
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    struct cairn_srv_tx *reader = NULL;
+    static char much[] = "INSERT OR REPLACE INTO meta(name, value) VALUES('much', "
+                         "hex(randomblob(2000000)))";
+    static char little[] = "INSERT OR REPLACE INTO meta(name, value) VALUES('small', 'b')";
+    REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
+    REQUIRE(hold_log(&reader));
+    for (int i = 0; i < 20; i++)
+        REQUIRE_OK(cairn_srv_catalog_write(catalog, run_text, much, &err));
+    EXPECT(size_of(cairn_test_folder(), "catalog.db-wal") > CAIRN_SRV_SQLITE_LOG_BYTES);
+    EXPECT_EQ_U64(cairn_srv_catalog_log_bytes(catalog),
+                  size_of(cairn_test_folder(), "catalog.db-wal"));
+    REQUIRE_OK(cairn_srv_sqlite_exec(reader, "COMMIT", &err));
+    cairn_srv_sqlite_free(reader);
+    for (int i = 0; i < 3; i++) /* one copies what is left, the next begins anew */
+        REQUIRE_OK(cairn_srv_catalog_write(catalog, run_text, little, &err));
+    EXPECT(cairn_srv_catalog_log_bytes(catalog) <= CAIRN_SRV_SQLITE_LOG_BYTES);
+    cairn_srv_catalog_free(catalog);
+}

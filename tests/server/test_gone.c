@@ -142,3 +142,19 @@ TEST(a_trash_of_before_there_were_marks_stays_the_trash) {
     REQUIRE_OK(cairn_world_call(&world, "GET", save.path, NULL, NULL));
     EXPECT_EQ_U64(ROWS("versions WHERE trashed_tick IS NULL"), 1);
 }
+
+TEST(a_server_that_is_told_to_end_sweeps_no_further_version_and_its_next_start_does) /* sweep.h#4 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--trash-grace=1min")));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    for (uint64_t step = 1; step <= 5; step++) REQUIRE(save_and_delete(&hand, step, &save));
+    world.inside.server.leaving = true;
+    cairn_inside_pass(&world.inside, HOUR_MS);
+    EXPECT_EQ_U64(ROWS("versions WHERE state = 1"), 5);
+    world.inside.server.leaving = false;
+    cairn_inside_pass(&world.inside, HOUR_MS);
+    EXPECT_EQ_U64(ROWS("versions WHERE state = 4"), 5);
+}

@@ -263,3 +263,16 @@ TEST(two_uploaders_of_one_name_are_noticed_and_one_that_starts_again_is_not) /* 
     REQUIRE_OK(cairn_world_call(&world, "GET", "/v1/nodes", NULL, &two));
     EXPECT(strstr(cairn_world_text(find(two, "node-a"), "trouble"), "two uploaders"));
 }
+
+TEST(a_node_whose_row_has_gone_takes_no_memory_either) {
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO_JSON json_t *before = NULL, *after = NULL;
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--gone-retention=1h")));
+    REQUIRE_OK(beat(&world, "idle", UUID_A, NULL, NULL));
+    cairn_inside_pass(&world.inside, UINT64_C(48) * 3600000);
+    REQUIRE_OK(cairn_world_call(&world, "GET", "/v1/nodes", NULL, &before));
+    EXPECT(find(before, "idle"));
+    cairn_inside_pass(&world.inside, UINT64_C(2) * 3600000);
+    REQUIRE_OK(cairn_world_call(&world, "GET", "/v1/nodes", NULL, &after));
+    EXPECT(!find(after, "idle"));
+}
