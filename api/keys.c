@@ -135,6 +135,10 @@ void cairn_key_catalog(uint64_t number, struct cairn_key *ret) {
     key_print(ret, ".cairn/catalog/%020llu.json", (unsigned long long)number);
 }
 
+void cairn_key_catalog_piece(const char *sha256, struct cairn_key *ret) {
+    key_print(ret, ".cairn/catalog/versions/%.64s.json", sha256);
+}
+
 void cairn_key_revoked(const char *token, struct cairn_key *ret) {
     CAIRN_PROMISE(cairn_name_valid(cairn_view_of(token)));
     key_print(ret, ".cairn/revoked/%s.json", token);

@@ -70,6 +70,8 @@ void cairn_key_health(struct cairn_key *ret);     /* .cairn/health.json */
 /* .cairn/generations/<20 digits>: who creates it has that number */
 void cairn_key_generation(uint64_t number, struct cairn_key *ret);
 void cairn_key_catalog(uint64_t number, struct cairn_key *ret); /* .cairn/catalog/<20>.json */
+/* .cairn/catalog/versions/<sha256>.json */
+void cairn_key_catalog_piece(const char *sha256, struct cairn_key *ret);
 void cairn_key_revoked(const char *token, struct cairn_key *ret); /* .cairn/revoked/<id>.json */
 void cairn_key_attempt(const struct cairn_run_name *name, uint64_t attempt, struct cairn_key *ret);
 /* The same bytes once more: one lost object loses no attempt. */

@@ -102,6 +102,7 @@ struct cairn_srv {
     _Atomic uint64_t recounted_ms;           /* when a project was, for its quota; 0: never */
     _Atomic uint64_t counted_ms;             /* when versions were counted for them; 0: never */
     _Atomic bool copies_missing;             /* some attempt's, perhaps; true at the start (Q5) */
+    _Atomic bool uncopied;                   /* what people have said is not in the store */
     enum cairn_srv_revocations revocations;  /* in the store; of the start, then of the sweep */
 };
 

@@ -12,6 +12,9 @@
 #include "server/catalog/versions.h"
 
 #define FORMAT 1
+#define FORMAT_IN_PIECES 2
+#define KIND "cairn_catalog"
+#define KIND_OF_PIECE "cairn_catalog_versions"
 
 void cairn_srv_said_release(struct cairn_srv_said *said) {
     cairn_buf_release(&said->before);
@@ -151,6 +154,8 @@ static const struct section {
      take_version},
 };
 
+#define VERSIONS (&sections[CAIRN_COUNT(sections) - 1])
+
 static json_t *value_of(const struct cairn_srv_rows *rows, int column, char type) {
     char hex[2 * CAIRN_SHA256_BYTES + 1] = "";
     if (type == 'i') return json_integer(cairn_srv_rows_i64(rows, column));
@@ -171,24 +176,53 @@ static enum cairn_code print_row(const struct section *section, const struct cai
     return cairn_json_dump(row, ret, err);
 }
 
-static enum cairn_code print_section(struct cairn_srv_tx *tx, const struct section *section,
-                                     struct cairn_buf *ret, uint64_t *rows_count,
-                                     struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    CAIRN_TRY(cairn_buf_printf(ret, err, "\"%s\":[", section->name));
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, &cairn_srv_statements[section->statement]));
+static enum cairn_code print_rows(const struct section *section, struct cairn_srv_rows *rows,
+                                  struct cairn_buf *ret, uint64_t *rows_count,
+                                  struct cairn_error *err) {
     bool more = false;
-    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    CAIRN_TRY(cairn_buf_printf(ret, err, "\"%s\":[", section->name));
+    CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
     while (more) {
-        CAIRN_TRY(print_row(section, &rows, ret, err));
+        CAIRN_TRY(print_row(section, rows, ret, err));
         ++*rows_count;
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
         if (more) CAIRN_TRY(cairn_buf_append_text(ret, ",", err));
     }
     return cairn_buf_append_text(ret, "]", err);
 }
 
-enum cairn_code cairn_srv_said_make(struct cairn_srv_tx *tx, struct cairn_srv_said *ret,
+static enum cairn_code print_section(struct cairn_srv_tx *tx, const struct section *section,
+                                     struct cairn_buf *ret, uint64_t *rows_count,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, &cairn_srv_statements[section->statement]));
+    return print_rows(section, &rows, ret, rows_count, err);
+}
+
+enum cairn_code cairn_srv_said_count(struct cairn_srv_tx *tx, uint64_t *ret,
+                                     struct cairn_error *err) {
+    bool found = false;
+    int64_t count = 0;
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &count, err, SQL(said_versions_count)));
+    *ret = (uint64_t)count;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_said_piece(struct cairn_srv_tx *tx, const char *from, const char *to,
+                                     struct cairn_buf *ret, uint64_t *ret_rows,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    *ret_rows = 0;
+    cairn_buf_clear(ret);
+    CAIRN_TRY(cairn_buf_printf(ret, err, "{\"format\":%d,\"kind\":\"" KIND_OF_PIECE "\",",
+                               FORMAT_IN_PIECES));
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(said_versions_between), SQL_T(from),
+                                 SQL_T(to)));
+    CAIRN_TRY(print_rows(VERSIONS, &rows, ret, ret_rows, err));
+    return cairn_buf_append_text(ret, "}", err);
+}
+
+enum cairn_code cairn_srv_said_make(struct cairn_srv_tx *tx, bool whole, struct cairn_srv_said *ret,
                                     struct cairn_error *err) {
     uint8_t digests[2][CAIRN_SHA256_BYTES];
     ret->before.limit = ret->behind.limit = CAIRN_SRV_SAID_BYTES_MAX / 2;
@@ -196,7 +230,7 @@ enum cairn_code cairn_srv_said_make(struct cairn_srv_tx *tx, struct cairn_srv_sa
     cairn_buf_clear(&ret->behind);
     ret->rows = 0;
     CAIRN_TRY(print_section(tx, &sections[0], &ret->before, &ret->rows, err));
-    for (size_t i = 1; i < CAIRN_COUNT(sections); i++) {
+    for (size_t i = 1; i < CAIRN_COUNT(sections) && (whole || &sections[i] != VERSIONS); i++) {
         if (i > 1) CAIRN_TRY(cairn_buf_append_text(&ret->behind, ",", err));
         CAIRN_TRY(print_section(tx, &sections[i], &ret->behind, &ret->rows, err));
     }
@@ -207,12 +241,13 @@ enum cairn_code cairn_srv_said_make(struct cairn_srv_tx *tx, struct cairn_srv_sa
 }
 
 enum cairn_code cairn_srv_said_print(const struct cairn_srv_said *said, uint64_t generation,
-                                     struct cairn_buf *ret, struct cairn_error *err) {
+                                     const char *pieces, struct cairn_buf *ret,
+                                     struct cairn_error *err) {
     CAIRN_TRY(cairn_buf_append_text(ret, "{", err));
     CAIRN_TRY(cairn_buf_append(ret, said->before.data, said->before.size, err));
     CAIRN_TRY(cairn_buf_printf(
-        ret, err, ",\"format\":%d,\"generation\":%" PRIu64 ",\"kind\":\"cairn_catalog\",", FORMAT,
-        generation));
+        ret, err, ",\"format\":%d,\"generation\":%" PRIu64 ",\"kind\":\"" KIND "\",%s",
+        *pieces ? FORMAT_IN_PIECES : FORMAT, generation, pieces));
     CAIRN_TRY(cairn_buf_append(ret, said->behind.data, said->behind.size, err));
     return cairn_buf_append_text(ret, "}", err);
 }
@@ -220,10 +255,15 @@ enum cairn_code cairn_srv_said_print(const struct cairn_srv_said *said, uint64_t
 enum cairn_code cairn_srv_said_take(struct cairn_srv_tx *tx, const json_t *document,
                                     uint64_t *ret_rows, struct cairn_error *err) {
     *ret_rows = 0;
-    if (strcmp(text_of(document, "kind"), "cairn_catalog") != 0 ||
-        number_of(document, "format") != FORMAT)
-        return cairn_fail(err, CAIRN_CORRUPT, "it is no cairn_catalog of format %d", FORMAT);
+    int64_t format = number_of(document, "format");
+    bool is_piece = !strcmp(text_of(document, "kind"), KIND_OF_PIECE);
+    if ((!is_piece && strcmp(text_of(document, "kind"), KIND) != 0) ||
+        (format != FORMAT && format != FORMAT_IN_PIECES))
+        return cairn_fail(err, CAIRN_CORRUPT, "it is no " KIND " of format %d or %d", FORMAT,
+                          FORMAT_IN_PIECES);
     for (size_t i = 0; i < CAIRN_COUNT(sections); i++) {
+        bool of_piece = format == FORMAT_IN_PIECES && &sections[i] == VERSIONS;
+        if (is_piece != of_piece) continue;
         const json_t *rows = json_object_get(document, sections[i].name);
         if (!json_is_array(rows))
             return cairn_fail(err, CAIRN_CORRUPT, "it has no %s", sections[i].name);

@@ -8,7 +8,8 @@
  *          2   what is taken over again is checked as far as rows refer to each other: a version
  *              that is not committed there gets nothing, and no attempt's number goes back.
  *          3   of a token it has the digest, as the catalog; never the token.
- * Limits:  CAIRN_SRV_SAID_BYTES_MAX; more is CAIRN_TOO_LARGE.
+ *          4   many versions have pieces of their own: they keep nothing else from being written.
+ * Limits:  CAIRN_SRV_SAID_BYTES_MAX without these, and for each piece; more is CAIRN_TOO_LARGE.
  * Threads: inside a transaction; take inside a change.
  * Next:    server/jobs/said_copy.h; docs/format.md, "The catalog's own words".
  */
@@ -28,11 +29,22 @@ struct cairn_srv_said {
     uint8_t sha256[CAIRN_SHA256_BYTES]; /* of both */
 };
 void cairn_srv_said_release(struct cairn_srv_said *record);
-enum cairn_code cairn_srv_said_make(struct cairn_srv_tx *tx, struct cairn_srv_said *ret,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Of how many versions something was said, at most. */
+enum cairn_code cairn_srv_said_count(struct cairn_srv_tx *tx, uint64_t *ret,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* whole: with the versions; else they are in pieces. */
+enum cairn_code cairn_srv_said_make(struct cairn_srv_tx *tx, bool whole,
+                                    struct cairn_srv_said *ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* The piece of the versions from `from` on and before `to`. */
+enum cairn_code cairn_srv_said_piece(struct cairn_srv_tx *tx, const char *from, const char *to,
+                                     struct cairn_buf *ret, uint64_t *ret_rows,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* pieces: "pieces":[...], or "" where it is whole. */
 enum cairn_code cairn_srv_said_print(const struct cairn_srv_said *said, uint64_t generation,
-                                       struct cairn_buf *ret,
+                                       const char *pieces, struct cairn_buf *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
-/* *ret_rows: how many were taken over. CAIRN_CORRUPT: it is no such document. */
+/* A copy without its pieces, or a piece. *ret_rows: how many were taken over. CAIRN_CORRUPT: it is
+ * no such document. */
 enum cairn_code cairn_srv_said_take(struct cairn_srv_tx *tx, const json_t *document,
                                       uint64_t *ret_rows, struct cairn_error *err) CAIRN_MUST_USE;

@@ -91,6 +91,7 @@ enum cairn_code cairn_srv_on_metrics(struct cairn_srv_request *request,
         return cairn_fail(err, CAIRN_UNSUPPORTED, "this server counts nothing");
     count_versions(server);
     set(server, CAIRN_SRV_METRIC_damaged_copies, 0, cairn_srv_damage_text(server, damage));
+    set(server, CAIRN_SRV_METRIC_catalog_uncopied, 0, server->uncopied);
     set(server, CAIRN_SRV_METRIC_catalog_log_bytes, 0,
         cairn_srv_catalog_log_bytes(server->catalog));
     set(server, CAIRN_SRV_METRIC_catalog_frozen, 0, cairn_srv_thawed(server, NULL) != CAIRN_OK);

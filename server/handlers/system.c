@@ -69,7 +69,10 @@ enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
                    .commits = named(request, any_stuck, stuck),
                    .runs = named(request, any_frozen, frozen),
                    .nodes = named(request, any_node, nodes),
-                   .copies = named(request, any_damage, copies));
+                   .copies = named(request, any_damage, copies),
+                   .said = server->uncopied ? "what people have said is too much for its copy in "
+                                              "the store (catalog.uncopied)"
+                                            : "ok");
     CAIRN_AUTO_JSON json_t *ages =
         CAIRN_PACK(ready_ages, .catalog = catalog->age_ms, .store = store->age_ms);
     return cairn_srv_reply_json(

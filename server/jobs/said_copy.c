@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/clock.h"
 #include "common/encode.h"
 #include "common/log.h"
 #include "common/text.h"
@@ -15,6 +16,7 @@
 #include "server/jobs/identity.h"
 #include "server/jobs/lease.h"
 #include "server/jobs/revoked.h"
+#include "server/jobs/said_pieces.h"
 
 #define PREFIX ".cairn/catalog/"
 #define KEPT 2
@@ -23,8 +25,16 @@
 #define VALUES_MAX 30000000
 #define CLOCKS_APART_MS INT64_C(3600000) /* of the machines of a store, at the most */
 
+#define WHOLE_ROWS 4096 /* of versions that stand in the copy itself */
+#define LOOK_SHARE 20
+
 struct look {
+    struct cairn_srv *server;
+    struct cairn_store_worker *worker;
     struct cairn_srv_said said;
+    struct cairn_srv_pieces pieces;
+    uint64_t versions;
+    bool whole, raised;
     uint64_t event;
     char digest[2 * CAIRN_SHA256_BYTES + 1], written[2 * CAIRN_SHA256_BYTES + 1];
 };
@@ -40,7 +50,37 @@ static enum cairn_code read_all(struct cairn_srv_tx *tx, void *argument, struct 
     struct look *look = argument;
     CAIRN_TRY(find_event(tx, look, err));
     CAIRN_TRY(cairn_srv_value_get(tx, WRITTEN, look->written, sizeof(look->written), err));
-    CAIRN_TRY(cairn_srv_said_make(tx, &look->said, err));
+    CAIRN_TRY(cairn_srv_said_count(tx, &look->versions, err));
+    look->whole = look->versions <= WHOLE_ROWS;
+    enum cairn_code code = cairn_srv_said_make(tx, look->whole, &look->said, err);
+    if (code == CAIRN_TOO_LARGE && look->whole) {
+        look->whole = false;
+        code = cairn_srv_said_make(tx, false, &look->said, err);
+    }
+    return code;
+}
+
+static enum cairn_code raise_once(void *owner, struct cairn_error *err) {
+    struct look *look = owner;
+    if (look->raised) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_identity_raise(look->server, look->worker, err));
+    look->raised = true;
+    return CAIRN_OK;
+}
+
+/* Of the copy and of its pieces. */
+static enum cairn_code see_to_pieces(struct look *look, struct cairn_buf *ret_list,
+                                     struct cairn_error *err) {
+    uint8_t digests[2][CAIRN_SHA256_BYTES];
+    if (!look->whole) {
+        CAIRN_TRY(cairn_srv_pieces_write(look->server, look->worker, look->versions, raise_once,
+                                         look, &look->pieces, err));
+        CAIRN_TRY(cairn_srv_pieces_print(&look->pieces, ret_list, err));
+    }
+    memcpy(digests[0], look->said.sha256, sizeof(digests[0]));
+    cairn_sha256_of(cairn_buf_view(ret_list), digests[1]);
+    if (!look->whole)
+        cairn_sha256_of((struct cairn_view){digests, sizeof(digests)}, look->said.sha256);
     cairn_hex_encode(look->said.sha256, sizeof(look->said.sha256), look->digest);
     return CAIRN_OK;
 }
@@ -82,12 +122,43 @@ static enum cairn_code find_copies(struct cairn_store_worker *worker, struct cop
     return CAIRN_OK;
 }
 
+static enum cairn_code get_copy(struct cairn_store_worker *worker, const char *key, json_t **ret,
+                                struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_SRV_SAID_BYTES_MAX + CAIRN_KIB};
+    struct cairn_json_limits limits = {.bytes = CAIRN_SRV_SAID_BYTES_MAX + CAIRN_KIB,
+                                       .nodes = VALUES_MAX};
+    CAIRN_TRY(cairn_store_get_small(worker, key, &text, err));
+    if (cairn_json_parse(cairn_buf_view(&text), limits, ret, err))
+        return cairn_within(err, CAIRN_CORRUPT, "%s", key);
+    return CAIRN_OK;
+}
+
+/* said_pieces.h#2 */
+static void drop_pieces(const struct look *look, const struct copies *copies) {
+    CAIRN_AUTO_JSON json_t *document = NULL;
+    struct cairn_srv_pieces before = {0};
+    struct cairn_error why = {0};
+    struct cairn_key key;
+    enum cairn_code code = CAIRN_OK;
+    if (copies->count > 1) {
+        cairn_key_catalog(copies->numbers[copies->count - 2], &key);
+        code = get_copy(look->worker, key.text, &document, &why);
+        if (!code) code = cairn_srv_pieces_read(document, &before, &why);
+    }
+    if (!code) cairn_srv_pieces_drop(look->worker, &look->pieces, &before);
+    cairn_srv_pieces_release(&before);
+    if (code) cairn_log(DEBUG, "catalog.pieces_left", "cause=\"%s\"", why.message);
+}
+
 /* What cannot be deleted now is found with the next one. The rows of a copy that is kept were read
  * after an older one was written: a token that was revoked before that is in neither of them. */
-static void drop_older(struct cairn_store_worker *worker) {
+static void drop_older(const struct look *look) {
+    struct cairn_store_worker *worker = look->worker;
     struct copies copies;
     struct cairn_error why = {0};
-    if (find_copies(worker, &copies, &why) || copies.count <= KEPT) return;
+    if (find_copies(worker, &copies, &why)) return;
+    drop_pieces(look, &copies);
+    if (copies.count <= KEPT) return;
     int64_t older_ms = copies.written_ms[copies.count - KEPT - 1] - CLOCKS_APART_MS;
     int64_t kept_ms = copies.written_ms[copies.count - 1] - CAIRN_SRV_REVOKED_KEPT_MS;
     cairn_srv_revoked_drop(worker, older_ms < kept_ms ? older_ms : kept_ms);
@@ -102,17 +173,18 @@ static void drop_older(struct cairn_store_worker *worker) {
 /* ---- writing ---- */
 
 static enum cairn_code put(struct cairn_srv *server, struct cairn_store_worker *worker,
-                           struct look *look, struct cairn_error *err) {
+                           struct look *look, const char *pieces, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = CAIRN_SRV_SAID_BYTES_MAX + CAIRN_KIB};
     struct cairn_key key;
-    CAIRN_TRY(cairn_srv_identity_raise(server, worker, err));
+    CAIRN_TRY(raise_once(look, err));
     uint64_t number = server->raising_to;
     cairn_key_catalog(number, &key);
-    CAIRN_TRY(cairn_srv_said_print(&look->said, number, &text, err));
+    CAIRN_TRY(cairn_srv_said_print(&look->said, number, pieces, &text, err));
     CAIRN_TRY(cairn_store_put_same(worker, key.text, cairn_buf_view(&text), err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep_written, look, err));
-    cairn_log(INFO, "catalog.copied", "key=%s bytes=%zu", key.text, text.size);
-    drop_older(worker);
+    cairn_log(INFO, "catalog.copied", "key=%s bytes=%zu pieces=%zu", key.text, text.size,
+              look->pieces.count);
+    drop_older(look);
     return CAIRN_OK;
 }
 
@@ -121,17 +193,20 @@ static enum cairn_code write(struct cairn_srv_said_copy *copy, struct cairn_srv 
                              struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_event, look, err));
     if (copy->event && look->event == copy->event) return CAIRN_OK;
+    CAIRN_AUTO(buf) pieces = {0};
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, read_all, look, err);
+    if (!code) code = see_to_pieces(look, &pieces, err);
     if (code == CAIRN_TOO_LARGE && !copy->too_large)
         cairn_log(WARN, "catalog.uncopied",
-                  "cause=\"pins, labels, metrics and the like are more than %llu bytes\"",
+                  "cause=\"tokens, aliases, policies, labels of runs and the like are more than "
+                  "%llu bytes\"",
                   (unsigned long long)CAIRN_SRV_SAID_BYTES_MAX);
-    copy->too_large = code == CAIRN_TOO_LARGE;
+    copy->too_large = server->uncopied = code == CAIRN_TOO_LARGE;
     if (code == CAIRN_TOO_LARGE) return CAIRN_OK;
     CAIRN_TRY(code);
-    bool never = !look->said.rows && !look->written[0];
+    bool never = !look->said.rows && !look->pieces.count && !look->written[0];
     if (!never && strcmp(look->digest, look->written) != 0)
-        CAIRN_TRY(put(server, worker, look, err));
+        CAIRN_TRY(put(server, worker, look, pieces.data ? pieces.data : "", err));
     copy->event = look->event;
     return CAIRN_OK;
 }
@@ -141,10 +216,11 @@ enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
                                           struct cairn_store_worker *worker,
                                           struct cairn_error *err) {
     uint64_t now_ms = cairn_srv_mono_ms(server);
-    if (copy->looked_ms && now_ms - copy->looked_ms < server->settings->catalog_copy_interval_ms)
-        return CAIRN_OK;
+    uint64_t every_ms = server->settings->catalog_copy_interval_ms;
+    if (copy->rest_ms > every_ms) every_ms = copy->rest_ms;
+    if (copy->looked_ms && now_ms - copy->looked_ms < every_ms) return CAIRN_OK;
     copy->looked_ms = now_ms;
-    struct look look = {0};
+    struct look look = {.server = server, .worker = worker};
     struct cairn_srv_lease lease;
     cairn_srv_lease_init(&lease, server, "catalog-copy", "");
     enum cairn_code code = cairn_srv_lease_take(&lease, err);
@@ -152,6 +228,8 @@ enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
     if (!code) code = write(copy, server, worker, &look, err);
     cairn_srv_lease_end(&lease);
     cairn_srv_said_release(&look.said);
+    cairn_srv_pieces_release(&look.pieces);
+    copy->rest_ms = LOOK_SHARE * cairn_passed_ms(cairn_srv_mono_ms(server), now_ms);
     return code;
 }
 
@@ -172,27 +250,52 @@ static enum cairn_code take(struct cairn_srv_tx *tx, void *argument, struct cair
     return CAIRN_OK;
 }
 
+/* All of them before anything is taken over. */
+static enum cairn_code look_at_pieces(struct cairn_store_worker *worker,
+                                      const struct cairn_srv_pieces *pieces,
+                                      struct cairn_error *err) {
+    for (size_t i = 0; i < pieces->count; i++) {
+        CAIRN_AUTO_JSON json_t *piece = NULL;
+        CAIRN_TRY(cairn_srv_piece_get(worker, &pieces->items[i], &piece, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_pieces(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                   const struct cairn_srv_pieces *pieces, uint64_t *rows,
+                                   struct cairn_error *err) {
+    for (size_t i = 0; i < pieces->count; i++) {
+        CAIRN_AUTO_JSON json_t *piece = NULL;
+        struct taking taking = {0};
+        CAIRN_TRY(cairn_srv_piece_get(worker, &pieces->items[i], &piece, err));
+        taking.document = piece;
+        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, take, &taking, err));
+        *rows += taking.rows;
+    }
+    return CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_said_copy_take(struct cairn_srv *server,
                                          struct cairn_store_worker *worker, size_t before,
                                          struct cairn_key *ret_key, uint64_t *ret_rows,
                                          struct cairn_error *err) {
     struct copies copies;
-    CAIRN_AUTO(buf) text = {.limit = CAIRN_SRV_SAID_BYTES_MAX + CAIRN_KIB};
     CAIRN_AUTO_JSON json_t *document = NULL;
-    struct cairn_json_limits limits = {.bytes = CAIRN_SRV_SAID_BYTES_MAX + CAIRN_KIB,
-                                       .nodes = VALUES_MAX};
+    struct cairn_srv_pieces pieces = {0};
     struct taking taking = {0};
     ret_key->text[0] = '\0';
     *ret_rows = 0;
     CAIRN_TRY(find_copies(worker, &copies, err));
     if (copies.count <= before) return CAIRN_OK;
     cairn_key_catalog(copies.numbers[copies.count - 1 - before], ret_key);
-    CAIRN_TRY(cairn_store_get_small(worker, ret_key->text, &text, err));
-    if (cairn_json_parse(cairn_buf_view(&text), limits, &document, err))
-        return cairn_within(err, CAIRN_CORRUPT, "%s", ret_key->text);
+    CAIRN_TRY(get_copy(worker, ret_key->text, &document, err));
     taking.document = document;
-    enum cairn_code code = cairn_srv_revoked_list(worker, &taking.revoked, err);
+    enum cairn_code code = cairn_srv_pieces_read(document, &pieces, err);
+    if (!code) code = look_at_pieces(worker, &pieces, err);
+    if (!code) code = cairn_srv_revoked_list(worker, &taking.revoked, err);
     if (!code) code = cairn_srv_catalog_write(server->catalog, take, &taking, err);
+    if (!code) code = take_pieces(server, worker, &pieces, &taking.rows, err);
+    cairn_srv_pieces_release(&pieces);
     cairn_srv_revoked_release(&taking.revoked);
     if (!code) *ret_rows = taking.rows;
     return code;

@@ -10,7 +10,10 @@
  *              servers never write one key, and a server that is frozen writes none.
  *          3   an older copy is deleted when two newer ones are there.
  *          4   no token that was revoked is taken over, however old the copy (revoked.h).
- * Limits:  as server/catalog/said.h; a catalog with more to say logs that.
+ *          5   where something was said of many versions, that is in objects of its own
+ *              (said_pieces.h), and a copy is taken over with all of them or not at all.
+ *          6   a look takes a twentieth of the time: the next one waits for so long.
+ * Limits:  as server/catalog/said.h; a catalog with more to say logs that, and readyz says so.
  * Threads: the sweeping thread; take by who reindexes.
  * Next:    server/catalog/said.h; docs/format.md.
  */
@@ -21,6 +24,7 @@
 struct cairn_srv_said_copy {
     uint64_t looked_ms, event; /* mono clock, number of the newest event; 0: never */
     bool too_large;            /* logged */
+    uint64_t rest_ms;          /* until the next look, at least */
 };
 /* Where something was said since. */
 enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
