@@ -18,6 +18,7 @@
 
 #define CAIRN_NAME_BYTES_MAX 128       /* project and run names */
 #define CAIRN_SHARD_NAME_BYTES_MAX 512 /* components at most 200 */
+#define CAIRN_SHARDS_MAX 65536         /* of one rank's save */
 #define CAIRN_VERSION_ID_BYTES 42      /* "ckpt_" + UUID text + NUL */
 #define CAIRN_NONCE_TEXT_BYTES 33      /* 32 hex digits + NUL */
 #define CAIRN_STORE_NAME_BYTES 33     /* of a further store, with NUL */

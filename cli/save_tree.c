@@ -113,20 +113,29 @@ static enum cairn_code give_up(const struct cairn_cli_save_tree *job, struct cai
                       job->ref);
 }
 
+/* Before an attempt is opened, which would end the one of a job that runs. */
+static enum cairn_code check_count(const struct cairn_cli_tree *tree, const char *path,
+                                   struct cairn_error *err) {
+    if (tree->count <= CAIRN_SHARDS_MAX) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TOO_LARGE,
+                      "%s holds %zu files, and a checkpoint has at most %d: put its folders as "
+                      "checkpoints of their own, or one archive of it (tar -cf); nothing was begun",
+                      path, tree->count, CAIRN_SHARDS_MAX);
+}
+
 static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
                                   struct cairn_session *session,
-                                  const struct cairn_cli_tree *tree, uint64_t step,
+                                  const struct cairn_cli_tree *tree, const char *meta,
+                                  uint64_t step,
                                   struct cairn_save_status *ret_status,
                                   struct cairn_cli_described *ret_described,
                                   struct cairn_error *err) {
-    CAIRN_AUTO(buf) meta = {0};
-    if (!job->cli->files_only) CAIRN_TRY(describe_tree(tree, &meta, err));
     struct cairn_save_options options = {.size = sizeof options,
                                          .on_exists = job->cli->force ? CAIRN_EXISTS_NEW_VERSION
                                                                  : CAIRN_EXISTS_ERROR,
                                          .format = job->format,
                                          .labels_json = job->cli->labels,
-                                         .meta_json = meta.size ? meta.data : NULL};
+                                         .meta_json = meta};
     struct cairn_save *save = NULL;
     struct cairn_cli_meter meter;
     char title[320];
@@ -289,10 +298,15 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
                                                     : CAIRN_CLI_LINKS_KEPT;
     CAIRN_TRY(read_ref(job->ref, &step, name, err));
     CAIRN_TRY(cairn_cli_tree_open(job->path, job->folder_fd, links, &tree, err));
-    enum cairn_code code = open_session(job->cli, name, &session, err);
+    CAIRN_AUTO(buf) meta = {0};
+    enum cairn_code code = check_count(&tree, job->path, err);
+    if (code == CAIRN_OK && !job->cli->files_only) code = describe_tree(&tree, &meta, err);
+    if (code == CAIRN_OK) code = open_session(job->cli, name, &session, err);
     saving.begun = code == CAIRN_OK;
     while (saving.signal && !saving.begun) (void)poll(NULL, 0, POLL_MS); /* it ends by itself */
-    if (code == CAIRN_OK) code = save_files(job, session, &tree, step, &status, &described, err);
+    if (code == CAIRN_OK)
+        code = save_files(job, session, &tree, meta.size ? meta.data : NULL, step, &status,
+                          &described, err);
     (void)cairn_close(session, NULL);
     cairn_cli_own_uploader_stop(&saving.own);
     if (code == CAIRN_INTERRUPTED) {

@@ -129,6 +129,22 @@ class Tree(unittest.TestCase):
         self.assertEqual((back / "to-folder/data").read_bytes(), b"outside")
         self.assertFalse((back / "to-file").is_symlink())
 
+    def test_more_files_than_a_checkpoint_has_are_refused_before_an_attempt_is_opened(self):
+        tree = self.folder("many")
+        for number in range(65537):
+            (tree / str(number)).touch()
+        said = self.world.cairn("put", tree, "t/too-many@1", status=2).stderr
+        for word in ("65537 files", "at most 65536", "tar -cf", "nothing was begun"):
+            self.assertIn(word, said)
+        shutil.rmtree(tree)
+        # Nor is one opened where modes and links are too much.
+        tree = self.folder("links")
+        (tree / "file").touch()
+        for number in range(2000):
+            (tree / f"a-link-with-a-longer-name-{number}").symlink_to("file")
+        self.assertIn("--files-only", self.world.cairn("put", tree, "t/too-many@1", status=2).stderr)
+        self.world.cairn("ls", "t/too-many", status=3)
+
     def test_get_follows_no_link_below_its_folder(self):
         source, elsewhere = self.folder("sub-source"), self.folder("elsewhere")
         (source / "sub").mkdir()

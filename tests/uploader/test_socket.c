@@ -610,6 +610,9 @@ TEST(a_trainer_with_many_files_leaves_descriptors_to_the_others) /* K08 */
     REQUIRE(prlimit(world.uploader.pid, RLIMIT_NOFILE, NULL, &limit) == 0);
     limit.rlim_cur = 400;
     REQUIRE(prlimit(world.uploader.pid, RLIMIT_NOFILE, &limit, NULL) == 0);
+    int nameless = memfd_create("no name", MFD_CLOEXEC); /* so it cannot be opened again */
+    REQUIRE(nameless >= 0 && write(nameless, "12345", 5) == 5);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", nameless);
     REQUIRE(trainer_begin(&greedy, 1, 1, &many));
     unsigned taken = give_files(&greedy, &many, path, 500);
     EXPECT(taken > 20 && taken < 400);
@@ -619,8 +622,30 @@ TEST(a_trainer_with_many_files_leaves_descriptors_to_the_others) /* K08 */
     REQUIRE(trainer_open(&other, &options));
     REQUIRE(trainer_begin(&other, 1, 1, &few));
     EXPECT_EQ_U64(give_files(&other, &few, path, 20), 20);
+    close(nameless);
     REQUIRE(trainer_save(&other, 2, 0, 1, 5000, &few));
     EXPECT_EQ_TEXT(trainer_verdict(&other, few.number, 10000, state), "committed");
+}
+
+TEST(a_trainer_saves_three_times_as_many_files_as_there_are_descriptors) /* U10, K08 */
+{
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save save;
+    char path[300], state[32];
+    struct rlimit limit;
+    REQUIRE(world_open(&world, &(struct world_options){0}));
+    snprintf(path, sizeof path, "%s/five", world.folder);
+    REQUIRE(cairn_file_replace(path, cairn_view_of("12345"), 0644, NULL) == CAIRN_OK);
+    struct trainer_options options = {.socket = world.socket_path, .job = "job-1"};
+    REQUIRE(trainer_open(&trainer, &options));
+    REQUIRE(prlimit(world.uploader.pid, RLIMIT_NOFILE, NULL, &limit) == 0);
+    limit.rlim_cur = 512;
+    REQUIRE(prlimit(world.uploader.pid, RLIMIT_NOFILE, &limit, NULL) == 0);
+    REQUIRE(trainer_begin(&trainer, 1, 1, &save));
+    EXPECT_EQ_U64(give_files(&trainer, &save, path, 1536), 1536);
+    REQUIRE(trainer_seal(&trainer, &save));
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 60000, state), "committed");
 }
 
 TEST(a_journal_of_another_node_name_is_named) {

@@ -30,7 +30,7 @@
 #include "uploader/shards/shard.h"
 #include "uploader/state/save.h"
 
-#define CAIRN_UP_SHARDS_MAX 65536
+#define CAIRN_UP_SHARDS_MAX CAIRN_SHARDS_MAX
 
 struct cairn_up_reply {
     uint64_t conn; /* 0: nobody asks */
@@ -76,7 +76,8 @@ struct cairn_up_save {
     } staged_in;
     struct cairn_up_shard **shards; /* state.shard_count of them */
     size_t shard_capacity, stage_first, stage_count;
-    uint32_t file_count;            /* of shards, each of which holds a descriptor */
+    uint32_t file_count;            /* of shards that are files */
+    uint32_t held_count;            /* of these, those that hold a descriptor */
     struct cairn_shard_names names; /* of stage and file */
     struct cairn_up_table *table;   /* of its seal; NULL: none */
     json_t *replicated;             /* array, or NULL */

@@ -41,6 +41,7 @@ struct cairn_up_fill {
     uint32_t *crcs; /* of its blocks */
     bool verify;    /* read again: compare, do not make new ones */
     int fd;
+    const char *path; /* of the shard: its file is opened for this part alone; NULL: fd is open */
     int64_t changed_ns;
 };
 

@@ -4,6 +4,7 @@
  * disk nor a file that never answers keeps a sender's connections waiting. The first read makes the
  * checksums; any later read must find the same ones.
  */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -57,6 +58,7 @@ bool cairn_up_fill_begin(struct cairn_up_send *send, struct cairn_up_shard *shar
         .crcs = crcs,
         .verify = verify,
         .fd = shard->queue.fd,
+        .path = shard->queue.path,
         .changed_ns = shard->queue.file_changed_ns,
     };
     shard->queue.filling = true;
@@ -67,6 +69,7 @@ bool cairn_up_fill_begin(struct cairn_up_send *send, struct cairn_up_shard *shar
 static void end(struct cairn_up_reader *reader, bool keep_buffer) {
     struct cairn_up_send *send = reader->send;
     struct cairn_up_fill done = reader->fill;
+    if (done.path && done.fd >= 0) close(done.fd);
     uint64_t entry = done.shard->entry;
     cairn_lock_take(&send->queue->lock);
     CAIRN_ASSERT(done.shard->queue.filling);
@@ -79,6 +82,23 @@ static void end(struct cairn_up_reader *reader, bool keep_buffer) {
     free(done.crcs);
     cairn_up_queue_wake(send->queue);
     if (giving_up) cairn_up_save_settle(send->up, entry);
+}
+
+/* Once more what was handed over: that very file, however it is called by now. */
+static enum cairn_code open_again(struct cairn_up_fill *fill, struct cairn_error *err) {
+    const struct cairn_up_shard *shard = fill->shard;
+    struct stat status;
+    fill->fd = open(fill->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fill->fd < 0 || fstat(fill->fd, &status)) {
+        struct cairn_error cause = {0};
+        cairn_fail_errno(&cause, "open %s again", fill->path);
+        return cairn_fail(err, CAIRN_SOURCE_GONE, "file %s: %s", shard->name, cause.message);
+    }
+    if (status.st_dev == shard->queue.device && status.st_ino == shard->queue.inode)
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_SOURCE_CHANGED,
+                      "file %s: %s is another file than the one that was handed over", shard->name,
+                      fill->path);
 }
 
 static enum cairn_code read_some(struct cairn_up_fill *fill, struct cairn_error *err) {
@@ -166,7 +186,9 @@ static bool step(struct cairn_up_reader *reader) {
     cairn_lock_take(&queue->lock);
     bool unwanted = fill->shard->queue.upload == CAIRN_UP_UPLOAD_ENDING || queue->locked.stopping;
     cairn_lock_give(&queue->lock);
-    enum cairn_code code = unwanted ? CAIRN_CANCELLED : read_some(fill, &error);
+    enum cairn_code code = unwanted ? CAIRN_CANCELLED : CAIRN_OK;
+    if (!code && fill->fd < 0) code = open_again(fill, &error);
+    if (!code) code = read_some(fill, &error);
     if (code == CAIRN_OK && fill->done < fill->length) return true;
     if (code == CAIRN_OK) code = check_unchanged(fill, &error);
     if (code == CAIRN_OK && fill->verify) code = compare(fill, &error);

@@ -47,6 +47,7 @@ static enum cairn_code shard_fill(struct cairn_up_queue *queue, struct cairn_up_
                                   const struct cairn_up_shard_options *options,
                                   struct cairn_error *err) {
     shard->queue.fd = options->take_fd;
+    shard->queue.path = options->take_path;
     shard->is_file = options->take_fd >= 0;
     shard->queue.data = options->data;
     shard->entry = options->entry;
@@ -63,6 +64,12 @@ static enum cairn_code shard_fill(struct cairn_up_queue *queue, struct cairn_up_
         if (fstat(shard->queue.fd, &status)) return cairn_fail_errno(err, "shard %s", shard->name);
         shard->queue.file_changed_ns =
             (int64_t)status.st_ctim.tv_sec * 1000000000 + status.st_ctim.tv_nsec;
+        shard->queue.device = status.st_dev;
+        shard->queue.inode = status.st_ino;
+    }
+    if (shard->queue.path) {
+        close(shard->queue.fd);
+        shard->queue.fd = -1;
     }
     char token[CAIRN_UUID_TEXT_BYTES];
     if (!options->token) cairn_uuid_random(token);
@@ -78,6 +85,7 @@ enum cairn_code cairn_up_shard_new(struct cairn_up_queue *queue,
     struct cairn_up_shard *shard = calloc(1, sizeof(*shard));
     if (!shard) {
         if (options->take_fd >= 0) close(options->take_fd);
+        free(options->take_path);
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard");
     }
     enum cairn_code code = shard_fill(queue, shard, options, err);
@@ -101,6 +109,7 @@ void cairn_up_shard_free(struct cairn_up_queue *queue, struct cairn_up_shard *sh
     cairn_lock_give(&queue->lock);
     cairn_multipart_release(&shard->queue.mp);
     if (shard->queue.fd >= 0) close(shard->queue.fd);
+    free(shard->queue.path);
     free(shard->name);
     free(shard);
 }

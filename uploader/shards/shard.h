@@ -48,6 +48,8 @@ struct cairn_up_shard {
         struct cairn_multipart mp;
         const uint8_t *data;            /* the slab's bytes, or NULL */
         int fd;                         /* the file, or -1 */
+        char *path;                     /* by which it is opened when it is read; NULL: fd is */
+        uint64_t device, inode;         /* of the file at path, when it was handed over */
         int64_t file_changed_ns;        /* its change time when it was handed over */
         struct cairn_up_buffer *filled; /* bytes of filled_part, ready to be sent */
         uint32_t filled_part;
@@ -61,7 +63,8 @@ struct cairn_up_shard {
     } queue;
 };
 
-/* fd (taken also on failure) for a file, else -1; data for a slab. part sizes are chosen here. */
+/* fd and path (taken also on failure) for a file, else -1; data for a slab. part sizes are chosen
+ * here. */
 struct cairn_up_shard_options {
     uint64_t entry;
     uint32_t index;
@@ -71,6 +74,7 @@ struct cairn_up_shard_options {
     uint64_t slab_offset, size_bytes;
     const uint8_t *data;
     int take_fd;
+    char *take_path; /* take_fd is closed, and the file opened by this name when it is read */
     const char *token;   /* NULL: a new one */
     uint64_t part_bytes; /* 0: chosen here; a recovered shard keeps its own */
 };

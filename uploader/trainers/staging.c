@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -13,6 +14,8 @@
 #include "api/messages.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
+
+#define FILES_HELD 128 /* of all trainers: those beyond, where they can be, are opened when read */
 
 /* ---- stage, file, staged ---- */
 
@@ -42,11 +45,13 @@ static enum cairn_code read_wanted(const json_t *item, struct cairn_msg_stage_sh
 
 static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save,
                                  const struct cairn_msg_stage_shard *wanted,
-                                 const uint8_t *slab_data, int take_fd, struct cairn_error *err) {
+                                 const uint8_t *slab_data, int take_fd, char *take_path,
+                                 struct cairn_error *err) {
     struct cairn_key key;
     enum cairn_code code = cairn_shard_names_add(&save->names, cairn_view_of(wanted->name), err);
     if (code != CAIRN_OK) {
         if (take_fd >= 0) close(take_fd);
+        free(take_path);
         return code;
     }
     cairn_up_save_key(save, wanted->name, &key);
@@ -60,6 +65,7 @@ static enum cairn_code add_shard(struct cairn_up *up, struct cairn_up_save *save
         .size_bytes = wanted->bytes,
         .data = slab_data ? slab_data + wanted->offset : NULL,
         .take_fd = take_fd,
+        .take_path = take_path,
     };
     struct cairn_up_shard *shard = NULL;
     CAIRN_TRY(cairn_up_shard_new(up->queue, &options, &shard, err));
@@ -88,7 +94,7 @@ static enum cairn_code add_staged(struct cairn_up *up, struct cairn_up_save *sav
                               " do not fit into the slab's %" PRIu64,
                               wanted.name, wanted.bytes, wanted.offset, slab->memory.size_bytes);
         from = wanted.offset + wanted.bytes;
-        CAIRN_TRY(add_shard(up, save, &wanted, slab->memory.data, -1, err));
+        CAIRN_TRY(add_shard(up, save, &wanted, slab->memory.data, -1, NULL, err));
     }
     return CAIRN_OK;
 }
@@ -247,8 +253,8 @@ static enum cairn_code check_descriptors(const struct cairn_up *up, uint64_t con
     if (getrlimit(RLIMIT_NOFILE, &limit)) return CAIRN_OK;
     for (size_t i = 0; i < up->locked.save_count; i++) {
         const struct cairn_up_save *save = up->locked.saves[i];
-        all += save->file_count;
-        if (save->conn == conn) own += save->file_count;
+        all += save->held_count;
+        if (save->conn == conn) own += save->held_count;
     }
     uint64_t room = limit.rlim_cur - limit.rlim_cur / 4, left = room > all ? room - all : 0;
     if (own < left) return CAIRN_OK;
@@ -256,6 +262,28 @@ static enum cairn_code check_descriptors(const struct cairn_up *up, uint64_t con
                       "too many files are open: %" PRIu64 " for this trainer, where %" PRIu64
                       " are left to all (limit %" PRIu64 ", ulimit -n)",
                       own, left, (uint64_t)limit.rlim_cur);
+}
+
+static bool many_are_held(struct cairn_up *up) {
+    uint64_t all = 0;
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < up->locked.save_count; i++) all += up->locked.saves[i]->held_count;
+    return all >= FILES_HELD;
+}
+
+/* A name by which this process opens that very file again; NULL: there is none (its folder may not
+ * be entered, or lies in another mount namespace, or the file has no name any more). */
+static char *name_again(int fd) {
+    char link[64], path[PATH_MAX];
+    struct stat given, found;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(link, path, sizeof(path) - 1);
+    if (size <= 0 || path[0] != '/') return NULL;
+    path[size] = '\0';
+    CAIRN_AUTO_FD again = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (again < 0 || fstat(fd, &given) || fstat(again, &found)) return NULL;
+    bool same = given.st_dev == found.st_dev && given.st_ino == found.st_ino;
+    return same ? strdup(path) : NULL;
 }
 
 enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const json_t *message,
@@ -267,14 +295,16 @@ enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const jso
         .name = told.name, .kind = "raw", .bytes = told.bytes};
     CAIRN_TRY(cairn_shard_name_check(cairn_view_of(wanted.name), err));
     CAIRN_TRY(check_file(fd, &wanted, err));
+    CAIRN_AUTO_HEAP char *path = many_are_held(up) ? name_again(fd) : NULL;
+    bool held = !path;
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = NULL;
     CAIRN_TRY(find_open(up, conn, told.save, &save, err));
-    CAIRN_TRY(check_descriptors(up, conn, err));
+    if (held) CAIRN_TRY(check_descriptors(up, conn, err));
     size_t first = save->state.shard_count;
     int given = fd;
     fd = -1; /* whose it is also when that fails */
-    CAIRN_TRY(add_shard(up, save, &wanted, NULL, given, err));
+    CAIRN_TRY(add_shard(up, save, &wanted, NULL, given, CAIRN_TAKE(path), err));
     CAIRN_AUTO_JSON json_t *note = CAIRN_PACK(record_file, .name = told.name, .bytes = told.bytes);
     struct cairn_up_record record = {.entry = save->entry, .message = note};
     enum cairn_code code = cairn_up_journal_post(up->journal, &record, 1, NULL, NULL, err);
@@ -283,6 +313,7 @@ enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const jso
         return code;
     }
     save->file_count++;
+    save->held_count += held;
     if (!save->described_us) save->described_us = cairn_mono_us();
     cairn_up_queue_add(up->queue, save->shards[first]);
     return CAIRN_OK;

@@ -5,7 +5,9 @@
  * Why:     descriptions and checksums come from another process and are believed only as far as
  *          they fit the slab, the file and what was said before.
  * Promise: U05  what is refused leaves the save as it was.
- *          U10  files of one trainer leave descriptors to the others and to the uploader itself.
+ *          U10  files of one trainer leave descriptors to the others and to the uploader itself:
+ *               beyond FILES_HELD of all trainers a file is closed and opened again when it is
+ *               read, where this process may, and where it may not the limit decides.
  *          Q15  the checksums of all blocks are in the journal with the seal.
  * Limits:  see uploader/saves/save.h.
  * Threads: the socket's; uploader_state is taken.
