@@ -316,6 +316,10 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
     if (code == CAIRN_STEP_EXISTS)
         code = cairn_within(err, code, "not saved (--new-version would keep both)");
     if (code == CAIRN_OK) code = report(job, &tree, &status, &described, err);
+    if (code == CAIRN_OK && fflush(stdout))
+        code = cairn_fail_errno(err, "%s is %s as %s, and standard output cannot be written",
+                                job->ref, job->cli->detach ? "handed over" : "committed",
+                                status.version);
     cairn_cli_tree_release(&tree);
     return code;
 }

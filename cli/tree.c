@@ -3,6 +3,7 @@
 #include "cli/tree.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #include "common/file.h"
 
 #define FILES_MAX 1048576
-#define DEPTH_MAX 64
+#define DEPTH_MAX CAIRN_CLI_TREE_DEPTH
 #define LINKS_MAX 40 /* from one name to its file, as the kernel has it */
 #define NO_FILE "neither a file nor a folder (device, socket or pipe)"
 
@@ -81,6 +82,14 @@ static enum cairn_code take_folder(struct cairn_cli_tree *tree, const char *name
     return walk(tree, name, depth + 1, err);
 }
 
+/* Is it one of the folders that are being walked? */
+static bool is_above(const struct cairn_cli_tree *tree, const struct stat *folder, unsigned depth) {
+    for (unsigned i = 0; i <= depth; i++)
+        if (tree->above[i].device == folder->st_dev && tree->above[i].inode == folder->st_ino)
+            return true;
+    return false;
+}
+
 /* Links that stay in the tree are kept as links, whether what they name is there or not. */
 static enum cairn_code take_link(struct cairn_cli_tree *tree, const char *name, unsigned depth,
                                  struct cairn_error *err) {
@@ -101,12 +110,18 @@ static enum cairn_code take_link(struct cairn_cli_tree *tree, const char *name, 
         return CAIRN_OK;
     }
     if (fstatat(tree->root_fd, name, &status, 0)) {
-        refuse(tree, name, "a link to nothing");
+        bool round = errno == ELOOP;
+        refuse(tree, name, round ? "a link that leads back to itself" : "a link to nothing");
         return CAIRN_OK;
     }
-    if (S_ISDIR(status.st_mode)) return take_folder(tree, name, &status, depth, err);
-    if (S_ISREG(status.st_mode)) return add(tree, name, &status, err);
-    refuse(tree, name, NO_FILE);
+    if (S_ISDIR(status.st_mode) && is_above(tree, &status, depth))
+        refuse(tree, name, "a link to a folder that it is in: to follow it would never end");
+    else if (S_ISDIR(status.st_mode))
+        return take_folder(tree, name, &status, depth, err);
+    else if (S_ISREG(status.st_mode))
+        return add(tree, name, &status, err);
+    else
+        refuse(tree, name, NO_FILE);
     return CAIRN_OK;
 }
 
@@ -129,6 +144,11 @@ static enum cairn_code walk(struct cairn_cli_tree *tree, const char *folder, uns
         return CAIRN_OK;
     }
     int fd = open_in(tree, tree->root_fd, *folder ? folder : ".", O_DIRECTORY);
+    struct stat own = {0};
+    if (fd >= 0 && !fstat(fd, &own)) {
+        tree->above[depth].device = own.st_dev;
+        tree->above[depth].inode = own.st_ino;
+    }
     DIR *stream = fd < 0 ? NULL : fdopendir(fd);
     if (!stream) return cairn_fail_errno(err, "folder %s", *folder ? folder : ".");
     enum cairn_code code = CAIRN_OK;

@@ -6,8 +6,8 @@
  * Promise: 1   every name that cannot be kept is listed, with the reason, not only the first.
  *          2   files are found in the order of their names; modes, links and empty folders are
  *              noted (cli/tree_meta.h). A link that points out of the tree is refused by name, or
- *              where they are followed kept as what it points to; devices, sockets and pipes are
- *              refused.
+ *              where they are followed kept as what it points to, unless that is a folder which
+ *              it is in; devices, sockets and pipes are refused.
  * Limits:  1,048,576 files; 64 folders deep.
  * Threads: one owner.
  * Next:    cli/verbs/put.c.
@@ -29,8 +29,12 @@ enum cairn_cli_links {
     CAIRN_CLI_LINKS_FOLLOWED, /* where they point out of it, as what they point to */
     CAIRN_CLI_LINKS_NONE      /* as KEPT, and nothing is opened through one that came later */
 };
+#define CAIRN_CLI_TREE_DEPTH 64 /* folders below the root */
 struct cairn_cli_tree {
     int root_fd;
+    struct {
+        uint64_t device, inode;
+    } above[CAIRN_CLI_TREE_DEPTH + 1]; /* the folders that are being walked, the root first */
     struct cairn_cli_file *files;
     size_t count, capacity;
     uint64_t total_bytes;

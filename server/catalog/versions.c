@@ -162,6 +162,25 @@ static enum cairn_code find_step(struct cairn_srv_tx *tx, int64_t run_id, uint64
     return only_row(&rows, ret_found, ret, err);
 }
 
+enum cairn_code cairn_srv_version_find_given_up(struct cairn_srv_tx *tx,
+                                                const struct cairn_srv_ref *ref,
+                                                struct cairn_srv_version *ret,
+                                                struct cairn_error *err) {
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_AUTO(srv_rows) rows = {0};
+    uint64_t step = 0;
+    bool found = false;
+    CAIRN_TRY(cairn_srv_run_get(tx, ref->name, &run, err));
+    if (!cairn_parse_u64(cairn_view_of(ref->text), &step, NULL) && step <= CAIRN_STEP_MAX) {
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_of_step_given_up), SQL_I(run.id),
+                                     SQL_I(step)));
+        CAIRN_TRY(only_row(&rows, &found, ret, err));
+    }
+    return found ? CAIRN_OK
+                 : cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s has no checkpoint %s",
+                              run.name.project, run.name.run, ref->text);
+}
+
 /* `best`, or an alias that somebody gave. */
 static enum cairn_code find_word(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
                                  const char *word, struct cairn_version_id *ret,

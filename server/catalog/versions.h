@@ -89,6 +89,11 @@ struct cairn_srv_ref {
 enum cairn_code cairn_srv_version_find(struct cairn_srv_tx *tx, const struct cairn_srv_ref *ref,
                                        struct cairn_srv_version *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Of a step that has no other: its newest save that failed. CAIRN_NOT_FOUND likewise. */
+enum cairn_code cairn_srv_version_find_given_up(struct cairn_srv_tx *tx,
+                                                const struct cairn_srv_ref *ref,
+                                                struct cairn_srv_version *ret,
+                                                struct cairn_error *err) CAIRN_MUST_USE;
 /* The version that `latest` means; *ret_found false when there is none. */
 enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_found,
                                  struct cairn_version_id *ret, uint64_t *ret_step,

@@ -41,6 +41,8 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
         &request->params.run_name,
         request->awaited.text[0] ? request->awaited.text : request->params.ref, false};
     enum cairn_code code = cairn_srv_version_find(tx, &ref, &shown->version, err);
+    if (code == CAIRN_NOT_FOUND && awaited->asked && !cairn_awaited_is_removal(awaited->what.state))
+        code = cairn_srv_version_find_given_up(tx, &ref, &shown->version, err);
     if (code == CAIRN_NOT_FOUND) {
         CAIRN_AUTO(srv_run) run = {0};
         shown->has_run = !cairn_srv_run_get(tx, ref.name, &run, NULL);

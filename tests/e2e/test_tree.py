@@ -145,6 +145,30 @@ class Tree(unittest.TestCase):
         self.assertIn("--files-only", self.world.cairn("put", tree, "t/too-many@1", status=2).stderr)
         self.world.cairn("ls", "t/too-many", status=3)
 
+    def test_a_put_whose_output_is_full_says_that_it_is_committed(self):
+        tree = self.folder("full")
+        (tree / "file").write_bytes(b"x")
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([BIN / "cairn", "put", tree, "t/full@1"], stdout=full, text=True,
+                                  stderr=subprocess.PIPE, timeout=HANG_S,
+                                  env={**os.environ, "CAIRN_URL": self.world.addresses(),
+                                       "CAIRN_SOCKET": self.world.socket()})
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("t/full@1 is committed as", done.stderr)
+
+    def test_links_that_lead_upwards_are_named_and_not_followed_without_end(self):
+        tree = self.folder("upwards")
+        (tree / "a/b").mkdir(parents=True)
+        for number in range(2):
+            (tree / f"a/file-{number}").write_bytes(b"x")
+            (tree / f"a/b/up-{number}").symlink_to(tree)  # absolute, so it points out of the tree
+        (tree / "round").symlink_to(tree / "round")
+        said = self.world.cairn("put", tree, "t/upwards@1", "--follow", status=2).stderr
+        for number in range(2):
+            self.assertIn(f"a/b/up-{number}: a link to a folder that it is in", said)
+        self.assertIn("round: a link that leads back to itself", said)
+        self.assertIn("3 names cannot be kept", said)
+
     def test_get_follows_no_link_below_its_folder(self):
         source, elsewhere = self.folder("sub-source"), self.folder("elsewhere")
         (source / "sub").mkdir()

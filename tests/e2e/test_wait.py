@@ -118,6 +118,7 @@ class Wait(unittest.TestCase):
         self.ends(aborted)
         for other in others:
             self.assertRegex(self.ends(other, 6)[1], "will not be .*no use")
+        self.assertRegex(self.world.cairn("wait", f"{RUN}@7", status=6).stderr, "will not be .*no use")
         self.ends(gone)
 
     def test_what_goes_is_told_at_each_step_of_that(self):
