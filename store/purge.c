@@ -20,7 +20,8 @@ static void note_left(struct cairn_store_purge *purge, enum cairn_code why, cons
 /* A listing of a key lists all that begins with it. */
 static bool is_meant(const struct cairn_store_purge *purge,
                      const struct cairn_store_entry *entry) {
-    if (purge->before_ms && entry->modified_ms >= purge->before_ms) return false;
+    bool young = !entry->modified_ms || entry->modified_ms >= purge->before_ms;
+    if (purge->before_ms && young) return false;
     if (purge->spares && purge->spares(entry->key)) return false;
     return entry->version_id && (!purge->is_key || !strcmp(entry->key, purge->prefix));
 }

@@ -81,7 +81,7 @@ struct cairn_store_entry {
     char *version_id; /* VERSIONS only */
     bool is_marker;   /* VERSIONS: a delete marker, which has no bytes */
     uint64_t size_bytes;
-    int64_t modified_ms; /* the store's own clock */
+    int64_t modified_ms; /* the store's own clock; 0: not known, which is never "old" */
 };
 struct cairn_store_listing {
     struct cairn_store_entry *entries;
@@ -131,7 +131,8 @@ struct cairn_store_request {
      * object, while it has this ETag. copy_store: one that cairn_store_copies_from names. */
     struct cairn_store *copy_store;
     const char *copy_key, *copy_etag;
-    const char *page; /* LIST, UPLOADS: NULL = first */
+    const char *page;      /* LIST, UPLOADS: NULL = first */
+    uint32_t page_entries; /* LIST in S3: on a page at most; 0: as many as the store gives */
     struct cairn_store_listing *listing;
     uint64_t deadline_ms;  /* mono clock; 0 = the store's own default */
     bool settles;          /* PUT, PART: an answer that states another checksum again and again is
@@ -205,7 +206,7 @@ enum cairn_code cairn_store_profile_save(struct cairn_store *store, bool *ret_wr
 /* What the store turned out not to do, found while running. */
 struct cairn_store_health {
     bool degraded, profile_wrong; /* the last: what was written for others is no longer so */
-    char text[256];
+    char text[400];
 };
 void cairn_store_health(struct cairn_store *store, struct cairn_store_health *ret);
 /* What was read back was right though the store states another checksum: from now on none of its

@@ -51,6 +51,42 @@ enum cairn_code cairn_s3_time_iso(const char *text, int64_t *ret_wall_ms, struct
     return finish(&c, text, ret_wall_ms, err);
 }
 
+/* "Z", nothing (UTC is meant), "+02:00" or "-0700"; minutes ahead of UTC. */
+static bool read_zone(const char *text, int *ret_minutes) {
+    int hours = 0, minutes = 0, used = 0;
+    *ret_minutes = 0;
+    if (!*text || !strcmp(text, "Z") || !strcmp(text, "z")) return true;
+    if (*text != '+' && *text != '-') return false;
+    if ((sscanf(text + 1, "%2d:%2d%n", &hours, &minutes, &used) != 2 || text[1 + used]) &&
+        (sscanf(text + 1, "%2d%2d%n", &hours, &minutes, &used) != 2 || text[1 + used]))
+        return false;
+    *ret_minutes = (*text == '-' ? -1 : 1) * (60 * hours + minutes);
+    return hours >= 0 && hours < 24 && minutes >= 0 && minutes < 60;
+}
+
+static bool read_iso_loosely(const char *text, int64_t *ret) {
+    struct civil c = {0};
+    int used = 0, ahead = 0;
+    char between = 0;
+    if (sscanf(text, "%4d-%2d-%2d%c%2d:%2d:%2d%n", &c.year, &c.month, &c.day, &between, &c.hour,
+               &c.minute, &c.second, &used) != 7 ||
+        !strchr("Tt ", between))
+        return false;
+    const char *at = text + used;
+    if (*at == '.' || *at == ',') {
+        int unit = 100;
+        for (at++; *at >= '0' && *at <= '9'; at++, unit /= 10) c.ms += (*at - '0') * unit;
+    }
+    if (!read_zone(at, &ahead) || finish(&c, text, ret, NULL) != CAIRN_OK) return false;
+    *ret -= (int64_t)ahead * 60000;
+    return true;
+}
+
+bool cairn_s3_time_any(const char *text, int64_t *ret_wall_ms) {
+    return read_iso_loosely(text, ret_wall_ms) ||
+           cairn_s3_time_http(text, ret_wall_ms, NULL) == CAIRN_OK;
+}
+
 /* ---- HTTP ---- */
 
 static bool take_month(struct civil *c, const char *name) {

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "common/clock.h"
+
 static const struct cairn_cli_flag flags[] = {
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "The store to test: a folder or s3://bucket/prefix; default $CAIRN_STORE."},
@@ -11,12 +13,19 @@ static const struct cairn_cli_flag flags[] = {
      "Whose keys these are: server (the default), which needs all rights, or uploader."},
 };
 
+uint64_t cairn_cli_doctor_deadline(const struct cairn_cli_doctor *doctor, uint64_t ms) {
+    uint64_t deadline_ms = cairn_deadline_in(&cairn_clock_real, ms);
+    return doctor->until_ms ? cairn_min_u64(doctor->until_ms, deadline_ms) : deadline_ms;
+}
+
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_doctor *doctor = calloc(1, sizeof *doctor);
     if (!doctor) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for findings");
     const char *url = cli->argument_count ? cli->arguments[0] : cli->store;
     doctor->cli = cli;
     doctor->url = url ? url : getenv("CAIRN_STORE");
+    if (cli->timeout_ms && cli->timeout_ms < UINT32_MAX)
+        doctor->until_ms = cairn_mono_ms() + cli->timeout_ms;
     const char *role = cli->wait_for ? cli->wait_for : "server";
     doctor->for_uploader = !strcmp(role, "uploader");
     enum cairn_code code = CAIRN_OK;

@@ -39,6 +39,13 @@ static void report_rules(struct cairn_cli_doctor *doctor,
     else
         cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "life cycle", hint,
                              "no rule that is on aborts incomplete uploads below this prefix");
+    if (rules->archives)
+        cairn_cli_doctor_say(
+            doctor, CAIRN_CLI_WARN, "transition",
+            "keep it from this prefix: an archived checkpoint is read by nobody before each of its "
+            "objects was restored (RestoreObject)",
+            "rule \"%s\" moves objects below this prefix to an archive class",
+            rules->archiving_rule);
     if (rules->expires)
         cairn_cli_doctor_say(
             doctor, CAIRN_CLI_WARN, "expiration", "keep it from this prefix, or checkpoints vanish",
@@ -147,6 +154,11 @@ static void check_object_lock(struct cairn_cli_doctor *doctor, struct cairn_stor
 
 void cairn_cli_doctor_bucket(struct cairn_cli_doctor *doctor, struct cairn_store *store) {
     struct cairn_store_s3_lifecycle rules = check_lifecycle(doctor, store);
+    if (cairn_store_s3_writes_cold(store))
+        cairn_cli_doctor_say(doctor, CAIRN_CLI_WARN, "storage class",
+                             "take one that is read at once, such as STANDARD_IA or GLACIER_IR",
+                             "storage_class is an archive class: what is saved cannot be read back "
+                             "before it was restored");
     check_versioning(doctor, store, rules.removes_noncurrent);
     check_object_lock(doctor, store);
 }

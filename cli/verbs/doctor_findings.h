@@ -25,6 +25,7 @@ struct cairn_cli_doctor {
     const struct cairn_cli *cli;
     const char *url; /* of the store */
     bool for_uploader;
+    uint64_t until_ms; /* mono clock: --timeout; 0: no end */
     struct cairn_cli_finding findings[CAIRN_CLI_FINDINGS_MAX];
     size_t count;
 };

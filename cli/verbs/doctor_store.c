@@ -11,6 +11,7 @@
 #include "common/http/http.h"
 #include "common/id.h"
 #include "common/text.h"
+#include "store/multipart.h"
 #include "store/open.h"
 #include "store/s3/capabilities.h"
 #include "store/s3/place.h"
@@ -18,12 +19,14 @@
 
 #define TEST_MS 15000
 #define PLAIN_MS 3000
+#define SMALL_BODY_BYTES 512
 #define SMALL_PART_BYTES CAIRN_MIB /* below what S3 asks of every part but the last */
 
 struct trial {
     struct cairn_cli_doctor *doctor;
     struct cairn_store *store;
     struct cairn_store_worker *worker;
+    const struct cairn_store_s3_options *options;
     char key[96], token[CAIRN_UUID_TEXT_BYTES];
     struct cairn_error err;
 };
@@ -33,7 +36,7 @@ static struct cairn_store_request request_of(const struct trial *trial, enum cai
         .op = op,
         .key = trial->key,
         .token = trial->token,
-        .deadline_ms = cairn_deadline_in(&cairn_clock_real, TEST_MS),
+        .deadline_ms = cairn_cli_doctor_deadline(trial->doctor, TEST_MS),
     };
 }
 
@@ -46,13 +49,24 @@ static struct cairn_store_request sending(const struct trial *trial, enum cairn_
     return request;
 }
 
+/* Of certificates and the file of those that are believed; then the peer does speak TLS. */
+static bool is_of_certificates(const struct trial *trial) {
+    enum cairn_http_tls_fault fault =
+        trial->store ? cairn_store_s3_tls_fault(trial->store) : CAIRN_HTTP_TLS_FINE;
+    return !trial->err.http_status && fault != CAIRN_HTTP_TLS_FINE && fault != CAIRN_HTTP_TLS_CLEAR;
+}
+
 /* No answer over TLS: would the port have answered without? Some wait for ever for the end of a
- * line that no handshake has, so the error alone does not tell. Nothing of a key is sent. */
+ * line that no handshake has, so the error alone does not tell. A port of TLS answers plain text
+ * with 400 or leads to https, which proves nothing. Nothing of a key is sent. */
 static bool is_plain_http(const struct trial *trial) {
     struct cairn_store_s3_place place;
     struct cairn_http_engine *engine = NULL;
     struct cairn_http_options options = {.connect_ms = PLAIN_MS};
-    if (trial->err.http_status || !trial->store || !cairn_store_s3_place(trial->store, &place) ||
+    bool in_the_clear =
+        trial->store && cairn_store_s3_tls_fault(trial->store) == CAIRN_HTTP_TLS_CLEAR;
+    if (trial->err.http_status || is_of_certificates(trial) || !trial->store ||
+        !cairn_store_s3_place(trial->store, &place) ||
         strncmp(place.endpoint, "https://", 8) != 0 ||
         cairn_http_engine_new(&options, &engine, NULL) != CAIRN_OK)
         return false;
@@ -64,7 +78,8 @@ static bool is_plain_http(const struct trial *trial) {
         .method = "GET", .url = url, .reply_buf = &reply, .total_ms = PLAIN_MS};
     (void)!cairn_http_perform(engine, &request, NULL);
     cairn_http_engine_free(engine);
-    return request.status != 0;
+    bool led_away = request.status >= 300 && request.status < 400;
+    return request.status && (in_the_clear || (request.status != 400 && !led_away));
 }
 
 /* ok, or what went wrong at this level. */
@@ -73,9 +88,14 @@ static bool report(struct trial *trial, enum cairn_code code, enum cairn_cli_lev
     bool works = code == CAIRN_OK;
     if (!works && is_plain_http(trial))
         cairn_cli_doctor_say(trial->doctor, level, check,
-                             "ask for it as http:// (on another machine that needs "
-                             "allow_plain_http), or give the store a certificate",
+                             "name the port that speaks TLS, or give the store a certificate",
                              "the port speaks plain http, not https");
+    else if (!works && is_of_certificates(trial))
+        cairn_cli_doctor_say(trial->doctor, level, check,
+                             "give the file of the store's certificate authority as ca_bundle "
+                             "(AWS_CA_BUNDLE); the certificate must be in its time and name this "
+                             "endpoint",
+                             "%s", trial->err.message);
     else
         cairn_cli_doctor_say(trial->doctor, works ? CAIRN_CLI_FINE : level, check,
                              works ? "" : hint, "%s", works ? good : trial->err.message);
@@ -103,6 +123,15 @@ static void report_check(void *owner, enum cairn_store_s3_check which, bool hold
                          cairn_store_s3_check_text(which), holds ? "" : ": no");
 }
 
+/* A refusal by policy never says what the policy asks for; these are the usual things. */
+static const char *hint_of(const struct cairn_error *err) {
+    if (err->http_status != 403)
+        return "check endpoint, region, bucket and the rights of these keys";
+    return "the keys lack a right, or the bucket's policy asks for more: sse = aws:kms (and "
+           "kms:GenerateDataKey, kms:Decrypt), acl = bucket-owner-full-control, request_payer, "
+           "object_tags, bucket_owner, sign_payload, an endpoint within a network";
+}
+
 static bool probe(struct trial *trial) {
     struct cairn_store_s3_probe_options options = {.by = "doctor",
                                                    .may_list = !trial->doctor->for_uploader,
@@ -111,8 +140,7 @@ static bool probe(struct trial *trial) {
                                                    .owner = trial};
     enum cairn_code code = cairn_store_s3_probe(trial->store, &options, NULL, &trial->err);
     if (code == CAIRN_OK) return true;
-    return report(trial, code, CAIRN_CLI_FAIL, "requests",
-                  "check endpoint, region, bucket and the rights of these keys", "");
+    return report(trial, code, CAIRN_CLI_FAIL, "requests", hint_of(&trial->err), "");
 }
 
 static void report_endpoint(struct trial *trial) {
@@ -276,6 +304,12 @@ static void check_upload(struct trial *trial) {
 static void report_right(struct trial *trial, const char *right, const char *policy,
                          enum cairn_cli_level without, enum cairn_code code) {
     bool has = code == CAIRN_OK, uploader = trial->doctor->for_uploader;
+    if (!has && code != CAIRN_FORBIDDEN && code != CAIRN_UNAUTHORIZED) {
+        cairn_cli_doctor_say(trial->doctor, CAIRN_CLI_FAIL, right,
+                             "it is no right that is missing: see what the store answers", "%s",
+                             trial->err.message);
+        return;
+    }
     struct cairn_store_s3_place place; /* a folder has no policies */
     bool bad = cairn_store_s3_place(trial->store, &place) && has == uploader;
     char hint[200] = "";
@@ -341,8 +375,8 @@ static void report_degraded(struct trial *trial) {
     cairn_store_health(trial->store, &health);
     bool less = health.degraded;
     cairn_cli_doctor_say(trial->doctor, less ? CAIRN_CLI_WARN : CAIRN_CLI_FINE, "degraded",
-                         less ? "nothing is lost; MD5 costs a core per 0.6 GB/s, and two servers "
-                                "must never share the prefix"
+                         less ? "nothing is lost; a hash of each body costs a core per 0.6 GB/s, "
+                                "and two servers must never share the prefix"
                               : "",
                          "%s",
                          less ? health.text : "the store refused nothing that it was asked to do");
@@ -375,13 +409,25 @@ static void check_documents(struct trial *trial) {
     memcpy(trial->key, name, sizeof name);
 }
 
+static void check_way(struct trial *trial, uint64_t bytes) {
+    struct cairn_cli_way way = {
+        .options = trial->options, .worker = trial->worker, .bytes = bytes};
+    cairn_cli_doctor_way(trial->doctor, &way);
+}
+
 static void check_s3(struct trial *trial) {
     report_endpoint(trial);
     if (!check_keys(trial)) return;
     cairn_cli_doctor_clock(trial->doctor, trial->store);
-    if (!probe(trial)) return;
+    if (!probe(trial)) {
+        /* Of a signature, a digest or something that has no name: what on the way is it? */
+        if (trial->err.http_status >= 400 && trial->err.http_status < 500)
+            check_way(trial, SMALL_BODY_BYTES);
+        return;
+    }
     report(trial, put_and_get(trial), CAIRN_CLI_FAIL, "put below .cairn", "", "written and read");
     check_documents(trial);
+    check_way(trial, CAIRN_MULTIPART_LEAST_BYTES);
     check_upload(trial);
     check_presigned(trial);
     cairn_cli_doctor_bucket(trial->doctor, trial->store);
@@ -434,6 +480,8 @@ void cairn_cli_doctor_store(struct cairn_cli_doctor *doctor) {
                 "the CAIRN_ variables make sense"))
         return;
     said.choice.options.probe_ms = TEST_MS;
+    said.choice.options.probe_until_ms = doctor->until_ms;
+    trial.options = &said.choice.options;
     struct cairn_store_options options = {.url = doctor->url, .s3 = &said.choice.options};
     code = require_folder(doctor->url, &trial.err);
     if (code == CAIRN_OK) code = cairn_store_open(&options, &trial.store, &trial.err);

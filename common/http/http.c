@@ -203,6 +203,16 @@ enum cairn_code cairn_http_code_of(CURLcode result, const char *text, bool sent,
     }
 }
 
+static enum cairn_http_tls_fault tls_fault_of(CURLcode result, const char *text) {
+    if (result == CURLE_SSL_CACERT_BADFILE) return CAIRN_HTTP_TLS_FILE;
+    if (result == CURLE_SSL_CONNECT_ERROR && strstr(text, "wrong version number"))
+        return CAIRN_HTTP_TLS_CLEAR;
+    if (result != CURLE_PEER_FAILED_VERIFICATION) return CAIRN_HTTP_TLS_FINE;
+    bool unknown = strstr(text, "issuer") || strstr(text, "self-signed") ||
+                   strstr(text, "self signed") || strstr(text, "unknown");
+    return unknown ? CAIRN_HTTP_TLS_AUTHORITY : CAIRN_HTTP_TLS_CERTIFICATE;
+}
+
 static enum cairn_code fail_with_curl(const struct cairn_http_dial *dial, CURLcode result,
                                       const char *text, bool sent, int status,
                                       struct cairn_error *err) {
@@ -217,6 +227,7 @@ static enum cairn_code fail_with_curl(const struct cairn_http_dial *dial, CURLco
 /* CURLE_OK proves little: see cairn_http_reply_judge. */
 static enum cairn_code judge(struct cairn_http_transfer *transfer, CURLcode result,
                              struct cairn_error *err) {
+    transfer->request->tls_fault = tls_fault_of(result, transfer->curl_text);
     if (!transfer->refused && result != CURLE_OK)
         return fail_with_curl(&transfer->dial, result, transfer->curl_text, was_sent(transfer),
                               transfer->request->status, err);
@@ -355,6 +366,7 @@ static void end_connecting(struct cairn_http_link *link, CURLcode result) {
     if (cairn_http_link_connected(link, result)) return;
     struct cairn_http_transfer *transfer = link->transfer;
     if (result == CURLE_OK) result = CURLE_COULDNT_CONNECT;
+    transfer->request->tls_fault = tls_fault_of(result, link->curl_text);
     enum cairn_code code = fail_with_curl(&link->dial, result, link->curl_text, false, 0, &error);
     cairn_http_end(transfer, code, &error); /* and the link with it */
 }

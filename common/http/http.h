@@ -38,6 +38,14 @@ struct cairn_http_options {     /* zero is a good default */
     const char *congestion;     /* TCP_CONGESTION, benches only */
 };
 
+/* Why no TLS came about, as far as that is known. */
+enum cairn_http_tls_fault {
+    CAIRN_HTTP_TLS_FINE,
+    CAIRN_HTTP_TLS_AUTHORITY,   /* its authority is not among those of ca_bundle */
+    CAIRN_HTTP_TLS_CERTIFICATE, /* out of its time, or of another name */
+    CAIRN_HTTP_TLS_FILE,        /* ca_bundle cannot be read, or holds no certificate */
+    CAIRN_HTTP_TLS_CLEAR,       /* it answered in the clear, and speaks no TLS at all */
+};
 struct cairn_http_request {
     /* set by the caller; all of it stays valid until done() */
     const char *method;
@@ -81,6 +89,7 @@ struct cairn_http_request {
     uint64_t reply_at_us;     /* mono clock, also while under way: first reply byte */
     uint64_t link_us;         /* of first_byte_us: bytes were on their way, and not for want of room
                                  in the peer's memory; of direct ones; UINT64_MAX: not known */
+    enum cairn_http_tls_fault tls_fault;
     struct cairn_error error; /* when code is not CAIRN_OK */
     void *engine_private;
 };

@@ -221,7 +221,8 @@ static enum cairn_code look_for_server(const struct command *command,
     if (cairn_srv_sign_read(worker, &first, &why)) return CAIRN_OK; /* none, or damaged */
     uint64_t wait_ms = first.interval_ms + SIGN_LATE_MS;
     int64_t age_ms = cairn_clock_real.wall_ms(&cairn_clock_real) - first.modified_ms;
-    if (first.stopped_at >= record.generation || age_ms > (int64_t)wait_ms + CLOCKS_APART_MS)
+    bool old = first.modified_ms && age_ms > (int64_t)wait_ms + CLOCKS_APART_MS;
+    if (first.stopped_at >= record.generation || old)
         return CAIRN_OK;
     say_looking(command, wait_ms);
     for (uint64_t until_ms = cairn_mono_ms() + wait_ms; cairn_mono_ms() < until_ms;) {

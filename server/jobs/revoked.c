@@ -134,7 +134,7 @@ void cairn_srv_revoked_drop(struct cairn_store_worker *worker, int64_t before_ms
     enum cairn_code code = cairn_srv_revoked_list(worker, &revoked, &why);
     for (size_t i = 0; i < revoked.count && !code; i++) {
         struct cairn_key key;
-        if (revoked.items[i].modified_ms >= before_ms) continue;
+        if (!revoked.items[i].modified_ms || revoked.items[i].modified_ms >= before_ms) continue;
         cairn_key_revoked(revoked.items[i].token, &key);
         code = cairn_store_delete(worker, key.text, &why);
     }

@@ -25,7 +25,8 @@
 
 enum { ENVIRONMENT, PROFILE, WEB_IDENTITY, CONTAINER, METADATA };
 static const struct cairn_credentials_source sources[] = {
-    [ENVIRONMENT] = {"; a running process gets no new variables: restart it with new keys, or keep "
+    [ENVIRONMENT] = {"; a token in AWS_SESSION_TOKEN ends, and a running process gets no new "
+                     "variables: restart it with new keys, or keep "
                      "them in a credentials file, which is read again",
                      cairn_credentials_environment},
     [PROFILE] = {"; the files are read again as soon as they change", cairn_credentials_profile},
@@ -102,6 +103,7 @@ enum cairn_code cairn_credentials_provider_new(const struct cairn_credentials_op
         .sts_url = provider->sts_url,
         .profile_alone = options->profile_alone,
         .allow_plain_http = options->allow_plain_http,
+        .fips = options->fips,
         .process_ms = options->process_ms,
         .clock = options->clock ? options->clock : &cairn_clock_real,
     };

@@ -48,6 +48,7 @@ enum cairn_code cairn_credentials_fetch(struct cairn_credentials_call *call, str
     enum cairn_code code = cairn_http_perform(engine, &request, err);
     cairn_http_engine_free(engine);
     call->status = request.status;
+    call->reached = request.reached;
     if (code) return cairn_within(err, code, "%s", call->source);
     if (request.status == 200) return CAIRN_OK;
     struct cairn_xml_problem problem = {0};
@@ -113,5 +114,6 @@ enum cairn_code cairn_credentials_take_json(const json_t *json, const char *toke
     };
     CAIRN_TRY(cairn_json_read(json, "", fields, CAIRN_COUNT(fields), true, err));
     CAIRN_TRY(cairn_credentials_set(ret, access_key, secret, token, err));
-    return expiration ? cairn_s3_time_iso(expiration, &ret->expires_ms, err) : CAIRN_OK;
+    if (!expiration || cairn_s3_time_any(expiration, &ret->expires_ms)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_PROTOCOL, "\"%.40s\" is no time", expiration);
 }

@@ -33,6 +33,7 @@ struct cairn_credentials_call {
     const char *ca_bundle;
     /* set by _fetch */
     int status;    /* 0: no reply */
+    bool reached;  /* a connection was made */
     char date[64]; /* what the reply says of its clock; "" when nothing */
 };
 enum cairn_code cairn_credentials_fetch(struct cairn_credentials_call *call, struct cairn_buf *ret,

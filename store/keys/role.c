@@ -165,12 +165,20 @@ static enum cairn_code take_process(const struct chain *chain, const char *comma
     return CAIRN_OK;
 }
 
-static enum cairn_code refuse_sso(const struct cairn_profile *profile, struct cairn_error *err) {
+/* NULL: without a browser. */
+static const char *browser_of(const struct cairn_profile *profile) {
+    if (cairn_profile_get(profile, "sso_session") || cairn_profile_get(profile, "sso_start_url"))
+        return "SSO";
+    return cairn_profile_get(profile, "login_session") ? "`aws login`" : NULL;
+}
+
+static enum cairn_code refuse_browser(const struct cairn_profile *profile,
+                                      struct cairn_error *err) {
     return cairn_fail(err, CAIRN_UNSUPPORTED,
-                      "profile \"%.60s\" signs in by SSO, which needs a browser; write "
+                      "profile \"%.60s\" signs in by %s, which needs a browser; write "
                       "credential_process = aws configure export-credentials --profile %.60s "
                       "into another profile and use that",
-                      profile->name, profile->name);
+                      profile->name, browser_of(profile), profile->name);
 }
 
 /* Of the last profile of the chain. In the AWS SDKs' order: a role comes before keys where it was
@@ -185,8 +193,7 @@ static enum cairn_code keys_of(struct chain *chain, struct cairn_credentials *re
     if (cairn_profile_get(profile, "role_arn")) return take_role(chain, ret, err);
     if (has_keys(profile)) return take_keys(profile, ret, err);
     if (command) return take_process(chain, command, ret, err);
-    if (cairn_profile_get(profile, "sso_session") || cairn_profile_get(profile, "sso_start_url"))
-        return refuse_sso(profile, err);
+    if (browser_of(profile)) return refuse_browser(profile, err);
     *ret_found = false;
     return CAIRN_OK;
 }

@@ -8,6 +8,7 @@
 #include "common/encode.h"
 #include "common/text.h"
 #include "common/url.h"
+#include "store/keys/aws.h"
 #include "store/keys/fetch.h"
 #include "store/keys/keys.h"
 #include "store/keys/sigv4.h"
@@ -33,8 +34,10 @@ static enum cairn_code sts_url(const struct cairn_credentials_options *options,
                           "the endpoint of STS is neither https nor on this machine");
     if (named) return cairn_buf_printf(ret, err, "%s", named);
     if (!options->region) return cairn_buf_append_text(ret, "https://sts.amazonaws.com", err);
-    return cairn_buf_printf(ret, err, "https://sts.%s.amazonaws.com%s", options->region,
-                            cairn_text_starts(options->region, "cn-") ? ".cn" : "");
+    /* Those of the government's regions are validated under their usual names. */
+    bool other_name = options->fips && !cairn_text_starts(options->region, "us-gov-");
+    return cairn_buf_printf(ret, err, "https://sts%s.%s.%s", other_name ? "-fips" : "",
+                            options->region, cairn_aws_domain(options->region));
 }
 
 /* The parts of the URL that are signed. The host is as libcurl writes it: without the scheme's own

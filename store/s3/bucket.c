@@ -15,7 +15,7 @@
 /* ---- life cycle ---- */
 
 struct rule {
-    bool enabled, filtered, aborts, expires, noncurrent;
+    bool enabled, filtered, aborts, expires, noncurrent, archives;
     uint64_t abort_days;
     char id[64], prefix[1024];
 };
@@ -46,7 +46,12 @@ static void rule_ends(struct reading *reading) {
         ret->abort_days = rule->abort_days;
     }
     if (all && !rule->filtered && rule->noncurrent) ret->removes_noncurrent = true;
-    if (!rule->expires || (rule->filtered && !reading->tagged)) return;
+    bool ours = !rule->filtered || reading->tagged;
+    if (rule->archives && ours) {
+        ret->archives = true;
+        (void)cairn_text_copy(ret->archiving_rule, sizeof ret->archiving_rule, rule->id);
+    }
+    if (!rule->expires || !ours) return;
     ret->expires = true;
     (void)cairn_text_copy(ret->expiring_rule, sizeof ret->expiring_rule, rule->id);
 }
@@ -74,6 +79,8 @@ static enum cairn_code rule_field(void *owner, const char *path, const char *tex
     if (!strcmp(path, RULE "/ID")) (void)cairn_text_copy(rule->id, sizeof rule->id, text);
     if (!strcmp(path, RULE "/Status")) rule->enabled = !strcmp(text, "Enabled");
     if (!strcmp(path, RULE "/NoncurrentVersionExpiration")) rule->noncurrent = true;
+    if (!strcmp(path, RULE "/Transition/StorageClass") && cairn_store_s3_class_is_cold(text))
+        rule->archives = true;
     if (strcmp(path, RULE "/AbortIncompleteMultipartUpload/DaysAfterInitiation") != 0)
         return CAIRN_OK;
     rule->aborts = true;
@@ -97,6 +104,20 @@ enum cairn_code cairn_store_s3_lifecycle(struct cairn_store *base, struct cairn_
     CAIRN_TRY(cairn_xml_walk_run(&walk, document, err));
     *ret = found;
     return CAIRN_OK;
+}
+
+bool cairn_store_s3_class_is_cold(const char *storage_class) {
+    static const char *const cold[] = {"GLACIER", "DEEP_ARCHIVE", "ARCHIVE", "COLD_ARCHIVE",
+                                       "DEEP_COLD_ARCHIVE"};
+    for (size_t i = 0; storage_class && i < CAIRN_COUNT(cold); i++)
+        if (!strcmp(storage_class, cold[i])) return true;
+    return false;
+}
+
+bool cairn_store_s3_writes_cold(struct cairn_store *base) {
+    struct cairn_s3_store *store = NULL;
+    return cairn_s3_of(base, &store, NULL) == CAIRN_OK &&
+           cairn_store_s3_class_is_cold(store->config.options.storage_class);
 }
 
 /* ---- one element ---- */

@@ -21,8 +21,13 @@ struct cairn_store_s3_lifecycle {
     bool removes_noncurrent; /* older versions of all of them */
     bool expires;            /* some of them */
     uint64_t abort_days;
-    char expiring_rule[64]; /* its ID */
+    bool archives;           /* some of them: they must be restored before they are read */
+    char expiring_rule[64], archiving_rule[64]; /* their IDs */
 };
+/* Is it a storage class whose objects must be restored before they are read? NULL: no. */
+bool cairn_store_s3_class_is_cold(const char *storage_class);
+/* Are objects of this store written in such a class? */
+bool cairn_store_s3_writes_cold(struct cairn_store *store);
 enum cairn_code cairn_store_s3_lifecycle(struct cairn_store *store, struct cairn_view document,
                                          struct cairn_store_s3_lifecycle *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;

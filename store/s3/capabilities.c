@@ -26,7 +26,7 @@ static int64_t now_ms(const struct cairn_s3_store *store) {
 
 static uint64_t deadline_ms(const struct cairn_s3_store *store) {
     uint32_t asked = store->config.options.probe_ms;
-    return cairn_s3_mono_ms(store) + (asked ? asked : READ_MS);
+    return cairn_s3_probe_deadline_ms(store, asked ? asked : READ_MS);
 }
 
 /* ---- reading ---- */
@@ -225,7 +225,7 @@ static enum cairn_code remove_old(struct tidying *tidying,
                                   struct cairn_error *err) {
     for (size_t i = 0; i < listing->count; i++) {
         const struct cairn_store_entry *entry = &listing->entries[i];
-        if (entry->modified_ms >= tidying->before_ms) continue;
+        if (!entry->modified_ms || entry->modified_ms >= tidying->before_ms) continue;
         struct cairn_store_request remove = {.op = entry->upload_id ? CAIRN_STORE_UPLOAD_ABORT
                                                                     : CAIRN_STORE_DELETE,
                                              .key = entry->key,

@@ -87,6 +87,22 @@ enum cairn_code cairn_s3_encryption_check(const char *sse, const char *key,
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_s3_sharing_check(const char *acl, const char *request_payer,
+                                       struct cairn_error *err) {
+    static const char *const acls[] = {"", "private", "bucket-owner-read",
+                                       "bucket-owner-full-control"};
+    const char *wanted = acl ? acl : "";
+    size_t at = 0;
+    while (at < CAIRN_COUNT(acls) && strcmp(acls[at], wanted) != 0) at++;
+    if (at == CAIRN_COUNT(acls))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "acl is none of bucket-owner-full-control, bucket-owner-read and "
+                          "private; others would show checkpoints to strangers");
+    if (request_payer && *request_payer && strcmp(request_payer, "requester") != 0)
+        return cairn_fail(err, CAIRN_INVALID, "request_payer is requester, or it is not given");
+    return CAIRN_OK;
+}
+
 /* What the URL says of objects holds for its store alone, in place of the settings. */
 static enum cairn_code take_object_options(struct cairn_s3_config *config,
                                            const struct cairn_s3_url *url,
@@ -114,6 +130,9 @@ static enum cairn_code copy_options(struct cairn_s3_config *config, const struct
     CAIRN_TRY(take_object_options(config, url, from, err));
     CAIRN_TRY(own_header(config, "object_tags", from->object_tags, &to->object_tags, err));
     CAIRN_TRY(own_header(config, "bucket_owner", from->bucket_owner, &to->bucket_owner, err));
+    CAIRN_TRY(cairn_s3_sharing_check(from->acl, from->request_payer, err));
+    CAIRN_TRY(own_header(config, "acl", from->acl, &to->acl, err));
+    CAIRN_TRY(own_header(config, "request_payer", from->request_payer, &to->request_payer, err));
     if (!to->connections_max) to->connections_max = 64;
     if (!to->requests_max) to->requests_max = 64;
     if (!to->deadline_ms) to->deadline_ms = 300000;
@@ -243,6 +262,61 @@ static enum cairn_code take_region(struct cairn_s3_config *config, const char *r
     return CAIRN_OK;
 }
 
+static bool is_switched_on(const struct cairn_profile *profile, bool alone, const char *name,
+                           const char *setting) {
+    const char *said = alone ? NULL : variable(name);
+    if (!said) said = cairn_profile_get(profile, setting);
+    return said && !strcasecmp(said, "true");
+}
+
+/* A switch that asks for validated cryptography must not be passed over in silence. */
+static enum cairn_code take_switches(struct cairn_s3_config *config,
+                                     const struct cairn_profile *profile,
+                                     struct cairn_error *err) {
+    bool alone = config->profile_alone;
+    config->switches.fips =
+        is_switched_on(profile, alone, "AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint");
+    config->switches.dual_stack =
+        is_switched_on(profile, alone, "AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint") ||
+        is_switched_on(profile, alone, "AWS_USE_DUALSTACK_ENDPOINT", "s3.use_dualstack_endpoint");
+    if (config->switches.fips && !config->is_aws && !strstr(config->host, "fips"))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "AWS_USE_FIPS_ENDPOINT (use_fips_endpoint) is true, and the endpoint %s "
+                          "is another one: leave one of the two out",
+                          config->host);
+    if (config->switches.dual_stack && config->is_aws &&
+        !cairn_aws_has_dual_stack(config->region))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "AWS_USE_DUALSTACK_ENDPOINT (use_dualstack_endpoint) is true, and region "
+                          "%s has no such endpoints",
+                          config->region);
+    return CAIRN_OK;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    size_t size = strlen(text), end_size = strlen(end);
+    return size > end_size && !strcmp(text + size - end_size, end);
+}
+
+/* Of S3 that Cairn does not speak, by what their buckets are called. */
+static enum cairn_code check_bucket(const char *bucket, struct cairn_error *err) {
+    static const struct {
+        const char *ends, *what;
+    } kinds[] = {
+        {"--x-s3", "a directory bucket (S3 Express), which wants a session and keeps no versions"},
+        {"--op-s3", "an access point of S3 on Outposts, which is signed otherwise"},
+        {"--table-s3", "a table bucket, which takes tables only"},
+        {"--ol-s3", "an Object Lambda access point, which answers with other bytes"},
+        {".mrap", "a multi-region access point, which is signed otherwise"}};
+    for (size_t i = 0; i < CAIRN_COUNT(kinds); i++)
+        if (ends_with(bucket, kinds[i].ends))
+            return cairn_fail(err, CAIRN_UNSUPPORTED,
+                              "%s is %s; use a general purpose bucket, or an access point by its "
+                              "alias (-s3alias)",
+                              bucket, kinds[i].what);
+    return CAIRN_OK;
+}
+
 static enum cairn_code take_style(struct cairn_s3_config *config, const char *addressing) {
     enum cairn_store_s3_style style = config->options.style;
     if (style == CAIRN_S3_STYLE_AUTO && addressing && !strcmp(addressing, "path"))
@@ -281,6 +355,7 @@ static enum cairn_code take_profile(struct cairn_s3_config *config, const struct
     CAIRN_TRY(take_sts(config, profile, err));
     CAIRN_TRY(take_region(config,
                           first_of(said->region, cairn_profile_get(profile, "region"), NULL), err));
+    CAIRN_TRY(take_switches(config, profile, err));
     const char *bundle = first_of(said->ca_bundle, cairn_profile_get(profile, "ca_bundle"), NULL);
     CAIRN_TRY(own(config, bundle, &config->options.ca_bundle, err));
     const char *checksum =
@@ -300,6 +375,7 @@ enum cairn_code cairn_s3_config_init(struct cairn_s3_config *config, const char 
     CAIRN_TRY(cairn_s3_url_parse(url, &parts, err));
     memcpy(config->bucket, parts.bucket, sizeof config->bucket);
     memcpy(config->prefix, parts.prefix, sizeof config->prefix);
+    CAIRN_TRY(check_bucket(config->bucket, err));
     CAIRN_TRY(own(config, parts.query, &config->query, err));
     config->profile_alone = *parts.profile;
     hear(&parts, from, &said);
@@ -321,8 +397,10 @@ void cairn_s3_config_host(const struct cairn_s3_config *config, const char *regi
     if (config->is_aws)
         snprintf(ret->text, sizeof ret->text,
                  "%.63s%s"
-                 "s3.%.63s.amazonaws.com%s",
-                 bucket, dot, region, cairn_text_starts(region, "cn-") ? ".cn" : "");
+                 "s3%s%s.%.63s.%s",
+                 bucket, dot, config->switches.fips ? "-fips" : "",
+                 config->switches.dual_stack ? ".dualstack" : "", region,
+                 cairn_aws_domain(region));
     else
         snprintf(ret->text, sizeof ret->text, "%.63s%s%s", bucket, dot, config->host);
 }

@@ -16,6 +16,7 @@
  */
 #pragma once
 
+#include "store/keys/aws.h"
 #include "store/s3/s3.h"
 
 struct cairn_s3_config {
@@ -28,6 +29,7 @@ struct cairn_s3_config {
     char region[64];
     char scheme[8], host[300], base_path[256]; /* host with port; base_path "" or "/x" */
     bool is_aws;                               /* the endpoint follows the region */
+    struct cairn_aws_switches switches;        /* of AWS's own endpoints */
     bool by_path;
     bool profile_alone;       /* promise 3; options.profile is that of the URL */
     bool checksum_if_required; /* AWS's switch says so, and no setting says otherwise */
@@ -43,6 +45,9 @@ enum cairn_code cairn_s3_config_init(struct cairn_s3_config *config, const char 
 /* Of settings and of a URL; no value is in the error (url.h#3). NULL and "": not given. */
 enum cairn_code cairn_s3_encryption_check(const char *sse, const char *key,
                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* Of settings: words that are known, and no ACL that shows objects to everybody. */
+enum cairn_code cairn_s3_sharing_check(const char *acl, const char *request_payer,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_s3_config_release(struct cairn_s3_config *config);
 void cairn_s3_config_host(const struct cairn_s3_config *config, const char *region,
                           struct cairn_s3_host *ret);

@@ -157,7 +157,7 @@ static enum cairn_s3_judgement next_key(struct cairn_s3_task *task, struct cairn
 enum cairn_s3_judgement cairn_s3_delete_take(struct cairn_s3_task *task,
                                              struct cairn_error *ret_error) {
     if (!task->one_by_one) return take_document(task, ret_error);
-    if (task->reply.size) {
+    if (task->reply.size && strcasestr(task->reply.data, "<html")) {
         cairn_fail(ret_error, CAIRN_PROTOCOL, "a removal was answered with a document");
         return CAIRN_S3_FAILURE;
     }
@@ -190,7 +190,9 @@ bool cairn_s3_delete_split(struct cairn_s3_task *task, const char *code, bool is
     int status = task->http.status;
     bool absent =
         status == 405 || status == 501 || (status == 404 && strcmp(code, "NoSuchBucket") != 0);
-    if (task->one_by_one || (!absent && (status != 400 || !is_final))) return false;
+    /* 411, 412: of proxies and stores that do not bear the POST, or its Content-MD5. */
+    bool final = is_final && (status == 400 || status == 411 || status == 412);
+    if (task->one_by_one || (!absent && !final)) return false;
     if (absent) atomic_store(&cairn_s3_store_of(task)->no_delete_many, true);
     task->one_by_one = true;
     return true;

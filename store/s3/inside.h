@@ -64,6 +64,9 @@ struct cairn_s3_store {
     atomic_int checksum;            /* enum cairn_store_s3_checksum in use */
     atomic_int upload_checksum;
     atomic_bool no_create_only; /* If-None-Match was refused with 501 */
+    atomic_int tls_fault;         /* enum cairn_http_tls_fault, of the last request */
+    atomic_bool signs_payload;    /* as the setting says, or since a store asked for it */
+    atomic_bool keys_work;        /* a signed request was taken */
     atomic_bool no_checksum_mode; /* a HEAD that asked for the checksum was refused for that */
     atomic_bool misstates;      /* checksums that it states are wrong: none is trusted */
     atomic_bool no_delete_many; /* DeleteObjects is not there */
@@ -74,6 +77,7 @@ struct cairn_s3_store {
         struct cairn_retry retry;
         char region[64];
         uint64_t line_free_at_us; /* bandwidth cap */
+        uint64_t told_ms;         /* mono clock: when its failing was last told */
     } locked;
 };
 
@@ -108,6 +112,7 @@ struct cairn_s3_task {
     uint64_t sent_mono_ms;
     uint64_t keys_generation;
     bool used_create_only, used_checksum, used_md5;
+    const char *payload; /* what is signed of the body: a hash, or that there is none */
     bool confirmed; /* the store said the CRC32C of the body, and is known to compare it */
     struct cairn_s3_seen seen;
     /* Over all tries. */
@@ -116,6 +121,7 @@ struct cairn_s3_task {
     uint32_t retried[CAIRN_RETRY_OUTCOMES];
     bool hedging, cancelling; /* why its HTTP request is being cancelled */
     bool may_be_applied;
+    uint32_t signatures_refused;
     uint32_t malformed, disputes, disputed_crc32c; /* the last: what was stated how often */
     bool own_crc32c; /* the caller gave none: it was made of the body here */
     enum cairn_s3_head head;

@@ -27,3 +27,9 @@ bool cairn_store_s3_place(struct cairn_store *base, struct cairn_store_s3_place 
     ret->addressing = store->config.by_path ? "path" : "virtual";
     return true;
 }
+
+enum cairn_http_tls_fault cairn_store_s3_tls_fault(struct cairn_store *base) {
+    struct cairn_s3_store *store = NULL;
+    if (cairn_s3_of(base, &store, NULL) != CAIRN_OK) return CAIRN_HTTP_TLS_FINE;
+    return (enum cairn_http_tls_fault)atomic_load(&store->tls_fault);
+}

@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "common/http/http.h"
 #include "store/s3/s3.h"
 
 /* Where requests go: a bucket's name is in the host where addressing is "virtual". Any thread. */
@@ -18,3 +19,5 @@ struct cairn_store_s3_place {
     const char *addressing; /* "path", "virtual" */
 };
 bool cairn_store_s3_place(struct cairn_store *store, struct cairn_store_s3_place *ret);
+/* Of the last request that got no reply. */
+enum cairn_http_tls_fault cairn_store_s3_tls_fault(struct cairn_store *store);

@@ -5,6 +5,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "common/crc32c.h"
 #include "common/id.h"
@@ -40,6 +41,12 @@ static void say(const struct check *check, enum cairn_store_s3_check what, bool 
     if (check->options->found) check->options->found(check->options->owner, what, holds);
 }
 
+uint64_t cairn_s3_probe_deadline_ms(const struct cairn_s3_store *store, uint64_t wanted_ms) {
+    uint64_t until_ms = store->config.options.probe_until_ms;
+    uint64_t deadline_ms = cairn_s3_mono_ms(store) + wanted_ms;
+    return until_ms ? cairn_min_u64(until_ms, deadline_ms) : deadline_ms;
+}
+
 static uint32_t limit_ms(const struct check *check) {
     uint32_t asked = check->store->config.options.probe_ms;
     return asked ? asked : CHECK_MS;
@@ -50,7 +57,7 @@ static struct cairn_store_request request_of(const struct check *check, enum cai
         .op = op,
         .key = check->key,
         .token = TOKEN,
-        .deadline_ms = cairn_s3_mono_ms(check->store) + limit_ms(check),
+        .deadline_ms = cairn_s3_probe_deadline_ms(check->store, limit_ms(check)),
     };
 }
 
@@ -152,6 +159,52 @@ static enum cairn_code check_listing(struct check *check, struct cairn_error *er
     enum cairn_code code = list_nothing(check, CAIRN_STORE_LIST, &why);
     if (code != CAIRN_OK && code != CAIRN_STORE) return CAIRN_OK; /* doctor tells of that right */
     say(check, CAIRN_S3_CHECK_LISTS_RIGHT, code == CAIRN_OK);
+    if (code && err) *err = why;
+    return code;
+}
+
+/* Of two objects with one on a page: a store that cuts a listing off must say where it goes on,
+ * else a version of more than 1,000 objects can be neither committed nor removed. */
+static enum cairn_code check_pages(struct check *check, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP char *page = NULL;
+    size_t seen = 0;
+    enum cairn_code code = CAIRN_OK;
+    for (int i = 0; i < 4 && !code; i++) {
+        struct cairn_store_listing listing = {0};
+        struct cairn_store_request list = request_of(check, CAIRN_STORE_LIST);
+        list.page = page;
+        list.page_entries = 1;
+        list.listing = &listing;
+        code = cairn_store_perform(check->worker, &list, err);
+        seen += listing.count;
+        free(page);
+        page = CAIRN_TAKE(listing.next_page);
+        cairn_store_listing_release(&listing);
+        if (!page) break;
+    }
+    if (!code && seen < 2)
+        code = cairn_fail(err, CAIRN_STORE, "of two objects %zu are listed, a page each", seen);
+    return code;
+}
+
+/* Where these keys may list at all; a second object makes the listing longer than its page. */
+static enum cairn_code check_paging(struct check *check, struct cairn_error *err) {
+    struct cairn_error why = {0}, unused = {0};
+    char first[sizeof check->key];
+    if (!check->may_list) return CAIRN_OK;
+    memcpy(first, check->key, sizeof first);
+    snprintf(check->key, sizeof check->key, "%.90s-two", first);
+    struct cairn_store_request put = put_of(check);
+    put.settles = true;
+    CAIRN_TRY(cairn_store_perform(check->worker, &put, err));
+    memcpy(check->key, first, sizeof first);
+    enum cairn_code code = check_pages(check, &why);
+    snprintf(check->key, sizeof check->key, "%.90s-two", first);
+    struct cairn_store_request remove = request_of(check, CAIRN_STORE_DELETE);
+    (void)!cairn_store_perform(check->worker, &remove, &unused);
+    memcpy(check->key, first, sizeof first);
+    if (code == CAIRN_FORBIDDEN) return CAIRN_OK; /* doctor tells of that right */
+    say(check, CAIRN_S3_CHECK_PAGES, code == CAIRN_OK);
     if (code && err) *err = why;
     return code;
 }
@@ -279,6 +332,7 @@ static enum cairn_code check_all(struct check *check, struct cairn_error *err) {
     CAIRN_TRY(check_head(check, err));
     CAIRN_TRY(check_range(check, err));
     CAIRN_TRY(check_listing(check, err));
+    CAIRN_TRY(check_paging(check, err));
     CAIRN_TRY(check_multipart(check, err));
     CAIRN_TRY(check_part_count(check, err));
     CAIRN_TRY(check_stated(check, err));

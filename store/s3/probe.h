@@ -20,6 +20,9 @@ const char *cairn_store_s3_check_text(enum cairn_store_s3_check check); /* its s
 
 #define CAIRN_S3_TEST_PREFIX ".cairn/doctor/"
 
+/* When a request that tests the store is given up: `wanted_ms` from now, or with all tests. */
+uint64_t cairn_s3_probe_deadline_ms(const struct cairn_s3_store *store, uint64_t wanted_ms);
+
 struct cairn_s3_probe_scope {
     bool may_list;    /* these keys should be able to list uploads */
     bool check_alone; /* all is known but whether sent checksums are checked */

@@ -4,6 +4,7 @@
 #include "store/s3/query.h"
 
 #include "store/s3/inside.h"
+#include "store/s3/probe.h"
 #include "store/s3/s3.h"
 #include "store/time.h"
 
@@ -17,6 +18,12 @@ static void keep_date(struct cairn_http_request *http, struct cairn_view name,
         memcpy(date, value.data, value.size);
         date[value.size] = '\0';
     }
+}
+
+static uint32_t ask_ms(const struct cairn_s3_store *store) {
+    uint64_t now_ms = cairn_s3_mono_ms(store);
+    uint64_t deadline_ms = cairn_s3_probe_deadline_ms(store, ASK_MS);
+    return deadline_ms > now_ms ? (uint32_t)(deadline_ms - now_ms) : 1;
 }
 
 static enum cairn_code make_url(struct cairn_s3_store *store, const char *subresource,
@@ -57,7 +64,7 @@ enum cairn_code cairn_store_s3_query(struct cairn_store *base, const char *subre
     struct cairn_http_request request = {.method = "GET",
                                          .url = url.data,
                                          .reply_buf = &ret->document,
-                                         .total_ms = ASK_MS,
+                                         .total_ms = ask_ms(store),
                                          .on_header = keep_date,
                                          .owner = date};
     int64_t sent_ms = store->clock->wall_ms(store->clock);

@@ -3,9 +3,11 @@
  * What came of one try. Success is read here and nowhere else; a refusal is either final, worth a
  * repeat, or something of ours that can be put right (keys, clock, region, a feature).
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "common/crc32c.h"
 #include "common/encode.h"
@@ -22,6 +24,7 @@
 /* Stores accept 15 minutes; below this the clock is not what is wrong. */
 #define SKEW_MS_MIN (4 * 60 * 1000)
 #define CLOCK_FIXES_MAX 3 /* of one request: a clock may jump again before the next try */
+#define SIGNATURES_REFUSED_MAX 3 /* of one request, by a store that takes others */
 #define RETRY_AFTER_S_MAX UINT64_C(3600)
 
 /* ---- headers ---- */
@@ -58,6 +61,8 @@ void cairn_s3_reply_header(struct cairn_http_request *http, struct cairn_view na
         if (name.size == strlen(wanted[i].name) &&
             !strncasecmp(name.data, wanted[i].name, name.size))
             keep(wanted[i].to, wanted[i].capacity, value);
+    /* What a proxy that compresses makes of the store's own: If-Match takes strong ones alone. */
+    if (!strncmp(seen->etag, "W/\"", 3)) memmove(seen->etag, seen->etag + 2, sizeof seen->etag - 2);
 }
 
 /* A CRC32C of a whole object; "...-3" is one made of parts' checksums and no use here. */
@@ -372,9 +377,14 @@ static enum cairn_s3_judgement take_document(struct cairn_s3_task *task) {
     return CAIRN_S3_DONE;
 }
 
-/* The answer to a removal has no body; what comes with one is a portal's page (S04). */
+/* A page for people, of a portal or a firewall: it answers nothing (S04). */
+static bool is_page(const struct cairn_buf *reply) {
+    return reply->size && strcasestr(reply->data, "<html");
+}
+
+/* The answer to a removal has no body, but with some stores a document or a word. */
 static enum cairn_s3_judgement take_removal(struct cairn_s3_task *task) {
-    if (task->reply.size)
+    if (is_page(&task->reply))
         FAIL(task, CAIRN_S3_FAILURE, CAIRN_PROTOCOL, "a removal was answered with a document");
     task->request->code = CAIRN_OK;
     return CAIRN_S3_DONE;
@@ -389,6 +399,7 @@ static enum cairn_s3_judgement take_deletions(struct cairn_s3_task *task) {
 }
 
 static enum cairn_s3_judgement take_success(struct cairn_s3_task *task) {
+    atomic_store(&cairn_s3_store_of(task)->keys_work, true);
     switch (task->request->op) {
     case CAIRN_STORE_PUT:
     case CAIRN_STORE_UPLOAD_PART:
@@ -511,8 +522,17 @@ static bool correct_unnamed(struct cairn_s3_task *task, const struct cairn_xml_p
     return task->worker->keys_expire && !task->renewals && correct_keys(task);
 }
 
+/* Some refuse a body without a hash in its signature, by that name. */
+static bool correct_unsigned(struct cairn_s3_task *task, const struct cairn_xml_problem *problem) {
+    bool unsigned_body = task->payload && !strcmp(task->payload, CAIRN_SIGV4_UNSIGNED);
+    if (!unsigned_body || !strcasestr(problem->message, "UNSIGNED-PAYLOAD")) return false;
+    atomic_store(&cairn_s3_store_of(task)->signs_payload, true);
+    return true;
+}
+
 static bool correct(struct cairn_s3_task *task, const struct cairn_s3_meaning *meaning,
                     const struct cairn_xml_problem *problem) {
+    if (correct_unsigned(task, problem)) return true;
     switch (meaning->policy) {
     case CAIRN_S3_KEYS:
         return correct_keys(task);
@@ -574,6 +594,47 @@ static bool take_refused_key(struct cairn_s3_task *task, const struct cairn_s3_m
     return true;
 }
 
+/* What a person cannot see from the store's own words; "" mostly. */
+static const char *advice_of(const struct cairn_s3_task *task,
+                             const struct cairn_xml_problem *problem) {
+    const char *code = problem->code;
+    if (task->http.status == 413 && !*code)
+        return ": something before the store takes no body of this size (nginx: "
+               "client_max_body_size)";
+    if (!strcmp(code, "InvalidObjectState") || !strcmp(code, "RestoreAlreadyInProgress"))
+        return "; the object is archived: restore it first (RestoreObject)";
+    bool unsigned_body = task->payload && !strcmp(task->payload, CAIRN_SIGV4_UNSIGNED);
+    if (!strcmp(code, "AccessDenied") && unsigned_body)
+        return "; this body is not signed as small ones are: if a policy denies that, set "
+               "sign_payload = true";
+    if (!strcmp(code, "AccessDenied") && (task->request->op == CAIRN_STORE_PUT ||
+                                          task->request->op == CAIRN_STORE_UPLOAD_CREATE))
+        return "; where the keys may put, a policy may ask for sse, acl, request_payer, "
+               "object_tags or bucket_owner: `cairn doctor` tries";
+    if (!strcmp(code, "SignatureDoesNotMatch") && atomic_load(&cairn_s3_store_of(task)->keys_work))
+        return "; other requests with these keys are taken, so something on the way changes this "
+               "one: `cairn doctor` finds out what";
+    return "";
+}
+
+/* Where the bucket is, as a redirect says. A region is followed, another host never. */
+static bool tell_place(const struct cairn_s3_task *task, const struct cairn_xml_problem *problem,
+                       char ret_text[320]) {
+    const char *region = task->seen.bucket_region[0] ? task->seen.bucket_region : problem->region;
+    if (!*region && !problem->endpoint[0]) return false;
+    snprintf(ret_text, 320, "; the bucket is%s%s%s%s: name that one", *region ? " in region " : "",
+             region, problem->endpoint[0] ? " at endpoint " : "", problem->endpoint);
+    return true;
+}
+
+/* A signature that is refused though the keys are right was changed on the way. Some proxies do
+ * that now and then, so it is sent again; a way that always does it is told soon. */
+static bool may_be_of_the_way(struct cairn_s3_task *task, const char *code) {
+    return !strcmp(code, "SignatureDoesNotMatch") &&
+           atomic_load(&cairn_s3_store_of(task)->keys_work) &&
+           ++task->signatures_refused < SIGNATURES_REFUSED_MAX;
+}
+
 static enum cairn_s3_judgement take_refusal(struct cairn_s3_task *task,
                                             const struct cairn_xml_problem *problem) {
     struct cairn_store_request *request = task->request;
@@ -607,16 +668,39 @@ static enum cairn_s3_judgement take_refusal(struct cairn_s3_task *task,
      * slow-down was not begun, and a final refusal is one under any status (S02). */
     if (meaning.policy == CAIRN_S3_REPEAT && (status < 300 || status >= 500))
         task->may_be_applied = true;
+    enum cairn_s3_judgement judgement = judgement_of(&meaning);
+    if (may_be_of_the_way(task, problem->code)) judgement = CAIRN_S3_FAILURE;
+    char elsewhere[320];
+    bool led = meaning.policy == CAIRN_S3_REGION && tell_place(task, problem, elsewhere);
+    const char *advice = led ? elsewhere : advice_of(task, problem);
     if (!problem->code[0])
-        FAIL(task, judgement_of(&meaning), meaning.code, "the store answered %d", status);
-    FAIL(task, judgement_of(&meaning), meaning.code, "%d %s%s%s", status, problem->code,
-         problem->message[0] ? ": " : "", problem->message);
+        FAIL(task, judgement, meaning.code, "the store answered %d%s", status, advice);
+    FAIL(task, judgement, meaning.code, "%d %s%s%s%s", status, problem->code,
+         problem->message[0] ? ": " : "", problem->message, advice);
 }
 
 /* ---- no whole reply ---- */
 
+/* The TLS library's words name neither the setting nor what is wrong with its file. */
+static void name_ca_bundle(const struct cairn_s3_store *store, struct cairn_http_request *http) {
+    const char *bundle = store->config.options.ca_bundle;
+    const char *named = bundle ? bundle : "not set, so the system's file counts";
+    struct cairn_error told = {0};
+    if (http->tls_fault == CAIRN_HTTP_TLS_AUTHORITY)
+        cairn_fail(&told, http->error.code,
+                   "%s; ca_bundle (AWS_CA_BUNDLE) is %s, which does not hold the certificate of "
+                   "its authority",
+                   http->error.message, named);
+    else if (http->tls_fault == CAIRN_HTTP_TLS_FILE && bundle)
+        cairn_fail(&told, http->error.code, "%s; ca_bundle (AWS_CA_BUNDLE) is %s, which %s%s",
+                   http->error.message, bundle,
+                   access(bundle, R_OK) ? "cannot be read: " : "holds no certificate in PEM form",
+                   access(bundle, R_OK) ? strerror(errno) : "");
+    if (told.code) http->error = told;
+}
+
 static enum cairn_s3_judgement take_loss(struct cairn_s3_task *task) {
-    const struct cairn_http_request *http = &task->http;
+    struct cairn_http_request *http = &task->http;
     struct cairn_store_request *request = task->request;
     bool is_final = http->code == CAIRN_FORBIDDEN || http->code == CAIRN_INVALID ||
                     http->code == CAIRN_NO_MEMORY || http->code == CAIRN_RANGE ||
@@ -625,6 +709,8 @@ static enum cairn_s3_judgement take_loss(struct cairn_s3_task *task) {
     if (cairn_store_op_writes(request->op) && sent_whole) task->may_be_applied = true;
     /* A lost answer to Complete is looked after by HEAD, not by another Complete (R3). */
     if (request->op == CAIRN_STORE_UPLOAD_COMPLETE && sent_whole) is_final = true;
+    atomic_store(&cairn_s3_store_of(task)->tls_fault, (int)http->tls_fault);
+    name_ca_bundle(cairn_s3_store_of(task), http);
     return fail_with(task, is_final ? CAIRN_S3_DONE : CAIRN_S3_FAILURE, &http->error);
 }
 
@@ -642,7 +728,9 @@ enum cairn_s3_judgement cairn_s3_reply_judge(struct cairn_s3_task *task) {
     bool documented = http->code == CAIRN_OK && has_body &&
                       (http->status >= 300 || may_hold_error) &&
                       cairn_xml_problem_read(cairn_buf_view(&task->reply), &problem);
-    bool success = http->status == 200 || http->status == 204 || http->status == 206;
+    bool accepted = http->status == 202 && is_removal(task);
+    bool success =
+        http->status == 200 || http->status == 204 || http->status == 206 || accepted;
     note_versions(task);
     if (success && !documented) return take_success(task);
     if (http->status == 416 && task->head == CAIRN_S3_HEAD_BY_GET) return take_empty(task);

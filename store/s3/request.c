@@ -79,6 +79,7 @@ static void add_object_headers(struct cairn_s3_task *task) {
     add_header(task, "x-amz-server-side-encryption-aws-kms-key-id", options->sse_kms_key_id);
     add_header(task, "x-amz-storage-class", options->storage_class);
     add_header(task, "x-amz-tagging", options->object_tags);
+    add_header(task, "x-amz-acl", options->acl);
 }
 
 static void add_create_only(struct cairn_s3_task *task) {
@@ -144,7 +145,9 @@ static enum cairn_code build_list(struct cairn_s3_task *task, struct cairn_error
     task->http.method = "GET";
     add_query(task, "encoding-type", "url");
     const struct listing_words words = words_of(request->op);
-    add_query(task, words.most, "1000");
+    snprintf(task->number, sizeof task->number, "%" PRIu32,
+             request->page_entries ? request->page_entries : 1000);
+    add_query(task, words.most, task->number);
     add_query(task, words.what, words.below ? "" : "2");
     if (page && !words.below) add_query(task, "continuation-token", page);
     if (page && words.below) {
@@ -341,7 +344,7 @@ enum cairn_code cairn_s3_signer_update(struct cairn_s3_store *store,
 static const char *hash_of(struct cairn_s3_task *task) {
     struct cairn_view body = task->http.body;
     bool unsigned_body = body.size > HASHED_BYTES_MAX && task->request->body.size &&
-                         !cairn_s3_store_of(task)->config.options.sign_payload;
+                         !atomic_load(&cairn_s3_store_of(task)->signs_payload);
     if (!body.size) return EMPTY_HASH;
     if (unsigned_body) return CAIRN_SIGV4_UNSIGNED;
     uint8_t digest[CAIRN_SHA256_BYTES];
@@ -380,11 +383,12 @@ static enum cairn_code sign(struct cairn_s3_task *task, const struct cairn_s3_ho
     task->sent_mono_ms = cairn_s3_mono_ms(store);
     task->signed_offset_ms = atomic_load(&store->clock_offset_ms);
     cairn_sigv4_time(task->sent_wall_ms + task->signed_offset_ms, task->time);
-    const char *hash = hash_of(task);
+    const char *hash = task->payload = hash_of(task);
     add_header(task, "host", host->text);
     add_header(task, "x-amz-content-sha256", hash);
     add_header(task, "x-amz-date", task->time);
     add_header(task, "x-amz-expected-bucket-owner", store->config.options.bucket_owner);
+    add_header(task, "x-amz-request-payer", store->config.options.request_payer);
     add_header(task, "x-amz-security-token", cairn_secret_view(&worker->signer.token).data);
     struct cairn_sigv4_request request = {.method = task->http.method,
                                           .path = path,
@@ -408,6 +412,7 @@ static void forget_try(struct cairn_s3_task *task) {
     task->header_count = task->query_count = 0;
     task->used_create_only = task->used_checksum = task->used_md5 = false;
     task->confirmed = false;
+    task->payload = NULL;
     task->seen = (struct cairn_s3_seen){0};
     task->http = (struct cairn_http_request){.owner = task};
 }
@@ -480,11 +485,15 @@ enum cairn_code cairn_s3_presign_get(struct cairn_s3_store *store,
     CAIRN_TRY(cairn_s3_config_path(&store->config, what->key, &path, err));
     int64_t offset = atomic_load(&store->clock_offset_ms);
     cairn_sigv4_time(store->clock->wall_ms(store->clock) + offset, time);
-    struct cairn_sigv4_pair headers[] = {{"host", host.text}}, query[] = {{what->subresource, ""}};
+    const char *payer = store->config.options.request_payer;
+    struct cairn_sigv4_pair headers[] = {{"host", host.text}}, query[2];
+    size_t query_count = 0;
+    if (what->subresource) query[query_count++] = (struct cairn_sigv4_pair){what->subresource, ""};
+    if (payer) query[query_count++] = (struct cairn_sigv4_pair){"x-amz-request-payer", payer};
     struct cairn_sigv4_request request = {.method = "GET",
                                           .path = path.data,
                                           .query = query,
-                                          .query_count = what->subresource != NULL,
+                                          .query_count = query_count,
                                           .headers = headers,
                                           .header_count = 1,
                                           .payload = CAIRN_SIGV4_UNSIGNED};

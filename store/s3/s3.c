@@ -72,20 +72,29 @@ static bool copies_from(struct cairn_store *base, struct cairn_store *source) {
 
 static void health(struct cairn_store *base, struct cairn_store_health *ret) {
     struct cairn_s3_store *store = (struct cairn_s3_store *)base;
-    bool md5 = store->config.options.checksum == CAIRN_S3_CHECKSUM_AUTO &&
-               atomic_load(&store->checksum) == CAIRN_S3_CHECKSUM_MD5;
-    bool overwrites = atomic_load(&store->no_create_only);
-    bool misstates = atomic_load(&store->misstates);
-    ret->degraded = md5 || overwrites || misstates;
+    bool automatic = store->config.options.checksum == CAIRN_S3_CHECKSUM_AUTO;
+    bool asked_to_sign = store->config.options.sign_payload;
+    const struct {
+        bool holds;
+        const char *text;
+    } less[] = {
+        {automatic && atomic_load(&store->checksum) == CAIRN_S3_CHECKSUM_MD5,
+         "the store refused x-amz-checksum-crc32c, so Content-MD5 is sent instead"},
+        {atomic_load(&store->no_create_only),
+         "the store refused If-None-Match, so it does not guard against two writers of one key"},
+        {atomic_load(&store->misstates),
+         "the checksums that the store states are wrong, so none is believed"},
+        {atomic_load(&store->signs_payload) && !asked_to_sign,
+         "the store refused UNSIGNED-PAYLOAD, so each body is hashed with SHA-256"},
+    };
+    size_t size = 0;
+    ret->text[0] = '\0';
+    for (size_t i = 0; i < CAIRN_COUNT(less); i++)
+        if (less[i].holds && size < sizeof ret->text)
+            size += (size_t)snprintf(ret->text + size, sizeof ret->text - size, "%s%s",
+                                     size ? "; " : "", less[i].text);
+    ret->degraded = size > 0;
     ret->profile_wrong = cairn_s3_profile_wrong(store);
-    snprintf(ret->text, sizeof ret->text, "%s%s%s%s%s",
-             md5 ? "the store refused x-amz-checksum-crc32c, so Content-MD5 is sent instead" : "",
-             md5 && overwrites ? "; " : "",
-             overwrites ? "the store refused If-None-Match, so it does not guard against two "
-                          "writers of one key"
-                        : "",
-             misstates && (md5 || overwrites) ? "; " : "",
-             misstates ? "the checksums that the store states are wrong, so none is believed" : "");
 }
 
 /* ---- presigned URLs ---- */
@@ -186,6 +195,7 @@ static enum cairn_code start_parts(struct cairn_s3_store *store,
                                              .ca_bundle = store->config.options.ca_bundle,
                                              .allow_plain_http =
                                                  store->config.options.allow_plain_http,
+                                             .fips = store->config.switches.fips,
                                              .clock = store->clock};
     CAIRN_TRY(cairn_credentials_provider_new(&keys, &store->credentials, err));
     struct cairn_retry_options retry = {.clock = store->clock,
@@ -194,6 +204,7 @@ static enum cairn_code start_parts(struct cairn_s3_store *store,
     cairn_retry_init(&store->locked.retry, &retry);
     memcpy(store->locked.region, store->config.region, sizeof store->locked.region);
     atomic_store(&store->checksum, (int)store->config.options.checksum);
+    atomic_store(&store->signs_payload, store->config.options.sign_payload);
     const char *query = store->config.query;
     snprintf(store->base.url, sizeof store->base.url, "s3://%s/%s%s%s", store->config.bucket,
              store->config.prefix, query ? "?" : "", query ? query : "");

@@ -51,6 +51,8 @@ struct cairn_store_s3_options {
     const char *storage_class;
     const char *object_tags; /* "team=nlp&kind=checkpoint" */
     const char *bucket_owner;
+    const char *acl;           /* canned; none that shows objects to everybody */
+    const char *request_payer; /* "requester" */
     const char *const *interfaces; /* workers take them in turn */
     size_t interface_count;
     const char *congestion;         /* TCP_CONGESTION, benches only */
@@ -60,6 +62,7 @@ struct cairn_store_s3_options {
     uint32_t connect_ms, stall_ms;  /* 0 = 5 s, 30 s */
     uint32_t deadline_ms;           /* 0 = 5 min: of requests that bring none */
     uint32_t probe_ms;              /* 0 = 30 s: of each request of cairn_store_s3_probe_all */
+    uint64_t probe_until_ms;        /* mono clock; 0: no end: of all requests that test the store */
 };
 
 /* For cairn_store_register (store/open.h). */

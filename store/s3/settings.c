@@ -32,6 +32,7 @@ static enum cairn_code take_words(const struct cairn_store_s3_settings *settings
         return cairn_fail(err, CAIRN_INVALID, "checksum is \"%s\"; it is auto, crc32c, md5 or none",
                           settings->checksum);
     CAIRN_TRY(cairn_s3_encryption_check(settings->sse, settings->sse_kms_key_id, err));
+    CAIRN_TRY(cairn_s3_sharing_check(settings->acl, settings->request_payer, err));
     ret->style = (enum cairn_store_s3_style)style;
     ret->checksum = (enum cairn_store_s3_checksum)checksum;
     return CAIRN_OK;
@@ -77,6 +78,8 @@ enum cairn_code cairn_store_s3_choose(const struct cairn_store_s3_settings *sett
             .storage_class = settings->storage_class,
             .object_tags = settings->object_tags,
             .bucket_owner = settings->bucket_owner,
+            .acl = settings->acl,
+            .request_payer = settings->request_payer,
             .connections_max = (uint32_t)settings->store_connections,
             .requests_max = (uint32_t)settings->store_requests,
             .bandwidth_bytes_per_s = settings->bandwidth_max_bytes,

@@ -60,6 +60,9 @@ static enum cairn_code take_place(const char *text, struct cairn_s3_url *ret,
                                   struct cairn_error *err) {
     const char *bucket = text + strlen("s3://"), *end = text + cairn_s3_url_place_size(text);
     size_t size = strcspn(bucket, "/?");
+    if (cairn_text_starts(bucket, "arn:"))
+        return refuse(err, text,
+                      "an access point is named by its alias (-s3alias), not by its ARN");
     for (size_t i = 0; i < size; i++)
         if (!isalnum((unsigned char)bucket[i]) && !strchr(".-_", bucket[i]))
             return refuse(err, text, "no bucket has such a name");

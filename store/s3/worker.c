@@ -9,11 +9,14 @@
 
 #include "common/clock.h"
 #include "common/crc32c.h"
+#include "common/log.h"
 #include "common/utf8.h"
 #include "store/s3/inside.h"
 
 #define HEDGES_MAX 2
 #define COMPLETE_TRIES_MAX 3
+#define TROUBLE_MS 5000 /* a store that fails for so long is named in the log */
+#define TROUBLE_AGAIN_MS 60000
 /* How often parts that wait for an answer are looked at. */
 #define HEDGE_LOOK_MS 50
 
@@ -128,6 +131,24 @@ static bool is_for_head(const struct cairn_s3_task *task) {
            task->ticket.tries_sent >= COMPLETE_TRIES_MAX;
 }
 
+/* A request is repeated for minutes; what it waits for must be heard sooner. */
+static void tell_trouble(struct cairn_s3_task *task) {
+    struct cairn_s3_store *store = cairn_s3_store_of(task);
+    uint64_t now_ms = cairn_s3_mono_ms(store), since_ms = 0;
+    bool tell = false;
+    {
+        CAIRN_HOLD(&store->lock);
+        const struct cairn_retry *retry = &store->locked.retry;
+        if (retry->failing) since_ms = now_ms - retry->failing_since_ms;
+        tell = since_ms >= TROUBLE_MS && now_ms - store->locked.told_ms >= TROUBLE_AGAIN_MS;
+        if (tell) store->locked.told_ms = now_ms;
+    }
+    if (tell)
+        cairn_log(WARN, "store.failing", "url=%s for_s=%" PRIu64 " last=\"%s %s: %s\"",
+                  store->base.url, since_ms / 1000, cairn_store_op_verb(task->request->op),
+                  cairn_short(task->request->key).text, task->last.message);
+}
+
 static void act_on(struct cairn_s3_task *task, enum cairn_s3_judgement judgement) {
     bool answered = task->http.status != 0;
     switch (judgement) {
@@ -154,6 +175,7 @@ static void act_on(struct cairn_s3_task *task, enum cairn_s3_judgement judgement
                                        : task->http.reached       ? CAIRN_RETRY_FAILURE
                                                                   : CAIRN_RETRY_UNREACHED;
     enum cairn_retry_decision again = report(task, outcome);
+    tell_trouble(task);
     if (again == CAIRN_RETRY_GIVE_UP || is_for_head(task))
         finish(task);
     else

@@ -55,6 +55,8 @@ static enum cairn_code take_problem(void *owner, const char *path, const char *t
     if (!strcmp(path, "Error/Code")) to = problem->code, capacity = sizeof problem->code;
     if (!strcmp(path, "Error/Message")) to = problem->message, capacity = sizeof problem->message;
     if (!strcmp(path, "Error/Region")) to = problem->region, capacity = sizeof problem->region;
+    if (!strcmp(path, "Error/Endpoint"))
+        to = problem->endpoint, capacity = sizeof problem->endpoint;
     if (!strcmp(path, "Error/RequestId"))
         to = problem->request_id, capacity = sizeof problem->request_id;
     if (!to) return CAIRN_OK;
@@ -233,14 +235,21 @@ static enum cairn_code keep_entry(struct listing_reader *reader, struct cairn_er
     return CAIRN_OK;
 }
 
+static enum cairn_code read_size(const char *text, uint64_t *ret, struct cairn_error *err) {
+    size_t before = strspn(text, " \t\r\n"), size = strcspn(text + before, " \t\r\n");
+    return cairn_parse_u64((struct cairn_view){text + before, size}, ret, err);
+}
+
 static enum cairn_code item_ended(struct listing_reader *reader, const char *leaf, const char *text,
                                   struct cairn_error *err) {
     struct cairn_store_entry *entry = &reader->entry;
     if (!strcmp(leaf, "Key")) return keep_text(&entry->key, text, err);
     if (!strcmp(leaf, "UploadId")) return keep_text(&entry->upload_id, text, err);
     if (!strcmp(leaf, "VersionId")) return keep_text(&entry->version_id, text, err);
-    if (!strcmp(leaf, "Size")) return cairn_parse_u64(cairn_view_of(text), &entry->size_bytes, err);
-    if (!strcmp(leaf, reader->time)) return cairn_s3_time_iso(text, &entry->modified_ms, err);
+    if (!strcmp(leaf, "Size")) return read_size(text, &entry->size_bytes, err);
+    /* What no one understands is not known, which nobody takes for old (store/store.h). */
+    if (!strcmp(leaf, reader->time) && !cairn_s3_time_any(text, &entry->modified_ms))
+        entry->modified_ms = 0;
     return CAIRN_OK;
 }
 
@@ -296,7 +305,10 @@ static enum cairn_code keep_next_page(struct listing_reader *reader, struct cair
     reader->listing->next_page = NULL;
     if (!reader->truncated) return CAIRN_OK;
     if (!reader->next || !*reader->next)
-        return cairn_fail(err, CAIRN_PROTOCOL, "a cut listing does not say where it goes on");
+        return cairn_fail(err, CAIRN_STORE,
+                          "the store is broken: it cuts a listing off and does not say where it "
+                          "goes on (IsTruncated without %s)",
+                          reader->token);
     if (!reader->token_below) return keep_text(&reader->listing->next_page, reader->next, err);
     if (reader->encoded) CAIRN_TRY(decode_key(&reader->next, err));
     CAIRN_AUTO(buf) both = {0};

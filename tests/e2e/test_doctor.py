@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import tempfile
 import unittest
 
@@ -18,6 +19,7 @@ PROFILE = "cairn/.cairn/profile.json"
 NO_RIGHTS = "op=list|uploads|delete : status=403/AccessDenied"
 ABORT = "<AbortIncompleteMultipartUpload><DaysAfterInitiation>3</DaysAfterInitiation>" \
         "</AbortIncompleteMultipartUpload>"
+ARCHIVE = "<Transition><Days>30</Days><StorageClass>DEEP_ARCHIVE</StorageClass></Transition>"
 EXPIRE = "<Expiration><Days>90</Days></Expiration>"
 
 
@@ -255,6 +257,74 @@ class Doctor(unittest.TestCase):
         found = self.ask(s3, env={"AWS_ENDPOINT_URL": s3.url.replace("http:", "https:")})
         self.expect(found, {"requests": "FAIL", "put": None})
         self.assertEqual(found["requests"][1], "the port speaks plain http, not https")
+        self.assertNotIn("http://", found["requests"][2])
+
+    def test_doctor_never_advises_to_give_up_tls(self):
+        """A port of TLS answers plain text, too, which is no reason to speak it."""
+        folder = self.folder / "tls"
+        folder.mkdir()
+        for name, host in (("right", "IP:127.0.0.1"), ("other", "DNS:other.example")):
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                            "ec_paramgen_curve:P-256", "-nodes", "-keyout", folder / f"{name}.key",
+                            "-out", folder / f"{name}.pem", "-days", "2", "-subj", "/CN=store",
+                            "-addext", f"subjectAltName={host}"], check=True, capture_output=True)
+        (folder / "empty").touch()
+        for served, believed, said in (("right", "", "issuer"), ("right", "other.pem", "ca_bundle"),
+                                       ("other", "other.pem", "name"),
+                                       ("right", "empty", "PEM"), ("right", "none", "No such file")):
+            with self.subTest((served, believed)):
+                place = folder / f"{served}-{believed}"
+                place.mkdir()
+                s3 = S3Fault(place, ["--tls-cert", folder / f"{served}.pem",
+                                     "--tls-key", folder / f"{served}.key"])
+                bundle = {"AWS_CA_BUNDLE": str(folder / believed)} if believed else {}
+                env = {**os.environ, **s3.env(), **bundle,
+                       "AWS_ENDPOINT_URL": s3.url.replace("http:", "https:")}
+                run_ = run([BIN / "cairn", "doctor", "s3://lab/cairn", "--json"], env=env)
+                s3.stop()
+                found = {f["check"]: f for f in json.loads(run_.stdout)["findings"]}
+                self.assertEqual(found["requests"]["level"], "FAIL")
+                self.assertIn("certificate", found["requests"]["text"])
+                if said not in ("issuer", "name"):
+                    self.assertIn(said, found["requests"]["text"])
+                self.assertNotIn("plain http", run_.stdout)
+                self.assertIn("ca_bundle", found["requests"]["hint"])
+
+    def test_doctor_names_the_setting_that_a_policy_asks_for(self):
+        for denies, setting, variable in (
+                ("acl", "acl = bucket-owner-full-control", "CAIRN_ACL"),
+                ("payer", "request_payer = requester", "CAIRN_REQUEST_PAYER"),
+                ("signed", "sign_payload = true", "CAIRN_SIGN_PAYLOAD")):
+            with self.subTest(denies):
+                s3 = self.store()
+                s3.ask("policy", denies)
+                found = self.ask(s3)
+                self.assertEqual(found["part of a save"][0], "FAIL")
+                self.assertIn(setting, found["part of a save"][2])
+                found = self.ask(s3, env={variable: setting.split(" = ")[1]})
+                self.expect(found, {"part of a save": "ok", "records": "ok", "multipart": "ok"})
+                s3.ask("policy", "")
+
+    def test_doctor_warns_of_what_archives_checkpoints(self):
+        s3 = self.store()
+        s3.ask("lifecycle", rules_of(rule(ARCHIVE)))
+        self.expect(self.ask(s3), {"transition": "WARN", "storage class": None})
+        s3.ask("lifecycle", rules_of(rule(ARCHIVE.replace("DEEP_ARCHIVE", "GLACIER_IR"))))
+        found = self.ask(s3, env={"CAIRN_STORAGE_CLASS": "GLACIER"})
+        self.expect(found, {"transition": None, "storage class": "WARN"})
+
+    def test_doctor_calls_no_right_missing_where_a_listing_is_broken(self):
+        s3 = self.store()
+        s3.rules("op=list nth=4+ : html")
+        found = self.ask(s3, "--timeout", "20s")
+        self.assertEqual(found["list"][0], "FAIL")
+        self.assertNotIn("may not", found["list"][1])
+
+    def test_doctor_ends_by_its_timeout_though_the_store_says_nothing(self):
+        s3 = self.store()
+        s3.rules("op=* : stall@0")
+        found = self.ask(s3, "--timeout", "2s")
+        self.assertEqual(found["requests"][0], "FAIL")
 
 
 class Profile(unittest.TestCase):

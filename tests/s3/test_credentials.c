@@ -289,6 +289,82 @@ TEST(instance_metadata_is_asked_by_version_2_only) {
     EXPECT_CODE(get(&stage, &plain), CAIRN_UNAUTHORIZED); /* nothing there: no source */
 }
 
+/* How the service behaves; what is not said is as AWS has it. */
+struct metadata {
+    unsigned failures;  /* of the first requests, by 500 */
+    int token_status;   /* 0: a token is given */
+    const char *role;   /* what it says instead of keys */
+    bool silent;
+};
+
+static void answer_oddly(struct cairn_responder_request *request) {
+    const struct metadata *metadata = request->owner;
+    if (metadata->silent)
+        (void)cairn_responder_drain(request, 1); /* until the client goes */
+    else if (request->index < metadata->failures)
+        cairn_responder_reply(request, 500, "", "");
+    else if (metadata->token_status && !strcmp(request->method, "PUT"))
+        cairn_responder_reply(request, metadata->token_status, "", "");
+    else if (metadata->role && strstr(request->target, "/trainer"))
+        cairn_responder_reply(request, 200, "", metadata->role);
+    else
+        answer_metadata(request);
+}
+
+static enum cairn_code ask_metadata(struct cairn_stage *stage, struct metadata *metadata) {
+    cairn_stage_clear();
+    unsetenv("AWS_EC2_METADATA_DISABLED");
+    if (!EXPECT(cairn_stage_serve(stage, answer_oddly, metadata))) return CAIRN_INTERNAL;
+    struct cairn_credentials_options options = {.metadata_url =
+                                                    cairn_responder_url(stage->server)};
+    return get(stage, &options);
+}
+
+TEST(instance_metadata_that_fails_once_is_asked_again) {
+    CAIRN_AUTO(stage) stage = {0};
+    struct metadata metadata = {.failures = 2};
+    REQUIRE_OK(ask_metadata(&stage, &metadata));
+    EXPECT_EQ_TEXT(stage.keys.access_key, "ASIAC");
+}
+
+TEST(instance_metadata_that_gives_no_session_token_is_named_with_what_it_answered) {
+    CAIRN_AUTO(stage) stage = {0};
+    struct metadata metadata = {.token_status = 404};
+    EXPECT_CODE(ask_metadata(&stage, &metadata), CAIRN_UNAUTHORIZED);
+    EXPECT(strstr(err.message, "404"));
+    EXPECT(strstr(err.message, "session token"));
+}
+
+TEST(instance_metadata_that_is_silent_names_the_hop_limit) {
+    CAIRN_AUTO(stage) stage = {0};
+    struct metadata metadata = {.silent = true};
+    EXPECT_CODE(ask_metadata(&stage, &metadata), CAIRN_UNAVAILABLE);
+    EXPECT(strstr(err.message, "hop limit"));
+}
+
+TEST(a_role_that_may_not_be_assumed_is_told_in_the_services_own_words) {
+    CAIRN_AUTO(stage) stage = {0};
+    struct metadata metadata = {.role = "{\"Code\":\"AssumeRoleUnauthorizedAccess\",\"Message\":"
+                                        "\"EC2 cannot assume the role trainer.\"}"};
+    EXPECT_CODE(ask_metadata(&stage, &metadata), CAIRN_UNAUTHORIZED);
+    EXPECT(strstr(err.message, "AssumeRoleUnauthorizedAccess: EC2 cannot assume the role"));
+}
+
+TEST(a_profile_that_signs_in_by_aws_login_is_named_with_what_to_do) {
+    static const char *const configs[] = {
+        "[default]\nlogin_session = arn:aws:iam::1:user/ann\n",
+        "[profile a]\nlogin_session = arn:aws:iam::1:user/ann\n[default]\nrole_arn = "
+        "arn:aws:iam::1:role/x\nsource_profile = a\n"};
+    for (size_t i = 0; i < CAIRN_COUNT(configs); i++) {
+        CAIRN_AUTO(stage) stage = {0};
+        cairn_stage_clear();
+        setenv("AWS_CONFIG_FILE", cairn_stage_file("config", configs[i]), 1);
+        EXPECT_CODE(get(&stage, &plain), CAIRN_UNSUPPORTED);
+        EXPECT(strstr(err.message, "`aws login`"));
+        EXPECT(strstr(err.message, "credential_process"));
+    }
+}
+
 /* ---- renewal ---- */
 
 struct scripted_keys {
@@ -374,7 +450,7 @@ TEST(refused_keys_are_replaced_once_and_those_without_replacement_are_final) {
     REQUIRE_OK(get(&stage, &plain));
     EXPECT_CODE(cairn_credentials_get(stage.provider, stage.keys.generation, &stage.keys, &err),
                 CAIRN_UNAUTHORIZED);
-    EXPECT(strstr(err.message, "environment has no others; a running process gets no new"));
+    EXPECT(strstr(err.message, "environment has no others; a token in AWS_SESSION_TOKEN ends"));
     EXPECT(strstr(err.message, "restart it"));
     EXPECT(!strstr(err.message, "canary"));
 }

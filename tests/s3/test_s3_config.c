@@ -361,3 +361,82 @@ TEST(an_endpoint_of_a_url_must_be_one_that_an_option_may_name) { /* config.h#1 *
         cairn_s3_config_release(&config);
     }
 }
+
+TEST(an_acl_that_would_show_checkpoints_to_strangers_is_refused) {
+    static const char *const bad[] = {"public-read", "public-read-write", "authenticated-read",
+                                      "full"};
+    struct cairn_error err = {0};
+    for (size_t i = 0; i < CAIRN_COUNT(bad); i++) {
+        EXPECT_CODE(cairn_s3_sharing_check(bad[i], NULL, &err), CAIRN_INVALID);
+        EXPECT(strstr(err.message, "bucket-owner-full-control"));
+    }
+    EXPECT_CODE(cairn_s3_sharing_check("", "owner", &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "request_payer"));
+    REQUIRE_OK(cairn_s3_sharing_check("bucket-owner-full-control", "requester", &err));
+    REQUIRE_OK(cairn_s3_sharing_check(NULL, NULL, &err));
+}
+
+TEST(regions_of_every_partition_and_aws_s_switches_lead_to_the_names_of_their_endpoints) {
+    static const struct {
+        const char *region, *fips, *dual, *host; /* host NULL: refused */
+    } rows[] = {
+        {"eu-west-1", "", "", "bucket.s3.eu-west-1.amazonaws.com"},
+        {"cn-north-1", "", "", "bucket.s3.cn-north-1.amazonaws.com.cn"},
+        {"eusc-de-east-1", "", "", "bucket.s3.eusc-de-east-1.amazonaws.eu"},
+        {"us-iso-east-1", "", "", "bucket.s3.us-iso-east-1.c2s.ic.gov"},
+        {"us-isob-east-1", "", "", "bucket.s3.us-isob-east-1.sc2s.sgov.gov"},
+        {"us-gov-west-1", "true", "", "bucket.s3-fips.us-gov-west-1.amazonaws.com"},
+        {"us-east-1", "", "true", "bucket.s3.dualstack.us-east-1.amazonaws.com"},
+        {"us-east-1", "true", "true", "bucket.s3-fips.dualstack.us-east-1.amazonaws.com"},
+        {"us-iso-east-1", "", "true", NULL},
+    };
+    set_variables("");
+    for (size_t i = 0; i < CAIRN_COUNT(rows); i++) {
+        struct cairn_s3_config config = {0};
+        struct cairn_s3_host host;
+        struct cairn_error err = {0};
+        struct cairn_store_s3_options options = {.region = rows[i].region};
+        setenv("AWS_USE_FIPS_ENDPOINT", rows[i].fips, 1);
+        setenv("AWS_USE_DUALSTACK_ENDPOINT", rows[i].dual, 1);
+        enum cairn_code code = cairn_s3_config_init(&config, "s3://bucket/p", &options, &err);
+        EXPECT_EQ_U64(code, rows[i].host ? CAIRN_OK : CAIRN_INVALID);
+        if (!code) {
+            cairn_s3_config_host(&config, config.region, &host);
+            EXPECT_EQ_TEXT(host.text, rows[i].host);
+        }
+        cairn_s3_config_release(&config);
+    }
+    unsetenv("AWS_USE_FIPS_ENDPOINT");
+    unsetenv("AWS_USE_DUALSTACK_ENDPOINT");
+}
+
+TEST(a_switch_for_validated_endpoints_is_never_passed_over_in_silence) {
+    struct cairn_s3_config config = {0};
+    struct cairn_error err = {0};
+    struct cairn_store_s3_options options = {.endpoint = "https://s3.example.com"};
+    set_variables("");
+    setenv("AWS_USE_FIPS_ENDPOINT", "true", 1);
+    EXPECT_CODE(cairn_s3_config_init(&config, "s3://bucket/p", &options, &err), CAIRN_INVALID);
+    EXPECT(strstr(err.message, "AWS_USE_FIPS_ENDPOINT"));
+    cairn_s3_config_release(&config);
+    options.endpoint = "https://s3-fips.example.com";
+    REQUIRE_OK(cairn_s3_config_init(&config, "s3://bucket/p", &options, &err));
+    cairn_s3_config_release(&config);
+    unsetenv("AWS_USE_FIPS_ENDPOINT");
+}
+
+TEST(buckets_of_kinds_that_cairn_does_not_speak_are_refused_by_name) {
+    static const struct {
+        const char *url, *says;
+    } rows[] = {{"s3://fast--use1-az4--x-s3/p", "S3 Express"},
+                {"s3://point-abc--op-s3/p", "Outposts"},
+                {"s3://arn:aws:s3:us-east-1:1:accesspoint/x", "alias"}};
+    set_variables("");
+    for (size_t i = 0; i < CAIRN_COUNT(rows); i++) {
+        struct cairn_s3_config config = {0};
+        struct cairn_error err = {0};
+        EXPECT(cairn_s3_config_init(&config, rows[i].url, NULL, &err) != CAIRN_OK);
+        if (!EXPECT(strstr(err.message, rows[i].says))) fprintf(stderr, "%s\n", err.message);
+        cairn_s3_config_release(&config);
+    }
+}

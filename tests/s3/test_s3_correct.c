@@ -145,6 +145,132 @@ TEST(with_when_required_a_checksum_is_sent_once_the_bucket_asks_for_one) {
     EXPECT_EQ_U64(requests(&second), 1); /* what a setting says is kept */
 }
 
+/* ---- ways and policies ---- */
+
+static const char big[100 * 1000];
+#define BIG_PUT                                                                                    \
+    { .op = CAIRN_STORE_PUT, .key = "k", .body = {big, sizeof big} }
+
+TEST(a_store_that_refuses_unsigned_bodies_by_name_gets_signed_ones_and_that_is_told) {
+    RIG(plain,
+        {400, "",
+         "<Error><Code>InvalidRequest</Code><Message>UNSIGNED-PAYLOAD is not supported</Message>"
+         "</Error>"},
+        {200, STORED, ""});
+    struct cairn_store_request put = BIG_PUT;
+    struct cairn_store_health health;
+    REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
+    EXPECT(strstr(rig.heads[0], "x-amz-content-sha256: UNSIGNED-PAYLOAD"));
+    EXPECT(!strstr(rig.heads[1], "UNSIGNED-PAYLOAD"));
+    EXPECT(strstr(rig.heads[1], "x-amz-checksum-crc32c"));
+    cairn_store_health(rig.store, &health);
+    EXPECT(strstr(health.text, "SHA-256"));
+}
+
+TEST(a_refused_unsigned_body_names_the_setting_that_signs_it) {
+    RIG(plain, {403, "", ERROR_BODY("AccessDenied")});
+    struct cairn_store_request put = BIG_PUT;
+    EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_FORBIDDEN);
+    EXPECT(strstr(err.message, "sign_payload = true"));
+    struct cairn_store_request small = PUT_REQUEST;
+    EXPECT_CODE(cairn_store_perform(rig.worker, &small, &err), CAIRN_FORBIDDEN);
+    EXPECT(strstr(err.message, "acl"));
+    EXPECT(strstr(err.message, "sse"));
+}
+
+TEST(a_signature_that_a_way_breaks_now_and_then_is_sent_again_but_a_wrong_key_is_told_at_once) {
+    RIG(plain, {403, "", ERROR_BODY("SignatureDoesNotMatch")}, {200, STORED, ""},
+        {403, "", ERROR_BODY("SignatureDoesNotMatch")}, {200, STORED, ""},
+        {403, "", ERROR_BODY("SignatureDoesNotMatch")});
+    struct cairn_store_request put = PUT_REQUEST;
+    EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_UNAUTHORIZED);
+    EXPECT_EQ_U64(requests(&rig), 1); /* nothing has shown yet that the key is right */
+    REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
+    REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
+    EXPECT_EQ_U64(requests(&rig), 4);
+    EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_UNAUTHORIZED);
+    EXPECT_EQ_U64(requests(&rig), 7);
+    EXPECT(strstr(err.message, "on the way"));
+}
+
+TEST(a_body_that_a_proxy_finds_too_large_names_what_to_set_there) {
+    RIG(plain, {413, "", "<html>413 Request Entity Too Large</html>"});
+    struct cairn_store_request put = BIG_PUT;
+    EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_TOO_LARGE);
+    EXPECT(strstr(err.message, "client_max_body_size"));
+}
+
+TEST(an_archived_object_is_called_that) {
+    RIG(plain, {403, "", ERROR_BODY("InvalidObjectState")});
+    char into[1];
+    struct cairn_store_request get = {
+        .op = CAIRN_STORE_GET, .key = "k", .length = 1, .into = into};
+    EXPECT_CODE(cairn_store_perform(rig.worker, &get, &err), CAIRN_FORBIDDEN);
+    EXPECT(strstr(err.message, "archived: restore it first"));
+    EXPECT_EQ_U64(requests(&rig), 1);
+}
+
+TEST(a_canned_acl_goes_with_what_is_written_and_the_payer_with_every_request) {
+    struct cairn_store_s3_options options = {.deadline_ms = 3000,
+                                             .acl = "bucket-owner-full-control",
+                                             .request_payer = "requester"};
+    RIG(options, {200, STORED, ""}, {404, "", ""});
+    struct cairn_store_request put = PUT_REQUEST, head = HEAD_REQUEST;
+    CAIRN_AUTO(buf) url = {0};
+    REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
+    EXPECT(strstr(rig.heads[0], "x-amz-acl: bucket-owner-full-control\r\n"));
+    EXPECT(strstr(rig.heads[0], "x-amz-request-payer: requester\r\n"));
+    EXPECT_CODE(cairn_store_perform(rig.worker, &head, &err), CAIRN_NOT_FOUND);
+    EXPECT(!strstr(rig.heads[1], "x-amz-acl"));
+    EXPECT(strstr(rig.heads[1], "x-amz-request-payer: requester\r\n"));
+    REQUIRE_OK(cairn_store_presign(rig.store, "k", 60, &url, NULL, &err));
+    EXPECT(strstr(url.data, "x-amz-request-payer=requester"));
+}
+
+TEST(a_redirect_that_is_not_followed_names_region_and_endpoint) {
+    RIG(plain, {301, "",
+                "<Error><Code>PermanentRedirect</Code><Endpoint>b.s3-eu.example.com</Endpoint>"
+                "</Error>"});
+    struct cairn_store_request put = PUT_REQUEST;
+    EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_STORE);
+    EXPECT(strstr(err.message, "at endpoint b.s3-eu.example.com"));
+    EXPECT_EQ_U64(requests(&rig), 1);
+}
+
+TEST(an_etag_that_a_proxy_has_weakened_is_the_store_s_own) {
+    RIG(plain, {200, "ETag: W/\"abc\"\r\n", ""},
+        {206, "Content-Range: bytes 0-2/3\r\nETag: \"abc\"\r\n", "xyz"});
+    char into[3];
+    struct cairn_store_request put = PUT_REQUEST;
+    REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
+    EXPECT_EQ_TEXT(put.etag, "\"abc\"");
+    struct cairn_store_request get = {
+        .op = CAIRN_STORE_GET, .key = "k", .length = 3, .into = into};
+    memcpy(get.etag, put.etag, sizeof get.etag);
+    REQUIRE_OK(cairn_store_perform(rig.worker, &get, &err));
+    EXPECT(strstr(rig.heads[1], "If-Match: \"abc\"\r\n"));
+}
+
+TEST(a_removal_may_be_answered_with_202_or_a_document_but_not_with_a_page) {
+    RIG(plain, {202, "", ""}, {200, "", "<DeleteObjectResult/>"}, {200, "", "{}"},
+        {200, "", "<html>please log in</html>"}, {204, "", ""});
+    struct cairn_store_request remove = {.op = CAIRN_STORE_DELETE, .key = "k"};
+    for (int i = 0; i < 4; i++) REQUIRE_OK(cairn_store_perform(rig.worker, &remove, &err));
+    EXPECT_EQ_U64(requests(&rig), 5);
+}
+
+TEST(many_keys_go_one_by_one_where_their_post_is_refused_by_411_or_412) {
+    for (int status = 411; status <= 412; status++) {
+        struct cairn_s3_line script[] = {{status, "", ""}, {204, "", ""}};
+        CAIRN_AUTO(rig) rig = {0};
+        REQUIRE_OK(cairn_rig_open(&rig, script, CAIRN_COUNT(script), plain));
+        struct cairn_store_deletion two[2] = {{.key = "a"}, {.key = "b"}};
+        REQUIRE_OK(cairn_store_delete_many(rig.worker, "", two, 2, &err));
+        EXPECT(two[0].deleted && two[1].deleted);
+        EXPECT_EQ_U64(requests(&rig), 3);
+    }
+}
+
 /* ---- what was asked for ---- */
 
 TEST(a_checksum_that_was_asked_for_never_gives_way) { /* S21 */

@@ -333,3 +333,59 @@ TEST(both_forms_of_time_are_read_and_others_refused) {
     for (size_t i = 0; i < CAIRN_COUNT(no_http); i++)
         EXPECT_CODE(cairn_s3_time_http(no_http[i], &ms, &err), CAIRN_PROTOCOL);
 }
+
+TEST(times_that_stores_write_beside_the_standard_are_read_or_not_known) {
+    static const struct {
+        const char *text;
+        int64_t ms; /* 0: not known */
+    } rows[] = {
+        {"2013-05-24T00:00:00Z", 1369353600000},
+        {"2013-05-24T00:00:00.000Z", 1369353600000},
+        {"2013-05-24T00:00:00", 1369353600000},
+        {"2013-05-24 00:00:00Z", 1369353600000},
+        {"2013-05-24T02:00:00+02:00", 1369353600000},
+        {"2013-05-23T19:00:00.5-0500", 1369353600500},
+        {"Fri, 24 May 2013 00:00:00 GMT", 1369353600000},
+        {"0001-01-01T00:00:00Z", 0},
+        {"", 0},
+        {"never", 0},
+        {"2013-05-24T00:00:00+99:00", 0},
+        {"2013-05-24", 0},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(rows); i++) {
+        int64_t ms = 0;
+        bool known = cairn_s3_time_any(rows[i].text, &ms);
+        EXPECT_EQ_U64(known, rows[i].ms != 0);
+        if (known) EXPECT_EQ_U64(ms, rows[i].ms);
+        CAIRN_AUTO(store_listing) listing = {0};
+        CAIRN_AUTO(buf) text = {0};
+        struct cairn_xml_listed listed = {.prefix = "p/", .cut_bytes = 2};
+        struct cairn_error err = {0};
+        REQUIRE_OK(cairn_buf_printf(&text, &err,
+                                    "<ListBucketResult><Contents><Key>p/k</Key><LastModified>%s"
+                                    "</LastModified><Size> 7 </Size></Contents>"
+                                    "</ListBucketResult>",
+                                    rows[i].text));
+        REQUIRE_OK(cairn_xml_objects(cairn_buf_view(&text), &listed, &listing, &err));
+        EXPECT_EQ_U64(listing.entries[0].modified_ms, rows[i].ms);
+        EXPECT_EQ_U64(listing.entries[0].size_bytes, 7);
+    }
+}
+
+TEST(a_listing_that_is_cut_off_without_a_token_is_the_stores_fault_and_final) {
+    static const char *const tokens[] = {"", "<NextContinuationToken></NextContinuationToken>"};
+    for (size_t i = 0; i < CAIRN_COUNT(tokens); i++) {
+        CAIRN_AUTO(store_listing) listing = {0};
+        CAIRN_AUTO(buf) text = {0};
+        struct cairn_xml_listed listed = {.prefix = "p/", .cut_bytes = 2};
+        struct cairn_error err = {0};
+        REQUIRE_OK(cairn_buf_printf(&text, &err,
+                                    "<ListBucketResult><IsTruncated>true</IsTruncated>%s"
+                                    "<Contents><Key>p/k</Key></Contents></ListBucketResult>",
+                                    tokens[i]));
+        EXPECT_CODE(cairn_xml_objects(cairn_buf_view(&text), &listed, &listing, &err),
+                    CAIRN_STORE);
+        EXPECT(strstr(err.message, "IsTruncated without NextContinuationToken"));
+        EXPECT_EQ_U64(listing.count, 0);
+    }
+}

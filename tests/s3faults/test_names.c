@@ -83,6 +83,21 @@ TEST(s28_a_wrong_certificate_fails_closed_and_at_once) {
     }
 }
 
+TEST(s28_a_certificate_that_is_not_believed_names_the_setting_and_what_is_wrong_with_its_file) {
+    struct cairn_certificate good, other;
+    uint64_t ms = 0;
+    char message[320];
+    cairn_certificate_make("good", "IP:127.0.0.1", -3600, 3600, &good);
+    cairn_certificate_make("other", "IP:127.0.0.1", -3600, 3600, &other);
+    EXPECT(head_over_tls(&good, other.certificate, "", &ms, message) == CAIRN_FORBIDDEN);
+    EXPECT(strstr(message, "ca_bundle"));
+    EXPECT(head_over_tls(&good, "/nowhere/ca.pem", "", &ms, message) == CAIRN_INVALID);
+    EXPECT(strstr(message, "/nowhere/ca.pem"));
+    EXPECT(strstr(message, "No such file"));
+    EXPECT(head_over_tls(&good, "/dev/null", "", &ms, message) == CAIRN_INVALID);
+    EXPECT(strstr(message, "no certificate in PEM form"));
+}
+
 TEST(s28_a_cut_handshake_is_tried_again) {
     struct cairn_certificate tls;
     struct cairn_error err = {0};

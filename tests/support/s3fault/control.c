@@ -245,6 +245,7 @@ static bool leave(struct cairn_s3f_server *server, struct cairn_view text,
 static struct cairn_buf *document_of(struct cairn_s3f_server *server, const char *what) {
     if (!strcmp(what, "lifecycle")) return &server->state.lifecycle;
     if (!strcmp(what, "versioning")) return &server->state.versioning;
+    if (!strcmp(what, "policy")) return &server->state.policy;
     if (!strcmp(what, "hold")) return &server->state.hold;
     return !strcmp(what, "object-lock") ? &server->state.object_lock : NULL;
 }

@@ -196,6 +196,29 @@ static bool names_checksum_where_locked(struct cairn_s3f_server *server,
     return named || !locked;
 }
 
+/* A presigned request says in its query who pays. */
+static bool is_denied(const struct cairn_s3f_request *request, const char *policy) {
+    const char *acl = cairn_s3f_header(request, "x-amz-acl");
+    const char *payer = cairn_s3f_header(request, "x-amz-request-payer");
+    bool writes = request->op == CAIRN_S3F_PUT || request->op == CAIRN_S3F_CREATE;
+    bool is_unsigned = request->payload && !strcmp(request->payload, "UNSIGNED-PAYLOAD");
+    if (!payer) payer = cairn_s3f_query(request, "x-amz-request-payer");
+    if (!strcmp(policy, "acl"))
+        return writes && (!acl || strcmp(acl, "bucket-owner-full-control") != 0);
+    if (!strcmp(policy, "payer")) return !payer || strcmp(payer, "requester") != 0;
+    return !strcmp(policy, "signed") && is_unsigned && request->content_length > 0;
+}
+
+static bool policy_allows(struct cairn_s3f_server *server, const struct cairn_s3f_request *request,
+                          struct cairn_s3f_reply *reply) {
+    cairn_lock_take(&server->lock);
+    const struct cairn_buf *policy = &server->state.policy;
+    bool denied = policy->size && is_denied(request, policy->data);
+    cairn_lock_give(&server->lock);
+    if (denied) cairn_s3f_refuse(reply, 403, "AccessDenied", "Access Denied");
+    return !denied;
+}
+
 bool cairn_s3f_body_holds(struct cairn_s3f_server *server,
                           const struct cairn_s3f_request *request,
                           const struct cairn_s3f_intake *intake, struct cairn_s3f_reply *reply) {
@@ -210,6 +233,7 @@ bool cairn_s3f_body_holds(struct cairn_s3f_server *server,
                          "computed.");
         return false;
     }
+    if (!policy_allows(server, request, reply)) return false;
     if (!names_checksum_where_locked(server, request, reply)) return false;
     if (!body) return true;
     if (!md5_holds(request, body, reply)) return false;

@@ -49,7 +49,8 @@ static const char known_headers[] =
     "x-amz-checksum-type x-amz-checksum-mode x-amz-mp-object-size x-amz-user-agent "
     "x-amz-storage-class x-amz-expected-bucket-owner x-amz-server-side-encryption "
     "x-amz-server-side-encryption-aws-kms-key-id x-amz-tagging x-amz-copy-source "
-    "x-amz-copy-source-range x-amz-copy-source-if-match x-amz-source-expected-bucket-owner ";
+    "x-amz-copy-source-range x-amz-copy-source-if-match x-amz-source-expected-bucket-owner "
+    "x-amz-acl x-amz-request-payer ";
 
 static bool is_listed(const char *list, const char *name) {
     char word[80];
@@ -62,7 +63,7 @@ static bool refuse_unknown(const struct cairn_s3f_request *request, const struct
                            struct cairn_s3f_reply *reply) {
     for (size_t i = 0; i < request->query_count; i++) {
         const char *name = request->query[i].name;
-        if (!strncmp(name, "X-Amz-", 6) || is_listed(route->parameters, name)) continue;
+        if (!strncasecmp(name, "X-Amz-", 6) || is_listed(route->parameters, name)) continue;
         cairn_s3f_refuse(reply, 400, "InvalidArgument", "parameter %s is not known here", name);
         return false;
     }

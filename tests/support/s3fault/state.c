@@ -284,4 +284,5 @@ void cairn_s3f_state_clear(struct cairn_s3f_state *state) {
     cairn_buf_release(&state->versioning);
     cairn_buf_release(&state->object_lock);
     cairn_buf_release(&state->hold);
+    cairn_buf_release(&state->policy);
 }
