@@ -96,8 +96,9 @@ enum cairn_code cairn_session_warning(struct cairn_session *session, struct cair
     CAIRN_CLIENT_CALL(session, err);
     CAIRN_HOLD(&session->lock);
     struct cairn_client_saves *saves = session->saves;
-    if (!saves->late.code) return CAIRN_OK;
-    if (err) *err = saves->late;
-    saves->late = (struct cairn_error){0};
+    struct cairn_error *first = saves->late.code ? &saves->late : &saves->stale_warning;
+    if (!first->code) return CAIRN_OK;
+    if (err) *err = *first;
+    *first = (struct cairn_error){0};
     return cairn_within(err, CAIRN_UNAVAILABLE, "%s rank %u", session->run, session->rank);
 }

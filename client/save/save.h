@@ -177,6 +177,15 @@ struct cairn_client_generation {
     uint64_t owner;          /* `owner` of `begun` of the save whose bytes it holds; 0: nobody's */
     bool lent;               /* the uploader reads it until it says `free` for that owner */
 };
+/* The blocks of the last save; client/save/stale.h. */
+struct cairn_client_stale {
+    uint64_t step;  /* of the last save */
+    uint32_t *blocks; /* its checksums; owned */
+    uint8_t *follows; /* of each block: it has changed from each save to the next; owned */
+    size_t count;
+    uint32_t compared; /* saves that were compared with the one before */
+    bool is_stale;     /* the last one was */
+};
 /* Of one session, by its lock. */
 struct cairn_client_saves {
     TAILQ_HEAD(, cairn_save) all;              /* in the order of their begins */
@@ -191,6 +200,8 @@ struct cairn_client_saves {
     uint32_t late_in_row; /* begins that found an earlier save under way; client/save/late.h */
     struct cairn_error late; /* what is to be said of it; CAIRN_OK: nothing */
     struct cairn_client_arrangement *kept; /* for a save of the same layout; owned; NULL: none */
+    struct cairn_client_stale stale;       /* client/save/stale.h */
+    struct cairn_error stale_warning;      /* what is to be said of it; CAIRN_OK: nothing */
 };
 
 /* Look a save up by the uploader's number; the lock is held. */

@@ -17,6 +17,7 @@
 #include "client/save/fail.h"
 #include "client/save/progress.h"
 #include "client/save/share.h"
+#include "client/save/stale.h"
 #include "client/save/stager.h"
 #include "client/session/devices.h"
 
@@ -402,10 +403,18 @@ static enum cairn_code copy_late(struct cairn_client_stager *stager, uint64_t de
     return copy_shards(stager, err);
 }
 
+static void look_for_stale(struct cairn_client_stager *stager) {
+    size_t blocks = 0;
+    for (size_t i = 0; i < stager->arrangement.shard_count; i++)
+        blocks += cairn_block_count(stager->arrangement.shards[i].bytes);
+    cairn_client_stale_look(stager->save, stager->blocks, blocks, stager->stale);
+}
+
 static enum cairn_code seal(struct cairn_client_stager *stager, uint64_t deadline_ms,
                             bool *ret_handed_over, struct cairn_error *err) {
     CAIRN_TRY(copy_late(stager, deadline_ms, err));
     CAIRN_TRY(cairn_client_stager_replicated(stager, &stager->replicated, err));
+    look_for_stale(stager);
     return seal_or_hand_over(stager, deadline_ms, ret_handed_over, err);
 }
 

@@ -198,7 +198,8 @@ static enum cairn_code call_seal(struct cairn_client_stager *stager, const char 
                              .replicated = stager->replicated, .table = table,
                              .labels = stager->save->labels, .meta = stager->save->meta,
                              .copy_threads = stager->how.threads,
-                             .copy_rate = cairn_client_copied_rate(&stager->how)),
+                             .copy_rate = cairn_client_copied_rate(&stager->how),
+                             .stale = stager->stale[0] ? stager->stale : NULL),
         .blob = table ? (struct cairn_view){0} : cairn_buf_view(&arrangement->table),
         .epoch = stager->epoch, .deadline_ms = deadline_ms};
     if (stager->alone) return call(stager, &request, err);

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "client/save/copying.h"
+#include "client/save/stale.h"
 
 #define CAIRN_CLIENT_VERSION_OF_MORE 4 /* of the socket: `more` of `stage` */
 
@@ -41,6 +42,7 @@ struct cairn_client_stager {
     bool alone;         /* on the session's thread, over a link that no other thread uses */
     json_t *shard_list; /* of `stage` */
     json_t *replicated; /* of `seal` */
+    char stale[CAIRN_CLIENT_STALE_TEXT_BYTES]; /* the same; "": it is not */
 };
 void cairn_client_stager_free(struct cairn_client_stager *stager);
 CAIRN_DEFINE_AUTO_PTR(client_stager);

@@ -10,6 +10,7 @@
 #include "client/save/known.h"
 #include "client/save/look.h"
 #include "client/save/poll.h"
+#include "client/save/stale.h"
 #include "client/save/stager.h"
 #include "common/rule.h"
 
@@ -135,6 +136,7 @@ void cairn_client_saves_clear(struct cairn_session *session) {
     }
     if (session->saves->kept) cairn_client_arrangement_release(session->saves->kept);
     free(session->saves->kept);
+    cairn_client_stale_release(&session->saves->stale);
     *session->saves = (struct cairn_client_saves){0};
     TAILQ_INIT(&session->saves->all);
     TAILQ_INIT(&session->saves->reports);

@@ -168,7 +168,9 @@ enum cairn_code cairn_session_problem(struct cairn_session *session, struct cair
 /* CAIRN_OK, or CAIRN_UNAVAILABLE once for each row of begins of which the second found an earlier
  * save under way: saves take longer than the time between them, and some begin will wait for
  * memory. The message says what holds them up (the store or the link to it, the slab, the server
- * or other ranks, the uploader) with what was measured: bytes, seconds, MB/s. Waits for nothing. */
+ * or other ranks, the uploader) with what was measured: bytes, seconds, MB/s. The same once for
+ * each row of saves that may be stale: half or more of what had changed in every save before (three
+ * of them, in blocks of 1 MiB) is what the save before held. Waits for nothing. */
 enum cairn_code cairn_session_warning(struct cairn_session *session, struct cairn_error *err);
 
 struct cairn_warmup_options {

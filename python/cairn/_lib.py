@@ -205,7 +205,7 @@ _CALLS: dict[str, list[Any]] = {
     "cairn_save_stream": [_P, c_char_p, c_int, POINTER(_P)],
     "cairn_stream_write": [_P, _P, c_size_t], "cairn_stream_close": [_P],
     "cairn_save_stage": [_P], "cairn_save_stage_begin": [_P], "cairn_save_copy": [_P], "cairn_save_seal": [_P],
-    "cairn_save_wait": [_P, c_int, c_uint32], "cairn_save_poll": [_P, c_int],
+    "cairn_save_fence": [_P, c_uint32], "cairn_save_wait": [_P, c_int, c_uint32], "cairn_save_poll": [_P, c_int],
     "cairn_save_fail": [_P, c_char_p], "cairn_save_cancel": [_P, c_char_p],
     "cairn_restore_open": [_P, POINTER(RestoreOptions), POINTER(_P), POINTER(RestoreInfo)],
     "cairn_restore_shard_at": [_P, c_uint32, POINTER(ShardInfo)],

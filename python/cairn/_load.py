@@ -59,10 +59,10 @@ class Loader:
     def new(self) -> Any:
         saved = self.checkpoint._saved_state()
         if saved is None:
-            state: Any = {}
-            for name, tensor in self.known.items():
-                if self._wanted(name):
-                    state[name] = self._item(tensor) if tensor.dtype == "ITEM" else self._array("torch", tensor)
+            chosen = {name: tensor for name, tensor in self.known.items() if self._wanted(name)}
+            items = self.checkpoint.items(tensor.name for tensor in chosen.values() if tensor.dtype == "ITEM")
+            state: Any = {name: items[tensor.name] if tensor.dtype == "ITEM" else self._array("torch", tensor)
+                          for name, tensor in chosen.items()}
         else:
             tree, values = saved
             state = Unflatten(values, self._array_named, self.checkpoint.item, self.weights_only).build(
@@ -104,9 +104,6 @@ class Loader:
         made = allocate(kind, tensor.dtype, shape, self.location)
         self._fill(tensor, made, owner)
         return made
-
-    def _item(self, tensor: Tensor) -> bytes:
-        return self.checkpoint.item(tensor.name)
 
     def _fill(self, tensor: Tensor, into: Any, owner: int) -> None:
         source = self.checkpoint._target(tensor.name, into)
@@ -172,7 +169,7 @@ class Loader:
         if node is None or values is None or not self._wanted(path):
             tensor = self.known.get(path)
             if isinstance(value, (bytes, bytearray)) and tensor is not None and tensor.dtype == "ITEM":
-                return self._item(tensor)
+                return self.checkpoint.item(tensor.name)
             return value
         for name in array_names(node):
             self.used.add(self._known_as(name) or name)

@@ -116,13 +116,16 @@ class Run:
     def async_save(self, step: int, state: Any, *, background: bool = False,
                    metrics: Mapping[str, float] | None = None, labels: Mapping[str, str] | None = None,
                    meta: Mapping[str, Any] | None = None, on_exists: OnExists = "error",
-                   when_busy: WhenBusy = "wait", timeout: float | None = None) -> Save:
+                   when_busy: WhenBusy = "wait", timeout: float | None = None,
+                   verify_sources: bool = False) -> Save:
         """Saves `state` as the checkpoint of `step`; every rank calls it. It returns when the state is copied, and
         training goes on while the bytes are sent. With background=True it returns at once, and the sources must not
         change until `save.staged.result()`.
 
         metrics: numbers of the checkpoint, such as a loss. when_busy: what becomes of it while an earlier save is
-        still being sent: it waits for memory, is skipped (Skipped), or is refused."""
+        still being sent: it waits for memory, is skipped (Skipped), or is refused. verify_sources: for
+        tests of background=True; the sources are read once more when `save.staged.result()` is called, and one that
+        was changed before fails the save by its name."""
         self._alive(write=True)
         self.check()
         if when_busy == "error" and any(not save.durable.done() for save in self._saves):
@@ -135,6 +138,8 @@ class Run:
             log.info("run %s step %d: %d values were pickled, the first is %s", self.name, step,
                      len(prepared.pickled), prepared.pickled[0])
         options = self._options(on_exists, when_busy, labels, meta, metrics, timeout, prepared)
+        save._verifies = background and verify_sources
+        options.verify_sources = save._verifies
         self._submit(save, lambda: self._stage(save, prepared, options, background))
         if not background:
             self._await_staged(save)
@@ -214,6 +219,8 @@ class Run:
         if background:
             _lib.call("cairn_save_stage_begin", save._handle, **context)
             watcher.add(save)
+            if save._fenced:  # it was waited for before there was anything to wait for
+                save._fence()
         else:
             self._copy(save)
 

@@ -50,6 +50,8 @@ class SaveFuture(concurrent.futures.Future["Save"]):
         self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> Save:
+        if self is self._save.staged:
+            self._save._fence()
         try:
             return super().result(timeout)
         except errors.CairnError:
@@ -102,6 +104,7 @@ class Save:
         self._told = False
         self._held: Any = None  # what libcairn reads until the copy is whole
         self._copied: Callable[[], None] | None = None
+        self._verifies = self._fenced = False  # sources are compared once staged is waited for
         self._decided: Callable[[], None] | None = None  # called once rank 0 has sealed
 
     def __repr__(self) -> str:
@@ -213,6 +216,15 @@ class Save:
                             **self._context())
         for future in (self.staged, self.durable, self.partnered, self.committed):
             future.settle(error)
+
+    def _fence(self) -> None:
+        """Of a save that verifies its sources: they are to be compared now. Waits for nothing."""
+        if not self._verifies or self.staged.done():
+            return
+        with self._lock:
+            self._fenced = True
+            if self._handle is not None:
+                _lib.attempt("cairn_save_fence", self._handle, 1)
 
     def _free(self) -> None:
         with self._lock:

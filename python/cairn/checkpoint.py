@@ -206,14 +206,24 @@ class Checkpoint:
 
     def item(self, name: str, rank: int | None = None) -> bytes:
         """The bytes of an item; of one that each rank has its own of, this rank's unless another is named."""
-        owner = self._rank_of(name, rank)
-        size = self._holders(name)[owner][2]
-        data = bytearray(size)
-        if size:
-            pinned = Pinned(data, writable=True)
-            self._read([_lib.Read(tensor=_lib.text(name), local_rank_of=owner, into=pinned.pointer, into_bytes=size)])
-            pinned.release()
-        return bytes(data)
+        return self.items([name], rank)[name]
+
+    def items(self, names: Iterable[str], rank: int | None = None) -> dict[str, bytes]:
+        """The bytes of several, read at the same time."""
+        found: dict[str, bytearray] = {}
+        reads, pinned = [], []
+        for name in names:
+            owner = self._rank_of(name, rank)
+            size = self._holders(name)[owner][2]
+            found[name] = bytearray(size)
+            if size:
+                pinned.append(Pinned(found[name], writable=True))
+                reads.append(_lib.Read(tensor=_lib.text(name), local_rank_of=owner, into=pinned[-1].pointer,
+                                       into_bytes=size))
+        self._read(reads)
+        for one in pinned:
+            one.release()
+        return {name: bytes(data) for name, data in found.items()}
 
     def tensor(self, name: str, *, start: Sequence[int] | None = None, count: Sequence[int] | None = None,
                out: Any = None, rank: int | None = None, kind: str = "torch") -> Any:
@@ -268,7 +278,8 @@ class Checkpoint:
     def _saved_state(self) -> tuple[Any, list[Any]] | None:
         """The tree and the plain values of the state that it was saved from; None: it was saved by other means."""
         if self._state is None and TREE in self.tensors:
-            self._state = parse(self.item(TREE)), parse(self.item(VALUES))
+            own = self.items([TREE, VALUES])
+            self._state = parse(own[TREE]), parse(own[VALUES])
         return self._state
 
     def load(self, into: Any = None, *, prefix: str = "", strict: bool = True, rename: Mapping[str, str] | None = None,

@@ -11,6 +11,7 @@
 #include "api/messages.h"
 #include "api/shard_names.h"
 #include "api/table.h"
+#include "server/catalog/events.h"
 #include "server/catalog/layouts.h"
 #include "server/catalog/quotas.h"
 #include "server/catalog/sql.h"
@@ -492,6 +493,15 @@ struct sum {
     int64_t stall_ms; /* the longest; -1: none was said */
 };
 
+static enum cairn_code tell_stale(struct cairn_srv_tx *tx,
+                                  const struct cairn_srv_registration *batch,
+                                  const struct cairn_msg_rank_seal *said, struct cairn_error *err) {
+    char reason[256];
+    snprintf(reason, sizeof(reason), "rank %" PRIu64 ": %s", said->rank, said->stale);
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_STALE,
+                                      batch->version->id.text, CAIRN_OK, reason, err);
+}
+
 static enum cairn_code register_group(struct cairn_srv_tx *tx,
                                       const struct cairn_srv_registration *batch,
                                       struct seal *seals, size_t count, struct sum *sum,
@@ -510,6 +520,7 @@ static enum cairn_code register_group(struct cairn_srv_tx *tx,
             continue;
         }
         CAIRN_TRY(write_seal(tx, batch, &seals[i], err));
+        if (seals[i].said->msg.stale) CAIRN_TRY(tell_stale(tx, batch, &seals[i].said->msg, err));
         sum->seals++;
         sum->bytes = add_bytes(sum->bytes, seals[i].bytes);
         uint64_t stall_ms = seals[i].said->msg.stall_ms;

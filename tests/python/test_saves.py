@@ -3,8 +3,11 @@
 """What a training loop does with a run, without torch and numpy: save, find, load, and what the errors say."""
 import array
 import asyncio
+import json
 import logging
 import threading
+import urllib.request
+import warnings
 
 import package
 import cairn
@@ -115,6 +118,52 @@ class Saves(package.Worlds):
         self.assertEqual(caught.exception.code, "not-found")
         run.alias("prod", None)
         self.assertIsNone(run.find("prod"))
+
+    def test_many_items_come_in_one_call(self):
+        run = self.opened()
+        blobs = {f"part-{at}": bytes([at]) * at for at in range(40)}
+        run.save(1, {"state": blobs})
+        with run.at(1) as found:
+            calls = []
+            read, found._read = found._read, lambda reads, *rest: (calls.append(len(reads)), read(reads, *rest))
+            names = [f"state.part-{at}" for at in range(40)]
+            self.assertEqual(found.items(names), {f"state.{name}": data for name, data in blobs.items()})
+            self.assertEqual(calls, [39])  # one is empty
+            with self.assertRaises(FileNotFoundError):
+                found.items(["state.part-1", "nobody"])
+
+    def test_a_source_that_is_changed_before_its_copy_is_waited_for_is_found_where_it_is_verified(self):
+        run = self.opened()
+        state = {"kept": array.array("d", [1.0] * 1000), "changed": array.array("d", [2.0] * 1000)}
+        run.async_save(1, state, background=True, verify_sources=True).staged.result(60)
+        save = run.async_save(2, state, background=True, verify_sources=True)
+        while not 0 < save.progress().total <= save.progress().staged:  # copied, and not yet compared
+            threading.Event().wait(0.01)
+        state["changed"][500] = 3.0
+        with self.assertRaises(cairn.CairnError) as caught:
+            save.staged.result(60)
+        self.assertEqual(caught.exception.code, "source-changed")
+        self.assertIn("changed", str(caught.exception))
+
+    def test_a_state_that_is_no_longer_renewed_is_warned_of(self):
+        run = self.opened()
+        weights = array.array("d", [0.0] * 300_000)
+        for step in range(1, 8):
+            if step < 5:  # a cached copy: from here on the same bytes
+                for at in range(0, len(weights), 1000):
+                    weights[at] = step
+            run.save(step, {"w": weights, "step": step})
+            if step == 5:
+                with self.assertWarnsRegex(RuntimeWarning, "step 5 may be stale.*step 4"):
+                    run.check()
+            else:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    run.check()
+        with urllib.request.urlopen(f"{self.world.url}/v1/runs/{self.name}/events?limit=1000") as answer:
+            events = json.load(answer)["items"]
+        stale = [event["step"] for event in events if event["event"] == "checkpoint.stale"]
+        self.assertEqual(stale, [5, 6, 7])
 
     def test_a_step_that_is_there_is_refused_by_its_name(self):
         run = self.opened()

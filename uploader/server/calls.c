@@ -315,7 +315,8 @@ static enum cairn_code list_seal(struct listing *listing, const struct cairn_up_
                               .shards = shards, .bytes = save->total_bytes,
                               .replicated = save->replicated ? save->replicated : none,
                               .labels = save->labels, .meta = save->meta,
-                              .stall_ms = save->stall_ms);
+                              .stall_ms = save->stall_ms,
+                              .stale = save->stale[0] ? save->stale : NULL);
     if (json_array_append_new(listing->seals, seal)) return no_memory(err);
     listing->sealed[listing->sealed_count++] = save->entry;
     return CAIRN_OK;

@@ -12,8 +12,11 @@
 #include <unistd.h>
 
 #include "api/messages.h"
+#include "common/log.h"
+#include "common/text.h"
 #include "uploader/journal/journal.h"
 #include "uploader/mail.h"
+#include "uploader/metrics.h"
 
 #define FILES_HELD 128 /* of all trainers: those beyond, where they can be, are opened when read */
 
@@ -453,6 +456,12 @@ static bool seal_again(struct cairn_up *up, struct cairn_up_save *save,
     return true;
 }
 
+static void note_stale(struct cairn_up *up, const struct cairn_up_save *save) {
+    cairn_metrics_add(up->metrics, CAIRN_UP_METRIC(stale_saves_total), 1);
+    cairn_log(WARN, "save.stale", "run=%s step=%" PRIu64 " rank=%u what=\"%s\"",
+              save->attempt->run_text, save->place.step, save->rank, save->stale);
+}
+
 enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
                                    struct cairn_view table, struct cairn_up_table **in_known,
                                    struct cairn_up_reply reply, struct cairn_error *err) {
@@ -466,9 +475,11 @@ enum cairn_code cairn_up_save_seal(struct cairn_up *up, const json_t *message,
     CAIRN_TRY(cairn_up_save_set_sealed(save, told.replicated, told.labels, told.meta, err));
     save->copy_threads = told.copy_threads;
     save->copy_rate = told.copy_rate;
+    (void)cairn_text_copy(save->stale, sizeof(save->stale), told.stale ? told.stale : "");
     enum cairn_code code = post_seal(up, save, err);
     if (code == CAIRN_OK) {
         save->seal_reply = reply;
+        if (save->stale[0]) note_stale(up, save);
         cairn_up_save_event_locked(up, save, CAIRN_UP_EVENT_SEAL);
     } else if (code != CAIRN_PROTOCOL && err) {
         /* Blocks marked as journaled were not: the save cannot be sealed any more. */
