@@ -194,13 +194,14 @@ static json_t *attempted(const struct cairn_fake_uploader *fake, const json_t *r
 
 static json_t *listed(const json_t *request) {
     struct cairn_msg_list told = {0};
-    CAIRN_AUTO_JSON json_t *items = json_array();
+    CAIRN_AUTO_JSON json_t *items = json_array(), *none = json_object();
     if (cairn_msg_list_read(request, "", &told, NULL) != CAIRN_OK) return NULL;
     json_array_append_new(
         items,
         CAIRN_PACK(checkpoint_row, .version = "ckpt_00000000-0000-8000-8000-000000000000",
                    .state = "committed", .step = told.cursor ? 1 : 2, .attempt = 1, .bytes = 99,
-                   .shards = 3, .latest = !told.cursor, .created_at = "2026-03-02T10:14:07Z"));
+                   .shards = 3, .latest = !told.cursor, .created_at = "2026-03-02T10:14:07Z",
+                   .format = "", .labels = none, .metrics = none));
     CAIRN_AUTO_JSON json_t *reply =
         CAIRN_PACK(checkpoint_page, .items = items, .next_cursor = told.cursor ? NULL : "more");
     return answer(request, CAIRN_PACK(listed, .reply = reply));
