@@ -50,6 +50,7 @@ static void write_sent(struct sim_sent *sent, const struct cairn_store_request *
                               .key = strdup(request->key),
                               .page = request->page ? strdup(request->page) : NULL,
                               .create = request->create,
+                              .up_to = request->up_to,
                               .has_crc32c = request->has_crc32c,
                               .crc32c = request->crc32c,
                               .part_number = request->part_number,
@@ -258,6 +259,9 @@ static void end_request(struct cairn_store_request *request, struct sim_answer *
     request->object_has_crc32c = answer->has_crc32c;
     request->object_crc32c = answer->crc32c;
     if (answer->bytes && answer->code == CAIRN_OK) {
+        if (request->up_to)
+            request->length =
+                cairn_min_u64(request->length, answer->object_bytes - request->offset);
         memcpy(request->into, answer->bytes, request->length);
         if (request->wants_crc32c)
             request->got_crc32c = cairn_crc32c(0, answer->bytes, request->length);

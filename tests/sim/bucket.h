@@ -86,7 +86,7 @@ struct sim_answer {
 struct sim_sent {
     enum cairn_store_op op;
     char *key, token[64], upload_id[64], etag[128], *page;
-    bool create, has_crc32c;
+    bool create, has_crc32c, up_to;
     uint32_t crc32c, part_number;
     uint64_t offset, length;
     uint8_t *body;

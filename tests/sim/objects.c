@@ -136,10 +136,11 @@ static void look(struct sim_bucket *bucket, const struct sim_sent *sent, struct 
     if (sent->op == CAIRN_STORE_HEAD) return;
     if (sent->etag[0] && strcmp(sent->etag, ret->etag) != 0)
         answer(ret, CAIRN_PRECONDITION, "it is another one now");
-    else if (sent->offset + sent->length > object->size)
+    else if (sent->offset + (sent->up_to ? 0 : sent->length) > object->size)
         answer(ret, CAIRN_RANGE, "beyond the end");
     else
-        ret->bytes = copy_bytes(object->bytes + sent->offset, sent->length);
+        ret->bytes = copy_bytes(object->bytes + sent->offset,
+                                cairn_min_u64(sent->length, object->size - sent->offset));
 }
 
 static void delete_one(struct sim_bucket *bucket, const char *key) {
