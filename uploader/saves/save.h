@@ -78,6 +78,7 @@ struct cairn_up_save {
     size_t shard_capacity, stage_first, stage_count;
     uint32_t file_count;            /* of shards that are files */
     uint32_t held_count;            /* of these, those that hold a descriptor */
+    size_t unquiet, unended;        /* a shard that was not, the last time; looked at first */
     struct cairn_shard_names names; /* of stage and file */
     struct cairn_up_table *table;   /* of its seal; NULL: none */
     json_t *replicated;             /* array, or NULL */
