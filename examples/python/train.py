@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tiny GPT, trained with FSDP2 on any number of ranks, that can be killed at any moment and goes on where its last
-committed checkpoint was, on as many ranks as there are then.
+"""A tiny GPT, trained with FSDP2 (or DDP) on any number of ranks, that can be killed at any moment and goes on where its
+last committed checkpoint was, on as many ranks as there are then.
 
     cairn up ./ckpt &
     torchrun --nproc-per-node 4 examples/python/train.py demo/gpt --steps 200
@@ -65,21 +65,27 @@ def batch_of(step, rank, world):
     return own[:, :-1], own[:, 1:]
 
 
-def build(world):
-    """The model as parts of the ranks, computing in bf16 over parameters in fp32, and its optimizer in two groups."""
-    torch.manual_seed(0)
-    model = Gpt()
+def shard(model, world):
+    """The model as parts of the ranks, computing in bf16 over parameters in fp32."""
     mesh = init_device_mesh("cpu", (world,))
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in model.blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
+    return model
+
+
+def build(parallel, world):
+    """The model, what is called for it, and its optimizer in two groups."""
+    torch.manual_seed(0)
+    model = Gpt()
+    called = torch.nn.parallel.DistributedDataParallel(model) if parallel == "ddp" else shard(model, world)
     decayed = [value for value in model.parameters() if value.dim() > 1]
     others = [value for value in model.parameters() if value.dim() < 2]
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
                                   lr=3e-3)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 10) * 0.999 ** step)
-    return model, optimizer, schedule
+    return model, called, optimizer, schedule
 
 
 class Random:
@@ -93,9 +99,9 @@ class Random:
         random.setstate(state["python"])
 
 
-def train(name, steps, every, log):
+def train(name, parallel, steps, every, log):
     rank, world = dist.get_rank(), dist.get_world_size()
-    model, optimizer, schedule = build(world)
+    model, called, optimizer, schedule = build(parallel, world)
     torch.manual_seed(100 + rank)
     state = {"model": model, "optimizer": optimizer, "schedule": schedule, "random": Random(), "step": 0}
     run = cairn.run(name)  # (cairn)
@@ -106,7 +112,7 @@ def train(name, steps, every, log):
             print(f"goes on from step {state['step']}", flush=True)
     for step in range(state["step"], steps):
         tokens, targets = batch_of(step, rank, world)
-        logits = model(tokens).float()
+        logits = called(tokens).float()
         loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), targets.reshape(-1))
         loss.backward()
         optimizer.step()
@@ -130,13 +136,14 @@ def main():
     parser.add_argument("run", help="project/run")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--every", type=int, default=10, help="steps between two saves")
+    parser.add_argument("--parallel", choices=("fsdp", "ddp"), default="fsdp", help="ddp: the whole model on each rank")
     parser.add_argument("--log", help="a file that each loss is added to")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     dist.init_process_group("gloo")
     log = open(options.log, "a") if options.log and dist.get_rank() == 0 else None
-    train(options.run, options.steps, options.every, log)
+    train(options.run, options.parallel, options.steps, options.every, log)
     dist.destroy_process_group()
 
 

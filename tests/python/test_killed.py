@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ctest: labels=torch seconds=60 thirds=3 rooms=python,client,uploader,server,examples
-"""A training job (examples/python/train.py: FSDP2, tied embeddings, bf16 over fp32, Adam with groups, dropout, a
+"""A training job (examples/python/train.py: FSDP2 or DDP, tied embeddings, bf16 over fp32, Adam with groups, dropout, a
 schedule) is killed with SIGKILL at random moments and goes on from its last checkpoint. On as many ranks its losses are
 those of a job that was never killed, to the last bit; on other numbers of ranks they are close to them.
 
@@ -28,8 +28,11 @@ def losses(path):
 class Killed(package.Worlds):
     needs = ("torch",)
 
+    parallel = "fsdp"
+
     def start(self, name, log, world):
-        return ranks.start(RUN_IT, world, name, "--steps", STEPS, "--every", 3, "--log", log, preamble="")
+        return ranks.start(RUN_IT, world, name, "--steps", STEPS, "--every", 3, "--log", log, "--parallel", self.parallel,
+                           preamble="")
 
     def lives(self, name, log, worlds, dice):
         """Kills one job after another, each at some moment after some of its steps; the last one ends by itself."""
@@ -52,16 +55,23 @@ class Killed(package.Worlds):
         self.assertIn(f"step {STEPS}", "".join(ranks.finish(self.start(name, log, worlds[-1]))))
         return resumed
 
-    def test_losses_are_those_of_a_job_that_was_never_killed(self):
+    def never_killed(self):
         seed = int(os.environ.get("CAIRN_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
         print(f"seed {seed}", file=sys.stderr)
         dice = random.Random(seed)
         world = 4 if SLOW else 2
-        whole, killed = self.folder / "whole", self.folder / "killed"
+        whole, killed = self.folder / f"whole-{self.parallel}", self.folder / f"killed-{self.parallel}"
         ranks.finish(self.start(f"{self.name}-whole", whole, world))
         resumed = self.lives(f"{self.name}-killed", killed, [world] * (20 if SLOW else 3), dice)
         self.assertGreater(resumed, 0)
         self.assertEqual(losses(killed), losses(whole))
+
+    def test_losses_are_those_of_a_job_that_was_never_killed(self):
+        self.never_killed()
+
+    def test_losses_of_whole_models_on_each_rank_are_those_of_a_job_that_was_never_killed(self):
+        self.parallel = "ddp"  # what all ranks hold is saved once
+        self.never_killed()
 
     def test_other_numbers_of_ranks_go_on_from_the_same_state(self):
         seed = int(os.environ.get("CAIRN_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
