@@ -59,7 +59,7 @@ def wait_until(what, seconds=HANG_S, every=0.2):
         if time.monotonic() > told + 20:
             told = time.monotonic()
             print(".", flush=True)  # it waits, and does not hang
-        time.sleep(every)
+        time.sleep(every)  # step of a poll
     return value
 
 
@@ -84,7 +84,7 @@ def start_engine():
         if daemon.poll() is not None or time.monotonic() > end_at:
             said = pathlib.Path(log.name).read_text(errors="replace")[-600:]
             skip(f"the container engine does not start here:\n{said}")
-        time.sleep(0.3)
+        time.sleep(0.3)  # step of a poll
 
 
 def needed():

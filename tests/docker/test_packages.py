@@ -165,7 +165,7 @@ class Booted(engine.Case):
             said = cls.root.run("systemctl is-system-running", check=False).stdout.strip()
             if said in ("running", "degraded"):
                 return
-            time.sleep(0.5)
+            time.sleep(0.5)  # step of a poll
         raise engine.unittest.SkipTest("systemd does not start as process 1 of a container here")
 
     def test_a2_packages_then_units_then_a_save(self):

@@ -46,7 +46,7 @@ class Browser:
             except (urllib.error.URLError, ConnectionError) as problem:
                 if time.monotonic() > end or self.driver.poll() is not None:
                     raise AssertionError(f"chromedriver does not answer: {problem}") from problem
-                time.sleep(0.05)
+                time.sleep(0.05)  # step of a poll
         self.session = f"/session/{session['sessionId']}"
         if dark:
             self.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
@@ -84,7 +84,7 @@ class Browser:
         while not (value := self.run(script, *arguments)):
             if time.monotonic() > end:
                 raise AssertionError(f"never came: {script}\n{self.text()[:3000]}")
-            time.sleep(0.02)
+            time.sleep(0.02)  # step of a poll
         return value
 
     def has(self, text):

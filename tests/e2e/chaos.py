@@ -76,12 +76,12 @@ def quiet(daemon, seed):
 def strike(world, victim, trainers, chance):
     if victim == "server":
         world.server.kill()
-        time.sleep(chance.random() * 0.3)
+        time.sleep(chance.random() * 0.3)  # pause of chaos
         world.start_server()
     elif victim == "uploader":
         daemon = chance.choice(world.uploaders)
         daemon.kill()
-        time.sleep(chance.random() * 0.3)
+        time.sleep(chance.random() * 0.3)  # pause of chaos
         daemon.start()
     else:
         chance.choice(trainers).kill()
@@ -154,7 +154,7 @@ def one(seed, s3=None):
         timeout_ms = VICTIM_TIMEOUT_MS if victim == "trainer" else 60000
         trainers = [trainer(world, 2, rank, job, timeout_ms) for rank in range(RANKS)]
         delay = chance.random() * 0.6
-        time.sleep(delay)
+        time.sleep(delay)  # pause of chaos
         strike(world, victim, trainers, chance)
         said = [process.communicate(timeout=HANG_S)[1] for process in trainers]
         codes = [process.returncode for process in trainers]

@@ -219,13 +219,13 @@ class Scene:
             self.deed(self)
             return
         for _ in range(chance.randint(1, 3)):
-            time.sleep(chance.uniform(0.1, 0.8))
+            time.sleep(chance.uniform(0.1, 0.8))  # pause of chaos
             if victim == "network":
                 mode, seconds = chance.choice(("refuse", "hang")), chance.uniform(1, 2)
                 self.notes.append(f"network: {mode} for {seconds:.2f} s")
                 kinds[f"network {mode}"] += 1
                 self.world.proxy.cut(mode)
-                time.sleep(seconds)
+                time.sleep(seconds)  # pause of chaos
                 self.world.proxy.cut(None)
             elif victim == "pause":
                 stop_for(chance.choice(self.ranks).process, chance.uniform(0.2, 2))
@@ -238,7 +238,7 @@ class Scene:
                 self.world.fill_disk(seconds)
                 self.full_until = time.monotonic()
         if self.full_until:
-            time.sleep(FULL_S + 1)  # and some saves that have no excuse
+            time.sleep(FULL_S + 1)  # pause of chaos: and some saves that have no excuse
         if victim in ("trainer", "node"):
             self.kill_ranks(chance.sample(self.ranks, chance.choice((1, 1, 2))))
 
@@ -305,7 +305,7 @@ class Scene:
         oracle = Oracle(self.world, ranks, self.excused, self.refused, self.deleter.started)
         began = time.monotonic()
         while oracle.open_saves() and time.monotonic() < began + SETTLE_S:
-            time.sleep(0.1)
+            time.sleep(0.1)  # step of a poll
         self.settled_s.append(round(time.monotonic() - began, 1))
         faults = oracle.judge(self.plan.bytes)
         heard = sum(r.times_told() for r in ranks)
@@ -377,7 +377,7 @@ class Scene:
             left += [f"{d.command[0]} holds {kind}" for d in daemons for kind in held.memory(d)]
             if not left:
                 break
-            time.sleep(0.2)
+            time.sleep(0.2)  # step of a poll
         return [f"left over: {what}" for what in left]
 
     def downs(self):

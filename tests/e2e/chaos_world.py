@@ -123,7 +123,7 @@ class Keeper(threading.Thread):
             while not self.over.is_set():
                 if not self.plan:
                     self.must_run()
-                    time.sleep(TICK_S)
+                    time.sleep(TICK_S)  # step of a poll
                 else:
                     due, self.working = self.wait_for(self.plan[0]), True
                     strike = self.plan.popleft()
@@ -159,7 +159,7 @@ class Keeper(threading.Thread):
                     return True
                 if not strike.point and time.monotonic() >= began + strike.after_s:
                     return True
-            time.sleep(TICK_S)
+            time.sleep(TICK_S)  # step of a poll
         return False
 
     def disarm(self):
@@ -196,7 +196,7 @@ class Keeper(threading.Thread):
         self.struck.append((strike.point or f"any time, {self.last_point()}", exact))
         self.world.kinds[strike.kind(self.name)] += 1
         self.world.look(self.name)
-        time.sleep(strike.down_s)
+        time.sleep(strike.down_s)  # pause of chaos
         if strike.how == "stop":
             process.send_signal(signal.SIGCONT)
             if exact:
@@ -278,7 +278,7 @@ class Proxy(threading.Thread):
                     self.drop(end)
             watched = [self.listener] if self.mode == "hang" else [self.listener, *self.pairs]
             if self.mode == "hang":
-                time.sleep(TICK_S)
+                time.sleep(TICK_S)  # step of a poll
                 continue
             for end in select.select(watched, [], [], 0.02)[0]:
                 if end is self.listener:
@@ -428,7 +428,7 @@ class Struck:
             with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
                 while True:
                     file.write(bytes(4096))
-            time.sleep(seconds)
+            time.sleep(seconds)  # pause of chaos
             ballast.unlink()
 
     def make_uploader(self, number):
@@ -531,6 +531,6 @@ def kill_trainer(process):
 
 def stop_for(process, seconds):
     process.send_signal(signal.SIGSTOP)
-    time.sleep(seconds)
+    time.sleep(seconds)  # pause of chaos
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGCONT)

@@ -138,7 +138,7 @@ class Client(threading.Thread):
                 break
             if self.history.broken.is_set():
                 raise OSError("no server is there")
-            time.sleep(PAUSE_S)
+            time.sleep(PAUSE_S)  # step of a poll
         until, status, reply, code = time.monotonic(), told[0], told[1], None
         if not (show and status in range(200, 300)):
             with contextlib.suppress(ValueError):
@@ -363,7 +363,7 @@ class Client(threading.Thread):
             self.delete(version)
         for _ in range(self.random.randrange(1, 4)):
             self.read(version)
-            time.sleep(self.random.uniform(0, 0.6))
+            time.sleep(self.random.uniform(0, 0.6))  # pause of chaos
         if self.random.random() < 0.3:
             self.call("lease", "PUT", f"{path}/{lease['lease']}", args, {"ttl_s": LEASE_S})
             self.read(version)

@@ -216,7 +216,7 @@ class Ordinary:
         until, took = time.monotonic() + seconds, []
         while time.monotonic() < until:
             took.append(self.ask())
-            time.sleep(self.PAUSE_S)
+            time.sleep(self.PAUSE_S)  # pause of a stand-in: the rate of its calls
         return took
 
 

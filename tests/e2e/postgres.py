@@ -122,7 +122,7 @@ class Postgres:
         while not self.answers():
             if self.process.poll() is not None or time.monotonic() > until:
                 raise AssertionError(f"PostgreSQL does not answer: {self.tail()}")
-            time.sleep(0.05)
+            time.sleep(0.05)  # step of a poll
         return self
 
     def answers(self):
@@ -147,7 +147,7 @@ class Postgres:
         self.process.wait(HANG_S)
         until = time.monotonic() + READY_S
         while self.processes() and time.monotonic() < until:
-            time.sleep(0.01)
+            time.sleep(0.01)  # step of a poll
 
     def processes(self):
         """Of all that work in the data folder, the postmaster first."""
@@ -174,7 +174,7 @@ class Postgres:
             for one in (self, *self.beside):
                 if one.process:
                     one.process.poll()
-            time.sleep(0.02)
+            time.sleep(0.02)  # step of a poll
 
     # ---- databases ----
 

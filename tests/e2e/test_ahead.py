@@ -86,10 +86,10 @@ class Ahead(unittest.TestCase):
                 self.start_job()
                 wait_until(lambda: self.begun(2), 60, 0.005)
                 for _ in range(4):
-                    time.sleep(chance.random() * 0.4)
+                    time.sleep(chance.random() * 0.4)  # pause of chaos
                     uploader = chance.choice(self.world.uploaders)
                     uploader.kill()
-                    time.sleep(chance.random() * 0.2)
+                    time.sleep(chance.random() * 0.2)  # pause of chaos
                     uploader.start()
                 self.audit()
                 self.close()
@@ -101,9 +101,9 @@ class Ahead(unittest.TestCase):
         starting = threading.Thread(target=uploader.start)
         starting.start()
         wait_until(lambda: uploader.process is not old, 10, 0.001)
-        time.sleep(runs_s)
+        time.sleep(runs_s)  # pause of chaos
         uploader.process.send_signal(signal.SIGSTOP)
-        time.sleep(stands_s)
+        time.sleep(stands_s)  # pause of chaos
         uploader.process.send_signal(signal.SIGCONT)
         starting.join()
 
@@ -120,7 +120,7 @@ class Ahead(unittest.TestCase):
                 late = threading.Thread(target=self.start_slowly, args=(
                     self.world.uploaders[1], chance.random() * 0.2, 3 + chance.random() * 2))
                 late.start()
-                time.sleep(1.5)  # libcairn has found that it is away
+                time.sleep(1.5)  # pause of chaos: libcairn has found that it is away
                 pathlib.Path(f"{hold}.2").touch()
                 late.join()
                 for step in (3, 4):
@@ -138,12 +138,12 @@ class Ahead(unittest.TestCase):
                 wait_until(lambda: self.begun(2), 60)
                 for _ in range(3):
                     self.world.server.process.send_signal(signal.SIGSTOP)
-                    time.sleep(0.3 + chance.random())
+                    time.sleep(0.3 + chance.random())  # pause of chaos
                     self.world.uploaders[0].kill()
                     self.world.uploaders[0].start()
-                    time.sleep(chance.random())
+                    time.sleep(chance.random())  # pause of chaos
                     self.world.server.process.send_signal(signal.SIGCONT)
-                    time.sleep(0.2 + chance.random() * 0.5)
+                    time.sleep(0.2 + chance.random() * 0.5)  # pause of chaos
                 self.audit()
                 self.close()
 

@@ -8,11 +8,11 @@ import re
 import shutil
 import signal
 import tempfile
-import time
 import unittest
 import urllib.error
 import urllib.request
 
+from passing import Passing
 from world import HANG_S, World
 
 API = pathlib.Path(__file__).resolve().parents[2] / "api"
@@ -34,7 +34,8 @@ class Calls(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-audit-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         (self.folder / "far").mkdir()
-        self.world = World(nodes=0, env=env, server_arguments=[
+        self.passing = Passing()
+        self.world = World(nodes=0, env={**self.passing.env(), **(env or {})}, server_arguments=[
             "--require-token", "--operations-at-once", "1", "--stores", f"main,far={self.folder / 'far'}", *arguments])
         self.addCleanup(self.world.close)
         self.admin = (self.world.root / "server" / "admin.token").read_text().strip()
@@ -137,7 +138,6 @@ class Audit(Calls):
             "uploader": {"version": "1"}, "attempts": [{"grant": attempt["grant"], "unsent": 0}], "versions": []})
         self.call(None, "PUT", "/v1/nodes/node-a", {  # its trainers end
             "uploader": {"version": "1"}, "attempts": [], "versions": [], "leaving": True})
-        self.heard = time.monotonic()
 
     def made_by_hand(self, attempt, version):
         """A checkpoint without shards: its history says who asked for its commit, once."""
@@ -208,7 +208,7 @@ class Audit(Calls):
         self.call("RECONCILE", "POST", f"{R}/reconcile", {})
 
     def do_7_a_node_that_has_been_silent_for_30_seconds(self):
-        time.sleep(max(0, 31 - (time.monotonic() - self.heard)))
+        self.passing.passes(31)
         said = self.world.cairn("nodes", "rm", "node-a", env={"CAIRN_TOKEN": self.token}).stdout
         self.assertEqual(said, "node node-a is forgotten; its next heartbeat makes it known again\n")
         self.made["NODE_DELETE"] = self.events(self.since)

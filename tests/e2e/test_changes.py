@@ -3,14 +3,17 @@
 """What was read is told again only when it changes: ETag, If-None-Match, and waiting for the change,
 also at another server than the one that makes it."""
 import json
+import os
 import threading
 import time
 import unittest
 import urllib.error
+import urllib.parse
 import urllib.request
 
 import postgres
-from world import HANG_S, World
+from signs import asleep, is_read
+from world import HANG_S, World, wait_until
 
 RUN = "llm/7b"
 PATHS = ("checkpoints/latest", "checkpoints/1", "checkpoints", "checkpoints/1/lineage", "aliases", "aliases/good",
@@ -69,7 +72,8 @@ class Changes(unittest.TestCase):
 
         waiter = threading.Thread(target=wait)
         waiter.start()
-        time.sleep(0.7)
+        port = urllib.parse.urlsplit(url or self.world.url).port
+        wait_until(lambda: waiter.native_id and asleep(os.getpid(), waiter.native_id) and is_read(port))
         self.assertEqual(told, {}, f"{path}: answered before anything changed")
         begun = time.monotonic()
         change()

@@ -68,7 +68,7 @@ class Striker(threading.Thread):
             return
         daemon.kill()
         self.kills += 1
-        time.sleep(self.random.uniform(0, 0.4))
+        time.sleep(self.random.uniform(0, 0.4))  # pause of chaos
         env = dict(self.world.env)
         if self.random.random() < 0.5:
             env["CAIRN_CRASH_AT"] = f"{self.random.choice(POINTS)}:{self.random.randrange(1, 9)}:kill"
@@ -77,7 +77,7 @@ class Striker(threading.Thread):
     def wait(self, daemon, seconds):
         until = time.monotonic() + seconds
         while time.monotonic() < until and daemon.process.poll() is None and not self.over.is_set():
-            time.sleep(0.01)
+            time.sleep(0.01)  # step of a poll
 
     def end(self):
         """All servers run, and none of them has a point to die at."""

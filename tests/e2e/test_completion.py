@@ -202,7 +202,7 @@ class Zsh(unittest.TestCase):
             source {self.script}
             LISTMAX=10000; zstyle ':completion:*' list-grouped false; zstyle ':completion:*' verbose no
             null-line() {{ zle accept-line }}; zle -N null-line
-            comppostfuncs=(_told); _told() {{ compstate[insert]=''; compstate[list]='' }}
+            comppostfuncs=(_told); _told() {{ compstate[insert]=''; compstate[list]=''; print >>{self.world.root}/told }}
             compadd() {{
                 if [[ ${{@[1,(i)(-|--)]}} == *-(O|A|D)* ]]; then builtin compadd "$@"; return; fi
                 typeset -a __hits; builtin compadd -A __hits "$@"; builtin compadd "$@"
@@ -221,17 +221,20 @@ class Zsh(unittest.TestCase):
                  "PATH": f"{BIN}:{os.environ['PATH']}", "CAIRN_URL": self.world.addresses()})
         os.close(secondary)
         said = b""
-        sent = False
-        end = time.monotonic() + 30
+        sent = over = False
+        told = self.world.root / "told"
+        told.unlink(missing_ok=True)
+        end = time.monotonic() + HANG_S
         try:
             while time.monotonic() < end and b"done-of-zsh" not in said.replace(b"echo done-of-zsh", b""):
                 if select.select([primary], [], [], 0.2)[0]:
                     said += os.read(primary, 65536)
                 if not sent and b"ready> " in said:
                     os.write(primary, line.encode() + b"\t")
-                    time.sleep(1.5)
-                    os.write(primary, b"\x15echo done-of-zsh\n")
                     sent = True
+                if not over and told.exists():
+                    os.write(primary, b"\x15echo done-of-zsh\n")
+                    over = True
         finally:
             shell.kill()
             shell.wait()

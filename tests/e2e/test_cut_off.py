@@ -9,7 +9,6 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
-import time
 import unittest
 
 import hosts
@@ -257,7 +256,7 @@ class CutOff(unittest.TestCase):
             self.lose_with_its_bytes(step)
             passed_by = self.passed_by()
             self.restore(step, ranks=6, nodes=NODES - 1)
-            time.sleep(2)  # ten heartbeats: each node has heard of the others
+            self.world.wait_for_beats(10 * NODES)  # each node has heard of the others
             sent = self.sent()
             self.ends(range(6))
             self.check_bytes(step)

@@ -9,10 +9,10 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
-import time
 import unittest
 
 import mounted
+from signs import go_round
 from world import BIN, files_below, HANG_S, wait_until, World
 
 RUN = "full/run"
@@ -63,7 +63,7 @@ class Full(unittest.TestCase):
     def wait_for_refusals(self):
         """Five tries of a step were all there were before: they took less than a second."""
         wait_until(self.refused)
-        time.sleep(2)
+        go_round(self.world.uploaders[0].process.pid, "sender", 40)
 
     def ends_well(self):
         out, _ = self.trainer.communicate(timeout=HANG_S)

@@ -10,6 +10,7 @@ import subprocess
 import time
 import unittest
 
+from signs import asleep, has_socket
 from test_tree import tree_of
 from world import BIN, HANG_S, wait_until, World
 
@@ -144,7 +145,7 @@ class Interrupt(unittest.TestCase):
         self.stop_world()
         try:
             put = self.start("put", self.tree, "i/run@1")
-            time.sleep(0.5)
+            wait_until(lambda: asleep(put.pid) and has_socket(put.pid))  # it has asked its uploader, and waits
             begun = time.monotonic()
             put.send_signal(signal.SIGINT)
             _, said = put.communicate(timeout=HANG_S)

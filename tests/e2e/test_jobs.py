@@ -8,6 +8,7 @@ import subprocess
 import time
 import unittest
 
+from signs import asleep, go_round
 from world import BIN, line_of, wait_until, World
 
 
@@ -74,13 +75,14 @@ class Jobs(unittest.TestCase):
     def test_v5_no_attempt_is_asked_for_a_process_that_ended_while_the_server_was_away(self):
         self.world.server.stop()
         dead = Job(self.world, "dead", 1, [1])
-        time.sleep(1)  # its call is tried again and again
+        wait_until(lambda: asleep(dead.processes[0].pid))
+        go_round(self.world.uploaders[0].process.pid, "heart", 2)  # its call is tried again and again
         dead.kill()
         self.world.start_server()
         for status, lines, said in Job(self.world, "living", 1, [2]).end():
             self.assertEqual((status, lines[0]["attempt"]), (0, 1), said)
             self.assertEqual(lines[-1], {"step": 2, "code": "ok"}, said)
-        time.sleep(1)
+        self.world.wait_for_beats(5)  # a call that went on would have come before
         _, _, body = self.world.get("/v1/runs/j/run")
         self.assertEqual(json.loads(body)["attempt"], 1)
 
@@ -128,7 +130,9 @@ class Jobs(unittest.TestCase):
         self.world.server.stop()
         for step in (2, 3, 4):
             (self.world.root / f"away.{step}").touch()
-        time.sleep(2)
+        for node in range(len(self.world.uploaders)):
+            wait_until(lambda at=node: json.loads(self.world.cairn("uploader", "status", "--json", node=at).stdout)["unfinished"])
+        wait_until(lambda: all(asleep(process.pid) for process in job.processes))
         self.assertTrue(all(process.poll() is None for process in job.processes))
         self.world.start_server()
         for status, lines, said in job.end():

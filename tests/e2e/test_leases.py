@@ -11,6 +11,7 @@ import time
 import unittest
 
 from build_folder import BIN
+from signs import go_round
 from world import files_below, HANG_S, wait_until, World
 
 SIZE = 96 << 20  # more than pipes and buffers hold, so that the reader is in its middle for long
@@ -57,7 +58,7 @@ class SlowReader(unittest.TestCase):
             plan = self.ask("forget", run, "--keep-last", "1", "--dry-run")
             reasons = {v["step"]: [r["rule"] for r in v["reasons"]] for v in plan["versions"] if v["fate"] == "keep"}
             self.assertEqual(reasons[1], ["leased"])
-            time.sleep(1)  # twenty rounds
+            go_round(self.world.server.process.pid, "cairn-sweep", 20)
             for piece in iter(lambda: reader.stdout.read(1 << 20), b""):
                 digest.update(piece)
         self.assertEqual(reader.returncode, 0)
@@ -118,7 +119,7 @@ class FromTheTrash(unittest.TestCase):
         """For as long as three graces, in which the reader takes now one piece, now none."""
         before, until = len(self.objects(run, step)), time.monotonic() + 3 * GRACE_S
         while time.monotonic() < until:
-            time.sleep(GRACE_S / 5)
+            time.sleep(GRACE_S / 5)  # pause of a stand-in: a reader that takes its time
             go_on()
             self.assertTrue(self.world.version(run, version)["trashed"])
             self.assertEqual(len(self.objects(run, step)), before)

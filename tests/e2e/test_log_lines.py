@@ -5,9 +5,9 @@ server is away."""
 import os
 import re
 import subprocess
-import time
 import unittest
 
+from signs import go_round
 from test_verify import flipped, gone, safetensors
 from world import BIN, HANG_S, line_of, wait_until, World
 
@@ -63,7 +63,8 @@ class Lines(unittest.TestCase):
         (self.world.root / "hold.1").touch()
         (self.world.root / "hold.2").touch()
         wait_until(lambda: self.events_since(uploader, at))
-        time.sleep(3)
+        go_round(uploader.process.pid, "heart", 3)
+        go_round(uploader.process.pid, "outbox", 3)
         events = self.events_since(uploader, at)
         self.assertEqual(len(events), 1, events)
         self.assertIn(events[0], ("outbox.waiting", "heartbeat.unanswered"))

@@ -145,7 +145,7 @@ class Metrics(Scraped):
         ended = self.uploader()["cairn_restore_duration_seconds"]
         self.assertEqual((ended.value("_count", end="left"), ended.value("_count", end="released")), (1, None))
         whole = self.restorer("whole")
-        time.sleep(0.3)
+        time.sleep(0.3)  # pause of a stand-in: a restore that takes as long
         (self.world.root / "hold").touch()
         self.assertEqual(whole.wait(HANG_S), 0)
         wait_until(lambda: self.uploader()["cairn_restores_open"].value() == 0)

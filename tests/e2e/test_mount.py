@@ -7,9 +7,9 @@ import json
 import os
 import pathlib
 import subprocess
-import time
 import unittest
 
+from signs import go_round
 from world import BIN, HANG_S, wait_until, World
 
 RUN = "mount/run"
@@ -89,8 +89,8 @@ class Mount(unittest.TestCase):
         for reached in (2, 4):
             wait_until(lambda: max(self.states(), default=0) >= reached, 60)
             away.touch()
-            time.sleep(2)
-            self.assertIn("store.not_ready", uploader.log.read_text())
+            go_round(uploader.process.pid, times=10)  # it looks, and looks again
+            wait_until(lambda: "store.not_ready" in uploader.log.read_text())
             away.unlink()
         self.expect_all_committed()
 
@@ -102,7 +102,7 @@ class Mount(unittest.TestCase):
         self.mount_goes()
         self.world.uploaders[1].start()
         wait_until(lambda: "store.not_ready" in self.world.uploaders[1].log.read_text(), 20)
-        time.sleep(1)
+        go_round(self.world.uploaders[1].process.pid, times=5)  # it has looked again
         self.mount_comes()
         self.expect_all_committed()
 

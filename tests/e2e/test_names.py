@@ -236,7 +236,7 @@ class Names(Case):
         for failure, seconds in failures:
             began = time.monotonic()
             self.dns.says(failure)
-            time.sleep(seconds)
+            time.sleep(seconds)  # pause of a stand-in: names fail for so long
             wait_until(lambda: any(line[1] == failure for line in self.dns.since(began)) or
                        putting.poll() is not None, 10)
         self.dns.says(FRONTS[:2])

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 import unittest
 
 from s3world import BUCKET, S3Fault, S3World, signed
@@ -58,7 +57,7 @@ class NodeLost(unittest.TestCase):
         for child in children:
             for what in ("open", "restore"):
                 self.assertEqual(json.loads(line_of(child)), {what: "ok"}, self.world.logs())
-        time.sleep(2)  # ten heartbeats: all have heard who the others are, and none reads for itself
+        self.world.wait_for_beats(10 * len(self.world.uploaders))  # all know who the others are: none reads for itself
         hold.touch()
         for child in children:
             _, said = child.communicate(timeout=HANG_S)

@@ -18,7 +18,9 @@ import urllib.request
 
 import openapi_page
 import postgres
+import re
 from s3world import S3Fault, S3World
+from signs import go_round, is_pending
 from test_commands import shapes
 from test_export import VECTORS, export, read
 from test_to_dcp import model
@@ -334,7 +336,7 @@ class Operations(Case):
         self.end(waits, "cancelled")
         status, _, told = self.call("DELETE", f"/v1/operations/{name}")
         self.assertEqual((status, told["state"], told["cancel_requested"]), (202, "running", True))
-        time.sleep(1)
+        wait_until(lambda: is_pending(pid, signal.SIGTERM))
         os.kill(pid, signal.SIGCONT)
         self.call("DELETE", f"/v1/operations/{name}")
         told = self.end(name, "cancelled")
@@ -395,7 +397,7 @@ class Operations(Case):
                 self.world.start_server()
             else:
                 self.world.server.process.send_signal(signal.SIGTERM)
-                time.sleep(0.5)
+                wait_until(lambda: "server.stopping" in self.world.server.tail())
                 os.kill(pid, signal.SIGCONT)
                 self.world.server.stop()
                 self.world.start_server()
@@ -539,7 +541,7 @@ class Operations(Case):
                 self.call("POST", f"{at}/checkpoints/{version['version']}/undelete", url=other)
         finally:
             os.kill(self.world.server.process.pid, signal.SIGCONT)
-        time.sleep(4)  # its thread goes on: some more would be gone
+        wait_until(lambda: re.search(rf"operation\.end\w* operation={name}", self.world.server.log.read_text()))
         for url in self.world.urls:
             self.assertEqual(self.call("DELETE", f"{at}?dry_run=true", url=url)[2]["versions"], count)
             self.end(name, "interrupted", url=url)
@@ -554,13 +556,17 @@ class Operations(Case):
         wait_until(lambda: self.call("GET", "/v1/operations")[2]["items"] == [])
 
     @unittest.skipUnless(postgres.catalog(), "several servers share a catalog in PostgreSQL")
+    def leases_go_round(self, count):
+        """That thread of the first server, which renews its leases."""
+        go_round(self.world.server.process.pid, "cairn-leases", count)
+
     def test_o03_of_two_servers_one_that_was_stopped_does_not_undo_what_the_other_has_ended(self):
         self.restart("--job-lease", "1s", "--sweep-interval", "100ms", *self.world.server_arguments)
         self.keep_big()
         self.world.start_further_server()
         other = self.world.urls[1]
         name, pid = self.stopped_export("there")
-        time.sleep(3)  # longer than the lease: its server renews it
+        self.leases_go_round(9)  # its server renews it three times in its life
         told = self.call("GET", f"/v1/operations/{name}", url=other)[2]
         self.assertEqual((told["id"], told["state"]), (name, "running"))
         os.kill(self.world.server.process.pid, signal.SIGSTOP)
@@ -570,7 +576,7 @@ class Operations(Case):
             os.kill(self.world.server.process.pid, signal.SIGCONT)
         os.kill(pid, signal.SIGCONT)
         wait_until(lambda: not lives(pid))
-        time.sleep(1)
+        self.leases_go_round(6)
         for url in self.world.urls:
             self.end(name, "interrupted", url=url)
 

@@ -65,7 +65,7 @@ class ParallelJob(unittest.TestCase):
                     step = json.load(reply)["step"]
             except urllib.error.HTTPError as error:
                 self.assertEqual(error.code, 404)
-                time.sleep(0.05)
+                time.sleep(0.05)  # step of a poll
         job.send_signal(signal.SIGKILL)  # its ranks meet the end of their pipes
         job.communicate()
         self.assertGreaterEqual(step, 3)

@@ -6,6 +6,7 @@
 its journal. Whatever was told partnered by all its ranks is committed, byte for byte (Q57).
 CAIRN_PARTNER_SEEDS: FIRST-LAST, the seeds of the lost nodes."""
 import array
+import datetime
 import json
 import os
 import pathlib
@@ -19,7 +20,9 @@ import time
 import unittest
 
 from chaos_oracle import stored
+from passing import Passing
 from s3world import S3Fault, S3World
+from signs import go_round
 from test_peers import metric
 from world import BIN, World, wait_until
 
@@ -90,13 +93,13 @@ def content(rank, step, rows):
 
 
 class Case(unittest.TestCase):
-    def start(self, keeps=None, server=SERVER, delay_ms=0, nodes=NODES):
+    def start(self, keeps=None, server=SERVER, delay_ms=0, nodes=NODES, env=None):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-partner-"))
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         self.s3 = S3Fault(folder)
         self.addCleanup(self.s3.daemon.end)
         self.world = S3World(self.s3, nodes=nodes, debug=False, server_arguments=server,
-                             uploader_arguments=keeps or KEEPS)
+                             uploader_arguments=keeps or KEEPS, env=env or {})
         self.addCleanup(self.world.close)
         self.slow(delay_ms)
 
@@ -139,6 +142,12 @@ class Case(unittest.TestCase):
             self.assertTrue(found.endswith(wanted), f"step {step} rank {rank}")
             raw = stored(self.world, f"{folder}/rank-{rank:05}/state")
             self.assertEqual(raw, wanted[:RAW_BYTES], f"step {step} rank {rank}")
+
+    def silent_s(self, node):
+        """For how long the server has not heard it."""
+        nodes = json.loads(self.world.get("/v1/nodes")[2])["items"]
+        heard = next(one["heard_at"] for one in nodes if one["node"] == f"node-{node}")
+        return time.time() - datetime.datetime.fromisoformat(heard).timestamp()
 
     def keepers(self, version, run=RUN):
         """By rank: its node, and the node that has said that it keeps a copy."""
@@ -201,12 +210,15 @@ class Partners(Case):
         self.becomes_whole(2)
 
     def test_a_node_that_comes_back_waits_for_the_server_before_it_gives_its_partner_up(self):
+        passing = Passing()
         self.start(server=[*SERVER, "--partner-finish", "60s"],
-                   keeps=[*KEEPS, "--offer-wait", "500ms"])
+                   keeps=[*KEEPS, "--offer-wait", "500ms"], env=passing.env())
         self.lose_partnered(2, 2, journal=False)
         self.world.server.kill()
-        self.world.uploaders[2].start()
-        time.sleep(66)  # longer than a partner has that is not reached
+        uploader = self.world.uploaders[2].start()
+        for _ in range(12):  # for longer than a partner has that is not reached
+            passing.passes(10)
+            go_round(uploader.process.pid, "partner", 3)
         self.assertNotIn("save.failed", (self.world.root / "uploader-2.log").read_text())
         self.world.start_server()
         self.becomes_whole(2)
@@ -264,7 +276,8 @@ class Partners(Case):
         keeper = self.logs("partner.finishes")[0]
         self.world.uploaders[keeper].kill()
         self.world.uploaders[keeper].start()
-        time.sleep(3)
+        version = self.state(1)[0]["version"]
+        wait_until(lambda: 2 not in self.keepers(version))  # the server has heard that its copy is gone
         self.world.uploaders[2].process.send_signal(signal.SIGCONT)
         self.slow(0)
         self.becomes_whole(2)
@@ -427,7 +440,7 @@ class Partners(Case):
         self.lose(2)
         job.kill()
         wait_until(lambda: self.logs("partner.finishes"), 20)
-        time.sleep(5)
+        wait_until(lambda: self.silent_s(2) > 5)
         self.assertEqual([item["state"] for item in self.state(1)], ["open"])
         self.slow(0)
         self.becomes_whole(2)

@@ -358,7 +358,7 @@ class Restoring(unittest.TestCase):
         self.start(nodes=2, rows=96, s3_arguments=["--cap-all-bytes-per-s", "60MB"])
         self.begin(more_ranks=1)
         self.pose(lie)
-        time.sleep(1)
+        self.world.wait_for_beats(10)  # each node has heard of it
         self.end()
         self.assertTrue(asked)
         self.assertIn("peers.wrong_bytes", self.world.logs())
@@ -378,7 +378,7 @@ class Restoring(unittest.TestCase):
         self.start(nodes=2, rows=96)
         self.begin(more_ranks=1)
         self.pose(say_nothing)
-        time.sleep(1)
+        self.world.wait_for_beats(10)  # each node has heard of it
         self.end()
         self.assertIn("peers.passed_by", self.world.logs())
         # A busy machine makes waits longer, and none of them shorter.

@@ -92,16 +92,16 @@ class Faults(Scenes):
     def test_d08_a_database_that_is_killed_again_and_again_loses_no_save(self):
         def deed(scene):
             for _ in range(4):
-                time.sleep(scene.plan.chance.uniform(0.2, 1.2))
+                time.sleep(scene.plan.chance.uniform(0.2, 1.2))  # pause of chaos
                 self.database.kill()
-                time.sleep(scene.plan.chance.uniform(0, 0.8))
+                time.sleep(scene.plan.chance.uniform(0, 0.8))  # pause of chaos
                 self.database.start()
         self.play(deed, self.single())
 
     def test_d09_sessions_that_are_ended_again_and_again_lose_no_save(self):
         def deed(scene):
             for _ in range(40):
-                time.sleep(scene.plan.chance.uniform(0, 0.1))
+                time.sleep(scene.plan.chance.uniform(0, 0.1))  # pause of chaos
                 self.database.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE "
                                   "application_name = 'cairn-server'")
         self.play(deed, self.single())
@@ -120,12 +120,12 @@ class Faults(Scenes):
 
         def deed(scene):
             for _ in range(3):
-                time.sleep(scene.plan.chance.uniform(0.3, 1))
+                time.sleep(scene.plan.chance.uniform(0.3, 1))  # pause of chaos
                 ballast = disk / "ballast"
                 with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
                     while True:
                         file.write(bytes(4096))
-                time.sleep(scene.plan.chance.uniform(1, 3))
+                time.sleep(scene.plan.chance.uniform(1, 3))  # pause of chaos
                 ballast.unlink()
                 if self.database.process.poll() is not None:  # WAL that cannot be written
                     self.database.start()
@@ -135,9 +135,9 @@ class Faults(Scenes):
         url, standby = self.pair()
 
         def deed(_scene):
-            time.sleep(1)
+            time.sleep(1)  # pause of chaos
             self.database.kill()
-            time.sleep(NO_PRIMARY_S)
+            time.sleep(NO_PRIMARY_S)  # pause of chaos
             standby.sql("SELECT pg_promote()")
         self.play(deed, url)
 
@@ -147,9 +147,9 @@ class Stopped(Scenes):
 
     def test_a_database_that_stands_still_for_longer_than_every_time_out_loses_no_save(self):
         def deed(scene):
-            time.sleep(1)
+            time.sleep(1)  # pause of chaos
             self.database.signal(signal.SIGSTOP)
-            time.sleep(STOPPED_S)
+            time.sleep(STOPPED_S)  # pause of chaos
             self.database.signal(signal.SIGCONT)
         self.play(deed, self.single(), pause_ms=1000)
 
@@ -157,9 +157,9 @@ class Stopped(Scenes):
         url, standby = self.pair()
 
         def deed(_scene):
-            time.sleep(1)
+            time.sleep(1)  # pause of chaos
             standby.signal(signal.SIGSTOP)
-            time.sleep(ANSWER_S + 5)  # the COMMIT of then is in doubt
+            time.sleep(ANSWER_S + 5)  # pause of chaos: the COMMIT of then is in doubt
             self.database.kill()
             standby.signal(signal.SIGCONT)
             standby.sql("SELECT pg_promote()")

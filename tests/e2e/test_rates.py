@@ -22,7 +22,7 @@ class Rates(unittest.TestCase):
             if status == 200:
                 lines = [line for line in body.decode().splitlines() if line.startswith("cairn_requests_limited_total")]
                 return sum(int(float(line.split()[-1])) for line in lines)
-            time.sleep(0.2)
+            time.sleep(0.2)  # step of a poll
         raise AssertionError("never within the rate")
 
     def test_commands_and_saves_come_again_and_are_done(self):

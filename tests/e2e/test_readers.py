@@ -64,7 +64,7 @@ class Reader:
                 self.again += 1
                 if time.monotonic() > until:
                     return f"{shard} {begin}-{end}: not within {WITHIN_S} s"
-                time.sleep(0.05 + 0.2 * self.random.random())
+                time.sleep(0.05 + 0.2 * self.random.random())  # step of a poll
         return None
 
 
@@ -111,7 +111,7 @@ class Readers(unittest.TestCase):
                                  env={**os.environ, "CAIRN_URL": self.world.url},
                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
                 for folder in out]
-        time.sleep(0.15)
+        time.sleep(0.15)  # pause of chaos: a moment of the reads
         self.world.server.kill()
         self.world.start_server()
         ends = [(folder, get, get.communicate(timeout=WITHIN_S)[1])

@@ -13,6 +13,7 @@ import unittest
 
 import postgres
 from s3world import RealS3, S3Fault, signed
+from signs import go_round
 from world import World, wait_until
 
 RUNS = ("llm/7b", "llm/tiny", "vision/vit")
@@ -218,8 +219,7 @@ class Lost(unittest.TestCase):
         self.world.start_server()
         self.world.cairn("metric", "llm/7b@1", "loss=0.5")  # after the copy that a start makes
         wait_until(lambda: self.world.get("/readyz")[0] == 200)
-        for _ in range(3):  # rounds of the sweep
-            time.sleep(0.2)
+        go_round(self.world.server.process.pid, "cairn-sweep", 3)
         self.world.cairn("pin", "llm/7b@1")
         new = self.lose()
         self.reindex(new)
@@ -233,7 +233,7 @@ class Lost(unittest.TestCase):
         before, until = self.copies(), time.monotonic() + 5
         self.world.cairn("pin", "llm/7b@1")
         while self.copies() == before and time.monotonic() < until:
-            time.sleep(0.1)
+            time.sleep(0.1)  # step of a poll
 
     def test_beside_a_living_server_it_says_so_and_goes_on_by_force_alone(self):
         self.world.server.stop()

@@ -5,9 +5,9 @@
 import json
 import os
 import signal
-import time
 import unittest
 
+from signs import go_round
 from test_jobs import Job
 from world import HANG_S, wait_until, World
 
@@ -50,7 +50,7 @@ class Stopped(unittest.TestCase):
         uploader = self.world.uploaders[0]
         uploader.process.send_signal(signal.SIGTERM)
         wait_until(lambda: "uploader.draining" in uploader.log.read_text())
-        time.sleep(1.5)  # saves go on; the uploader drains for as long as the server is away
+        go_round(uploader.process.pid, times=10)  # saves go on; it drains for as long as the server is away
         self.assertIsNone(uploader.process.poll(), "it did not wait for the server")
         self.world.start_server()
         self.assertEqual(uploader.process.wait(HANG_S), 0)
@@ -99,7 +99,7 @@ class Sleepers(unittest.TestCase):
         self.assertEqual(self.world.version("k/run")["step"], 7)
         # What it writes late lies under its own version, where the next of the later sweeps finds it
         # (Q30; tests/server/test_time.c); of the others nothing is touched.
-        time.sleep(2)
+        wait_until(lambda: not json.loads(self.world.cairn("uploader", "status", "--json").stdout)["unfinished"])
         self.assertEqual({path for path in before if lost not in path},
                          {path for path in self.objects("ckpt_") if lost not in path})
         self.world.cairn("verify", "k/run@7", "--store", self.world.store)

@@ -5,7 +5,6 @@ command, no save of any rank and no call of an uploader that names both may fail
 import json
 import os
 import threading
-import time
 import unittest
 
 import postgres
@@ -74,7 +73,8 @@ class Rolling(unittest.TestCase):
             one.start()
         for _ in range(ROUNDS):
             for server in self.servers:
-                time.sleep(0.5)
+                done = [one.done for one in load]
+                wait_until(lambda: all(one.done > before for one, before in zip(load, done)))
                 server.stop()
                 server.start()
         for status, lines, said in job.end():

@@ -19,8 +19,10 @@ import unittest
 import urllib.parse
 import urllib.request
 
+from passing import Passing
 from patience import HANG_S
 from s3world import ACCESS, BIN, SECRET, TOKEN, S3Fault, S3World, wait_until
+from signs import go_round
 from test_jobs import Job
 
 MIB = 1 << 20
@@ -159,7 +161,7 @@ class Faults(unittest.TestCase):
                       "op=complete|head : fin@0")
         putting = self.put_in_background(self.source())
         wait_until(lambda: self.s3.acted(0) or putting.poll() is not None, 20)
-        time.sleep(seconds)
+        time.sleep(seconds)  # pause of a stand-in: it is away for so long
         self.assertIsNone(putting.poll(), "it gave up")
         self.s3.rules("")
         started = time.monotonic()
@@ -222,7 +224,7 @@ class Faults(unittest.TestCase):
         self.world.cairn("rm", "f/run@1")
         log = self.world.root / "server.log"
         wait_until(lambda: "sweep.listing_wrong" in log.read_text())
-        time.sleep(1)
+        go_round(self.world.server.process.pid, "cairn-sweep", 20)
         gone = [key for key in before - set(self.s3.keys("")) if "/generations/" not in key]
         # Its record and manifest are deleted by their names, before anything is listed.
         self.assertTrue(all("/000000000001/" in key for key in gone), gone)
@@ -282,7 +284,8 @@ class Faults(unittest.TestCase):
         job = Job(self.world, "job", 1, [1], run="f/run", rows=40)
         wait_until(lambda: len(self.shard_parts()) >= 4 and
                    self.s3.state()["counters"]["op_part"] >= 5, 30)
-        time.sleep(0.5)  # what is on its way back is journaled; the other parts are held up
+        # What is on its way back is journaled; the other parts are held up.
+        go_round(self.world.uploaders[0].process.pid, "sender", 10)
         self.world.uploaders[0].kill()
         finished = {line["part"] for line in self.shard_parts()}
         self.s3.rules("")
@@ -581,7 +584,8 @@ class Faults(unittest.TestCase):
 
         write(ACCESS, SECRET, TOKEN)
         keys.chmod(0o644)
-        self.start(env={"AWS_SHARED_CREDENTIALS_FILE": str(keys), "AWS_ACCESS_KEY_ID": "",
+        passing = Passing()
+        self.start(env={**passing.env(), "AWS_SHARED_CREDENTIALS_FILE": str(keys), "AWS_ACCESS_KEY_ID": "",
                         "AWS_SECRET_ACCESS_KEY": "", "AWS_SESSION_TOKEN": ""})
         for name in ("server.log", "uploader-0.log"):
             log = (self.world.root / name).read_text()
@@ -589,7 +593,7 @@ class Faults(unittest.TestCase):
             self.assertIn(f'cause="{keys} has mode 0644"', log)
         self.s3.ask("keys", f"AKIDCANARYSECOND {SECRET}2 {TOKEN}2")
         write("AKIDCANARYSECOND", SECRET + "2", TOKEN + "2")
-        time.sleep(1.1)  # so often the file is looked at
+        passing.passes(1.1)  # so often the file is looked at
         self.finish(self.put_in_background(self.source(mib=12)))
         # While one thread reads the file, others may still sign with the keys that hold.
         used = {line["access_key"] for line in self.s3.journal(op="complete", status=200)

@@ -193,7 +193,7 @@ class Plans(unittest.TestCase):
             for held, end in urls:
                 status = fetch(held)[0]
                 self.assertIn(status, (200,) if time.monotonic() < end - 1 else (200, 403))
-            time.sleep(0.2)
+            time.sleep(0.2)  # step of a poll
         self.assertEqual((reply[0], reply[2]["code"]), (410, "checkpoint-deleted"))
         self.assertEqual(lives, sorted(lives, reverse=True))
         self.assertEqual(lives[-1], 1)

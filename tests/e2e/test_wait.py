@@ -14,6 +14,7 @@ import urllib.request
 import uuid
 
 from history_clients import crc32c
+from signs import waits_on
 from world import BIN, HANG_S, wait_until, World
 
 RUN = "llm/7b"
@@ -57,7 +58,7 @@ class Wait(unittest.TestCase):
         return out, said
 
     def still(self, *waiting):
-        time.sleep(1.3)
+        wait_until(lambda: all(one.poll() is not None or waits_on(one, self.world.port) for one in waiting))
         self.assertEqual([one.poll() for one in waiting], [None] * len(waiting), [one.args for one in waiting])
 
     def open_one(self, step):

@@ -8,9 +8,9 @@ import pathlib
 import pty
 import select
 import subprocess
-import time
 import unittest
 
+from signs import connected, is_read
 from terminal import plain
 from world import BIN, HANG_S, wait_until, World
 
@@ -68,12 +68,12 @@ class Watch(unittest.TestCase):
     def test_a_restart_of_the_server_loses_and_repeats_no_event(self):
         world = self.world_of()
         watching = self.watch(world, "llm", "--json", "--until", "alias.set")
-        time.sleep(0.5)  # what happens before it listens is no concern of it
+        wait_until(lambda: connected(watching.pid, world.port) and is_read(world.port))  # it listens
         world.cairn("put", self.folder, f"{RUN}@1")
         world.cairn("put", self.folder, "other/run@1")
         wait_until(watching.out.read_text)
         world.server.stop()
-        time.sleep(1)
+        wait_until(lambda: not connected(watching.pid, world.port))
         world.server = world.make_server(0, world.port).start()
         world.cairn("put", self.folder, f"{RUN}@2")
         world.cairn("alias", "set", f"{RUN}@2", "good")
@@ -91,7 +91,7 @@ class Watch(unittest.TestCase):
         self.assertIn("there is no run", self.ended(self.watch(world, RUN, "-o", "name"), 3)[1])
         world.cairn("put", self.folder, f"{RUN}@0")
         watching = self.watch(world, RUN, "-o", "name", "--until", "run.annotated")
-        time.sleep(0.5)  # what happens before it listens is no concern of it
+        wait_until(lambda: connected(watching.pid, world.port) and is_read(world.port))  # it listens
         for step in (1, 2):
             world.cairn("put", self.folder, f"{RUN}@{step}")
             wait_until(lambda: f"{RUN}@{step}\n" in watching.out.read_text())

@@ -214,7 +214,7 @@ class Webhooks(unittest.TestCase):
 
     def test_one_that_is_away_holds_up_no_other_one(self):
         """W03"""
-        living, slow = self.receiver(), self.receiver(lambda number: time.sleep(3) or 500)
+        living, slow = self.receiver(), self.receiver(lambda number: time.sleep(3) or 500)  # pause of a stand-in: slow
         world = self.start({"name": "away", "url": "http://127.0.0.1:9/x", "secret": SECRET.decode()},
                            self.hook(slow, "slow"), self.hook(living))
         begun = time.monotonic()

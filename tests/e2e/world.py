@@ -39,7 +39,7 @@ def value_within(what, seconds, every=0.02):
     """The first true value of what(); its last one when the time is over."""
     end = time.monotonic() + seconds
     while not (value := what()) and time.monotonic() < end:
-        time.sleep(every)
+        time.sleep(every)  # step of a poll
     return value
 
 
@@ -271,6 +271,17 @@ class World:
                 return reply.status, dict(reply.headers), reply.read()
         except urllib.error.HTTPError as error:
             return error.code, dict(error.headers), error.read()
+
+    def answered(self, route, url=None):
+        """How often the server has answered a request of that route (api/routes.def)."""
+        page = self.get_from(url or self.url, "/metrics")[2].decode()
+        begin = f'cairn_http_request_duration_seconds_count{{route="{route}"'
+        return sum(int(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(begin))
+
+    def wait_for_beats(self, count):
+        """Until so many more heartbeats of uploaders were answered."""
+        before = self.answered("node_put")
+        wait_until(lambda: self.answered("node_put") >= before + count)
 
     def version(self, run, ref="latest"):
         status, _, body = self.get(f"/v1/runs/{run}/checkpoints/{ref}")

@@ -104,7 +104,7 @@ def wait(call, version):
         shown = call("checkpoint_get", 200, "demo", "tour", version, wait="10s", for_="committed")
         if shown.parsed.recorded:
             return shown
-        time.sleep(0.1)
+        time.sleep(0.1)  # step of a poll
     raise AssertionError("it was not committed")
 
 
@@ -378,7 +378,7 @@ def main():
             for _ in range(600):
                 if (folder / "port").exists() or daemon.poll() is not None:
                     break
-                time.sleep(0.1)
+                time.sleep(0.1)  # step of a poll
             call = Caller(document, int((folder / "port").read_text()))
             grant, first, second = saves(call, folder / "store")
             reads(call, second)

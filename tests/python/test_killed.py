@@ -45,8 +45,8 @@ class Killed(package.Worlds):
             deadline = time.monotonic() + package.HANG_S
             while len(log.read_text().splitlines()) < wanted and all(process.poll() is None for process, _ in job):
                 self.assertLess(time.monotonic(), deadline)
-                time.sleep(0.005)
-            time.sleep(dice.random() * 0.05)
+                time.sleep(0.005)  # step of a poll
+            time.sleep(dice.random() * 0.05)  # pause of chaos
             for process, _ in job:
                 process.kill()
             told = "".join(ranks.finish(job, status=None))

@@ -359,6 +359,35 @@ void cairn_tidy_calls(const struct cairn_tidy_file *file, struct cairn_buf *foun
     for (size_t i = 0; i < CAIRN_COUNT(sleeps); i++) find_call(file, sleeps[i], found);
 }
 
+/* Its line, or the one above it, says whose pause it is. */
+static bool says_whose(const struct cairn_tidy_file *file, const char *at) {
+    static const char *const marks[] = {"pause of a stand-in", "pause of chaos",
+                                        "pause of a measurement", "step of a poll"};
+    const char *from = at, *end = at + line_size(at);
+    for (unsigned lines = 0; from > file->text && lines < 2; from--) lines += from[-1] == '\n';
+    for (size_t i = 0; i < CAIRN_COUNT(marks); i++) {
+        const char *mark = strstr(from, marks[i]);
+        if (mark && mark < end) return true;
+    }
+    return false;
+}
+
+/* What waits for a time in a test is wrong on a busy machine and slow on a quiet one. */
+void cairn_tidy_pauses(const struct cairn_tidy_file *file, struct cairn_buf *found) {
+    static const char *const calls[] = {"sleep", "usleep", "nanosleep", "cairn_test_pause_ms"};
+    bool python = ends(file->path, ".py");
+    if (!starts(file->path, "tests/")) return;
+    for (size_t i = 0; i < CAIRN_COUNT(calls); i++) {
+        for (const char *at = file->code; (at = find_word(file->code, at, calls[i])); at++) {
+            const char *call = file->text + (at - file->code), *next = at + strlen(calls[i]);
+            bool declared = at >= file->code + 5 && starts(at - 5, "void ");
+            if (*next != '(' || declared || says_whose(file, call)) continue;
+            if (python && !(at >= file->code + 5 && starts(at - 5, "time."))) continue;
+            report(file, call, found, "a fixed pause where a state is waited for: ", calls[i]);
+        }
+    }
+}
+
 /* Every move is checked against api/lifecycle.def where it is written: one statement of the table,
  * which cairn_srv_version_move runs. */
 void cairn_tidy_states(const struct cairn_tidy_file *file, struct cairn_buf *found) {

@@ -61,6 +61,9 @@ TEST(lines_have_at_most_100_columns) {
 TEST(banned_calls_are_not_made) {
     expect_tidy(cairn_tidy_calls, CODE, 20);
 }
+TEST(no_test_waits_for_a_fixed_time) {
+    expect_tidy(cairn_tidy_pauses, CODE | PYTHON, 20);
+}
 TEST(the_state_of_a_version_has_one_writer) {
     expect_tidy(cairn_tidy_states, CODE | TABLE, 20);
 }
@@ -272,6 +275,19 @@ TEST(a_banned_call_is_found) {
             {"api/a.c", "sleep(1);\nusleep(1);\n", 2}, {"store/retry.c", "sleep(1);\n", 0},
             {"tests/api/a.c", "sleep(1); gmtime(a);\n", 1},
             {"api/a.c", "if(!localtime(a)) return system(popen(mktemp(tmpnam(a))));\n", 5});
+}
+
+TEST(a_fixed_pause_is_found) {
+    SAMPLES(cairn_tidy_pauses, {"tests/api/a.c", "usleep(5);\ncairn_test_pause_ms(5);\n", 2},
+            {"tests/api/a.c", "sleep(1); nanosleep(&time, NULL);\n", 2},
+            {"tests/e2e/a.py", "    time.sleep(3)\n    self.sleep(3)\n", 1},
+            {"tests/e2e/a.py", "time.sleep(3)  # longer than a lease\n", 1},
+            {"tests/e2e/a.py", "time.sleep(3)  # step of a poll\n", 0},
+            {"tests/api/a.c", "usleep(5); /* pause of a stand-in: slow */\n", 0},
+            {"tests/api/a.c", "/* pause of chaos */\nusleep(5);\n", 0},
+            {"tests/api/a.c", "/* pause of chaos */\n\nusleep(5);\n", 1},
+            {"tests/harness.h", "void cairn_test_pause_ms(unsigned ms);\n", 0},
+            {"api/a.c", "usleep(5);\n", 0});
 }
 
 TEST(a_typedef_of_a_struct_is_found) {

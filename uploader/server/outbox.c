@@ -225,6 +225,7 @@ static void *outbox_main(void *argument) {
     struct cairn_up_outbox *outbox = argument;
     uint64_t pause_ms = 0;
     bool complained = false;
+    pthread_setname_np(pthread_self(), "outbox");
     while (wait_for_work(outbox, pause_ms)) {
         struct cairn_error error = {0};
         bool did = false;

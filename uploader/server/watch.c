@@ -191,6 +191,7 @@ void cairn_up_watch_beat(struct cairn_up_watch *watch) {
 static void *heart_main(void *argument) {
     struct cairn_up_watch *watch = argument;
     uint64_t last_ms = 0;
+    pthread_setname_np(pthread_self(), "heart"); /* for top, and for tests that count its turns */
     while (wait_beat(watch, last_ms)) {
         last_ms = cairn_mono_ms();
         cairn_up_heartbeat(watch, false);
