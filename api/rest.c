@@ -24,6 +24,7 @@
 #define ERROR_BODY_BYTES_MAX CAIRN_MIB
 #define AUTHORIZATION "Authorization: Bearer "
 #define KEY_HEADER "Idempotency-Key: "
+#define PROBLEM_TYPE "urn:cairn:problem:"
 #define ANSWER_MS 10000 /* beyond what a server was asked to wait */
 
 /* Of a list. A connection is open after one lost packet, or the next server is tried. A call that
@@ -63,6 +64,7 @@ struct call {
     uint32_t wait_ms; /* that the server is asked to hold it; 0: it is not asked */
     bool json_reply;
     uint64_t retry_after_s; /* 0: it did not say */
+    char location[160], server[40]; /* of a stranger's answer; "": it did not say */
 };
 
 static void cairn_call_release(struct call *call) {
@@ -170,12 +172,19 @@ static bool is_named(struct cairn_view name, const char *wanted) {
     return name.size == strlen(wanted) && !strncasecmp(name.data, wanted, name.size);
 }
 
+static void keep_start(struct cairn_view value, char *ret, size_t capacity) {
+    snprintf(ret, capacity, "%.*s", (int)cairn_min_u64(value.size, capacity - 1),
+             (const char *)value.data);
+}
+
 static void note_header(struct cairn_http_request *request, struct cairn_view name,
                         struct cairn_view value) {
     struct call *call = request->owner;
     uint64_t seconds = 0; /* a date is not taken: a server of Cairn never sends one */
     if (is_named(name, "Retry-After") && !cairn_parse_u64(value, &seconds, NULL))
         call->retry_after_s = cairn_min_u64(seconds, RETRY_AFTER_S_MAX);
+    if (is_named(name, "Location")) keep_start(value, call->location, sizeof call->location);
+    if (is_named(name, "Server")) keep_start(value, call->server, sizeof call->server);
     if (!is_named(name, "Content-Type")) return;
     const char *text = value.data;
     size_t size = value.size;
@@ -188,7 +197,7 @@ static const char *text_field(const json_t *problem, const char *name) {
     return text ? text : "";
 }
 
-/* For replies whose code this release does not know, or that carry none. */
+/* Of a reply of this API whose code this release does not know. */
 static enum cairn_code code_of_status(int status) {
     switch (status) {
     case 401:
@@ -213,6 +222,24 @@ static enum cairn_code code_of_status(int status) {
         return CAIRN_UNAVAILABLE;
     default:
         return CAIRN_PROTOCOL;
+    }
+}
+
+/* Of a reply of somebody else, who knows nothing of runs: what passes when a proxy is loaded anew
+ * or finds its servers again, and what does not. */
+static enum cairn_code code_of_stranger(int status) {
+    switch (status) {
+    case 401:
+        return CAIRN_UNAUTHORIZED;
+    case 403:
+    case 404:
+    case 408:
+    case 410:
+        return CAIRN_UNAVAILABLE;
+    case 429:
+        return CAIRN_BUSY;
+    default:
+        return status >= 500 ? CAIRN_UNAVAILABLE : CAIRN_PROTOCOL;
     }
 }
 
@@ -245,17 +272,42 @@ static enum cairn_code judge_problem(struct cairn_rest *rest, const struct call 
     return code;
 }
 
+/* Of this release, or of another one. */
+static bool is_of_api(const struct cairn_rest *rest) {
+    return cairn_rest_spoke(rest) || (json_is_string(json_object_get(rest->problem, "code")) &&
+                                      cairn_text_starts(text_field(rest->problem, "type"),
+                                                        PROBLEM_TYPE));
+}
+
+static enum cairn_code judge_stranger(const struct cairn_rest *rest, const struct call *call,
+                                      struct cairn_error *err) {
+    const struct cairn_http_request *request = &call->request;
+    int status = request->status;
+    enum cairn_code code = code_of_stranger(status);
+    char what[200] = "";
+    if (status / 100 == 3 && call->location[0])
+        snprintf(what, sizeof what, " and leads to %.150s", call->location);
+    else if (status == 413)
+        snprintf(what, sizeof what, " to a body of %zu bytes: its limit has to be larger",
+                 request->body.size);
+    cairn_fail(err, code,
+               "%s: %s answered %d%s. That is no answer of cairn-server: a proxy%s%s%s, or another "
+               "program, gave it",
+               request->unix_socket ? rest->name : cairn_short(request->url).text, request->method,
+               status, what, call->server[0] ? " (" : "", call->server,
+               call->server[0] ? ")" : "");
+    if (err) err->http_status = status;
+    return code;
+}
+
 static enum cairn_code judge_refusal(struct cairn_rest *rest, const struct call *call,
                                      struct cairn_error *err) {
     struct cairn_json_limits limits = {ERROR_BODY_BYTES_MAX, 0};
     if (call->json_reply && call->reply.size &&
-        cairn_json_parse(cairn_buf_view(&call->reply), limits, &rest->problem, NULL) == CAIRN_OK)
+        cairn_json_parse(cairn_buf_view(&call->reply), limits, &rest->problem, NULL) == CAIRN_OK &&
+        is_of_api(rest))
         return judge_problem(rest, call, err);
-    enum cairn_code code = code_of_status(call->request.status);
-    cairn_fail(err, code, "%s answered %d without a problem body", rest->name,
-               call->request.status);
-    if (err) err->http_status = call->request.status;
-    return code;
+    return judge_stranger(rest, call, err);
 }
 
 /* ---- the call ---- */
@@ -360,6 +412,7 @@ static enum cairn_code try_server(struct cairn_rest *rest, struct call *call, ui
     cairn_buf_clear(&call->reply);
     call->json_reply = false;
     call->retry_after_s = 0;
+    call->location[0] = call->server[0] = '\0';
     request->unix_socket = place->unix_socket;
     enum cairn_code code = is_last ? cairn_http_perform(rest->engine, request, err)
                                    : perform_watched(rest, call, at, err);

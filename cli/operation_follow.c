@@ -6,6 +6,7 @@
 
 #include "api/failure.h"
 #include "cli/output.h"
+#include "cli/patience.h"
 #include "common/clock.h"
 #include "common/text.h"
 
@@ -15,7 +16,7 @@
 struct wait {
     struct cairn_cli cli; /* deadlines are of the whole wait, not of each request */
     const char *job, *id;
-    uint64_t deadline;
+    struct cairn_cli_patience patience;
     struct cairn_cli_meter meter;
     char unit[24]; /* of the meter: the row's text is gone when it is shown again */
     bool metered;
@@ -48,10 +49,9 @@ static enum cairn_code to_its_end(struct wait *wait, json_t **ret, struct cairn_
     for (;;) {
         CAIRN_AUTO_JSON json_t *json = NULL;
         struct cairn_msg_operation_row row = {0};
-        uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, wait->deadline);
-        struct cairn_cli_call call = {
-            .tail = tail, .wait_ms = (uint32_t)cairn_min_u64(cairn_max_u64(left_ms, 1), POLL_MS)};
-        CAIRN_TRY(cairn_cli_call(&wait->cli, NULL, call, &json, err));
+        uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, wait->patience.deadline);
+        struct cairn_cli_call call = {.tail = tail, .wait_ms = POLL_MS};
+        CAIRN_TRY(cairn_cli_patient_call(&wait->patience, &wait->cli, NULL, call, &json, err));
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, json, &row, err));
         show(wait, &row);
         bool over = strcmp(row.state, "queued") != 0 && strcmp(row.state, "running") != 0;
@@ -68,10 +68,11 @@ static enum cairn_code to_its_end(struct wait *wait, json_t **ret, struct cairn_
 
 enum cairn_code cairn_cli_operation_follow(const struct cairn_cli *cli, const char *job,
                                            const char *id, json_t **ret, struct cairn_error *err) {
-    struct wait wait = {.cli = *cli, .job = job, .id = id};
+    /* The server has been heard: it gave the operation its name. */
+    struct wait wait = {.cli = *cli, .job = job, .id = id, .patience.answered = true};
     uint64_t timeout_ms = cli->timeout_ms ? cli->timeout_ms : TIMEOUT_DEFAULT_MS;
     wait.cli.timeout_ms = 0;
-    wait.deadline = cairn_deadline_in(&cairn_clock_real, timeout_ms);
+    wait.patience.deadline = cairn_deadline_in(&cairn_clock_real, timeout_ms);
     enum cairn_code code = to_its_end(&wait, ret, err);
     if (wait.metered) cairn_cli_meter_end(&wait.meter, !code);
     return code;

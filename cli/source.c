@@ -208,12 +208,13 @@ void cairn_cli_reader_free(struct cairn_cli_reader *reader) {
     free(reader);
 }
 
+/* Slashes as they are: proxies refuse %2F, decode it, or encode its % once more. */
 static enum cairn_code shard_path(struct cairn_cli_reader *reader, const char *name,
                                   struct cairn_error *err) {
     struct cairn_cli_ref ref = {.name = reader->source->version.place.name};
     cairn_text_copy(ref.version, sizeof ref.version, reader->source->version.manifest.id.text);
     CAIRN_TRY(cairn_cli_path(&ref, "/shards/", &reader->path, err));
-    CAIRN_TRY(cairn_percent_encode(cairn_view_of(name), false, &reader->path, err));
+    CAIRN_TRY(cairn_percent_encode(cairn_view_of(name), true, &reader->path, err));
     return cairn_buf_append_text(&reader->path, "/data", err);
 }
 

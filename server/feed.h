@@ -31,7 +31,7 @@
 
 #define CAIRN_SRV_FEED_KEPT 1024
 #define CAIRN_SRV_FEED_TEXT_BYTES (16 * CAIRN_KIB)
-#define CAIRN_SRV_FEED_BEAT_MS 15000
+#define CAIRN_SRV_FEED_BEAT_MS 10000 /* less than proxies take for idle */
 #define CAIRN_SRV_FEED_LOOK_MS 150
 #define CAIRN_SRV_FEED_HEARD_MS 1000
 /* The key of waiters of all events; of a run's or version's it is followed by its name. */

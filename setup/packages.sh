@@ -20,6 +20,8 @@ cairn_packages_docker=(docker.io docker-compose mmdebstrap lintian)
 command -v kubectl >/dev/null || cairn_packages_docker+=(kubernetes-client)
 # To look at the page of the server in a browser; without it that test is skipped, and says so.
 cairn_packages_browser=(chromium chromium-driver fonts-dejavu-core)
+# To stand before the server as sites have it; without one of them its tests are skipped, and say so.
+cairn_packages_proxies=(nginx-light haproxy apache2 caddy varnish)
 # For the second compiler, on top of that.
 cairn_packages_clang=(clang)
 
@@ -97,6 +99,27 @@ cairn_packages_need_postgres() {
     cairn_packages_need "${cairn_packages_postgres[@]}" || status=1
     if [ -e "$only_programs" ]; then
         "${as_root[@]}" rm -f "$only_programs"
+    fi
+    return "$status"
+}
+
+# The proxies' programs, without the services that Debian starts with them: the tests start their own. The
+# file that says so goes away again, and one of the machine's own is left alone.
+cairn_packages_need_proxies() {
+    local policy=/usr/sbin/policy-rc.d as_root=() made=0 status=0
+    [ -z "$(cairn_packages_missing "${cairn_packages_proxies[@]}")" ] && return 0
+    [ "$(id -u)" = 0 ] || as_root=(sudo)
+    if command -v apt-get >/dev/null && command -v "${as_root[@]:-true}" >/dev/null && [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null &&
+            "${as_root[@]}" chmod 755 "$policy" && made=1
+    fi
+    if [ -e "$policy" ]; then
+        cairn_packages_need "${cairn_packages_proxies[@]}" || status=1
+    else
+        status=1
+    fi
+    if [ "$made" = 1 ]; then
+        "${as_root[@]}" rm -f "$policy"
     fi
     return "$status"
 }

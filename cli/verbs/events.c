@@ -5,8 +5,9 @@
 #include <stdio.h>
 
 #include "cli/output.h"
+#include "cli/patience.h"
+#include "common/clock.h"
 
-#define LONG_POLL_MS 30000 /* below the time after which proxies close an idle connection */
 #define LIMIT_DEFAULT 100
 #define LIMIT_MAX 1000
 
@@ -47,9 +48,9 @@ static enum cairn_code print_event(const struct cairn_cli *cli, const json_t *it
 }
 
 /* One page; *since is what the next one begins behind. */
-static enum cairn_code one_page(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                                uint64_t limit, bool *since_given, uint64_t *since, bool *ret_full,
-                                struct cairn_error *err) {
+static enum cairn_code one_page(struct cairn_cli_patience *patience, const struct cairn_cli *cli,
+                                const struct cairn_cli_ref *ref, uint64_t limit, bool *since_given,
+                                uint64_t *since, bool *ret_full, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
     struct cairn_msg_event_page page = {0};
     char tail[120];
@@ -59,9 +60,9 @@ static enum cairn_code one_page(const struct cairn_cli *cli, const struct cairn_
         snprintf(tail, sizeof tail, "/events?limit=%" PRIu64 "&since=%" PRIu64, limit, *since);
     else
         snprintf(tail, sizeof tail, "/events?limit=%" PRIu64, limit);
-    struct cairn_cli_call call = {.tail = tail,
-                                  .wait_ms = cli->follow && *since_given ? LONG_POLL_MS : 0};
-    CAIRN_TRY(cairn_cli_call(cli, ref, call, &json, err));
+    struct cairn_cli_call call = {
+        .tail = tail, .wait_ms = cli->follow && *since_given ? CAIRN_CLI_LONG_POLL_MS : 0};
+    CAIRN_TRY(cairn_cli_patient_call(patience, cli, ref, call, &json, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_event_page, json, &page, err));
     json_array_foreach(page.items, index, item) CAIRN_TRY(print_event(cli, item, err));
     *since = page.since;
@@ -80,9 +81,18 @@ static enum cairn_code run_events(struct cairn_cli *cli, struct cairn_error *err
         CAIRN_TRY(cairn_cli_ref_parse(cli->arguments[0], &ref, err));
         of = &ref;
     }
-    do {
-        CAIRN_TRY(one_page(cli, of, limit, &since_given, &since, &full, err));
-    } while (cli->follow || (full && !cli->limit));
+    struct cairn_cli_patience patience = {0}; /* a list is not waited for */
+    if (cli->follow)
+        patience.deadline = cli->timeout_ms
+                                ? cairn_deadline_in(&cairn_clock_real, cli->timeout_ms)
+                                : UINT64_MAX;
+    if (cli->follow) cli->timeout_ms = 0; /* of the whole, not of each request */
+    bool more = true;
+    while (more) {
+        CAIRN_TRY(one_page(&patience, cli, of, limit, &since_given, &since, &full, err));
+        more = cli->follow ? cairn_deadline_left_ms(&cairn_clock_real, patience.deadline) > 0
+                           : full && !cli->limit;
+    }
     return CAIRN_OK;
 }
 

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "cli/patience.h"
 #include "cli/sizes.h"
 #include "api/failure.h"
 #include "common/clock.h"
@@ -12,7 +13,6 @@
 
 #define LIST_DEFAULT 100
 #define TIMEOUT_DEFAULT_MS 600000
-#define LONG_POLL_MS 30000 /* below the time after which proxies close an idle connection */
 
 static const struct cairn_cli_flag flags[] = {
     {"limit", 'n', CAIRN_CLI_COUNT, CAIRN_CLI_AT(limit), 0, "N",
@@ -78,14 +78,16 @@ bool cairn_cli_is_operation(const char *text) {
 }
 
 static enum cairn_code ask(const struct cairn_cli *cli, const char *id, const char *method,
-                           uint64_t wait_ms, json_t **ret, struct cairn_error *err) {
+                           struct cairn_cli_patience *patience, json_t **ret,
+                           struct cairn_error *err) {
     char tail[100];
     if (strlen(id) > 64 || !id[0] || id[strspn(id, "abcdefghijklmnopqrstuvwxyz_0123456789")])
         return cairn_fail(err, CAIRN_INVALID, "\"%.80s\" is no operation: they begin with op_", id);
     snprintf(tail, sizeof tail, "/operations/%s", id);
-    struct cairn_cli_call call = {
-        .method = method, .tail = tail, .wait_ms = (uint32_t)cairn_min_u64(wait_ms, LONG_POLL_MS)};
-    return cairn_cli_call(cli, NULL, call, ret, err);
+    struct cairn_cli_call call = {.method = method, .tail = tail};
+    if (!patience) return cairn_cli_call(cli, NULL, call, ret, err);
+    call.wait_ms = CAIRN_CLI_LONG_POLL_MS;
+    return cairn_cli_patient_call(patience, cli, NULL, call, ret, err);
 }
 
 /* Its end is the command's: whoever waits in a script need not read what is printed. */
@@ -100,13 +102,14 @@ static enum cairn_code end_of(const struct cairn_msg_operation_row *row, struct 
 enum cairn_code cairn_cli_operation_wait(struct cairn_cli *cli, const char *id,
                                          struct cairn_error *err) {
     uint64_t timeout_ms = cli->timeout_ms ? cli->timeout_ms : TIMEOUT_DEFAULT_MS;
-    uint64_t deadline = cairn_deadline_in(&cairn_clock_real, timeout_ms);
+    struct cairn_cli_patience patience = {
+        .deadline = cairn_deadline_in(&cairn_clock_real, timeout_ms)};
     cli->timeout_ms = 0; /* of the whole wait, not of each request */
     for (;;) {
         CAIRN_AUTO_JSON json_t *json = NULL;
         struct cairn_msg_operation_row row = {0};
-        uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline);
-        CAIRN_TRY(ask(cli, id, NULL, cairn_max_u64(left_ms, 1), &json, err));
+        uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, patience.deadline);
+        CAIRN_TRY(ask(cli, id, NULL, &patience, &json, err));
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_operation_row, json, &row, err));
         bool over = strcmp(row.state, "queued") != 0 && strcmp(row.state, "running") != 0;
         if (!over && left_ms) continue;
@@ -137,7 +140,7 @@ static enum cairn_code run_operation(struct cairn_cli *cli, struct cairn_error *
                           "cairn operation ls, or cairn operation show|wait|cancel ID");
     if (lists) return list(cli, err);
     if (waits) return cairn_cli_operation_wait(cli, cli->arguments[1], err);
-    CAIRN_TRY(ask(cli, cli->arguments[1], cancels ? "DELETE" : NULL, 0, &json, err));
+    CAIRN_TRY(ask(cli, cli->arguments[1], cancels ? "DELETE" : NULL, NULL, &json, err));
     return print_one(cli, json, err);
 }
 

@@ -5,6 +5,7 @@
 
 #include "cli/operation_follow.h"
 #include "cli/output.h"
+#include "cli/patience.h"
 #include "common/clock.h"
 #include "common/text.h"
 
@@ -94,14 +95,14 @@ static enum cairn_code run_demote(struct cairn_cli *cli, struct cairn_error *err
     CAIRN_TRY(post(cli, &ref, "demote", "from", cli->from, &version, err));
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, version, &row, err));
     (void)cairn_text_copy(ref.version, sizeof ref.version, row.version);
-    uint64_t deadline = begin_wait(cli);
+    struct cairn_cli_patience patience = {.deadline = begin_wait(cli), .answered = true};
     for (const char *state; !cli->detach && (state = state_in(version, cli->from));) {
         if (!strcmp(state, "whole"))
             return cairn_fail(err, CAIRN_IN_USE,
                               "the copy in %s stays: the others were found damaged meanwhile; "
                               "cairn verify --repair mends them",
                               cli->from);
-        if (!cairn_deadline_left_ms(&cairn_clock_real, deadline))
+        if (!cairn_deadline_left_ms(&cairn_clock_real, patience.deadline))
             return cairn_fail(err, CAIRN_TIMEOUT,
                               "the copy in %s is not removed yet; the server "
                               "goes on",
@@ -109,7 +110,8 @@ static enum cairn_code run_demote(struct cairn_cli *cli, struct cairn_error *err
         (void)poll(NULL, 0, LOOK_MS);
         json_decref(version);
         version = NULL;
-        CAIRN_TRY(cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &version, err));
+        CAIRN_TRY(cairn_cli_patient_call(&patience, cli, &ref, (struct cairn_cli_call){0}, &version,
+                                         err));
     }
     return print_result(cli, version, cli->detach ? "is being removed from" : "is no longer in",
                         cli->from, err);

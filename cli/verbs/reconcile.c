@@ -2,23 +2,25 @@
 /* cairn reconcile: end the freeze of a run by what its store says. */
 #include <stdio.h>
 
-#include "cli/options.h"
 #include "cli/output.h"
+#include "cli/patience.h"
+#include "common/clock.h"
 
 #define CALL_MS 60000
-#define CALLS_MAX 120 /* of at most 30 s each at the server */
+#define TIMEOUT_DEFAULT_MS 3600000
 
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     struct cairn_cli_ref ref;
-    CAIRN_AUTO(buf) path = {0};
-    CAIRN_AUTO_PTR(rest) rest = NULL;
     CAIRN_TRY(cairn_cli_ref_run("reconcile", cli->arguments[0], &ref, err));
-    CAIRN_TRY(cairn_cli_path(&ref, "/reconcile", &path, err));
-    CAIRN_TRY(cairn_cli_connect(cli, &rest, err));
-    for (int i = 0; i < CALLS_MAX; i++) {
+    uint64_t timeout_ms = cli->timeout_ms ? cli->timeout_ms : TIMEOUT_DEFAULT_MS;
+    struct cairn_cli_patience patience = {
+        .deadline = cairn_deadline_in(&cairn_clock_real, timeout_ms)};
+    struct cairn_cli_call call = {.method = "POST", .tail = "/reconcile", .timeout_ms = CALL_MS};
+    cli->timeout_ms = 0; /* of the whole, not of each request */
+    do {
         CAIRN_AUTO_JSON json_t *json = NULL;
         struct cairn_msg_reconciled answer = {0};
-        CAIRN_TRY(cairn_rest_call(rest, "POST", path.data, NULL, CALL_MS, &json, err));
+        CAIRN_TRY(cairn_cli_patient_call(&patience, cli, &ref, call, &json, err));
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_reconciled, json, &answer, err));
         if (!answer.frozen) {
             if (cli->output != CAIRN_CLI_TABLE) return cairn_cli_print_json(json, true, err);
@@ -30,7 +32,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
                        answer.note    ? answer.note
                        : answer.cause ? answer.cause
                                       : "no reason is given");
-    }
+    } while (cairn_deadline_left_ms(&cairn_clock_real, patience.deadline));
     return cairn_fail(err, CAIRN_TIMEOUT, "%s/%s is still frozen; the server's log says why",
                       ref.name.project, ref.name.run);
 }

@@ -6,12 +6,12 @@
 
 #include "api/awaited.h"
 #include "cli/output.h"
+#include "cli/patience.h"
 #include "cli/verbs/operation.h"
 #include "common/clock.h"
 #include "common/text.h"
 
 #define TIMEOUT_DEFAULT_MS 600000
-#define LONG_POLL_MS 30000 /* below the time after which proxies close an idle connection */
 #define RETRY_MS 500       /* where the server does not hold the answer that there is none */
 
 static const struct cairn_cli_flag flags[] = {
@@ -26,6 +26,7 @@ static const struct cairn_cli_flag flags[] = {
 
 struct look {
     struct cairn_awaited what;
+    struct cairn_cli_patience patience;
     struct cairn_msg_version_row version; /* of json */
     enum cairn_outcome outcome;           /* of json */
     json_t *json;                         /* NULL: it was never seen */
@@ -52,21 +53,19 @@ static const char *word_of(const struct look *look, char ret[16]) {
 /* ---- looking ---- */
 
 static enum cairn_code ask(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                           const struct look *look, uint64_t left_ms, json_t **ret,
-                           struct cairn_error *err) {
+                           struct look *look, json_t **ret, struct cairn_error *err) {
     char tail[80], word[16];
     snprintf(tail, sizeof tail, "?for=%s%s%s", word_of(look, word), look->what.store[0] ? ":" : "",
              look->what.store);
-    struct cairn_cli_call call = {.tail = tail,
-                                  .wait_ms = (uint32_t)cairn_min_u64(left_ms, LONG_POLL_MS)};
-    return cairn_cli_call(cli, ref, call, ret, err);
+    struct cairn_cli_call call = {.tail = tail, .wait_ms = CAIRN_CLI_LONG_POLL_MS};
+    return cairn_cli_patient_call(&look->patience, cli, ref, call, ret, err);
 }
 
 /* CAIRN_NOT_YET: the run has none yet. */
 static enum cairn_code look_once(const struct cairn_cli *cli, struct cairn_cli_ref *ref,
-                                 uint64_t left_ms, struct look *look, struct cairn_error *err) {
+                                 struct look *look, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *json = NULL;
-    enum cairn_code code = ask(cli, ref, look, left_ms, &json, err);
+    enum cairn_code code = ask(cli, ref, look, &json, err);
     bool none = code == CAIRN_NOT_FOUND || code == CAIRN_NOT_YET;
     bool trimmed = none && look->json; /* its row, long after it is gone */
     look->deleted = code == CAIRN_DELETED || trimmed;
@@ -124,10 +123,10 @@ static enum cairn_code say_late(const struct cairn_cli *cli, const struct look *
 }
 
 static enum cairn_code wait_for(const struct cairn_cli *cli, struct cairn_cli_ref *ref,
-                                uint64_t deadline, struct look *look, struct cairn_error *err) {
+                                struct look *look, struct cairn_error *err) {
     for (;;) {
-        uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline);
-        enum cairn_code code = look_once(cli, ref, left_ms, look, err);
+        uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, look->patience.deadline);
+        enum cairn_code code = look_once(cli, ref, look, err);
         if (code && code != CAIRN_NOT_YET) return code;
         enum cairn_outcome outcome = code ? CAIRN_OUTCOME_NOT_YET : look->outcome;
         if (outcome == CAIRN_OUTCOME_NEVER) return say_never(cli, look, err);
@@ -143,15 +142,15 @@ static enum cairn_code wait_for(const struct cairn_cli *cli, struct cairn_cli_re
 /* ---- the next one ---- */
 
 static enum cairn_code wait_newer(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
-                                  uint64_t deadline, struct cairn_error *err) {
+                                  struct cairn_cli_patience *patience,
+                                  struct cairn_error *err) {
     char tail[120];
     snprintf(tail, sizeof tail, "?newer_than=%s", cli->newer_than);
     for (;;) {
         CAIRN_AUTO_JSON json_t *json = NULL;
-        uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, deadline);
-        struct cairn_cli_call call = {.tail = tail,
-                                      .wait_ms = (uint32_t)cairn_min_u64(left_ms, LONG_POLL_MS)};
-        enum cairn_code code = cairn_cli_call(cli, ref, call, &json, err);
+        uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, patience->deadline);
+        struct cairn_cli_call call = {.tail = tail, .wait_ms = CAIRN_CLI_LONG_POLL_MS};
+        enum cairn_code code = cairn_cli_patient_call(patience, cli, ref, call, &json, err);
         if (!code) return cairn_cli_print_version(cli, json, err);
         if (code != CAIRN_NOT_YET) return code;
         if (!left_ms)
@@ -183,11 +182,11 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     }
     CAIRN_TRY(cairn_cli_ref_latest(cli, &ref, err));
     uint64_t timeout_ms = cli->timeout_ms ? cli->timeout_ms : TIMEOUT_DEFAULT_MS;
-    uint64_t deadline = cairn_deadline_in(&cairn_clock_real, timeout_ms);
+    look.patience.deadline = cairn_deadline_in(&cairn_clock_real, timeout_ms);
     cli->timeout_ms = 0; /* of the whole wait, not of each request */
     if (cli->newer_than) CAIRN_TRY(check_newer(cli, &ref, err));
-    if (cli->newer_than) return wait_newer(cli, &ref, deadline, err);
-    enum cairn_code code = wait_for(cli, &ref, deadline, &look, err);
+    if (cli->newer_than) return wait_newer(cli, &ref, &look.patience, err);
+    enum cairn_code code = wait_for(cli, &ref, &look, err);
     json_decref(look.json);
     return code;
 }

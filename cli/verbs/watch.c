@@ -5,11 +5,11 @@
 #include <stdio.h>
 
 #include "cli/output.h"
+#include "cli/patience.h"
 #include "cli/watch_view.h"
 #include "common/clock.h"
 #include "common/text.h"
 
-#define LONG_POLL_MS 30000 /* below the time after which proxies close an idle connection */
 #define TERMINAL_EVERY_MS 1000
 #define LINE_EVERY_MS 5000
 #define AGAIN_MS 500 /* while no server answers, and until the run is there */
@@ -144,7 +144,7 @@ static enum cairn_code read_events(struct watch *watch, uint64_t wait_ms, struct
     if (watch->since_known) {
         snprintf(tail, sizeof tail, "/events?limit=%d&since=%llu", PAGE,
                  (unsigned long long)watch->since);
-        call.wait_ms = (uint32_t)cairn_max_u64(cairn_min_u64(wait_ms, LONG_POLL_MS), 1);
+        call.wait_ms = (uint32_t)cairn_max_u64(cairn_min_u64(wait_ms, CAIRN_CLI_LONG_POLL_MS), 1);
     }
     const struct cairn_cli_ref *of = watch->scope.run[0] ? &watch->ref : NULL;
     CAIRN_TRY(cairn_cli_call(watch->cli, of, call, &json, err));
@@ -211,7 +211,7 @@ static enum cairn_code judge_failure(struct watch *watch, enum cairn_code code,
     char text[400];
     uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, watch->deadline);
     bool expired = code == CAIRN_CURSOR_EXPIRED;
-    bool away = watch->answered && (code == CAIRN_UNAVAILABLE || code == CAIRN_TIMEOUT);
+    bool away = cairn_cli_failure_passes(watch->answered, code, why);
     if (!expired && !away) return code;
     snprintf(text, sizeof text, "%s%s", expired ? "some events are lost: " : "", why->message);
     if (!watch->away) cairn_cli_watch_view_note(&watch->view, text);

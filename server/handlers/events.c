@@ -157,6 +157,7 @@ static enum cairn_code serve_page(struct call *call, struct cairn_srv_reply *rep
     CAIRN_TRY(cairn_srv_query_limit(request, &call->limit, err));
     CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look, call, err));
     uint64_t until_ms = request->arrived_ms + cairn_min_u64(wait_ms, CAIRN_WAIT_MS_MAX);
+    if (request->wait_over) wait_ms = 0;
     bool full = call->since_given && call->looked == call->limit;
     if (!json_array_size(call->items) && !full && call->since_given && wait_ms &&
         cairn_srv_mono_ms(request->server) < until_ms) {

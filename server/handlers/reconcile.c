@@ -6,6 +6,8 @@
 #include "server/jobs/jobs.h"
 #include "server/waiters.h"
 
+#define HOLD_MS 10000 /* less than proxies wait for an answer; it may be asked again */
+
 struct reconciling {
     const struct cairn_run_name *name;
     bool frozen;
@@ -27,7 +29,7 @@ enum cairn_code cairn_srv_on_reconcile(struct cairn_srv_request *request,
     struct reconciling reconciling = {.name = &request->params.run_name};
     CAIRN_TRY(cairn_srv_thawed(server, err));
     CAIRN_TRY(cairn_srv_catalog_write(server->catalog, request_reconcile, &reconciling, err));
-    uint64_t until_ms = request->arrived_ms + CAIRN_WAIT_MS_MAX / 2;
+    uint64_t until_ms = request->arrived_ms + HOLD_MS;
     if (reconciling.frozen && cairn_srv_mono_ms(server) < until_ms) {
         cairn_srv_jobs_sweep(server);
         reply->park = true;

@@ -131,7 +131,8 @@ enum cairn_code cairn_srv_query_wait(const struct cairn_srv_request *request,
         wait ? cairn_parse_duration(cairn_view_of(wait), &wait_ms, err) : CAIRN_OK;
     if (code) return cairn_within(err, code, "wait");
     uint64_t until_ms = request->arrived_ms + cairn_min_u64(wait_ms, CAIRN_WAIT_MS_MAX);
-    if (wait_ms && cairn_srv_mono_ms(request->server) < until_ms) *ret_until_ms = until_ms;
+    bool waits = wait_ms && !request->wait_over && cairn_srv_mono_ms(request->server) < until_ms;
+    if (waits) *ret_until_ms = until_ms;
     return CAIRN_OK;
 }
 

@@ -48,6 +48,7 @@ struct cairn_srv_request {
     uint64_t seen;            /* of the waiters, from before the handler ran */
     struct cairn_version_id awaited; /* whose state it waits for, once it was found; "": none */
     uint64_t asked, asked_ms; /* Q3: nodes by their rows, with this number, since then; 0: not */
+    bool wait_over;           /* the server stops: whatever it waits for is not there yet */
     bool node_said;           /* Q3: what the body says of the caller's node was taken */
 };
 

@@ -21,6 +21,7 @@
 #define COUNTED_AT_ONCE 64   /* a count of this many bytes is one of vectors */
 #define HEAVY_FROM CAIRN_MIB /* of memory that its values take: milliseconds of work */
 #define BUSY_ANSWER_MS 250   /* how long a body that there was no room for waits for its answer */
+#define DROPPED_BYTES_MAX (64 * CAIRN_MIB) /* no body is larger */
 #define LOOPS_MAX 4
 #define SHARED_LOOK_MS 150 /* where other servers are not heard */
 #define HEARD_LOOK_MS 1000 /* where they are: behind what gets lost unnoticed */
@@ -91,12 +92,17 @@ static void run_exchange(struct cairn_srv_task *task, struct cairn_store_worker 
     exchange->request.store = worker;
     bool due = exchange->waiter.timed_out && exchange->reply.rung;
     exchange->request.seen = cairn_srv_waiters_look(http->server->waiters);
-    run_handler(exchange);
-    if (due && has_come(exchange)) cairn_srv_waiters_late(http->server->waiters, &exchange->waiter);
-    if (exchange->code || !exchange->reply.park) {
-        cairn_srv_exchange_finish(exchange);
-        return;
-    }
+    do { /* once more where the server stops meanwhile: not yet, as when the time is over */
+        exchange->request.wait_over = http->stopping;
+        run_handler(exchange);
+        due &= !exchange->request.wait_over;
+        if (due && has_come(exchange))
+            cairn_srv_waiters_late(http->server->waiters, &exchange->waiter);
+        if (exchange->code || !exchange->reply.park) {
+            cairn_srv_exchange_finish(exchange);
+            return;
+        }
+    } while (http->stopping && !exchange->request.wait_over);
     if (http->stopping) {
         refuse_stopping(exchange);
         return;
@@ -168,6 +174,29 @@ static void note_peer(struct cairn_srv_exchange *exchange) {
                   (socklen_t)size);
 }
 
+static bool has_header(const struct cairn_srv_exchange *exchange, const char *name) {
+    return MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, name) != NULL;
+}
+
+/* Answered now, the library would close the connection with the body unread, and the system would
+ * reset it: the answer is lost wherever a proxy, or a client, sends its body first. Whoever waits
+ * for "100 Continue" sends none. */
+static bool sends_body(const struct cairn_srv_exchange *exchange) {
+    char length[32] = "";
+    bool whole = cairn_srv_http_header(exchange, "Content-Length", length, sizeof(length), NULL);
+    bool sends = !whole || (length[0] && strcmp(length, "0")) ||
+                 has_header(exchange, "Transfer-Encoding");
+    return sends && !has_header(exchange, "Expect");
+}
+
+static enum MHD_Result refuse(struct cairn_srv_exchange *exchange) {
+    if (!sends_body(exchange)) return cairn_srv_http_reply(exchange);
+    exchange->refused = true;
+    cairn_srv_http_refuse(exchange);
+    cairn_srv_conn_set(exchange->conn, exchange->http->server->settings->request_timeout_ms);
+    return MHD_YES;
+}
+
 /* A refusal in the first callback closes the connection: right for what is malformed or has a body
  * that is not wanted; a plain refusal waits for the second one and keeps the connection. */
 static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *method,
@@ -177,12 +206,11 @@ static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *me
     exchange->begun_ms = exchange->begun_us / 1000;
     exchange->conn->arriving = NULL;
     exchange->code = cairn_srv_shape_check(exchange, method, version, &exchange->error);
-    if (exchange->code) return cairn_srv_http_reply(exchange);
+    if (exchange->code) return refuse(exchange);
     note_peer(exchange);
     exchange->code = cairn_srv_http_accept(exchange, method, &exchange->error);
-    const char *length =
-        MHD_lookup_connection_value(exchange->connection, MHD_HEADER_KIND, "Content-Length");
-    if (exchange->code && length && strcmp(length, "0")) return cairn_srv_http_reply(exchange);
+    if (exchange->code && (sends_body(exchange) || has_header(exchange, "Expect")))
+        return refuse(exchange);
     if (!exchange->code && exchange->http->stopping)
         exchange->code = cairn_fail(&exchange->error, CAIRN_UNAVAILABLE, "the server is stopping");
     move_deadline(exchange);
@@ -283,6 +311,12 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     (void)cls, (void)connection, (void)url;
     if (!exchange || !exchange->conn) return MHD_NO;
     if (!exchange->begun) return begin(exchange, method, version);
+    if (exchange->refused) {
+        exchange->dropped_bytes += *upload_data_size;
+        bool over = !*upload_data_size || exchange->dropped_bytes > DROPPED_BYTES_MAX;
+        *upload_data_size = 0;
+        return over ? MHD_NO : MHD_YES; /* the connection ends */
+    }
     if (*upload_data_size) {
         take_body(exchange, upload_data, *upload_data_size);
         *upload_data_size = 0;

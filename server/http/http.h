@@ -22,6 +22,10 @@
  *          1    every answer is JSON or problem+json, also to what libmicrohttpd refuses by itself;
  *               after a first line of other than three words the connection is closed, by some
  *               releases without one.
+ *          2   a refusal that is given before the body has come reaches its caller, also through a
+ *              proxy that sends the whole body first: at most 64 MiB of that are read and dropped
+ *              before the connection is closed.
+ *          3   at a stop, a request that waits for something is answered as when its time is over.
  * Limits:  server/settings.def; 64 MiB a body.
  * Threads: event loops, one per core and at most 4; one thread for deadlines and one that
  *          accepts; handlers run on the requests pool.

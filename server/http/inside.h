@@ -121,6 +121,8 @@ struct cairn_srv_exchange {
     size_t uri_size;
     char *target; /* owned; NULL when it is not one */
     bool begun, dispatched, ready;
+    bool refused;           /* answered before its body; what comes of that is dropped */
+    uint64_t dropped_bytes; /* of it, since then */
     uint64_t begun_ms; /* mono clock; its deadline moves on with what arrives */
     uint64_t begun_us; /* the same moment; 0: the library has refused it before */
     struct cairn_buf body;
@@ -153,12 +155,16 @@ bool cairn_srv_memory_take(struct cairn_srv_exchange *exchange, enum cairn_srv_m
 void cairn_srv_memory_give(struct cairn_srv_http *http, struct cairn_srv_conn *conn);
 /* refuse.c: what the library refuses before its first callback, answered in our words. */
 void cairn_srv_refuse_working_on(const struct cairn_srv_conn *conn);
+/* Sends the problem of an exchange whose body has not come, and no more after it. */
+void cairn_srv_refuse_send(struct cairn_srv_exchange *exchange);
 void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange); /* exchange.c; NULL is fine */
 /* It was answered: the event loop owns it again when this returns. */
 void cairn_srv_exchange_finish(struct cairn_srv_exchange *exchange);
 void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments);
 /* reply.c */
 enum MHD_Result cairn_srv_http_reply(struct cairn_srv_exchange *exchange);
+/* A refusal, at once; what its caller still sends is to be read and dropped (http.h#2). */
+void cairn_srv_http_refuse(struct cairn_srv_exchange *exchange);
 /* With an answer that was given before; false: there is none that holds. */
 bool cairn_srv_http_reply_again(struct cairn_srv_exchange *exchange, enum MHD_Result *ret);
 /* The body of a problem, as it is sent. */

@@ -82,20 +82,27 @@ static enum cairn_code judge(struct cairn_srv_exchange *exchange, unsigned statu
     return cairn_fail(err, CAIRN_INVALID, "the first line is not \"METHOD /path HTTP/1.1\"");
 }
 
-static void send_problem(struct cairn_srv_exchange *exchange) {
+/* The kernel has room for it: nothing else is on its way on this connection. */
+static enum cairn_code write_problem(const struct cairn_srv_exchange *exchange,
+                                     struct cairn_buf *text, struct cairn_error *err) {
+    const struct cairn_srv_reply *reply = &exchange->reply;
+    unsigned status = (unsigned)reply->status;
+    CAIRN_TRY(cairn_buf_printf(text, err,
+                               "HTTP/1.1 %u %s\r\nContent-Type: %s\r\n"
+                               "X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n"
+                               "Connection: close\r\nContent-Length: %zu\r\n",
+                               status, MHD_get_reason_phrase_for(status), reply->content_type,
+                               reply->body.size));
+    for (size_t i = 0; i < reply->header_count; i++)
+        CAIRN_TRY(cairn_buf_printf(text, err, "%s: %s\r\n", reply->headers[i].name,
+                                   reply->headers[i].value));
+    return cairn_buf_printf(text, err, "\r\n%s", reply->body.data);
+}
+
+void cairn_srv_refuse_send(struct cairn_srv_exchange *exchange) {
     struct cairn_error err = {0};
     CAIRN_AUTO(buf) text = {0};
-    if (cairn_srv_http_problem(exchange, &err)) return;
-    const struct cairn_buf *body = &exchange->reply.body;
-    unsigned status = (unsigned)exchange->reply.status;
-    if (cairn_buf_printf(&text, &err,
-                         "HTTP/1.1 %u %s\r\nContent-Type: %s\r\nX-Content-Type-Options: nosniff\r\n"
-                         "Cache-Control: no-store\r\nConnection: close\r\nContent-Length: %zu"
-                         "\r\n\r\n%s",
-                         status, MHD_get_reason_phrase_for(status), exchange->reply.content_type,
-                         body->size, body->data))
-        return;
-    /* Nothing else is on its way on this connection, so the kernel has room for it. */
+    if (cairn_srv_http_problem(exchange, &err) || write_problem(exchange, &text, &err)) return;
     if (cairn_srv_tls_is_on())
         (void)!cairn_srv_tls_send(exchange->conn->connection, text.data, text.size);
     else
@@ -113,6 +120,6 @@ void cairn_srv_refuse_log(void *cls, const char *format, va_list arguments) {
     struct cairn_srv_exchange exchange = {.http = http, .conn = conn};
     if (conn->arriving) exchange.connection = conn->arriving->connection;
     exchange.code = judge(&exchange, status);
-    send_problem(&exchange);
+    cairn_srv_refuse_send(&exchange);
     cairn_srv_reply_release(&exchange.reply);
 }

@@ -238,6 +238,12 @@ static bool add_headers(struct MHD_Response *response, const struct cairn_srv_re
            (cached || MHD_add_response_header(response, "Cache-Control", "no-store") == MHD_YES);
 }
 
+/* A proxy that keeps connections sends nothing more on one of a server that stops. */
+static bool add_end(struct MHD_Response *response, const struct cairn_srv_exchange *exchange) {
+    return !exchange->http->stopping ||
+           MHD_add_response_header(response, "Connection", "close") == MHD_YES;
+}
+
 static void log_failure(const struct cairn_srv_exchange *exchange) {
     int status = cairn_code_info(exchange->code)->http_status;
     if (status < 500 || exchange->code == CAIRN_QUOTA_EXCEEDED) {
@@ -309,7 +315,8 @@ static enum MHD_Result reply_to(struct cairn_srv_exchange *exchange) {
     if (!response) return MHD_NO;
     enum MHD_Result result = MHD_NO;
     bool kept = false;
-    if (add_headers(response, reply) && add_link(response, exchange)) {
+    if (add_headers(response, reply) && add_link(response, exchange) &&
+        add_end(response, exchange)) {
         uint64_t timeout_ms = exchange->http->server->settings->request_timeout_ms;
         cairn_srv_conn_set(exchange->conn, timeout_ms + size / 1024);
         result = MHD_queue_response(exchange->connection,
@@ -320,6 +327,15 @@ static enum MHD_Result reply_to(struct cairn_srv_exchange *exchange) {
     }
     if (!kept) MHD_destroy_response(response);
     return result;
+}
+
+void cairn_srv_http_refuse(struct cairn_srv_exchange *exchange) {
+    cairn_trace_set(&exchange->request.trace);
+    log_failure(exchange);
+    cairn_srv_refuse_send(exchange);
+    measure(exchange);
+    log_answer(exchange);
+    cairn_trace_set(NULL);
 }
 
 bool cairn_srv_http_reply_again(struct cairn_srv_exchange *exchange, enum MHD_Result *ret) {

@@ -92,7 +92,9 @@ enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const
         return cairn_fail(err, CAIRN_LENGTH_REQUIRED,
                           "Transfer-Encoding is not taken: send Content-Length");
     if (walk.content_lengths > 1) return cairn_fail(err, CAIRN_INVALID, "two Content-Length");
-    if (walk.hosts != 1) return cairn_fail(err, CAIRN_INVALID, "exactly one Host is needed");
+    /* HTTP/1.0 has no Host: checks of health are often asked in it. */
+    if (walk.hosts != 1 && (walk.hosts || strcmp(version, "HTTP/1.0") != 0))
+        return cairn_fail(err, CAIRN_INVALID, "exactly one Host is needed");
     /* Whoever stands before us may have read the other one. */
     if (walk.authorizations > 1 || walk.grants > 1)
         return cairn_fail(err, CAIRN_INVALID, "two Authorization or X-Cairn-Grant");

@@ -2,7 +2,8 @@
 /* What a browser can be made to send to this server by a page of somebody else. There is no login,
  * so two things stand between such a page and the checkpoints (B08):
  * - a name that its owner lets point here (DNS rebinding) is not a name of this server. An address
- *   is: a page cannot make a browser send another address than the one it connects to;
+ *   is: a page cannot make a browser send another address than the one it connects to. Checks of
+ *   health are answered to any name;
  * - a POST without a body, or with a type that a form can have, is sent by browsers without a
  *   question. So a POST carries Content-Type: application/json (or octet-stream) or a header
  *   X-Cairn-..., for which a browser first asks with OPTIONS, which is refused here. It asks before
@@ -106,11 +107,22 @@ static bool is_deliberate(const struct cairn_srv_exchange *exchange) {
     return there;
 }
 
+/* Load balancers ask them by the name of their own group of servers; no secret is in the answer. */
+static bool is_health(const struct cairn_srv_exchange *exchange) {
+    return !strcmp(exchange->request.path, "/livez") || !strcmp(exchange->request.path, "/readyz");
+}
+
+/* No browser sends a request without Host, so none that has no Host was made by a page. */
+static bool is_for_us(const struct cairn_srv_exchange *exchange, char host[HOST_BYTES_MAX]) {
+    bool there = false;
+    bool fits = cairn_srv_http_header(exchange, "Host", host, HOST_BYTES_MAX, &there);
+    return is_health(exchange) || !there || (fits && is_ours(exchange->http, host));
+}
+
 enum cairn_code cairn_srv_site_check(const struct cairn_srv_exchange *exchange, const char *method,
                                      struct cairn_error *err) {
     char host[HOST_BYTES_MAX];
-    if (!cairn_srv_http_header(exchange, "Host", host, sizeof(host), NULL) ||
-        !is_ours(exchange->http, host))
+    if (!is_for_us(exchange, host))
         return cairn_fail(err, CAIRN_FORBIDDEN,
                           "\"%.200s\" is not a name of this server: ask by its address, or name it "
                           "in allowed-hosts",

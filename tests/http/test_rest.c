@@ -122,10 +122,21 @@ TEST(answers_that_are_no_api_answers_get_an_honest_code) { /* rest.h#1 */
         {200, JSON_TYPE, "", CAIRN_OK},
         {204, "", "", CAIRN_OK},
         {302, "Location: /login\r\n", "", CAIRN_PROTOCOL},
-        {404, "", "", CAIRN_NOT_FOUND},
+        {301, "Location: https://new.example/cairn\r\n", "", CAIRN_PROTOCOL},
+        {401, "", "", CAIRN_UNAUTHORIZED},
+        {403, "Content-Type: text/html\r\n", "<html>RBAC</html>", CAIRN_UNAVAILABLE},
+        {404, "", "", CAIRN_UNAVAILABLE},
+        {404, JSON_TYPE, "{\"message\":\"no route matched\"}", CAIRN_UNAVAILABLE},
+        {404, PROBLEM_TYPE, "{\"title\":\"Not Found\",\"status\":404}", CAIRN_UNAVAILABLE},
+        {404, PROBLEM_TYPE, "{\"type\":\"urn:cairn:problem:x\",\"code\":\"x\"}", CAIRN_NOT_FOUND},
+        {404, PROBLEM_TYPE, "{\"code\":\"not-found\"}", CAIRN_NOT_FOUND},
+        {408, "", "", CAIRN_UNAVAILABLE},
+        {413, "Content-Type: text/html\r\n", "<html>too large</html>", CAIRN_PROTOCOL},
+        {429, "", "", CAIRN_BUSY},
+        {500, "", "", CAIRN_UNAVAILABLE},
         {502, "Content-Type: text/html\r\n", "<html>bad gateway</html>", CAIRN_UNAVAILABLE},
         {400, PROBLEM_TYPE, "not json", CAIRN_PROTOCOL},
-        {409, PROBLEM_TYPE, "{\"code\":\"made-up-later\"}", CAIRN_CONFLICT},
+        {409, PROBLEM_TYPE, "{\"type\":\"urn:cairn:problem:y\",\"code\":\"y\"}", CAIRN_CONFLICT},
         {500, PROBLEM_TYPE, "{\"code\":\"internal\"}", CAIRN_INTERNAL},
         {400, PROBLEM_TYPE, "{\"code\":\"ok\"}", CAIRN_PROTOCOL},
     };
@@ -138,6 +149,32 @@ TEST(answers_that_are_no_api_answers_get_an_honest_code) { /* rest.h#1 */
         CAIRN_AUTO_JSON json_t *reply = NULL;
         EXPECT_CODE(cairn_rest_call(rig.rest, "GET", "/x", NULL, 0, &reply, &err), cases[i].code);
         EXPECT(!reply);
+    }
+}
+
+TEST(a_strangers_answer_is_told_with_its_url_status_and_where_it_leads) { /* rest.h#9 */
+    static const struct {
+        int status;
+        const char *headers, *said;
+    } cases[] = {
+        {301, "Location: https://new.example/c\r\n", "301 and leads to https://new.example/c"},
+        {404, "Server: nginx/1.22\r\n",
+         "404. That is no answer of cairn-server: a proxy (nginx/1.22)"},
+        {413, "Content-Type: text/html\r\n",
+         "413 to a body of 7 bytes: its limit has to be larger"},
+    };
+    CAIRN_AUTO(rig) rig = {0};
+    CAIRN_AUTO_JSON json_t *body = json_pack("{s:i}", "a", 1);
+    REQUIRE(open_rig(&rig, say_script));
+    scripted_body = "";
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        scripted_status = cases[i].status;
+        scripted_type = cases[i].headers;
+        EXPECT(cairn_rest_call(rig.rest, "PUT", "/v1/runs/a/b", body, 0, NULL, &err));
+        EXPECT(strstr(err.message, cases[i].said));
+        EXPECT(strstr(err.message, "/v1/runs/a/b: PUT answered"));
+        EXPECT_EQ_U64(err.http_status, (uint64_t)cases[i].status);
+        EXPECT(!cairn_rest_spoke(rig.rest));
     }
 }
 

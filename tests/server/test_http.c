@@ -142,7 +142,7 @@ static const struct early {
     {413, PUT "Content-Length: 18446744073709551621" END, "", 0, "", "Content-Length is larger"},
     {411, PUT "Transfer-Encoding: chunked" END "zz\r\n", "", 0, "", "send Content-Length"},
     {400, "GET /livez HTTP/1.1\r\nX: a" END, "", 0, "", "one Host"},
-    {400, "GET /livez HTTP/1.0\r\nX: a" END, "", 0, "", "one Host"},
+    {400, "GET /livez HTTP/1.0\r\nHost: a\r\nHost: b" END, "", 0, "", "one Host"},
     {400, GET "nocolon" END, "", 0, "", "Name: value"},
     {400, GET "nocolon\r\nX: y" END, "", 0, "", "Name: value"},
     {400, "GET /livez" END, "", 0, "", "METHOD /path"},
@@ -312,6 +312,55 @@ TEST(what_a_path_does_not_take_is_a_problem_of_its_status) {
     }
 }
 
+/* As a proxy does: the answer is looked for when all of the body is out. */
+static int send_whole_first(uint16_t port, const char *head, size_t body_bytes,
+                            struct cairn_buf *ret) {
+    static const char zeros[64 * CAIRN_KIB];
+    char request[400];
+    CAIRN_AUTO(raw) raw = {0};
+    if (!cairn_raw_open(&raw, port)) return -1;
+    snprintf(request, sizeof(request), "%sHost: localhost\r\nContent-Length: %zu\r\n\r\n", head,
+             body_bytes);
+    bool sent = cairn_raw_text(&raw, request);
+    for (size_t left = body_bytes; sent && left; left -= cairn_min_u64(left, sizeof(zeros)))
+        sent = cairn_raw_send(&raw, zeros, (size_t)cairn_min_u64(left, sizeof(zeros)));
+    int status = sent ? cairn_raw_reply(&raw, 5000, ret) : -1;
+    return status > 0 && !cairn_raw_closed(&raw, 5000) ? -2 : status;
+}
+
+TEST(a_refusal_reaches_who_sends_the_whole_body_first) /* server/http/http.h#2 */
+{
+    static const struct {
+        int status;
+        const char *head;
+        size_t body_bytes;
+    } cases[] = {
+        {413, "PUT /v1/runs/a/b HTTP/1.1\r\nContent-Type: application/json\r\n", 5 * CAIRN_MIB},
+        {413, "PUT /v1/runs/a/b HTTP/1.1\r\nContent-Type: application/json\r\n", 60 * CAIRN_MIB},
+        {415, "PUT /v1/runs/a/b HTTP/1.1\r\nContent-Type: text/plain\r\n", CAIRN_MIB},
+        {404, "PUT /nothing HTTP/1.1\r\nContent-Type: application/json\r\n", 3 * CAIRN_MIB},
+        {405, "POST /livez HTTP/1.1\r\nContent-Type: application/json\r\n", 3 * CAIRN_MIB},
+        {400, "GET /livez HTTP/1.1\r\n", 2 * CAIRN_MIB},
+        {403, "PUT /v1/runs/a/b HTTP/1.1\r\nContent-Type: application/json\r\n"
+              "Origin: http://evil.example\r\n",
+         900 * CAIRN_KIB},
+    };
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        int status =
+            send_whole_first(world.server.port, cases[i].head, cases[i].body_bytes, &reply);
+        cairn_test_check(status == cases[i].status, __FILE__, __LINE__, "%d instead of %d: %.40s",
+                         status, cases[i].status, cases[i].head);
+        EXPECT_EQ_U64(occurrences(reply.data, "Content-Length: "), 1);
+        EXPECT(reply.data && strstr(reply.data, "Connection: close"));
+        EXPECT(status != 405 || strstr(reply.data, "Allow: GET, HEAD"));
+    }
+    CAIRN_AUTO(buf) reply = {0}; /* more than that is nobody's body */
+    EXPECT(send_whole_first(world.server.port, cases[0].head, 160 * CAIRN_MIB, &reply) == -1);
+}
+
 TEST(b01_a_nul_in_a_path_names_no_other_run) {
     static const char *const paths[] = {"a%00b", "a%00", "%00a", "a%00/checkpoints", "a/%00"};
     CAIRN_AUTO(world) world = {0};
@@ -471,7 +520,9 @@ TEST(a_stop_answers_parked_requests_and_ends_cleanly) {
     EXPECT(cairn_raw_reply(&raw, 300, &reply) == -1);
     cairn_world_release(&world); /* checks the exit status */
     world = (struct cairn_world){0};
-    EXPECT(cairn_raw_reply(&raw, 1000, &reply) == 503);
+    EXPECT(cairn_raw_reply(&raw, 1000, &reply) == 200); /* server/http/http.h#3: it is open yet */
+    EXPECT(reply.data && strstr(reply.data, "\"state\":\"open\""));
+    EXPECT(reply.data && strstr(reply.data, "Connection: close"));
 }
 
 #define DOWNLOAD_BYTES (40 * CAIRN_MIB) /* more than the buffers of a connection hold */

@@ -48,6 +48,28 @@ TEST(a_request_that_names_another_host_is_refused) /* B08 */
     EXPECT(send_request(&world, "GET", "/v1/runs/a/b", "localhost", "") == 404);
 }
 
+TEST(checks_of_health_are_answered_to_any_host_and_in_http_1_0_without_one) /* B08 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    static const char *const checks[] = {
+        "GET /readyz HTTP/1.0\r\n\r\n",
+        "GET /livez HTTP/1.0\r\n\r\n",
+        "HEAD /readyz HTTP/1.0\r\n\r\n",
+        "GET /readyz HTTP/1.1\r\nHost: cairn_backend\r\n\r\n",
+        "GET /livez HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+        "GET /v1/runs HTTP/1.0\r\n\r\n",
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(checks); i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        int status =
+            cairn_raw_exchange(world.server.port, checks[i], strlen(checks[i]), &reply);
+        cairn_test_check(status == 200, __FILE__, __LINE__, "%d: %s", status, checks[i]);
+    }
+    EXPECT(send_request(&world, "GET", "/v1/runs", "cairn_backend", "") == 403);
+    EXPECT(send_request(&world, "GET", "/metrics", "cairn_backend", "") == 403);
+}
+
 TEST(any_name_is_taken_where_an_operator_says_so) /* B08 */
 {
     CAIRN_AUTO(world) world = {0};

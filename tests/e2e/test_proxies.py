@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+# ctest: labels=proxies seconds=60 thirds=2
+"""Behind each proxy of docs/proxies.md, with the configuration that stands there: commands and saves, names with slashes, refusals
+of bodies, waits that the proxy cuts, and what is not an answer of Cairn."""
+import http.client
+import json
+import os
+import pathlib
+import subprocess
+import unittest
+
+import proxies
+from world import BIN, HANG_S, wait_until, World
+
+NAMES = ("tokenizer/vocab.txt", "deep/er/x.bin", "with space.bin", "ä.bin")
+LARGE_BYTES = 2_000_000
+TRIES = 20
+TIMEOUT = {"nginx": ("proxy_read_timeout 75s", "proxy_read_timeout 1s"), "haproxy": ("timeout server 75s", "timeout server 1s"),
+           "apache": ("ProxyTimeout 75", "ProxyTimeout 1"), "caddy": ("response_header_timeout 75s", "response_header_timeout 1s"),
+           "varnish": (".first_byte_timeout = 75s", ".first_byte_timeout = 1s")}
+
+
+class Behind:
+    """The tests; a class below for each proxy."""
+    NAME = ""
+
+    def setUp(self):
+        why = proxies.missing(self.NAME)
+        if why:
+            self.skipTest(why)
+        self.world = World()
+        self.addCleanup(self.world.close)
+
+    def put_through(self, proxy, what):
+        """By an uploader of the command's own, whose calls all go through the proxy."""
+        self.cairn(proxy, "put", self.tree(), what, "--store", self.world.store, env={"CAIRN_SOCKET": str(self.world.root / "none.sock")})
+
+    def proxy(self, changes=(), more="", world=None):
+        world = world or self.world
+        one = proxies.Proxy(self.NAME, [world.port_of(number) for number in range(len(world.urls))], changes, more)
+        self.addCleanup(one.stop)
+        return one.start()
+
+    def cairn(self, proxy, *words, status=0, env=None):
+        done = self.world.cairn(*words, env={"CAIRN_URL": proxy.url, **(env or {})}, status=None)
+        self.assertEqual(done.returncode, status, f"{words}: {done.stdout}\n{done.stderr}\n{proxy.said()}")
+        return done
+
+    def started(self, proxy, *words):
+        one = subprocess.Popen([str(BIN / "cairn"), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "CAIRN_URL": proxy.url, "CAIRN_PROGRESS": "none"})
+        self.addCleanup(self.drop, one)
+        return one
+
+    @staticmethod
+    def drop(process):
+        process.kill()
+        process.communicate()
+
+    def ended(self, process, status=0):
+        out, said = process.communicate(timeout=HANG_S)
+        self.assertEqual(process.returncode, status, f"{process.args}: {out}\n{said}")
+        return out, said
+
+    def send(self, proxy, method, path, body=b"", headers=None):
+        """As curl and most libraries do: all of the body, then the answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=HANG_S)
+        try:
+            connection.request(method, path, body, headers or {})
+            reply = connection.getresponse()
+            return reply.status, {name.lower(): value for name, value in reply.headers.items()}, reply.read()
+        finally:
+            connection.close()
+
+    def tree(self):
+        folder = self.world.root / "model"
+        for name in NAMES:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(name.encode() * 1000)
+        return folder
+
+    def test_a_tree_is_saved_listed_verified_and_restored(self):
+        proxy = self.proxy()
+        self.put_through(proxy, "llm/7b@1")
+        self.assertIn("llm/7b", self.cairn(proxy, "ls").stdout)
+        self.cairn(proxy, "show", "llm/7b@1")
+        self.cairn(proxy, "verify", "llm/7b@1")
+        self.cairn(proxy, "wait", "llm/7b@1", "--timeout", "60s")
+        back = self.world.root / "back"
+        self.cairn(proxy, "get", "llm/7b@1", "-d", back)
+        for name in NAMES:
+            self.assertEqual((back / name).read_bytes(), name.encode() * 1000)
+
+    def test_a_plans_paths_are_served_as_they_are(self):
+        proxy = self.proxy()
+        self.put_through(proxy, "llm/7b@1")
+        status, _, said = self.send(proxy, "POST", "/v1/runs/llm/7b/checkpoints/1/restore-plans", json.dumps({"shards": list(NAMES)}).encode(),
+                                    {"Content-Type": "application/json"})
+        self.assertEqual(status, 201, said)
+        for item in json.loads(said)["objects"]:
+            status, _, _ = self.send(proxy, "GET", item["path"])
+            self.assertEqual(status, 200, item["path"])
+
+    def test_a_refusal_before_the_body_is_read_arrives(self):
+        proxy = self.proxy()
+        cases = [(415, "PUT", "/v1/runs/a/b", {"Content-Type": "text/plain"}),
+                 (413, "PUT", "/v1/runs/a/b", {"Content-Type": "application/json"}),
+                 (404, "POST", "/v1/nothing", {"Content-Type": "application/json"}),
+                 (405, "POST", "/livez", {"Content-Type": "application/json"})]
+        for number in range(TRIES):
+            want, method, path, headers = cases[number % len(cases)]
+            status, said, body = self.send(proxy, method, path, bytes(LARGE_BYTES), headers)
+            self.assertEqual((status, said.get("content-type")), (want, "application/problem+json"), body[:300])
+
+    def test_waits_go_on_where_the_proxy_cuts_them(self):
+        proxy = self.proxy([TIMEOUT[self.NAME]])
+        self.world.cairn("put", self.tree(), "llm/7b@1")
+        waiting = self.started(proxy, "wait", "llm/7b@2", "--timeout", f"{2 * HANG_S}s")
+        newer = self.started(proxy, "wait", "llm/7b", "--newer-than", "1", "--timeout", f"{2 * HANG_S}s")
+        following = self.started(proxy, "events", "llm/7b", "--follow", "--since", "0", "--timeout", f"{2 * HANG_S}s")
+        for one in (waiting, newer):  # stderr: the note that a call was cut
+            self.assertIn("waiting for it", one.stderr.readline())
+        self.world.cairn("put", self.tree(), "llm/7b@2")
+        for one in (waiting, newer):
+            self.ended(one)
+        while "committed llm/7b@2" not in following.stdout.readline():
+            self.assertIsNone(following.poll())
+
+    def test_a_restart_of_the_server_ends_no_wait(self):
+        proxy = self.proxy()
+        self.world.cairn("put", self.tree(), "llm/7b@1")
+        waiting = [self.started(proxy, "wait", "llm/7b@2", "--timeout", f"{2 * HANG_S}s"),
+                   self.started(proxy, "watch", "llm/7b", "--until", "committed", "--timeout", f"{2 * HANG_S}s"),
+                   self.started(proxy, "events", "llm/7b", "--follow", "--since", "0", "--timeout", f"{2 * HANG_S}s")]
+        wait_until(lambda: self.asked(proxy) >= 3)
+        self.world.server.stop()
+        self.world.start_server()
+        wait_until(lambda: self.send(proxy, "GET", "/livez")[0] == 200)
+        self.world.cairn("put", self.tree(), "llm/7b@2")
+        for one in waiting[:2]:
+            self.ended(one)
+        while "committed llm/7b@2" not in waiting[2].stdout.readline():
+            self.assertIsNone(waiting[2].poll())
+
+    def asked(self, proxy):
+        """How many connections callers have to the proxy now."""
+        rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return sum(row[2].endswith(f":{proxy.port:04X}") and row[3] == "01" for row in rows)
+
+    def test_no_server_behind_it_is_status_5_and_names_the_url(self):
+        proxy = self.proxy()
+        self.world.server.stop()
+        done = self.cairn(proxy, "show", "llm/7b@1", status=5)
+        self.assertIn(proxy.url, done.stderr)
+
+
+class Nginx(Behind, unittest.TestCase):
+    NAME = "nginx"
+
+
+class Haproxy(Behind, unittest.TestCase):
+    NAME = "haproxy"
+
+
+class Apache(Behind, unittest.TestCase):
+    NAME = "apache"
+
+
+class Caddy(Behind, unittest.TestCase):
+    NAME = "caddy"
+
+
+class Varnish(Behind, unittest.TestCase):
+    NAME = "varnish"
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
