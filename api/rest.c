@@ -62,7 +62,7 @@ struct call {
     char trace[CAIRN_TRACE_HEADER_BYTES];
     char key[sizeof KEY_HEADER + CAIRN_UUID_TEXT_BYTES]; /* "": none */
     uint32_t wait_ms; /* that the server is asked to hold it; 0: it is not asked */
-    bool json_reply;
+    bool json_reply, problem_reply;
     uint64_t retry_after_s; /* 0: it did not say */
     char location[160], server[40]; /* of a stranger's answer; "": it did not say */
 };
@@ -188,8 +188,9 @@ static void note_header(struct cairn_http_request *request, struct cairn_view na
     if (!is_named(name, "Content-Type")) return;
     const char *text = value.data;
     size_t size = value.size;
+    call->problem_reply = size >= 24 && !strncasecmp(text, "application/problem+json", 24);
     call->json_reply = (size >= 16 && !strncasecmp(text, "application/json", 16)) ||
-                       (size >= 24 && !strncasecmp(text, "application/problem+json", 24));
+                       call->problem_reply;
 }
 
 static const char *text_field(const json_t *problem, const char *name) {
@@ -307,7 +308,12 @@ static enum cairn_code judge_refusal(struct cairn_rest *rest, const struct call 
         cairn_json_parse(cairn_buf_view(&call->reply), limits, &rest->problem, NULL) == CAIRN_OK &&
         is_of_api(rest))
         return judge_problem(rest, call, err);
-    return judge_stranger(rest, call, err);
+    if (strcmp(call->request.method, "HEAD") != 0 || !call->problem_reply)
+        return judge_stranger(rest, call, err);
+    enum cairn_code code = code_of_status(call->request.status); /* its type says whose it is */
+    cairn_fail(err, code, "server %s answered %d", rest->name, call->request.status);
+    if (err) err->http_status = call->request.status;
+    return code;
 }
 
 /* ---- the call ---- */
@@ -410,7 +416,7 @@ static enum cairn_code try_server(struct cairn_rest *rest, struct call *call, ui
     rest->name = place->name;
     CAIRN_TRY(make_url(place, call, path, err));
     cairn_buf_clear(&call->reply);
-    call->json_reply = false;
+    call->json_reply = call->problem_reply = false;
     call->retry_after_s = 0;
     call->location[0] = call->server[0] = '\0';
     request->unix_socket = place->unix_socket;

@@ -7,11 +7,11 @@
  * Promise: 1   a call that fails in a way that passes (no answer, unavailable, busy, timeout, and
  *              what somebody between says) is made again until the deadline; then its failure is
  *              the answer.
- *          2   before the first answer, only a 5xx is waited out: where nobody listens, the address
+ *          2   before the first answer, only a 5xx is waited out: where nobody listens the address
  *              is more likely wrong, and that is said at once.
  *          3   that the server is away is noted once, and so is that it answers again.
- *          4   no call asks to be held for longer than CAIRN_CLI_LONG_POLL_MS, less than the proxies
- *              of docs/proxies.md wait for an answer.
+ *          4   no call is to be held for longer than CAIRN_CLI_LONG_POLL_MS, less than proxies wait
+ *              for an answer (docs/proxies.md).
  * Limits:  a pause of half a second between two calls.
  * Threads: main thread.
  * Next:    cli/call.h, cli/verbs/wait.c.

@@ -3,6 +3,7 @@
 #include "cli/store.h"
 
 #include "store/open.h"
+#include "store/record.h"
 #include "store/s3/settings.h"
 
 enum cairn_code cairn_cli_store_open_url(const struct cairn_cli *cli, const char *url, bool writes,
@@ -18,9 +19,29 @@ enum cairn_code cairn_cli_store_open_url(const struct cairn_cli *cli, const char
     return code;
 }
 
+/* A later release may mean other versions by `latest`, or none, where this one sees some. */
+static enum cairn_code check_number(struct cairn_store *store, struct cairn_error *err) {
+    CAIRN_AUTO_PTR(store_worker) worker = NULL;
+    struct cairn_store_record record;
+    struct cairn_error why = {0};
+    CAIRN_TRY(cairn_store_worker_new(store, &worker, err));
+    enum cairn_code code = cairn_store_record_get(worker, 0, &record, &why);
+    if (!code || code == CAIRN_NOT_FOUND) return CAIRN_OK;
+    if (err) *err = why;
+    if (code != CAIRN_UNSUPPORTED) return code;
+    return cairn_within(err, code, "the store was written by a newer release; read it with that");
+}
+
 enum cairn_code cairn_cli_store_open(const struct cairn_cli *cli, struct cairn_store **ret,
                                      struct cairn_error *err) {
-    return cairn_cli_store_open_url(cli, cli->store, false, ret, err);
+    struct cairn_store *store = NULL;
+    CAIRN_TRY(cairn_cli_store_open_url(cli, cli->store, false, &store, err));
+    enum cairn_code code = check_number(store, err);
+    if (code)
+        cairn_store_free(store);
+    else
+        *ret = store;
+    return code;
 }
 
 enum cairn_code cairn_cli_store_check(struct cairn_store_worker *worker, struct cairn_error *err) {

@@ -4,7 +4,9 @@
  *
  * Why:     get, verify, ls and show read the same store by the same settings; export writes by
  *          them.
- * Promise: 1   it is opened to be read, and nothing is written or made, unless `writes` says so.
+ * Promise: 3   a store whose store.json has another number is refused by name before anything is
+ *              read of it: what counts there may be another version.
+ *          1   it is opened to be read, and nothing is written or made, unless `writes` says so.
  *          2   --timeout bounds each request.
  * Limits:  one store.
  * Threads: main thread.

@@ -53,6 +53,11 @@ static const char *limit_value(size_t index, size_t label) {
     return index ? "address" : "token";
 }
 
+static const char *bound_value(size_t index, size_t label) {
+    (void)label;
+    return index == CAIRN_SRV_BOUND_ADDRESS ? "address" : "connections";
+}
+
 static const char *scope_value(size_t index, size_t label) {
     static const char *const texts[] = {[CAIRN_SRV_SCOPE_RUN] = "run",
                                         [CAIRN_SRV_SCOPE_PROJECT] = "project",
@@ -91,6 +96,7 @@ static const struct cairn_metric_axis axis_NONE = {.count = 1},
                                       axis_ROUTES = {CAIRN_ROUTE_COUNT + 1, 2, route_value},
                                       axis_STATUSES = {CAIRN_COUNT(statuses), 1, status_value},
                                       axis_QUERIES = {CAIRN_SRV_QUERIES, 1, query_value},
+                                      axis_BOUNDS = {CAIRN_SRV_BOUNDS, 1, bound_value},
                                       axis_LIMITS = {2, 1, limit_value},
                                       axis_RESULTS = {CAIRN_SRV_RESULTS, 1, result_value},
                                       axis_WAITS = {1, 1, wait_value},

@@ -20,6 +20,9 @@ enum cairn_srv_metric {
     CAIRN_SRV_METRIC_COUNT
 };
 
+/* Which bound of http/ was met. */
+enum cairn_srv_bound { CAIRN_SRV_BOUND_ADDRESS, CAIRN_SRV_BOUND_CONNECTIONS, CAIRN_SRV_BOUNDS };
+
 /* What became of telling a webhook of an event. */
 enum cairn_srv_result {
     CAIRN_SRV_RESULT_DELIVERED,

@@ -28,7 +28,8 @@ static void fail(const char *what) {
 static void set_options(const char *variable) {
     const char *own = getenv(variable);
     char text[2048];
-    snprintf(text, sizeof text, "%s%slog_path=%s/report:log_exe_name=1", own ? own : "",
+    /* Quoted: a sanitizer takes a space or a colon for the end of an option. */
+    snprintf(text, sizeof text, "%s%slog_path='%s/report':log_exe_name=1", own ? own : "",
              own && *own ? ":" : "", folder);
     if (setenv(variable, text, 1) != 0) fail(variable);
 }

@@ -40,8 +40,9 @@ static int read_list(const char *folder, unsigned rank) {
     while (piece_count < PIECES_MAX && fgets(line, sizeof line, list)) {
         struct piece *piece = &pieces[piece_count];
         unsigned long long first, elements;
-        if (sscanf(line, "%127s %u %llu %llu %1023s", piece->name, &piece->element_bytes, &first,
-                   &elements, piece->path) != 5) {
+        /* The path is the rest of the line, spaces and all. */
+        if (sscanf(line, "%127s %u %llu %llu %1023[^\n]", piece->name, &piece->element_bytes,
+                   &first, &elements, piece->path) != 5) {
             fprintf(stderr, "bad line in %s: %s", path, line);
             return 0;
         }

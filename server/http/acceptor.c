@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/net.h"
+#include "server/metrics.h"
 #include "server/http/inside.h"
 
 #define FULL_LOOK_MS 20
@@ -82,6 +83,8 @@ static bool keep_spare(struct cairn_srv_http *http, uint64_t idle_ms) {
  * closed. */
 static bool wait_for_room(struct cairn_srv_http *http) {
     uint64_t anew_ms = cairn_mono_ms() + FULL_COUNT_ANEW_MS;
+    if (http->connections >= http->connections_max)
+        cairn_srv_conn_bound(http, CAIRN_SRV_BOUND_CONNECTIONS, "all");
     while (http->connections >= http->connections_max) {
         bool closing = is_called(http) && keep_spare(http, 0);
         if (!stay(http, false, closing ? CLOSING_LOOK_MS : FULL_LOOK_MS)) return false;

@@ -16,10 +16,13 @@
 #include "common/net.h"
 #include "server/chunks.h"
 #include "server/http/inside.h"
+#include "server/metrics.h"
 #include "server/nodes.h"
 #include "server/read_slots.h"
 
 #define LOOK_EVERY_MS 200
+#define BEYOND_MAX 16
+#define SAY_EVERY_MS 10000
 #define ARRIVES_MS 500 /* a request that has begun is not taken for a half one before that */
 
 struct cairn_srv_conn *cairn_srv_conn_of(struct MHD_Connection *connection) {
@@ -103,8 +106,7 @@ static struct cairn_srv_peer *join_peer(struct cairn_srv_http *http, const uint8
     return *at;
 }
 
-static void leave_peer(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
-    struct cairn_srv_peer *peer = CAIRN_TAKE(conn->peer);
+static void leave_peer(struct cairn_srv_http *http, struct cairn_srv_peer *peer) {
     if (!peer || --peer->connections) return;
     struct cairn_srv_peer **at = bucket_of(http, peer->address);
     while (*at != peer) at = &(*at)->next;
@@ -121,24 +123,85 @@ void cairn_srv_conn_reset(struct cairn_srv_http *http, struct cairn_srv_conn *co
     http->locked.resets += !conn->is_reset;
     conn->is_reset = true;
     leave_line(http, conn);
-    leave_peer(http, conn);
+    leave_peer(http, CAIRN_TAKE(conn->peer));
 }
 
-/* An address at its bound loses the connection that is next to go, and where there is none the one
- * that has just come. */
-static void keep_bound(struct cairn_srv_http *http, struct cairn_srv_conn *fresh) {
-    if (!fresh->peer) return;
-    if (fresh->peer->connections <= http->server->settings->connections_per_address) return;
+/* An address at its bound loses the connection that is next to go. Where all are at work a few more
+ * are let in, for checks of health and for a refusal in words; beyond these the one goes that has
+ * just come, and true is returned. */
+static bool keep_bound(struct cairn_srv_http *http, struct cairn_srv_conn *fresh) {
+    uint64_t bound = http->server->settings->connections_per_address;
+    if (!fresh->peer || fresh->peer->connections <= bound) return false;
     struct cairn_srv_conn *next = next_to_go(http, fresh->peer, 0);
-    cairn_srv_conn_reset(http, next ? next : fresh);
+    fresh->is_beyond = !next;
+    bool lost = !next && fresh->peer->connections > bound + BEYOND_MAX;
+    if (next || lost) cairn_srv_conn_reset(http, next ? next : fresh);
+    return lost;
+}
+
+void cairn_srv_conn_bound(struct cairn_srv_http *http, unsigned bound, const char *from) {
+    struct cairn_metric_at at = {CAIRN_SRV_METRIC_bounds_reached_total, bound, 0};
+    uint64_t now_ms = cairn_mono_ms(), said_ms = http->bound_said_ms;
+    cairn_metrics_add(http->server->metrics, at, 1);
+    if (said_ms && now_ms - said_ms < SAY_EVERY_MS) return;
+    if (!atomic_compare_exchange_strong(&http->bound_said_ms, &said_ms, now_ms)) return;
+    cairn_log(WARN, "http.bound", "setting=%s from=\"%s\"",
+              bound == CAIRN_SRV_BOUND_ADDRESS ? "connections-per-address" : "http-connections-max",
+              from);
+}
+
+static bool takes_place(struct cairn_srv_exchange *exchange, const uint8_t caller[16]) {
+    struct cairn_srv_http *http = exchange->http;
+    struct cairn_srv_conn *conn = exchange->conn;
+    uint64_t bound = http->server->settings->connections_per_address;
+    CAIRN_HOLD(&http->lock);
+    if (conn->is_proxy) {
+        exchange->peer = join_peer(http, caller);
+        return !exchange->peer || exchange->peer->connections <= bound;
+    }
+    if (conn->is_beyond && conn->peer) conn->is_beyond = conn->peer->connections > bound;
+    return !conn->is_beyond;
+}
+
+enum cairn_code cairn_srv_conn_admit(struct cairn_srv_exchange *exchange,
+                                     struct cairn_error *err) {
+    enum cairn_route_id id = exchange->request.route->id;
+    uint8_t caller[16];
+    if (id == CAIRN_ROUTE_LIVEZ || id == CAIRN_ROUTE_READYZ) return CAIRN_OK;
+    cairn_srv_proxied_caller(exchange, caller);
+    if (takes_place(exchange, caller)) return CAIRN_OK;
+    cairn_srv_conn_bound(exchange->http, CAIRN_SRV_BOUND_ADDRESS, exchange->request.from);
+    return cairn_fail(err, CAIRN_BUSY,
+                      "%s has as many calls under way as connections-per-address lets one address "
+                      "have; a proxy belongs into trusted-proxies",
+                      exchange->request.from);
+}
+
+void cairn_srv_conn_leave(struct cairn_srv_exchange *exchange) {
+    CAIRN_HOLD(&exchange->http->lock);
+    leave_peer(exchange->http, CAIRN_TAKE(exchange->peer));
 }
 
 /* ---- from outside ---- */
 
-static void address_of(struct MHD_Connection *connection, uint8_t ret[16]) {
+static const struct sockaddr *address_of(struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    cairn_net_caller(info ? info->client_addr : NULL, ret);
+    return info ? info->client_addr : NULL;
+}
+
+static bool enlist(struct cairn_srv_http *http, struct cairn_srv_conn *conn,
+                   const uint8_t address[16]) {
+    CAIRN_HOLD(&http->lock);
+    conn->next = http->locked.conns;
+    conn->at = &http->locked.conns;
+    if (conn->next) conn->next->at = &conn->next;
+    http->locked.conns = conn;
+    http->locked.conn_count++;
+    conn->peer = conn->is_proxy ? NULL : join_peer(http, address);
+    bool lost = keep_bound(http, conn);
+    join_line(http, conn, CAIRN_SRV_LINE_ARRIVING);
+    return lost;
 }
 
 static void add(struct cairn_srv_http *http, struct MHD_Connection *connection,
@@ -153,17 +216,11 @@ static void add(struct cairn_srv_http *http, struct MHD_Connection *connection,
     conn->fd = info->connect_fd;
     conn->moved_ms = UINT64_MAX;
     conn->line = CAIRN_SRV_LINE_NONE;
-    address_of(connection, address);
+    cairn_net_caller(address_of(connection), address);
+    conn->is_proxy = cairn_srv_proxied_is_proxy(http, address_of(connection));
     cairn_srv_conn_set(conn, http->server->settings->request_timeout_ms);
-    CAIRN_HOLD(&http->lock);
-    conn->next = http->locked.conns;
-    conn->at = &http->locked.conns;
-    if (conn->next) conn->next->at = &conn->next;
-    http->locked.conns = conn;
-    http->locked.conn_count++;
-    conn->peer = join_peer(http, address);
-    keep_bound(http, conn);
-    join_line(http, conn, CAIRN_SRV_LINE_ARRIVING);
+    if (enlist(http, conn, address))
+        cairn_srv_conn_bound(http, CAIRN_SRV_BOUND_ADDRESS, "who has just called");
 }
 
 static void take_out(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
@@ -177,7 +234,7 @@ static void take_out(struct cairn_srv_http *http, struct cairn_srv_conn *conn) {
         CAIRN_ASSERT(!conn->is_reset || http->locked.resets);
         http->locked.resets -= conn->is_reset;
         leave_line(http, conn);
-        leave_peer(http, conn);
+        leave_peer(http, CAIRN_TAKE(conn->peer));
     }
     free(conn);
 }

@@ -208,7 +208,9 @@ static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *me
     exchange->code = cairn_srv_shape_check(exchange, method, version, &exchange->error);
     if (exchange->code) return refuse(exchange);
     note_peer(exchange);
+    cairn_srv_proxied_note(exchange);
     exchange->code = cairn_srv_http_accept(exchange, method, &exchange->error);
+    if (!exchange->code) exchange->code = cairn_srv_conn_admit(exchange, &exchange->error);
     if (exchange->code && (sends_body(exchange) || has_header(exchange, "Expect")))
         return refuse(exchange);
     if (!exchange->code && exchange->http->stopping)
@@ -372,6 +374,7 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **re
     cairn_srv_conn_set(exchange->conn, http->server->settings->idle_timeout_ms);
     cairn_srv_conn_line(http, exchange->conn, CAIRN_SRV_LINE_IDLE);
     if (exchange->dispatched) atomic_fetch_sub(&http->answering, 1);
+    cairn_srv_conn_leave(exchange);
     cairn_srv_exchange_free(exchange);
 }
 
@@ -444,6 +447,7 @@ enum cairn_code cairn_srv_http_start(struct cairn_srv *server, struct cairn_srv_
     cairn_srv_site_init(http);
     cairn_lock_init(&http->lock, CAIRN_LOCK_server_http);
     enum cairn_code code = cairn_srv_parked_open(http, err);
+    if (!code) code = cairn_srv_proxied_open(http, err);
     if (!code) code = cairn_srv_kept_new(&http->kept, err);
     if (!code)
         code = cairn_net_listen_tcp(server->settings->listen, &http->listen_fd, ret_port, err);
@@ -494,6 +498,7 @@ void cairn_srv_http_stop(struct cairn_srv_http *http) {
     cairn_srv_tls_free(http);
     cairn_srv_parked_close(http);
     cairn_srv_kept_free(http->kept);
+    free(http->trusted);
     if (http->listen_fd >= 0) close(http->listen_fd);
     cairn_lock_release(&http->lock);
     free(http);

@@ -42,7 +42,7 @@ enum cairn_srv_memory {
 /* The connections of one address; in a table while it has any. */
 struct cairn_srv_peer {
     uint8_t address[16]; /* IPv4 as ::ffff:a.b.c.d */
-    uint32_t connections;
+    uint32_t connections; /* and requests by way of trusted proxies */
     struct cairn_srv_peer *next;
 };
 
@@ -71,7 +71,9 @@ struct cairn_srv_conn {
     struct cairn_srv_conn *line_next, **line_at;
     uint64_t line_ms; /* since when it is there; mono clock */
     bool is_begun;    /* of the line ARRIVING: the first line of a request has come */
-    struct cairn_srv_peer *peer;                 /* NULL: it was reset, and counts no more */
+    struct cairn_srv_peer *peer; /* NULL: it was reset, or is a proxy's; it counts no more */
+    bool is_proxy;  /* its requests count for their own callers */
+    bool is_beyond; /* the bound of its address: it is for checks of health */
     bool is_reset;
     struct cairn_srv_exchange *parked; /* of parked.c, under its lock; NULL: it is not watched */
 };
@@ -89,6 +91,9 @@ struct cairn_srv_http {
     _Atomic uint32_t answering;                      /* requests that came whole, until answered */
     struct cairn_srv_kept *kept;
     char hostname[256];                              /* this machine's own name */
+    struct cairn_srv_trusted *trusted;               /* proxied.c */
+    size_t trusted_count;
+    _Atomic uint64_t bound_said_ms; /* when a bound was last logged */
     struct cairn_thread conns_thread, acceptor_thread;
     int acceptor_wake_fd; /* an eventfd: no caller is accepted any more */
     uint32_t connections_max;
@@ -117,6 +122,7 @@ struct cairn_srv_exchange {
     struct cairn_srv_http *http;
     struct MHD_Connection *connection;
     struct cairn_srv_conn *conn;
+    struct cairn_srv_peer *peer; /* of a request through a trusted proxy; under the lock */
     const char *uri; /* where the library keeps it: for the proof only */
     size_t uri_size;
     char *target; /* owned; NULL when it is not one */
@@ -148,6 +154,14 @@ bool cairn_srv_http_header(const struct cairn_srv_exchange *exchange, const char
 enum cairn_code cairn_srv_site_check(const struct cairn_srv_exchange *exchange, const char *method,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_site_init(struct cairn_srv_http *http);
+/* proxied.c */
+enum cairn_code cairn_srv_proxied_open(struct cairn_srv_http *http,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* request.from becomes whom the proxy names, where it is one that is trusted. */
+void cairn_srv_proxied_note(struct cairn_srv_exchange *exchange);
+bool cairn_srv_proxied_is_proxy(const struct cairn_srv_http *http, const struct sockaddr *address);
+/* request.from, as bounds count it. */
+void cairn_srv_proxied_caller(const struct cairn_srv_exchange *exchange, uint8_t ret[16]);
 /* memory.c: false when there is none, also after connections were reset whose peers neither send
  * nor take. */
 bool cairn_srv_memory_take(struct cairn_srv_exchange *exchange, enum cairn_srv_memory kind,
@@ -207,6 +221,14 @@ void cairn_srv_conn_set(struct cairn_srv_conn *conn, uint64_t within_ms);
 /* To the end of that line, where it may stand already. */
 void cairn_srv_conn_line(struct cairn_srv_http *http, struct cairn_srv_conn *conn,
                          enum cairn_srv_conn_line line);
+/* May this request be worked on? Not where its caller has as many connections, or requests by way
+ * of a proxy, as connections_per_address lets him; checks of health always may. */
+enum cairn_code cairn_srv_conn_admit(struct cairn_srv_exchange *exchange,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* The request is over. */
+void cairn_srv_conn_leave(struct cairn_srv_exchange *exchange);
+/* A bound was met: it is counted, and said now and then. */
+void cairn_srv_conn_bound(struct cairn_srv_http *http, unsigned bound, const char *from);
 /* The lock is held. */
 void cairn_srv_conn_reset(struct cairn_srv_http *http, struct cairn_srv_conn *conn);
 /* Closes requests that have not come whole for longest, then who has been idle for longest, and for

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctest: labels=tsan engines=again */
+/* Callers behind a proxy: who is believed about them, and the bounds that they meet. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "tests/server/world.h"
+#include "tests/support/raw.h"
+
+#define WAITS_MAX 12
+
+struct cairn_waits {
+    struct cairn_raw raws[WAITS_MAX];
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+};
+static void cairn_waits_release(struct cairn_waits *waits) {
+    for (size_t i = 0; i < WAITS_MAX; i++) cairn_raw_release(&waits->raws[i]);
+}
+
+static bool begin_save(struct cairn_world *world, struct cairn_waits *waits) {
+    for (size_t i = 0; i < WAITS_MAX; i++) waits->raws[i].fd = -1;
+    return !cairn_hand_open(world, &waits->hand, "j1", 0, "latest", 1) &&
+           !cairn_hand_begin(&waits->hand, 1, 1, "error", &waits->save);
+}
+
+/* One more call that waits for the save to end, for somebody. */
+static int wait_for(const struct cairn_world *world, struct cairn_waits *waits, size_t number,
+                    const char *header, struct cairn_buf *ret) {
+    char request[500];
+    snprintf(request, sizeof(request), "GET %s?wait=60s HTTP/1.1\r\nHost: localhost\r\n%s\r\n",
+             waits->save.path, header);
+    if (!cairn_raw_open(&waits->raws[number], world->server.port) ||
+        !cairn_raw_text(&waits->raws[number], request))
+        return -2;
+    return cairn_raw_reply(&waits->raws[number], 400, ret);
+}
+
+static int ask(const struct cairn_world *world, const char *method, const char *path,
+               const char *header, struct cairn_buf *ret) {
+    char request[500];
+    snprintf(request, sizeof(request),
+             "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+             "Content-Length: %d\r\n%s\r\n%s",
+             method, path, *method == 'P' ? 2 : 0, header, *method == 'P' ? "{}" : "");
+    return cairn_raw_exchange(world->server.port, request, strlen(request), ret);
+}
+
+TEST(at_the_bound_of_an_address_health_is_answered_and_the_rest_refused_in_words) /* B05 */
+{
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO(waits) waits = {0};
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--connections-per-address=6"), NULL));
+    REQUIRE(begin_save(&world, &waits));
+    for (size_t i = 0; i < 8; i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        int status = wait_for(&world, &waits, i, "", &reply);
+        EXPECT(status == -1 || status == 503);
+        EXPECT(status == -1 || strstr(reply.data, "connections-per-address"));
+    }
+    for (int i = 0; i < 3; i++) {
+        CAIRN_AUTO(buf) ready = {0};
+        CAIRN_AUTO(buf) refused = {0};
+        EXPECT(ask(&world, "GET", "/readyz", "Connection: close\r\n", &ready) == 200);
+        EXPECT(ask(&world, "GET", "/v1/runs", "Connection: close\r\n", &refused) == 503);
+    }
+    cairn_raw_release(&waits.raws[0]);
+    cairn_raw_release(&waits.raws[1]);
+    CAIRN_AUTO(buf) page = {0};
+    int status = 0;
+    for (int i = 0; i < 200 && status != 200; i++, usleep(50000)) {
+        cairn_buf_clear(&page);
+        status = ask(&world, "GET", "/metrics", "Connection: close\r\n", &page);
+    }
+    EXPECT(page.data && strstr(page.data, "cairn_bounds_reached_total{bound=\"address\"}"));
+    EXPECT(page.data && !strstr(page.data, "bounds_reached_total{bound=\"address\"} 0\n"));
+}
+
+TEST(each_caller_of_a_trusted_proxy_has_a_bound_of_his_own) /* B05 */
+{
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO(waits) waits = {0};
+    REQUIRE(cairn_world_start(
+        &world,
+        WORLD_ARGS("--connections-per-address=3", "--trusted-proxies=10.9.0.0/16, 127.0.0.1"),
+        NULL));
+    REQUIRE(begin_save(&world, &waits));
+    for (size_t i = 0; i < 8; i++) { /* what stands further left is a caller's own word */
+        char header[200];
+        CAIRN_AUTO(buf) reply = {0};
+        snprintf(header, sizeof(header),
+                 "X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-For: 192.0.2.%zu, 10.9.8.7\r\n", i);
+        EXPECT(wait_for(&world, &waits, i, header, &reply) == -1);
+    }
+    for (size_t i = 8; i < 12; i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        int status = wait_for(&world, &waits, i, "X-Forwarded-For: 198.51.100.1:4711\r\n", &reply);
+        EXPECT(status == (i < 11 ? -1 : 503));
+    }
+    CAIRN_AUTO(buf) other = {0};
+    EXPECT(ask(&world, "GET", "/v1/runs", "X-Forwarded-For: 192.0.2.99\r\n", &other) == 200);
+}
+
+/* Whom the newest event names. */
+static bool event_is_from(struct cairn_world *world, const char *address) {
+    CAIRN_AUTO_JSON json_t *page = NULL;
+    if (cairn_world_call(world, "GET", "/v1/events?limit=1", NULL, &page)) return false;
+    const json_t *event = json_array_get(json_object_get(page, "items"), 0);
+    const char *found = json_string_value(json_object_get(event, "address"));
+    cairn_test_check(found && !strcmp(found, address), __FILE__, __LINE__, "%s instead of %s",
+                     found ? found : "nobody", address);
+    return true;
+}
+
+TEST(a_caller_is_named_by_trusted_proxies_alone) /* trusted_proxies */
+{
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--trusted-proxies=127.0.0.0/8"), NULL));
+    EXPECT(ask(&world, "PUT", "/v1/runs/a/one", "X-Forwarded-For: 192.0.2.1\r\n", &reply) == 201);
+    EXPECT(event_is_from(&world, "192.0.2.1"));
+    EXPECT(ask(&world, "PUT", "/v1/runs/a/two", "Forwarded: for=192.0.2.2\r\n", &reply) == 201);
+    EXPECT(event_is_from(&world, "127.0.0.1"));
+    EXPECT(ask(&world, "PUT", "/v1/runs/a/three", "X-Forwarded-For: 192.0.2.3, unknown\r\n",
+               &reply) == 201);
+    EXPECT(event_is_from(&world, "127.0.0.1"));
+}
+
+TEST(trusted_proxies_may_name_callers_in_forwarded) /* trusted_header */
+{
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    REQUIRE(cairn_world_start(
+        &world, WORLD_ARGS("--trusted-proxies=127.0.0.1", "--trusted-header=Forwarded"), NULL));
+    EXPECT(ask(&world, "PUT", "/v1/runs/a/one", "Forwarded: by=x;for=\"[2001:db8::7]:80\"\r\n",
+               &reply) == 201);
+    EXPECT(event_is_from(&world, "2001:db8::7"));
+    EXPECT(ask(&world, "PUT", "/v1/runs/a/two", "X-Forwarded-For: 192.0.2.1\r\n", &reply) == 201);
+    EXPECT(event_is_from(&world, "127.0.0.1"));
+}
+
+TEST(nobody_is_believed_where_no_proxy_is_trusted) /* trusted_proxies */
+{
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--trusted-proxies=10.0.0.0/8"), NULL));
+    EXPECT(ask(&world, "PUT", "/v1/runs/a/one", "X-Forwarded-For: 192.0.2.1\r\n", &reply) == 201);
+    EXPECT(event_is_from(&world, "127.0.0.1"));
+}
+
+TEST(a_network_that_is_none_is_refused_at_the_start) /* trusted_proxies */
+{
+    static const char *const wrong[] = {"--trusted-proxies=proxy.example",
+                                        "--trusted-proxies=10.0.0.0/33", "--trusted-proxies=::1/x"};
+    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
+        CAIRN_AUTO(world) world = {0};
+        EXPECT(!cairn_world_start(&world, WORLD_ARGS(wrong[i]), NULL));
+        EXPECT(strstr(world.err.message, "trusted-proxies"));
+    }
+}
