@@ -32,7 +32,6 @@ enum cairn_code cairn_srv_range_parse(const char *text, uint64_t size, uint64_t 
     bool has_first = digits(&at, &first);
     if (*at++ != '-') return cairn_fail(err, CAIRN_RANGE, "Range must be bytes=FIRST-LAST");
     bool has_last = digits(&at, &last);
-    if (*at == ',') return cairn_fail(err, CAIRN_RANGE, "only one range a request is served");
     if (*at || (!has_first && !has_last))
         return cairn_fail(err, CAIRN_RANGE, "Range must be bytes=FIRST-LAST");
     if (!has_first) {

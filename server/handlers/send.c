@@ -36,8 +36,8 @@ static enum cairn_code judge_conditions(struct send *send, bool *ret_done,
         *ret_done = true;
         return CAIRN_OK;
     }
-    /* A range of a unit that is not known is ignored (RFC 9110, 14.2). */
-    if (strncasecmp(request->range, "bytes=", 6) != 0 ||
+    /* A range of a unit that is not known is ignored, and so are several (RFC 9110, 14.2). */
+    if (strncasecmp(request->range, "bytes=", 6) != 0 || strchr(request->range, ',') ||
         (request->if_range[0] && strcmp(request->if_range, send->tag)))
         return CAIRN_OK;
     enum cairn_code code =

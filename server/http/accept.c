@@ -48,6 +48,27 @@ static enum cairn_code copy_header(const struct cairn_srv_exchange *exchange, co
                       capacity - 1);
 }
 
+/* Compression on the way back has made W/"x" or "x-gzip" of our tag "x"; who sends that again means
+ * ours, and so it is written here as ours. No tag of this server ends like that. */
+static void restore_tags(char *list) {
+    static const char *const ends[] = {"-gzip", ";gzip", "-br", "-zstd", "-deflate"};
+    char *to = list;
+    bool within = false;
+    for (const char *from = list; *from; from++) {
+        if (!within && from[0] == 'W' && from[1] == '/' && from[2] == '"') from += 2;
+        bool closes = within && *from == '"';
+        for (size_t i = 0; closes && i < CAIRN_COUNT(ends); i++) {
+            size_t size = strlen(ends[i]);
+            if ((size_t)(to - list) <= size || memcmp(to - size, ends[i], size) != 0) continue;
+            to -= size;
+            break;
+        }
+        within ^= *from == '"';
+        *to++ = *from;
+    }
+    *to = '\0';
+}
+
 static enum cairn_code copy_headers(struct cairn_srv_exchange *exchange, struct cairn_error *err) {
     struct cairn_srv_request *request = &exchange->request;
     struct {
@@ -65,6 +86,8 @@ static enum cairn_code copy_headers(struct cairn_srv_exchange *exchange, struct 
     };
     for (size_t i = 0; i < CAIRN_COUNT(wanted); i++)
         CAIRN_TRY(copy_header(exchange, wanted[i].name, wanted[i].to, wanted[i].capacity, err));
+    restore_tags(request->if_match);
+    restore_tags(request->if_none_match);
     /* Browsers send long ones, and what does not fit asks for nothing that is served here. */
     (void)cairn_srv_http_header(exchange, "Accept", request->accept, sizeof(request->accept), NULL);
     (void)cairn_srv_http_header(exchange, "Accept-Encoding", request->accept_encoding,

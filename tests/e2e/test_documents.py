@@ -106,6 +106,22 @@ class Documents(unittest.TestCase):
                 self.assertEqual(self.statuses(("--store", self.world.store)), "000")
         path.write_bytes(original)
 
+    def test_a_store_of_another_number_is_refused_by_every_reader(self):
+        path = pathlib.Path(self.world.store) / ".cairn/store.json"
+        original = path.read_bytes()
+        self.assertIn(b'"cairn_store":1', original)
+        path.chmod(0o644)
+        path.write_bytes(original.replace(b'"cairn_store":1', b'"cairn_store":2'))
+        back = self.world.root / "back"
+        for words in (("ls",), ("ls", RUN), ("show", f"{RUN}@latest"), ("get", f"{RUN}@latest", "-d", back),
+                      ("verify", f"{RUN}@latest")):
+            with self.subTest(words=words):
+                done = self.world.cairn(*words, "--store", self.world.store, status=None)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn("newer release", done.stderr)
+        self.assertFalse(back.exists())
+        path.write_bytes(original)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -155,16 +155,40 @@ class Behind:
         self.assertIn(proxy.url, done.stderr)
 
 
-class Nginx(Behind, unittest.TestCase):
+class Compressing:
+    """Those that compress, and spell the tag of what they have compressed in another way."""
+    MORE = ""
+
+    def test_a_tag_that_compression_has_changed_is_known_again(self):
+        proxy = self.proxy(more=self.MORE)
+        self.world.cairn("put", self.tree(), "llm/7b@1")
+        path = "/v1/runs/llm/7b/checkpoints/1"
+        status, said, _ = self.send(proxy, "GET", path, headers={"Accept-Encoding": "gzip"})
+        self.assertEqual((status, said.get("content-encoding")), (200, "gzip"), said)
+        tag = said["etag"]
+        self.assertNotEqual(tag, self.world.get(path)[1]["ETag"])
+        status, _, _ = self.send(proxy, "GET", path, headers={"Accept-Encoding": "gzip", "If-None-Match": tag})
+        self.assertEqual(status, 304)
+        status, _, body = self.send(proxy, "PATCH", path, b'{"note":"kept"}',
+                                    {"If-Match": tag, "Content-Type": "application/merge-patch+json"})
+        self.assertEqual(status, 200, body)
+        status, _, body = self.send(proxy, "PATCH", path, b'{"note":"lost"}',
+                                    {"If-Match": tag, "Content-Type": "application/merge-patch+json"})
+        self.assertEqual(status, 412, body)
+
+
+class Nginx(Compressing, Behind, unittest.TestCase):
     NAME = "nginx"
+    MORE = "gzip on; gzip_types application/json; gzip_proxied any; gzip_min_length 1;"
 
 
 class Haproxy(Behind, unittest.TestCase):
     NAME = "haproxy"
 
 
-class Apache(Behind, unittest.TestCase):
+class Apache(Compressing, Behind, unittest.TestCase):
     NAME = "apache"
+    MORE = "SetOutputFilter DEFLATE"
 
 
 class Caddy(Behind, unittest.TestCase):

@@ -193,7 +193,7 @@ def statuses(document):
 
 def stumbles(node, where):
     """What generators stumble over: arrays of nothing, members beside allOf, words of an answer that
-    could never grow."""
+    could never grow, ends of comments."""
     problems = []
     if isinstance(node, list):
         return [p for i, one in enumerate(node) for p in stumbles(one, f"{where}/{i}")]
@@ -201,6 +201,8 @@ def stumbles(node, where):
         return []
     if node.get("type") == "array" and "items" not in node:
         problems.append(f"{where}: an array without items")
+    if "*/" in (node.get("description") or ""):
+        problems.append(f"{where}: */ in a description ends the comment that Java and C make of it")
     if "allOf" in node and node.keys() - {"allOf", "description"}:
         problems.append(f"{where}: members beside allOf")
     answer = "/schemas/" in where or "/responses/" in where
