@@ -56,8 +56,8 @@ class Proxy:
     """One of them before these ports. changes: pairs of texts, to differ from the page; more: further lines where a
     program has a place for what holds for all."""
 
-    def __init__(self, name, ports, changes=(), more=""):
-        self.name, self.port = name, free_port()
+    def __init__(self, name, ports, changes=(), more="", port=None):
+        self.name, self.port = name, port or free_port()
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="cairn-proxy-"))
         self.url = f"http://127.0.0.1:{self.port}"
         block = block_of(name)

@@ -35,9 +35,8 @@ class Behind:
         """By an uploader of the command's own, whose calls all go through the proxy."""
         self.cairn(proxy, "put", self.tree(), what, "--store", self.world.store, env={"CAIRN_SOCKET": str(self.world.root / "none.sock")})
 
-    def proxy(self, changes=(), more="", world=None):
-        world = world or self.world
-        one = proxies.Proxy(self.NAME, [world.port_of(number) for number in range(len(world.urls))], changes, more)
+    def proxy(self, changes=(), more="", port=None):
+        one = proxies.Proxy(self.NAME, [self.world.port_of(0)], changes, more, port)
         self.addCleanup(one.stop)
         return one.start()
 
@@ -180,6 +179,28 @@ class Compressing:
 class Nginx(Compressing, Behind, unittest.TestCase):
     NAME = "nginx"
     MORE = "gzip on; gzip_types application/json; gzip_proxied any; gzip_min_length 1;"
+
+    def test_a_limit_on_bodies_is_named_with_path_and_size_and_ends_no_save(self):
+        proxy = self.proxy([("client_max_body_size 64m", "client_max_body_size 1k")])
+        url, self.world.url = self.world.url, proxy.url
+        self.world.uploaders.append(self.world.make_uploader(1))
+        self.world.uploaders[1].start()
+        self.world.url = url
+        folder = self.world.root / "many"
+        folder.mkdir()
+        for number in range(40):
+            (folder / f"file-{number:04}").write_bytes(os.urandom(100))
+        put = subprocess.Popen([str(BIN / "cairn"), "put", str(folder), "llm/7b@1"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "CAIRN_URL": url, "CAIRN_SOCKET": self.world.socket(1)})
+        self.addCleanup(self.drop, put)
+        for words, said in ((("uploader", "status"), "POST answered 413 to a body of "),
+                            (("show", "llm/7b@1", "--why"), "its limit has to be larger")):
+            wait_until(lambda words=words, said=said: said in self.world.cairn(*words, node=1, status=None).stdout)
+        wait_until(lambda: "save.server_fails" in self.world.uploaders[1].log.read_text())
+        proxy.stop()
+        self.proxy(port=proxy.port)
+        self.ended(put)
 
 
 class Haproxy(Behind, unittest.TestCase):

@@ -9,9 +9,17 @@
 #define PAUSE_MS_MIN 200
 #define PAUSE_MS_MAX 30000
 
+/* What a proxy says of a request that it will never let through: refusals of the API itself never
+ * come here. */
+static bool is_forbidden_form(int status) {
+    return status == 400 || status == 405 || status == 411 || status == 413 || status == 414 ||
+           status == 415 || status == 431;
+}
+
 bool cairn_up_is_trouble(const struct cairn_error *why) {
     int status = why->http_status;
-    return status >= 500 && status != 502 && status != 503 && status != 504;
+    bool failed = status >= 500 && status != 502 && status != 503 && status != 504;
+    return failed || is_forbidden_form(status);
 }
 
 bool cairn_up_server_fails(struct cairn_up *up, const struct cairn_error *why) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trouble: saves that the server answers with a failure of its own, again and again.
+ * trouble: saves that the server answers with a failure of its own, or a proxy does not let
+ *          through (a body that is too large for it), again and again.
  *
  * Why:     one save that the server cannot digest must neither hold up the others nor be tried in
  *          silence for ever; and it must not be failed either, since that is no word of the API
@@ -21,7 +22,7 @@
 
 #define CAIRN_UP_TROUBLE_TRIES 5
 
-/* Is that answer the server's own failure? */
+/* Is that answer the server's own failure, or that of a proxy which will say the same again? */
 bool cairn_up_is_trouble(const struct cairn_error *why);
 /* The save alone was answered so. */
 void cairn_up_trouble_add_locked(struct cairn_up_save *save, const struct cairn_error *why);
