@@ -147,7 +147,7 @@ static void drop_pieces(const struct look *look, const struct copies *copies) {
     }
     if (!code) cairn_srv_pieces_drop(look->worker, &look->pieces, &before);
     cairn_srv_pieces_release(&before);
-    if (code) cairn_log(DEBUG, "catalog.pieces_left", "cause=\"%s\"", why.message);
+    if (code) cairn_log(DEBUG, "catalog.pieces_unread", "cause=\"%s\"", why.message);
 }
 
 /* What cannot be deleted now is found with the next one. The rows of a copy that is kept were read
