@@ -6,7 +6,7 @@
  * Promise: 1   a problem+json answer becomes its code, with detail, hint and title in the message,
  *              the cause first (of CAIRN_INVALID and CAIRN_NOT_FOUND no title); an answer that is
  *              no JSON where JSON is due is CAIRN_PROTOCOL.
- *          9   an answer that is not one of this API is never "not found" or "too large": 403, 404,
+ *          10  an answer that is not one of this API is never "not found" or "too large": 403, 404,
  *              408, 410 and 5xx of a stranger are CAIRN_UNAVAILABLE, 401 and 429 mean what they
  *              say, all else is CAIRN_PROTOCOL; the message names the URL, the status, where a
  *              redirect leads and, of a 413, the body's size.
@@ -15,7 +15,7 @@
  *          6   a token that a server refuses is read anew from its file; where another one is there
  *              by then, the call is made once more with that: tokens change while programs run.
  *          4   of several servers the one that answered last is called. A call that it does not
- *              answer, or answers `unavailable` (as a stranger does, rest.h#9), goes to the next
+ *              answer, or answers `unavailable` (as a stranger does, rest.h#10), goes to the next
  *              at once, within the call's own time: to each once, and to all again where one has
  *              held it for 200 ms or longer, as a wait that ends with a server's stop. Every call
  *              of this API may be repeated: it says the same again, or finds itself done.

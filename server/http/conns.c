@@ -133,9 +133,9 @@ static bool keep_bound(struct cairn_srv_http *http, struct cairn_srv_conn *fresh
     uint64_t bound = http->server->settings->connections_per_address;
     if (!fresh->peer || fresh->peer->connections <= bound) return false;
     struct cairn_srv_conn *next = next_to_go(http, fresh->peer, 0);
-    fresh->is_beyond = !next;
     bool lost = !next && fresh->peer->connections > bound + BEYOND_MAX;
     if (next || lost) cairn_srv_conn_reset(http, next ? next : fresh);
+    fresh->is_beyond = !lost && fresh->peer->connections > bound;
     return lost;
 }
 

@@ -152,7 +152,7 @@ TEST(answers_that_are_no_api_answers_get_an_honest_code) { /* rest.h#1 */
     }
 }
 
-TEST(a_strangers_answer_is_told_with_its_url_status_and_where_it_leads) { /* rest.h#9 */
+TEST(a_strangers_answer_is_told_with_its_url_status_and_where_it_leads) { /* rest.h#10 */
     static const struct {
         int status;
         const char *headers, *said;
