@@ -67,11 +67,8 @@ TEST(at_the_bound_of_an_address_health_is_answered_and_the_rest_refused_in_words
     cairn_raw_release(&waits.raws[0]);
     cairn_raw_release(&waits.raws[1]);
     CAIRN_AUTO(buf) page = {0};
-    int status = 0;
-    for (int i = 0; i < 200 && status != 200; i++, usleep(50000)) {
-        cairn_buf_clear(&page);
-        status = ask(&world, "GET", "/metrics", "Connection: close\r\n", &page);
-    }
+    REQUIRE_AWAIT((cairn_buf_clear(&page),
+                   ask(&world, "GET", "/metrics", "Connection: close\r\n", &page) == 200));
     EXPECT(page.data && strstr(page.data, "cairn_bounds_reached_total{bound=\"address\"}"));
     EXPECT(page.data && !strstr(page.data, "bounds_reached_total{bound=\"address\"} 0\n"));
 }
