@@ -143,7 +143,7 @@ static void drop_pieces(const struct look *look, const struct copies *copies) {
     if (copies->count > 1) {
         cairn_key_catalog(copies->numbers[copies->count - 2], &key);
         code = get_copy(look->worker, key.text, &document, &why);
-        if (!code) code = cairn_srv_pieces_read(document, &before, &why);
+        if (!code) code = cairn_srv_pieces_of(document, &before, &why);
     }
     if (!code) cairn_srv_pieces_drop(look->worker, &look->pieces, &before);
     cairn_srv_pieces_release(&before);
@@ -290,7 +290,7 @@ enum cairn_code cairn_srv_said_copy_take(struct cairn_srv *server,
     cairn_key_catalog(copies.numbers[copies.count - 1 - before], ret_key);
     CAIRN_TRY(get_copy(worker, ret_key->text, &document, err));
     taking.document = document;
-    enum cairn_code code = cairn_srv_pieces_read(document, &pieces, err);
+    enum cairn_code code = cairn_srv_pieces_of(document, &pieces, err);
     if (!code) code = look_at_pieces(worker, &pieces, err);
     if (!code) code = cairn_srv_revoked_list(worker, &taking.revoked, err);
     if (!code) code = cairn_srv_catalog_write(server->catalog, take, &taking, err);

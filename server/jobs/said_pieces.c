@@ -175,8 +175,8 @@ enum cairn_code cairn_srv_pieces_print(const struct cairn_srv_pieces *pieces,
     return cairn_buf_append_text(ret, "],", err);
 }
 
-enum cairn_code cairn_srv_pieces_read(const json_t *document, struct cairn_srv_pieces *ret,
-                                      struct cairn_error *err) {
+enum cairn_code cairn_srv_pieces_of(const json_t *document, struct cairn_srv_pieces *ret,
+                                    struct cairn_error *err) {
     const json_t *pieces = json_object_get(document, "pieces");
     for (size_t i = 0; i < json_array_size(pieces); i++) {
         const json_t *item = json_array_get(pieces, i);

@@ -42,8 +42,8 @@ enum cairn_code cairn_srv_pieces_print(const struct cairn_srv_pieces *pieces,
                                        struct cairn_buf *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* Those that a copy names, if any. */
-enum cairn_code cairn_srv_pieces_read(const json_t *document, struct cairn_srv_pieces *ret,
-                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_pieces_of(const json_t *document, struct cairn_srv_pieces *ret,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
 /* One of them, which is what its name says; CAIRN_CORRUPT: it is not, or it is not there. */
 enum cairn_code cairn_srv_piece_get(struct cairn_store_worker *worker,
                                     const struct cairn_srv_piece *piece, json_t **ret,
