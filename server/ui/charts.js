@@ -40,7 +40,7 @@ export function dropCharts(element) {
 // stacked: what is below one line is the time until that; areas lie over each other, the longest behind.
 function chart({title, words, x, columns, format, width, by, range, stacked, drawn}) {
   const style = getComputedStyle(document.body), of = name => style.getPropertyValue(name).trim();
-  const box = h("figure", {class: "chart"}, h("figcaption", {}, title));
+  const box = h("figure", {class: "chart", tabindex: 0}, h("figcaption", {}, title)); // by keys it is scrolled, too
   const holder = h("div", {role: "img", "aria-label": words});
   box.append(holder);
   const inks = [of("--good"), of("--busy"), of("--old")], dashes = [undefined, [6, 3], [2, 3]];

@@ -138,7 +138,7 @@ class Commands(unittest.TestCase):
                 (("get", "c/run@1", "-d", self.world.root / ("x" * 5000)), 2, "too long"),
                 (("get", "c/run@1", "--workers", "0"), 2, "--workers: at least 1"),
                 (("verify", "c/run@1", "--read-data-subset", "3/2"), 2, "1 <= N <= T"),
-                (("wait", "c/run@1", "--for", "whole"), 2, "what can is begun, staged, durable, committed"),
+                (("wait", "c/run@1", "--for", "whole"), 2, "what can is begun, decided, staged, durable, committed"),
                 (("wait", "c/run@1", "--for", "promoted"), 2, "promoted:STORE"),
                 (("wait", "c/run@1", "--for", "gone:main"), 2, "promoted:STORE"),
                 (("wait", "op_1", "--for", "gone"), 2, "to its end alone"),

@@ -35,9 +35,12 @@ class Killed(package.Worlds):
                            preamble="")
 
     def lives(self, name, log, worlds, dice):
-        """Kills one job after another, each at some moment after some of its steps; the last one ends by itself."""
+        """Kills one job after another, each at some moment after some of its steps, until one of them had gone on from
+        what an earlier one saved; the last one ends by itself."""
         resumed = 0
-        for world in worlds:
+        for life, world in enumerate([*worlds, *[worlds[-1]] * 30]):
+            if life >= len(worlds) and resumed:
+                break
             log.touch()
             before = len(log.read_text().splitlines())
             job = self.start(name, log, world)
