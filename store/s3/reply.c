@@ -609,8 +609,7 @@ static const char *advice_of(const struct cairn_s3_task *task,
                "sign_payload = true";
     if (!strcmp(code, "AccessDenied") && (task->request->op == CAIRN_STORE_PUT ||
                                           task->request->op == CAIRN_STORE_UPLOAD_CREATE))
-        return "; where the keys may put, a policy may ask for sse, acl, request_payer, "
-               "object_tags or bucket_owner: `cairn doctor` tries";
+        return "; a policy may ask for sse, acl, object_tags or more: `cairn doctor` tries";
     if (!strcmp(code, "SignatureDoesNotMatch") && atomic_load(&cairn_s3_store_of(task)->keys_work))
         return "; other requests with these keys are taken, so something on the way changes this "
                "one: `cairn doctor` finds out what";

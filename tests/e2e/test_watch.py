@@ -104,8 +104,12 @@ class Watch(unittest.TestCase):
         self.ended(self.watch(world, f"{RUN}@5", "--timeout", "20s"), 3)
         world.cairn("put", "--detach", self.folder, f"{RUN}@4")
         for status, *words in ((0, RUN, "--timeout", "300ms"), (8, RUN, "--timeout", "300ms", "--until", "committed"),
-                               (0, "--until", "idle"), (2, RUN, "--until", "eaten"), (2, "a/b/c"), (2, "a@1")):
+                               (8, "--until", "idle", "--timeout", "300ms"), (2, RUN, "--until", "eaten"), (2, "a/b/c"),
+                               (2, "a@1")):
             self.ended(self.watch(world, *words), status)
+        watching = self.watch(world, "--until", "idle")
+        world.cairn("abort", f"{RUN}@4")  # else its uploader tries for five minutes
+        self.ended(watching)
         world.cairn("put", "--detach", self.folder, f"{RUN}@5")
         watching = self.watch(world, f"{RUN}@5", "--every", "100ms")
         wait_until(lambda: "state=open" in watching.out.read_text())

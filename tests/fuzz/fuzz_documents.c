@@ -19,7 +19,7 @@ static bool same(const struct cairn_buf *a, const struct cairn_buf *b) {
 /* Every form takes it, or says why not. */
 static void read_messages(const json_t *value) {
     for (int i = CAIRN_MESSAGE_none + 1; i < CAIRN_MESSAGE_COUNT; i++) {
-        uint64_t message[32] = {0}; /* room for each form's struct */
+        uint64_t message[64] = {0}; /* room for each form's struct */
         struct cairn_error err = {0};
         enum cairn_code code = cairn_message_read((enum cairn_message)i, value, "", message, &err);
         FUZZ_SAYS_WHY(code, err);
