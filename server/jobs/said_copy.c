@@ -201,7 +201,8 @@ static enum cairn_code write(struct cairn_srv_said_copy *copy, struct cairn_srv 
                   "cause=\"tokens, aliases, policies, labels of runs and the like are more than "
                   "%llu bytes\"",
                   (unsigned long long)CAIRN_SRV_SAID_BYTES_MAX);
-    copy->too_large = server->uncopied = code == CAIRN_TOO_LARGE;
+    copy->too_large = code == CAIRN_TOO_LARGE;
+    server->uncopied = copy->too_large;
     if (code == CAIRN_TOO_LARGE) return CAIRN_OK;
     CAIRN_TRY(code);
     bool never = !look->said.rows && !look->pieces.count && !look->written[0];
