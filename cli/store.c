@@ -26,8 +26,11 @@ static enum cairn_code check_number(struct cairn_store *store, struct cairn_erro
     struct cairn_error why = {0};
     CAIRN_TRY(cairn_store_worker_new(store, &worker, err));
     enum cairn_code code = cairn_store_record_get(worker, 0, &record, &why);
-    if (code != CAIRN_UNSUPPORTED) return CAIRN_OK; /* what is damaged or missing is read around */
+    bool newer = code == CAIRN_UNSUPPORTED;
+    bool away = code == CAIRN_TIMEOUT || code == CAIRN_UNAVAILABLE;
+    if (!newer && !away) return CAIRN_OK; /* what is damaged or missing is read around */
     if (err) *err = why;
+    if (away) return code; /* what comes next would wait as long again */
     return cairn_within(err, code, "the store was written by a newer release; read it with that");
 }
 

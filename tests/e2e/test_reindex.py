@@ -21,7 +21,8 @@ RUNS = ("llm/7b", "llm/tiny", "vision/vit")
 SAME = ("version", "project", "run", "step", "n", "attempt", "state", "recorded", "superseded", "trashed",
         "latest", "world_size", "format", "labels", "meta", "bytes", "shards", "layout", "manifest_sha256",
         "metrics", "note", "pinned", "aliases")
-SOON = {"CAIRN_RECONCILE_WAIT": "0ms", "CAIRN_SWEEP_INTERVAL": "100ms", "CAIRN_CATALOG_COPY_INTERVAL": "100ms"}
+SOON = {"CAIRN_RECONCILE_WAIT": "0ms", "CAIRN_SWEEP_INTERVAL": "100ms", "CAIRN_CATALOG_COPY_INTERVAL": "100ms",
+        "CAIRN_CHECK_INTERVAL": "1s"}  # of a server that was killed reindex waits for the next sign of life
 
 
 class Lost(unittest.TestCase):
