@@ -285,6 +285,8 @@ class Doctor(unittest.TestCase):
                 found = {f["check"]: f for f in json.loads(run_.stdout)["findings"]}
                 self.assertEqual(found["requests"]["level"], "FAIL")
                 self.assertIn("certificate", found["requests"]["text"])
+                # The first request has told it, and is not taken for a profile that is not there.
+                self.assertNotIn("testing the store", found["requests"]["text"])
                 if said not in ("issuer", "name"):
                     self.assertIn(said, found["requests"]["text"])
                 self.assertNotIn("plain http", run_.stdout)
