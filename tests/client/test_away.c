@@ -136,11 +136,8 @@ static enum cairn_code wait_patiently(struct cairn_save *save, enum cairn_milest
 /* The uploader may be up while its answer to the offer is still on the way. */
 static enum cairn_code save_patiently(struct cairn_rank *rank, uint64_t step,
                                       struct cairn_save **ret, struct cairn_error *err) {
-    uint64_t deadline_ms = cairn_mono_ms() + 10000;
     enum cairn_code code;
-    while ((code = rank_save(rank->session, step, ret, err)) == CAIRN_UPLOADER_GONE && !*ret &&
-           cairn_mono_ms() < deadline_ms)
-        (void)poll(NULL, 0, 10);
+    (void)AWAIT((code = rank_save(rank->session, step, ret, err)) != CAIRN_UPLOADER_GONE || *ret);
     if (code == CAIRN_UPLOADER_GONE && *ret) code = wait_patiently(*ret, CAIRN_STAGED, err);
     return code;
 }

@@ -205,7 +205,7 @@ static int fill(void *owner, uint64_t offset, void *to, uint64_t bytes) {
         at[i] = (uint8_t)(((offset + i) >> 10) + ((offset + i) & 63));
     if (atomic_fetch_add(&own->fills, 1) != 1) return 0;
     atomic_store(&own->stands, true);
-    while (!atomic_load(&own->go_on)) (void)poll(NULL, 0, 1);
+    (void)COMES(atomic_load(&own->go_on));
     return own->fails;
 }
 

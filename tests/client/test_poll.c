@@ -119,7 +119,7 @@ TEST(a_failure_makes_it_readable_for_good_and_poll_says_which) {
 }
 
 static void *cancel(void *save) {
-    (void)poll(NULL, 0, SOON_MS);
+    (void)COMES(cairn_test_thread_sleeps(getpid())); /* the main thread waits */
     (void)cairn_save_cancel(save, "no longer wanted", NULL);
     return NULL;
 }
@@ -138,10 +138,7 @@ TEST(a_cancel_by_another_thread_makes_it_readable_and_a_commit_that_wins_is_foun
     pthread_join(thread, NULL);
     cairn_fake_uploader_event(rank.fake, rank_verdict(1, "committed", ""));
     enum cairn_code code = CAIRN_CANCELLED;
-    for (int i = 0; i < LONG_MS / 10 && code == CAIRN_CANCELLED; i++) {
-        (void)poll(NULL, 0, 10);
-        code = cairn_save_poll(save, CAIRN_COMMITTED, &err);
-    }
+    (void)AWAIT((code = cairn_save_poll(save, CAIRN_COMMITTED, &err)) != CAIRN_CANCELLED);
     EXPECT_CODE(code, CAIRN_OK);
     EXPECT(readable(fd, 0));
     cairn_save_free(save);

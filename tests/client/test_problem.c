@@ -7,11 +7,7 @@
 #include "tests/client/rank.h"
 
 static bool problem_comes(struct cairn_session *session, struct cairn_error *err) {
-    for (int i = 0; i < 500; i++) {
-        if (cairn_session_problem(session, err) != CAIRN_OK) return true;
-        (void)poll(NULL, 0, 10);
-    }
-    return false;
+    return AWAIT(cairn_session_problem(session, err) != CAIRN_OK);
 }
 
 static json_t *node_problem(const char *code) {
@@ -120,9 +116,9 @@ TEST(a_save_that_ends_in_time_starts_the_count_of_late_ones_again) {
 }
 
 static void *free_soon(void *argument) {
-    (void)poll(NULL, 0, 200);
+    cairn_test_pause_ms(200); /* pause of a stand-in: it frees memory late */
     cairn_fake_uploader_event(argument, free_of(0, 1));
-    (void)poll(NULL, 0, 400);
+    cairn_test_pause_ms(400); /* pause of a stand-in */
     cairn_fake_uploader_event(argument, free_of(0, 2));
     return NULL;
 }

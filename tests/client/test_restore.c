@@ -285,7 +285,7 @@ TEST(a_restart_of_the_uploader_between_and_during_reads_is_not_noticed) {
 }
 
 static void *come_back(void *argument) {
-    (void)poll(NULL, 0, 1300); /* longer than a save waits for it */
+    cairn_test_pause_ms(1300); /* pause of a stand-in: longer than a save waits for it */
     (void)cairn_fake_uploader_up(argument, NULL);
     return NULL;
 }

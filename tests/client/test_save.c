@@ -507,13 +507,11 @@ TEST(each_of_two_saves_of_one_step_is_told_as_the_one_it_is) {
         cairn_save_free(saves[i]);
     }
     cairn_fake_uploader_event(rank.fake, rank_verdict(2, "aborted", "checkpoint-aborted"));
-    for (int i = 0; i < 500 && cairn_session_problem(rank.session, &err) == CAIRN_OK; i++)
-        (void)poll(NULL, 0, 10);
+    (void)AWAIT(cairn_session_problem(rank.session, &err) != CAIRN_OK);
     EXPECT(strstr(err.message, "llm/7b step 4711 rank 3 n 2: the server says so") != NULL);
     cairn_fake_uploader_event(rank.fake, rank_verdict(1, "aborted", "checkpoint-aborted"));
     memset(&err, 0, sizeof err);
-    for (int i = 0; i < 500 && cairn_session_problem(rank.session, &err) == CAIRN_OK; i++)
-        (void)poll(NULL, 0, 10);
+    (void)AWAIT(cairn_session_problem(rank.session, &err) != CAIRN_OK);
     EXPECT(strstr(err.message, "llm/7b step 4711 rank 3: the server says so") != NULL);
 }
 

@@ -15,8 +15,6 @@
 
 /* ---- what happens a moment later ---- */
 
-#define MOMENT_MS 300
-
 struct later {
     pthread_t thread;
     struct cairn_rank *rank;
@@ -27,7 +25,7 @@ struct later {
 
 static void *come(void *argument) {
     struct later *later = argument;
-    (void)poll(NULL, 0, MOMENT_MS);
+    (void)COMES(cairn_test_thread_sleeps(getpid())); /* the main thread waits */
     if (later->signal)
         pthread_kill(later->signalled, later->signal);
     else if (later->event)
@@ -80,7 +78,7 @@ TEST(a_list_waits_for_an_uploader_that_restarts) {
     struct cairn_open_options options = reader_options(&rank);
     REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
     cairn_fake_uploader_down(rank.fake);
-    (void)poll(NULL, 0, 1000); /* longer than a save waits for it */
+    cairn_test_pause_ms(1000); /* pause of a stand-in: longer than a save waits for it */
     struct later back = {.rank = &rank};
     REQUIRE(comes_later(&back));
     EXPECT_CODE(cairn_list(rank.session, &list, &count, &err), CAIRN_OK);
@@ -111,7 +109,7 @@ TEST(an_uploader_that_hangs_is_named_with_its_process_within_the_deadline) {
     EXPECT_CODE(cairn_open(&options, &rank.session, NULL, &err), CAIRN_TIMEOUT);
     expect_silent(&rank, &err);
     REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
-    (void)poll(NULL, 0, 2);
+    cairn_test_pause_ms(2); /* pause of a stand-in: it has answered, and says nothing more */
     cairn_fake_uploader_script(rank.fake, "list", "mute");
     EXPECT_CODE(cairn_list(rank.session, &list, &count, &err), CAIRN_TIMEOUT);
     expect_silent(&rank, &err);
@@ -129,7 +127,7 @@ TEST(a_wait_tells_an_uploader_that_hangs_from_one_that_has_nothing_to_say) {
     struct cairn_save *save = NULL;
     REQUIRE_OK(rank_open(&rank, 2, &err));
     REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
-    (void)poll(NULL, 0, 2);
+    cairn_test_pause_ms(2); /* pause of a stand-in: it has answered, and says nothing more */
     EXPECT_CODE(cairn_save_wait(save, CAIRN_COMMITTED, 200, &err), CAIRN_TIMEOUT);
     EXPECT(strstr(err.message, "does not answer") == NULL);
     cairn_fake_uploader_script(rank.fake, "release", "mute");

@@ -70,10 +70,7 @@ TEST(what_nobody_waits_for_is_taken_in_after_calls_that_read_themselves) {
     REQUIRE_OK(rank_save(rank.session, 1, &save, &err));
     cairn_fake_uploader_event(rank.fake,
                               CAIRN_PACK(released, .save = 1, .shard = 0, .offset = 0, .bytes = 7));
-    for (int waited_ms = 0; waited_ms < 10000 && status.sent_bytes != 7; waited_ms++) {
-        (void)poll(NULL, 0, 1);
-        cairn_save_status(save, &status); /* asks nobody */
-    }
+    (void)AWAIT((cairn_save_status(save, &status), status.sent_bytes == 7)); /* asks nobody */
     EXPECT_EQ_U64(status.sent_bytes, 7);
     cairn_save_free(save);
 }
@@ -83,7 +80,7 @@ static _Atomic bool is_held, may_go;
 static void hold(int number) {
     (void)number;
     is_held = true;
-    while (!may_go) (void)poll(NULL, 0, 1);
+    while (!may_go) cairn_test_pause_ms(1); /* step of a poll, in a handler */
 }
 
 static void *call_once(void *argument) {
@@ -111,10 +108,9 @@ TEST(a_signals_handler_on_the_thread_of_a_long_wait_holds_up_no_other_call) /* K
     struct caller caller = {.session = rank.session};
     REQUIRE(pthread_create(&caller.thread, NULL, call_once, &caller) == 0);
     REQUIRE(cairn_fake_uploader_saw(rank.fake, "list", 1, NULL));
-    (void)poll(NULL, 0, 20 * CAIRN_CLIENT_SELF_MS); /* its turn is over */
+    cairn_test_pause_ms(20 * CAIRN_CLIENT_SELF_MS); /* pause of a stand-in: longer than a turn */
     REQUIRE(pthread_kill(caller.thread, SIGUSR2) == 0);
-    for (int waited_ms = 0; waited_ms < 10000 && !is_held; waited_ms++) (void)poll(NULL, 0, 1);
-    EXPECT(is_held);
+    EXPECT(AWAIT(is_held));
     const struct cairn_save_options quick = {.size = sizeof quick, .timeout_ms = 5000};
     EXPECT_CODE(cairn_save_begin(rank.session, 1, &quick, &save, &err), CAIRN_OK);
     may_go = true;

@@ -276,11 +276,8 @@ static void die_at(const char *point) {
     EXPECT(cairn_mono_ms() - started_ms < 2500);
     EXPECT(cairn_daemon_ended(&world.uploaders[0], 5000));
     REQUIRE_OK(cairn_world_uploader_start(&world, 0, NULL, &err));
-    uint64_t deadline_ms = cairn_mono_ms() + WAIT_MS;
     enum cairn_code code;
-    while ((code = job_save(&job, 6, &err)) == CAIRN_UPLOADER_GONE && !job.saves[0] &&
-           cairn_mono_ms() < deadline_ms)
-        (void)poll(NULL, 0, 10);
+    (void)AWAIT((code = job_save(&job, 6, &err)) != CAIRN_UPLOADER_GONE || job.saves[0]);
     /* Gone with a save: it is copied, and told to the one that is there by now. */
     EXPECT(code == CAIRN_OK || (code == CAIRN_UPLOADER_GONE && job.saves[0]));
     EXPECT_CODE(job_commit(&job, &err), CAIRN_OK);
@@ -394,7 +391,7 @@ TEST(v25_a_step_that_begins_while_one_of_two_uploaders_is_away_is_committed) { /
     EXPECT_CODE(job_save(&job, 5, &err), CAIRN_UPLOADER_GONE);
     EXPECT(strstr(err.message, "the bytes are copied") != NULL);
     EXPECT(strstr(err.message, "rank 1") != NULL);
-    (void)poll(NULL, 0, 1500);
+    cairn_test_pause_ms(1500); /* pause of a stand-in: so long it takes to start */
     REQUIRE_OK(cairn_world_uploader_start(&world, 1, NULL, &err));
     REQUIRE_OK(job_commit(&job, &err));
     EXPECT_CODE(check_all(&world, "latest", 3, 2, &err), CAIRN_OK);
@@ -415,7 +412,7 @@ TEST(ranks_that_come_back_while_their_version_ends_hear_that_it_is_committed) { 
     kill(world.server.pid, SIGSTOP);
     enum cairn_code code =
         cairn_world_uploader_start(&world, 0, "uploader.offer.checked:0:delay=2000", &err);
-    (void)poll(NULL, 0, 1000);
+    cairn_test_pause_ms(1000); /* pause of chaos: the server stands still */
     kill(world.server.pid, SIGCONT);
     REQUIRE_OK(code);
     EXPECT_CODE(job_commit(&job, &err), CAIRN_OK);

@@ -91,7 +91,8 @@ int main(int argc, char **argv) {
     code = cairn_restore_open(session, &wanted, &restore, NULL, &err);
     say("restore", code, &err);
     const char *hold = getenv("RESTORER_HOLD");
-    while (code == CAIRN_OK && hold && access(hold, F_OK)) (void)poll(NULL, 0, 2);
+    while (code == CAIRN_OK && hold && access(hold, F_OK))
+        (void)poll(NULL, 0, 2); /* step of a poll */
     uint64_t since_ms = now_ms(), bytes = 0;
     if (code == CAIRN_OK) code = read_all(restore, options.rank, &bytes, &err);
     if (code == CAIRN_OK)

@@ -152,7 +152,7 @@ static void play(struct stream *stream) {
         save_step(stream, step, memory);
         /* The next step's training overwrites what was saved. */
         memset(memory, 0xee, stream->words * sizeof *memory + RAW_BYTES);
-        (void)poll(NULL, 0, (int)stream->pause_ms);
+        (void)poll(NULL, 0, (int)stream->pause_ms); /* pause of a stand-in: it trains */
     }
     free(memory);
     printf("{\"at\":%llu,\"done\":true}\n", (unsigned long long)now_ms());
@@ -160,7 +160,7 @@ static void play(struct stream *stream) {
     while (access(stream->end, F_OK)) {
         ask_problems(stream);
         ask_kept(stream);
-        (void)poll(NULL, 0, ROUND_MS);
+        (void)poll(NULL, 0, ROUND_MS); /* step of a poll */
     }
     ask_problems(stream);
     for (unsigned i = 0; i < stream->kept_count; i++) cairn_save_free(stream->kept[i]);

@@ -54,7 +54,7 @@ static enum cairn_code wait_committed(const struct job *job, struct cairn_save *
     enum cairn_code code = CAIRN_UPLOADER_GONE;
     for (uint32_t tries = 0; tries < job->timeout_ms / GONE_PAUSE_MS && code == CAIRN_UPLOADER_GONE;
          tries++) {
-        if (tries) (void)poll(NULL, 0, GONE_PAUSE_MS);
+        if (tries) (void)poll(NULL, 0, GONE_PAUSE_MS); /* step of a poll */
         code = cairn_save_wait(save, CAIRN_COMMITTED, job->timeout_ms, err);
     }
     return code;
@@ -130,7 +130,7 @@ static enum cairn_code save_step(struct cairn_session *session, const struct job
 static void pause_for(const char *prefix, uint64_t step) {
     char path[4096];
     snprintf(path, sizeof path, "%s.%llu", prefix, (unsigned long long)step);
-    while (access(path, F_OK)) (void)poll(NULL, 0, 5);
+    while (access(path, F_OK)) (void)poll(NULL, 0, 5); /* step of a poll */
 }
 
 static enum cairn_code tell_problems(struct cairn_session *session) {
@@ -151,7 +151,7 @@ static enum cairn_code play(const struct job *job, struct cairn_session *session
     for (int i = 0; i < job->step_count; i++) {
         uint64_t step = job->steps[i];
         if (job->hold) pause_for(job->hold, step);
-        if (i) (void)poll(NULL, 0, (int)job->every_ms);
+        if (i) (void)poll(NULL, 0, (int)job->every_ms); /* pause of a stand-in: it trains */
         if (job->ahead_ms && tell_problems(session) != CAIRN_OK) worst = CAIRN_ABORTED;
         uint32_t *memory = memory_of(job, step);
         bool staged = false;
@@ -164,7 +164,7 @@ static enum cairn_code play(const struct job *job, struct cairn_session *session
     }
     for (uint32_t waited = 0; waited < job->ahead_ms; waited += GONE_PAUSE_MS) {
         if (tell_problems(session) != CAIRN_OK) worst = CAIRN_ABORTED;
-        (void)poll(NULL, 0, GONE_PAUSE_MS);
+        (void)poll(NULL, 0, GONE_PAUSE_MS); /* pause of a stand-in: it trains */
     }
     return worst;
 }

@@ -106,7 +106,8 @@ static void act(struct cairn_responder_request *request) {
     } else if (!strcmp(script, "hang")) {
         (void)cairn_responder_drain(request, 1);
     } else if (!strcmp(script, "slow")) { /* lives, and answers this after a while */
-        if (strcmp(request->target, "/livez") != 0) (void)poll(NULL, 0, 1500);
+        if (strcmp(request->target, "/livez") != 0)
+            cairn_test_pause_ms(1500); /* pause of a stand-in */
         cairn_responder_reply(request, 200, JSON_TYPE, "{}");
     } else if (!strcmp(script, "paused")) { /* hears nothing at first, as a stopped process */
         if (request->index < 2)
@@ -114,13 +115,13 @@ static void act(struct cairn_responder_request *request) {
         else
             cairn_responder_reply(request, 200, JSON_TYPE, "{}");
     } else if (!strcmp(script, "turns")) { /* stops under the first one, and is back */
-        if (request->index == 0) (void)poll(NULL, 0, 400);
+        if (request->index == 0) cairn_test_pause_ms(400); /* pause of a stand-in */
         bool is_back = request->index > 0 && scripted_turns++ > 0;
         cairn_responder_reply(request, is_back ? 200 : 503, is_back ? JSON_TYPE : PROBLEM_TYPE,
                               is_back ? "{}" : "{\"code\":\"unavailable\"}");
     } else if (!strcmp(script,
                        "parted")) { /* stops in the middle of what it was asked to wait for */
-        (void)poll(NULL, 0, 500);
+        cairn_test_pause_ms(500); /* pause of a stand-in */
         cairn_responder_reply(request, 503, PROBLEM_TYPE, "{\"code\":\"unavailable\"}");
     }
 }

@@ -11,28 +11,36 @@
 
 #define CALLS 24
 
+struct waiting {
+    struct cairn_save *save;
+    _Atomic int thread; /* of gettid */
+};
+
 static void *wait_long(void *argument) {
     struct cairn_error err = {0};
-    return (void *)(intptr_t)cairn_save_wait(argument, CAIRN_COMMITTED, 60000, &err);
+    struct waiting *waiting = argument;
+    waiting->thread = gettid();
+    return (void *)(intptr_t)cairn_save_wait(waiting->save, CAIRN_COMMITTED, 60000, &err);
 }
 
 TEST(a_session_that_is_closed_during_calls_of_other_threads_ends_those_calls_first) /* K06 */
 {
     struct cairn_error err = {0};
     CAIRN_AUTO(rank) rank = {0};
-    struct cairn_save *saves[CALLS] = {NULL};
+    static struct waiting waiting[CALLS];
     pthread_t threads[CALLS];
     REQUIRE_OK(rank_uploader(&rank, 2, &err));
     struct cairn_open_options options = rank_options(&rank);
     options.bytes = 0;
     REQUIRE_OK(cairn_open(&options, &rank.session, NULL, &err));
     for (uint64_t i = 0; i < CALLS; i++) {
-        REQUIRE_OK(cairn_save_begin(rank.session, i, NULL, &saves[i], &err));
-        REQUIRE_OK(cairn_save_stage(saves[i], &err));
+        REQUIRE_OK(cairn_save_begin(rank.session, i, NULL, &waiting[i].save, &err));
+        REQUIRE_OK(cairn_save_stage(waiting[i].save, &err));
     }
     for (size_t i = 0; i < CALLS; i++)
-        REQUIRE(pthread_create(&threads[i], NULL, wait_long, saves[i]) == 0);
-    (void)poll(NULL, 0, 200);
+        REQUIRE(pthread_create(&threads[i], NULL, wait_long, &waiting[i]) == 0);
+    for (size_t i = 0; i < CALLS; i++)
+        REQUIRE_AWAIT(waiting[i].thread && cairn_test_thread_sleeps(waiting[i].thread));
     uint64_t started_ms = cairn_mono_ms();
     EXPECT_CODE(cairn_close(rank.session, &err), CAIRN_OK);
     rank.session = NULL;
@@ -40,7 +48,7 @@ TEST(a_session_that_is_closed_during_calls_of_other_threads_ends_those_calls_fir
         void *code = NULL;
         pthread_join(threads[i], &code);
         EXPECT_EQ_U64((uint64_t)(intptr_t)code, CAIRN_UPLOADER_GONE);
-        cairn_save_free(saves[i]);
+        cairn_save_free(waiting[i].save);
     }
     EXPECT(cairn_mono_ms() - started_ms < 5000);
 }

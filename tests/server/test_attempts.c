@@ -406,7 +406,7 @@ static uint64_t resume_waits_ms(struct cairn_world *world, struct resuming resum
     if (pthread_create(&thread, NULL, resume, &resuming)) return 0;
     while (!resuming.done && cairn_mono_ms() - from_ms < 10000) {
         if (unsent >= 0) EXPECT(beat_unsent(world, "node-a", grant, unsent) == CAIRN_OK);
-        (void)poll(NULL, 0, 50);
+        cairn_test_pause_ms(50); /* pause of a stand-in: between two heartbeats */
     }
     pthread_join(thread, NULL);
     EXPECT(resuming.code == CAIRN_OK);
@@ -450,11 +450,13 @@ TEST(a_resume_does_not_wait_for_a_silent_node_once_another_one_says_that_nothing
 TEST(a_resume_waits_for_silent_nodes_as_long_as_resume_silence_says) {
     CAIRN_AUTO(world) world = {0};
     char grant[CAIRN_GRANT_BYTES_MAX], weights[16];
-    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--resume-silence=1s"), NULL));
+    CAIRN_AUTO(passing) passing = {0};
+    REQUIRE(cairn_passing_open(&passing));
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--resume-silence=1s"), passing.env));
     REQUIRE(open_on_two(&world, "j", 0, grant, weights));
     REQUIRE_OK(beat_unsent(&world, "node-a", grant, 1));
     REQUIRE_OK(beat_unsent(&world, "node-b", grant, 1));
-    (void)poll(NULL, 0, 1100);
+    cairn_passing_pass(&passing, 1100);
     struct resuming call = {&world, "latest", 60000, 1, false, CAIRN_OK};
     EXPECT(resume_waits_ms(&world, call, grant, -1) < 10000);
 }

@@ -124,11 +124,7 @@ static void state_in(struct cairn_world *world, const struct cairn_hand_save *sa
 static bool becomes(struct cairn_world *world, const struct cairn_hand_save *save,
                     const char *store, const char *wanted) {
     char state[16];
-    for (int i = 0; i < 400; i++) {
-        state_in(world, save, store, state);
-        if (!strcmp(state, wanted)) return true;
-        (void)poll(NULL, 0, 50);
-    }
+    if (COMES((state_in(world, save, store, state), !strcmp(state, wanted)))) return true;
     fprintf(stderr, "in %s it is \"%s\", not \"%s\"\n", store, state, wanted);
     return false;
 }
@@ -495,7 +491,7 @@ TEST(a_promotion_that_is_cancelled_leaves_nothing_and_is_not_begun_again) {
     snprintf(path, sizeof(path), "%s/promote", save.path);
     REQUIRE_OK(cairn_world_call(&world, "POST", path, json_pack("{s:s}", "to", "slow"), &begun));
     snprintf(path, sizeof(path), "/v1/operations/%s", cairn_world_text(begun, "id"));
-    for (int i = 0; i < 200 && !count_objects(slow.worker, &save); i++) (void)poll(NULL, 0, 20);
+    REQUIRE_AWAIT(count_objects(slow.worker, &save) > 0);
     REQUIRE_OK(cairn_world_call(&world, "DELETE", path, NULL, NULL));
     snprintf(path, sizeof(path), "/v1/operations/%s?wait=30s", cairn_world_text(begun, "id"));
     REQUIRE_OK(cairn_world_call(&world, "GET", path, NULL, &over));
@@ -618,7 +614,7 @@ static void *flip_what_was_mended(void *argument) {
     while (!middle->done && !middle->over) {
         ino_t now = inode_in("store", middle->save);
         if (now && now != middle->before) middle->done = flip("store", middle->save, SIZE - 1);
-        (void)poll(NULL, 0, 1);
+        cairn_test_pause_ms(1); /* step of a poll */
     }
     return NULL;
 }

@@ -272,7 +272,6 @@ TEST(a_dry_run_shows_what_would_go_and_what_is_in_its_way_and_changes_nothing) {
 /* ---- as an operation ---- */
 
 #define SLOW 40
-#define PATIENCE 300 /* looks */
 
 struct ward {
     struct cairn_world world;
@@ -304,22 +303,15 @@ static uint64_t done_of(const json_t *operation) {
 
 /* Until some are gone, and long before all are. */
 static bool await_some(struct ward *ward, const char *id, json_t **ret) {
-    for (int i = 0; i < PATIENCE; i++) {
-        if (!look(ward, id, ret)) return false;
-        if (done_of(*ret) >= 2) return true;
-        (void)poll(NULL, 0, 100);
-    }
-    return false;
+    bool looked = true;
+    return COMES(!(looked = look(ward, id, ret)) || done_of(*ret) >= 2) && looked;
 }
 
 static bool await_end(struct ward *ward, const char *id, const char *state, json_t **ret) {
-    for (int i = 0; i < PATIENCE; i++) {
-        if (!look(ward, id, ret)) return false;
-        if (!json_is_null(json_object_get(*ret, "ended_at")))
-            return !strcmp(cairn_world_text(*ret, "state"), state);
-        (void)poll(NULL, 0, 100);
-    }
-    return false;
+    bool looked = true;
+    return COMES(!(looked = look(ward, id, ret)) ||
+                 !json_is_null(json_object_get(*ret, "ended_at"))) &&
+           looked && !strcmp(cairn_world_text(*ret, "state"), state);
 }
 
 static uint64_t left_of(struct ward *ward) {

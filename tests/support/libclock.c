@@ -139,7 +139,7 @@ int pthread_cond_timedwait(pthread_cond_t *restrict condition, pthread_mutex_t *
 int gettimeofday(struct timeval *restrict ret, void *restrict zone) {
     NEXT(gettimeofday);
     int result = next_gettimeofday(ret, zone);
-    if (!result && ret) ret->tv_sec += ahead();
+    if (!result) ret->tv_sec += ahead();
     return result;
 }
 

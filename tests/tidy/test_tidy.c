@@ -280,6 +280,7 @@ TEST(a_banned_call_is_found) {
 TEST(a_fixed_pause_is_found) {
     SAMPLES(cairn_tidy_pauses, {"tests/api/a.c", "usleep(5);\ncairn_test_pause_ms(5);\n", 2},
             {"tests/api/a.c", "sleep(1); nanosleep(&time, NULL);\n", 2},
+            {"tests/api/a.c", "(void)poll(NULL, 0, 300);\npoll(&waiting, 1, 300);\n", 1},
             {"tests/e2e/a.py", "    time.sleep(3)\n    self.sleep(3)\n", 1},
             {"tests/e2e/a.py", "time.sleep(3)  # longer than a lease\n", 1},
             {"tests/e2e/a.py", "time.sleep(3)  # step of a poll\n", 0},

@@ -115,10 +115,9 @@ TEST(v41_an_end_is_reported_although_server_and_uploader_were_away_when_it_came)
     REQUIRE(world_other_begin(&other, 1, begun));
     world_server_kill(&world);
     child_end(&child);
-    (void)poll(NULL, 0, 500); /* it is noticed, and nobody can be told */
+    REQUIRE_AWAIT(cairn_daemon_logged(&world.uploader, "session.lost")); /* nobody can be told */
     world_uploader_kill(&world);
     REQUIRE(world_uploader_start(&world, NULL, NULL));
-    (void)poll(NULL, 0, 500);
     REQUIRE(world_server_start(&world));
     expect_ended(&world, begun);
     EXPECT_EQ_U64(entries_after_stop(&world), 0);
@@ -178,7 +177,8 @@ TEST(v38_a_process_that_ended_after_its_bye_keeps_strangers_out_too) /* Q54 */
     REQUIRE(child_start(&child, opened(&world, 0)));
     REQUIRE(tell(&child, 'b'));
     child_end(&child);
-    (void)poll(NULL, 0, 2000); /* it is reported */
+    REQUIRE_AWAIT(cairn_daemon_logged(&world.uploader, "session.over"));
+    REQUIRE(world_await_heartbeats(&world, 3)); /* it is reported */
     EXPECT(!world_other_open(&world, &stranger));
     EXPECT_EQ_U64(world.err.code, CAIRN_JOB_REUSED);
 }
@@ -202,7 +202,7 @@ TEST(what_an_ended_rank_had_staged_is_told_before_its_end_and_is_committed) /* Q
     REQUIRE(tell(&child, 's'));
     child_end(&child);
     REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &one));
-    (void)poll(NULL, 0, 500);
+    REQUIRE_AWAIT(cairn_daemon_logged(&world.uploader, "session.lost"));
     REQUIRE(world_server_start(&world));
     EXPECT_EQ_TEXT(trainer_verdict(&trainer, one.number, 10000, state), "committed");
     REQUIRE(trainer_begin(&trainer, 2, 1, &two));

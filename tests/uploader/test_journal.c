@@ -232,7 +232,7 @@ TEST(v29_a_record_that_was_not_written_breaks_its_entry_and_no_other) {
     struct cairn_up_record record = {.entry = entry, .message = message};
     struct cairn_up_record third = {.entry = other, .message = message};
     REQUIRE_OK(cairn_up_journal_post(journal, &record, 1, note_done, &stage, &err));
-    (void)poll(NULL, 0, 200); /* it is being written; what follows is in the group after it */
+    cairn_test_pause_ms(200); /* pause of a stand-in: the full disk has the group of that record */
     REQUIRE_OK(cairn_up_journal_post(journal, &record, 1, note_done, &seal, &err));
     REQUIRE_OK(cairn_up_journal_post(journal, &third, 1, note_done, &begin, &err));
     REQUIRE_OK(add(journal, other, "stage", "c", false, &err)); /* once there is room */
@@ -249,7 +249,7 @@ TEST(v29_a_record_that_was_not_written_breaks_its_entry_and_no_other) {
 }
 
 static void *lift_limit(void *owner) {
-    (void)poll(NULL, 0, 300);
+    cairn_test_pause_ms(300); /* pause of a stand-in: a disk that is full for so long */
     setrlimit(RLIMIT_FSIZE, owner);
     return NULL;
 }
@@ -429,7 +429,7 @@ TEST(a_record_that_nobody_waits_for_shares_the_sync_of_the_next_one) {
     uint64_t entry = cairn_up_journal_entry_new(journal);
     for (int i = 0; i < 50; i++) {
         REQUIRE_OK(add_note(journal, entry, "stage", &err));
-        (void)poll(NULL, 0, 1);
+        cairn_test_pause_ms(1); /* pause of a stand-in: a trainer between two messages */
         REQUIRE_OK(add(journal, entry, "seal", "", false, &err));
     }
     cairn_up_journal_free(journal);
@@ -452,10 +452,8 @@ TEST(a_record_that_nobody_waits_for_is_written_soon_also_when_no_other_comes) {
     for (int i = 0; i < 3; i++) {
         uint64_t before = cairn_up_journal_bytes(journal);
         REQUIRE_OK(add_note(journal, entry, "part", &err));
-        for (int ms = 0; ms < 10000 && cairn_up_journal_bytes(journal) == before; ms++)
-            (void)poll(NULL, 0, 1);
-        EXPECT(cairn_up_journal_bytes(journal) > before);
-        (void)poll(NULL, 0, 100);
+        EXPECT(AWAIT(cairn_up_journal_bytes(journal) > before));
+        cairn_test_pause_ms(100); /* pause of a stand-in: a trainer that has nothing to say */
     }
     cairn_up_journal_free(journal);
 }
@@ -469,7 +467,7 @@ TEST(a_record_that_nobody_waits_for_is_written_at_once_where_somebody_hurries) {
     REQUIRE_OK(open_journal(&journal, &seen, &err));
     uint64_t entry = cairn_up_journal_entry_new(journal);
     for (int i = 0; i < 100 && !soon; i++) {
-        (void)poll(NULL, 0, 30); /* until its thread sleeps */
+        cairn_test_pause_ms(30); /* pause of a stand-in: a trainer that has nothing to say */
         size_t before = groups_of(journal_path());
         uint64_t since_us = cairn_mono_us();
         REQUIRE_OK(add_note(journal, entry, "fail", &err));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that open while the memory that they need is still another's: who waits, for how much, and
  * who comes first (Q13). */
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -20,17 +21,40 @@ static struct trainer_options options_of(const struct cairn_up_world *world, con
                                     .slabs_wait_ms = 40000};
 }
 
+/* What the children say, a byte each time: 'a' has asked for memory, 'g' was given some. They hold
+ * it until the other pipe is closed: the others want theirs meanwhile. */
+struct words {
+    int says[2], over[2];
+};
+
 static pid_t open_in_child(const struct cairn_up_world *world, const char *job, uint32_t rank,
-                           int not_its_own) {
+                           int not_its_own, const struct words *words) {
     pid_t pid = fork();
     if (pid) return pid;
     close(not_its_own);
+    close(words->over[1]);
     struct cairn_trainer trainer = {0};
     struct trainer_options options = options_of(world, job);
     options.rank = rank;
-    bool opened = trainer_open(&trainer, &options);
-    if (opened) (void)poll(NULL, 0, 1000); /* the others want theirs meanwhile */
-    _exit(opened ? 0 : 1);
+    options.no_slabs = true;
+    char end;
+    bool asked = trainer_open(&trainer, &options) &&
+                 trainer_request_slabs(&trainer, options.slabs_wait_ms) &&
+                 write(words->says[1], "a", 1) == 1;
+    bool given = asked && trainer_take_slabs(&trainer);
+    if (write(words->says[1], given ? "g" : "-", 1) == 1) (void)!read(words->over[0], &end, 1);
+    _exit(given ? 0 : 1);
+}
+
+/* That many more words, whatever they are; `given` counts the "g" among them. */
+static bool await_words(const struct words *words, unsigned count, unsigned *given) {
+    for (char word; count; count--) {
+        struct pollfd says = {.fd = words->says[0], .events = POLLIN};
+        if (poll(&says, 1, (int)cairn_test_hang_ms()) != 1 || read(words->says[0], &word, 1) != 1)
+            return false;
+        *given += word == 'g';
+    }
+    return true;
 }
 
 static void end_children(const pid_t *children, uint32_t count, uint32_t *ret_failed) {
@@ -49,20 +73,26 @@ TEST(g_56_ranks_that_wait_get_the_memory_that_an_older_attempt_gives_back) /* Q1
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) old = {0};
     pid_t children[RANKS];
-    uint32_t failed = 0;
+    struct words words;
+    uint32_t failed = 0, given = 0;
+    REQUIRE(pipe2(words.says, O_CLOEXEC) == 0 && pipe2(words.over, O_CLOEXEC) == 0);
     REQUIRE(world_open(&world, &(struct world_options){.uploader_args = budget}));
     struct trainer_options options = options_of(&world, "job-1");
     options.world_size = options.local_world_size = 1;
     options.bytes = 230 * CAIRN_MIB; /* without these there is not enough for one generation each */
     REQUIRE(trainer_open(&old, &options));
     EXPECT_EQ_U64(old.slab_count, 2);
-    for (uint32_t i = 0; i < RANKS; i++) children[i] = open_in_child(&world, "job-2", i, old.fd);
-    (void)poll(NULL, 0, 1500);
+    for (uint32_t i = 0; i < RANKS; i++)
+        children[i] = open_in_child(&world, "job-2", i, old.fd, &words);
+    REQUIRE(await_words(&words, RANKS, &given)); /* each has asked */
     trainer_hang_up(&old);
     uint64_t freed_ms = cairn_mono_ms();
+    REQUIRE(await_words(&words, RANKS, &given));
+    EXPECT_EQ_U64(given, RANKS);
+    EXPECT(cairn_mono_ms() - freed_ms < 20000); /* not at the end of their patience */
+    close(words.over[1]);
     end_children(children, RANKS, &failed);
     EXPECT_EQ_U64(failed, 0);
-    EXPECT(cairn_mono_ms() - freed_ms < 20000); /* not at the end of their patience */
 }
 
 /* ---- memory that is on its way back ---- */
@@ -100,15 +130,23 @@ static bool enter(struct cairn_trainer *trainer, const struct trainer_options *o
     return trainer_open(trainer, &opening);
 }
 
+/* What the uploader has to give, by a connection that asks just this. */
+static uint64_t free_bytes(const struct cairn_up_world *world) {
+    CAIRN_AUTO(trainer) eye = {0};
+    if (cairn_net_connect_unix(world->socket_path, &eye.fd, &eye.err) != CAIRN_OK) return 0;
+    CAIRN_AUTO_JSON json_t *report = trainer_call(&eye, json_pack("{s:s}", "t", "status"));
+    return (uint64_t)json_integer_value(json_object_get(report, "budget_free_bytes"));
+}
+
 /* A trainer that saves into a store that is held, and goes: one of its generations is still to be
  * sent, the other is given back at once. */
 static bool leave_a_save_behind(struct cairn_up_world *world, struct cairn_trainer *gone) {
     struct trainer_save save;
     hold_store(world);
     if (!trainer_save(gone, 1, 0, 1, 100000, &save)) return false;
+    uint64_t before = free_bytes(world);
     trainer_hang_up(gone);
-    (void)poll(NULL, 0, 300); /* the uploader sees it, and a helper releases what is free */
-    return true;
+    return AWAIT(free_bytes(world) > before); /* a helper has released the other one */
 }
 
 /* Asked, and nobody has answered yet. */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/file.h"
 #include "common/log.h"
 #include "uploader/journal/journal.h"
 
@@ -176,6 +177,11 @@ uint64_t world_answered(struct cairn_up_world *world, const char *route) {
     return sum;
 }
 
+bool world_await_heartbeats(struct cairn_up_world *world, uint64_t count) {
+    uint64_t before = world_answered(world, "node_put");
+    return AWAIT(world_answered(world, "node_put") >= before + count);
+}
+
 const char *world_state(struct cairn_up_world *world, const char *version, char ret[32]) {
     char path[200];
     snprintf(path, sizeof(path), "/v1/runs/llm/seven/checkpoints/%s", version);
@@ -203,15 +209,33 @@ bool world_await_state(struct cairn_up_world *world, const char *version, const 
     return world_await(has_state, &awaited, ms);
 }
 
-uint64_t world_open_entries(struct cairn_up_world *world) {
+/* Live entries of the journal in that file, which no uploader has open. */
+static uint64_t live_entries(struct cairn_up_world *world, const char *path) {
     struct cairn_up_journal *journal = NULL;
-    struct cairn_up_journal_options options = {.path = world->journal_path, .node = "n1"};
+    struct cairn_up_journal_options options = {.path = path, .node = "n1"};
     if (cairn_up_journal_open(&options, &journal, &world->err) != CAIRN_OK) {
         fprintf(stderr, "%s\n", world->err.message);
         return UINT64_MAX;
     }
     uint64_t count = cairn_up_journal_live_count(journal);
     cairn_up_journal_free(journal);
+    return count;
+}
+
+uint64_t world_open_entries(struct cairn_up_world *world) {
+    return live_entries(world, world->journal_path);
+}
+
+uint64_t world_entries_written(struct cairn_up_world *world) {
+    CAIRN_AUTO(buf) bytes = {0};
+    char copy[450];
+    snprintf(copy, sizeof(copy), "%s.copy", world->journal_path);
+    if (cairn_file_load(world->journal_path, &bytes, &world->err) != CAIRN_OK) return UINT64_MAX;
+    FILE *file = fopen(copy, "we");
+    bool written = file && fwrite(bytes.data, 1, bytes.size, file) == bytes.size;
+    if (file && fclose(file)) written = false;
+    uint64_t count = written ? live_entries(world, copy) : UINT64_MAX;
+    unlink(copy);
     return count;
 }
 

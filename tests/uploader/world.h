@@ -63,10 +63,15 @@ bool world_await_state(struct cairn_up_world *world, const char *version, const 
                        uint32_t ms);
 /* Live entries of the journal of an uploader that does not run; UINT64_MAX: unreadable. */
 uint64_t world_open_entries(struct cairn_up_world *world);
+/* Live entries of what a running uploader has written of its journal so far. */
+uint64_t world_entries_written(struct cairn_up_world *world);
 /* No file of the store looks like a temporary. The server, where it still runs, writes through some
  * of its own that live for moments (its generation, before it deletes), so what stays is said. */
 bool world_await_no_temporaries(struct cairn_up_world *world);
 /* How often the server has answered a request of that route (api/routes.def). */
 uint64_t world_answered(struct cairn_up_world *world, const char *route);
+/* Waits until the uploader has had answers to that many more heartbeats; the first may have been
+ * written before this call. */
+bool world_await_heartbeats(struct cairn_up_world *world, uint64_t count);
 /* Wait until cond() or time is up. */
 bool world_await(bool (*cond)(void *owner), void *owner, uint32_t ms);
