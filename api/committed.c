@@ -153,29 +153,57 @@ static enum cairn_code take_checksums(struct cairn_committed *committed, struct 
     return CAIRN_OK;
 }
 
-/* The layout's own digest is over its tables, so it is computed from them again. */
-static enum cairn_code prove_layout(const struct cairn_layout *layout, const uint8_t wanted[32],
+/* The layout's own digest is over its tables, so it is computed from them again, by the directory
+ * alone: also of one that a newer release has written. */
+static enum cairn_code prove_layout(struct cairn_view bytes, const uint8_t wanted[32],
                                     struct cairn_error *err) {
-    size_t count = layout->table_count;
-    CAIRN_AUTO_HEAP uint32_t *ranks = calloc(count + 1, sizeof *ranks);
-    CAIRN_AUTO_HEAP uint8_t(*digests)[32] = calloc(count + 1, sizeof *digests);
+    size_t count = 0, room = 0;
+    uint32_t rank;
+    struct cairn_view table;
+    while (cairn_layout_directory_at(bytes, (uint32_t)room, &rank, &table)) room++;
+    CAIRN_AUTO_HEAP uint32_t *ranks = calloc(room + 1, sizeof *ranks);
+    CAIRN_AUTO_HEAP uint8_t(*digests)[32] = calloc(room + 1, sizeof *digests);
     uint8_t found[CAIRN_SHA256_BYTES];
     if (!ranks || !digests) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a layout");
-    for (size_t i = 0; i < count; i++) {
-        ranks[i] = layout->tables[i].rank;
-        cairn_table_digest(layout->tables[i].bytes, digests[i]);
+    for (; count < room; count++) {
+        (void)cairn_layout_directory_at(bytes, (uint32_t)count, &ranks[count], &table);
+        if (count && ranks[count - 1] >= ranks[count]) break; /* they are in their order */
+        cairn_table_digest(table, digests[count]);
     }
     cairn_layout_digest(ranks, (const uint8_t(*)[32])digests, count, found);
-    if (!memcmp(found, wanted, sizeof found)) return CAIRN_OK;
+    if (count == room && !memcmp(found, wanted, sizeof found)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_CORRUPT, "it is another layout than the manifest's");
+}
+
+/* A layout that cannot be opened because it has something new in it is a newer release's when it is
+ * the manifest's. One of another version cannot be proven, but one that is the manifest's as soon
+ * as one bit of that version is turned back is damaged. */
+static enum cairn_code judge_newer(struct cairn_view bytes, const uint8_t wanted[32],
+                                   const struct cairn_error *newer, struct cairn_error *err) {
+    struct cairn_error why = {0};
+    unsigned differs = (unsigned)(cairn_layout_version(bytes) ^ CAIRN_LAYOUT_VERSION);
+    enum cairn_code code = prove_layout(bytes, wanted, &why);
+    if (code == CAIRN_NO_MEMORY || (code && !differs)) {
+        if (err) *err = why;
+        return code;
+    }
+    if (!code && differs && !(differs & (differs - 1)))
+        return cairn_fail(err, CAIRN_CORRUPT, "a bit of its version is wrong");
+    if (err) *err = *newer;
+    return newer->code;
 }
 
 static enum cairn_code take_layout(struct cairn_committed *committed, struct cairn_buf *text,
                                    struct cairn_error *err) {
     struct cairn_layout layout = {0};
-    enum cairn_code code = cairn_layout_open(cairn_buf_view(text), &layout, err);
+    struct cairn_error why = {0};
+    struct cairn_view bytes = cairn_buf_view(text);
+    const uint8_t *wanted = committed->manifest.layout_digest;
+    enum cairn_code code = cairn_layout_open(bytes, &layout, &why);
+    if (code == CAIRN_UNSUPPORTED) return judge_newer(bytes, wanted, &why, err);
+    if (code && err) *err = why;
     if (code && code != CAIRN_NO_MEMORY) return cairn_within(err, CAIRN_CORRUPT, "it is no layout");
-    if (!code) code = prove_layout(&layout, committed->manifest.layout_digest, err);
+    if (!code) code = prove_layout(bytes, wanted, err);
     if (code) {
         cairn_layout_release(&layout);
         return code;

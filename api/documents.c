@@ -2,7 +2,31 @@
 /* documents: version numbers, digests and ids of stored JSON. */
 #include "api/documents.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+
 #include "common/encode.h"
+
+#define NEEDS_BYTES_MAX 32
+
+enum cairn_code cairn_newer(struct cairn_error *err, const char *format, ...) {
+    char text[200];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return cairn_fail(err, CAIRN_UNSUPPORTED, "written by a newer release, needs %s", text);
+}
+
+/* A later document says in `needs` which release reads it; that is shown to people as it is. */
+static enum cairn_code newer_document(const json_t *json, uint64_t major,
+                                      struct cairn_error *err) {
+    const char *needs = json_string_value(json_object_get(json, "needs"));
+    bool said = needs && *needs && strlen(needs) <= NEEDS_BYTES_MAX;
+    return cairn_newer(err, "%s%s that knows its format %llu (this one: %d)",
+                       said ? "release " : "one", said ? needs : "", (unsigned long long)major,
+                       DOCUMENT_MAJOR);
+}
 
 enum cairn_code cairn_document_bad(struct cairn_error *err, enum cairn_code code,
                                    const char *kind) {
@@ -22,10 +46,8 @@ enum cairn_code cairn_document_parse(struct cairn_view text, const char *kind,
         {.name = kind, .kind = CAIRN_JSON_U64, .required = true, .ret = &major},
     };
     CAIRN_TRY(cairn_json_read(json, "", fields, CAIRN_COUNT(fields), true, err));
-    if (major != DOCUMENT_MAJOR) {
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "version %llu, only %d is known",
-                          (unsigned long long)major, DOCUMENT_MAJOR);
-    }
+    if (major == 0) return cairn_fail(err, CAIRN_CORRUPT, "format 0, which no release has written");
+    if (major > DOCUMENT_MAJOR) return newer_document(json, major, err);
     *ret_json = CAIRN_TAKE(json);
     return CAIRN_OK;
 }

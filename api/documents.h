@@ -6,7 +6,9 @@
  *          checksums and ids are written the same way.
  * Promise: 1   the first field says kind and major version; another version is CAIRN_UNSUPPORTED
  *              with its number, another kind is CAIRN_CORRUPT.
- * Limits:  for api/manifest*.c and api/records.c alone.
+ *          2   what only a later release can have written (a higher number, an element type that is
+ *              not known) is CAIRN_UNSUPPORTED and says so; it is never taken for damage.
+ * Limits:  -
  * Threads: stateless.
  * Next:    api/manifest.h, docs/format.md.
  */
@@ -24,6 +26,10 @@ enum cairn_code cairn_document_parse(struct cairn_view text, const char *kind,
 /* Dumps and drops take_json; NULL (a failed build of it) is CAIRN_NO_MEMORY. */
 enum cairn_code cairn_document_dump(json_t *take_json, struct cairn_buf *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* CAIRN_UNSUPPORTED: "written by a newer release, needs one that knows ...". Whatever is stored and
+ * not known says it in these words. */
+CAIRN_PRINTF(2, 3)
+enum cairn_code cairn_newer(struct cairn_error *err, const char *format, ...);
 /* Anything that a stored document got wrong is CAIRN_CORRUPT, whatever the finder called it. */
 enum cairn_code cairn_document_bad(struct cairn_error *err, enum cairn_code code, const char *kind);
 

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#include "api/documents.h"
 #include "api/names.h"
 #include "api/table_format.h"
 
@@ -242,6 +243,26 @@ bool cairn_layout_keeps_file(const struct cairn_layout *layout, uint32_t rank,
     return find_shard(layout, rank, shard, &row) && !row.tensors;
 }
 
+/* ---- the directory alone ---- */
+
+char cairn_layout_version(struct cairn_view bytes) {
+    bool ours = bytes.size >= LAYOUT_HEADER_BYTES && !memcmp(bytes.data, LAYOUT_MAGIC, 7);
+    return ours ? ((const char *)bytes.data)[7] : '\0';
+}
+
+bool cairn_layout_directory_at(struct cairn_view bytes, uint32_t index, uint32_t *ret_rank,
+                               struct cairn_view *ret_table) {
+    const uint8_t *base = bytes.data;
+    uint64_t row = LAYOUT_HEADER_BYTES + (uint64_t)index * LAYOUT_TABLE_ROW_BYTES;
+    if (bytes.size < LAYOUT_HEADER_BYTES || row + LAYOUT_TABLE_ROW_BYTES > bytes.size) return false;
+    if (index >= cairn_load_u32le(base + LAYOUT_AT_TABLES)) return false;
+    uint64_t at = cairn_load_u64le(base + row), size = cairn_load_u64le(base + row + 8);
+    if (at > bytes.size || size > bytes.size - at || size < TABLE_HEADER_BYTES) return false;
+    *ret_table = (struct cairn_view){base + at, (size_t)size};
+    *ret_rank = cairn_load_u32le(base + at + TABLE_AT_RANK);
+    return true;
+}
+
 /* ---- opening ---- */
 
 static enum cairn_code open_header(struct cairn_view bytes, struct cairn_layout *layout,
@@ -251,8 +272,9 @@ static enum cairn_code open_header(struct cairn_view bytes, struct cairn_layout 
         return BAD(err, "not a layout");
     }
     if (memcmp(base, LAYOUT_MAGIC, 8) != 0) {
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "layout of version '%c', only '1' is known",
-                          base[7] >= 0x21 && base[7] < 0x7f ? base[7] : '?');
+        if (base[7] <= LAYOUT_MAGIC[7] || base[7] >= 0x7f) return BAD(err, "not a layout");
+        return cairn_newer(err, "one that knows layouts of version %c (this one: %c)", base[7],
+                           LAYOUT_MAGIC[7]);
     }
     if (bytes.size > CAIRN_LAYOUT_BYTES_MAX) return BAD(err, "larger than 1 GiB");
     *layout = (struct cairn_layout){.bytes = bytes};
@@ -261,9 +283,10 @@ static enum cairn_code open_header(struct cairn_view bytes, struct cairn_layout 
     uint32_t refs = header(layout, LAYOUT_AT_REFS);
     *ret_tables_at = index_bytes(layout->table_count, layout->name_count, refs);
     if (*ret_tables_at > bytes.size) return BAD(err, "its index is cut");
-    if (layout->table_count > LAYOUT_TABLES_MAX || header(layout, LAYOUT_AT_ZERO) != 0) {
-        return BAD(err, "too many tables, or a field that must be zero");
-    }
+    if (header(layout, LAYOUT_AT_ZERO))
+        return cairn_newer(err, "one that knows flags %#x of a layout",
+                           header(layout, LAYOUT_AT_ZERO));
+    if (layout->table_count > LAYOUT_TABLES_MAX) return BAD(err, "too many tables");
     layout->names =
         base + LAYOUT_HEADER_BYTES + (size_t)layout->table_count * LAYOUT_TABLE_ROW_BYTES;
     layout->refs = layout->names + (size_t)layout->name_count * LAYOUT_NAME_ROW_BYTES;

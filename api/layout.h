@@ -25,6 +25,13 @@ enum cairn_code cairn_layout_build(const struct cairn_table *tables, size_t coun
 enum cairn_code cairn_layout_open(struct cairn_view bytes, struct cairn_layout *ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_layout_release(struct cairn_layout *layout);
+/* The directory of bytes that need not open: of a newer release, say. False: there is no such
+ * table, by its index, or it reaches over the end. */
+bool cairn_layout_directory_at(struct cairn_view bytes, uint32_t index, uint32_t *ret_rank,
+                               struct cairn_view *ret_table);
+/* Its version, as the last byte of the magic; 0: it is no layout. */
+char cairn_layout_version(struct cairn_view bytes);
+#define CAIRN_LAYOUT_VERSION '1'
 /* Names are sorted by bytes; each has the (table, tensor) pairs that list it. */
 void cairn_layout_name_at(const struct cairn_layout *layout, uint32_t index,
                           struct cairn_view *ret_name, uint32_t *ret_ref_first,

@@ -282,7 +282,7 @@ static enum cairn_code extents_read(const json_t *extents, uint64_t size, struct
     if (size == 0 && json_array_size(extents) == 0) return CAIRN_OK;
     const json_t *extent = json_array_get(extents, 0);
     if (json_array_size(extents) != 1 || json_array_size(extent) != 2) {
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "extents of a kind that is not known yet");
+        return cairn_newer(err, "one that knows its extents (this one: whole objects)");
     }
     const json_t *offset = json_array_get(extent, 0), *bytes = json_array_get(extent, 1);
     if (!json_is_integer(offset) || json_integer_value(offset) != 0 || !json_is_integer(bytes) ||
@@ -383,8 +383,8 @@ static enum cairn_code manifest_read(const json_t *json, struct cairn_manifest *
     struct texts texts = {0};
     CAIRN_TRY(fields_read(json, ret, &texts, err));
     if (strcmp(texts.checksum, "crc32c") != 0 || texts.block_bytes != CAIRN_BLOCK_BYTES) {
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "checksum \"%.32s\" over blocks of %llu bytes",
-                          texts.checksum, (unsigned long long)texts.block_bytes);
+        return cairn_newer(err, "one that knows checksum \"%.32s\" over blocks of %llu bytes",
+                           texts.checksum, (unsigned long long)texts.block_bytes);
     }
     CAIRN_TRY(cairn_document_run(texts.project, texts.run, &ret->origin.name, err));
     CAIRN_TRY(cairn_document_nonce(texts.nonce, ret->origin.nonce, err));

@@ -6,6 +6,8 @@
  */
 #include <stdlib.h>
 
+#include "api/documents.h"
+#include "api/dtype.h"
 #include "api/keys.h"
 #include "api/names.h"
 #include "api/table_check.h"
@@ -102,7 +104,8 @@ bool cairn_table_find(const struct cairn_table *table, struct cairn_view name,
 
 #define BAD(err, ...) cairn_fail((err), CAIRN_TABLE_INVALID, __VA_ARGS__)
 
-/* Context in front of a lower check's message, which becomes a finding about the table. */
+/* Context in front of a lower check's message, which becomes a finding about the table. What a
+ * newer release wrote was found before (open_newer), so none of these is that. */
 #define BAD_WITHIN(err, ...)                                                                       \
     ((err) ? (void)((err)->code = CAIRN_TABLE_INVALID) : (void)0,                                  \
      cairn_within((err), CAIRN_TABLE_INVALID, __VA_ARGS__))
@@ -122,8 +125,9 @@ static enum cairn_code open_header(struct cairn_view bytes, struct cairn_table *
         return BAD(err, "not a rank table");
     }
     if (memcmp(base, TABLE_MAGIC, 8) != 0) {
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "rank table of version '%c', only '1' is known",
-                          base[7] >= 0x21 && base[7] < 0x7f ? base[7] : '?');
+        if (base[7] <= TABLE_MAGIC[7] || base[7] >= 0x7f) return BAD(err, "not a rank table");
+        return cairn_newer(err, "one that knows rank tables of version %c (this one: %c)", base[7],
+                           TABLE_MAGIC[7]);
     }
     if (bytes.size > CAIRN_TABLE_BYTES_MAX) return BAD(err, "larger than 64 MiB");
     *table = (struct cairn_table){.bytes = bytes};
@@ -147,9 +151,43 @@ static enum cairn_code open_header(struct cairn_view bytes, struct cairn_table *
     table->fragments = base + fragments_at;
     table->pool = base + pool_at;
     table->strings = base + strings_at;
-    if (table->fragment_count > TABLE_FRAGMENTS_MAX || header(table, TABLE_AT_ZERO) != 0) {
-        return BAD(err, "more than %u fragments, or a field that must be zero",
-                   TABLE_FRAGMENTS_MAX);
+    if (table->fragment_count > TABLE_FRAGMENTS_MAX)
+        return BAD(err, "more than %u fragments", TABLE_FRAGMENTS_MAX);
+    return CAIRN_OK;
+}
+
+/* What may grow without a new version of the table (docs/format.md): kinds, element types,
+ * dimensions, forms, and flags where there are zeros today. Looked for first, because a row with
+ * something new in it may well break a rule of the rows that are known. */
+static enum cairn_code open_newer(const struct cairn_table *table, struct cairn_error *err) {
+    uint32_t flags = header(table, TABLE_AT_ZERO);
+    if (flags) return cairn_newer(err, "one that knows flags %#x of a rank table", flags);
+    for (uint32_t i = 0; i < table->shard_count; i++) {
+        const uint8_t *row = table->shards + (size_t)i * SHARD_ROW_BYTES;
+        uint32_t kind = cairn_load_u32le(row + SHARD_AT_KIND);
+        if (kind > SHARD_KIND_RAW)
+            return cairn_newer(err, "one that knows kind %u of shards (shard %u)", kind, i);
+    }
+    for (uint32_t i = 0; i < table->tensor_count; i++) {
+        const uint8_t *row = table->tensors + (size_t)i * TENSOR_ROW_BYTES;
+        unsigned dtype = row[TENSOR_AT_DTYPE], dimensions = row[TENSOR_AT_DIMENSIONS];
+        if (row[TENSOR_AT_ZERO])
+            return cairn_newer(err, "one that knows flags %#x of tensors (tensor %u)",
+                               row[TENSOR_AT_ZERO], i);
+        if (row[TENSOR_AT_KIND] > CAIRN_TENSOR_LOCAL)
+            return cairn_newer(err, "one that knows kind %u of tensors (tensor %u)",
+                               row[TENSOR_AT_KIND], i);
+        if (dtype != CAIRN_DTYPE_NONE && !cairn_dtype_text((uint8_t)dtype))
+            return cairn_newer(err, "one that knows element type %u (tensor %u)", dtype, i);
+        if (dimensions > CAIRN_DIMENSIONS_MAX)
+            return cairn_newer(err, "one that knows %u dimensions (tensor %u; this one: %d)",
+                               dimensions, i, CAIRN_DIMENSIONS_MAX);
+    }
+    for (uint32_t i = 0; i < table->fragment_count; i++) {
+        const uint8_t *row = table->fragments + (size_t)i * FRAGMENT_ROW_BYTES;
+        uint32_t form = cairn_load_u32le(row + FRAGMENT_AT_FORM);
+        if (form > CAIRN_FRAGMENT_BOX)
+            return cairn_newer(err, "one that knows form %u of fragments (fragment %u)", form, i);
     }
     return CAIRN_OK;
 }
@@ -330,6 +368,7 @@ enum cairn_code cairn_table_open(struct cairn_view bytes, struct cairn_table *re
                                  struct cairn_error *err) {
     struct cairn_table table;
     CAIRN_TRY(open_header(bytes, &table, err));
+    CAIRN_TRY(open_newer(&table, err));
     struct opener opener = {
         .table = &table,
         .string_count = header(&table, TABLE_AT_STRINGS),

@@ -20,6 +20,7 @@ struct version {
     uint64_t shard_bytes;
     bool has_record, has_manifest, has_content, trashed, superseded;
     bool loaded, damaged; /* its committed.json was read; it is no record */
+    bool newer;           /* a newer release wrote it, so nothing else is known of it */
     bool order_known;
     uint64_t changed_by; /* the newest attempt that superseded or revived it */
     struct cairn_record record;
@@ -37,6 +38,7 @@ struct history {
     struct attempt *attempts; /* by number */
     size_t attempt_count, attempt_capacity;
     uint64_t lost_count, lost_newest; /* attempts without a readable record */
+    struct cairn_error newer;         /* of the first attempt whose record a newer release wrote */
     bool by_order;                    /* asked for the newest; not for a version by its id */
     bool damaged_too;                 /* a damaged version is an answer, not an error */
 };
@@ -151,7 +153,8 @@ static enum cairn_code load_attempts(struct history *history, struct cairn_error
             if (code == CAIRN_OK)
                 fprintf(stderr, "note: %s is missing or damaged; its copy was read\n", key.text);
         }
-        if (code == CAIRN_OK || is_lost(code)) continue;
+        if (code == CAIRN_UNSUPPORTED && !history->newer.code) history->newer = why;
+        if (code == CAIRN_OK || code == CAIRN_UNSUPPORTED || is_lost(code)) continue;
         if (err) *err = why;
         return code;
     }
@@ -273,9 +276,10 @@ static enum cairn_code load_version(const struct history *history, struct versio
     enum cairn_code code = read_record(history, version, &why);
     version->order_known = code == CAIRN_OK;
     version->damaged = code == CAIRN_CORRUPT;
+    version->newer = code == CAIRN_UNSUPPORTED;
     if (code == CAIRN_NOT_FOUND) version->has_record = false; /* it is being deleted */
     if (code == CAIRN_CORRUPT) order_from_manifest(history, version);
-    if (code == CAIRN_OK || is_lost(code)) return CAIRN_OK;
+    if (code == CAIRN_OK || version->newer || is_lost(code)) return CAIRN_OK;
     if (err) *err = why;
     return code;
 }
@@ -328,7 +332,7 @@ static void count_lost(struct history *history) {
 
 /* An attempt supersedes and revives versions of older attempts only. */
 static void note_lost_attempts(const struct history *history, const struct version *chosen) {
-    if (!history->lost_count) return;
+    if (!history->lost_count || history->newer.code) return;
     bool certain = chosen && chosen->order_known && chosen->record.attempt >= history->lost_newest;
     fprintf(stderr, "%s: %s/%s lacks the records of %s, the newest of them %llu; ",
             certain ? "note" : "warning", history->name->project, history->name->run,
@@ -364,6 +368,9 @@ static enum cairn_code give_place(struct history *history, struct version *versi
     enum cairn_code code = read_record(history, version, &why);
     if (code == CAIRN_CORRUPT && version->damaged && !version->order_known)
         return cairn_fail(err, code, "%s; it may be the newest: name another version to get that",
+                          why.message);
+    if (code == CAIRN_UNSUPPORTED && version->newer)
+        return cairn_fail(err, code, "%s; it may be the newest, name another version to get that",
                           why.message);
     if (code && err) *err = why;
     if (code == CAIRN_NOT_FOUND)
@@ -412,6 +419,10 @@ static enum cairn_code find(struct history *history, const char *text,
     CAIRN_TRY(choose(history, by_step, step, &chosen, err));
     count_lost(history);
     note_lost_attempts(history, chosen);
+    if (history->newer.code && !history->damaged_too) { /* what it superseded is not known */
+        if (err) *err = history->newer;
+        return history->newer.code;
+    }
     return chosen ? give_place(history, chosen, ret, err) : fail_not_found(history, text, err);
 }
 
@@ -446,7 +457,8 @@ static void fill(const struct history *history, const struct version *latest,
                                             .latest = version == latest,
                                             .superseded = version->superseded,
                                             .trashed = version->trashed,
-                                            .damaged = version->damaged};
+                                            .damaged = version->damaged,
+                                            .newer = version->newer};
     }
 }
 
@@ -461,6 +473,11 @@ static enum cairn_code list_all(struct history *history, struct cairn_cli_histor
     CAIRN_TRY(choose(history, false, 0, &latest, err));
     count_lost(history);
     note_lost_attempts(history, latest);
+    if (history->newer.code) {
+        fprintf(stderr, "warning: what counts of %s/%s is not known: %s\n",
+                history->name->project, history->name->run, history->newer.message);
+        latest = NULL;
+    }
     struct cairn_cli_history_item *items = calloc(history->version_count + 1, sizeof *items);
     if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of versions");
     *ret_count = 0;

@@ -36,6 +36,7 @@ struct cairn_cli_history_item {
     uint64_t bytes;             /* of its shards, as they are listed */
     bool latest, superseded, trashed;
     bool damaged; /* its committed.json is no record of it */
+    bool newer;   /* a newer release wrote its committed.json */
 };
 /* All of them, newest first; *ret is the caller's to free. CAIRN_NOT_FOUND: there is no such run
  * in the store. *ret_attempt: the newest attempt that the store knows. */

@@ -34,11 +34,12 @@ static json_t *parsed(const char *text) {
     return json ? json : json_object();
 }
 
-/* why: what is wrong with its documents, or "". */
+/* why: what is wrong with its documents; without a code nothing is. */
 static json_t *version_json(const struct cairn_cli_history_item *item,
-                            const struct cairn_committed *version, const char *why) {
+                            const struct cairn_committed *version, const struct cairn_error *why) {
     const struct cairn_manifest *manifest = &version->manifest;
-    bool damaged = *why != '\0';
+    bool damaged = why->code != CAIRN_OK, newer = why->code == CAIRN_UNSUPPORTED;
+    enum cairn_code code = newer ? CAIRN_UNSUPPORTED : CAIRN_CORRUPT;
     json_t *json = json_object();
     bool failed = !json;
     struct {
@@ -51,8 +52,8 @@ static json_t *version_json(const struct cairn_cli_history_item *item,
         {"step", json_integer((json_int_t)item->place.step)},
         {"n", json_integer(item->record.n)},
         {"attempt", json_integer((json_int_t)item->record.attempt)},
-        {"state", json_string(damaged ? "damaged" : "committed")},
-        {"recorded", json_boolean(!item->damaged)},
+        {"state", json_string(newer ? "unsupported" : damaged ? "damaged" : "committed")},
+        {"recorded", json_boolean(!item->damaged && !item->newer)},
         {"superseded", json_boolean(item->superseded)},
         {"trashed", json_boolean(item->trashed)},
         {"latest", json_boolean(item->latest)},
@@ -75,8 +76,8 @@ static json_t *version_json(const struct cairn_cli_history_item *item,
         {"stall_ms", json_null()},
         {"committed_at",
          item->record.committed_at[0] ? json_string(item->record.committed_at) : json_null()},
-        {"reason", damaged ? json_string(why) : json_null()},
-        {"code", damaged ? json_string(cairn_code_info(CAIRN_CORRUPT)->slug) : json_null()},
+        {"reason", damaged ? json_string(why->message) : json_null()},
+        {"code", damaged ? json_string(cairn_code_info(code)->slug) : json_null()},
         {"http_status", json_null()},
         {"request_id", json_null()},
         {"warnings", json_array()},
@@ -90,7 +91,8 @@ static json_t *version_json(const struct cairn_cli_history_item *item,
     return NULL;
 }
 
-static bool is_damage(enum cairn_code code) {
+/* What stands in the list as a version that cannot be read. */
+static bool is_told(enum cairn_code code) {
     return code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED || code == CAIRN_NOT_FOUND;
 }
 
@@ -102,12 +104,12 @@ static enum cairn_code add_version(struct cairn_store_worker *worker,
     struct cairn_error why = {0};
     enum cairn_code code = cairn_committed_load(
         &version, &source, CAIRN_DOCUMENT_BIT(RECORD) | CAIRN_DOCUMENT_BIT(MANIFEST), &why);
-    if (code && !is_damage(code)) {
+    if (code && !is_told(code)) {
         if (err) *err = why;
         return code;
     }
-    return json_array_append_new(items, version_json(item, &version, why.message)) ? no_memory(err)
-                                                                                   : CAIRN_OK;
+    return json_array_append_new(items, version_json(item, &version, &why)) ? no_memory(err)
+                                                                            : CAIRN_OK;
 }
 
 static enum cairn_code list_versions(struct cairn_store *store, const struct cairn_run_name *name,
@@ -193,7 +195,7 @@ static enum cairn_code read_version(struct cairn_cli_source *source, struct cair
     CAIRN_TRY(find_item(worker, &source->version, &item, err));
     struct cairn_document_source from = cairn_store_documents(worker, NULL);
     CAIRN_TRY(cairn_committed_load(&source->version, &from, CAIRN_DOCUMENT_BIT(LAYOUT), err));
-    ret->version = version_json(&item, &source->version, "");
+    ret->version = version_json(&item, &source->version, &(struct cairn_error){0});
     return ret->version ? fill_lists(&source->version, ret, err) : no_memory(err);
 }
 

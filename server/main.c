@@ -270,10 +270,21 @@ static void take_down(struct cairn_srv *server) {
     cairn_metrics_free(server->metrics);
 }
 
-/* Opening it is what migrates it. */
+/* Opening it is what migrates it; a folder without one is a mistyped one, most likely. */
 static enum cairn_code migrate(struct cairn_srv *server, struct cairn_error *err) {
+    const struct cairn_srv_settings *settings = server->settings;
+    const char *where = settings->catalog[0] ? settings->catalog : settings->data_dir;
+    if (!cairn_srv_catalog_is_there(where))
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "there is no catalog in %s, and --migrate makes none: is data_dir right? "
+                          "A start of the server makes a new one",
+                          where);
     CAIRN_TRY(open_catalog(server, err));
-    if (printf("the catalog has schema %u\n", cairn_srv_catalog_schema()) < 0)
+    const struct cairn_srv_migrated *migrated = cairn_srv_catalog_migrated(server->catalog);
+    if (printf("the catalog has schema %u\n", cairn_srv_catalog_schema()) < 0 ||
+        (migrated->from && printf("it had %u%s%s\n", migrated->from,
+                                  migrated->before[0] ? "; as it was it is in " : "",
+                                  migrated->before) < 0))
         return cairn_fail_errno(err, "standard output");
     return CAIRN_OK;
 }

@@ -12,7 +12,7 @@
 #include "store/presence.h"
 
 const char *cairn_store_finding_text(enum cairn_store_finding finding) {
-    static const char *const texts[] = {"record", "attempt", "object", "stray"};
+    static const char *const texts[] = {"record", "attempt", "object", "stray", "newer"};
     CAIRN_ASSERT((size_t)finding < CAIRN_COUNT(texts));
     return texts[finding];
 }
@@ -27,6 +27,8 @@ static void tell(struct cairn_store_audit *audit, enum cairn_store_finding findi
     va_end(arguments);
     if (finding == CAIRN_STORE_FINDING_STRAY)
         audit->strays++;
+    else if (finding == CAIRN_STORE_FINDING_NEWER)
+        audit->newer++;
     else
         audit->damaged++;
     if (audit->found) audit->found(audit->owner, finding, key, text);
@@ -49,6 +51,7 @@ static enum cairn_code look_at(struct cairn_store_audit *audit, struct cairn_sto
         return *ret_state;
     }
     cairn_committed_key(audit->committed, document, &key);
+    if (*ret_state == CAIRN_UNSUPPORTED) finding = CAIRN_STORE_FINDING_NEWER;
     tell(audit, finding, key.text, "%s", why.message);
     return CAIRN_OK;
 }
@@ -196,7 +199,7 @@ static enum cairn_code look_at_objects(struct cairn_store_audit *audit,
 enum cairn_code cairn_store_audit_look(struct cairn_store_audit *audit,
                                        struct cairn_store_worker *worker, struct cairn_error *err) {
     struct objects objects = {0};
-    audit->damaged = audit->strays = 0;
+    audit->damaged = audit->strays = audit->newer = 0;
     audit->listed = false;
     CAIRN_TRY(look_at_documents(audit, worker, err));
     if (!audit->committed->manifest_text.size) return CAIRN_OK;

@@ -6,7 +6,7 @@
  *          layout and the attempt's record. A check that reads the shards alone calls a version
  *          good that the next rebuild of the catalog would lose.
  * Promise: 1   each finding has a kind, a key and a sentence; damage is told from what is only
- *              superfluous.
+ *              superfluous, and from what a newer release has written.
  *          2   read are all documents (api/committed.h), from the store and from nowhere else;
  *              looked at are every shard's presence, size and, where a HEAD tells it, CRC32C; and
  *              what else is below the prefix.
@@ -27,6 +27,7 @@ enum cairn_store_finding {
     CAIRN_STORE_FINDING_ATTEMPT, /* its record is missing or another one, or the copy is another */
     CAIRN_STORE_FINDING_OBJECT,  /* shard, checksums.bin, manifest.json or layout */
     CAIRN_STORE_FINDING_STRAY,   /* an object of nobody; harms nothing */
+    CAIRN_STORE_FINDING_NEWER,   /* a document of a newer release: not read, and no damage */
 };
 const char *cairn_store_finding_text(enum cairn_store_finding finding); /* "record", "stray", ... */
 
@@ -38,7 +39,7 @@ struct cairn_store_audit {
     void (*found)(void *owner, enum cairn_store_finding finding, const char *key, const char *text);
     void *owner;
     /* set by the look */
-    size_t damaged, strays;
+    size_t damaged, strays, newer;
     bool record_missing; /* not there at all */
     bool listed;         /* else strays are not known */
     bool readable;       /* manifest and checksums are proven: shards can be read */

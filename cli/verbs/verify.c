@@ -43,7 +43,7 @@ struct findings {
     struct cairn_cli_source *source;
     json_t *list;                     /* of {what, key, detail}; owned */
     json_t *copies;                   /* of the server's answer; owned */
-    uint64_t damaged, strays, mended; /* of the look at what belongs to the version */
+    uint64_t damaged, strays, newer, mended; /* of the look at what belongs to the version */
     bool record_rewritten;
 };
 
@@ -72,10 +72,17 @@ static void add(struct findings *findings, const char *what, const char *key, co
     (void)!json_array_append_new(findings->list, finding);
 }
 
+/* What a person reads before the key. */
+static const char *kind_of(const char *what, bool mended) {
+    if (!strcmp(what, cairn_store_finding_text(CAIRN_STORE_FINDING_STRAY))) return "note:";
+    if (!strcmp(what, cairn_store_finding_text(CAIRN_STORE_FINDING_NEWER))) return "not read:";
+    return mended ? "mended:" : "damaged:";
+}
+
 static void take_finding(void *owner, enum cairn_store_finding finding, const char *key,
                          const char *text) {
-    bool stray = finding == CAIRN_STORE_FINDING_STRAY;
-    cairn_cli_note("cairn: %s %s: %s", stray ? "note:" : "damaged:", key, text);
+    const char *what = cairn_store_finding_text(finding);
+    cairn_cli_note("cairn: %s %s: %s", kind_of(what, false), key, text);
     add(owner, cairn_store_finding_text(finding), key, text);
 }
 
@@ -97,6 +104,7 @@ static enum cairn_code audit_store(struct findings *findings, struct cairn_error
     CAIRN_TRY(cairn_store_worker_new(source->store, &worker, err));
     CAIRN_TRY(cairn_store_audit_look(&audit, worker, err));
     findings->damaged = audit.damaged;
+    findings->newer = audit.newer;
     findings->strays = audit.strays;
     return CAIRN_OK;
 }
@@ -129,12 +137,8 @@ static enum cairn_code take_answer(struct findings *findings, const json_t *json
     json_array_foreach(answer->findings, at, item) {
         struct cairn_msg_finding finding = {0};
         CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_finding, item, &finding, err));
-        bool stray = !strcmp(finding.what, "stray");
         cairn_cli_note("cairn: %s%s%s %s: %s", several ? finding.store : "", several ? ": " : "",
-                       stray            ? "note:"
-                       : finding.mended ? "mended:"
-                                        : "damaged:",
-                       finding.key, finding.detail);
+                       kind_of(finding.what, finding.mended), finding.key, finding.detail);
         (void)!json_array_append(findings->list, item);
     }
     json_array_foreach(answer->copies, at, item) {
@@ -143,6 +147,7 @@ static enum cairn_code take_answer(struct findings *findings, const json_t *json
         if (copy.problem) cairn_cli_note("cairn: %s: not looked at: %s", copy.store, copy.problem);
     }
     findings->damaged = answer->damaged;
+    findings->newer = answer->newer;
     findings->strays = answer->strays;
     findings->mended = answer->mended;
     findings->record_rewritten |= answer->record_rewritten;
@@ -274,14 +279,16 @@ static enum cairn_code report(const struct findings *findings, const struct read
                               struct cairn_error *err) {
     const struct cairn_cli *cli = findings->source->cli;
     const struct cairn_version_place *place = &findings->source->version.place;
-    bool good = !read->bad && !findings->damaged && !judge_copies(findings, NULL);
+    bool damaged = findings->damaged || read->bad;
+    bool good = !damaged && !findings->newer && !judge_copies(findings, NULL);
     if (cli->output != CAIRN_CLI_TABLE) {
         CAIRN_AUTO_JSON json_t *answer =
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:O, s:O}", "version",
-                      place->id.text, "step", (json_int_t)place->step, "shards",
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:O, s:O}",
+                      "version", place->id.text, "step", (json_int_t)place->step, "shards",
                       (json_int_t)read->shards, "read_bytes", (json_int_t)read->bytes, "bad_shards",
-                      (json_int_t)read->bad, "bad_objects", (json_int_t)findings->damaged, "strays",
-                      (json_int_t)findings->strays, "mended", (json_int_t)findings->mended,
+                      (json_int_t)read->bad, "bad_objects", (json_int_t)findings->damaged, "newer",
+                      (json_int_t)findings->newer, "strays", (json_int_t)findings->strays,
+                      "mended", (json_int_t)findings->mended,
                       "record_rewritten", (int)findings->record_rewritten, "ok", (int)good,
                       "copies", findings->copies, "findings", findings->list);
         if (!answer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
@@ -297,7 +304,7 @@ static enum cairn_code report(const struct findings *findings, const struct read
     printf(", %s read, ", size);
     if (findings->mended)
         printf("%s mended, ", cairn_cli_counted(findings->mended, "object", "objects").text);
-    puts(good ? "all good" : findings->damaged || read->bad ? "DAMAGED" : "NOT LOOKED AT WHOLE");
+    puts(good ? "all good" : damaged ? "DAMAGED" : "NOT LOOKED AT WHOLE");
     if (fflush(stdout)) return cairn_fail_errno(err, "standard output");
     return CAIRN_OK;
 }
@@ -314,7 +321,8 @@ static enum cairn_code verify(struct findings *findings, struct cairn_error *err
     if (!served) code = cairn_cli_source_load(source, &why);
     if (served) {
         CAIRN_TRY(read_copies(findings, &read, err));
-    } else if (code == CAIRN_CORRUPT && findings->damaged) {
+    } else if ((code == CAIRN_CORRUPT && findings->damaged) ||
+               (code == CAIRN_UNSUPPORTED && findings->newer)) {
         cairn_cli_note("cairn: note: no shard can be read: %s", why.message);
     } else if (code) {
         if (err) *err = why;
@@ -330,6 +338,11 @@ static enum cairn_code verify(struct findings *findings, struct cairn_error *err
     if (read.code)
         return cairn_fail(err, read.code, "%s (the first of %llu damaged shards)", read.why.message,
                           (unsigned long long)read.bad);
+    if (!findings->damaged && findings->newer)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "%s of the version %s written by a newer release: verify it with that",
+                          cairn_cli_counted(findings->newer, "document", "documents").text,
+                          findings->newer == 1 ? "was" : "were");
     if (!findings->damaged) return judge_copies(findings, err);
     return cairn_fail(err, CAIRN_CORRUPT, "%s of the version %s missing or damaged",
                       cairn_cli_counted(findings->damaged, "object", "objects").text,

@@ -38,6 +38,7 @@ struct cairn_srv_catalog {
     struct cairn_srv_tx *writer;
     _Atomic uint64_t changes; /* from 1 on */
     struct cairn_srv_listener *_Atomic listener; /* set while others already ask for it */
+    struct cairn_srv_migrated migrated;
     bool in_memory; /* no thread: whoever calls writes and reads over the one connection */
     const struct cairn_clock *clock; /* of events */
     void (*happened)(void *owner);
@@ -137,9 +138,13 @@ enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
     CAIRN_HOLD(&catalog->lock);
     const struct cairn_error *trouble = &catalog->locked.trouble;
     if (!trouble->code) return CAIRN_OK;
-    return cairn_fail(err, trouble->code, "it cannot be written (%s), %s the disk of %s: %s",
+    /* A database that is away, or that a newer release has migrated, is no matter of a disk. */
+    bool disk = trouble->code != CAIRN_UNAVAILABLE && trouble->code != CAIRN_CATALOG_BEHIND;
+    return cairn_fail(err, trouble->code, "it cannot be written (%s), %s%s: %s",
                       cairn_code_info(trouble->code)->slug,
-                      trouble->code == CAIRN_NO_SPACE ? "make room on" : "see to",
+                      !disk                             ? ""
+                      : trouble->code == CAIRN_NO_SPACE ? "make room on the disk of "
+                                                        : "see to the disk of ",
                       catalog->engine->describe(catalog->place), trouble->message);
 }
 
@@ -398,7 +403,24 @@ static enum cairn_code open_place(struct cairn_srv_catalog *catalog, const char 
     catalog->engine = cairn_srv_engine_of(where);
     CAIRN_TRY(catalog->engine->take(where, &catalog->place, err));
     CAIRN_TRY(catalog->engine->connect(catalog->place, false, &catalog->writer, err));
-    return catalog->engine->migrate(catalog->writer, err);
+    struct cairn_srv_migrated *migrated = &catalog->migrated;
+    CAIRN_TRY(catalog->engine->migrate(catalog->writer, migrated, err));
+    if (migrated->from)
+        cairn_log(WARN, "catalog.migrated", "from=%u to=%u before=\"%s\"", migrated->from,
+                  cairn_srv_catalog_schema(),
+                  migrated->before[0] ? migrated->before
+                                      : "no copy was made: the way back is a pg_dump from before "
+                                        "(docs/upgrade.md)");
+    return CAIRN_OK;
+}
+
+const struct cairn_srv_migrated *
+cairn_srv_catalog_migrated(const struct cairn_srv_catalog *catalog) {
+    return &catalog->migrated;
+}
+
+bool cairn_srv_catalog_is_there(const char *where) {
+    return cairn_srv_engine_of(where)->is_there(where);
 }
 
 static void release_place(struct cairn_srv_catalog *catalog) {

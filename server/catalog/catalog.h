@@ -35,6 +35,15 @@ enum cairn_code cairn_srv_catalog_open(const char *where, struct cairn_srv_catal
 /* The file that holds a database's password, read anew for each session; "" or NULL: none. Called
  * once, before there are threads; the text stays. */
 void cairn_srv_catalog_password_from(const char *path);
+/* What opening it did to bring it to this program's schema. */
+struct cairn_srv_migrated {
+    unsigned from;     /* its schema before; 0: nothing was done, or it is a new catalog */
+    char before[1100]; /* the file with the catalog as it was; "": there is none, of a database */
+};
+const struct cairn_srv_migrated *
+cairn_srv_catalog_migrated(const struct cairn_srv_catalog *catalog);
+/* Is there a catalog in the folder? Of a database only a connection tells: true. */
+bool cairn_srv_catalog_is_there(const char *where);
 /* One connection in memory, for simulations: changes and looks run on the calling thread. */
 enum cairn_code cairn_srv_catalog_open_memory(struct cairn_srv_catalog **ret,
                                               struct cairn_error *err) CAIRN_MUST_USE;

@@ -84,11 +84,12 @@ static enum cairn_code make_all_texts(struct cairn_srv_copy_end *end, struct cai
 
 static enum cairn_code open_connections(const char *where, struct cairn_srv_copy_end *end,
                                         struct cairn_error *err) {
+    struct cairn_srv_migrated migrated;
     CAIRN_TRY(end->engine->take(where, &end->place, err));
     end->called = end->engine->describe(end->place);
     CAIRN_TRY(end->engine->connect(end->place, false, &end->writer, err));
     CAIRN_TRY(end->engine->alone(end->writer, err));
-    CAIRN_TRY(end->engine->migrate(end->writer, err));
+    CAIRN_TRY(end->engine->migrate(end->writer, &migrated, err));
     return end->engine->connect(end->place, true, &end->reader, err);
 }
 

@@ -67,8 +67,9 @@ struct cairn_srv_engine {
                                struct cairn_error *err);
     void (*disconnect)(struct cairn_srv_tx *tx);
     /* Over the connection for changes: bring the catalog to this program's schema; refuses a newer
-     * one. */
-    enum cairn_code (*migrate)(struct cairn_srv_tx *tx, struct cairn_error *err);
+     * one. A file is copied before that. */
+    enum cairn_code (*migrate)(struct cairn_srv_tx *tx, struct cairn_srv_migrated *ret,
+                               struct cairn_error *err);
 
     /* ---- transactions ---- */
 

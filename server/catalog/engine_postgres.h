@@ -169,7 +169,7 @@ void cairn_srv_postgres_leave(void *place);
 enum cairn_code cairn_srv_postgres_connect(void *place, bool read_only, struct cairn_srv_tx **ret,
                                            struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_postgres_disconnect(struct cairn_srv_tx *tx);
-enum cairn_code cairn_srv_postgres_migrate(struct cairn_srv_tx *tx,
+enum cairn_code cairn_srv_postgres_migrate(struct cairn_srv_tx *tx, struct cairn_srv_migrated *ret,
                                            struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_srv_postgres_join(struct cairn_srv_tx *tx, bool lasting, bool *ret_others,
                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -492,7 +492,8 @@ static enum cairn_code make_first_table(struct cairn_srv_postgres *own, struct c
     return strcmp(said, "0") ? CAIRN_OK : cairn_srv_postgres_exec(own, first_table, NULL, err);
 }
 
-static enum cairn_code bring_up(struct cairn_srv_postgres *own, struct cairn_error *err) {
+static enum cairn_code bring_up(struct cairn_srv_postgres *own, unsigned *ret_from,
+                                struct cairn_error *err) {
     char said[64] = "";
     enum cairn_code code = begin_alone(own, err);
     if (!code) code = make_first_table(own, err);
@@ -504,15 +505,19 @@ static enum cairn_code bring_up(struct cairn_srv_postgres *own, struct cairn_err
                           "the catalog has schema %lu; this program knows up to %u: start the "
                           "release that wrote it, or a newer one",
                           found, cairn_srv_catalog_schema());
-    return run_migrations(own, err);
+    CAIRN_TRY(run_migrations(own, err));
+    *ret_from = found < cairn_srv_catalog_schema() ? (unsigned)found : 0;
+    return CAIRN_OK;
 }
 
-enum cairn_code cairn_srv_postgres_migrate(struct cairn_srv_tx *tx, struct cairn_error *err) {
+enum cairn_code cairn_srv_postgres_migrate(struct cairn_srv_tx *tx, struct cairn_srv_migrated *ret,
+                                           struct cairn_error *err) {
     struct cairn_srv_postgres *own = cairn_srv_postgres_of(tx);
+    *ret = (struct cairn_srv_migrated){0};
     if (!PQexitPipelineMode(own->conn))
         return cairn_srv_postgres_fail(own->conn, NULL, "pipeline", err);
     own->answer_ms = MIGRATION_ANSWER_MS;
-    enum cairn_code code = bring_up(own, err);
+    enum cairn_code code = bring_up(own, &ret->from, err);
     own->answer_ms = CAIRN_SRV_POSTGRES_ANSWER_MS;
     if (!code && !PQenterPipelineMode(own->conn))
         code = cairn_srv_postgres_fail(own->conn, NULL, "pipeline", err);

@@ -53,7 +53,7 @@ enum cairn_code cairn_srv_sqlite_demand(struct cairn_srv_tx *tx, const char *sql
 enum cairn_code cairn_srv_sqlite_take(const char *where, void **ret_place,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_srv_sqlite_leave(void *place);
-enum cairn_code cairn_srv_sqlite_migrate(struct cairn_srv_tx *tx,
+enum cairn_code cairn_srv_sqlite_migrate(struct cairn_srv_tx *tx, struct cairn_srv_migrated *ret,
                                          struct cairn_error *err) CAIRN_MUST_USE;
 struct cairn_srv_sqlite_place {
     char path[1024];

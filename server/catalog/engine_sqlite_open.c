@@ -3,6 +3,7 @@
  * brought to this program's schema; see engine_sqlite.h. */
 #include "server/catalog/engine_sqlite.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include "common/clock.h"
 #include "common/crashpoint.h"
 #include "common/file.h"
+#include "server/catalog/copy.h"
 #include "server/catalog/sql.h"
 
 #define BUSY_MS 5000
@@ -225,20 +227,55 @@ static enum cairn_code run_migrations(struct cairn_srv_tx *tx, unsigned from,
     return cairn_srv_sqlite_exec(tx, sql, err);
 }
 
-enum cairn_code cairn_srv_sqlite_migrate(struct cairn_srv_tx *tx, struct cairn_error *err) {
+/* catalog-schema-<number>.db beside the catalog: what a release that knows that schema starts on.
+ * One of an earlier migration from the same schema is replaced. False: the catalog is no file. */
+static bool path_before(struct cairn_srv_tx *tx, unsigned long schema, char folder[1024],
+                        char ret[1100]) {
+    const char *path = sqlite3_db_filename(cairn_srv_sqlite_of(tx)->db, "main");
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    if (!slash || (size_t)(slash - path) >= 1000) return false;
+    snprintf(folder, 1024, "%.*s", (int)(slash - path), path);
+    snprintf(ret, 1100, "%s/catalog-schema-%lu.db", folder, schema);
+    return true;
+}
+
+static enum cairn_code copy_before(struct cairn_srv_tx *tx, unsigned long schema, char ret[1100],
+                                   struct cairn_error *err) {
+    char folder[1024];
+    struct cairn_srv_backup backup;
+    if (!path_before(tx, schema, folder, ret)) return CAIRN_OK;
+    if (unlink(ret) && errno != ENOENT) return cairn_fail_errno(err, "removing %s", ret);
+    enum cairn_code code = cairn_srv_sqlite_backup(folder, ret, &backup, err);
+    if (!code) return code;
+    return cairn_within(err, code, "the copy of the catalog before it is migrated");
+}
+
+static enum cairn_code refuse_newer(struct cairn_srv_tx *tx, unsigned long found,
+                                    struct cairn_error *err) {
+    char folder[1024], before[1100];
+    unsigned own = cairn_srv_catalog_schema();
+    bool kept = path_before(tx, own, folder, before) && !access(before, F_OK);
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "the catalog has schema %lu; this program knows up to %u: start the release "
+                      "that wrote it, or a newer one%s%s%s",
+                      found, own, kept ? ", or go back to " : "",
+                      kept ? strrchr(before, '/') + 1 : "",
+                      kept ? " beside it (docs/upgrade.md)" : "");
+}
+
+enum cairn_code cairn_srv_sqlite_migrate(struct cairn_srv_tx *tx, struct cairn_srv_migrated *ret,
+                                         struct cairn_error *err) {
     char text[32];
+    *ret = (struct cairn_srv_migrated){0};
     CAIRN_TRY(cairn_srv_sqlite_ask(tx, "PRAGMA user_version", text, err));
     unsigned long found = strtoul(text, NULL, 10);
-    if (found > cairn_srv_catalog_schema())
-        return cairn_fail(
-            err, CAIRN_UNSUPPORTED,
-            "the catalog has schema %lu; this program knows up to %u: start the release "
-            "that wrote it, or a newer one",
-            found, cairn_srv_catalog_schema());
+    if (found > cairn_srv_catalog_schema()) return refuse_newer(tx, found, err);
     if (found == cairn_srv_catalog_schema()) return CAIRN_OK;
+    if (found) CAIRN_TRY(copy_before(tx, found, ret->before, err));
     CAIRN_TRY(cairn_srv_sqlite_exec(tx, "BEGIN IMMEDIATE", err));
     enum cairn_code code = run_migrations(tx, (unsigned)found, err);
     if (!code) code = cairn_srv_sqlite_exec(tx, "COMMIT", err);
     if (code) (void)sqlite3_exec(cairn_srv_sqlite_of(tx)->db, "ROLLBACK", NULL, NULL, NULL);
+    if (!code) ret->from = (unsigned)found;
     return code;
 }

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "api/documents.h"
 #include "common/encode.h"
 #include "common/text.h"
 #include "server/catalog/aliases.h"
@@ -257,6 +258,9 @@ enum cairn_code cairn_srv_said_take(struct cairn_srv_tx *tx, const json_t *docum
     *ret_rows = 0;
     int64_t format = number_of(document, "format");
     bool is_piece = !strcmp(text_of(document, "kind"), KIND_OF_PIECE);
+    if (format > FORMAT_IN_PIECES)
+        return cairn_newer(err, "one that knows its format %" PRId64 " (this one: %d)", format,
+                           FORMAT_IN_PIECES);
     if ((!is_piece && strcmp(text_of(document, "kind"), KIND) != 0) ||
         (format != FORMAT && format != FORMAT_IN_PIECES))
         return cairn_fail(err, CAIRN_CORRUPT, "it is no " KIND " of format %d or %d", FORMAT,

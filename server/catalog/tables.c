@@ -64,9 +64,10 @@ static enum cairn_code read_tables(struct cairn_srv_tables *tables, struct cairn
 enum cairn_code cairn_srv_tables_read(struct cairn_srv_tables *ret, struct cairn_error *err) {
     const struct cairn_srv_engine *engine = &cairn_srv_engine_sqlite;
     struct cairn_srv_tables tables = {0};
+    struct cairn_srv_migrated none;
     enum cairn_code code = engine->take(CAIRN_SRV_SQLITE_MEMORY, &tables.place, err);
     if (!code) code = engine->connect(tables.place, false, &tables.tx, err);
-    if (!code) code = engine->migrate(tables.tx, err);
+    if (!code) code = engine->migrate(tables.tx, &none, err);
     if (!code) code = read_tables(&tables, err);
     if (code)
         cairn_srv_tables_release(&tables);

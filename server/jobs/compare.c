@@ -114,7 +114,7 @@ static enum cairn_code look_at_attempts(struct comparison *at, struct cairn_erro
     at->readable = code == CAIRN_OK;
     (void)cairn_text_copy(at->nonce, sizeof(at->nonce), record.nonce);
     (void)cairn_text_copy(at->unreadable, sizeof(at->unreadable), why.message);
-    if (!code || code == CAIRN_CORRUPT) return CAIRN_OK;
+    if (!code || code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED) return CAIRN_OK;
     if (err) *err = why;
     return code;
 }
@@ -145,8 +145,8 @@ static enum cairn_code compare_attempts(struct cairn_srv_tx *tx, struct comparis
     CAIRN_TRY(cairn_srv_aside_there(tx, key.text, &aside, err));
     if (aside) return CAIRN_OK;
     if (!at->readable)
-        snprintf(at->cause, sizeof(at->cause), "the record of the newest attempt is no record: %s",
-                 at->unreadable);
+        snprintf(at->cause, sizeof(at->cause),
+                 "the record of the newest attempt cannot be read: %s", at->unreadable);
     else if (strcmp(at->nonce, run->nonce))
         snprintf(at->cause, sizeof(at->cause),
                  "attempt %" PRIu64 " of the store has another nonce than the catalog's",
@@ -205,6 +205,9 @@ static enum cairn_code judge_unknown(struct comparison *at, struct cairn_error *
                      "step %" PRIu64 " (%s) is committed in the store, the catalog does not know "
                      "of that",
                      seen->step, seen->id.text);
+        else if (code == CAIRN_UNSUPPORTED)
+            snprintf(at->cause, sizeof(at->cause), "step %" PRIu64 " (%s): %s", seen->step,
+                     seen->id.text, why.message);
         else if (code != CAIRN_NOT_FOUND && code != CAIRN_CORRUPT) {
             if (err) *err = why;
             return code;

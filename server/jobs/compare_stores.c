@@ -38,7 +38,7 @@ static enum cairn_code judge_unknown(const struct cairn_srv_mend *mend,
     CAIRN_TRY(cairn_srv_catalog_read(mend->server->catalog, find_aside, &aside, err));
     if (aside.there) return CAIRN_OK;
     enum cairn_code code = cairn_srv_mend_look_at_copies(mend, one, err);
-    if (!code && (one->verified || one->damaged))
+    if (!code && (one->verified || one->damaged || one->newer))
         snprintf(ret, CAIRN_SRV_STORES_CAUSE_BYTES,
                  "step %" PRIu64 " (%s) is committed in a store, the catalog does not know of that",
                  one->place.step, one->place.id.text);

@@ -139,7 +139,7 @@ static enum cairn_code take_attempts(struct cairn_srv_tx *tx, struct cairn_srv_m
             mend->server->random(nonce, sizeof(nonce));
             cairn_hex_encode(nonce, sizeof(nonce), run->nonce);
             cairn_key_attempt(&mend->objects.name, one->number, &key);
-            CAIRN_TRY(put_aside(tx, mend, key.text, one->cause, err));
+            if (!one->newer) CAIRN_TRY(put_aside(tx, mend, key.text, one->cause, err));
             continue;
         }
         (void)cairn_text_copy(run->nonce, sizeof(run->nonce), one->record.nonce);
@@ -186,6 +186,7 @@ static enum cairn_code take_versions(struct cairn_srv_tx *tx, struct cairn_srv_m
             CAIRN_TRY(take_version(tx, mend, run_id, one, err));
             continue;
         }
+        if (one->newer) continue; /* a server that compares the run names it */
         struct cairn_key key;
         cairn_key_committed(&one->place, &key);
         CAIRN_TRY(put_aside(tx, mend, key.text, one->cause, err));

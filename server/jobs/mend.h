@@ -21,6 +21,7 @@
 struct cairn_srv_mend_attempt {
     uint64_t number;
     bool readable;
+    bool newer; /* not readable, because a newer release wrote it */
     struct cairn_attempt_record record;
     char cause[300];
 };
@@ -30,6 +31,7 @@ enum cairn_srv_copy_seen {
     CAIRN_SRV_SEEN_OBJECTS, /* without a record: a copy half made, or half removed */
     CAIRN_SRV_SEEN_REMAINS, /* a record alone: the rest of a deletion */
     CAIRN_SRV_SEEN_DAMAGED,
+    CAIRN_SRV_SEEN_NEWER, /* a newer release wrote it, so this one cannot tell */
     CAIRN_SRV_SEEN_WHOLE,
     CAIRN_SRV_SEEN_RECORD, /* its record; the catalog knows the copy, so it was not verified */
 };
@@ -38,6 +40,7 @@ struct cairn_srv_mend_version {
     bool known;    /* committed in the catalog, now or once */
     bool verified; /* record, manifest and objects, in some store */
     bool damaged;  /* in some store something is there that is not what it should be */
+    bool newer;    /* in some store it is of a newer release; never set aside */
     enum cairn_srv_copy_seen copies[CAIRN_SRV_TIERS_MAX]; /* by the index of the store */
     struct cairn_record record;
     struct cairn_manifest manifest;
@@ -52,8 +55,10 @@ struct cairn_srv_mend {
     struct cairn_srv *server;
     struct cairn_srv_run_stores stores;
     struct cairn_srv_run_objects objects; /* of all of them */
-    /* NULL, or hears of each copy that is damaged. */
-    void (*tell)(void *owner, const char *store, const char *key, const char *cause);
+    /* NULL, or hears of each copy that is damaged (CAIRN_CORRUPT), or of a newer release
+     * (CAIRN_UNSUPPORTED). */
+    void (*tell)(void *owner, const char *store, const char *key, enum cairn_code code,
+                 const char *cause);
     void *owner;
     struct cairn_srv_mend_attempt *attempts; /* by number */
     size_t attempt_count;

@@ -27,10 +27,12 @@ static enum cairn_srv_copy_seen by_listing(const struct cairn_srv_run_store *sto
 }
 
 static void tell(const struct cairn_srv_mend *mend, size_t index,
-                 const struct cairn_srv_mend_version *one, const char *cause) {
+                 const struct cairn_srv_mend_version *one, const struct cairn_error *why) {
     struct cairn_key key;
     cairn_key_committed(&one->place, &key);
-    if (mend->tell) mend->tell(mend->owner, mend->stores.stores[index].name, key.text, cause);
+    if (mend->tell)
+        mend->tell(mend->owner, mend->stores.stores[index].name, key.text, why->code,
+                   why->message);
 }
 
 /* The first whole copy gives record and manifest; a further one has to be of the same. digest: NULL
@@ -53,14 +55,17 @@ static enum cairn_code read_copy(const struct cairn_srv_mend *mend,
         manifest = (struct cairn_manifest){0};
         one->verified = true;
     }
+    bool newer = code == CAIRN_UNSUPPORTED, wrong = code == CAIRN_CORRUPT || newer;
     one->copies[index] = code == CAIRN_OK        ? CAIRN_SRV_SEEN_WHOLE
                          : code == CAIRN_CORRUPT ? CAIRN_SRV_SEEN_DAMAGED
+                         : newer                 ? CAIRN_SRV_SEEN_NEWER
                                                  : CAIRN_SRV_SEEN_REMAINS;
-    if (code == CAIRN_CORRUPT) one->damaged = true;
-    if (code == CAIRN_CORRUPT) tell(mend, index, one, why.message);
-    if (code && (code == CAIRN_CORRUPT || !one->cause[0]))
+    one->damaged |= code == CAIRN_CORRUPT;
+    one->newer |= newer;
+    if (wrong) tell(mend, index, one, &why);
+    if (code && (wrong || !one->cause[0]))
         (void)cairn_text_copy(one->cause, sizeof(one->cause), why.message);
-    if (!code || code == CAIRN_CORRUPT || code == CAIRN_NOT_FOUND) return CAIRN_OK;
+    if (!code || wrong || code == CAIRN_NOT_FOUND) return CAIRN_OK;
     if (err) *err = why;
     return cairn_srv_run_store_within(&mend->stores, index, code, err);
 }
@@ -79,7 +84,7 @@ enum cairn_code cairn_srv_mend_look_at_copies(const struct cairn_srv_mend *mend,
 
 static bool is_there(enum cairn_srv_copy_seen seen) {
     return seen == CAIRN_SRV_SEEN_WHOLE || seen == CAIRN_SRV_SEEN_DAMAGED ||
-           seen == CAIRN_SRV_SEEN_RECORD;
+           seen == CAIRN_SRV_SEEN_NEWER || seen == CAIRN_SRV_SEEN_RECORD;
 }
 
 /* row: NULL where there is none, which says whole of the main store alone (copies.h#1). False: it

@@ -81,8 +81,9 @@ static enum cairn_code read_attempt(struct cairn_srv_mend *mend, struct cairn_sr
         enum cairn_code code = cairn_srv_attempt_read(store->worker, &mend->objects.name,
                                                       one->number, &one->record, &why);
         one->readable = code == CAIRN_OK;
+        one->newer = !one->readable && (one->newer || code == CAIRN_UNSUPPORTED);
         if (!one->cause[0]) (void)cairn_text_copy(one->cause, sizeof(one->cause), why.message);
-        if (!code || code == CAIRN_CORRUPT) continue;
+        if (!code || code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED) continue;
         if (err) *err = why;
         return cairn_srv_run_store_within(&mend->stores, i, code, err);
     }

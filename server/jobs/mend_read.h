@@ -5,7 +5,8 @@
  * Why:     a reconcile of a run and a reindex of a bucket believe the same things.
  * Promise: 1   a version is verified when in one store its record, the manifest of the record's
  *              digest, the layout, and every object with its length are there (Q37); else `cause`
- *              says what is not so, and `damaged` whether that is damage or the rest of a deletion.
+ *              says what is not so, `damaged` and `newer` whether that is damage or a newer
+ *              release's; with neither it is the rest of a deletion.
  *          2   a store that does not answer is a failure, never a statement about a version.
  *          3   an attempt's record is read from the next store where one has it not, or damaged.
  * Limits:  as server/jobs/run_stores.h.
@@ -17,7 +18,8 @@
 #include "server/jobs/mend.h"
 
 /* Record, manifest, layout and every object with its length, in one store (Q37). CAIRN_CORRUPT:
- * something is there that is not what it should be; CAIRN_NOT_FOUND: the rest of a deletion. */
+ * something is there that is not what it should be; CAIRN_UNSUPPORTED: a newer release wrote it;
+ * CAIRN_NOT_FOUND: the rest of a deletion. */
 enum cairn_code cairn_srv_mend_verify(struct cairn_store_worker *worker,
                                       const struct cairn_version_place *place,
                                       struct cairn_record *ret_record,

@@ -74,11 +74,23 @@ static enum cairn_code recount(struct cairn_srv *server, const char *project,
     return CAIRN_OK;
 }
 
-static void tell_damaged(void *owner, const char *store, const char *key, const char *cause) {
+static void tell_damaged(void *owner, const char *store, const char *key, enum cairn_code code,
+                         const char *cause) {
     const struct cairn_srv_mend *mend = owner;
-    if (mend->stores.count > 1)
+    if (mend->stores.count > 1 && code == CAIRN_CORRUPT)
         cairn_log(WARN, "reconcile.copy_damaged", "store=%s key=%s cause=\"%s\"", store, key,
                   cause);
+}
+
+/* What this release cannot read it must not set aside: the newer one takes it over. */
+static enum cairn_code refuse_newer(const struct cairn_srv_mend *mend, struct cairn_error *err) {
+    for (size_t i = 0; i < mend->attempt_count; i++)
+        if (mend->attempts[i].newer)
+            return cairn_fail(err, CAIRN_UNSUPPORTED, "%s", mend->attempts[i].cause);
+    for (size_t i = 0; i < mend->version_count; i++)
+        if (mend->versions[i].newer && !mend->versions[i].verified)
+            return cairn_fail(err, CAIRN_UNSUPPORTED, "%s", mend->versions[i].cause);
+    return CAIRN_OK;
 }
 
 static enum cairn_code reconcile(struct cairn_srv *server, struct cairn_store_worker *worker,
@@ -89,6 +101,7 @@ static enum cairn_code reconcile(struct cairn_srv *server, struct cairn_store_wo
     enum cairn_code code = cairn_srv_mend_open(&mend, worker, err);
     if (!code) code = cairn_srv_mend_read_attempts(&mend, err);
     if (!code) code = cairn_srv_mend_read_versions(&mend, err);
+    if (!code) code = refuse_newer(&mend, err);
     if (!code) code = cairn_srv_mend_look_for_missing(&mend, err);
     if (!code) code = recount(server, name->project, err);
     if (!code) code = cairn_srv_mend_apply(&mend, err);
@@ -136,6 +149,10 @@ static bool serve_alone(struct cairn_srv *server, struct cairn_store_worker *wor
     if (*ret_code == CAIRN_BUSY) return false;
     if (!*ret_code) *ret_code = serve_request(server, worker, requests, err);
     cairn_srv_lease_end(&lease);
+    if (*ret_code == CAIRN_UNSUPPORTED) { /* whoever asked for it is to hear that it will not end */
+        requests->note = err->message;
+        (void)!cairn_srv_catalog_write(server->catalog, keep_note, requests, NULL);
+    }
     if (*ret_code)
         cairn_log(WARN, "reconcile.delayed", "run=%s/%s cause=\"%s\"",
                   requests->run->name.project, requests->run->name.run, err->message);

@@ -101,6 +101,8 @@ static void tell(struct cairn_srv_reindex *reindex, const char *key, enum cairn_
     reindex->problem(reindex->owner, key, code, cause);
     if (code == CAIRN_CORRUPT)
         reindex->done.damaged++;
+    else if (code == CAIRN_UNSUPPORTED)
+        reindex->done.newer++;
     else
         reindex->done.unread++;
 }
@@ -116,12 +118,13 @@ static enum cairn_code make_run(struct cairn_srv_tx *tx, void *argument, struct 
 }
 
 /* One of several stores is named before the key. */
-static void tell_damaged(void *owner, const char *store, const char *key, const char *cause) {
+static void tell_wrong(void *owner, const char *store, const char *key, enum cairn_code code,
+                       const char *cause) {
     struct cairn_srv_reindex *reindex = owner;
     char text[CAIRN_KEY_BYTES_MAX + CAIRN_SRV_TIER_NAME_BYTES + 4];
     bool several = reindex->done.store_count > 1;
     snprintf(text, sizeof(text), "%s%s%s", several ? store : "", several ? ": " : "", key);
-    tell(reindex, text, CAIRN_CORRUPT, cause);
+    tell(reindex, text, code, cause);
 }
 
 static void count_copies(struct cairn_srv_reindex *reindex,
@@ -145,7 +148,7 @@ static void count_version(struct cairn_srv_reindex *reindex, const struct cairn_
                           const struct cairn_srv_mend_version *one) {
     reindex->done.found += one->known;
     reindex->done.versions += !one->known && one->verified;
-    reindex->done.remains += !one->known && !one->verified && !one->damaged;
+    reindex->done.remains += !one->known && !one->verified && !one->damaged && !one->newer;
     count_copies(reindex, one, mend->stores.count);
 }
 
@@ -171,7 +174,8 @@ static enum cairn_code take_attempts(struct cairn_srv_reindex *reindex, struct c
         struct cairn_key key;
         cairn_key_attempt(&mend->objects.name, mend->attempts[i].number, &key);
         if (!mend->attempts[i].readable)
-            tell(reindex, key.text, CAIRN_CORRUPT, mend->attempts[i].cause);
+            tell(reindex, key.text, mend->attempts[i].newer ? CAIRN_UNSUPPORTED : CAIRN_CORRUPT,
+                 mend->attempts[i].cause);
     }
     reindex->done.attempts += mend->attempt_count;
     return CAIRN_OK;
@@ -183,7 +187,7 @@ static enum cairn_code take_run(struct cairn_srv_reindex *reindex,
     struct making making = {reindex->server, name};
     struct cairn_srv_mend mend = {.server = reindex->server,
                                   .objects.name = *name,
-                                  .tell = tell_damaged,
+                                  .tell = tell_wrong,
                                   .owner = reindex};
     enum cairn_code code =
         cairn_srv_catalog_write(reindex->server->catalog, make_run, &making, err);
@@ -213,7 +217,8 @@ static enum cairn_code take_runs(struct cairn_srv_reindex *reindex,
         if (!code) continue;
         CAIRN_TRY(cairn_srv_catalog_writable(reindex->server->catalog, err));
         snprintf(text, sizeof(text), "%s/%s", name->project, name->run);
-        tell(reindex, text, code == CAIRN_CORRUPT ? CAIRN_STORE : code, why.message);
+        bool of_document = code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED;
+        tell(reindex, text, of_document ? CAIRN_STORE : code, why.message);
         if (in_a_row < UNREAD_IN_A_ROW_MAX) continue;
         return cairn_fail(err, code, "%u runs one after the other could not be read, the last: %s",
                           in_a_row, why.message);

@@ -8,7 +8,8 @@
  *               jobs and what is superseded, so no number is given out twice; marks give the trash.
  *          Q35  the store's generation is raised first, which stops a server on the old catalog,
  *               then `reconcile-wait` passes, then the bucket is listed.
- *          1    what cannot be read is named and passed over; a run of which the store did not
+ *          1    what cannot be read is named and passed over, what a newer release wrote is called
+ *               that and is no damage; a run of which the store did not
  *               answer is tried again by the same call later, as is one that was killed.
  *          2    dry: neither the store nor a catalog on a disk is written.
  *          3    each further store is one of this main store, and answers, before anything is
@@ -40,6 +41,7 @@ struct cairn_srv_reindexed {
     uint64_t remains;         /* records of versions that were deleted */
     uint64_t said;            /* rows of the copy of what people have said */
     uint64_t damaged, unread; /* objects that are not what they should be; that were not answered */
+    uint64_t newer;           /* documents of a newer release: named, and not taken over */
 };
 struct cairn_srv_reindex {
     struct cairn_srv *server; /* stores, catalog, waiters, settings */
@@ -47,7 +49,7 @@ struct cairn_srv_reindex {
     /* Now and then; the run at hand, NULL while the bucket is listed. */
     void (*progress)(void *owner, const struct cairn_run_name *name, uint64_t number,
                      uint64_t runs);
-    /* An object that is damaged, or could not be read. */
+    /* An object that is damaged, of a newer release (CAIRN_UNSUPPORTED), or could not be read. */
     void (*problem)(void *owner, const char *what, enum cairn_code code, const char *cause);
     void *owner;
     struct cairn_srv_reindexed done; /* set */

@@ -73,7 +73,9 @@ static void print_line(const json_t *line) {
 
 static void problem(void *owner, const char *what, enum cairn_code code, const char *cause) {
     const struct command *command = owner;
-    const char *kind = code == CAIRN_CORRUPT ? "damaged" : "unread";
+    const char *kind = code == CAIRN_CORRUPT       ? "damaged"
+                       : code == CAIRN_UNSUPPORTED ? "newer"
+                                                   : "unread";
     if (!command->asked->json) {
         fprintf(stderr, "%s: %s: %s\n", kind, what, cause);
         return;
@@ -103,13 +105,13 @@ static enum cairn_code print_json(const struct cairn_srv *server, const char *wh
                                   struct cairn_error *err) {
     const struct cairn_srv_reindexed *done = &reindex->done;
     CAIRN_AUTO_JSON json_t *answer = json_pack(
-        "{s:s, s:s?, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "store",
+        "{s:s, s:s?, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "store",
         cairn_store_url(server->store), "catalog", reindex->dry ? NULL : where, "dry_run",
         reindex->dry, "generation", (json_int_t)server->raising_to, "runs", (json_int_t)done->runs,
         "attempts", (json_int_t)done->attempts, "versions", (json_int_t)done->versions, "found",
         (json_int_t)done->found, "remains", (json_int_t)done->remains, "said",
         (json_int_t)done->said, "damaged", (json_int_t)done->damaged, "unread",
-        (json_int_t)done->unread, "stores", stores_json(done));
+        (json_int_t)done->unread, "newer", (json_int_t)done->newer, "stores", stores_json(done));
     CAIRN_AUTO(buf) text = {0};
     if (!answer) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     CAIRN_TRY(cairn_json_show(answer, &text, err));
@@ -146,6 +148,10 @@ static enum cairn_code print_text(const struct cairn_srv *server, const char *wh
            (unsigned long long)done->said, (unsigned long long)done->remains,
            (unsigned long long)done->damaged,
            (unsigned long long)done->unread);
+    if (done->newer)
+        printf("%llu documents were written by a newer release and are not in the catalog: reindex "
+               "with that release\n",
+               (unsigned long long)done->newer);
     print_stores(done);
     if (reindex->dry)
         printf("nothing was written (--dry-run)\n");
@@ -275,6 +281,12 @@ static enum cairn_code judge(const struct cairn_srv_reindex *reindex, struct cai
                           "%llu runs could not be read%s", (unsigned long long)done->unread,
                           reindex->dry ? "" : ": give the same command again, no server starts on "
                                               "this catalog before that");
+    if (done->newer)
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "%llu documents were written by a newer release, and only that reads "
+                          "them: reindex with it. The rest is %s",
+                          (unsigned long long)done->newer,
+                          reindex->dry ? "whole or named above" : "in the catalog");
     if (done->damaged)
         return cairn_fail(err, CAIRN_CORRUPT, "%llu objects are damaged; the rest is %s",
                           (unsigned long long)done->damaged,

@@ -202,10 +202,10 @@ enum cairn_code cairn_srv_run_objects_list(struct cairn_srv_run_objects *objects
 
 /* ---- documents ---- */
 
-/* What is there and is not what it should be is CAIRN_CORRUPT here, a document of another format
- * too: its run is frozen, the others go on. */
+/* What is there and is not what it should be is CAIRN_CORRUPT here, what a newer release wrote
+ * CAIRN_UNSUPPORTED: its run is frozen by either, the others go on. */
 static enum cairn_code not_so(enum cairn_code code, const char *key, struct cairn_error *err) {
-    if (code == CAIRN_UNSUPPORTED || code == CAIRN_TOO_LARGE) code = CAIRN_CORRUPT;
+    if (code == CAIRN_TOO_LARGE) code = CAIRN_CORRUPT;
     return cairn_within(err, code, "%s", key);
 }
 

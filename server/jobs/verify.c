@@ -22,7 +22,7 @@
 
 struct answer {
     json_t *copies, *findings;
-    uint64_t damaged, mended, strays, told_bytes;
+    uint64_t damaged, mended, strays, newer, told_bytes;
     bool listed, record_rewritten, ok;
     size_t looked;
     struct cairn_error problem; /* of the last copy that was not looked at to its end */
@@ -145,7 +145,8 @@ static enum cairn_code add_copy(struct answer *answer, const struct cairn_srv_ve
                                 const struct cairn_error *problem, struct cairn_error *err) {
     const char *store = copy->tier ? copy->tier->name : CAIRN_SRV_TIER_MAIN;
     uint64_t damaged = cairn_srv_verified_copy_damaged(copy);
-    bool whole = !damaged && !problem->code;
+    uint64_t newer = cairn_srv_verified_copy_newer(copy);
+    bool whole = !damaged && !newer && !problem->code;
     CAIRN_TRY(add_findings(answer, copy, store, err));
     json_t *item =
         CAIRN_PACK(verified_copy, .store = store, .ok = whole, .damaged = damaged,
@@ -153,6 +154,7 @@ static enum cairn_code add_copy(struct answer *answer, const struct cairn_srv_ve
     if (json_array_append_new(answer->copies, item))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
     answer->damaged += damaged;
+    answer->newer += newer;
     answer->mended += copy->mended;
     answer->listed &= copy->listed;
     answer->record_rewritten |= copy->record_rewritten;
@@ -168,8 +170,9 @@ static enum cairn_code pack(const struct cairn_srv_verifying *all, struct answer
     for (size_t i = 0; all->proven && i < all->documents.manifest.shard_count; i++)
         shards += cairn_srv_verify_chosen(all->verify, i);
     *ret = CAIRN_PACK(verified, .version = all->row.id.text, .step = all->row.step,
-                      .ok = answer->ok, .damaged = answer->damaged, .strays = answer->strays,
-                      .listed = answer->listed, .record_rewritten = answer->record_rewritten,
+                      .ok = answer->ok, .damaged = answer->damaged,
+                      .newer = answer->newer, .strays = answer->strays, .listed = answer->listed,
+                      .record_rewritten = answer->record_rewritten,
                       .mended = answer->mended, .shards = shards, .read_bytes = all->read_bytes,
                       .copies = answer->copies, .findings = answer->findings);
     return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");

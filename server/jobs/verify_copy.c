@@ -23,13 +23,23 @@ void cairn_srv_verified_copy_release(struct cairn_srv_verified_copy *copy) {
     copy->count = copy->capacity = 0;
 }
 
+/* A stray harms nothing, and what a newer release wrote is not judged here. */
+static bool is_damage(const struct cairn_srv_finding *finding) {
+    return finding->what != CAIRN_STORE_FINDING_STRAY &&
+           finding->what != CAIRN_STORE_FINDING_NEWER && !finding->mended;
+}
+
 uint64_t cairn_srv_verified_copy_damaged(const struct cairn_srv_verified_copy *copy) {
     uint64_t damaged = 0;
-    for (size_t i = 0; i < copy->count; i++) {
-        const struct cairn_srv_finding *finding = &copy->findings[i];
-        damaged += finding->what != CAIRN_STORE_FINDING_STRAY && !finding->mended;
-    }
+    for (size_t i = 0; i < copy->count; i++) damaged += is_damage(&copy->findings[i]);
     return damaged;
+}
+
+uint64_t cairn_srv_verified_copy_newer(const struct cairn_srv_verified_copy *copy) {
+    uint64_t newer = 0;
+    for (size_t i = 0; i < copy->count; i++)
+        newer += copy->findings[i].what == CAIRN_STORE_FINDING_NEWER;
+    return newer;
 }
 
 /* ---- findings ---- */
@@ -168,7 +178,7 @@ uint64_t cairn_srv_verified_copy_needed(const struct cairn_srv_verified_copy *co
         bool known = document_of(copy, finding->key, &document);
         bool attempts = known && (document == CAIRN_DOCUMENT_ATTEMPT ||
                                   document == CAIRN_DOCUMENT_ATTEMPT_COPY);
-        needed += finding->what != CAIRN_STORE_FINDING_STRAY && !finding->mended && !attempts;
+        needed += is_damage(finding) && !attempts;
     }
     return needed;
 }
@@ -219,8 +229,7 @@ static enum cairn_code mend(struct cairn_srv_verified_copy *copy, struct cairn_s
     for (int turn = (int)from; turn <= (int)to; turn++)
         for (size_t i = 0; i < copy->count; i++) {
             struct cairn_srv_finding *finding = &copy->findings[i];
-            bool skip = finding->mended || finding->what == CAIRN_STORE_FINDING_STRAY;
-            if (skip || (int)turn_of(copy, finding) != turn) continue;
+            if (!is_damage(finding) || (int)turn_of(copy, finding) != turn) continue;
             CAIRN_TRY(mend_one(copy, repair, finding, err));
             if (!copy->all->goes_on(copy->all, 0))
                 return cairn_fail(err, CAIRN_CANCELLED, "it was ended");

@@ -58,5 +58,7 @@ enum cairn_code cairn_srv_verify_copy(struct cairn_srv_verified_copy *copy,
 void cairn_srv_verified_copy_release(struct cairn_srv_verified_copy *copy);
 /* That is not mended; strays are none. */
 uint64_t cairn_srv_verified_copy_damaged(const struct cairn_srv_verified_copy *copy);
-/* Of them, those that a restore needs: all but the attempt's record. */
+/* Documents of a newer release, which are not looked into. */
+uint64_t cairn_srv_verified_copy_newer(const struct cairn_srv_verified_copy *copy);
+/* Of the damaged ones, those that a restore needs: all but the attempt's record. */
 uint64_t cairn_srv_verified_copy_needed(const struct cairn_srv_verified_copy *copy);

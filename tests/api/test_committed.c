@@ -3,6 +3,7 @@
 #include "api/committed.h"
 
 #include "api/digest.h"
+#include "api/dtype.h"
 #include "api/records.h"
 #include "common/hash.h"
 #include "tests/harness.h"
@@ -90,5 +91,79 @@ TEST(a_byte_of_a_manifest_that_is_wrong_each_time_is_damage) { /* committed.h#1 
         struct cairn_error err = {0};
         EXPECT_CODE(load(&shelf, &err), CAIRN_CORRUPT);
         EXPECT(strstr(err.message, "manifest.json") != NULL);
+    }
+}
+
+/* ---- a layout that this release cannot read ---- */
+
+static void build_table(struct cairn_buf *ret) {
+    struct cairn_error err = {0};
+    CAIRN_AUTO_PTR(table_builder) builder = NULL;
+    uint32_t shard = 0;
+    struct cairn_table_shard row = {CAIRN_VIEW("a.safetensors"), 100, true};
+    struct cairn_tensor tensor = {.name = CAIRN_VIEW("w"),
+                                  .dtype = CAIRN_DTYPE_U8,
+                                  .dimension_count = 1,
+                                  .shape = {10},
+                                  .kind = CAIRN_TENSOR_SHARDED};
+    struct cairn_fragment all = {.form = CAIRN_FRAGMENT_FLAT, .count = {10}, .size_bytes = 10};
+    REQUIRE_OK(cairn_table_builder_new(0, &builder, &err));
+    REQUIRE_OK(cairn_table_add_shard(builder, &row, &shard, &err));
+    REQUIRE_OK(cairn_table_add_tensor(builder, &tensor, &all, 1, &err));
+    REQUIRE_OK(cairn_table_finish(builder, ret, &err));
+}
+
+#define TABLE_AT 56 /* behind header, one row of the directory, one name, one reference */
+#define DTYPE_AT (TABLE_AT + 40 + 16 + 9)
+
+/* Its one table begins where the index ends; digest: of the layout as it is now. */
+static void digest_of(const struct cairn_buf *layout, size_t table_bytes, uint8_t ret[32]) {
+    uint8_t digests[1][32];
+    const uint32_t ranks[1] = {0};
+    cairn_table_digest((struct cairn_view){layout->data + TABLE_AT, table_bytes}, digests[0]);
+    cairn_layout_digest(ranks, (const uint8_t(*)[32])digests, 1, ret);
+}
+
+static enum cairn_code read_layout(struct cairn_shelf *shelf, const uint8_t digest[32],
+                                   struct cairn_error *err) {
+    const struct cairn_document_source source = {.get = get, .owner = shelf};
+    struct cairn_committed committed = {.place = shelf->place, .manifest.has_layout = true};
+    memcpy(committed.manifest.layout_digest, digest, 32);
+    committed.manifest.layout_writer = shelf->place.id;
+    enum cairn_code code = cairn_committed_read(&committed, &source, CAIRN_DOCUMENT_LAYOUT, err);
+    cairn_committed_release(&committed);
+    return code;
+}
+
+TEST(a_layout_with_something_new_is_of_a_newer_release_when_it_is_proven_and_damaged_when_not) {
+    CAIRN_AUTO(shelf) shelf = {.flipped = CAIRN_DOCUMENT_COUNT};
+    CAIRN_AUTO(buf) bytes = {0};
+    struct cairn_buf *layout = &shelf.text[CAIRN_DOCUMENT_LAYOUT];
+    struct cairn_table table;
+    struct cairn_error err = {0};
+    uint8_t digest[32], changed[32];
+    fill(&shelf);
+    build_table(&bytes);
+    REQUIRE_OK(cairn_table_open(cairn_buf_view(&bytes), &table, &err));
+    REQUIRE_OK(cairn_layout_build(&table, 1, layout, &err));
+    digest_of(layout, bytes.size, digest);
+    EXPECT_CODE(read_layout(&shelf, digest, &err), CAIRN_OK);
+    layout->data[DTYPE_AT] = (char)200; /* an element type of later */
+    digest_of(layout, bytes.size, changed);
+    EXPECT_CODE(read_layout(&shelf, changed, &err), CAIRN_UNSUPPORTED);
+    EXPECT(strstr(err.message, "newer release") && strstr(err.message, "element type 200"));
+    EXPECT_CODE(read_layout(&shelf, digest, &err), CAIRN_CORRUPT); /* nobody wrote that */
+    layout->data[DTYPE_AT] = (char)CAIRN_DTYPE_U8;
+    layout->data[20] = 1; /* a flag; the digest is that of the tables */
+    EXPECT_CODE(read_layout(&shelf, digest, &err), CAIRN_UNSUPPORTED);
+    EXPECT_CODE(read_layout(&shelf, changed, &err), CAIRN_CORRUPT);
+    layout->data[20] = 0;
+    for (const char *version = "2468"; *version; version++) {
+        layout->data[7] = *version;
+        EXPECT_CODE(read_layout(&shelf, digest, &err), CAIRN_UNSUPPORTED);
+    }
+    for (const char *bit = "0359q"; *bit; bit++) { /* one bit from 1 */
+        layout->data[7] = *bit;
+        EXPECT_CODE(read_layout(&shelf, digest, &err), CAIRN_CORRUPT);
     }
 }

@@ -250,7 +250,12 @@ TEST(later_versions_are_refused_by_number_and_later_fields_are_not) { /* P15 */
     struct cairn_error err = {0};
     EXPECT_CODE(decode_edited("\"cairn_manifest\":1", "\"cairn_manifest\":999", &err),
                 CAIRN_UNSUPPORTED);
-    EXPECT(strstr(err.message, "999") != NULL);
+    EXPECT(strstr(err.message, "written by a newer release") && strstr(err.message, "999"));
+    EXPECT_CODE(decode_edited("\"cairn_manifest\":1", "\"cairn_manifest\":2,\"needs\":\"0.9.1\"",
+                              &err),
+                CAIRN_UNSUPPORTED);
+    EXPECT(strstr(err.message, "needs release 0.9.1") != NULL);
+    EXPECT_CODE(decode_edited("\"cairn_manifest\":1", "\"cairn_manifest\":0", &err), CAIRN_CORRUPT);
     EXPECT_CODE(decode_edited("\"checksum\":\"crc32c\"", "\"checksum\":\"xxh3\"", &err),
                 CAIRN_UNSUPPORTED);
     EXPECT_CODE(decode_edited("[[0,1048576]]", "[[0,1048576,\"ckpt_x\"]]", &err),

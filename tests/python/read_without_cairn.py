@@ -5,7 +5,7 @@
   read_without_cairn.py STORE PROJECT/RUN[@REF]      print the version that REF means
   read_without_cairn.py STORE PROJECT/RUN[@REF] OUT  check it, write OUT/{shards,tensors}/*, OUT/meta.json
 
-REF is a step, a version id or latest, the default. Exit status 3: there is none; 7: damage.
+REF is a step, a version id or latest, the default. Exit status 3: there is none; 7: damage; 1: written by a newer release.
 """
 import collections, hashlib, json, math, pathlib, re, struct, sys, uuid
 
@@ -34,9 +34,16 @@ def crc32c(data):
 class Damage(Exception):
     """A document, block or tensor is missing or is not what proves it says: exit status 7."""
 
+class Newer(Exception):
+    """What only a later release can have written: exit status 1, and no damage."""
+
 def must(good, what):
     if not good:
         raise Damage(what)
+
+def known(good, what):
+    if not good:
+        raise Newer(f"written by a newer release: {what}")
 
 def say(what):
     print(f"read_without_cairn: {what}", file=sys.stderr)
@@ -47,7 +54,9 @@ def document(path, kind):
         found = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise Damage(f"{path}: {error}") from None
-    must(isinstance(found, dict) and found.get(kind) == 1, f"{path}: no {kind} of format 1")
+    number = found.get(kind) if isinstance(found, dict) else None
+    known(not isinstance(number, int) or number <= 1, f"{path}: {kind} {number}, {found and found.get('needs', '')}")
+    must(number == 1, f"{path}: no {kind} of format 1")
     return found
 
 # ---- which version ----
@@ -157,7 +166,7 @@ def manifest_of(folder):
     text = path.read_bytes()
     must(hashlib.sha256(text).hexdigest() == record["manifest_sha256"], f"{path}: digest")
     m = document(path, "cairn_manifest")
-    must(m["checksum"] == "crc32c" and m["block_bytes"] == 1 << 20, f"{path}: checksums")
+    known(m["checksum"] == "crc32c" and m["block_bytes"] == 1 << 20, f"{path}: checksums")
     must(m["version"] == folder.name == id_of(m["project"], m["run"], m["attempt"], m["nonce"], m["step"], m["n"])
          and (record["attempt"], record["n"]) == (m["attempt"], m["n"]), f"{path}: of another version")
     return m
@@ -187,7 +196,8 @@ def shards(manifest, folder):
     sums, block = read(folder / "checksums.bin"), manifest["block_bytes"]
     must(hashlib.sha256(sums).hexdigest() == manifest["checksums_sha256"], "checksums.bin: digest")
     for shard in manifest["shards"]:
-        must(shard["extents"] == ([[0, shard["size"]]] if shard["size"] else []), "unknown extents")
+        known(len(shard["extents"]) == (shard["size"] > 0), f"{shard['name']}: extents")
+        must(shard["extents"] == [[0, shard["size"]]][:len(shard["extents"])], f"{shard['name']}: extents")
         data = read(folder / "data" / shard["name"])
         must(len(data) == shard["size"], f"{shard['name']}: size")
         for i in range(0, len(data), block):
@@ -201,8 +211,10 @@ def table_rows(table):
     A tensor is (name, alias or None, kind, index in DTYPES, shape in elements, fragments); a
     fragment is (shard, offset in bytes, size in bytes, form, start, count), whose start and count
     are elements for each dimension, or of form 1 a start in elements of the flattened tensor."""
-    must(table[:8] == b"cairnRT1", "rank table format")
-    rank, n_shard, n_tensor, n_fragment, n_pool, n_string, _, _ = struct.unpack_from("<8I", table, 8)
+    must(table[:7] == b"cairnRT", "rank table format")
+    known(table[7:8] == b"1", "rank table format")
+    rank, n_shard, n_tensor, n_fragment, n_pool, n_string, _, flags = struct.unpack_from("<8I", table, 8)
+    known(not flags, "flags of a rank table")
     at = 40 + 16 * n_shard
     frag_at, pool_at = at + 24 * n_tensor, at + 24 * n_tensor + 32 * n_fragment
     pool = struct.unpack_from(f"<{n_pool}Q", table, pool_at)
@@ -212,10 +224,13 @@ def table_rows(table):
     objects = [names[struct.unpack_from("<I", table, 40 + 16 * i)[0]] for i in range(n_shard)]
     tensors = []
     for i in range(n_tensor):
-        name, alias, kind, dtype, ndim, _, shape, first, count = struct.unpack_from("<2I4B3I", table, at + 24 * i)
+        name, alias, kind, dtype, ndim, flags, shape, first, count = struct.unpack_from("<2I4B3I", table, at + 24 * i)
+        known(kind <= LOCAL and dtype < len(DTYPES) and ndim <= 8 and not flags,
+              f"{names[name]}: kind {kind}, element type {dtype}, {ndim} dimensions, flags {flags}")
         fragments = []
         for f in range(first, first + count):
             _, shard, form, p, offset, size = struct.unpack_from("<4I2Q", table, frag_at + 32 * f)
+            known(form <= 2, f"{names[name]}: form {form}")
             n = 1 if form == 1 else ndim
             fragments.append((objects[shard], offset, size, form, pool[p:p + n], pool[p + n:p + 2 * n]))
         tensors.append((names[name], names[alias] if alias != 0xFFFFFFFF else None, kind, dtype,
@@ -226,15 +241,15 @@ def tables(manifest, run_folder):
     """table_rows of each rank, in the order of the layout, whose digest is checked."""
     digest, writer = manifest["layout"]["digest"], manifest["layout"]["writer"]
     layout = read(run_folder / f"layouts/{digest}-{writer[5:].replace('-', '')[:16]}.layout")
-    must(layout[:8] == b"cairnLY1", "layout format")
-    sha, rows = hashlib.sha256(), []
+    must(layout[:7] == b"cairnLY", "layout format")
+    known(layout[7:8] == b"1" and not any(layout[20:24]), "layout format, or its flags")
+    sha, found = hashlib.sha256(), []
     for i in range(struct.unpack_from("<I", layout, 8)[0]):
         offset, size = struct.unpack_from("<2Q", layout, 24 + 16 * i)
-        table = layout[offset:offset + size]
-        rows.append(table_rows(table))
-        sha.update(struct.pack("<I", rows[-1][0]) + hashlib.sha256(table).digest())
+        found.append(layout[offset:offset + size])
+        sha.update(found[-1][8:12] + hashlib.sha256(found[-1]).digest())
     must(sha.hexdigest() == digest, "layout: digest")
-    return rows
+    return [table_rows(table) for table in found]
 
 def place(out, bits, shape, fragment, data):
     """Copies the bytes of a fragment to their place in `out`, the whole tensor in row-major order
@@ -339,6 +354,9 @@ def main():
 if __name__ == "__main__":
     try:
         sys.exit(main())
+    except Newer as error:
+        say(str(error))
+        sys.exit(1)
     except (Damage, KeyError, IndexError, struct.error, UnicodeDecodeError) as error:
         say(f"damaged: {error}")
         sys.exit(7)

@@ -73,3 +73,19 @@ TEST(a_database_that_was_killed_and_is_back_goes_on_with_all_that_was_acknowledg
     EXPECT_EQ_U64(rows_of(catalog), before + 2);
     cairn_srv_catalog_free(catalog);
 }
+
+/* As an older server in a rolling upgrade. */
+TEST(a_catalog_that_a_newer_release_has_migrated_says_so_and_speaks_of_no_disk) {
+    NEED_POSTGRES;
+    char url[200], one[] = "one";
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    REQUIRE(cairn_postgres_catalog(url, sizeof(url)));
+    REQUIRE_OK(cairn_srv_catalog_open(url, &catalog, &err));
+    REQUIRE(cairn_postgres_run(url, "UPDATE cairn_catalog SET schema = 9999"));
+    EXPECT_CODE(cairn_srv_catalog_write(catalog, add, one, &err), CAIRN_UNAVAILABLE);
+    EXPECT_CODE(cairn_srv_catalog_writable(catalog, &err), CAIRN_UNAVAILABLE);
+    EXPECT(strstr(err.message, "a server of another release has migrated it, so start that"));
+    EXPECT(!strstr(err.message, "disk"));
+    cairn_srv_catalog_free(catalog);
+}

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/file.h"
 #include "server/catalog/dialect.h"
@@ -467,6 +469,76 @@ TEST(seals_of_a_catalog_of_schema_4_are_counted_when_it_is_opened) {
     EXPECT_CODE(cairn_srv_catalog_read(catalog, count_sealed, &sealed, &err), CAIRN_OK);
     EXPECT_EQ_U64(sealed, 2);
     cairn_srv_catalog_free(catalog);
+}
+
+/* A schema with one table, as an earlier release left it. */
+static bool make_earlier(unsigned schema) {
+    struct cairn_error err = {0};
+    struct cairn_srv_tx *tx = NULL;
+    char path[400], sql[64];
+    snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
+    snprintf(sql, sizeof(sql), "PRAGMA user_version=%u", schema);
+    if (cairn_srv_sqlite_open(path, false, &tx, &err)) return false;
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = 0; i < cairn_srv_migration_count && !code; i++)
+        if (cairn_srv_migrations[i].number <= schema)
+            code = cairn_srv_sqlite_exec(tx, cairn_srv_migrations[i].sql, &err);
+    if (!code) code = cairn_srv_sqlite_exec(tx, sql, &err);
+    cairn_srv_sqlite_free(tx);
+    return !code;
+}
+
+static unsigned schema_of(const char *path) {
+    struct cairn_error err = {0};
+    struct cairn_srv_tx *tx = NULL;
+    char text[32] = "";
+    if (cairn_srv_sqlite_open(path, true, &tx, &err)) return 0;
+    enum cairn_code code = cairn_srv_sqlite_ask(tx, "PRAGMA user_version", text, &err);
+    cairn_srv_sqlite_free(tx);
+    return code ? 0 : (unsigned)strtoul(text, NULL, 10);
+}
+
+TEST(a_catalog_is_copied_before_it_is_migrated_and_the_copy_is_what_it_was) {
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    struct stat status;
+    char path[400], before[400];
+    snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
+    snprintf(before, sizeof(before), "%s/catalog-schema-4.db", cairn_test_folder());
+    for (int life = 0; life < 2; life++) { /* the second: after a way back */
+        REQUIRE(make_earlier(4));
+        REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
+        EXPECT_EQ_U64(cairn_srv_catalog_migrated(catalog)->from, 4);
+        EXPECT_EQ_TEXT(cairn_srv_catalog_migrated(catalog)->before, before);
+        cairn_srv_catalog_free(catalog);
+        EXPECT_EQ_U64(schema_of(path), cairn_srv_catalog_schema());
+        EXPECT_EQ_U64(schema_of(before), 4);
+        REQUIRE(!stat(before, &status));
+        EXPECT_EQ_U64(status.st_mode & 0777, 0600);
+        REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
+        EXPECT_EQ_U64(cairn_srv_catalog_migrated(catalog)->from, 0);
+        cairn_srv_catalog_free(catalog);
+        REQUIRE(!unlink(path));
+    }
+}
+
+TEST(a_catalog_of_a_newer_release_is_refused_and_the_copy_to_go_back_to_is_named) {
+    struct cairn_error err = {0};
+    struct cairn_srv_catalog *catalog = NULL;
+    struct cairn_srv_tx *tx = NULL;
+    char path[400], before[400];
+    snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
+    REQUIRE(make_earlier(4));
+    REQUIRE_OK(cairn_srv_sqlite_open(path, false, &tx, &err));
+    EXPECT_CODE(cairn_srv_sqlite_exec(tx, "PRAGMA user_version=9999", &err), CAIRN_OK);
+    cairn_srv_sqlite_free(tx);
+    EXPECT_CODE(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err), CAIRN_UNSUPPORTED);
+    EXPECT(strstr(err.message, "schema 9999") && !strstr(err.message, "go back"));
+    snprintf(before, sizeof(before), "%s/catalog-schema-%u.db", cairn_test_folder(),
+             cairn_srv_catalog_schema());
+    REQUIRE_OK(cairn_file_replace(before, CAIRN_VIEW("any"), 0600, &err));
+    EXPECT_CODE(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err), CAIRN_UNSUPPORTED);
+    EXPECT(strstr(err.message, "go back to catalog-schema-") != NULL);
 }
 
 static enum cairn_code count_used(struct cairn_srv_tx *tx, void *argument,

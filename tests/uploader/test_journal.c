@@ -14,6 +14,7 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "tests/harness.h"
+#include "uploader/journal/before.h"
 #include "uploader/journal/file.h"
 
 struct seen {
@@ -395,6 +396,29 @@ TEST(a_journal_of_the_format_before_is_read_and_written_anew) {
     CAIRN_AUTO(buf) now = {0};
     REQUIRE_OK(cairn_file_load(journal_path(), &now, &err));
     EXPECT(memcmp(now.data, "CRG2", 4) == 0);
+}
+
+TEST(a_journal_of_a_later_format_is_of_a_newer_release_and_left_as_it_is) { /* P15 */
+    struct cairn_up_journal *journal = NULL;
+    struct cairn_error err = {0};
+    struct seen seen;
+    CAIRN_AUTO(buf) later = {0};
+    CAIRN_AUTO(buf) after = {0};
+    CAIRN_AUTO(buf) records = {0};
+    uint8_t head[CAIRN_UP_GROUP2_HEAD_BYTES];
+    CAIRN_AUTO_JSON json_t *header =
+        json_pack("{s:s, s:i, s:s}", "t", "journal", "format", 99, "node", "n1");
+    struct cairn_up_record record = {.message = header};
+    REQUIRE_OK(cairn_up_record_encode(&record, &records, &err));
+    cairn_up_group2_head(1, 7, cairn_buf_view(&records), head);
+    REQUIRE_OK(cairn_buf_append(&later, head, sizeof(head), &err));
+    REQUIRE_OK(cairn_buf_append(&later, records.data, records.size, &err));
+    REQUIRE_OK(cairn_buf_append(&later, "CRG9 and what it writes", 23, &err));
+    REQUIRE_OK(cairn_file_replace(journal_path(), cairn_buf_view(&later), 0600, &err));
+    EXPECT_CODE(open_journal(&journal, &seen, &err), CAIRN_UNSUPPORTED);
+    EXPECT(strstr(err.message, "written by a newer release") && strstr(err.message, "99"));
+    REQUIRE_OK(cairn_file_load(journal_path(), &after, &err));
+    EXPECT(after.size == later.size && !memcmp(after.data, later.data, later.size));
 }
 
 /* ---- notes: records that nobody waits for ---- */

@@ -243,17 +243,22 @@ TEST(a_sealed_save_whose_journal_is_lost_fails_by_name_for_all) /* Q8, Q40 */
     EXPECT_EQ_U64(world_open_entries(&world), 1); /* its process lives: it is watched on (Q56) */
 }
 
-/* A record that no build writes gets into the first save's entry. */
-static bool spoil_entry(struct cairn_up_world *world, uint64_t entry) {
+static bool add_record(struct cairn_up_world *world, uint64_t entry, const json_t *message,
+                       bool closes) {
     struct cairn_up_journal *journal = NULL;
     struct cairn_up_journal_options options = {.path = world->journal_path, .node = "n1"};
-    CAIRN_AUTO_JSON json_t *message =
-        json_pack("{s:s, s:i, s:s}", "t", "intent", "s", 99, "token", "none");
-    struct cairn_up_record record = {.entry = entry, .message = message};
+    struct cairn_up_record record = {.entry = entry, .closes = closes, .message = message};
     if (cairn_up_journal_open(&options, &journal, &world->err) != CAIRN_OK) return false;
     bool done = cairn_up_journal_append(journal, &record, 1, &world->err) == CAIRN_OK;
     cairn_up_journal_free(journal);
     return done;
+}
+
+/* A record that no build writes gets into the first save's entry. */
+static bool spoil_entry(struct cairn_up_world *world, uint64_t entry) {
+    CAIRN_AUTO_JSON json_t *message =
+        json_pack("{s:s, s:i, s:s}", "t", "intent", "s", 99, "token", "none");
+    return add_record(world, entry, message, false);
 }
 
 TEST(v29_one_bad_entry_fails_by_name_and_the_others_start) /* Q45 */
@@ -278,6 +283,32 @@ TEST(v29_one_bad_entry_fails_by_name_and_the_others_start) /* Q45 */
     CAIRN_AUTO_JSON json_t *version = world_get(&world, path);
     const char *reason = json_string_value(json_object_get(version, "reason"));
     EXPECT(reason && strstr(reason, "journal") && strstr(reason, "shard 99"));
+    expect_clean(&world, &trainer);
+}
+
+TEST(a_journal_with_a_record_of_a_newer_release_is_refused_and_harms_no_save) /* P15 */
+{
+    NEEDS_POINTS();
+    CAIRN_AUTO(up_world) world = {0};
+    CAIRN_AUTO(trainer) trainer = {0};
+    struct trainer_save save;
+    CAIRN_AUTO_JSON json_t *later = json_pack("{s:s}", "t", "entangled");
+    uint64_t stranger = 0;
+    REQUIRE(world_open(&world, &(struct world_options){.fault = "put:*:*:hang"}));
+    REQUIRE(trainer_open(&trainer, opened(&world)));
+    REQUIRE(trainer_save(&trainer, 1, 0, 1, 1000, &save));
+    world_uploader_kill(&world);
+    stranger = save.owner + 1000;
+    REQUIRE(add_record(&world, stranger, later, false));
+    EXPECT(!world_uploader_start(&world, NULL, NULL));
+    EXPECT(cairn_daemon_logged(&world.uploader, "written by a newer release"));
+    EXPECT(cairn_daemon_logged(&world.uploader, "entangled"));
+    REQUIRE(add_record(&world, stranger, later, true)); /* as the newer one ends it */
+    REQUIRE(world_uploader_start(&world, NULL, NULL));
+    char states[1][32], state[32];
+    REQUIRE(trainer_offer(&trainer, opened(&world), &save, 1, true, states));
+    EXPECT_EQ_TEXT(states[0], "continues");
+    EXPECT_EQ_TEXT(trainer_verdict(&trainer, save.number, 10000, state), "committed");
     expect_clean(&world, &trainer);
 }
 

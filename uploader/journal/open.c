@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/documents.h"
 #include "api/messages.h"
 #include "common/file.h"
 #include "common/log.h"
@@ -31,10 +32,12 @@ static enum cairn_code check_header(struct open_work *work, const json_t *messag
     CAIRN_TRY(cairn_msg_record_journal_read(message, "", &told, err));
     if (!name || strcmp(name, cairn_message_form(CAIRN_MESSAGE_record_journal)->text) != 0)
         return cairn_fail(err, CAIRN_CORRUPT, "it does not begin with its header");
-    if (told.format < 1 || told.format > CAIRN_UP_JOURNAL_FORMAT)
-        return cairn_fail(err, CAIRN_UNSUPPORTED,
-                          "it has format %" PRIu64 ", this build reads 1 to %d", told.format,
-                          CAIRN_UP_JOURNAL_FORMAT);
+    if (told.format < 1) return cairn_fail(err, CAIRN_CORRUPT, "it has format 0");
+    if (told.format > CAIRN_UP_JOURNAL_FORMAT)
+        return cairn_newer(err,
+                           "one that knows its format %" PRIu64 " (this one: 1 to %d); start that, "
+                           "or drain it with that first (docs/upgrade.md)",
+                           told.format, CAIRN_UP_JOURNAL_FORMAT);
     if (strcmp(told.node, work->options->node) != 0)
         return cairn_fail(err, CAIRN_CONFLICT,
                           "it belongs to node %s, this is %s; the setting node gives the name, "

@@ -217,6 +217,22 @@ static enum cairn_code build_table(struct cairn_up *up, const struct cairn_up_pa
                                        past->table_hex);
 }
 
+/* Setting it aside would fail a save that the newer uploader finishes. */
+static enum cairn_code newer(const struct cairn_up *up, const struct cairn_up_past *past,
+                             const struct cairn_error *why, struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      "journal %s: entry %" PRIu64 ": %s; start that, what it staged is unharmed",
+                      up->places.journal_path, past->entry, why->message);
+}
+
+static enum cairn_code refuse_newer(const struct cairn_up *up,
+                                    const struct cairn_up_recovery *recovery,
+                                    struct cairn_error *err) {
+    for (const struct cairn_up_past *past = recovery->first; past; past = past->next)
+        if (past->bad.code == CAIRN_UNSUPPORTED) return newer(up, past, &past->bad, err);
+    return CAIRN_OK;
+}
+
 static enum cairn_code build_tables(struct cairn_up *up, const struct cairn_up_recovery *recovery,
                                     struct cairn_error *err) {
     for (const struct cairn_up_past *past = recovery->first; past; past = past->next) {
@@ -224,6 +240,7 @@ static enum cairn_code build_tables(struct cairn_up *up, const struct cairn_up_r
         if (!past->table_hex[0] || past->bad.code) continue;
         enum cairn_code code = build_table(up, past, &why);
         if (!code) continue;
+        if (code == CAIRN_UNSUPPORTED) return newer(up, past, &why, err);
         if (code == CAIRN_NO_MEMORY) return cairn_fail(err, code, "%s", why.message);
         cairn_log(ERROR, "recover.table", "journal=%s entry=%" PRIu64 " cause=\"%s\"",
                   up->places.journal_path, past->entry, why.message);
@@ -257,10 +274,12 @@ enum cairn_code cairn_up_recovery_build(struct cairn_up_recovery *recovery, stru
     up->locked.offers_awaited = true;
     up->locked.offers_left_ms = up->settings.offer_wait_ms;
     up->locked.offers_ticked_ms = cairn_mono_ms();
+    CAIRN_TRY(refuse_newer(up, recovery, err));
     CAIRN_TRY(build_tables(up, recovery, err));
     for (const struct cairn_up_past *past = recovery->first; past; past = past->next) {
         struct cairn_error why = {0};
         enum cairn_code code = build_entry(up, past, &why);
+        if (code == CAIRN_UNSUPPORTED) return newer(up, past, &why, err);
         if (code == CAIRN_NO_MEMORY || (code != CAIRN_OK && !CAIRN_RULE(Q45))) {
             if (err) *err = why;
             return cairn_within(err, code, "journal %s: entry %" PRIu64, up->places.journal_path,

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/documents.h"
 #include "api/messages.h"
 #include "api/table.h"
 #include "common/array.h"
@@ -209,7 +210,7 @@ static enum cairn_code replay_one(struct cairn_up_past *past,
                      : !strcmp(name, "seal")    ? &past->seal
                      : !strcmp(name, "fail")    ? &past->fail
                                                 : NULL;
-    if (!place) return cairn_fail(err, CAIRN_UNSUPPORTED, "unknown record \"%.32s\"", name);
+    if (!place) return cairn_newer(err, "one that knows the journal's record \"%.32s\"", name);
     json_decref(*place);
     *place = json_incref(record->message);
     return strcmp(name, "seal") != 0 ? CAIRN_OK : take_table(past, record->blob, err);
