@@ -66,21 +66,27 @@ static enum cairn_code refuse_nulls(const struct cairn_message_form *form, const
 }
 
 /* What the server's handlers read is a closed list; everything else takes unknown fields, so that
- * programs of two versions understand each other. */
+ * programs of two versions understand each other. Of an answer of the server nothing may be missing
+ * that every server of /v1 says: 0 in its place would be an untrue answer. */
 enum cairn_code cairn_message_read(enum cairn_message message, const json_t *json,
                                    const char *pointer, void *ret, struct cairn_error *err) {
     const struct cairn_message_form *form = cairn_message_form(message);
     struct cairn_json_field wanted[FIELDS_MAX];
+    bool reply = form->group == CAIRN_MESSAGE_REPLY || form->group == CAIRN_MESSAGE_WHOLE;
     size_t count = 0;
     for (const struct cairn_message_field *field = form->fields(); field->name; field++) {
         CAIRN_PROMISE(count < FIELDS_MAX,
                       return cairn_fail(err, CAIRN_INTERNAL, "%s has too many fields", form->text));
-        wanted[count++] = (struct cairn_json_field){field->name, field->kind,
-                                                    field->presence == CAIRN_MESSAGE_MUST,
+        bool due = field->presence == CAIRN_MESSAGE_MUST ||
+                   (reply && field->presence == CAIRN_MESSAGE_SENT);
+        wanted[count++] = (struct cairn_json_field){field->name, field->kind, due,
                                                     (char *)ret + field->offset, field->max};
     }
     CAIRN_TRY(refuse_nulls(form, json, pointer, err));
-    return cairn_json_read(json, pointer, wanted, count, form->group != CAIRN_MESSAGE_BODY, err);
+    enum cairn_code code =
+        cairn_json_read(json, pointer, wanted, count, form->group != CAIRN_MESSAGE_BODY, err);
+    if (!code || !reply || code == CAIRN_NO_MEMORY) return code;
+    return cairn_within(err, CAIRN_PROTOCOL, "%s", form->text[0] ? form->text : form->name);
 }
 
 /* ---- writing ---- */

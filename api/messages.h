@@ -52,6 +52,7 @@ enum cairn_message_group {
 enum cairn_message_presence {
     CAIRN_MESSAGE_MUST,
     CAIRN_MESSAGE_SENT,
+    CAIRN_MESSAGE_ADDED,
     CAIRN_MESSAGE_NULLS,
     CAIRN_MESSAGE_OMITS,
     CAIRN_MESSAGE_MAY,

@@ -2,11 +2,18 @@
 /* Path, connection, answer. */
 #include "cli/call.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cairn/cairn.h>
+
+#include "api/messages.h"
 #include "cli/options.h"
 #include "common/encode.h"
 #include "common/text.h"
 
 #define PAGE_ITEMS 1000
+#define VERSION_MS 5000
 
 enum cairn_code cairn_cli_call(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                struct cairn_cli_call call, json_t **ret, struct cairn_error *err) {
@@ -59,6 +66,54 @@ enum cairn_code cairn_cli_list(const struct cairn_cli *cli, const char *path, ui
     }
     if (ret_more) *ret_more = more;
     return CAIRN_OK;
+}
+
+/* ---- a server of another release ---- */
+
+/* What a server says of a path, a method, a parameter or a member that it does not have, and what
+ * this command says of an answer that lacks one. */
+static bool is_of_another_release(enum cairn_code code, const struct cairn_error *err) {
+    static const struct {
+        enum cairn_code code;
+        const char *said;
+    } signs[] = {
+        {CAIRN_NOT_FOUND, "no such path"},     {CAIRN_INVALID, "unknown query parameter"},
+        {CAIRN_INVALID, "unknown field"},      {CAIRN_METHOD, "this path takes"},
+        {CAIRN_PROTOCOL, "the server's answer"},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(signs); i++)
+        if (code == signs[i].code && strstr(err->message, signs[i].said)) return true;
+    return false;
+}
+
+/* "0.2.0"; what is behind the numbers does not count. */
+static bool is_older(const char *version, const char *than) {
+    for (int i = 0; i < 3; i++) {
+        char *rest = NULL, *rest_than = NULL;
+        unsigned long a = strtoul(version, &rest, 10), b = strtoul(than, &rest_than, 10);
+        if (a != b) return a < b;
+        version = *rest == '.' ? rest + 1 : rest;
+        than = *rest_than == '.' ? rest_than + 1 : rest_than;
+    }
+    return false;
+}
+
+void cairn_cli_name_older_server(const struct cairn_cli *cli, enum cairn_code code,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO_PTR(rest) rest = NULL;
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    struct cairn_msg_program program = {0};
+    char text[sizeof err->message];
+    if (!is_of_another_release(code, err) || cairn_cli_connect(cli, &rest, NULL) ||
+        cairn_rest_call(rest, "GET", "/version", NULL, VERSION_MS, &reply, NULL) ||
+        cairn_msg_program_read(reply, "", &program, NULL) ||
+        !is_older(program.version, cairn_version()))
+        return;
+    snprintf(text, sizeof text,
+             "%.200s; the server is older (%.20s, this command is %s): upgrade it, or use its "
+             "command",
+             err->message, program.version, cairn_version());
+    memcpy(err->message, text, sizeof text);
 }
 
 enum cairn_code cairn_cli_ref_latest(const struct cairn_cli *cli, struct cairn_cli_ref *ret,

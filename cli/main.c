@@ -10,6 +10,7 @@
 #include <cairn/cairn.h>
 
 #include "api/failure.h"
+#include "cli/call.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/sizes.h"
@@ -190,6 +191,9 @@ int main(int argc, char **argv) {
     cairn_cli_print_as(&cli);
     cairn_cli_sizes_as(&cli);
     if (code == CAIRN_OK) code = cli.help ? cairn_cli_help(verb, &err) : verb->run(&cli, &err);
-    if (code != CAIRN_OK) tell(verb->name, json, code, &err);
+    if (code != CAIRN_OK) {
+        cairn_cli_name_older_server(&cli, code, &err);
+        tell(verb->name, json, code, &err);
+    }
     return status_of(code, &err);
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Debian packages, made by `cpack` of a build with -DCAIRN_PACKAGES=ON (the preset `packages`): one for each
 # component that install() names. packaging/build makes all of them, and a tar of the programs.
-set(packages libcairn0 libcairn-dev cairn cairn-server cairn-uploader cairn-cuda)
+set(packages libcairn1 libcairn-dev cairn cairn-server cairn-uploader cairn-cuda)
 set(CPACK_COMPONENTS_ALL ${packages})
 set(CPACK_GENERATOR DEB)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
@@ -31,17 +31,17 @@ function(cairn_package name section depends summary text)
 endfunction()
 
 set(same "(>= ${PROJECT_VERSION})")
-cairn_package(libcairn0 libs "" "library that saves and restores training checkpoints"
+cairn_package(libcairn1 libs "" "library that saves and restores training checkpoints"
   "Trainers hand their tensors to this library and train on; an uploader of the\nsame node brings them to a folder or to object storage.")
-cairn_package(libcairn-dev libdevel "libcairn0 ${same}, libjansson-dev" "headers and static library of libcairn"
+cairn_package(libcairn-dev libdevel "libcairn1 ${same}, libjansson-dev" "headers and static library of libcairn"
   "What is needed to build trainers that save with Cairn: headers, a static\nlibrary, and files for pkg-config and CMake.")
-cairn_package(cairn utils "libcairn0 ${same}, ca-certificates" "command of the checkpoint service Cairn"
+cairn_package(cairn utils "libcairn1 ${same}, ca-certificates" "command of the checkpoint service Cairn"
   "Shows, saves, restores and verifies checkpoints, at a server or in a store\nalone, and administers servers and uploaders.")
 cairn_package(cairn-server net "cairn ${same}, ca-certificates" "server of the checkpoint service Cairn"
   "Decides when a checkpoint is complete, keeps the catalog in SQLite or\nPostgreSQL, and serves verified ranges over HTTP.")
 cairn_package(cairn-uploader net "cairn ${same}, ca-certificates" "uploader of the checkpoint service Cairn"
   "Takes the checkpoints of a node's trainers over shared memory and sends them\nto a folder or to S3-compatible object storage.")
-cairn_package(cairn-cuda libs "libcairn0 ${same}" "CUDA plug-in of libcairn"
+cairn_package(cairn-cuda libs "libcairn1 ${same}" "CUDA plug-in of libcairn"
   "Copies tensors out of the memory of CUDA devices. It finds the runtime that\nthe process has loaded, and needs none to be installed.")
 
 # Debian's tools want these compressed, without a name or a time in them.
@@ -83,10 +83,10 @@ foreach(daemon server uploader)
     ${scripts}/postinst ${scripts}/prerm ${scripts}/postrm ${scripts}/conffiles)
 endforeach()
 file(WRITE ${CMAKE_BINARY_DIR}/packaging/triggers "activate-noawait ldconfig\n")
-file(WRITE ${CMAKE_BINARY_DIR}/packaging/libcairn0/shlibs "libcairn 0 libcairn0 (>= ${PROJECT_VERSION})\n")
+file(WRITE ${CMAKE_BINARY_DIR}/packaging/libcairn1/shlibs "libcairn 1 libcairn1 (>= ${PROJECT_VERSION})\n")
 file(WRITE ${CMAKE_BINARY_DIR}/packaging/cairn-cuda/shlibs "libcairn_cuda 0 cairn-cuda (>= ${PROJECT_VERSION})\n")
 set(CPACK_DEBIAN_LIBCAIRN0_PACKAGE_CONTROL_EXTRA
-  ${CMAKE_BINARY_DIR}/packaging/triggers ${CMAKE_BINARY_DIR}/packaging/libcairn0/shlibs)
+  ${CMAKE_BINARY_DIR}/packaging/triggers ${CMAKE_BINARY_DIR}/packaging/libcairn1/shlibs)
 set(CPACK_DEBIAN_CAIRN-CUDA_PACKAGE_CONTROL_EXTRA
   ${CMAKE_BINARY_DIR}/packaging/triggers ${CMAKE_BINARY_DIR}/packaging/cairn-cuda/shlibs)
 include(CPack)

@@ -59,7 +59,7 @@ def _stripped(path: pathlib.Path, folder: pathlib.Path) -> bytes:
 def _libraries(folder: pathlib.Path) -> dict[str, bytes]:
     given = os.environ.get("CAIRN_WHEEL_LIBRARY")
     built = pathlib.Path(given) if given else _build(folder)
-    return {f"cairn/lib/{name}": _stripped(built / name, folder) for name in ("libcairn.so.0", "libcairn_cuda.so.0")
+    return {f"cairn/lib/{name}": _stripped(built / name, folder) for name in ("libcairn.so.1", "libcairn_cuda.so.0")
             if (built / name).exists()}
 
 

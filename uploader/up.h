@@ -16,6 +16,8 @@
 
 #include <stdatomic.h>
 
+#include <cairn/cairn.h>
+
 #include "api/rest.h"
 #include "common/budget.h"
 #include "common/clock.h"
@@ -28,7 +30,7 @@
 #include "uploader/settings.h"
 #include "uploader/wakeup.h"
 
-#define CAIRN_UP_VERSION "0.1.0"
+#define CAIRN_UP_VERSION CAIRN_VERSION
 
 struct cairn_up_journal;
 struct cairn_up_mail;

@@ -127,7 +127,7 @@ class Library:
         jansson = os.path.join(folder, "lib", "libjansson.so.4")
         if os.path.exists(jansson):
             C.CDLL(jansson, mode=C.RTLD_GLOBAL)
-        self.so = C.CDLL(os.path.join(folder, "libcairn.so.0"))
+        self.so = C.CDLL(os.path.join(folder, "libcairn.so.1"))
         for name in ("cairn_save_free", "cairn_save_status", "cairn_restore_free"):
             getattr(self.so, name).restype = None
 

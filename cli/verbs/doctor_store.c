@@ -13,6 +13,7 @@
 #include "common/text.h"
 #include "store/multipart.h"
 #include "store/open.h"
+#include "store/record.h"
 #include "store/s3/capabilities.h"
 #include "store/s3/place.h"
 #include "store/s3/probe.h"
@@ -415,6 +416,17 @@ static void check_way(struct trial *trial, uint64_t bytes) {
     cairn_cli_doctor_way(trial->doctor, &way);
 }
 
+/* A store of a later release is not tried out: its own release knows what it wants. One that is no
+ * store yet, or whose store.json is damaged, is for the server to judge. */
+static bool check_number(struct trial *trial) {
+    struct cairn_store_record record;
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_store_record_get(trial->worker, 0, &record, &why);
+    if (code != CAIRN_UNSUPPORTED) return true;
+    trial->err = why;
+    return report(trial, code, CAIRN_CLI_FAIL, "release", "use the release that wrote it", "");
+}
+
 static void check_s3(struct trial *trial) {
     report_endpoint(trial);
     if (!check_keys(trial)) return;
@@ -425,6 +437,7 @@ static void check_s3(struct trial *trial) {
             check_way(trial, SMALL_BODY_BYTES);
         return;
     }
+    if (!check_number(trial)) return;
     report(trial, put_and_get(trial), CAIRN_CLI_FAIL, "put below .cairn", "", "written and read");
     check_documents(trial);
     check_way(trial, CAIRN_MULTIPART_LEAST_BYTES);
@@ -442,6 +455,7 @@ static void check_store(struct trial *trial) {
         check_s3(trial);
         return;
     }
+    if (!check_number(trial)) return;
     check_folder(trial);
     check_upload(trial);
     check_rights(trial);

@@ -64,7 +64,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-#define CAIRN_VERSION "0.1.0"
+#define CAIRN_VERSION "0.2.0"
 const char *cairn_version(void); /* of the library that is linked; static storage */
 
 /* ---- session: one rank and its uploader ---- */

@@ -235,8 +235,8 @@ def library_path() -> str:
     given = os.environ.get("CAIRN_LIBRARY")
     if given:
         return given
-    beside = pathlib.Path(__file__).with_name("lib") / "libcairn.so.0"
-    return str(beside) if beside.exists() else "libcairn.so.0"
+    beside = pathlib.Path(__file__).with_name("lib") / "libcairn.so.1"
+    return str(beside) if beside.exists() else "libcairn.so.1"
 
 
 def _load() -> Any:

@@ -135,7 +135,7 @@ TEST(the_library_needs_libc_and_jansson_only) {
         seen++;
     }
     EXPECT(seen >= 2);
-    EXPECT(strstr(listing.data, "[libcairn.so.0]") != NULL);
+    EXPECT(strstr(listing.data, "[libcairn.so.1]") != NULL);
 }
 
 /* Every public header alone, as the strictest users compile it. */

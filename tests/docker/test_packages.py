@@ -13,7 +13,7 @@ from engine import docker, run, wait_until
 
 SERVER_EXPOSURE_MAX = 30  # tenths, of systemd-analyze security
 made = None
-NAMES = ("libcairn0", "libcairn-dev", "cairn", "cairn-server", "cairn-uploader", "cairn-cuda")
+NAMES = ("libcairn1", "libcairn-dev", "cairn", "cairn-server", "cairn-uploader", "cairn-cuda")
 
 
 def pack(folder, release):
@@ -77,7 +77,7 @@ class Files(engine.Case):
         def field(name, what):
             return run("dpkg-deb", "-f", *(made / "1").glob(f"{name}_*.deb"), what).stdout.strip()
         self.assertIn("libmicrohttpd12", field("cairn-server", "Depends"))
-        self.assertIn("libjansson4", field("libcairn0", "Depends"))
+        self.assertIn("libjansson4", field("libcairn1", "Depends"))
         self.assertNotIn("libmicrohttpd", field("cairn-uploader", "Depends"))
         self.assertIn("/etc/cairn/server.conf", run("dpkg-deb", "-I", *(made / "1").glob("cairn-server_*.deb"), "conffiles").stdout)
 
@@ -103,7 +103,7 @@ class EmptyRoot(engine.Case):
         root.run("[ -s /usr/share/bash-completion/completions/cairn ] && [ -s /lib/systemd/system/cairn-server.service ]")
         root.run("echo '#mine' >> /etc/cairn/server.conf; touch /var/lib/cairn/server/kept")
         said = root.install(*debs("2", *NAMES)).stdout
-        self.assertIn("0.1.0-2", root.run("dpkg-query -W cairn-server").stdout, said)
+        self.assertIn("0.2.0-2", root.run("dpkg-query -W cairn-server").stdout, said)
         root.run("grep -q '#mine' /etc/cairn/server.conf && [ -e /var/lib/cairn/server/kept ]")
         root.run("apt-get purge -y -qq " + " ".join(NAMES) + " 2>&1")
         left = root.run("ls -d /var/lib/cairn /etc/cairn /usr/bin/cairn* /usr/lib/*/libcairn* /lib/systemd/system/cairn* "
@@ -118,7 +118,7 @@ class Units(engine.Case):
     def setUpClass(cls):
         cls.root = Container()
         cls.addClassCleanup(cls.root.remove)
-        cls.root.install("systemd", "curl", *debs("1", "libcairn0", "cairn", "cairn-server", "cairn-uploader"))
+        cls.root.install("systemd", "curl", *debs("1", "libcairn1", "cairn", "cairn-server", "cairn-uploader"))
 
     def test_a1_the_server_s_exposure_is_small_and_both_are_well_formed(self):
         for name in ("cairn-server", "cairn-uploader"):
@@ -150,7 +150,7 @@ class Booted(engine.Case):
     def setUpClass(cls):
         root = Container()
         cls.addClassCleanup(root.remove)
-        root.install("systemd", "systemd-sysv", "dbus", "curl", *debs("1", "libcairn0", "cairn", "cairn-server", "cairn-uploader"))
+        root.install("systemd", "systemd-sysv", "dbus", "curl", *debs("1", "libcairn1", "cairn", "cairn-server", "cairn-uploader"))
         image = docker("commit", root.id, "cairn-test-systemd").stdout.strip()
         cls.addClassCleanup(lambda: docker("image", "rm", "-f", image, check=False))
         try:

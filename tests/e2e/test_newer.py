@@ -15,7 +15,7 @@ import sys
 import unittest
 
 from test_verify import safetensors
-from world import HANG_S, wait_until, World
+from world import BIN, HANG_S, wait_until, World
 
 RUN = "later/run"
 WITHOUT_CAIRN = pathlib.Path(__file__).parents[1] / "python/read_without_cairn.py"
@@ -212,6 +212,16 @@ class Newer(unittest.TestCase):
                 for entry in place.iterdir():  # the folder itself stays: the uploader has it open
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
                 shutil.copytree(aside / name, place, dirs_exist_ok=True)
+
+    def test_migrate_makes_no_catalog_where_there_is_none(self):
+        self.world.server.stop()
+        mistyped = self.world.root / "sever"
+        for folder, status, said in ((mistyped, 3, "there is no catalog in"), (self.world.root / "server", 0, "schema")):
+            done = subprocess.run([BIN / "cairn-server", "--migrate", "--store", self.store, "--data-dir", folder],
+                                  capture_output=True, text=True, timeout=HANG_S, check=False)
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn(said, done.stdout + done.stderr)
+        self.assertFalse(mistyped.exists())
 
     def test_a_damaged_byte_where_something_new_may_stand_is_damage(self):
         layout = self.one("*.layout")

@@ -27,7 +27,7 @@ def environment(build):
     """Python has no sanitizer of its own: where the library needs one, it is loaded first."""
     found = dict(os.environ,
                  CAIRN_BENCH_CUDA=os.path.join(build, "fake_cuda", "libcudart.so.13"))
-    needed = subprocess.run(["ldd", os.path.join(build, "libcairn.so.0")], check=True,
+    needed = subprocess.run(["ldd", os.path.join(build, "libcairn.so.1")], check=True,
                             capture_output=True, text=True).stdout.split()
     sanitizers = [word for word in needed if word.startswith("/") and "asan" in word]
     if any("tsan" in word for word in needed):

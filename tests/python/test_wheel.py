@@ -57,7 +57,7 @@ class Wheel(unittest.TestCase):
         self.run_it(venv / "bin" / "pip", "install", "--no-index", "--no-deps", "--disable-pip-version-check",
                     *(made for made in wheels if made.suffix == ".whl"))
         self.run_it(venv / "bin" / "python", "-c", USE, self.folder / "up", cwd=self.folder)
-        self.assertIn("0.1.0", self.run_it(venv / "bin" / "cairn", "version"))
+        self.assertIn("0.2.0", self.run_it(venv / "bin" / "cairn", "version"))
 
     def test_the_sdist_holds_what_the_library_is_built_of(self):
         code = "import backend, sys; print(backend.build_sdist(sys.argv[1]))"
