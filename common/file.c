@@ -9,12 +9,15 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -45,6 +48,17 @@ static enum cairn_code open_failed(const char *verb, const char *name, struct ca
     if (errno == EEXIST)
         return cairn_fail_at(err, CAIRN_PRECONDITION, errno, CAIRN_ORIGIN, "%s %s", verb, name);
     return cairn_fail_errno(err, "%s %s", verb, name);
+}
+
+enum cairn_code cairn_file_tell_inodes(struct cairn_error *err, int fd, enum cairn_code code) {
+    struct statvfs room;
+    if (!err || code != CAIRN_NO_SPACE || err->os_errno != ENOSPC) return code;
+    if ((fd == AT_FDCWD ? statvfs(".", &room) : fstatvfs(fd, &room)) || !room.f_files ||
+        room.f_favail)
+        return code;
+    (void)cairn_fail(err, code, "%.220s: no inode is left for a file more (df -i)", err->message);
+    err->os_errno = ENOSPC;
+    return code;
 }
 
 /* ---- open ---- */
@@ -98,7 +112,7 @@ static enum cairn_code open_pair(int dir_fd, const char *name, int flags, struct
                                  struct cairn_error *err) {
     const char *verb = flags & O_CREAT ? "create" : "open";
     CAIRN_AUTO_FD fd = openat(dir_fd, name, flags | O_CLOEXEC | O_NONBLOCK, 0644);
-    if (fd < 0) return open_failed(verb, name, err);
+    if (fd < 0) return cairn_file_tell_inodes(err, dir_fd, open_failed(verb, name, err));
     CAIRN_TRY(check_regular(fd, name, err));
     int direct_fd = open_direct(dir_fd, name, flags & O_ACCMODE, fd);
     *ret = (struct cairn_file){.fd = fd, .direct_fd = direct_fd, .open = true};
@@ -220,6 +234,32 @@ enum cairn_code cairn_file_write_at(const struct cairn_file *file, const void *d
     return CAIRN_OK;
 }
 
+static bool is_zero(const char *bytes, size_t size) {
+    return !bytes[0] && !bytes[size - 1] && memcmp(bytes, bytes + 1, size - 1) == 0;
+}
+
+/* What was reserved for the bytes is given back. */
+static bool make_hole(const struct cairn_file *file, uint64_t offset, size_t size) {
+    return fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+                     (off_t)size) == 0;
+}
+
+enum cairn_code cairn_file_write_sparse_at(const struct cairn_file *file, const void *data,
+                                           size_t size, uint64_t offset, struct cairn_error *err) {
+    struct stat status;
+    size_t unwritten = 0, at = 0;
+    const char *bytes = data;
+    /* A hole does not make a file longer. */
+    bool within = !fstat(file->fd, &status) && (uint64_t)status.st_size >= offset + size;
+    for (; within && at + CAIRN_MIB <= size; at += CAIRN_MIB) {
+        if (!is_zero(bytes + at, CAIRN_MIB) || !make_hole(file, offset + at, CAIRN_MIB)) continue;
+        CAIRN_TRY(cairn_file_write_at(file, bytes + unwritten, at - unwritten, offset + unwritten,
+                                      err));
+        unwritten = at + CAIRN_MIB;
+    }
+    return cairn_file_write_at(file, bytes + unwritten, size - unwritten, offset + unwritten, err);
+}
+
 enum cairn_code cairn_file_read_at(const struct cairn_file *file, void *data, size_t size,
                                    uint64_t offset, struct cairn_error *err) {
     CAIRN_TRY(check_range(size, offset, err));
@@ -264,6 +304,28 @@ enum cairn_code cairn_file_sync(const struct cairn_file *file, struct cairn_erro
     return CAIRN_OK;
 }
 
+#define XFS_MAGIC 0x58465342
+
+static bool kernel_tells(void) {
+    struct utsname system;
+    unsigned major = 0, minor = 0;
+    if (uname(&system) || sscanf(system.release, "%u.%u", &major, &minor) != 2) return false;
+    return major > 5 || (major == 5 && minor >= 8);
+}
+
+bool cairn_file_syncs_all(int fd) {
+    struct statfs system;
+    if (!kernel_tells() || fstatfs(fd, &system) != 0) return false;
+    return system.f_type == EXT4_SUPER_MAGIC || system.f_type == XFS_MAGIC ||
+           system.f_type == BTRFS_SUPER_MAGIC || system.f_type == TMPFS_MAGIC;
+}
+
+enum cairn_code cairn_file_sync_all(int fd, struct cairn_error *err) {
+    char path[256];
+    if (syncfs(fd) == 0) return CAIRN_OK;
+    return cairn_fail_errno(err, "sync the file system of %s", path_of(fd, path));
+}
+
 /* ---- names ---- */
 
 enum cairn_code cairn_dir_sync(int dir_fd, struct cairn_error *err) {
@@ -288,8 +350,8 @@ static bool is_same_entry(int dir_fd, const char *a, const char *b) {
            first.st_ino == second.st_ino;
 }
 
-enum cairn_code cairn_file_publish(int dir_fd, const char *temporary, const char *name,
-                                   struct cairn_error *err) {
+enum cairn_code cairn_file_link(int dir_fd, const char *temporary, const char *name,
+                                struct cairn_error *err) {
     if (linkat(dir_fd, temporary, dir_fd, name, 0) != 0) {
         if (errno == EEXIST && !is_same_entry(dir_fd, temporary, name))
             return cairn_fail(err, CAIRN_PRECONDITION, "%s is already there", name);
@@ -300,6 +362,12 @@ enum cairn_code cairn_file_publish(int dir_fd, const char *temporary, const char
     }
     if (unlinkat(dir_fd, temporary, 0) != 0 && errno != ENOENT)
         return cairn_fail_errno(err, "remove %s", temporary);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_file_publish(int dir_fd, const char *temporary, const char *name,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(cairn_file_link(dir_fd, temporary, name, err));
     return cairn_dir_sync(dir_fd, err);
 }
 

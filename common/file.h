@@ -55,8 +55,25 @@ enum cairn_code cairn_file_size(const struct cairn_file *file, uint64_t *ret_byt
 enum cairn_code cairn_file_sync(const struct cairn_file *file,
                                 struct cairn_error *err) CAIRN_MUST_USE;
 
-/* link(temporary, name), unlink(temporary), fsync(folder). EEXIST is CAIRN_PRECONDITION and keeps
- * the temporary. Both names are in dir_fd. The file itself must have been synced. */
+/* After a file or folder could not be made for want of space: where it is inodes that lack, that is
+ * said. fd: anything in that file system. Returns code. */
+enum cairn_code cairn_file_tell_inodes(struct cairn_error *err, int fd, enum cairn_code code);
+/* The same in a file of which these bytes are not used otherwise: whole MiB of zeros become a hole,
+ * where the file system has holes. */
+enum cairn_code cairn_file_write_sparse_at(const struct cairn_file *file, const void *data,
+                                           size_t size, uint64_t offset,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* Can one sync of the file system that fd lies in stand for those of many files in it? A local one
+ * whose sync waits for all of it, on Linux from 5.8 on, where it tells what could not be written. */
+bool cairn_file_syncs_all(int fd);
+/* That sync. A failure is told to each open file of the file system once, so whoever believes a
+ * success has had fd open since before it wrote. */
+enum cairn_code cairn_file_sync_all(int fd, struct cairn_error *err) CAIRN_MUST_USE;
+/* link(temporary, name), unlink(temporary). EEXIST is CAIRN_PRECONDITION and keeps the temporary.
+ * Both names are in dir_fd. The file itself must have been synced. */
+enum cairn_code cairn_file_link(int dir_fd, const char *temporary, const char *name,
+                                struct cairn_error *err) CAIRN_MUST_USE;
+/* The same, and fsync(folder). */
 enum cairn_code cairn_file_publish(int dir_fd, const char *temporary, const char *name,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 enum cairn_code cairn_dir_sync(int dir_fd, struct cairn_error *err) CAIRN_MUST_USE;

@@ -36,6 +36,8 @@ struct cairn_store_ready;
 
 /* What this store was found to do: set at open (folder), or from .cairn/profile.json or a probe of
  * the endpoint (S3: store/s3/capabilities.h), and corrected by what requests find later. */
+/* Objects of which a worker is given up to profile.together_max at once, beyond its appetite. */
+#define CAIRN_STORE_SMALL_BYTES (256 * CAIRN_KIB)
 struct cairn_store_profile {
     bool over_network;       /* requests wait for it: many at once are worth having */
     bool read_is_durable;    /* what can be read is durable; else a HEAD with a token makes it so */
@@ -51,6 +53,7 @@ struct cairn_store_profile {
     uint64_t part_bytes_max;
     uint32_t part_count_max;
     uint64_t object_bytes_max;
+    uint32_t together_max; /* puts of small objects that one worker syncs together; 0: it does not */
     char note[256]; /* what is degraded and why, for people */
 };
 

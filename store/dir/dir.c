@@ -22,6 +22,9 @@
 #define PART_BYTES_MAX (64 * CAIRN_GIB)
 /* Two requests a worker: one is summed by the processor while the other's bytes are on the way. */
 #define APPETITE 2
+/* So long turns follow each other before who polls sees what has ended: many small requests are not
+ * worth a look at the queue each. */
+#define TURNS_MS 5
 
 static const struct cairn_store_vtable vtable;
 
@@ -87,6 +90,8 @@ static enum cairn_code find_profile(struct cairn_store_dir *dir, struct cairn_er
         note(dir, "no extended attributes, so after a restart objects are read back to be proven");
     }
     dir->beneath = has_openat2(dir->root_fd);
+    dir->together = !dir->read_only && cairn_file_syncs_all(dir->root_fd);
+    if (dir->together) dir->base.profile.together_max = CAIRN_STORE_DIR_TOGETHER_MAX;
     if (!dir->beneath) note(dir, "no openat2, so paths are opened component by component");
     const char *network = cairn_file_network_fs(dir->root_fd);
     char text[64];
@@ -120,6 +125,7 @@ enum cairn_code cairn_store_dir_open(const struct cairn_store_options *options, 
     dir->file_mode = options->file_mode ? options->file_mode : CAIRN_STORE_FILE_MODE;
     dir->folder_mode = cairn_file_mode_folder(dir->file_mode);
     dir->root_fd = -1;
+    cairn_lock_init(&dir->lock, CAIRN_LOCK_store_dir);
     enum cairn_code code = CAIRN_OK;
     if (!cairn_text_copy(dir->base.url, sizeof dir->base.url, path)) {
         code = cairn_fail(err, CAIRN_INVALID, "the path is too long");
@@ -136,6 +142,8 @@ enum cairn_code cairn_store_dir_open(const struct cairn_store_options *options, 
 static void dir_free(struct cairn_store *store) {
     struct cairn_store_dir *dir = (struct cairn_store_dir *)store;
     if (dir->root_fd >= 0) close(dir->root_fd);
+    free(dir->locked.published);
+    cairn_lock_release(&dir->lock);
     free(dir);
 }
 
@@ -147,6 +155,8 @@ static enum cairn_code worker_new(struct cairn_store *store, struct cairn_store_
     if (!worker) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a store worker");
     worker->base.store = store;
     TAILQ_INIT(&worker->jobs);
+    TAILQ_INIT(&worker->written);
+    worker->sync_fd = -1;
     worker->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (worker->wake_fd < 0) {
         enum cairn_code code = cairn_fail_errno(err, "make an event for a store worker");
@@ -210,9 +220,8 @@ static void job_free(struct cairn_store_dir_job *job) {
     free(job);
 }
 
-/* The last touch of job and request (O4, O5). */
-static void finish(struct cairn_store_request *request, struct cairn_store_dir_job *job,
-                   enum cairn_code code, const struct cairn_error *why) {
+void cairn_store_dir_finish(struct cairn_store_request *request, struct cairn_store_dir_job *job,
+                            enum cairn_code code, const struct cairn_error *why) {
     job_free(job);
     request->worker_private = NULL;
     request->tries = 1;
@@ -229,7 +238,7 @@ static void finish(struct cairn_store_request *request, struct cairn_store_dir_j
 static void finish_cancelled(struct cairn_store_request *request, struct cairn_store_dir_job *job) {
     struct cairn_error why = {0};
     enum cairn_code code = cairn_fail(&why, CAIRN_CANCELLED, "cancelled");
-    finish(request, job, code, &why);
+    cairn_store_dir_finish(request, job, code, &why);
 }
 
 static void cancel(struct cairn_store_worker *base, struct cairn_store_request *request) {
@@ -241,8 +250,17 @@ static void cancel(struct cairn_store_worker *base, struct cairn_store_request *
     struct cairn_store_dir_job *job;
     TAILQ_FOREACH(job, &worker->jobs, place)
         if (job->request == request) break;
+    if (job) {
+        TAILQ_REMOVE(&worker->jobs, job, place);
+        worker->small_puts -= job->counted;
+        finish_cancelled(request, job);
+        return;
+    }
+    TAILQ_FOREACH(job, &worker->written, place)
+        if (job->request == request) break;
     if (!job) return;
-    TAILQ_REMOVE(&worker->jobs, job, place);
+    TAILQ_REMOVE(&worker->written, job, place);
+    cairn_store_dir_take_up(worker, job);
     finish_cancelled(request, job);
 }
 
@@ -252,6 +270,12 @@ static void worker_free(struct cairn_store_worker *base) {
     struct cairn_store_dir_job *job;
     while ((request = take_incoming(worker))) finish_cancelled(request, NULL);
     while ((job = take_job(worker))) finish_cancelled(job->request, job);
+    while ((job = TAILQ_FIRST(&worker->written))) {
+        TAILQ_REMOVE(&worker->written, job, place);
+        cairn_store_dir_take_up(worker, job);
+        finish_cancelled(job->request, job);
+    }
+    if (worker->sync_fd >= 0) close(worker->sync_fd);
     close(worker->wake_fd);
     free(worker);
 }
@@ -321,19 +345,22 @@ static bool admit(struct cairn_store_dir_worker *worker) {
         if (!job) {
             struct cairn_error why = {0};
             enum cairn_code code = cairn_fail(&why, CAIRN_NO_MEMORY, "no memory for a request");
-            finish(request, NULL, code, &why);
+            cairn_store_dir_finish(request, NULL, code, &why);
             ended = true;
             continue;
         }
         job->request = request;
         job->folder_fd = -1;
+        job->counted = request->op == CAIRN_STORE_PUT &&
+                       request->body.size <= CAIRN_STORE_SMALL_BYTES;
+        worker->small_puts += job->counted;
         TAILQ_INSERT_TAIL(&worker->jobs, job, place);
     }
     return ended;
 }
 
-/* One turn of the request in front; true when it ended. */
-static bool turn(struct cairn_store_dir_worker *worker) {
+/* One turn of the request in front; true: it wants another one. */
+static bool turn(struct cairn_store_dir_worker *worker, bool *ret_ended) {
     struct cairn_store_dir_job *job = take_job(worker);
     if (!job) return false;
     struct cairn_error why = {0};
@@ -341,10 +368,19 @@ static bool turn(struct cairn_store_dir_worker *worker) {
     enum cairn_code code = job_step(worker, job, &more, &why);
     if (code == CAIRN_OK && more) {
         TAILQ_INSERT_TAIL(&worker->jobs, job, place);
+        return true;
+    }
+    worker->small_puts -= job->counted;
+    if (code == CAIRN_OK && job->together) {
+        cairn_file_release(&job->file);
+        close(job->folder_fd);
+        job->folder_fd = -1;
+        TAILQ_INSERT_TAIL(&worker->written, job, place);
         return false;
     }
-    finish(job->request, job, code, &why);
-    return true;
+    cairn_store_dir_finish(job->request, job, code, &why);
+    *ret_ended = true;
+    return false;
 }
 
 static bool take_wake(struct cairn_store_dir_worker *worker) {
@@ -371,16 +407,21 @@ static enum cairn_code poll_worker(struct cairn_store_worker *base, uint32_t tim
                                    struct cairn_error *err) {
     struct cairn_store_dir_worker *worker = worker_of(base);
     uint64_t start = cairn_mono_ms();
+    bool ended = false, woken = false;
     for (;;) {
         cairn_store_dir_forget(worker);
-        bool ended = admit(worker);
-        if (TAILQ_EMPTY(&worker->jobs) && !ended) {
+        ended |= admit(worker);
+        if (TAILQ_EMPTY(&worker->jobs)) ended |= cairn_store_dir_end_together(worker);
+        if (TAILQ_EMPTY(&worker->jobs) && (ended || woken)) return CAIRN_OK;
+        if (TAILQ_EMPTY(&worker->jobs)) {
             if (take_wake(worker)) return CAIRN_OK;
             return wait_for_wake(worker, timeout_ms, err);
         }
-        ended |= turn(worker);
-        if (ended || take_wake(worker)) return CAIRN_OK;
-        if (cairn_mono_ms() - start >= timeout_ms) return CAIRN_OK;
+        bool more = turn(worker, &ended);
+        woken |= take_wake(worker);
+        uint64_t passed_ms = cairn_mono_ms() - start;
+        if (!more && (TAILQ_EMPTY(&worker->jobs) || passed_ms < TURNS_MS)) continue;
+        if (ended || woken || passed_ms >= timeout_ms) return CAIRN_OK;
     }
 }
 

@@ -11,6 +11,9 @@
  *          3   a HEAD that carries a token syncs file and folder before it answers, so that what
  *              recovery takes for proof is durable and not only visible. What the same worker has
  *              just published is, and is not synced again.
+ *              Small puts that are submitted together are written first, then made durable by one
+ *              sync of the file system (syncfs), then named, then their folders are synced; all
+ *              of them fail where that sync does.
  *          4   with a checksum given, the bytes in memory are summed as they are written;
  *              differing ones are CAIRN_SOURCE_CHANGED.
  *          5   one step moves at most CAIRN_STORE_DIR_STEP_BYTES; requests take turns.
@@ -33,12 +36,15 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/id.h"
+#include "common/lock.h"
 #include "store/store.h"
 
 #define CAIRN_STORE_DIR_STEP_BYTES (4 * CAIRN_MIB)
 #define CAIRN_STORE_DIR_TEMPORARY_BYTES (CAIRN_UUID_TEXT_BYTES + 5) /* "." uuid ".tmp" NUL */
 #define CAIRN_STORE_DIR_SYNCED_MAX 64
-#define CAIRN_STORE_DIR_PUBLISHED_MAX 16
+#define CAIRN_STORE_DIR_PUBLISHED_MAX 8192
+#define CAIRN_STORE_DIR_TOGETHER_MAX 512
+#define CAIRN_STORE_DIR_TOGETHER_MIN 8 /* fewer are synced one by one */
 
 struct cairn_store_dir {
     struct cairn_store base; /* first */
@@ -47,12 +53,25 @@ struct cairn_store_dir {
     bool read_only;
     unsigned file_mode, folder_mode; /* of what is made, whatever the umask is */
     bool beneath;                    /* openat2 works here */
+    bool together;                   /* syncfs makes all durable here, and says what it could not */
     atomic_uint roots; /* how often the path was followed to another folder */
+    struct cairn_lock lock; /* store_dir */
+    struct {
+        /* Files that a worker made durable under their names, by inode: HEAD syncs them no more,
+         * whichever worker is asked. */
+        struct cairn_store_dir_published {
+            uint64_t device, inode, size_bytes;
+            int64_t modified_s, modified_ns;
+            unsigned roots; /* of which root; see above */
+        } *published; /* CAIRN_STORE_DIR_PUBLISHED_MAX; NULL: none were yet */
+    } locked;
 };
 struct cairn_store_dir_job {
     TAILQ_ENTRY(cairn_store_dir_job) place;
     struct cairn_store_request *request;
     bool begun;
+    bool counted;  /* among small_puts */
+    bool together; /* its sync is that of all that are in `written` */
     struct cairn_file file;
     int folder_fd;                                   /* of the key; -1: not open */
     char temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES]; /* removed with the job unless "" */
@@ -70,15 +89,14 @@ struct cairn_store_dir_worker {
     /* Submitted, not yet begun: linked by worker_private, so that submit cannot fail. */
     struct cairn_store_request *incoming, *incoming_last;
     TAILQ_HEAD(, cairn_store_dir_job) jobs; /* taking turns */
-    /* Hashes of folders whose entry in their parent this worker has synced. */
-    uint64_t synced[CAIRN_STORE_DIR_SYNCED_MAX];
-    unsigned synced_next;
-    struct cairn_store_dir_published {
-        uint64_t device, inode, size_bytes;
-        int64_t modified_s, modified_ns;
-    } published[CAIRN_STORE_DIR_PUBLISHED_MAX]; /* files that it made durable under their names */
-    unsigned published_next;
-    unsigned roots; /* the one that these two lists are of */
+    TAILQ_HEAD(, cairn_store_dir_job) written; /* small puts that wait for the sync of all of them */
+    size_t small_puts; /* that are not begun, or take turns */
+    int sync_fd; /* for syncfs, which tells each open file of errors once; -1: not open */
+    /* Hashes of folders whose entry in their parent this worker has synced, and of those that the
+     * next syncfs makes durable. */
+    uint64_t synced[CAIRN_STORE_DIR_SYNCED_MAX], made[CAIRN_STORE_DIR_SYNCED_MAX];
+    unsigned synced_next, made_next;
+    unsigned roots; /* the one that these lists are of */
 };
 static inline const struct cairn_store_dir *
 cairn_store_dir_of(const struct cairn_store_dir_worker *worker) {
@@ -110,10 +128,12 @@ enum cairn_code cairn_store_dir_fail(struct cairn_error *err, int os_errno, cons
 /* The existing folder of a key. */
 enum cairn_code cairn_store_dir_folder(const struct cairn_store_dir *dir, const char *folder,
                                        int *ret_fd, struct cairn_error *err) CAIRN_MUST_USE;
-/* The same, made and synced where it is missing. */
+/* The same, made and synced where it is missing; together: the sync is the caller's. */
 enum cairn_code cairn_store_dir_folder_make(struct cairn_store_dir_worker *worker,
-                                            const char *folder, int *ret_fd,
+                                            const char *folder, bool together, int *ret_fd,
                                             struct cairn_error *err) CAIRN_MUST_USE;
+/* A syncfs has made durable what was made with `together`; or has failed, and nothing is known. */
+void cairn_store_dir_folders_synced(struct cairn_store_dir_worker *worker, bool well);
 /* Removes the folder and its parents as long as they are empty. */
 void cairn_store_dir_prune(const struct cairn_store_dir *dir, const char *folder);
 /* A regular file in an open folder. */
@@ -129,8 +149,20 @@ typedef enum cairn_code cairn_store_dir_step(struct cairn_store_dir_worker *work
 cairn_store_dir_step cairn_store_dir_put, cairn_store_dir_upload_create,
     cairn_store_dir_upload_part, cairn_store_dir_upload_complete, cairn_store_dir_upload_abort,
     cairn_store_dir_delete, cairn_store_dir_delete_many;
-void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, int fd);
+void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, const struct stat *st);
 bool cairn_store_dir_remembers(const struct cairn_store_dir_worker *worker, const struct stat *st);
+
+/* ---- together.c ---- */
+/* Of a put in `written` that ends otherwise: its temporary file can be removed again. */
+void cairn_store_dir_take_up(struct cairn_store_dir_worker *worker,
+                             struct cairn_store_dir_job *job);
+/* Ends all puts in `written`; true: there were some. */
+bool cairn_store_dir_end_together(struct cairn_store_dir_worker *worker);
+
+/* ---- dir.c ---- */
+/* The last touch of job and request (O4, O5). */
+void cairn_store_dir_finish(struct cairn_store_request *request, struct cairn_store_dir_job *job,
+                            enum cairn_code code, const struct cairn_error *why);
 /* read.c */
 cairn_store_dir_step cairn_store_dir_get, cairn_store_dir_head, cairn_store_dir_upload_parts;
 /* ready.c */

@@ -146,6 +146,12 @@ static bool is_synced(const struct cairn_store_dir_worker *worker, uint64_t hash
     return false;
 }
 
+static bool is_made(const struct cairn_store_dir_worker *worker, uint64_t hash) {
+    for (unsigned i = 0; i < CAIRN_STORE_DIR_SYNCED_MAX; i++)
+        if (worker->made[i] == hash) return true;
+    return false;
+}
+
 static void note_synced(struct cairn_store_dir_worker *worker, uint64_t hash) {
     worker->synced[worker->synced_next++ % CAIRN_STORE_DIR_SYNCED_MAX] = hash;
 }
@@ -154,10 +160,12 @@ static void note_synced(struct cairn_store_dir_worker *worker, uint64_t hash) {
  * already there may just have been made by a process that has not synced it yet, so its entry is
  * synced as well when this worker meets it first. */
 static enum cairn_code enter(struct cairn_store_dir_worker *worker, int parent_fd, const char *name,
-                             uint64_t hash, int *ret_fd, struct cairn_error *err) {
+                             uint64_t hash, bool together, int *ret_fd, struct cairn_error *err) {
     const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
     bool made = mkdirat(parent_fd, name, dir->folder_mode) == 0;
-    if (!made && errno != EEXIST) return cairn_fail_errno(err, "make folder %s", name);
+    if (!made && errno != EEXIST)
+        return cairn_file_tell_inodes(err, parent_fd,
+                                      cairn_fail_errno(err, "make folder %s", name));
     CAIRN_AUTO_FD fd = cairn_store_dir_open_at(dir, parent_fd, name, O_RDONLY | O_DIRECTORY);
     if (fd < 0 && errno == ENOTDIR) {
         return cairn_fail(err, CAIRN_STORE,
@@ -166,7 +174,10 @@ static enum cairn_code enter(struct cairn_store_dir_worker *worker, int parent_f
     if (fd < 0 && errno != ENOENT) return cairn_store_dir_fail(err, errno, "open folder");
     if (fd < 0) return cairn_fail_errno(err, "open folder %s", name); /* pruned: again */
     if (made) (void)!fchmod(fd, dir->folder_mode); /* a file system without modes has its own */
-    if (made || !is_synced(worker, hash)) {
+    if (together && (made || !is_synced(worker, hash))) {
+        if (!is_made(worker, hash))
+            worker->made[worker->made_next++ % CAIRN_STORE_DIR_SYNCED_MAX] = hash;
+    } else if (made || !is_synced(worker, hash)) {
         CAIRN_TRY(cairn_dir_sync(parent_fd, err));
         note_synced(worker, hash);
     }
@@ -175,8 +186,15 @@ static enum cairn_code enter(struct cairn_store_dir_worker *worker, int parent_f
     return CAIRN_OK;
 }
 
+void cairn_store_dir_folders_synced(struct cairn_store_dir_worker *worker, bool well) {
+    for (unsigned i = 0; i < CAIRN_STORE_DIR_SYNCED_MAX && well; i++)
+        if (worker->made[i]) note_synced(worker, worker->made[i]);
+    memset(worker->made, 0, sizeof worker->made);
+    worker->made_next = 0;
+}
+
 static enum cairn_code walk_and_make(struct cairn_store_dir_worker *worker, const char *folder,
-                                     int *ret_fd, struct cairn_error *err) {
+                                     bool together, int *ret_fd, struct cairn_error *err) {
     const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
     CAIRN_AUTO_FD at = cairn_store_dir_open_at(dir, dir->root_fd, "", O_RDONLY | O_DIRECTORY);
     if (at < 0) return cairn_fail_errno(err, "open the store's root");
@@ -188,7 +206,7 @@ static enum cairn_code walk_and_make(struct cairn_store_dir_worker *worker, cons
         start += length;
         uint64_t hash = path_hash(folder, (size_t)(start - folder));
         int next = -1;
-        CAIRN_TRY(enter(worker, at, name, hash, &next, err));
+        CAIRN_TRY(enter(worker, at, name, hash, together, &next, err));
         close(at);
         at = next;
         if (*start == '/') start++;
@@ -199,10 +217,11 @@ static enum cairn_code walk_and_make(struct cairn_store_dir_worker *worker, cons
 }
 
 enum cairn_code cairn_store_dir_folder_make(struct cairn_store_dir_worker *worker,
-                                            const char *folder, int *ret_fd,
+                                            const char *folder, bool together, int *ret_fd,
                                             struct cairn_error *err) {
     const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
-    if (!*folder || is_synced(worker, path_hash(folder, strlen(folder)))) {
+    uint64_t hash = path_hash(folder, strlen(folder));
+    if (!*folder || is_synced(worker, hash) || (together && is_made(worker, hash))) {
         int fd = cairn_store_dir_open_at(dir, dir->root_fd, folder, O_RDONLY | O_DIRECTORY);
         if (fd >= 0) {
             *ret_fd = fd;
@@ -210,10 +229,11 @@ enum cairn_code cairn_store_dir_folder_make(struct cairn_store_dir_worker *worke
         }
         /* It was pruned since, and perhaps its parents: nothing that was noted holds. */
         memset(worker->synced, 0, sizeof worker->synced);
+        memset(worker->made, 0, sizeof worker->made);
     }
     for (int i = 1;; i++) {
         struct cairn_error why = {0};
-        enum cairn_code code = walk_and_make(worker, folder, ret_fd, &why);
+        enum cairn_code code = walk_and_make(worker, folder, together, ret_fd, &why);
         if (code != CAIRN_OK && err) *err = why;
         if (code == CAIRN_OK || why.os_errno != ENOENT || i == MAKE_TRIES_MAX) return code;
     }

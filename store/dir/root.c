@@ -30,6 +30,8 @@ void cairn_store_dir_forget(struct cairn_store_dir_worker *worker) {
     unsigned roots = atomic_load(&cairn_store_dir_of(worker)->roots);
     if (worker->roots == roots) return;
     memset(worker->synced, 0, sizeof worker->synced);
-    memset(worker->published, 0, sizeof worker->published);
+    memset(worker->made, 0, sizeof worker->made);
+    if (worker->sync_fd >= 0) close(worker->sync_fd);
+    worker->sync_fd = -1;
     worker->roots = roots;
 }

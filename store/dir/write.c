@@ -31,11 +31,13 @@ static enum cairn_code create_temporary(struct cairn_store_dir_worker *worker,
         return cairn_fail(err, CAIRN_INVALID, "names like this are kept for unfinished objects");
     }
     for (int i = 1;; i++) {
-        CAIRN_TRY(cairn_store_dir_folder_make(worker, place->folder, &job->folder_fd, err));
+        CAIRN_TRY(cairn_store_dir_folder_make(worker, place->folder, job->together,
+                                              &job->folder_fd, err));
         struct cairn_error why = {0};
         unlinkat(job->folder_fd, temporary, 0);
         enum cairn_code code =
-            cairn_file_create(job->folder_fd, temporary, expected_bytes, &job->file, &why);
+            cairn_file_create(job->folder_fd, temporary, job->together ? 0 : expected_bytes,
+                              &job->file, &why);
         if (code == CAIRN_OK) {
             /* Before a byte is in it. A file system without modes has its own. */
             (void)!fchmod(job->file.fd, cairn_store_dir_of(worker)->file_mode);
@@ -56,7 +58,7 @@ static enum cairn_code write_step(struct cairn_store_dir_job *job, bool *ret_mor
     size_t size = (size_t)cairn_min_u64(left, CAIRN_STORE_DIR_STEP_BYTES);
     const uint8_t *from = size ? (const uint8_t *)request->body.data + job->moved_bytes : NULL;
     uint64_t base = request->op == CAIRN_STORE_UPLOAD_PART ? request->offset : 0;
-    CAIRN_TRY(cairn_file_write_at(&job->file, from, size, base + job->moved_bytes, err));
+    CAIRN_TRY(cairn_file_write_sparse_at(&job->file, from, size, base + job->moved_bytes, err));
     if (request->has_crc32c) job->crc32c = cairn_crc32c(job->crc32c, from, size);
     job->moved_bytes += size;
     *ret_more = job->moved_bytes < request->body.size;
@@ -97,26 +99,44 @@ static enum cairn_code publish(int folder_fd, const char *temporary, const char 
     return CAIRN_OK;
 }
 
-static struct cairn_store_dir_published identity_of(const struct stat *st) {
-    return (struct cairn_store_dir_published){st->st_dev, st->st_ino, (uint64_t)st->st_size,
-                                              st->st_mtim.tv_sec, st->st_mtim.tv_nsec};
+static struct cairn_store_dir_published identity_of(const struct stat *st, unsigned roots) {
+    return (struct cairn_store_dir_published){st->st_dev,         st->st_ino,
+                                              (uint64_t)st->st_size, st->st_mtim.tv_sec,
+                                              st->st_mtim.tv_nsec, roots};
 }
 
-void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, int fd) {
-    struct stat st;
-    if (fstat(fd, &st) != 0) return; /* then HEAD syncs it once more */
-    worker->published[worker->published_next++ % CAIRN_STORE_DIR_PUBLISHED_MAX] = identity_of(&st);
+/* The one place of the store that all its workers change. */
+static struct cairn_store_dir *shared(const struct cairn_store_dir_worker *worker) {
+    return (struct cairn_store_dir *)worker->base.store;
+}
+
+/* Where it cannot be remembered HEAD syncs it once more. */
+void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, const struct stat *st) {
+    struct cairn_store_dir *dir = shared(worker);
+    CAIRN_HOLD(&dir->lock);
+    if (!dir->locked.published)
+        dir->locked.published =
+            calloc(CAIRN_STORE_DIR_PUBLISHED_MAX, sizeof *dir->locked.published);
+    if (dir->locked.published)
+        dir->locked.published[st->st_ino % CAIRN_STORE_DIR_PUBLISHED_MAX] =
+            identity_of(st, worker->roots);
 }
 
 bool cairn_store_dir_remembers(const struct cairn_store_dir_worker *worker, const struct stat *st) {
-    const struct cairn_store_dir_published it = identity_of(st);
-    for (size_t i = 0; i < CAIRN_STORE_DIR_PUBLISHED_MAX; i++) {
-        const struct cairn_store_dir_published *at = &worker->published[i];
-        if (at->inode == it.inode && at->device == it.device && at->size_bytes == it.size_bytes &&
-            at->modified_s == it.modified_s && at->modified_ns == it.modified_ns)
-            return true;
-    }
-    return false;
+    struct cairn_store_dir *dir = shared(worker);
+    const struct cairn_store_dir_published it = identity_of(st, worker->roots);
+    CAIRN_HOLD(&dir->lock);
+    if (!dir->locked.published) return false;
+    const struct cairn_store_dir_published *at =
+        &dir->locked.published[st->st_ino % CAIRN_STORE_DIR_PUBLISHED_MAX];
+    return at->inode == it.inode && at->device == it.device && at->size_bytes == it.size_bytes &&
+           at->modified_s == it.modified_s && at->modified_ns == it.modified_ns &&
+           at->roots == it.roots;
+}
+
+static void remember_file(struct cairn_store_dir_worker *worker, const struct cairn_file *file) {
+    struct stat st;
+    if (fstat(file->fd, &st) == 0) cairn_store_dir_remember(worker, &st);
 }
 
 /* ---- put ---- */
@@ -128,6 +148,9 @@ static enum cairn_code put_begin(struct cairn_store_dir_worker *worker,
     const struct cairn_store_request *request = job->request;
     char uuid[CAIRN_UUID_TEXT_BYTES], temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES];
     bool token = request->token && cairn_uuid_text_valid(cairn_view_of(request->token));
+    job->together = request->create && request->body.size <= CAIRN_STORE_SMALL_BYTES &&
+                    cairn_store_dir_of(worker)->together &&
+                    worker->small_puts >= CAIRN_STORE_DIR_TOGETHER_MIN;
     if (!token) cairn_uuid_random(uuid);
     cairn_store_dir_temporary(token ? request->token : uuid, temporary);
     CAIRN_TRY(create_temporary(worker, job, place, temporary, request->body.size, err));
@@ -149,10 +172,11 @@ enum cairn_code cairn_store_dir_put(struct cairn_store_dir_worker *worker,
     CAIRN_TRY(write_step(job, ret_more, err));
     if (*ret_more) return CAIRN_OK;
     set_attributes(job->file.fd, request->token, request->has_crc32c, request->crc32c);
+    if (job->together) return CAIRN_OK; /* the rest is done for all of them */
     CAIRN_TRY(sync_file(&job->file, err));
     CAIRN_TRY(publish(job->folder_fd, job->temporary, place.name, request->create, err));
     job->temporary[0] = '\0'; /* it bears its final name now */
-    cairn_store_dir_remember(worker, job->file.fd);
+    remember_file(worker, &job->file);
     return CAIRN_OK;
 }
 
@@ -303,7 +327,7 @@ enum cairn_code cairn_store_dir_upload_complete(struct cairn_store_dir_worker *w
             CAIRN_NOT_FOUND; /* inside.h#6: its name may still be there, and is not taken */
     CAIRN_TRY(synced);
     CAIRN_TRY(publish(job->folder_fd, temporary, place.name, request->create, err));
-    cairn_store_dir_remember(worker, job->file.fd);
+    remember_file(worker, &job->file);
     return CAIRN_OK;
 }
 

@@ -1,31 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a worker of a folder store remembers of the files that it has synced and published. */
+/* What the workers of a folder store remember of the files that they have synced and published. */
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "store/dir/inside.h"
 #include "tests/harness.h"
 
-TEST(only_what_a_worker_published_itself_needs_no_second_sync) { /* inside.h#3 */
-    struct cairn_store_dir_worker worker = {0};
+TEST(only_what_a_worker_of_the_store_published_needs_no_second_sync) { /* inside.h#3 */
+    struct cairn_store_dir dir = {0};
+    cairn_lock_init(&dir.lock, CAIRN_LOCK_store_dir);
+    struct cairn_store_dir_worker worker = {.base.store = &dir.base}, second = worker;
     struct stat st;
     char path[600];
     snprintf(path, sizeof path, "%s/published", cairn_test_folder());
     CAIRN_AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     REQUIRE(fd >= 0 && write(fd, "x", 1) == 1 && fstat(fd, &st) == 0);
     EXPECT(!cairn_store_dir_remembers(&worker, &st));
-    cairn_store_dir_remember(&worker, fd);
+    cairn_store_dir_remember(&worker, &st);
     EXPECT(cairn_store_dir_remembers(&worker, &st));
+    EXPECT(cairn_store_dir_remembers(&second, &st)); /* whoever of them did it */
+    second.roots = 1;
+    EXPECT(!cairn_store_dir_remembers(&second, &st)); /* below another root */
     REQUIRE(pwrite(fd, "yy", 2, 0) == 2 && fstat(fd, &st) == 0);
     EXPECT(!cairn_store_dir_remembers(&worker, &st)); /* it is another content now */
-    cairn_store_dir_remember(&worker, fd);
+    cairn_store_dir_remember(&worker, &st);
     struct stat other = st;
-    other.st_ino++;
+    other.st_ino += CAIRN_STORE_DIR_PUBLISHED_MAX;
     EXPECT(!cairn_store_dir_remembers(&worker, &other));
-    for (int i = 0; i < CAIRN_STORE_DIR_PUBLISHED_MAX; i++) {
-        REQUIRE(ftruncate(fd, 10 + i) == 0);
-        cairn_store_dir_remember(&worker, fd);
-    }
+    cairn_store_dir_remember(&worker, &other);
+    EXPECT(cairn_store_dir_remembers(&worker, &other));
     EXPECT(!cairn_store_dir_remembers(&worker, &st)); /* forgotten is synced again, no more */
+    free(dir.locked.published);
+    cairn_lock_release(&dir.lock);
 }

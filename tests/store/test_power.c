@@ -5,6 +5,7 @@
 
 #include "common/crc32c.h"
 #include "common/file.h"
+#include "common/id.h"
 #include "store/dir/inside.h"
 #include "store/open.h"
 #include "tests/harness.h"
@@ -77,6 +78,68 @@ TEST(an_acknowledged_put_is_there_after_a_power_cut_with_all_its_folders) /* ins
     }
     REQUIRE_OK(cairn_store_put_same(place.worker, "a/f/manifest", CAIRN_VIEW("{}"), &err));
     EXPECT(is_in_image(&place, "a/f/manifest", "{}", 2));
+}
+
+#define TOGETHER 40
+
+/* Puts that are submitted at once, in as many folders as they have a fifth of. */
+struct together {
+    char keys[TOGETHER][64], bytes[TOGETHER][16], tokens[TOGETHER][CAIRN_UUID_TEXT_BYTES];
+    struct cairn_store_request puts[TOGETHER];
+    size_t ended;
+    const struct cairn_place *place; /* an acknowledged one is looked for at once; NULL: none is */
+};
+
+static void one_ended(struct cairn_store_request *request) {
+    struct together *together = request->owner;
+    together->ended++;
+    if (together->place && !request->code)
+        EXPECT(is_in_image(together->place, request->key, request->body.data, request->body.size));
+}
+
+static void put_together(const struct cairn_place *place, struct together *ret) {
+    struct cairn_error err = {0};
+    for (int i = 0; i < TOGETHER; i++) {
+        snprintf(ret->keys[i], sizeof(ret->keys[i]), "run/%d/data/%d", i / 5, i);
+        int size = snprintf(ret->bytes[i], sizeof(ret->bytes[i]), "bytes of %d", i);
+        ret->puts[i] = put_of(ret->keys[i], ret->bytes[i], (size_t)size);
+        cairn_uuid_random(ret->tokens[i]);
+        ret->puts[i].token = ret->tokens[i];
+        ret->puts[i].owner = ret;
+        ret->puts[i].done = one_ended;
+        cairn_store_submit(place->worker, &ret->puts[i]);
+    }
+    while (ret->ended < TOGETHER) REQUIRE_OK(cairn_store_poll(place->worker, 1000, &err));
+}
+
+TEST(small_puts_that_are_synced_together_are_there_after_a_power_cut) /* inside.h#3, O1 */
+{
+    CAIRN_AUTO(place) place = {0};
+    struct cairn_error err = {0};
+    static struct together together;
+    REQUIRE(place_open(&place));
+    if (!cairn_store_profile(place.store)->together_max) return;
+    REQUIRE_OK(cairn_store_put_small(place.worker, "run/3/data/17", CAIRN_VIEW("x"), true, &err));
+    together.place = &place;
+    put_together(&place, &together);
+    for (int i = 0; i < TOGETHER; i++)
+        EXPECT_EQ_U64(together.puts[i].code, i == 17 ? CAIRN_PRECONDITION : CAIRN_OK);
+}
+
+TEST(n02_a_sync_of_many_puts_that_fails_once_is_final_for_all_of_them) {
+    for (unsigned at = 0; at < 2; at++) {
+        CAIRN_AUTO(place) place = {0};
+        struct together together = {0};
+        if (!place_open(&place)) return;
+        if (!cairn_store_profile(place.store)->together_max) return;
+        cairn_power_fail_once(at);
+        put_together(&place, &together);
+        cairn_power_fail_once((unsigned)-1 / 2);
+        for (int i = 0; i < TOGETHER; i++) EXPECT_EQ_U64(together.puts[i].code, CAIRN_IO);
+        cairn_place_release(&place);
+        place = (struct cairn_place){0};
+        rename_away(100 + at);
+    }
 }
 
 TEST(a_completed_upload_is_there_after_a_power_cut) /* inside.h#2, I2 */

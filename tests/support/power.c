@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fsync and fdatasync of libc are replaced for the whole process, libraries included. */
+/* fsync, fdatasync and syncfs of libc are replaced for the whole process, libraries included. */
 #include "tests/support/power.h"
 
 #include <dirent.h>
@@ -102,13 +102,11 @@ static void read_bytes(int fd, struct synced *one) {
     close(own);
 }
 
-static bool note(int fd) {
+/* With the mutex held. */
+static void keep(int fd) {
     struct identity identity;
     bool folder;
-    pthread_mutex_lock(&mutex);
-    bool fails = fails_after == 0;
-    if (fails_after >= 0) fails_after--;
-    if (!fails && started && identify(fd, "", &identity, &folder)) {
+    if (started && identify(fd, "", &identity, &folder)) {
         struct synced *one = find(&identity);
         if (!one) {
             if (all_count == FILES_MAX) abort();
@@ -120,6 +118,30 @@ static bool note(int fd) {
         else
             read_bytes(fd, one);
     }
+}
+
+static void keep_below(int fd) {
+    int own = open_again(fd, O_RDONLY | O_DIRECTORY);
+    DIR *folder = own >= 0 ? fdopendir(own) : NULL;
+    keep(fd);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+        int at = openat(dirfd(folder), entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        struct stat st;
+        if (at >= 0 && fstat(at, &st) == 0 && S_ISDIR(st.st_mode))
+            keep_below(at);
+        else if (at >= 0)
+            keep(at);
+        if (at >= 0) close(at);
+    }
+    if (folder) closedir(folder);
+}
+
+static bool note(int fd, void (*kept)(int fd)) {
+    pthread_mutex_lock(&mutex);
+    bool fails = fails_after == 0;
+    if (fails_after >= 0) fails_after--;
+    if (!fails) kept(fd);
     pthread_mutex_unlock(&mutex);
     errno = fails_with;
     return !fails;
@@ -128,11 +150,15 @@ static bool note(int fd) {
 /* What is synced is noted first: another thread may write on meanwhile, which then counts as not
  * synced. */
 __attribute__((visibility("default"))) int fsync(int fd) {
-    return note(fd) ? (int)syscall(SYS_fsync, fd) : -1;
+    return note(fd, keep) ? (int)syscall(SYS_fsync, fd) : -1;
 }
 
 __attribute__((visibility("default"))) int fdatasync(int fd) {
-    return note(fd) ? (int)syscall(SYS_fdatasync, fd) : -1;
+    return note(fd, keep) ? (int)syscall(SYS_fdatasync, fd) : -1;
+}
+
+__attribute__((visibility("default"))) int syncfs(int fd) {
+    return note(fd, keep_below) ? (int)syscall(SYS_syncfs, fd) : -1;
 }
 
 void cairn_power_start(void) {
