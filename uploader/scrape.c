@@ -68,9 +68,7 @@ static void measure_queue(struct cairn_up *up) {
     int64_t count = 0;
     {
         CAIRN_HOLD(&up->queue->lock);
-        for (const struct cairn_up_shard *shard = up->queue->locked.first; shard;
-             shard = shard->queue.next)
-            count++;
+        count = (int64_t)up->queue->locked.depth;
     }
     cairn_metrics_set(up->metrics, CAIRN_UP_METRIC(queue_depth), count);
 }

@@ -25,7 +25,7 @@ void cairn_client_late_look(const struct cairn_save *save, struct cairn_client_l
                                       .phase = at->state.phase,
                                       .reached = at->state.reached,
                                       .staged_bytes = at->staged_bytes,
-                                      .sent_bytes = at->sent_bytes,
+                                      .sent_bytes = cairn_min_u64(at->sent_bytes, at->total_bytes),
                                       .total_bytes = at->total_bytes,
                                       .link_us = at->link_us,
                                       .store_us = at->store_us,

@@ -10,7 +10,8 @@ void cairn_client_progress_look(const struct cairn_save *save, struct cairn_save
                                    .reached = (enum cairn_milestone)save->state.reached,
                                    .total_bytes = save->total_bytes,
                                    .staged_bytes = staged ? save->total_bytes : save->staged_bytes,
-                                   .sent_bytes = save->sent_bytes,
+                                   .sent_bytes = staged ? cairn_min_u64(save->sent_bytes, save->total_bytes)
+                                                        : save->sent_bytes,
                                    .durable_bytes = durable ? save->total_bytes : 0,
                                    .stall_us = save->stall_us,
                                    .wait_us = save->wait_us};

@@ -58,7 +58,7 @@ static void take_problem(struct cairn_session *session, struct cairn_save *save,
 static void take_released(struct cairn_save *save, const json_t *message) {
     struct cairn_msg_released told = {0};
     if (cairn_msg_released_read(message, "", &told, NULL) != CAIRN_OK) return;
-    save->sent_bytes = cairn_min_u64(save->sent_bytes + told.bytes, save->total_bytes);
+    save->sent_bytes += told.bytes; /* of files also before the save is staged */
     save->link_us += told.link_us;
     save->store_us += told.store_us;
     if (told.shard >= save->sent_count) return;

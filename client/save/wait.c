@@ -61,7 +61,8 @@ static void say_sent(const struct cairn_save *save, enum cairn_milestone milesto
     }
     (void)cairn_fail(err, CAIRN_TIMEOUT,
                      "not %s yet: the store has %" PRIu64 " of %" PRIu64 " bytes",
-                     milestone_text(milestone), save->sent_bytes, save->total_bytes);
+                     milestone_text(milestone), cairn_min_u64(save->sent_bytes, save->total_bytes),
+                     save->total_bytes);
     if (first)
         (void)cairn_fail(err, CAIRN_TIMEOUT,
                          "%s; not whole: %zu of %s, the first is %s with %" PRIu64 " of %" PRIu64

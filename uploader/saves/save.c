@@ -20,6 +20,7 @@
 #include "uploader/saves/kept.h"
 
 #define SAVES_MAX (1 << 20)
+#define FILES_SAY_MS 100
 
 /* ---- finding ---- */
 
@@ -562,11 +563,25 @@ uint64_t cairn_up_save_unfinished(struct cairn_up *up, uint64_t *ret_open) {
 
 /* ---- what the senders say ---- */
 
+/* A tree of small files would be a frame for each of them. */
+static void say_of_files(struct cairn_up *up, struct cairn_up_save *save, uint64_t bytes) {
+    uint64_t now_ms = cairn_mono_ms();
+    save->unsaid_bytes += bytes;
+    if (now_ms < save->said_ms + FILES_SAY_MS) return;
+    cairn_up_mail_post(up->mail, save->conn,
+                       CAIRN_PACK(released, .save = save->number, .shard = UINT32_MAX,
+                                  .bytes = save->unsaid_bytes));
+    save->unsaid_bytes = 0;
+    save->said_ms = now_ms;
+}
+
 void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t index,
                               const struct cairn_up_acked *acked) {
     CAIRN_HOLD(&up->lock);
     struct cairn_up_save *save = cairn_up_save_find_locked(up, entry);
-    if (!save || !save->conn || index < save->stage_first) return;
+    if (!save || !save->conn) return;
+    if (save->shards[index]->is_file) say_of_files(up, save, acked->bytes);
+    if (save->shards[index]->is_file || index < save->stage_first) return;
     cairn_up_mail_post(up->mail, save->conn,
                        CAIRN_PACK(released, .save = save->number,
                                   .shard = index - (uint32_t)save->stage_first,

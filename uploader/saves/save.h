@@ -87,6 +87,7 @@ struct cairn_up_save {
     uint32_t copy_threads; /* with which its trainer copied it; 0: not known */
     uint64_t copy_rate;    /* bytes a second; 0: not known */
     char stale[201];       /* its trainer says that it saved the same before; "": it does not */
+    uint64_t unsaid_bytes, said_ms;  /* of files: acknowledged since the last `released` of them */
     uint64_t begun_us, described_us; /* mono clock; 0: by a process before this one, or measured */
     uint64_t stall_ms;               /* its trainer stood still; CAIRN_MESSAGE_NONE: not known */
     uint64_t polled_ms;              /* when a watcher last asked how it ended */

@@ -175,12 +175,11 @@ static void finish_one(struct cairn_up_sender *sender, struct cairn_up_sending *
     shard->queue.in_flight--;
     if (sending->carries) shard->queue.bodies_in_flight--;
     bool giving_up = shard->queue.upload == CAIRN_UP_UPLOAD_ENDING;
-    bool from_slab = !shard->is_file;
     cairn_lock_give(&send->queue->lock);
     if (sending->carries) CAIRN_CRASHPOINT("uploader.part.done");
     if (sending->action.kind == CAIRN_MULTIPART_COMPLETE)
         CAIRN_CRASHPOINT("uploader.complete.done");
-    if (sending->carries && sending->request.code == CAIRN_OK && from_slab)
+    if (sending->carries && sending->request.code == CAIRN_OK)
         tell_acked(sending, entry, index); /* the shard may be gone */
     cairn_up_sending_free(sending);
     if (giving_up) cairn_up_save_settle(send->up, entry);
@@ -198,6 +197,7 @@ void cairn_up_send_finish(struct cairn_up_sender *sender) {
         CAIRN_ASSERT(sender->flying_count > 0);
         *at = sending->next;
         sender->flying_count--;
+        sender->flying_small -= sending->small;
         finish_one(sender, sending);
         any = true;
     }

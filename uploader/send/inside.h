@@ -22,13 +22,15 @@ struct cairn_up_sending {
     struct cairn_multipart_action action;
     struct cairn_up_shard *shard;
     struct cairn_up_sender *sender;
-    struct cairn_up_buffer *buffer; /* a file's bytes */
+    struct cairn_up_buffer *buffer; /* a file's bytes, at `bytes` */
+    const uint8_t *bytes;
     void *read_into;                /* READ: the sender's, until this is finished */
     struct cairn_store_part *parts; /* COMPLETE, LIST_PARTS */
     struct cairn_up_sending *next;
     uint64_t submitted_us; /* mono clock */
     bool carries; /* the shard's bytes */
     bool finished;
+    bool small; /* it counts among flying_small alone */
     bool notes_intent, notes_blocks; /* what the journal must hear first (send.h#1) */
 };
 
@@ -42,7 +44,9 @@ struct cairn_up_fill {
     bool verify;    /* read again: compare, do not make new ones */
     int fd;
     const char *path; /* of the shard: its file is opened for this part alone; NULL: fd is open */
-    int64_t changed_ns;
+    struct cairn_up_shard **small; /* owned: several files, which lie in the buffer one after the
+                                    * other, `shard` the first; NULL: a part of one */
+    size_t small_count;
 };
 
 /* A thread that reads files: one that does not answer (a network file system that is away) holds up
@@ -60,7 +64,7 @@ struct cairn_up_sender {
     bool started;
     struct cairn_store_worker *store;
     struct cairn_up_sending *flying; /* submitted */
-    uint32_t flying_count;
+    uint32_t flying_count, flying_small; /* of them those of small objects */
     void *read_buffer; /* CAIRN_MULTIPART_READ_BYTES; made when first needed */
     bool reading;      /* it is in use */
     struct cairn_late late;
@@ -84,7 +88,7 @@ struct cairn_up_send {
 };
 
 /* Under the lock: what this worker shall do next, as a list; NULL: nothing. */
-struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender, uint32_t room,
+struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender,
                                             uint64_t *ret_again_ms);
 /* hold.c: under the lock; true: ranks copy and need the cores, look again then. */
 bool cairn_up_send_holds(struct cairn_up_send *send, uint64_t now_ms, uint64_t *ret_again_ms);
@@ -96,7 +100,12 @@ void cairn_up_send_finish(struct cairn_up_sender *sender);
 void cairn_up_send_cancel_given_up(struct cairn_up_sender *sender, bool all);
 void cairn_up_sending_free(struct cairn_up_sending *sending);
 
-/* source.c: with the lock held, have part_number read when a buffer and a reader are free. Senders
+/* Is it one of those that a folder takes many of at once (store.h, together_max)? */
+bool cairn_up_send_is_small(const struct cairn_up_send *send, const struct cairn_up_shard *shard);
+/* source.c: with the lock held, have files of which nothing was read yet read as long as buffers and
+ * readers are free; they join what senders look at. */
+void cairn_up_fill_unread(struct cairn_up_send *send);
+/* With the lock held, have part_number read when a buffer and a reader are free. Senders
  * are woken when it was. */
 bool cairn_up_fill_begin(struct cairn_up_send *send, struct cairn_up_shard *shard,
                          uint32_t part_number, bool verify);

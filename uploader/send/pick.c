@@ -15,7 +15,12 @@
 #include "uploader/saves/save.h"
 #include "uploader/send/inside.h"
 
-#define BATCH_MAX 64 /* requests that share one fsync */
+#define BATCH_MAX 512 /* requests that share one fsync */
+
+/* How many requests more this worker is to have under way. */
+struct room {
+    uint32_t large, small, all;
+};
 
 void cairn_up_sending_free(struct cairn_up_sending *sending) {
     free(sending->parts);
@@ -37,6 +42,7 @@ static bool take_buffer(struct cairn_up_sender *sender, struct cairn_up_shard *s
     CAIRN_ASSERT(!sending->buffer);
     if (shard->queue.filled && shard->queue.filled_part == part) {
         sending->buffer = shard->queue.filled;
+        sending->bytes = shard->queue.filled_bytes;
         shard->queue.filled = NULL;
         return true;
     }
@@ -130,7 +136,7 @@ static void fill_request(struct cairn_up_sending *sending) {
     CAIRN_ASSERT(action->offset + action->length <= mp->ready_bytes);
     CAIRN_ASSERT(!action->length || sending->buffer || shard->queue.data);
     CAIRN_ASSERT(!sending->buffer || !shard->queue.data);
-    const uint8_t *data = sending->buffer     ? sending->buffer->data
+    const uint8_t *data = sending->buffer     ? sending->bytes
                           : shard->queue.data ? shard->queue.data + action->offset
                                               : (const uint8_t *)"";
     request->body = (struct cairn_view){data, (size_t)action->length};
@@ -163,6 +169,7 @@ static bool take(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
     sending->action = *action;
     sending->shard = shard;
     sending->sender = sender;
+    sending->small = cairn_up_send_is_small(sender->send, shard);
     fill_request(sending);
     mark_notes(sending);
     shard->queue.in_flight++;
@@ -205,61 +212,76 @@ static void want_source(struct cairn_up_sender *sender, struct cairn_up_shard *s
                wait == CAIRN_UP_SOURCE_GIVEN_BACK
                    ? "it was durable, is not in the store any more, and its memory was given back"
                    : "the uploader restarted and nobody brought its bytes again");
-    cairn_up_shard_give_up_locked(shard, &why);
+    cairn_up_shard_give_up_locked(sender->send->queue, shard, &why);
 }
 
 static bool is_ending(const struct cairn_up_shard *shard) {
     return shard->queue.upload == CAIRN_UP_UPLOAD_ENDING;
 }
 
+bool cairn_up_send_is_small(const struct cairn_up_send *send, const struct cairn_up_shard *shard) {
+    return cairn_store_profile(send->up->store)->together_max &&
+           shard->size_bytes <= CAIRN_STORE_SMALL_BYTES;
+}
+
 /* Everything that this shard can do now. */
-static uint32_t pick_shard(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
-                           uint32_t room, struct cairn_up_sending ***tail) {
-    uint32_t taken = 0;
+static void pick_shard(struct cairn_up_sender *sender, struct cairn_up_shard *shard,
+                       struct room *room, struct cairn_up_sending ***tail) {
+    uint32_t *of_kind = cairn_up_send_is_small(sender->send, shard) ? &room->small : &room->large;
     for (;;) {
         struct cairn_multipart_action action = {0};
         cairn_multipart_next(&shard->queue.mp, &action);
         switch (action.kind) {
         case CAIRN_MULTIPART_DURABLE:
         case CAIRN_MULTIPART_FAILED:
-            if (!shard->queue.filling) (void)take_end(sender, shard, &action, tail);
-            return taken;
+            if (!shard->queue.filling && take_end(sender, shard, &action, tail)) room->all--;
+            return;
         case CAIRN_MULTIPART_WAIT:
             if (shard->is_file && !is_ending(shard) && !shard->queue.filled &&
                 shard->queue.mp.ready_bytes < shard->size_bytes)
                 (void)cairn_up_fill_begin(sender->send, shard, 0, false);
-            return taken;
+            return;
         case CAIRN_MULTIPART_NEED_SOURCE:
-            if (is_ending(shard)) return taken;
+            if (is_ending(shard)) return;
             want_source(sender, shard);
-            if (!is_ending(shard)) return taken;
+            if (!is_ending(shard)) return;
             break;
         default:
-            if (taken == room) {
+            if (!*of_kind || !room->all) {
                 cairn_multipart_unsent(&shard->queue.mp, &action);
-                return taken;
+                return;
             }
-            if (!take(sender, shard, &action, tail)) return taken;
-            taken++;
+            if (!take(sender, shard, &action, tail)) return;
+            --*of_kind;
+            room->all--;
         }
     }
 }
 
-struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender, uint32_t room,
+static uint32_t room_of(uint32_t most, uint32_t taken) {
+    return most > taken ? most - taken : 0;
+}
+
+struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender,
                                             uint64_t *ret_again_ms) {
     struct cairn_up_send *send = sender->send;
     struct cairn_up_sending *first = NULL, **tail = &first;
     uint64_t now_ms = cairn_mono_ms();
     if (cairn_up_send_holds(send, now_ms, ret_again_ms)) return NULL;
-    if (room > BATCH_MAX) room = BATCH_MAX;
-    for (struct cairn_up_shard *shard = send->queue->locked.first, *next; shard && room;
-         shard = next) {
+    uint32_t small = sender->flying_small;
+    struct room room = {
+        .large = room_of(cairn_store_appetite(sender->store), sender->flying_count - small),
+        .small = room_of(cairn_store_profile(send->up->store)->together_max, small),
+        .all = BATCH_MAX};
+    if (room.large || room.small) cairn_up_fill_unread(send);
+    for (struct cairn_up_shard *shard = send->queue->locked.first, *next;
+         shard && room.all && (room.large || room.small); shard = next) {
         next = shard->queue.next;
         if (shard->queue.not_before_ms > now_ms) {
             *ret_again_ms = cairn_min_u64(*ret_again_ms, shard->queue.not_before_ms - now_ms);
             continue;
         }
-        room -= pick_shard(sender, shard, room, &tail);
+        pick_shard(sender, shard, &room, &tail);
     }
     return first;
 }
@@ -267,7 +289,7 @@ struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender, uint
 /* ---- remembering, without the lock ---- */
 
 struct notes {
-    struct cairn_up_record records[2 * BATCH_MAX + 2 * BATCH_MAX];
+    struct cairn_up_record records[4 * BATCH_MAX];
     json_t *messages[4 * BATCH_MAX];
     struct cairn_buf blobs[4 * BATCH_MAX];
     size_t count;
@@ -351,7 +373,7 @@ static void refuse(struct cairn_up_sender *sender, struct cairn_up_sending *send
     CAIRN_ASSERT(!sending->carries || shard->queue.bodies_in_flight > 0);
     cairn_multipart_unsent(&shard->queue.mp, &sending->action);
     if (sending->read_into) sender->reading = false;
-    cairn_up_shard_give_up_locked(shard, why);
+    cairn_up_shard_give_up_locked(sender->send->queue, shard, why);
     if (sending->buffer) cairn_up_pool_give(&sender->send->queue->pool, sending->buffer);
     shard->queue.in_flight--;
     if (sending->carries) shard->queue.bodies_in_flight--;
@@ -397,6 +419,7 @@ void cairn_up_send_launch(struct cairn_up_sender *sender, struct cairn_up_sendin
             at->next = sender->flying;
             sender->flying = at;
             sender->flying_count++;
+            sender->flying_small += at->small;
             at->submitted_us = cairn_mono_us();
             if (at->carries)
                 cairn_metrics_shift(sender->send->up->metrics, CAIRN_UP_METRIC(inflight_bytes),

@@ -48,15 +48,14 @@ static void run_once(struct cairn_up_sender *sender) {
     cairn_up_send_cancel_given_up(sender, false);
     cairn_up_send_finish(sender); /* a request that is cancelled has ended with that */
     uint32_t appetite = cairn_store_appetite(sender->store);
-    uint32_t room = appetite > sender->flying_count ? appetite - sender->flying_count : 0;
     uint64_t again_ms = UINT64_MAX; /* nothing comes by time alone */
     if (cairn_late_before(&sender->late, &send->queue->bell, cairn_mono_ms()))
         cairn_up_metrics_late(send->up->metrics, CAIRN_UP_WAIT_SENDERS);
     bool moved = cairn_store_moved(send->up->store);
     cairn_lock_take(&send->queue->lock);
     if (moved) send->queue->locked.admitted = false;
-    bool may = send->queue->locked.admitted && room;
-    struct cairn_up_sending *picked = cairn_up_send_pick(sender, may ? room : 0, &again_ms);
+    bool may = send->queue->locked.admitted;
+    struct cairn_up_sending *picked = may ? cairn_up_send_pick(sender, &again_ms) : NULL;
     cairn_lock_give(&send->queue->lock);
     uint64_t from_ms = cairn_mono_ms();
     cairn_late_after(&sender->late, &send->queue->bell, picked != NULL, from_ms);
@@ -66,7 +65,7 @@ static void run_once(struct cairn_up_sender *sender) {
     struct cairn_error error;
     if (cairn_store_poll(sender->store, (uint32_t)wait_ms, &error) != CAIRN_OK)
         cairn_log(ERROR, "send.poll", "cause=\"%s\"", error.message);
-    sender->late.timed_out = !picked && may && again_ms == UINT64_MAX &&
+    sender->late.timed_out = !picked && may && sender->flying_count < appetite && again_ms == UINT64_MAX &&
                              cairn_mono_ms() >= from_ms + IDLE_POLL_MS;
     cairn_up_send_finish(sender);
 }

@@ -16,6 +16,7 @@
 
 #define STEP_BYTES (4 * CAIRN_MIB)
 #define STOP_WAIT_MS 2000
+#define SMALL_FILES_MAX 256 /* that a reader takes at once */
 
 /* send.h#5: the files of one save take at most half of the readers that other saves leave, and a
  * save without a reader may take the last one. So two saves whose files hang leave a reader to a
@@ -59,11 +60,67 @@ bool cairn_up_fill_begin(struct cairn_up_send *send, struct cairn_up_shard *shar
         .verify = verify,
         .fd = shard->queue.fd,
         .path = shard->queue.path,
-        .changed_ns = shard->queue.file_changed_ns,
     };
     shard->queue.filling = true;
     cairn_condition_broadcast(&send->to_read);
     return true;
+}
+
+/* Small files of the same save, as many as one buffer and one reader take. */
+static bool take_small(struct cairn_up_send *send, struct cairn_up_unread *unread) {
+    struct cairn_up_reader *reader = idle_reader(send, unread->first);
+    if (!reader || !send->queue->pool.free) return false;
+    struct cairn_up_fill fill = {.fd = -1};
+    fill.small = calloc(SMALL_FILES_MAX, sizeof *fill.small);
+    fill.crcs = calloc(SMALL_FILES_MAX, sizeof *fill.crcs);
+    if (!fill.small || !fill.crcs) {
+        free(fill.small);
+        free(fill.crcs);
+        return false;
+    }
+    uint64_t room = send->queue->pool.buffer_bytes, entry = unread->entry;
+    for (struct cairn_up_shard *at = unread->first, *next;
+         at && fill.small_count < SMALL_FILES_MAX && at->size_bytes <= room &&
+         cairn_up_send_is_small(send, at);
+         at = next) {
+        next = at->queue.next;
+        room -= at->size_bytes;
+        at->queue.filling = true;
+        fill.small[fill.small_count++] = at;
+        cairn_up_queue_join(send->queue, at); /* with the last one `unread` is gone */
+    }
+    CAIRN_ASSERT(fill.small_count > 0 && fill.small[0]->entry == entry);
+    fill.shard = fill.small[0];
+    fill.buffer = cairn_up_pool_take(&send->queue->pool);
+    fill.buffer->users = (uint32_t)fill.small_count;
+    reader->fill = fill;
+    cairn_condition_broadcast(&send->to_read);
+    return true;
+}
+
+/* True: the first one is being read, and perhaps some after it. */
+static bool take_first(struct cairn_up_send *send, struct cairn_up_unread *unread) {
+    struct cairn_up_shard *shard = unread->first;
+    if (cairn_up_send_is_small(send, shard)) return take_small(send, unread);
+    if (!cairn_up_fill_begin(send, shard, 0, false)) return false;
+    cairn_up_queue_join(send->queue, shard);
+    return true;
+}
+
+void cairn_up_fill_unread(struct cairn_up_send *send) {
+    struct cairn_up_queue *queue = send->queue;
+    for (size_t i = 0; i < queue->locked.unread_count && queue->pool.free;) {
+        uint64_t entry = queue->locked.unread[i].entry;
+        bool taken = take_first(send, &queue->locked.unread[i]);
+        bool gone = i >= queue->locked.unread_count || queue->locked.unread[i].entry != entry;
+        if (!taken && !gone) i++; /* it waits for a reader, and others may have one */
+    }
+}
+
+static bool end_one(struct cairn_up_shard *shard) {
+    CAIRN_ASSERT(shard->queue.filling);
+    shard->queue.filling = false;
+    return shard->queue.upload == CAIRN_UP_UPLOAD_ENDING;
 }
 
 static void end(struct cairn_up_reader *reader, bool keep_buffer) {
@@ -72,14 +129,14 @@ static void end(struct cairn_up_reader *reader, bool keep_buffer) {
     if (done.path && done.fd >= 0) close(done.fd);
     uint64_t entry = done.shard->entry;
     cairn_lock_take(&send->queue->lock);
-    CAIRN_ASSERT(done.shard->queue.filling);
     if (!keep_buffer) cairn_up_pool_give(&send->queue->pool, done.buffer);
-    done.shard->queue.filling = false;
-    bool giving_up = done.shard->queue.upload == CAIRN_UP_UPLOAD_ENDING;
+    bool giving_up = !done.small && end_one(done.shard);
+    for (size_t i = 0; i < done.small_count; i++) giving_up |= end_one(done.small[i]);
     reader->fill = (struct cairn_up_fill){0};
     cairn_condition_broadcast(&send->was_read);
     cairn_lock_give(&send->queue->lock);
     free(done.crcs);
+    free(done.small);
     cairn_up_queue_wake(send->queue);
     if (giving_up) cairn_up_save_settle(send->up, entry);
 }
@@ -94,7 +151,7 @@ static enum cairn_code open_again(struct cairn_up_fill *fill, struct cairn_error
         cairn_fail_errno(&cause, "open %s again", fill->path);
         return cairn_fail(err, CAIRN_SOURCE_GONE, "file %s: %s", shard->name, cause.message);
     }
-    if (status.st_dev == shard->queue.device && status.st_ino == shard->queue.inode)
+    if (status.st_dev == shard->queue.file.device && status.st_ino == shard->queue.file.inode)
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_SOURCE_CHANGED,
                       "file %s: %s is another file than the one that was handed over", shard->name,
@@ -129,20 +186,30 @@ static enum cairn_code read_some(struct cairn_up_fill *fill, struct cairn_error 
     return CAIRN_OK;
 }
 
+/* The time of change moves with each write, also where that of writing was put back; but with a link,
+ * a rename, another mode or owner, too, which show in what has changed beside it. */
+static bool was_written(const struct cairn_up_file *then, const struct cairn_up_file *now) {
+    if (now->changed_ns == then->changed_ns) return false;
+    if (now->modified_ns > then->changed_ns) return true;
+    return now->links == then->links && now->mode == then->mode && now->user == then->user &&
+           now->group == then->group && now->name == then->name;
+}
+
 static enum cairn_code check_unchanged(const struct cairn_up_fill *fill, struct cairn_error *err) {
     struct stat status;
     if (fstat(fill->fd, &status)) return cairn_fail_errno(err, "file %s", fill->shard->name);
-    int64_t changed_ns = (int64_t)status.st_ctim.tv_sec * 1000000000 + status.st_ctim.tv_nsec;
     if ((uint64_t)status.st_size != fill->shard->size_bytes)
         return cairn_fail(err, CAIRN_SOURCE_CHANGED,
                           "file %s has %" PRIu64 " bytes, it was handed over with %" PRIu64,
                           fill->shard->name, (uint64_t)status.st_size, fill->shard->size_bytes);
-    /* Links and renames move the change time too, so it alone convicts nobody: then the
-     * modification time decides. */
-    int64_t modified_ns = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
-    if (changed_ns != fill->changed_ns && modified_ns > fill->changed_ns)
-        return cairn_fail(err, CAIRN_SOURCE_CHANGED, "file %s was written to while it was sent",
-                          fill->shard->name);
+    struct cairn_up_file now;
+    CAIRN_TRY(cairn_up_file_look(fill->fd, &now, err));
+    if (was_written(&fill->shard->queue.file, &now))
+        return cairn_fail(err, CAIRN_SOURCE_CHANGED,
+                          "file %s was written to while it was sent%s", fill->shard->name,
+                          now.modified_ns > fill->shard->queue.file.changed_ns
+                              ? ""
+                              : " (its time of change tells; that of writing was put back)");
     return CAIRN_OK;
 }
 
@@ -172,10 +239,16 @@ static enum cairn_code deliver(struct cairn_up_reader *reader, struct cairn_erro
     if (code == CAIRN_OK) {
         CAIRN_ASSERT(!shard->queue.filled);
         shard->queue.filled = fill->buffer;
+        shard->queue.filled_bytes = fill->buffer->data;
         shard->queue.filled_part = fill->part_number;
     }
     cairn_lock_give(&reader->send->queue->lock);
     return code;
+}
+
+static bool is_unwanted(struct cairn_up_queue *queue, const struct cairn_up_shard *shard) {
+    CAIRN_HOLD(&queue->lock);
+    return shard->queue.upload == CAIRN_UP_UPLOAD_ENDING || queue->locked.stopping;
 }
 
 /* Some MiB; false: the part is read, or never will be. */
@@ -183,10 +256,7 @@ static bool step(struct cairn_up_reader *reader) {
     struct cairn_up_fill *fill = &reader->fill;
     struct cairn_up_queue *queue = reader->send->queue;
     struct cairn_error error = {0};
-    cairn_lock_take(&queue->lock);
-    bool unwanted = fill->shard->queue.upload == CAIRN_UP_UPLOAD_ENDING || queue->locked.stopping;
-    cairn_lock_give(&queue->lock);
-    enum cairn_code code = unwanted ? CAIRN_CANCELLED : CAIRN_OK;
+    enum cairn_code code = is_unwanted(queue, fill->shard) ? CAIRN_CANCELLED : CAIRN_OK;
     if (!code && fill->fd < 0) code = open_again(fill, &error);
     if (!code) code = read_some(fill, &error);
     if (code == CAIRN_OK && fill->done < fill->length) return true;
@@ -197,6 +267,68 @@ static bool step(struct cairn_up_reader *reader) {
         cairn_up_shard_give_up(queue, fill->shard, &error);
     end(reader, code == CAIRN_OK);
     return false;
+}
+
+/* ---- several small files ---- */
+
+/* One of them, into the buffer behind those before it. */
+static enum cairn_code read_small(struct cairn_up_shard *shard, uint8_t *into, uint32_t *ret_crc,
+                                  struct cairn_error *err) {
+    struct cairn_up_buffer part = {.data = into};
+    struct cairn_up_fill one = {.shard = shard,
+                                .buffer = &part,
+                                .length = shard->size_bytes,
+                                .crcs = ret_crc,
+                                .fd = shard->queue.fd,
+                                .path = shard->queue.path};
+    enum cairn_code code = one.fd < 0 ? open_again(&one, err) : CAIRN_OK;
+    if (!code) code = read_some(&one, err);
+    if (!code) code = check_unchanged(&one, err);
+    if (one.path && one.fd >= 0) close(one.fd);
+    return code;
+}
+
+/* Its bytes are whole, or never will be. The lock is held. */
+static void deliver_small(struct cairn_up_reader *reader, struct cairn_up_shard *shard,
+                          const uint8_t *bytes, uint32_t crc, enum cairn_code code,
+                          struct cairn_error *why) {
+    struct cairn_up_queue *queue = reader->send->queue;
+    if (!code) code = cairn_multipart_ready(&shard->queue.mp, shard->size_bytes, &crc, 0, 1, why);
+    if (!code) {
+        CAIRN_ASSERT(!shard->queue.filled);
+        shard->queue.filled = reader->fill.buffer;
+        shard->queue.filled_bytes = bytes;
+        shard->queue.filled_part = 1;
+        return;
+    }
+    cairn_up_pool_give(&queue->pool, reader->fill.buffer);
+    if (code != CAIRN_CANCELLED) cairn_up_shard_give_up_locked(queue, shard, why);
+}
+
+/* All are handed over at once, so that a sender that looks meanwhile does not journal a few. */
+static void read_batch(struct cairn_up_reader *reader) {
+    const struct cairn_up_fill *fill = &reader->fill;
+    struct cairn_up_queue *queue = reader->send->queue;
+    uint8_t *into = fill->buffer->data;
+    bool whole[SMALL_FILES_MAX] = {0};
+    for (size_t i = 0; i < fill->small_count; into += fill->small[i++]->size_bytes) {
+        struct cairn_up_shard *shard = fill->small[i];
+        struct cairn_error why = {0};
+        enum cairn_code code = is_unwanted(queue, shard) ? CAIRN_CANCELLED : CAIRN_OK;
+        if (!code) code = read_small(shard, into, &fill->crcs[i], &why);
+        whole[i] = code == CAIRN_OK;
+        if (whole[i]) continue;
+        CAIRN_HOLD(&queue->lock);
+        deliver_small(reader, shard, into, 0, code, &why);
+    }
+    cairn_lock_take(&queue->lock);
+    into = fill->buffer->data; /* which is not given back before the last one has its part */
+    for (size_t i = 0; i < fill->small_count; into += fill->small[i++]->size_bytes) {
+        struct cairn_error why = {0};
+        if (whole[i]) deliver_small(reader, fill->small[i], into, fill->crcs[i], CAIRN_OK, &why);
+    }
+    cairn_lock_give(&queue->lock);
+    end(reader, true); /* each of them has its part of the buffer, or has given it back */
 }
 
 /* ---- the threads ---- */
@@ -213,7 +345,10 @@ static bool wait_for_file(struct cairn_up_reader *reader) {
 static void *reader_main(void *argument) {
     struct cairn_up_reader *reader = argument;
     while (wait_for_file(reader)) {
-        while (step(reader)) continue;
+        if (reader->fill.small)
+            read_batch(reader);
+        else
+            while (step(reader)) continue;
     }
     return NULL;
 }

@@ -49,11 +49,15 @@ void cairn_up_pool_release(struct cairn_up_pool *pool, struct cairn_up *up) {
 
 struct cairn_up_buffer *cairn_up_pool_take(struct cairn_up_pool *pool) {
     struct cairn_up_buffer *buffer = pool->free;
-    if (buffer) pool->free = buffer->next;
+    if (!buffer) return NULL;
+    pool->free = buffer->next;
+    buffer->users = 1;
     return buffer;
 }
 
 void cairn_up_pool_give(struct cairn_up_pool *pool, struct cairn_up_buffer *buffer) {
+    CAIRN_ASSERT(buffer->users > 0);
+    if (--buffer->users) return;
     buffer->next = pool->free;
     pool->free = buffer;
 }

@@ -15,6 +15,7 @@
 struct cairn_up_buffer {
     struct cairn_up_buffer *next;
     uint8_t *data;
+    uint32_t users; /* pieces of it that are in use: a part, or each of several small files */
 };
 struct cairn_up_pool {
     uint8_t *data;
@@ -26,6 +27,7 @@ struct cairn_up_pool {
 enum cairn_code cairn_up_pool_init(struct cairn_up_pool *pool, struct cairn_up *up,
                                    struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_up_pool_release(struct cairn_up_pool *pool, struct cairn_up *up);
-/* With the lock held; NULL: all are in use. */
+/* With the lock held; NULL: all are in use. It has one user; give takes one away, and with the last
+ * one the buffer is free. */
 struct cairn_up_buffer *cairn_up_pool_take(struct cairn_up_pool *pool);
 void cairn_up_pool_give(struct cairn_up_pool *pool, struct cairn_up_buffer *buffer);

@@ -8,6 +8,8 @@
  *          2   whoever changes what a sender could do next wakes all of them: at once, or, where a
  *              trainer's frames did it, when all that have come are dealt with. So a seal that
  *              comes with the last `staged` goes to the journal before what senders note there.
+ *          3   files of which nothing was read yet stand apart, by save, so that a look at what can
+ *              be sent now passes none of 65,536 that wait for a buffer.
  * Limits:  none of its own: a save has CAIRN_UP_SHARDS_MAX shards.
  * Threads: locked by upload_queue; pool and workers are fixed before a sender runs; `due` is the
  *          socket's thread's.
@@ -21,6 +23,12 @@
 
 struct cairn_up_shard;
 
+/* Files of one save that wait to be read, in the order of adding. */
+struct cairn_up_unread {
+    uint64_t entry;
+    struct cairn_up_shard *first, *last;
+};
+
 struct cairn_up_queue {
     struct cairn_up *up;
     struct cairn_up_pool pool;           /* its free buffers are locked by upload_queue */
@@ -31,6 +39,9 @@ struct cairn_up_queue {
     struct cairn_lock lock; /* upload_queue */
     struct {
         struct cairn_up_shard *first, *last; /* oldest first */
+        struct cairn_up_unread *unread;      /* oldest save first */
+        size_t unread_count, unread_capacity;
+        size_t depth; /* shards of both kinds */
         bool stopping;
         bool offers_over; /* nobody brings bytes of a process before this one any more (Q17) */
         bool admitted;    /* the store was checked and there was no gap since */
@@ -62,5 +73,9 @@ void cairn_up_queue_end_offers(struct cairn_up_queue *queue);
 void cairn_up_queue_add(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
 /* The same for a shard of which nothing is staged yet: wakes nobody. The socket's thread. */
 void cairn_up_queue_add_unstaged(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
+/* A file: it waits until a reader takes it. The socket's thread; senders are woken as by `due`. */
+void cairn_up_queue_add_file(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
+/* With the lock held: a file that is read now, or given up, joins what senders look at. */
+void cairn_up_queue_join(struct cairn_up_queue *queue, struct cairn_up_shard *shard);
 /* With the lock held. */
 void cairn_up_queue_remove(struct cairn_up_queue *queue, struct cairn_up_shard *shard);

@@ -3,6 +3,8 @@
 #include "uploader/shards/shard.h"
 
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -43,6 +45,35 @@ static enum cairn_code choose_part(struct cairn_up_queue *queue,
     return CAIRN_OK;
 }
 
+/* FNV-1a; 0 where it cannot be known. */
+static uint64_t name_of(int fd) {
+    char link[64], path[PATH_MAX];
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(link, path, sizeof path);
+    for (ssize_t i = 0; i < size; i++) hash = (hash ^ (uint8_t)path[i]) * UINT64_C(0x100000001b3);
+    return size < 0 ? 0 : hash;
+}
+
+static int64_t ns_of(const struct timespec *time) {
+    return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
+}
+
+enum cairn_code cairn_up_file_look(int fd, struct cairn_up_file *ret, struct cairn_error *err) {
+    struct stat status;
+    if (fstat(fd, &status)) return cairn_fail_errno(err, "look at a file");
+    *ret = (struct cairn_up_file){.device = status.st_dev,
+                                  .inode = status.st_ino,
+                                  .links = status.st_nlink,
+                                  .changed_ns = ns_of(&status.st_ctim),
+                                  .modified_ns = ns_of(&status.st_mtim),
+                                  .mode = status.st_mode,
+                                  .user = status.st_uid,
+                                  .group = status.st_gid,
+                                  .name = name_of(fd)};
+    return CAIRN_OK;
+}
+
 static enum cairn_code shard_fill(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                                   const struct cairn_up_shard_options *options,
                                   struct cairn_error *err) {
@@ -56,16 +87,12 @@ static enum cairn_code shard_fill(struct cairn_up_queue *queue, struct cairn_up_
     shard->slab_offset = options->slab_offset;
     shard->size_bytes = options->size_bytes;
     shard->name = strdup(options->name);
-    if (!shard->name) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard");
-    if (!cairn_text_copy(shard->key, sizeof(shard->key), options->key))
-        return cairn_fail(err, CAIRN_TOO_LARGE, "the key of shard %s is too long", shard->name);
-    struct stat status;
+    shard->key = strdup(options->key);
+    if (!shard->name || !shard->key)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a shard");
     if (shard->is_file) {
-        if (fstat(shard->queue.fd, &status)) return cairn_fail_errno(err, "shard %s", shard->name);
-        shard->queue.file_changed_ns =
-            (int64_t)status.st_ctim.tv_sec * 1000000000 + status.st_ctim.tv_nsec;
-        shard->queue.device = status.st_dev;
-        shard->queue.inode = status.st_ino;
+        enum cairn_code code = cairn_up_file_look(shard->queue.fd, &shard->queue.file, err);
+        if (code) return cairn_within(err, code, "shard %s", shard->name);
     }
     if (shard->queue.path) {
         close(shard->queue.fd);
@@ -111,6 +138,7 @@ void cairn_up_shard_free(struct cairn_up_queue *queue, struct cairn_up_shard *sh
     if (shard->queue.fd >= 0) close(shard->queue.fd);
     free(shard->queue.path);
     free(shard->name);
+    free(shard->key);
     free(shard);
 }
 
@@ -229,18 +257,20 @@ bool cairn_up_shard_again(struct cairn_up_queue *queue, struct cairn_up_shard *s
     return possible;
 }
 
-void cairn_up_shard_give_up_locked(struct cairn_up_shard *shard, const struct cairn_error *why) {
+void cairn_up_shard_give_up_locked(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
+                                   const struct cairn_error *why) {
     if (cairn_up_upload_state_move(&shard->queue.upload, CAIRN_UP_UPLOAD_EVENT_GIVE_UP) !=
         CAIRN_UP_UPLOAD_DUE_ABORT)
         return;
     shard->queue.not_before_ms = 0;
+    cairn_up_queue_join(queue, shard);
     cairn_multipart_give_up(&shard->queue.mp, why);
 }
 
 void cairn_up_shard_give_up(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                             const struct cairn_error *why) {
     cairn_lock_take(&queue->lock);
-    cairn_up_shard_give_up_locked(shard, why);
+    cairn_up_shard_give_up_locked(queue, shard, why);
     cairn_lock_give(&queue->lock);
     cairn_up_queue_wake(queue);
 }

@@ -30,12 +30,22 @@ enum cairn_up_source_wait {
     CAIRN_UP_SOURCE_GIVEN_BACK /* it was durable, so its memory is another save's by now (Q19) */
 };
 
+/* What tells one content of a file from another. */
+struct cairn_up_file {
+    uint64_t device, inode, links;
+    int64_t changed_ns, modified_ns;
+    uint32_t mode, user, group;
+    uint64_t name; /* a hash of what it is called */
+};
+enum cairn_code cairn_up_file_look(int fd, struct cairn_up_file *ret,
+                                   struct cairn_error *err) CAIRN_MUST_USE;
+
 struct cairn_up_shard {
     /* fixed before it is queued */
     uint64_t entry; /* the save it belongs to */
     uint32_t index; /* in that save */
     char *name;     /* owned */
-    char key[CAIRN_KEY_BYTES_MAX + 1];
+    char *key;      /* owned */
     bool tensors;
     uint64_t slab_offset, size_bytes;
     bool is_file;
@@ -49,11 +59,11 @@ struct cairn_up_shard {
         const uint8_t *data;            /* the slab's bytes, or NULL */
         int fd;                         /* the file, or -1 */
         char *path;                     /* by which it is opened when it is read; NULL: fd is */
-        uint64_t device, inode;         /* of the file at path, when it was handed over */
-        int64_t file_changed_ns;        /* its change time when it was handed over */
+        struct cairn_up_file file;      /* as it was handed over */
+        bool unread;                    /* a file that waits for a reader (queue.h#3) */
         struct cairn_up_buffer *filled; /* bytes of filled_part, ready to be sent */
+        const uint8_t *filled_bytes;    /* where in it they are */
         uint32_t filled_part;
-        uint64_t refill; /* part number that must be read again, 0: none */
         bool filling;
         bool blocks_journaled, intent_journaled;
         bool needs_source; /* recovery: the bytes are wanted */
@@ -118,7 +128,8 @@ bool cairn_up_shard_again(struct cairn_up_queue *queue, struct cairn_up_shard *s
 void cairn_up_shard_give_up(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
                             const struct cairn_error *why);
 /* The same with upload_queue held; no sender is woken. */
-void cairn_up_shard_give_up_locked(struct cairn_up_shard *shard, const struct cairn_error *why);
+void cairn_up_shard_give_up_locked(struct cairn_up_queue *queue, struct cairn_up_shard *shard,
+                                   const struct cairn_error *why);
 /* No request carries its bytes and none will (Q20). */
 bool cairn_up_shard_is_quiet(struct cairn_up_queue *queue, const struct cairn_up_shard *shard);
 bool cairn_up_shard_has_ended(struct cairn_up_queue *queue, const struct cairn_up_shard *shard);

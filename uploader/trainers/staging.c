@@ -318,7 +318,7 @@ enum cairn_code cairn_up_save_file(struct cairn_up *up, uint64_t conn, const jso
     save->file_count++;
     save->held_count += held;
     if (!save->described_us) save->described_us = cairn_mono_us();
-    cairn_up_queue_add(up->queue, save->shards[first]);
+    cairn_up_queue_add_file(up->queue, save->shards[first]);
     return CAIRN_OK;
 }
 
