@@ -30,6 +30,24 @@ enum cairn_code cairn_cli_call(const struct cairn_cli *cli, const struct cairn_c
                            call.timeout_ms, ret, err);
 }
 
+enum cairn_code cairn_cli_version_or_failed(const struct cairn_cli *cli,
+                                            const struct cairn_cli_ref *ref, json_t **ret,
+                                            struct cairn_error *err) {
+    uint64_t step;
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_cli_call(cli, ref, (struct cairn_cli_call){0}, ret, &why);
+    bool of_step = cairn_parse_u64(cairn_view_of(ref->version), &step, NULL) == CAIRN_OK;
+    if (code == CAIRN_NOT_FOUND && of_step) {
+        struct cairn_cli_call failed = {.tail = "?for=committed"}; /* without a wait for it */
+        if (cairn_cli_call(cli, ref, failed, ret, NULL) == CAIRN_OK) {
+            json_object_del(*ret, "awaited");
+            return CAIRN_OK;
+        }
+    }
+    if (code && err) *err = why;
+    return code;
+}
+
 enum cairn_code cairn_cli_reply_read(enum cairn_message form, const json_t *json, void *ret,
                                      struct cairn_error *err) {
     enum cairn_code code = cairn_message_read(form, json, "", ret, err);

@@ -29,6 +29,11 @@ struct cairn_cli_call {
 enum cairn_code cairn_cli_call(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                struct cairn_cli_call call, json_t **ret,
                                struct cairn_error *err) CAIRN_MUST_USE;
+/* A version by its id, step or name; of a step of which no save can be read any more or yet, and
+ * one has failed, that one (its state tells). */
+enum cairn_code cairn_cli_version_or_failed(const struct cairn_cli *cli,
+                                            const struct cairn_cli_ref *ref, json_t **ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* The items of the list at path, page by page, at most limit. *ret_more: there are others; it may
  * be NULL. */
 enum cairn_code cairn_cli_list(const struct cairn_cli *cli, const char *path, uint64_t limit,

@@ -83,6 +83,15 @@ static void print_sparks(const struct cairn_cli *cli, const struct cairn_cli_ref
     cairn_cli_spark_versions(versions);
 }
 
+/* The step that was asked for has no save but this one, which was never committed and will not be.
+ * Who names a version by its id asks for that. */
+static bool has_failed(const struct cairn_cli_ref *ref,
+                       const struct cairn_msg_version_row *version) {
+    uint64_t step;
+    return !cairn_parse_u64(cairn_view_of(ref->version), &step, NULL) && !version->committed_at && strcmp(version->state, "open") != 0 &&
+           strcmp(version->state, "committed") != 0;
+}
+
 static enum cairn_code show(const struct cairn_cli *cli, struct cairn_cli_stored *shown,
                             struct cairn_error *err) {
     struct cairn_cli_ref ref, run;
@@ -95,13 +104,16 @@ static enum cairn_code show(const struct cairn_cli *cli, struct cairn_cli_stored
     if (cli->store)
         CAIRN_TRY(cairn_cli_stored_version(cli, &ref, shown, err));
     else
-        code = cairn_cli_call(cli, &ref, (struct cairn_cli_call){0}, &shown->version, err);
+        code = cairn_cli_version_or_failed(cli, &ref, &shown->version, err);
     /* Nothing is committed yet: what is being saved is told all the same. */
     if (code == CAIRN_NOT_FOUND && of_run) (void)!cairn_cli_print_liveness(cli, &run, NULL);
     CAIRN_TRY(code);
     CAIRN_TRY(cairn_cli_print_version(cli, shown->version, err));
-    if (cli->output != CAIRN_CLI_TABLE) return CAIRN_OK;
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, shown->version, &version, err));
+    if (!cli->store && has_failed(&ref, &version) && !fflush(stdout))
+        return cairn_fail(err, CAIRN_ABORTED, "%s is %s: %s", cli->arguments[0], version.state,
+                          version.reason ? version.reason : "no reason is given");
+    if (cli->output != CAIRN_CLI_TABLE) return CAIRN_OK;
     if (of_run) CAIRN_TRY(cairn_cli_print_liveness(cli, &run, err));
     if (of_run && cairn_cli_paint_terminal()) print_sparks(cli, &run);
     if (!cli->store) {

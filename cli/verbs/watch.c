@@ -169,7 +169,7 @@ static enum cairn_code look_at_end(struct watch *watch, struct cairn_error *err)
         snprintf(ref.version, sizeof ref.version, "%llu", (unsigned long long)watch->scope.step);
     else
         (void)cairn_text_copy(ref.version, sizeof ref.version, watch->scope.version);
-    enum cairn_code code = cairn_cli_call(watch->cli, &ref, (struct cairn_cli_call){0}, &json, err);
+    enum cairn_code code = cairn_cli_version_or_failed(watch->cli, &ref, &json, err);
     if (code == CAIRN_NOT_FOUND && watch->scope.step_given) return CAIRN_OK;
     CAIRN_TRY(code);
     CAIRN_TRY(cairn_cli_reply_read(CAIRN_MESSAGE_version_row, json, &row, err));

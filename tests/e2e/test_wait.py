@@ -120,6 +120,12 @@ class Wait(unittest.TestCase):
         for other in others:
             self.assertRegex(self.ends(other, 6)[1], "will not be .*no use")
         self.assertRegex(self.world.cairn("wait", f"{RUN}@7", status=6).stderr, "will not be .*no use")
+        self.assertRegex(self.world.cairn("watch", f"{RUN}@7", "--timeout", "20s", status=6).stderr, "no use")
+        shown = self.world.cairn("show", f"{RUN}@7", status=6)
+        self.assertIn(version, shown.stdout)
+        self.assertRegex(shown.stderr, "no use")
+        self.assertIn("no use", self.world.cairn("show", f"{RUN}@{version}").stdout)
+        self.world.cairn("show", f"{RUN}@8", status=3)
         self.ends(gone)
 
     def test_what_goes_is_told_at_each_step_of_that(self):
