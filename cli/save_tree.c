@@ -5,8 +5,10 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "api/meta.h"
@@ -18,12 +20,14 @@
 #include "cli/ref.h"
 #include "cli/sizes.h"
 #include "common/clock.h"
+#include "common/file.h"
 #include "common/text.h"
 
 #define WAIT_STEP_MS 200
 #define POLL_MS 50
 #define BUSY_MS 25000 /* an uploader reports the end of a rank within 15 s */
 #define BUSY_EVERY_MS 500
+#define METER_FILES 64 /* that are handed over between two looks at how far it is */
 #define GIVE_UP_MS 15000     /* for an interrupted save, before the command ends without it */
 #define WAIT_STAGED_MS 30000 /* libcairn's default */
 #define WAIT_DEFAULT_MS (24 * 3600 * 1000ULL)
@@ -61,8 +65,13 @@ static void take_signal(void *owner, int signal) {
 static struct cairn_cli_interrupt interrupt = {.take = take_signal};
 
 static enum cairn_code add_files(struct cairn_save *save, const struct cairn_cli_tree *tree,
-                                 struct cairn_error *err) {
+                                 struct cairn_cli_meter *meter, struct cairn_error *err) {
     for (size_t i = 0; i < tree->count && !saving.signal; i++) {
+        struct cairn_save_status status;
+        if (i % METER_FILES == 0) {
+            cairn_save_status(save, &status);
+            cairn_cli_meter_set(meter, status.sent_bytes, NULL);
+        }
         CAIRN_AUTO_FD fd = -1;
         CAIRN_TRY(cairn_cli_tree_file(tree, i, &fd, err));
         CAIRN_TRY(cairn_save_file(save, tree->files[i].name, fd, tree->files[i].bytes, err));
@@ -83,18 +92,35 @@ static enum cairn_code wait_committed(struct cairn_save *save, struct cairn_cli_
     }
 }
 
-/* What the tree has besides its files' bytes, for meta. */
-static enum cairn_code describe_tree(const struct cairn_cli_tree *tree, struct cairn_buf *ret,
+/* What the tree has besides its files' bytes: for meta, and, where it is long, for a shard. */
+struct description {
+    struct cairn_buf meta, shard;
+};
+
+static void description_release(struct description *description) {
+    cairn_buf_release(&description->meta);
+    cairn_buf_release(&description->shard);
+}
+
+static enum cairn_code describe_tree(const struct cairn_cli_tree *tree, struct description *ret,
                                      struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *meta =
-        json_pack("{s:o}", CAIRN_CLI_TREE_META, cairn_cli_tree_meta_write(&tree->meta));
-    if (!meta) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for modes and links");
-    CAIRN_TRY(cairn_json_dump(meta, ret, err));
-    if (ret->size <= CAIRN_META_BYTES_MAX) return CAIRN_OK;
-    return cairn_fail(err, CAIRN_TOO_LARGE,
-                      "modes, links and empty folders of this tree take %zu bytes, at most %zu can "
-                      "be kept; --files-only leaves them out",
-                      ret->size, (size_t)CAIRN_META_BYTES_MAX);
+    CAIRN_TRY(cairn_cli_tree_meta_write(&tree->meta, &ret->meta, err));
+    if (ret->meta.size <= CAIRN_CLI_TREE_IN_META_BYTES) return CAIRN_OK;
+    ret->shard = ret->meta;
+    ret->meta = (struct cairn_buf){0};
+    return cairn_cli_tree_meta_name_shard(&ret->meta, err);
+}
+
+static enum cairn_code add_description(struct cairn_save *save,
+                                       const struct description *description,
+                                       struct cairn_error *err) {
+    const struct cairn_buf *bytes = &description->shard;
+    if (!bytes->size || saving.signal) return CAIRN_OK;
+    CAIRN_AUTO_FD fd = memfd_create("cairn-tree", MFD_CLOEXEC);
+    if (fd < 0) return cairn_fail_errno(err, "memory for modes and links");
+    const struct cairn_file file = {.fd = fd, .direct_fd = -1};
+    CAIRN_TRY(cairn_file_write_at(&file, bytes->data, bytes->size, 0, err));
+    return cairn_save_file(save, CAIRN_TREE_SHARD, fd, bytes->size, err);
 }
 
 static enum cairn_code give_up(const struct cairn_cli_save_tree *job, struct cairn_save *save,
@@ -114,19 +140,19 @@ static enum cairn_code give_up(const struct cairn_cli_save_tree *job, struct cai
 }
 
 /* Before an attempt is opened, which would end the one of a job that runs. */
-static enum cairn_code check_count(const struct cairn_cli_tree *tree, const char *path,
-                                   struct cairn_error *err) {
-    if (tree->count <= CAIRN_SHARDS_MAX) return CAIRN_OK;
+static enum cairn_code check_count(const struct cairn_cli_tree *tree, size_t count_max,
+                                   const char *path, struct cairn_error *err) {
+    if (tree->count <= count_max) return CAIRN_OK;
     return cairn_fail(err, CAIRN_TOO_LARGE,
-                      "%s holds %zu files, and a checkpoint has at most %d: put its folders as "
+                      "%s holds %zu files, and a checkpoint has at most %zu: put its folders as "
                       "checkpoints of their own, or one archive of it (tar -cf); nothing was begun",
-                      path, tree->count, CAIRN_SHARDS_MAX);
+                      path, tree->count, count_max);
 }
 
 static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
                                   struct cairn_session *session,
-                                  const struct cairn_cli_tree *tree, const char *meta,
-                                  uint64_t step,
+                                  const struct cairn_cli_tree *tree,
+                                  const struct description *description, uint64_t step,
                                   struct cairn_save_status *ret_status,
                                   struct cairn_cli_described *ret_described,
                                   struct cairn_error *err) {
@@ -135,14 +161,17 @@ static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
                                                                  : CAIRN_EXISTS_ERROR,
                                          .format = job->format,
                                          .labels_json = job->cli->labels,
-                                         .meta_json = meta};
+                                         .meta_json = description->meta.size
+                                                          ? description->meta.data
+                                                          : NULL};
     struct cairn_save *save = NULL;
     struct cairn_cli_meter meter;
     char title[320];
     snprintf(title, sizeof title, "%s %s", job->verb, job->ref);
     CAIRN_TRY(cairn_save_begin(session, step, &options, &save, err));
     cairn_cli_meter_init(&meter, job->cli, title, tree->total_bytes, 0);
-    enum cairn_code code = add_files(save, tree, err);
+    enum cairn_code code = add_files(save, tree, &meter, err);
+    if (code == CAIRN_OK) code = add_description(save, description, err);
     if (code == CAIRN_OK) code = job->describe(job->owner, save, tree, ret_described, err);
     if (code == CAIRN_OK && !saving.signal) code = cairn_save_stage(save, err);
     bool staged = code == CAIRN_OK && !saving.signal;
@@ -155,6 +184,35 @@ static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
     cairn_cli_meter_end(&meter, code == CAIRN_OK);
     cairn_save_free(save);
     return code;
+}
+
+/* Each part that there is, with a comma between two. */
+CAIRN_PRINTF(3, 4)
+static void add_part(char *text, size_t capacity, const char *format, ...) {
+    size_t used = strlen(text);
+    va_list args;
+    if (used) used += (size_t)snprintf(text + used, capacity - used, ", ");
+    va_start(args, format);
+    if (used < capacity) (void)vsnprintf(text + used, capacity - used, format, args);
+    va_end(args);
+}
+
+/* Times are never kept and are told of in docs/command.md alone: every file has one. */
+static void tell_unkept(const struct cairn_cli_tree *tree) {
+    const struct cairn_cli_unkept *unkept = &tree->unkept;
+    char text[400] = "";
+    if (unkept->attributes)
+        add_part(text, sizeof text, "extended attributes (%zu)", unkept->attributes);
+    if (unkept->access_lists) add_part(text, sizeof text, "ACLs (%zu)", unkept->access_lists);
+    if (unkept->owners) add_part(text, sizeof text, "other owners than you (%zu)", unkept->owners);
+    if (unkept->bits) add_part(text, sizeof text, "setuid, setgid, sticky (%zu)", unkept->bits);
+    if (unkept->links)
+        add_part(text, sizeof text, "hard links (%zu; each name is a file of its own)",
+                 unkept->links);
+    if (text[0]) cairn_cli_note("note: not kept, with how many files and folders have it: %s", text);
+    if (tree->excluded)
+        cairn_cli_note("note: excluded: %s",
+                       cairn_cli_counted(tree->excluded, "file or folder", "files and folders").text);
 }
 
 static enum cairn_code report(const struct cairn_cli_save_tree *job,
@@ -297,16 +355,18 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
                                  : job->cli->follow ? CAIRN_CLI_LINKS_FOLLOWED
                                                     : CAIRN_CLI_LINKS_KEPT;
     CAIRN_TRY(read_ref(job->ref, &step, name, err));
-    CAIRN_TRY(cairn_cli_tree_open(job->path, job->folder_fd, links, &tree, err));
-    CAIRN_AUTO(buf) meta = {0};
-    enum cairn_code code = check_count(&tree, job->path, err);
-    if (code == CAIRN_OK && !job->cli->files_only) code = describe_tree(&tree, &meta, err);
+    CAIRN_TRY(cairn_cli_tree_open(job->path, job->folder_fd, links, &job->cli->exclude, &tree, err));
+    struct description description = {0};
+    enum cairn_code code = check_count(&tree, CAIRN_SHARDS_MAX, job->path, err);
+    if (code == CAIRN_OK && !job->cli->files_only) code = describe_tree(&tree, &description, err);
+    if (code == CAIRN_OK && description.shard.size)
+        code = check_count(&tree, CAIRN_SHARDS_MAX - 1, job->path, err);
     if (code == CAIRN_OK) code = open_session(job->cli, name, &session, err);
     saving.begun = code == CAIRN_OK;
     while (saving.signal && !saving.begun) (void)poll(NULL, 0, POLL_MS); /* it ends by itself */
     if (code == CAIRN_OK)
-        code = save_files(job, session, &tree, meta.size ? meta.data : NULL, step, &status,
-                          &described, err);
+        code = save_files(job, session, &tree, &description, step, &status, &described, err);
+    description_release(&description);
     (void)cairn_close(session, NULL);
     cairn_cli_own_uploader_stop(&saving.own);
     if (code == CAIRN_INTERRUPTED) {
@@ -315,6 +375,7 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
     }
     if (code == CAIRN_STEP_EXISTS)
         code = cairn_within(err, code, "not saved (--new-version would keep both)");
+    if (code == CAIRN_OK) tell_unkept(&tree);
     if (code == CAIRN_OK) code = report(job, &tree, &status, &described, err);
     if (code == CAIRN_OK && fflush(stdout))
         code = cairn_fail_errno(err, "%s is %s as %s, and standard output cannot be written",

@@ -9,9 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/meta.h"
+#include "cli/fetch.h"
 #include "common/file.h"
 #include "common/text.h"
 
+#define EARLY_BYTES_MIN CAIRN_MIB /* of a piece that the disk is to begin with at once */
+#define SYNCED_TOGETHER_MIN 64 /* files; one sync of the file system instead of as many */
 #define LOCK_TRIES_MAX 100 /* each is lost to another get that began and ended meanwhile */
 
 static const struct cairn_manifest_shard *shard_at(const struct cairn_cli_target *target,
@@ -33,7 +37,8 @@ static enum cairn_code open_parent(const struct cairn_cli_target *target, const 
         memcpy(component, at, (size_t)(slash - at));
         component[slash - at] = '\0';
         if (make && mkdirat(fd, component, 0777) && errno != EEXIST)
-            return cairn_fail_errno(err, "folder of %s", name);
+            return cairn_file_tell_inodes(err, fd,
+                                          cairn_fail_errno(err, "folder of %s", name));
         int next = openat(fd, component, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (next < 0 && !make && errno == ENOENT)
             return cairn_fail(err, CAIRN_NOT_FOUND, "%s is not there", name);
@@ -161,8 +166,8 @@ enum cairn_code cairn_cli_target_write(void *owner, uint32_t shard, uint64_t off
     if (target->in_place[shard]) return CAIRN_OK;
     part_name(shard, name);
     enum cairn_code code = open_or_create_part(target, shard, name, &file, err);
-    if (code == CAIRN_OK) code = cairn_file_write_at(&file, bytes, size, offset, err);
-    if (code == CAIRN_OK && file.direct_fd < 0)
+    if (code == CAIRN_OK) code = cairn_file_write_sparse_at(&file, bytes, size, offset, err);
+    if (code == CAIRN_OK && file.direct_fd < 0 && size >= EARLY_BYTES_MIN)
         (void)sync_file_range(file.fd, (off_t)offset, (off_t)size, SYNC_FILE_RANGE_WRITE);
     cairn_file_release(&file);
     return code == CAIRN_OK ? code : cairn_within(err, code, "%s", shard_at(target, shard)->name);
@@ -197,11 +202,44 @@ static enum cairn_code open_part(struct cairn_cli_target *target, struct cairn_e
     return code;
 }
 
+static enum cairn_code read_shard(const struct cairn_cli_source *source,
+                                  const struct cairn_manifest_shard *shard, struct cairn_buf *ret,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO_PTR(cli_reader) reader = NULL;
+    if (shard->size_bytes > CAIRN_CLI_TREE_BYTES_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "%s has %llu bytes", shard->name,
+                          (unsigned long long)shard->size_bytes);
+    CAIRN_TRY(cairn_buf_reserve(ret, (size_t)shard->size_bytes, err));
+    CAIRN_TRY(cairn_cli_reader_new(source, &reader, err));
+    for (uint64_t at = 0; at < shard->size_bytes; at += CAIRN_CLI_PIECE_BYTES) {
+        size_t size = (size_t)cairn_min_u64(CAIRN_CLI_PIECE_BYTES, shard->size_bytes - at);
+        CAIRN_TRY(cairn_cli_read(reader, shard, at, ret->data + at, size, err));
+    }
+    ret->size = (size_t)shard->size_bytes;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_cli_tree_description(const struct cairn_cli_source *source,
+                                           struct cairn_cli_tree_meta *ret,
+                                           struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &source->version.manifest;
+    CAIRN_AUTO(buf) bytes = {.limit = CAIRN_CLI_TREE_BYTES_MAX};
+    if (!cairn_cli_tree_meta_is_apart(manifest->meta_json))
+        return cairn_cli_tree_meta_read(cairn_view_of(manifest->meta_json), ret, err);
+    for (uint32_t i = 0; i < manifest->shard_count; i++) {
+        if (strcmp(manifest->shards[i].name, CAIRN_TREE_SHARD) != 0) continue;
+        CAIRN_TRY(read_shard(source, &manifest->shards[i], &bytes, err));
+        return cairn_cli_tree_meta_read(cairn_buf_view(&bytes), ret, err);
+    }
+    return cairn_fail(err, CAIRN_CORRUPT, "the description of the tree, shard %s, is missing",
+                      CAIRN_TREE_SHARD);
+}
+
 enum cairn_code cairn_cli_target_open(struct cairn_cli_target *target, const char *folder,
                                       struct cairn_error *err) {
     const struct cairn_manifest *manifest = &target->source->version.manifest;
     target->root_fd = target->part_fd = -1;
-    CAIRN_TRY(cairn_cli_tree_meta_read(manifest->meta_json, &target->meta, err));
+    CAIRN_TRY(cairn_cli_tree_description(target->source, &target->meta, err));
     target->in_place = calloc(manifest->shard_count + 1, sizeof *target->in_place);
     if (!target->in_place) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of files");
     CAIRN_TRY(cairn_dir_make(folder, 0777, err));
@@ -221,19 +259,35 @@ static unsigned umask_now(void) {
     return mask;
 }
 
-static enum cairn_code move_file(struct cairn_cli_target *target, uint32_t index, unsigned mask,
+/* A file that had the right bytes already gets the mode that they were put with; of a version
+ * without modes it keeps its own. */
+static enum cairn_code mend_mode(struct cairn_cli_target *target, const char *name, unsigned mode,
                                  struct cairn_error *err) {
+    const char *last = NULL;
+    struct stat status;
+    CAIRN_AUTO_FD parent_fd = -1;
+    if (!target->meta.there) return CAIRN_OK;
+    CAIRN_TRY(open_parent(target, name, false, &parent_fd, &last, err));
+    if (!fstatat(parent_fd, last, &status, AT_SYMLINK_NOFOLLOW) &&
+        ((status.st_mode & 07777) == mode || !fchmodat(parent_fd, last, mode, 0)))
+        return CAIRN_OK;
+    return cairn_fail_errno(err, "%s has the right bytes and another mode, which cannot be set",
+                            name);
+}
+
+static enum cairn_code move_file(struct cairn_cli_target *target, uint32_t index, unsigned mask,
+                                 bool synced, struct cairn_error *err) {
     const char *name = shard_at(target, index)->name, *last = NULL;
     char part[16];
     CAIRN_AUTO_FD parent_fd = -1;
-    if (target->in_place[index]) return CAIRN_OK;
+    unsigned mode = cairn_cli_tree_meta_mode(&target->meta, name, false) & ~mask;
+    if (target->in_place[index]) return mend_mode(target, name, mode, err);
     part_name(index, part);
     CAIRN_AUTO_FD fd = openat(target->part_fd, part, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return cairn_fail_errno(err, "%s", name);
-    unsigned mode = cairn_cli_tree_meta_mode(&target->meta, name, false) & ~mask;
     if (ftruncate(fd, (off_t)shard_at(target, index)->size_bytes) || fchmod(fd, mode))
         return cairn_fail_errno(err, "%s", name);
-    if (fdatasync(fd) && errno != EINVAL) return cairn_fail_errno(err, "%s", name);
+    if (!synced && fdatasync(fd) && errno != EINVAL) return cairn_fail_errno(err, "%s", name);
     CAIRN_TRY(open_parent(target, name, true, &parent_fd, &last, err));
     if (!linkat(target->part_fd, part, parent_fd, last, 0)) {
         (void)unlinkat(target->part_fd, part, 0);
@@ -251,7 +305,8 @@ static enum cairn_code make_folder(struct cairn_cli_target *target, const char *
     CAIRN_AUTO_FD parent_fd = -1;
     CAIRN_TRY(open_parent(target, name, true, &parent_fd, &last, err));
     if (mkdirat(parent_fd, last, 0777) && errno != EEXIST)
-        return cairn_fail_errno(err, "folder %s", name);
+        return cairn_file_tell_inodes(err, parent_fd,
+                                      cairn_fail_errno(err, "folder %s", name));
     return CAIRN_OK;
 }
 
@@ -309,10 +364,12 @@ static enum cairn_code make_rest(struct cairn_cli_target *target, unsigned mask,
 
 enum cairn_code cairn_cli_target_finish(struct cairn_cli_target *target, struct cairn_error *err) {
     unsigned mask = umask_now();
+    bool synced = target->shard_count >= SYNCED_TOGETHER_MIN && cairn_file_syncs_all(target->part_fd);
+    if (synced) CAIRN_TRY(cairn_file_sync_all(target->part_fd, err));
     for (size_t i = 0; i < target->shard_count; i++)
-        CAIRN_TRY(move_file(target, target->shards[i], mask, err));
+        CAIRN_TRY(move_file(target, target->shards[i], mask, synced, err));
     CAIRN_TRY(make_rest(target, mask, err));
-    return cairn_dir_sync(target->root_fd, err);
+    return synced ? cairn_file_sync_all(target->root_fd, err) : cairn_dir_sync(target->root_fd, err);
 }
 
 void cairn_cli_target_close(struct cairn_cli_target *target, bool keep) {

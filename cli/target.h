@@ -38,6 +38,10 @@ bool cairn_cli_target_have(void *target, uint32_t shard, uint64_t offset, void *
                            size_t size);
 enum cairn_code cairn_cli_target_write(void *target, uint32_t shard, uint64_t offset,
                                        const void *bytes, size_t size, struct cairn_error *err);
+/* Of meta, or of the shard that it names. */
+enum cairn_code cairn_cli_tree_description(const struct cairn_cli_source *source,
+                                           struct cairn_cli_tree_meta *ret,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* Everything under its name. */
 enum cairn_code cairn_cli_target_finish(struct cairn_cli_target *target,
                                         struct cairn_error *err) CAIRN_MUST_USE;

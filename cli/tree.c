@@ -9,9 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "api/keys.h"
+#include "api/meta.h"
 #include "cli/output.h"
 #include "common/array.h"
 #include "common/encode.h"
@@ -19,6 +21,7 @@
 
 #define FILES_MAX 1048576
 #define DEPTH_MAX CAIRN_CLI_TREE_DEPTH
+#define ATTRIBUTES_BYTES_MAX 4096 /* of their names; more are not looked at */
 #define LINKS_MAX 40 /* from one name to its file, as the kernel has it */
 #define NO_FILE "neither a file nor a folder (device, socket or pipe)"
 
@@ -53,10 +56,41 @@ static enum cairn_code append(struct cairn_cli_file **items, size_t *count, size
     return CAIRN_OK;
 }
 
+/* ---- what is not kept ---- */
+
+static bool has_more_names(const struct stat *status) {
+    return S_ISREG(status->st_mode) && status->st_nlink > 1;
+}
+
+/* Where they cannot be listed there are none to tell of. */
+static void count_attributes(struct cairn_cli_tree *tree, const char *name) {
+    char path[PATH_MAX], names[ATTRIBUTES_BYTES_MAX];
+    int length = snprintf(path, sizeof path, "/proc/self/fd/%d/%s", tree->root_fd, name);
+    if (length < 0 || (size_t)length >= sizeof path) return;
+    ssize_t size = listxattr(path, names, sizeof names);
+    bool others = false, lists = false;
+    for (ssize_t at = 0; at < size; at += (ssize_t)strlen(names + at) + 1) {
+        bool list = strncmp(names + at, "system.posix_acl_", 17) == 0;
+        lists |= list;
+        others |= !list && strncmp(names + at, "security.", 9) != 0;
+    }
+    tree->unkept.attributes += others;
+    tree->unkept.access_lists += lists;
+}
+
+static void count_unkept(struct cairn_cli_tree *tree, const char *name,
+                         const struct stat *status) {
+    count_attributes(tree, name);
+    tree->unkept.bits += (status->st_mode & 07000) != 0;
+    tree->unkept.owners += status->st_uid != geteuid();
+    tree->unkept.links += has_more_names(status);
+}
+
 static bool can_be_kept(struct cairn_cli_tree *tree, const char *name) {
     struct cairn_error why = {0};
-    if (cairn_shard_name_check(cairn_view_of(name), &why) == CAIRN_OK) return true;
-    refuse(tree, name, why.message);
+    bool ours = strcmp(name, CAIRN_TREE_SHARD) == 0;
+    if (!ours && cairn_shard_name_check(cairn_view_of(name), &why) == CAIRN_OK) return true;
+    refuse(tree, name, ours ? "what describes a tree has this name in the store" : why.message);
     return false;
 }
 
@@ -66,6 +100,7 @@ static enum cairn_code add(struct cairn_cli_tree *tree, const char *name, const 
                                         .bytes = (uint64_t)status->st_size,
                                         .mode = status->st_mode & 0777};
     if (!can_be_kept(tree, name)) return CAIRN_OK;
+    count_unkept(tree, name, status);
     tree->total_bytes += file.bytes;
     return append(&tree->files, &tree->count, &tree->capacity, &file, err);
 }
@@ -78,6 +113,7 @@ static enum cairn_code take_folder(struct cairn_cli_tree *tree, const char *name
                                    struct cairn_error *err) {
     const struct cairn_cli_file folder = {.name = (char *)(uintptr_t)name,
                                           .mode = status->st_mode & 0777};
+    count_unkept(tree, name, status);
     CAIRN_TRY(append(&tree->folders, &tree->folder_count, &tree->folder_capacity, &folder, err));
     return walk(tree, name, depth + 1, err);
 }
@@ -130,6 +166,10 @@ static enum cairn_code take_entry(struct cairn_cli_tree *tree, const char *name,
     struct stat status;
     if (fstatat(tree->root_fd, name, &status, AT_SYMLINK_NOFOLLOW))
         return cairn_fail_errno(err, "%s", name);
+    if (cairn_cli_patterns_match(&tree->patterns, name, S_ISDIR(status.st_mode))) {
+        tree->excluded++;
+        return CAIRN_OK;
+    }
     if (S_ISDIR(status.st_mode)) return take_folder(tree, name, &status, depth, err);
     if (S_ISLNK(status.st_mode)) return take_link(tree, name, depth, err);
     if (S_ISREG(status.st_mode)) return add(tree, name, &status, err);
@@ -191,6 +231,27 @@ static enum cairn_code open_file_root(struct cairn_cli_tree *tree, const char *p
     return CAIRN_OK;
 }
 
+/* The tree's own patterns come first, so that the caller's decide. */
+static enum cairn_code read_ignored(struct cairn_cli_tree *tree, struct cairn_error *err) {
+    CAIRN_AUTO(buf) lines = {.limit = CAIRN_MIB};
+    struct cairn_file file = {0};
+    uint64_t size = 0;
+    CAIRN_AUTO_FD fd = cairn_open_below(tree->root_fd, CAIRN_CLI_IGNORE_FILE, 0, CAIRN_LINKS_NONE);
+    if (fd >= 0) {
+        file = (struct cairn_file){.fd = fd, .direct_fd = -1};
+        enum cairn_code code = cairn_file_size(&file, &size, err);
+        if (!code) code = cairn_buf_reserve(&lines, (size_t)size, err);
+        if (!code) code = cairn_file_read_at(&file, lines.data, (size_t)size, 0, err);
+        lines.size = (size_t)size;
+        if (!code)
+            code = cairn_cli_patterns_add_lines(&tree->patterns, cairn_buf_view(&lines), err);
+        if (code) return cairn_within(err, code, "%s", CAIRN_CLI_IGNORE_FILE);
+    }
+    for (size_t i = 0; tree->exclude && i < tree->exclude->count; i++)
+        CAIRN_TRY(cairn_cli_patterns_add(&tree->patterns, tree->exclude->items[i], err));
+    return CAIRN_OK;
+}
+
 static enum cairn_code open_root(struct cairn_cli_tree *tree, const char *path, int folder_fd,
                                  struct cairn_error *err) {
     struct stat status;
@@ -200,6 +261,7 @@ static enum cairn_code open_root(struct cairn_cli_tree *tree, const char *path, 
     if (!S_ISDIR(status.st_mode)) return open_file_root(tree, path, &status, err);
     tree->root_fd = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (tree->root_fd < 0) return cairn_fail_errno(err, "%s", path);
+    CAIRN_TRY(read_ignored(tree, err));
     return walk(tree, "", 0, err);
 }
 
@@ -233,8 +295,9 @@ static enum cairn_code finish_meta(struct cairn_cli_tree *tree, struct cairn_err
 }
 
 enum cairn_code cairn_cli_tree_open(const char *path, int folder_fd, enum cairn_cli_links links,
+                                    const struct cairn_cli_texts *exclude,
                                     struct cairn_cli_tree *ret, struct cairn_error *err) {
-    *ret = (struct cairn_cli_tree){.root_fd = -1, .links = links};
+    *ret = (struct cairn_cli_tree){.root_fd = -1, .links = links, .exclude = exclude};
     ret->meta = (struct cairn_cli_tree_meta){
         .there = true, .modes = json_object(), .links = json_object(), .folders = json_array()};
     enum cairn_code code = open_root(ret, path, folder_fd, err);
@@ -260,6 +323,7 @@ void cairn_cli_tree_release(struct cairn_cli_tree *tree) {
     free(tree->files);
     free(tree->folders);
     cairn_cli_tree_meta_release(&tree->meta);
+    cairn_cli_patterns_release(&tree->patterns);
     if (tree->root_fd >= 0) close(tree->root_fd);
     *tree = (struct cairn_cli_tree){.root_fd = -1};
 }

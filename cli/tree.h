@@ -8,6 +8,9 @@
  *              noted (cli/tree_meta.h). A link that points out of the tree is refused by name, or
  *              where they are followed kept as what it points to, unless that is a folder which
  *              it is in; devices, sockets and pipes are refused.
+ *          3   what is excluded, by the caller or by .cairnignore at the root, is passed over, also
+ *              where it could not be kept.
+ *          4   what of a file is not kept is counted.
  * Limits:  1,048,576 files; 64 folders deep.
  * Threads: one owner.
  * Next:    cli/verbs/put.c.
@@ -16,7 +19,9 @@
 
 #include <cairn/cairn.h>
 
+#include "cli/patterns.h"
 #include "cli/tree_meta.h"
+#include "cli/verb.h"
 #include "common/buf.h"
 
 struct cairn_cli_file {
@@ -30,6 +35,13 @@ enum cairn_cli_links {
     CAIRN_CLI_LINKS_NONE      /* as KEPT, and nothing is opened through one that came later */
 };
 #define CAIRN_CLI_TREE_DEPTH 64 /* folders below the root */
+/* Files and folders of which something is not kept. */
+struct cairn_cli_unkept {
+    size_t attributes, access_lists; /* extended attributes; POSIX ACLs */
+    size_t bits;                     /* setuid, setgid, sticky */
+    size_t owners;                   /* others than the user who puts */
+    size_t links;                    /* further names of a file that has one here already */
+};
 struct cairn_cli_tree {
     int root_fd;
     struct {
@@ -43,11 +55,16 @@ struct cairn_cli_tree {
     struct cairn_cli_file *folders; /* with their modes, bytes unused */
     size_t folder_count, folder_capacity;
     struct cairn_cli_tree_meta meta;
+    const struct cairn_cli_texts *exclude; /* patterns of the caller, or NULL */
+    struct cairn_cli_patterns patterns;    /* those, and those of the tree */
+    size_t excluded;
+    struct cairn_cli_unkept unkept;
 };
 /* path: a folder, or one file (then it is the only one, under its own name). folder_fd: the folder
- * itself, which path then names in messages alone; -1: it is opened by path. CAIRN_INVALID after
- * listing every refused name on standard error. */
+ * itself, which path then names in messages alone; -1: it is opened by path. exclude may be NULL.
+ * CAIRN_INVALID after listing every refused name on standard error. */
 enum cairn_code cairn_cli_tree_open(const char *path, int folder_fd, enum cairn_cli_links links,
+                                    const struct cairn_cli_texts *exclude,
                                     struct cairn_cli_tree *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
 void cairn_cli_tree_release(struct cairn_cli_tree *tree);

@@ -6,10 +6,12 @@
 #include <stdlib.h>
 
 #include "api/keys.h"
+#include "api/meta.h"
 #include "common/text.h"
 
 #define MODE_MAX 0777
 #define TARGET_BYTES_MAX 1024
+#define VALUES_MAX 10000000 /* of files, links and folders as many as a tree may have */
 
 void cairn_cli_tree_meta_release(struct cairn_cli_tree_meta *meta) {
     json_decref(meta->modes);
@@ -100,18 +102,28 @@ static bool read_tree(const json_t *tree, struct cairn_cli_tree_meta *ret) {
            read_folders(json_object_get(tree, "folders"), ret);
 }
 
-enum cairn_code cairn_cli_tree_meta_read(const char *meta_json, struct cairn_cli_tree_meta *ret,
+enum cairn_code cairn_cli_tree_meta_read(struct cairn_view meta_json,
+                                         struct cairn_cli_tree_meta *ret,
                                          struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *meta = NULL;
     *ret = (struct cairn_cli_tree_meta){.file_mode = 0666, .folder_mode = 0777};
-    struct cairn_json_limits limits = {CAIRN_MIB, 1000000};
-    CAIRN_TRY(cairn_json_parse(cairn_view_of(meta_json), limits, &meta, err));
-    const json_t *tree = json_object_get(meta, CAIRN_CLI_TREE_META);
+    struct cairn_json_limits limits = {CAIRN_CLI_TREE_BYTES_MAX, VALUES_MAX};
+    CAIRN_TRY(cairn_json_parse(meta_json, limits, &meta, err));
+    const json_t *tree = json_object_get(meta, CAIRN_META_TREE);
     if (!tree || read_tree(tree, ret)) return CAIRN_OK;
     fputs("note: the modes and links of this tree are not understood and left out\n", stderr);
     cairn_cli_tree_meta_release(ret);
     *ret = (struct cairn_cli_tree_meta){.file_mode = 0666, .folder_mode = 0777};
     return CAIRN_OK;
+}
+
+bool cairn_cli_tree_meta_is_apart(const char *meta_json) {
+    CAIRN_AUTO_JSON json_t *meta = NULL;
+    struct cairn_json_limits limits = {CAIRN_MIB, 1000000};
+    if (cairn_json_parse(cairn_view_of(meta_json), limits, &meta, NULL)) return false;
+    const char *shard =
+        json_string_value(json_object_get(json_object_get(meta, CAIRN_META_TREE), "shard"));
+    return shard && !strcmp(shard, CAIRN_TREE_SHARD);
 }
 
 unsigned cairn_cli_tree_meta_mode(const struct cairn_cli_tree_meta *meta, const char *name,
@@ -123,8 +135,8 @@ unsigned cairn_cli_tree_meta_mode(const struct cairn_cli_tree_meta *meta, const 
 
 /* ---- writing ---- */
 
-json_t *cairn_cli_tree_meta_write(const struct cairn_cli_tree_meta *meta) {
-    char text[16], folder[16];
+static json_t *modes_json(const struct cairn_cli_tree_meta *meta) {
+    char text[16];
     json_t *modes = json_object(), *mode = NULL;
     const char *name = NULL;
     json_object_foreach(meta->modes, name, mode) {
@@ -137,8 +149,26 @@ json_t *cairn_cli_tree_meta_write(const struct cairn_cli_tree_meta *meta) {
             return NULL;
         }
     }
-    snprintf(text, sizeof text, "%o", meta->file_mode);
+    return modes;
+}
+
+enum cairn_code cairn_cli_tree_meta_write(const struct cairn_cli_tree_meta *meta,
+                                          struct cairn_buf *ret, struct cairn_error *err) {
+    char file[16], folder[16];
+    snprintf(file, sizeof file, "%o", meta->file_mode);
     snprintf(folder, sizeof folder, "%o", meta->folder_mode);
-    return json_pack("{s:s, s:s, s:o, s:O, s:O}", "file_mode", text, "folder_mode", folder, "modes",
-                     modes, "links", meta->links, "folders", meta->folders);
+    CAIRN_AUTO_JSON json_t *json =
+        json_pack("{s:{s:s, s:s, s:o, s:O, s:O}}", CAIRN_META_TREE, "file_mode", file,
+                  "folder_mode", folder, "modes", modes_json(meta), "links", meta->links, "folders",
+                  meta->folders);
+    if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for modes and links");
+    ret->limit = CAIRN_CLI_TREE_BYTES_MAX;
+    return cairn_json_dump(json, ret, err);
+}
+
+enum cairn_code cairn_cli_tree_meta_name_shard(struct cairn_buf *ret, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *json =
+        json_pack("{s:{s:s}}", CAIRN_META_TREE, "shard", CAIRN_TREE_SHARD);
+    if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for modes and links");
+    return cairn_json_dump(json, ret, err);
 }

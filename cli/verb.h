@@ -42,7 +42,7 @@ struct cairn_cli {
     const char *output_text, *progress_text, *fields;
     const char *profile;
     const struct cairn_cli_profile *chosen; /* cli/profile.h; NULL: none */
-    const char *directory, *shard, *range, *job, *resume, *wait_for, *format, *state, *subset;
+    const char *directory, *range, *job, *resume, *wait_for, *format, *state, *subset;
     const char *dtype, *only, *to, *tp_rules, *strip_prefix, *rename;
     const char *labels, *part_size, *listen;
     uint64_t rank, world_size, timeout_ms, limit, step, bytes, ranks, steps, workers;
@@ -70,7 +70,7 @@ struct cairn_cli {
     bool new_grant_key;
     const char *until; /* of a watch */
     uint64_t every_ms;
-    struct cairn_cli_texts keep_best, keep_labels, copies;
+    struct cairn_cli_texts keep_best, keep_labels, copies, exclude, shards;
     const char *keep_within, *unmeasured_grace, *partner_copies, *after, *note;
     enum cairn_cli_output output;
     bool si_sizes, plain_sizes; /* cli/sizes.h */

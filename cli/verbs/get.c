@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/meta.h"
 #include "cli/fetch.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/patterns.h"
 #include "cli/sizes.h"
 #include "cli/target.h"
 #include "common/clock.h"
@@ -15,7 +17,8 @@
 static const struct cairn_cli_flag flags[] = {
     {"directory", 'd', CAIRN_CLI_TEXT, CAIRN_CLI_AT(directory), 0, "DIR",
      "Where the tree is written; default ./RUN-STEP. - is standard output, for one shard."},
-    {"shard", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(shard), 0, "NAME", "Only this shard."},
+    {"shard", 0, CAIRN_CLI_TEXTS, CAIRN_CLI_AT(shards), 0, "NAME|PATTERN",
+     "Only this shard, or those that match: *.safetensors, unet/**. Again for others."},
     {"rank", 'r', CAIRN_CLI_NUMBER, CAIRN_CLI_AT(rank), CAIRN_CLI_AT(rank_given), "N",
      "Only the shards that rank N wrote."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
@@ -27,10 +30,29 @@ static const struct cairn_cli_flag flags[] = {
 /* What an interrupted get says; made before anything is written. */
 static char interrupted[3 * PATH_MAX] = "cairn get: interrupted; nothing was written\n";
 
+struct wanted {
+    const struct cairn_cli *cli;
+    struct cairn_cli_patterns patterns; /* of --shard */
+    bool described_apart; /* the shard that describes the tree is none of its files */
+};
+
+/* Without * ? [ it is a name and nothing else. */
+static enum cairn_code add_patterns(struct wanted *wanted, struct cairn_error *err) {
+    const struct cairn_cli_texts *texts = &wanted->cli->shards;
+    for (size_t i = 0; i < texts->count; i++)
+        if (strpbrk(texts->items[i], "*?["))
+            CAIRN_TRY(cairn_cli_patterns_add(&wanted->patterns, texts->items[i], err));
+    return CAIRN_OK;
+}
+
 static bool wants(const void *owner, uint32_t index, const struct cairn_manifest_shard *shard) {
-    const struct cairn_cli *cli = owner;
+    const struct wanted *wanted = owner;
+    const struct cairn_cli *cli = wanted->cli;
     (void)index;
-    if (cli->shard) return !strcmp(cli->shard, shard->name);
+    for (size_t i = 0; i < cli->shards.count; i++)
+        if (!strcmp(cli->shards.items[i], shard->name)) return true;
+    if (cli->shards.count) return cairn_cli_patterns_match(&wanted->patterns, shard->name, false);
+    if (wanted->described_apart && !strcmp(shard->name, CAIRN_TREE_SHARD)) return false;
     return !cli->rank_given || shard->rank == cli->rank;
 }
 
@@ -53,7 +75,7 @@ static enum cairn_code get_tree(const struct cairn_cli *cli, struct cairn_cli_fe
     struct cairn_cli_target target = {.source = fetch->source,
                                       .shards = fetch->shards,
                                       .shard_count = fetch->shard_count,
-                                      .whole = !cli->shard && !cli->rank_given};
+                                      .whole = !cli->shards.count && !cli->rank_given};
     enum cairn_code code = cairn_cli_target_open(&target, folder, err);
     bool begun = code == CAIRN_OK;
     if (begun) {
@@ -83,11 +105,11 @@ static enum cairn_code check_chosen(const struct cairn_cli *cli,
                                     const struct cairn_cli_fetch *fetch, struct cairn_error *err) {
     const struct cairn_committed *version = &fetch->source->version;
     unsigned long long step = version->place.step;
-    if (fetch->shard_count || (!cli->shard && !cli->rank_given)) return CAIRN_OK;
-    if (cli->shard)
+    if (fetch->shard_count || (!cli->shards.count && !cli->rank_given)) return CAIRN_OK;
+    if (cli->shards.count)
         return cairn_fail(err, CAIRN_NOT_FOUND,
                           "step %llu has no shard %s; cairn show %s lists the shards", step,
-                          cli->shard, cli->arguments[0]);
+                          cli->shards.items[0], cli->arguments[0]);
     return cairn_fail(err, CAIRN_NOT_FOUND, "rank %llu wrote no shard of step %llu (world size %u)",
                       (unsigned long long)cli->rank, step, version->manifest.world_size);
 }
@@ -117,7 +139,12 @@ static enum cairn_code get(const struct cairn_cli *cli, struct cairn_cli_fetch *
     const struct cairn_version_place *place = &fetch->source->version.place;
     uint64_t started_ms = cairn_mono_ms();
     char folder[PATH_MAX];
-    CAIRN_TRY(cairn_cli_fetch_choose(fetch, wants, cli, err));
+    const char *meta = fetch->source->version.manifest.meta_json;
+    struct wanted wanted = {.cli = cli, .described_apart = cairn_cli_tree_meta_is_apart(meta)};
+    enum cairn_code code = add_patterns(&wanted, err);
+    if (code == CAIRN_OK) code = cairn_cli_fetch_choose(fetch, wants, &wanted, err);
+    cairn_cli_patterns_release(&wanted.patterns);
+    CAIRN_TRY(code);
     CAIRN_TRY(check_chosen(cli, fetch, err));
     if (cli->directory && !strcmp(cli->directory, "-")) return get_stream(fetch, err);
     int size = cli->directory ? snprintf(folder, sizeof folder, "%s", cli->directory)

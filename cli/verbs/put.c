@@ -15,6 +15,9 @@ static const struct cairn_cli_flag flags[] = {
      "Keep what links out of the tree point to; otherwise they are refused."},
     {"files-only", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(files_only), 0, NULL,
      "Leave out modes, links and empty folders."},
+    {"exclude", 0, CAIRN_CLI_TEXTS, CAIRN_CLI_AT(exclude), 0, "PATTERN",
+     "Leave out what matches, as a line of .gitignore does; again for others. A file .cairnignore "
+     "at the root of PATH has such lines, too."},
     {"detach", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(detach), 0, NULL,
      "Return when the node's uploader has the files open; it goes on. See cairn wait."},
 };

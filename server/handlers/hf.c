@@ -7,6 +7,7 @@
 #include "api/dtype.h"
 #include "api/listing.h"
 #include "api/messages.h"
+#include "api/meta.h"
 #include "common/crc32c.h"
 #include "common/text.h"
 #include "common/utf8.h"
@@ -85,6 +86,7 @@ static void close_view(struct view *view) {
 /* A file that was saved beside the tensors, and holds none that is known by name. */
 static bool is_stored(const struct view *view, const struct cairn_manifest_shard *shard) {
     const struct cairn_layout *layout = view->layout ? &view->layout->layout : NULL;
+    if (strcmp(shard->name, CAIRN_TREE_SHARD) == 0) return false; /* no file of the folder */
     return strcmp(cairn_listing_content(layout, shard->rank, shard->name), "opaque") == 0;
 }
 

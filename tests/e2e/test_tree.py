@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -15,7 +16,7 @@ import sys
 import unittest
 import urllib.request
 
-from world import BIN, HANG_S, World
+from world import BIN, HANG_S, wait_until, World
 
 
 def tree_of(folder):
@@ -137,13 +138,142 @@ class Tree(unittest.TestCase):
         for word in ("65537 files", "at most 65536", "tar -cf", "nothing was begun"):
             self.assertIn(word, said)
         shutil.rmtree(tree)
-        # Nor is one opened where modes and links are too much.
-        tree = self.folder("links")
-        (tree / "file").touch()
-        for number in range(2000):
-            (tree / f"a-link-with-a-longer-name-{number}").symlink_to("file")
-        self.assertIn("--files-only", self.world.cairn("put", tree, "t/too-many@1", status=2).stderr)
         self.world.cairn("ls", "t/too-many", status=3)
+
+    def test_a_tree_whose_links_and_modes_are_many_comes_back_from_server_and_store(self):
+        tree = self.folder("cache")  # as the hub's cache has it
+        (tree / "blobs").mkdir()
+        for number in range(600):
+            blob = tree / "blobs" / hashlib.sha256(str(number).encode()).hexdigest()
+            blob.write_bytes(str(number).encode())
+            blob.chmod(0o600 if number % 3 else 0o640)
+            folder = tree / f"snapshots/{hashlib.sha1(b'x').hexdigest()}/part-{number % 7}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"model-{number:05}-of-00600.safetensors.index").symlink_to(f"../../../blobs/{blob.name}")
+        (tree / "none").mkdir()
+        self.world.cairn("put", tree, "t/cache@1")
+        meta = self.world.version("t/cache")["meta"]
+        self.assertEqual(meta["cairn_tree"], {"shard": ".cairn-tree.json"})
+        for number, flags in enumerate(((), ("--store", self.world.store))):
+            back = self.world.root / f"cache-back-{number}"
+            self.world.cairn("get", "t/cache@1", "-d", back, *flags)
+            self.assertEqual(self.shape_of(back), self.shape_of(tree))
+            self.assertEqual(tree_of(back), tree_of(tree))
+            self.world.cairn("verify", "t/cache@1", *flags)
+            self.assertIn(".cairn-tree.json", self.world.cairn("show", "t/cache@1", *flags).stdout)
+        files = json.loads(self.world.get("/v1/runs/t/cache/checkpoints/1/hf")[2])["files"]
+        self.assertEqual(len(files), 600, "what describes the tree is no file of it")
+        kept = pathlib.Path(self.world.store).rglob(".cairn-tree.json")
+        for path in kept:
+            path.chmod(0o600)
+            path.write_bytes(path.read_bytes().replace(b"blobs", b"blubs"))
+        self.world.cairn("get", "t/cache@1", "-d", self.world.root / "cache-bad", status=7)
+        (tree / ".cairn-tree.json").touch()
+        self.assertIn("has this name", self.world.cairn("put", tree, "t/cache@2", status=2).stderr)
+
+    def test_files_by_the_thousand_are_put_verified_and_got(self):
+        tree = self.folder("thousands")
+        for number in range(3000):
+            folder = tree / f"{number % 50}"
+            folder.mkdir(exist_ok=True)
+            (folder / str(number)).write_bytes(number.to_bytes(4, "little") * (number % 2000))
+        self.world.cairn("put", tree, "t/thousands@1")
+        self.world.cairn("verify", "t/thousands@1")
+        back = self.world.root / "thousands-back"
+        self.world.cairn("get", "t/thousands@1", "-d", back)
+        self.assertEqual(tree_of(tree), tree_of(back))
+        self.assertEqual(self.world.temporaries(), [])
+
+    def test_right_bytes_with_another_mode_get_the_mode_that_was_put(self):
+        tree = self.make_shaped("mended")
+        self.world.cairn("put", tree, "t/mended@1")
+        back = self.world.root / "mended-back"
+        self.world.cairn("get", "t/mended@1", "-d", back)
+        (back / "bin/run").chmod(0o600)
+        (back / "weights-1").chmod(0o777)
+        self.world.cairn("get", "t/mended@1", "-d", back)
+        self.assertEqual(self.shape_of(back), self.shape_of(tree))
+
+    def test_holes_take_no_room_in_the_store_and_come_back_as_holes(self):
+        tree = self.folder("holes")
+        with open(tree / "sparse", "wb") as file:
+            file.truncate(256 << 20)
+            file.seek(100 << 20)
+            file.write(os.urandom(3 << 20))
+        self.world.cairn("put", tree, "t/holes@1")
+        back = self.world.root / "holes-back"
+        self.world.cairn("get", "t/holes@1", "-d", back)
+        stored, = pathlib.Path(self.world.store).glob("t/holes/*/*/data/sparse")
+        for path in (stored, back / "sparse"):
+            self.assertEqual(path.stat().st_size, 256 << 20)
+            self.assertLess(path.stat().st_blocks * 512, 32 << 20, path)
+        self.assertEqual(tree_of(back), tree_of(tree))
+
+    def test_what_is_not_kept_of_a_tree_is_told_in_a_line(self):
+        tree = self.folder("unkept")
+        for name in ("a", "b", "c"):
+            (tree / name).write_bytes(b"x")
+        self.assertNotIn("not kept", self.world.cairn("put", tree, "t/unkept@1").stderr)
+        os.setxattr(tree / "a", "user.color", b"red")
+        os.link(tree / "b", tree / "b2")
+        (tree / "c").chmod(0o4755)
+        said = self.world.cairn("put", tree, "t/unkept@2").stderr
+        line, = (line for line in said.splitlines() if "not kept" in line)
+        for word in ("extended attributes (1)", "hard links (2;", "setuid, setgid, sticky (1)"):
+            self.assertIn(word, line)
+
+    def test_what_is_excluded_is_left_out(self):
+        tree = self.folder("excluded")
+        for name in ("model.bin", "logs/1.log", "logs/keep.log", "a/tmp/x", "a/b/tmp/y", "b/c/d.log", "top/e", "a/top/e"):
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_bytes(b"x")
+        os.mkfifo(tree / "a/tmp/pipe")  # could not be kept, and need not be
+        (tree / ".cairnignore").write_text("# not these\n*.log\n!keep.log\ntmp/\n/top\n")
+        said = self.world.cairn("put", tree, "t/excluded@1", "--exclude", "b/**")
+        self.assertIn("excluded", said.stderr)
+        back = self.world.root / "excluded-back"
+        self.world.cairn("get", "t/excluded@1", "-d", back)
+        self.assertEqual(sorted(tree_of(back)), [".cairnignore", "a/top/e", "logs/keep.log", "model.bin"])
+        part = self.world.root / "excluded-part"
+        self.world.cairn("get", "t/excluded@1", "-d", part, "--shard", "logs/*", "--shard", "model.bin")
+        self.assertEqual(sorted(tree_of(part)), ["logs/keep.log", "model.bin"])
+        self.assertIn("no shard", self.world.cairn("get", "t/excluded@1", "-d", part, "--shard", "*.none", status=3).stderr)
+
+    @staticmethod
+    def put_aside(world, tree, *words):
+        return subprocess.Popen([BIN / "cairn", "put", tree, *words], stdout=subprocess.PIPE, text=True,
+                                stderr=subprocess.PIPE, env={**os.environ, "CAIRN_URL": world.addresses(),
+                                                             "CAIRN_SOCKET": world.socket()})
+
+    def test_a_file_that_is_written_to_with_its_time_put_back_is_told(self):
+        tree = self.folder("sly")
+        with open(tree / "file", "wb") as file:
+            file.truncate(2 << 30)
+        was = (tree / "file").stat()
+        world = World(env={"CAIRN_STORE_FAULT": "part:*/data/file:*:unavailable"})  # so it is read again and again
+        self.addCleanup(world.close)
+        putting = self.put_aside(world, tree, "t/sly@1")
+        wait_until(lambda: world.version("t/sly", "1"))
+        with open(tree / "file", "r+b") as file:
+            file.write(b"changed")
+        os.utime(tree / "file", ns=(was.st_atime_ns, was.st_mtime_ns))
+        self.assertIn("was written to while it was sent", putting.communicate(timeout=HANG_S)[1])
+        self.assertNotEqual(putting.returncode, 0)
+
+    def test_progress_of_a_put_grows_while_files_are_sent(self):
+        tree = self.folder("seen")
+        for number in range(40):
+            (tree / str(number)).write_bytes(os.urandom(300_000))
+        world = World(env={"CAIRN_STORE_FAULT": "put:*/data/39:*:unavailable"})
+        self.addCleanup(world.close)
+        putting = self.put_aside(world, tree, "t/seen@1", "--progress", "json")
+        for line in putting.stderr:  # all but one are acknowledged in the end, and that is seen
+            if line.startswith("{") and 0 < json.loads(line)["done_bytes"] < 12_000_000:
+                break
+        else:
+            self.fail("it stood at nothing")
+        putting.send_signal(signal.SIGINT)
+        putting.communicate(timeout=HANG_S)
 
     def test_a_put_whose_output_is_full_says_that_it_is_committed(self):
         tree = self.folder("full")
