@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of one node without a network: copying, a folder as the store."""
 import os
+import resource
 import shutil
+import subprocess
+import time
 
 from bench import peers
 from bench.daemons import World
@@ -131,6 +134,64 @@ def folder_save(lab):
     a, b = lab.pairs(save, emptied(other, sides["buffered"]))
     lab.report("vs_buffered", [y.seconds / x.seconds for x, y in zip(a, b)], 2.3, "higher",
                [x.bytes / x.seconds / 1e9 for x in a], [y.bytes / y.seconds / 1e9 for y in b])
+
+
+FILE_BYTES = 4096
+FILES_MOST, FILES_SHORT = 65536, 8192  # of a checkpoint; in a short run
+FILES_IN_FOLDER = 400
+
+
+class Copies:
+    """One side of many-files; each go() does it once more and leaves nothing of the time before."""
+
+    def __init__(self, command, before=None):
+        self.command, self.before = command, before
+
+    def go(self):
+        if self.before:
+            self.before()
+        os.sync()
+        begun = time.monotonic()
+        for command in self.command():
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return time.monotonic() - begun
+
+
+@figure("many-files", "put, verify and get of 65,536 files of 4 KiB, by daemons and a command that may have 512 descriptors, "
+        "against cp -a and sync", [("put", 2, "lower"), ("verify", 2, "lower"), ("get", 2, "lower")],
+        {"cairn", "cairn-server", "cairn-uploader"})
+def many_files(lab):
+    tree, copy, back = (os.path.join(lab.folder, name) for name in ("tree", "copy", "back"))
+    for number in range(min(FILES_SHORT if lab.judge else FILES_MOST, lab.bytes // FILE_BYTES)):
+        if number % FILES_IN_FOLDER == 0:
+            folder = os.path.join(tree, str(number // FILES_IN_FOLDER))
+            os.makedirs(folder)
+        with open(os.path.join(folder, str(number)), "wb") as file:
+            file.write(number.to_bytes(4, "little") * (FILE_BYTES // 4))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))  # of what is started from here on
+    try:
+        world = lab.keep(World(lab, None))
+        step = iter(range(1, 1000))
+        saved = []
+
+        def put():
+            saved.append("bench/many@%d" % next(step))
+            yield [program("cairn"), "put", tree, saved[-1], "-s", world.url, "--socket", world.socket, "--progress", "none"]
+
+        def verb(*words):
+            def commands():
+                yield [program("cairn"), words[0], saved[-1], "-s", world.url, "--progress", "none", *words[1:]]
+            return commands
+
+        copying = Copies(lambda: (["cp", "-a", tree, copy], ["sync"]),
+                         before=lambda: shutil.rmtree(copy, ignore_errors=True))
+        for name, ours in (("put", Copies(put)), ("verify", Copies(verb("verify"))),
+                           ("get", Copies(verb("get", "-d", back), before=lambda: shutil.rmtree(back, ignore_errors=True)))):
+            a, b = lab.pairs(ours.go, copying.go)
+            lab.report(name, [x / y for x, y in zip(a, b)], 2, "lower", a, b, unit="s")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @figure("reshard", "one rank's plan of a restore on 12,288 ranks of what 16,384 saved, 1,015,808 fragments",
