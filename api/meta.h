@@ -17,8 +17,8 @@
 #define CAIRN_META_BYTES_MAX (64 * CAIRN_KIB)
 /* Frames, journal, bodies and manifest put up to four levels around it, of the 16 they may have. */
 #define CAIRN_META_DEPTH_MAX 12
-/* The member of meta that says what `put` kept of a tree beside its files' bytes; a long one lies in
- * a shard of its own, which is no file of the tree (docs/format.md). */
+/* The member of meta that says what `put` kept of a tree beside its files' bytes; a long one lies
+ * in a shard of its own, which is no file of the tree (docs/format.md). */
 #define CAIRN_META_TREE "cairn_tree"
 #define CAIRN_TREE_SHARD ".cairn-tree.json"
 #define CAIRN_NOTE_BYTES_MAX 4096 /* of what somebody writes beside a run or a version */

@@ -25,8 +25,8 @@ static bool next_component(const char **at, char ret[CAIRN_SHARD_NAME_BYTES_MAX 
     return true;
 }
 
-/* A ** that did not lead on is tried again one component further: only the last one has to be, since
- * what comes before it has matched as early as it could. */
+/* A ** that did not lead on is tried again one component further: only the last one has to be,
+ * since what comes before it has matched as early as it could. */
 bool cairn_cli_glob(const char *pattern, const char *name) {
     char wanted[CAIRN_SHARD_NAME_BYTES_MAX + 1], found[CAIRN_SHARD_NAME_BYTES_MAX + 1];
     const char *after_stars = NULL, *from = NULL;

@@ -2,8 +2,8 @@
 /*
  * patterns: names of a tree's files by patterns, as .gitignore writes them.
  *
- * Why:     a folder of a model holds caches, logs and locks that no checkpoint should have, and of a
- *          checkpoint a part is wanted.
+ * Why:     a folder of a model holds caches, logs and locks that no checkpoint should have, and of
+ *          a checkpoint a part is wanted.
  * Promise: 1   * and ? and [...] match within one component, ** any folders. A pattern with a slash
  *              before its end counts from the root of the tree, another one at any depth; with a
  *              slash at its end it means folders alone.

@@ -209,10 +209,12 @@ static void tell_unkept(const struct cairn_cli_tree *tree) {
     if (unkept->links)
         add_part(text, sizeof text, "hard links (%zu; each name is a file of its own)",
                  unkept->links);
-    if (text[0]) cairn_cli_note("note: not kept, with how many files and folders have it: %s", text);
+    if (text[0])
+        cairn_cli_note("note: not kept, with how many files and folders have it: %s", text);
     if (tree->excluded)
-        cairn_cli_note("note: excluded: %s",
-                       cairn_cli_counted(tree->excluded, "file or folder", "files and folders").text);
+        cairn_cli_note(
+            "note: excluded: %s",
+            cairn_cli_counted(tree->excluded, "file or folder", "files and folders").text);
 }
 
 static enum cairn_code report(const struct cairn_cli_save_tree *job,
@@ -355,7 +357,8 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
                                  : job->cli->follow ? CAIRN_CLI_LINKS_FOLLOWED
                                                     : CAIRN_CLI_LINKS_KEPT;
     CAIRN_TRY(read_ref(job->ref, &step, name, err));
-    CAIRN_TRY(cairn_cli_tree_open(job->path, job->folder_fd, links, &job->cli->exclude, &tree, err));
+    CAIRN_TRY(
+        cairn_cli_tree_open(job->path, job->folder_fd, links, &job->cli->exclude, &tree, err));
     struct description description = {0};
     enum cairn_code code = check_count(&tree, CAIRN_SHARDS_MAX, job->path, err);
     if (code == CAIRN_OK && !job->cli->files_only) code = describe_tree(&tree, &description, err);

@@ -364,12 +364,14 @@ static enum cairn_code make_rest(struct cairn_cli_target *target, unsigned mask,
 
 enum cairn_code cairn_cli_target_finish(struct cairn_cli_target *target, struct cairn_error *err) {
     unsigned mask = umask_now();
-    bool synced = target->shard_count >= SYNCED_TOGETHER_MIN && cairn_file_syncs_all(target->part_fd);
+    bool synced =
+        target->shard_count >= SYNCED_TOGETHER_MIN && cairn_file_syncs_all(target->part_fd);
     if (synced) CAIRN_TRY(cairn_file_sync_all(target->part_fd, err));
     for (size_t i = 0; i < target->shard_count; i++)
         CAIRN_TRY(move_file(target, target->shards[i], mask, synced, err));
     CAIRN_TRY(make_rest(target, mask, err));
-    return synced ? cairn_file_sync_all(target->root_fd, err) : cairn_dir_sync(target->root_fd, err);
+    return synced ? cairn_file_sync_all(target->root_fd, err)
+                  : cairn_dir_sync(target->root_fd, err);
 }
 
 void cairn_cli_target_close(struct cairn_cli_target *target, bool keep) {

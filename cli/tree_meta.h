@@ -2,9 +2,9 @@
 /*
  * tree_meta: what a tree has besides the bytes of its files: modes, links, empty folders.
  *
- * Why:     `put` keeps a tree as it is; shards are bytes and names alone, so the rest is "cairn_tree"
- *          (docs/format.md): in the manifest's meta, where readers of tensors pass it by, or, where
- *          it is long, in a shard of its own that meta names.
+ * Why:     `put` keeps a tree as it is; shards are bytes and names alone, so the rest is
+ *          "cairn_tree" (docs/format.md): in the manifest's meta, where readers of tensors pass it
+ *          by, or, where it is long, in a shard of its own that meta names.
  * Promise: 1   what is read is checked as another user's input is: no name leaves the tree, no link
  *              points out of it, no mode has more than the permission bits.
  *          2   what was put comes back, less the umask of who gets it.

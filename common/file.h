@@ -64,7 +64,7 @@ enum cairn_code cairn_file_write_sparse_at(const struct cairn_file *file, const 
                                            size_t size, uint64_t offset,
                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* Can one sync of the file system that fd lies in stand for those of many files in it? A local one
- * whose sync waits for all of it, on Linux from 5.8 on, where it tells what could not be written. */
+ * whose sync waits for all of it, from Linux 5.8 on, where it tells what could not be written. */
 bool cairn_file_syncs_all(int fd);
 /* That sync. A failure is told to each open file of the file system once, so whoever believes a
  * success has had fd open since before it wrote. */

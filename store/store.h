@@ -53,7 +53,7 @@ struct cairn_store_profile {
     uint64_t part_bytes_max;
     uint32_t part_count_max;
     uint64_t object_bytes_max;
-    uint32_t together_max; /* puts of small objects that one worker syncs together; 0: it does not */
+    uint32_t together_max; /* puts of small objects that one worker syncs together; 0: none */
     char note[256]; /* what is degraded and why, for people */
 };
 

@@ -88,7 +88,8 @@ static void print_sparks(const struct cairn_cli *cli, const struct cairn_cli_ref
 static bool has_failed(const struct cairn_cli_ref *ref,
                        const struct cairn_msg_version_row *version) {
     uint64_t step;
-    return !cairn_parse_u64(cairn_view_of(ref->version), &step, NULL) && !version->committed_at && strcmp(version->state, "open") != 0 &&
+    bool of_step = cairn_parse_u64(cairn_view_of(ref->version), &step, NULL) == CAIRN_OK;
+    return of_step && !version->committed_at && strcmp(version->state, "open") != 0 &&
            strcmp(version->state, "committed") != 0;
 }
 

@@ -5,13 +5,14 @@
 void cairn_client_progress_look(const struct cairn_save *save, struct cairn_save_status *ret) {
     bool staged = save->state.reached >= CAIRN_CLIENT_REACHED_STAGED;
     bool durable = save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE;
+    uint64_t sent_bytes = save->sent_bytes; /* of files some are sent before all are staged */
+    if (staged) sent_bytes = cairn_min_u64(sent_bytes, save->total_bytes);
     *ret =
         (struct cairn_save_status){.step = save->step,
                                    .reached = (enum cairn_milestone)save->state.reached,
                                    .total_bytes = save->total_bytes,
                                    .staged_bytes = staged ? save->total_bytes : save->staged_bytes,
-                                   .sent_bytes = staged ? cairn_min_u64(save->sent_bytes, save->total_bytes)
-                                                        : save->sent_bytes,
+                                   .sent_bytes = sent_bytes,
                                    .durable_bytes = durable ? save->total_bytes : 0,
                                    .stall_us = save->stall_us,
                                    .wait_us = save->wait_us};

@@ -259,7 +259,6 @@ static void cancel(struct cairn_store_worker *base, struct cairn_store_request *
     TAILQ_FOREACH(job, &worker->written, place)
         if (job->request == request) break;
     if (!job) return;
-    TAILQ_REMOVE(&worker->written, job, place);
     cairn_store_dir_take_up(worker, job);
     finish_cancelled(request, job);
 }
@@ -271,7 +270,6 @@ static void worker_free(struct cairn_store_worker *base) {
     while ((request = take_incoming(worker))) finish_cancelled(request, NULL);
     while ((job = take_job(worker))) finish_cancelled(job->request, job);
     while ((job = TAILQ_FIRST(&worker->written))) {
-        TAILQ_REMOVE(&worker->written, job, place);
         cairn_store_dir_take_up(worker, job);
         finish_cancelled(job->request, job);
     }
@@ -370,7 +368,6 @@ static bool turn(struct cairn_store_dir_worker *worker, bool *ret_ended) {
         TAILQ_INSERT_TAIL(&worker->jobs, job, place);
         return true;
     }
-    worker->small_puts -= job->counted;
     if (code == CAIRN_OK && job->together) {
         cairn_file_release(&job->file);
         close(job->folder_fd);
@@ -378,6 +375,7 @@ static bool turn(struct cairn_store_dir_worker *worker, bool *ret_ended) {
         TAILQ_INSERT_TAIL(&worker->written, job, place);
         return false;
     }
+    worker->small_puts -= job->counted;
     cairn_store_dir_finish(job->request, job, code, &why);
     *ret_ended = true;
     return false;

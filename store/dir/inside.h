@@ -89,8 +89,8 @@ struct cairn_store_dir_worker {
     /* Submitted, not yet begun: linked by worker_private, so that submit cannot fail. */
     struct cairn_store_request *incoming, *incoming_last;
     TAILQ_HEAD(, cairn_store_dir_job) jobs; /* taking turns */
-    TAILQ_HEAD(, cairn_store_dir_job) written; /* small puts that wait for the sync of all of them */
-    size_t small_puts; /* that are not begun, or take turns */
+    TAILQ_HEAD(, cairn_store_dir_job) written; /* small puts that wait for the sync of them all */
+    size_t small_puts; /* that have not ended */
     int sync_fd; /* for syncfs, which tells each open file of errors once; -1: not open */
     /* Hashes of folders whose entry in their parent this worker has synced, and of those that the
      * next syncfs makes durable. */
@@ -153,7 +153,7 @@ void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, const struc
 bool cairn_store_dir_remembers(const struct cairn_store_dir_worker *worker, const struct stat *st);
 
 /* ---- together.c ---- */
-/* Of a put in `written` that ends otherwise: its temporary file can be removed again. */
+/* Takes a put out of `written`; its temporary file, if there is one still, goes with the job. */
 void cairn_store_dir_take_up(struct cairn_store_dir_worker *worker,
                              struct cairn_store_dir_job *job);
 /* Ends all puts in `written`; true: there were some. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Many small puts, one sync. A file system makes its journal durable as a whole, so that 512 files
- * of 4 KiB cost one wait for the disk instead of a thousand. Files and folders are closed meanwhile:
- * what could not be written is told by the sync itself (Linux 5.8 and later), to each open file of
- * the file system once, so each worker has one of its own.
+ * of 4 KiB cost one wait for the disk instead of a thousand. Files and folders are closed
+ * meanwhile: what could not be written is told by the sync itself (Linux 5.8 and later), to each
+ * open file of the file system once, so each worker has one of its own.
  */
 #include <fcntl.h>
 #include <unistd.h>
@@ -64,6 +64,8 @@ static void remember(struct cairn_store_dir_worker *worker, const struct cairn_s
 void cairn_store_dir_take_up(struct cairn_store_dir_worker *worker,
                              struct cairn_store_dir_job *job) {
     struct cairn_store_dir_place place;
+    TAILQ_REMOVE(&worker->written, job, place);
+    worker->small_puts -= job->counted;
     if (!job->temporary[0] || job->folder_fd >= 0) return;
     if (cairn_store_dir_place_of(job->request->key, &place, NULL) ||
         cairn_store_dir_folder(cairn_store_dir_of(worker), place.folder, &job->folder_fd, NULL))
@@ -77,7 +79,6 @@ static void name_all(struct cairn_store_dir_worker *worker, struct open_folder *
         next = TAILQ_NEXT(job, place);
         enum cairn_code code = name_it(worker, job, folder, &why);
         if (code == CAIRN_OK) continue;
-        TAILQ_REMOVE(&worker->written, job, place);
         cairn_store_dir_take_up(worker, job);
         cairn_store_dir_finish(job->request, job, code, &why);
     }
@@ -97,7 +98,6 @@ bool cairn_store_dir_end_together(struct cairn_store_dir_worker *worker) {
         CAIRN_CRASHPOINT("store.dir.published");
     }
     while ((job = TAILQ_FIRST(&worker->written))) {
-        TAILQ_REMOVE(&worker->written, job, place);
         if (code == CAIRN_OK) remember(worker, job, &folder);
         cairn_store_dir_take_up(worker, job);
         cairn_store_dir_finish(job->request, job, code, &why);

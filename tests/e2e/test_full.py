@@ -246,5 +246,24 @@ class Commands(unittest.TestCase):
         self.assertEqual((self.disk / "out" / "a.bin").read_bytes(), (source / "a.bin").read_bytes())
 
 
+class Inodes(unittest.TestCase):
+    def test_a_file_system_without_inodes_is_said_as_that(self):
+        root = pathlib.Path(tempfile.mkdtemp(prefix="cairn-inodes-"))
+        back = root / "back"
+        back.mkdir()
+        self.assertTrue(mounted.mount(back, "tmpfs", "-t", "tmpfs", "-o", "size=96m,nr_inodes=30,mode=0777"))
+        self.addCleanup(mounted.unmount, back)
+        world = World(root=root)
+        self.addCleanup(world.close)
+        tree = root / "tree"
+        tree.mkdir()
+        for number in range(60):
+            (tree / str(number)).write_bytes(b"x")
+        world.cairn("put", tree, "full/inodes@1")
+        said = world.cairn("get", "full/inodes@1", "-d", back, status=None)
+        self.assertNotEqual(said.returncode, 0)
+        self.assertIn("no inode is left", said.stderr)
+
+
 if __name__ == "__main__":
     mounted.main()

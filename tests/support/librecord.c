@@ -8,6 +8,7 @@
  * What changes a file or folder is told when it has happened, what leaves by a socket before it
  * does: whatever stands above a SEND was done when it went out. A sync is told twice, since what
  * is written while it runs may not be in it. tests/e2e/recording.py reads the log. */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -373,6 +374,58 @@ int fsync(int fd) {
 int fdatasync(int fd) {
     NEXT(fdatasync);
     return synced(fd, 0, next_fdatasync);
+}
+
+/* A sync of a file system is one of each file and folder below the root. */
+struct found {
+    struct file *files;
+    size_t count, capacity;
+};
+
+/* Past the functions that are recorded here. */
+static int open_past(int at, const char *path, int flags) {
+    return (int)syscall(SYS_openat, at, path, flags);
+}
+
+static void find_below(int fd, struct found *found) {
+    struct stat status;
+    if (fstat(fd, &status) || !(S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))) return;
+    int own = open_past(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *folder = own < 0 ? NULL : fdopendir(own);
+    if (found->count == found->capacity) {
+        found->capacity = found->capacity ? 2 * found->capacity : 256;
+        found->files = realloc(found->files, found->capacity * sizeof *found->files);
+        if (!found->files) abort();
+    }
+    found->files[found->count++] = identify(fd, "");
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+        int at = open_past(own, entry->d_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        if (at >= 0) find_below(at, found);
+        if (at >= 0) close(at);
+    }
+    if (folder) closedir(folder);
+}
+
+int syncfs(int fd) {
+    NEXT(syncfs);
+    struct found found = {0};
+    int below = log_fd >= 0 ? open_past(AT_FDCWD, root, O_PATH | O_CLOEXEC) : -1;
+    take_names();
+    if (below >= 0) find_below(below, &found);
+    for (size_t i = 0; i < found.count; i++) {
+        struct event event = {.kind = SYNC, .file = found.files[i], .at = 1};
+        put(&event, NULL, NULL, NULL, 0);
+    }
+    give_names();
+    int result = next_syncfs(fd);
+    for (size_t i = 0; i < found.count && !result; i++) {
+        struct event event = {.kind = SYNCED, .file = found.files[i], .at = 1};
+        put(&event, NULL, NULL, NULL, 0);
+    }
+    free(found.files);
+    if (below >= 0) close(below);
+    return result;
 }
 
 /* ---- what leaves ---- */

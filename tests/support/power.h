@@ -5,10 +5,10 @@
  * Why:     a store, journal or catalog that never syncs passes every other test; only a power cut
  *          tells, and machines of tests are not unplugged.
  * Promise: 1   an image holds what was synced and nothing else: of a file its bytes at its last
- *              fsync or fdatasync, of a folder its names at its last fsync; after a syncfs of a folder
- *              all below it. Real file systems may keep more, never less.
- *          2   fsync, fdatasync and syncfs of this process are still carried out, but for one that a test
- *              wants to fail.
+ *              fsync or fdatasync, of a folder its names at its last fsync; after a syncfs of a
+ *              folder all below it. Real file systems may keep more, never less.
+ *          2   fsync, fdatasync and syncfs of this process are still carried out, but for one that
+ *              a test wants to fail.
  * Limits:  files of this process alone; 1,024 files and folders; content of up to 64 MiB each.
  * Threads: fsync and fdatasync may be called by any thread.
  * Next:    tests/store/test_power.c, tests/uploader/test_power.c, tests/server/test_power.c.

@@ -102,8 +102,8 @@ void cairn_up_sending_free(struct cairn_up_sending *sending);
 
 /* Is it one of those that a folder takes many of at once (store.h, together_max)? */
 bool cairn_up_send_is_small(const struct cairn_up_send *send, const struct cairn_up_shard *shard);
-/* source.c: with the lock held, have files of which nothing was read yet read as long as buffers and
- * readers are free; they join what senders look at. */
+/* source.c: with the lock held, have files of which nothing was read yet read as long as buffers
+ * and readers are free; they join what senders look at. */
 void cairn_up_fill_unread(struct cairn_up_send *send);
 /* With the lock held, have part_number read when a buffer and a reader are free. Senders
  * are woken when it was. */

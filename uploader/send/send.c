@@ -65,8 +65,8 @@ static void run_once(struct cairn_up_sender *sender) {
     struct cairn_error error;
     if (cairn_store_poll(sender->store, (uint32_t)wait_ms, &error) != CAIRN_OK)
         cairn_log(ERROR, "send.poll", "cause=\"%s\"", error.message);
-    sender->late.timed_out = !picked && may && sender->flying_count < appetite && again_ms == UINT64_MAX &&
-                             cairn_mono_ms() >= from_ms + IDLE_POLL_MS;
+    sender->late.timed_out = !picked && may && sender->flying_count < appetite &&
+                             again_ms == UINT64_MAX && cairn_mono_ms() >= from_ms + IDLE_POLL_MS;
     cairn_up_send_finish(sender);
 }
 

@@ -186,8 +186,8 @@ static enum cairn_code read_some(struct cairn_up_fill *fill, struct cairn_error 
     return CAIRN_OK;
 }
 
-/* The time of change moves with each write, also where that of writing was put back; but with a link,
- * a rename, another mode or owner, too, which show in what has changed beside it. */
+/* The time of change moves with each write, also where that of writing was put back; but with a
+ * link, a rename, another mode or owner, too, which show in what has changed beside it. */
 static bool was_written(const struct cairn_up_file *then, const struct cairn_up_file *now) {
     if (now->changed_ns == then->changed_ns) return false;
     if (now->modified_ns > then->changed_ns) return true;
