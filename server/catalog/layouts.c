@@ -2,6 +2,9 @@
 /* Rank tables and layouts as rows; see layouts.h. */
 #include "server/catalog/layouts.h"
 
+#include <endian.h>
+
+#include "common/hash.h"
 #include "common/text.h"
 #include "server/catalog/sql.h"
 #include "server/catalog/versions.h"
@@ -33,6 +36,57 @@ enum cairn_code cairn_srv_table_get(struct cairn_srv_tx *tx, const uint8_t diges
     if (!*ret_there) return CAIRN_OK;
     struct cairn_view bytes = cairn_srv_rows_blob(&rows, 0);
     return cairn_buf_append(ret, bytes.data, bytes.size, err);
+}
+
+/* What is hashed here begins otherwise than any table does. */
+static void part_digest(const struct cairn_srv_table_part *part, uint8_t ret[32]) {
+    static const char what[] = "part of a rank table";
+    uint32_t numbers[] = {htole32(part->part), htole32(part->of)};
+    struct cairn_sha256 sha;
+    cairn_sha256_init(&sha);
+    cairn_sha256_update(&sha, what, sizeof(what));
+    cairn_sha256_update(&sha, part->table, 32);
+    cairn_sha256_update(&sha, numbers, sizeof(numbers));
+    cairn_sha256_final(&sha, ret);
+    cairn_sha256_release(&sha);
+}
+
+enum cairn_code cairn_srv_table_part_keep(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_table_part *part,
+                                          struct cairn_view bytes, struct cairn_error *err) {
+    uint8_t digest[32];
+    part_digest(part, digest);
+    return cairn_srv_sql_run(tx, NULL, err, SQL(table_part_insert), SQL_D(digest), SQL_B(bytes),
+                             SQL_I(cairn_srv_tick(tx)));
+}
+
+enum cairn_code cairn_srv_table_parts_get(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_table_part *last,
+                                          struct cairn_buf *ret, struct cairn_error *err) {
+    struct cairn_srv_table_part part = *last;
+    for (part.part = 1; part.part <= part.of; part.part++) {
+        uint8_t digest[32];
+        bool there = false;
+        part_digest(&part, digest);
+        CAIRN_TRY(cairn_srv_table_get(tx, digest, ret, &there, err));
+        if (!there)
+            return cairn_fail(err, CAIRN_TABLE_UNKNOWN,
+                              "part %u of %u of this table is not here: send all of them again",
+                              part.part, part.of);
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_table_parts_drop(struct cairn_srv_tx *tx,
+                                           const struct cairn_srv_table_part *last,
+                                           struct cairn_error *err) {
+    struct cairn_srv_table_part part = *last;
+    for (part.part = 1; part.part <= part.of; part.part++) {
+        uint8_t digest[32];
+        part_digest(&part, digest);
+        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(table_part_delete), SQL_D(digest)));
+    }
+    return CAIRN_OK;
 }
 
 enum cairn_code cairn_srv_table_use(struct cairn_srv_tx *tx, const uint8_t digest[32],

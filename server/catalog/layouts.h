@@ -27,6 +27,24 @@ enum cairn_code cairn_srv_table_there(struct cairn_srv_tx *tx, const uint8_t dig
 enum cairn_code cairn_srv_table_get(struct cairn_srv_tx *tx, const uint8_t digest[32],
                                     struct cairn_buf *ret, bool *ret_there,
                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* Part number `part`, from 1 on, of a table that comes in `of` of them: kept as a table is, under a
+ * digest of its own that no rank's table has, so that what nobody completes is dropped likewise. */
+struct cairn_srv_table_part {
+    const uint8_t *table; /* 32 bytes */
+    uint32_t part, of;
+};
+enum cairn_code cairn_srv_table_part_keep(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_table_part *part,
+                                          struct cairn_view bytes,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* All `of` parts in a row; CAIRN_TABLE_UNKNOWN: one of them is not there. */
+enum cairn_code cairn_srv_table_parts_get(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_table_part *last,
+                                          struct cairn_buf *ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_table_parts_drop(struct cairn_srv_tx *tx,
+                                           const struct cairn_srv_table_part *last,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* It is referred to now. */
 enum cairn_code cairn_srv_table_use(struct cairn_srv_tx *tx, const uint8_t digest[32],
                                     struct cairn_error *err) CAIRN_MUST_USE;

@@ -443,7 +443,8 @@ static const char *word_of(const struct beat *beat, const char *name) {
 /* The journal first: what it holds is lost with the process. */
 static const char *trouble_of(const struct beat *beat) {
     const char *journal = word_of(beat, "journal");
-    return journal[0] ? journal : word_of(beat, "store_waits");
+    const char *store = word_of(beat, "store_waits");
+    return journal[0] ? journal : store[0] ? store : word_of(beat, "server_fails");
 }
 
 /* What is well formed, as far as there is room for it: a hint for restores, and no more. */

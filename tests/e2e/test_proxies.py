@@ -14,6 +14,8 @@ from world import BIN, HANG_S, wait_until, World
 
 NAMES = ("tokenizer/vocab.txt", "deep/er/x.bin", "with space.bin", "ä.bin")
 LARGE_BYTES = 2_000_000
+TENSORS = 60_000
+SMALL_FILES = 3_000
 TRIES = 20
 TIMEOUT = {"nginx": ("proxy_read_timeout 75s", "proxy_read_timeout 1s"), "haproxy": ("timeout server 75s", "timeout server 1s"),
            "apache": ("ProxyTimeout 75", "ProxyTimeout 1"), "caddy": ("response_header_timeout 75s", "response_header_timeout 1s"),
@@ -181,7 +183,7 @@ class Nginx(Compressing, Behind, unittest.TestCase):
     MORE = "gzip on; gzip_types application/json; gzip_proxied any; gzip_min_length 1;"
 
     def test_a_limit_on_bodies_is_named_with_path_and_size_and_ends_no_save(self):
-        proxy = self.proxy([("client_max_body_size 64m", "client_max_body_size 1k")])
+        proxy = self.proxy([("client_max_body_size 64m", "client_max_body_size 4k")])
         url, self.world.url = self.world.url, proxy.url
         self.world.uploaders.append(self.world.make_uploader(1))
         self.world.uploaders[1].start()
@@ -195,12 +197,32 @@ class Nginx(Compressing, Behind, unittest.TestCase):
                                env={**os.environ, "CAIRN_URL": url, "CAIRN_SOCKET": self.world.socket(1)})
         self.addCleanup(self.drop, put)
         for words, said in ((("uploader", "status"), "POST answered 413 to a body of "),
+                            (("nodes",), "POST answered 413 to a body of "),
                             (("show", "llm/7b@1", "--why"), "its limit has to be larger")):
             wait_until(lambda words=words, said=said: said in self.world.cairn(*words, node=1, status=None).stdout)
         wait_until(lambda: "save.server_fails" in self.world.uploaders[1].log.read_text())
+        while "POST answered 413 to a body of " not in (line := put.stderr.readline()):
+            self.assertTrue(line and put.poll() is None)
         proxy.stop()
         self.proxy(port=proxy.port)
         self.ended(put)
+
+
+    def test_a_save_of_many_tensors_and_files_passes_the_default_limit_on_bodies(self):
+        """60,000 tensors are a table of 8 MB; what the uploader sends stays below nginx's 1 MiB."""
+        proxy = self.proxy([("client_max_body_size 64m", "client_max_body_size 1m")])
+        folder = self.world.root / "many"
+        folder.mkdir()
+        header = {f"model.layers.{number // 100}.block.{number % 100}.attention.projection.weight":
+                  {"dtype": "F32", "shape": [1], "data_offsets": [4 * number, 4 * number + 4]} for number in range(TENSORS)}
+        text = json.dumps(header).encode()
+        (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(4 * TENSORS))
+        for number in range(SMALL_FILES):
+            (folder / f"a-file-with-rather-a-long-name-as-data-sets-have-them-{number:08}.bin").write_bytes(b"x")
+        self.cairn(proxy, "put", folder, "llm/7b@1", "--store", self.world.store,
+                   env={"CAIRN_SOCKET": str(self.world.root / "none.sock")})
+        shown = json.loads(self.world.cairn("show", "llm/7b@1", "-o", "json").stdout)
+        self.assertEqual(shown["state"], "committed")
 
 
 class Haproxy(Behind, unittest.TestCase):

@@ -218,6 +218,50 @@ TEST(tables_are_only_taken_whole_sound_and_with_a_grant) {
     EXPECT(put_table(&stranger, &table, hex) == 401);
 }
 
+/* Part number `part` of `of`, of half of its bytes each. */
+static int put_part(const struct cairn_hand *hand, const struct cairn_buf *table, const char *hex,
+                    unsigned part, unsigned of) {
+    size_t half = table->size / 2, size = part == 1 ? half : table->size - half;
+    struct cairn_buf piece = {.data = table->data + (part == 1 ? 0 : half), .size = size};
+    char target[100];
+    snprintf(target, sizeof(target), "%s?part=%u&of=%u", hex, part, of);
+    return put_table(hand, &piece, target);
+}
+
+TEST(a_table_in_parts_is_one_with_its_last_part_and_parts_that_make_none_are_dropped) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 2));
+    CAIRN_AUTO(buf) table = {0};
+    char hex[65], path[256];
+    REQUIRE(make_table(&halves[0], "r0", &table, hex));
+    snprintf(path, sizeof(path), WORLD_RUN "/tables/%s", hex);
+    EXPECT(put_part(&hand, &table, hex, 2, 2) == 409); /* the first one is not there */
+    EXPECT(put_part(&hand, &table, hex, 1, 2) == 202);
+    EXPECT(put_part(&hand, &table, hex, 1, 2) == 202);
+    EXPECT_CODE(
+        cairn_rest_bytes(world.rest, "HEAD", path, NULL, (struct cairn_view){0}, NULL, NULL, &err),
+        CAIRN_NOT_FOUND);
+    table.data[0] ^= 1;
+    EXPECT(put_part(&hand, &table, hex, 1, 2) == 202);
+    EXPECT(put_part(&hand, &table, hex, 2, 2) == 422); /* not that digest */
+    table.data[0] ^= 1;
+    EXPECT(put_part(&hand, &table, hex, 2, 2) == 409); /* the wrong one has gone, too */
+    EXPECT(put_part(&hand, &table, hex, 1, 2) == 202);
+    EXPECT(put_part(&hand, &table, hex, 2, 2) == 201);
+    EXPECT_CODE(
+        cairn_rest_bytes(world.rest, "HEAD", path, NULL, (struct cairn_view){0}, NULL, NULL, &err),
+        CAIRN_OK);
+    EXPECT(put_part(&hand, &table, hex, 1, 2) == 200); /* of another rank with the same table */
+    EXPECT(put_part(&hand, &table, hex, 3, 2) == 400);
+    EXPECT(put_part(&hand, &table, hex, 0, 2) == 400);
+    EXPECT(put_part(&hand, &table, hex, 1, 100000) == 400);
+    struct cairn_hand stranger = hand;
+    stranger.grant[strlen(stranger.grant) - 1] ^= 1;
+    EXPECT(put_part(&stranger, &table, hex, 1, 2) == 401);
+}
+
 TEST(a_server_killed_after_the_layout_object_goes_on) {
     CAIRN_AUTO(world) world = {0};
     REQUIRE(

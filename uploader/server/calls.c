@@ -16,7 +16,12 @@
 #include "common/tracing.h"
 
 #define SHARDS_MAX 4096
-#define BLOCK_BYTES_MAX (16 * CAIRN_MIB) /* of base64, in one request */
+/* Proxies let bodies of 1 MiB through where nobody has said otherwise. One shard's checksums, or
+ * one seal, may be more. */
+#define BODY_BYTES (512 * CAIRN_KIB)
+#define BLOCK_BYTES_MAX (16 * CAIRN_MIB) /* of base64, of one shard */
+#define SEALED_ITEM_BYTES 48
+#define ITEM_BYTES 160 /* of an item beside its texts: names of fields, numbers, a token */
 #define TABLE_ROUNDS_MAX 3
 
 void cairn_up_due_fill(const struct cairn_up_save *save, struct cairn_up_due_save *ret) {
@@ -290,7 +295,7 @@ enum cairn_code cairn_up_report_fail(struct cairn_up_batch *batch, struct cairn_
 
 struct listing {            /* the body of one request */
     json_t *shards, *seals; /* borrowed */
-    size_t block_bytes;
+    size_t bytes; /* about, of the body */
     struct {
         uint64_t entry;
         uint32_t index;
@@ -300,6 +305,23 @@ struct listing {            /* the body of one request */
     size_t sealed_count;
     bool more; /* not all fitted */
 };
+
+static size_t seal_bytes(const struct cairn_up_save *save) {
+    size_t bytes = ITEM_BYTES;
+    for (size_t i = 0; i < save->state.shard_count; i++)
+        bytes += strlen(save->shards[i]->name) + SEALED_ITEM_BYTES;
+    return bytes;
+}
+
+/* What stands in it already goes first where this would make it larger than proxies let through. */
+static bool is_full(struct listing *listing, size_t more_bytes) {
+    bool empty = !listing->count && !listing->sealed_count;
+    bool full = listing->count == SHARDS_MAX ||
+                listing->sealed_count == CAIRN_COUNT(listing->sealed) ||
+                (!empty && listing->bytes + more_bytes > BODY_BYTES);
+    listing->more |= full;
+    return full;
+}
 
 static enum cairn_code list_seal(struct listing *listing, const struct cairn_up_save *save,
                                  struct cairn_error *err) {
@@ -318,6 +340,7 @@ static enum cairn_code list_seal(struct listing *listing, const struct cairn_up_
                               .stall_ms = save->stall_ms,
                               .stale = save->stale[0] ? save->stale : NULL);
     if (json_array_append_new(listing->seals, seal)) return no_memory(err);
+    listing->bytes += seal_bytes(save);
     listing->sealed[listing->sealed_count++] = save->entry;
     return CAIRN_OK;
 }
@@ -337,7 +360,7 @@ static enum cairn_code list_shard(struct cairn_up *up, struct listing *listing,
                    .blocks = blocks.size ? blocks.data : "", .part_bytes = proof.part_bytes,
                    .token = proof.token);
     if (json_array_append_new(listing->shards, item)) return no_memory(err);
-    listing->block_bytes += blocks.size + CAIRN_SHARD_NAME_BYTES_MAX;
+    listing->bytes += blocks.size + strlen(shard->name) + ITEM_BYTES;
     listing->listed[listing->count].entry = save->entry;
     listing->listed[listing->count++].index = shard->index;
     return CAIRN_OK;
@@ -345,14 +368,15 @@ static enum cairn_code list_shard(struct cairn_up *up, struct listing *listing,
 
 static enum cairn_code list_save(struct cairn_up *up, struct listing *listing,
                                  const struct cairn_up_save *save, struct cairn_error *err) {
-    if (save->state.reported < CAIRN_UP_REPORTED_SEAL) CAIRN_TRY(list_seal(listing, save, err));
+    if (save->state.reported < CAIRN_UP_REPORTED_SEAL) {
+        if (is_full(listing, seal_bytes(save))) return CAIRN_OK;
+        CAIRN_TRY(list_seal(listing, save, err));
+    }
     for (size_t i = 0; i < save->state.shard_count; i++) {
         const struct cairn_up_shard *shard = save->shards[i];
         if (shard->phase != CAIRN_UP_SHARD_DURABLE) continue;
-        if (listing->count == SHARDS_MAX || listing->block_bytes > BLOCK_BYTES_MAX) {
-            listing->more = true;
-            return CAIRN_OK;
-        }
+        uint64_t block_bytes = shard->size_bytes / CAIRN_MIB * 6; /* four of each, in base64 */
+        if (is_full(listing, block_bytes + strlen(shard->name) + ITEM_BYTES)) return CAIRN_OK;
         CAIRN_TRY(list_shard(up, listing, save, shard, err));
     }
     return CAIRN_OK;
@@ -392,6 +416,30 @@ static void apply_listing(struct cairn_up_batch *batch, const struct listing *li
 
 /* ---- tables (Q33) ---- */
 
+static enum cairn_code put_bytes(struct cairn_up_batch *batch, const char *path,
+                                 struct cairn_view bytes, struct cairn_error *err) {
+    enum cairn_code code = cairn_rest_bytes(
+        batch->rest, "PUT", path, "application/octet-stream", bytes, NULL, NULL, err);
+    code = cairn_up_heard(batch->rest, code, err);
+    batch->unreachable = code != CAIRN_OK && err->http_status == 0;
+    return code;
+}
+
+static enum cairn_code put_parts(struct cairn_up_batch *batch, const char *path,
+                                 struct cairn_view table, struct cairn_error *err) {
+    size_t count = (table.size + BODY_BYTES - 1) / BODY_BYTES;
+    if (count <= 1) return put_bytes(batch, path, table, err);
+    for (size_t i = 0; i < count; i++) {
+        CAIRN_AUTO(buf) tail = {0};
+        size_t from = i * BODY_BYTES;
+        struct cairn_view part = {(const char *)table.data + from,
+                                  cairn_min_u64(table.size - from, BODY_BYTES)};
+        CAIRN_TRY(cairn_buf_printf(&tail, err, "%s?part=%zu&of=%zu", path, i + 1, count));
+        CAIRN_TRY(put_bytes(batch, tail.data, part, err));
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code send_table(struct cairn_up_batch *batch, uint64_t entry,
                                   struct cairn_error *err) {
     CAIRN_AUTO(buf) table = {.limit = 64 * CAIRN_MIB};
@@ -409,11 +457,7 @@ static enum cairn_code send_table(struct cairn_up_batch *batch, uint64_t entry,
     cairn_lock_give(&batch->up->lock);
     if (code != CAIRN_OK || !path.size) return code;
     CAIRN_TRY(cairn_rest_set_grant(batch->rest, batch->due->grant, err));
-    code = cairn_rest_bytes(batch->rest, "PUT", path.data, "application/octet-stream",
-                            cairn_buf_view(&table), NULL, NULL, err);
-    code = cairn_up_heard(batch->rest, code, err);
-    batch->unreachable = code != CAIRN_OK && err->http_status == 0;
-    return code;
+    return put_parts(batch, path.data, cairn_buf_view(&table), err);
 }
 
 static enum cairn_code send_tables(struct cairn_up_batch *batch, struct cairn_error *err) {

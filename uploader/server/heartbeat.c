@@ -66,6 +66,14 @@ static void measure_rate(struct cairn_up_watch *watch) {
     rate->busy = busy;
 }
 
+/* What a save of this node is answered again and again; NULL: nothing. */
+static const char *server_fails(const struct cairn_up *up) {
+    for (size_t i = 0; i < up->locked.save_count; i++)
+        if (cairn_up_trouble_is_long_locked(up->locked.saves[i]))
+            return up->locked.saves[i]->trouble.why.message;
+    return NULL;
+}
+
 static json_t *uploader_of(const struct cairn_up *up, uint64_t rate) {
     struct cairn_error broken = {0};
     (void)!cairn_up_journal_trouble(up->journal, &broken);
@@ -74,6 +82,7 @@ static json_t *uploader_of(const struct cairn_up *up, uint64_t rate) {
         waits = "see store.not_ready in the log of this uploader";
     return CAIRN_PACK(node_uploader, .version = CAIRN_UP_VERSION, .pid = (uint64_t)getpid(),
                       .uuid = up->uuid, .store_waits = waits, .journal = broken.message,
+                      .server_fails = server_fails(up),
                       .peer = up->peers ? cairn_up_port_address(up->peers->port) : NULL,
                       .draining = up->locked.draining,
                       .kept_bytes = cairn_up_kept_bytes_locked(up), .upload_bytes_per_s = rate,
