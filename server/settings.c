@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/start.h"
 #include "common/text.h"
+#include "common/url.h"
 #include "server/catalog/catalog.h"
 #include "server/catalog/sql.h"
 #include "store/named.h"
@@ -44,6 +45,38 @@ static enum cairn_code check_folders(const char *name, const char *folders,
                               "%s is \"%s\": want no braces but " CAIRN_SRV_FOLDERS_PROJECT, name,
                               folders);
         at += size + (at[size] == ',');
+    }
+    return CAIRN_OK;
+}
+
+/* Without the slash at its end, so that paths can be put behind it. */
+static enum cairn_code check_public_url(struct cairn_srv_settings *settings,
+                                        struct cairn_error *err) {
+    struct cairn_url parts;
+    char *url = settings->public_url;
+    if (!*url) return CAIRN_OK;
+    for (size_t size = strlen(url); size && url[size - 1] == '/'; size--) url[size - 1] = '\0';
+    if (cairn_url_split_http(url, &parts) && !strpbrk(url, "@?#\"<> \\")) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "public-url is \"%s\": want http(s)://HOST[:PORT][/PATH]",
+                      url);
+}
+
+const char *cairn_srv_public_path(const struct cairn_srv_settings *settings) {
+    const char *host = strstr(settings->public_url, "://");
+    const char *path = host ? strchr(host + 3, '/') : NULL;
+    return path ? path : "";
+}
+
+static enum cairn_code check_origins(const char *list, struct cairn_error *err) {
+    for (const char *at = list; *(at += strspn(at, ", "));) {
+        size_t size = strcspn(at, ", ");
+        bool web = cairn_text_starts(at, "https://") || cairn_text_starts(at, "http://");
+        const char *host = web ? strstr(at, "://") + 3 : at;
+        if (!web || host >= at + size || memchr(host, '/', (size_t)(at + size - host)))
+            return cairn_fail(err, CAIRN_INVALID,
+                              "allowed-origins: \"%.*s\" is none: want https://HOST[:PORT]",
+                              (int)cairn_min_u64(size, 60), at);
+        at += size;
     }
     return CAIRN_OK;
 }
@@ -114,6 +147,8 @@ static enum cairn_code check(struct cairn_config *config, struct cairn_srv_setti
                           "export-folders give https://NAME:PORT, with a name of the certificate");
     CAIRN_TRY(check_folders("import-folders", settings->import_folders, err));
     CAIRN_TRY(check_folders("export-folders", settings->export_folders, err));
+    CAIRN_TRY(check_public_url(settings, err));
+    CAIRN_TRY(check_origins(settings->allowed_origins, err));
     CAIRN_TRY(check_secrets(settings, err));
     CAIRN_TRY(choose_data_dir(config, settings, err));
     if (settings->catalog[0] && cairn_config_is_default(config, "stop_notice"))

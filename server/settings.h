@@ -24,6 +24,8 @@ struct cairn_srv_settings {
 /* In import_folders and export_folders: the project of the run. */
 #define CAIRN_SRV_FOLDERS_PROJECT "{project}"
 
+/* The path of public_url, without a slash at its end; "": it has none. */
+const char *cairn_srv_public_path(const struct cairn_srv_settings *settings);
 enum cairn_code cairn_srv_settings_load(int argc, char **argv, struct cairn_config *config,
                                         struct cairn_srv_settings *ret, bool *ret_done,
                                         struct cairn_error *err) CAIRN_MUST_USE;

@@ -385,7 +385,8 @@ static enum cairn_code answer_single(const struct batch *batch, struct cairn_srv
             return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
         return code;
     }
-    cairn_srv_reply_header(reply, "Location", "/v1/runs/%s/%s/checkpoints/%s",
+    cairn_srv_reply_header(reply, "Location", "%s/v1/runs/%s/%s/checkpoints/%s",
+                           cairn_srv_public_path(batch->request->server->settings),
                            begin->version.name.project, begin->version.name.run,
                            begin->version.id.text);
     return cairn_srv_reply_json(reply, begin->first ? 201 : 200,

@@ -47,7 +47,7 @@ static enum cairn_code serve_get(struct call *call, struct cairn_srv_reply *repl
         return CAIRN_OK;
     }
     reply->in_vain = !cairn_srv_operation_is_over(&call->operation);
-    return cairn_srv_reply_operation(&call->operation, reply, err);
+    return cairn_srv_reply_operation(request, &call->operation, reply, err);
 }
 
 enum cairn_code cairn_srv_on_operation_get(struct cairn_srv_request *request,
@@ -89,7 +89,7 @@ enum cairn_code cairn_srv_on_operation_cancel(struct cairn_srv_request *request,
         cairn_log(INFO, "operation.cancel", "operation=%s", call.operation.id);
         cairn_srv_waiters_wake(request->server->waiters, call.operation.id);
         cairn_srv_jobs_sweep(request->server); /* of a copy that is wanted no more */
-        code = cairn_srv_reply_operation(&call.operation, reply, err);
+        code = cairn_srv_reply_operation(request, &call.operation, reply, err);
     }
     cairn_srv_operation_release(&call.operation);
     return code;
@@ -104,7 +104,7 @@ static enum cairn_code add_row(const struct cairn_srv_operation *operation, void
     call->looked++;
     (void)cairn_text_copy(call->last, sizeof(call->last), operation->id);
     if (!cairn_srv_caller_may(&call->request->caller, CAIRN_SCOPE_READ, operation->name.project) ||
-        !json_array_append_new(call->items, cairn_srv_operation_json(operation)))
+        !json_array_append_new(call->items, cairn_srv_operation_json(call->request, operation)))
         return CAIRN_OK;
     return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
 }

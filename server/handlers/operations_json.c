@@ -26,8 +26,9 @@ static const char *unit_of(const struct cairn_srv_operation *operation) {
     return strcmp(operation->kind, CAIRN_SRV_REMOVE) ? "bytes" : "versions";
 }
 
-json_t *cairn_srv_operation_json(const struct cairn_srv_operation *operation) {
-    char created[32], ended[32], instance[80];
+json_t *cairn_srv_operation_json(const struct cairn_srv_request *asked,
+                                 const struct cairn_srv_operation *operation) {
+    char created[32], ended[32], instance[600];
     CAIRN_AUTO_JSON json_t *request = parse(&operation->request);
     CAIRN_AUTO_JSON json_t *result = parse(&operation->result);
     CAIRN_AUTO_JSON json_t *failure = parse(&operation->problem);
@@ -35,7 +36,8 @@ json_t *cairn_srv_operation_json(const struct cairn_srv_operation *operation) {
     if (failure) {
         struct cairn_error why = {0};
         cairn_failure_get(failure, "message", &why);
-        snprintf(instance, sizeof(instance), "/v1/operations/%s", operation->id);
+        snprintf(instance, sizeof(instance), "%s/v1/operations/%s",
+                 cairn_srv_public_path(asked->server->settings), operation->id);
         problem = cairn_srv_problem(why.code, &why, instance);
     }
     CAIRN_AUTO_JSON json_t *progress =
@@ -51,11 +53,12 @@ json_t *cairn_srv_operation_json(const struct cairn_srv_operation *operation) {
                       .ended_at = time_or_null(operation->ended_ms, ended));
 }
 
-enum cairn_code cairn_srv_reply_operation(const struct cairn_srv_operation *operation,
+enum cairn_code cairn_srv_reply_operation(const struct cairn_srv_request *request,
+                                          const struct cairn_srv_operation *operation,
                                           struct cairn_srv_reply *reply, struct cairn_error *err) {
     cairn_srv_reply_header(reply, "Cache-Control", "private, no-cache");
     return cairn_srv_reply_json(reply, cairn_srv_operation_is_over(operation) ? 200 : 202,
-                                cairn_srv_operation_json(operation), err);
+                                cairn_srv_operation_json(request, operation), err);
 }
 
 struct begun {
@@ -72,8 +75,9 @@ enum cairn_code cairn_srv_reply_begun(struct cairn_srv_request *request, const c
                                       struct cairn_srv_reply *reply, struct cairn_error *err) {
     struct begun begun = {.id = id};
     enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, look, &begun, err);
-    if (!code) code = cairn_srv_reply_operation(&begun.operation, reply, err);
-    cairn_srv_reply_header(reply, "Location", "/v1/operations/%s", id);
+    if (!code) code = cairn_srv_reply_operation(request, &begun.operation, reply, err);
+    cairn_srv_reply_header(reply, "Location", "%s/v1/operations/%s",
+                           cairn_srv_public_path(request->server->settings), id);
     cairn_srv_operation_release(&begun.operation);
     return code;
 }

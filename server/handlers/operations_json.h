@@ -14,11 +14,13 @@
 #include "server/handlers/request.h"
 
 /* NULL: no memory. */
-json_t *cairn_srv_operation_json(const struct cairn_srv_operation *operation);
+json_t *cairn_srv_operation_json(const struct cairn_srv_request *asked,
+                                 const struct cairn_srv_operation *operation);
 /* One that was just begun: as it stands, with its Location. */
 enum cairn_code cairn_srv_reply_begun(struct cairn_srv_request *request, const char *id,
                                       struct cairn_srv_reply *reply,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-enum cairn_code cairn_srv_reply_operation(const struct cairn_srv_operation *operation,
+enum cairn_code cairn_srv_reply_operation(const struct cairn_srv_request *request,
+                                          const struct cairn_srv_operation *operation,
                                           struct cairn_srv_reply *reply,
                                           struct cairn_error *err) CAIRN_MUST_USE;

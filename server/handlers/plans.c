@@ -256,8 +256,9 @@ static enum cairn_code write_place(struct plan *plan, const char *shard, struct 
         return CAIRN_OK;
     }
     const struct cairn_run_name *name = &plan->version.name;
-    CAIRN_TRY(cairn_buf_printf(ret, err, "/v1/runs/%s/%s/checkpoints/%s/shards/", name->project,
-                               name->run, plan->version.id.text));
+    CAIRN_TRY(cairn_buf_printf(ret, err, "%s/v1/runs/%s/%s/checkpoints/%s/shards/",
+                               cairn_srv_public_path(plan->request->server->settings),
+                               name->project, name->run, plan->version.id.text));
     /* Slashes as they are: proxies refuse %2F, decode it, or encode its % once more. */
     CAIRN_TRY(cairn_percent_encode(cairn_view_of(shard), true, ret, err));
     return cairn_buf_append_text(ret, "/data", err);

@@ -202,6 +202,15 @@ static enum cairn_code judge(struct cairn_srv_exchange *exchange, struct cairn_e
     return judged;
 }
 
+/* Of public_url, where a proxy has passed it on. */
+static void take_off_prefix(const struct cairn_srv_settings *settings, struct cairn_view *path) {
+    const char *prefix = cairn_srv_public_path(settings);
+    size_t size = strlen(prefix);
+    const char *text = path->data;
+    if (!size || path->size <= size || memcmp(text, prefix, size) || text[size] != '/') return;
+    *path = (struct cairn_view){text + size, path->size - size};
+}
+
 enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const char *method,
                                       struct cairn_error *err) {
     struct cairn_srv_request *request = &exchange->request;
@@ -214,10 +223,12 @@ enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const
                           CAIRN_ROUTE_PATH_BYTES_MAX);
     }
     request->server = exchange->http->server;
+    take_off_prefix(request->server->settings, &path);
     request->path = strndup(path.data, path.size);
     if (!request->path) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a path");
     request->head_only = !strcmp(method, "HEAD");
     CAIRN_TRY(cairn_srv_site_check(exchange, method, err));
+    if (exchange->asks_only) return CAIRN_OK;
     CAIRN_TRY(match(exchange, method, path, err));
     if (query.data) CAIRN_TRY(cairn_query_parse(query, &request->query, err));
     CAIRN_TRY(cairn_query_only(&request->query, request->route->query, err));

@@ -1,21 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connections are accepted here and handed to the library. Its own loops, when accept has no
  * descriptor to give, try again without pause if they have no connection, and otherwise not before
- * one of theirs has ended, whatever was freed elsewhere (K08). */
+ * one of theirs has ended, whatever was freed elsewhere (K08).
+ *
+ * Some stand in the lobby first: those of trusted proxies whose PROXY header has not come, and,
+ * where http_connections_max is reached, all. Of these, checks of health go in before the others,
+ * into places that are kept for them: a server that is busy is not taken for one that is down.
+ * Behind TLS nothing can be read here, and all wait for their turn. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/log_limit.h"
 #include "common/net.h"
 #include "server/metrics.h"
 #include "server/http/inside.h"
 
+#define LOBBY_MAX CAIRN_SRV_LOBBY_MAX
 #define FULL_LOOK_MS 20
 #define CLOSING_LOOK_MS 1 /* while some are on their way out */
 #define SPARE_MAX 32      /* places that idle connections leave to who comes next */
@@ -25,20 +33,29 @@
 #define PROBES 4
 #define FULL_COUNT_ANEW_MS 1000
 #define SAY_EVERY_MS 10000
+#define HEADER_MS 5000 /* within which a proxy names the caller */
+#define FIRST_BYTES 16 /* "GET /readyz HTTP" */
 
-/* Until the acceptor is closed, a caller waits (for_callers), or ms are over (-1: no end). False:
- * it is closed. */
-static bool stay(const struct cairn_srv_http *http, bool for_callers, int ms) {
-    struct pollfd fds[] = {{.fd = http->acceptor_wake_fd, .events = POLLIN},
-                           {.fd = http->listen_fd, .events = POLLIN}};
-    (void)poll(fds, for_callers ? 2 : 1, ms);
-    return !http->stopping;
-}
+/* A caller that is not handed over yet. */
+struct guest {
+    int fd;
+    bool awaits_header; /* of its proxy */
+    bool is_health;
+    bool is_read;        /* its first bytes have come: what it wants is known */
+    uint64_t since_ms;   /* mono clock */
+    uint64_t look_at_ms; /* part of what is read here has come; not looked at before this */
+    struct sockaddr_storage address;
+    socklen_t address_size;
+};
 
-static bool is_called(const struct cairn_srv_http *http) {
-    struct pollfd one = {.fd = http->listen_fd, .events = POLLIN};
-    return poll(&one, 1, 0) > 0;
-}
+struct cairn_srv_lobby {
+    struct cairn_srv_http *http;
+    struct guest guests[LOBBY_MAX]; /* in the order in which they came */
+    size_t count;
+    uint64_t say_ms, anew_ms;
+    struct cairn_log_limit limit;
+    bool was_full;
+};
 
 /* A peer that has vanished (a node without power, a lost route) is noticed by probes, also while
  * its request is being worked on and no deadline of ours runs. */
@@ -51,16 +68,11 @@ static void probe_peer(int fd) {
 }
 
 /* The library closes a socket that it does not take. */
-static void hand_over(struct cairn_srv_http *http, int fd) {
-    struct sockaddr_storage address = {0};
-    socklen_t size = sizeof address;
-    if (getpeername(fd, (struct sockaddr *)&address, &size)) {
-        close(fd); /* it has gone again */
-        return;
-    }
-    probe_peer(fd);
+static void hand_over(struct cairn_srv_http *http, const struct guest *guest) {
+    probe_peer(guest->fd);
     atomic_fetch_add(&http->connections, 1);
-    if (MHD_add_connection(http->daemon, fd, (struct sockaddr *)&address, size) != MHD_YES)
+    if (MHD_add_connection(http->daemon, guest->fd, (const struct sockaddr *)&guest->address,
+                           guest->address_size) != MHD_YES)
         atomic_fetch_sub(&http->connections, 1);
 }
 
@@ -79,48 +91,186 @@ static bool keep_spare(struct cairn_srv_http *http, uint64_t idle_ms) {
     return now > idle_max && cairn_srv_conn_make_room(http, now - idle_max, idle_ms);
 }
 
-/* At the bound callers wait in the kernel's queue, for long only while all are busy. False: it is
- * closed. */
-static bool wait_for_room(struct cairn_srv_http *http) {
-    uint64_t anew_ms = cairn_mono_ms() + FULL_COUNT_ANEW_MS;
-    if (http->connections >= http->connections_max)
-        cairn_srv_conn_bound(http, CAIRN_SRV_BOUND_CONNECTIONS, "all");
-    while (http->connections >= http->connections_max) {
-        bool closing = is_called(http) && keep_spare(http, 0);
-        if (!stay(http, false, closing ? CLOSING_LOOK_MS : FULL_LOOK_MS)) return false;
-        if (cairn_mono_ms() < anew_ms) continue;
-        count_anew(http);
-        anew_ms = cairn_mono_ms() + FULL_COUNT_ANEW_MS;
+/* ---- the lobby ---- */
+
+static void leave(struct cairn_srv_lobby *lobby, size_t index) {
+    lobby->count--;
+    memmove(&lobby->guests[index], &lobby->guests[index + 1],
+            (lobby->count - index) * sizeof(lobby->guests[0]));
+}
+
+static bool is_health(const char *first, size_t size) {
+    static const char *const asks[] = {"GET /livez ", "GET /readyz ", "HEAD /livez ",
+                                       "HEAD /readyz ", "GET /readyz?"};
+    for (size_t i = 0; i < CAIRN_COUNT(asks); i++)
+        if (size >= strlen(asks[i]) && !memcmp(first, asks[i], strlen(asks[i]))) return true;
+    return false;
+}
+
+/* What a proxy says before all else is taken out; what comes then is the caller's. False: this
+ * connection ends. */
+static bool read_header(struct cairn_srv_lobby *lobby, struct guest *guest) {
+    uint8_t bytes[CAIRN_SRV_PROXY_HEADER_BYTES];
+    struct sockaddr_storage named = {0};
+    size_t size = 0;
+    uint64_t unsaid = 0;
+    ssize_t came = recv(guest->fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
+    if (came < 0) return true;
+    enum cairn_srv_proxy_header found =
+        cairn_srv_proxied_header(bytes, (size_t)came, &named, &size);
+    if (came && found == CAIRN_SRV_PROXY_HEADER_MORE) {
+        guest->look_at_ms = cairn_mono_ms() + FULL_LOOK_MS;
+        return true;
     }
+    if (!came || found == CAIRN_SRV_PROXY_HEADER_BROKEN) {
+        if (came && cairn_log_limit_allows(&lobby->limit, "http.proxy_header", cairn_mono_ms(),
+                                           &unsaid))
+            cairn_log(WARN, "http.proxy_header",
+                      "cause=\"what a trusted proxy sent begins like a PROXY header and is none\" "
+                      "unsaid=%llu",
+                      (unsigned long long)unsaid);
+        return false;
+    }
+    if (size && recv(guest->fd, bytes, size, MSG_DONTWAIT) != (ssize_t)size) return false;
+    guest->awaits_header = false;
+    if (named.ss_family == AF_UNSPEC) return true; /* a check of the proxy's own, or no header */
+    guest->address = named;
+    guest->address_size =
+        named.ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    return true;
+}
+
+/* False: it has gone. */
+static bool look_at(struct cairn_srv_lobby *lobby, struct guest *guest) {
+    char first[FIRST_BYTES];
+    if (guest->awaits_header && !read_header(lobby, guest)) return false;
+    if (guest->awaits_header) return true;
+    ssize_t came = recv(guest->fd, first, sizeof(first), MSG_PEEK | MSG_DONTWAIT);
+    if (!came) return false;
+    if (came < 0) return true;
+    guest->is_health = is_health(first, (size_t)came);
+    guest->is_read = guest->is_health || (size_t)came == sizeof(first);
+    if (!guest->is_read) guest->look_at_ms = cairn_mono_ms() + FULL_LOOK_MS;
+    return true;
+}
+
+static bool has_room(const struct cairn_srv_http *http, const struct guest *guest) {
+    uint32_t kept = guest->is_health ? CAIRN_SRV_HEALTH_PLACES : 0;
+    return !guest->awaits_header && http->connections < http->connections_max + kept;
+}
+
+/* Whoever may go in does, in the order in which they came. */
+static void let_in(struct cairn_srv_lobby *lobby) {
+    uint64_t now_ms = cairn_mono_ms();
+    for (size_t i = 0; i < lobby->count;) {
+        struct guest guest = lobby->guests[i];
+        bool late = guest.awaits_header && now_ms - guest.since_ms >= HEADER_MS;
+        if (!late && !has_room(lobby->http, &guest)) {
+            i++;
+            continue;
+        }
+        leave(lobby, i);
+        if (late)
+            close(guest.fd);
+        else
+            hand_over(lobby->http, &guest);
+    }
+}
+
+/* ---- callers ---- */
+
+static void receive(struct cairn_srv_lobby *lobby) {
+    struct cairn_srv_http *http = lobby->http;
+    struct cairn_error error = {0};
+    struct guest *guest = &lobby->guests[lobby->count];
+    *guest = (struct guest){.fd = -1, .since_ms = cairn_mono_ms()};
+    if (cairn_net_accept(http->listen_fd, &guest->fd, &error) == CAIRN_OK) {
+        if (guest->fd < 0) return;
+        guest->address_size = sizeof(guest->address);
+        if (getpeername(guest->fd, (struct sockaddr *)&guest->address, &guest->address_size)) {
+            close(guest->fd); /* it has gone again */
+            return;
+        }
+        guest->awaits_header = cairn_srv_proxied_speaks(http, (struct sockaddr *)&guest->address);
+        lobby->count++;
+        return;
+    }
+    if (cairn_mono_ms() >= lobby->say_ms) {
+        cairn_log(WARN, "http.accept", "cause=\"%s\"", error.message);
+        lobby->say_ms = cairn_mono_ms() + SAY_EVERY_MS;
+    }
+    struct pollfd wake = {.fd = http->acceptor_wake_fd, .events = POLLIN};
+    (void)poll(&wake, 1, CAIRN_NET_ACCEPT_PAUSE_MS);
+}
+
+/* The bound is said once until there is room again. */
+static void note_bound(struct cairn_srv_lobby *lobby) {
+    struct cairn_srv_http *http = lobby->http;
+    bool full = lobby->count && http->connections >= http->connections_max;
+    if (full && !lobby->was_full) {
+        cairn_srv_conn_bound(http, CAIRN_SRV_BOUND_CONNECTIONS, "all");
+        lobby->anew_ms = cairn_mono_ms() + FULL_COUNT_ANEW_MS;
+    }
+    lobby->was_full = full;
+    if (!full || cairn_mono_ms() < lobby->anew_ms) return;
+    count_anew(http);
+    lobby->anew_ms = cairn_mono_ms() + FULL_COUNT_ANEW_MS;
+}
+
+/* For how long nothing is looked at unless somebody calls; -1: nobody waits. */
+static int pause_ms(struct cairn_srv_lobby *lobby) {
+    struct cairn_srv_http *http = lobby->http;
+    if (!lobby->count) return -1;
+    bool full = http->connections >= http->connections_max;
+    return full && keep_spare(http, 0) ? CLOSING_LOOK_MS : FULL_LOOK_MS;
+}
+
+/* Waits until something is to be done, and does it. False: the acceptor is closed. */
+static bool turn(struct cairn_srv_lobby *lobby) {
+    struct cairn_srv_http *http = lobby->http;
+    struct pollfd fds[LOBBY_MAX + 2];
+    size_t known = lobby->count;
+    uint64_t now_ms = cairn_mono_ms();
+    for (size_t i = 0; i < known; i++) {
+        const struct guest *guest = &lobby->guests[i];
+        bool looks = !guest->is_read && now_ms >= guest->look_at_ms;
+        fds[i] = (struct pollfd){.fd = guest->fd, .events = looks ? POLLIN : 0};
+    }
+    fds[known] = (struct pollfd){.fd = http->acceptor_wake_fd, .events = POLLIN};
+    fds[known + 1] = (struct pollfd){.fd = http->listen_fd, .events = POLLIN};
+    bool full = known == LOBBY_MAX;
+    (void)poll(fds, known + (full ? 1 : 2), pause_ms(lobby));
+    if (http->stopping) return false;
+    for (size_t i = known; i-- > 0;) {
+        if (!fds[i].revents) continue;
+        bool gone = !(fds[i].revents & POLLIN) || !look_at(lobby, &lobby->guests[i]);
+        if (!gone) continue;
+        close(lobby->guests[i].fd);
+        leave(lobby, i);
+    }
+    if (!full && fds[known + 1].revents) receive(lobby);
+    let_in(lobby);
+    note_bound(lobby);
+    (void)keep_spare(http, SPARE_IDLE_MS);
     return true;
 }
 
 /* It waits for callers, in poll, so what stops it is an eventfd and not the bell of its thread. */
 static void acceptor_loop(struct cairn_thread *thread, void *owner) {
-    struct cairn_srv_http *http = owner;
-    uint64_t say_ms = 0;
+    struct cairn_srv_lobby *lobby = owner;
     (void)thread;
-    while (wait_for_room(http) && stay(http, true, -1)) {
-        int fd = -1;
-        struct cairn_error error = {0};
-        if (cairn_net_accept(http->listen_fd, &fd, &error) == CAIRN_OK) {
-            if (fd >= 0) hand_over(http, fd);
-            (void)keep_spare(http, SPARE_IDLE_MS);
-            continue;
-        }
-        if (cairn_mono_ms() >= say_ms) {
-            cairn_log(WARN, "http.accept", "cause=\"%s\"", error.message);
-            say_ms = cairn_mono_ms() + SAY_EVERY_MS;
-        }
-        (void)stay(http, false, CAIRN_NET_ACCEPT_PAUSE_MS);
-    }
+    while (turn(lobby)) continue;
+    while (lobby->count) close(lobby->guests[--lobby->count].fd);
 }
 
 enum cairn_code cairn_srv_acceptor_open(struct cairn_srv_http *http, struct cairn_error *err) {
     http->acceptor_wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (http->acceptor_wake_fd < 0) return cairn_fail_errno(err, "an eventfd");
-    http->acceptor_thread =
-        (struct cairn_thread){.name = "cairn-acceptor", .run = acceptor_loop, .owner = http};
+    http->lobby = calloc(1, sizeof(*http->lobby));
+    if (!http->lobby) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for callers");
+    http->lobby->http = http;
+    http->acceptor_thread = (struct cairn_thread){
+        .name = "cairn-acceptor", .run = acceptor_loop, .owner = http->lobby};
     return cairn_thread_start(&http->acceptor_thread, err);
 }
 
@@ -131,4 +281,5 @@ void cairn_srv_acceptor_close(struct cairn_srv_http *http) {
     cairn_thread_stop(&http->acceptor_thread);
     close(http->acceptor_wake_fd);
     http->acceptor_wake_fd = -1;
+    free(CAIRN_TAKE(http->lobby));
 }

@@ -29,7 +29,7 @@
 #define TLS_PRIORITIES                                                                             \
     "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:-CIPHER-ALL:+AES-256-GCM:+AES-128-GCM:"       \
     "+CHACHA20-POLY1305"
-#define FILES_RESERVED 160 /* catalog, store workers, pools */
+#define FILES_RESERVED (160 + CAIRN_SRV_LOBBY_MAX) /* catalog, store workers, pools; callers */
 
 /* ---- handlers ---- */
 
@@ -210,7 +210,8 @@ static enum MHD_Result begin(struct cairn_srv_exchange *exchange, const char *me
     note_peer(exchange);
     cairn_srv_proxied_note(exchange);
     exchange->code = cairn_srv_http_accept(exchange, method, &exchange->error);
-    if (!exchange->code) exchange->code = cairn_srv_conn_admit(exchange, &exchange->error);
+    if (!exchange->code && !exchange->asks_only)
+        exchange->code = cairn_srv_conn_admit(exchange, &exchange->error);
     if (exchange->code && (sends_body(exchange) || has_header(exchange, "Expect")))
         return refuse(exchange);
     if (!exchange->code && exchange->http->stopping)
@@ -326,6 +327,10 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     }
     if (!exchange->dispatched)
         cairn_srv_conn_line(exchange->http, exchange->conn, CAIRN_SRV_LINE_NONE);
+    if (exchange->asks_only && !exchange->code) {
+        exchange->reply.status = MHD_HTTP_NO_CONTENT;
+        return cairn_srv_http_reply(exchange);
+    }
     if (!exchange->code && !exchange->dispatched) take_values(exchange);
     if (exchange->code == CAIRN_BUSY && !exchange->dispatched) return refuse_late(exchange);
     if (exchange->code && !exchange->dispatched) return cairn_srv_http_reply(exchange);
@@ -412,7 +417,8 @@ static enum cairn_code start_daemon(struct cairn_srv_http *http, struct cairn_er
         {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CAIRN_SRV_CONNECTION_MEMORY_BYTES, NULL},
         /* The acceptor counts; the library gives each loop its share of this. */
-        {MHD_OPTION_CONNECTION_LIMIT, (intptr_t)(loops * http->connections_max), NULL},
+        {MHD_OPTION_CONNECTION_LIMIT,
+         (intptr_t)(loops * (http->connections_max + CAIRN_SRV_HEALTH_PLACES)), NULL},
         {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL},
         {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)on_target, http},
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, http},

@@ -24,6 +24,9 @@
 #define CAIRN_SRV_PEER_BUCKETS 1024
 #define CAIRN_SRV_TARGET_BYTES_MAX (CAIRN_ROUTE_PATH_BYTES_MAX + CAIRN_QUERY_BYTES_MAX + 1)
 #define CAIRN_SRV_CONNECTION_MEMORY_BYTES (32 * CAIRN_KIB)
+#define CAIRN_SRV_LOBBY_MAX 128    /* callers that are not handed to the library yet */
+#define CAIRN_SRV_HEALTH_PLACES 16 /* beyond http_connections_max, for checks of health */
+#define CAIRN_SRV_PROXY_HEADER_BYTES 1024 /* with all that a proxy adds to it */
 #define CAIRN_SRV_AUTHORIZATION_BYTES 256 /* a scheme, spaces, a token */
 #define CAIRN_SRV_TARGET_TOO_LONG "path and query of a request have at most %d bytes here"
 #define CAIRN_SRV_HEAD_TOO_LONG                                                                    \
@@ -95,6 +98,7 @@ struct cairn_srv_http {
     size_t trusted_count;
     _Atomic uint64_t bound_said_ms; /* when a bound was last logged */
     struct cairn_thread conns_thread, acceptor_thread;
+    struct cairn_srv_lobby *lobby; /* of the acceptor's thread */
     int acceptor_wake_fd; /* an eventfd: no caller is accepted any more */
     uint32_t connections_max;
     _Atomic uint32_t connections; /* that were handed to the library and have not ended */
@@ -127,6 +131,9 @@ struct cairn_srv_exchange {
     size_t uri_size;
     char *target; /* owned; NULL when it is not one */
     bool begun, dispatched, ready;
+    bool asks_only;   /* a browser's OPTIONS before the call of a page that may make it */
+    char origin[280]; /* of that page, as allowed_origins names it; else "" */
+    const char *title; /* of a refusal, instead of its code's; NULL: that */
     bool refused;           /* answered before its body; what comes of that is dropped */
     uint64_t dropped_bytes; /* of it, since then */
     uint64_t begun_ms; /* mono clock; its deadline moves on with what arrives */
@@ -151,8 +158,14 @@ enum cairn_code cairn_srv_http_accept(struct cairn_srv_exchange *exchange, const
 bool cairn_srv_http_header(const struct cairn_srv_exchange *exchange, const char *name, char *ret,
                            size_t capacity, bool *ret_there);
 /* site.c: is the request for this server, and not made by a page of another site? */
-enum cairn_code cairn_srv_site_check(const struct cairn_srv_exchange *exchange, const char *method,
+enum cairn_code cairn_srv_site_check(struct cairn_srv_exchange *exchange, const char *method,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* The headers by which a browser lets a page of allowed_origins see the answer; they end with a
+ * name that is NULL. value NULL: the page's origin. */
+struct cairn_srv_cors {
+    const char *name, *value;
+};
+const struct cairn_srv_cors *cairn_srv_site_cors(const struct cairn_srv_exchange *exchange);
 void cairn_srv_site_init(struct cairn_srv_http *http);
 /* proxied.c */
 enum cairn_code cairn_srv_proxied_open(struct cairn_srv_http *http,
@@ -160,6 +173,18 @@ enum cairn_code cairn_srv_proxied_open(struct cairn_srv_http *http,
 /* request.from becomes whom the proxy names, where it is one that is trusted. */
 void cairn_srv_proxied_note(struct cairn_srv_exchange *exchange);
 bool cairn_srv_proxied_is_proxy(const struct cairn_srv_http *http, const struct sockaddr *address);
+/* Does it name each caller before his first byte, by the PROXY protocol? */
+bool cairn_srv_proxied_speaks(const struct cairn_srv_http *http, const struct sockaddr *address);
+enum cairn_srv_proxy_header {
+    CAIRN_SRV_PROXY_HEADER_WHOLE, /* or none at all: then its size is 0 */
+    CAIRN_SRV_PROXY_HEADER_MORE,
+    CAIRN_SRV_PROXY_HEADER_BROKEN
+};
+/* The PROXY header (versions 1 and 2) with which these bytes begin. The address stays AF_UNSPEC
+ * where it names nobody: LOCAL, UNKNOWN, or no header. */
+enum cairn_srv_proxy_header cairn_srv_proxied_header(const uint8_t *bytes, size_t size,
+                                                     struct sockaddr_storage *ret_address,
+                                                     size_t *ret_size);
 /* request.from, as bounds count it. */
 void cairn_srv_proxied_caller(const struct cairn_srv_exchange *exchange, uint8_t ret[16]);
 /* memory.c: false when there is none, also after connections were reset whose peers neither send

@@ -45,8 +45,8 @@ static bool may_be_kept(const struct cairn_srv_exchange *exchange) {
     const struct cairn_srv *server = exchange->http->server;
     const struct cairn_srv_request *request = &exchange->request;
     return request->route->id == CAIRN_ROUTE_CHECKPOINT_GET && !request->head_only &&
-           !request->query.count && !request->if_none_match[0] && !server->frozen &&
-           !server->frozen_runs && !cairn_srv_catalog_is_shared(server->catalog);
+           !request->query.count && !exchange->origin[0] && !request->if_none_match[0] &&
+           !server->frozen && !server->frozen_runs && !cairn_srv_catalog_is_shared(server->catalog);
 }
 
 static struct answer *place_of(struct cairn_srv_kept *kept, const char *path) {

@@ -96,6 +96,9 @@ static enum cairn_code write_problem(const struct cairn_srv_exchange *exchange,
     for (size_t i = 0; i < reply->header_count; i++)
         CAIRN_TRY(cairn_buf_printf(text, err, "%s: %s\r\n", reply->headers[i].name,
                                    reply->headers[i].value));
+    for (const struct cairn_srv_cors *cors = cairn_srv_site_cors(exchange); cors->name; cors++)
+        CAIRN_TRY(cairn_buf_printf(text, err, "%s: %s\r\n", cors->name,
+                                   cors->value ? cors->value : exchange->origin));
     return cairn_buf_printf(text, err, "\r\n%s", reply->body.data);
 }
 

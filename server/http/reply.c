@@ -24,8 +24,14 @@ static const char *path_of(const struct cairn_srv_exchange *exchange) {
 enum cairn_code cairn_srv_http_problem(struct cairn_srv_exchange *exchange,
                                        struct cairn_error *err) {
     struct cairn_srv_reply *reply = &exchange->reply;
+    char instance[CAIRN_ROUTE_PATH_BYTES_MAX + 520];
+    snprintf(instance, sizeof(instance), "%s%s",
+             cairn_srv_public_path(exchange->http->server->settings), path_of(exchange));
     CAIRN_AUTO_JSON json_t *problem =
-        cairn_srv_problem(exchange->code, &exchange->error, path_of(exchange));
+        cairn_srv_problem(exchange->code, &exchange->error, instance);
+    if (problem && exchange->title &&
+        json_object_set_new(problem, "title", json_string(exchange->title)))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
     if (problem && reply->extra && json_object_update_missing(problem, reply->extra))
         return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a problem");
     if (problem && reply->retry_s && json_object_set_new(problem, "retryable", json_true()))
@@ -238,6 +244,16 @@ static bool add_headers(struct MHD_Response *response, const struct cairn_srv_re
            (cached || MHD_add_response_header(response, "Cache-Control", "no-store") == MHD_YES);
 }
 
+/* Of a page that allowed_origins names: its browser may show it the answer. */
+static bool add_origin(struct MHD_Response *response, const struct cairn_srv_exchange *exchange) {
+    const struct cairn_srv_cors *cors = cairn_srv_site_cors(exchange);
+    for (; cors->name; cors++) {
+        const char *value = cors->value ? cors->value : exchange->origin;
+        if (MHD_add_response_header(response, cors->name, value) != MHD_YES) return false;
+    }
+    return true;
+}
+
 /* A proxy that keeps connections sends nothing more on one of a server that stops. */
 static bool add_end(struct MHD_Response *response, const struct cairn_srv_exchange *exchange) {
     return !exchange->http->stopping ||
@@ -316,7 +332,7 @@ static enum MHD_Result reply_to(struct cairn_srv_exchange *exchange) {
     enum MHD_Result result = MHD_NO;
     bool kept = false;
     if (add_headers(response, reply) && add_link(response, exchange) &&
-        add_end(response, exchange)) {
+        add_end(response, exchange) && add_origin(response, exchange)) {
         uint64_t timeout_ms = exchange->http->server->settings->request_timeout_ms;
         cairn_srv_conn_set(exchange->conn, timeout_ms + size / 1024);
         result = MHD_queue_response(exchange->connection,

@@ -6,8 +6,8 @@
  *   health are answered to any name;
  * - a POST without a body, or with a type that a form can have, is sent by browsers without a
  *   question. So a POST carries Content-Type: application/json (or octet-stream) or a header
- *   X-Cairn-..., for which a browser first asks with OPTIONS, which is refused here. It asks before
- *   PUT and DELETE by itself. */
+ *   X-Cairn-..., for which a browser first asks with OPTIONS, which is refused here but for pages
+ *   of allowed_origins. It asks before PUT and DELETE by itself. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <strings.h>
@@ -50,6 +50,16 @@ static bool is_listed(const char *list, const char *host) {
     return false;
 }
 
+/* That of public_url, by which callers of a proxy know this server. */
+static bool is_public_name(const struct cairn_srv_http *http, const char *host) {
+    char authority[HOST_BYTES_MAX], public[HOST_BYTES_MAX];
+    const char *url = strstr(http->server->settings->public_url, "://");
+    if (!url) return false;
+    snprintf(authority, sizeof(authority), "%.*s", (int)strcspn(url + 3, "/"), url + 3);
+    host_of(authority, public);
+    return public[0] && !strcasecmp(host, public);
+}
+
 static bool is_our_name(const struct cairn_srv_http *http, const char *authority) {
     char host[HOST_BYTES_MAX], listen[HOST_BYTES_MAX];
     host_of(authority, host);
@@ -57,7 +67,7 @@ static bool is_our_name(const struct cairn_srv_http *http, const char *authority
     if (!host[0]) return false;
     bool listens = !is_address(listen) && !strcasecmp(host, listen);
     return !strcasecmp(host, "localhost") || listens ||
-           !strcasecmp(host, http->hostname) ||
+           !strcasecmp(host, http->hostname) || is_public_name(http, host) ||
            is_listed(http->server->settings->allowed_hosts, host);
 }
 
@@ -78,13 +88,44 @@ void cairn_srv_site_init(struct cairn_srv_http *http) {
     if (gethostname(http->hostname, sizeof(http->hostname) - 1)) http->hostname[0] = '\0';
 }
 
+/* Kept for the answer where it is one of allowed_origins. */
+static void note_origin(struct cairn_srv_exchange *exchange) {
+    char origin[sizeof(exchange->origin)];
+    bool there = false;
+    bool fits = cairn_srv_http_header(exchange, "Origin", origin, sizeof(origin), &there);
+    const char *list = exchange->http->server->settings->allowed_origins;
+    if (there && fits && strcmp(origin, "*") != 0 && is_listed(list, origin))
+        memcpy(exchange->origin, origin, sizeof(origin));
+}
+
+const struct cairn_srv_cors *cairn_srv_site_cors(const struct cairn_srv_exchange *exchange) {
+    static const struct cairn_srv_cors none[] = {{NULL, NULL}};
+    static const struct cairn_srv_cors answers[] = {
+        {"Access-Control-Allow-Origin", NULL},
+        {"Vary", "Origin"},
+        {"Access-Control-Expose-Headers",
+         "ETag, Location, Link, Retry-After, Content-Range, Accept-Ranges, WWW-Authenticate"},
+        {NULL, NULL}};
+    static const struct cairn_srv_cors asks[] = {
+        {"Access-Control-Allow-Origin", NULL},
+        {"Vary", "Origin"},
+        {"Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE"},
+        {"Access-Control-Allow-Headers",
+         "Authorization, Content-Type, If-Match, If-None-Match, If-Range, Range, Prefer, "
+         "Idempotency-Key, Last-Event-ID, X-Cairn, X-Cairn-Grant, traceparent"},
+        {"Access-Control-Max-Age", "600"},
+        {NULL, NULL}};
+    if (!exchange->origin[0]) return none;
+    return exchange->asks_only ? asks : answers;
+}
+
 /* RFC 6454: "scheme://host:port", or "null" of a page that has no site. */
 static enum cairn_code check_origin(const struct cairn_srv_exchange *exchange, const char *asked,
                                     struct cairn_error *err) {
     char origin[HOST_BYTES_MAX + 16];
     bool there = false;
     bool fits = cairn_srv_http_header(exchange, "Origin", origin, sizeof(origin), &there);
-    if (!there) return CAIRN_OK;
+    if (!there || exchange->origin[0]) return CAIRN_OK;
     const char *authority = strstr(origin, "://");
     if (fits && authority &&
         (is_our_name(exchange->http, authority + 3) || is_same_address(authority + 3, asked)))
@@ -119,15 +160,19 @@ static bool is_for_us(const struct cairn_srv_exchange *exchange, char host[HOST_
     return is_health(exchange) || !there || (fits && is_ours(exchange->http, host));
 }
 
-enum cairn_code cairn_srv_site_check(const struct cairn_srv_exchange *exchange, const char *method,
+enum cairn_code cairn_srv_site_check(struct cairn_srv_exchange *exchange, const char *method,
                                      struct cairn_error *err) {
     char host[HOST_BYTES_MAX];
-    if (!is_for_us(exchange, host))
+    if (!is_for_us(exchange, host)) {
+        exchange->title = "This server is not asked by that name.";
         return cairn_fail(err, CAIRN_FORBIDDEN,
-                          "\"%.200s\" is not a name of this server: ask by its address, or name it "
-                          "in allowed-hosts",
+                          "\"%.200s\" is not a name of this server: ask by its address, let a "
+                          "proxy pass on the Host of its caller, or name it in allowed-hosts",
                           host);
-    if (!strcmp(method, "GET") || !strcmp(method, "HEAD")) return CAIRN_OK;
+    }
+    note_origin(exchange);
+    exchange->asks_only = exchange->origin[0] && !strcmp(method, "OPTIONS");
+    if (exchange->asks_only || !strcmp(method, "GET") || !strcmp(method, "HEAD")) return CAIRN_OK;
     CAIRN_TRY(check_origin(exchange, host, err));
     if (strcmp(method, "POST") != 0 || is_deliberate(exchange)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_MEDIA_TYPE,

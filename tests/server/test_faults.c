@@ -260,11 +260,12 @@ TEST(callers_beyond_the_bound_wait_while_all_others_are_busy) /* K08, B05 */
     REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
     char wait[400];
     snprintf(wait, sizeof(wait), "GET %s?wait=3s HTTP/1.1\r\nHost: localhost\r\n\r\n", save.path);
+    static const char list[] = "GET /v1/runs HTTP/1.1\r\nHost: localhost\r\n\r\n";
     struct cairn_raw callers[12] = {0};
     CAIRN_AUTO(buf) reply = {0};
     for (size_t i = 0; i < CAIRN_COUNT(callers); i++) {
         REQUIRE(cairn_raw_open(&callers[i], world.server.port));
-        REQUIRE(cairn_raw_text(&callers[i], i < 8 ? wait : get));
+        REQUIRE(cairn_raw_text(&callers[i], i < 8 ? wait : list));
         EXPECT(cairn_raw_reply(&callers[i], i < 8 ? 20 : 200, &reply) == -1);
     }
     uint64_t used_ms = used_of_a_second(&world.server);

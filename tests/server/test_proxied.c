@@ -145,6 +145,106 @@ TEST(nobody_is_believed_where_no_proxy_is_trusted) /* trusted_proxies */
     EXPECT(event_is_from(&world, "127.0.0.1"));
 }
 
+/* PUT of a run behind these bytes. */
+static int put_behind(const struct cairn_world *world, const void *header, size_t header_size,
+                      const char *run, struct cairn_buf *ret) {
+    char request[300];
+    CAIRN_AUTO(buf) bytes = {0};
+    snprintf(request, sizeof(request),
+             "PUT /v1/runs/a/%s HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 203.0.113.9\r\n"
+             "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
+             run);
+    if (cairn_buf_append(&bytes, header, header_size, NULL) ||
+        cairn_buf_append(&bytes, request, strlen(request), NULL))
+        return -2;
+    return cairn_raw_exchange(world->server.port, bytes.data, bytes.size, ret);
+}
+
+#define V2(command, family, size) "\r\n\r\n\0\r\nQUIT\n" command family "\0" size
+#define PUT_BEHIND(header, run) put_behind(&world, header, sizeof(header) - 1, run, &reply)
+
+TEST(a_trusted_proxy_names_its_caller_by_the_proxy_protocol_alone) /* trusted_header */
+{
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    REQUIRE(cairn_world_start(
+        &world, WORLD_ARGS("--trusted-proxies=127.0.0.1", "--trusted-header=PROXY"), NULL));
+    EXPECT(PUT_BEHIND("PROXY TCP4 192.0.2.1 10.0.0.1 4711 7420\r\n", "one") == 201);
+    EXPECT(event_is_from(&world, "192.0.2.1"));
+    EXPECT(PUT_BEHIND("PROXY TCP6 2001:db8::7 2001:db8::1 4711 7420\r\n", "two") == 201);
+    EXPECT(event_is_from(&world, "2001:db8::7"));
+    EXPECT(PUT_BEHIND(V2("\x21", "\x11", "\x0f") "\xc0\x00\x02\x05" /* 192.0.2.5 */
+                                                 "\x0a\x00\x00\x01\x12\x67\x1c\xfc"
+                                                 "\x04\x00\x00", /* a TLV of no bytes */
+                      "three") == 201);
+    EXPECT(event_is_from(&world, "192.0.2.5"));
+    EXPECT(PUT_BEHIND(V2("\x20", "\x00", "\x00"), "four") == 201); /* LOCAL */
+    EXPECT(event_is_from(&world, "127.0.0.1"));
+    EXPECT(PUT_BEHIND("PROXY UNKNOWN\r\n", "five") == 201);
+    EXPECT(event_is_from(&world, "127.0.0.1"));
+    EXPECT(PUT_BEHIND("", "six") == 201);
+    EXPECT(event_is_from(&world, "127.0.0.1"));
+    EXPECT(PUT_BEHIND("PROXY TCP4 nobody 10.0.0.1 1 2\r\n", "seven") / 100 != 2);
+    EXPECT(PUT_BEHIND(V2("\x31", "\x11", "\x0c") "123456789012", "eight") / 100 != 2);
+    EXPECT(PUT_BEHIND(V2("\x21", "\x11", "\x04") "1234", "nine") / 100 != 2);
+}
+
+TEST(a_proxy_header_counts_for_bounds_and_may_come_in_pieces) /* trusted_header, B05 */
+{
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO(raw) raw = {.fd = -1};
+    CAIRN_AUTO(buf) reply = {0};
+    REQUIRE(cairn_world_start(&world,
+                              WORLD_ARGS("--trusted-proxies=127.0.0.1", "--trusted-header=PROXY",
+                                         "--connections-per-address=3"),
+                              NULL));
+    REQUIRE(cairn_raw_open(&raw, world.server.port) && cairn_raw_text(&raw, "PROXY TCP4 192."));
+    for (int i = 0; i < 8; i++) { /* the acceptor has gone round meanwhile */
+        CAIRN_AUTO(buf) other = {0};
+        char header[100];
+        int size = snprintf(header, sizeof(header), "PROXY TCP4 192.0.2.%d 10.0.0.1 1 2\r\n", i);
+        EXPECT(put_behind(&world, header, (size_t)size, "one", &other) / 100 == 2);
+    }
+    EXPECT(cairn_raw_text(&raw, "0.2.7 10.0.0.1 4711 7420\r\n"
+                                "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    EXPECT(cairn_raw_reply(&raw, 10000, &reply) == 200);
+}
+
+TEST(a_proxy_header_from_anybody_else_is_no_request) /* trusted_header */
+{
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    REQUIRE(cairn_world_start(
+        &world, WORLD_ARGS("--trusted-proxies=10.0.0.0/8", "--trusted-header=PROXY"), NULL));
+    EXPECT(PUT_BEHIND("PROXY TCP4 192.0.2.1 10.0.0.1 4711 7420\r\n", "one") / 100 != 2);
+}
+
+TEST(with_all_places_taken_health_is_answered_and_the_rest_waits) /* http_connections_max */
+{
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO(waits) waits = {0};
+    CAIRN_AUTO(raw) next = {.fd = -1};
+    CAIRN_AUTO(buf) reply = {0};
+    CAIRN_AUTO(buf) page = {0};
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--http-connections-max=8"), NULL));
+    REQUIRE(begin_save(&world, &waits));
+    for (size_t i = 0; i < 8; i++) EXPECT(wait_for(&world, &waits, i, "", &reply) == -1);
+    REQUIRE(cairn_raw_open(&next, world.server.port) &&
+            cairn_raw_text(&next, "GET /v1/runs HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    for (int i = 0; i < 40; i++) {
+        CAIRN_AUTO(buf) ready = {0};
+        EXPECT(ask(&world, "GET", i % 2 ? "/readyz" : "/livez", "Connection: close\r\n", &ready) ==
+               200);
+    }
+    EXPECT(!cairn_raw_closed(&next, 0));
+    cairn_raw_release(&waits.raws[0]);
+    EXPECT(cairn_raw_reply(&next, 10000, &reply) == 200);
+    cairn_raw_release(&next);
+    REQUIRE_AWAIT((cairn_buf_clear(&page),
+                   ask(&world, "GET", "/metrics", "Connection: close\r\n", &page) == 200));
+    EXPECT(page.data && !strstr(page.data, "bounds_reached_total{bound=\"connections\"} 0\n"));
+}
+
 TEST(a_network_that_is_none_is_refused_at_the_start) /* trusted_proxies */
 {
     static const char *const wrong[] = {"--trusted-proxies=proxy.example",

@@ -70,6 +70,110 @@ TEST(checks_of_health_are_answered_to_any_host_and_in_http_1_0_without_one) /* B
     EXPECT(send_request(&world, "GET", "/metrics", "cairn_backend", "") == 403);
 }
 
+/* The answer, whose text must hold all of these; NULL ends them. */
+static void expect_said(const struct cairn_world *world, const char *request, int status,
+                        const char *const texts[], int line) {
+    CAIRN_AUTO(buf) reply = {0};
+    int found = cairn_raw_exchange(world->server.port, request, strlen(request), &reply);
+    cairn_test_check(found == status, __FILE__, line, "%d for %s", found, request);
+    for (; *texts; texts++)
+        cairn_test_check(reply.data && strstr(reply.data, *texts), __FILE__, line,
+                         "no \"%s\" in %s", *texts, reply.data ? reply.data : "");
+}
+#define EXPECT_SAID(request, status, ...)                                                          \
+    expect_said(&world, request, status, (const char *const[]){__VA_ARGS__, NULL}, __LINE__)
+
+TEST(a_name_that_is_not_ours_is_refused_without_a_word_of_credentials) /* B08 */
+{
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO(buf) reply = {0};
+    static const char request[] = "GET /v1/runs HTTP/1.1\r\nHost: cairn_backend\r\n\r\n";
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    EXPECT(cairn_raw_exchange(world.server.port, request, strlen(request), &reply) == 403);
+    EXPECT(reply.data && strstr(reply.data, "is not a name of this server"));
+    EXPECT(reply.data && strstr(reply.data, "allowed-hosts"));
+    EXPECT(reply.data && !strstr(reply.data, "credential"));
+}
+
+#define err world.err /* of the macros */
+
+TEST(behind_a_path_of_a_proxy_locations_instances_and_plans_bear_it) /* public_url */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--public-url=https://lab.example:8443/cairn/"),
+                              NULL));
+    EXPECT_SAID("GET /v1/runs/a/none HTTP/1.1\r\nHost: lab.example:8443\r\n\r\n", 404,
+                "\"instance\":\"/cairn/v1/runs/a/none\"");
+    EXPECT_SAID("GET /cairn/v1/runs/a/none HTTP/1.1\r\nHost: lab.example\r\n\r\n", 404,
+                "\"instance\":\"/cairn/v1/runs/a/none\"");
+    EXPECT(send_request(&world, "GET", "/cairnx/v1/runs", "localhost", "") == 404);
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 1000, &save));
+    CAIRN_AUTO_JSON json_t *begin = cairn_hand_begin_body(&hand, 2, 1, 0, "error");
+    CAIRN_AUTO_HEAP char *body = begin ? json_dumps(begin, 0) : NULL;
+    REQUIRE(body);
+    char request[2500];
+    snprintf(request, sizeof(request),
+             "POST /cairn" WORLD_RUN "/checkpoints HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+             "application/json\r\nContent-Length: %zu\r\n\r\n%s",
+             strlen(body), body);
+    EXPECT_SAID(request, 201, "Location: /cairn" WORLD_RUN "/checkpoints/ckpt_");
+    snprintf(request, sizeof(request),
+             "POST /cairn%s/restore-plans HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+             "application/json\r\nContent-Length: 2\r\n\r\n{}",
+             save.path);
+    EXPECT_SAID(request, 201, "\"path\":\"/cairn" WORLD_RUN "/checkpoints/ckpt_");
+}
+
+#undef err
+
+TEST(a_page_of_an_allowed_origin_may_call_and_any_other_may_not) /* allowed_origins, B08 */
+{
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(
+        &world, WORLD_ARGS("--allowed-origins=https://lab.example, http://two.example:81"), NULL));
+    EXPECT_SAID("OPTIONS /v1/runs/a/b HTTP/1.1\r\nHost: localhost\r\nOrigin: https://lab.example"
+                "\r\nAccess-Control-Request-Method: PUT\r\n\r\n",
+                204, "Access-Control-Allow-Origin: https://lab.example\r\n",
+                "Access-Control-Allow-Methods: GET, HEAD, POST, PUT", "Authorization",
+                "Vary: Origin");
+    EXPECT_SAID("GET /v1/runs HTTP/1.1\r\nHost: localhost\r\nOrigin: http://two.example:81\r\n\r\n",
+                200, "Access-Control-Allow-Origin: http://two.example:81\r\n", "ETag, Location");
+    EXPECT_SAID("PUT /v1/runs/a/b HTTP/1.1\r\nHost: localhost\r\nOrigin: https://lab.example\r\n"
+                "Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}",
+                415, "Access-Control-Allow-Origin: https://lab.example\r\n");
+    EXPECT(send_request(&world, "PUT", "/v1/runs/a/b", "localhost",
+                        "Origin: https://lab.example\r\n") == 201);
+    static const char *const others[] = {"https://lab.example.evil", "http://lab.example",
+                                         "https://two.example:81", "null", "*"};
+    for (size_t i = 0; i < CAIRN_COUNT(others); i++) {
+        CAIRN_AUTO(buf) reply = {0};
+        char more[200], request[400];
+        snprintf(more, sizeof(more), "Origin: %s\r\n", others[i]);
+        EXPECT(send_request(&world, "PUT", "/v1/runs/a/c", "localhost", more) == 403);
+        EXPECT(send_request(&world, "OPTIONS", "/v1/runs/a/c", "localhost", more) / 100 == 4);
+        snprintf(request, sizeof(request), "GET /v1/runs HTTP/1.1\r\nHost: localhost\r\n%s\r\n",
+                 more);
+        (void)cairn_raw_exchange(world.server.port, request, strlen(request), &reply);
+        EXPECT(reply.data && !strstr(reply.data, "Access-Control"));
+    }
+}
+
+TEST(settings_of_a_public_url_and_origins_that_are_none_are_refused) /* public_url */
+{
+    static const char *const wrong[] = {"--public-url=lab.example/cairn",
+                                        "--public-url=https://me@lab.example",
+                                        "--allowed-origins=*", "--allowed-origins=lab.example",
+                                        "--allowed-origins=https://lab.example/page"};
+    for (size_t i = 0; i < CAIRN_COUNT(wrong); i++) {
+        CAIRN_AUTO(world) world = {0};
+        EXPECT(!cairn_world_start(&world, WORLD_ARGS(wrong[i]), NULL));
+        EXPECT(strstr(world.err.message, i < 2 ? "public-url" : "allowed-origins"));
+    }
+}
+
 TEST(any_name_is_taken_where_an_operator_says_so) /* B08 */
 {
     CAIRN_AUTO(world) world = {0};

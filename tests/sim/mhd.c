@@ -322,10 +322,16 @@ enum cairn_code cairn_srv_shape_check(struct cairn_srv_exchange *exchange, const
 }
 
 /* Nor does a request come from a browser. */
-enum cairn_code cairn_srv_site_check(const struct cairn_srv_exchange *exchange, const char *method,
+enum cairn_code cairn_srv_site_check(struct cairn_srv_exchange *exchange, const char *method,
                                      struct cairn_error *err) {
     (void)exchange, (void)method, (void)err;
     return CAIRN_OK;
+}
+
+const struct cairn_srv_cors *cairn_srv_site_cors(const struct cairn_srv_exchange *exchange) {
+    static const struct cairn_srv_cors none[] = {{NULL, NULL}};
+    (void)exchange;
+    return none;
 }
 
 void cairn_srv_site_init(struct cairn_srv_http *http) {

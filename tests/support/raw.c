@@ -54,6 +54,7 @@ static bool readable(struct cairn_raw *raw, uint64_t deadline_ms) {
 static bool whole(const struct cairn_buf *reply) {
     const char *end = reply->size ? strstr(reply->data, "\r\n\r\n") : NULL;
     if (!end) return false;
+    if (!strncmp(reply->data, "HTTP/1.1 204", 12)) return true; /* it has no body */
     const char *length = strcasestr(reply->data, "\r\nContent-Length:");
     if (!length || length > end) return false;
     size_t body = strtoul(length + 17, NULL, 10);
