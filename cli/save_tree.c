@@ -30,6 +30,8 @@
 #define METER_FILES 64 /* that are handed over between two looks at how far it is */
 #define GIVE_UP_MS 15000     /* for an interrupted save, before the command ends without it */
 #define WAIT_STAGED_MS 30000 /* libcairn's default */
+#define COMMIT_NOTE_MS 5000
+#define COMMIT_NOTE_AGAIN_MS 30000
 #define WAIT_DEFAULT_MS (24 * 3600 * 1000ULL)
 
 /* A signal gives the save up, so that the same command can be given again at once. Before the save
@@ -79,8 +81,27 @@ static enum cairn_code add_files(struct cairn_save *save, const struct cairn_cli
     return CAIRN_OK;
 }
 
-static enum cairn_code wait_committed(struct cairn_save *save, struct cairn_cli_meter *meter,
-                                      struct cairn_error *err) {
+/* What delays it, each time that this has changed. */
+static void say_delay(struct cairn_session *session) {
+    struct cairn_error why = {0};
+    if (cairn_session_problem(session, &why) == CAIRN_UNAVAILABLE)
+        cairn_cli_note("note: %s; going on", why.message);
+}
+
+/* All of it is durable, and it is not committed for a while. */
+static void say_waits(uint64_t *next_ms, const struct cairn_error *why) {
+    uint64_t now_ms = cairn_mono_ms();
+    if (!*next_ms) *next_ms = now_ms + COMMIT_NOTE_MS;
+    if (now_ms < *next_ms) return;
+    cairn_cli_note("note: %s; going on", why->message);
+    *next_ms = now_ms + COMMIT_NOTE_AGAIN_MS;
+}
+
+static enum cairn_code wait_committed(struct cairn_session *session, struct cairn_save *save,
+                                      struct cairn_cli_meter *meter, struct cairn_error *err) {
+    struct cairn_error own = {0};
+    uint64_t note_ms = 0;
+    if (!err) err = &own;
     for (;;) {
         uint32_t step_ms = (uint32_t)cairn_min_u64(cairn_max_u64(left_ms(), 1), WAIT_STEP_MS);
         enum cairn_code code = cairn_save_wait(save, CAIRN_COMMITTED, step_ms, err);
@@ -89,6 +110,8 @@ static enum cairn_code wait_committed(struct cairn_save *save, struct cairn_cli_
         cairn_cli_meter_set(meter, status.sent_bytes,
                             status.reached >= CAIRN_DURABLE ? "committing" : NULL);
         if (code != CAIRN_TIMEOUT || saving.signal || !left_ms()) return code;
+        say_delay(session);
+        if (status.reached >= CAIRN_DURABLE) say_waits(&note_ms, err);
     }
 }
 
@@ -175,7 +198,7 @@ static enum cairn_code save_files(const struct cairn_cli_save_tree *job,
     if (code == CAIRN_OK) code = job->describe(job->owner, save, tree, ret_described, err);
     if (code == CAIRN_OK && !saving.signal) code = cairn_save_stage(save, err);
     bool staged = code == CAIRN_OK && !saving.signal;
-    if (staged && !job->cli->detach) code = wait_committed(save, &meter, err);
+    if (staged && !job->cli->detach) code = wait_committed(session, save, &meter, err);
     if (saving.signal && !(staged && (job->cli->detach || code == CAIRN_OK)))
         code = give_up(job, save, err);
     else if (!staged)

@@ -210,6 +210,8 @@ enum cairn_code cairn_store_profile_save(struct cairn_store *store, bool *ret_wr
 struct cairn_store_health {
     bool degraded, profile_wrong; /* the last: what was written for others is no longer so */
     char text[400];
+    uint64_t failing_ms; /* for how long no request has worked, 5 s or longer; 0: it works */
+    char failing[200];   /* what the last one was answered */
 };
 void cairn_store_health(struct cairn_store *store, struct cairn_store_health *ret);
 /* What was read back was right though the store states another checksum: from now on none of its

@@ -106,6 +106,7 @@ struct cairn_up {
         char store_waits
             [256]; /* why nothing is sent now (send/store_check.h); "": nothing is wrong */
         uint64_t store_waits_since_ms;
+        bool store_fails; /* it is the store of the grants, and answers no request as it should */
         char server_away[256]; /* why nothing is told now (server/outbox.c); "": it answers */
         uint64_t server_away_since_ms;
         uint64_t server_asked_ms; /* since when requests of the outbox have had no answer; or 0 */

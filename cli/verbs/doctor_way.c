@@ -7,6 +7,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/sizes.h"
 #include "cli/verbs/doctor.h"
@@ -124,6 +125,31 @@ static bool is_of_size(const struct cairn_error *err, const struct body *body) {
            (!err->http_status && body->bytes.size > PUT_BYTES_MAX);
 }
 
+/* The store has summed other bytes than were sent, also where that was tried until the time was
+ * over. No checksum at all would let it take them. */
+static bool is_of_digest(const struct cairn_error *why) {
+    return why->code == CAIRN_CORRUPT || strstr(why->message, "BadDigest") ||
+           strstr(why->message, "XAmzContent");
+}
+
+/* A body whose hash is in the signature arrives as it was sent, or is refused. */
+static void say_changed(struct cairn_cli_doctor *doctor, const struct cairn_cli_way *way,
+                        const struct body *body, const struct cairn_error *why) {
+    static const struct other hashed = {.checksum = CAIRN_S3_CHECKSUM_NONE, .sign_payload = true};
+    bool whole = passes_with(doctor, way, body, &hashed);
+    char size[24];
+    cairn_cli_size(body->bytes.size, size);
+    cairn_cli_doctor_say(
+        doctor, CAIRN_CLI_FAIL, "part of a save",
+        whole ? "have the way pass on x-amz-checksum-* unchanged, or set checksum = md5"
+              : "have what stands before the store pass on bodies unchanged (no filter, scanner or "
+                "compression); without that nothing can be saved through it",
+        "%s are refused, since %s: %.220s", size,
+        whole ? "their checksum header is changed on the way (the body is not)"
+              : "the body is changed on the way",
+        why->message);
+}
+
 static void say_refused(struct cairn_cli_doctor *doctor, const struct cairn_cli_way *way,
                         const struct body *body, const struct cairn_error *why) {
     char size[24], smaller[24];
@@ -135,6 +161,10 @@ static void say_refused(struct cairn_cli_doctor *doctor, const struct cairn_cli_
                              "let what stands before the store take larger bodies (nginx: "
                              "client_max_body_size 0); parts have 8 MiB and more",
                              "%s are refused, %s pass: %.250s", size, smaller, why->message);
+        return;
+    }
+    if (is_of_digest(why)) {
+        say_changed(doctor, way, body, why);
         return;
     }
     const struct other *other = find_other(doctor, way, body);

@@ -21,6 +21,7 @@
 #define RETRY_MS_MAX 30000
 #define AGAIN_MS 500 /* after a round that met a comparison: after a start commits wait for it */
 #define ROUND_MS_MAX 30000 /* catalog ticks add at most 60 s at a time (Q34) */
+#define DELAYED "its commit is tried again: "
 
 struct job {
     struct cairn_srv_task task; /* first */
@@ -29,7 +30,8 @@ struct job {
     bool again; /* asked for while it ran */
     uint64_t pause_ms;
     enum cairn_code last;
-    char stuck[400]; /* Q53: why an operator must act, or "". Under the lock. */
+    char stuck[400];   /* Q53: why an operator must act, or "". Under the lock. */
+    char delayed[400]; /* why it is tried again; likewise */
     struct job *next;
 };
 struct cairn_srv_jobs {
@@ -104,7 +106,9 @@ static void run_job(struct cairn_srv_task *task, struct cairn_store_worker *work
     job->last = code;
     {
         CAIRN_HOLD(&job->server->jobs->lock);
+        bool again = code && code != CAIRN_CANCELLED && code != CAIRN_NOT_FOUND;
         snprintf(job->stuck, sizeof(job->stuck), "%s", code == CAIRN_CONFLICT ? err.message : "");
+        snprintf(job->delayed, sizeof(job->delayed), "%s", again ? err.message : "");
     }
     settle(job, code == CAIRN_NOT_FOUND || code == CAIRN_CATALOG_BEHIND ? CAIRN_OK : code);
 }
@@ -166,9 +170,10 @@ bool cairn_srv_jobs_stuck_of(struct cairn_srv *server, const char *version,
     struct cairn_srv_jobs *jobs = server->jobs;
     CAIRN_HOLD(&jobs->lock);
     for (const struct job *job = jobs->locked.jobs; job; job = job->next) {
-        if (!job->stuck[0] || strcmp(job->id, version) != 0) continue;
-        snprintf(ret, CAIRN_SRV_STUCK_BYTES, "%s", job->stuck);
-        return true;
+        if (strcmp(job->id, version) != 0) continue;
+        const char *why = job->stuck[0] ? job->stuck : job->delayed;
+        snprintf(ret, CAIRN_SRV_STUCK_BYTES, "%s%s", job->stuck[0] || !*why ? "" : DELAYED, why);
+        return *why != '\0';
     }
     return false;
 }

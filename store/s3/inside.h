@@ -78,12 +78,16 @@ struct cairn_s3_store {
         char region[64];
         uint64_t line_free_at_us; /* bandwidth cap */
         uint64_t told_ms;         /* mono clock: when its failing was last told */
+        uint64_t failed_ms;       /* mono clock: when a request last failed, and how */
+        char failed[200];
     } locked;
 };
 
 /* How a HEAD is asked. A refused HEAD has no body that could name the cause, so it is asked again
  * with less, and at last as a GET of one byte, whose refusal has one. */
 enum cairn_s3_head { CAIRN_S3_HEAD_FULL, CAIRN_S3_HEAD_PLAIN, CAIRN_S3_HEAD_BY_GET };
+
+#define CAIRN_S3_TROUBLE_MS 5000 /* a store that fails for so long is named */
 
 /* What the headers of one reply said. */
 struct cairn_s3_seen {

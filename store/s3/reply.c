@@ -603,6 +603,8 @@ static const char *advice_of(const struct cairn_s3_task *task,
                "client_max_body_size)";
     if (!strcmp(code, "InvalidObjectState") || !strcmp(code, "RestoreAlreadyInProgress"))
         return "; the object is archived: restore it first (RestoreObject)";
+    if (!strcmp(code, "BadDigest") || !strncmp(code, "XAmzContent", 11))
+        return "; the body, or its checksum, is changed on the way: `cairn doctor` finds out which";
     bool unsigned_body = task->payload && !strcmp(task->payload, CAIRN_SIGV4_UNSIGNED);
     if (!strcmp(code, "AccessDenied") && unsigned_body)
         return "; this body is not signed as small ones are: if a policy denies that, set "

@@ -6,10 +6,12 @@
 #include <stdlib.h>
 
 #include "common/id.h"
+#include "common/text.h"
 #include "store/keys/keys.h"
 #include "store/s3/inside.h"
 
 #define GIB CAIRN_GIB
+#define FAILING_STALE_MS 120000
 
 static void s3_free(struct cairn_store *base) {
     struct cairn_s3_store *store = (struct cairn_s3_store *)base;
@@ -70,6 +72,19 @@ static bool copies_from(struct cairn_store *base, struct cairn_store *source) {
            !atomic_load(&to->misstates);
 }
 
+/* A store of which nothing has been asked for a while may be well again. */
+static void note_failing(struct cairn_s3_store *store, struct cairn_store_health *ret) {
+    uint64_t now_ms = cairn_s3_mono_ms(store);
+    CAIRN_HOLD(&store->lock);
+    const struct cairn_retry *retry = &store->locked.retry;
+    uint64_t failing_ms = retry->failing ? cairn_passed_ms(now_ms, retry->failing_since_ms) : 0;
+    if (failing_ms < CAIRN_S3_TROUBLE_MS ||
+        cairn_passed_ms(now_ms, store->locked.failed_ms) >= FAILING_STALE_MS)
+        return;
+    ret->failing_ms = failing_ms;
+    (void)cairn_text_copy(ret->failing, sizeof(ret->failing), store->locked.failed);
+}
+
 static void health(struct cairn_store *base, struct cairn_store_health *ret) {
     struct cairn_s3_store *store = (struct cairn_s3_store *)base;
     bool automatic = store->config.options.checksum == CAIRN_S3_CHECKSUM_AUTO;
@@ -95,6 +110,7 @@ static void health(struct cairn_store *base, struct cairn_store_health *ret) {
                                      size ? "; " : "", less[i].text);
     ret->degraded = size > 0;
     ret->profile_wrong = cairn_s3_profile_wrong(store);
+    note_failing(store, ret);
 }
 
 /* ---- presigned URLs ---- */

@@ -15,7 +15,6 @@
 
 #define HEDGES_MAX 2
 #define COMPLETE_TRIES_MAX 3
-#define TROUBLE_MS 5000 /* a store that fails for so long is named in the log */
 #define TROUBLE_AGAIN_MS 60000
 /* How often parts that wait for an answer are looked at. */
 #define HEDGE_LOOK_MS 50
@@ -139,8 +138,11 @@ static void tell_trouble(struct cairn_s3_task *task) {
     {
         CAIRN_HOLD(&store->lock);
         const struct cairn_retry *retry = &store->locked.retry;
+        store->locked.failed_ms = now_ms;
+        cairn_utf8_shorten(store->locked.failed, sizeof(store->locked.failed), task->last.message);
         if (retry->failing) since_ms = now_ms - retry->failing_since_ms;
-        tell = since_ms >= TROUBLE_MS && now_ms - store->locked.told_ms >= TROUBLE_AGAIN_MS;
+        tell = since_ms >= CAIRN_S3_TROUBLE_MS &&
+               now_ms - store->locked.told_ms >= TROUBLE_AGAIN_MS;
         if (tell) store->locked.told_ms = now_ms;
     }
     if (tell)

@@ -85,6 +85,27 @@ class Ways(unittest.TestCase):
         self.assertEqual(found["level"], "FAIL")
         self.assertIn("x-amz-checksum", found["text"] + found["hint"])
 
+    def test_a_way_that_changes_bodies_is_named_and_never_answered_by_no_checksum(self):
+        self.s3.rules("op=part : req-flip@5000")
+        found = self.ask(self.s3.env())["part of a save"]
+        self.assertEqual(found["level"], "FAIL")
+        self.assertIn("the body is changed on the way", found["text"])
+        self.assertIn("bodies unchanged", found["hint"])
+        self.assertNotIn("checksum = none", found["hint"])
+        self.world = S3World(self.s3)
+        tree = self.world.root / "tree"
+        tree.mkdir()
+        (tree / "shard").write_bytes(os.urandom(20 * MIB))
+        wanted = "is changed on the way: `cairn doctor` finds out which"
+        put = subprocess.Popen([BIN / "cairn", "put", tree, "w/run@1"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, **self.world.env, "CAIRN_URL": self.world.url, "CAIRN_PROGRESS": "none",
+                                    "CAIRN_SOCKET": self.world.socket(0)})
+        try:
+            wait_until(lambda: wanted in self.world.cairn("uploader", "status").stdout)
+        finally:
+            put.kill()
+            put.communicate()
+
     def test_a_way_that_signs_nothing_anew_and_names_another_host_is_told_as_that(self):
         found = self.ask(self.lead("client_max_body_size 0;", host="other.example"))
         self.assertEqual(found["requests"]["level"], "FAIL")

@@ -2,6 +2,8 @@
 /* store.json is read, compared with the grants, and the result is logged and reported. */
 #include "uploader/send/store_check.h"
 
+#include <stdio.h>
+
 #include "api/records.h"
 #include "common/log.h"
 #include "common/rule.h"
@@ -54,10 +56,30 @@ static enum cairn_code check_once(struct cairn_up_store_check *check, struct cai
     bool first = !up->locked.store_uuid[0];
     (void)cairn_text_copy(up->locked.store_uuid, sizeof(up->locked.store_uuid), record.uuid);
     up->locked.store_waits[0] = '\0';
+    up->locked.store_fails = false;
     cairn_condition_broadcast(&up->changed);
     if (first || check->reported)
         cairn_log(INFO, "store.met", "url=%s uuid=%s", cairn_store_url(up->store), record.uuid);
     return CAIRN_OK;
+}
+
+/* ---- a store that was met, and fails ---- */
+
+/* Requests are repeated for minutes, each by itself; who waits hears sooner what all wait for. */
+static void note_failing(struct cairn_up *up) {
+    struct cairn_store_health health;
+    cairn_store_health(up->store, &health);
+    CAIRN_HOLD(&up->lock);
+    if (!health.failing_ms) {
+        if (up->locked.store_fails) up->locked.store_waits[0] = '\0';
+        up->locked.store_fails = false;
+        return;
+    }
+    if (up->locked.store_fails) return; /* a text that changed would be a write of the server's */
+    up->locked.store_waits_since_ms = cairn_mono_ms() - health.failing_ms;
+    up->locked.store_fails = true;
+    snprintf(up->locked.store_waits, sizeof(up->locked.store_waits),
+             "the store fails, and is tried on: %s", health.failing);
 }
 
 /* ---- tick ---- */
@@ -66,6 +88,7 @@ static void report(struct cairn_up_store_check *check, struct cairn_up *up,
                    const struct cairn_error *why) {
     cairn_lock_take(&up->lock);
     if (!up->locked.store_waits[0]) up->locked.store_waits_since_ms = cairn_mono_ms();
+    up->locked.store_fails = false;
     (void)cairn_text_copy(up->locked.store_waits, sizeof(up->locked.store_waits), why->message);
     cairn_lock_give(&up->lock);
     uint64_t unsaid = 0;
@@ -80,7 +103,12 @@ static void report(struct cairn_up_store_check *check, struct cairn_up *up,
 
 enum cairn_code cairn_up_store_check_tick(struct cairn_up_store_check *check, struct cairn_up *up,
                                           struct cairn_error *err) {
-    if (cairn_up_queue_is_admitted(up->queue) || cairn_mono_ms() < check->next_ms) return CAIRN_OK;
+    if (cairn_mono_ms() < check->next_ms) return CAIRN_OK;
+    if (cairn_up_queue_is_admitted(up->queue)) {
+        check->next_ms = cairn_mono_ms() + PERIOD_MS;
+        note_failing(up);
+        return CAIRN_OK;
+    }
     if (!CAIRN_RULE(Q55)) cairn_up_queue_admit(up->queue);
     struct cairn_error why = {0};
     enum cairn_code code = CAIRN_OK;

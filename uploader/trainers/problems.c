@@ -49,8 +49,11 @@ static void say_store(struct cairn_up_session *session) {
     if (waits == session->store_wait_reported || (!waits && up->locked.store_waits[0])) return;
     if (waits)
         (void)!cairn_fail(&why, CAIRN_UNAVAILABLE,
-                          "the uploader of node %s sends nothing, since its store is not there: %s",
-                          up->places.node, up->locked.store_waits);
+                          "the uploader of node %s %s: %s", up->places.node,
+                          up->locked.store_fails
+                              ? "gets on with no save"
+                              : "sends nothing, since its store is not there",
+                          up->locked.store_waits);
     say(session, 0, "store", &why);
     session->store_wait_reported = waits;
 }

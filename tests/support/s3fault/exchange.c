@@ -71,7 +71,9 @@ static void expire_key(struct exchange *x) {
 static void match_rules(struct exchange *x) {
     struct cairn_s3f_server *server = x->server;
     const struct cairn_s3f_request *request = &x->request;
-    struct cairn_s3f_subject subject = {request->op, request->key, request->part_number,
+    const char *prefix = *request->key ? NULL : cairn_s3f_query(request, "prefix");
+    struct cairn_s3f_subject subject = {request->op, prefix ? prefix : request->key,
+                                        request->part_number,
                                         x->connection->local};
     CAIRN_HOLD(&server->lock);
     server->op_count[request->op]++;

@@ -88,8 +88,9 @@ static void list_from(const struct cairn_s3f_call *call, const char *prefix, con
     bool repeats = shown && cairn_s3f_repeats_pages(call);
     char unique[32];
     snprintf(unique, sizeof unique, "%" PRIu64, ++call->server->state.pages_told);
-    if (endless || repeats) more = true;
-    if (more)
+    bool lost = cairn_s3f_plan_find(call->plan, CAIRN_S3F_DO_NO_TOKEN) != NULL;
+    if (endless || repeats || lost) more = true;
+    if (more && !lost)
         say_token(call, "NextContinuationToken", repeats ? unique : endless ? "again" : last);
     cairn_s3f_say(body,
                   "<KeyCount>%zu</KeyCount><MaxKeys>%" PRIu64 "</MaxKeys><IsTruncated>%s"

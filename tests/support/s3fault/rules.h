@@ -96,6 +96,7 @@ const char *cairn_s3f_op_name(enum cairn_s3f_op op);
     X(NO_UPLOADS_LISTED, "no-uploads-listed", NONE)                                                \
     X(IGNORE_PREFIX, "ignore-prefix", NONE)                                                        \
     X(REPEAT_PAGES, "repeat-pages", NONE)                                                          \
+    X(NO_TOKEN, "no-token", NONE)                                                                  \
     X(CLOCK, "clock", NUMBER)                                                                      \
     X(EXPIRE_KEYS, "expire-keys", NONE)                                                            \
     X(HUGE_ERROR, "huge-error", NUMBER)                                                            \
