@@ -27,7 +27,7 @@ struct node {
     char uuid[CAIRN_UUID_TEXT_BYTES], uuid_before[CAIRN_UUID_TEXT_BYTES];
     uint64_t
         twins_ms; /* when its name was last taken back by an earlier uuid (nodes.h#4); 0: never */
-    char trouble[200];
+    char trouble[320];
     struct node *later, **at; /* of its kind, the longest silent first */
     uint64_t heard_ms, row_ms;
     uint32_t row_crc32c; /* of what the row says of the uploader */

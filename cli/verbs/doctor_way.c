@@ -7,7 +7,6 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cli/sizes.h"
 #include "cli/verbs/doctor.h"
@@ -125,18 +124,15 @@ static bool is_of_size(const struct cairn_error *err, const struct body *body) {
            (!err->http_status && body->bytes.size > PUT_BYTES_MAX);
 }
 
-/* The store has summed other bytes than were sent, also where that was tried until the time was
- * over. No checksum at all would let it take them. */
-static bool is_of_digest(const struct cairn_error *why) {
-    return why->code == CAIRN_CORRUPT || strstr(why->message, "BadDigest") ||
-           strstr(why->message, "XAmzContent");
+/* A body whose hash is in the signature arrives as it was sent, or is refused. */
+static bool arrives_whole(const struct cairn_cli_doctor *doctor, const struct cairn_cli_way *way,
+                          const struct body *body) {
+    static const struct other hashed = {.checksum = CAIRN_S3_CHECKSUM_NONE, .sign_payload = true};
+    return passes_with(doctor, way, body, &hashed);
 }
 
-/* A body whose hash is in the signature arrives as it was sent, or is refused. */
-static void say_changed(struct cairn_cli_doctor *doctor, const struct cairn_cli_way *way,
-                        const struct body *body, const struct cairn_error *why) {
-    static const struct other hashed = {.checksum = CAIRN_S3_CHECKSUM_NONE, .sign_payload = true};
-    bool whole = passes_with(doctor, way, body, &hashed);
+static void say_changed(struct cairn_cli_doctor *doctor, const struct body *body, bool whole,
+                        const struct cairn_error *why) {
     char size[24];
     cairn_cli_size(body->bytes.size, size);
     cairn_cli_doctor_say(
@@ -163,11 +159,16 @@ static void say_refused(struct cairn_cli_doctor *doctor, const struct cairn_cli_
                              "%s are refused, %s pass: %.250s", size, smaller, why->message);
         return;
     }
-    if (is_of_digest(why)) {
-        say_changed(doctor, way, body, why);
+    if (why->code == CAIRN_CORRUPT) { /* the store has summed other bytes than were sent */
+        say_changed(doctor, body, arrives_whole(doctor, way, body), why);
         return;
     }
     const struct other *other = find_other(doctor, way, body);
+    bool sumless = other && other->checksum == CAIRN_S3_CHECKSUM_NONE;
+    if (sumless && !arrives_whole(doctor, way, body)) { /* taken, but not as it was sent */
+        say_changed(doctor, body, false, why);
+        return;
+    }
     cairn_cli_doctor_say(
         doctor, CAIRN_CLI_FAIL, "part of a save",
         other ? other->hint
