@@ -5,12 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/digest.h"
 #include "api/manifest.h"
 #include "api/meta.h"
 #include "api/shard_names.h"
 #include "api/table.h"
 #include "common/encode.h"
 #include "common/id.h"
+#include "common/text.h"
+#include "server/catalog/layouts.h"
 #include "server/catalog/notify.h"
 #include "server/catalog/shards.h"
 #include "server/feed.h"
@@ -20,6 +23,8 @@
 #include "server/waiters.h"
 
 #define SHARDS_MAX 4096
+#define BODY_BYTES_MAX (32 * CAIRN_MIB)
+#define PARTS_MAX 4096
 #define SEALED_MAX 65536
 #define SIZE_MAX_BYTES (UINT64_C(1) << 62)
 
@@ -238,9 +243,47 @@ static enum cairn_code serve(struct batch *batch, struct cairn_srv_reply *reply,
     return cairn_srv_reply_json(reply, 200, cairn_srv_version_brief(&batch->version), err);
 }
 
-enum cairn_code cairn_srv_on_shard_register(struct cairn_srv_request *request,
-                                            struct cairn_srv_reply *reply,
-                                            struct cairn_error *err) {
+/* ---- a body that was sent before, in parts ---- */
+
+struct parts {
+    struct cairn_srv_request *request;
+    uint8_t digest[32];
+    struct cairn_srv_table_part last; /* of 0: the body came with the call */
+    struct cairn_buf bytes;
+};
+
+static enum cairn_code gather(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct parts *parts = argument;
+    cairn_buf_clear(&parts->bytes);
+    return cairn_srv_table_parts_get(tx, &parts->last, &parts->bytes, err);
+}
+
+static enum cairn_code drop(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct parts *parts = argument;
+    return cairn_srv_table_parts_drop(tx, &parts->last, err);
+}
+
+static enum cairn_code take_parts(struct parts *parts, struct cairn_error *err) {
+    const struct cairn_query *query = &parts->request->query;
+    const char *body = cairn_query_get(query, "body"), *of = cairn_query_get(query, "of");
+    uint8_t found[32];
+    uint64_t count = 0;
+    if (!body && !of) return CAIRN_OK;
+    if (!body || !of || cairn_parse_u64(cairn_view_of(of), &count, NULL) || !count ||
+        count > PARTS_MAX || cairn_hex_decode(cairn_view_of(body), parts->digest, 32, NULL))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "body, of: want the SHA-256 of a body and the number of its parts");
+    parts->last = (struct cairn_srv_table_part){parts->digest, (uint32_t)count, (uint32_t)count};
+    CAIRN_TRY(cairn_srv_catalog_read(parts->request->server->catalog, gather, parts, err));
+    cairn_table_digest(cairn_buf_view(&parts->bytes), found);
+    parts->request->body = cairn_buf_view(&parts->bytes);
+    if (!memcmp(found, parts->digest, 32)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TABLE_UNKNOWN,
+                      "the parts of this body are not those that it was cut into: send them again");
+}
+
+static enum cairn_code serve_register(struct cairn_srv_request *request,
+                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
     CAIRN_TRY(cairn_srv_thawed(request->server, err));
     CAIRN_AUTO_JSON json_t *body = NULL;
     CAIRN_TRY(cairn_srv_body(request, 600000, &body, err));
@@ -254,5 +297,19 @@ enum cairn_code cairn_srv_on_shard_register(struct cairn_srv_request *request,
     enum cairn_code code = parse_lists(&batch, msg.shards, msg.seals, err);
     if (!code) code = serve(&batch, reply, err);
     release_batch(&batch);
+    return code;
+}
+
+enum cairn_code cairn_srv_on_shard_register(struct cairn_srv_request *request,
+                                            struct cairn_srv_reply *reply,
+                                            struct cairn_error *err) {
+    struct parts parts = {.request = request, .bytes = {.limit = BODY_BYTES_MAX}};
+    struct cairn_error ignored = {0};
+    enum cairn_code code = take_parts(&parts, err);
+    if (!code) code = serve_register(request, reply, err);
+    if (!code && parts.last.of) /* else they go as what nobody uses */
+        (void)!cairn_srv_catalog_write(request->server->catalog, drop, &parts, &ignored);
+    if (parts.last.of) request->body = (struct cairn_view){0};
+    cairn_buf_release(&parts.bytes);
     return code;
 }

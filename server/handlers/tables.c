@@ -20,6 +20,7 @@ struct put {
     struct cairn_grant grant;
     uint8_t digest[32];
     struct cairn_srv_table_part part; /* of 0: it comes whole */
+    bool is_body; /* its parts are those of another call's body, which names them */
     struct cairn_buf whole;           /* of all parts */
     bool there;
 };
@@ -42,7 +43,7 @@ static enum cairn_code keep_part(struct cairn_srv_tx *tx, void *argument,
     CAIRN_AUTO(srv_run) run = {0};
     CAIRN_TRY(cairn_srv_admit(tx, &put->grant, &run, err));
     CAIRN_TRY(cairn_srv_table_there(tx, put->digest, &put->there, err));
-    if (put->there) return CAIRN_OK; /* another rank's parts were there first */
+    if (put->there && !put->is_body) return CAIRN_OK; /* another rank's parts were there first */
     return cairn_srv_table_part_keep(tx, &put->part, put->request->body, err);
 }
 
@@ -89,6 +90,10 @@ static enum cairn_code read_part(struct put *put, struct cairn_error *err) {
     CAIRN_TRY(read_number(request, "part", &put->part.part, err));
     CAIRN_TRY(read_number(request, "of", &put->part.of, err));
     put->part.table = put->digest;
+    const char *what = cairn_query_get(&request->query, "for");
+    put->is_body = what != NULL;
+    if (what && strcmp(what, "shards") != 0)
+        return cairn_fail(err, CAIRN_INVALID, "for: want shards");
     if (put->part.part > put->part.of)
         return cairn_fail(err, CAIRN_INVALID, "part %u of %u", put->part.part, put->part.of);
     if (request->body.size > PART_BYTES_MAX)
@@ -102,6 +107,7 @@ static enum cairn_code take_part(struct put *put, struct cairn_error *err) {
     struct cairn_srv_catalog *catalog = put->request->server->catalog;
     struct cairn_error ignored = {0};
     CAIRN_TRY(cairn_srv_catalog_write(catalog, keep_part, put, err));
+    if (put->is_body) return CAIRN_OK;
     if (put->there || put->part.part < put->part.of) return CAIRN_OK;
     put->whole = (struct cairn_buf){.limit = CAIRN_TABLE_BYTES_MAX};
     enum cairn_code code = cairn_srv_catalog_read(catalog, gather, put, err);
@@ -126,7 +132,7 @@ enum cairn_code cairn_srv_on_table_put(struct cairn_srv_request *request,
         CAIRN_TRY(check(&put, request->body, err));
         CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, keep, &put, err));
     }
-    int status = put.there ? 200 : put.part.part < put.part.of ? 202 : 201;
+    int status = put.is_body ? 202 : put.there ? 200 : put.part.part < put.part.of ? 202 : 201;
     return cairn_srv_reply_json(reply, status,
                                 CAIRN_PACK(table_kept, .digest = request->params.digest), err);
 }

@@ -218,14 +218,18 @@ TEST(tables_are_only_taken_whole_sound_and_with_a_grant) {
     EXPECT(put_table(&stranger, &table, hex) == 401);
 }
 
-/* Part number `part` of `of`, of half of its bytes each. */
-static int put_part(const struct cairn_hand *hand, const struct cairn_buf *table, const char *hex,
-                    unsigned part, unsigned of) {
+/* Part number `part` of `of`, of half of its bytes each; more: of the query. */
+static int put_part_for(const struct cairn_hand *hand, const struct cairn_buf *table,
+                        const char *hex, unsigned part, unsigned of, const char *more) {
     size_t half = table->size / 2, size = part == 1 ? half : table->size - half;
     struct cairn_buf piece = {.data = table->data + (part == 1 ? 0 : half), .size = size};
     char target[100];
-    snprintf(target, sizeof(target), "%s?part=%u&of=%u", hex, part, of);
+    snprintf(target, sizeof(target), "%s?part=%u&of=%u%s", hex, part, of, more);
     return put_table(hand, &piece, target);
+}
+static int put_part(const struct cairn_hand *hand, const struct cairn_buf *table, const char *hex,
+                    unsigned part, unsigned of) {
+    return put_part_for(hand, table, hex, part, of, "");
 }
 
 TEST(a_table_in_parts_is_one_with_its_last_part_and_parts_that_make_none_are_dropped) {
@@ -260,6 +264,39 @@ TEST(a_table_in_parts_is_one_with_its_last_part_and_parts_that_make_none_are_dro
     struct cairn_hand stranger = hand;
     stranger.grant[strlen(stranger.grant) - 1] ^= 1;
     EXPECT(put_part(&stranger, &table, hex, 1, 2) == 401);
+}
+
+TEST(a_body_that_was_sent_in_parts_counts_as_if_it_had_come_with_its_call) {
+    CAIRN_AUTO(world) world = {0};
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    static const uint8_t bytes[100];
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE_OK(cairn_hand_begin(&hand, 1, 1, "error", &save));
+    json_t *shard = cairn_hand_shard(&save, "x", 0, (struct cairn_view){bytes, sizeof(bytes)});
+    CAIRN_AUTO_JSON json_t *json =
+        json_pack("{s:s, s:s, s:[o], s:[o]}", "grant", hand.grant, "node", "node-a", "shards",
+                  shard, "seals", cairn_hand_seal(0, NULL, "x", sizeof(bytes)));
+    CAIRN_AUTO(buf) body = {0};
+    REQUIRE(json && !cairn_json_dump(json, &body, NULL));
+    uint8_t digest[32];
+    char hex[65], path[400];
+    cairn_table_digest(cairn_buf_view(&body), digest);
+    cairn_hex_encode(digest, 32, hex);
+    snprintf(path, sizeof(path), "%s/shards?body=%s&of=2", save.path, hex);
+    EXPECT(put_part_for(&hand, &body, hex, 1, 2, "&for=shards") == 202);
+    EXPECT_CODE(cairn_world_call(&world, "POST", path, json_object(), NULL), CAIRN_TABLE_UNKNOWN);
+    EXPECT(put_part_for(&hand, &body, hex, 2, 2, "&for=shards") == 202);
+    EXPECT_CODE(cairn_world_call(&world, "POST", path, json_object(), NULL), CAIRN_OK);
+    CAIRN_AUTO_JSON json_t *version = NULL;
+    REQUIRE_OK(cairn_hand_wait(&save, &version));
+    EXPECT_EQ_TEXT(cairn_world_text(version, "state"), "committed");
+    /* its parts have gone */
+    EXPECT_CODE(cairn_world_call(&world, "POST", path, json_object(), NULL), CAIRN_TABLE_UNKNOWN);
+    EXPECT(put_part_for(&hand, &body, hex, 1, 2, "&for=tables") == 400);
+    snprintf(path, sizeof(path), "%s/shards?body=%s", save.path, hex);
+    EXPECT_CODE(cairn_world_call(&world, "POST", path, json_object(), NULL), CAIRN_INVALID);
 }
 
 TEST(a_server_killed_after_the_layout_object_goes_on) {

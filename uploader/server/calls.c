@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/digest.h"
 #include "api/failure.h"
 #include "api/messages.h"
 #include "common/crashpoint.h"
@@ -16,9 +17,10 @@
 #include "common/tracing.h"
 
 #define SHARDS_MAX 4096
-/* Proxies let bodies of 1 MiB through where nobody has said otherwise. One shard's checksums, or
- * one seal, may be more. */
+/* Proxies let bodies of 1 MiB through where nobody has said otherwise. What is larger by itself, as
+ * a seal of many shards, goes in parts. */
 #define BODY_BYTES (512 * CAIRN_KIB)
+#define REGISTER_BYTES_MAX (32 * CAIRN_MIB)
 #define BLOCK_BYTES_MAX (16 * CAIRN_MIB) /* of base64, of one shard */
 #define SEALED_ITEM_BYTES 48
 #define ITEM_BYTES 160 /* of an item beside its texts: names of fields, numbers, a token */
@@ -425,16 +427,22 @@ static enum cairn_code put_bytes(struct cairn_up_batch *batch, const char *path,
     return code;
 }
 
-static enum cairn_code put_parts(struct cairn_up_batch *batch, const char *path,
+static size_t parts_of(size_t bytes) {
+    return (bytes + BODY_BYTES - 1) / BODY_BYTES;
+}
+
+/* what: "" of a table, else of which call's body they are. */
+static enum cairn_code put_parts(struct cairn_up_batch *batch, const char *path, const char *what,
                                  struct cairn_view table, struct cairn_error *err) {
-    size_t count = (table.size + BODY_BYTES - 1) / BODY_BYTES;
+    size_t count = parts_of(table.size);
     if (count <= 1) return put_bytes(batch, path, table, err);
     for (size_t i = 0; i < count; i++) {
         CAIRN_AUTO(buf) tail = {0};
         size_t from = i * BODY_BYTES;
         struct cairn_view part = {(const char *)table.data + from,
                                   cairn_min_u64(table.size - from, BODY_BYTES)};
-        CAIRN_TRY(cairn_buf_printf(&tail, err, "%s?part=%zu&of=%zu", path, i + 1, count));
+        CAIRN_TRY(cairn_buf_printf(&tail, err, "%s?part=%zu&of=%zu%s", path, i + 1, count,
+                                   what));
         CAIRN_TRY(put_bytes(batch, tail.data, part, err));
     }
     return CAIRN_OK;
@@ -457,7 +465,7 @@ static enum cairn_code send_table(struct cairn_up_batch *batch, uint64_t entry,
     cairn_lock_give(&batch->up->lock);
     if (code != CAIRN_OK || !path.size) return code;
     CAIRN_TRY(cairn_rest_set_grant(batch->rest, batch->due->grant, err));
-    return put_parts(batch, path.data, cairn_buf_view(&table), err);
+    return put_parts(batch, path.data, "", cairn_buf_view(&table), err);
 }
 
 static enum cairn_code send_tables(struct cairn_up_batch *batch, struct cairn_error *err) {
@@ -495,6 +503,25 @@ static enum cairn_code shards_refused(struct cairn_up_batch *batch, enum cairn_c
     }
 }
 
+/* The body of a call goes before it, and is an empty one then. */
+static enum cairn_code send_ahead(struct cairn_up_batch *batch, json_t **body,
+                                  struct cairn_buf *tail, struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = REGISTER_BYTES_MAX};
+    CAIRN_AUTO(buf) path = {0};
+    uint8_t digest[32];
+    char hex[65];
+    CAIRN_TRY(cairn_json_dump(*body, &text, err));
+    if (parts_of(text.size) <= 1) return CAIRN_OK;
+    cairn_table_digest(cairn_buf_view(&text), digest);
+    cairn_hex_encode(digest, sizeof(digest), hex);
+    CAIRN_TRY(cairn_buf_printf(&path, err, "/v1/runs/%s/tables/%s", batch->due->run_text, hex));
+    CAIRN_TRY(cairn_rest_set_grant(batch->rest, batch->due->grant, err));
+    CAIRN_TRY(put_parts(batch, path.data, "&for=shards", cairn_buf_view(&text), err));
+    json_decref(*body);
+    *body = json_object();
+    return cairn_buf_printf(tail, err, "?body=%s&of=%zu", hex, parts_of(text.size));
+}
+
 static enum cairn_code tell_round(struct cairn_up_batch *batch, struct listing *listing,
                                   json_t **ret_reply, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *shards = json_array(), *seals = json_array();
@@ -508,6 +535,7 @@ static enum cairn_code tell_round(struct cairn_up_batch *batch, struct listing *
                    .shards = shards, .seals = seals);
     if (!body) return no_memory(err);
     CAIRN_TRY(cairn_buf_printf(&tail, err, "/checkpoints/%s/shards", batch->due->version));
+    if (listing->bytes > BODY_BYTES) CAIRN_TRY(send_ahead(batch, &body, &tail, err));
     CAIRN_CRASHPOINT("uploader.shards.before_told");
     enum cairn_code code = call(batch, "POST", tail.data, body, ret_reply, err);
     CAIRN_CRASHPOINT("uploader.shards.told");
