@@ -9,7 +9,7 @@ import tempfile
 import time
 
 from bench.figures_s3 import Figure
-from bench.figures_server import Server
+from bench.figures_server import Server, call
 from bench.programs import Process, Side, program
 
 FIGURES = {}
@@ -182,6 +182,58 @@ FIGURES["retention-100k"] = Figure(
     "with a row for each as the preview shows it" % PLANNED, [("plan_s", 0.5, "lower"),
                                                               ("preview_s", None, "lower")],
     {"cairn-server"}, ())
+
+
+# ---- a policy that keeps nearly everything ----
+
+KEPT, SAVES = 54750, 512
+KEEPING = {"keep": {"last": 100, "every_steps": 10, "hourly": 24, "daily": 30}}
+
+
+def save_empty(connection, run, grant, step):
+    """A save without shards, up to its record."""
+    path = "/v1/runs/bench/%s/checkpoints" % run
+    version = call(connection, "POST", path, {"grant": grant, "node": "n", "begins": [
+        {"step": step, "n": 1, "rank": 0, "world_size": 1}]})["results"][0]["version"]
+    call(connection, "POST", "%s/%s/shards" % (path, version), {
+        "grant": grant, "node": "n", "shards": [], "seals": [{"rank": 0, "bytes": 0, "shards": []}]})
+    call(connection, "GET", "%s/%s?wait=20s&for=committed" % (path, version))
+
+
+def policy_kept(lab):
+    folder = tempfile.mkdtemp(prefix="kept-", dir=lab.shared)
+    server = Server(folder)
+    server.close()
+    for run in "kept", "plain":
+        fill(os.path.join(folder, "data", "catalog.db"), run, KEPT, 1)
+    server = lab.keep(Server(folder))
+    connection, grants, step = server.connect(), {}, 10 * KEPT
+    call(connection, "PUT", "/v1/runs/bench/kept/retention", KEEPING)
+    for run in "kept", "plain":
+        grants[run] = call(connection, "POST", "/v1/runs/bench/%s/attempts" % run, {
+            "job": "j", "world_size": 1, "after": 1, "node": "n", "resume": "keep",
+            "ranks": [{"rank": 0, "proc": "p"}]})["grant"]
+    spent = {"kept": [], "plain": []}
+    for _ in range(lab.pairs_wanted):
+        for run in spent:
+            cpu = server.cpu_s()
+            for _ in range(SAVES):
+                step += 10  # which the policy keeps for good
+                save_empty(connection, run, grants[run], step)
+            spent[run].append(1000 * (server.cpu_s() - cpu) / SAVES)
+    shown = call(connection, "POST", "/v1/runs/bench/kept/retention/preview", {})
+    if shown["remove"] or shown["keep"] < 0.99 * KEPT:
+        raise RuntimeError("the policy keeps %d and removes %d" % (shown["keep"], shown["remove"]))
+    lab.report("cpu", [a / b for a, b in zip(spent["kept"], spent["plain"])], 1.5, "lower", spent["kept"],
+               spent["plain"], unit="ms")
+    connection.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+FIGURES["policy-kept"] = Figure(
+    policy_kept, "the server's CPU for a save, with what a policy does after it, in a run of which the policy "
+    "keeps %d versions, against a save of a run as large without a policy" % KEPT,
+    [("cpu", 1.5, "lower")], {"cairn-server"}, ())
 
 
 # ---- the newest version, asked again and again ----

@@ -61,6 +61,14 @@ static int best_first(const void *a, const void *b, void *argument) {
     return newest_first(a, b, argument); /* retention.h#6 */
 }
 
+/* Lists are mostly in their order already: a run's rows come in that of Q25, and time goes on. */
+static void sort(struct planner *planner, uint32_t *list, size_t count,
+                 int (*compare)(const void *a, const void *b, void *argument)) {
+    size_t sorted = 1;
+    while (sorted < count && compare(&list[sorted - 1], &list[sorted], planner) <= 0) sorted++;
+    if (sorted < count) qsort_r(list, count, sizeof(*list), compare, planner);
+}
+
 /* ---- reasons ---- */
 
 static enum cairn_code keep(struct planner *planner, struct cairn_plan_reason reason) {
@@ -115,7 +123,7 @@ static int64_t month_of(int64_t day) {
     return (era * 400 + year) * 12 + (5 * day_of_year + 2) / 153;
 }
 
-static int64_t bucket_of(enum cairn_keep why, int64_t ms) {
+int64_t cairn_plan_bucket(enum cairn_keep why, int64_t ms) {
     int64_t day = floor_div(ms, DAY_MS);
     if (why == CAIRN_KEEP_HOURLY) return floor_div(ms, HOUR_MS);
     if (why == CAIRN_KEEP_DAILY) return day;
@@ -124,11 +132,11 @@ static int64_t bucket_of(enum cairn_keep why, int64_t ms) {
 }
 
 /* retention.h#5: of the newest `most` buckets that hold one, the newest. */
-static enum cairn_code keep_buckets(struct planner *planner, enum cairn_keep why) {
+static enum cairn_code keep_buckets(struct planner *planner, enum cairn_keep why, size_t count) {
     uint64_t most = planner->query->policy->numbers[why], found = 0;
     int64_t before = 0;
-    for (size_t i = 0; i < planner->shown_count && found < most; i++) {
-        int64_t bucket = bucket_of(why, item_at(planner, planner->sorted[i])->committed_ms);
+    for (size_t i = 0; i < count && found < most; i++) {
+        int64_t bucket = cairn_plan_bucket(why, item_at(planner, planner->sorted[i])->committed_ms);
         if (found && bucket == before) continue;
         before = bucket;
         struct cairn_plan_reason reason = {planner->sorted[i], why, 0, ++found, most};
@@ -137,13 +145,40 @@ static enum cairn_code keep_buckets(struct planner *planner, enum cairn_keep why
     return CAIRN_OK;
 }
 
+/* retention.h#8: kept by each rule of time that the policy has, without a place in its count. */
+static enum cairn_code keep_ahead(struct planner *planner, uint32_t index) {
+    const struct cairn_policy *policy = planner->query->policy;
+    for (enum cairn_keep why = CAIRN_KEEP_HOURLY; why <= CAIRN_KEEP_MONTHLY; why++) {
+        struct cairn_plan_reason reason = {index, why, 0, 0, 0};
+        if (policy->numbers[why]) CAIRN_TRY(keep(planner, reason));
+    }
+    struct cairn_plan_reason within = {index, CAIRN_KEEP_WITHIN, 0, 0, 0};
+    return policy->within_ms ? keep(planner, within) : CAIRN_OK;
+}
+
+/* Those that the rules of time count, into `sorted`: all but what is dated ahead. */
+static enum cairn_code set_aside_ahead(struct planner *planner, size_t *ret_count) {
+    bool dated = false; /* a newer version has a date that has come */
+    *ret_count = 0;
+    for (size_t i = 0; i < planner->shown_count; i++) {
+        uint32_t index = planner->shown[i];
+        bool ahead = item_at(planner, index)->committed_ms > planner->query->now_ms;
+        if (ahead && dated)
+            CAIRN_TRY(keep_ahead(planner, index));
+        else
+            planner->sorted[(*ret_count)++] = index;
+        dated = dated || !ahead;
+    }
+    return CAIRN_OK;
+}
+
 static enum cairn_code keep_by_time(struct planner *planner) {
-    size_t count = planner->shown_count;
+    size_t count = 0;
+    CAIRN_TRY(set_aside_ahead(planner, &count));
     if (!count) return CAIRN_OK;
-    memcpy(planner->sorted, planner->shown, count * sizeof(*planner->sorted));
-    qsort_r(planner->sorted, count, sizeof(*planner->sorted), latest_first, planner);
+    sort(planner, planner->sorted, count, latest_first);
     for (enum cairn_keep why = CAIRN_KEEP_HOURLY; why <= CAIRN_KEEP_MONTHLY; why++)
-        CAIRN_TRY(keep_buckets(planner, why));
+        CAIRN_TRY(keep_buckets(planner, why, count));
     uint64_t within_ms = planner->query->policy->within_ms;
     int64_t newest_ms = item_at(planner, planner->shown[0])->committed_ms;
     for (size_t i = 0; within_ms && i < count; i++) {
@@ -174,7 +209,7 @@ static enum cairn_code keep_best(struct planner *planner) {
             else
                 CAIRN_TRY(keep_unmeasured(planner, planner->shown[i]));
         }
-        if (count) qsort_r(planner->sorted, count, sizeof(*planner->sorted), best_first, planner);
+        sort(planner, planner->sorted, count, best_first);
         CAIRN_TRY(keep_first_of(planner, CAIRN_KEEP_BEST, planner->sorted, count,
                                 planner->query->policy->best[planner->which].count));
     }
@@ -263,13 +298,11 @@ static enum cairn_code put_together(struct planner *planner) {
 static enum cairn_code make_plan(struct planner *planner) {
     const struct cairn_plan_query *query = planner->query;
     bool empty = cairn_policy_empty(query->policy);
-    for (uint32_t i = 0; i < query->count; i++) {
+    for (uint32_t i = (uint32_t)query->count; i-- > 0;) {
         if (!(query->items[i].marks & (CAIRN_PLAN_IN_FLIGHT | CAIRN_PLAN_SUPERSEDED)))
             planner->shown[planner->shown_count++] = i;
     }
-    if (planner->shown_count)
-        qsort_r(planner->shown, planner->shown_count, sizeof(*planner->shown), newest_first,
-                planner);
+    sort(planner, planner->shown, planner->shown_count, newest_first);
     CAIRN_TRY(keep_by_order(planner));
     CAIRN_TRY(keep_by_time(planner));
     CAIRN_TRY(keep_best(planner));

@@ -19,6 +19,9 @@
  *              chosen by it, and kept while it may still be measured: for the policy's
  *              unmeasured_grace from its commit on. Best adds to the other rules and replaces none.
  *          7   the order of the items changes nothing; the same arguments have the same answer.
+ *          8   one that is dated after now, while a newer one is not, was saved under a clock that
+ *              ran ahead: rules of time keep it until its date has come, and count it nowhere, so
+ *              that it takes no place of another one.
  * Limits:  CAIRN_PLAN_ITEMS_MAX versions; O(rules * n log n).
  * Threads: stateless.
  * Next:    api/policy.h; tests/plan/test_retention.c compares it with a plain model.
@@ -76,6 +79,8 @@ void cairn_plan_retention_release(struct cairn_plan_retention *plan);
 enum cairn_code cairn_plan_retention(const struct cairn_plan_query *query,
                                      struct cairn_plan_retention *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* The number of the hour, day, week or month (of UTC) that `why` counts. */
+int64_t cairn_plan_bucket(enum cairn_keep why, int64_t ms);
 static inline bool cairn_plan_removes(const struct cairn_plan_retention *plan, size_t item) {
     return plan->first[item] == plan->first[item + 1];
 }

@@ -16,6 +16,7 @@
 #include "common/manager.h"
 #include "common/parent.h"
 #include "common/start.h"
+#include "plan/retention_base.h"
 #include "server/access.h"
 #include "server/cache.h"
 #include "server/catalog/copy.h"
@@ -36,6 +37,7 @@
 #include "server/jobs/lease.h"
 #include "server/jobs/operations.h"
 #include "server/jobs/reindexing.h"
+#include "server/jobs/retained.h"
 #include "server/jobs/revoked.h"
 #include "server/jobs/sweep.h"
 #include "server/jobs/tier_identity.h"
@@ -140,6 +142,8 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(cairn_srv_restores_new(&server->restores, err));
     CAIRN_TRY(cairn_srv_compared_new(&server->compared, err));
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
+    CAIRN_TRY(cairn_srv_retained_new(CAIRN_SRV_RETAINED_FROM, CAIRN_PLAN_SAVES_MAX,
+                                     &server->retained, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
     cairn_srv_waiters_on_late(server->waiters, cairn_srv_metrics_late, server->metrics);
     CAIRN_TRY(cairn_srv_access_first(server, err));
@@ -260,6 +264,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_waiters_free(server->waiters);
     cairn_srv_cache_free(server->cache);
     cairn_srv_nodes_free(server->nodes);
+    cairn_srv_retained_free(server->retained);
     cairn_srv_restores_free(server->restores);
     cairn_srv_compared_free(server->compared);
     if (server->catalog) cairn_srv_catalog_free(server->catalog);

@@ -29,6 +29,7 @@ struct cairn_srv_jobs;
 struct cairn_srv_sweep;
 struct cairn_srv_orphans;
 struct cairn_srv_restores;
+struct cairn_srv_retained;
 struct cairn_srv_uploads;
 struct cairn_srv_webhooks;
 struct cairn_srv_leases;
@@ -74,6 +75,7 @@ struct cairn_srv {
     struct cairn_srv_waiters *waiters;
     struct cairn_srv_nodes *nodes;
     struct cairn_srv_restores *restores; /* as nodes have told them */
+    struct cairn_srv_retained *retained; /* NULL: each plan is over everything (tests) */
     struct cairn_srv_cache *cache;
     struct cairn_srv_jobs *jobs;   /* commits and sweeps */
     struct cairn_srv_sweep *sweep; /* of the sweeping thread alone */

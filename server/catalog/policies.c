@@ -150,13 +150,16 @@ static enum cairn_code find_resumed(struct cairn_srv_tx *tx, int64_t run_id, cha
 
 enum cairn_code cairn_srv_candidates_load(struct cairn_srv_tx *tx, int64_t run_id,
                                           const struct cairn_policy *policy,
+                                          const struct cairn_plan_item *after,
                                           struct cairn_srv_candidates *ret,
                                           struct cairn_error *err) {
+    const struct cairn_plan_item from = after ? *after : (struct cairn_plan_item){0};
     char resumed[CAIRN_VERSION_ID_BYTES];
     CAIRN_TRY(find_resumed(tx, run_id, resumed, sizeof(resumed), err));
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_to_retain), SQL_I(run_id),
-                                 SQL_I(cairn_srv_tick(tx))));
+                                 SQL_I(cairn_srv_tick(tx)), SQL_I(from.attempt), SQL_I(from.step),
+                                 SQL_I(from.n)));
     for (bool more = true;;) {
         CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
         if (!more) return CAIRN_OK;

@@ -38,8 +38,10 @@ struct cairn_srv_candidates {
     size_t count, id_capacity, item_capacity;
 };
 void cairn_srv_candidates_release(struct cairn_srv_candidates *candidates);
+/* In the order of Q25; after: those after this one alone, NULL: all. */
 enum cairn_code cairn_srv_candidates_load(struct cairn_srv_tx *tx, int64_t run_id,
                                           const struct cairn_policy *policy,
+                                          const struct cairn_plan_item *after,
                                           struct cairn_srv_candidates *ret,
                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* One more, that nobody has saved. */

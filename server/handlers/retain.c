@@ -118,7 +118,7 @@ static enum cairn_code apply(struct call *call, struct cairn_srv_reply *reply,
     CAIRN_AUTO_JSON json_t *body = NULL;
     struct cairn_srv *server = call->request->server;
     struct cairn_msg_retention_apply said = {0};
-    uint64_t removed = 0, bytes = 0;
+    struct cairn_srv_retain_done done = {0};
     CAIRN_TRY(cairn_srv_body(call->request, 1000, &body, err));
     CAIRN_TRY(cairn_msg_retention_apply_read(body, "", &said, err));
     CAIRN_TRY(start(call, said.policy, said.allow_empty, err));
@@ -126,11 +126,11 @@ static enum cairn_code apply(struct call *call, struct cairn_srv_reply *reply,
         return cairn_fail(err, CAIRN_PRECONDITION,
                           "the plan is another by now: look at a new preview before applying it");
     CAIRN_TRY(cairn_srv_retain_carry_out(server, call->request->store, &call->retain,
-                                         CAIRN_SRV_RETAIN_ROUND, &removed, &bytes, err));
+                                         CAIRN_SRV_RETAIN_ROUND, &done, err));
     bool more = call->retain.plan.removed > CAIRN_SRV_RETAIN_ROUND;
     if (more) CAIRN_TRY(cairn_srv_catalog_read(server->catalog, plan, call, err));
     json_t *shown =
-        CAIRN_PACK(retention_applied, .removed = removed, .removed_bytes = bytes,
+        CAIRN_PACK(retention_applied, .removed = done.removed, .removed_bytes = done.bytes,
                    .left = more ? call->retain.plan.removed : 0,
                    .plan_etag = more ? call->retain.tag : NULL);
     return cairn_srv_reply_json(reply, 200, shown, err);

@@ -11,6 +11,7 @@
 #include "server/catalog/frozen.h"
 #include "server/catalog/read_leases.h"
 #include "server/jobs/marks.h"
+#include "server/jobs/retained.h"
 #include "server/jobs/ticks.h"
 #include "server/metrics.h"
 #include "server/waiters.h"
@@ -55,7 +56,7 @@ enum cairn_code cairn_srv_retain_plan(struct cairn_srv_tx *tx,
         ret->policy = *query->policy;
     else
         CAIRN_TRY(cairn_srv_policy_get(tx, query->name, &ret->policy, &ret->scope, err));
-    CAIRN_TRY(cairn_srv_candidates_load(tx, run.id, &ret->policy, &ret->candidates, err));
+    CAIRN_TRY(cairn_srv_candidates_load(tx, run.id, &ret->policy, NULL, &ret->candidates, err));
     for (size_t i = 0; i < query->assumed_count; i++) {
         const struct cairn_version_id none = {""};
         struct cairn_plan_item item = query->assumed[i];
@@ -155,31 +156,38 @@ static enum cairn_code remove_one(struct cairn_srv *server, struct cairn_store_w
     return code ? code : settled;
 }
 
+/* One of a plan; counted where it went. */
+static enum cairn_code carry_out_one(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                     struct removal *removal, enum cairn_srv_scope scope,
+                                     struct cairn_srv_retain_done *done, struct cairn_error *err) {
+    removal->server = server;
+    removal->reason = reasons[scope];
+    CAIRN_ASSERT(removal->id[0]); /* a plan with assumed saves is carried out by nobody */
+    enum cairn_code code = remove_one(server, worker, removal, err);
+    bool went = !code && removal->may;
+    if (went)
+        cairn_metrics_add(
+            server->metrics,
+            (struct cairn_metric_at){CAIRN_SRV_METRIC_retention_deleted_total, scope, 0}, 1);
+    done->removed += went;
+    done->bytes += went ? removal->version.bytes : 0;
+    cairn_srv_version_release(&removal->version);
+    return code ? cairn_within(err, code, "%s", removal->id) : CAIRN_OK;
+}
+
 enum cairn_code cairn_srv_retain_carry_out(struct cairn_srv *server,
                                            struct cairn_store_worker *worker,
                                            const struct cairn_srv_retain *retain, uint64_t most,
-                                           uint64_t *ret_removed, uint64_t *ret_bytes,
+                                           struct cairn_srv_retain_done *ret,
                                            struct cairn_error *err) {
     uint64_t tried = 0;
     CAIRN_ASSERT(retain->plan.count == retain->candidates.count); /* by its own index */
     for (size_t i = 0; i < retain->candidates.count && tried < most; i++) {
         if (!cairn_plan_removes(&retain->plan, i)) continue;
-        struct removal removal = {.server = server,
-                                  .id = retain->candidates.ids[i].text,
-                                  .reason = reasons[retain->scope],
+        struct removal removal = {.id = retain->candidates.ids[i].text,
                                   .allow_empty = retain->allow_empty};
-        CAIRN_ASSERT(removal.id[0]); /* a plan with assumed saves is carried out by nobody */
-        enum cairn_code code = remove_one(server, worker, &removal, err);
         tried++;
-        if (!code && removal.may)
-            cairn_metrics_add(server->metrics,
-                              (struct cairn_metric_at){CAIRN_SRV_METRIC_retention_deleted_total,
-                                                       retain->scope, 0},
-                              1);
-        *ret_removed += !code && removal.may;
-        *ret_bytes += !code && removal.may ? removal.version.bytes : 0;
-        cairn_srv_version_release(&removal.version);
-        if (code) return cairn_within(err, code, "%s", removal.id);
+        CAIRN_TRY(carry_out_one(server, worker, &removal, retain->scope, ret, err));
     }
     return CAIRN_OK;
 }
@@ -187,35 +195,45 @@ enum cairn_code cairn_srv_retain_carry_out(struct cairn_srv *server,
 /* ---- by itself ---- */
 
 struct own {
+    struct cairn_srv *server;
     const struct cairn_run_name *name;
     int64_t now_ms;
-    struct cairn_srv_retain retain;
+    struct cairn_srv_retained_base *base;
+    struct cairn_srv_leaving leaving;
 };
 
 static enum cairn_code plan_own(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
     struct own *own = argument;
-    struct cairn_srv_retain_query query = {.name = own->name, .now_ms = own->now_ms};
-    struct cairn_policy policy;
-    enum cairn_srv_scope scope;
-    CAIRN_TRY(cairn_srv_policy_get(tx, own->name, &policy, &scope, err));
-    if (cairn_policy_empty(&policy)) return CAIRN_OK; /* retention.h#3, without reading rows */
-    return cairn_srv_retain_plan(tx, &query, &own->retain, err);
+    return cairn_srv_retained_plan(tx, own->server->retained, own->name, own->now_ms, &own->base,
+                                   &own->leaving, err);
+}
+
+static enum cairn_code carry_out_own(struct own *own, struct cairn_store_worker *worker,
+                                     struct cairn_srv_retain_done *done, struct cairn_error *err) {
+    const struct cairn_srv_leaving *leaving = &own->leaving;
+    for (size_t i = 0; i < leaving->count && i < CAIRN_SRV_RETAIN_ROUND; i++) {
+        struct removal removal = {.id = leaving->ids[i].text};
+        CAIRN_TRY(carry_out_one(own->server, worker, &removal, leaving->scope, done, err));
+    }
+    return CAIRN_OK;
 }
 
 void cairn_srv_retain_after_commit(struct cairn_srv *server, struct cairn_store_worker *worker,
                                    const struct cairn_run_name *name) {
-    struct own own = {.name = name, .now_ms = cairn_srv_wall_ms(server)};
+    struct own own = {.server = server,
+                      .name = name,
+                      .now_ms = cairn_srv_wall_ms(server),
+                      .base = cairn_srv_retained_take(server->retained, name)};
     struct cairn_error why = {0};
-    uint64_t removed = 0, bytes = 0;
+    struct cairn_srv_retain_done done = {0};
     enum cairn_code code = cairn_srv_catalog_read(server->catalog, plan_own, &own, &why);
-    if (!code && own.retain.plan.removed)
-        code = cairn_srv_retain_carry_out(server, worker, &own.retain, CAIRN_SRV_RETAIN_ROUND,
-                                          &removed, &bytes, &why);
-    if (removed)
+    cairn_srv_retained_put(server->retained, own.base);
+    if (!code) code = carry_out_own(&own, worker, &done, &why);
+    if (done.removed)
         cairn_log(INFO, "retention.applied", "run=%s/%s removed=%" PRIu64 " bytes=%" PRIu64,
-                  name->project, name->run, removed, bytes);
+                  name->project, name->run, done.removed, done.bytes);
     if (code && code != CAIRN_CATALOG_BEHIND)
         cairn_log(WARN, "retention.delayed", "run=%s/%s cause=\"%s\"", name->project, name->run,
                   why.message);
-    cairn_srv_retain_release(&own.retain);
+    cairn_srv_leaving_release(&own.leaving);
 }

@@ -45,11 +45,14 @@ enum cairn_code cairn_srv_retain_plan(struct cairn_srv_tx *tx,
                                       const struct cairn_srv_retain_query *query,
                                       struct cairn_srv_retain *ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* Puts what the plan removes into the trash, at most `most` of it; *ret_removed of them went. */
+struct cairn_srv_retain_done {
+    uint64_t removed, bytes; /* of what went */
+};
+/* Puts what the plan removes into the trash, at most `most` of it; *ret is added to. */
 enum cairn_code cairn_srv_retain_carry_out(struct cairn_srv *server,
                                            struct cairn_store_worker *worker,
                                            const struct cairn_srv_retain *retain, uint64_t most,
-                                           uint64_t *ret_removed, uint64_t *ret_bytes,
+                                           struct cairn_srv_retain_done *ret,
                                            struct cairn_error *err) CAIRN_MUST_USE;
 /* The run's policy, after a version of it was committed; what fails is logged and comes with the
  * next commit. */

@@ -38,7 +38,7 @@ static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cair
     CAIRN_TRY(cairn_srv_policy_get(tx, plan->name, &plan->policy, &scope, err));
     if (!plan->policy.copies_count) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_run_get(tx, plan->name, &run, err));
-    CAIRN_TRY(cairn_srv_candidates_load(tx, run.id, &plan->policy, &plan->candidates, err));
+    CAIRN_TRY(cairn_srv_candidates_load(tx, run.id, &plan->policy, NULL, &plan->candidates, err));
     return cairn_srv_copies_of_run(tx, run.id, &plan->rows, err);
 }
 

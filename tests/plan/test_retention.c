@@ -63,6 +63,17 @@ static uint64_t before_by_metric(const struct cairn_plan_query *query, size_t of
     return before;
 }
 
+/* retention.h#8 */
+static bool ahead(const struct cairn_plan_query *query, size_t of) {
+    const struct cairn_plan_item *items = query->items;
+    if (items[of].committed_ms <= query->now_ms) return false;
+    for (size_t i = 0; i < query->count; i++)
+        if (shown(&items[i]) && newer(&items[i], &items[of]) &&
+            items[i].committed_ms <= query->now_ms)
+            return true;
+    return false;
+}
+
 /* Is it the newest of its bucket, and how many buckets with something in them are newer? */
 static bool first_of_bucket(const struct cairn_plan_query *query, size_t of, enum cairn_keep why,
                             uint64_t *ret_buckets) {
@@ -71,7 +82,7 @@ static bool first_of_bucket(const struct cairn_plan_query *query, size_t of, enu
     int64_t seen[MOST];
     *ret_buckets = 0;
     for (size_t i = 0; i < query->count; i++) {
-        if (i == of || !shown(&items[i])) continue;
+        if (i == of || !shown(&items[i]) || ahead(query, i)) continue;
         int64_t other = model_bucket(why, items[i].committed_ms);
         if (other == mine &&
             (items[i].committed_ms > items[of].committed_ms ||
@@ -138,11 +149,13 @@ static bool model_keeps(const struct cairn_plan_query *query, size_t of, enum ca
                policy->unmeasured_grace_ms &&
                query->now_ms - item->committed_ms < (int64_t)policy->unmeasured_grace_ms;
     if (which) return false;
-    if (why == CAIRN_KEEP_WITHIN) return policy->within_ms && model_within(query, of);
+    if (why == CAIRN_KEEP_WITHIN)
+        return policy->within_ms && (ahead(query, of) || model_within(query, of));
     if (!number) return false;
     if (why == CAIRN_KEEP_LAST) return before_by_order(query, of, false) < number;
     if (why == CAIRN_KEEP_FIRST) return before_by_order(query, of, true) < number;
     if (why == CAIRN_KEEP_EVERY_STEPS) return item->step % number == 0;
+    if (ahead(query, of)) return true;
     return first_of_bucket(query, of, why, &buckets) && buckets < number;
 }
 

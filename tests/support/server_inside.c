@@ -16,6 +16,7 @@
 #include "server/jobs/copying_now.h"
 #include "server/jobs/identity.h"
 #include "server/jobs/jobs.h"
+#include "server/jobs/retained.h"
 #include "server/jobs/sweep.h"
 #include "server/jobs/tier_identity.h"
 #include "server/nodes.h"
@@ -109,6 +110,8 @@ static void forget(struct cairn_inside *inside) {
     cairn_srv_read_slots_free(server->read_slots);
     cairn_srv_waiters_free(server->waiters);
     cairn_srv_cache_free(server->cache);
+    cairn_srv_retained_free(server->retained);
+    server->retained = NULL;
     cairn_srv_nodes_free(server->nodes);
     cairn_srv_restores_free(server->restores);
     cairn_srv_compared_free(server->compared);
@@ -231,6 +234,8 @@ enum cairn_code cairn_inside_call(struct cairn_inside *inside, const char *metho
     if (query.data) CAIRN_TRY(cairn_query_parse(query, &request.query, &inside->err));
     request.path = strndup(path.data, path.size);
     request.body = cairn_buf_view(&text);
+    if (!strcmp(method, "PATCH"))
+        (void)cairn_text_copy(request.if_match, sizeof(request.if_match), "*");
     request.arrived_ms = inside->clock.mono_ms;
     enum cairn_code code = run(inside, &request, &reply);
     inside->status = reply.status ? reply.status : 200;
