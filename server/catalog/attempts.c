@@ -8,6 +8,7 @@
 #include "common/json.h"
 #include "common/text.h"
 #include "server/catalog/events.h"
+#include "server/catalog/over.h"
 
 enum cairn_code cairn_srv_attempt_of_job(struct cairn_srv_tx *tx, int64_t run_id, const char *job,
                                          bool *ret_found, struct cairn_srv_attempt *ret,
@@ -68,6 +69,7 @@ enum cairn_code cairn_srv_attempt_insert(struct cairn_srv_tx *tx, int64_t run_id
                                 SQL_T(superseded), SQL_I(opened->wall_ms),
                                 SQL_T(opened->incarnation),
                                 SQL_T(attempt->weights ? attempt->weights : "")));
+    CAIRN_TRY(cairn_srv_over_attempt(tx, run_id, attempt->number, err));
     return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_ATTEMPT_OPENED, run_id, attempt->number,
                                   opened->job, err);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of attempt_ranks; see members.h. */
 #include "server/catalog/members.h"
+#include "server/catalog/over.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -200,9 +201,10 @@ enum cairn_code cairn_srv_member_end_get(struct cairn_srv_tx *tx,
 enum cairn_code cairn_srv_member_end_put(struct cairn_srv_tx *tx,
                                          const struct cairn_srv_process *process,
                                          enum cairn_srv_end end, struct cairn_error *err) {
-    return cairn_srv_sql_run(tx, NULL, err, SQL(member_put_ended), SQL_I(process->run_id),
-                             SQL_I(process->attempt), SQL_I(process->rank), SQL_T(process->proc),
-                             SQL_T(process->node), SQL_I(end));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(member_put_ended), SQL_I(process->run_id),
+                                SQL_I(process->attempt), SQL_I(process->rank),
+                                SQL_T(process->proc), SQL_T(process->node), SQL_I(end)));
+    return cairn_srv_over_ended(tx, process->run_id, process->attempt, err);
 }
 
 static enum cairn_code each_node(struct cairn_srv_rows *rows,

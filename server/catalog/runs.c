@@ -150,6 +150,18 @@ enum cairn_code cairn_srv_run_remove(struct cairn_srv_tx *tx, const struct cairn
     return cairn_srv_event_of_run(tx, CAIRN_SRV_EVENT_RUN_REMOVED, run->id, 0, NULL, err);
 }
 
+/* over.h#3: nothing but its number is known of the attempt any more. */
+static enum cairn_code refuse_forgotten(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                        struct cairn_error *err) {
+    bool known = false;
+    CAIRN_TRY(cairn_srv_sql_found(tx, &known, err, SQL(attempt_there), SQL_I(run->id),
+                                  SQL_I(run->attempt), SQL_T(run->nonce)));
+    if (known) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_STALE_ATTEMPT,
+                      "%s/%s was removed, and its attempt %" PRIu64 " is forgotten: open another",
+                      run->name.project, run->name.run, run->attempt);
+}
+
 enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_grant *grant,
                                 struct cairn_srv_run *ret, struct cairn_error *err) {
     CAIRN_AUTO(srv_run) run = {0};
@@ -164,6 +176,7 @@ enum cairn_code cairn_srv_admit(struct cairn_srv_tx *tx, const struct cairn_gran
                           " of %s/%s is not of this catalog, which is "
                           "at attempt %" PRIu64,
                           grant->attempt, run.name.project, run.name.run, run.attempt);
+    if (run.removed) CAIRN_TRY(refuse_forgotten(tx, &run, err));
     *ret = run;
     run = (struct cairn_srv_run){0};
     return CAIRN_OK;

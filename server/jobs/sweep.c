@@ -16,6 +16,7 @@
 #include "server/catalog/members.h"
 #include "server/catalog/node_rows.h"
 #include "server/catalog/not_freed.h"
+#include "server/catalog/over.h"
 #include "server/catalog/quotas.h"
 #include "server/catalog/read_leases.h"
 #include "server/catalog/servers.h"
@@ -388,8 +389,10 @@ static void look_at_log(struct cairn_srv_sweep *found) {
 }
 
 static enum cairn_code drop_left(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
-    (void)argument;
-    return cairn_srv_shards_drop_left(tx, err);
+    const struct cairn_srv *server = argument;
+    uint64_t tick = cairn_srv_tick(tx), kept_ms = UNUSED_MS + server->settings->gone_retention_ms;
+    CAIRN_TRY(cairn_srv_shards_drop_left(tx, err));
+    return tick > kept_ms ? cairn_srv_over_forget(tx, tick - kept_ms, err) : CAIRN_OK;
 }
 
 static enum cairn_code note_usage(struct cairn_srv_tx *tx, void *argument,
@@ -419,7 +422,7 @@ static void tidy(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worke
         cairn_log(INFO, "sweep.temporaries_left", "cause=\"%s\"", why.message);
     if (cairn_store_tidy(store, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.tests_left", "cause=\"%s\"", why.message);
-    if (cairn_srv_catalog_write(sweep->server->catalog, drop_left, NULL, &why) != CAIRN_OK)
+    if (cairn_srv_catalog_write(sweep->server->catalog, drop_left, sweep->server, &why) != CAIRN_OK)
         cairn_log(INFO, "sweep.rows_left", "cause=\"%s\"", why.message);
 }
 

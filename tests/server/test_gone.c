@@ -3,6 +3,7 @@
 /* What is over is forgotten after a time, and what the rules need of it stays (Q6, Q11, Q30). */
 #include <stdio.h>
 
+#include "server/catalog/members.h"
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */
@@ -157,4 +158,61 @@ TEST(a_server_that_is_told_to_end_sweeps_no_further_version_and_its_next_start_d
     world.inside.server.leaving = false;
     cairn_inside_pass(&world.inside, HOUR_MS);
     EXPECT_EQ_U64(ROWS("versions WHERE state = 4"), 5);
+}
+
+/* As the report of a node says it of rank 0. */
+static enum cairn_code end_rank(struct cairn_srv_tx *tx, void *argument, struct cairn_error *why) {
+    const struct cairn_hand *hand = argument;
+    struct cairn_srv_process process = {
+        .run_id = 1, .attempt = hand->attempt, .rank = 0, .proc = "j3-0", .node = "node-a"};
+    return cairn_srv_member_end_put(tx, &process, CAIRN_SRV_END_SETTLED, why);
+}
+
+TEST(ranks_of_superseded_attempts_and_tombstones_of_ended_jobs_go) { /* over.h#1, over.h#2 */
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save saves[2];
+    static const char *const jobs[] = {"j0", "j1", "j2", "j3"};
+    REQUIRE(cairn_world_start_inside(&world,
+                                     WORLD_ARGS("--gone-retention=100h", "--trash-grace=1min")));
+    for (uint64_t i = 0; i < 4; i++)
+        REQUIRE_OK(cairn_hand_open(&world, &hand, jobs[i], i, "latest", 1));
+    EXPECT_EQ_U64(ROWS("attempt_ranks"), 2);
+    EXPECT_EQ_U64(ROWS("attempt_ranks WHERE attempt > 2"), 2);
+    REQUIRE(save_and_delete(&hand, 1, &saves[0]));
+    cairn_inside_pass(&world.inside, 20 * HOUR_MS);
+    REQUIRE(save_and_delete(&hand, 2, &saves[1]));
+    cairn_inside_pass(&world.inside, 132 * HOUR_MS);
+    EXPECT_EQ_U64(ROWS("tombstones"), 1); /* it lives, and could begin it again */
+    EXPECT_EQ_U64(ROWS("versions"), 1);
+    REQUIRE_OK(cairn_srv_catalog_write(world.inside.server.catalog, end_rank, &hand, &err));
+    EXPECT_EQ_U64(ROWS("attempt_ranks WHERE ended > 0"), 1);
+    EXPECT_EQ_U64(ROWS("tombstones"), 0);
+    cairn_inside_pass(&world.inside, 22 * HOUR_MS);
+    EXPECT_EQ_U64(ROWS("versions"), 0);
+    EXPECT_EQ_U64(ROWS("tombstones"), 0); /* nor of what is forgotten later */
+}
+
+TEST(a_tombstone_goes_in_any_case_and_of_a_removed_run_its_number_stays) { /* over.h#2, #3, Q1 */
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand, next;
+    struct cairn_hand_save save;
+    REQUIRE(
+        cairn_world_start_inside(&world, WORLD_ARGS("--gone-retention=1h", "--trash-grace=1min")));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    REQUIRE(save_and_delete(&hand, 1, &save));
+    cairn_inside_pass(&world.inside, 52 * HOUR_MS);
+    EXPECT_EQ_U64(ROWS("tombstones"), 1);
+    cairn_inside_pass(&world.inside, 52 * HOUR_MS);
+    EXPECT_EQ_U64(ROWS("tombstones"), 0);
+    REQUIRE_OK(cairn_world_call(&world, "DELETE", WORLD_RUN, NULL, NULL));
+    cairn_inside_pass(&world.inside, 40 * HOUR_MS);
+    EXPECT_EQ_U64(ROWS("attempts"), 1);
+    cairn_inside_pass(&world.inside, 12 * HOUR_MS);
+    EXPECT_EQ_U64(ROWS("attempts"), 0);
+    EXPECT_EQ_U64(ROWS("runs"), 1);
+    EXPECT_CODE(cairn_hand_begin(&hand, 5, 1, "error", &save), CAIRN_STALE_ATTEMPT);
+    REQUIRE_OK(cairn_hand_open(&world, &next, "j1", 0, "none", 1));
+    EXPECT_EQ_U64(next.attempt, 2);
+    REQUIRE_OK(cairn_hand_save_all(&next, 5, 1, "error", 10, &save));
 }
