@@ -11,6 +11,7 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/metrics.h"
+#include "common/text.h"
 #include "server/catalog/actor.h"
 #include "server/catalog/engine.h"
 #include "server/catalog/notify.h"
@@ -148,6 +149,22 @@ enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
                       catalog->engine->describe(catalog->place), trouble->message);
 }
 
+bool cairn_srv_catalog_checked(const struct cairn_srv_catalog *catalog, char *ret,
+                               size_t capacity) {
+    char text[CAIRN_SRV_CHECKED_BYTES] = "ok";
+    bool damaged = catalog->engine->checked && catalog->engine->checked(catalog->place, text) ==
+                                                   CAIRN_SRV_CHECKED_DAMAGED;
+    (void)cairn_text_copy(ret, capacity, text);
+    return !damaged;
+}
+
+static enum cairn_code refuse_damaged(const struct cairn_srv_catalog *catalog,
+                                      struct cairn_error *err) {
+    char text[CAIRN_SRV_CHECKED_BYTES];
+    if (cairn_srv_catalog_checked(catalog, text, sizeof(text))) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CORRUPT, "catalog: %s", text);
+}
+
 /* The first that waits, behind which the others move up; NULL: none does. */
 static struct waiting *take_one(struct cairn_srv_catalog *catalog) {
     CAIRN_HOLD(&catalog->lock);
@@ -183,7 +200,8 @@ static void run_batch(struct cairn_srv_catalog *catalog, struct batch *batch) {
     struct cairn_srv_tx *tx = catalog->writer;
     struct cairn_error err = {0};
     struct waiting *one = NULL;
-    enum cairn_code code = tx->engine->begin_write(tx, &err);
+    enum cairn_code code = refuse_damaged(catalog, &err);
+    if (!code) code = tx->engine->begin_write(tx, &err);
     batch->until_ms = cairn_deadline_in(&cairn_clock_real, COMMIT_AFTER_MS);
     tx->wall_ms = catalog->clock->wall_ms(catalog->clock);
     tx->events = 0;

@@ -98,6 +98,10 @@ enum cairn_srv_query { CAIRN_SRV_QUERY_LOOK, CAIRN_SRV_QUERY_CHANGE, CAIRN_SRV_Q
 struct cairn_metrics;
 void cairn_srv_catalog_set_metrics(struct cairn_srv_catalog *catalog,
                                    struct cairn_metrics *metrics, size_t family);
+/* Is the database known to be whole? ret: "ok", or what there is to say (engine.h). False: it is
+ * damaged, and takes no change. */
+bool cairn_srv_catalog_checked(const struct cairn_srv_catalog *catalog, char *ret,
+                               size_t capacity);
 /* CAIRN_OK, or why the last change could not be written. */
 enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
                                            struct cairn_error *err) CAIRN_MUST_USE;

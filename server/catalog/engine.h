@@ -26,6 +26,13 @@ struct cairn_srv_actor; /* actor.h */
 struct cairn_srv_table; /* tables.h */
 struct cairn_srv_backup; /* copy.h */
 
+#define CAIRN_SRV_CHECKED_BYTES 400
+enum cairn_srv_checked {
+    CAIRN_SRV_CHECKED_OK,
+    CAIRN_SRV_CHECKED_NOT_YET,
+    CAIRN_SRV_CHECKED_DAMAGED, /* nothing is written any more */
+};
+
 /* A connection; an engine's own struct begins with it. */
 struct cairn_srv_tx {
     const struct cairn_srv_engine *engine;
@@ -135,6 +142,10 @@ struct cairn_srv_engine {
 
     /* Of what the database keeps beside its file for those who read; NULL: it sees to that. */
     uint64_t (*log_bytes)(const void *place);
+
+    /* Whether the file is whole, which may be found only after the start; NULL: the database sees to
+     * that. ret: "ok", or what there is to say. */
+    enum cairn_srv_checked (*checked)(const void *place, char ret[CAIRN_SRV_CHECKED_BYTES]);
 
     /* As of one moment into a file that is new, while a server may change the catalog; read again
      * and synced. NULL: by means of the database's own. */

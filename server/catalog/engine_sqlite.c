@@ -56,7 +56,14 @@ static enum cairn_code alone(struct cairn_srv_tx *tx, struct cairn_error *err) {
 
 static enum cairn_code connect_to(void *place, bool read_only, struct cairn_srv_tx **ret,
                                   struct cairn_error *err) {
-    return cairn_srv_sqlite_open(describe(place), read_only, ret, err);
+    struct cairn_srv_tx *tx = NULL;
+    CAIRN_TRY(cairn_srv_sqlite_open(describe(place), read_only, &tx, err));
+    enum cairn_code code = read_only ? CAIRN_OK : cairn_srv_sqlite_check(place, tx, err);
+    if (code)
+        cairn_srv_sqlite_free(tx);
+    else
+        *ret = tx;
+    return code;
 }
 
 /* ---- transactions ---- */
@@ -243,4 +250,5 @@ const struct cairn_srv_engine cairn_srv_engine_sqlite = {
     .loaded = cairn_srv_sqlite_loaded,
     .backup = cairn_srv_sqlite_backup,
     .log_bytes = cairn_srv_sqlite_log_bytes,
+    .checked = cairn_srv_sqlite_checked,
 };

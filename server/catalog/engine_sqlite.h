@@ -17,6 +17,7 @@
 #include "common/id.h"
 #include "server/catalog/engine.h"
 
+struct cairn_srv_sqlite_check;
 #define CAIRN_SRV_STATEMENTS_MAX 128
 #define CAIRN_SRV_SQLITE_LOG_BYTES (64 * 1024 * 1024) /* catalog.db-wal, once nobody reads in it */
 #define CAIRN_SRV_SQLITE_MEMORY ":memory:" /* as a place: gone with its one connection */
@@ -59,7 +60,19 @@ struct cairn_srv_sqlite_place {
     char path[1024];
     char server[CAIRN_UUID_TEXT_BYTES];
     int lock_fd; /* -1: in memory */
+    bool clean;  /* the file is as the last server left it that ended well */
+    struct cairn_srv_sqlite_check *check; /* NULL: not begun */
 };
+
+/* engine_sqlite_check.c: before the first connection; with the writer; after the last one. */
+void cairn_srv_sqlite_check_begin(struct cairn_srv_sqlite_place *place);
+enum cairn_code cairn_srv_sqlite_check(struct cairn_srv_sqlite_place *place,
+                                       struct cairn_srv_tx *writer,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_sqlite_check_end(struct cairn_srv_sqlite_place *place);
+/* As in engine.h. */
+enum cairn_srv_checked cairn_srv_sqlite_checked(const void *place,
+                                                char ret[CAIRN_SRV_CHECKED_BYTES]);
 
 uint64_t cairn_srv_sqlite_log_bytes(const void *place);
 

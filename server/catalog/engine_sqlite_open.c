@@ -114,8 +114,7 @@ static enum cairn_code set_up_writer(struct cairn_srv_tx *tx, bool in_memory,
     CAIRN_TRY(cairn_srv_sqlite_exec(tx, "PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;", err));
     /* D02: 2 is FULL. With NORMAL a power cut takes acknowledged commits with it. */
     CAIRN_TRY(cairn_srv_sqlite_demand(tx, "PRAGMA synchronous", "2", err));
-    CAIRN_TRY(bound_log(tx, err));
-    return cairn_srv_sqlite_demand(tx, "PRAGMA quick_check(1)", "ok", err);
+    return bound_log(tx, err);
 }
 
 enum cairn_code cairn_srv_sqlite_open(const char *path, bool read_only, struct cairn_srv_tx **ret,
@@ -195,11 +194,13 @@ enum cairn_code cairn_srv_sqlite_take(const char *where, void **ret_place,
         cairn_srv_sqlite_leave(place);
     else
         *ret_place = place;
+    if (!code && place->lock_fd >= 0) cairn_srv_sqlite_check_begin(place);
     return code;
 }
 
 void cairn_srv_sqlite_leave(void *place) {
     struct cairn_srv_sqlite_place *own = place;
+    cairn_srv_sqlite_check_end(own);
     if (own->lock_fd >= 0) close(own->lock_fd);
     free(own);
 }

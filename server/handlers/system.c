@@ -5,7 +5,7 @@
 
 #include "api/messages.h"
 #include "common/yaml_json.h"
-#include "server/catalog/sql.h"
+#include "server/catalog/engine.h"
 #include "server/damage.h"
 #include "server/handlers/request.h"
 #include "server/health.h"
@@ -52,7 +52,8 @@ enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
     cairn_srv_health_last(server, request->store, found);
     ready &= catalog->ok && store->ok && !cairn_srv_thawed(server, &generation);
     bool leaving = server->leaving;
-    ready &= !leaving;
+    char file[CAIRN_SRV_CHECKED_BYTES];
+    ready &= cairn_srv_catalog_checked(server->catalog, file, sizeof(file)) && !leaving;
     /* One run's trouble, or one node's, takes the server away from no other, so it does not count
      * as not ready. */
     char stuck[CAIRN_SRV_STUCK_BYTES], frozen[CAIRN_SRV_FROZEN_BYTES],
@@ -72,7 +73,8 @@ enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
                    .copies = named(request, any_damage, copies),
                    .said = server->uncopied ? "what people have said is too much for its copy in "
                                               "the store (catalog.uncopied)"
-                                            : "ok");
+                                            : "ok",
+                   .file = file);
     CAIRN_AUTO_JSON json_t *ages =
         CAIRN_PACK(ready_ages, .catalog = catalog->age_ms, .store = store->age_ms);
     return cairn_srv_reply_json(
