@@ -137,8 +137,8 @@ static enum cairn_code look(struct cairn_srv_access *access, struct cairn_error 
 static void drop_expired(struct tokens *tokens, int64_t now_ms) {
     size_t count = 0;
     for (size_t i = 0; i < tokens->count; i++) {
-        int64_t expires_ms = tokens->items[i].token.expires_ms;
-        if (!expires_ms || expires_ms > now_ms) tokens->items[count++] = tokens->items[i];
+        if (!cairn_srv_token_expired(&tokens->items[i].token, now_ms))
+            tokens->items[count++] = tokens->items[i];
     }
     tokens->count = count;
 }
@@ -255,6 +255,9 @@ static bool find(struct cairn_srv_access *access, const struct cairn_token_key *
     const struct cairn_srv_token *found = kept ? &kept->token : NULL;
     if ((*ret_lent = !found)) found = find_lent(access, key->id);
     const struct cairn_srv_token *one = found ? found : &none;
+    /* Until the sweep has noted it in the catalog. */
+    if (kept && cairn_srv_token_expired(found, cairn_srv_wall_ms(access->server)))
+        access->locked.tokens.items[kept - access->locked.tokens.items].token.over = true;
     bool same = cairn_equal_secret(one->key.digest, key->digest, sizeof(key->digest));
     *ret = *one;
     return same && found;
@@ -286,7 +289,7 @@ enum cairn_code cairn_srv_access_identify(struct cairn_srv_access *access,
     bool lent = false, good = find(access, &credential->key, &token, &lent);
     if (!good)
         return cairn_fail(err, CAIRN_UNAUTHORIZED, "the token is not known, or was revoked");
-    if (token.expires_ms && cairn_srv_wall_ms(access->server) >= token.expires_ms)
+    if (cairn_srv_token_expired(&token, cairn_srv_wall_ms(access->server)))
         return cairn_fail(err, CAIRN_UNAUTHORIZED, "the token has expired");
     *ret = (struct cairn_srv_caller){
         .kind = CAIRN_SRV_TOKEN, .scopes = token.scopes, .expires_ms = token.expires_ms};

@@ -99,6 +99,10 @@
 /* One change is under way at a time (engine.h#4), so its number is the order of the commits. The
  * newest row is never trimmed, so none is given twice. */
 #define EVENT_NEXT "(SELECT coalesce(max(n.seq), 0) + 1 FROM events n)"
+/* Not before the event before it, also where the clock was set back since. */
+#define EVENT_AT(wall)                                                                             \
+    "coalesce((SELECT l.at_ms FROM events l WHERE l.seq = (SELECT max(m.seq) FROM events m) AND "  \
+    "l.at_ms > " wall "), " wall ")"
 #define EVENT_COLUMNS                                                                              \
     "seq, at_ms, tick, event, project, run, version, step, attempt, code, reason, who, origin, "   \
     "audit, old_value, new_value"

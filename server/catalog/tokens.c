@@ -52,6 +52,8 @@ static enum cairn_code read_row(const struct cairn_srv_rows *rows, struct cairn_
     *ret = (struct cairn_srv_token){.scopes = (unsigned)cairn_srv_rows_i64(rows, 3),
                                     .created_ms = cairn_srv_rows_i64(rows, 5),
                                     .expires_ms = cairn_srv_rows_i64(rows, 6)};
+    ret->over = ret->expires_ms < 0;
+    if (ret->over) ret->expires_ms = -ret->expires_ms;
     if (digest.size != sizeof(ret->key.digest) ||
         !cairn_text_copy(ret->key.id, sizeof(ret->key.id), cairn_srv_rows_text(rows, 0)))
         return cairn_fail(err, CAIRN_IO, "a row of tokens is none");
@@ -127,6 +129,11 @@ static enum cairn_code make_room(struct cairn_srv_tx *tx, const struct cairn_srv
     return full ? drop_oldest_operator(tx, err) : CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_tokens_end(struct cairn_srv_tx *tx, int64_t now_ms,
+                                     struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(tokens_end_expired), SQL_I(now_ms));
+}
+
 enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
                                     struct cairn_error *err) {
     CAIRN_TRY(look_for_parent(tx, token, err));
@@ -134,7 +141,8 @@ enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_
     CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(token_put), SQL_T(token->key.id),
                                 SQL_D(token->key.digest), SQL_T(token->name), SQL_I(token->scopes),
                                 SQL_T(token->projects), SQL_I(token->created_ms),
-                                SQL_I(token->expires_ms), SQL_T(token->who),
+                                SQL_I(token->over ? -token->expires_ms : token->expires_ms),
+                                SQL_T(token->who),
                                 SQL_T(token->parent)));
     return tell(tx, CAIRN_SRV_EVENT_TOKEN_MADE, token, err);
 }

@@ -37,11 +37,19 @@ struct cairn_srv_token {
     char parent[CAIRN_TOKEN_ID_BYTES];       /* the token that did; "": none that is there */
     unsigned scopes;
     int64_t created_ms, expires_ms; /* wall time, as its date was promised; 0: no end */
+    bool over; /* a clock has shown that date: it stays expired, also when that is set back. The
+                  row's expires_ms is negative then */
 };
+static inline bool cairn_srv_token_expired(const struct cairn_srv_token *token, int64_t now_ms) {
+    return token->over || (token->expires_ms && token->expires_ms <= now_ms);
+}
 /* CAIRN_UNAUTHORIZED where its parent was revoked meanwhile; CAIRN_CONFLICT where too many are
  * good, unless it is the operator's. */
 enum cairn_code cairn_srv_token_put(struct cairn_srv_tx *tx, const struct cairn_srv_token *token,
                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* Those whose date has come by now_ms are over. */
+enum cairn_code cairn_srv_tokens_end(struct cairn_srv_tx *tx, int64_t now_ms,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
 /* CAIRN_NOT_FOUND where there is none. */
 enum cairn_code cairn_srv_token_get(struct cairn_srv_tx *tx, const char *id,
                                     struct cairn_srv_token *ret,

@@ -170,7 +170,7 @@ static json_t *row_json(const struct cairn_srv_request *request,
                         const struct cairn_srv_token *token) {
     char created[32], expires[32];
     CAIRN_AUTO_JSON json_t *scopes = cairn_scopes_json(token->scopes);
-    bool expired = token->expires_ms && token->expires_ms <= cairn_srv_wall_ms(request->server);
+    bool expired = cairn_srv_token_expired(token, cairn_srv_wall_ms(request->server));
     cairn_time_text(token->created_ms, true, created);
     return CAIRN_PACK(token_row, .id = token->key.id, .name = token->name,
                       .scopes = scopes, .project = token->projects,
@@ -228,7 +228,7 @@ static enum cairn_code add_child(const struct cairn_srv_token *token, void *owne
                                  struct cairn_error *err) {
     struct revoking *revoking = owner;
     int64_t now_ms = cairn_srv_wall_ms(revoking->request->server);
-    if (token->expires_ms && token->expires_ms <= now_ms) return CAIRN_OK;
+    if (cairn_srv_token_expired(token, now_ms)) return CAIRN_OK;
     if (revoking->count == FAMILY_MAX)
         return cairn_fail(err, CAIRN_CONFLICT,
                           "more than %d tokens that are good were made by it: revoke some of them "

@@ -21,6 +21,7 @@
 #include "server/catalog/read_leases.h"
 #include "server/catalog/servers.h"
 #include "server/catalog/shard_lists.h"
+#include "server/catalog/tokens.h"
 #include "server/catalog/version_lists.h"
 #include "server/jobs/attempt_records.h"
 #include "server/jobs/compare.h"
@@ -375,6 +376,7 @@ static enum cairn_code trim(struct cairn_srv_tx *tx, void *argument, struct cair
     struct cairn_srv_sweep *found = argument;
     const struct cairn_srv_settings *settings = found->server->settings;
     uint64_t tick = cairn_srv_tick(tx), age_ms = settings->events_age_ms, dropped = 0;
+    CAIRN_TRY(cairn_srv_tokens_end(tx, cairn_srv_wall_ms(found->server), err));
     return cairn_srv_events_trim(tx, settings->events_max, tick > age_ms ? tick - age_ms : 0,
                                  &dropped, err);
 }

@@ -326,3 +326,25 @@ TEST(the_newest_step_is_the_highest_number_whatever_it_looks_like) /* T02, Q25 *
     EXPECT_CODE(cairn_world_call(&world, "POST", WORLD_RUN "/checkpoints", body, NULL),
                 CAIRN_INVALID);
 }
+
+TEST(no_event_is_dated_before_the_one_before_it_when_the_clock_is_set_back) /* P12 */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand hand;
+    struct cairn_hand_save save;
+    REQUIRE(cairn_world_start_inside(&world, NULL));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
+    for (uint64_t step = 1; step <= 3; step++) {
+        REQUIRE_OK(cairn_hand_save_all(&hand, step, 1, "error", 10, &save));
+        world.inside.clock.wall_ms -= (int64_t)HOUR_MS;
+    }
+    EXPECT(cairn_world_count(&world, "SELECT count(*) FROM events") > 6);
+    EXPECT_EQ_U64(
+        cairn_world_count(&world, "SELECT count(*) FROM events a JOIN events b ON b.seq = a.seq + "
+                                  "1 WHERE b.at_ms < a.at_ms"),
+        0);
+    EXPECT_EQ_U64( /* the clock did go back */
+        cairn_world_count(&world, "SELECT count(*) FROM versions a JOIN versions b ON b.step = "
+                                  "a.step + 1 WHERE b.committed_ms < a.committed_ms"),
+        2);
+}

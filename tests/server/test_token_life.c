@@ -340,3 +340,33 @@ TEST(a02_a_server_that_could_not_read_its_catalog_for_a_minute_takes_no_token) {
     EXPECT_CODE(cairn_srv_access_identify(access, &credential, &caller, &err), CAIRN_OK);
     cairn_srv_access_free(access);
 }
+
+TEST(a_token_that_has_expired_stays_so_when_the_clock_is_set_back) /* tokens.h: over */
+{
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_srv_caller caller;
+    char text[CAIRN_TOKEN_TEXT_BYTES];
+    REQUIRE(cairn_world_start_inside(&world, WORLD_ARGS("--require-token")));
+    struct cairn_srv *server = &world.inside.server;
+    int64_t *wall_ms = &world.inside.clock.wall_ms;
+    struct cairn_srv_token token = {.scopes = CAIRN_SCOPE_READ,
+                                    .projects = "*",
+                                    .created_ms = *wall_ms,
+                                    .expires_ms = *wall_ms + 1000};
+    cairn_token_make(server->random, text, &token.key);
+    REQUIRE_OK(cairn_srv_catalog_write(server->catalog, put_child, &token, &err));
+    REQUIRE_OK(cairn_srv_access_new(server, &server->access, &err));
+    EXPECT_CODE(identify(server->access, text, &caller), CAIRN_OK);
+    *wall_ms += 5000;
+    EXPECT_CODE(identify(server->access, text, &caller), CAIRN_UNAUTHORIZED);
+    *wall_ms -= 5000;
+    EXPECT_CODE(identify(server->access, text, &caller), CAIRN_UNAUTHORIZED);
+    *wall_ms += 5000;
+    cairn_inside_round(&world.inside); /* the sweep notes it: another server knows, too */
+    *wall_ms -= 5000;
+    cairn_srv_access_free(server->access);
+    REQUIRE_OK(cairn_srv_access_new(server, &server->access, &err));
+    EXPECT_CODE(identify(server->access, text, &caller), CAIRN_UNAUTHORIZED);
+    cairn_srv_access_free(server->access);
+    server->access = NULL;
+}
