@@ -7,16 +7,21 @@
 #include "cli/operation_follow.h"
 #include "cli/output.h"
 #include "cli/sizes.h"
+#include "cli/verify_all.h"
 #include "common/text.h"
 #include "store/audit.h"
 
 static const struct cairn_cli_flag flags[] = {
+    {"all", 'a', CAIRN_CLI_SWITCH, CAIRN_CLI_AT(whole_run), 0, NULL,
+     "Every version of the run, or of all runs where none is named."},
     {"metadata", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(metadata_only), 0, NULL,
      "Check documents, digests and lengths only; read no shard."},
     {"read-data-subset", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(subset), 0, "N/T",
      "Read the N-th of T equal groups of shards, to spread a full check over T days."},
     {"repair", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(repair), 0, NULL,
      "Write anew what is damaged or missing in one store, from another that has it right."},
+    {"resume", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(resume), 0, "FILE",
+     "With --all: note in FILE what was found good, and pass over what is noted there."},
     {"store", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(store), 0, "URL",
      "Check the store itself, without a server: a folder or s3://bucket/prefix."},
     {"workers", 'j', CAIRN_CLI_COUNT, CAIRN_CLI_AT(workers), 0, "N",
@@ -359,8 +364,21 @@ static enum cairn_code verify_source(struct cairn_cli_source *source, struct cai
     return code;
 }
 
+static enum cairn_code verify_one(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
+                                  struct cairn_error *err) {
+    struct cairn_cli_source source;
+    CAIRN_TRY(cairn_cli_source_find(cli, ref, &source, err));
+    enum cairn_code code = verify_source(&source, err);
+    cairn_cli_source_release(&source);
+    return code;
+}
+
 static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
     uint64_t part, parts;
+    if (!cli->whole_run && (!cli->arguments[0] || cli->resume))
+        return cairn_fail(err, CAIRN_INVALID, "%s",
+                          cli->resume ? "--resume goes with --all"
+                                      : "name a checkpoint, or give --all for every one");
     CAIRN_TRY(parse_subset(cli->subset, &part, &parts, err)); /* before anything is asked */
     if (cli->repair && cli->store)
         return cairn_fail(err, CAIRN_INVALID,
@@ -370,19 +388,20 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
         return cairn_fail(
             err, CAIRN_INVALID,
             "--repair reads every shard: leave --metadata and --read-data-subset out");
+    if (cli->whole_run) return cairn_cli_verify_all(cli, verify_one, err);
     return cairn_cli_source_use(cli, cairn_cli_source_find, verify_source, err);
 }
 
 const struct cairn_cli_verb cairn_cli_verb_verify = {
     .name = "verify",
-    .synopsis = "cairn verify [flags] project/run[@step|@latest|@ckpt_...]",
+    .synopsis = "cairn verify [flags] [project/run[@step|@latest|@ckpt_...]]",
     .purpose = "Is every stored byte what was saved, and all that belongs to it there?",
     .examples = "  cairn verify llm/7b@latest\n"
                 "  cairn verify llm/7b@1200 --repair\n"
-                "  cairn verify llm/7b@1200 --store ./store --read-data-subset 1/7\n",
+                "  cairn verify --all --resume verified.txt\n",
     .flags = flags,
     .flag_count = CAIRN_COUNT(flags),
-    .arguments_min = 1,
+    .arguments_min = 0,
     .arguments_max = 1,
     .run = run,
 };

@@ -160,6 +160,30 @@ class Verify(unittest.TestCase):
         _, answer, _ = self.findings("v/run@1", "--repair")
         self.assertIn("lost: 0-2097156, 2097157 of 2097157", answer["findings"][0]["detail"])
 
+    def test_every_version_of_a_run_and_of_a_site_is_read_and_a_second_call_goes_on_from_its_notes(self):
+        for run in "v/run", "w/other":
+            self.world.cairn("put", self.world.root / "source", f"{run}@7")
+        notes = self.world.root / "verified.txt"
+        for more in (), ("--store", self.world.store):
+            notes.unlink(missing_ok=True)
+            said = self.world.cairn("verify", "--all", "v/run", "--resume", str(notes), *more)
+            self.assertEqual(said.stdout.count("all good"), 2)
+            self.assertIn("verify v/run: 2 of 2", said.stderr)
+            said = self.world.cairn("verify", "--all", "--resume", str(notes), *more)
+            self.assertEqual(said.stdout.count("all good"), 1)  # that of the other run
+            self.assertIn("1 version good, 0 damaged, 2 noted as good before", said.stderr)
+            said = self.world.cairn("verify", "--all", "--resume", str(notes), "--metadata", *more)
+            self.assertEqual(said.stdout.count("all good"), 3)  # noted apart from reads of all bytes
+        path = self.paths["shard"]
+        original = path.read_bytes()
+        os.chmod(path, 0o644)
+        flipped(path, original)
+        said = self.world.cairn("verify", "--all", status=7)
+        self.assertEqual(said.stdout.count("all good"), 2)
+        self.assertIn("1 version is damaged", said.stderr)
+        path.write_bytes(original)
+        self.world.cairn("verify", status=2)
+
     def test_a_store_that_is_not_mounted_is_not_called_damaged_by_a_read(self):
         store = pathlib.Path(self.world.store)
         away = store.with_name("away")
