@@ -19,6 +19,7 @@
 #include "formats/model_choice.h"
 #include "formats/safetensors.h"
 #include "formats/torch_assembly.h"
+#include "formats/torch_ranks.h"
 #include "formats/zero_universal.h"
 #include "store/s3/url.h"
 
@@ -439,9 +440,14 @@ static enum cairn_code use_stored(struct cairn_cli_weights *weights, struct cair
     const char *tag = weights->source.version.manifest.format_tag;
     bool universal = tag && strcmp(tag, FORMAT_UNIVERSAL) == 0;
     bool zero = universal || (tag && strcmp(tag, FORMAT_ZERO) == 0);
-    weights->format = universal ? FORMAT_UNIVERSAL : zero ? FORMAT_ZERO : "cairn";
-    return cairn_cli_stored_assemble(&weights->source, weights->inputs,
-                                     zero && !weights->optimizer ? CAIRN_ASSEMBLY_OPTIMIZER : NULL,
+    bool ranks = tag && strcmp(tag, CAIRN_TORCH_RANKS_FORMAT) == 0;
+    weights->format = universal ? FORMAT_UNIVERSAL
+                      : zero    ? FORMAT_ZERO
+                      : ranks   ? CAIRN_TORCH_RANKS_FORMAT
+                                : "cairn";
+    const char *without =
+        (zero || ranks) && !weights->optimizer ? CAIRN_ASSEMBLY_OPTIMIZER : NULL;
+    return cairn_cli_stored_assemble(&weights->source, weights->inputs, without,
                                      &weights->assembly, err);
 }
 

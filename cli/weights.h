@@ -8,6 +8,7 @@
  *              the tag folder itself; in a folder of
  *              safetensors or torch files formats/model_choice.h says which of them are the model;
  *              what is like one of them and is none is in left_out. An index stands for its folder.
+ *              Files of which each rank wrote one are put together by formats/torch_ranks.h.
  *              A tensor that two files have is CAIRN_INVALID, with both.
  *          2   what is none of these is refused with what was looked for.
  *          3   project/run@step is a stored version unless a file has that name; its tensors are
@@ -38,16 +39,17 @@ struct cairn_cli_weights_file {
     struct cairn_torch torch; /* where it is one of torch */
     bool used;                /* of a folder of model files: its tensors are in the assembly, */
     size_t first_tensor;      /* from this one on */
+    const char *prefix;       /* of a rank's file: of the names of what it holds; else NULL */
 };
 struct cairn_cli_weights {
     struct cairn_assembly assembly;
     const char *format; /* "deepspeed-zero", "deepspeed-universal", "hf-safetensors", "hf-torch",
-                           "torch-dcp", "torch", "safetensors", "cairn" */
+                           "torch-dcp", "torch-ranks", "torch", "safetensors", "cairn" */
     char index[256];    /* of model files that a person named by their index; "" */
     enum cairn_links links;
     bool has_folder;    /* a local one: the descriptor is open */
     int folder_fd;
-    bool optimizer;     /* the optimizer's state of DeepSpeed is wanted, too */
+    bool optimizer;     /* the optimizer's state is wanted, too, where it has a file of its own */
     bool strict;        /* a class that is not known is refused */
     const char *tp_rules; /* of a person: formats/zero_told.h; NULL: none */
     bool stored;

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A folder of model files: those that formats/model_choice.h chooses, each tensor from one file. */
+/* A folder of model files: those that formats/model_choice.h chooses, each tensor from one file;
+ * or files of which each rank wrote one. */
 #include <sys/stat.h>
 
 #include "cli/weights_inside.h"
 #include "common/utf8.h"
 #include "formats/model_choice.h"
+#include "formats/torch_ranks.h"
 
 struct models {
     struct cairn_cli_weights *weights;
+    const struct cairn_zero_folder *folder;
     struct cairn_model_choice choice;
     struct cairn_safetensors_parts parts;
 };
@@ -149,13 +152,41 @@ static enum cairn_code check_index(const struct models *models, struct cairn_err
     return CAIRN_OK;
 }
 
+/* ---- a file for each rank ---- */
+
+/* What a rank's file holds beside tensors is that of all. */
+static enum cairn_code open_first(struct models *models, size_t number, const char *prefix,
+                                  struct cairn_error *err) {
+    struct cairn_cli_weights_file *file = models->weights->files[number];
+    const struct cairn_input *input;
+    CAIRN_TRY(cairn_cli_weights_open_name(models->weights, file->name, &input, err));
+    file->prefix = prefix;
+    return cairn_torch_open(input, models->weights->strict, &file->torch, err);
+}
+
+static enum cairn_code use_ranks(struct models *models, struct cairn_error *err) {
+    struct cairn_cli_weights *weights = models->weights;
+    size_t first, optimizer;
+    weights->format = CAIRN_TORCH_RANKS_FORMAT;
+    CAIRN_TRY(cairn_damaged(cairn_torch_ranks_assemble(models->folder, weights->optimizer,
+                                                       &weights->assembly, err),
+                            err));
+    CAIRN_TRY(cairn_torch_ranks_first(models->folder, &first, &optimizer, err));
+    CAIRN_TRY(open_first(models, first, "", err));
+    return !weights->optimizer || optimizer == SIZE_MAX
+               ? CAIRN_OK
+               : open_first(models, optimizer, CAIRN_TORCH_RANKS_OPTIMIZER, err);
+}
+
 static enum cairn_code use_choice(struct models *models, struct cairn_error *err) {
     struct cairn_cli_weights *weights = models->weights;
+    if (!models->choice.format && cairn_torch_ranks_is(models->folder))
+        return use_ranks(models, err);
     if (!models->choice.format)
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "neither a DeepSpeed folder with its file `latest`, nor one with "
                           "*_model_states.pt, .metadata (DCP), *.safetensors, pytorch_model*.bin, "
-                          "diffusion_pytorch_model*.bin or adapter_model*.bin");
+                          "diffusion_pytorch_model*.bin, adapter_model*.bin or *rank_0.pt");
     for (size_t i = 0; i < weights->count; i++) CAIRN_TRY(use_or_leave_out(models, i, err));
     CAIRN_TRY(cairn_safetensors_join(&models->parts, &weights->assembly, err));
     weights->format = models->choice.format;
@@ -166,7 +197,7 @@ static enum cairn_code use_choice(struct models *models, struct cairn_error *err
 enum cairn_code cairn_cli_weights_use_models(struct cairn_cli_weights *weights,
                                              const struct cairn_zero_folder *folder,
                                              struct cairn_error *err) {
-    struct models models = {.weights = weights};
+    struct models models = {.weights = weights, .folder = folder};
     const char *index = *weights->index ? weights->index : NULL;
     CAIRN_TRY(cairn_model_choose(folder, index, &models.choice, err));
     enum cairn_code code = use_choice(&models, err);

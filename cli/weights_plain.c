@@ -6,6 +6,7 @@
 #include "common/utf8.h"
 #include "formats/dcp.h"
 #include "formats/torch_plain.h"
+#include "formats/torch_ranks.h"
 
 /* Files of DeepSpeed whose values speak for all ranks, by the end of their names, and what of them
  * formats/zero.h takes. */
@@ -25,24 +26,29 @@ static const struct rule {
                            "optimizer_state_dict.zero_stage", NULL}},
 };
 
+/* prefix: of a file of ranks; else NULL. */
 static enum cairn_code add_opened(struct cairn_cli_weights *weights, const struct cairn_torch *file,
-                                  bool archives, const struct rule *rule, struct cairn_error *err) {
+                                  bool archives, const struct rule *rule, const char *prefix,
+                                  struct cairn_error *err) {
     const struct cairn_torch_plain plain = {.file = file,
                                             .archives = archives,
+                                            .ranks = prefix != NULL,
+                                            .prefix = prefix && *prefix ? prefix : NULL,
                                             .taken = rule ? rule->taken : NULL,
                                             .tensors_too = rule && rule->tensors_too};
     return cairn_torch_plain_add(&plain, &weights->assembly, err);
 }
 
 static enum cairn_code add_input(struct cairn_cli_weights *weights, const struct cairn_input *input,
-                                 bool archives, const struct rule *rule, struct cairn_error *err) {
+                                 bool archives, const struct rule *rule, const char *prefix,
+                                 struct cairn_error *err) {
     struct cairn_torch file;
     char first[16] = {0};
     size_t size = (size_t)cairn_min_u64(input->size_bytes, sizeof first);
     CAIRN_TRY(cairn_input_read(input, 0, first, size, err));
     if (!cairn_torch_begins((struct cairn_view){first, size})) return CAIRN_OK;
     CAIRN_TRY(cairn_torch_open(input, weights->strict, &file, err));
-    enum cairn_code code = add_opened(weights, &file, archives, rule, err);
+    enum cairn_code code = add_opened(weights, &file, archives, rule, prefix, err);
     cairn_torch_release(&file);
     return code;
 }
@@ -81,20 +87,11 @@ static enum cairn_code open_shard(void *context, const char *name, const struct 
 }
 
 /* The objects of a DCP folder whose tensors the layout has. */
-static enum cairn_code add_dcp(struct cairn_cli_weights *weights, struct cairn_error *err) {
-    const struct cairn_manifest *manifest = &weights->source.version.manifest;
+static enum cairn_code add_dcp(struct cairn_cli_weights *weights,
+                               const struct cairn_zero_folder *folder, struct cairn_error *err) {
     struct cairn_assembly *assembly = &weights->assembly, own = {0};
-    CAIRN_AUTO_HEAP const char **names = calloc(manifest->shard_count + 1, sizeof *names);
-    if (!names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
-    struct stored stored = {weights, names};
-    for (uint32_t i = 0; i < manifest->shard_count; i++) names[i] = manifest->shards[i].name;
-    const struct cairn_zero_folder folder = {.context = &stored,
-                                             .names = names,
-                                             .count = manifest->shard_count,
-                                             .open = open_shard,
-                                             .strict = weights->strict};
-    if (!cairn_dcp_is(&folder)) return CAIRN_OK;
-    enum cairn_code code = cairn_dcp_assemble(&folder, &own, err);
+    if (!cairn_dcp_is(folder)) return CAIRN_OK;
+    enum cairn_code code = cairn_dcp_assemble(folder, &own, err);
     for (size_t i = 0; code == CAIRN_OK && i < own.object_count; i++) {
         struct cairn_assembly_piece piece = own.objects[i].piece;
         code = cairn_assembly_add_input(assembly, own.inputs[piece.input], &piece.input, err);
@@ -104,6 +101,36 @@ static enum cairn_code add_dcp(struct cairn_cli_weights *weights, struct cairn_e
     }
     cairn_assembly_release(&own);
     return code;
+}
+
+/* Those of the first rank's files; see formats/torch_ranks.h. */
+static enum cairn_code add_ranks(struct cairn_cli_weights *weights,
+                                 const struct cairn_zero_folder *folder, bool archives,
+                                 struct cairn_error *err) {
+    size_t model, optimizer;
+    CAIRN_TRY(cairn_torch_ranks_first(folder, &model, &optimizer, err));
+    CAIRN_TRY(add_input(weights, cairn_cli_shard_inputs_at(weights->inputs, (uint32_t)model),
+                        archives, NULL, "", err));
+    if (!weights->optimizer || optimizer == SIZE_MAX) return CAIRN_OK;
+    return add_input(weights, cairn_cli_shard_inputs_at(weights->inputs, (uint32_t)optimizer),
+                     archives, NULL, CAIRN_TORCH_RANKS_OPTIMIZER, err);
+}
+
+/* What the version's files hold, by the rules for a folder of them. */
+static enum cairn_code add_folder(struct cairn_cli_weights *weights, bool dcp, bool archives,
+                                  struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &weights->source.version.manifest;
+    CAIRN_AUTO_HEAP const char **names = calloc(manifest->shard_count + 1, sizeof *names);
+    if (!names) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for names");
+    struct stored stored = {weights, names};
+    for (uint32_t i = 0; i < manifest->shard_count; i++) names[i] = manifest->shards[i].name;
+    const struct cairn_zero_folder folder = {.context = &stored,
+                                             .names = names,
+                                             .count = manifest->shard_count,
+                                             .open = open_shard,
+                                             .strict = weights->strict};
+    if (dcp) return add_dcp(weights, &folder, err);
+    return cairn_torch_ranks_is(&folder) ? add_ranks(weights, &folder, archives, err) : CAIRN_OK;
 }
 
 /* As of a local folder: training_args.bin beside them is no model. */
@@ -132,8 +159,11 @@ static enum cairn_code add_stored(struct cairn_cli_weights *weights, bool archiv
     const char *tag = manifest->format_tag ? manifest->format_tag : "";
     bool zero = strncmp(tag, "deepspeed-", 10) == 0;
     struct cairn_error why = {0};
-    if (strcmp(tag, "torch-dcp") == 0)
-        return add_or_leave_out(weights, CAIRN_DCP_METADATA, add_dcp(weights, &why), &why, err);
+    bool dcp = strcmp(tag, "torch-dcp") == 0, ranks = strcmp(tag, CAIRN_TORCH_RANKS_FORMAT) == 0;
+    if (dcp || ranks) {
+        enum cairn_code code = add_folder(weights, dcp, archives, &why);
+        return add_or_leave_out(weights, dcp ? CAIRN_DCP_METADATA : tag, code, &why, err);
+    }
     if (!zero && strcmp(tag, "torch") != 0 && strcmp(tag, "hf-torch") != 0) return CAIRN_OK;
     for (uint32_t i = 0; i < manifest->shard_count; i++) {
         const char *name = manifest->shards[i].name;
@@ -141,7 +171,8 @@ static enum cairn_code add_stored(struct cairn_cli_weights *weights, bool archiv
         if (zero && !rule) continue;
         if (strcmp(tag, "hf-torch") == 0 && !is_model(name)) continue;
         enum cairn_code code =
-            add_input(weights, cairn_cli_shard_inputs_at(weights->inputs, i), archives, rule, &why);
+            add_input(weights, cairn_cli_shard_inputs_at(weights->inputs, i), archives, rule, NULL,
+                      &why);
         CAIRN_TRY(add_or_leave_out(weights, name, code, &why, err));
     }
     return CAIRN_OK;
@@ -162,9 +193,9 @@ enum cairn_code cairn_cli_weights_add_plain(struct cairn_cli_weights *weights, b
                             : &file->input;
         enum cairn_code code = CAIRN_OK;
         if (rule)
-            code = add_input(weights, input, archives, rule, err);
+            code = add_input(weights, input, archives, rule, NULL, err);
         else if (!zero && file->torch.input)
-            code = add_opened(weights, &file->torch, archives, NULL, err);
+            code = add_opened(weights, &file->torch, archives, NULL, file->prefix, err);
         if (code) return cairn_within(err, code, "%s", cairn_short(file->name).text);
     }
     return CAIRN_OK;

@@ -37,6 +37,7 @@ enum cairn_torch_meaning {
     CAIRN_TORCH_RECORD,    /* an instance whose state is a dict */
     CAIRN_TORCH_ENCODED,   /* (text, "latin1"): bytes, as Python 3 writes them for Python 2 */
     CAIRN_TORCH_MEMBER,    /* (class, name): a member of an enumeration; gone once it is read */
+    CAIRN_TORCH_SHARDED,   /* class of a tensor of which a rank has pieces: torch_sharded.h */
     CAIRN_TORCH_OPAQUE,    /* known and harmless, shown by its name alone */
 };
 struct cairn_torch_name {

@@ -133,6 +133,40 @@ static const struct cairn_torch_name names[] = {
     NAME(torch.distributed._shard.sharded_tensor.metadata, TensorProperties, RECORD, NONE),
     NAME(torch.distributed._shard.sharded_tensor.metadata, MEM_FORMAT_ENCODING, OPAQUE, NONE),
 
+    NAME(torch.distributed.tensor, DTensor, SHARDED, NONE),
+    NAME(torch.distributed.tensor._api, DTensor, SHARDED, NONE),
+    NAME(torch.distributed._tensor, DTensor, SHARDED, NONE),
+    NAME(torch.distributed._tensor.api, DTensor, SHARDED, NONE),
+    NAME(torch.distributed._shard.sharded_tensor.api, ShardedTensor, SHARDED, NONE),
+    NAME(torch.distributed.tensor._dtensor_spec, DTensorSpec, RECORD, NONE),
+    NAME(torch.distributed.tensor._dtensor_spec, TensorMeta, SEQUENCE, NONE),
+    NAME(torch.distributed._tensor.placement_types, DTensorSpec, RECORD, NONE),
+    NAME(torch.distributed._tensor.placement_types, TensorMeta, SEQUENCE, NONE),
+    NAME(torch.distributed._tensor._dtensor_spec, DTensorSpec, RECORD, NONE),
+    NAME(torch.distributed._tensor._dtensor_spec, TensorMeta, SEQUENCE, NONE),
+    NAME(torch.distributed.tensor._dtensor_spec, ShardOrderEntry, SEQUENCE, NONE),
+    NAME(torch.distributed.tensor.placement_types, Shard, RECORD, NONE),
+    NAME(torch.distributed.tensor.placement_types, _StridedShard, RECORD, NONE),
+    NAME(torch.distributed.tensor.placement_types, Replicate, RECORD, NONE),
+    NAME(torch.distributed.tensor.placement_types, Partial, RECORD, NONE),
+    NAME(torch.distributed.tensor.placement_types, _Partial, RECORD, NONE),
+    NAME(torch.distributed._tensor.placement_types, Shard, RECORD, NONE),
+    NAME(torch.distributed._tensor.placement_types, _StridedShard, RECORD, NONE),
+    NAME(torch.distributed._tensor.placement_types, Replicate, RECORD, NONE),
+    NAME(torch.distributed._tensor.placement_types, Partial, RECORD, NONE),
+    NAME(torch.distributed._tensor.placement_types, _Partial, RECORD, NONE),
+    NAME(torch.distributed.device_mesh, DeviceMesh, RECORD, NONE),
+    NAME(torch.distributed._tensor.device_mesh, DeviceMesh, RECORD, NONE),
+    NAME(torch.distributed._mesh_layout, _MeshLayout, RECORD, NONE),
+    NAME(torch.distributed._mesh_layout, _FlatLayout, RECORD, NONE),
+    NAME(torch.distributed._shard.sharded_tensor.shard, Shard, RECORD, NONE),
+    NAME(torch.distributed._shard.metadata, ShardMetadata, RECORD, NONE),
+    NAME(torch.distributed._shard.sharded_tensor.metadata, ShardedTensorMetadata, RECORD, NONE),
+    NAME(torch.distributed._shard.sharding_spec.api, EnumerableShardingSpec, RECORD, NONE),
+    NAME(torch.distributed._shard.sharding_spec.chunk_sharding_spec, ChunkShardingSpec, RECORD,
+         NONE),
+    NAME(torch.distributed.remote_device, _remote_device, RECORD, NONE),
+
     NAME(builtins, getattr, MEMBER, NONE),
     NAME(__builtin__, getattr, MEMBER, NONE),
 };
@@ -372,7 +406,8 @@ static bool is_getattr(const struct cairn_pickle *pickle, const struct cairn_pic
     return maker && maker->meaning == CAIRN_TORCH_MEMBER;
 }
 
-/* A member or a method of what is unknown: as unknown as that. */
+/* A member or a method of what is unknown, or a class within a class of tensors: as unknown as
+ * that. */
 static bool is_of_unknown(const struct cairn_pickle *pickle,
                           const struct cairn_pickle_value *asked) {
     if (asked->kind != CAIRN_PICKLE_TUPLE || asked->count != 2) return false;
@@ -382,6 +417,9 @@ static bool is_of_unknown(const struct cairn_pickle *pickle,
         (name->text.size > 1 && memcmp(name->text.data, "__", 2) == 0))
         return false;
     if (from->kind == CAIRN_PICKLE_OBJECT) from = cairn_pickle_at(pickle, from->callable);
+    if (from->kind == CAIRN_PICKLE_GLOBAL && from->global < CAIRN_COUNT(names) &&
+        names[from->global].meaning == CAIRN_TORCH_SHARDED)
+        return true; /* ShardedTensor.ProcessGroupState */
     return cairn_pickle_unknown_at(pickle, from) != NULL;
 }
 

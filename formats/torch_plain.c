@@ -6,6 +6,7 @@
 
 #include "api/names.h"
 #include "formats/pickle_write.h"
+#include "formats/torch_sharded.h"
 #include "formats/torch_tree.h"
 #include "formats/torch_write.h"
 
@@ -133,16 +134,39 @@ static bool is_taken(const struct gather *gather, const char *path) {
     return false;
 }
 
-static enum cairn_code visit(void *context, const char *path, enum cairn_torch_kind kind,
-                             cairn_pickle_ref ref, struct cairn_error *err) {
-    struct gather *gather = context;
+static enum cairn_code leave_out_piece(struct gather *gather, const char *path,
+                                       cairn_pickle_ref ref, struct cairn_error *err) {
+    char class[CAIRN_TORCH_CLASS_BYTES];
+    if (gather->plain->ranks) return CAIRN_OK;
+    cairn_torch_class_text(&gather->plain->file->values, ref, class);
+    return cairn_assembly_leave_out_opaque(
+        gather->assembly, path, class,
+        "one rank's piece of a tensor: give the folder with the files of all ranks, each named "
+        "by its rank (model_rank_0.pt)",
+        err);
+}
+
+static enum cairn_code visit_named(struct gather *gather, const char *path,
+                                   enum cairn_torch_kind kind, cairn_pickle_ref ref,
+                                   struct cairn_error *err) {
     bool tensor = kind == CAIRN_TORCH_LEAF_TENSOR;
     if (kind == CAIRN_TORCH_LEAF_EMPTY || is_taken(gather, path)) return CAIRN_OK;
+    if (cairn_torch_is_sharded(gather->plain->file, ref))
+        return leave_out_piece(gather, path, ref, err);
     if (tensor && !gather->plain->tensors_too) return CAIRN_OK;
     if (tensor)
         return cairn_assembly_leave_out(gather->assembly, path,
                                         "a tensor that is no parameter's and no buffer's", err);
     return add(gather, path, ref, err);
+}
+
+static enum cairn_code visit(void *context, const char *path, enum cairn_torch_kind kind,
+                             cairn_pickle_ref ref, struct cairn_error *err) {
+    struct gather *gather = context;
+    CAIRN_AUTO(buf) name = {0};
+    if (!gather->plain->prefix) return visit_named(gather, path, kind, ref, err);
+    CAIRN_TRY(cairn_buf_printf(&name, err, "%s%s", gather->plain->prefix, path));
+    return visit_named(gather, name.data, kind, ref, err);
 }
 
 static enum cairn_code gather_all(struct gather *gather, struct cairn_error *err) {

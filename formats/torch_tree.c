@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "formats/torch_key.h"
+#include "formats/torch_sharded.h"
 
 #define DEPTH_MAX 64
 #define LEAVES_MAX 4000000
@@ -103,7 +104,8 @@ static uint8_t holds(struct walk *walk, cairn_pickle_ref ref, unsigned depth) {
     uint8_t found = HOLDS_KNOWN;
     if (walk->holds[ref] & HOLDS_KNOWN || depth > DEPTH_MAX) return walk->holds[ref];
     walk->holds[ref] = found;
-    if (cairn_torch_is_tensor(walk->file, ref)) return walk->holds[ref] = found | HOLDS_TENSOR;
+    if (cairn_torch_is_tensor(walk->file, ref) || cairn_torch_is_sharded(walk->file, ref))
+        return walk->holds[ref] = found | HOLDS_TENSOR;
     if (find_branch(walk, value, &branch)) {
         unsigned width = branch.pairs ? 2 : 1;
         for (uint32_t i = width - 1; i < branch.items->count; i += width) {

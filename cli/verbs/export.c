@@ -35,7 +35,8 @@ static const struct cairn_cli_flag flags[] = {
      "'transformer.h.*=layers.*'. "
      "The first that is like a name counts."},
     {"optimizer", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(optimizer), 0, NULL,
-     "What DeepSpeed's optimizer keeps of each parameter, too."},
+     "What the optimizer keeps of each parameter, too, where it is in files of its own (DeepSpeed, "
+     "ranks of FSDP)."},
     {"tp-rule", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(tp_rules), 0, "RULES",
      "How DeepSpeed's tensor parallel ranks cut parameters: GLOB=RULE,...; RULE is the dimension, "
      "0:ROWS, halves or replicated."},

@@ -35,6 +35,7 @@ static const struct {
              {"hf", "hf-safetensors"},
              {"hf", "hf-torch"},
              {"torch", "torch"},
+             {"torch", "torch-ranks"},
              {"dcp", "torch-dcp"},
              {"safetensors", "safetensors"}};
 

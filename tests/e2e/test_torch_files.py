@@ -22,7 +22,8 @@ import zipfile
 import torch_files
 from test_export import export, read
 from test_stored_tensors import Case, Restored
-from torch_files import Call, Storage, made, named, save, save_dcp, save_legacy, tensor
+from torch_files import (Call, Storage, dtensor, made, mesh_of, named, placed, save, save_dcp, save_legacy,
+                         sharded_tensor, tensor)
 from world import BIN, HANG_S
 
 FLOATS = struct.pack("<6f", 0.0, 1.5, -2.25, 3.0, float("inf"), -5.0)
@@ -380,6 +381,160 @@ class Damage(Files):
         self.assertEqual(found["a"][2], FLOATS[:4])
 
 
+class Ranks(Files):
+    """Folders in which each rank wrote a file with its pieces of the tensors."""
+
+    def folder_of(self, files):
+        folder = self.folder / f"ranks{next(self.number)}"
+        folder.mkdir()
+        for name, value in files.items():
+            save(folder / name, value)
+        return folder
+
+    @staticmethod
+    def rows(first, count, width=2):
+        return struct.pack(f"<{count * width}h", *range(first * width, (first + count) * width))
+
+    def piece(self, first, count, width=2):
+        return tensor("int16", (count, width), self.rows(first, count, width))
+
+    def test_the_pieces_of_a_mesh_are_put_together_as_torch_cut_them(self):
+        # seven rows on four ranks: 2, 2, 2 and 1; the mesh as three releases of torch write it
+        for form, module in (("axes", "torch.distributed.tensor"), ("shape", "torch.distributed.tensor._api"),
+                             ("tensor", "torch.distributed._tensor.api")):
+            files = {f"model_world_size_4_rank_{rank}.pt": {"w": dtensor(
+                "int16", (7, 2), self.piece(2 * rank, min(2, 7 - 2 * rank)), mesh_of((4,), (rank,), form),
+                [placed("Shard", 0)], module)} for rank in range(4)}
+            found, told = self.exported(self.folder_of(files), "--strict")
+            self.assertEqual(found, {"w": ("I16", [7, 2], self.rows(0, 7))}, form)
+            self.assertEqual(told["left_out"], [])
+
+    def test_the_order_of_two_cuts_of_one_dimension_is_what_the_placements_say(self):
+        # eight rows over a mesh of 2 x 2: (mesh place) -> the first row of its two
+        orders = {
+            "left to right": ([placed("Shard", 0), placed("Shard", 0)], {}, lambda x, y: 4 * x + 2 * y),
+            "strided": ([placed("_StridedShard", 0, split_factor=2), placed("Shard", 0)], {},
+                        lambda x, y: 4 * y + 2 * x),
+            "by shard_order": ([placed("Shard", 0), placed("Shard", 0)],
+                               {"shard_order": (Call("torch.distributed.tensor._dtensor_spec", "ShardOrderEntry", 0,
+                                                     (1, 0)),), "use_strided_shard_as_shard_order": False},
+                               lambda x, y: 4 * y + 2 * x)}
+        for how, (placements, more, first) in orders.items():
+            files = {f"rank{2 * x + y}.pt": {"w": dtensor("int16", (8, 2), self.piece(first(x, y), 2),
+                                                         mesh_of((2, 2), (x, y)), placements, **more)}
+                     for x in range(2) for y in range(2)}
+            found, _ = self.exported(self.folder_of(files), "--strict")
+            self.assertEqual(found["w"][2], self.rows(0, 8), how)
+
+    def test_what_ranks_have_twice_counts_once_and_columns_are_boxes(self):
+        columns = [struct.pack("<4h", *(3 * row + 2 * y for row in range(4))) if y else
+                   struct.pack("<8h", *(3 * row + c for row in range(4) for c in range(2))) for y in range(2)]
+        files = {f"rank_{2 * x + y}.pt": {"w": dtensor(
+            "int16", (4, 3), tensor("int16", (4, 2 - y), columns[y]), mesh_of((2, 2), (x, y)),
+            [placed("Replicate"), placed("Shard", 1)])} for x in range(2) for y in range(2)}
+        found, _ = self.exported(self.folder_of(files))
+        self.assertEqual(found["w"], ("I16", [4, 3], struct.pack("<12h", *range(12))))
+        # a mesh that is a part of the job's: two ranks have the same place in it
+        files = {f"rank_{rank}.pt": {"w": dtensor("int16", (4, 2), self.piece(2 * (rank % 2), 2),
+                                                  mesh_of((2,), (rank % 2,)), [placed("Shard", 0)])}
+                 for rank in range(4)}
+        files["rank_4.pt"] = {"w": dtensor("int16", (4, 2), self.piece(0, 0), mesh_of((2,), None), [placed("Shard", 0)])}
+        found, _ = self.exported(self.folder_of(files))
+        self.assertEqual(found["w"][2], self.rows(0, 4))
+
+    def test_sharded_tensors_of_fsdp_are_put_together_by_their_offsets(self):
+        files = {f"ep1-ba7-rank{rank}.pt": {
+            "w": sharded_tensor("int16", (5, 2), [((2 * rank, 0), (min(2, 5 - 2 * rank), 2),
+                                                   self.piece(2 * rank, min(2, 5 - 2 * rank)))] if rank < 3 else []),
+            "step": tensor("int64", (), struct.pack("<q", 7))} for rank in range(4)}
+        found, told = self.exported(self.folder_of(files), "--strict")
+        self.assertEqual(found["w"], ("I16", [5, 2], self.rows(0, 5)))
+        self.assertEqual(found["step"][2], struct.pack("<q", 7))
+        self.assertEqual(told["left_out"], [])
+
+    def files_of(self, count=2, **first):
+        return {f"model_world_size_{count}_rank_{rank}.pt": {"w": dtensor(
+            "int16", (4, 2), self.piece(2 * rank, 2), mesh_of((2,), (rank,)), [placed("Shard", 0)]), **first}
+            for rank in range(count)}
+
+    def test_the_optimizers_state_is_taken_on_request_and_other_files_are_named(self):
+        files = self.files_of()
+        for rank in range(2):
+            files[f"optim_world_size_2_rank_{rank}.pt"] = {
+                "state": {0: {"exp_avg": dtensor("int16", (4, 2), self.piece(9 + 2 * rank, 2), mesh_of((2,), (rank,)),
+                                                 [placed("Shard", 0)]), "step": tensor("int64", (), bytes(8))}},
+                "param_groups": [{"lr": 0.5}]}
+            files[f"extra_state_world_size_2_rank_{rank}.pt"] = {"rng": tensor("uint8", (1,), bytes([rank]))}
+        folder = self.folder_of(files)
+        found, told = self.exported(folder)
+        self.assertEqual(list(found), ["w"])
+        self.assertEqual([row["name"] for row in told["left_out"]],
+                         sorted(name for name in files if not name.startswith("model")))
+        self.assertIn("--optimizer", told["left_out"][-1]["why"])
+        found, told = self.exported(folder, "--optimizer")
+        self.assertEqual({name: row[2] for name, row in found.items()}, {
+            "w": self.rows(0, 4), "optimizer.state.0.exp_avg": self.rows(9, 4), "optimizer.state.0.step": bytes(8)})
+        self.assertEqual([row["name"] for row in told["left_out"]], [f"extra_state_world_size_2_rank_{i}.pt" for i in (0, 1)])
+        self.assertIn("optimizer.param_groups.0.lr", json.dumps(told["plain"]))
+
+    def test_a_rank_that_is_missing_and_pieces_that_do_not_fit_are_errors_by_name(self):
+        def refused(files, status, *words):
+            ran = subprocess.run([BIN / "cairn", "export", self.folder_of(files), self.folder / "no"],
+                                 capture_output=True, text=True, timeout=HANG_S)
+            self.assertEqual(ran.returncode, status, ran.stderr)
+            for word in words:
+                self.assertIn(word, ran.stderr)
+            self.assertFalse((self.folder / "no").exists())
+
+        files = self.files_of()
+        refused({name: files[name] for name in list(files)[:1]}, 3, "model_world_size_2_rank_1.pt is not there")
+        files = {f"rank{i}.pt": value for i, value in zip((0, 2), files.values())}
+        refused(files, 3, "rank1.pt is not there")
+        wrong = self.files_of()
+        wrong["model_world_size_2_rank_1.pt"]["w"] = dtensor("int16", (4, 2), self.piece(0, 1), mesh_of((2,), (1,)),
+                                                             [placed("Shard", 0)])
+        refused(wrong, 7, "model_world_size_2_rank_1.pt", "tensor w", "another shape")
+        pieces = {f"rank{rank}.pt": {"w": sharded_tensor("int16", (4, 2), [((rank, 0), (2, 2), self.piece(0, 2))])}
+                  for rank in range(2)}
+        refused(pieces, 7, "w", "element")
+        files = {f"{name}-rank{rank}.pt": {} for name in ("ema", "last") for rank in range(2)}
+        refused(files, 7, "ema-rank0.pt", "last-rank0.pt")
+
+    def test_what_cannot_be_placed_and_what_differs_is_left_out_by_name(self):
+        files = self.files_of(same=tensor("int16", (2,), b"same"), twice=tensor("float32", (3,), FLOATS, (2,)))
+        for rank, name in enumerate(files):
+            files[name]["sum"] = dtensor("int16", (4, 2), self.piece(0, 4), mesh_of((2,), (rank,)), [placed("Partial")])
+            files[name]["own"] = tensor("int16", (1,), struct.pack("<h", rank))
+            files[name]["longer"] = tensor("int16", (rank + 1,), bytes(2 * rank + 2))
+            files[name]["odd"] = dtensor("int16", (4, 2), self.piece(0, 4),
+                                         made("torch.distributed.device_mesh", "DeviceMesh"), [placed("Shard", 0)])
+        found, told = self.exported(self.folder_of(files))
+        self.assertEqual({name: row[2] for name, row in found.items()}, {
+            "w": self.rows(0, 4), "same": b"same", "twice": struct.pack("<3f", 0.0, -2.25, float("inf"))})
+        why = {row["name"]: row["why"] for row in told["left_out"]}
+        self.assertEqual(sorted(why), ["longer", "odd", "own", "sum"])
+        for name, word in (("sum", "added up"), ("own", "differ"), ("longer", "differ"), ("odd", "mesh")):
+            self.assertIn(word, why[name])
+
+    def test_one_file_alone_names_its_pieces_and_says_what_to_give(self):
+        folder = self.folder_of(self.files_of())
+        told = inspect(folder / "model_world_size_2_rank_0.pt")
+        self.assertEqual([(row["name"], row["class"]) for row in told["left_out"]],
+                         [("w", "torch.distributed.tensor.DTensor")])
+        self.assertIn("give the folder", told["left_out"][0]["why"])
+
+    def test_damage_of_a_rank_is_found(self):
+        folder = self.folder_of(self.files_of())
+        path = folder / "model_world_size_2_rank_1.pt"
+        data = bytearray(path.read_bytes())
+        data[data.index(self.rows(2, 2))] ^= 1
+        path.write_bytes(data)
+        ran = subprocess.run([BIN / "cairn", "export", folder, self.folder / "no"], capture_output=True, text=True,
+                             timeout=HANG_S)
+        self.assertEqual(ran.returncode, 7, ran.stderr)
+        self.assertIn("model_world_size_2_rank_1.pt", ran.stderr)
+
+
 class Messages(Files):
     def said(self, path, status):
         told = [inspect(path, status=status) if path.is_file() else "",
@@ -503,6 +658,25 @@ class Imports(Case, Restored):
             ((0, 0), tensor("int16", (3, 2), data(0), (1, 3))), ((0, 2), tensor("int16", (3, 2), data(6)))])})
         self.imported("dcp", self.folder / "dcp", "v/dcp@1")
         self.assertEqual(struct.unpack("<12h", self.restored("v/dcp", "w")), (0, 3, 6, 7, 1, 4, 8, 9, 2, 5, 10, 11))
+
+    def test_files_of_ranks_become_a_version_whose_tensors_are_whole(self):
+        folder = self.folder / "ranks"
+        folder.mkdir()
+        for rank in range(2):
+            pieces = [dtensor("int16", (4, 2), tensor("int16", (4, 1), struct.pack("<4h", *range(rank, 8, 2))),
+                              mesh_of((2,), (rank,)), [placed("Shard", 1)]) for _ in range(2)]
+            save(folder / f"model_world_size_2_rank_{rank}.pt", {"w": pieces[0], "epoch": 3})
+            save(folder / f"optim_world_size_2_rank_{rank}.pt", {"state": {0: {"exp_avg": pieces[1]}}, "lr": 0.5})
+        told, _ = self.imported("torch", folder, "v/ranks@1")
+        self.assertEqual((told["tensors"], told["left_out"]), (2, []))
+        for name in ("w", "optimizer.state.0.exp_avg"):
+            self.assertEqual(self.restored("v/ranks", name), struct.pack("<8h", *range(8)))
+        for flags, names, plain in (([], ["w"], ["epoch"]), (["--optimizer"], ["optimizer.state.0.exp_avg", "w"],
+                                                             ["epoch", "optimizer.lr"])):
+            out = self.folder / f"out{len(flags)}"
+            told = json.loads(self.world.cairn("export", "v/ranks@1", out, "--json", *flags).stdout)
+            self.assertEqual(sorted(read(out)), names)
+            self.assertEqual(sorted(told["plain"]), plain)
 
 
 if __name__ == "__main__":

@@ -81,6 +81,56 @@ def tensor(dtype, shape, data, stride=None, offset=0, **metadata):
     return Call("torch._utils", "_rebuild_tensor_v3", *place, Dtype(dtype), *more)
 
 
+def slots(module, name, **members):
+    """An instance of a class with __slots__: its state is a pair."""
+    return made(module, name, state=(None, members))
+
+
+def placed(kind, dim=None, **more):
+    """Shard, _StridedShard, Replicate or Partial."""
+    members = {} if dim is None else {"dim": dim}
+    return made("torch.distributed.tensor.placement_types", kind, **members, **more)
+
+
+def wrapped(module, name, dtype, shape, state):
+    kind = named(module, name)
+    arguments = (kind, Dtype(dtype), tuple(shape), strides(shape), 0, None, None, False)
+    return Call("torch._tensor", "_rebuild_from_type_v2", named("torch._utils", "_rebuild_wrapper_subclass"), kind,
+                arguments, state)
+
+
+def mesh_of(sizes, place, form="axes"):
+    """A DeviceMesh as torch 2.13 writes it (axes), 2.9 (shape), or those before it (tensor)."""
+    module = "torch.distributed._mesh_layout"
+    if form == "axes":
+        axes = tuple(made(module, "_FlatLayout", shape=(size,), stride=(1,)) for size in sizes)
+        what = {"_layout": made(module, "_MeshLayout", axes=axes)}
+    elif form == "shape":
+        what = {"_layout": made(module, "_MeshLayout", shape=tuple(sizes), stride=strides(sizes))}
+    else:
+        count = 1
+        for size in sizes:
+            count *= size
+        what = {"mesh": tensor("int64", sizes, struct.pack(f"<{count}q", *range(count)))}
+    return made("torch.distributed.device_mesh", "DeviceMesh", _coordinate_on_dim=place and list(place), **what)
+
+
+def dtensor(dtype, shape, local, mesh, placements, module="torch.distributed.tensor", **more):
+    spec = made("torch.distributed.tensor._dtensor_spec", "DTensorSpec", mesh=mesh, placements=tuple(placements),
+                **more)
+    return wrapped(module, "DTensor", dtype, shape, (None, {"_local_tensor": local, "_spec": spec}))
+
+
+def sharded_tensor(dtype, shape, pieces):
+    """pieces: (offsets, sizes, tensor)."""
+    own = [slots("torch.distributed._shard.sharded_tensor.shard", "Shard", tensor=piece, metadata=slots(
+        "torch.distributed._shard.metadata", "ShardMetadata", shard_offsets=list(start), shard_sizes=list(size)))
+        for start, size, piece in pieces]
+    kind = "torch.distributed._shard.sharded_tensor.api"
+    group = Call("builtins", "getattr", named(kind, "ShardedTensor"), "ProcessGroupState")
+    return wrapped(kind, "ShardedTensor", dtype, shape, (own, None, group, None, True))
+
+
 class Dtype:
     """torch.float32 as a pickle has it."""
 

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * torch_ranks: the tensors of a checkpoint of which each rank wrote a file of torch.save.
+ *
+ * Why:     verl, and jobs with FSDP that write no DCP, save model_world_size_8_rank_3.pt or
+ *          ep1-ba1-rank3.pt: state dicts whose tensors are pieces (formats/torch_sharded.h).
+ * Promise: 1   files of one name but for the number behind "rank" are a set. It has each rank from
+ *              0 on, and as many as "world_size" in its name says: CAIRN_NOT_FOUND names one that
+ *              is missing.
+ *          2   of several sets that of the model is taken, whose files begin with "model" or
+ *              "pytorch_model", and with `optimizer` that whose files begin with "optim", below
+ *              "optimizer."; other files of sets are left out by name. Where no set or more than
+ *              one is the model's, CAIRN_INVALID names two.
+ *          3   a tensor is put together from the pieces of all ranks; holes, overlaps and ranks
+ *              that disagree on shape or element type are CAIRN_INVALID, by name.
+ *          4   a tensor that ranks have whole is taken where all have the same bytes, and is else
+ *              left out by name, as is what formats/torch_sharded.h cannot place.
+ * Limits:  65,536 ranks; 4,194,304 pieces; as formats/assembly.h. Zips with compression are
+ *          CAIRN_UNSUPPORTED.
+ * Threads: one owner.
+ * Next:    cli/weights_models.c.
+ */
+#pragma once
+
+#include "formats/zero.h"
+
+#define CAIRN_TORCH_RANKS_FORMAT "torch-ranks"
+/* What precedes the names of the optimizer's values. */
+#define CAIRN_TORCH_RANKS_OPTIMIZER "optimizer."
+
+/* Is one of them there? By names alone. */
+bool cairn_torch_ranks_is(const struct cairn_zero_folder *folder);
+/* Adds to the assembly, whose inputs are the folder's. */
+enum cairn_code cairn_torch_ranks_assemble(const struct cairn_zero_folder *folder, bool optimizer,
+                                           struct cairn_assembly *assembly,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* The numbers in the folder of rank 0's files; *ret_optimizer: SIZE_MAX where there is none. */
+enum cairn_code cairn_torch_ranks_first(const struct cairn_zero_folder *folder, size_t *ret_model,
+                                        size_t *ret_optimizer,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
