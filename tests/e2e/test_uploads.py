@@ -81,6 +81,29 @@ class Uploads(unittest.TestCase):
             self.assertEqual(["cairn/" + row["key"] for row in rows], [late])
         self.assertEqual(world.s3.uploads("cairn/"), [late])
 
+    def test_an_answer_about_one_upload_that_cannot_be_read_hides_no_other(self):
+        world = self.start()
+        file = world.root / "file"
+        file.write_bytes(b"model")
+        world.cairn("put", file, "u/run@1")
+        record = next(key for key in world.keys("/committed.json"))
+        late = [record.replace("committed.json", f"shards/rank-00000/late{i}") for i in range(3)]
+        for key in late:
+            self.upload(world, key)
+        def looked_at(unread):  # what has ended within two seconds is not begun again: until it is another look
+            rows = json.loads(world.cairn("uploads", "ls", "--now", "--json").stdout)
+            return len(rows) == 3 and (None in [row["bytes"] for row in rows]) == unread and rows
+
+        for answer in ("body=<ListPartsResult><Part><Size>x", "html", "entity-bomb", "status=403/AccessDenied"):
+            world.s3.rules(f"op=parts key=*late1 : {answer}")
+            rows = wait_until(lambda: looked_at(unread=True))
+            self.assertEqual({"cairn/" + row["key"]: row["bytes"] for row in rows},
+                             {late[0]: sum(PARTS), late[1]: None, late[2]: sum(PARTS)}, answer)
+            self.assertEqual(world.cairn("uploads", "ls").stdout.count("rank-00000/late"), 3)
+            world.s3.rules("")
+            wait_until(lambda: looked_at(unread=False))
+        self.assertEqual(world.s3.uploads("cairn/"), sorted(late))
+
     def test_of_a_store_that_lists_no_uploads_it_says_so_and_what_helps(self):
         world = self.start("--profile", "minio")
         said = world.cairn("uploads", "ls", status=1).stderr
