@@ -2,11 +2,14 @@
 /* Uploads, their parts, and the object that holds their ids; see export_bucket.h. */
 #include "cli/export_bucket.h"
 
+#include <poll.h>
 #include <stdlib.h>
 
 #include "cli/bucket_source.h"
+#include "cli/export_claim.h"
 #include "cli/output.h"
 #include "cli/store.h"
+#include "common/clock.h"
 #include "common/crc32c.h"
 #include "common/encode.h"
 #include "common/id.h"
@@ -17,6 +20,7 @@
 #define FORM "cairn-export 1"
 #define PARTS_MAX 10000 /* of one object */
 #define LOG_BYTES_MAX (256 * CAIRN_MIB)
+#define LOOK_MS 1000 /* whether the log of another export changes */
 
 struct upload {
     char *id;                       /* owned; NULL: none, as what is in place */
@@ -27,6 +31,9 @@ struct bucket {
     struct cairn_store *store;
     struct cairn_store_worker *worker; /* of the main thread */
     char token[CAIRN_UUID_TEXT_BYTES]; /* of all its objects */
+    struct cairn_cli_export_claim claim;
+    struct cairn_cli_export_identity identity;
+    atomic_uint_fast64_t beats; /* how often the log was renewed */
     char *place;                       /* owned: the URL without its options */
     struct upload *uploads;            /* of each shard */
     bool logged;                       /* the log is this export's */
@@ -51,24 +58,61 @@ static enum cairn_code already(const struct bucket *bucket, const char *name,
 
 /* ---- its log ---- */
 
-static enum cairn_code save_log(struct bucket *bucket,
-                                const struct cairn_cli_export_identity *identity, bool create,
-                                struct cairn_error *err) {
+/* noted: with the ids of its uploads. */
+static enum cairn_code save_log(struct bucket *bucket, struct cairn_store_worker *worker,
+                                bool create, bool noted, struct cairn_error *err) {
+    const struct cairn_cli_export_identity *identity = &bucket->identity;
     char source[2 * CAIRN_SHA256_BYTES + 1], plan[2 * CAIRN_SHA256_BYTES + 1];
     CAIRN_AUTO(buf) text = {.limit = LOG_BYTES_MAX};
     CAIRN_AUTO_JSON json_t *uploads = json_array();
     cairn_hex_encode(identity->source, sizeof identity->source, source);
     cairn_hex_encode(identity->plan, sizeof identity->plan, plan);
-    for (size_t i = 0; !create && i < bucket->sink.plan->count; i++)
+    for (size_t i = 0; noted && i < bucket->sink.plan->count; i++)
         json_array_append_new(uploads, bucket->uploads[i].id ? json_string(bucket->uploads[i].id)
                                                              : json_null());
     CAIRN_AUTO_JSON json_t *log =
-        json_pack("{s:s, s:s, s:s, s:s, s:O}", "form", FORM, "source", source, "plan", plan,
-                  "token", bucket->token, "uploads", uploads);
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:O}", "form", FORM, "source", source,
+                  "plan", plan, "token", bucket->token, "writer", bucket->claim.writer, "where",
+                  bucket->claim.here, "beats", (json_int_t)atomic_load(&bucket->beats), "uploads", uploads);
     if (!log) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for " CAIRN_CLI_EXPORT_LOG);
     CAIRN_TRY(cairn_json_dump_pretty(log, &text, err));
-    return cairn_store_put_small(bucket->worker, CAIRN_CLI_EXPORT_LOG,
+    return cairn_store_put_small(worker, CAIRN_CLI_EXPORT_LOG,
                                  (struct cairn_view){text.data, text.size}, create, err);
+}
+
+static enum cairn_code load_log(struct cairn_store_worker *worker, struct cairn_buf *ret,
+                                struct cairn_error *err) {
+    struct cairn_error why = {0};
+    ret->size = 0;
+    enum cairn_code code = cairn_store_get_small(worker, CAIRN_CLI_EXPORT_LOG, ret, &why);
+    if (code && err) *err = why;
+    return code;
+}
+
+static enum cairn_code conflict(const struct bucket *bucket, const char *where,
+                                struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_CONFLICT, "another cairn export writes to %s%s",
+                      bucket->sink.place, where);
+}
+
+/* Is the log that is there this export's? Somebody may have taken it over, or removed it. */
+static enum cairn_code check_own(struct bucket *bucket, struct cairn_store_worker *worker,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = LOG_BYTES_MAX};
+    CAIRN_TRY(load_log(worker, &text, err));
+    CAIRN_AUTO_JSON json_t *log = json_loadb(text.data, text.size, 0, NULL);
+    const char *writer = json_string_value(json_object_get(log, "writer"));
+    if (writer && !strcmp(writer, bucket->claim.writer)) return CAIRN_OK;
+    return conflict(bucket, ", and has taken over what this one wrote", err);
+}
+
+/* While windows are written: a sign of life for who comes. */
+static enum cairn_code renew(struct bucket *bucket, struct cairn_store_worker *worker,
+                             struct cairn_error *err) {
+    if (!cairn_cli_export_claim_is_due(&bucket->claim)) return CAIRN_OK;
+    CAIRN_TRY(check_own(bucket, worker, err));
+    atomic_fetch_add(&bucket->beats, 1);
+    return save_log(bucket, worker, false, true, err);
 }
 
 static enum cairn_code read_digest(const json_t *log, const char *name,
@@ -77,9 +121,8 @@ static enum cairn_code read_digest(const json_t *log, const char *name,
     return cairn_hex_decode(cairn_view_of(text ? text : ""), ret, CAIRN_SHA256_BYTES, err);
 }
 
-static enum cairn_code read_log(struct bucket *bucket,
-                                const struct cairn_cli_export_identity *identity,
-                                const struct cairn_buf *text, struct cairn_error *err) {
+static enum cairn_code read_log(struct bucket *bucket, const struct cairn_buf *text,
+                                struct cairn_error *err) {
     struct cairn_cli_export_identity found;
     CAIRN_AUTO_JSON json_t *log = json_loadb(text->data, text->size, 0, NULL);
     const char *form = json_string_value(json_object_get(log, "form"));
@@ -95,7 +138,7 @@ static enum cairn_code read_log(struct bucket *bucket,
                           "%s/" CAIRN_CLI_EXPORT_LOG " is not the log of an export: name another "
                           "folder, or remove it",
                           bucket->sink.place);
-    CAIRN_TRY(cairn_cli_export_identity_check(&found, identity, bucket->sink.place,
+    CAIRN_TRY(cairn_cli_export_identity_check(&found, &bucket->identity, bucket->sink.place,
                                               "abort the uploads that lie there", err));
     for (size_t i = 0; i < count && i < noted; i++) {
         const char *id = json_string_value(json_array_get(uploads, i));
@@ -106,25 +149,54 @@ static enum cairn_code read_log(struct bucket *bucket,
     return CAIRN_OK;
 }
 
-/* Reads the log, or begins it; who comes second while it is begun is refused. */
-static enum cairn_code begin_log(struct bucket *bucket,
-                                 const struct cairn_cli_export_identity *identity,
+/* The log was written on another machine, or in another container: its writer is gone when it says
+ * nothing for long. CAIRN_NOT_FOUND: it has ended meanwhile. */
+static enum cairn_code await_silence(struct bucket *bucket, const struct cairn_buf *before,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO(buf) now = {.limit = LOG_BYTES_MAX};
+    uint64_t until_ms = cairn_mono_ms() + CAIRN_CLI_CLAIM_SILENT_MS;
+    cairn_cli_note("%s: an export of another machine was here; for %d s it is looked at whether it "
+                   "still runs", bucket->sink.place, CAIRN_CLI_CLAIM_SILENT_MS / 1000);
+    while (cairn_mono_ms() < until_ms) {
+        (void)poll(NULL, 0, LOOK_MS);
+        CAIRN_TRY(load_log(bucket->worker, &now, err));
+        if (now.size != before->size || memcmp(now.data, before->data, now.size) != 0)
+            return conflict(bucket, " from another machine", err);
+    }
+    return CAIRN_OK;
+}
+
+/* What an earlier export has left is this one's from here on. */
+static enum cairn_code take_over(struct bucket *bucket, const struct cairn_buf *text,
                                  struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *log = json_loadb(text->data, text->size, 0, NULL);
+    const char *where = json_string_value(json_object_get(log, "where"));
+    CAIRN_TRY(read_log(bucket, text, err));
+    bucket->logged = false;
+    if (!cairn_cli_export_claim_take(&bucket->claim, bucket->token))
+        return conflict(bucket, "", err);
+    if (!cairn_cli_export_claim_is_here(&bucket->claim, where))
+        CAIRN_TRY(await_silence(bucket, text, err));
+    CAIRN_TRY(save_log(bucket, bucket->worker, false, true, err));
+    bucket->logged = true;
+    return check_own(bucket, bucket->worker, err);
+}
+
+/* Reads the log, or begins it; who comes second while it is begun is refused. */
+static enum cairn_code begin_log(struct bucket *bucket, struct cairn_error *err) {
     CAIRN_AUTO(buf) text = {.limit = LOG_BYTES_MAX};
     struct cairn_error why = {0};
-    enum cairn_code code = cairn_store_get_small(bucket->worker, CAIRN_CLI_EXPORT_LOG, &text, &why);
-    if (code == CAIRN_OK) return read_log(bucket, identity, &text, err);
+    enum cairn_code code = load_log(bucket->worker, &text, &why);
+    if (code == CAIRN_OK) return take_over(bucket, &text, err);
     if (code != CAIRN_NOT_FOUND) {
         if (err) *err = why;
         return code;
     }
     cairn_uuid_random(bucket->token);
-    code = save_log(bucket, identity, true, err);
+    (void)cairn_cli_export_claim_take(&bucket->claim, bucket->token); /* nobody else has it */
+    code = save_log(bucket, bucket->worker, true, false, err);
     bucket->logged = code == CAIRN_OK;
-    return code != CAIRN_PRECONDITION
-               ? code
-               : cairn_fail(err, CAIRN_CONFLICT, "another cairn export writes to %s",
-                            bucket->sink.place);
+    return code != CAIRN_PRECONDITION ? code : conflict(bucket, "", err);
 }
 
 /* ---- what is there ---- */
@@ -222,13 +294,11 @@ static enum cairn_code abort_nameless(struct bucket *bucket, const char *name,
     return code;
 }
 
-static enum cairn_code open_all(struct bucket *bucket,
-                                const struct cairn_cli_export_identity *identity,
-                                struct cairn_error *err) {
+static enum cairn_code open_all(struct bucket *bucket, struct cairn_error *err) {
     struct cairn_cli_export_plan *plan = bucket->sink.plan;
     const char *index = cairn_cli_export_naming(plan->export)->index;
     bool there, ours, all = true, lists = cairn_store_profile(bucket->store)->lists_uploads;
-    CAIRN_TRY(begin_log(bucket, identity, err));
+    CAIRN_TRY(begin_log(bucket, err));
     for (size_t i = 0; i < plan->count; i++) {
         if (bucket->sink.resumed && lists && !bucket->uploads[i].id)
             CAIRN_TRY(abort_nameless(bucket, plan->shards[i].name, err));
@@ -238,7 +308,7 @@ static enum cairn_code open_all(struct bucket *bucket,
     CAIRN_TRY(look(bucket, index, 0, &there, &ours, err));
     if (there && !(all && bucket->sink.resumed)) return already(bucket, index, err);
     bucket->sink.kept = true;
-    return save_log(bucket, identity, false, err);
+    return save_log(bucket, bucket->worker, false, true, err);
 }
 
 /* ---- windows ---- */
@@ -283,6 +353,7 @@ static enum cairn_code write_span(struct cairn_cli_export_sink *sink, void *hand
         .has_crc32c = true,
         .crc32c = cairn_crc32c(0, memory, span->size)};
     CAIRN_TRY(cairn_store_perform(hand, &send, err));
+    CAIRN_TRY(renew(bucket_of(sink), hand, err));
     *part = (struct cairn_store_part){.number = send.part_number,
                                       .size_bytes = span->size,
                                       .has_crc32c = true,
@@ -339,8 +410,11 @@ static enum cairn_code publish(struct cairn_cli_export_sink *sink, struct cairn_
     struct bucket *bucket = bucket_of(sink);
     CAIRN_AUTO(buf) text = {.limit = CAIRN_GIB};
     const char *index = cairn_cli_export_naming(sink->plan->export)->index;
-    for (size_t i = 0; i < sink->plan->count; i++)
+    CAIRN_TRY(check_own(bucket, bucket->worker, err));
+    for (size_t i = 0; i < sink->plan->count; i++) {
+        CAIRN_TRY(renew(bucket, bucket->worker, err));
         if (!sink->plan->shards[i].in_place) CAIRN_TRY(complete(bucket, i, err));
+    }
     if (cairn_cli_export_has_index(sink->plan)) {
         CAIRN_TRY(cairn_cli_export_plan_index(sink->plan, &text, err));
         enum cairn_code code = cairn_store_put_same(bucket->worker, index,
@@ -367,8 +441,10 @@ static void take_back_shard(struct bucket *bucket, size_t i) {
         cairn_cli_note("%s/%s is left there: %s", bucket->sink.place, shard->name, why.message);
 }
 
+/* Of an export that another one has taken over nothing is this one's. */
 static void take_back(struct bucket *bucket) {
     struct cairn_error why = {0};
+    if (check_own(bucket, bucket->worker, &why) == CAIRN_CONFLICT) return;
     for (size_t i = 0; i < bucket->sink.plan->count; i++) take_back_shard(bucket, i);
     if (cairn_store_delete(bucket->worker, CAIRN_CLI_EXPORT_LOG, &why) != CAIRN_OK)
         cairn_cli_note("%s/" CAIRN_CLI_EXPORT_LOG " is left there: %s", bucket->sink.place,
@@ -384,6 +460,7 @@ static void close_bucket(struct cairn_cli_export_sink *sink, bool published, boo
     }
     free(bucket->uploads);
     free(bucket->place);
+    cairn_cli_export_claim_release(&bucket->claim);
     if (bucket->worker) cairn_store_worker_free(bucket->worker);
     if (bucket->store) cairn_store_free(bucket->store);
     free(bucket);
@@ -403,6 +480,8 @@ enum cairn_code cairn_cli_export_bucket_open(struct cairn_cli_export_plan *plan,
     const struct cairn_cli_export *export = plan->export;
     struct bucket *bucket = calloc(1, sizeof *bucket);
     if (!bucket) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a bucket");
+    cairn_cli_export_claim_init(&bucket->claim);
+    bucket->identity = *identity;
     bucket->place = strndup(export->folder, cairn_s3_url_place_size(export->folder));
     bucket->sink =
         (struct cairn_cli_export_sink){.vtable = &vtable, .plan = plan, .place = bucket->place};
@@ -413,7 +492,7 @@ enum cairn_code cairn_cli_export_bucket_open(struct cairn_cli_export_plan *plan,
     enum cairn_code code =
         cairn_cli_store_open_url(export->cli, export->folder, true, &bucket->store, err);
     if (code == CAIRN_OK) code = cairn_store_worker_new(bucket->store, &bucket->worker, err);
-    if (code == CAIRN_OK) code = open_all(bucket, identity, err);
+    if (code == CAIRN_OK) code = open_all(bucket, err);
     bool names_it = !bucket->worker || code == CAIRN_OK || code == CAIRN_CONFLICT;
     return names_it ? code : cairn_within(err, code, "%s", export->folder);
 }

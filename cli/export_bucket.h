@@ -9,6 +9,8 @@
  *              on with the parts that are there. Only who has read it knows these ids, and it names
  *              source and plan: what is a part of them was made of the same bytes.
  *          3   an answer that was lost is settled by a look: an object is ours by its token.
+ *          4   one export at a time: another one that runs, here or on another machine, is
+ *              CAIRN_CONFLICT (cli/export_claim.h), and nothing of its files is removed.
  * Limits:  10,000 windows a file; where the store ignores If-None-Match, what comes between the
  *          last look and the completion is replaced.
  * Threads: as cli/export_sink.h says.

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import unittest
 
+from passing import Passing
 from s3world import BUCKET, S3Fault, signed
 from test_export import VECTORS, ZERO
 from test_export_resume import LOG, content
@@ -121,6 +122,59 @@ class Bucket(unittest.TestCase):
             self.assertIn("going on", ran.stderr, rule)
             self.assertEqual((self.there(), self.s3.uploads("")), (wanted, []), rule)
             self.assertEqual(len(self.parts()), windows, rule)  # none of them twice
+
+    def begun(self, **more):
+        """An export whose fourth part and those behind it wait for their answers."""
+        self.s3.rules("op=part nth=4+ : delay=3600000")
+        running = subprocess.Popen(self.words(*SHARDED), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env={**self.env, **more})
+        self.addCleanup(lambda: (running.kill(), running.communicate()))
+        wait_until(lambda: len(self.parts()) == 3)
+        return running
+
+    def test_a_second_export_into_the_same_place_is_refused_and_takes_nothing_back(self):
+        running = self.begun()
+        before = self.s3.state()["objects"], self.s3.uploads("")
+        for flags in (SHARDED, (*SHARDED, "--dtype", "fp16")):
+            self.assertIn("another cairn export" if flags == SHARDED else "other arguments",
+                          self.export(*flags, status=6).stderr)
+            self.assertEqual((self.s3.state()["objects"], self.s3.uploads("")), before)
+        running.kill()  # who comes after its end goes on at once
+        running.communicate()
+        self.s3.rules("")
+        self.export(*SHARDED)
+        self.assertEqual(self.there(), self.in_a_folder(*SHARDED))
+
+    def test_an_export_of_another_machine_is_waited_for_and_takes_nothing_back_once_it_was_taken_over(self):
+        machine = self.folder / "machine"  # a folder for temporary files of its own is another machine
+        machine.mkdir()
+        running = self.begun(TMPDIR=str(machine))
+        clock = Passing()
+        said = (self.folder / "said").open("w+")
+        self.addCleanup(said.close)
+
+        def second():
+            said.truncate(0)
+            waiting = subprocess.Popen(self.words(*SHARDED), stdout=subprocess.PIPE, stderr=said, text=True,
+                                       env={**self.env, **clock.env()})
+            self.addCleanup(lambda: (waiting.kill(), waiting.communicate()))
+            wait_until(lambda: "of another machine" in (self.folder / "said").read_text())
+            return waiting
+
+        waiting = second()
+        log = signed(self.env, f"/{BUCKET}/{PLACE}/{LOG}")
+        self.put(LOG, log.replace(b'"beats": 0', b'"beats": 1'))  # as the first one does every five seconds
+        self.assertEqual(waiting.wait(HANG_S), 6)
+        self.assertIn("another cairn export writes to", (self.folder / "said").read_text())
+        waiting = second()
+        clock.passes(31)
+        self.s3.rules("")
+        self.assertEqual(waiting.wait(HANG_S), 0, (self.folder / "said").read_text())
+        whole = self.in_a_folder(*SHARDED)
+        self.assertEqual(self.there(), whole)
+        said_first = running.communicate(timeout=HANG_S)[1]  # its waiting parts are cut, and sent again
+        self.assertNotEqual(running.returncode, 0, said_first)
+        self.assertEqual(self.there(), whole)
 
     def test_an_interrupted_export_says_how_to_go_on(self):
         self.s3.rules("op=part nth=4 : req-stall@50%")
