@@ -3,6 +3,7 @@
 #include "common/tracing.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "common/id.h"
 
@@ -44,6 +45,15 @@ bool cairn_trace_parse(struct cairn_view text, struct cairn_trace *ret) {
     memcpy(ret->parent, at + PARENT_AT, PARENT_DIGITS);
     ret->flags = (uint8_t)(16 * digit_of(at[FLAGS_AT]) + digit_of(at[FLAGS_AT + 1]));
     return true;
+}
+
+void cairn_trace_of_environment(char ret[CAIRN_TRACE_TEXT_BYTES]) {
+    const char *text = getenv("TRACEPARENT");
+    struct cairn_trace trace;
+    ret[0] = '\0';
+    if (text && cairn_trace_parse(cairn_view_of(text), &trace))
+        snprintf(ret, CAIRN_TRACE_TEXT_BYTES, "00-%s-%s-%02x", trace.id, trace.parent,
+                 trace.flags);
 }
 
 /* Digits of bytes that are not all 0. */

@@ -26,6 +26,9 @@ struct cairn_trace {
 };
 /* False: *ret is none. */
 bool cairn_trace_parse(struct cairn_view text, struct cairn_trace *ret);
+/* TRACEPARENT of the environment, as programs that trace hand it on: its text; "" where it is none. */
+#define CAIRN_TRACE_TEXT_BYTES 56
+void cairn_trace_of_environment(char ret[CAIRN_TRACE_TEXT_BYTES]);
 /* A new one, for work that nobody traces yet. */
 void cairn_trace_new(struct cairn_trace *ret);
 /* The one that all who work on a version share: the digits of its id, "ckpt_" and a UUID. None

@@ -9,6 +9,7 @@
 #include "client/session/process.h"
 #include "common/file.h"
 #include "common/text.h"
+#include "common/tracing.h"
 
 #define STOP_LOOK_MS 100
 
@@ -124,6 +125,8 @@ enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadl
         session->bytes ? session->node_bytes + session->local_world_size * CAIRN_CLIENT_HEADER_BYTES
                        : 0;
     CAIRN_AUTO_FD process = session->read_only ? -1 : cairn_client_process_fd();
+    char trace[CAIRN_TRACE_TEXT_BYTES];
+    cairn_trace_of_environment(trace);
     const struct cairn_client_request request = {
         CAIRN_CLIENT_REQUEST(hello, .min = CAIRN_SOCKET_VERSION_MIN,
                              .max = CAIRN_SOCKET_VERSION_MAX, .run = session->run,
@@ -131,7 +134,8 @@ enum cairn_code cairn_client_hello(struct cairn_session *session, uint64_t deadl
                              .local_world_size = session->local_world_size, .bytes = bytes,
                              .node_bytes = node_bytes, .read_only = session->read_only,
                              .proc = session->proc, .client = "libcairn " CAIRN_VERSION,
-                             .pid = (uint64_t)getpid(), .local_rank = session->local_rank),
+                             .pid = (uint64_t)getpid(), .local_rank = session->local_rank,
+                             .traceparent = trace[0] ? trace : NULL),
         .fds = &process, .fd_count = process >= 0, .deadline_ms = deadline_ms};
     CAIRN_TRY(cairn_client_call_alone(session, &request, &answer, err));
     struct cairn_msg_welcome told = {0};

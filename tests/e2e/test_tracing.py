@@ -86,6 +86,27 @@ class Tracing(unittest.TestCase):
         for route in ("checkpoint_begin", "shard_register"):
             self.assertTrue(self.lines(f"http.answered trace={trace} route={route} "), route)
 
+    def test_a_save_goes_with_the_trace_of_who_began_it_also_over_a_restart_of_its_uploader(self):
+        self.start("debug")
+        routes = ("checkpoint_begin", "shard_register", "checkpoint_get")
+        self.put(env={"TRACEPARENT": SAMPLED})
+        for route in routes:
+            self.assertTrue(self.lines(f" INFO http.answered trace={ID} route={route} "), route)
+        version = self.world.version(RUN)["version"].removeprefix("ckpt_").replace("-", "")
+        self.assertEqual(self.lines(f"trace={version} "), [])
+        uploader, other = self.world.uploaders[0], ID[::-1]
+        uploader.stop()
+        uploader.env = {**(self.world.env or {}), "CAIRN_CRASH_AT": "uploader.shards.before_told:1:kill"}
+        uploader.start()
+        self.world.cairn("put", self.world.root / "one", f"{RUN}@6", "--detach",
+                         env={"TRACEPARENT": SAMPLED.replace(ID, other)})
+        uploader.process.wait(HANG_S)
+        told = f" INFO http.answered trace={other} route=(fail|shard_register) "  # by what the store had at that moment
+        self.assertEqual(self.lines(told), [])
+        uploader.env = self.world.env
+        uploader.start()
+        wait_until(lambda: self.lines(told))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -33,6 +33,7 @@ static enum cairn_code read_begin(const struct cairn_up_past *past, struct cairn
     CAIRN_TRY(cairn_msg_begin_place_read(told.body, "/body", &place, err));
     *ret = (struct cairn_up_begin){.grant_text = told.grant,
                                    .proc = told.proc,
+                                   .trace = told.traceparent,
                                    .rank = (uint32_t)place.rank,
                                    .world_size = (uint32_t)place.world_size,
                                    .of_partner = is_of_partner(past)};

@@ -123,6 +123,7 @@ enum cairn_code cairn_up_save_new_locked(struct cairn_up *up, uint64_t entry,
     save->stall_ms = CAIRN_MESSAGE_NONE;
     cairn_up_save_state_init(entry, &save->state);
     (void)cairn_text_copy(save->proc, sizeof(save->proc), begin->proc ? begin->proc : "");
+    (void)cairn_text_copy(save->trace, sizeof(save->trace), begin->trace ? begin->trace : "");
     save->abort_on_disconnect = begin->abort_on_disconnect;
     save->conn = begin->conn;
     save->number = begin->number;
@@ -199,7 +200,13 @@ enum cairn_code cairn_up_save_set_sealed(struct cairn_up_save *save, const json_
 
 json_t *cairn_up_save_begin_record(const struct cairn_up_save *save) {
     return CAIRN_PACK(record_begin, .grant = save->attempt->text, .proc = save->proc,
-                      .body = save->begin, .abort_on_disconnect = save->abort_on_disconnect);
+                      .body = save->begin, .abort_on_disconnect = save->abort_on_disconnect,
+                      .traceparent = save->trace[0] ? save->trace : NULL);
+}
+
+void cairn_up_save_trace(const struct cairn_up_save *save, struct cairn_trace *ret) {
+    if (!cairn_trace_parse(cairn_view_of(save->trace), ret))
+        cairn_trace_of_version(save->place.id.text, ret);
 }
 
 json_t *cairn_up_save_begun(const struct cairn_up_save *save) {

@@ -23,6 +23,7 @@
 
 #include "api/shard_names.h"
 #include "common/json.h"
+#include "common/tracing.h"
 #include "uploader/saves/attempt.h"
 #include "uploader/saves/shard_errors.h"
 #include "uploader/saves/slabs.h"
@@ -62,7 +63,8 @@ struct cairn_up_save {
     struct cairn_version_place place;
     uint32_t rank, n;
     json_t *begin;                    /* what the server is told: step, n, rank, world_size, ... */
-    char proc[CAIRN_UUID_TEXT_BYTES]; /* of the trainer that began it; "": an older journal's */
+    char proc[CAIRN_UUID_TEXT_BYTES];
+    char trace[CAIRN_TRACE_TEXT_BYTES]; /* of who began it; "": none */ /* of the trainer that began it; "": an older journal's */
     bool abort_on_disconnect;         /* it does not outlive its trainer, unless that says bye */
     /* locked by uploader_state */
     struct cairn_up_save_state state; /* moved by cairn_up_save_event_locked alone */
@@ -107,6 +109,7 @@ struct cairn_up_begin {
     uint64_t conn;
     uint32_t number;
     const char *session, *proc;
+    const char *trace; /* traceparent; NULL or "": none */
     uint32_t rank, world_size, n;
     uint64_t step;
     const char *on_exists, *format;
@@ -130,6 +133,8 @@ enum cairn_code cairn_up_save_shard_add_locked(struct cairn_up *up, struct cairn
                                                struct cairn_up_shard *take_shard,
                                                struct cairn_error *err) CAIRN_MUST_USE;
 json_t *cairn_up_save_begin_record(const struct cairn_up_save *save); /* for the journal */
+/* That of who began it, else one by the version's id. */
+void cairn_up_save_trace(const struct cairn_up_save *save, struct cairn_trace *ret);
 json_t *cairn_up_save_begun(const struct cairn_up_save *save);        /* for the trainer */
 json_t *cairn_up_save_sealed(const struct cairn_up_save *save);       /* for the trainer */
 void cairn_up_save_key(const struct cairn_up_save *save, const char *shard_name,

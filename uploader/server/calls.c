@@ -49,7 +49,8 @@ static void note_answered(struct cairn_up *up) {
     up->locked.server_asked_ms = 0;
 }
 
-/* Of the version in the path; what concerns several is of the first. */
+/* That of who began the save, else of its version: the one in the path; what concerns several is of
+ * the first. */
 static void trace_of(const struct cairn_up_batch *batch, const char *path,
                      struct cairn_trace *ret) {
     const char *named = strstr(path, "/checkpoints/ckpt_");
@@ -59,11 +60,15 @@ static void trace_of(const struct cairn_up_batch *batch, const char *path,
         size_t size = cairn_min_u64(strcspn(named, "/?"), sizeof(version) - 1);
         memcpy(version, named, size);
         version[size] = '\0';
-    } else if (batch->count) {
+    }
+    if (batch->count) {
         CAIRN_HOLD(&batch->up->lock);
         const struct cairn_up_save *save =
             cairn_up_save_find_locked(batch->up, batch->entries[0]);
-        if (save) (void)cairn_text_copy(version, sizeof(version), save->place.id.text);
+        if (save && (!named || !strcmp(version, save->place.id.text))) {
+            cairn_up_save_trace(save, ret);
+            return;
+        }
     }
     cairn_trace_of_version(version, ret);
 }

@@ -26,6 +26,7 @@ struct cairn_up_watcher {
     char version[CAIRN_VERSION_ID_BYTES]; /* "": none */
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
     char grant[CAIRN_GRANT_BYTES_MAX];
+    struct cairn_trace trace;
     bool is_new; /* no watcher has polled this version before */
     bool decides; /* a save of it awaits the seal of rank 0 */
 };

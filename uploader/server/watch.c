@@ -62,6 +62,7 @@ static size_t choose(struct cairn_up_watch *watch, struct cairn_up_watcher *watc
     (void)cairn_text_copy(watcher->version, sizeof(watcher->version), chosen->place.id.text);
     (void)cairn_text_copy(watcher->run_text, sizeof(watcher->run_text), chosen->attempt->run_text);
     (void)cairn_text_copy(watcher->grant, sizeof(watcher->grant), chosen->attempt->text);
+    cairn_up_save_trace(chosen, &watcher->trace);
     return waiting;
 }
 
@@ -90,9 +91,7 @@ static enum cairn_code poll_version(struct cairn_up_watcher *watcher, uint64_t w
                                watcher->run_text, watcher->version,
                                watcher->decides ? "decided" : "committed"));
     CAIRN_TRY(cairn_rest_set_grant(watcher->rest, watcher->grant, err));
-    struct cairn_trace trace;
-    cairn_trace_of_version(watcher->version, &trace);
-    cairn_trace_set(&trace);
+    cairn_trace_set(&watcher->trace);
     enum cairn_code code =
         cairn_rest_wait(watcher->rest, path.data, (uint32_t)wait_ms, &reply, err);
     cairn_trace_set(NULL);

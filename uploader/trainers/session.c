@@ -64,6 +64,8 @@ static enum cairn_code on_hello(struct cairn_up_session *session,
     session->node_bytes = told.node_bytes;
     session->read_only = told.read_only;
     (void)cairn_text_copy(session->proc, sizeof(session->proc), told.proc);
+    (void)cairn_text_copy(session->trace, sizeof(session->trace),
+                          told.traceparent ? told.traceparent : "");
     CAIRN_TRY(cairn_run_name_parse(told.run, &session->name, err));
     (void)cairn_text_copy(session->run_text, sizeof(session->run_text), told.run);
     CAIRN_TRY(check_hello(session, told.min, told.max, err));
@@ -93,6 +95,7 @@ static enum cairn_code read_begin(struct cairn_up_session *session, const json_t
                                    .conn = session->conn,
                                    .session = session->uuid,
                                    .proc = session->proc,
+                                   .trace = session->trace,
                                    .rank = session->rank,
                                    .world_size = session->world_size};
     CAIRN_TRY(cairn_up_begin_read(message, "", ret, err));

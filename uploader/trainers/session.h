@@ -38,6 +38,7 @@ struct cairn_up_session {
     struct cairn_run_name name;
     char run_text[2 * CAIRN_NAME_BYTES_MAX + 2];
     char proc[CAIRN_UUID_TEXT_BYTES];
+    char trace[CAIRN_TRACE_TEXT_BYTES]; /* traceparent that its saves go with; "": none */
     uint32_t rank, world_size, local_world_size;
     uint64_t bytes, node_bytes;
     bool attempting, reserving, reserved;
