@@ -56,10 +56,11 @@ void cairn_trace_of_environment(char ret[CAIRN_TRACE_TEXT_BYTES]) {
                  trace.flags);
 }
 
-/* Digits of bytes that are not all 0. */
+_Static_assert(PARENT_DIGITS <= ID_DIGITS, "digits are drawn at once");
+
+/* Digits of bytes that are not all 0; at most ID_DIGITS. */
 static void random_digits(char *ret, size_t count) {
     uint8_t bytes[ID_DIGITS / 2];
-    CAIRN_ASSERT(count / 2 <= sizeof(bytes));
     cairn_random(bytes, sizeof(bytes));
     bytes[0] |= 1;
     for (size_t i = 0; i < count / 2; i++) snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
