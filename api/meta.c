@@ -2,6 +2,10 @@
 /* Type, depth and size of labels and meta; see meta.h. */
 #include "api/meta.h"
 
+#include <stdio.h>
+
+#define SHOWN 64 /* bytes of a name in a message */
+
 /* Documents are at most 16 deep before they come here (json.h#1). */
 static unsigned depth_of(const json_t *json) {
     unsigned deepest = 0;
@@ -31,19 +35,35 @@ static unsigned control_byte(const char *text) {
     return 0;
 }
 
+#define PLACE_BYTES 256
+/* Where `what` is a pointer (RFC 6901) that of its member, as far as its name is no longer. */
+static void place_of(const char *what, const char *key, char ret[PLACE_BYTES]) {
+    int size = snprintf(ret, PLACE_BYTES, "%s", what);
+    if (what[0] != '/' || size < 0 || size + 2 * SHOWN >= PLACE_BYTES) return;
+    ret[size++] = '/';
+    for (size_t i = 0; key[i] && i < SHOWN; i++) {
+        bool escaped = key[i] == '~' || key[i] == '/';
+        ret[size++] = escaped ? '~' : key[i];
+        if (escaped) ret[size++] = key[i] == '~' ? '0' : '1';
+    }
+    ret[size] = '\0';
+}
+
 /* Labels are chosen by selectors, shown in tables and written into logs. */
 static enum cairn_code check_label(const char *what, const char *key, const json_t *value,
                                    struct cairn_error *err) {
-    if (!*key) return cairn_fail(err, CAIRN_INVALID, "%s: a label needs a name", what);
+    char place[PLACE_BYTES];
+    place_of(what, key, place);
+    if (!*key) return cairn_fail(err, CAIRN_INVALID, "%s: a label needs a name", place);
     if (control_byte(key))
         return cairn_fail(err, CAIRN_INVALID, "%s: the name of a label has the control byte 0x%02x",
                           what, control_byte(key));
     if (!json_is_string(value))
-        return cairn_fail(err, CAIRN_INVALID, "%s: the value of %.64s must be a text", what, key);
+        return cairn_fail(err, CAIRN_INVALID, "%s: the value of %.64s must be a text", place, key);
     const char *text = json_string_value(value);
     if (!control_byte(text)) return CAIRN_OK;
     return cairn_fail(err, CAIRN_INVALID, "%s: the value of %.64s has the control byte 0x%02x",
-                      what, key, control_byte(text));
+                      place, key, control_byte(text));
 }
 
 enum cairn_code cairn_label_changes_check(const json_t *changes, const char *what,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the pages of the API promise of single words: the type of a merge, the kinds of a stream of events."""
 import json
+import struct
 import unittest
 import urllib.error
 import urllib.request
@@ -39,6 +40,15 @@ class Words(unittest.TestCase):
         self.assertEqual(self.send("PUT", RUN, {"labels": {}}, merge["content_type"])[0], 415)
         self.assertEqual(self.send("PATCH", RUN, {"note": "x"}, "text/plain", **{"If-Match": "*"})[0], 415)
 
+    def test_what_is_wrong_in_a_body_is_named_by_a_pointer(self):
+        for body, pointer in (({"labels": {"": "x"}}, "/labels/"), ({"labels": {"a": "x\u0001"}}, "/labels/a"),
+                              ({"labels": {"a/b~": 5}}, "/labels/a~1b~0"), ({"note": 7}, "/note"), ({"nonte": "x"}, "/nonte")):
+            status, told = self.send("PATCH", RUN, body, **{"If-Match": "*"})
+            self.assertEqual((status, told["code"]), (400, "invalid"), body)
+            self.assertEqual([row["pointer"] for row in told["errors"]], [pointer], told)
+            self.assertTrue(told["errors"][0]["detail"])
+        self.assertEqual(self.labels(), {"team": "nlp", "tier": "tmp"})
+
     def events(self, query, count):
         """The names and projects of the next events of a stream."""
         request = urllib.request.Request(f"{self.world.url}/v1/events?{query}", headers={
@@ -61,6 +71,33 @@ class Words(unittest.TestCase):
         self.assertEqual(self.events("kind=policy.set", 2), [("policy.set", "words"), ("policy.set", "others")])
         self.assertEqual(self.events("project=others&kind=run.created,policy", 2), [("run.created", "others"), ("policy.set", "others")])
         self.assertEqual(self.events("project=words&kind=policy", 1), [("policy.set", "words")])
+
+
+class Elements(unittest.TestCase):
+    """The words by which elements of a tensor are asked for."""
+
+    def test_types_slices_and_units_are_taken_as_numpy_and_http_take_them(self):
+        world = World()
+        self.addCleanup(world.close)
+        file = world.root / "model.safetensors"
+        rows = [[float(4 * row + column) for column in range(4)] for row in range(3)]
+        data = b"".join(struct.pack("<4f", *row) for row in rows)
+        header = json.dumps({"w": {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, len(data)]}}).encode()
+        file.write_bytes(struct.pack("<Q", len(header)) + header + data)
+        world.cairn("put", file, "words/t@1")
+        path = "/v1/runs/words/t/checkpoints/1/tensors/w/data"
+
+        def asked(query, **headers):
+            status, found, body = world.get(f"{path}?{query}", headers=headers)
+            return status, found.get("X-Cairn-Shape"), found.get("X-Cairn-Dtype"), body
+
+        self.assertEqual(asked("slice=2"), (200, "4", "F32", struct.pack("<4f", *rows[2])))
+        self.assertEqual(asked("slice=2:3"), (200, "1,4", "F32", struct.pack("<4f", *rows[2])))
+        self.assertEqual(asked("slice=:,1"), (200, "3", "F32", struct.pack("<3f", *(row[1] for row in rows))))
+        for word in ("f16", "F16"):
+            self.assertEqual(asked(f"slice=0&dtype={word}"), (200, "4", "F16", struct.pack("<4e", *rows[0])))
+        self.assertEqual(asked("", Range="elements=0-1"), (200, "3,4", "F32", data))  # RFC 9110, 14.2
+        self.assertEqual(asked("", Range="bytes=0-3")[0], 206)
 
 
 if __name__ == "__main__":
