@@ -232,7 +232,7 @@ static bool start(struct scene *scene, uint64_t connections_max) {
     cairn_up_port_route(scene->port, &(struct cairn_up_route){"GET", "/v1/", serve_get, scene});
     cairn_up_port_route(scene->port, &(struct cairn_up_route){"PUT", "/v1/", serve_put, scene});
     return EXPECT(!cairn_up_port_start(scene->port, &err)) &&
-           EXPECT(!cairn_up_asks_new("node-a", &scene->asks, &err));
+           EXPECT(!cairn_up_asks_new("node-a", NULL, &scene->asks, &err));
 }
 
 struct asked {

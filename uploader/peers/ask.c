@@ -10,8 +10,10 @@
 #include "common/clock.h"
 #include "common/encode.h"
 #include "common/id.h"
+#include "common/late.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "uploader/metrics.h"
 
 #define LOOK_MS 50
 #define IDLE_MS 1000
@@ -24,7 +26,10 @@ struct failure { /* of a peer */
 };
 struct cairn_up_asks {
     char node[CAIRN_NAME_BYTES_MAX + 1];
+    struct cairn_metrics *metrics; /* borrowed; NULL: none */
     struct cairn_http_engine *engine;
+    struct cairn_late_bell bell;
+    struct cairn_late late; /* the thread's */
     struct cairn_up_ask *flying; /* the thread's */
     pthread_t thread;
     bool started;
@@ -188,9 +193,10 @@ static void pass_by(struct cairn_up_ask *ask) {
     bool unproven = needs_proof(ask->request.status) && ask->code == CAIRN_UNAVAILABLE;
     bool refuses = !ask->into && ask->request.status >= 400 && !unproven;
     if (ask->code == CAIRN_CONFLICT || refuses) return;
-    if (note_failure(ask->asks, ask->to.node, ask->code == CAIRN_BUSY))
-        cairn_log(WARN, "peers.passed_by", "node=%s address=%s cause=\"%s\"", ask->to.node,
-                  ask->to.address, ask->error.message);
+    if (!note_failure(ask->asks, ask->to.node, ask->code == CAIRN_BUSY)) return;
+    cairn_log(WARN, "peers.passed_by", "node=%s address=%s cause=\"%s\"", ask->to.node,
+              ask->to.address, ask->error.message);
+    cairn_metrics_add(ask->asks->metrics, CAIRN_UP_METRIC(peers_passed_by_total), 1);
 }
 
 /* True: it waits for its turn. Read from the store instead its bytes would leave that twice, since
@@ -317,10 +323,17 @@ static void *asks_main(void *argument) {
     pthread_setname_np(pthread_self(), "asks");
     for (bool stopping = false; !stopping;) {
         struct cairn_error err = {0};
-        for (struct cairn_up_ask *ask; (ask = take(asks, &stopping));) begin(asks, ask);
+        bool began = false;
+        if (cairn_late_before(&asks->late, &asks->bell, cairn_mono_ms()))
+            cairn_up_metrics_late(asks->metrics, CAIRN_UP_WAIT_PEERS);
+        for (struct cairn_up_ask *ask; (ask = take(asks, &stopping)); began = true)
+            begin(asks, ask);
+        cairn_late_after(&asks->late, &asks->bell, began, cairn_mono_ms());
         uint32_t wait_ms = stopping ? 0 : asks->flying ? LOOK_MS : IDLE_MS;
+        uint64_t from_ms = cairn_mono_ms();
         if (cairn_http_poll(asks->engine, wait_ms, &err))
             cairn_log(ERROR, "peers.poll", "cause=\"%s\"", err.message);
+        asks->late.timed_out = wait_ms == IDLE_MS && cairn_mono_ms() >= from_ms + IDLE_MS;
         look_at_flying(asks, stopping);
     }
     CAIRN_ASSERT(!asks->flying);
@@ -345,15 +358,17 @@ enum cairn_code cairn_up_asks_add(struct cairn_up_asks *asks, struct cairn_up_as
         *asks->locked.last = ask;
         asks->locked.last = &ask->next;
     }
+    cairn_late_ring(&asks->bell);
     cairn_http_wake(asks->engine);
     return CAIRN_OK;
 }
 
-enum cairn_code cairn_up_asks_new(const char *node, struct cairn_up_asks **ret,
-                                  struct cairn_error *err) {
+enum cairn_code cairn_up_asks_new(const char *node, struct cairn_metrics *metrics,
+                                  struct cairn_up_asks **ret, struct cairn_error *err) {
     struct cairn_up_asks *asks = calloc(1, sizeof(*asks));
     if (!asks) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for requests to other nodes");
     (void)cairn_text_copy(asks->node, sizeof(asks->node), node);
+    asks->metrics = metrics;
     asks->locked.last = &asks->locked.first;
     cairn_lock_init(&asks->lock, CAIRN_LOCK_uploader_asks);
     struct cairn_http_options options = {.connections_max = CAIRN_UP_ASKS_MAX,

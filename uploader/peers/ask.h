@@ -26,6 +26,7 @@
 #include "api/peer.h"
 #include "common/http/http.h"
 #include "common/lock.h"
+#include "common/metrics.h"
 #include "uploader/peers/members.h"
 
 #define CAIRN_UP_ASK_QUIET_MS 1900 /* and the look every 50 ms: within 2 s */
@@ -70,7 +71,9 @@ struct cairn_up_ask {
     const char *headers[3];
 };
 
-enum cairn_code cairn_up_asks_new(const char *node, struct cairn_up_asks **ret,
+/* metrics: borrowed; NULL: nothing is counted. */
+enum cairn_code cairn_up_asks_new(const char *node, struct cairn_metrics *metrics,
+                                  struct cairn_up_asks **ret,
                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* Those under way end with CAIRN_CANCELLED; none is taken any more. NULL is fine for both. */
 void cairn_up_asks_stop(struct cairn_up_asks *asks);

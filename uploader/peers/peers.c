@@ -16,7 +16,7 @@ enum cairn_code cairn_up_peers_new(struct cairn_up *up, struct cairn_up_peers **
                                             .connections_max = up->settings.peer_connections,
                                             .members = &peers->members};
     enum cairn_code code = cairn_up_port_new(&options, &peers->port, err);
-    if (!code) code = cairn_up_asks_new(up->places.node, &peers->asks, err);
+    if (!code) code = cairn_up_asks_new(up->places.node, up->metrics, &peers->asks, err);
     if (code) {
         cairn_up_peers_free(peers);
         return code;
