@@ -10,6 +10,7 @@
 #include "common/encode.h"
 #include "formats/torch_inside.h"
 #include "formats/torch_legacy.h"
+#include "formats/torch_sharded.h"
 
 #define PICKLE_ENTRY "/data.pkl"
 #define FIRST_BYTES 16
@@ -244,8 +245,10 @@ static bool has_storage(const struct cairn_pickle *values,
     return !cairn_pickle_unknown_at(values, item(values, id, 1));
 }
 
-/* What makes the value, once its wrappers are taken off; false: it is no tensor. */
-static bool find_call(const struct cairn_torch *file, cairn_pickle_ref ref, struct call *ret) {
+/* What makes the value, once its wrappers are taken off; false: it is no tensor. whole: also the
+ * local tensor of one of several ranks that is all of it. */
+static bool find_call_of(const struct cairn_torch *file, cairn_pickle_ref ref, bool whole,
+                         struct call *ret) {
     const struct cairn_pickle *values = &file->values;
     const struct cairn_pickle_value *value = cairn_pickle_at(values, ref);
     if (value->kind != CAIRN_PICKLE_OBJECT) return false;
@@ -261,6 +264,9 @@ static bool find_call(const struct cairn_torch *file, cairn_pickle_ref ref, stru
                    !cairn_pickle_unknown_at(values, item(values, arguments, 6));
         case CAIRN_TORCH_FROM_TYPE:
             if (!name_of(item(values, arguments, 1))) return false; /* what it means is unknown */
+            if (name_of(item(values, arguments, 1))->meaning == CAIRN_TORCH_SHARDED)
+                return whole && cairn_torch_sharded_whole(file, ref_of(values, value), &ref) &&
+                       find_call_of(file, ref, false, ret);
             name = name_of(item(values, arguments, 0));
             arguments = item(values, arguments, 2);
             break;
@@ -279,7 +285,12 @@ static bool find_call(const struct cairn_torch *file, cairn_pickle_ref ref, stru
 
 bool cairn_torch_is_tensor(const struct cairn_torch *file, cairn_pickle_ref ref) {
     struct call call;
-    return find_call(file, ref, &call);
+    return find_call_of(file, ref, true, &call);
+}
+
+bool cairn_torch_is_plain_tensor(const struct cairn_torch *file, cairn_pickle_ref ref) {
+    struct call call;
+    return find_call_of(file, ref, false, &call);
 }
 
 /* ---- what a value holds ---- */
@@ -429,7 +440,8 @@ enum cairn_code cairn_torch_tensor(const struct cairn_torch *file, cairn_pickle_
     struct call call;
     unsigned strides = 0;
     *ret = (struct cairn_torch_tensor){0};
-    if (!find_call(file, ref, &call)) return cairn_fail(err, CAIRN_INVALID, "not a tensor");
+    if (!find_call_of(file, ref, true, &call))
+        return cairn_fail(err, CAIRN_INVALID, "not a tensor");
     const struct cairn_pickle_value *storage = item(values, call.arguments, 0);
     const struct cairn_pickle_value *offset = item(values, call.arguments, 1);
     CAIRN_TRY(cairn_torch_storage_id(values, ref_of(values, storage), &id, err));

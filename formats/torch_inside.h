@@ -21,6 +21,8 @@ struct cairn_torch_storage_id {
 enum cairn_code cairn_torch_storage_id(const struct cairn_pickle *values, cairn_pickle_ref ref,
                                        struct cairn_torch_storage_id *ret,
                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* cairn_torch_is_tensor without those of several ranks that are whole: they hold one. */
+bool cairn_torch_is_plain_tensor(const struct cairn_torch *file, cairn_pickle_ref ref);
 /* cairn_pickle_read with the closed list; strict: a name that it lacks is CAIRN_UNSUPPORTED. A
  * member that was taken from an enumeration of the list by name is that enumeration called with its
  * number, one of an unknown class is as unknown as that; whatever else is taken from an object by

@@ -151,7 +151,7 @@ static enum cairn_code visit_named(struct gather *gather, const char *path,
                                    struct cairn_error *err) {
     bool tensor = kind == CAIRN_TORCH_LEAF_TENSOR;
     if (kind == CAIRN_TORCH_LEAF_EMPTY || is_taken(gather, path)) return CAIRN_OK;
-    if (cairn_torch_is_sharded(gather->plain->file, ref))
+    if (!tensor && cairn_torch_is_sharded(gather->plain->file, ref))
         return leave_out_piece(gather, path, ref, err);
     if (tensor && !gather->plain->tensors_too) return CAIRN_OK;
     if (tensor)

@@ -338,10 +338,10 @@ static enum cairn_code visit(void *context, const char *path, enum cairn_torch_k
                              cairn_pickle_ref ref, struct cairn_error *err) {
     struct gather *gather = context;
     enum cairn_code code = CAIRN_OK;
-    if (kind == CAIRN_TORCH_LEAF_TENSOR)
-        code = add_plain(gather, path, ref, err);
-    else if (kind == CAIRN_TORCH_LEAF_OPAQUE && cairn_torch_is_sharded(&gather->file, ref))
+    if (cairn_torch_is_sharded(&gather->file, ref))
         code = add_sharded(gather, path, ref, err);
+    else if (kind == CAIRN_TORCH_LEAF_TENSOR)
+        code = add_plain(gather, path, ref, err);
     return code ? cairn_within(err, code, "tensor %s", cairn_short(path).text) : CAIRN_OK;
 }
 

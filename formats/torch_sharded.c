@@ -3,6 +3,7 @@
 #include "formats/torch_sharded.h"
 
 #include "api/dtype.h"
+#include "formats/torch_inside.h"
 
 #define MESH_DIMENSIONS_MAX 8
 
@@ -74,12 +75,18 @@ static bool is_class(const struct cairn_torch *file, cairn_pickle_ref of, const 
 
 /* ---- the whole ---- */
 
-/* Of _rebuild_from_type_v2(_rebuild_wrapper_subclass, class, arguments, state). */
+#define WRAPPERS_MAX 8 /* a parameter of a parameter of one */
+/* Of _rebuild_from_type_v2(_rebuild_wrapper_subclass, class, arguments, state), or a parameter. */
 static bool find_wrapper(const struct cairn_torch *file, cairn_pickle_ref ref,
                          cairn_pickle_ref *ret_class, cairn_pickle_ref *ret_arguments,
                          cairn_pickle_ref *ret_state) {
     const struct cairn_pickle_value *object = value_at(file, ref);
     const struct cairn_torch_name *maker = cairn_torch_maker(&file->values, object);
+    for (int i = 0; i < WRAPPERS_MAX && maker && maker->meaning == CAIRN_TORCH_PARAMETER; i++) {
+        if (!item(file, object->arguments, 0, &ref)) return false;
+        object = value_at(file, ref);
+        maker = cairn_torch_maker(&file->values, object);
+    }
     return maker && maker->meaning == CAIRN_TORCH_FROM_TYPE &&
            item(file, object->arguments, 1, ret_class) &&
            item(file, object->arguments, 2, ret_arguments) &&
@@ -158,7 +165,7 @@ static bool read_layout(const struct cairn_torch *file, cairn_pickle_ref layout,
 static bool read_tensor_of_ranks(const struct cairn_torch *file, cairn_pickle_ref ref,
                                  struct mesh *ret) {
     struct cairn_torch_tensor tensor;
-    if (!cairn_torch_is_tensor(file, ref) || cairn_torch_tensor(file, ref, &tensor, NULL))
+    if (!cairn_torch_is_plain_tensor(file, ref) || cairn_torch_tensor(file, ref, &tensor, NULL))
         return false;
     ret->count = tensor.dimension_count;
     memcpy(ret->size, tensor.shape, sizeof ret->size);
@@ -289,17 +296,20 @@ static void cut(uint64_t *start, uint64_t *count, uint64_t parts, uint64_t place
     *count = cairn_min_u64(each, *count - begin);
 }
 
+/* *ret_elsewhere: another rank's piece counts instead. *ret_local 0: the rank has none. */
 static enum cairn_code box_of(const struct cairn_torch *file,
                               const struct cairn_torch_sharded *sharded, struct cairn_box *ret,
-                              bool *ret_has, struct cairn_error *err) {
+                              cairn_pickle_ref *ret_local, bool *ret_elsewhere,
+                              struct cairn_error *err) {
     cairn_pickle_ref spec;
     struct mesh mesh;
     struct cuts cuts;
     *ret = (struct cairn_box){0};
+    *ret_local = 0;
     if (!in_state(file, sharded->members, "_spec", &spec))
         return cairn_fail(err, CAIRN_UNSUPPORTED, "a DTensor without its _spec");
     CAIRN_TRY(read_mesh(file, spec, &mesh, err));
-    *ret_has = !mesh.outside;
+    *ret_elsewhere = mesh.outside;
     if (mesh.outside) return CAIRN_OK;
     CAIRN_TRY(read_cuts(file, spec, &mesh, sharded->dimension_count, &cuts, err));
     memcpy(ret->count, sharded->shape, sizeof ret->count);
@@ -307,8 +317,10 @@ static enum cairn_code box_of(const struct cairn_torch *file,
         for (unsigned k = 0; k < cuts.count[d]; k++)
             cut(&ret->start[d], &ret->count[d], mesh.size[cuts.order[d][k]],
                 mesh.place[cuts.order[d][k]]);
-    *ret_has = !cuts.elsewhere;
-    return CAIRN_OK;
+    *ret_elsewhere = cuts.elsewhere;
+    return in_state(file, sharded->members, "_local_tensor", ret_local)
+               ? CAIRN_OK
+               : cairn_fail(err, CAIRN_UNSUPPORTED, "a DTensor without its _local_tensor");
 }
 
 /* Of a ShardedTensor: what its metadata says. */
@@ -348,21 +360,39 @@ static enum cairn_code check_piece(const struct cairn_torch_sharded *sharded,
                : cairn_fail(err, CAIRN_INVALID, "a piece leaves the tensor");
 }
 
+bool cairn_torch_sharded_whole(const struct cairn_torch *file, cairn_pickle_ref ref,
+                               cairn_pickle_ref *ret) {
+    struct cairn_torch_sharded sharded;
+    struct cairn_torch_tensor piece;
+    struct cairn_box box;
+    bool elsewhere, has = true;
+    if (!cairn_torch_is_sharded(file, ref) ||
+        cairn_torch_sharded(file, ref, &sharded, NULL) != CAIRN_OK || sharded.count != 1)
+        return false;
+    enum cairn_code code = sharded.listed
+                               ? box_of_listed(file, &sharded, 0, &box, ret, NULL)
+                               : box_of(file, &sharded, &box, ret, &elsewhere, NULL);
+    if (code != CAIRN_OK || !cairn_torch_is_plain_tensor(file, *ret) ||
+        memcmp(box.count, sharded.shape, sharded.dimension_count * sizeof *box.count) != 0)
+        return false;
+    return cairn_torch_tensor(file, *ret, &piece, NULL) == CAIRN_OK &&
+           check_piece(&sharded, &box, &piece, &has, NULL) == CAIRN_OK;
+}
+
 enum cairn_code cairn_torch_sharded_piece(const struct cairn_torch *file,
                                           const struct cairn_torch_sharded *sharded,
                                           uint32_t index, struct cairn_box *ret_box,
                                           struct cairn_torch_tensor *ret_piece, bool *ret_has,
                                           struct cairn_error *err) {
     cairn_pickle_ref tensor = 0;
-    *ret_has = true;
+    bool elsewhere = false;
     if (sharded->listed)
         CAIRN_TRY(box_of_listed(file, sharded, index, ret_box, &tensor, err));
     else
-        CAIRN_TRY(box_of(file, sharded, ret_box, ret_has, err));
-    if (!*ret_has) return CAIRN_OK;
-    if (!sharded->listed && !in_state(file, sharded->members, "_local_tensor", &tensor))
-        return cairn_fail(err, CAIRN_UNSUPPORTED, "a DTensor without its _local_tensor");
-    if (!cairn_torch_is_tensor(file, tensor))
+        CAIRN_TRY(box_of(file, sharded, ret_box, &tensor, &elsewhere, err));
+    *ret_has = !elsewhere;
+    if (elsewhere) return CAIRN_OK;
+    if (!cairn_torch_is_plain_tensor(file, tensor))
         return cairn_fail(err, CAIRN_UNSUPPORTED, "its rank's piece is no plain tensor");
     CAIRN_TRY(cairn_torch_tensor(file, tensor, ret_piece, err));
     return check_piece(sharded, ret_box, ret_piece, ret_has, err);

@@ -14,6 +14,8 @@
  *          3   a sum that was not added up yet (Partial), and a mesh or placements that are not
  *              known, are CAIRN_UNSUPPORTED.
  *          4   the boxes of a ShardedTensor are what it says of itself.
+ *          5   one whose only piece is all of it, as of a job of one rank, is a tensor like others
+ *              (formats/torch.h) wherever it is met.
  * Limits:  8 dimensions of the tensor, 8 of the mesh.
  * Threads: stateless.
  * Next:    formats/torch_ranks.h puts them together.
@@ -34,6 +36,9 @@ bool cairn_torch_is_sharded(const struct cairn_torch *file, cairn_pickle_ref ref
 enum cairn_code cairn_torch_sharded(const struct cairn_torch *file, cairn_pickle_ref ref,
                                     struct cairn_torch_sharded *ret,
                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* Is its only piece all of it? *ret: that piece, a plain tensor. */
+bool cairn_torch_sharded_whole(const struct cairn_torch *file, cairn_pickle_ref ref,
+                               cairn_pickle_ref *ret);
 /* Piece number `index`. *ret_has: it has elements, and is not left to another rank. */
 enum cairn_code cairn_torch_sharded_piece(const struct cairn_torch *file,
                                           const struct cairn_torch_sharded *sharded,

@@ -20,7 +20,7 @@ import unittest
 import zipfile
 
 import torch_files
-from test_export import export, read
+from test_export import VECTORS, export, read
 from test_stored_tensors import Case, Restored
 from torch_files import (Call, Storage, dtensor, made, mesh_of, named, placed, save, save_dcp, save_legacy,
                          sharded_tensor, tensor)
@@ -35,6 +35,19 @@ def inspect(path, *words, status=0):
     if ran.returncode != status:
         raise AssertionError(f"{path}: exit {ran.returncode}: {ran.stdout}{ran.stderr}")
     return json.loads(ran.stdout) if not status else ran.stderr
+
+
+def expect_whole(test, made, folder):
+    """Each folder of tests/vectors/torch_ranks is exported to the tensors that its expected.json has."""
+    expected = json.loads((made / "expected.json").read_text())
+    test.assertEqual(sorted(expected), ["fsdp1", "fsdp2", "fsdp2-tp", "placed"])
+    for kind, tensors in expected.items():
+        out = folder / f"out-{kind}"
+        told = json.loads(export(made / kind, out, "--json", "--optimizer", "--strict").stdout)
+        found = {name: row[2].hex() for name, row in read(out).items()}
+        found.update({name: found[of] for name, of in told["aliases"].items()})
+        test.assertEqual(told["left_out"], [], kind)
+        test.assertEqual(found, tensors, kind)
 
 
 class Files(unittest.TestCase):
@@ -391,6 +404,9 @@ class Ranks(Files):
             save(folder / name, value)
         return folder
 
+    def test_what_torch_wrote_on_four_ranks_is_whole_again(self):
+        expect_whole(self, VECTORS / "torch_ranks", self.folder)
+
     @staticmethod
     def rows(first, count, width=2):
         return struct.pack(f"<{count * width}h", *range(first * width, (first + count) * width))
@@ -405,8 +421,10 @@ class Ranks(Files):
             files = {f"model_world_size_4_rank_{rank}.pt": {"w": dtensor(
                 "int16", (7, 2), self.piece(2 * rank, min(2, 7 - 2 * rank)), mesh_of((4,), (rank,), form),
                 [placed("Shard", 0)], module)} for rank in range(4)}
-            found, told = self.exported(self.folder_of(files), "--strict")
-            self.assertEqual(found, {"w": ("I16", [7, 2], self.rows(0, 7))}, form)
+            for value in files.values():
+                value["p"] = Call("torch._utils", "_rebuild_parameter", value["w"], True, collections.OrderedDict())
+            found, told = self.exported(self.folder_of(files), "--strict", "--copy-tied")
+            self.assertEqual(found, dict.fromkeys("wp", ("I16", [7, 2], self.rows(0, 7))), form)
             self.assertEqual(told["left_out"], [])
 
     def test_the_order_of_two_cuts_of_one_dimension_is_what_the_placements_say(self):
@@ -522,6 +540,24 @@ class Ranks(Files):
         self.assertEqual([(row["name"], row["class"]) for row in told["left_out"]],
                          [("w", "torch.distributed.tensor.DTensor")])
         self.assertIn("give the folder", told["left_out"][0]["why"])
+
+    def test_a_piece_that_is_all_of_a_tensor_is_one_in_a_file_alone(self):
+        whole = self.piece(0, 4)
+        one = dtensor("int16", (4, 2), whole, mesh_of((1,), (0,)), [placed("Shard", 0)])
+        copy = dtensor("int16", (4, 2), whole, mesh_of((2,), (1,)), [placed("Replicate")])
+        part = dtensor("int16", (8, 2), whole, mesh_of((2,), (0,)), [placed("Shard", 0)])
+        itself = dtensor("int16", (4, 2), None, mesh_of((1,), (0,)), [placed("Shard", 0)])
+        itself.arguments[3][1]["_local_tensor"] = itself
+        found, told = self.exported(self.file({
+            "one": one, "copy": copy, "part": part, "itself": itself, "list": [one],
+            "fsdp1": sharded_tensor("int16", (4, 2), [((0, 0), (4, 2), whole)])}), "--copy-tied")
+        rows = "I16", [4, 2], self.rows(0, 4)
+        self.assertEqual(found, {"one": rows, "copy": rows, "list.0": rows, "fsdp1": rows})
+        self.assertEqual([row["name"] for row in told["left_out"]], ["part", "itself"])
+        # a row of which all other ranks have none is one of a set all the same
+        files = {f"rank{rank}.pt": {"w": dtensor("int16", (1, 2), self.piece(0, 1 - min(rank, 1)), mesh_of((3,), (rank,)),
+                                                 [placed("Shard", 0)])} for rank in range(3)}
+        self.assertEqual(self.exported(self.folder_of(files))[0], {"w": ("I16", [1, 2], self.rows(0, 1))})
 
     def test_damage_of_a_rank_is_found(self):
         folder = self.folder_of(self.files_of())

@@ -3,6 +3,7 @@
  * (1 byte), its name, its size (4 bytes, lowest first) and its bytes; the last one is cut where the
  * input ends. corpus/folder is made by pack_folders.py. */
 #include "formats/dcp.h"
+#include "formats/torch_ranks.h"
 #include "formats/zero_universal.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -77,7 +78,9 @@ void cairn_fuzz_folder(struct cairn_view input) {
             : cairn_zero_universal_is(&opened)
                 ? cairn_zero_universal_open(&opened, optimizer, &assembly, &err)
             : cairn_zero_is(&opened) ? cairn_zero_open(&opened, &options, &assembly, &err)
-                                     : CAIRN_OK;
+            : cairn_torch_ranks_is(&opened)
+                ? cairn_torch_ranks_assemble(&opened, optimizer, &assembly, &err)
+                : CAIRN_OK;
         FUZZ_SAYS_WHY(code, err);
         if (!code) read_all(&assembly);
         cairn_assembly_release(&assembly);

@@ -10,7 +10,8 @@ VECTORS = HERE.parent / "vectors"
 FOLDERS = ("dcp/single", "deepspeed/stage1_fp32/step2", "deepspeed/stage3/step2",
            "deepspeed/parallel/tensor_parallel/step2", "deepspeed/parallel/experts/step2",
            "deepspeed/parallel/experts_dp4/step2", "deepspeed/parallel/pipeline/step2",
-           "deepspeed/parallel/experts_pipeline/step2", "deepspeed/parallel/megatron/step2")
+           "deepspeed/parallel/experts_pipeline/step2", "deepspeed/parallel/megatron/step2",
+           "torch_ranks/placed", "torch_ranks/fsdp2-tp", "torch_ranks/fsdp1")
 INPUT_BYTES_MAX = 64 << 10
 
 
