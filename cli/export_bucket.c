@@ -73,7 +73,8 @@ static enum cairn_code save_log(struct bucket *bucket, struct cairn_store_worker
     CAIRN_AUTO_JSON json_t *log =
         json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:O}", "form", FORM, "source", source,
                   "plan", plan, "token", bucket->token, "writer", bucket->claim.writer, "where",
-                  bucket->claim.here, "beats", (json_int_t)atomic_load(&bucket->beats), "uploads", uploads);
+                  bucket->claim.here, "beats", (json_int_t)atomic_load(&bucket->beats), "uploads",
+                  uploads);
     if (!log) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for " CAIRN_CLI_EXPORT_LOG);
     CAIRN_TRY(cairn_json_dump_pretty(log, &text, err));
     return cairn_store_put_small(worker, CAIRN_CLI_EXPORT_LOG,

@@ -36,7 +36,7 @@ struct cairn_cli_export_claim {
 bool cairn_cli_export_claim_take(struct cairn_cli_export_claim *claim, const char *token);
 void cairn_cli_export_claim_init(struct cairn_cli_export_claim *claim);
 void cairn_cli_export_claim_release(struct cairn_cli_export_claim *claim);
-/* A log with this `where` was written on this machine: since the claim is held, its writer is gone. */
+/* A log with this `where` was written on this machine: as the claim is held, its writer is gone. */
 bool cairn_cli_export_claim_is_here(const struct cairn_cli_export_claim *claim, const char *where);
 /* True for one caller each time that the log is to be renewed. */
 bool cairn_cli_export_claim_is_due(struct cairn_cli_export_claim *claim);

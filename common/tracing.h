@@ -26,7 +26,7 @@ struct cairn_trace {
 };
 /* False: *ret is none. */
 bool cairn_trace_parse(struct cairn_view text, struct cairn_trace *ret);
-/* TRACEPARENT of the environment, as programs that trace hand it on: its text; "" where it is none. */
+/* TRACEPARENT of the environment, as programs that trace hand it on; "" where it is none. */
 #define CAIRN_TRACE_TEXT_BYTES 56
 void cairn_trace_of_environment(char ret[CAIRN_TRACE_TEXT_BYTES]);
 /* A new one, for work that nobody traces yet. */

@@ -43,7 +43,9 @@ static const char *restore_end_value(size_t index, size_t label) {
 
 static const char *wait_value(size_t index, size_t label) {
     (void)label;
-    return ((const char *[CAIRN_UP_WAITS]){"senders", "outbox", "watchers", "readers", "peers"})[index];
+    static const char *const words[CAIRN_UP_WAITS] = {"senders", "outbox", "watchers", "readers",
+                                                      "peers"};
+    return words[index];
 }
 
 static const struct cairn_metric_axis axis_NONE = {.count = 1},

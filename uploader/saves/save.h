@@ -63,8 +63,8 @@ struct cairn_up_save {
     struct cairn_version_place place;
     uint32_t rank, n;
     json_t *begin;                    /* what the server is told: step, n, rank, world_size, ... */
-    char proc[CAIRN_UUID_TEXT_BYTES];
-    char trace[CAIRN_TRACE_TEXT_BYTES]; /* of who began it; "": none */ /* of the trainer that began it; "": an older journal's */
+    char proc[CAIRN_UUID_TEXT_BYTES]; /* of the trainer that began it; "": an older journal's */
+    char trace[CAIRN_TRACE_TEXT_BYTES]; /* traceparent of who began it; "": none */
     bool abort_on_disconnect;         /* it does not outlive its trainer, unless that says bye */
     /* locked by uploader_state */
     struct cairn_up_save_state state; /* moved by cairn_up_save_event_locked alone */
