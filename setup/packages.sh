@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What has to be installed, and how that is done. Sourced by ./test and ./quickstart, so that a
-# package is named in one place. Every list is for Debian 12; elsewhere the names are a hint.
+# package is named in one place. Every list is for Debian 12, and cairn_packages_elsewhere has the names of others.
 # shellcheck shell=bash
 
 # To build and to run. ccache keeps what was compiled: a clean clone on the same machine builds in seconds.
@@ -10,11 +10,14 @@ cairn_packages_build=(
     libexpat1-dev ca-certificates
 )
 # To test, on top of that.
-cairn_packages_test=(libcunit1-dev python3 python3-venv python3-yaml curl procps strace abigail-tools iproute2)
+cairn_packages_test=(libcunit1-dev python3 python3-venv python3-yaml curl procps strace abigail-tools iproute2
+    shellcheck)
 # To test the catalog in PostgreSQL, too; without it those tests are skipped, and say so.
 cairn_packages_postgres=(postgresql)
 # To test the loops that are written for 64-bit ARM; without them that test is skipped, and says so.
 cairn_packages_arm64=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
+# To test what musl's headers and library lack; without it that test is skipped, and says so.
+cairn_packages_musl=(musl-tools)
 # To test images and a site of containers; without them those tests are skipped, and say so.
 cairn_packages_docker=(docker.io docker-compose mmdebstrap lintian)
 command -v kubectl >/dev/null || cairn_packages_docker+=(kubernetes-client)
@@ -24,6 +27,76 @@ cairn_packages_browser=(chromium chromium-driver fonts-dejavu-core)
 cairn_packages_proxies=(nginx-light haproxy apache2 caddy varnish)
 # For the second compiler, on top of that.
 cairn_packages_clang=(clang)
+
+# What Fedora and Alpine call them: Debian's name, Fedora's, Alpine's, several with commas between them; - where another
+# one of the list has it, or nobody.
+cairn_packages_names='
+build-essential gcc,make build-base,bsd-compat-headers
+ccache ccache ccache
+cmake cmake cmake
+ninja-build ninja-build samurai
+pkg-config pkgconf-pkg-config pkgconf
+libcurl4-openssl-dev libcurl-devel curl-dev
+libmicrohttpd-dev libmicrohttpd-devel libmicrohttpd-dev
+libgnutls28-dev gnutls-devel gnutls-dev
+libjansson-dev jansson-devel jansson-dev
+libssl-dev openssl-devel openssl-dev
+libsqlite3-dev sqlite-devel sqlite-dev
+libpq-dev libpq-devel libpq-dev
+libexpat1-dev expat-devel expat-dev
+ca-certificates ca-certificates ca-certificates
+libcunit1-dev CUnit-devel cunit-dev
+python3 python3 python3
+python3-venv - -
+python3-yaml python3-pyyaml py3-yaml
+curl curl curl
+procps procps-ng procps-ng
+strace strace strace
+abigail-tools libabigail libabigail
+iproute2 iproute iproute2
+shellcheck ShellCheck shellcheck
+postgresql postgresql-server postgresql
+gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu -
+libc6-dev-arm64-cross - -
+qemu-user qemu-user qemu-aarch64
+kubernetes-client - kubectl
+mmdebstrap - -
+lintian - -
+musl-tools musl-gcc -
+docker.io moby-engine docker
+docker-compose docker-compose docker-cli-compose
+chromium chromium chromium
+chromium-driver chromedriver chromium-chromedriver
+fonts-dejavu-core dejavu-sans-fonts font-dejavu
+nginx-light nginx nginx
+haproxy haproxy haproxy
+apache2 httpd apache2
+caddy caddy caddy
+varnish varnish varnish
+clang clang clang
+'
+
+# Prints how this system installs the Debian packages named: a command, or their names where it is none of these.
+cairn_packages_elsewhere() {
+    local package column=0 words=() debian fedora alpine
+    if command -v dnf >/dev/null; then
+        words=(dnf install) column=1
+    elif command -v apk >/dev/null; then
+        words=(apk add) column=2
+    else
+        printf 'the packages of Debian 12 are: %s' "$*"
+        return 0
+    fi
+    for package in "$@"; do
+        while read -r debian fedora alpine; do
+            [ "$debian" = "$package" ] || continue
+            local own=$fedora
+            [ "$column" = 1 ] || own=$alpine
+            [ "$own" = - ] || words+=("${own//,/ }")
+        done <<<"$cairn_packages_names"
+    done
+    printf 'as root run: %s' "${words[*]}"
+}
 
 # Prints those of the packages named that are not installed.
 cairn_packages_missing() {
@@ -54,7 +127,7 @@ cairn_packages_need() {
         mapfile -t missing < <(cairn_parts_missing)
         [ "${#missing[@]}" = 0 ] && return 0
         printf '%s: this system has no apt-get; missing: %s\n' "$cairn_setup_name" "${missing[*]}" >&2
-        printf '%s: the packages of Debian 12 are: %s\n' "$cairn_setup_name" "$*" >&2
+        printf '%s: %s\n' "$cairn_setup_name" "$(cairn_packages_elsewhere "$@")" >&2
         return 1
     fi
     mapfile -t missing < <(cairn_packages_missing "$@")
@@ -141,8 +214,26 @@ cairn_quietly() {
 cairn_cmake_extra=()
 cairn_configure_preset() {
     local options
+    cairn_tree_fits "$1" || return 1
     mapfile -t options < <(cairn_cmake_options)
     cairn_quietly cmake --preset "$1" "${options[@]}" "${cairn_cmake_extra[@]}"
+}
+
+# Whether the preset can be built in this folder; else says what to do.
+cairn_tree_fits() {
+    local made
+    if ! mkdir -p build 2>/dev/null || [ ! -w build ]; then
+        printf '%s: this folder cannot be written to: %s\n' "$cairn_setup_name" "$PWD" >&2
+        printf '%s: copy it to one that can, and run it there: cp -r %q FOLDER && cd FOLDER\n' "$cairn_setup_name" \
+            "$PWD" >&2
+        return 1
+    fi
+    [ -r "build/$1/CMakeCache.txt" ] || return 0
+    made=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "build/$1/CMakeCache.txt")
+    [ "$made" -ef . ] && return 0
+    printf '%s: this folder was moved or copied: build/%s was made for %s\n' "$cairn_setup_name" "$1" "$made" >&2
+    printf '%s: remove it and run this again: rm -rf %q\n' "$cairn_setup_name" "$PWD/build/$1" >&2
+    return 1
 }
 
 # Builds one preset of CMakePresets.json.

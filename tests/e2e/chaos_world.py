@@ -18,7 +18,8 @@ import urllib.error
 import urllib.request
 
 from s3world import S3World
-from world import BIN, found, HANG_S, server_name, World
+from build_folder import preload
+from world import found, HANG_S, server_name, World
 
 TICK_S = 0.004
 LOOK_TIMEOUT_S = 1.0
@@ -310,7 +311,7 @@ class Clocks(threading.Thread):
         if machine not in self.files:
             self.files[machine] = open(path, "w+b", buffering=0)
             self.set(machine)
-        return {"LD_PRELOAD": str(BIN / "tests/libclock.so"), "LIBCLOCK_AHEAD": str(path),
+        return {**preload("clock"), "LIBCLOCK_AHEAD": str(path),
                 "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
 
     def set(self, machine):

@@ -5,7 +5,7 @@ import os
 import struct
 import tempfile
 
-from build_folder import BIN
+from build_folder import preload
 
 
 class Passing:
@@ -14,7 +14,7 @@ class Passing:
         self.file.write(bytes(16))
 
     def env(self):
-        return {"LD_PRELOAD": str(BIN / "tests/libclock.so"), "LIBCLOCK_AHEAD": self.file.name,
+        return {**preload("clock"), "LIBCLOCK_AHEAD": self.file.name,
                 "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
 
     def passes(self, seconds):

@@ -20,10 +20,10 @@ import time
 import unittest
 
 from patience import HANG_S
-from build_folder import BIN
+from build_folder import BIN, preload
 
 SCRIPT = BIN / "tests/postgres.sh"
-NOSYNC = BIN / "tests/libnosync.so"  # figures are measured without it
+NOSYNC = (BIN / "tests/libnosync.so").exists()  # figures are measured without it
 SKIPPED = 77
 READY_S = 60
 SETTINGS = {"listen_addresses": "", "shared_buffers": "16MB", "max_connections": "200",
@@ -116,7 +116,7 @@ class Postgres:
             self.process = subprocess.Popen(
                 [self.programs / "postgres", "-D", self.data, "-k", self.folder, "-p", self.port,
                  *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={**os.environ, **({"LD_PRELOAD": NOSYNC} if NOSYNC.exists() else {})},
+                env={**os.environ, **(preload("nosync") if NOSYNC else {})},
                 **self.as_owner())
         until = time.monotonic() + READY_S
         while not self.answers():

@@ -10,7 +10,7 @@ import os
 import pathlib
 import struct
 
-from world import BIN
+from build_folder import preload
 
 HEAD = struct.Struct("<IIiiQQQQqIIII")
 MAGIC = 0x31524543
@@ -22,7 +22,7 @@ SHARED_MEMORY = "-shm"
 
 def environment(log, root):
     """Of a process that is recorded."""
-    return {"LD_PRELOAD": str(BIN / "tests/librecord.so"), "LIBRECORD_LOG": str(log),
+    return {**preload("record"), "LIBRECORD_LOG": str(log),
             "LIBRECORD_ROOT": str(root),
             "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
 

@@ -22,8 +22,8 @@ def _folder():
     path.mkdir(parents=True, exist_ok=True)
     for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS"):
         own = os.environ.get(name)
-        os.environ[name] = ":".join([*([own] if own else []), f"log_path={path}/report",
-                                     "log_exe_name=1"])
+        os.environ[name] = ":".join([*([own] if own else []), f"log_path='{path}/report'",
+                                     "log_exe_name=1"])  # quoted: a space ends an option
     return path
 
 

@@ -56,7 +56,7 @@ class Commands(unittest.TestCase):
         for name, version in ((program, "3.11"), (BIN / "cairn", None)):
             subprocess.run([name, "put", self.world.root / "file", "c/python@1", "--new-version"], check=True, timeout=HANG_S,
                            capture_output=True, env={**os.environ, "CAIRN_URL": self.world.addresses(),
-                                                     "CAIRN_SOCKET": self.world.socket()})
+                                                     "LD_LIBRARY_PATH": str(BIN), "CAIRN_SOCKET": self.world.socket()})
             self.assertEqual(self.world.version("c/python", "1")["meta"]["origin"]["versions"].get("python"), version)
 
     def test_help_of_every_verb_begins_with_three_examples(self):

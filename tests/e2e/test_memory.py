@@ -9,7 +9,8 @@ import random
 import re
 import unittest
 
-from world import BIN, HANG_S, World
+from build_folder import preload
+from world import HANG_S, World
 
 PLACES = int(os.environ.get("CAIRN_TEST_PLACES", "20"))
 SEED = int(os.environ.get("CAIRN_TEST_SEED", "1"))
@@ -23,10 +24,10 @@ CLEAN = (0, 1, 2, 3, 5, 6, 8, 9)
 
 def failing(place, count=None):
     """The environment of a process whose allocation of that number fails; 0: none."""
-    env = {"LD_PRELOAD": str(BIN / "tests/libfail.so"), "LIBFAIL_AT": str(place),
+    env = {**preload("fail"), "LIBFAIL_AT": str(place),
            "ASAN_OPTIONS": os.environ["ASAN_OPTIONS"] + ":verify_asan_link_order=0",
            # What these libraries leave behind themselves when they run out of memory.
-           "LSAN_OPTIONS": f"{os.environ['LSAN_OPTIONS']}:print_suppressions=0:suppressions={FOREIGN}"}
+           "LSAN_OPTIONS": f"{os.environ['LSAN_OPTIONS']}:print_suppressions=0:suppressions='{FOREIGN}'"}
     return {**env, "LIBFAIL_COUNT": str(count)} if count else env
 
 

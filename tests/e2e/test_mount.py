@@ -10,6 +10,7 @@ import subprocess
 import unittest
 
 from signs import go_round
+from build_folder import preload
 from world import BIN, HANG_S, wait_until, World
 
 RUN = "mount/run"
@@ -80,7 +81,7 @@ class Mount(unittest.TestCase):
         away = self.world.root / "away"
         uploader = self.world.make_uploader(1)
         uploader.env = {
-            **uploader.env, "LD_PRELOAD": str(BIN / "tests/libstale.so"),
+            **uploader.env, **preload("stale"),
             "LIBSTALE_ROOT": str(self.world.store), "LIBSTALE_WHILE": str(away),
             "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
         self.world.uploaders.append(uploader)

@@ -56,18 +56,21 @@ static pid_t next_sign(const struct cairn_passing *passing) {
 
 bool cairn_passing_open(struct cairn_passing *ret) {
     const char *build = getenv("CAIRN_BIN_DIR"), *options = getenv("ASAN_OPTIONS");
-    const char *others = getenv("LD_PRELOAD");
+    const char *others = getenv("LD_PRELOAD"), *libraries = getenv("LD_LIBRARY_PATH");
     char self[400] = "", path[500];
     if (!build && readlink("/proc/self/exe", self, sizeof(self) - 1) > 0) *strrchr(self, '/') = 0;
-    snprintf(ret->preload, sizeof(ret->preload), "LD_PRELOAD=%.300s/tests/libclock.so%s%.200s",
-             build ? build : self, others ? ":" : "", others ? others : "");
+    /* By its bare name: a space in LD_PRELOAD ends a path, and the build's folder may have one. */
+    snprintf(ret->preload, sizeof(ret->preload), "LD_PRELOAD=libclock.so%s%.200s",
+             others ? ":" : "", others ? others : "");
+    snprintf(ret->libraries, sizeof(ret->libraries), "LD_LIBRARY_PATH=%.300s/tests%s%.200s",
+             build ? build : self, libraries ? ":" : "", libraries ? libraries : "");
     snprintf(path, sizeof(path), "%s/passing", cairn_test_folder());
     snprintf(ret->file, sizeof(ret->file), "LIBCLOCK_AHEAD=%s", path);
     /* The sanitizer's library is linked into the program, and not the first one then. */
     snprintf(ret->sanitizer, sizeof(ret->sanitizer), "ASAN_OPTIONS=%.200s:verify_asan_link_order=0",
              options ? options : "");
     if (!EXPECT(be_manager(ret))) return false;
-    const char *const env[] = {ret->preload, ret->file,            ret->sanitizer,
+    const char *const env[] = {ret->preload, ret->libraries,       ret->file, ret->sanitizer,
                                ret->manager, "WATCHDOG_USEC=1000", NULL};
     memcpy(ret->env, env, sizeof(env));
     CAIRN_AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);

@@ -22,8 +22,8 @@
 struct cairn_passing {
     int64_t *passed_ms; /* shared with the daemons */
     int manager_fd;
-    char preload[600], file[600], sanitizer[300], manager[100];
-    const char *env[6]; /* for cairn_daemon_options, NULL-terminated */
+    char preload[300], libraries[600], file[600], sanitizer[300], manager[100];
+    const char *env[7]; /* for cairn_daemon_options, NULL-terminated */
 };
 /* In the folder of the test. */
 bool cairn_passing_open(struct cairn_passing *ret);

@@ -95,10 +95,11 @@ static pid_t spawn(const char *const *args) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    char program[300], nosync[500];
+    char program[300], folder[500];
     snprintf(program, sizeof(program), "%s/%s", own.programs, args[0]);
-    find_beside("libnosync.so", nosync, sizeof(nosync));
-    if (setenv("LD_PRELOAD", nosync, 1)) _exit(126); /* passed over where nobody may not read it */
+    find_beside("", folder, sizeof(folder));
+    /* By its bare name: a space in LD_PRELOAD ends a path. Passed over where nobody may read it. */
+    if (setenv("LD_LIBRARY_PATH", folder, 1) || setenv("LD_PRELOAD", "libnosync.so", 1)) _exit(126);
     char *argv[24] = {0};
     for (size_t i = 0; args[i] && i < 23; i++) memcpy(&argv[i], &args[i], sizeof(argv[0]));
     execv(program, argv);
