@@ -115,12 +115,12 @@ CAIRN_PRINTF(2, 3) static void key_print(struct cairn_key *ret, const char *form
     int size = vsnprintf(ret->text, sizeof ret->text, format, args);
     va_end(args);
     CAIRN_PROMISE(size > 0, ret->text[0] = '\0');
-    CAIRN_PROMISE((size_t)size < sizeof ret->text); /* names are bounded far below it */
+    CAIRN_PROMISE((size_t)size < sizeof ret->text, (void)0); /* names are bounded far below it */
 }
 
 static void assert_run_name(const struct cairn_run_name *name) {
-    CAIRN_PROMISE(cairn_name_valid(cairn_view_of(name->project)));
-    CAIRN_PROMISE(cairn_name_valid(cairn_view_of(name->run)));
+    CAIRN_PROMISE(cairn_name_valid(cairn_view_of(name->project)), (void)0);
+    CAIRN_PROMISE(cairn_name_valid(cairn_view_of(name->run)), (void)0);
 }
 
 void cairn_key_store_json(struct cairn_key *ret) {
@@ -140,7 +140,7 @@ void cairn_key_catalog_piece(const char *sha256, struct cairn_key *ret) {
 }
 
 void cairn_key_revoked(const char *token, struct cairn_key *ret) {
-    CAIRN_PROMISE(cairn_name_valid(cairn_view_of(token)));
+    CAIRN_PROMISE(cairn_name_valid(cairn_view_of(token)), (void)0);
     key_print(ret, ".cairn/revoked/%s.json", token);
 }
 
@@ -178,15 +178,15 @@ void cairn_key_layout(const struct cairn_run_name *name, const uint8_t digest[32
 
 void cairn_key_version_prefix(const struct cairn_version_place *place, struct cairn_key *ret) {
     assert_run_name(&place->name);
-    CAIRN_PROMISE(cairn_version_id_valid(cairn_view_of(place->id.text)));
-    CAIRN_PROMISE(place->step <= CAIRN_STEP_MAX);
+    CAIRN_PROMISE(cairn_version_id_valid(cairn_view_of(place->id.text)), (void)0);
+    CAIRN_PROMISE(place->step <= CAIRN_STEP_MAX, (void)0);
     key_print(ret, "%s/%s/%012llu/%s/", place->name.project, place->name.run,
               (unsigned long long)place->step, place->id.text);
 }
 
 void cairn_key_shard(const struct cairn_version_place *place, struct cairn_view shard,
                      struct cairn_key *ret) {
-    CAIRN_PROMISE(cairn_shard_name_check(shard, NULL) == CAIRN_OK);
+    CAIRN_PROMISE(cairn_shard_name_check(shard, NULL) == CAIRN_OK, (void)0);
     struct cairn_key prefix;
     cairn_key_version_prefix(place, &prefix);
     key_print(ret, "%sdata/%.*s", prefix.text, (int)shard.size, (const char *)shard.data);

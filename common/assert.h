@@ -20,7 +20,7 @@
     } while (0)
 _Noreturn void cairn_assert_failed(const char *condition, const char *file, int line);
 /* For our own bugs only, in what libcairn links, which ends no trainer: the place is noted, what
- * stands behind the condition is carried out (mostly a return; nothing where going on harms
+ * stands behind the condition is carried out (mostly a return; (void)0 where going on harms
  * nobody), and every later call of the library is CAIRN_BROKEN. Daemons and tests end here, too. */
 #define CAIRN_PROMISE(condition, ...)                                                              \
     do {                                                                                           \

@@ -112,12 +112,21 @@ static void add_format(struct line *line, char *raw, size_t raw_bytes, const cha
 
 #define SYSTEM_BYTES 200
 
+/* GNU's function of that name gives a text, POSIX's a number. */
+static const char *text_of(int os_errno, char *room, size_t capacity) {
+#ifdef __GLIBC__
+    return strerror_r(os_errno, room, capacity);
+#else
+    return strerror_r(os_errno, room, capacity) ? "unknown error" : room;
+#endif
+}
+
 /* What the system says, behind the failure's own words. "Too many open files" does not say whose
  * limit it is. */
 static void system_words(int os_errno, char ret[SYSTEM_BYTES]) {
     char room[80];
     struct rlimit limit = {0};
-    const char *says = strerror_r(os_errno, room, sizeof(room));
+    const char *says = text_of(os_errno, room, sizeof(room));
     if (os_errno == EMFILE && !getrlimit(RLIMIT_NOFILE, &limit))
         snprintf(ret, SYSTEM_BYTES,
                  ": %.80s (this process may have %llu; raise RLIMIT_NOFILE, ulimit -n)", says,

@@ -55,35 +55,35 @@ static void rank_wait(enum cairn_lock_rank rank) {
 void cairn_lock_init(struct cairn_lock *lock, enum cairn_lock_rank rank) {
     CAIRN_PROMISE((unsigned)rank < CAIRN_LOCK_RANKS, rank = 0);
     int failed = pthread_mutex_init(&lock->mutex, NULL);
-    CAIRN_PROMISE(!failed);
+    CAIRN_PROMISE(!failed, (void)0);
     lock->rank = rank;
 }
 
 void cairn_lock_release(struct cairn_lock *lock) {
     int failed = pthread_mutex_destroy(&lock->mutex);
-    CAIRN_PROMISE(!failed); /* EBUSY: released while somebody holds it */
+    CAIRN_PROMISE(!failed, (void)0); /* EBUSY: released while somebody holds it */
 }
 
 void cairn_lock_take(struct cairn_lock *lock) {
     rank_take(lock->rank);
     int failed = pthread_mutex_lock(&lock->mutex);
-    CAIRN_PROMISE(!failed);
+    CAIRN_PROMISE(!failed, (void)0);
 }
 
 void cairn_lock_give(struct cairn_lock *lock) {
     rank_give(lock->rank);
     int failed = pthread_mutex_unlock(&lock->mutex);
-    CAIRN_PROMISE(!failed);
+    CAIRN_PROMISE(!failed, (void)0);
 }
 
 void cairn_condition_init(struct cairn_condition *condition) {
     pthread_condattr_t attributes;
     int failed = pthread_condattr_init(&attributes);
-    CAIRN_PROMISE(!failed);
+    CAIRN_PROMISE(!failed, (void)0);
     failed = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    CAIRN_PROMISE(!failed);
+    CAIRN_PROMISE(!failed, (void)0);
     failed = pthread_cond_init(&condition->condition, &attributes);
-    CAIRN_PROMISE(!failed);
+    CAIRN_PROMISE(!failed, (void)0);
     pthread_condattr_destroy(&attributes);
 }
 
@@ -104,12 +104,12 @@ bool cairn_condition_wait(struct cairn_condition *condition, struct cairn_lock *
     rank_wait(lock->rank);
     if (deadline_ms == UINT64_MAX) {
         int failed = pthread_cond_wait(&condition->condition, &lock->mutex);
-        CAIRN_PROMISE(!failed);
+        CAIRN_PROMISE(!failed, (void)0);
         return true;
     }
     struct timespec deadline = {.tv_sec = (time_t)(deadline_ms / 1000),
                                 .tv_nsec = (long)(deadline_ms % 1000) * 1000000};
     int failed = pthread_cond_timedwait(&condition->condition, &lock->mutex, &deadline);
-    CAIRN_PROMISE(failed == 0 || failed == ETIMEDOUT);
+    CAIRN_PROMISE(failed == 0 || failed == ETIMEDOUT, (void)0);
     return failed == 0;
 }

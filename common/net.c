@@ -320,11 +320,11 @@ static void attach_fds(struct msghdr *message, union control *control, const int
                        size_t fd_count) {
     memset(control, 0, sizeof *control);
     message->msg_control = control->bytes;
-    message->msg_controllen = CMSG_SPACE(sizeof(int) * fd_count);
+    message->msg_controllen = (socklen_t)CMSG_SPACE(sizeof(int) * fd_count);
     struct cmsghdr *header = CMSG_FIRSTHDR(message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int) * fd_count);
+    header->cmsg_len = (socklen_t)CMSG_LEN(sizeof(int) * fd_count);
     memcpy(CMSG_DATA(header), fds, sizeof(int) * fd_count);
 }
 

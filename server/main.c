@@ -348,7 +348,9 @@ static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
  * milliseconds. The allocator's own bound is 8 arenas a core, so that on few cores others would
  * share it. */
 static void keep_arenas_apart(void) {
+#ifdef M_ARENA_MAX /* glibc's */
     (void)mallopt(M_ARENA_MAX, ALLOCATOR_ARENAS);
+#endif
 }
 
 int main(int argc, char **argv) {

@@ -44,7 +44,9 @@ static _Atomic uint64_t trimmed_ms; /* mono clock */
 static _Atomic bool untrimmed;
 
 void cairn_srv_trim_left(void) {
+#ifdef __GLIBC__ /* musl's gives memory back by itself */
     if (atomic_exchange(&untrimmed, false)) (void)malloc_trim(0);
+#endif
 }
 
 void cairn_srv_trim_later(size_t bytes) {

@@ -2,10 +2,17 @@
 /* preadv2() that does not wait, and checksums while the bytes are in the cache; see ready.h. */
 #include "store/ready.h"
 
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "common/crc32c.h"
+
+#ifndef __GLIBC__ /* musl has it from 1.2.5 on; a 64-bit offset is the lower one of two words */
+static ssize_t preadv2(int fd, const struct iovec *pieces, int count, off_t offset, int flags) {
+    return syscall(SYS_preadv2, fd, pieces, (long)count, offset, 0L, (long)flags);
+}
+#endif
 
 /* A signal is no reason to wait: what it cut short counts as not ready. */
 static bool take(const struct cairn_store_ready *ready, uint64_t offset, void *into, size_t size) {

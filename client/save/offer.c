@@ -243,7 +243,7 @@ static enum cairn_code finish_handed_over(struct cairn_client_stager *stager, bo
     struct cairn_client_failed report = {0};
     if (failed) report = cairn_client_failed_of(save);
     save->finishing = false;
-    CAIRN_PROMISE(!save->handed_over);
+    CAIRN_PROMISE(!save->handed_over, (void)0);
     if (later) save->handed_over = stager;
     cairn_lock_give(&session->lock);
     if (failed) cairn_client_report_add(session, &report, &why);

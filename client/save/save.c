@@ -31,7 +31,7 @@ void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event ev
     bool described = save->state.phase == CAIRN_CLIENT_PHASE_COUNTED || save->parked;
     enum cairn_client_reached before = save->state.reached;
     if (!cairn_client_save_state_move(&save->state, event)) return;
-    CAIRN_PROMISE(save->state.reached >= before); /* state.h#2 */
+    CAIRN_PROMISE(save->state.reached >= before, (void)0); /* state.h#2 */
     if (save->state.reached >= CAIRN_CLIENT_REACHED_DURABLE) {
         save->sent_bytes = save->total_bytes;
         if (!save->durable_ms) save->durable_ms = cairn_mono_ms();
@@ -39,7 +39,7 @@ void cairn_client_save_event(struct cairn_save *save, enum cairn_client_event ev
     if (save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED)
         save->problem = (struct cairn_error){0}; /* Q40: the handle ends committed */
     CAIRN_PROMISE(!cairn_client_save_over(save) || save->problem.code ||
-                      save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED); /* save.h#1 */
+                      save->state.phase == CAIRN_CLIENT_PHASE_COMMITTED, (void)0); /* save.h#1 */
     if (cairn_client_save_over(save)) cairn_client_save_settle(save);
     if (cairn_client_save_over(save) || save->state.reached > before)
         cairn_client_save_changed(save);
@@ -205,7 +205,7 @@ void cairn_client_save_sealed(struct cairn_save *save) {
     cairn_lock_take(&save->session->lock);
     cairn_client_save_event(save, CAIRN_CLIENT_EVENT_SEAL);
     CAIRN_PROMISE(save->state.reached >= CAIRN_CLIENT_REACHED_STAGED ||
-                      cairn_client_save_over(save));
+                      cairn_client_save_over(save), (void)0);
     cairn_client_save_give(save);
     cairn_lock_give(&save->session->lock);
     cairn_client_save_retire_pieces(save);

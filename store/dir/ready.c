@@ -9,6 +9,10 @@
 #include "store/dir/inside.h"
 #include "store/ready.h"
 
+#ifndef RWF_NOWAIT /* the C library is older than the flag; this is the kernel's number */
+#define RWF_NOWAIT 8
+#endif
+
 /* tmpfs knows no RWF_NOWAIT, and needs none: it is memory. Other file systems that do not know it
  * refuse the first read. */
 static bool flags_of(int fd, int *ret) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs the tests of tests/arm64/run without CUnit, of which a cross compiler has no library. */
+/* Runs tests of tests/arm64/run and tests/musl/run without CUnit, which is not there for them. */
 #include <stdarg.h>
 #include <time.h>
 
@@ -53,8 +53,9 @@ uint64_t cairn_test_random(uint64_t *state) {
 }
 
 int main(void) {
-    /* Else the tests would pass over the table alone. */
+#ifdef __aarch64__ /* else the tests would pass over the table alone */
     EXPECT(cairn_crc32c_choose("pmull") && cairn_crc32c_choose("armv8"));
+#endif
     (void)cairn_crc32c_choose(NULL);
     for (unsigned i = 0; i < test_count; i++) {
         unsigned before = failed_count;

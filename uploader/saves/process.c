@@ -5,12 +5,24 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#if __has_include(<sys/pidfd.h>) /* glibc's, from 2.36 on */
+#include <sys/pidfd.h>
+#else
+static int pidfd_open(pid_t pid, unsigned flags) {
+    return (int)syscall(SYS_pidfd_open, pid, flags);
+}
+static int pidfd_send_signal(int fd, int number, siginfo_t *info, unsigned flags) {
+    return (int)syscall(SYS_pidfd_send_signal, fd, number, info, flags);
+}
+#endif
 
 #include "common/buf.h"
 #include "common/file.h"

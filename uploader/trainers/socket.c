@@ -93,10 +93,10 @@ static ssize_t send_some(struct conn *conn, struct out *out) {
         size_t size = out->fd_count * sizeof(int);
         control.header.cmsg_level = SOL_SOCKET;
         control.header.cmsg_type = SCM_RIGHTS;
-        control.header.cmsg_len = CMSG_LEN(size);
+        control.header.cmsg_len = (socklen_t)CMSG_LEN(size);
         memcpy(CMSG_DATA(&control.header), out->fds, size);
         message.msg_control = control.bytes;
-        message.msg_controllen = CMSG_SPACE(size);
+        message.msg_controllen = (socklen_t)CMSG_SPACE(size);
     }
     return sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
