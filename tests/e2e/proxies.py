@@ -35,7 +35,7 @@ Group nogroup
 {block}
 """
 APACHE_MODULES = ("mpm_event", "authz_core", "authn_core", "filter", "deflate", "headers", "slotmem_shm", "proxy",
-                  "proxy_http", "proxy_balancer", "lbmethod_byrequests")
+                  "proxy_http", "proxy_balancer", "proxy_hcheck", "lbmethod_byrequests")  # Debian's has watchdog built in
 
 
 def block_of(name):
@@ -72,6 +72,7 @@ class Proxy:
     def with_ports(self, block, ports):
         for number, port in enumerate((ports[0], ports[-1]), 1):
             block = block.replace(f"10.0.0.{number}:7420", f"127.0.0.1:{port}")
+            block = block.replace(f"address: 10.0.0.{number}, port_value: 7420", f"address: 127.0.0.1, port_value: {port}")
             block = block.replace(f'"10.0.0.{number}"; .port = "7420"', f'"127.0.0.1"; .port = "{port}"')
         return block
 
@@ -140,6 +141,19 @@ class Proxy:
     def caddy_command(self):
         return ["caddy", "run", "--adapter", "caddyfile", "--config", self.folder / "conf"]
 
+    def envoy_write(self, block, _):
+        block = block.replace("address: 0.0.0.0, port_value: 8080", f"address: 127.0.0.1, port_value: {self.port}")
+        (self.folder / "conf.yaml").write_text(block)
+
+    def envoy_command(self):
+        return [program("envoy"), "-c", self.folder / "conf.yaml", "--use-dynamic-base-id", "--concurrency", "2", "--log-level", "warning"]
+
+    def traefik_write(self, block, _):
+        (self.folder / "conf.yml").write_text(block)
+
+    def traefik_command(self):
+        return ["traefik", f"--entryPoints.web.address=127.0.0.1:{self.port}", f"--providers.file.filename={self.folder}/conf.yml"]
+
     def varnish_write(self, block, _):
         (self.folder / "conf").write_text(block)
 
@@ -148,12 +162,15 @@ class Proxy:
                 "-s", "malloc,64m", "-p", "thread_pool_min=10", "-p", "thread_pools=1"]
 
 
-PROGRAMS = {"nginx": "nginx", "haproxy": "haproxy", "apache": "apache2", "caddy": "caddy", "varnish": "varnishd"}
+PROGRAMS = {"nginx": "nginx", "haproxy": "haproxy", "apache": "apache2", "caddy": "caddy", "varnish": "varnishd", "envoy": "envoy",
+            "traefik": "traefik"}
+
+
+def program(name):
+    """Its path; setup/extras.sh fetches envoy into an environment of Python."""
+    return shutil.which(PROGRAMS[name], path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
 def missing(name):
     """Why it cannot be started here; None: it can."""
-    program = PROGRAMS[name]
-    if not shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"):
-        return f"{program} is not installed"
-    return None
+    return None if program(name) else f"{PROGRAMS[name]} is not installed"
