@@ -20,6 +20,11 @@ enum cairn_code cairn_record_encode(const struct cairn_record *record, struct ca
                   "manifest_sha256", cairn_document_hex(record->manifest_sha256, 32), "attempt",
                   (json_int_t)record->attempt, "step", (json_int_t)record->step, "n",
                   (json_int_t)record->n, "committed_at", record->committed_at);
+    if (record->line && json &&
+        json_object_set_new(json, "line", json_integer((json_int_t)record->line))) {
+        json_decref(json);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "a record cannot be built");
+    }
     return cairn_document_dump(json, ret, err);
 }
 
@@ -32,9 +37,13 @@ static enum cairn_code record_read(const json_t *json, struct cairn_record *ret,
         {"attempt", CAIRN_JSON_U64, true, &ret->attempt, 0},
         {"step", CAIRN_JSON_U64, true, &ret->step, CAIRN_STEP_MAX},
         {"n", CAIRN_JSON_U32, true, &ret->n, 0},
+        {"line", CAIRN_JSON_U64, false, &ret->line, 0},
         {"committed_at", CAIRN_JSON_TEXT, true, &at, sizeof ret->committed_at - 1},
     };
     CAIRN_TRY(cairn_json_read(json, "", fields, CAIRN_COUNT(fields), true, err));
+    if (ret->line > ret->attempt)
+        return cairn_fail(err, CAIRN_INVALID, "/line: %llu, of a later attempt than its own, %llu",
+                          (unsigned long long)ret->line, (unsigned long long)ret->attempt);
     CAIRN_TRY(cairn_document_id(version, &ret->id, err));
     CAIRN_TRY(cairn_document_digest(digest, ret->manifest_sha256, err));
     cairn_text_copy(ret->committed_at, sizeof ret->committed_at, at);
@@ -80,8 +89,9 @@ enum cairn_code cairn_attempt_record_encode(const struct cairn_attempt_record *r
                              (json_int_t)record->attempt, "nonce", record->nonce, "job",
                              record->job, "world_size", (json_int_t)record->world_size,
                              "resume_version", resume, "superseded", superseded);
-    if (record->weights && record->weights[0] &&
-        json_object_set_new(json, "weights", json_string(record->weights))) {
+    if ((record->weights && record->weights[0] &&
+         json_object_set_new(json, "weights", json_string(record->weights))) ||
+        (record->joins && json && json_object_set_new(json, "joins", json_true()))) {
         json_decref(json);
         return cairn_fail(err, CAIRN_NO_MEMORY, "an attempt record cannot be built");
     }
@@ -116,6 +126,7 @@ static enum cairn_code attempt_read(const json_t *json, struct cairn_attempt_rec
         {"resume_version", CAIRN_JSON_TEXT, false, &resume, 0},
         {"superseded", CAIRN_JSON_ARRAY, true, &superseded, 0},
         {"weights", CAIRN_JSON_TEXT, false, &weights, 65536},
+        {"joins", CAIRN_JSON_BOOL, false, &ret->joins, 0},
     };
     CAIRN_TRY(cairn_json_read(json, "", fields, CAIRN_COUNT(fields), true, err));
     CAIRN_TRY(cairn_document_run(project, run, &ret->name, err));

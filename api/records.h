@@ -21,6 +21,7 @@ struct cairn_record {
     uint8_t manifest_sha256[32];
     uint64_t attempt, step;
     uint32_t n;
+    uint64_t line; /* the attempt in whose line it counts (Q25); 0: its own */
     char committed_at[32]; /* RFC 3339, for people */
 };
 enum cairn_code cairn_record_encode(const struct cairn_record *record, struct cairn_buf *ret,
@@ -35,6 +36,7 @@ struct cairn_attempt_record {
     char nonce[CAIRN_NONCE_TEXT_BYTES];
     char job[256];
     uint32_t world_size;
+    bool joins; /* it was opened with `keep`: older steps that it saves are not the newest (Q25) */
     bool has_resume;
     struct cairn_version_id resume_version;
     struct cairn_version_id *superseded; /* owned */

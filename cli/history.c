@@ -291,10 +291,18 @@ static bool is_committed(const struct version *version) {
     return version->has_record && (version->has_manifest || version->has_content);
 }
 
+/* Q25. Of a damaged record the line is not known: it may be its attempt's own. */
+static uint64_t line_of(const struct cairn_record *record) {
+    return record->line ? record->line : record->attempt;
+}
+
 static bool newer(const struct version *a, const struct version *b) {
     if (a->order_known != b->order_known) return !a->order_known; /* it may be the newest */
+    uint64_t of_a = line_of(&a->record), of_b = line_of(&b->record);
+    if (of_a != of_b) return of_a > of_b;
+    if (a->step != b->step) return a->step > b->step;
     if (a->record.attempt != b->record.attempt) return a->record.attempt > b->record.attempt;
-    return a->step != b->step ? a->step > b->step : a->record.n > b->record.n;
+    return a->record.n > b->record.n;
 }
 
 static enum cairn_code choose(struct history *history, bool by_step, uint64_t step,

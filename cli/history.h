@@ -38,8 +38,9 @@ struct cairn_cli_history_item {
     bool damaged; /* its committed.json is no record of it */
     bool newer;   /* a newer release wrote its committed.json */
 };
-/* All of them, newest first; *ret is the caller's to free. CAIRN_NOT_FOUND: there is no such run
- * in the store. *ret_attempt: the newest attempt that the store knows. */
+/* All of them, by attempt, step and n, the highest first; *ret is the caller's to free.
+ * CAIRN_NOT_FOUND: there is no such run in the store. *ret_attempt: the newest attempt that the
+ * store knows. */
 enum cairn_code cairn_cli_history_list(struct cairn_store_worker *worker,
                                        const struct cairn_run_name *name,
                                        struct cairn_cli_history_item **ret, size_t *ret_count,

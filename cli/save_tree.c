@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cairn/find.h>
+
 #include "api/meta.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
@@ -240,12 +242,35 @@ static void tell_unkept(const struct cairn_cli_tree *tree) {
             cairn_cli_counted(tree->excluded, "file or folder", "files and folders").text);
 }
 
+struct latest {
+    bool known, is_it;
+    uint64_t step;
+};
+
+/* Is what was saved latest? An uploader of a release before cannot say. */
+static struct latest look_at_latest(const struct cairn_cli_save_tree *job,
+                                    struct cairn_session *session,
+                                    const struct cairn_save_status *status) {
+    struct cairn_find_options options = {.size = sizeof options, .ref = "latest"};
+    struct cairn_version_info *found = NULL;
+    struct latest latest = {0};
+    size_t count = 0;
+    if (job->cli->detach || cairn_find(session, &options, &found, &count, NULL)) return latest;
+    if (count)
+        latest = (struct latest){true, !strcmp(found->version, status->version), found->step};
+    cairn_find_free(found);
+    return latest;
+}
+
 static enum cairn_code report(const struct cairn_cli_save_tree *job,
                               const struct cairn_cli_tree *tree,
                               const struct cairn_save_status *status,
                               const struct cairn_cli_described *described,
-                              struct cairn_error *err) {
+                              const struct latest *latest, struct cairn_error *err) {
     const struct cairn_cli *cli = job->cli;
+    if (latest->known && !latest->is_it)
+        fprintf(stderr, "note: step %llu stays latest; with --latest an older step becomes it\n",
+                (unsigned long long)latest->step);
     if (cli->output == CAIRN_CLI_NAME) {
         puts(status->version);
     } else if (cli->output == CAIRN_CLI_TABLE && cli->detach) {
@@ -267,8 +292,10 @@ static enum cairn_code report(const struct cairn_cli_save_tree *job,
             puts("opaque content (no safetensors file, so no tensor is known by name)");
     } else {
         CAIRN_AUTO_JSON json_t *answer =
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:O}", "version", status->version, "step",
-                      (json_int_t)status->step, "files", (json_int_t)tree->count, "bytes",
+            json_pack("{s:s, s:I, s:o, s:I, s:I, s:I, s:O}", "version", status->version, "step",
+                      (json_int_t)status->step, "latest",
+                      latest->known ? json_boolean(latest->is_it) : json_null(), "files",
+                      (json_int_t)tree->count, "bytes",
                       (json_int_t)tree->total_bytes, "tensors", (json_int_t)described->tensors,
                       "left_out", described->left_out);
         return cairn_cli_print_json(answer, true, err);
@@ -314,7 +341,7 @@ static enum cairn_code open_session(const struct cairn_cli *cli, const char *run
     struct cairn_open_options options = {
         .size = sizeof(struct cairn_open_options),
         .run = run,
-        .resume = "keep",
+        .resume = cli->latest ? "ahead" : "keep",
         .socket = cairn_cli_uploader_socket(cli),
         .timeout_ms = cli->timeout_ms ? 1 : 0}; /* what is left of it, at each try */
     enum cairn_code code = open_when_free(&options, ret, err);
@@ -393,6 +420,8 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
     if (code == CAIRN_OK)
         code = save_files(job, session, &tree, &description, step, &status, &described, err);
     description_release(&description);
+    struct latest latest = {0};
+    if (code == CAIRN_OK) latest = look_at_latest(job, session, &status);
     (void)cairn_close(session, NULL);
     cairn_cli_own_uploader_stop(&saving.own);
     if (code == CAIRN_INTERRUPTED) {
@@ -402,7 +431,7 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
     if (code == CAIRN_STEP_EXISTS)
         code = cairn_within(err, code, "not saved (--new-version would keep both)");
     if (code == CAIRN_OK) tell_unkept(&tree);
-    if (code == CAIRN_OK) code = report(job, &tree, &status, &described, err);
+    if (code == CAIRN_OK) code = report(job, &tree, &status, &described, &latest, err);
     if (code == CAIRN_OK && fflush(stdout))
         code = cairn_fail_errno(err, "%s is %s as %s, and standard output cannot be written",
                                 job->ref, job->cli->detach ? "handed over" : "committed",

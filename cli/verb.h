@@ -50,6 +50,7 @@ struct cairn_cli {
     bool whole_run;
     bool repair;
     bool rank_given, json, metadata_only, read_data, force, keep, help, detach, follow, files_only;
+    bool latest;
     bool yes, or_none, dry_run, now, not_freed, allow_empty, keep_all, optimizer, exclude_frozen;
     bool copy_tied, why, strict, same;
     bool tensors, no_links;

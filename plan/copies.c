@@ -7,9 +7,7 @@
 static int newest_first(const void *a, const void *b) {
     const struct cairn_plan_item *x = *(const struct cairn_plan_item *const *)a;
     const struct cairn_plan_item *y = *(const struct cairn_plan_item *const *)b;
-    if (x->attempt != y->attempt) return x->attempt > y->attempt ? -1 : 1;
-    if (x->step != y->step) return x->step > y->step ? -1 : 1;
-    return x->n > y->n ? -1 : x->n < y->n;
+    return cairn_plan_order(y, x);
 }
 
 enum cairn_code cairn_plan_copies(const struct cairn_policy_copies *rules,

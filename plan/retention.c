@@ -31,16 +31,17 @@ static int compare_u64(uint64_t a, uint64_t b) {
     return a < b ? -1 : a > b;
 }
 
-/* Q25: below 0 when a is older. */
-static int older(const struct cairn_plan_item *a, const struct cairn_plan_item *b) {
-    int order = compare_u64(a->attempt, b->attempt);
+int cairn_plan_order(const struct cairn_plan_item *a, const struct cairn_plan_item *b) {
+    int order = compare_u64(cairn_plan_line(a), cairn_plan_line(b));
     if (!order) order = compare_u64(a->step, b->step);
+    if (!order) order = compare_u64(a->attempt, b->attempt);
     return order ? order : compare_u64(a->n, b->n);
 }
 
 static int newest_first(const void *a, const void *b, void *argument) {
     const struct planner *planner = argument;
-    return older(item_at(planner, *(const uint32_t *)b), item_at(planner, *(const uint32_t *)a));
+    return cairn_plan_order(item_at(planner, *(const uint32_t *)b),
+                            item_at(planner, *(const uint32_t *)a));
 }
 
 static int latest_first(const void *a, const void *b, void *argument) {
@@ -232,7 +233,7 @@ static enum cairn_code keep_labelled(struct planner *planner, uint32_t index) {
 static bool lacks_newer(const struct planner *planner, const struct cairn_plan_item *item) {
     uint32_t newest = planner->query->newest;
     return planner->shown_count < newest ||
-           older(item_at(planner, planner->shown[newest - 1]), item) < 0;
+           cairn_plan_order(item_at(planner, planner->shown[newest - 1]), item) < 0;
 }
 
 static enum cairn_code hold(struct planner *planner, uint32_t index, bool empty) {

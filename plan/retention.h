@@ -40,7 +40,8 @@
 #define CAIRN_PLAN_RESUMED 32u
 
 struct cairn_plan_item {
-    uint64_t attempt, step, n; /* the order of Q25 */
+    uint64_t attempt, step, n;
+    uint64_t line; /* the attempt in whose line it counts; 0: its own */
     int64_t committed_ms;
     uint64_t bytes;
     unsigned marks;                        /* CAIRN_PLAN_* */
@@ -81,6 +82,12 @@ enum cairn_code cairn_plan_retention(const struct cairn_plan_query *query,
                                      struct cairn_error *err) CAIRN_MUST_USE;
 /* The number of the hour, day, week or month (of UTC) that `why` counts. */
 int64_t cairn_plan_bucket(enum cairn_keep why, int64_t ms);
+/* The attempt in whose line it counts. */
+static inline uint64_t cairn_plan_line(const struct cairn_plan_item *item) {
+    return item->line ? item->line : item->attempt;
+}
+/* The order of Q25: below 0 when a is older, above when b is. */
+int cairn_plan_order(const struct cairn_plan_item *a, const struct cairn_plan_item *b);
 static inline bool cairn_plan_removes(const struct cairn_plan_retention *plan, size_t item) {
     return plan->first[item] == plan->first[item + 1];
 }

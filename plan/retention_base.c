@@ -256,9 +256,9 @@ struct follower {
 };
 
 static int compare_order(const struct cairn_plan_followed *a, const struct cairn_plan_item *b) {
-    if (a->attempt != b->attempt) return a->attempt < b->attempt ? -1 : 1;
-    if (a->step != b->step) return a->step < b->step ? -1 : 1;
-    return a->n < b->n ? -1 : a->n > b->n;
+    const struct cairn_plan_item was = {
+        .line = a->line, .step = a->step, .attempt = a->attempt, .n = a->n};
+    return cairn_plan_order(&was, b);
 }
 
 /* Only what went may be missing, and a metric only come: else a version of the base could have a
@@ -379,7 +379,8 @@ static enum cairn_code note_followed(struct follower *follower, const bool *goes
         const struct cairn_plan_item *item = &follower->query->items[follower->shown[i]];
         struct cairn_plan_followed *followed = &base->followed[base->followed_count++];
         *followed = (struct cairn_plan_followed){
-            item->attempt, item->step, item->n, goes[follower->shown[i]], {0}};
+            cairn_plan_line(item), item->step, item->attempt, item->n,
+            goes[follower->shown[i]],      {0}};
         memcpy(followed->metrics, item->metrics, sizeof(item->metrics));
     }
     return CAIRN_OK;

@@ -42,7 +42,7 @@ struct cairn_plan_waiting {
 };
 /* A shown version after the base, as it was at the last look. */
 struct cairn_plan_followed {
-    uint64_t attempt, step, n;
+    uint64_t line, step, attempt, n;
     bool goes;
     double metrics[CAIRN_POLICY_BEST_MAX];
 };

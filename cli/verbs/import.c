@@ -16,6 +16,8 @@ static const struct cairn_cli_flag flags[] = {
     {"labels", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(labels), 0, "JSON", "Labels, an object of texts."},
     {"new-version", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(force), 0, NULL,
      "If the step is there already, keep both versions instead of refusing."},
+    {"latest", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(latest), 0, NULL,
+     "It is latest from then on, also where its step is lower than that of latest."},
     {"tp-rule", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(tp_rules), 0, "RULES",
      "How DeepSpeed's tensor parallel ranks cut parameters: GLOB=RULE,...; RULE is the dimension, "
      "0:ROWS, halves or replicated."},

@@ -364,7 +364,7 @@ static enum cairn_code run(struct cairn_cli *cli, struct cairn_error *err) {
 const struct cairn_cli_verb cairn_cli_verb_ls = {
     .name = "ls",
     .synopsis = "cairn ls [flags] [project/run]",
-    .purpose = "List runs, or the checkpoints of one run, newest first.",
+    .purpose = "List runs, or the checkpoints of one run, what was saved last first.",
     .examples = "  cairn ls\n"
                 "  cairn ls llm/7b --label tier=keep --step-ge 1000\n"
                 "  cairn ls llm/7b --store ./cairn/store   (no server needed)\n",

@@ -11,6 +11,8 @@ static const struct cairn_cli_flag flags[] = {
     {"labels", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(labels), 0, "JSON", "Labels, an object of texts."},
     {"new-version", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(force), 0, NULL,
      "If the step is there already, keep both versions instead of refusing."},
+    {"latest", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(latest), 0, NULL,
+     "It is latest from then on, also where its step is lower than that of latest."},
     {"follow", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(follow), 0, NULL,
      "Keep what links out of the tree point to; otherwise they are refused."},
     {"files-only", 0, CAIRN_CLI_SWITCH, CAIRN_CLI_AT(files_only), 0, NULL,

@@ -8,7 +8,7 @@ from collections import deque
 
 class Cfg:
     def __init__(s, **k):
-        s.R = 2; s.jobs = 2; s.calls = 2; s.servers = 1; s.prog = None; s.resume = ('latest',) * 4; s.on_exists = 'error'
+        s.R = 2; s.jobs = 2; s.calls = 2; s.servers = 1; s.prog = None; s.resume = ('latest',) * 4; s.on_exists = 'error'; s.progs = None
         s.sameJob = False; s.keepops = False; s.unnoticed = False; s.zombie = False; s.timeouts = False; s.miss = 0; s.cancel = 0; s.K = 1
         s.b = dict(tcrash=1, ucrash=0, scrash=0, late=0, slate=0, dbloss=0, backup=0, age=0, silence=0, reader=0, runrm=0, nodelost=0)
         s.retention = False; s.F = frozenset()
@@ -23,19 +23,36 @@ def put(tab, k, v):                      # tables are sorted tuples of (key, val
     d = dict(tab); d[k] = v; return tuple(sorted(d.items()))
 def init(c):
     return dict(jobs=(0,) * c.jobs, rk=tuple(((0, None, 0, 0, 0),) * c.R for _ in range(c.jobs)), up=(1, 1), jr=(), cur=0, jm=(), v=(), st=frozenset(),
-                sv=((1, None),) * c.servers, late=frozenset(), sl=frozenset(), lease=(), hi=None, bk=None, frozen=0, uniq=0, arec=(), ever=0, seen=frozenset(),
+                sv=((1, None),) * c.servers, late=frozenset(), sl=frozenset(), lease=(), hi=None, bk=None, frozen=0, plain=0, uniq=0, arec=(), ever=0, seen=frozenset(),
                 bud=tuple(c.b[x] for x in c.bn))
 class Bad(Exception): pass
 
-# vid = (attempt, step, n, nonce).  version row = (state, sealed, regs, flags, manifest-writer, on_exists verdict)
+# vid = (attempt, step, n, nonce).  version row = (state, sealed, regs, flags, manifest-writer, line; 0: its attempt's own)
 # states: O open, C committed, D deleting, A aborting, G gone, X refused.  flags: S superseded, T trashed, R recorded
 def node(r): return r % 2
+def order(w, x):
+    """Q25: (line, step, attempt, n)"""
+    return (x[5] or w[0], w[1], w[0], w[2])
+def steps_of(c, j, res):
+    if c.progs and c.progs[j]: return c.progs[j]
+    return c.prog or tuple((res[1] if res else 0) + 1 + i for i in range(c.calls))
+def keeps(c, s, att):
+    """was that attempt opened with `keep`?"""
+    return any(a == att and c.resume[j] == 'keep' for j, (a, _, _) in s['jm'])
+def line_of(c, s, vid):
+    """The line of a version that is begun. One of an attempt that keeps everything, of a step below that of latest, joins
+    the line of the newest whose step is not higher, or the lowest one there is; any other is in its attempt's own."""
+    best = latest(c, s['v'])
+    joins = keeps(c, s, vid[0]) and not (s['plain'] >= vid[0]) or 'ownline' not in c.F
+    if 'joins' not in c.F or not joins or not best or best[1] <= vid[1]: return 0
+    shown = [order(w, x) for w, x in s['v'] if x[0] == 'C' and 'R' in x[3] and not x[3] & {'S', 'T'}]
+    return (max([o for o in shown if o[1] <= vid[1]], default=None) or min(shown))[0]
 def latest(c, v):
     best = None
     for vid, x in v:
         if x[0] == 'C' and 'S' not in x[3] and not ('T' in x[3] and 'order' in c.F) and not ('record' in c.F and 'R' not in x[3]):
-            if best is None or vid[:3] > best[:3]: best = vid
-    return best
+            if best is None or order(vid, x) > best[0]: best = (order(vid, x), vid)
+    return best and best[1]
 def intact(c, s, vid, x):
     return all((vid, r, ct) in s['st'] for r, ct in x[2]) and any(o[0] == vid and o[1] == 'man' and o[2] == x[4] for o in s['st'])
 
@@ -73,12 +90,12 @@ def att_txn(c, s, j, choices):
     picks = []
     if mode in ('latest', 'any'): picks.append(latest(c, s['v']))
     if mode == 'any': picks += [w for w in cand if w != picks[0]] + [None]
-    if mode == 'none': picks.append(None)
+    if mode in ('none', 'keep'): picks.append(None)
     for p in dict.fromkeys(picks):
         v = dict(s['v']); lostS = []
         for w, x in s['v']:
             if x[0] == 'C':
-                if w != p and (p is None or w[1] > p[1] or ('order' in F and w[:3] > p[:3])): v[w] = x[:3] + (x[3] | {'S'},) + x[4:]
+                if mode != 'keep' and w != p and (p is None or w[1] > p[1] or ('order' in F and order(w, x) > order(p, v[p]))): v[w] = x[:3] + (x[3] | {'S'},) + x[4:]
                 if w == p and 'order' in F: v[w] = x[:3] + (x[3] - {'S', 'T'},) + x[4:]
             if x[0] == 'O':
                 v[w] = ('A',) + x[1:]
@@ -124,7 +141,7 @@ def srv_begin(c, s, vid):
             for w, x in s['v']:
                 if w[1] == vid[1] and x[0] == 'C': v[w] = x[:3] + (x[3] | {'S'},) + x[4:]
             s = up(s, hi=None)
-    v[vid] = (verdict, frozenset(), frozenset(), flags, None, 0)
+    v[vid] = (verdict, frozenset(), frozenset(), flags, None, line_of(c, s, vid))
     return up(s, v=tuple(sorted(v.items())))
 
 def reindex(c, s):
@@ -134,7 +151,7 @@ def reindex(c, s):
         w = o[0]; man = [q for q in s['st'] if q[0] == w and q[1] == 'man']
         regs = frozenset((q[1], q[2]) for q in s['st'] if q[0] == w and q[1] not in ('rec', 'man'))
         if 'record' in c.F and (not man or len(regs) < c.R): continue
-        v[w] = ('C', frozenset(range(c.R)), regs if len(regs) == c.R else frozenset((r, 'lost') for r in range(c.R)), frozenset('R'), man[0][2] if man else None, 0)
+        v[w] = ('C', frozenset(range(c.R)), regs if len(regs) == c.R else frozenset((r, 'lost') for r in range(c.R)), frozenset('R'), man[0][2] if man else None, o[2])
     cur = max([w[0] for w in v] + [0]); jm = ()
     if 'attrec' in c.F:
         cur = max([a[0] for a in s['arec']] + [cur])
@@ -142,18 +159,18 @@ def reindex(c, s):
             jm = put(jm, nm, (a, p, nz))
             for w in list(v):
                 x = v[w]
-                if w[0] < a and w != p and (p is None or w[1] > p[1] or ('order' in c.F and w[:3] > p[:3])): v[w] = x[:3] + (x[3] | {'S'},) + x[4:]
+                if c.resume[nm] != 'keep' and w[0] < a and w != p and (p is None or w[1] > p[1] or ('order' in c.F and p in v and order(w, x) > order(p, v[p]))): v[w] = x[:3] + (x[3] | {'S'},) + x[4:]
                 if w == p: v[w] = x[:3] + (x[3] - {'S'},) + x[4:]
-    return up(s, v=tuple(sorted(v.items())), cur=cur, jm=jm, sv=s['sv'] if c.keepops and 'gen' not in c.F else tuple((u, None) for u, _ in s['sv']), lease=(), frozen=0, hi=None)
+    return up(s, v=tuple(sorted(v.items())), cur=cur, jm=jm, sv=s['sv'] if c.keepops and 'gen' not in c.F else tuple((u, None) for u, _ in s['sv']), lease=(), frozen=0, hi=None, plain=s['plain'] if 'joinrec' in c.F else cur)
 
 def protected(c, s, w):
     """is committed version w kept by the newest-K rule (and by the fixes of it)?"""
     if 'record' in c.F and 'R' not in dict(s['v'])[w][3]: return True
     ok = lambda x: x[0] == 'C' and 'T' not in x[3] and ('record' not in c.F or 'R' in x[3])
-    live = sorted([q[:3] for q, x in s['v'] if ok(x) and 'S' not in x[3]], reverse=True)[:c.K]
-    if w[:3] in live: return True
+    live = sorted([order(q, x) for q, x in s['v'] if ok(x) and 'S' not in x[3]], reverse=True)[:c.K]
     x = dict(s['v'])[w]
-    if 'keep' in c.F and 'S' in x[3] and len([1 for q, y in s['v'] if ok(y) and 'S' not in y[3] and q[:3] > w[:3]]) < c.K: return True
+    if order(w, x) in live: return True
+    if 'keep' in c.F and 'S' in x[3] and len([1 for q, y in s['v'] if ok(y) and 'S' not in y[3] and order(q, y) > order(w, x)]) < c.K: return True
     return False
 
 def succ(c, s, faults=True):
@@ -188,7 +205,7 @@ def succ(c, s, faults=True):
                         for l, t in att_txn(c, s, j, None): add(l, t)
                     b2 = spend(c, s, 'late')
                     if b2 is not None: add('job%d: POST attempts is delayed' % j, up(s, late=s['late'] | {('att', j, s['cur'])}, bud=b2), 1)
-            steps = c.prog or tuple((res[1] if res else 0) + 1 + i for i in range(c.calls))
+            steps = steps_of(c, j, res)
             if pc == 1 and call < len(steps):
                 step = steps[call]
                 n = sum(1 for q in steps[:call] if q == step) + 1 - n0
@@ -255,7 +272,7 @@ def succ(c, s, faults=True):
                 for r in range(c.R):
                     att, res, call, pc, n0 = s['rk'][j][r]
                     if s['jobs'][j] != 1 or not att or att[0] != w[0] or (att[1] != w[3]) or r in x[1] or (w, r) in J and J[(w, r)][1] != 'x' or not s['up'][node(r)]: continue
-                    steps = c.prog or tuple((res[1] if res else 0) + 1 + i for i in range(c.calls))
+                    steps = steps_of(c, j, res)
                     idx = [i for i, q in enumerate(steps) if q == w[1]]
                     if len(idx) >= w[2] and call > idx[w[2] - 1]: add('rank%d is past %s and never sealed it: aborted' % (r, w), up(s, v=seteach(s, w, ('A',) + x[1:])))
     # --- servers
@@ -277,7 +294,7 @@ def succ(c, s, faults=True):
                 add('server %d writes manifest %s' % (i, w), up(setsv(s, ('c', w, 2)), st=st))
             elif op[2] == 2:
                 if x and x[0] == 'O':
-                    v = dict(put(s['v'], w, ('C',) + x[1:4] + (mine, 0)))
+                    v = dict(put(s['v'], w, ('C',) + x[1:4] + (mine, x[5])))
                     if c.on_exists == 'supersede' and 'supcommit' in F and not ('record' in F and 'suprecord' in F):
                         for q, y in list(v.items()):
                             if q != w and q[1] == w[1] and y[0] == 'C' and q[:3] < w[:3]: v[q] = y[:3] + (y[3] | {'S'},) + y[4:]
@@ -289,18 +306,23 @@ def succ(c, s, faults=True):
             elif op[2] == 3:
                 if 'record' in F and (not x or x[0] != 'C'): add('server %d drops the record of %s' % (i, w), setsv(s, None))
                 else:
-                    st = s['st'] | {(w, 'rec', 0)}
+                    rec = (w, 'rec', x[5] if x and 'linerec' in F else 0)
+                    st = s['st'] | {rec}
                     v = put(s['v'], w, x[:3] + (x[3] | {'R'},) + x[4:]) if x and x[0] == 'C' else s['v']
                     if x and x[0] == 'C' and c.on_exists == 'supersede' and {'record', 'suprecord', 'supcommit'} <= F:
                         for q, y in v:
                             if q != w and q[1] == w[1] and y[0] == 'C' and q[:3] < w[:3]: v = put(v, q, y[:3] + (y[3] | {'S'},) + y[4:])
-                    add('server %d writes committed.json %s' % (i, w), up(setsv(s, None), st=st, v=v, ever=1))
+                    t = up(setsv(s, None), st=st, v=v, ever=1)
+                    was, now = latest(c, s['v']), latest(c, t['v'])
+                    if c.progs and keeps(c, s, w[0]) and was and now == w and w[1] < was[1]: t['_bad'] = 'OLDER: latest was %s, now %s, an older step that somebody put' % (was, now)
+                    if c.progs and not keeps(c, s, w[0]) and w[0] == s['cur'] and now[0] != w[0]: t['_bad'] = 'NOT-NEWEST: %s of a trainer is committed, latest is %s' % (w, now)
+                    add('server %d writes committed.json %s' % (i, w), t)
                     b2 = spend(c, s, 'slate')
-                    if b2 is not None: add('server %d: PUT committed.json %s times out, still under way' % (i, w), up(s, sl=s['sl'] | {('put', (w, 'rec', 0))}, bud=b2), 1)
+                    if b2 is not None: add('server %d: PUT committed.json %s times out, still under way' % (i, w), up(s, sl=s['sl'] | {('put', rec)}, bud=b2), 1)
         elif op[0] == 'g':
             w = op[1]; x = V.get(w)
             kind = {1: 'rec', 2: 'man'}.get(op[2])
-            if 'recguard' in F and op[2] == 1 and x and x[0] == 'A' and (w, 'rec', 0) in s['st']:
+            if 'recguard' in F and op[2] == 1 and x and x[0] == 'A' and any(o[:2] == (w, 'rec') for o in s['st']):
                 add('server %d: aborting version %s has a committed.json: catalog is behind, frozen' % (i, w), up(setsv(s, None), frozen=1)); continue
             if kind: add('server %d deletes %s of %s' % (i, kind, w), up(setsv(s, ('g', w, op[2] + 1)), st=frozenset(o for o in s['st'] if o[:2] != (w, kind))))
             else:
@@ -364,6 +386,8 @@ def succ(c, s, faults=True):
             # A save of this very attempt is no other lineage: its record may have come late, after an older copy of the catalog.
             own = (latest(c, t['v']) or (0,))[0] == att
             if att == s['cur'] and res and not own and latest(c, t['v']) != res and latest(c, s['v']) == res: t['_bad'] = 'P13/LINEAGE: attempt %d resumed at %s; after reindex latest is %s' % (att, res, latest(c, t['v']))
+        whole = all(x[0] != 'C' or 'R' in x[3] for _, x in s['v']) and {w for w, x in s['v'] if x[0] == 'C'} == set(W)
+        if c.progs and whole and latest(c, t['v']) != latest(c, s['v']): t['_bad'] = 'ORDER: latest was %s, after reindex it is %s' % (latest(c, s['v']), latest(c, t['v']))
         if t['cur'] < s['cur']: t['_bad'] = t.get('_bad') or 'P6: reindex forgot attempt %d, the number will be given out again' % s['cur']
         add('database lost, reindex', t, 1)
     b = spend(c, s, 'backup')

@@ -86,7 +86,12 @@ struct cairn_open_options {
     uint64_t bytes;      /* most bytes one save of this rank stages; 0 = files only, until
                             cairn_session_reserve says how many */
     uint64_t node_bytes; /* the same for the node's ranks together; 0 = local_world_size * bytes */
-    const char *resume;  /* NULL or "latest", "none", "keep", a step number or a version id */
+    /* NULL or "latest", a step number, a version id: go on from that, and what lies beyond it is
+     * superseded; "none": from nothing, and all is superseded. "keep", "ahead": from nothing, and
+     * nothing is superseded. Under "keep" a save of a lower step than that of latest stands among
+     * the others by its step, and latest stays; under all others what is saved is newest, whatever
+     * its step. */
+    const char *resume;
     /* NULL: CAIRN_SOCKET, else /run/cairn/uploader.sock. Who listens there must be root, this user,
      * or one that CAIRN_UPLOADER_USERS names (docs/config.md). */
     const char *socket;
@@ -645,9 +650,9 @@ struct cairn_checkpoint {
     char saved_at[32]; /* RFC 3339 */
     int superseded, latest;
 };
-/* All versions of the run, newest first. *ret_list is freed with cairn_list_free, also when
- * *ret_count is 0. A page that fails is an error of the call, never a shorter list.
- * CAIRN_TOO_LARGE: more than a million versions. */
+/* All versions of the run, those that the newest attempt saved first. *ret_list is freed with
+ * cairn_list_free, also when *ret_count is 0. A page that fails is an error of the call, never a
+ * shorter list. CAIRN_TOO_LARGE: more than a million versions. */
 enum cairn_code cairn_list(struct cairn_session *session, struct cairn_checkpoint **ret_list,
                            size_t *ret_count, struct cairn_error *err);
 void cairn_list_free(struct cairn_checkpoint *list);

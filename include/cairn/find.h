@@ -30,7 +30,7 @@ struct cairn_find_options {
     const char *ref;    /* one: "latest", "best", an alias, a step, a version id; NULL: all */
     const char *state;  /* "open", "committed", "aborting", "deleting", "gone"; NULL: any */
     const char *labels; /* a selector, "kind=eval,lang!=de"; NULL: any */
-    uint64_t limit;     /* at most so many, the newest; 0: all */
+    uint64_t limit;     /* at most so many, the first ones; 0: all */
 };
 struct cairn_version_info {
     char version[48];
@@ -43,9 +43,10 @@ struct cairn_version_info {
     /* As they are now, objects in JSON; the list's. */
     const char *labels_json, *metrics_json;
 };
-/* Newest first. *ret_list is freed with cairn_find_free, also when *ret_count is 0. options may be
- * NULL: all versions of the session's run. CAIRN_INVALID: the server knows no such state, or cannot
- * read the selector; CAIRN_UNSUPPORTED: the uploader is of a release before; CAIRN_TOO_LARGE. */
+/* Those that the newest attempt saved first, of each attempt the highest step. *ret_list is freed
+ * with cairn_find_free, also when *ret_count is 0. options may be NULL: all versions of the
+ * session's run. CAIRN_INVALID: the server knows no such state, or cannot read the selector;
+ * CAIRN_UNSUPPORTED: the uploader is of a release before; CAIRN_TOO_LARGE. */
 enum cairn_code cairn_find(struct cairn_session *session, const struct cairn_find_options *options,
                            struct cairn_version_info **ret_list, size_t *ret_count,
                            struct cairn_error *err);

@@ -386,7 +386,7 @@ class Run:
         return found
 
     def named(self, name: str) -> Checkpoint | None:
-        """The newest one whose label `name` is this."""
+        """Of those whose label `name` is this the one that was saved last."""
         for row in self.list():
             if row.labels.get("name") == name:
                 return self.at(row.version)
@@ -404,7 +404,7 @@ class Run:
 
     def list(self, state: str | None = "committed", *, labels: str | Mapping[str, str] | None = None,
              limit: int = 0, run: str | None = None) -> list[Row]:
-        """Versions of the run, or of another, newest first; none where nobody has saved. state=None: in any state.
+        """Versions of the run, or of another, what the newest attempt saved first; none where nobody has saved. state=None: in any state.
         labels: a selector ("kind=eval,lang!=de") or a dict of labels that all must be there. limit: at most so many;
         0: all."""
         chosen = ",".join(f"{key}={value}" for key, value in labels.items()) if isinstance(labels, Mapping) else labels
@@ -623,8 +623,8 @@ def run(name: str, *, rank: int | None = None, world_size: int | None = None, lo
 
     Ranks come from torch.distributed or the launcher's variables (torchrun, Slurm, Open MPI) unless they are given.
     A run that may save begins an attempt: one job at a time. read_only=True only loads and lists, beside a job that
-    saves. resume: "latest" (default), "none", "keep", a step or a version. bytes: memory for one save, where it is
-    known; else the first save asks for it. A second call for the same run in one process gives the same object."""
+    saves. resume: "latest" (default), a step or a version to go on from; "none"; "keep" or "ahead" supersede nothing, and
+    under "keep" a lower step than that of latest does not become latest. bytes: memory for one save, where it is known; else the first save asks for it. A second call for the same run in one process gives the same object."""
     known, ref = parse_name(name)
     rank, world_size = place(rank, world_size)
     key = (known, rank, read_only)

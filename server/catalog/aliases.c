@@ -104,9 +104,12 @@ enum cairn_code cairn_srv_metrics_put(struct cairn_srv_tx *tx,
     CAIRN_TRY(cairn_srv_metrics_drop(tx, id, err));
     json_object_foreach((json_t *)(uintptr_t)metrics, name, value) {
         int64_t ordered = in_order(json_number_value(value));
+        bool joined = version->line && version->line != version->attempt;
         CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(metric_put), SQL_I(version->run_id),
-                                    SQL_T(name), SQL_I(ordered), SQL_I(version->attempt),
-                                    SQL_I(version->step), SQL_I(version->n), SQL_T(id)));
+                                    SQL_T(name), SQL_I(ordered),
+                                    SQL_I(joined ? version->line : version->attempt),
+                                    SQL_I(version->step), SQL_I(version->n), SQL_T(id),
+                                    SQL_I(joined ? version->attempt : 0)));
     }
     return CAIRN_OK;
 }

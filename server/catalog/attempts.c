@@ -92,6 +92,7 @@ enum cairn_code cairn_srv_attempt_unrecorded(struct cairn_srv_tx *tx,
     (void)cairn_text_copy(ret->nonce, sizeof(ret->nonce), cairn_srv_rows_text(&rows, 2));
     (void)cairn_text_copy(ret->job, sizeof(ret->job), cairn_srv_rows_text(&rows, 3));
     ret->world_size = (uint32_t)cairn_srv_rows_i64(&rows, 4);
+    ret->joins = !strcmp(cairn_srv_rows_text(&rows, 8), CAIRN_SRV_RESUME_KEEP);
     ret->has_resume = !cairn_srv_rows_null(&rows, 5);
     (void)cairn_text_copy(ret->resume_version.text, sizeof(ret->resume_version.text),
                           cairn_srv_rows_text(&rows, 5));
@@ -152,5 +153,6 @@ enum cairn_code cairn_srv_attempt_take(struct cairn_srv_tx *tx, int64_t run_id,
                              SQL_I(record->world_size),
                              SQL_T(record->has_resume ? record->resume_version.text : NULL),
                              SQL_T(superseded), SQL_I(wall_ms),
-                             SQL_T(record->weights ? record->weights : ""));
+                             SQL_T(record->weights ? record->weights : ""),
+                             SQL_T(record->joins ? CAIRN_SRV_RESUME_KEEP : ""));
 }

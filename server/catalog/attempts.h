@@ -17,6 +17,10 @@
 #include "server/catalog/runs.h"
 
 #define CAIRN_SRV_RESUME_BYTES 65
+/* Both supersede nothing. What the first one saves of a step below that of `latest` joins at its
+ * step (Q25; version_insert in statements.def), what the second one saves is newest. */
+#define CAIRN_SRV_RESUME_KEEP "keep"
+#define CAIRN_SRV_RESUME_AHEAD "ahead"
 
 /* As it was opened. */
 struct cairn_srv_attempt {
@@ -64,7 +68,7 @@ enum cairn_code cairn_srv_attempt_newest_recorded(struct cairn_srv_tx *tx, bool 
                                                   struct cairn_attempt_record *ret,
                                                   struct cairn_error *err) CAIRN_MUST_USE;
 /* Reconcile: the store's record takes the place of what the catalog had under its number or its
- * job. What the call asked for stands in no record: "" joins with any (Q2). */
+ * job. Of what the call asked for only `keep` stands in a record: "" joins with any (Q2). */
 enum cairn_code cairn_srv_attempt_take(struct cairn_srv_tx *tx, int64_t run_id,
                                        const struct cairn_attempt_record *record, int64_t wall_ms,
                                        struct cairn_error *err) CAIRN_MUST_USE;

@@ -121,6 +121,7 @@ static enum cairn_code read_item(const struct cairn_srv_rows *rows,
     struct cairn_plan_item item = {.attempt = cairn_srv_rows_u64(rows, 1),
                                    .step = cairn_srv_rows_u64(rows, 2),
                                    .n = cairn_srv_rows_u64(rows, 3),
+                                   .line = cairn_srv_rows_u64(rows, 14),
                                    .bytes = cairn_srv_rows_u64(rows, 8),
                                    .committed_ms = cairn_srv_rows_i64(rows, 9)};
     if (!recorded) item.marks |= CAIRN_PLAN_IN_FLIGHT;
@@ -148,21 +149,34 @@ static enum cairn_code find_resumed(struct cairn_srv_tx *tx, int64_t run_id, cha
     return CAIRN_OK;
 }
 
+static enum cairn_code read_items(struct cairn_srv_rows *rows, const struct cairn_policy *policy,
+                                  const char *resumed, struct cairn_srv_candidates *ret,
+                                  struct cairn_error *err) {
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
+        if (!more) return CAIRN_OK;
+        CAIRN_TRY(read_item(rows, policy, resumed, ret, err));
+    }
+}
+
+/* Two looks, since an index ends at the first column that is no equality. */
 enum cairn_code cairn_srv_candidates_load(struct cairn_srv_tx *tx, int64_t run_id,
                                           const struct cairn_policy *policy,
                                           const struct cairn_plan_item *after,
                                           struct cairn_srv_candidates *ret,
                                           struct cairn_error *err) {
-    const struct cairn_plan_item from = after ? *after : (struct cairn_plan_item){0};
+    const uint64_t line = after ? cairn_plan_line(after) : 0;
     char resumed[CAIRN_VERSION_ID_BYTES];
     CAIRN_TRY(find_resumed(tx, run_id, resumed, sizeof(resumed), err));
+    if (after) {
+        CAIRN_AUTO(srv_rows) rows = {0};
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_to_retain_of_line), SQL_I(run_id),
+                                     SQL_I(cairn_srv_tick(tx)), SQL_I(line), SQL_I(after->step),
+                                     SQL_I(after->attempt), SQL_I(after->n)));
+        CAIRN_TRY(read_items(&rows, policy, resumed, ret, err));
+    }
     CAIRN_AUTO(srv_rows) rows = {0};
     CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_to_retain), SQL_I(run_id),
-                                 SQL_I(cairn_srv_tick(tx)), SQL_I(from.attempt), SQL_I(from.step),
-                                 SQL_I(from.n)));
-    for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) return CAIRN_OK;
-        CAIRN_TRY(read_item(&rows, policy, resumed, ret, err));
-    }
+                                 SQL_I(cairn_srv_tick(tx)), SQL_I(line)));
+    return read_items(&rows, policy, resumed, ret, err);
 }

@@ -28,9 +28,20 @@
     "v.reason, v.warnings, v.created_ms, v.committed_ms, v.opened_tick, v.gone_tick, v.sweeps, "   \
     "v.http_status, v.request_id, v.metrics, v.note, v.pinned, (SELECT 1 FROM aliases a WHERE "    \
     "a.version = v.version LIMIT 1), (SELECT 1 FROM copies c WHERE c.version = v.version LIMIT "   \
-    "1), v.staged_ms, v.durable_ms, v.stall_ms"
+    "1), v.staged_ms, v.durable_ms, v.stall_ms, v.line"
 #define VERSION_FROM " FROM versions v JOIN runs r ON r.run_id = v.run_id "
-#define VERSION_NEWEST_FIRST " ORDER BY v.attempt DESC, v.step DESC, v.n DESC LIMIT 1"
+/* Q25: in the line of which attempt it counts. As in the index versions_shown. */
+#define LINE "(CASE WHEN v.line > 0 THEN v.line ELSE v.attempt END)"
+#define VERSION_NEWEST_FIRST                                                                       \
+    " ORDER BY " LINE " DESC, v.step DESC, v.attempt DESC, v.n DESC LIMIT 1"
+
+/* What a policy may be about, of run ?1 at tick ?2; see cairn_srv_candidates_load. */
+#define TO_RETAIN                                                                                  \
+    "SELECT v.version, v.attempt, v.step, v.n, v.state, v.recorded, v.superseded, v.pinned, "      \
+    "v.bytes, v.committed_ms, v.labels, v.metrics, (SELECT 1 FROM aliases a WHERE a.version = "    \
+    "v.version LIMIT 1), (SELECT 1 FROM read_leases l WHERE l.version = v.version AND "            \
+    "l.until_tick > ?2 LIMIT 1), v.line FROM versions v WHERE v.run_id = ?1 AND " NOT_GONE         \
+    " AND v.state IN (" OPEN ", " COMMITTED ") AND v.trashed_tick IS NULL AND "
 
 #define SHOWN                                                                                      \
     "(v.state = " COMMITTED " AND v.recorded = 1 AND v.superseded = 0 AND v.trashed_tick IS NULL)"

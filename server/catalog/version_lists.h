@@ -21,7 +21,7 @@ enum cairn_code cairn_srv_versions_open_of_run(struct cairn_srv_tx *tx, int64_t 
 enum cairn_code cairn_srv_versions_trash_changes(struct cairn_srv_tx *tx,
                                                  const struct cairn_run_name *name, uint64_t *ret,
                                                  struct cairn_error *err) CAIRN_MUST_USE;
-/* Committed and not recorded (Q24), in the order of Q25. */
+/* Committed and not recorded (Q24), by attempt, step and n. */
 enum cairn_code cairn_srv_versions_unrecorded(struct cairn_srv_tx *tx,
                                               const struct cairn_run_name *name, size_t limit,
                                               struct cairn_srv_ids *ret,
@@ -97,16 +97,16 @@ enum cairn_code cairn_srv_versions_open_of_attempt(struct cairn_srv_tx *tx,
                                                    void *argument,
                                                    struct cairn_error *err) CAIRN_MUST_USE;
 
-/* In the order of Q25. */
+/* In the order of lists: what was saved by the newest attempt, its highest step, stands first. */
 struct cairn_srv_version_place {
     uint64_t attempt, step, n;
 };
-/* A page of a run's versions, newest first or oldest first, behind a place. */
+/* A page of a run's versions, in that order or from its other end, behind a place. */
 struct cairn_srv_page {
     int64_t run_id;
     int state; /* enum cairn_state as it is shown (Q24), or -1: all but what is gone */
     bool rising;
-    bool by_step; /* of a scan: by step, attempt and n instead of Q25's order */
+    bool by_step; /* of a scan: by step, attempt and n instead */
     struct cairn_srv_version_place place;
     size_t limit;
 };
@@ -133,8 +133,8 @@ enum cairn_code cairn_srv_versions_scan(struct cairn_srv_tx *tx, const struct ca
                                         enum cairn_srv_trash trash, cairn_srv_each_brief *each,
                                         void *argument, struct cairn_error *err) CAIRN_MUST_USE;
 
-/* When a run's newest committed versions were, in the order of Q25. So many tell when the last one
- * was: a resume that went back commits lower steps of a higher attempt. */
+/* When the committed versions of a run's newest attempts were, in the order of lists. So many tell
+ * when the last one was: a resume that went back commits lower steps of a higher attempt. */
 #define CAIRN_SRV_COMMITS_LOOKED_AT 21
 enum cairn_code cairn_srv_run_commits(struct cairn_srv_tx *tx, int64_t run_id, int64_t *ret_ms,
                                       size_t capacity, size_t *ret_count,

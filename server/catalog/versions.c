@@ -76,6 +76,7 @@ static void read_numbers(const struct cairn_srv_rows *rows, struct cairn_srv_ver
     ret->staged_ms = cairn_srv_rows_i64(rows, 38);
     ret->durable_ms = cairn_srv_rows_i64(rows, 39);
     ret->stall_ms = cairn_srv_rows_i64(rows, 40);
+    ret->line = cairn_srv_rows_u64(rows, 41);
 }
 
 enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,
@@ -416,7 +417,8 @@ enum cairn_code cairn_srv_version_take(struct cairn_srv_tx *tx,
                                 SQL_I(manifest->origin.n), SQL_T(manifest->origin.nonce),
                                 SQL_I(manifest->world_size), SQL_T(manifest->format_tag),
                                 SQL_T(manifest->labels_json), SQL_T(manifest->meta_json),
-                                SQL_I(taken->committed_ms), SQL_I(cairn_srv_tick(tx))));
+                                SQL_I(taken->committed_ms), SQL_I(cairn_srv_tick(tx)),
+                                SQL_I(taken->line)));
     CAIRN_TRY(cairn_srv_usage_enter(tx, id, err));
     CAIRN_AUTO(srv_version) version = {0};
     CAIRN_TRY(cairn_srv_version_get(tx, id, &version, err));

@@ -4,7 +4,8 @@
  *
  * Why:     which version `latest` or a step means, what may move and what is shown must be decided
  *          by one text, whoever asks.
- * Promise: Q25  order is (attempt, step, n) over recorded, not superseded, not trashed versions.
+ * Promise: Q25  order is (line, step, attempt, n) over versions that are recorded and neither
+ *               superseded nor trashed.
  *          Q24  a committed version that is not recorded is shown as open.
  *          1    a version is moved by cairn_srv_version_move alone, which refuses what
  *               api/lifecycle.def does not list.
@@ -35,6 +36,7 @@ struct cairn_srv_version {
     struct cairn_run_name name;
     uint64_t attempt, step;
     uint32_t n;
+    uint64_t line; /* the attempt in whose line it counts (Q25); 0: its own */
     char nonce[CAIRN_NONCE_TEXT_BYTES];
     enum cairn_state state;
     bool recorded, superseded, trashed;
@@ -155,6 +157,7 @@ struct cairn_srv_version_taken {
     const struct cairn_version_id *id;
     const struct cairn_manifest *manifest;
     const uint8_t *manifest_sha256; /* 32 bytes */
+    uint64_t line;                  /* as its record says */
     int64_t committed_ms;           /* not 0 */
 };
 enum cairn_code cairn_srv_version_take(struct cairn_srv_tx *tx,

@@ -53,9 +53,16 @@ struct open_call {
     struct cairn_srv_ids superseded, aborted;
 };
 
+/* It resumes from nothing and supersedes nothing. */
+static bool keeps(const struct open_call *call) {
+    return !strcmp(call->msg.resume, CAIRN_SRV_RESUME_KEEP) ||
+           !strcmp(call->msg.resume, CAIRN_SRV_RESUME_AHEAD);
+}
+
 static bool resume_valid(const char *text) {
     uint64_t step = 0;
-    return !strcmp(text, "latest") || !strcmp(text, "none") || !strcmp(text, "keep") ||
+    return !strcmp(text, "latest") || !strcmp(text, "none") ||
+           !strcmp(text, CAIRN_SRV_RESUME_KEEP) || !strcmp(text, CAIRN_SRV_RESUME_AHEAD) ||
            cairn_version_id_valid(cairn_view_of(text)) ||
            (!cairn_parse_u64(cairn_view_of(text), &step, NULL) && step <= CAIRN_STEP_MAX);
 }
@@ -72,7 +79,7 @@ static enum cairn_code parse(const json_t *body, struct open_call *call, struct 
         return cairn_fail(err, CAIRN_INVALID, "/node: " CAIRN_NAME_WANTED);
     if (!resume_valid(call->msg.resume))
         return cairn_fail(err, CAIRN_INVALID,
-                          "/resume: wanted latest, none, keep, a step or a version id");
+                          "/resume: wanted latest, none, keep, ahead, a step or a version id");
     call->wait_ms = call->msg.wait_staged_ms;
     if (!CAIRN_RULE(Q51)) call->wait_ms = cairn_min_u64(call->wait_ms, CAIRN_WAIT_MS_MAX);
     return cairn_srv_members_check(call->msg.ranks, call->msg.ended, call->msg.world_size, err);
@@ -179,7 +186,7 @@ static enum cairn_code waits_for_silent(struct cairn_srv_tx *tx, const struct op
                                         struct cairn_error *err) {
     bool open = true;
     *ret = nodes->silent;
-    if (!nodes->silent || !nodes->vouched || !strcmp(call->msg.resume, "keep")) return CAIRN_OK;
+    if (!nodes->silent || !nodes->vouched || keeps(call)) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_run_has_open(tx, call->run.id, &open, err));
     *ret = open;
     return CAIRN_OK;
@@ -226,7 +233,7 @@ static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cair
     CAIRN_TRY(waits_for_silent(tx, call, &nodes, &silent, err));
     CAIRN_TRY(decide_wait(call, staged || nodes.unsent || silent, err));
     /* Judged on a heartbeat of after the call, so that a job that just ended is not in the way. */
-    if (nodes.busy && !call->must_wait && !strcmp(call->msg.resume, "keep") && !call->msg.force)
+    if (nodes.busy && !call->must_wait && keeps(call) && !call->msg.force)
         return cairn_fail(err, CAIRN_RUN_BUSY,
                           "trainers of attempt %" PRIu64 " of %s/%s are connected to a node that "
                           "was heard within 10 minutes; end them, or force it",
@@ -269,7 +276,7 @@ static enum cairn_code choose_step(struct cairn_srv_tx *tx, struct open_call *ca
 static enum cairn_code choose(struct cairn_srv_tx *tx, struct open_call *call,
                               struct cairn_error *err) {
     uint64_t step = 0;
-    if (!strcmp(call->msg.resume, "none") || !strcmp(call->msg.resume, "keep")) return CAIRN_OK;
+    if (!strcmp(call->msg.resume, "none") || keeps(call)) return CAIRN_OK;
     if (!strcmp(call->msg.resume, "latest"))
         return cairn_srv_latest(tx, call->run.id, &call->attempt.has_choice, &call->attempt.choice,
                                 &call->attempt.choice_step, err);
@@ -278,12 +285,12 @@ static enum cairn_code choose(struct cairn_srv_tx *tx, struct open_call *call,
     return take_choice(tx, call, call->msg.resume, err);
 }
 
-/* Committed versions that lie beyond the choice; `none` supersedes all, `keep` none. */
+/* Committed versions that lie beyond the choice; `none` supersedes all, `keep` and `ahead` none. */
 static enum cairn_code supersede(struct cairn_srv_tx *tx, struct open_call *call,
                                  struct cairn_error *err) {
     const struct cairn_srv_attempt *attempt = &call->attempt;
     const struct cairn_version_id *choice = attempt->has_choice ? &attempt->choice : NULL;
-    bool keep = !strcmp(call->msg.resume, "keep") || (!choice && strcmp(call->msg.resume, "none"));
+    bool keep = keeps(call) || (!choice && strcmp(call->msg.resume, "none"));
     if (!keep)
         CAIRN_TRY(cairn_srv_versions_supersede_beyond(
             tx, call->run.id, choice, attempt->choice_step, &call->superseded, err));

@@ -59,6 +59,7 @@ static json_t *import_arguments(const struct cairn_srv_request *request,
     add(arguments, "--store=%s", cairn_store_url(request->server->store));
     add(arguments, "--socket=/proc/self/no-uploader"); /* of another server, perhaps */
     if (said->new_version) add(arguments, "--new-version");
+    if (said->latest) add(arguments, "--latest");
     if (said->labels) {
         CAIRN_AUTO(buf) labels = {0};
         if (!cairn_json_dump(said->labels, &labels, NULL))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GET {R}/checkpoints: a page of a run's versions, in the order of Q25 or by step, by any filter.
+/* GET {R}/checkpoints: a page of a run's versions, by attempt or by step, by any filter.
  * What state means is the statement's; what other filters say of the order is jumped to
  * (version_filter.h), and the rest is asked of each row, of so many that a page costs about what
  * one without a filter does. The cursor says where the next page looks on. */

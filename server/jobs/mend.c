@@ -165,6 +165,7 @@ static enum cairn_code take_version(struct cairn_srv_tx *tx, struct cairn_srv_me
                                             .id = &one->place.id,
                                             .manifest = &one->manifest,
                                             .manifest_sha256 = one->record.manifest_sha256,
+                                            .line = one->record.line,
                                             .committed_ms = wall_ms_of(&one->record)};
     CAIRN_TRY(cairn_srv_version_take(tx, &taken, err));
     CAIRN_TRY(cairn_srv_mend_put_copies(tx, mend, one, err));

@@ -23,7 +23,8 @@
 enum cairn_code cairn_srv_record_text(const struct cairn_srv_version *version,
                                       struct cairn_buf *ret, struct cairn_error *err) {
     struct cairn_record record = {
-        .id = version->id, .attempt = version->attempt, .step = version->step, .n = version->n};
+        .id = version->id, .attempt = version->attempt, .step = version->step, .n = version->n,
+        .line = version->line};
     memcpy(record.manifest_sha256, version->manifest_sha256, 32);
     cairn_time_text(version->committed_ms, false, record.committed_at);
     return cairn_record_encode(&record, ret, err);

@@ -251,9 +251,9 @@ static enum cairn_code plan_anew(const struct look *look, struct cairn_srv_retai
 
 /* ---- is a base still what it was? ---- */
 
-/* Is `item` of an older attempt or step? */
-static bool is_before(const struct cairn_plan_item *item, uint64_t attempt, uint64_t step) {
-    return attempt != item->attempt ? attempt > item->attempt : step > item->step;
+/* Is `item` of an older line or step? */
+static bool is_before(const struct cairn_plan_item *item, uint64_t line, uint64_t step) {
+    return line != cairn_plan_line(item) ? line > cairn_plan_line(item) : step > item->step;
 }
 
 /* Only what the base handed out went. */
@@ -266,14 +266,14 @@ static bool take_trashed(struct cairn_srv_retained_base *base, const char *versi
     return false;
 }
 
-/* retained.h#2 */
+/* retained.h#2. Of a version whose row has gone the line is 0: it is judged as one of the base. */
 static bool base_stands(struct cairn_srv_retained_base *base, const struct cairn_srv_rows *row) {
     enum cairn_srv_event event = cairn_srv_event_named(cairn_srv_rows_text(row, 0));
     const char *version = cairn_srv_rows_text(row, 1);
-    uint64_t attempt = cairn_srv_rows_u64(row, 2), step = cairn_srv_rows_u64(row, 3);
-    if (version[0] && is_before(&base->newest, attempt, step)) {
-        bool first = !base->changed.attempt || !is_before(&base->changed, attempt, step);
-        if (first) base->changed = (struct cairn_plan_item){.attempt = attempt, .step = step};
+    uint64_t line = cairn_srv_rows_u64(row, 2), step = cairn_srv_rows_u64(row, 3);
+    if (version[0] && is_before(&base->newest, line, step)) {
+        bool first = !base->changed.line || !is_before(&base->changed, line, step);
+        if (first) base->changed = (struct cairn_plan_item){.line = line, .step = step};
         return true;
     }
     switch (event) {
@@ -320,14 +320,14 @@ static enum cairn_code look_at_events(const struct look *look, uint64_t first,
     return CAIRN_OK;
 }
 
-/* n counts from 1, so all saves of the changed step come after it. */
+/* Attempts and n count from 1, so all saves of the changed step come after it. */
 static enum cairn_code read_changed(const struct look *look, struct cairn_srv_retained_base *base) {
     struct cairn_srv_candidates *after = &base->after;
     const struct cairn_plan_item *changed = &base->changed;
     CAIRN_AUTO(srv_candidates) rows = {0};
-    if (!changed->attempt) return CAIRN_OK;
-    while (after->count && !is_before(&after->items[after->count - 1], changed->attempt,
-                                      changed->step))
+    if (!changed->line) return CAIRN_OK;
+    while (after->count &&
+           !is_before(&after->items[after->count - 1], changed->line, changed->step))
         after->count--;
     CAIRN_TRY(cairn_srv_candidates_load(look->tx, look->run_id, &look->policy, changed, &rows,
                                         look->err));

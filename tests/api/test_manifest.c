@@ -295,6 +295,7 @@ TEST(a_commit_record_comes_back) {
                                   .attempt = 3,
                                   .step = 1200,
                                   .n = 1,
+                                  .line = 2,
                                   .committed_at = "2026-03-02T10:14:07Z"};
     struct cairn_record back = {0};
     REQUIRE_OK(cairn_record_encode(&record, &text, &err));
@@ -302,7 +303,23 @@ TEST(a_commit_record_comes_back) {
     EXPECT(!memcmp(back.manifest_sha256, record.manifest_sha256, 32));
     EXPECT_EQ_TEXT(back.id.text, ID);
     EXPECT_EQ_U64(back.step, 1200);
+    EXPECT_EQ_U64(back.line, 2);
     EXPECT_EQ_TEXT(back.committed_at, "2026-03-02T10:14:07Z");
+}
+
+TEST(a_commit_record_without_a_line_is_the_one_of_older_releases_and_a_later_line_is_refused) {
+    CAIRN_AUTO(buf) text = {0}, later = {0};
+    struct cairn_error err = {0};
+    struct cairn_record record = {
+        .id = {ID}, .attempt = 3, .step = 1200, .n = 1, .committed_at = "t"};
+    struct cairn_record back = {0};
+    REQUIRE_OK(cairn_record_encode(&record, &text, &err));
+    EXPECT(!strstr(text.data, "line"));
+    REQUIRE_OK(cairn_record_decode(cairn_buf_view(&text), &back, &err));
+    EXPECT_EQ_U64(back.line, 0);
+    record.line = 4;
+    REQUIRE_OK(cairn_record_encode(&record, &later, &err));
+    EXPECT_CODE(cairn_record_decode(cairn_buf_view(&later), &back, &err), CAIRN_CORRUPT);
 }
 
 TEST(an_attempt_record_comes_back_with_and_without_a_resume) {
@@ -316,6 +333,7 @@ TEST(an_attempt_record_comes_back_with_and_without_a_resume) {
                                               .nonce = "00112233445566778899aabbccddeeff",
                                               .job = "slurm-17.0",
                                               .world_size = 16384,
+                                              .joins = !resume,
                                               .has_resume = resume,
                                               .resume_version = {ID},
                                               .superseded = superseded,
@@ -323,6 +341,8 @@ TEST(an_attempt_record_comes_back_with_and_without_a_resume) {
         REQUIRE_OK(cairn_attempt_record_encode(&record, &text, &err));
         REQUIRE_OK(cairn_attempt_record_decode(cairn_buf_view(&text), &back, &err));
         EXPECT_EQ_U64(back.has_resume, resume);
+        EXPECT_EQ_U64(back.joins, !resume);
+        EXPECT_EQ_U64(strstr(text.data, "joins") != NULL, !resume);
         EXPECT_EQ_U64(back.superseded_count, record.superseded_count);
         EXPECT_EQ_TEXT(back.job, "slurm-17.0");
         EXPECT_EQ_U64(back.world_size, 16384);

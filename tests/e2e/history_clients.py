@@ -168,7 +168,7 @@ class Client(threading.Thread):
         run, rng = self.run_of, self.random
         self.jobs += 1
         job = f"job-{self.seed}-{self.number}-{self.jobs}"
-        resume = rng.choice(["latest"] * 5 + ["none", "keep", "keep", str(rng.randrange(1, STEPS))] +
+        resume = rng.choice(["latest"] * 5 + ["none", "keep", "keep", "ahead", str(rng.randrange(1, STEPS))] +
                             run.committed[-3:])
         ranks = rng.choice((1, 1, 2))
         run.newest = max(run.newest, self.glance("").get("attempt", 0))
@@ -390,7 +390,7 @@ def removed(plan):
     return [row["version"] for row in plan["versions"] if row["fate"] == "remove"]
 
 
-ROW = ("version", "attempt", "step", "n", "state", "trashed", "superseded", "pinned", "latest", "code")
+ROW = ("version", "line", "attempt", "step", "n", "state", "trashed", "superseded", "pinned", "latest", "code")
 
 
 def shown(op, reply):

@@ -36,7 +36,7 @@ class Changes:
 class Version:
     def __init__(self, run, attempt, step, n):
         self.run, self.attempt, self.step, self.n = run, attempt, step, n
-        self.order = (attempt, step, n)  # of Q25
+        self.line = attempt  # as answers show it
         self.id, self.known_at, self.begun, self.ranks = None, NEVER, NEVER, 0
         self.sealing, self.sealed = {}, {}  # by rank: when the first was sent; when one was answered
         self.over_from, self.over_at, self.committed_at = NEVER, NEVER, NEVER
@@ -47,6 +47,11 @@ class Version:
 
     def __str__(self):
         return f"{self.run} step {self.step} ({self.id}, attempt {self.attempt}, n {self.n})"
+
+    @property
+    def order(self):
+        """Of Q25."""
+        return self.line, self.step, self.attempt, self.n
 
     def commits_from(self):
         """Before all ranks have sealed nothing can be committed."""
@@ -139,6 +144,8 @@ class History:
                 version = self.versions.get((entry["run"], row["attempt"], row["step"], row["n"]))
                 if version is not None and version.id is None:
                     self.by_id[row["version"]], version.id = version, row["version"]
+            if version is not None:
+                version.line = row.get("line", version.line)
             if version is not None and row["state"] == "committed":
                 version.told_at = min(version.told_at, entry["at"][1])
 

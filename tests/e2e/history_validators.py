@@ -172,7 +172,7 @@ def newest_of_list(rows):
     """One list is one look, so nothing can have come in between."""
     shown = [row for row in rows if row["state"] == "committed" and not row["superseded"] and
              not row["trashed"]]
-    shown.sort(key=lambda row: (row["attempt"], row["step"], row["n"]))
+    shown.sort(key=lambda row: (row["line"], row["step"], row["attempt"], row["n"]))
     marked = [row["version"] for row in rows if row["latest"]]
     if marked != [row["version"] for row in shown[-1:]]:
         yield f"a list calls {marked} latest"

@@ -111,7 +111,7 @@ class Histories(unittest.TestCase):
     def act(self, rng, told):
         items = self.items()
         committed = [i for i in items if i["state"] == "committed"]
-        refs = ["latest", "none", "keep"]
+        refs = ["latest", "none", "keep", "keep", "ahead"]
         if committed:
             one = rng.choice(committed)
             refs += [one["step"], one["version"], rng.choice(committed)["version"]] * 2

@@ -19,8 +19,10 @@ static struct cairn_error err;
 /* ---- the model: each rule asked about one version, over all of them ---- */
 
 static bool newer(const struct cairn_plan_item *a, const struct cairn_plan_item *b) {
-    if (a->attempt != b->attempt) return a->attempt > b->attempt;
+    uint64_t line_a = a->line ? a->line : a->attempt, line_b = b->line ? b->line : b->attempt;
+    if (line_a != line_b) return line_a > line_b;
     if (a->step != b->step) return a->step > b->step;
+    if (a->attempt != b->attempt) return a->attempt > b->attempt;
     return a->n > b->n;
 }
 
@@ -193,6 +195,7 @@ static size_t make_history(struct cairn_plan_item *items) {
         items[i] = (struct cairn_plan_item){.attempt = attempt,
                                             .step = step,
                                             .n = 1 + i,
+                                            .line = below(6) ? 0 : 1 + below(attempt),
                                             .committed_ms = now,
                                             .bytes = below(1000)};
         for (unsigned mark = CAIRN_PLAN_PINNED; mark <= CAIRN_PLAN_RESUMED; mark <<= 1)

@@ -103,7 +103,7 @@ def id_of(project, run, attempt, nonce, step, n):
     return f"ckpt_{uuid.UUID(bytes=bytes(digest))}"
 
 def order(folder, records):
-    """(attempt, step, n) of a committed version, and its record; None for what is damaged."""
+    """(line, step, attempt, n) of a committed version, and its record; None for what is damaged."""
     run, version = folder.parent.parent, folder.name
     name = (run.parent.name, run.name)
     try:
@@ -112,13 +112,15 @@ def order(folder, records):
         attempt = records.get(record["attempt"]) or document(folder / "manifest.json", "cairn_manifest")
         must(id_of(*name, record["attempt"], attempt["nonce"], record["step"], record["n"]) == version,
              "another version's numbers")
-        return (record["attempt"], record["step"], record["n"]), record
+        line = record.get("line", 0) or record["attempt"]
+        must(line <= record["attempt"], "a line of a later attempt")
+        return (line, record["step"], record["attempt"], record["n"]), record
     except (Damage, KeyError):
         pass
     try:  # the manifest has the same numbers, and the id proves them
         m = document(folder / "manifest.json", "cairn_manifest")
         must(id_of(*name, m["attempt"], m["nonce"], m["step"], m["n"]) == version, "another version")
-        return (m["attempt"], m["step"], m["n"]), None
+        return (m["attempt"], m["step"], m["attempt"], m["n"]), None
     except (Damage, KeyError):
         return None, None
 
@@ -130,9 +132,9 @@ def committed(run):
 
 def tell_lost(records, orders, marks, best):
     """Warns of attempts without a readable record that may have superseded or revived `best`."""
-    newest = max([0, *records, *marks, *(o[0] for o in orders if o)])
+    newest = max([0, *records, *marks, *(o[2] for o in orders if o)])
     lost = [k for k in range(1, newest + 1) if k not in records]
-    if lost and not (best and best[0] >= lost[-1]):
+    if lost and not (best and best[2] >= lost[-1]):
         say(f"warning: attempts {lost[-10:]} left no readable record: what they superseded or "
             "revived is not known; name a version to be sure")
 
@@ -172,7 +174,7 @@ def manifest_of(folder):
     return m
 
 def versions(store):
-    """(manifest, its folder) of every committed version, those that count first, newest first."""
+    """(manifest, its folder) of every committed version, those that count first, by attempt, step and n."""
     found = []
     for run in {p.parent.parent.parent for p in store.glob("*/*/*/ckpt_*/committed.json")}:
         gone = superseded(run, attempt_records(run))

@@ -12,6 +12,7 @@
 #include "server/catalog/dialect.h"
 #include "server/catalog/engine_postgres.h"
 #include "server/catalog/engine_sqlite.h"
+#include "server/catalog/versions.h"
 #include "tests/harness.h"
 #include "tests/support/postgres.h"
 
@@ -539,6 +540,42 @@ TEST(a_catalog_of_a_newer_release_is_refused_and_the_copy_to_go_back_to_is_named
     REQUIRE_OK(cairn_file_replace(before, CAIRN_VIEW("any"), 0600, &err));
     EXPECT_CODE(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err), CAIRN_UNSUPPORTED);
     EXPECT(strstr(err.message, "go back to catalog-schema-") != NULL);
+}
+
+static enum cairn_code latest_step(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct cairn_version_id id;
+    bool found = false;
+    return cairn_srv_latest(tx, 1, &found, &id, argument, err);
+}
+
+TEST(what_is_latest_in_a_catalog_of_schema_33_is_so_when_it_is_opened) {
+    struct cairn_error err = {0};
+    struct cairn_srv_tx *tx = NULL;
+    struct cairn_srv_catalog *catalog = NULL;
+    char path[400];
+    uint64_t step = 0;
+    snprintf(path, sizeof(path), "%s/catalog.db", cairn_test_folder());
+    REQUIRE_OK(cairn_srv_sqlite_open(path, false, &tx, &err));
+    for (size_t i = 0; i < cairn_srv_migration_count && cairn_srv_migrations[i].number <= 33; i++)
+        EXPECT_CODE(cairn_srv_sqlite_exec(tx, cairn_srv_migrations[i].sql, &err), CAIRN_OK);
+    EXPECT_CODE(
+        cairn_srv_sqlite_exec(
+            tx,
+            "PRAGMA user_version=33;"
+            "INSERT INTO runs(run_id, project, run, labels, created_ms) VALUES(1, 'p', 'r', "
+            "'{}', 1);"
+            "WITH RECURSIVE i(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM i WHERE x < 3) INSERT "
+            "INTO versions(version, run_id, attempt, step, n, nonce, state, recorded, world_size, "
+            "on_exists, skip, format, labels, meta, created_ms, opened_tick) SELECT 'v' || x, 1, "
+            "x, 1000 - 100 * x, 1, 'n', 1, 1, 1, 0, 0, 'f', '{}', '{}', 1, 1 FROM i;",
+            &err),
+        CAIRN_OK);
+    cairn_srv_sqlite_free(tx);
+    REQUIRE_OK(cairn_srv_catalog_open(cairn_test_folder(), &catalog, &err));
+    EXPECT_CODE(cairn_srv_catalog_read(catalog, latest_step, &step, &err), CAIRN_OK);
+    EXPECT_EQ_U64(step, 700); /* of the newest attempt, though it is the lowest */
+    cairn_srv_catalog_free(catalog);
 }
 
 static enum cairn_code count_used(struct cairn_srv_tx *tx, void *argument,
