@@ -77,8 +77,9 @@ enum cairn_code cairn_message_read(enum cairn_message message, const json_t *jso
     for (const struct cairn_message_field *field = form->fields(); field->name; field++) {
         CAIRN_PROMISE(count < FIELDS_MAX,
                       return cairn_fail(err, CAIRN_INTERNAL, "%s has too many fields", form->text));
+        bool absent = !json_object_get(json, field->name); /* null is said of what nobody knows */
         bool due = field->presence == CAIRN_MESSAGE_MUST ||
-                   (reply && field->presence == CAIRN_MESSAGE_SENT);
+                   (reply && absent && field->presence == CAIRN_MESSAGE_SENT);
         wanted[count++] = (struct cairn_json_field){field->name, field->kind, due,
                                                     (char *)ret + field->offset, field->max};
     }
@@ -86,7 +87,8 @@ enum cairn_code cairn_message_read(enum cairn_message message, const json_t *jso
     enum cairn_code code =
         cairn_json_read(json, pointer, wanted, count, form->group != CAIRN_MESSAGE_BODY, err);
     if (!code || !reply || code == CAIRN_NO_MEMORY) return code;
-    return cairn_within(err, CAIRN_PROTOCOL, "%s", form->text[0] ? form->text : form->name);
+    if (err) err->code = CAIRN_PROTOCOL;
+    return CAIRN_PROTOCOL;
 }
 
 /* ---- writing ---- */

@@ -88,20 +88,13 @@ enum cairn_code cairn_cli_list(const struct cairn_cli *cli, const char *path, ui
 
 /* ---- a server of another release ---- */
 
-/* What a server says of a path, a method, a parameter or a member that it does not have, and what
- * this command says of an answer that lacks one. */
-static bool is_of_another_release(enum cairn_code code, const struct cairn_error *err) {
-    static const struct {
-        enum cairn_code code;
-        const char *said;
-    } signs[] = {
-        {CAIRN_NOT_FOUND, "no such path"},     {CAIRN_INVALID, "unknown query parameter"},
-        {CAIRN_INVALID, "unknown field"},      {CAIRN_METHOD, "this path takes"},
-        {CAIRN_PROTOCOL, "the server's answer"},
-    };
-    for (size_t i = 0; i < CAIRN_COUNT(signs); i++)
-        if (code == signs[i].code && strstr(err->message, signs[i].said)) return true;
-    return false;
+/* As a server refuses a path, a method, a parameter or a member that it does not have, and as this
+ * command refuses an answer that lacks one. The codes have other reasons, too, so whether it is
+ * this one is for people to say. */
+static bool may_be_of_releases(const struct cairn_cli *cli, enum cairn_code code,
+                               const struct cairn_error *err) {
+    bool refused = (code == CAIRN_NOT_FOUND || code == CAIRN_INVALID) && err->http_status;
+    return !cli->store && (refused || code == CAIRN_METHOD || code == CAIRN_PROTOCOL);
 }
 
 /* "0.2.0"; what is behind the numbers does not count. */
@@ -122,14 +115,13 @@ void cairn_cli_name_older_server(const struct cairn_cli *cli, enum cairn_code co
     CAIRN_AUTO_JSON json_t *reply = NULL;
     struct cairn_msg_program program = {0};
     char text[sizeof err->message];
-    if (!is_of_another_release(code, err) || cairn_cli_connect(cli, &rest, NULL) ||
+    if (!may_be_of_releases(cli, code, err) || cairn_cli_connect(cli, &rest, NULL) ||
         cairn_rest_call(rest, "GET", "/version", NULL, VERSION_MS, &reply, NULL) ||
         cairn_msg_program_read(reply, "", &program, NULL) ||
         !is_older(program.version, cairn_version()))
         return;
     snprintf(text, sizeof text,
-             "%.200s; the server is older (%.20s, this command is %s): upgrade it, or use its "
-             "command",
+             "%.200s; the server is older (%.20s, this command is %s): if that is why, upgrade it",
              err->message, program.version, cairn_version());
     memcpy(err->message, text, sizeof text);
 }

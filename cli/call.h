@@ -42,8 +42,9 @@ enum cairn_code cairn_cli_list(const struct cairn_cli *cli, const char *path, ui
 /* ret: the form's struct, zeroed or with its defaults; texts are borrowed from json. */
 enum cairn_code cairn_cli_reply_read(enum cairn_message form, const json_t *json, void *ret,
                                      struct cairn_error *err) CAIRN_MUST_USE;
-/* Where what failed is how a server of an earlier release refuses what it does not know, or answers
- * less than this command needs: asks it for its release, and says so in *err if it is one. */
+/* Where what failed may be how a server of an earlier release refuses what it does not know, or
+ * answers less than this command needs: asks it for its release, and names it in *err if it is an
+ * earlier one. */
 void cairn_cli_name_older_server(const struct cairn_cli *cli, enum cairn_code code,
                                  struct cairn_error *err);
 /* The first argument; without a version it means the latest. */

@@ -113,7 +113,8 @@ TEST(an_answer_without_a_field_that_every_server_sends_is_an_error_of_the_protoc
     EXPECT_EQ_U64(removed.removed, 3);
     json_object_del(whole, "removed");
     EXPECT_CODE(cairn_msg_run_removed_read(whole, "", &removed, &err), CAIRN_PROTOCOL);
-    EXPECT(strstr(err.message, "/removed") && strstr(err.message, "RunRemoved"));
+    EXPECT_EQ_U64(err.code, CAIRN_PROTOCOL);
+    EXPECT(strstr(err.message, "/removed") != NULL);
     /* What a later release added is 0, as of a server of the release before. */
     CAIRN_AUTO_JSON json_t *list = json_array();
     CAIRN_AUTO_JSON json_t *answer = CAIRN_PACK(verified, .version = "v", .newer = 5,

@@ -60,9 +60,10 @@ class OlderServer(unittest.TestCase):
             same = self.cairn(answer, "ls", "p/r", version="99.0.0")  # then it is no matter of releases
             self.assertNotIn("older", same.stderr)
 
-    def test_what_is_not_there_is_no_matter_of_releases(self):
+    def test_the_status_is_that_of_the_answer_and_a_store_alone_has_no_server(self):
         done = self.cairn(problem(404, "not-found", "there is no run p/r"), "ls", "p/r")
         self.assertEqual(done.returncode, 3, done.stderr)
+        done = self.cairn(problem(404, "not-found", "there is no run p/r"), "ls", "p/r", "--store", "/nowhere/at/all")
         self.assertNotIn("older", done.stderr)
 
     def test_an_answer_that_lacks_a_field_is_an_error_of_the_protocol_and_no_zero(self):
