@@ -68,11 +68,12 @@ static enum cairn_code refuse_nulls(const struct cairn_message_form *form, const
 /* What the server's handlers read is a closed list; everything else takes unknown fields, so that
  * programs of two versions understand each other. Of an answer of the server nothing may be missing
  * that every server of /v1 says: 0 in its place would be an untrue answer. */
-enum cairn_code cairn_message_read(enum cairn_message message, const json_t *json,
-                                   const char *pointer, void *ret, struct cairn_error *err) {
+static enum cairn_code read_form(enum cairn_message message, const json_t *json, bool own,
+                                 const char *pointer, void *ret, struct cairn_error *err) {
     const struct cairn_message_form *form = cairn_message_form(message);
     struct cairn_json_field wanted[FIELDS_MAX];
-    bool reply = form->group == CAIRN_MESSAGE_REPLY || form->group == CAIRN_MESSAGE_WHOLE;
+    bool reply =
+        !own && (form->group == CAIRN_MESSAGE_REPLY || form->group == CAIRN_MESSAGE_WHOLE);
     size_t count = 0;
     for (const struct cairn_message_field *field = form->fields(); field->name; field++) {
         CAIRN_PROMISE(count < FIELDS_MAX,
@@ -89,6 +90,16 @@ enum cairn_code cairn_message_read(enum cairn_message message, const json_t *jso
     if (!code || !reply || code == CAIRN_NO_MEMORY) return code;
     if (err) err->code = CAIRN_PROTOCOL;
     return CAIRN_PROTOCOL;
+}
+
+enum cairn_code cairn_message_read(enum cairn_message message, const json_t *json,
+                                   const char *pointer, void *ret, struct cairn_error *err) {
+    return read_form(message, json, false, pointer, ret, err);
+}
+
+enum cairn_code cairn_message_read_own(enum cairn_message message, const json_t *json,
+                                       const char *pointer, void *ret, struct cairn_error *err) {
+    return read_form(message, json, true, pointer, ret, err);
 }
 
 /* ---- writing ---- */

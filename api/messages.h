@@ -100,6 +100,10 @@ enum cairn_message cairn_message_of(const char *text);
 enum cairn_code cairn_message_read(enum cairn_message message, const json_t *json,
                                    const char *pointer, void *ret,
                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* Of an answer's row that this program has made itself: what is not in it is none. */
+enum cairn_code cairn_message_read_own(enum cairn_message message, const json_t *json,
+                                       const char *pointer, void *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
 json_t *cairn_message_pack(enum cairn_message message, const void *from) CAIRN_MUST_USE;
 
 /* cairn_msg_hello_read(json, "", &hello, err): pointer as in cairn_json_read.

@@ -175,6 +175,9 @@ static void print_row(const struct cairn_cli_table *table, const int *widths,
 static enum cairn_code read_row(const struct cairn_cli_table *table, const json_t *item,
                                 union cairn_cli_row *ret, struct cairn_error *err) {
     *ret = table->none ? *table->none : (union cairn_cli_row){0};
+    /* `inspect` makes rows of tensors of files by itself; they have no fragments. */
+    if (table->form == CAIRN_MESSAGE_tensor_row)
+        return cairn_message_read_own(table->form, item, "", ret, err);
     return cairn_cli_reply_read(table->form, item, ret, err);
 }
 
