@@ -78,18 +78,16 @@ static enum cairn_code read_form(enum cairn_message message, const json_t *json,
     for (const struct cairn_message_field *field = form->fields(); field->name; field++) {
         CAIRN_PROMISE(count < FIELDS_MAX,
                       return cairn_fail(err, CAIRN_INTERNAL, "%s has too many fields", form->text));
-        bool absent = !json_object_get(json, field->name); /* null is said of what nobody knows */
-        bool due = field->presence == CAIRN_MESSAGE_MUST ||
-                   (reply && absent && field->presence == CAIRN_MESSAGE_SENT);
-        wanted[count++] = (struct cairn_json_field){field->name, field->kind, due,
+        /* null is said of what nobody knows */
+        bool absent = json_is_object(json) && !json_object_get(json, field->name);
+        if (reply && absent && field->presence <= CAIRN_MESSAGE_SENT)
+            return cairn_fail(err, CAIRN_PROTOCOL, "%s/%s: missing", pointer, field->name);
+        wanted[count++] = (struct cairn_json_field){field->name, field->kind,
+                                                    field->presence == CAIRN_MESSAGE_MUST,
                                                     (char *)ret + field->offset, field->max};
     }
     CAIRN_TRY(refuse_nulls(form, json, pointer, err));
-    enum cairn_code code =
-        cairn_json_read(json, pointer, wanted, count, form->group != CAIRN_MESSAGE_BODY, err);
-    if (!code || !reply || code == CAIRN_NO_MEMORY) return code;
-    if (err) err->code = CAIRN_PROTOCOL;
-    return CAIRN_PROTOCOL;
+    return cairn_json_read(json, pointer, wanted, count, form->group != CAIRN_MESSAGE_BODY, err);
 }
 
 enum cairn_code cairn_message_read(enum cairn_message message, const json_t *json,
