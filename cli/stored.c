@@ -42,6 +42,7 @@ static json_t *version_json(const struct cairn_cli_history_item *item,
     enum cairn_code code = newer ? CAIRN_UNSUPPORTED : CAIRN_CORRUPT;
     json_t *json = json_object();
     bool failed = !json;
+    uint64_t line = item->record.line ? item->record.line : item->record.attempt;
     struct {
         const char *name;
         json_t *value;
@@ -51,6 +52,7 @@ static json_t *version_json(const struct cairn_cli_history_item *item,
         {"run", json_string(item->place.name.run)},
         {"step", json_integer((json_int_t)item->place.step)},
         {"n", json_integer(item->record.n)},
+        {"line", json_integer((json_int_t)line)},
         {"attempt", json_integer((json_int_t)item->record.attempt)},
         {"state", json_string(newer ? "unsupported" : damaged ? "damaged" : "committed")},
         {"recorded", json_boolean(!item->damaged && !item->newer)},
