@@ -209,6 +209,27 @@ class Nginx(Compressing, Behind, unittest.TestCase):
         self.ended(put)
 
 
+    def test_below_a_path_commands_saves_and_plans_work_whether_the_proxy_takes_it_off_or_not(self):
+        for number, more in enumerate(("", "rewrite ^/cairn/(.*)$ /$1 break; ")):
+            port = proxies.free_port()
+            world = World(nodes=0, server_arguments=["--public-url", f"http://127.0.0.1:{port}/cairn"])
+            self.addCleanup(world.close)
+            proxy = proxies.Proxy(self.NAME, [world.port_of(0)], [("proxy_pass http", f"{more}proxy_pass http")], "", port)
+            self.addCleanup(proxy.stop)
+            proxy.start()
+            below = {"CAIRN_URL": f"{proxy.url}/cairn", "CAIRN_SOCKET": str(world.root / "none.sock")}
+            back = world.root / "back"
+            for words in (("put", self.tree(), "llm/7b@1", "--store", world.store), ("ls", "llm/7b"), ("verify", "llm/7b@1"),
+                          ("wait", "llm/7b@1"), ("get", "llm/7b@1", "-d", back)):
+                world.cairn(*words, env=below)
+            self.assertEqual((back / NAMES[0]).read_bytes(), NAMES[0].encode() * 1000)
+            status, _, said = self.send(proxy, "POST", "/cairn/v1/runs/llm/7b/checkpoints/1/restore-plans", b"{}",
+                                        {"Content-Type": "application/json"})
+            self.assertEqual(status, 201, (number, said))
+            for item in json.loads(said)["objects"]:
+                self.assertTrue(item["path"].startswith("/cairn/v1/"), item["path"])
+                self.assertEqual(self.send(proxy, "GET", item["path"])[0], 200)
+
     def test_a_save_of_many_tensors_and_files_passes_the_default_limit_on_bodies(self):
         """60,000 tensors are a table of 8 MB; what the uploader sends stays below nginx's 1 MiB."""
         proxy = self.proxy([("client_max_body_size 64m", "client_max_body_size 1m")])
@@ -228,6 +249,21 @@ class Nginx(Compressing, Behind, unittest.TestCase):
 
 class Haproxy(Behind, unittest.TestCase):
     NAME = "haproxy"
+
+    def test_a_caller_is_named_by_the_proxy_protocol_of_either_version(self):
+        for number, word in enumerate(("send-proxy", "send-proxy-v2")):
+            world = World(nodes=0, server_arguments=["--trusted-proxies", "127.0.0.2,127.0.0.3", "--trusted-header", "PROXY"])
+            self.addCleanup(world.close)
+            proxy = proxies.Proxy(self.NAME, [world.port_of(0)], [("10.0.0.1:7420", f"10.0.0.1:7420 {word} check-send-proxy"),
+                                                                 ("10.0.0.2:7420", f"10.0.0.2:7420 {word} check-send-proxy"),
+                                                                 ("mode http", f"mode http\n    source 127.0.0.{number + 2}")])
+            self.addCleanup(proxy.stop)
+            proxy.start()
+            status, _, said = self.send(proxy, "PUT", f"/v1/runs/a/run-{number}", b"{}", {"Content-Type": "application/json",
+                                                                                          "X-Forwarded-For": "203.0.113.9"})
+            self.assertEqual(status, 201, said)
+            event = json.loads(world.get("/v1/events?limit=1")[2])["items"][0]
+            self.assertEqual(event["address"], "127.0.0.1")
 
 
 class Apache(Compressing, Behind, unittest.TestCase):
