@@ -97,7 +97,7 @@ static enum cairn_code list_versions(const struct all *all, const struct cairn_c
     CAIRN_AUTO(buf) path = {0};
     if (cli->store)
         return cairn_cli_stored_versions(cli, &ref->name, CAIRN_CLI_VERIFY_MAX, items, all->err);
-    CAIRN_TRY(cairn_cli_path(ref, "/checkpoints?state=committed&limit=1000", &path, all->err));
+    CAIRN_TRY(cairn_cli_path(ref, "/checkpoints?state=committed", &path, all->err));
     return cairn_cli_list(cli, path.data, CAIRN_CLI_VERIFY_MAX, items, NULL, all->err);
 }
 
@@ -124,7 +124,7 @@ static enum cairn_code verify_site(struct all *all) {
     if (cli->store)
         CAIRN_TRY(cairn_cli_stored_runs(cli, CAIRN_CLI_VERIFY_MAX, items, all->err));
     else
-        CAIRN_TRY(cairn_cli_list(cli, "/v1/runs?limit=1000", CAIRN_CLI_VERIFY_MAX, items, NULL,
+        CAIRN_TRY(cairn_cli_list(cli, "/v1/runs", CAIRN_CLI_VERIFY_MAX, items, NULL,
                                  all->err));
     for (size_t i = 0; i < json_array_size(items); i++) {
         const json_t *item = json_array_get(items, i);

@@ -143,8 +143,8 @@ struct cairn_srv_engine {
     /* Of what the database keeps beside its file for those who read; NULL: it sees to that. */
     uint64_t (*log_bytes)(const void *place);
 
-    /* Whether the file is whole, which may be found only after the start; NULL: the database sees to
-     * that. ret: "ok", or what there is to say. */
+    /* Whether the file is whole, which may be found only after the start; NULL: the database sees
+     * to that. ret: "ok", or what there is to say. */
     enum cairn_srv_checked (*checked)(const void *place, char ret[CAIRN_SRV_CHECKED_BYTES]);
 
     /* As of one moment into a file that is new, while a server may change the catalog; read again

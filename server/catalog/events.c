@@ -321,3 +321,21 @@ enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,
         CAIRN_TRY(each(&row, owner, err));
     }
 }
+
+enum cairn_code cairn_srv_events_since(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                       uint64_t after, size_t limit,
+                                       void (*each)(const struct cairn_srv_event_short *event,
+                                                    void *owner),
+                                       void *owner, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(events_of_run_since), SQL_T(name->project),
+                                 SQL_T(name->run), SQL_I(after), SQL_I(limit)));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        const struct cairn_srv_event_short event = {
+            cairn_srv_event_named(cairn_srv_rows_text(&rows, 0)), cairn_srv_rows_text(&rows, 1),
+            cairn_srv_rows_u64(&rows, 2), cairn_srv_rows_u64(&rows, 3)};
+        each(&event, owner);
+    }
+}

@@ -85,6 +85,17 @@ enum cairn_code cairn_srv_events_read(struct cairn_srv_tx *tx,
                                       enum cairn_code (*each)(const struct cairn_srv_event_row *row,
                                                               void *owner, struct cairn_error *err),
                                       void *owner, struct cairn_error *err) CAIRN_MUST_USE;
+/* What has happened to a run after a number, in short, at most `limit` of it. */
+struct cairn_srv_event_short {
+    enum cairn_srv_event event;
+    const char *version; /* until the next one; "": of none */
+    uint64_t line, step; /* line: where the version counts (Q25); 0: its row has gone */
+};
+enum cairn_code cairn_srv_events_since(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                                       uint64_t after, size_t limit,
+                                       void (*each)(const struct cairn_srv_event_short *event,
+                                                    void *owner),
+                                       void *owner, struct cairn_error *err) CAIRN_MUST_USE;
 /* From the first one on none is missing; the audit may have older ones. 0 and 0: there is none
  * yet. */
 enum cairn_code cairn_srv_events_bounds(struct cairn_srv_tx *tx, uint64_t *ret_first,

@@ -267,16 +267,16 @@ static bool take_trashed(struct cairn_srv_retained_base *base, const char *versi
 }
 
 /* retained.h#2. Of a version whose row has gone the line is 0: it is judged as one of the base. */
-static bool base_stands(struct cairn_srv_retained_base *base, const struct cairn_srv_rows *row) {
-    enum cairn_srv_event event = cairn_srv_event_named(cairn_srv_rows_text(row, 0));
-    const char *version = cairn_srv_rows_text(row, 1);
-    uint64_t line = cairn_srv_rows_u64(row, 2), step = cairn_srv_rows_u64(row, 3);
+static bool base_stands(struct cairn_srv_retained_base *base,
+                        const struct cairn_srv_event_short *event) {
+    const char *version = event->version;
+    uint64_t line = event->line, step = event->step;
     if (version[0] && is_before(&base->newest, line, step)) {
         bool first = !base->changed.line || !is_before(&base->changed, line, step);
         if (first) base->changed = (struct cairn_plan_item){.line = line, .step = step};
         return true;
     }
-    switch (event) {
+    switch (event->event) {
     case CAIRN_SRV_EVENT_CHECKPOINT_TRASHED:
         return take_trashed(base, version);
     case CAIRN_SRV_EVENT_CHECKPOINT_DELETING: /* the row went with trashed */
@@ -302,20 +302,28 @@ static bool base_stands(struct cairn_srv_retained_base *base, const struct cairn
     }
 }
 
+struct seen {
+    struct cairn_srv_retained_base *base;
+    size_t count;
+    bool stands;
+};
+
+static void see_event(const struct cairn_srv_event_short *event, void *owner) {
+    struct seen *seen = owner;
+    seen->count++;
+    seen->stands = seen->stands && seen->count < EVENTS_AT_ONCE && base_stands(seen->base, event);
+}
+
 static enum cairn_code look_at_events(const struct look *look, uint64_t first,
                                       struct cairn_srv_retained_base *base, bool *ret) {
+    struct seen seen = {.base = base, .stands = true};
     *ret = base->event <= look->event && first <= base->event + 1 &&
            !memcmp(base->policy, look->digest, sizeof(base->policy));
-    CAIRN_AUTO(srv_rows) rows = {0};
-    if (*ret && base->event < look->event)
-        CAIRN_TRY(cairn_srv_sql_open(look->tx, &rows, look->err, SQL(events_of_run_since),
-                                     SQL_T(look->name->project), SQL_T(look->name->run),
-                                     SQL_I(base->event), SQL_I(EVENTS_AT_ONCE)));
-    bool more = base->event < look->event;
-    for (size_t i = 0; *ret && more; i++) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, look->err));
-        if (more) *ret = i + 1 < EVENTS_AT_ONCE && base_stands(base, &rows);
-    }
+    if (!*ret) return CAIRN_OK;
+    if (base->event < look->event)
+        CAIRN_TRY(cairn_srv_events_since(look->tx, look->name, base->event, EVENTS_AT_ONCE,
+                                         see_event, &seen, look->err));
+    *ret = seen.stands;
     base->event = look->event;
     return CAIRN_OK;
 }

@@ -196,23 +196,29 @@ TEST(ranks_of_superseded_attempts_and_tombstones_of_ended_jobs_go) { /* over.h#1
 TEST(a_tombstone_goes_in_any_case_and_of_a_removed_run_its_number_stays) { /* over.h#2, #3, Q1 */
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand, next;
-    struct cairn_hand_save save;
+    struct cairn_hand_save saves[2];
     REQUIRE(
         cairn_world_start_inside(&world, WORLD_ARGS("--gone-retention=1h", "--trash-grace=1min")));
     REQUIRE_OK(cairn_hand_open(&world, &hand, "j1", 0, "latest", 1));
-    REQUIRE(save_and_delete(&hand, 1, &save));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 1, 1, "error", 10, &saves[0]));
+    REQUIRE_OK(cairn_hand_open(&world, &hand, "j2", 1, "latest", 1));
+    REQUIRE_OK(cairn_hand_save_all(&hand, 2, 1, "error", 10, &saves[1]));
+    for (size_t i = 0; i < 2; i++)
+        REQUIRE_OK(cairn_world_call(&world, "DELETE", saves[i].path, NULL, NULL));
     cairn_inside_pass(&world.inside, 52 * HOUR_MS);
     EXPECT_EQ_U64(ROWS("tombstones"), 1);
     cairn_inside_pass(&world.inside, 52 * HOUR_MS);
     EXPECT_EQ_U64(ROWS("tombstones"), 0);
+    EXPECT_EQ_U64(ROWS("versions"), 1); /* from which the attempt went on */
     REQUIRE_OK(cairn_world_call(&world, "DELETE", WORLD_RUN, NULL, NULL));
     cairn_inside_pass(&world.inside, 40 * HOUR_MS);
-    EXPECT_EQ_U64(ROWS("attempts"), 1);
+    EXPECT_EQ_U64(ROWS("versions"), 0);
+    EXPECT_EQ_U64(ROWS("attempts"), 2);
     cairn_inside_pass(&world.inside, 12 * HOUR_MS);
     EXPECT_EQ_U64(ROWS("attempts"), 0);
     EXPECT_EQ_U64(ROWS("runs"), 1);
-    EXPECT_CODE(cairn_hand_begin(&hand, 5, 1, "error", &save), CAIRN_STALE_ATTEMPT);
+    EXPECT_CODE(cairn_hand_begin(&hand, 5, 1, "error", &saves[0]), CAIRN_STALE_ATTEMPT);
     REQUIRE_OK(cairn_hand_open(&world, &next, "j1", 0, "none", 1));
-    EXPECT_EQ_U64(next.attempt, 2);
-    REQUIRE_OK(cairn_hand_save_all(&next, 5, 1, "error", 10, &save));
+    EXPECT_EQ_U64(next.attempt, 3);
+    REQUIRE_OK(cairn_hand_save_all(&next, 5, 1, "error", 10, &saves[0]));
 }
