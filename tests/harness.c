@@ -38,7 +38,7 @@ static struct {
     pthread_t main_thread;
     pid_t main_process;
     char folder[256];
-    const char *skipped;
+    char *skipped; /* why; its text may be of the test, which is over when it is told */
     double started;
     unsigned ran, skips, reported;
     uint64_t seed;
@@ -181,7 +181,8 @@ static void remove_folder(void) {
 }
 
 void cairn_test_skip(const char *why) {
-    run.skipped = why;
+    free(run.skipped);
+    run.skipped = strdup(why);
 }
 
 static _Noreturn void be_child(void (*function)(void *argument), void *argument, int fd) {
@@ -255,6 +256,7 @@ static double now_seconds(void) {
 static void test_starts(const CU_pTest test, const CU_pSuite suite) {
     (void)test;
     (void)suite;
+    free(run.skipped);
     run.skipped = NULL;
     run.started = now_seconds();
 }

