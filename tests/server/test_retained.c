@@ -51,6 +51,18 @@ static void meddle(struct cairn_world *world, const struct cairn_hand_save *save
     if (i == 40) REQUIRE_OK(call(world, "PUT", WORLD_RUN "/retention", "{\"keep\":{\"last\":4}}"));
 }
 
+/* A step between older ones is put: it joins their line (Q25), and the job goes on behind it. */
+static void put_older(struct cairn_world *world, uint64_t i, struct cairn_hand *hand) {
+    struct cairn_hand put;
+    struct cairn_hand_save save;
+    char job[16];
+    snprintf(job, sizeof(job), "put-%" PRIu64, i);
+    REQUIRE_OK(cairn_hand_open(world, &put, job, hand->attempt, "keep", 1));
+    REQUIRE_OK(cairn_hand_save_all(&put, i * 100 - 250, 1, "error", 10, &save));
+    snprintf(job, sizeof(job), "go-on-%" PRIu64, i);
+    REQUIRE_OK(cairn_hand_open(world, hand, job, put.attempt, "latest", 1));
+}
+
 static void play(struct cairn_world *world, size_t from, char *text, size_t *ret_with_base) {
     static struct cairn_hand_save saves[SAVES + 1];
     struct cairn_hand hand;
@@ -63,6 +75,7 @@ static void play(struct cairn_world *world, size_t from, char *text, size_t *ret
                     "\"metric\":\"loss\",\"order\":\"min\"}],\"unmeasured_grace_s\":0}}"));
     for (uint64_t i = 1; i <= SAVES; i++) {
         if (i == 30) REQUIRE_OK(cairn_hand_open(world, &hand, "j2", hand.attempt, "latest", 1));
+        if (i > 12 && i % 8 == 4) put_older(world, i, &hand);
         REQUIRE_OK(cairn_hand_save_all(&hand, i * 100, 1, "error", 10, &saves[i]));
         cairn_inside_pass(&world->inside, UINT64_C(1000000));
         note(world, text);
