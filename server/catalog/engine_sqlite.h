@@ -77,11 +77,11 @@ enum cairn_srv_checked cairn_srv_sqlite_checked(const void *place,
 uint64_t cairn_srv_sqlite_log_bytes(const void *place);
 
 /* engine_sqlite_backup.c; as in engine.h. */
+bool cairn_srv_sqlite_is_there(const char *where);
 enum cairn_code cairn_srv_sqlite_backup(const char *where, const char *file,
                                         struct cairn_srv_backup *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* engine_sqlite_load.c; as in engine.h. */
-bool cairn_srv_sqlite_is_there(const char *where);
 enum cairn_code cairn_srv_sqlite_load(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
                                       struct cairn_view rows,
                                       struct cairn_error *err) CAIRN_MUST_USE;

@@ -18,6 +18,12 @@
 
 #define PART ".part"
 
+bool cairn_srv_sqlite_is_there(const char *where) {
+    char path[1024];
+    snprintf(path, sizeof(path), "%.900s/catalog.db", where);
+    return access(path, F_OK) == 0;
+}
+
 /* One state of the catalog, over a connection that can neither write nor checkpoint (S1). */
 static enum cairn_code copy_into(const char *path, const char *part, struct cairn_error *err) {
     struct cairn_srv_tx *tx = NULL;

@@ -2,7 +2,6 @@
 /* Rows of a copy into a table of SQLite: one transaction, one INSERT that is bound anew for each
  * row; see engine.h. */
 #include <stdio.h>
-#include <unistd.h>
 
 #include "common/buf.h"
 #include "server/catalog/engine_sqlite.h"
@@ -65,12 +64,6 @@ enum cairn_code cairn_srv_sqlite_load(struct cairn_srv_tx *tx, const struct cair
     if (!code) code = tx->engine->commit(tx, err);
     if (code) tx->engine->rollback(tx);
     return code;
-}
-
-bool cairn_srv_sqlite_is_there(const char *where) {
-    char path[1024];
-    snprintf(path, sizeof(path), "%.900s/catalog.db", where);
-    return access(path, F_OK) == 0;
 }
 
 /* A rowid is one more than the largest. */
