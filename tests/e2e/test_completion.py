@@ -147,7 +147,7 @@ class Fish(unittest.TestCase):
     def complete(self, line):
         """{what fish offers: what it says of it}"""
         done = subprocess.run(
-            ["fish", "--no-config", "-c", f"source {self.script}; complete -C {shlex.quote(line)}"],
+            ["fish", "--no-config", "-c", f"source {shlex.quote(str(self.script))}; complete -C {shlex.quote(line)}"],
             capture_output=True, text=True, check=True, timeout=HANG_S, cwd=self.world.root,
             env={**os.environ, "HOME": str(self.world.root), "TERM": "dumb",
                  "PATH": f"{BIN}:{os.environ['PATH']}", "CAIRN_URL": self.world.addresses()})

@@ -483,8 +483,8 @@ class Export(unittest.TestCase):
                 path.write_bytes(whole)
 
     def test_a_limit_of_file_sizes_is_named_with_the_way_out_and_nothing_is_left(self):
-        limit = f"ulimit -f 1; exec '{BIN / 'cairn'}' export '{self.copy('stage2').parent}' '{self.out}'"
-        said = subprocess.run(["bash", "-c", limit], capture_output=True, text=True, timeout=HANG_S)
+        said = subprocess.run(["bash", "-c", 'ulimit -f 1; exec "$@"', "limit", BIN / "cairn", "export",
+                               self.copy("stage2").parent, self.out], capture_output=True, text=True, timeout=HANG_S)
         self.assertEqual(said.returncode, 1, said)
         self.assertIn("ulimit -f", said.stderr)
         self.assertEqual(list(self.out.iterdir()), [])

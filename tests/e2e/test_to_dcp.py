@@ -249,9 +249,8 @@ class ToDcp(unittest.TestCase):
         ran = export(ZERO / "stage2", self.out, "--to", "dpc", status=2)
         self.assertIn("it is safetensors, torch or dcp", ran.stderr)
         self.assertFalse(self.out.exists())
-        limit = (f"ulimit -f 1; exec '{BIN / 'cairn'}' export '{ZERO / 'stage2'}' '{self.out}'"
-                 " --to dcp")
-        said = subprocess.run(["bash", "-c", limit], capture_output=True, text=True, timeout=HANG_S)
+        said = subprocess.run(["bash", "-c", 'ulimit -f 1; exec "$@"', "limit", BIN / "cairn", "export", ZERO / "stage2",
+                               self.out, "--to", "dcp"], capture_output=True, text=True, timeout=HANG_S)
         self.assertEqual(said.returncode, 1, said)
         self.assertIn("ulimit -f", said.stderr)
         self.assertEqual(list(self.out.iterdir()), [])
