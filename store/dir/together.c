@@ -42,11 +42,17 @@ static enum cairn_code name_it(struct cairn_store_dir_worker *worker,
     return code;
 }
 
-static enum cairn_code sync_all(struct cairn_store_dir_worker *worker, struct cairn_error *err) {
+bool cairn_store_dir_can_wait(struct cairn_store_dir_worker *worker) {
+    const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
+    if (!dir->together) return false;
     if (worker->sync_fd < 0)
-        worker->sync_fd = openat(cairn_store_dir_of(worker)->root_fd, ".",
-                                 O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (worker->sync_fd < 0) return cairn_fail_errno(err, "open the store's root");
+        worker->sync_fd = openat(dir->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return worker->sync_fd >= 0;
+}
+
+static enum cairn_code sync_all(struct cairn_store_dir_worker *worker, struct cairn_error *err) {
+    if (worker->sync_fd < 0) /* the root was followed to another folder since they were written */
+        return cairn_fail(err, CAIRN_UNAVAILABLE, "the store was mounted anew meanwhile");
     return cairn_file_sync_all(worker->sync_fd, err);
 }
 

@@ -149,8 +149,8 @@ static enum cairn_code put_begin(struct cairn_store_dir_worker *worker,
     char uuid[CAIRN_UUID_TEXT_BYTES], temporary[CAIRN_STORE_DIR_TEMPORARY_BYTES];
     bool token = request->token && cairn_uuid_text_valid(cairn_view_of(request->token));
     job->together = request->create && request->body.size <= CAIRN_STORE_SMALL_BYTES &&
-                    cairn_store_dir_of(worker)->together &&
-                    worker->small_puts >= CAIRN_STORE_DIR_TOGETHER_MIN;
+                    worker->small_puts >= CAIRN_STORE_DIR_TOGETHER_MIN &&
+                    cairn_store_dir_can_wait(worker);
     if (!token) cairn_uuid_random(uuid);
     cairn_store_dir_temporary(token ? request->token : uuid, temporary);
     CAIRN_TRY(create_temporary(worker, job, place, temporary, request->body.size, err));
