@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -411,7 +412,7 @@ class Faults(unittest.TestCase):
         for turn, (name, arguments) in enumerate(self.readers().items()):
             with self.subTest(name):
                 before = len(self.s3.journal())
-                # About a second, so that it is replaced meanwhile; a server's first range is 1 MiB.
+                # About a second, in which whoever reads is stopped; a server's first range is 1 MiB.
                 rate = 4_000_000 if "--store" in arguments else 1_000_000
                 self.s3.rules(f"op=get key=*/data/* nth=1 : slow={rate}")
                 reading = subprocess.Popen(
@@ -422,7 +423,10 @@ class Faults(unittest.TestCase):
                 wait_until(lambda: self.s3.acted(0), 20)
                 # Another object of as many bytes, each time; the first 16 MiB stay what they were.
                 other = body[:-1] + bytes([body[-1] ^ (turn + 1)])
+                reads = reading if "--store" in arguments else self.world.server.process
+                reads.send_signal(signal.SIGSTOP)
                 put_object(self.s3, self.shard_key(), other)
+                reads.send_signal(signal.SIGCONT)
                 _, said = reading.communicate(timeout=HANG_S)
                 self.assertEqual(reading.returncode, 7, said + self.world.logs())
                 self.assertRegex(said + self.told_by_server(),
