@@ -265,14 +265,14 @@ static enum cairn_code drop(struct cairn_srv_tx *tx, void *argument, struct cair
 
 static enum cairn_code take_parts(struct parts *parts, struct cairn_error *err) {
     const struct cairn_query *query = &parts->request->query;
-    const char *body = cairn_query_get(query, "body"), *of = cairn_query_get(query, "of");
+    const char *digest = cairn_query_get(query, "digest"), *of = cairn_query_get(query, "of");
     uint8_t found[32];
     uint64_t count = 0;
-    if (!body && !of) return CAIRN_OK;
-    if (!body || !of || cairn_parse_u64(cairn_view_of(of), &count, NULL) || !count ||
-        count > PARTS_MAX || cairn_hex_decode(cairn_view_of(body), parts->digest, 32, NULL))
+    if (!digest && !of) return CAIRN_OK;
+    if (!digest || !of || cairn_parse_u64(cairn_view_of(of), &count, NULL) || !count ||
+        count > PARTS_MAX || cairn_hex_decode(cairn_view_of(digest), parts->digest, 32, NULL))
         return cairn_fail(err, CAIRN_INVALID,
-                          "body, of: want the SHA-256 of a body and the number of its parts");
+                          "digest, of: want the SHA-256 of a body and the number of its parts");
     parts->last = (struct cairn_srv_table_part){parts->digest, (uint32_t)count, (uint32_t)count};
     CAIRN_TRY(cairn_srv_catalog_read(parts->request->server->catalog, gather, parts, err));
     cairn_table_digest(cairn_buf_view(&parts->bytes), found);

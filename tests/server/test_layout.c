@@ -284,7 +284,7 @@ TEST(a_body_that_was_sent_in_parts_counts_as_if_it_had_come_with_its_call) {
     char hex[65], path[400];
     cairn_table_digest(cairn_buf_view(&body), digest);
     cairn_hex_encode(digest, 32, hex);
-    snprintf(path, sizeof(path), "%s/shards?body=%s&of=2", save.path, hex);
+    snprintf(path, sizeof(path), "%s/shards?digest=%s&of=2", save.path, hex);
     EXPECT(put_part_for(&hand, &body, hex, 1, 2, "&for=shards") == 202);
     EXPECT_CODE(cairn_world_call(&world, "POST", path, json_object(), NULL), CAIRN_TABLE_UNKNOWN);
     EXPECT(put_part_for(&hand, &body, hex, 2, 2, "&for=shards") == 202);
@@ -295,7 +295,7 @@ TEST(a_body_that_was_sent_in_parts_counts_as_if_it_had_come_with_its_call) {
     /* its parts have gone */
     EXPECT_CODE(cairn_world_call(&world, "POST", path, json_object(), NULL), CAIRN_TABLE_UNKNOWN);
     EXPECT(put_part_for(&hand, &body, hex, 1, 2, "&for=tables") == 400);
-    snprintf(path, sizeof(path), "%s/shards?body=%s", save.path, hex);
+    snprintf(path, sizeof(path), "%s/shards?digest=%s", save.path, hex);
     EXPECT_CODE(cairn_world_call(&world, "POST", path, json_object(), NULL), CAIRN_INVALID);
 }
 

@@ -524,7 +524,7 @@ static enum cairn_code send_ahead(struct cairn_up_batch *batch, json_t **body,
     CAIRN_TRY(put_parts(batch, path.data, "&for=shards", cairn_buf_view(&text), err));
     json_decref(*body);
     *body = json_object();
-    return cairn_buf_printf(tail, err, "?body=%s&of=%zu", hex, parts_of(text.size));
+    return cairn_buf_printf(tail, err, "?digest=%s&of=%zu", hex, parts_of(text.size));
 }
 
 static enum cairn_code tell_round(struct cairn_up_batch *batch, struct listing *listing,
