@@ -55,7 +55,7 @@ static enum cairn_code job_open(const struct cairn_world *world, const char *nam
                                                    .bytes = MODEL_RANK_BYTES,
                                                    .socket = world->sockets[rank % world->nodes],
                                                    .wait_staged_ms = 2000,
-                                                   .timeout_ms = 10000};
+                                                   .timeout_ms = 60000};
         CAIRN_TRY(cairn_open(&options, &ret->sessions[rank], &ret->resumes[rank], err));
         ret->ranks = rank + 1;
     }
@@ -112,7 +112,7 @@ static enum cairn_code check_all(const struct cairn_world *world, const char *re
                                                    .rank = rank,
                                                    .world_size = readers,
                                                    .socket = world->sockets[rank % world->nodes],
-                                                   .timeout_ms = 10000,
+                                                   .timeout_ms = 60000,
                                                    .read_only = 1};
         const struct cairn_restore_options restore_options = {.size = sizeof restore_options,
                                                               .ref = ref};
@@ -535,7 +535,7 @@ TEST(files_are_saved_from_their_descriptor_without_memory) {
                                                .job = "put",
                                                .socket = world.sockets[0],
                                                .resume = "keep",
-                                               .timeout_ms = 10000};
+                                               .timeout_ms = 60000};
     struct cairn_session *session = NULL;
     struct cairn_save *save = NULL;
     struct cairn_restore *restore = NULL;
