@@ -273,7 +273,7 @@ struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender,
         .large = room_of(cairn_store_appetite(sender->store), sender->flying_count - small),
         .small = room_of(cairn_store_profile(send->up->store)->together_max, small),
         .all = BATCH_MAX};
-    if (room.large || room.small) cairn_up_fill_unread(send);
+    bool any = room.large || room.small;
     for (struct cairn_up_shard *shard = send->queue->locked.first, *next;
          shard && room.all && (room.large || room.small); shard = next) {
         next = shard->queue.next;
@@ -283,6 +283,8 @@ struct cairn_up_sending *cairn_up_send_pick(struct cairn_up_sender *sender,
         }
         pick_shard(sender, shard, &room, &tail);
     }
+    /* Last: what is being sent has the buffers first, for its next parts. */
+    if (any) cairn_up_fill_unread(send);
     return first;
 }
 
