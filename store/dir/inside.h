@@ -109,6 +109,9 @@ enum cairn_code cairn_store_dir_follow(struct cairn_store *store,
                                        struct cairn_error *err) CAIRN_MUST_USE;
 /* What this worker knows of folders holds for another root. */
 void cairn_store_dir_forget(struct cairn_store_dir_worker *worker);
+/* Can the sync of a put that is not begun yet be that of all? Opens what is told of each write from
+ * now on that fails. */
+bool cairn_store_dir_can_wait(struct cairn_store_dir_worker *worker);
 
 /* ---- path.c ---- */
 struct cairn_store_dir_place {
@@ -153,9 +156,6 @@ void cairn_store_dir_remember(struct cairn_store_dir_worker *worker, const struc
 bool cairn_store_dir_remembers(const struct cairn_store_dir_worker *worker, const struct stat *st);
 
 /* ---- together.c ---- */
-/* Can the sync of a put that is not begun yet be that of all? Opens what is told of every write from
- * now on that fails. */
-bool cairn_store_dir_can_wait(struct cairn_store_dir_worker *worker);
 /* Takes a put out of `written`; its temporary file, if there is one still, goes with the job. */
 void cairn_store_dir_take_up(struct cairn_store_dir_worker *worker,
                              struct cairn_store_dir_job *job);

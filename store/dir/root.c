@@ -35,3 +35,11 @@ void cairn_store_dir_forget(struct cairn_store_dir_worker *worker) {
     worker->sync_fd = -1;
     worker->roots = roots;
 }
+
+bool cairn_store_dir_can_wait(struct cairn_store_dir_worker *worker) {
+    const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
+    if (!dir->together) return false;
+    if (worker->sync_fd < 0)
+        worker->sync_fd = openat(dir->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return worker->sync_fd >= 0;
+}

@@ -42,14 +42,6 @@ static enum cairn_code name_it(struct cairn_store_dir_worker *worker,
     return code;
 }
 
-bool cairn_store_dir_can_wait(struct cairn_store_dir_worker *worker) {
-    const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
-    if (!dir->together) return false;
-    if (worker->sync_fd < 0)
-        worker->sync_fd = openat(dir->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return worker->sync_fd >= 0;
-}
-
 static enum cairn_code sync_all(struct cairn_store_dir_worker *worker, struct cairn_error *err) {
     if (worker->sync_fd < 0) /* the root was followed to another folder since they were written */
         return cairn_fail(err, CAIRN_UNAVAILABLE, "the store was mounted anew meanwhile");
