@@ -38,7 +38,6 @@ enum cairn_code cairn_srv_over_forget(struct cairn_srv_tx *tx, uint64_t before,
         CAIRN_SRV_STATEMENT_run_set_forgotten};
     int64_t runs[CAIRN_SRV_OVER_ROUND];
     size_t count = 0;
-    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(tombstones_drop_put_before), SQL_I(before)));
     CAIRN_TRY(find_removed(tx, before, runs, &count, err));
     for (size_t i = 0; i < count; i++)
         for (size_t k = 0; k < CAIRN_COUNT(drops); k++)

@@ -5,8 +5,8 @@
  * Why:     a site restarts its jobs for years; ranks of attempts, ids that a dead job could begin
  *          again, and all that was ever known of removed runs grew without an end.
  * Promise: 1   the ranks of a run's two newest attempts stay.
- *          2   an attempt of which each rank has ended has no tombstone, and any other one goes
- *              after the time for which rows of what is gone are kept.
+ *          2   an attempt of which each rank has ended has no tombstone. One of a newest attempt
+ *              that lives stays (Q31): a process of it may have been cut off for any time.
  *          3   of a run that was removed for so long, and whose versions are all forgotten, one row
  *              stays: its name with the number and the nonce of its newest attempt (Q1, Q6).
  * Limits:  CAIRN_SRV_OVER_ROUND removed runs in a round.
