@@ -165,7 +165,7 @@ def many_files(lab):
     for number in range(min(FILES_SHORT if lab.judge else FILES_MOST, lab.bytes // FILE_BYTES)):
         if number % FILES_IN_FOLDER == 0:
             folder = os.path.join(tree, str(number // FILES_IN_FOLDER))
-            os.makedirs(folder)
+            os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, str(number)), "wb") as file:
             file.write(number.to_bytes(4, "little") * (FILE_BYTES // 4))
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
