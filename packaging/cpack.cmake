@@ -85,7 +85,7 @@ endforeach()
 file(WRITE ${CMAKE_BINARY_DIR}/packaging/triggers "activate-noawait ldconfig\n")
 file(WRITE ${CMAKE_BINARY_DIR}/packaging/libcairn1/shlibs "libcairn 1 libcairn1 (>= ${PROJECT_VERSION})\n")
 file(WRITE ${CMAKE_BINARY_DIR}/packaging/cairn-cuda/shlibs "libcairn_cuda 0 cairn-cuda (>= ${PROJECT_VERSION})\n")
-set(CPACK_DEBIAN_LIBCAIRN0_PACKAGE_CONTROL_EXTRA
+set(CPACK_DEBIAN_LIBCAIRN1_PACKAGE_CONTROL_EXTRA
   ${CMAKE_BINARY_DIR}/packaging/triggers ${CMAKE_BINARY_DIR}/packaging/libcairn1/shlibs)
 set(CPACK_DEBIAN_CAIRN-CUDA_PACKAGE_CONTROL_EXTRA
   ${CMAKE_BINARY_DIR}/packaging/triggers ${CMAKE_BINARY_DIR}/packaging/cairn-cuda/shlibs)
