@@ -13,7 +13,8 @@
  *              just published is, and is not synced again.
  *              Small puts that are submitted together are written first, then made durable by one
  *              sync of the file system (syncfs), then named, then their folders are synced; all
- *              of them fail where that sync does.
+ *              of them fail where that sync does. Below the mount point of another file system,
+ *              which that sync leaves out, each is synced by itself.
  *          4   with a checksum given, the bytes in memory are summed as they are written;
  *              differing ones are CAIRN_SOURCE_CHANGED.
  *          5   one step moves at most CAIRN_STORE_DIR_STEP_BYTES; requests take turns.
@@ -92,6 +93,7 @@ struct cairn_store_dir_worker {
     TAILQ_HEAD(, cairn_store_dir_job) written; /* small puts that wait for the sync of them all */
     size_t small_puts; /* that have not ended */
     int sync_fd; /* for syncfs, which tells each open file of errors once; -1: not open */
+    dev_t sync_device; /* the file system that it syncs */
     /* Hashes of folders whose entry in their parent this worker has synced, and of those that the
      * next syncfs makes durable. */
     uint64_t synced[CAIRN_STORE_DIR_SYNCED_MAX], made[CAIRN_STORE_DIR_SYNCED_MAX];
@@ -112,6 +114,9 @@ void cairn_store_dir_forget(struct cairn_store_dir_worker *worker);
 /* Can the sync of a put that is not begun yet be that of all? Opens what is told of each write from
  * now on that fails. */
 bool cairn_store_dir_can_wait(struct cairn_store_dir_worker *worker);
+/* Does that sync cover this folder? One below the root may be the mount point of another file
+ * system. */
+bool cairn_store_dir_covers(const struct cairn_store_dir_worker *worker, int folder_fd);
 
 /* ---- path.c ---- */
 struct cairn_store_dir_place {

@@ -39,7 +39,18 @@ void cairn_store_dir_forget(struct cairn_store_dir_worker *worker) {
 bool cairn_store_dir_can_wait(struct cairn_store_dir_worker *worker) {
     const struct cairn_store_dir *dir = cairn_store_dir_of(worker);
     if (!dir->together) return false;
-    if (worker->sync_fd < 0)
-        worker->sync_fd = openat(dir->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return worker->sync_fd >= 0;
+    if (worker->sync_fd < 0) {
+        CAIRN_AUTO_FD fd = openat(dir->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        struct stat root;
+        if (fd < 0 || fstat(fd, &root) != 0) return false;
+        worker->sync_device = root.st_dev;
+        worker->sync_fd = fd;
+        fd = -1;
+    }
+    return true;
+}
+
+bool cairn_store_dir_covers(const struct cairn_store_dir_worker *worker, int folder_fd) {
+    struct stat folder;
+    return fstat(folder_fd, &folder) == 0 && folder.st_dev == worker->sync_device;
 }

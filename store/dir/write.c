@@ -33,6 +33,12 @@ static enum cairn_code create_temporary(struct cairn_store_dir_worker *worker,
     for (int i = 1;; i++) {
         CAIRN_TRY(cairn_store_dir_folder_make(worker, place->folder, job->together,
                                               &job->folder_fd, err));
+        if (job->together && !cairn_store_dir_covers(worker, job->folder_fd)) {
+            job->together = false; /* file and folders are synced one by one, as large puts are */
+            close(job->folder_fd);
+            job->folder_fd = -1;
+            continue;
+        }
         struct cairn_error why = {0};
         unlinkat(job->folder_fd, temporary, 0);
         enum cairn_code code =

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
 /* What the folder store has acknowledged is there after a power cut. */
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include "common/crc32c.h"
@@ -124,6 +125,23 @@ TEST(small_puts_that_are_synced_together_are_there_after_a_power_cut) /* inside.
     put_together(&place, &together);
     for (int i = 0; i < TOGETHER; i++)
         EXPECT_EQ_U64(together.puts[i].code, i == 17 ? CAIRN_PRECONDITION : CAIRN_OK);
+}
+
+/* inside.h#3 */
+TEST(small_puts_below_the_mount_point_of_another_file_system_are_there_after_a_power_cut) {
+    CAIRN_AUTO(place) place = {0};
+    static struct together together;
+    char mounted[400];
+    struct cairn_error err = {0};
+    REQUIRE(place_open(&place));
+    if (!cairn_store_profile(place.store)->together_max) return;
+    snprintf(mounted, sizeof(mounted), "%s/run/3", place.root);
+    REQUIRE_OK(cairn_dir_make(mounted, 0700, &err));
+    if (mount("none", mounted, "tmpfs", 0, "size=2m") != 0) SKIP("mounting needs root");
+    together.place = &place;
+    put_together(&place, &together);
+    for (int i = 0; i < TOGETHER; i++) EXPECT_EQ_U64(together.puts[i].code, CAIRN_OK);
+    EXPECT(umount(mounted) == 0);
 }
 
 TEST(n02_a_sync_of_many_puts_that_fails_once_is_final_for_all_of_them) {

@@ -120,17 +120,20 @@ static void keep(int fd) {
     }
 }
 
+/* What lies in another file system is left out. */
 static void keep_below(int fd) {
     int own = open_again(fd, O_RDONLY | O_DIRECTORY);
     DIR *folder = own >= 0 ? fdopendir(own) : NULL;
+    struct stat root, st;
+    if (fstat(fd, &root)) abort();
     keep(fd);
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
         int at = openat(dirfd(folder), entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-        struct stat st;
-        if (at >= 0 && fstat(at, &st) == 0 && S_ISDIR(st.st_mode))
+        bool here = at >= 0 && fstat(at, &st) == 0 && st.st_dev == root.st_dev;
+        if (here && S_ISDIR(st.st_mode))
             keep_below(at);
-        else if (at >= 0)
+        else if (here)
             keep(at);
         if (at >= 0) close(at);
     }
