@@ -91,6 +91,14 @@ struct removal {
     struct cairn_srv_version version;
 };
 
+/* Its place in the order of Q25. */
+static struct cairn_plan_item place_of(const struct cairn_srv_version *version) {
+    return (struct cairn_plan_item){.line = version->line,
+                                    .step = version->step,
+                                    .attempt = version->attempt,
+                                    .n = version->n};
+}
+
 /* Is it the newest that is shown, or newer than that? */
 static enum cairn_code is_newest(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
                                  bool *ret, struct cairn_error *err) {
@@ -102,10 +110,8 @@ static enum cairn_code is_newest(struct cairn_srv_tx *tx, const struct cairn_srv
     *ret = true;
     if (!found) return CAIRN_OK;
     CAIRN_TRY(cairn_srv_version_get(tx, id.text, &latest, err));
-    bool before = version->attempt != latest.attempt ? version->attempt < latest.attempt
-                  : version->step != latest.step     ? version->step < latest.step
-                                                     : version->n < latest.n;
-    *ret = !before;
+    const struct cairn_plan_item place = place_of(version), newest = place_of(&latest);
+    *ret = cairn_plan_order(&place, &newest) >= 0;
     return CAIRN_OK;
 }
 

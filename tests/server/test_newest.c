@@ -149,6 +149,20 @@ TEST(a_history_is_put_in_any_order_and_its_highest_step_is_latest) {
     EXPECT_EQ_TEXT(plan, "300 250 200 | 100 50");
 }
 
+/* The older step's attempt is the newest one, which keeps nothing. */
+TEST(a_policy_removes_an_older_step_that_was_put_later) {
+    CAIRN_AUTO(world) world = {0};
+    struct cairn_hand_save save;
+    char shown_as[32];
+    REQUIRE(cairn_world_start(&world, NULL, NULL));
+    REQUIRE_OK(put(&world, 0, "keep", 900, &save));
+    REQUIRE_OK(cairn_world_call(&world, "PUT", WORLD_RUN "/retention",
+                                json_pack("{s:{s:i}}", "keep", "last", 1), NULL));
+    REQUIRE_OK(put(&world, 1, "keep", 100, &save));
+    EXPECT(AWAIT((shown(&world, "100", "step", shown_as), !shown_as[0])));
+    EXPECT_LATEST(&world, "900");
+}
+
 TEST(a_history_that_is_put_into_a_run_stands_between_its_attempts_by_its_steps) {
     CAIRN_AUTO(world) world = {0};
     struct cairn_hand hand;
