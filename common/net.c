@@ -265,7 +265,9 @@ static enum cairn_code listen_on(const struct addrinfo *info, const char *addres
         return cairn_fail_errno(err, "SO_REUSEADDR for %s", address);
     if (bind(fd, info->ai_addr, info->ai_addrlen) != 0) {
         if (errno == EADDRINUSE)
-            return cairn_fail(err, CAIRN_CONFLICT, "%s is taken by another process", address);
+            return cairn_fail(err, CAIRN_CONFLICT,
+                              "%s is taken by another process; choose another port (0 picks one)",
+                              address);
         return cairn_fail_errno(err, "bind %s", address);
     }
     if (listen(fd, SOMAXCONN) != 0) return cairn_fail_errno(err, "listen on %s", address);
