@@ -4,12 +4,14 @@ import importlib.util
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 from importlib.machinery import SourceFileLoader
 
 from patience import HANG_S
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import costs  # noqa: E402
 import run_ctest  # noqa: E402
 
 MUTANTS = SourceFileLoader("mutants", str(pathlib.Path(__file__).resolve().parents[1] / "mutants" / "run"))
@@ -98,6 +100,23 @@ class Since(unittest.TestCase):
         every = [plain, labelled, worded]
         self.assertEqual(run_ctest.must_run(every, [one.name for one in every]), ["e2e/plain"])
         self.assertEqual(run_ctest.must_run(every, ["e2e/gpt"]), [])
+
+    def test_labels_that_are_excluded_by_hand_go_beside_those_that_are_by_itself(self):
+        for given in (["-LE", "^(docker|ui)$"], ["--label-exclude", "^(docker|ui)$"]):
+            words = ["-R", "e2e", *given]
+            run_ctest.exclude(words, "^full$")
+            self.assertEqual(words, ["-R", "e2e", "--label-exclude", "^full$|^(docker|ui)$"])
+
+    def test_what_entries_cost_is_told_by_part_and_the_dearest_first(self):
+        log = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "log"
+        log.write_text("1/3 Testing: e2e/slow\nwatched: 90.0 s, 1.5 s on processors, 0.5 s of them in the kernel\n"
+                       "2/3 Testing: e2e/busy\nit says: watched: 1.0 s\n"
+                       "watched: 8.0 s, 7.0 s on processors, 2.0 s of them in the kernel\n3/3 Testing: api/none\n")
+        entries = costs.read(log)
+        self.assertEqual(entries, [("e2e/slow", 90.0, 1.5, 0.5), ("e2e/busy", 8.0, 7.0, 2.0)])
+        lines = costs.table(entries, 1)
+        self.assertIn("      98.0      8.5      2.5  e2e (2 entries)", lines)
+        self.assertEqual([line.split()[-1] for line in lines if "e2e/" in line], ["e2e/busy", "e2e/slow"])
 
     def test_parts_hold_each_entry_once_and_are_about_as_long(self):
         entries = [self.entry(f"e{number}", "", "") for number in range(100)]

@@ -12,7 +12,8 @@
 Where /dev/shm has room, entries write there and not to the disk: a test waits for no flush of a disk that
 others use (CAIRN_TEST_MEMORY names another folder, or none). A line `on=disk` keeps an entry on the disk.
 
-Prints, before ctest's own summary, which still ends the output, each test that a module left out, with the
+Prints, before ctest's own summary, which still ends the output, what the entries cost where many ran
+(tests/support/costs.py tells it of the last run), and each test that a module left out, with the
 reason; ctest itself counts whole modules only. Where `--repeat until-pass:N` lets an entry run again, each
 that passed only then is listed, too. The exit status is ctest's, or 1 where an entry ran
 nothing although this machine lacks nothing that its line names.
@@ -24,6 +25,8 @@ import re
 import subprocess
 import sys
 import time
+
+import costs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build" / "full.json"
@@ -154,6 +157,14 @@ def take(words, name, values=1):
     return value
 
 
+def exclude(words, labels):
+    """Also entries with such a label: of several --label-exclude ctest leaves out what all of them match."""
+    for name in ("-LE", "--label-exclude"):
+        while other := take(words, name):
+            labels += "|" + other
+    words += ["--label-exclude", labels]
+
+
 def record(part, status, summary):
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True,
@@ -168,7 +179,7 @@ def choose(folder, words):
     full, part = take(words, "--full", 0), take(words, "--part")
     since = take(words, "--since")
     if not full:
-        words += ["--label-exclude", "^full$"]
+        exclude(words, "^full$")
     chosen = every = [one for one in entries(folder, words) if not one.name.startswith("reports/")]
     if since:
         changes = changed_since(since)
@@ -203,6 +214,9 @@ def main():
     status, summary, again, skipped = run(folder, words)
     log = pathlib.Path(folder) / "Testing/Temporary/LastTest.log"
     skips = skips_in(log) if log.exists() else {}
+    spent = costs.read(log) if log.exists() else []
+    if len(spent) > 20:
+        print("\nwhat the entries cost", *costs.table(spent, 15), sep="\n")
     print(f"\n{sum(map(len, skips.values()))} tests were left out within their modules")
     for module, texts in skips.items():
         for text in texts:
