@@ -2,7 +2,9 @@
 # Finds the tests by their folders. A file of tests says how it is run in a line of its first comment;
 # nothing here names one. tests/README.md explains the words of that line.
 #
-#   labels=A,B        full: only with --full; tsan: also under ThreadSanitizer; others choose with -L
+#   labels=A,B        full: only with --full; tsan: also under ThreadSanitizer, where threads share memory;
+#                     others choose with -L
+#   races="full: WHY" under ThreadSanitizer with --full only, since another entry has the same threads
 #   engines=WORD      sqlite (default), postgresql, both, or again: over PostgreSQL with --full
 #   sanitized=short   an end-to-end test: its programs with sanitizers in ./test, too, not only with --full
 #   as=NAME           the entry's name, where a file has several such lines
@@ -43,12 +45,12 @@ endfunction()
 
 # cairn_parse_line(LINE NAME): sets W_<word> for each word; an unknown word stops the configuration.
 function(cairn_parse_line line name)
-  foreach(word labels engines sanitized as with under seconds thirds rooms on env lacks)
+  foreach(word labels races engines sanitized as with under seconds thirds rooms on env lacks)
     set(W_${word} "" PARENT_SCOPE)
   endforeach()
   separate_arguments(words UNIX_COMMAND "${line}")
   foreach(word ${words})
-    if(NOT word MATCHES "^(labels|engines|sanitized|as|with|under|seconds|thirds|rooms|on|env|lacks)=(.*)$")
+    if(NOT word MATCHES "^(labels|races|engines|sanitized|as|with|under|seconds|thirds|rooms|on|env|lacks)=(.*)$")
       message(FATAL_ERROR "${name}: the line `ctest: ${line}` has no word `${word}`; "
         "tests/tests.cmake lists the words")
     endif()
@@ -83,7 +85,7 @@ function(cairn_entry name)
   math(EXPR cost "1000 * ${thirds} + ${seconds}")
   string(REPLACE ";" "," rooms "${W_rooms}")
   string(REPLACE "/" "_" reports ${name})
-  add_test(NAME ${name} COMMAND ${CAIRN_PYTHON3} ${CMAKE_SOURCE_DIR}/tests/support/watched.py ${E_COMMAND})
+  add_test(NAME ${name} COMMAND ${CAIRN_PYTHON3} -I -S ${CMAKE_SOURCE_DIR}/tests/support/watched.py ${E_COMMAND})
   set_tests_properties(${name} PROPERTIES LABELS "${E_LABELS}" SKIP_RETURN_CODE 77
     TIMEOUT ${CAIRN_TEST_LIMIT_S} COST ${cost} PROCESSORS ${thirds} WORKING_DIRECTORY ${E_FOLDER}
     FIXTURES_REQUIRED reports
@@ -165,7 +167,13 @@ function(cairn_c_entries part module entry)
     cairn_entry(postgresql/${entry} COMMAND ${CMAKE_BINARY_DIR}/${program} LABELS ${twin}
       ENVIRONMENT CAIRN_BIN_DIR=${CMAKE_BINARY_DIR} CAIRN_TEST_CATALOG=postgresql)
   endif()
-  if("tsan" IN_LIST W_labels AND CAIRN_TSAN_DIR)
+  if(W_races MATCHES "^full: .")
+    list(APPEND labels full)
+    list(REMOVE_DUPLICATES labels)
+  elseif(W_races)
+    message(FATAL_ERROR "${W_source}: `races=${W_races}`: write races=\"full: WHY\"")
+  endif()
+  if(("tsan" IN_LIST W_labels OR W_races) AND CAIRN_TSAN_DIR)
     # ThreadSanitizer of gcc 12 cannot start where addresses are fully randomised.
     cairn_entry(tsan/${part}/${entry} COMMAND ${CAIRN_SETARCH} -R ${CAIRN_TSAN_DIR}/${program}
       LABELS ${labels} tsan ENVIRONMENT CAIRN_BIN_DIR=${CAIRN_TSAN_DIR})

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
-/* ctest: as=away_behind labels=tsan env=CAIRN_TEST_BEHIND=1 */
+/* ctest: as=away_behind env=CAIRN_TEST_BEHIND=1 races="full: as client/behind" */
 /* The uploader dies, is away for a while, and another one comes back. */
 #include <fcntl.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/cuda" */
 /* The plug-in's copies of boxes, both ways, against the host's of the same memory. */
 #include "client/device/device.h"
 #include "tests/client/cuda.h"

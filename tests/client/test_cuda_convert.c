@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan lacks=nvcc */
+/* ctest: lacks=nvcc races="full: as client/cuda" */
 /* Elements of a device that are stored as another type: what nvcc compiles for a device runs here
  * as it was compiled for the host, in the fake's streams (fake_cuda.h). */
 #include <stdlib.h>

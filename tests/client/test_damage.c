@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* Damage on the store, seen through libcairn: a restore gives the bytes that were saved, or it
  * fails and names run, step and what is damaged (P3). */
 #include <fcntl.h>

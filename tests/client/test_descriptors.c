@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* K08: a trainer that may open no file more, as where data loaders have taken all. */
 #include <fcntl.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* Versions that are looked for, and what is said of one after its commit: through the uploader. */
 #include <cairn/find.h>
 #include <cairn/runs.h>

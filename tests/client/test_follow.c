@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* Ranks that leave it to rank 0 when a checkpoint is whole. Real server, real uploader. */
 #include <cairn/poll.h>
 #include <pthread.h>

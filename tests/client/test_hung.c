@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* A server that hangs: it holds its port, takes connections and answers nothing. */
 #include <signal.h>
 

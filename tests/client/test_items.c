@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* Items by name, streams, several regions of one piece, and what a version says of all that. */
 #include <cairn/inspect.h>
 #include <cairn/items.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* Which incarnation of a job a process belongs to: the rules, with an environment of their own. */
 #include "client/session/job.h"
 #include "tests/harness.h"

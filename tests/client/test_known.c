@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* Many pieces in one call, and saves of what was described before: real server, real uploader. */
 #include <cairn/items.h>
 #include <cairn/pieces.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* libcairn.so as it is shipped: what it shows, what it needs, and who can compile its headers. */
 #include <ctype.h>
 #include <fcntl.h>

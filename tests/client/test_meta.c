@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* Labels and meta: given until the seal, read from what is restored. Real server, real uploader. */
 #include "tests/client/team.h"
 

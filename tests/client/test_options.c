@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* options: structs of programs that were compiled with another release of the header. */
 #include <stdlib.h>
 

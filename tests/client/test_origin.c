@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* What a session says of its machine and its libraries. */
 #include "client/session/origin.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* A save of the layout of the one before is arranged and told by a name; every other one as the
  * first was. */
 #include "api/table.h"

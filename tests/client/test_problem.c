@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* What cairn_session_problem says of saves that have not failed. */
 #include <poll.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* What a trainer hears of a quota: real server, real uploaders, a folder as the store. */
 #include "api/rest.h"
 #include "common/clock.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* ctest: as=reshape_long labels=full env=CAIRN_RESHAPE_CASES=10000 */
 /*
  * What ranks in one random layout saved, read by others in another: other regions, other types,

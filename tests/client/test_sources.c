@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* Sources of pieces that are no contiguous memory, through the public calls. */
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* Four ranks, two of tensor parallelism by two of data parallelism, save what they hold alike once,
  * with a real server and real uploaders; another number of ranks reads all of it back. */
 #include <inttypes.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* The table of a save in libcairn, by itself. */
 #include "client/save/state.h"
 #include "tests/harness.h"

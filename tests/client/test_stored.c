@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as client/save and client/restore, of other content" */
 /* Pieces whose elements are stored as another type than the trainer has them in. */
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* target: elements that are converted and scattered, whole or in parts. */
 #include "client/restore/target.h"
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* threads: machines of many kinds, whose copies take what a curve of rates says, and how soon the
  * right number of threads is found. */
 #include "client/save/threads.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: labels=tsan */
-/* ctest: as=world_behind labels=tsan env=CAIRN_TEST_BEHIND=1 */
+/* ctest: as=world_behind env=CAIRN_TEST_BEHIND=1 races="full: as client/behind" */
 /* End to end: real server, real uploaders, a folder as the store. */
 #include <fcntl.h>
 #include <poll.h>

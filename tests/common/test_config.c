@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* config: where each value comes from, and how a wrong one is named. */
 #include <stddef.h>
 

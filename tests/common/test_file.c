@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /*
  * file: real files; short writes, signals and full disks by replacing three system calls of this
  * program, since no file system fails on request.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 #include "common/hash.h"
 
 #include "common/encode.h"

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* json: what is refused, what is read, and that equal values give equal bytes. */
 #include "common/json.h"
 

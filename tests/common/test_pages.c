@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* pages: where the memory lies, and what the kernel was asked for it. */
 #include <stdio.h>
 #include <sys/mman.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* slab: real memfds, real seals, and what a stranger may try to pass off as one. */
 #include <fcntl.h>
 #include <signal.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* strided: random views, against a walk over their indices one by one. */
 #include "common/strided.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan engines=both */
+/* ctest: engines=both races="full: as server/save and server/http, other requests" */
 /* Begin is a join, and every verdict is a row, the same for all (Q8-Q11). */
 #include <stdio.h>
 #include <stdlib.h>

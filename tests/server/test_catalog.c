@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan engines=again */
+/* ctest: engines=again races="full: as server/save" */
 /* The catalog and the store's identity: what is refused at start, what a change means. */
 #include <fcntl.h>
 #include <signal.h>

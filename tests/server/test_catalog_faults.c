@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as server/save" */
 /* The catalog's file: who may write to it, and what happens when it is locked, full or damaged
  * (D01-D05). */
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan engines=again */
+/* ctest: engines=again races="full: as server/save and server/http, other requests" */
 /* Ranks whose process has ended, and the saves that wait for them (Q56, V41). */
 #include <stdio.h>
 

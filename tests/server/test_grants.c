@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan engines=again */
+/* ctest: engines=again races="full: as server/save and server/http, other requests" */
 /* Who may write what: grants of other attempts, other runs, other stores and other keys (Q6, Q49,
  * V33), and what a heartbeat that names such a grant does to its neighbours. */
 #include <stdio.h>

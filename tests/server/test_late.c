@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as server/save and server/http, other requests" */
 /* Requests that wait: what ends by a timer though it had come is a finding, and nothing else is. */
 #include <poll.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan,postgresql */
+/* ctest: labels=postgresql races="full: as server/notify and server/servers" */
 /* The catalog in PostgreSQL: what is refused, what a lost connection leaves, who may use it. What
  * both engines do the same is tested by running this folder's other tests over it. */
 #include <inttypes.h>

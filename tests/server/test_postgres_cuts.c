@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan,postgresql */
+/* ctest: labels=postgresql races="full: as server/notify and server/servers" */
 /* The connection to PostgreSQL is cut at each message of a change, both ways, before it and within
  * it (D08): what was told is what is there, and what is repeated is not done twice. */
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan engines=again */
+/* ctest: engines=again races="full: as server/save and server/http, other requests" */
 /* Callers behind a proxy: who is believed about them, and the bounds that they meet. */
 #include <stdio.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan engines=again */
+/* ctest: engines=again races="full: as server/save and server/http, other requests" */
 /* What a resume waits for, for how long, and whom an attempt takes in (Q3, Q51, Q54). */
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan,postgresql */
+/* ctest: labels=postgresql races="full: as server/notify and server/servers" */
 /* Every statement's plan, over a catalog with rows of every kind: by an index, by the right one; on
  * both engines. */
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan engines=again */
+/* ctest: engines=again races="full: as server/save and server/http, other requests" */
 /* POST {C}/verify: what belongs to a committed version beside its shards' bytes (P13, P14). */
 #include <stdio.h>
 #include <sys/xattr.h>

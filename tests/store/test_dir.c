@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan on=disk */
+/* ctest: on=disk */
 /* The folder store on real files. */
 #include <fcntl.h>
 #include <sys/mount.h>

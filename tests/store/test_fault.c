@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* The fault store around a folder. */
 #include "common/clock.h"
 #include "store/open.h"

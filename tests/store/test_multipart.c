@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* The multipart state machine, one scripted answer at a time. The random world is in
  * test_multipart_world.c. */
 #include "tests/store/multipart_run.h"

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* The multipart state machine over a real folder: with injected faults, and with processes that die
  * at every named point and are followed by another one. */
 #include <sys/wait.h>

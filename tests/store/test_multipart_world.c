@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /*
  * The multipart state machine against a model of a store that loses replies, applies late, forgets
  * uploads and holds foreign objects; restarts included. CAIRN_TEST_SEED replays.

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* What the folder store has acknowledged is there after a power cut. */
 #include <sys/mount.h>
 #include <sys/stat.h>

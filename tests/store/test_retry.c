@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* Retry decisions on a virtual clock. */
 #include "store/retry.h"
 #include "tests/harness.h"

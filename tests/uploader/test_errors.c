@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as uploader/restage" */
 /* What the store says about one shard reaches the rank, the other ranks and the version, whole. */
 #include "common/utf8.h"
 #include "tests/uploader/trainer.h"

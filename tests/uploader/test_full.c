@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as uploader/restage" */
 /* A disk without room, for the journal or for the store, a store whose disk fails, and a process
  * without descriptors: who is told what. */
 #include <dirent.h>

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* What a node does with a copy that it keeps, when the server says that it is to send it. Copies as
  * they are made request by request: tests/e2e/test_keeper.py. */
 #include "tests/harness.h"

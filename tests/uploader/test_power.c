@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as uploader/journal" */
 /* What the journal has acknowledged is there after a power cut. */
 #include "tests/support/power.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
+/* ctest: races="full: as uploader/restage" */
 /* Q46, V30: whose an object is where the store keeps no token. The journal's word `durable` stands
  * for it; without that, length and bytes of what is there are compared by reading it. */
 #include <errno.h>

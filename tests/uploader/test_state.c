@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctest: labels=tsan */
 /* state: the tables of a save, its shards, their uploads and a slab generation, by themselves. */
 #include "tests/harness.h"
 #include "uploader/state/save.h"
