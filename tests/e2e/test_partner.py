@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ctest: seconds=200
-# ctest: as=partner_behind seconds=200 env=CAIRN_TEST_BEHIND=1
+# ctest: as=partner_behind with="Lost" seconds=30 env=CAIRN_TEST_BEHIND=1
+# ctest: as=partner_behind_all labels=full seconds=200 env=CAIRN_TEST_BEHIND=1
 # ctest: as=partner_long with="Lost" labels=full env=CAIRN_PARTNER_SEEDS=4-53
 """Copies on another node: four nodes save to a slow store, and one of them is lost with its memory and
 its journal. Whatever was told partnered by all its ranks is committed, byte for byte (Q57).
