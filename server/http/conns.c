@@ -8,9 +8,11 @@
  * without requests and halves of requests lock no caller out (B05). */
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "common/clock.h"
+#include "common/crashpoint.h"
 #include "common/crc32c.h"
 #include "common/log.h"
 #include "common/net.h"
@@ -24,6 +26,9 @@
 #define BEYOND_MAX 16
 #define SAY_EVERY_MS 10000
 #define ARRIVES_MS 500 /* a request that has begun is not taken for a half one before that */
+#define UNREAD_MS 5000 /* nor one of which bytes wait to be read, where another can go */
+#define UNREAD_LOOKS_MAX 64
+#define READ_MS 100 /* by then what was read of a request has been looked at */
 
 struct cairn_srv_conn *cairn_srv_conn_of(struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info =
@@ -72,6 +77,26 @@ static struct cairn_srv_conn *first_of(const struct cairn_srv_http *http,
     return one && cairn_mono_ms() - one->line_ms >= ms ? one : NULL;
 }
 
+static bool is_unread(const struct cairn_srv_conn *conn) {
+    int bytes = 0;
+    return !ioctl(conn->fd, FIONREAD, &bytes) && bytes > 0;
+}
+
+/* The first whose request has not come for ms. Of whom bytes wait to be read has not stopped in the
+ * middle: this server is late, as a busy one is with a check of health. */
+static struct cairn_srv_conn *first_arriving(const struct cairn_srv_http *http,
+                                             const struct cairn_srv_peer *peer, uint64_t ms) {
+    struct cairn_srv_conn *one = first_of(http, CAIRN_SRV_LINE_ARRIVING, peer, ms);
+    uint64_t now_ms = cairn_mono_ms();
+    for (unsigned looks = 0; one && looks < UNREAD_LOOKS_MAX; one = one->line_next) {
+        if (peer && one->peer != peer) continue;
+        if (now_ms - one->line_ms < ms) break; /* they stand by their age */
+        if (!is_unread(one)) return one;
+        looks++;
+    }
+    return first_of(http, CAIRN_SRV_LINE_ARRIVING, peer, UNREAD_MS);
+}
+
 /* Who goes at a bound, of that peer or of all (NULL): the oldest request that has begun to come and
  * is not whole; else who has been idle for longest; else who has come first and sent nothing. Where
  * most of all send requests that do not come whole, these alone go, before they are old. NULL:
@@ -82,11 +107,11 @@ static struct cairn_srv_conn *next_to_go(const struct cairn_srv_http *http,
     if (all > http->locked.conn_count) arriving += all - http->locked.conn_count;
     bool crowded = !peer && arriving > http->locked.lines[CAIRN_SRV_LINE_IDLE].count;
     struct cairn_srv_conn *half =
-        first_of(http, CAIRN_SRV_LINE_ARRIVING, peer, crowded ? idle_ms : ARRIVES_MS);
+        first_arriving(http, peer, crowded ? cairn_max_u64(idle_ms, READ_MS) : ARRIVES_MS);
     if (half || crowded) return half;
     struct cairn_srv_conn *idle = first_of(http, CAIRN_SRV_LINE_IDLE, peer, idle_ms);
     if (idle) return idle;
-    struct cairn_srv_conn *fresh = first_of(http, CAIRN_SRV_LINE_ARRIVING, peer, idle_ms);
+    struct cairn_srv_conn *fresh = first_arriving(http, peer, idle_ms);
     return fresh && !fresh->is_begun ? fresh : NULL;
 }
 
@@ -260,7 +285,10 @@ bool cairn_srv_conn_make_room(struct cairn_srv_http *http, size_t count, uint64_
 void cairn_srv_conn_notify(void *cls, struct MHD_Connection *connection, void **socket_context,
                            enum MHD_ConnectionNotificationCode what) {
     struct cairn_srv_http *http = cls;
-    if (what == MHD_CONNECTION_NOTIFY_STARTED) add(http, connection, socket_context);
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        add(http, connection, socket_context);
+        CAIRN_CRASHPOINT("server.http.connected");
+    }
     if (what == MHD_CONNECTION_NOTIFY_CLOSED && *socket_context) take_out(http, *socket_context);
 }
 

@@ -245,6 +245,25 @@ TEST(with_all_places_taken_health_is_answered_and_the_rest_waits) /* http_connec
     EXPECT(page.data && !strstr(page.data, "bounds_reached_total{bound=\"connections\"} 0\n"));
 }
 
+TEST(a_check_of_health_that_a_busy_server_has_not_read_yet_keeps_its_place) /* http_connections_max */
+{
+    CAIRN_AUTO(world) world = {0};
+    CAIRN_AUTO(waits) waits = {0};
+    CAIRN_AUTO(raw) next = {.fd = -1};
+    CAIRN_AUTO(buf) reply = {0};
+    REQUIRE(cairn_world_start(&world, WORLD_ARGS("--http-connections-max=8"),
+                              WORLD_ARGS("CAIRN_CRASH_AT=server.http.connected:0:delay=250")));
+    REQUIRE(begin_save(&world, &waits));
+    for (size_t i = 0; i < 8; i++) EXPECT(wait_for(&world, &waits, i, "", &reply) == -1);
+    REQUIRE(cairn_raw_open(&next, world.server.port) &&
+            cairn_raw_text(&next, "GET /v1/runs HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    for (int i = 0; i < 4; i++) {
+        CAIRN_AUTO(buf) ready = {0};
+        EXPECT(ask(&world, "GET", "/readyz", "Connection: close\r\n", &ready) == 200);
+    }
+    EXPECT(!cairn_raw_closed(&next, 0));
+}
+
 TEST(a_network_that_is_none_is_refused_at_the_start) /* trusted_proxies */
 {
     static const char *const wrong[] = {"--trusted-proxies=proxy.example",
