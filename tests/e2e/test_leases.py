@@ -7,10 +7,10 @@ import json
 import os
 import pathlib
 import subprocess
-import time
 import unittest
 
 from build_folder import BIN
+from passing import Passing
 from signs import go_round
 from world import files_below, HANG_S, wait_until, World
 
@@ -88,17 +88,18 @@ class SlowReader(unittest.TestCase):
         self.world.cairn("rm", f"{run}@1")
 
 
-GRACE_S = 1.5
+GRACE_S, LEASE_S, STEP_S = 15, 10, 3.75  # a step is more than a third of a lease, when it is renewed
 
 
 class FromTheTrash(unittest.TestCase):
     """A version is put into the trash, and read there; its grace is over long before its readers are.
-    The sweep runs twenty times a second, and the uploader's lease is renewed three times in one."""
+    The sweep runs twenty times a second, and the uploader renews its lease in each step of the daemons' time."""
 
     @classmethod
     def setUpClass(cls):
-        cls.world = World(uploader_arguments=("--restore-lease", "1s"), server_arguments=(
-            "--trash-grace", f"{int(GRACE_S * 1000)}ms", "--sweep-interval", "50ms"))
+        cls.passing = Passing()
+        cls.world = World(env=cls.passing.env(), uploader_arguments=("--restore-lease", f"{LEASE_S}s"),
+                          server_arguments=("--trash-grace", f"{GRACE_S}s", "--sweep-interval", "50ms"))
 
     @classmethod
     def tearDownClass(cls):
@@ -115,12 +116,15 @@ class FromTheTrash(unittest.TestCase):
     def objects(self, run, step):
         return files_below(pathlib.Path(self.world.store) / run / f"{step:012}")
 
-    def is_read_in_the_trash(self, run, step, version, go_on):
-        """For as long as three graces, in which the reader takes now one piece, now none."""
-        before, until = len(self.objects(run, step)), time.monotonic() + 3 * GRACE_S
-        while time.monotonic() < until:
-            time.sleep(GRACE_S / 5)  # pause of a stand-in: a reader that takes its time
+    def is_read_in_the_trash(self, run, step, version, go_on, renews):
+        """For as long as three graces of the daemons' time; renews: its lease is too short for that."""
+        before = len(self.objects(run, step))
+        for _ in range(13):
+            self.passing.passes(STEP_S)
+            if renews:
+                wait_until(lambda: self.leases(run, version)[0]["expires_s"] > LEASE_S - STEP_S)
             go_on()
+            go_round(self.world.server.process.pid, "cairn-sweep", 3)
             self.assertTrue(self.world.version(run, version)["trashed"])
             self.assertEqual(len(self.objects(run, step)), before)
 
@@ -139,6 +143,7 @@ class FromTheTrash(unittest.TestCase):
         self.save(run, 1, 2)
         version = self.world.version(run, "1")["version"]
         shard = self.world.get(self.path(run, version) + "/shards/rank-00000.safetensors/data")[2]
+        wait_until(lambda: not self.leases(run, version))  # of that reader, which has every byte before the server knows
         self.trash(run, version)
         lease = json.loads(self.world.cairn("lease", "take", f"{run}@{version}", "--job", "slow", "--for",
                                             "2min", "--json").stdout)
@@ -152,7 +157,7 @@ class FromTheTrash(unittest.TestCase):
             self.assertEqual(status, 206)
             read.extend(body)
 
-        self.is_read_in_the_trash(run, 1, version, go_on)
+        self.is_read_in_the_trash(run, 1, version, go_on, renews=False)
         while len(read) < len(shard):
             go_on()
         self.assertEqual(bytes(read), shard)
@@ -179,7 +184,7 @@ class FromTheTrash(unittest.TestCase):
 
             go_on()
             self.assertEqual(len(self.leases(run, version)), 1)
-            self.is_read_in_the_trash(run, 1, version, go_on)
+            self.is_read_in_the_trash(run, 1, version, go_on, renews=True)
             while len(read) < len(whole):
                 go_on()
         self.assertEqual(slow.returncode, 0)

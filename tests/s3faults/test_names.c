@@ -40,19 +40,20 @@ TEST(s28_a_refused_connection_is_waited_for_within_the_deadline) {
     EXPECT(cairn_mono_ms() - began < 3000);
 }
 
+/* What is tried again is so for this long, and ends with TIMEOUT; other answers come at once. */
+#define PATIENCE_MS 60000
+
 /* A server with this certificate; what a client says that trusts only `trusted`. */
 static enum cairn_code head_over_tls(const struct cairn_certificate *tls, const char *trusted,
-                                     const char *rules, uint64_t *ret_ms, char ret_message[320]) {
+                                     const char *rules, char ret_message[320]) {
     CAIRN_AUTO(s3world) world = {0};
     struct cairn_s3world_options options = {
         .tls_certificate = tls->certificate,
         .tls_key = tls->key,
         .rules = rules,
-        .s3 = {.ca_bundle = trusted, .deadline_ms = 4000, .stall_ms = 1000}};
+        .s3 = {.ca_bundle = trusted, .deadline_ms = PATIENCE_MS, .stall_ms = PATIENCE_MS}};
     if (!EXPECT(cairn_s3world_start(&world, &options) == CAIRN_OK)) return CAIRN_INTERNAL;
-    uint64_t began = cairn_mono_ms();
     enum cairn_code code = head(&world);
-    *ret_ms = cairn_mono_ms() - began;
     snprintf(ret_message, 320, "%s", err.message);
     return code;
 }
@@ -76,25 +77,22 @@ TEST(s28_a_wrong_certificate_fails_closed_and_at_once) {
                  {&later, later.certificate, CAIRN_FORBIDDEN},
                  {&other, other.certificate, CAIRN_FORBIDDEN}}; /* of another host */
     for (size_t i = 0; i < CAIRN_COUNT(cases); i++) {
-        uint64_t ms = 0;
-        enum cairn_code code = head_over_tls(cases[i].tls, cases[i].trusted, "", &ms, err.message);
+        enum cairn_code code = head_over_tls(cases[i].tls, cases[i].trusted, "", err.message);
         EXPECT_CODE(code, cases[i].code);
-        if (!EXPECT(ms < 1000)) fprintf(stderr, "case %zu: %s\n", i, err.message);
     }
 }
 
 TEST(s28_a_certificate_that_is_not_believed_names_the_setting_and_what_is_wrong_with_its_file) {
     struct cairn_certificate good, other;
-    uint64_t ms = 0;
     char message[320];
     cairn_certificate_make("good", "IP:127.0.0.1", -3600, 3600, &good);
     cairn_certificate_make("other", "IP:127.0.0.1", -3600, 3600, &other);
-    EXPECT(head_over_tls(&good, other.certificate, "", &ms, message) == CAIRN_FORBIDDEN);
+    EXPECT(head_over_tls(&good, other.certificate, "", message) == CAIRN_FORBIDDEN);
     EXPECT(strstr(message, "ca_bundle"));
-    EXPECT(head_over_tls(&good, "/nowhere/ca.pem", "", &ms, message) == CAIRN_INVALID);
+    EXPECT(head_over_tls(&good, "/nowhere/ca.pem", "", message) == CAIRN_INVALID);
     EXPECT(strstr(message, "/nowhere/ca.pem"));
     EXPECT(strstr(message, "No such file"));
-    EXPECT(head_over_tls(&good, "/dev/null", "", &ms, message) == CAIRN_INVALID);
+    EXPECT(head_over_tls(&good, "/dev/null", "", message) == CAIRN_INVALID);
     EXPECT(strstr(message, "no certificate in PEM form"));
 }
 
@@ -105,8 +103,7 @@ TEST(s28_a_cut_handshake_is_tried_again) {
     static const char *const cuts[] = {"op=connect nth=1 : rst@0", "op=connect nth=1 : rst@1",
                                        "op=connect nth=1 : fin@1", "op=head nth=1 : rst@h10"};
     for (size_t i = 0; i < CAIRN_COUNT(cuts); i++) {
-        uint64_t ms = 0;
-        enum cairn_code code = head_over_tls(&tls, tls.certificate, cuts[i], &ms, err.message);
+        enum cairn_code code = head_over_tls(&tls, tls.certificate, cuts[i], err.message);
         EXPECT_CODE(code, CAIRN_NOT_FOUND);
     }
 }
@@ -175,10 +172,8 @@ static bool start_peer(struct cairn_plain_peer *peer) {
 TEST(s28_a_port_that_answers_in_the_clear_where_tls_is_due_is_refused_at_once) {
     CAIRN_AUTO(plain_peer) peer = {.talks = true};
     REQUIRE(start_peer(&peer));
-    WORLD(.s3 = {.endpoint = peer.endpoint, .deadline_ms = 20000});
-    uint64_t began = cairn_mono_ms();
-    EXPECT_CODE(head(&world), CAIRN_INVALID);
-    EXPECT(cairn_mono_ms() - began < 1000);
+    WORLD(.s3 = {.endpoint = peer.endpoint, .deadline_ms = PATIENCE_MS});
+    EXPECT_CODE(head(&world), CAIRN_INVALID); /* TIMEOUT where it is tried again */
     EXPECT(strstr(err.message, "https://127.0.0.1") != NULL);
 }
 
@@ -188,6 +183,6 @@ TEST(s28_a_port_that_says_nothing_where_tls_is_due_is_given_up) {
     WORLD(.s3 = {.endpoint = peer.endpoint, .connect_ms = 300, .deadline_ms = 1200});
     uint64_t began = cairn_mono_ms();
     EXPECT_CODE(head(&world), CAIRN_TIMEOUT);
-    EXPECT(cairn_mono_ms() - began >= 300 && cairn_mono_ms() - began < 4000);
+    EXPECT(cairn_mono_ms() - began >= 300);
     EXPECT(strstr(err.message, "127.0.0.1") != NULL);
 }

@@ -20,7 +20,7 @@ struct tally {
 /* Whole under its token, or failed by a name and nothing of it is readable as a shard. */
 static bool send_one(struct cairn_s3world *world, const char *key, uint64_t size,
                      struct tally *tally) {
-    CAIRN_AUTO(s3run) run = {.key = key, .size_bytes = size, .advance_ms = 50, .limit_ms = 60000};
+    CAIRN_AUTO(s3run) run = {.key = key, .size_bytes = size, .advance_ms = 50};
     enum cairn_code code = cairn_s3run_send(world, &run);
     if (code == CAIRN_OK) tally->durable++;
     if (code == CAIRN_OK) return cairn_s3run_is_whole(world, &run);

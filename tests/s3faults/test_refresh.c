@@ -68,7 +68,7 @@ static void expect_one_failure(int then) {
     uint64_t took_ms = 0;
     start_source(&source);
     WORLD(.own_keys = true, .token = true, .s3 = {.no_hedge = true});
-    CAIRN_AUTO(s3run) run = {.size_bytes = 6 * CAIRN_S3WORLD_PART, .limit_ms = 60000};
+    CAIRN_AUTO(s3run) run = {.size_bytes = 6 * CAIRN_S3WORLD_PART};
     send_over(&source, &world, &run, &took_ms);
     EXPECT(run.error.code != CAIRN_OK);
     EXPECT(strstr(run.error.message, "container endpoint") != NULL);
@@ -82,7 +82,7 @@ static void expect_waiting(int then, uint32_t times, uint64_t ms) {
     uint64_t took_ms = 0;
     start_source(&source);
     WORLD(.own_keys = true, .token = true, .s3 = {.no_hedge = true});
-    CAIRN_AUTO(s3run) run = {.size_bytes = 6 * CAIRN_S3WORLD_PART, .limit_ms = 60000};
+    CAIRN_AUTO(s3run) run = {.size_bytes = 6 * CAIRN_S3WORLD_PART};
     send_over(&source, &world, &run, &took_ms);
     EXPECT(run.durable);
     EXPECT(took_ms < ms);

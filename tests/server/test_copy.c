@@ -370,7 +370,7 @@ TEST(a_copy_that_is_killed_again_and_again_at_any_time_ends) { /* copy.h#2 */
     REQUIRE(fill_catalog(&filled, "source"));
     REQUIRE(new_target(target));
     for (uint32_t i = 0; i < 40 && status; i++) {
-        uint32_t ms = 50 + (uint32_t)(cairn_test_random(&random) % (100 + 50 * i));
+        uint32_t ms = 50 + (uint32_t)(cairn_test_random(&random) % (100u << i / 4));
         status = run_copy(filled.folder, target, NULL, ms);
         EXPECT(status == 0 || status == -SIGKILL);
         killed += status == -SIGKILL;

@@ -149,7 +149,7 @@ static void cancel_all(struct runner *runner) {
 static enum cairn_code run_machine(struct runner *runner) {
     struct cairn_s3run *run = runner->run;
     struct cairn_error *err = &run->error;
-    uint64_t end = cairn_mono_ms() + (run->limit_ms ? run->limit_ms : CAIRN_S3RUN_LIMIT_MS);
+    uint64_t end = cairn_mono_ms() + cairn_test_hang_ms();
     for (;;) {
         collect(runner);
         enum cairn_multipart_kind kind = send_more(runner);

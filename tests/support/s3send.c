@@ -118,8 +118,8 @@ static enum cairn_code queue(struct cairn_up *up, struct cairn_s3run *run, const
 
 /* A failure ends the admission, and the store is checked again (uploader/send/store_check.c);
  * here it is the same one each time. */
-static bool wait_told(struct cairn_up *up, uint32_t limit_ms) {
-    uint64_t until_ms = cairn_mono_ms() + limit_ms;
+static bool wait_told(struct cairn_up *up) {
+    uint64_t until_ms = cairn_mono_ms() + cairn_test_hang_ms();
     for (;;) {
         pthread_mutex_lock(&ending.lock);
         bool told = ending.told;
@@ -133,11 +133,11 @@ static bool wait_told(struct cairn_up *up, uint32_t limit_ms) {
 
 static enum cairn_code wait_ended(struct cairn_up *up, struct cairn_up_shard *shard,
                                   struct cairn_s3run *run) {
-    bool in_time = wait_told(up, run->limit_ms ? run->limit_ms : CAIRN_S3RUN_LIMIT_MS);
+    bool in_time = wait_told(up);
     struct cairn_error late = {0};
     cairn_fail(&late, CAIRN_TIMEOUT, "the shard had no end");
     if (!in_time) cairn_up_shard_give_up(up->queue, shard, &late);
-    if (!in_time) (void)wait_told(up, CAIRN_S3RUN_LIMIT_MS);
+    if (!in_time) (void)wait_told(up);
     /* It is told just before the sender lets go of the shard. */
     while (in_time && !cairn_up_shard_has_ended(up->queue, shard)) sched_yield();
     run->durable = in_time && ending.durable;

@@ -74,13 +74,11 @@ void cairn_s3world_last(struct cairn_s3world *world, const char *op, const char 
                         char ret_text[256]);
 
 /* ---- one shard ---- */
-#define CAIRN_S3RUN_LIMIT_MS 20000
 struct cairn_s3run {
     const char *key;     /* NULL: "shard" */
     uint64_t size_bytes; /* of pattern bytes */
     uint64_t part_bytes; /* 0: CAIRN_S3WORLD_PART */
     const char *token;   /* NULL: drawn */
-    uint32_t limit_ms;   /* 0: 20 s */
     uint32_t advance_ms; /* of a virtual clock, after each poll: step by step */
     const char
         *recover; /* as after a restart: this upload id is in the journal, no bytes are there */

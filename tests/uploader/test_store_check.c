@@ -209,9 +209,9 @@ TEST(q55_a_prefix_without_its_record_after_a_restart_is_waited_for) {
     CAIRN_AUTO(up_world) world = {0};
     CAIRN_AUTO(trainer) trainer = {0};
     struct trainer_options options = {.job = "job-1"};
-    REQUIRE(world_open(
-        &world, &(struct world_options){.s3_rules = "op=put|create key=*rank-* : stall@0/60000; "
-                                                    "op=put key=*.copy.json : stall@0/60000"}));
+    REQUIRE(world_open(&world, &(struct world_options){
+                                   .s3_rules = "op=put|create key=*rank-* : status=503/SlowDown; "
+                                               "op=put key=*.copy.json : stall@0/60000"}));
     options.socket = world.socket_path;
     REQUIRE(trainer_open(&trainer, &options));
     struct trainer_save save;
