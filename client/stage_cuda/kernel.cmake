@@ -22,8 +22,10 @@ if(CAIRN_CUDA_KERNELS AND CAIRN_NVCC AND NOT DEFINED CAIRN_NVCC_ARGUMENTS)
     endif()
   endforeach()
   list(APPEND arguments -gencode arch=compute_${oldest},code=compute_${oldest})
+  # Tried for one device: the image for all of them takes seconds, and is made once, by the build.
   foreach(host "" -allow-unsupported-compiler "-ccbin;${CMAKE_C_COMPILER}")
-    execute_process(COMMAND ${CAIRN_NVCC} ${arguments} ${host} -o ${image} ${kernel}
+    execute_process(COMMAND ${CAIRN_NVCC} --fatbin -I${CMAKE_SOURCE_DIR} ${host}
+      -gencode arch=compute_${oldest},code=sm_${oldest} -o ${CMAKE_BINARY_DIR}/CMakeFiles/tried.fatbin ${kernel}
       RESULT_VARIABLE failed OUTPUT_QUIET ERROR_VARIABLE why)
     if(NOT failed)
       set(arguments ${arguments} ${host})
