@@ -92,6 +92,9 @@ class Ways(unittest.TestCase):
         self.assertIn("the body is changed on the way", found["text"])
         self.assertIn("bodies unchanged", found["hint"])
         self.assertNotIn("checksum = none", found["hint"])
+
+    def test_what_an_uploader_says_of_a_way_that_changes_bodies(self):
+        self.s3.rules("op=part : req-flip@5000")
         self.world = S3World(self.s3)
         tree = self.world.root / "tree"
         tree.mkdir()
