@@ -199,7 +199,9 @@ static void drain(struct cairn_up *up, struct cairn_up_store_check *check) {
 enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_error *err) {
     struct cairn_up_store_check check;
     CAIRN_TRY(cairn_up_store_check_init(&check, up, err));
-    struct pollfd waiting = {.fd = stop_fd, .events = POLLIN};
+    struct pollfd waiting[] = {
+        {.fd = stop_fd, .events = POLLIN},
+        {.fd = up->peers ? up->peers->members.hurry_fd : -1, .events = POLLIN}};
     enum cairn_code code = CAIRN_OK;
     struct cairn_store_watch watch = {0};
     while (code == CAIRN_OK) {
@@ -217,7 +219,7 @@ enum cairn_code cairn_up_run(struct cairn_up *up, int stop_fd, struct cairn_erro
         cairn_manager_alive();
         if (cairn_up_queue_is_still(up->queue))
             atomic_store_explicit(&up->answered_ms, cairn_mono_ms(), memory_order_relaxed);
-        if (poll(&waiting, 1, TICK_MS) > 0) break;
+        if (poll(waiting, CAIRN_COUNT(waiting), TICK_MS) > 0 && waiting[0].revents) break;
     }
     cairn_manager_tell("STOPPING=1");
     if (code == CAIRN_OK) drain(up, &check);

@@ -451,13 +451,39 @@ static void hand_over(struct cairn_up_partner *partner, const struct gift *gift)
     cairn_up_save_fail_for_locked(up, save, &why);
 }
 
+/* ---- the thread ---- */
+
+/* Something comes by time alone: a partner that refused is tried again, one that sends is asked. */
+static bool is_paused(struct cairn_up *up) {
+    uint64_t now_ms = cairn_mono_ms();
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < up->locked.save_count; i++)
+        if (up->locked.saves[i]->partner.next_ms > now_ms) return true;
+    for (const struct cairn_up_slab *at = up->locked.slabs; at; at = at->next)
+        if (at->kept && at->kept->gift.next_ms > now_ms) return true;
+    return false;
+}
+
+/* False: stop. */
+static bool wait_for_work(struct cairn_up_partner *partner) {
+    struct cairn_up *up = partner->up;
+    bool paused = is_paused(up);
+    uint64_t until_ms = cairn_mono_ms() + LOOK_MS;
+    if (!cairn_up_wakeup_wait(&up->partner_work, until_ms, false)) return false;
+    partner->late.timed_out = !paused && cairn_mono_ms() >= until_ms;
+    if (cairn_late_before(&partner->late, &up->partner_work.bell, cairn_mono_ms()))
+        cairn_up_metrics_late(up->metrics, CAIRN_UP_WAIT_PARTNERS);
+    return true;
+}
+
 void *cairn_up_partner_main(void *argument) {
     struct cairn_up_partner *partner = argument;
     pthread_setname_np(pthread_self(), "partner");
-    while (cairn_up_wakeup_wait(&partner->up->partner_work, cairn_mono_ms() + LOOK_MS, false)) {
+    while (wait_for_work(partner)) {
         struct gift gift;
-        bool gives = false;
-        while (pick(partner, &gift, &gives)) {
+        bool gives = false, any = pick(partner, &gift, &gives);
+        cairn_late_after(&partner->late, &partner->up->partner_work.bell, any, cairn_mono_ms());
+        for (; any; any = pick(partner, &gift, &gives)) {
             struct cairn_error why = {0};
             if (!gives)
                 hand_over(partner, &gift);

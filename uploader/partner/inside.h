@@ -62,6 +62,7 @@ struct cairn_up_partner {
     pthread_t thread;
     bool started;
     uint8_t *buffer; /* the giving thread's: one piece */
+    struct cairn_late late; /* the giving thread's, of up->partner_work */
     struct cairn_lock lock; /* uploader_partner */
     struct cairn_condition changed;
     struct {

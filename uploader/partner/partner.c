@@ -80,6 +80,16 @@ void cairn_up_partner_tick(struct cairn_up_partner *partner) {
     cairn_up_copies_sweep_locked(partner);
 }
 
+void cairn_up_partner_listed(struct cairn_up *up, const char *grant) {
+    if (!up->partner) return;
+    CAIRN_HOLD(&up->lock);
+    for (size_t i = 0; i < up->locked.save_count; i++) {
+        struct cairn_up_save *save = up->locked.saves[i];
+        if (!save->partner.handed && !strcmp(save->attempt->text, grant)) save->partner.next_ms = 0;
+    }
+    cairn_up_wakeup_raise(&up->partner_work);
+}
+
 /* ---- the heartbeat ---- */
 
 json_t *cairn_up_partner_copies_locked(const struct cairn_up_partner *partner,

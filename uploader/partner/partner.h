@@ -42,6 +42,8 @@ enum cairn_code cairn_up_partner_start(struct cairn_up_partner *partner,
 void cairn_up_partner_stop(struct cairn_up_partner *partner);
 /* Once no sender runs. */
 void cairn_up_partner_free(struct cairn_up_partner *partner);
+/* The nodes of that attempt are known anew: what waits for a partner is given at once. */
+void cairn_up_partner_listed(struct cairn_up *up, const char *grant);
 /* Now and then: copies that nobody needs go. */
 void cairn_up_partner_tick(struct cairn_up_partner *partner);
 

@@ -3,6 +3,8 @@
 #include "uploader/peers/members.h"
 
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "common/array.h"
 #include "common/clock.h"
@@ -11,6 +13,7 @@
 void cairn_up_members_init(struct cairn_up_members *members) {
     cairn_lock_init(&members->lock, CAIRN_LOCK_uploader_peers);
     cairn_condition_init(&members->changed);
+    members->hurry_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); /* -1: who looks, looks by itself */
 }
 
 void cairn_up_roster_release(struct cairn_up_roster *roster) {
@@ -24,6 +27,7 @@ void cairn_up_roster_release(struct cairn_up_roster *roster) {
 
 void cairn_up_members_release(struct cairn_up_members *members) {
     cairn_up_members_forget(members, UINT64_MAX);
+    if (members->hurry_fd >= 0) close(members->hurry_fd);
     cairn_condition_release(&members->changed);
     cairn_lock_release(&members->lock);
 }
@@ -120,13 +124,24 @@ void cairn_up_members_hear(struct cairn_up_members *members, const char *grant,
 
 /* ---- everybody ---- */
 
+/* The lock is held. */
+static void ring(const struct cairn_up_members *members) {
+    uint64_t one = 1;
+    ssize_t put = write(members->hurry_fd, &one, sizeof(one));
+    (void)put; /* full or none: it is looked at all the same */
+}
+
 void cairn_up_members_hurry(struct cairn_up_members *members) {
     CAIRN_HOLD(&members->lock);
     members->locked.hurried = true;
+    ring(members);
 }
 
 bool cairn_up_members_hurried(struct cairn_up_members *members) {
     CAIRN_HOLD(&members->lock);
+    uint64_t rings;
+    ssize_t got = read(members->hurry_fd, &rings, sizeof(rings));
+    (void)got;
     bool hurried = members->locked.hurried || members->locked.waiting;
     members->locked.hurried = false;
     return hurried;
@@ -243,14 +258,17 @@ void cairn_up_members_outdate(struct cairn_up_members *members, const struct cai
     if (found) found->outdated = true;
 }
 
+static bool is_listed(struct cairn_up_members *members, const struct cairn_run_name *run) {
+    const struct cairn_up_roster *found = newest(members, run);
+    return found && found->complete && !found->outdated;
+}
+
 void cairn_up_members_await(struct cairn_up_members *members, const struct cairn_run_name *run,
                             uint64_t until_ms) {
     CAIRN_HOLD(&members->lock);
     members->locked.waiting++;
-    for (;;) {
-        const struct cairn_up_roster *found = newest(members, run);
-        if (found && found->complete && !found->outdated) break;
+    if (!is_listed(members, run)) ring(members);
+    while (!is_listed(members, run))
         if (!cairn_condition_wait(&members->changed, &members->lock, until_ms)) break;
-    }
     members->locked.waiting--;
 }

@@ -55,6 +55,7 @@ struct cairn_up_roster { /* of an attempt */
 struct cairn_up_members {
     struct cairn_lock lock; /* uploader_peers */
     struct cairn_condition changed;
+    int hurry_fd; /* an eventfd: readable once hurried tells something new; -1: there is none */
     struct {
         struct cairn_up_roster *rosters;
         bool hurried;

@@ -310,6 +310,7 @@ void cairn_up_recovery_tick(struct cairn_up *up) {
     if (!up->locked.offers_awaited || !count_down(up)) return;
     up->locked.offers_awaited = false;
     cairn_up_queue_end_offers(up->queue);
+    cairn_up_wakeup_raise(&up->partner_work); /* what no trainer has brought is handed over */
     if (up->locked.draining) return; /* the next start waits for them once more */
     for (size_t i = up->locked.save_count; i-- > 0;) {
         if (i >= up->locked.save_count) continue;

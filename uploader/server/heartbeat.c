@@ -362,6 +362,7 @@ static void apply_peers(struct cairn_up *up, const json_t *peers, const json_t *
         list.count = read_members(up, told.nodes, &list);
         if (list.complete) log_list(attempt.grant, &list);
         cairn_up_members_hear(&up->peers->members, attempt.grant, &list);
+        cairn_up_partner_listed(up, attempt.grant);
     }
 }
 

@@ -283,6 +283,7 @@ static void offer_done(void *owner, struct cairn_up_session *session) {
     if (answer) {
         cairn_up_mail_answer(up->mail, call->conn, call->request, answer);
         cairn_up_wakeup_raise(&up->outbox_work);
+        cairn_up_wakeup_raise(&up->partner_work);
         cairn_up_watch_poke(up->watch);
     } else {
         cairn_up_mail_refuse(up->mail, call->conn, call->request, &call->error);
