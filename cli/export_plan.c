@@ -208,6 +208,17 @@ static void name_shard(const struct cairn_cli_export_plan *plan, size_t number,
         cairn_model_file_name(naming->stem, naming->end, number, plan->count, shard->name);
 }
 
+static enum cairn_code refuse_empty(const struct cairn_cli_export *export,
+                                    struct cairn_error *err) {
+    const struct cairn_assembly *assembly = export->assembly;
+    if (export->only)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "no tensor has a name like %s", export->only);
+    if (!assembly->left_out_count) return cairn_fail(err, CAIRN_NOT_FOUND, "there is no tensor");
+    const struct cairn_assembly_left_out *first = &assembly->left_out[0]; /* "": all of the file */
+    return cairn_fail(err, CAIRN_NOT_FOUND, "there is no tensor; left out: %s%s%s",
+                      cairn_short(first->name).text, *first->name ? ": " : "", first->why);
+}
+
 enum cairn_code cairn_cli_export_plan_make(struct cairn_cli_export *export,
                                            struct cairn_cli_export_plan *plan,
                                            struct cairn_error *err) {
@@ -218,10 +229,7 @@ enum cairn_code cairn_cli_export_plan_make(struct cairn_cli_export *export,
     if (export->form != CAIRN_CLI_EXPORT_SAFETENSORS && !export->copy_tied)
         CAIRN_TRY(place_aliases(plan, err));
     if (export->form == CAIRN_CLI_EXPORT_DCP) CAIRN_TRY(place_objects(plan, err));
-    if (plan->count == 0)
-        return cairn_fail(err, CAIRN_NOT_FOUND,
-                          export->only ? "no tensor has a name like %s" : "there is no tensor%s",
-                          export->only ? export->only : "");
+    if (plan->count == 0) return refuse_empty(export, err);
     for (size_t i = 0; i < plan->count; i++) {
         name_shard(plan, i, &plan->shards[i]);
         CAIRN_TRY(plan_shard(plan, &plan->shards[i], err));

@@ -212,7 +212,7 @@ cairn_cli_weights_use_input(struct cairn_cli_weights *weights, struct cairn_cli_
                              err);
     }
     if (!cairn_torch_begins((struct cairn_view){first, size}))
-        return cairn_input_refuse(input, err);
+        return cairn_input_refuse(input, cairn_model_is_like(file->name), err);
     weights->format = "torch";
     CAIRN_TRY(cairn_damaged(cairn_torch_open(input, weights->strict, &file->torch, err), err));
     return cairn_damaged(cairn_torch_assemble(&file->torch, "", assembly, err), err);

@@ -91,11 +91,16 @@ static enum cairn_code need_number(const struct reader *reader, cairn_pickle_ref
 
 static enum cairn_code copy_name(struct cairn_view text, char ret[CAIRN_TENSOR_NAME_BYTES_MAX + 1],
                                  struct cairn_error *err) {
-    if (!text.size || text.size > CAIRN_TENSOR_NAME_BYTES_MAX || memchr(text.data, 0, text.size))
-        return cairn_fail(err, CAIRN_INVALID, "a name that is empty, too long or no text");
-    memcpy(ret, text.data, text.size);
-    ret[text.size] = '\0';
-    return CAIRN_OK;
+    size_t size = (size_t)cairn_min_u64(text.size, CAIRN_TENSOR_NAME_BYTES_MAX);
+    if (!size || memchr(text.data, 0, text.size))
+        return cairn_fail(err, CAIRN_INVALID, "a name that is empty or no text");
+    memcpy(ret, text.data, size);
+    ret[size] = '\0';
+    if (size == text.size) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNSUPPORTED,
+                      CAIRN_DCP_METADATA
+                      ": tensor %s: its name has %zu bytes, at most %d are taken",
+                      cairn_short(ret).text, text.size, CAIRN_TENSOR_NAME_BYTES_MAX);
 }
 
 /* ---- the list of pieces ---- */
@@ -156,6 +161,24 @@ static enum cairn_code find_file(const struct reader *reader, struct cairn_view 
                       (int)(name.size < 200 ? name.size : 200), (const char *)name.data);
 }
 
+/* What lies there as a file of torch.save, in the words for what it is instead. */
+static enum cairn_code open_range(const struct reader *reader, const struct window *window,
+                                  const struct cairn_input *input, struct cairn_torch *ret,
+                                  struct cairn_error *err) {
+    uint64_t all = window->whole->size_bytes;
+    if (window->offset_bytes > all || input->size_bytes > all - window->offset_bytes) {
+        CAIRN_TRY(cairn_input_lost(window->whole, err));
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%" PRIu64 " bytes from byte %" PRIu64 " leave it: it is cut short",
+                          input->size_bytes, window->offset_bytes);
+    }
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_torch_open(input, reader->folder->strict, ret, &why);
+    if (code) CAIRN_TRY(cairn_input_lost(input, err));
+    if (code && err) *err = why;
+    return code;
+}
+
 /* Opened as a file of torch.save; *ret_window must stay as long as it. */
 static enum cairn_code open_stored(const struct reader *reader, const struct stored *stored,
                                    struct window *ret_window, struct cairn_input *ret_input,
@@ -172,16 +195,12 @@ static enum cairn_code open_stored(const struct reader *reader, const struct sto
     if (value_at(reader, path)->kind != CAIRN_PICKLE_TEXT)
         return cairn_fail(err, CAIRN_INVALID, "relative_path is no text");
     CAIRN_TRY(find_file(reader, value_at(reader, path)->text, &ret_window->whole, err));
-    if (offset > ret_window->whole->size_bytes || size > ret_window->whole->size_bytes - offset)
-        return cairn_fail(err, CAIRN_INVALID,
-                          "%" PRIu64 " bytes from byte %" PRIu64 " leave its file %.*s, which is "
-                          "cut short",
-                          size, offset, (int)value_at(reader, path)->text.size,
-                          (const char *)value_at(reader, path)->text.data);
+    struct cairn_view file = value_at(reader, path)->text;
     ret_window->offset_bytes = offset;
     *ret_input =
         (struct cairn_input){.size_bytes = size, .context = ret_window, .read = read_window};
-    return cairn_torch_open(ret_input, reader->folder->strict, ret, err);
+    enum cairn_code code = open_range(reader, ret_window, ret_input, ret, err);
+    return cairn_within(err, code, "its file %.*s", (int)file.size, (const char *)file.data);
 }
 
 /* ---- one tensor ---- */
@@ -355,9 +374,12 @@ static enum cairn_code read_metadata(struct reader *reader, struct cairn_error *
     CAIRN_TRY(cairn_buf_reserve(bytes, (size_t)input->size_bytes, err));
     CAIRN_TRY(cairn_input_read(input, 0, bytes->data, (size_t)input->size_bytes, err));
     bytes->size = (size_t)input->size_bytes;
-    CAIRN_TRY(cairn_torch_read_pickle(cairn_buf_view(bytes), reader->folder->strict,
-                                      &reader->metadata.values, err));
-    return list_stored(reader, err);
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_torch_read_pickle(cairn_buf_view(bytes), reader->folder->strict,
+                                                   &reader->metadata.values, &why);
+    if (code) CAIRN_TRY(cairn_input_lost(input, err));
+    if (code && err) *err = why;
+    return code ? code : list_stored(reader, err);
 }
 
 static enum cairn_code assemble(struct reader *reader, struct cairn_error *err) {

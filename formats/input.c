@@ -6,6 +6,8 @@
 
 #include "common/file.h"
 
+#define FILE_BYTES_MIN 10 /* of safetensors, and fewer than any pickle of torch.save has */
+
 enum cairn_code cairn_input_read(const struct cairn_input *input, uint64_t offset, void *into,
                                  size_t size, struct cairn_error *err) {
     if (offset > input->size_bytes || size > input->size_bytes - offset)
@@ -16,7 +18,7 @@ enum cairn_code cairn_input_read(const struct cairn_input *input, uint64_t offse
     return size ? input->read(input->context, offset, into, size, err) : CAIRN_OK;
 }
 
-enum cairn_code cairn_input_refuse(const struct cairn_input *input, struct cairn_error *err) {
+enum cairn_code cairn_input_lost(const struct cairn_input *input, struct cairn_error *err) {
     static const char pointer[] = "version https://git-lfs.github.com/spec/";
     char first[64] = {0};
     size_t size = (size_t)cairn_min_u64(input->size_bytes, sizeof first), zeros = 0;
@@ -30,6 +32,15 @@ enum cairn_code cairn_input_refuse(const struct cairn_input *input, struct cairn
         return cairn_fail(err, CAIRN_NOT_FOUND,
                           "a pointer of git-lfs, not the file that it stands for: `git lfs pull` "
                           "fetches that");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_input_refuse(const struct cairn_input *input, bool of_model,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(cairn_input_lost(input, err));
+    if (of_model && input->size_bytes < FILE_BYTES_MIN)
+        return cairn_fail(err, CAIRN_CORRUPT, "%" PRIu64 " bytes: it is cut short",
+                          input->size_bytes);
     return cairn_fail(err, CAIRN_UNSUPPORTED,
                       "neither a file of torch.save nor a safetensors file, by how it begins");
 }

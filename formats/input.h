@@ -31,9 +31,14 @@ static inline enum cairn_code cairn_damaged(enum cairn_code code, struct cairn_e
     if (code == CAIRN_INVALID && err) err->code = CAIRN_CORRUPT;
     return code == CAIRN_INVALID ? CAIRN_CORRUPT : code;
 }
-/* An error that says what a file is whose first bytes no reader takes: CAIRN_CORRUPT where it is
- * empty or of zeros, CAIRN_NOT_FOUND where it is a pointer of git-lfs, else CAIRN_UNSUPPORTED. */
-enum cairn_code cairn_input_refuse(const struct cairn_input *input, struct cairn_error *err);
+/* CAIRN_CORRUPT: it is empty or begins with zeros; CAIRN_NOT_FOUND: it is a pointer of git-lfs. For
+ * who could not read it. */
+enum cairn_code cairn_input_lost(const struct cairn_input *input,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* An error that says what a file is whose first bytes no reader takes: that, or CAIRN_UNSUPPORTED.
+ * of_model: by its name it holds tensors, so that one that is too short for any is CAIRN_CORRUPT. */
+enum cairn_code cairn_input_refuse(const struct cairn_input *input, bool of_model,
+                                   struct cairn_error *err);
 
 /* Over bytes in memory: `*view` must outlive the input. */
 struct cairn_input cairn_input_of_view(struct cairn_view *view);

@@ -141,6 +141,7 @@ static enum cairn_code load_index(const struct search *search, const char *index
     CAIRN_AUTO_JSON json_t *json = json_loadb(text.data, (size_t)input->size_bytes, 0, NULL);
     json_t *map = json_object_get(json, "weight_map"), *file;
     const char *name;
+    if (!json) CAIRN_TRY(cairn_input_lost(input, err));
     if (!json_is_object(map)) return cairn_fail(err, CAIRN_CORRUPT, "%s has no weight_map", index);
     json_object_foreach(map, name, file) {
         if (!json_is_string(file))
@@ -155,6 +156,11 @@ static enum cairn_code missing(const struct search *search, const char *file, co
                                struct cairn_error *err) {
     CAIRN_AUTO(buf) half = {0};
     size_t at;
+    if (strchr(file, '/'))
+        return cairn_fail(err, CAIRN_UNSUPPORTED,
+                          "%s, in which %s has tensor %s, is of another folder: the files of a "
+                          "model are read beside their index",
+                          cairn_short(file).text, search->choice->index, cairn_short(tensor).text);
     CAIRN_TRY(cairn_buf_printf(&half, err, "%s" INCOMPLETE, file));
     return cairn_fail(err, CAIRN_NOT_FOUND, "%s, in which %s has tensor %s, is not there%s",
                       cairn_short(file).text, search->choice->index, cairn_short(tensor).text,
@@ -221,6 +227,14 @@ static bool is_there(const struct search *search, const char *name) {
     return false;
 }
 
+static bool is_half(const struct search *search, const char *file) {
+    for (size_t i = 0; i < search->folder->count; i++) {
+        const char *name = search->folder->names[i];
+        if (cairn_text_starts(name, file) && ends_with(name, INCOMPLETE)) return true;
+    }
+    return false;
+}
+
 /* Of a set in parts each is there. They are counted from 1, or where there is a 0 from that. */
 static enum cairn_code check_set(const struct search *search, const char *name, const char *before,
                                  struct cairn_error *err) {
@@ -239,8 +253,10 @@ static enum cairn_code check_set(const struct search *search, const char *name, 
             if (is_there(search, other.data)) continue;
             if (number == 0) break; /* counted from 1 */
             return cairn_fail(err, CAIRN_NOT_FOUND,
-                              "%s is not there: there is %s, and no index says that it is all",
-                              cairn_short(other.data).text, cairn_short(name).text);
+                              "%s is not there%s: there is %s, and no index says that it is all",
+                              cairn_short(other.data).text,
+                              is_half(search, other.data) ? ", its download has not ended" : "",
+                              cairn_short(name).text);
         }
         if (number == first + part.total) break;
     }

@@ -175,14 +175,34 @@ static enum cairn_code push_string(struct cairn_pickle_machine *machine, struct 
     return cairn_pickle_push_new(machine, &value, err);
 }
 
+/* Python writes a file's name that is no UTF-8 with half pairs of UTF-16 in it: a text that nothing
+ * else has, but no damage. */
+static bool has_surrogates_alone(struct cairn_view bytes) {
+    const uint8_t *at = bytes.data;
+    size_t from = 0;
+    for (size_t i = 0; i + 2 < bytes.size; i++) {
+        if (at[i] != 0xed || at[i + 1] < 0xa0 || (at[i + 2] & 0xc0) != 0x80) continue;
+        if (!cairn_utf8_valid((struct cairn_view){at + from, i - from})) return false;
+        from = i + 3;
+        i += 2;
+    }
+    return from && cairn_utf8_valid((struct cairn_view){at + from, bytes.size - from});
+}
+
+static enum cairn_code push_global(struct cairn_pickle_machine *machine, struct cairn_view module,
+                                   struct cairn_view name, struct cairn_error *err);
+
 static enum cairn_code push_sized(struct cairn_pickle_machine *machine, unsigned width,
                                   enum cairn_pickle_kind kind, struct cairn_error *err) {
     uint64_t size;
     struct cairn_view bytes;
     CAIRN_TRY(cairn_pickle_take_number(machine, width, &size, err));
     CAIRN_TRY(cairn_pickle_take(machine, size, &bytes, err));
-    if (kind == CAIRN_PICKLE_TEXT && !cairn_utf8_valid(bytes))
-        return cairn_pickle_wrong(machine, CAIRN_INVALID, err, "a text that is not UTF-8");
+    if (kind == CAIRN_PICKLE_TEXT && !cairn_utf8_valid(bytes)) {
+        if (!has_surrogates_alone(bytes))
+            return cairn_pickle_wrong(machine, CAIRN_INVALID, err, "a text that is not UTF-8");
+        return push_global(machine, CAIRN_VIEW("builtins"), CAIRN_VIEW("str (surrogates)"), err);
+    }
     return cairn_pickle_push_new(machine, &(struct cairn_pickle_value){.kind = kind, .text = bytes},
                                  err);
 }

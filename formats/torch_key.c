@@ -83,6 +83,27 @@ static enum cairn_code print_real(struct printer *printer, double number, struct
                             "0000000000000000", count > whole ? digits + whole : "0");
 }
 
+/* A part of a complex number: the same without the ".0". */
+static enum cairn_code print_part(struct printer *printer, double part, struct cairn_error *err) {
+    CAIRN_TRY(print_real(printer, part, err));
+    struct cairn_buf *into = printer->into;
+    if (into->size > 2 && memcmp(into->data + into->size - 2, ".0", 2) == 0) into->size -= 2;
+    return CAIRN_OK;
+}
+
+static enum cairn_code print_complex(struct printer *printer, double real, double imaginary,
+                                     struct cairn_error *err) {
+    bool alone = real == 0 && !signbit(real);
+    if (!alone) {
+        CAIRN_TRY(cairn_buf_append(printer->into, "(", 1, err));
+        CAIRN_TRY(print_part(printer, real, err));
+        if (isnan(imaginary) || !signbit(imaginary))
+            CAIRN_TRY(cairn_buf_append(printer->into, "+", 1, err));
+    }
+    CAIRN_TRY(print_part(printer, imaginary, err));
+    return cairn_buf_append_text(printer->into, alone ? "j" : "j)", err);
+}
+
 /* ---- texts and bytes ---- */
 
 /* Ranges that Python's str.isprintable knows as none, beyond ASCII. */
@@ -169,7 +190,20 @@ static enum cairn_code print_items(struct printer *printer, const struct cairn_p
     return cairn_buf_append_text(printer->into, after, err);
 }
 
-/* torch.Size, bytes and frozensets are made by calls in older protocols. */
+/* complex(real, imaginary) */
+static bool is_complex(const struct printer *printer, const struct cairn_torch_name *name,
+                       const struct cairn_pickle_value *arguments, double ret[2]) {
+    if (!name || strcmp(name->name, "complex") != 0 || arguments->count != 2) return false;
+    for (size_t i = 0; i < 2; i++) {
+        const struct cairn_pickle_value *part =
+            cairn_pickle_at(printer->values, arguments->items[i]);
+        if (part->kind != CAIRN_PICKLE_REAL) return false;
+        ret[i] = part->real;
+    }
+    return true;
+}
+
+/* torch.Size, bytes, complex numbers and frozensets are made by calls. */
 static enum cairn_code print_object(struct printer *printer,
                                     const struct cairn_pickle_value *object,
                                     struct cairn_error *err) {
@@ -180,6 +214,9 @@ static enum cairn_code print_object(struct printer *printer,
         cairn_pickle_at(printer->values, object->arguments);
     const struct cairn_pickle_value *first =
         arguments->count ? cairn_pickle_at(printer->values, arguments->items[0]) : NULL;
+    double parts[2];
+    if (is_complex(printer, name, arguments, parts))
+        return print_complex(printer, parts[0], parts[1], err);
     bool list = first && (first->kind == CAIRN_PICKLE_TUPLE || first->kind == CAIRN_PICKLE_LIST);
     if (name && strcmp(name->name, "Size") == 0 && list)
         return print_items(printer, first, "torch.Size([", "])", err);

@@ -28,10 +28,11 @@ struct walk {
 };
 enum { HOLDS_KNOWN = 1, HOLDS_TENSOR = 2, HOLDS_ITEMS = 4 };
 
-/* What holds the items of a value, and whether they are pairs. */
+/* What holds the items of a value, and whether they are pairs; listed: each pair is a list or tuple
+ * of its own. */
 struct branch {
     const struct cairn_pickle_value *items;
-    bool pairs;
+    bool pairs, listed;
 };
 
 static const struct cairn_pickle_value *value_at(const struct walk *walk, cairn_pickle_ref ref) {
@@ -43,25 +44,41 @@ static bool is_sequence(const struct cairn_pickle_value *value) {
            value->kind == CAIRN_PICKLE_SET;
 }
 
+/* A map that was made with its items as the argument: Counter(dict), and what Python 2 wrote of an
+ * OrderedDict, a list of pairs. */
+static bool find_branch_of_argument(const struct walk *walk,
+                                    const struct cairn_pickle_value *argument,
+                                    struct branch *ret) {
+    *ret = (struct branch){argument, true, argument->kind != CAIRN_PICKLE_DICT};
+    if (!ret->listed) return true;
+    if (!is_sequence(argument)) return false;
+    for (uint32_t i = 0; i < argument->count; i++) {
+        const struct cairn_pickle_value *pair = value_at(walk, argument->items[i]);
+        if (!is_sequence(pair) || pair->count != 2) return false;
+    }
+    return true;
+}
+
 static bool find_branch_of_object(const struct walk *walk, const struct cairn_pickle_value *object,
                                   struct branch *ret) {
     const struct cairn_torch_name *name = cairn_torch_maker(&walk->file->values, object);
     const struct cairn_pickle_value *arguments = value_at(walk, object->arguments);
-    const struct cairn_pickle_value *state = value_at(walk, object->state);
+    const struct cairn_pickle_value *state = value_at(walk, object->state), *only;
     if (!name) return false;
     switch (name->meaning) {
     case CAIRN_TORCH_MAP:
-        *ret = (struct branch){object, true};
-        return true;
+        *ret = (struct branch){object, true, false};
+        if (object->count || arguments->count != 1) return true;
+        only = value_at(walk, arguments->items[0]);
+        if (only->kind != CAIRN_PICKLE_DICT && !is_sequence(only)) return true; /* a default */
+        return find_branch_of_argument(walk, only, ret);
     case CAIRN_TORCH_RECORD:
-        *ret = (struct branch){state, true};
+        *ret = (struct branch){state, true, false};
         return state->kind == CAIRN_PICKLE_DICT;
-    case CAIRN_TORCH_SEQUENCE: {
-        const struct cairn_pickle_value *only =
-            arguments->count == 1 ? value_at(walk, arguments->items[0]) : arguments;
-        *ret = (struct branch){is_sequence(only) ? only : arguments, false};
+    case CAIRN_TORCH_SEQUENCE:
+        only = arguments->count == 1 ? value_at(walk, arguments->items[0]) : arguments;
+        *ret = (struct branch){is_sequence(only) ? only : arguments, false, false};
         return true;
-    }
     default:
         return false;
     }
@@ -69,9 +86,24 @@ static bool find_branch_of_object(const struct walk *walk, const struct cairn_pi
 
 static bool find_branch(const struct walk *walk, const struct cairn_pickle_value *value,
                         struct branch *ret) {
-    *ret = (struct branch){value, value->kind == CAIRN_PICKLE_DICT};
+    *ret = (struct branch){value, value->kind == CAIRN_PICKLE_DICT, false};
     if (value->kind == CAIRN_PICKLE_OBJECT) return find_branch_of_object(walk, value, ret);
     return ret->pairs || is_sequence(value);
+}
+
+static uint32_t count_of(const struct branch *branch) {
+    return branch->items->count / (branch->pairs && !branch->listed ? 2 : 1);
+}
+
+/* The value; *ret_key: of a pair. */
+static cairn_pickle_ref item_at(const struct walk *walk, const struct branch *branch, uint32_t i,
+                                cairn_pickle_ref *ret_key) {
+    if (!branch->pairs) return branch->items->items[i];
+    const cairn_pickle_ref *pair = branch->listed
+                                       ? value_at(walk, branch->items->items[i])->items
+                                       : branch->items->items + 2 * (size_t)i;
+    *ret_key = pair[0];
+    return pair[1];
 }
 
 /* A key that has no text is named by its place among the keys. */
@@ -107,13 +139,13 @@ static uint8_t holds(struct walk *walk, cairn_pickle_ref ref, unsigned depth) {
     if (cairn_torch_is_tensor(walk->file, ref) || cairn_torch_is_sharded(walk->file, ref))
         return walk->holds[ref] = found | HOLDS_TENSOR;
     if (find_branch(walk, value, &branch)) {
-        unsigned width = branch.pairs ? 2 : 1;
-        for (uint32_t i = width - 1; i < branch.items->count; i += width) {
-            uint8_t in_it = holds(walk, branch.items->items[i], depth + 1);
-            bool list = value_at(walk, branch.items->items[i])->kind == CAIRN_PICKLE_LIST;
+        for (uint32_t i = 0; i < count_of(&branch); i++) {
+            cairn_pickle_ref key, item = item_at(walk, &branch, i, &key);
+            uint8_t in_it = holds(walk, item, depth + 1);
+            bool list = value_at(walk, item)->kind == CAIRN_PICKLE_LIST;
             found |= in_it & HOLDS_TENSOR;
             if (list) found |= in_it & HOLDS_ITEMS;
-            if (is_map(walk, value_at(walk, branch.items->items[i]))) found |= HOLDS_ITEMS;
+            if (is_map(walk, value_at(walk, item))) found |= HOLDS_ITEMS;
         }
     }
     return walk->holds[ref] = found;
@@ -154,14 +186,14 @@ static enum cairn_code step(struct walk *walk, cairn_pickle_ref ref, struct cair
 static enum cairn_code step_into(struct walk *walk, const struct branch *branch,
                                  struct cairn_error *err) {
     size_t before = walk->path.size;
-    unsigned width = branch->pairs ? 2 : 1;
-    for (uint32_t i = 0; i + width <= branch->items->count; i += width) {
+    for (uint32_t i = 0; i < count_of(branch); i++) {
+        cairn_pickle_ref key = 0, item = item_at(walk, branch, i, &key);
         if (walk->depth > 1) CAIRN_TRY(cairn_buf_append(&walk->path, ".", 1, err));
         if (branch->pairs)
-            CAIRN_TRY(append_key(walk, branch->items->items[i], i / width, err));
+            CAIRN_TRY(append_key(walk, key, i, err));
         else
-            CAIRN_TRY(cairn_buf_printf(&walk->path, err, "%" PRIu32, i / width));
-        CAIRN_TRY(step(walk, branch->items->items[i + width - 1], err));
+            CAIRN_TRY(cairn_buf_printf(&walk->path, err, "%" PRIu32, i));
+        CAIRN_TRY(step(walk, item, err));
         walk->path.size = before;
         walk->path.data[before] = '\0';
     }

@@ -323,7 +323,7 @@ static enum cairn_code inspect_file(const struct cairn_cli *cli, const struct ca
         *ret_format = "safetensors";
         return cairn_damaged(inspect_safetensors(input, inspection, err), err);
     }
-    return cairn_input_refuse(input, err);
+    return cairn_input_refuse(input, cairn_model_is_like(cli->arguments[0]), err);
 }
 
 static enum cairn_code print(const struct cairn_cli *cli, const struct inspection *inspection,

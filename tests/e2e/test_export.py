@@ -165,7 +165,8 @@ class Export(unittest.TestCase):
     def test_keys_that_are_no_text_have_the_names_that_dcp_gives_them(self):
         keys = [None, True, 0, -1, 2 ** 63, -2 ** 63 - 1, 2 ** 70, -2 ** 200, 10 ** 30, 2.5, 1e15,
                 1e16, 0.0001, 1e-5, 123456.0, 1 / 3, 5e-324, 1.7976931348623157e308, float("inf"),
-                float("-inf"), -1.5e-7, b"x", b"", b"a'b", b"\0\xff\"'\n\\", ("a", 1), (), (1,),
+                float("-inf"), -1.5e-7, 3j, 1 + 2j, -0.5 - 1e22j, complex(-0.0, float("nan")), b"x", b"",
+                b"a'b", b"\0\xff\"'\n\\", ("a", 1), (), (1,),
                 ("it's", '"', "'\"", "\n\t\\\x01\x7f\xa0\u3000é日😀"), (None, (2.0, b"y")),
                 frozenset(), frozenset({"a"}), frozenset({(1, 2)}), ""]
         value = {"s": {key: number for number, key in enumerate(keys)}, "": {"x": 1}}

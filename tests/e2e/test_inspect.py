@@ -79,7 +79,7 @@ class Inspect(unittest.TestCase):
         text.write_text("not a checkpoint, but long enough to be one\n")
         short.write_bytes(b"PK")
         cut.write_bytes((VECTORS / "everything.pt").read_bytes()[:9000])
-        for path, status, words in ((text, 1, "neither"), (short, 1, "neither"),
+        for path, status, words in ((text, 1, "neither"), (short, 7, "cut short"),
                                     (cut, 7, "cut short"), (self.folder, 1, "neither a DeepSpeed"),
                                     (self.folder / "none", 3, "no such file"),
                                     ("s3://", 2, "names no bucket")):

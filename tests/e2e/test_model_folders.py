@@ -177,6 +177,16 @@ class Indexes(Case):
         for number in range(2):
             write(self.source / f"x-{number}-of-2.safetensors", {f"t{number}": one(number)})
         self.assertEqual(set(self.exported()[0]), {"t0", "t1"})
+        shutil.rmtree(self.source)
+        write(self.source / "m-00001-of-00002.safetensors", {"t1": one(1)})
+        (self.source / "m-00002-of-00002.safetensors.4f2a.incomplete").write_bytes(b"half")
+        self.refused(3, "m-00002-of-00002.safetensors is not there, its download has not ended")
+
+    def test_an_index_that_names_a_file_of_another_folder_says_so(self):
+        write(self.source / "weights" / "a.safetensors", {"a": one(1)})
+        for name in ("weights/a.safetensors", "../a.safetensors"):
+            write_index(self.source / "model.safetensors.index.json", {"a": name})
+            self.refused(1, name, "is of another folder")
 
     def test_a_download_that_has_not_ended_is_named(self):
         write(self.source / "a.safetensors", {"a": one(1)})

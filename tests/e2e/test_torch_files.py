@@ -203,6 +203,28 @@ class Unknown(Files):
                 for row in rows:
                     self.assertIn(row["name"].replace("/", "."), row["why"].replace("__builtin__.", ""))
 
+    def test_maps_that_are_made_of_their_items_have_them(self):
+        # Python 2 wrote an OrderedDict as the call of a list of pairs, a Counter is the call of a dict.
+        pairs = [["w", tensor("float32", (6,), FLOATS)], ["inner", collections.Counter("aab")]]
+        state = Call("collections", "OrderedDict", pairs)
+        found, told = self.exported(self.file({"epoch": 3, "state_dict": state}))
+        self.assertEqual({name: row[2] for name, row in found.items()}, {"state_dict.w": FLOATS})
+        self.assertEqual(set(told["plain"]), {"epoch", "state_dict.inner.a", "state_dict.inner.b"})
+        odd = Call("collections", "OrderedDict", [["w"]])
+        _, told = self.exported(self.file({"w": tensor("float32", (6,), FLOATS), "odd": odd}))
+        self.assertIn("odd", told["plain"])
+
+    def test_a_text_that_is_no_unicode_is_left_out_by_name(self):
+        for protocol in (2, 4):
+            path = self.file({"w": tensor("float32", (6,), FLOATS), "path": b"a\xff".decode(errors="surrogateescape")}, protocol)
+            found, told = self.exported(path)
+            self.assertEqual({name: row[2] for name, row in found.items()}, {"w": FLOATS})
+            self.assertEqual([row["name"] for row in told["left_out"]], ["path"])
+
+    def test_a_file_without_a_tensor_says_what_is_left_out_of_it(self):
+        said = export(self.file({"model": made("my.models", "Net")}), self.folder / "none", status=3).stderr
+        self.assertRegex(said, "there is no tensor; left out: model: .*my.models.Net")
+
     def test_tensors_in_an_unknown_value_are_counted(self):
         told = inspect(self.file({"state": self.values()["own.State"]}))
         self.assertEqual(told["left_out"], [{"name": "state", "class": "own.State", "why": "a value of own.State, a "
@@ -246,6 +268,11 @@ class Unknown(Files):
                 self.assertIn(name, ran)
                 self.assertIn("DO NOT LOAD IT", ran)
         self.assertFalse(mark.exists())
+        for module, name in (("dill", "loads"), ("joblib", "load"), ("torch.storage", "_load_from_bytes"),
+                             ("torch._inductor.codecache", "compile_file"), ("imaplib", "IMAP4_stream"),
+                             ("telnetlib", "Telnet"), ("lib2to3.pgen2", "grammar"), ("numpy.testing", "runstring")):
+            path = self.file({"w": tensor("float32", (6,), FLOATS), "value": Call(module, name, "x")})
+            self.assertRegex(inspect(path, status=1), f"{module}.{name}.*DO NOT LOAD IT")
 
     def test_quantised_tensors_are_named_as_left_out(self):
         quantised = Call("torch._utils", "_rebuild_qtensor", Storage("qint8", b"\1\2\3\4"), 0, (4,), (1,),
@@ -587,6 +614,27 @@ class Messages(Files):
                 path = self.folder / name
                 path.write_bytes(data)
                 self.assertIn(words, self.said(path, status), (name, status))
+        for name in ("model.safetensors.index.json", ".metadata"):
+            folder = self.folder / f"of{name}"
+            folder.mkdir()
+            for data, status, words in ((b"", 7, "an empty file"), (bytes(99), 7, "zeros"), (pointer, 3, "git lfs pull")):
+                (folder / name).write_bytes(data)
+                self.assertRegex(self.said(folder, status), f"{name}: .*{words}")
+
+    def test_a_file_of_a_few_bytes_is_cut_short(self):
+        path = self.folder / "model.safetensors"
+        for size in range(1, 9):
+            path.write_bytes(struct.pack("<Q", 56)[:size])
+            self.assertIn(f"{size} bytes: it is cut short", self.said(path, 7))
+
+    def test_a_file_of_dcp_that_was_never_written_is_named_with_what_it_is(self):
+        save_dcp(self.folder / "dcp", {"w": ("float32", (6,), [((0,), tensor("float32", (6,), FLOATS))])})
+        data = self.folder / "dcp" / "__0_0.distcp"
+        size = data.stat().st_size
+        for lost, status, words in ((bytes(size), 7, "zeros"), (b"", 7, "an empty file"),
+                                    (b"version https://git-lfs.github.com/spec/v1\n", 3, "git lfs pull")):
+            data.write_bytes(lost)
+            self.assertRegex(self.said(self.folder / "dcp", status), f"w: its file __0_0.distcp: .*{words}")
 
     def test_a_torchscript_archive_is_called_one(self):
         path = self.file({"w": tensor("float32", (6,), FLOATS)})
@@ -608,6 +656,8 @@ class Messages(Files):
             said = self.said(path, 1)
             self.assertIn("its name has 1025 bytes", said)
             self.assertNotIn("server", said)
+        save_dcp(self.folder / "dcp", {long: ("float32", (6,), [((0,), tensor("float32", (6,), FLOATS))])})
+        self.assertIn("tensor mmm", self.said(self.folder / "dcp", 1))
 
     def test_items_of_dcp_that_are_safetensors_are_called_that(self):
         save_dcp(self.folder / "dcp", {"w": ("float32", (6,), [((0,), tensor("float32", (6,), FLOATS))])})
