@@ -12,13 +12,12 @@
 #include "common/id.h"
 
 #define TOKENS_MAX 10016
-#define SCOPES_DEFAULT "read"
 
 static const struct cairn_cli_flag flags[] = {
     {"scope", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(scopes), 0, "LIST",
-     "What it allows: read, write, retain, admin; commas between. Default " SCOPES_DEFAULT "."},
+     "Create: what it allows: read, write, retain, admin; commas between."},
     {"project", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(project), 0, "GLOB",
-     "The projects it is for, as nlp-*; default all that the caller's own token is for."},
+     "Create: the projects it is for, as nlp-*; * is all that the caller's own token is for."},
     {"expires", 0, CAIRN_CLI_TIME, CAIRN_CLI_AT(expires_ms), 0, "TIME",
      "It ends after this time, as 30d; default never."},
     {"out", 0, CAIRN_CLI_TEXT, CAIRN_CLI_AT(out), 0, "FILE",
@@ -89,13 +88,26 @@ static enum cairn_code generate(const struct cairn_cli *cli, struct cairn_error 
     return code;
 }
 
+/* What it is good for has no default: a token that nobody bounded would be good for all. */
+static enum cairn_code need_bounds(const struct cairn_cli *cli, struct cairn_error *err) {
+    if (!cli->scopes)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "--scope is missing: what the token allows (read, write, retain, admin; "
+                          "commas between)");
+    if (!cli->project)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "--project is missing: the projects that the token is for, as nlp-*; '*' "
+                          "is all that your own is for");
+    return CAIRN_OK;
+}
+
 /* The token alone on standard output, so that it can go into a file that nobody else reads. */
 static enum cairn_code create(const struct cairn_cli *cli, struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL, *body = NULL, *array = NULL;
     struct cairn_msg_token_made made = {0};
     unsigned scopes = 0;
-    enum cairn_code code =
-        cairn_scopes_parse(cli->scopes ? cli->scopes : SCOPES_DEFAULT, &scopes, err);
+    CAIRN_TRY(need_bounds(cli, err));
+    enum cairn_code code = cairn_scopes_parse(cli->scopes, &scopes, err);
     if (code) return cairn_within(err, code, "--scope");
     array = cairn_scopes_json(scopes);
     uint64_t expires_s = (cli->expires_ms + 999) / 1000;

@@ -328,7 +328,7 @@ class Commands(unittest.TestCase):
         expect("lease take", ask("lease", "take", "shape/run@2", "--job", "shape"))
         expect("lease ls", ask("lease", "ls", "shape/run@2")[0])
         expect("lease rm", ask("lease", "rm", "shape/run@2", ask("lease", "ls", "shape/run@2")[0]["lease"]))
-        made = ask("token", "create", "--scope", "read", "--expires", "1h", "shape")
+        made = ask("token", "create", "--scope", "read", "--project", "*", "--expires", "1h", "shape")
         expect("token create", made)
         expect("token list", ask("token", "list")[0])
         expect("token whoami", ask("token", "whoami"))

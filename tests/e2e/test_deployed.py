@@ -92,18 +92,29 @@ class Tokens(Deployed):
         world = self.world("--require-token")
         admin = {"CAIRN_TOKEN": (world.root / "server/admin.token").read_text().strip()}
         path = self.folder / "ci"
-        done = world.cairn("token", "create", "--scope", "read", "--out", path, "ci", env=admin)
+        make = ("token", "create", "--scope", "read", "--project", "*")
+        done = world.cairn(*make, "--out", path, "ci", env=admin)
         self.assertEqual((done.stdout, path.stat().st_mode & 0o777), ("", 0o600))
         self.assertEqual(self.who(world, path.read_text().strip()), 200)
         count = len(world.cairn("token", "list", env=admin).stdout.splitlines())
-        done = world.cairn("token", "create", "--out", path, "ci", env=admin, status=2)
+        done = world.cairn(*make, "--out", path, "ci", env=admin, status=2)
         self.assertIn("is there already", done.stderr)
         self.assertEqual(len(world.cairn("token", "list", env=admin).stdout.splitlines()), count)
-        world.cairn("token", "create", "--out", self.folder / "none", "ci", env={"CAIRN_TOKEN": "cairn_none"}, status=4)
+        world.cairn(*make, "--out", self.folder / "none", "ci", env={"CAIRN_TOKEN": "cairn_none"}, status=4)
         self.assertFalse((self.folder / "none").exists())
-        said = json.loads(world.cairn("token", "create", "--out", self.folder / "two", "--json", "ci", env=admin).stdout)
+        said = json.loads(world.cairn(*make, "--out", self.folder / "two", "--json", "ci", env=admin).stdout)
         self.assertNotIn("token", said)
         self.assertEqual((self.folder / "two").read_text().split("_")[1], said["id"])
+
+    def test_a_token_whose_scope_or_projects_nobody_said_is_not_made(self):
+        world = self.world("--require-token")
+        admin = {"CAIRN_TOKEN": (world.root / "server/admin.token").read_text().strip()}
+        count = len(world.cairn("token", "list", env=admin).stdout.splitlines())
+        for words, missing in (((), "--scope"), (("--scope", "read"), "--project"), (("--project", "*"), "--scope")):
+            said = world.cairn("token", "create", *words, "--out", self.folder / "none", "ci", env=admin, status=2).stderr
+            self.assertIn(f"{missing} is missing", said)
+            self.assertFalse((self.folder / "none").exists())
+        self.assertEqual(len(world.cairn("token", "list", env=admin).stdout.splitlines()), count)
 
 
 class GrantKey(Deployed):

@@ -259,7 +259,8 @@ class Lost(unittest.TestCase):
 
     def test_a_token_that_was_revoked_after_the_last_copy_is_not_had_again(self):
         self.put("llm/7b", 1)
-        ended, kept = (json.loads(self.world.cairn("token", "create", "--json").stdout)["id"] for _ in range(2))
+        ended, kept = (json.loads(self.world.cairn("token", "create", "--scope", "read", "--project", "*", "--json").stdout)["id"]
+                       for _ in range(2))
         self.wait_for_copy()
         self.world.server.stop()
         self.world.env["CAIRN_CATALOG_COPY_INTERVAL"] = "1h"

@@ -64,7 +64,7 @@ class Tokens(unittest.TestCase):
     def test_a_backup_of_the_database_from_before_a_revocation_lets_nobody_in(self):
         if postgres.wanted():
             self.skipTest("a backup of a database is its own tool's")
-        kept, ended = self.make("kept"), self.make("ended")
+        kept, ended = (self.make("--scope", "read", "--project", "*", name) for name in ("kept", "ended"))
         catalog, backup = self.world.root / "server/catalog.db", self.world.root / "backup.db"
         self.world.cairn("catalog", "backup", backup, "--data-dir", catalog.parent)
         self.revoke(ended)
