@@ -22,20 +22,6 @@ static const struct cairn_seal *next_seal(struct job *job) {
     return &seals->seals[job->next++];
 }
 
-/* NULL: no tensor has bytes in the range. */
-static const char *tensor_in(const struct cairn_assembly *assembly, const struct cairn_seal *seal) {
-    for (size_t i = 0; i < assembly->tensor_count; i++) {
-        const struct cairn_assembly_tensor *tensor = &assembly->tensors[i];
-        for (size_t p = 0; p < tensor->piece_count; p++) {
-            const struct cairn_assembly_piece *piece = &assembly->pieces[tensor->piece_first + p];
-            if (piece->input == seal->input && piece->offset_bytes >= seal->offset_bytes &&
-                piece->offset_bytes < seal->offset_bytes + seal->size_bytes)
-                return tensor->name;
-        }
-    }
-    return NULL;
-}
-
 static void *work(void *argument) {
     struct job *job = argument;
     const struct cairn_assembly *assembly = job->assembly;
@@ -46,7 +32,8 @@ static void *work(void *argument) {
         scratch ? CAIRN_OK : cairn_fail(&err, CAIRN_NO_MEMORY, "no memory for a part of a file");
     while (code == CAIRN_OK && (seal = next_seal(job))) {
         code = cairn_seal_check(seal, assembly->inputs[seal->input], scratch, READ_BYTES, &err);
-        const char *tensor = code == CAIRN_CORRUPT ? tensor_in(assembly, seal) : NULL;
+        const char *tensor = NULL;
+        if (code == CAIRN_CORRUPT) tensor = cairn_assembly_tensor_in(assembly, seal);
         if (tensor) code = cairn_within(&err, code, "tensor %s", cairn_short(tensor).text);
     }
     if (code != CAIRN_OK) cairn_cli_workers_failed(&job->workers, code, &err);

@@ -547,3 +547,50 @@ enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights
     cairn_sha256_of(cairn_buf_view(&text), ret);
     return CAIRN_OK;
 }
+
+/* ---- checksums of all that is kept ---- */
+
+/* Of an archive that nobody has open any more. One that cannot be read is kept as it is. */
+static enum cairn_code seal_archive(struct cairn_cli_weights *weights, const char *name,
+                                    struct cairn_error *err) {
+    struct cairn_assembly *assembly = &weights->assembly;
+    const struct cairn_input *input;
+    struct cairn_zip zip;
+    uint32_t number;
+    CAIRN_TRY(cairn_cli_weights_open_name(weights, name, &input, err));
+    if (cairn_zip_open(input, &zip, NULL)) return CAIRN_OK;
+    enum cairn_code code = cairn_assembly_add_input(assembly, input, &number, err);
+    for (size_t i = 0; i < zip.count && code == CAIRN_OK; i++) {
+        const struct cairn_zip_entry *entry = &zip.entries[i];
+        struct cairn_seal seal = {
+            .input = number, .crc32 = entry->crc32, .size_bytes = entry->size_bytes};
+        if (entry->deflated) continue;
+        code = cairn_zip_data_at(input, entry, &seal.offset_bytes, err);
+        if (code == CAIRN_OK) code = cairn_seals_add(&assembly->seals, &seal, entry->name, err);
+    }
+    cairn_zip_release(&zip);
+    return code;
+}
+
+static bool is_of_ranks(const struct cairn_cli_weights *weights, const char *name) {
+    size_t size = strlen(name);
+    return size > 3 && !strcmp(name + size - 3, ".pt") &&
+           (cairn_text_starts(weights->format, "deepspeed") ||
+            !strcmp(weights->format, "torch-ranks"));
+}
+
+enum cairn_code cairn_cli_weights_seal_all(struct cairn_cli_weights *weights,
+                                           struct cairn_error *err) {
+    struct cairn_assembly *assembly = &weights->assembly;
+    for (size_t i = 0; i < weights->count; i++) {
+        const struct cairn_torch *torch = &weights->files[i]->torch;
+        uint32_t input;
+        if (!torch->input && is_of_ranks(weights, weights->files[i]->name))
+            CAIRN_TRY(seal_archive(weights, weights->files[i]->name, err));
+        if (!torch->input) continue;
+        CAIRN_TRY(cairn_assembly_add_input(assembly, cairn_torch_data(torch), &input, err));
+        CAIRN_TRY(cairn_torch_seal_all(torch, input, &assembly->seals, err));
+    }
+    if (!assembly->seals.sorted) cairn_seals_sort(&assembly->seals);
+    return CAIRN_OK;
+}

@@ -78,6 +78,10 @@ enum cairn_code cairn_cli_weights_open_path(const struct cairn_cli *cli, const c
 enum cairn_code cairn_cli_weights_digest(const struct cairn_cli_weights *weights,
                                          uint8_t ret[CAIRN_SHA256_BYTES],
                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* Before the assembly's seals are read: those of what no tensor has, too, since all of its files
+ * are kept. */
+enum cairn_code cairn_cli_weights_seal_all(struct cairn_cli_weights *weights,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
 /* What its files hold beside tensors becomes objects of the assembly, with archives or by name;
  * once. Of DCP they are that as soon as it is open, but where it is stored. */
 enum cairn_code cairn_cli_weights_add_plain(struct cairn_cli_weights *weights, bool archives,

@@ -182,7 +182,11 @@ bool cairn_assembly_is_strided(const struct cairn_assembly *assembly,
 enum cairn_code cairn_assembly_copy_seals(struct cairn_assembly *assembly,
                                           const struct cairn_assembly *from,
                                           struct cairn_error *err) CAIRN_MUST_USE;
-/* After all reads: ranges whose checksum could not be compared meanwhile are read for it. */
+/* A tensor with bytes in that range; NULL: there is none. */
+const char *cairn_assembly_tensor_in(const struct cairn_assembly *assembly,
+                                     const struct cairn_seal *seal);
+/* After all reads: ranges whose checksum could not be compared meanwhile are read for it, and of
+ * those of which the greater part was read what is left, up to 1 MiB. */
 enum cairn_code cairn_assembly_settle(const struct cairn_assembly *assembly,
                                       struct cairn_error *err) CAIRN_MUST_USE;
 bool cairn_assembly_find(const struct cairn_assembly *assembly, const char *name, size_t *ret);

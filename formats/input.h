@@ -36,7 +36,7 @@ static inline enum cairn_code cairn_damaged(enum cairn_code code, struct cairn_e
 enum cairn_code cairn_input_lost(const struct cairn_input *input,
                                  struct cairn_error *err) CAIRN_MUST_USE;
 /* An error that says what a file is whose first bytes no reader takes: that, or CAIRN_UNSUPPORTED.
- * of_model: by its name it holds tensors, so that one that is too short for any is CAIRN_CORRUPT. */
+ * of_model: by its name it holds tensors; one that is too short for any is then CAIRN_CORRUPT. */
 enum cairn_code cairn_input_refuse(const struct cairn_input *input, bool of_model,
                                    struct cairn_error *err);
 

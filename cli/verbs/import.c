@@ -231,20 +231,6 @@ static enum cairn_code describe(void *owner, struct cairn_save *save,
     return cairn_cli_left_out_rows(&left_out, ret->left_out, plain, err);
 }
 
-/* What no tensor has is kept with its file, so it is compared, too. */
-static enum cairn_code seal_all(struct cairn_cli_weights *weights, struct cairn_error *err) {
-    struct cairn_assembly *assembly = &weights->assembly;
-    for (size_t i = 0; i < weights->count; i++) {
-        const struct cairn_torch *torch = &weights->files[i]->torch;
-        uint32_t input;
-        if (!torch->input) continue;
-        CAIRN_TRY(cairn_assembly_add_input(assembly, cairn_torch_data(torch), &input, err));
-        CAIRN_TRY(cairn_torch_seal_all(torch, input, &assembly->seals, err));
-    }
-    if (!assembly->seals.sorted) cairn_seals_sort(&assembly->seals);
-    return CAIRN_OK;
-}
-
 static enum cairn_code import(struct cairn_cli *cli, struct cairn_cli_weights *weights,
                               struct cairn_error *err) {
     CAIRN_AUTO_HEAP bool *left = calloc(weights->assembly.tensor_count + 1, sizeof *left);
@@ -261,7 +247,7 @@ static enum cairn_code import(struct cairn_cli *cli, struct cairn_cli_weights *w
                                             .owner = &import};
     if (!left) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the names of tensors");
     enum cairn_code code = check_kind(cli->arguments[0], weights->format, err);
-    if (code == CAIRN_OK) code = seal_all(weights, err);
+    if (code == CAIRN_OK) code = cairn_cli_weights_seal_all(weights, err);
     if (code == CAIRN_OK) code = cairn_cli_check_seals(cli, &weights->assembly, err);
     if (code != CAIRN_OK) return cairn_within(err, code, "%s", path);
     CAIRN_TRY(choose_tensors(weights, left, err));

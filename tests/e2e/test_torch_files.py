@@ -414,6 +414,11 @@ class Damage(Files):
         self.damaged(None, path=self.folder / "dcp" / "__0_0.distcp")
         self.check(self.folder / "dcp", "w", file="__0_0.distcp")
 
+    def test_a_storage_with_padding_that_no_tensor_has_is_compared(self):
+        data = Storage("float32", FLOATS)
+        self.check(self.damaged({"a": tensor("float32", (4,), data)}), "tensor a")
+        self.check(self.damaged({"b": tensor("float32", (4,), data, offset=1)}), "tensor b")
+
     def test_a_part_of_a_storage_is_read_without_the_rest(self):
         data = Storage("float32", FLOATS)
         path = self.damaged({"a": tensor("float32", (1,), data), "b": tensor("float32", (5,), data, offset=1)})
@@ -722,6 +727,20 @@ class Imports(Case, Restored):
             self.assertIn(name, ran.stderr)
             self.assertIn("model.pt", ran.stderr)
         self.assertIsNone(self.world.version("d/torch"))
+
+    def test_what_no_tensor_of_deepspeed_has_is_compared_too(self):
+        # The bf16 weights of ZeRO, of which the fp32 masters are taken.
+        shutil.copytree(VECTORS / "deepspeed" / "stage1", self.folder / "stage1")
+        path = next(self.folder.glob("stage1/*/mp_rank_00_model_states.pt"))
+        with zipfile.ZipFile(path) as archive:
+            entry = max((row for row in archive.infolist() if "/data/" in row.filename), key=lambda row: row.file_size)
+            taken = archive.read(entry)
+        data = bytearray(path.read_bytes())
+        data[data.index(taken) + len(taken) // 2] ^= 1
+        path.write_bytes(data)
+        ran = self.world.cairn("import", "deepspeed", path.parent, "d/zero@1", status=7)
+        self.assertRegex(ran.stderr, f"{path.name}: zip entry {entry.filename} does not match its CRC-32")
+        self.assertIsNone(self.world.version("d/zero"))
 
     def test_a_view_that_no_range_of_the_file_is_is_left_out_by_name(self):
         data = Storage("complex64", struct.pack("<4f", 1, 2, 3, 4))
