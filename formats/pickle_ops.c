@@ -491,9 +491,22 @@ static enum cairn_code op_build(struct cairn_pickle_machine *machine, struct cai
     return CAIRN_OK;
 }
 
+/* Before its zip form torch named the class of a module by the id ("module", class, file, text of
+ * the file): it is that class. */
+static bool is_class(const struct cairn_pickle_machine *machine,
+                     const struct cairn_pickle_value *id) {
+    if (id->kind != CAIRN_PICKLE_TUPLE || id->count < 2) return false;
+    const struct cairn_pickle_value *first = VALUE_OF(machine, id->items[0]);
+    return first->kind == CAIRN_PICKLE_TEXT && first->text.size == 6 &&
+           !memcmp(first->text.data, "module", 6) &&
+           VALUE_OF(machine, id->items[1])->kind == CAIRN_PICKLE_GLOBAL;
+}
+
 static enum cairn_code op_binpersid(struct cairn_pickle_machine *machine, struct cairn_error *err) {
     cairn_pickle_ref id;
     CAIRN_TRY(cairn_pickle_pop(machine, &id, err));
+    if (is_class(machine, VALUE_OF(machine, id)))
+        return cairn_pickle_push(machine, VALUE_OF(machine, id)->items[1], err);
     return cairn_pickle_push_new(
         machine, &(struct cairn_pickle_value){.kind = CAIRN_PICKLE_PERSISTENT, .arguments = id},
         err);

@@ -298,6 +298,15 @@ class Forms(Files):
             self.assertEqual(sorted(told["plain"]), ["large", "negative", "step"])
             self.assertEqual(inspect(path)["format"], "torch-legacy")
 
+    def test_a_module_in_the_form_before_1_6_hides_no_tensors(self):
+        module = {name: made("torch.nn.modules.linear", "Linear", weight=tensor("float32", (6,), FLOATS))
+                  for name in "ab"}
+        path = self.folder / "module.pt"
+        save_legacy(path, {"w": tensor("float32", (6,), FLOATS), "model": module})
+        found, told = self.exported(path)
+        self.assertEqual({name: row[2] for name, row in found.items()}, {"w": FLOATS})
+        self.assertEqual([row["class"] for row in told["left_out"]], ["torch.nn.modules.linear.Linear"] * 2)
+
     def test_a_dcp_folder_of_torch_2_0_to_2_2_has_the_same_values(self):
         old = "torch.distributed._shard.sharded_tensor.metadata"
         chunks = {"w": ("float32", (2, 3), [((0, 0), tensor("float32", (2, 3), FLOATS))])}

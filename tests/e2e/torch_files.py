@@ -149,9 +149,12 @@ class Dtype:
 class Pickler(pickle._Pickler):  # the one in Python, since it takes dtypes by their names
     def __init__(self, file, protocol, legacy):
         super().__init__(file, protocol)
-        self.storages, self.legacy = {}, legacy
+        self.storages, self.legacy, self.modules = {}, legacy, set()
 
     def persistent_id(self, value):
+        if self.legacy and isinstance(value, type) and value.__module__.startswith("torch.nn") and value not in self.modules:
+            self.modules.add(value)  # the class of a module, once with its source
+            return "module", value, "linear.py", "class Linear(Module): ..."
         if not isinstance(value, Storage):
             return None
         key = self.storages.setdefault(id(value), (str(len(self.storages)), value))[0]
