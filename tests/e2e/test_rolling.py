@@ -4,38 +4,15 @@
 command, no save of any rank and no call of an uploader that names both may fail."""
 import json
 import os
-import threading
 import unittest
 
 import postgres
+from load import commands, Load
 from test_jobs import Job
-from world import HANG_S, wait_until, World
+from world import wait_until, World
 
 STEPS = list(range(1, 41))
 ROUNDS = 6
-
-
-class Commands(threading.Thread):
-    """One command after the other until it is told to stop; failures are kept."""
-
-    def __init__(self, world, make):
-        super().__init__(daemon=True)
-        self.world, self.make = world, make
-        self.ended, self.failed, self.done = threading.Event(), [], 0
-
-    def run(self):
-        while not self.ended.is_set():
-            for arguments in self.make(self.done):
-                try:
-                    self.world.cairn(*arguments)
-                except Exception as error:  # pylint: disable=broad-except
-                    self.failed.append(f"{arguments}: {error}")
-            self.done += 1
-
-    def stop(self):
-        self.ended.set()
-        self.join(HANG_S)
-        return self.failed
 
 
 class Rolling(unittest.TestCase):
@@ -43,9 +20,7 @@ class Rolling(unittest.TestCase):
         postgres.needed()
         self.world = World(nodes=2, servers=2, catalog=postgres.shared().catalog())
         self.addCleanup(self.world.close)
-        self.servers = [self.world.server, *self.world.further]
-        for number, server in enumerate(self.servers):
-            server.command[2] = f"127.0.0.1:{self.world.port_of(number)}"
+        self.servers = self.world.keep_ports()
         self.model = self.world.root / "model"
         self.model.mkdir()
         (self.model / "weights.bin").write_bytes(os.urandom(200_000))
@@ -68,7 +43,7 @@ class Rolling(unittest.TestCase):
         job = Job(self.world, "rolling", 4, STEPS)
         self.addCleanup(job.kill)
         wait_until(lambda: self.committed("j/run"), 60)
-        load = [Commands(self.world, make) for make in (self.look, self.wait, self.keep)]
+        load = [Load(commands(self.world, make)) for make in (self.look, self.wait, self.keep)]
         for one in load:
             one.start()
         for _ in range(ROUNDS):

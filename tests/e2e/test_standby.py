@@ -40,8 +40,7 @@ class Standby(unittest.TestCase):
              root / "second", "--port-file", ready, "--catalog", catalog],
             ready, root / "second.log")]
         self.addCleanup(self.servers[1].end)
-        # What is started again must come back where the list says that it is.
-        self.world.server.command[2] = f"127.0.0.1:{self.world.port}"
+        self.world.keep_ports()
         self.urls = [self.world.url, f"http://127.0.0.1:{port}"]
         self.world.url = ",".join(self.urls)
         for number in range(2):

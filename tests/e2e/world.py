@@ -181,6 +181,13 @@ class World:
     def port_of(self, number):
         return int((self.root / f"{server_name(number)}.port").read_text().split()[0])
 
+    def keep_ports(self):
+        """All servers; one that is started again comes back at the port that it has now."""
+        servers = [self.server, *self.further]
+        for number, server in enumerate(servers):
+            server.command[2] = f"127.0.0.1:{self.port_of(number)}"
+        return servers
+
     def make_server(self, number, port):
         name = server_name(number)
         ready = self.root / f"{name}.port"
