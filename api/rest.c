@@ -38,6 +38,8 @@
 #define UNHEARD_MS_MAX 500 /* instead of both */
 #define RETRY_AFTER_S_MAX 3600
 #define HELD_MS 200        /* longer than it takes to say no */
+#define VERSION_MS 5000
+#define OLDER "; the server is older ("
 
 struct cairn_rest {
     struct cairn_http_engine *engine;
@@ -612,4 +614,30 @@ enum cairn_code cairn_rest_range(struct cairn_rest *rest, const char *path, uint
                           rest->name, cairn_short(path).text, size,
                           (unsigned long long)call.request.reply_bytes);
     return CAIRN_OK;
+}
+
+/* "0.2.0"; what is behind the numbers does not count. */
+static bool is_older(const char *version, const char *than) {
+    for (int i = 0; i < 3; i++) {
+        char *rest = NULL, *rest_than = NULL;
+        unsigned long a = strtoul(version, &rest, 10), b = strtoul(than, &rest_than, 10);
+        if (a != b) return a < b;
+        version = *rest == '.' ? rest + 1 : rest;
+        than = *rest_than == '.' ? rest_than + 1 : rest_than;
+    }
+    return false;
+}
+
+void cairn_rest_name_older(struct cairn_rest *rest, const char *program, const char *version,
+                           struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *reply = NULL;
+    char text[sizeof err->message];
+    if (strstr(err->message, OLDER) ||
+        cairn_rest_call(rest, "GET", "/version", NULL, VERSION_MS, &reply, NULL))
+        return;
+    const char *said = json_string_value(json_object_get(reply, "version"));
+    if (!said || !is_older(said, version)) return;
+    snprintf(text, sizeof text, "%.200s" OLDER "%.20s, %s is %s): if that is why, upgrade it",
+             err->message, said, program, version);
+    memcpy(err->message, text, sizeof text);
 }

@@ -93,5 +93,9 @@ enum cairn_code cairn_rest_range(struct cairn_rest *rest, const char *path, uint
 /* Was the last call refused by this API, in its own words: a problem body with a code of the table?
  * A bare 404, 403 or 413 is a proxy's (Q48). */
 bool cairn_rest_spoke(const struct cairn_rest *rest);
+/* Of a call that was refused: where GET /version tells of a release before `version`, that of
+ * `program`, the message says so, since a server refuses what it does not know. Once a message. */
+void cairn_rest_name_older(struct cairn_rest *rest, const char *program, const char *version,
+                           struct cairn_error *err);
 /* The problem body of the last failed call, or NULL; valid until the next call. */
 const json_t *cairn_rest_problem(const struct cairn_rest *rest);

@@ -3,7 +3,6 @@
 #include "cli/call.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <cairn/cairn.h>
 
@@ -13,7 +12,6 @@
 #include "common/text.h"
 
 #define PAGE_ITEMS 1000
-#define VERSION_MS 5000
 
 enum cairn_code cairn_cli_call(const struct cairn_cli *cli, const struct cairn_cli_ref *ref,
                                struct cairn_cli_call call, json_t **ret, struct cairn_error *err) {
@@ -97,33 +95,11 @@ static bool may_be_of_releases(const struct cairn_cli *cli, enum cairn_code code
     return !cli->store && (refused || code == CAIRN_METHOD || code == CAIRN_PROTOCOL);
 }
 
-/* "0.2.0"; what is behind the numbers does not count. */
-static bool is_older(const char *version, const char *than) {
-    for (int i = 0; i < 3; i++) {
-        char *rest = NULL, *rest_than = NULL;
-        unsigned long a = strtoul(version, &rest, 10), b = strtoul(than, &rest_than, 10);
-        if (a != b) return a < b;
-        version = *rest == '.' ? rest + 1 : rest;
-        than = *rest_than == '.' ? rest_than + 1 : rest_than;
-    }
-    return false;
-}
-
 void cairn_cli_name_older_server(const struct cairn_cli *cli, enum cairn_code code,
                                  struct cairn_error *err) {
     CAIRN_AUTO_PTR(rest) rest = NULL;
-    CAIRN_AUTO_JSON json_t *reply = NULL;
-    struct cairn_msg_program program = {0};
-    char text[sizeof err->message];
-    if (!may_be_of_releases(cli, code, err) || cairn_cli_connect(cli, &rest, NULL) ||
-        cairn_rest_call(rest, "GET", "/version", NULL, VERSION_MS, &reply, NULL) ||
-        cairn_msg_program_read(reply, "", &program, NULL) ||
-        !is_older(program.version, cairn_version()))
-        return;
-    snprintf(text, sizeof text,
-             "%.200s; the server is older (%.20s, this command is %s): if that is why, upgrade it",
-             err->message, program.version, cairn_version());
-    memcpy(err->message, text, sizeof text);
+    if (may_be_of_releases(cli, code, err) && cairn_cli_connect(cli, &rest, NULL) == CAIRN_OK)
+        cairn_rest_name_older(rest, "this command", cairn_version(), err);
 }
 
 enum cairn_code cairn_cli_ref_latest(const struct cairn_cli *cli, struct cairn_cli_ref *ret,

@@ -178,6 +178,38 @@ TEST(a_strangers_answer_is_told_with_its_url_status_and_where_it_leads) { /* res
     }
 }
 
+/* A server of release 0.9.1, which does not know what it is asked for. */
+static void answer_of_0_9_1(struct cairn_responder_request *request) {
+    if (!strcmp(request->target, "/version"))
+        cairn_responder_reply(request, 200, JSON_TYPE, "{\"version\":\"0.9.1\",\"schema\":7}");
+    else
+        cairn_responder_reply(request, 400, PROBLEM_TYPE,
+                              "{\"code\":\"invalid\",\"detail\":\"/seals/0/new: unknown field\"}");
+}
+
+TEST(a_server_of_an_earlier_release_is_named_once_and_one_of_a_later_one_is_not) {
+    CAIRN_AUTO(rig) rig = {0};
+    REQUIRE(open_rig(&rig, answer_of_0_9_1));
+    EXPECT_CODE(cairn_rest_call(rig.rest, "POST", "/x", NULL, 0, NULL, &err), CAIRN_INVALID);
+    struct cairn_error refused = err;
+    static const char *const not_newer[] = {"0.9.1", "0.9.0", "0.8.12", "0.9"};
+    for (size_t i = 0; i < CAIRN_COUNT(not_newer); i++) {
+        cairn_rest_name_older(rig.rest, "this test", not_newer[i], &err);
+        EXPECT_EQ_TEXT(err.message, refused.message);
+    }
+    static const char *const newer[] = {"0.9.2", "0.10.0", "1.0.0"};
+    for (size_t i = 0; i < CAIRN_COUNT(newer); i++) {
+        char wanted[100];
+        snprintf(wanted, sizeof wanted, "; the server is older (0.9.1, this test is %s)", newer[i]);
+        err = refused;
+        cairn_rest_name_older(rig.rest, "this test", newer[i], &err);
+        cairn_rest_name_older(rig.rest, "this test", newer[i], &err);
+        const char *said = strstr(err.message, wanted);
+        REQUIRE(said != NULL);
+        EXPECT(strstr(said + 1, "the server is older") == strstr(said, "the server is older"));
+    }
+}
+
 TEST(no_answer_names_the_server_and_never_the_token) { /* rest.h#2, rest.h#3 */
     CAIRN_AUTO(rig) rig = {0};
     struct cairn_rest_options options = {.url = "http://127.0.0.1:1/", .token = "canary-token"};

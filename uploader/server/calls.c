@@ -93,6 +93,12 @@ static enum cairn_code call(struct cairn_up_batch *batch, const char *method, co
 
 /* ---- what a refusal of the whole request does ---- */
 
+/* A server of an earlier release refuses a member or parameter that it does not know. */
+static void name_older(const struct cairn_up_batch *batch, struct cairn_error *err) {
+    if (err->code == CAIRN_INVALID || err->code == CAIRN_METHOD)
+        cairn_rest_name_older(batch->rest, "this uploader", CAIRN_UP_VERSION, err);
+}
+
 static void over_all(struct cairn_up_batch *batch, enum cairn_up_end end,
                      const struct cairn_error *why) {
     struct cairn_up *up = batch->up;
@@ -232,6 +238,7 @@ static enum cairn_code begins_refused(struct cairn_up_batch *batch, enum cairn_c
     case CAIRN_UP_MUST_FAIL:
     case CAIRN_UP_ENDED:
         if (batch->count > 1) return one_by_one(batch, cairn_up_report_begins, err);
+        name_older(batch, err);
         over_all(batch, CAIRN_UP_REFUSED, err);
         return CAIRN_OK;
     default:
@@ -480,6 +487,7 @@ static enum cairn_code send_tables(struct cairn_up_batch *batch, struct cairn_er
         if (cairn_up_refusal_of(code, err->http_status, false) != CAIRN_UP_MUST_FAIL) return code;
         struct cairn_up_batch single = {.up = batch->up, .due = batch->due, .count = 1};
         single.entries[0] = batch->entries[i];
+        name_older(batch, err);
         fail_all(&single, err); /* this rank's table is wrong, the others' are not */
     }
     return CAIRN_OK;
@@ -501,6 +509,7 @@ static enum cairn_code shards_refused(struct cairn_up_batch *batch, enum cairn_c
         return round < TABLE_ROUNDS_MAX ? send_tables(batch, err) : code;
     case CAIRN_UP_MUST_FAIL:
         if (batch->count > 1) return one_by_one(batch, cairn_up_report_shards, err);
+        name_older(batch, err);
         fail_all(batch, err);
         return CAIRN_OK;
     default:
