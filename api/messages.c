@@ -80,7 +80,7 @@ static enum cairn_code read_form(enum cairn_message message, const json_t *json,
                       return cairn_fail(err, CAIRN_INTERNAL, "%s has too many fields", form->text));
         /* null is said of what nobody knows */
         bool absent = json_is_object(json) && !json_object_get(json, field->name);
-        if (reply && absent && field->presence == CAIRN_MESSAGE_MUST)
+        if (reply && absent && field->presence <= CAIRN_MESSAGE_SENT)
             return cairn_fail(err, CAIRN_PROTOCOL, "%s/%s: missing", pointer, field->name);
         wanted[count++] = (struct cairn_json_field){field->name, field->kind,
                                                     field->presence == CAIRN_MESSAGE_MUST,

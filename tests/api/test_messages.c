@@ -111,6 +111,10 @@ TEST(an_answer_without_a_field_that_is_due_is_an_error_of_the_protocol) {
     json_object_del(answer, "newer"); /* as of a server of the release before */
     REQUIRE_OK(cairn_msg_verified_read(answer, "", &verified, &err));
     EXPECT_EQ_U64(verified.newer, 0);
+    json_object_del(answer, "read_bytes"); /* one that a reader of a request would take for 0 */
+    EXPECT_CODE(cairn_msg_verified_read(answer, "", &verified, &err), CAIRN_PROTOCOL);
+    EXPECT(strstr(err.message, "/read_bytes") != NULL);
+    json_object_set_new(answer, "read_bytes", json_integer(1));
     json_object_del(answer, "damaged");
     EXPECT_CODE(cairn_msg_verified_read(answer, "", &verified, &err), CAIRN_PROTOCOL);
     EXPECT(strstr(err.message, "/damaged") != NULL);
