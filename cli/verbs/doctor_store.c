@@ -95,7 +95,8 @@ static bool report(struct trial *trial, enum cairn_code code, enum cairn_cli_lev
         cairn_cli_doctor_say(trial->doctor, level, check,
                              "give the file of the store's certificate authority as ca_bundle "
                              "(AWS_CA_BUNDLE); the certificate must be in its time and name this "
-                             "endpoint",
+                             "endpoint, with the bucket before it where addressing is by host "
+                             "(else set addressing = path)",
                              "%s", trial->err.message);
     else
         cairn_cli_doctor_say(trial->doctor, works ? CAIRN_CLI_FINE : level, check,

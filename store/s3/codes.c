@@ -25,6 +25,7 @@ static const struct cairn_s3_meaning meanings[] = {
     {"InvalidToken",                   CAIRN_UNAUTHORIZED, CAIRN_S3_KEYS},
     {"MethodNotAllowed",               CAIRN_UNSUPPORTED,  CAIRN_S3_FINAL},
     {"MissingContentLength",           CAIRN_UNSUPPORTED,  CAIRN_S3_FEATURE},
+    {"MissingContentMD5",              CAIRN_STORE,        CAIRN_S3_FEATURE},
     {"NoSuchBucket",                   CAIRN_STORE,        CAIRN_S3_FINAL},
     {"NoSuchKey",                      CAIRN_NOT_FOUND,    CAIRN_S3_FINAL},
     {"NoSuchUpload",                   CAIRN_NOT_FOUND,    CAIRN_S3_FINAL},

@@ -216,6 +216,37 @@ class Faults(unittest.TestCase):
         self.assertEqual([rule["acted"] for rule in self.s3.state()["rules"]], [1] * 5)
         self.check()
 
+    def test_keys_with_an_uploaders_rights_alone_save_over_lost_answers_and_a_restart(self):
+        """Where keys may not list, 403 is all that is said of an object that is not there, also of one whose Complete was lost on its
+        way there, or on its way back."""
+        access, secret = "AKIDCANARYUPLOADS", SECRET + "3"
+        self.start(nodes=0)
+        self.s3.ask("keys", f"{access} {secret}")
+        self.s3.ask("policy", f"uploader {access}")
+        self.world.env.update(AWS_ACCESS_KEY_ID=access, AWS_SECRET_ACCESS_KEY=secret)
+        del self.world.env["AWS_SESSION_TOKEN"]
+        self.world.uploaders.append(self.world.make_uploader(0).start())
+        self.s3.rules("op=complete nth=1 : req-rst@50%\n"
+                      "op=complete nth=3 : lose-reply\n"
+                      "op=put key=*checksums.bin nth=1 : lose-reply")
+        self.finish(self.put_in_background(self.source()))
+        self.finish(self.put_in_background(self.source(name="other.bin"), "f/run@2"))
+        self.assertEqual([rule["acted"] for rule in self.s3.state()["rules"]], [1, 1, 1])
+        begun = [line["key"] for line in self.s3.journal(op="create", status=200) if "/data/" in line["key"]]
+        self.assertEqual(len(begun), 2, begun)  # nothing was begun anew
+        self.s3.rules("op=part : slow=1\nop=part part=5 : stall@0")
+        put = self.put_in_background(self.source(name="third.bin"), "f/run@3")
+        wait_until(lambda: len({line["part"] for line in self.shard_parts() if "000000000003" in line["key"]}) >= 2)
+        self.world.uploaders[0].kill()
+        self.s3.rules("")
+        self.world.uploaders[0].start()
+        self.finish(put)
+        self.world.env.update(self.s3.env())
+        self.s3.ask("policy", "")
+        for step in (1, 2, 3):
+            self.world.cairn("verify", f"f/run@{step}")
+        self.check()
+
     def test_a_store_that_begins_to_ignore_prefixes_loses_nothing_to_the_sweep(self):  # E, P8
         self.start(env={"CAIRN_TRASH_GRACE": "0ms"})
         for step in (1, 2):

@@ -31,6 +31,15 @@ TEST(a_refused_checksum_header_gives_way_to_md5_and_that_is_told) { /* S21 */
     EXPECT(strstr(health.text, "If-None-Match"));
 }
 
+TEST(a_store_that_asks_for_md5_by_a_code_of_its_own_gets_it) { /* MinIO */
+    RIG(plain, {400, "", ERROR_BODY("MissingContentMD5")}, {200, STORED, ""}, {200, STORED, ""});
+    struct cairn_store_request put = PUT_REQUEST;
+    for (int i = 1; i <= 2; i++) {
+        REQUIRE_OK(cairn_store_perform(rig.worker, &put, &err));
+        EXPECT(strstr(rig.heads[i], "Content-MD5: JfnnlDI7RTiF9RgfG2JNCw==\r\n"));
+    }
+}
+
 /* ---- a HEAD, which is refused without a body ---- */
 
 #define HEAD_REQUEST                                                                               \
@@ -198,6 +207,18 @@ TEST(a_body_that_a_proxy_finds_too_large_names_what_to_set_there) {
     struct cairn_store_request put = BIG_PUT;
     EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_TOO_LARGE);
     EXPECT(strstr(err.message, "client_max_body_size"));
+}
+
+TEST(a_page_that_something_before_the_store_shows_is_not_taken_for_the_store_s_word) {
+    RIG(plain, {403, "Content-Type: text/html\r\n", "<!DOCTYPE html><HTML>Request blocked</HTML>"},
+        {403, "", ERROR_BODY("AccessDenied")}, {403, "", ""});
+    struct cairn_store_request put = BIG_PUT;
+    EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_FORBIDDEN);
+    EXPECT(strstr(err.message, "something before the store, such as a firewall"));
+    for (int i = 0; i < 2; i++) {
+        EXPECT_CODE(cairn_store_perform(rig.worker, &put, &err), CAIRN_FORBIDDEN);
+        EXPECT(!strstr(err.message, "something before the store"));
+    }
 }
 
 TEST(an_archived_object_is_called_that) {

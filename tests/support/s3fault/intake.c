@@ -196,6 +196,8 @@ static bool names_checksum_where_locked(struct cairn_s3f_server *server,
     return named || !locked;
 }
 
+#define UPLOADER "uploader "
+
 /* A presigned request says in its query who pays. */
 static bool is_denied(const struct cairn_s3f_request *request, const char *policy) {
     const char *acl = cairn_s3f_header(request, "x-amz-acl");
@@ -209,11 +211,33 @@ static bool is_denied(const struct cairn_s3f_request *request, const char *polic
     return !strcmp(policy, "signed") && is_unsigned && request->content_length > 0;
 }
 
+/* To keys without s3:ListBucket what is not there is forbidden. */
+static bool is_kept_from(const struct cairn_s3f_state *state,
+                         const struct cairn_s3f_request *request, const char *access_key) {
+    if (strcmp(request->access_key, access_key) != 0) return false;
+    switch (request->op) {
+    case CAIRN_S3F_LIST:
+    case CAIRN_S3F_UPLOADS:
+    case CAIRN_S3F_VERSIONS:
+    case CAIRN_S3F_DELETE:
+    case CAIRN_S3F_DELETE_MANY:
+        return true;
+    case CAIRN_S3F_HEAD:
+    case CAIRN_S3F_GET:
+        return !cairn_s3f_object_find(state, request->bucket, request->key);
+    default:
+        return false;
+    }
+}
+
 static bool policy_allows(struct cairn_s3f_server *server, const struct cairn_s3f_request *request,
                           struct cairn_s3f_reply *reply) {
     cairn_lock_take(&server->lock);
     const struct cairn_buf *policy = &server->state.policy;
-    bool denied = policy->size && is_denied(request, policy->data);
+    const char *text = policy->size ? policy->data : "";
+    bool denied = !strncmp(text, UPLOADER, strlen(UPLOADER))
+                      ? is_kept_from(&server->state, request, text + strlen(UPLOADER))
+                      : is_denied(request, text);
     cairn_lock_give(&server->lock);
     if (denied) cairn_s3f_refuse(reply, 403, "AccessDenied", "Access Denied");
     return !denied;
