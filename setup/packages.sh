@@ -29,9 +29,9 @@ cairn_packages_proxies=(nginx-light haproxy apache2 caddy varnish)
 cairn_packages_clang=(clang)
 
 # What Fedora and Alpine call them: Debian's name, Fedora's, Alpine's, several with commas between them; - where another
-# one of the list has it, or nobody.
+# one of the list has it, or nobody. Debian's compiler brings the sanitizers and the kernel's headers, Fedora's and Alpine's do not.
 cairn_packages_names='
-build-essential gcc,make build-base,bsd-compat-headers
+build-essential gcc,make build-base,bsd-compat-headers,linux-headers
 ccache ccache ccache
 cmake cmake cmake
 ninja-build ninja-build samurai
@@ -45,14 +45,14 @@ libsqlite3-dev sqlite-devel sqlite-dev
 libpq-dev libpq-devel libpq-dev
 libexpat1-dev expat-devel expat-dev
 ca-certificates ca-certificates ca-certificates
-libcunit1-dev CUnit-devel cunit-dev
+libcunit1-dev CUnit-devel,libasan,libubsan,libtsan cunit-dev
 python3 python3 python3
 python3-venv - -
 python3-yaml python3-pyyaml py3-yaml
 curl curl curl
 procps procps-ng procps-ng
 strace strace strace
-abigail-tools libabigail libabigail
+abigail-tools libabigail -
 iproute2 iproute iproute2
 shellcheck ShellCheck shellcheck
 postgresql postgresql-server postgresql
