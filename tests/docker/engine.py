@@ -101,23 +101,27 @@ def needed():
 # ---- the base image ----
 
 def make_base():
-    if docker("image", "inspect", BASE, check=False).returncode == 0:
+    if any(docker(*words, BASE, check=False).returncode == 0 for words in (("image", "inspect"), ("pull", "-q"))):
         return
-    if docker("pull", "-q", BASE, check=False).returncode == 0:
-        return
-    if not shutil.which("mmdebstrap"):
-        skip(f"the image {BASE} cannot be pulled, and there is no mmdebstrap to make it: apt-get install mmdebstrap")
     sources = [path for path in (pathlib.Path("/etc/apt/sources.list"), *pathlib.Path("/etc/apt/sources.list.d").glob("*"))
                if path.suffix in (".list", ".sources") and path.is_file() and path.stat().st_size]
+    make_image(BASE, "bookworm", ("ca-certificates",), sources)
+
+
+def make_image(name, suite, packages, sources=()):
+    """Of Debian's packages alone, kept by the engine under that name."""
+    if docker("image", "inspect", name, check=False).returncode == 0:
+        return
+    if not shutil.which("mmdebstrap"):
+        skip(f"there is no mmdebstrap to make {name}: apt-get install mmdebstrap")
     with tempfile.TemporaryDirectory() as folder:
         tar = pathlib.Path(folder) / "base.tar"
-        without = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("man", "doc", "locale", "info")]
+        without = [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("man", "doc", "locale", "info")]
         try:
-            shown("mmdebstrap", "--quiet", "--variant=minbase", "--include=ca-certificates", *without, "bookworm", tar,
-                  *sources)
+            shown("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(packages)}", *without, suite, tar, *sources)
         except AssertionError as why:
-            skip(f"no image {BASE} can be made: {why}")
-        shown("docker", "import", tar, BASE)
+            skip(f"no image {name} can be made: {why}")
+        shown("docker", "import", tar, name)
 
 
 # ---- ccache, so that a build after the first one takes seconds ----
