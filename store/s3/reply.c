@@ -594,11 +594,6 @@ static bool take_refused_key(struct cairn_s3_task *task, const struct cairn_s3_m
     return true;
 }
 
-/* Stores refuse by a document of theirs, or without a word. */
-static bool is_page(const struct cairn_buf *reply) {
-    return reply->size && (strcasestr(reply->data, "<html") || strcasestr(reply->data, "<!doctype"));
-}
-
 /* What a person cannot see from the store's own words; "" mostly. */
 static const char *advice_of(const struct cairn_s3_task *task,
                              const struct cairn_xml_problem *problem) {
@@ -607,8 +602,8 @@ static const char *advice_of(const struct cairn_s3_task *task,
         return ": something before the store takes no body of this size (nginx: "
                "client_max_body_size)";
     if (!*code && is_page(&task->reply))
-        return " with a page for people: something before the store, such as a firewall or a proxy, "
-               "answered in its place";
+        return " with a page for people: something before the store, such as a firewall or a "
+               "proxy, answered in its place";
     if (!strcmp(code, "InvalidObjectState") || !strcmp(code, "RestoreAlreadyInProgress"))
         return "; the object is archived: restore it first (RestoreObject)";
     if (!strcmp(code, "BadDigest") || !strncmp(code, "XAmzContent", 11))
