@@ -51,7 +51,7 @@ static enum cairn_code copy_header(const struct cairn_srv_exchange *exchange, co
 /* Compression on the way back has made W/"x" or "x-gzip" of our tag "x"; who sends that again means
  * ours, and so it is written here as ours. No tag of this server ends like that. */
 static void restore_tags(char *list) {
-    static const char *const ends[] = {"-gzip", ";gzip", "-br", "-zstd", "-deflate"};
+    static const char *const ends[] = {"--gzip", "-gzip", ";gzip", "-br", "-zstd", "-deflate"};
     char *to = list;
     bool within = false;
     for (const char *from = list; *from; from++) {
