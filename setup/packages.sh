@@ -14,7 +14,8 @@ cairn_packages_test=(libcunit1-dev python3 python3-venv python3-yaml curl procps
     shellcheck)
 # To test the catalog in PostgreSQL, too; without it those tests are skipped, and say so.
 cairn_packages_postgres=(postgresql)
-# To test the loops that are written for 64-bit ARM; without them that test is skipped, and says so.
+# To test the loops that are written for 64-bit ARM, and with --full all of Cairn on it; without them these tests are
+# skipped, and say so.
 cairn_packages_arm64=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
 # To test what musl's headers and library lack; without it that test is skipped, and says so.
 cairn_packages_musl=(musl-tools)
