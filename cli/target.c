@@ -2,11 +2,14 @@
 /* Files that are being restored; see target.h. */
 #include "cli/target.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "api/meta.h"
@@ -16,6 +19,7 @@
 
 #define EARLY_BYTES_MIN CAIRN_MIB /* of a piece that the disk is to begin with at once */
 #define SYNCED_TOGETHER_MIN 64 /* files; one sync of the file system instead of as many */
+#define SMALL_BYTES_MAX (256 * CAIRN_KIB) /* past the page cache such a file gains nothing */
 #define LOCK_TRIES_MAX 100 /* each is lost to another get that began and ended meanwhile */
 
 static const struct cairn_manifest_shard *shard_at(const struct cairn_cli_target *target,
@@ -107,6 +111,24 @@ static enum cairn_code look_at_name(struct cairn_cli_target *target, uint32_t in
                       "%s is already there with other content; give an empty folder with -d", name);
 }
 
+/* No name has to be looked at in a folder that holds nothing but the parts. */
+static enum cairn_code has_entries(const struct cairn_cli_target *target, bool *ret,
+                                   struct cairn_error *err) {
+    int fd = openat(target->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    if (!folder) {
+        enum cairn_code code = cairn_fail_errno(err, "the folder to get into");
+        if (fd >= 0) close(fd);
+        return code;
+    }
+    *ret = false;
+    for (struct dirent *entry; !*ret && (entry = readdir(folder));)
+        *ret = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+               strcmp(entry->d_name, target->part_name) != 0;
+    closedir(folder);
+    return CAIRN_OK;
+}
+
 /* ---- being read ---- */
 
 static void part_name(uint32_t index, char ret[16]) {
@@ -156,6 +178,28 @@ static enum cairn_code open_or_create_part(const struct cairn_cli_target *target
     return code;
 }
 
+static unsigned mode_of(const struct cairn_cli_target *target, const char *name) {
+    return cairn_cli_tree_meta_mode(&target->meta, name, false) & ~target->mask;
+}
+
+/* A small file is created, written and given its mode at once. One that its owner may not write to
+ * gets its mode at the end, since a get that goes on from here may have to write it again. */
+static enum cairn_code write_small(const struct cairn_cli_target *target, uint32_t shard,
+                                   const char *name, const void *bytes, size_t size,
+                                   struct cairn_error *err) {
+    const mode_t own = S_IRUSR | S_IWUSR;
+    unsigned mode = mode_of(target, shard_at(target, shard)->name);
+    CAIRN_AUTO_FD fd = openat(target->part_fd, name,
+                              O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, own);
+    if (fd < 0)
+        return cairn_file_tell_inodes(err, target->part_fd, cairn_fail_errno(err, "%s", name));
+    const struct cairn_file file = {.fd = fd, .direct_fd = -1, .open = true};
+    CAIRN_TRY(cairn_file_write_at(&file, bytes, size, 0, err));
+    if ((mode & own) != own || fchmod(fd, mode)) return CAIRN_OK;
+    target->written[shard] = true;
+    return CAIRN_OK;
+}
+
 /* Past the page cache where the file system takes that; else the disk begins at once, so that the
  * sync at the end has little left to do. */
 enum cairn_code cairn_cli_target_write(void *owner, uint32_t shard, uint64_t offset,
@@ -165,6 +209,11 @@ enum cairn_code cairn_cli_target_write(void *owner, uint32_t shard, uint64_t off
     char name[16];
     if (target->in_place[shard]) return CAIRN_OK;
     part_name(shard, name);
+    bool small = size <= SMALL_BYTES_MAX && size == shard_at(target, shard)->size_bytes;
+    if (small && !target->resumed) {
+        enum cairn_code code = write_small(target, shard, name, bytes, size, err);
+        return code ? cairn_within(err, code, "%s", shard_at(target, shard)->name) : CAIRN_OK;
+    }
     enum cairn_code code = open_or_create_part(target, shard, name, &file, err);
     if (code == CAIRN_OK) code = cairn_file_write_sparse_at(&file, bytes, size, offset, err);
     if (code == CAIRN_OK && file.direct_fd < 0 && size >= EARLY_BYTES_MIN)
@@ -235,29 +284,34 @@ enum cairn_code cairn_cli_tree_description(const struct cairn_cli_source *source
                       CAIRN_TREE_SHARD);
 }
 
+static unsigned umask_now(void) {
+    mode_t mask = umask(0);
+    (void)umask(mask);
+    return mask;
+}
+
 enum cairn_code cairn_cli_target_open(struct cairn_cli_target *target, const char *folder,
                                       struct cairn_error *err) {
     const struct cairn_manifest *manifest = &target->source->version.manifest;
     target->root_fd = target->part_fd = -1;
     CAIRN_TRY(cairn_cli_tree_description(target->source, &target->meta, err));
     target->in_place = calloc(manifest->shard_count + 1, sizeof *target->in_place);
-    if (!target->in_place) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of files");
+    target->written = calloc(manifest->shard_count + 1, sizeof *target->written);
+    if (!target->in_place || !target->written)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a list of files");
+    target->mask = umask_now();
     CAIRN_TRY(cairn_dir_make(folder, 0777, err));
     target->root_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (target->root_fd < 0) return cairn_fail_errno(err, "%s", folder);
     CAIRN_TRY(open_part(target, err));
-    for (size_t i = 0; i < target->shard_count; i++)
+    bool looks = false;
+    CAIRN_TRY(has_entries(target, &looks, err));
+    for (size_t i = 0; looks && i < target->shard_count; i++)
         CAIRN_TRY(look_at_name(target, target->shards[i], err));
     return CAIRN_OK;
 }
 
 /* ---- under their names ---- */
-
-static unsigned umask_now(void) {
-    mode_t mask = umask(0);
-    (void)umask(mask);
-    return mask;
-}
 
 /* A file that had the right bytes already gets the mode that they were put with; of a version
  * without modes it keeps its own. */
@@ -275,28 +329,78 @@ static enum cairn_code mend_mode(struct cairn_cli_target *target, const char *na
                             name);
 }
 
-static enum cairn_code move_file(struct cairn_cli_target *target, uint32_t index, unsigned mask,
-                                 bool synced, struct cairn_error *err) {
-    const char *name = shard_at(target, index)->name, *last = NULL;
-    char part[16];
-    CAIRN_AUTO_FD parent_fd = -1;
-    unsigned mode = cairn_cli_tree_meta_mode(&target->meta, name, false) & ~mask;
-    if (target->in_place[index]) return mend_mode(target, name, mode, err);
-    part_name(index, part);
+/* The folder of the file that was moved last: the next one mostly goes there, too. */
+struct parent {
+    char name[CAIRN_SHARD_NAME_BYTES_MAX + 1]; /* with its slash; "" is the root */
+    int fd;                                    /* -1: none yet */
+};
+
+static enum cairn_code enter_parent(const struct cairn_cli_target *target, const char *name,
+                                    struct parent *parent, const char **ret_last,
+                                    struct cairn_error *err) {
+    const char *slash = strrchr(name, '/');
+    size_t size = slash ? (size_t)(slash - name) + 1 : 0;
+    CAIRN_ASSERT(size < sizeof parent->name);
+    if (parent->fd < 0 || strlen(parent->name) != size || memcmp(parent->name, name, size) != 0) {
+        if (parent->fd >= 0) close(parent->fd);
+        parent->fd = -1;
+        CAIRN_TRY(open_parent(target, name, true, &parent->fd, ret_last, err));
+        memcpy(parent->name, name, size);
+        parent->name[size] = '\0';
+    }
+    *ret_last = name + size;
+    return CAIRN_OK;
+}
+
+/* What was not written all at once: its length and mode, and its bytes on the disk. */
+static enum cairn_code complete_part(const struct cairn_cli_target *target, uint32_t index,
+                                     const char *part, bool synced, struct cairn_error *err) {
+    const char *name = shard_at(target, index)->name;
     CAIRN_AUTO_FD fd = openat(target->part_fd, part, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return cairn_fail_errno(err, "%s", name);
-    if (ftruncate(fd, (off_t)shard_at(target, index)->size_bytes) || fchmod(fd, mode))
+    if (ftruncate(fd, (off_t)shard_at(target, index)->size_bytes) ||
+        fchmod(fd, mode_of(target, name)))
         return cairn_fail_errno(err, "%s", name);
     if (!synced && fdatasync(fd) && errno != EINVAL) return cairn_fail_errno(err, "%s", name);
-    CAIRN_TRY(open_parent(target, name, true, &parent_fd, &last, err));
+    return CAIRN_OK;
+}
+
+/* From the parts to its name, where nothing may be. */
+static int rename_part(const struct cairn_cli_target *target, const char *part, int parent_fd,
+                       const char *last) {
+    if (!syscall(SYS_renameat2, target->part_fd, part, parent_fd, last, RENAME_NOREPLACE)) return 0;
+    if (errno == EEXIST) return -1;
     if (!linkat(target->part_fd, part, parent_fd, last, 0)) {
         (void)unlinkat(target->part_fd, part, 0);
-        return CAIRN_OK;
+        return 0;
     }
-    if (errno == EEXIST) return cairn_fail(err, CAIRN_CONFLICT, "%s is there now", name);
+    if (errno == EEXIST) return -1;
     /* A file system without second names: nothing was there a moment ago. */
-    if (renameat(target->part_fd, part, parent_fd, last)) return cairn_fail_errno(err, "%s", name);
-    return CAIRN_OK;
+    return renameat(target->part_fd, part, parent_fd, last);
+}
+
+static enum cairn_code move_file(struct cairn_cli_target *target, uint32_t index,
+                                 struct parent *parent, bool synced, struct cairn_error *err) {
+    const char *name = shard_at(target, index)->name, *last = NULL;
+    char part[16];
+    if (target->in_place[index]) return mend_mode(target, name, mode_of(target, name), err);
+    part_name(index, part);
+    if (!synced || !target->written[index])
+        CAIRN_TRY(complete_part(target, index, part, synced, err));
+    CAIRN_TRY(enter_parent(target, name, parent, &last, err));
+    if (!rename_part(target, part, parent->fd, last)) return CAIRN_OK;
+    if (errno == EEXIST) return cairn_fail(err, CAIRN_CONFLICT, "%s is there now", name);
+    return cairn_fail_errno(err, "%s", name);
+}
+
+static enum cairn_code move_files(struct cairn_cli_target *target, bool synced,
+                                  struct cairn_error *err) {
+    struct parent parent = {.fd = -1};
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = 0; code == CAIRN_OK && i < target->shard_count; i++)
+        code = move_file(target, target->shards[i], &parent, synced, err);
+    if (parent.fd >= 0) close(parent.fd);
+    return code;
 }
 
 static enum cairn_code make_folder(struct cairn_cli_target *target, const char *name,
@@ -326,7 +430,7 @@ static enum cairn_code make_link(struct cairn_cli_target *target, const char *na
 /* Of the folders on the way to name; those that nobody may enter come last of all, so the deepest
  * is done first. */
 static enum cairn_code set_folder_modes(struct cairn_cli_target *target, const char *name,
-                                        bool itself, unsigned mask, struct cairn_error *err) {
+                                        bool itself, struct cairn_error *err) {
     char path[CAIRN_SHARD_NAME_BYTES_MAX + 1];
     size_t size = strlen(name);
     CAIRN_ASSERT(size < sizeof path);
@@ -339,13 +443,19 @@ static enum cairn_code set_folder_modes(struct cairn_cli_target *target, const c
         if (!json_object_get(target->meta.modes, path)) continue;
         CAIRN_AUTO_FD parent_fd = -1;
         CAIRN_TRY(open_parent(target, path, false, &parent_fd, &last, err));
-        unsigned mode = cairn_cli_tree_meta_mode(&target->meta, path, true) & ~mask;
+        unsigned mode = cairn_cli_tree_meta_mode(&target->meta, path, true) & ~target->mask;
         if (fchmodat(parent_fd, last, mode, 0)) return cairn_fail_errno(err, "folder %s", path);
     }
 }
 
-static enum cairn_code make_rest(struct cairn_cli_target *target, unsigned mask,
-                                 struct cairn_error *err) {
+/* Have both the same folders on the way to them? */
+static bool same_parent(const char *a, const char *b) {
+    const char *slash = strrchr(a, '/'), *other = strrchr(b, '/');
+    if (!slash || !other) return !slash && !other;
+    return slash - a == other - b && memcmp(a, b, (size_t)(slash - a)) == 0;
+}
+
+static enum cairn_code make_rest(struct cairn_cli_target *target, struct cairn_error *err) {
     size_t index = 0;
     json_t *value = NULL;
     const char *name = NULL;
@@ -354,29 +464,33 @@ static enum cairn_code make_rest(struct cairn_cli_target *target, unsigned mask,
         CAIRN_TRY(make_folder(target, json_string_value(value), err));
     json_object_foreach(target->meta.links, name, value)
         CAIRN_TRY(make_link(target, name, json_string_value(value), err));
-    for (size_t i = target->shard_count; i > 0; i--)
-        CAIRN_TRY(set_folder_modes(target, shard_at(target, target->shards[i - 1])->name, false,
-                                   mask, err));
+    const char *before = NULL;
+    for (size_t i = target->shard_count; i > 0; i--) {
+        name = shard_at(target, target->shards[i - 1])->name;
+        if (!before || !same_parent(before, name))
+            CAIRN_TRY(set_folder_modes(target, name, false, err));
+        before = name;
+    }
     json_array_foreach(target->meta.folders, index, value)
-        CAIRN_TRY(set_folder_modes(target, json_string_value(value), true, mask, err));
+        CAIRN_TRY(set_folder_modes(target, json_string_value(value), true, err));
     return CAIRN_OK;
 }
 
 enum cairn_code cairn_cli_target_finish(struct cairn_cli_target *target, struct cairn_error *err) {
-    unsigned mask = umask_now();
     bool synced =
         target->shard_count >= SYNCED_TOGETHER_MIN && cairn_file_syncs_all(target->part_fd);
     if (synced) CAIRN_TRY(cairn_file_sync_all(target->part_fd, err));
-    for (size_t i = 0; i < target->shard_count; i++)
-        CAIRN_TRY(move_file(target, target->shards[i], mask, synced, err));
-    CAIRN_TRY(make_rest(target, mask, err));
+    CAIRN_TRY(move_files(target, synced, err));
+    target->moved = true;
+    CAIRN_TRY(make_rest(target, err));
     return synced ? cairn_file_sync_all(target->root_fd, err)
                   : cairn_dir_sync(target->root_fd, err);
 }
 
 void cairn_cli_target_close(struct cairn_cli_target *target, bool keep) {
     CAIRN_ASSERT(target->locked == (target->part_fd >= 0));
-    for (size_t i = 0; !keep && target->locked && i < target->shard_count; i++) {
+    bool clears = !keep && target->locked && (!target->moved || target->resumed);
+    for (size_t i = 0; clears && i < target->shard_count; i++) {
         char name[16];
         part_name(target->shards[i], name);
         (void)unlinkat(target->part_fd, name, 0);
@@ -385,5 +499,6 @@ void cairn_cli_target_close(struct cairn_cli_target *target, bool keep) {
     if (target->part_fd >= 0) close(target->part_fd);
     if (target->root_fd >= 0) close(target->root_fd);
     free(target->in_place);
+    free(target->written);
     cairn_cli_tree_meta_release(&target->meta);
 }

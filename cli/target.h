@@ -29,7 +29,10 @@ struct cairn_cli_target {
     char part_name[64];
     bool locked;    /* the folder of parts is this get's own */
     bool resumed;   /* an earlier get left something */
+    bool moved;     /* each part has its name */
     bool *in_place; /* by number in the manifest: its final name is there, with these bytes */
+    bool *written;  /* likewise: this get wrote all of it, with its mode, into a file of its own */
+    unsigned mask;  /* umask */
     struct cairn_cli_tree_meta meta;
 };
 enum cairn_code cairn_cli_target_open(struct cairn_cli_target *target, const char *folder,
