@@ -54,6 +54,32 @@ bool cairn_cli_glob(const char *pattern, const char *name) {
     return !*pattern;
 }
 
+/* Where the bracket that begins at `from` ends, or NULL: fnmatch() takes such a [ for itself, so that
+ * what was meant as a set of characters would match nothing, unseen. */
+static const char *bracket_end(const char *from, const char *end) {
+    const char *at = from + 1;
+    if (at < end && (*at == '!' || *at == '^')) at++;
+    if (at < end && *at == ']') at++;
+    for (; at < end && *at != '/'; at++) {
+        if (*at == ']') return at;
+        if (*at != '[' || at + 1 == end || !strchr(":.=", at[1])) continue;
+        const char closes[3] = {at[1], ']', '\0'}, *class = strstr(at + 2, closes);
+        if (class && class < end) at = class + 1; /* [:digit:] has a ] of its own */
+    }
+    return NULL;
+}
+
+static enum cairn_code check_brackets(const char *text, size_t size, struct cairn_error *err) {
+    for (const char *at = text; (at = memchr(at, '[', (size_t)(text + size - at))); at++) {
+        at = bracket_end(at, text + size);
+        if (!at)
+            return cairn_fail(err, CAIRN_INVALID,
+                              "the pattern %.200s has a [ that no ] ends; [[] is the character itself",
+                              text);
+    }
+    return CAIRN_OK;
+}
+
 /* ---- several ---- */
 
 enum cairn_code cairn_cli_patterns_add(struct cairn_cli_patterns *patterns, const char *text,
@@ -69,6 +95,7 @@ enum cairn_code cairn_cli_patterns_add(struct cairn_cli_patterns *patterns, cons
     pattern.anchored = memchr(text, '/', size) != NULL;
     while (size && *text == '/') text++, size--;
     if (!size) return cairn_fail(err, CAIRN_INVALID, "an empty pattern");
+    CAIRN_TRY(check_brackets(text, size, err));
     CAIRN_TRY(CAIRN_ARRAY_ROOM(patterns->items, patterns->count, patterns->capacity, PATTERNS_MAX,
                                "patterns", err));
     pattern.text = strndup(text, size);

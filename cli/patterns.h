@@ -9,6 +9,7 @@
  *              slash at its end it means folders alone.
  *          2   the last pattern that matches decides; one that begins with ! takes a name back in.
  *              What lies in a folder that is left out is not looked at.
+ *          3   a [ without its ] is refused, with the pattern: it would match nothing, unseen.
  * Limits:  10,000 patterns; a file of them has 1 MiB.
  * Threads: one owner.
  * Next:    cli/tree.c, cli/verbs/get.c.

@@ -36,11 +36,18 @@ struct wanted {
     bool described_apart; /* the shard that describes the tree is none of its files */
 };
 
-/* Without * ? [ it is a name and nothing else. */
-static enum cairn_code add_patterns(struct wanted *wanted, struct cairn_error *err) {
+static bool is_shard(const struct cairn_manifest *manifest, const char *name) {
+    for (uint32_t i = 0; i < manifest->shard_count; i++)
+        if (!strcmp(manifest->shards[i].name, name)) return true;
+    return false;
+}
+
+/* Without * ? [ it is a name and nothing else, and so is what a shard is called. */
+static enum cairn_code add_patterns(const struct cairn_manifest *manifest, struct wanted *wanted,
+                                    struct cairn_error *err) {
     const struct cairn_cli_texts *texts = &wanted->cli->shards;
     for (size_t i = 0; i < texts->count; i++)
-        if (strpbrk(texts->items[i], "*?["))
+        if (strpbrk(texts->items[i], "*?[") && !is_shard(manifest, texts->items[i]))
             CAIRN_TRY(cairn_cli_patterns_add(&wanted->patterns, texts->items[i], err));
     return CAIRN_OK;
 }
@@ -141,7 +148,7 @@ static enum cairn_code get(const struct cairn_cli *cli, struct cairn_cli_fetch *
     char folder[PATH_MAX];
     const char *meta = fetch->source->version.manifest.meta_json;
     struct wanted wanted = {.cli = cli, .described_apart = cairn_cli_tree_meta_is_apart(meta)};
-    enum cairn_code code = add_patterns(&wanted, err);
+    enum cairn_code code = add_patterns(&fetch->source->version.manifest, &wanted, err);
     if (code == CAIRN_OK) code = cairn_cli_fetch_choose(fetch, wants, &wanted, err);
     cairn_cli_patterns_release(&wanted.patterns);
     CAIRN_TRY(code);
