@@ -394,6 +394,13 @@ enum cairn_code cairn_cli_save_tree_start(const struct cairn_cli *cli, const cha
     return cairn_cli_interrupt_start(&interrupt, err);
 }
 
+/* It is saved all the same, which whoever repeats the command has to know. */
+static enum cairn_code fail_to_tell(const struct cairn_cli_save_tree *job, const char *version,
+                                    const struct cairn_error *why, struct cairn_error *err) {
+    return cairn_fail(err, why->code, "%s is %s as %s, and this cannot be told: %.120s", job->ref,
+                      job->cli->detach ? "handed over" : "committed", version, why->message);
+}
+
 enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
                                         struct cairn_error *err) {
     struct cairn_cli_tree tree;
@@ -431,11 +438,12 @@ enum cairn_code cairn_cli_save_tree_run(const struct cairn_cli_save_tree *job,
     if (code == CAIRN_STEP_EXISTS)
         code = cairn_within(err, code, "not saved (--new-version would keep both)");
     if (code == CAIRN_OK) tell_unkept(&tree);
-    if (code == CAIRN_OK) code = report(job, &tree, &status, &described, &latest, err);
-    if (code == CAIRN_OK && fflush(stdout))
-        code = cairn_fail_errno(err, "%s is %s as %s, and standard output cannot be written",
-                                job->ref, job->cli->detach ? "handed over" : "committed",
-                                status.version);
+    if (code == CAIRN_OK) {
+        struct cairn_error why = {0};
+        code = report(job, &tree, &status, &described, &latest, &why);
+        if (code == CAIRN_OK && fflush(stdout)) code = cairn_fail_errno(&why, "standard output");
+        if (code) code = fail_to_tell(job, status.version, &why, err);
+    }
     cairn_cli_tree_release(&tree);
     return code;
 }

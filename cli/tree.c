@@ -100,6 +100,11 @@ static enum cairn_code add(struct cairn_cli_tree *tree, const char *name, const 
                                         .bytes = (uint64_t)status->st_size,
                                         .mode = status->st_mode & 0777};
     if (!can_be_kept(tree, name)) return CAIRN_OK;
+    bool asks = (status->st_mode & 0444) != 0444; /* else nobody is kept from reading it by its mode */
+    if (asks && faccessat(tree->root_fd, name, R_OK, AT_EACCESS)) {
+        refuse(tree, name, "it may not be read");
+        return CAIRN_OK;
+    }
     count_unkept(tree, name, status);
     tree->total_bytes += file.bytes;
     return append(&tree->files, &tree->count, &tree->capacity, &file, err);
@@ -237,6 +242,10 @@ static enum cairn_code read_ignored(struct cairn_cli_tree *tree, struct cairn_er
     struct cairn_file file = {0};
     uint64_t size = 0;
     CAIRN_AUTO_FD fd = cairn_open_below(tree->root_fd, CAIRN_CLI_IGNORE_FILE, 0, CAIRN_LINKS_NONE);
+    /* Without it more would be kept than was wanted. */
+    if (fd < 0 && errno != ENOENT)
+        return cairn_fail(err, CAIRN_INVALID, "%s cannot be read: %s", CAIRN_CLI_IGNORE_FILE,
+                          errno == ELOOP ? "it is a link, and none is followed" : strerror(errno));
     if (fd >= 0) {
         file = (struct cairn_file){.fd = fd, .direct_fd = -1};
         enum cairn_code code = cairn_file_size(&file, &size, err);
