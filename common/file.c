@@ -358,7 +358,8 @@ enum cairn_code cairn_file_link(int dir_fd, const char *temporary, const char *n
         if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS)
             return cairn_fail_at(err, CAIRN_UNSUPPORTED, errno, CAIRN_ORIGIN,
                                  "publish %s: this file system has no hard links", name);
-        if (errno != EEXIST) return open_failed("publish", name, err);
+        if (errno != EEXIST) /* tmpfs counts a name as a file */
+            return cairn_file_tell_inodes(err, dir_fd, open_failed("publish", name, err));
     }
     if (unlinkat(dir_fd, temporary, 0) != 0 && errno != ENOENT)
         return cairn_fail_errno(err, "remove %s", temporary);

@@ -25,6 +25,8 @@
 /* So long turns follow each other before who polls sees what has ended: many small requests are not
  * worth a look at the queue each. */
 #define TURNS_MS 5
+#define FAILING_MS 5000         /* a store that fails for so long is named ... */
+#define FAILING_STALE_MS 120000 /* ... unless nothing has been written for a while */
 
 static const struct cairn_store_vtable vtable;
 
@@ -145,6 +147,37 @@ static void dir_free(struct cairn_store *store) {
     free(dir->locked.published);
     cairn_lock_release(&dir->lock);
     free(dir);
+}
+
+/* ---- does it take what is written? ---- */
+
+void cairn_store_dir_note(struct cairn_store_dir_worker *worker,
+                          const struct cairn_store_request *request, enum cairn_code code,
+                          const struct cairn_error *why) {
+    struct cairn_store_dir *dir = (struct cairn_store_dir *)worker->base.store;
+    bool failed = code == CAIRN_NO_SPACE || code == CAIRN_IO || code == CAIRN_UNAVAILABLE;
+    if (request->op != CAIRN_STORE_PUT && request->op != CAIRN_STORE_UPLOAD_PART) return;
+    if (code != CAIRN_OK && !failed) return;
+    uint64_t now_ms = dir->clock->mono_ms(dir->clock);
+    CAIRN_HOLD(&dir->lock);
+    if (failed && !dir->locked.failing) dir->locked.failing_since_ms = now_ms;
+    dir->locked.failing = failed;
+    if (!failed) return;
+    dir->locked.failed_ms = now_ms;
+    (void)cairn_text_copy(dir->locked.failed, sizeof dir->locked.failed, why->message);
+}
+
+static void health(struct cairn_store *base, struct cairn_store_health *ret) {
+    struct cairn_store_dir *dir = (struct cairn_store_dir *)base;
+    uint64_t now_ms = dir->clock->mono_ms(dir->clock);
+    CAIRN_HOLD(&dir->lock);
+    uint64_t failing_ms =
+        dir->locked.failing ? cairn_passed_ms(now_ms, dir->locked.failing_since_ms) : 0;
+    if (failing_ms < FAILING_MS ||
+        cairn_passed_ms(now_ms, dir->locked.failed_ms) >= FAILING_STALE_MS)
+        return;
+    ret->failing_ms = failing_ms;
+    (void)cairn_text_copy(ret->failing, sizeof ret->failing, dir->locked.failed);
 }
 
 /* ---- worker ---- */
@@ -376,6 +409,7 @@ static bool turn(struct cairn_store_dir_worker *worker, bool *ret_ended) {
         return false;
     }
     worker->small_puts -= job->counted;
+    cairn_store_dir_note(worker, job->request, code, &why);
     cairn_store_dir_finish(job->request, job, code, &why);
     *ret_ended = true;
     return false;
@@ -431,6 +465,7 @@ static const struct cairn_store_vtable vtable = {.free = dir_free,
                                                  .poll = poll_worker,
                                                  .wake = wake,
                                                  .appetite = appetite,
+                                                 .health = health,
                                                  .moved = cairn_store_dir_moved,
                                                  .follow = cairn_store_dir_follow,
                                                  .ready_open = cairn_store_dir_ready};

@@ -65,6 +65,9 @@ struct cairn_store_dir {
             int64_t modified_s, modified_ns;
             unsigned roots; /* of which root; see above */
         } *published; /* CAIRN_STORE_DIR_PUBLISHED_MAX; NULL: none were yet */
+        bool failing; /* the last write of bytes failed */
+        uint64_t failing_since_ms, failed_ms;
+        char failed[200];
     } locked;
 };
 struct cairn_store_dir_job {
@@ -168,6 +171,10 @@ void cairn_store_dir_take_up(struct cairn_store_dir_worker *worker,
 bool cairn_store_dir_end_together(struct cairn_store_dir_worker *worker);
 
 /* ---- dir.c ---- */
+/* Of who writes bytes: do they get on the disk, or is it full, read-only, broken? */
+void cairn_store_dir_note(struct cairn_store_dir_worker *worker,
+                          const struct cairn_store_request *request, enum cairn_code code,
+                          const struct cairn_error *why);
 /* The last touch of job and request (O4, O5). */
 void cairn_store_dir_finish(struct cairn_store_request *request, struct cairn_store_dir_job *job,
                             enum cairn_code code, const struct cairn_error *why);

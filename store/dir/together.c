@@ -78,6 +78,7 @@ static void name_all(struct cairn_store_dir_worker *worker, struct open_folder *
         enum cairn_code code = name_it(worker, job, folder, &why);
         if (code == CAIRN_OK) continue;
         cairn_store_dir_take_up(worker, job);
+        cairn_store_dir_note(worker, job->request, code, &why);
         cairn_store_dir_finish(job->request, job, code, &why);
     }
 }
@@ -98,6 +99,7 @@ bool cairn_store_dir_end_together(struct cairn_store_dir_worker *worker) {
     while ((job = TAILQ_FIRST(&worker->written))) {
         if (code == CAIRN_OK) remember(worker, job, &folder);
         cairn_store_dir_take_up(worker, job);
+        cairn_store_dir_note(worker, job->request, code, &why);
         cairn_store_dir_finish(job->request, job, code, &why);
     }
     if (folder.fd >= 0) close(folder.fd);

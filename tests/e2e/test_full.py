@@ -79,6 +79,20 @@ class Full(unittest.TestCase):
         filler.unlink()
         self.ends_well()
 
+    def test_a_put_says_while_it_waits_that_the_folder_is_full(self):
+        tree = self.root / "tree"
+        tree.mkdir()
+        (tree / "large").write_bytes(os.urandom(8 * MIB))
+        filler = mounted.fill(self.store, LEFT_OVER_BYTES)
+        putting = subprocess.Popen(
+            [BIN / "cairn", "put", tree, "full/put@1", "--progress", "none"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, env={**os.environ, "CAIRN_URL": self.world.addresses(), "CAIRN_SOCKET": self.world.socket()})
+        line = next((line for line in putting.stderr if "the store fails, and is tried on" in line), "")
+        self.assertIn("No space left on device", line)
+        filler.unlink()
+        self.assertEqual((putting.communicate(timeout=HANG_S)[1], putting.returncode), ("", 0))
+        self.world.cairn("verify", "full/put@1")
+
     def test_a_save_outlives_a_folder_that_is_read_only_for_a_moment(self):
         hold = self.root / "hold"
         self.start_job(TRAINER_HOLD=str(hold))
