@@ -41,6 +41,7 @@
 #include "server/jobs/revoked.h"
 #include "server/jobs/sweep.h"
 #include "server/jobs/tier_identity.h"
+#include "server/jobs/tiering.h"
 #include "server/jobs/webhooks.h"
 #include "server/metrics.h"
 #include "server/nodes.h"
@@ -144,6 +145,7 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     CAIRN_TRY(cairn_srv_cache_new(&server->cache, err));
     CAIRN_TRY(cairn_srv_retained_new(CAIRN_SRV_RETAINED_FROM, CAIRN_PLAN_SAVES_MAX,
                                      &server->retained, err));
+    CAIRN_TRY(cairn_srv_tiered_new(&server->tiered, err));
     CAIRN_TRY(cairn_srv_waiters_new(&server->waiters, err));
     cairn_srv_waiters_on_late(server->waiters, cairn_srv_metrics_late, server->metrics);
     CAIRN_TRY(cairn_srv_access_first(server, err));
@@ -265,6 +267,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_cache_free(server->cache);
     cairn_srv_nodes_free(server->nodes);
     cairn_srv_retained_free(server->retained);
+    cairn_srv_tiered_free(server->tiered);
     cairn_srv_restores_free(server->restores);
     cairn_srv_compared_free(server->compared);
     if (server->catalog) cairn_srv_catalog_free(server->catalog);

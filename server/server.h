@@ -30,6 +30,7 @@ struct cairn_srv_sweep;
 struct cairn_srv_orphans;
 struct cairn_srv_restores;
 struct cairn_srv_retained;
+struct cairn_srv_tiered;
 struct cairn_srv_uploads;
 struct cairn_srv_webhooks;
 struct cairn_srv_leases;
@@ -76,6 +77,7 @@ struct cairn_srv {
     struct cairn_srv_nodes *nodes;
     struct cairn_srv_restores *restores; /* as nodes have told them */
     struct cairn_srv_retained *retained; /* NULL: each plan is over everything (tests) */
+    struct cairn_srv_tiered *tiered;     /* likewise */
     struct cairn_srv_cache *cache;
     struct cairn_srv_jobs *jobs;   /* commits and sweeps */
     struct cairn_srv_sweep *sweep; /* of the sweeping thread alone */

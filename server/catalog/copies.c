@@ -205,20 +205,35 @@ static int by_version(const void *a, const void *b) {
     return order ? order : strcmp(x->copy.store, y->copy.store);
 }
 
-/* Sorted here: the databases order texts each in its way. */
-enum cairn_code cairn_srv_copies_of_run(struct cairn_srv_tx *tx, int64_t run_id,
-                                        struct cairn_srv_run_copies *ret,
-                                        struct cairn_error *err) {
-    CAIRN_AUTO(srv_rows) rows = {0};
-    ret->count = 0;
-    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(copies_of_run), SQL_I(run_id)));
+static enum cairn_code read_copies(struct cairn_srv_rows *rows, struct cairn_srv_run_copies *ret,
+                                   struct cairn_error *err) {
     for (bool more = true;;) {
-        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
-        if (!more) break;
+        CAIRN_TRY(cairn_srv_rows_next(rows, &more, err));
+        if (!more) return CAIRN_OK;
         CAIRN_TRY(CAIRN_ARRAY_ROOM(ret->items, ret->count, ret->capacity, RUN_COPIES_MAX, "copies",
                                    err));
-        read_left(&rows, &ret->items[ret->count++]);
+        read_left(rows, &ret->items[ret->count++]);
     }
+}
+
+/* Sorted here: the databases order texts each in its way. */
+enum cairn_code cairn_srv_copies_of_run(struct cairn_srv_tx *tx, int64_t run_id,
+                                        const struct cairn_plan_item *after,
+                                        struct cairn_srv_run_copies *ret,
+                                        struct cairn_error *err) {
+    const uint64_t line = after ? cairn_plan_line(after) : 0;
+    ret->count = 0;
+    if (after) {
+        CAIRN_AUTO(srv_rows) rows = {0};
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(copies_of_run_of_line), SQL_I(run_id),
+                                     SQL_I(line), SQL_I(after->step), SQL_I(after->attempt),
+                                     SQL_I(after->n)));
+        CAIRN_TRY(read_copies(&rows, ret, err));
+    }
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(copies_of_run), SQL_I(run_id), SQL_I(line)));
+    CAIRN_TRY(read_copies(&rows, ret, err));
     if (ret->count) qsort(ret->items, ret->count, sizeof(*ret->items), by_version);
     return CAIRN_OK;
 }

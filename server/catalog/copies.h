@@ -16,9 +16,9 @@
  */
 #pragma once
 
-#include "api/policy.h"
 #include "common/id.h"
 #include "common/json.h"
+#include "plan/retention.h"
 #include "server/catalog/events.h"
 #include "server/catalog/lists.h"
 #include "store/named.h"
@@ -89,7 +89,9 @@ struct cairn_srv_run_copies {
     size_t count, capacity;
 };
 void cairn_srv_run_copies_release(struct cairn_srv_run_copies *copies);
+/* after: of versions after this one alone, in the order of Q25; NULL: of all. */
 enum cairn_code cairn_srv_copies_of_run(struct cairn_srv_tx *tx, int64_t run_id,
+                                        const struct cairn_plan_item *after,
                                         struct cairn_srv_run_copies *ret,
                                         struct cairn_error *err) CAIRN_MUST_USE;
 /* NULL: there is no row. */

@@ -79,6 +79,20 @@ enum cairn_code cairn_srv_policy_get(struct cairn_srv_tx *tx, const struct cairn
     return CAIRN_OK;
 }
 
+enum cairn_code cairn_srv_policy_digest(const struct cairn_policy *policy,
+                                        uint8_t ret[CAIRN_SHA256_BYTES], struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *json = NULL;
+    CAIRN_AUTO(buf) text = {0};
+    struct cairn_sha256 sha;
+    CAIRN_TRY(cairn_policy_json(policy, &json, err));
+    CAIRN_TRY(cairn_json_dump(json, &text, err));
+    cairn_sha256_init(&sha);
+    cairn_sha256_update(&sha, text.data, text.size);
+    cairn_sha256_final(&sha, ret);
+    cairn_sha256_release(&sha);
+    return CAIRN_OK;
+}
+
 /* ---- candidates ---- */
 
 void cairn_srv_candidates_release(struct cairn_srv_candidates *candidates) {

@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "common/hash.h"
 #include "plan/retention.h"
 #include "server/catalog/versions.h"
 
@@ -30,6 +31,11 @@ enum cairn_code cairn_srv_policy_put(struct cairn_srv_tx *tx, const struct cairn
 enum cairn_code cairn_srv_policy_get(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
                                      struct cairn_policy *ret, enum cairn_srv_scope *ret_scope,
                                      struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Of its JSON: equal ones mean the same. */
+enum cairn_code cairn_srv_policy_digest(const struct cairn_policy *policy,
+                                        uint8_t ret[CAIRN_SHA256_BYTES],
+                                        struct cairn_error *err) CAIRN_MUST_USE;
 
 /* Of a run: what is open or committed and not in the trash, one item each. */
 struct cairn_srv_candidates {

@@ -35,6 +35,11 @@
 #define VERSION_NEWEST_FIRST                                                                       \
     " ORDER BY " LINE " DESC, v.step DESC, v.attempt DESC, v.n DESC LIMIT 1"
 
+/* Rows of copies of run ?1 that has this line. */
+#define COPIES_OF_RUN                                                                              \
+    "SELECT c.version, c.store, c.phase, c.by_policy, c.changed_ms, c.damaged, c.damaged_ms FROM " \
+    "versions v JOIN copies c ON c.version = v.version WHERE v.run_id = ?1 AND "
+
 /* What a policy may be about, of run ?1 at tick ?2; see cairn_srv_candidates_load. */
 #define TO_RETAIN                                                                                  \
     "SELECT v.version, v.attempt, v.step, v.n, v.state, v.recorded, v.superseded, v.pinned, "      \

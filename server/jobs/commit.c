@@ -530,7 +530,7 @@ static enum cairn_code run(struct work *work, struct cairn_error *err) {
     if (work->committed) say_took(work);
     cairn_srv_record_drop_rows(work->server, &work->version);
     cairn_srv_retain_after_commit(work->server, work->worker, &work->version.name);
-    cairn_srv_tiering_run(work->server, work->worker, &work->version.name);
+    (void)cairn_srv_tiering_run(work->server, work->worker, &work->version.name);
     return CAIRN_OK;
 }
 

@@ -79,7 +79,7 @@ static void go_on_with_policy(struct cairn_srv *server, struct cairn_store_worke
     struct named named = {.version = version};
     struct cairn_error why = {0};
     if (cairn_srv_catalog_read(server->catalog, find_name, &named, &why) == CAIRN_OK)
-        cairn_srv_tiering_run(server, worker, &named.name);
+        (void)cairn_srv_tiering_run(server, worker, &named.name);
 }
 
 static enum cairn_code work(struct cairn_srv *server, struct cairn_store_worker *worker,

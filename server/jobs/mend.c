@@ -108,7 +108,7 @@ static enum cairn_code find_missing(struct cairn_srv_tx *tx, void *argument,
     CAIRN_AUTO(srv_run) run = {0};
     enum cairn_code code = cairn_srv_run_get(tx, &mend->objects.name, &run, err);
     mend->missing_count = 0;
-    if (!code) code = cairn_srv_copies_of_run(tx, run.id, &missing.copies, err);
+    if (!code) code = cairn_srv_copies_of_run(tx, run.id, NULL, &missing.copies, err);
     if (!code)
         code = cairn_srv_versions_recorded(tx, &mend->objects.name, add_missing, &missing, err);
     cairn_srv_run_copies_release(&missing.copies);

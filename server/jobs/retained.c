@@ -122,19 +122,6 @@ struct look {
     struct cairn_error *err;
 };
 
-static enum cairn_code digest_policy(struct look *look) {
-    CAIRN_AUTO_JSON json_t *json = NULL;
-    CAIRN_AUTO(buf) text = {0};
-    struct cairn_sha256 sha;
-    CAIRN_TRY(cairn_policy_json(&look->policy, &json, look->err));
-    CAIRN_TRY(cairn_json_dump(json, &text, look->err));
-    cairn_sha256_init(&sha);
-    cairn_sha256_update(&sha, text.data, text.size);
-    cairn_sha256_final(&sha, look->digest);
-    cairn_sha256_release(&sha);
-    return CAIRN_OK;
-}
-
 static struct cairn_plan_query query_of(const struct look *look,
                                         const struct cairn_plan_item *items, size_t count) {
     return (struct cairn_plan_query){.policy = &look->policy,
@@ -371,7 +358,7 @@ enum cairn_code cairn_srv_retained_plan(struct cairn_srv_tx *tx,
     if (cairn_policy_empty(&look.policy)) return CAIRN_OK; /* retention.h#3, without rows */
     CAIRN_TRY(cairn_srv_run_get(tx, name, &run, err));
     look.run_id = run.id;
-    CAIRN_TRY(digest_policy(&look));
+    CAIRN_TRY(cairn_srv_policy_digest(&look.policy, look.digest, err));
     CAIRN_TRY(cairn_srv_events_bounds(tx, &first_event, &look.event, err));
     if (*base) {
         enum cairn_code code = plan_by_base(&look, first_event, *base, &made);
