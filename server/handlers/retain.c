@@ -89,7 +89,7 @@ static enum cairn_code start(struct call *call, const json_t *policy, bool allow
 
 static enum cairn_code preview(struct call *call, struct cairn_srv_reply *reply,
                                struct cairn_error *err) {
-    CAIRN_AUTO_JSON json_t *body = NULL, *shown = NULL;
+    CAIRN_AUTO_JSON json_t *body = NULL;
     struct cairn_msg_retention_preview said = {0};
     if (call->request->body.size) CAIRN_TRY(cairn_srv_body(call->request, 100000, &body, err));
     if (body) CAIRN_TRY(cairn_msg_retention_preview_read(body, "", &said, err));
@@ -98,8 +98,7 @@ static enum cairn_code preview(struct call *call, struct cairn_srv_reply *reply,
         return cairn_fail(err, CAIRN_INVALID, "/assume: more than %d saves", ASSUMED_MAX);
     CAIRN_TRY(start(call, said.policy, said.allow_empty, err));
     bool assumed = json_array_size(said.assume) > 0;
-    CAIRN_TRY(cairn_srv_plan_json(call->request->server, &call->retain, assumed, &shown, err));
-    return cairn_srv_reply_json(reply, 200, CAIRN_TAKE(shown), err);
+    return cairn_srv_reply_plan(reply, call->request->server, &call->retain, assumed, err);
 }
 
 enum cairn_code cairn_srv_on_retention_preview(struct cairn_srv_request *request,

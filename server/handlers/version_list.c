@@ -15,6 +15,7 @@
 #define COST_OF_A_LOOK 20
 #define ROWS_FIRST 64 /* of a look, then more: where there is much to jump over few are needed */
 #define ROWS_AT_ONCE 2048
+#define TEXTS_BYTES_MAX (4 * CAIRN_MIB) /* of a page; one more version may go beyond it */
 
 struct list {
     struct cairn_srv_request *request;
@@ -26,6 +27,7 @@ struct list {
     bool full;                            /* the page; there may be at least one more */
     bool elsewhere;                       /* the last look ended at a row to jump from */
     uint64_t cost, rows;                  /* of this page; of the last look */
+    uint64_t texts_bytes;                 /* of what people said of its versions */
     struct cairn_srv_ids wanted;
     json_t *items;
     struct cairn_srv_newest newest;
@@ -33,12 +35,25 @@ struct list {
 
 /* ---- without filters: whole rows at once ---- */
 
+/* A thousand versions of 64 KiB of meta and as much of labels would be an answer of 128 MiB, and
+ * some times that while it is made. */
+static uint64_t texts_of(const struct cairn_srv_version *version) {
+    const char *const texts[] = {version->labels, version->meta, version->metrics,
+                                 version->warnings, version->note};
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < CAIRN_COUNT(texts); i++)
+        if (texts[i]) bytes += strlen(texts[i]);
+    return bytes;
+}
+
 static enum cairn_code add_item(struct cairn_srv_tx *tx, void *argument,
                                 const struct cairn_srv_version *version, struct cairn_error *err) {
     struct list *list = argument;
     json_t *json = NULL;
-    list->full = json_array_size(list->items) == list->limit;
+    list->full = json_array_size(list->items) == list->limit ||
+                 list->texts_bytes >= TEXTS_BYTES_MAX;
     if (list->full) return CAIRN_OK;
+    list->texts_bytes += texts_of(version);
     list->place = (struct cairn_srv_version_place){version->attempt, version->step, version->n};
     CAIRN_TRY(cairn_srv_version_json_among(tx, version, &list->newest, &json, err));
     if (json_array_append_new(list->items, json))
@@ -111,6 +126,7 @@ static enum cairn_code add_wanted(struct cairn_srv_tx *tx, struct list *list,
         CAIRN_AUTO(srv_version) version = {0};
         CAIRN_TRY(cairn_srv_version_get(tx, list->wanted.ids[i].text, &version, err));
         CAIRN_TRY(add_item(tx, list, &version, err));
+        if (list->full) return CAIRN_OK; /* the next page begins behind the version before */
     }
     list->place = place;
     list->full = full;
@@ -124,7 +140,7 @@ static enum cairn_code look_at_list(struct cairn_srv_tx *tx, void *argument,
     json_array_clear(list->items); /* a look may be made again */
     list->place = list->begin;
     list->wanted.count = 0;
-    list->cost = 0;
+    list->cost = list->texts_bytes = 0;
     list->full = false;
     CAIRN_TRY(cairn_srv_run_get(tx, &list->request->params.run_name, &run, err));
     CAIRN_TRY(cairn_srv_latest_expect(tx, run.id, err));

@@ -45,6 +45,14 @@ static void run_handler(struct cairn_srv_exchange *exchange) {
 
 /* ---- the pools' side ---- */
 
+/* What takes many megabytes for a moment: bodies by their values, and plans over all versions of a
+ * run. As many are worked on at once as there are threads of that pool. */
+static bool is_heavy(const struct cairn_srv_exchange *exchange) {
+    enum cairn_route_id id = exchange->request.route->id;
+    return exchange->values_bytes >= HEAVY_FROM || id == CAIRN_ROUTE_RETENTION_PREVIEW ||
+           id == CAIRN_ROUTE_RETENTION_APPLY;
+}
+
 /* A change may wait for others that share its commit, with its thread; what only looks never
  * stands behind it. */
 static bool push(struct cairn_srv_exchange *exchange) {
@@ -52,7 +60,7 @@ static bool push(struct cairn_srv_exchange *exchange) {
     const char *method = exchange->request.route->method;
     bool looks = !strcmp(method, "GET") || !strcmp(method, "HEAD");
     struct cairn_srv_pool *pool = looks ? server->looks : server->requests;
-    if (exchange->values_bytes >= HEAVY_FROM) pool = server->heavy;
+    if (is_heavy(exchange)) pool = server->heavy;
     return cairn_srv_pool_push(pool, &exchange->task);
 }
 

@@ -39,17 +39,20 @@ def make_rows(chance):
     return rows
 
 
-def fill(catalog, rows):
+WORDY, META = 300, json.dumps({"config": "x" * 50000})
+
+
+def fill(catalog, name, rows, meta="{}"):
     with sqlite3.connect(catalog) as db:
         run = db.execute("INSERT INTO runs(project, run, labels, created_ms, attempt) VALUES"
-                         "('p', 'many', '{}', 1, 40) RETURNING run_id").fetchone()[0]
+                         "('p', ?, '{}', 1, 40) RETURNING run_id", (name,)).fetchone()[0]
         db.executemany(
             "INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, recorded, "
             "trashed_tick, world_size, on_exists, skip, format, labels, meta, created_ms, "
             "committed_ms, opened_tick, gone_tick) VALUES(?, ?, ?, ?, ?, 'n', ?, ?, ?, 1, 0, 0, "
-            "'opaque', ?, '{}', ?, ?, 1, 9000000000000000000)",
+            "'opaque', ?, ?, ?, ?, 1, 9000000000000000000)",
             [(r["id"], run, r["attempt"], r["step"], r["n"], r["state"], r["state"] == 1,
-              9000000000000000000 if r["trashed"] else None, json.dumps(r["labels"]), r["at"],
+              9000000000000000000 if r["trashed"] else None, json.dumps(r["labels"]), meta, r["at"],
               r["at"] if r["state"] == 1 else 0) for r in rows])
     db.close()
 
@@ -99,14 +102,18 @@ class Lists(unittest.TestCase):
         cls.addClassCleanup(cls.world.close)
         cls.rows = make_rows(random.Random(seed))
         cls.world.server.stop()
-        fill(pathlib.Path(cls.world.root) / "server" / "catalog.db", cls.rows)
+        cls.wordy = [{**row, "id": row["id"][:-12] + f"{i:012x}", "state": 1, "trashed": False, "labels": LABELS[0]}
+                     for i, row in enumerate(cls.rows[:WORDY], 1 << 40)]
+        catalog = pathlib.Path(cls.world.root) / "server" / "catalog.db"
+        fill(catalog, "many", cls.rows)
+        fill(catalog, "wordy", cls.wordy, META)
         cls.world.start_server()
         print("seed", seed)
 
-    def pages(self, query):
+    def pages(self, query, run="many"):
         cursor, pages = "", []
         while True:
-            url = f"{self.world.url}/v1/runs/p/many/checkpoints?{query}{cursor}".rstrip("?")
+            url = f"{self.world.url}/v1/runs/p/{run}/checkpoints?{query}{cursor}".rstrip("?")
             with urllib.request.urlopen(url.replace("?&", "?"), timeout=HANG_S) as reply:
                 answer = json.load(reply)
             pages.append(answer["items"])
@@ -130,6 +137,14 @@ class Lists(unittest.TestCase):
             self.assertTrue(all(len(items) <= limit for items in pages))
             # So many rows a page looks at, at least, if it does not fill.
             self.assertLessEqual(len(pages), len(wanted) // limit + VERSIONS // 500 + 3, query)
+
+    def test_a_page_of_versions_with_long_texts_ends_early_and_the_next_one_goes_on(self):
+        for query in ("limit=1000&order=-step", "limit=1000&order=step&l=team%3Dnlp"):
+            pages = self.pages(query, "wordy")
+            self.assertLess(max(len(json.dumps(items)) for items in pages), 5 << 20, "of 15 MiB in all")
+            found = [(item["step"], item["attempt"], item["n"]) for items in pages for item in items]
+            wanted = sorted((row["step"], row["attempt"], row["n"]) for row in self.wordy)
+            self.assertEqual(found, wanted if "order=step" in query else wanted[::-1])
 
     def test_the_command_goes_on_behind_pages_that_are_empty(self):
         flags = {"l": "--label", "step_ge": "--step-ge", "step_lt": "--step-lt", "since": "--since",
