@@ -11,6 +11,7 @@
 
 #define SLOT_WAIT_MS 20000
 #define LOOK_AGAIN_MS 500
+#define WHOLE_BYTES_MAX (16 * CAIRN_KIB) /* a reply of its own costs less than a stream's steps */
 
 struct send {
     struct cairn_srv_request *request;
@@ -66,6 +67,15 @@ static enum cairn_code wait_for_slot(struct send *send, struct cairn_error *err)
     return CAIRN_OK;
 }
 
+/* Trees have files by the thousand. */
+static void send_whole(struct cairn_srv_reply *reply) {
+    if (cairn_srv_stream_size(reply->stream) > WHOLE_BYTES_MAX) return;
+    reply->body.limit = WHOLE_BYTES_MAX;
+    if (!cairn_srv_stream_whole(reply->stream, &reply->body)) return;
+    cairn_srv_stream_free(reply->stream);
+    reply->stream = NULL;
+}
+
 static enum cairn_code send_bytes(struct send *send, struct cairn_error *err) {
     struct cairn_srv_request *request = send->request;
     bool done = false;
@@ -87,6 +97,7 @@ static enum cairn_code send_bytes(struct send *send, struct cairn_error *err) {
     enum cairn_code code = cairn_srv_stream_open(&options, &send->reply->stream, err);
     /* The problem must not carry what was meant for the bytes. */
     if (code) send->reply->header_count = 0;
+    if (!code) send_whole(send->reply);
     return code == CAIRN_BUSY ? wait_for_slot(send, err) : code;
 }
 

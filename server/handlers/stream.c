@@ -378,6 +378,14 @@ ssize_t cairn_srv_stream_take(struct cairn_srv_stream *stream, uint64_t position
     return 0;
 }
 
+bool cairn_srv_stream_whole(struct cairn_srv_stream *stream, struct cairn_buf *ret) {
+    const struct cairn_srv_stream_options *options = &stream->options;
+    const struct slot *slot = &stream->slots[0];
+    if (end_of(stream, 0) < options->end || atomic_load(&slot->state) != SLOT_READY) return false;
+    return !cairn_buf_append(ret, slot->data + (options->begin - stream->first),
+                             options->end - options->begin, NULL);
+}
+
 void cairn_srv_stream_free(struct cairn_srv_stream *stream) {
     if (stream) drop_holder(stream);
 }
