@@ -82,6 +82,8 @@ class Tree(unittest.TestCase):
         (tree / "private").mkdir()
         (tree / "private/key").write_bytes(b"secret")
         (tree / "private/key").chmod(0o600)
+        (tree / "private/read-only").write_bytes(b"fixed")
+        (tree / "private/read-only").chmod(0o444)
         (tree / "private").chmod(0o700)
         for i in range(3):
             (tree / f"weights-{i}").write_bytes(os.urandom(1000))
@@ -107,7 +109,7 @@ class Tree(unittest.TestCase):
             os.umask(before)
         modes = {kind[1] for kind in self.shape_of(self.world.root / "shaped-private").values()
                  if kind[0] == "file"}
-        self.assertEqual(modes, {"0o700", "0o600"})
+        self.assertEqual(modes, {"0o700", "0o600", "0o400"})
         self.world.cairn("put", tree, "t/plain@1", "--files-only")
         self.world.cairn("get", "t/plain@1", "-d", self.world.root / "plain-back")
         self.assertFalse((self.world.root / "plain-back/latest").exists())
@@ -239,6 +241,31 @@ class Tree(unittest.TestCase):
         self.assertEqual(sorted(tree_of(part)), ["logs/keep.log", "model.bin"])
         self.assertIn("no shard", self.world.cairn("get", "t/excluded@1", "-d", part, "--shard", "*.none", status=3).stderr)
 
+    def test_a_pattern_that_is_none_is_refused_by_name_before_anything_is_begun(self):
+        tree = self.folder("brackets")
+        for name in ("a[1", "b", "c-7", "logs/x"):
+            (tree / name).parent.mkdir(exist_ok=True)
+            (tree / name).write_bytes(name.encode())
+        for pattern in ("[", "logs/[a-", "[]", "[[:digit:]"):
+            said = self.world.cairn("put", tree, "t/brackets@1", "--exclude", pattern, status=2).stderr
+            self.assertIn(f"the pattern {pattern} has a [ that no ] ends", said)
+        ignored = tree / ".cairnignore"
+        ignored.write_text("*.log\n!logs/[z\n")
+        said = self.world.cairn("put", tree, "t/brackets@1", status=2).stderr
+        self.assertIn(".cairnignore: the pattern logs/[z", said)
+        ignored.unlink()
+        ignored.symlink_to("b")  # what it would leave out is not known
+        self.assertIn(".cairnignore cannot be read", self.world.cairn("put", tree, "t/brackets@1", status=2).stderr)
+        ignored.unlink()
+        self.world.cairn("ls", "t/brackets", status=3)
+        self.world.cairn("put", tree, "t/brackets@1", "--exclude", "c-[[:digit:]]", "--exclude", "[]b]")
+        back = self.world.root / "brackets-back"
+        self.world.cairn("get", "t/brackets@1", "-d", back, "--shard", "a[1", "--shard", "logs/[!a]")
+        self.assertEqual(sorted(tree_of(back)), ["a[1", "logs/x"])
+        kept = json.loads(self.world.get("/v1/runs/t/brackets/checkpoints/1/shards")[2])["items"]
+        self.assertEqual([shard["name"] for shard in kept], ["a[1", "logs/x"])
+        self.assertIn("the pattern x[ has", self.world.cairn("get", "t/brackets@1", "-d", back, "--shard", "x[", status=2).stderr)
+
     @staticmethod
     def put_aside(world, tree, *words):
         return subprocess.Popen([BIN / "cairn", "put", tree, *words], stdout=subprocess.PIPE, text=True,
@@ -278,13 +305,16 @@ class Tree(unittest.TestCase):
     def test_a_put_whose_output_is_full_says_that_it_is_committed(self):
         tree = self.folder("full")
         (tree / "file").write_bytes(b"x")
-        with open("/dev/full", "wb") as full:
-            done = subprocess.run([BIN / "cairn", "put", tree, "t/full@1"], stdout=full, text=True,
-                                  stderr=subprocess.PIPE, timeout=HANG_S,
-                                  env={**os.environ, "CAIRN_URL": self.world.addresses(),
-                                       "CAIRN_SOCKET": self.world.socket()})
-        self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("t/full@1 is committed as", done.stderr)
+        for step, words in enumerate(((), ("--json",), ("-o", "name")), 1):
+            ref = f"t/full@{step}"
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([BIN / "cairn", "put", tree, ref, *words], stdout=full, text=True,
+                                      stderr=subprocess.PIPE, timeout=HANG_S,
+                                      env={**os.environ, "CAIRN_URL": self.world.addresses(),
+                                           "CAIRN_SOCKET": self.world.socket()})
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(f"{ref} is committed as", done.stderr)
+            self.assertIn("No space left on device", done.stderr)
 
     def test_links_that_lead_upwards_are_named_and_not_followed_without_end(self):
         tree = self.folder("upwards")
