@@ -23,7 +23,7 @@ KEPT = 48 * MIB  # beyond what it had before: what threads keep for themselves
 VERSIONS = 100000
 POLICY = {"keep": {"last": 100, "first": 10, "every_steps": 10, "hourly": 24, "daily": 30, "weekly": 8, "monthly": 12}}
 IN_TRASH = VERSIONS // RARE
-PLANNERS = 8
+PLANNERS = 12
 PLANNING = 320 * MIB  # a plan, its text and what one thread keeps; and as many texts as wait to be taken
 CACHES = 128 * MIB  # 2 MiB of the catalog's pages for each thread that has read them
 

@@ -51,7 +51,8 @@ static void meddle(struct cairn_world *world, const struct cairn_hand_save *save
     if (i % 6 == 0) ask(world, &saves[i - 7], "promote", "{\"to\":\"slow\"}");
     if (i % 6 == 2) ask(world, &saves[i - 9], "demote", "{\"from\":\"slow\"}");
     if (i % 6 == 4) ask(world, &saves[i - 8], "demote", "{\"from\":\"main\"}");
-    if (i % 7 == 0) (void)call(world, "DELETE", saves[i - 1].path, NULL); /* one of the newest */
+    if (i % 7 == 0) (void)call(world, "DELETE", saves[i].path, NULL); /* two of the newest, so that */
+    if (i % 7 == 0) (void)call(world, "DELETE", saves[i - 1].path, NULL); /* older ones take their place */
     if (i % 7 == 1) (void)call(world, "DELETE", saves[i - 6].path, NULL);
     if (i % 7 == 3) ask(world, &saves[i - 8], "undelete", NULL);
     if (i % 5 == 0) (void)call(world, "PATCH", saves[i - 5].path, "{\"pinned\":true}");
