@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: engines=again */
-/* What the copies of a policy do after each commit where settled versions are not read again is what
- * they do where all are read, whatever people do in between. */
+/* What the copies of a policy do after each commit where settled versions are not read again is
+ * what they do where all are read, whatever people do in between. */
 #include <stdio.h>
 
 #include "server/jobs/tiering.h"
@@ -40,7 +40,8 @@ static void note(struct cairn_world *world, char *text) {
                                cairn_world_number(item, "step"));
         json_array_foreach(json_object_get(item, "copies"), other, copy)
             at += (size_t)snprintf(text + at, TEXT_BYTES - at, "%.1s%.1s",
-                                   cairn_world_text(copy, "store"), cairn_world_text(copy, "state"));
+                                   cairn_world_text(copy, "store"),
+                                   cairn_world_text(copy, "state"));
         at += (size_t)snprintf(text + at, TEXT_BYTES - at, " ");
     }
     snprintf(text + at, TEXT_BYTES - at, "\n");
@@ -51,8 +52,9 @@ static void meddle(struct cairn_world *world, const struct cairn_hand_save *save
     if (i % 6 == 0) ask(world, &saves[i - 7], "promote", "{\"to\":\"slow\"}");
     if (i % 6 == 2) ask(world, &saves[i - 9], "demote", "{\"from\":\"slow\"}");
     if (i % 6 == 4) ask(world, &saves[i - 8], "demote", "{\"from\":\"main\"}");
-    if (i % 7 == 0) (void)call(world, "DELETE", saves[i].path, NULL); /* two of the newest, so that */
-    if (i % 7 == 0) (void)call(world, "DELETE", saves[i - 1].path, NULL); /* older ones take their place */
+    /* Of the newest two go, so that older ones take their place. */
+    if (i % 7 == 0) (void)call(world, "DELETE", saves[i].path, NULL);
+    if (i % 7 == 0) (void)call(world, "DELETE", saves[i - 1].path, NULL);
     if (i % 7 == 1) (void)call(world, "DELETE", saves[i - 6].path, NULL);
     if (i % 7 == 3) ask(world, &saves[i - 8], "undelete", NULL);
     if (i % 5 == 0) (void)call(world, "PATCH", saves[i - 5].path, "{\"pinned\":true}");
@@ -104,7 +106,8 @@ static void play(struct cairn_world *world, bool remembers, char *text, size_t *
 }
 #undef err
 
-TEST(where_settled_versions_are_not_read_again_the_same_copies_are_made_and_removed) { /* tiering.h#4 */
+/* tiering.h#4 */
+TEST(where_settled_versions_are_not_read_again_the_same_copies_are_made_and_removed) {
     static char whole[TEXT_BYTES], remembered[TEXT_BYTES];
     size_t all = 0, some = 0;
     CAIRN_AUTO(world) world = {0};
