@@ -376,8 +376,9 @@ enum cairn_code cairn_cli_no_space(const char *folder, uint64_t needed_bytes, co
                           err->message, left);
     (void)statvfs(folder, &room);
     if (room.f_files && !room.f_favail)
-        return cairn_fail(err, CAIRN_NO_SPACE, "%s: make room, or name a folder on another disk; %s",
-                          err->message, left);
+        return cairn_fail(err, CAIRN_NO_SPACE,
+                          "%s: make room, or name a folder on another disk; %s", err->message,
+                          left);
     cairn_cli_size(needed_bytes, needed);
     cairn_cli_size((uint64_t)room.f_bavail * room.f_frsize, is_free);
     return cairn_fail(err, CAIRN_NO_SPACE,

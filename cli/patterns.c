@@ -54,8 +54,8 @@ bool cairn_cli_glob(const char *pattern, const char *name) {
     return !*pattern;
 }
 
-/* Where the bracket that begins at `from` ends, or NULL: fnmatch() takes such a [ for itself, so that
- * what was meant as a set of characters would match nothing, unseen. */
+/* Where the bracket that begins at `from` ends, or NULL: fnmatch() takes such a [ for itself, so
+ * that what was meant as a set of characters would match nothing, unseen. */
 static const char *bracket_end(const char *from, const char *end) {
     const char *at = from + 1;
     if (at < end && (*at == '!' || *at == '^')) at++;
@@ -74,7 +74,8 @@ static enum cairn_code check_brackets(const char *text, size_t size, struct cair
         at = bracket_end(at, text + size);
         if (!at)
             return cairn_fail(err, CAIRN_INVALID,
-                              "the pattern %.200s has a [ that no ] ends; [[] is the character itself",
+                              "the pattern %.200s has a [ that no ] ends; [[] is the character "
+                              "itself",
                               text);
     }
     return CAIRN_OK;

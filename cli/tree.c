@@ -100,7 +100,7 @@ static enum cairn_code add(struct cairn_cli_tree *tree, const char *name, const 
                                         .bytes = (uint64_t)status->st_size,
                                         .mode = status->st_mode & 0777};
     if (!can_be_kept(tree, name)) return CAIRN_OK;
-    bool asks = (status->st_mode & 0444) != 0444; /* else nobody is kept from reading it by its mode */
+    bool asks = (status->st_mode & 0444) != 0444; /* else its mode keeps nobody from reading it */
     if (asks && faccessat(tree->root_fd, name, R_OK, AT_EACCESS)) {
         refuse(tree, name, "it may not be read");
         return CAIRN_OK;

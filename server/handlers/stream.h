@@ -47,8 +47,8 @@ struct cairn_srv_stream_options {
 enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *options,
                                       struct cairn_srv_stream **ret,
                                       struct cairn_error *err) CAIRN_MUST_USE;
-/* All of it at once, where it lies in the first chunk, which is read: it is appended, and the stream
- * may be freed. false: it does not, or there is no memory. */
+/* All of it at once, where it lies in the first chunk, which is read: it is appended, and the
+ * stream may be freed. false: it does not, or there is no memory. */
 bool cairn_srv_stream_whole(struct cairn_srv_stream *stream, struct cairn_buf *ret) CAIRN_MUST_USE;
 uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream);
 /* How many bytes to take at once. */
