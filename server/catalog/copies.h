@@ -89,7 +89,8 @@ struct cairn_srv_run_copies {
     size_t count, capacity;
 };
 void cairn_srv_run_copies_release(struct cairn_srv_run_copies *copies);
-/* after: of versions after this one alone, in the order of Q25; NULL: of all. */
+/* Of what is open or committed and not in the trash. after: of versions after this one alone, in
+ * the order of Q25; NULL: of all. */
 enum cairn_code cairn_srv_copies_of_run(struct cairn_srv_tx *tx, int64_t run_id,
                                         const struct cairn_plan_item *after,
                                         struct cairn_srv_run_copies *ret,

@@ -35,10 +35,11 @@
 #define VERSION_NEWEST_FIRST                                                                       \
     " ORDER BY " LINE " DESC, v.step DESC, v.attempt DESC, v.n DESC LIMIT 1"
 
-/* Rows of copies of run ?1 that has this line. */
+/* Rows of copies of run ?1: of its versions that a policy may be about, and that have this line. */
 #define COPIES_OF_RUN                                                                              \
     "SELECT c.version, c.store, c.phase, c.by_policy, c.changed_ms, c.damaged, c.damaged_ms FROM " \
-    "versions v JOIN copies c ON c.version = v.version WHERE v.run_id = ?1 AND "
+    "versions v JOIN copies c ON c.version = v.version WHERE v.run_id = ?1 AND " NOT_GONE          \
+    " AND v.state IN (" OPEN ", " COMMITTED ") AND v.trashed_tick IS NULL AND "
 
 /* What a policy may be about, of run ?1 at tick ?2; see cairn_srv_candidates_load. */
 #define TO_RETAIN                                                                                  \
