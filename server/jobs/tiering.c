@@ -16,6 +16,7 @@
 #include "server/jobs/promote.h"
 
 #define EVENTS_AT_ONCE 1000 /* more of them since the last look: all versions are read */
+#define IN_FLIGHT_AMONG 64  /* newest ones: an older one that is in flight is settled all the same */
 
 /* tiering.h#4: of a run. */
 struct settled {
@@ -177,12 +178,19 @@ static bool newest_from(const struct plan *plan, size_t *ret) {
     return found == most;
 }
 
+/* Is it one that will be committed soon? That would be a change of what is settled. */
+static bool comes(const struct plan *plan, size_t i) {
+    const struct cairn_srv_candidates *candidates = &plan->candidates;
+    return candidates->items[i].marks & CAIRN_PLAN_IN_FLIGHT &&
+           i + IN_FLIGHT_AMONG >= candidates->count;
+}
+
 /* Up to where there was nothing to do; older ones of the newest may count when one of them goes. */
 static void settle(struct plan *plan) {
     size_t newest = 0, i = 0;
     if (plan->after) plan->found.to = plan->settled.to;
     if (!newest_from(plan, &newest)) return;
-    while (i < newest && !plan->open[i]) i++;
+    while (i < newest && !plan->open[i] && !comes(plan, i)) i++;
     if (i > 0) plan->found.to = plan->candidates.items[i - 1];
 }
 
