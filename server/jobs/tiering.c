@@ -16,7 +16,7 @@
 #include "server/jobs/promote.h"
 
 #define EVENTS_AT_ONCE 1000 /* more of them since the last look: all versions are read */
-#define IN_FLIGHT_AMONG 64  /* newest ones: an older one that is in flight is settled all the same */
+#define IN_FLIGHT_AMONG 64  /* newest ones: an older one that is in flight counts as settled */
 
 /* tiering.h#4: of a run. */
 struct settled {
