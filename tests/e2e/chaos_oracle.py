@@ -14,7 +14,7 @@ from s3world import S3World, signed
 from world import BIN
 
 STAGED = ("ok", "uploader-gone")  # gone: the bytes are copied, the session goes on with the next
-GOES_ON = "and is asked on"  # a save whose server answers with errors: it is neither lost nor given up
+GOES_ON = ("and is asked on", "and is tried on")  # a server or store that fails: nothing is lost or given up
 RAW_BYTES, PAGE_BYTES = 4096, 4096
 
 
@@ -51,7 +51,7 @@ class Rank:
                 self.told[step].append((line["ended"], line["text"]))
         elif "problem" in line:
             named = re.search(r"\bstep (\d+)", line["text"])
-            if GOES_ON in line["text"]:
+            if any(words in line["text"] for words in GOES_ON):
                 self.notices.append(line["text"])
             elif named:
                 self.told[int(named.group(1))].append((line["problem"], line["text"]))

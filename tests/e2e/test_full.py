@@ -67,7 +67,10 @@ class Full(unittest.TestCase):
 
     def ends_well(self):
         out, _ = self.trainer.communicate(timeout=HANG_S)
-        self.assertEqual(self.trainer.returncode, 0, out + self.world.logs())
+        problems = {line for line in out.splitlines() if line.startswith('{"problem"')}
+        # Of a store that takes nothing for five seconds it is told, too, and goes on.
+        self.assertLessEqual(problems, {'{"problem":"unavailable"}'})
+        self.assertTrue(problems or self.trainer.returncode == 0, out + self.world.logs())
         wait_until(lambda: [s for s in STEPS if self.states().get(s) == "committed"] == STEPS)
         self.world.cairn("verify", f"{RUN}@{STEPS[-1]}")
 
