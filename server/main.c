@@ -54,7 +54,6 @@
 
 #define HEAVY_NICE 5
 #define ALLOCATOR_ARENAS 256 /* more than there are threads */
-#define MAPPED_FROM_BYTES (4 * 1024 * 1024)
 #define READ_THREADS 4
 #define DRAIN_LOOK_MS 20
 #define LOOK_S 5 /* between two looks at what the store turned out not to do */
@@ -350,13 +349,10 @@ static enum cairn_code start(int argc, char **argv, struct cairn_config *config,
 
 /* Taking a large body apart, and giving its values back, holds the lock of its thread's arena for
  * milliseconds. The allocator's own bound is 8 arenas a core, so that on few cores others would
- * share it. What is large is a mapping of its own, which goes when it is freed: left to itself the
- * allocator takes the first one that is freed for a reason to keep the next ones. */
-static void set_allocator_up(void) {
+ * share it. */
+static void keep_arenas_apart(void) {
 #ifdef M_ARENA_MAX /* glibc's */
     (void)mallopt(M_ARENA_MAX, ALLOCATOR_ARENAS);
-    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_FROM_BYTES);
-    (void)mallopt(M_TRIM_THRESHOLD, 2 * MAPPED_FROM_BYTES);
 #endif
 }
 
@@ -368,7 +364,7 @@ int main(int argc, char **argv) {
     sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread: they inherit it */
     cairn_start_signals();
-    set_allocator_up();
+    keep_arenas_apart();
     cairn_json_watch_memory();
     if (argc > 1 && !strcmp(argv[1], "--copy-catalog")) {
         pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* it is begun again where it was ended */

@@ -25,7 +25,7 @@ POLICY = {"keep": {"last": 100, "first": 10, "every_steps": 10, "hourly": 24, "d
 IN_TRASH = VERSIONS // RARE
 PLANNERS = 12
 PLANNING = 320 * MIB  # a plan, its text and what one thread keeps; and as many texts as wait to be taken
-CACHES = 128 * MIB  # 2 MiB of the catalog's pages for each thread that has read them
+CACHES = 192 * MIB  # 2 MiB of the catalog's pages for each thread that has read them, and what one thread keeps
 
 
 def resident(world):
