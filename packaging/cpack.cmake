@@ -64,6 +64,9 @@ install(FILES ${CMAKE_BINARY_DIR}/packaging/completion.zsh DESTINATION ${share}/
 install(FILES ${CMAKE_BINARY_DIR}/packaging/completion.fish DESTINATION ${share}/fish/vendor_completions.d
   RENAME cairn.fish COMPONENT cairn)
 
+install(PROGRAMS packaging/slurm/prolog.sh packaging/slurm/epilog.sh packaging/slurm/job.sbatch
+  DESTINATION ${share}/cairn/slurm COMPONENT cairn-uploader)
+
 # A daemon's unit, user, folders and file of settings.
 foreach(daemon server uploader)
   set(PACKAGE cairn-${daemon})

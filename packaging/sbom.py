@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sbom.py VERSION FOLDER: what the packages in FOLDER are made of and what they need, as SPDX 2.3 JSON. Each
-package with its SHA-256, and each that it depends on with the version that is installed where it was built."""
+"""sbom.py VERSION FOLDER LIBRARIES: what the packages in FOLDER are made of and what they need, as SPDX 2.3 JSON. Each
+package with its SHA-256, and each that it depends on with the version that is installed where it was built; the
+tar, and the libraries that are in it, of which the file LIBRARIES has package and version on each line."""
 import datetime
 import hashlib
 import json
@@ -25,21 +26,32 @@ def entry(identity, name, version, **more):
             "filesAnalyzed": False, "licenseConcluded": "NOASSERTION", "copyrightText": "NOASSERTION", **more}
 
 
-def main(version, folder):
+def digest(path):
+    return [{"algorithm": "SHA256", "checksumValue": hashlib.sha256(path.read_bytes()).hexdigest()}]
+
+
+def main(version, folder, libraries):
     made = datetime.datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "1")), datetime.timezone.utc)
     debs = sorted(pathlib.Path(folder).glob("*.deb"))
     names = {field(deb, "Package"): deb for deb in debs}
     packages, relations, needed = [], [], {}
     for name, deb in names.items():
         packages.append(entry(f"SPDXRef-{name}", name, field(deb, "Version"), licenseDeclared="Apache-2.0",
-                              packageFileName=deb.name, checksums=[
-                                  {"algorithm": "SHA256", "checksumValue": hashlib.sha256(deb.read_bytes()).hexdigest()}]))
+                              packageFileName=deb.name, checksums=digest(deb)))
         relations.append(("SPDXRef-DOCUMENT", "DESCRIBES", f"SPDXRef-{name}"))
         for one in filter(None, re.split(r"\s*,\s*", field(deb, "Depends"))):
             of = one.split()[0].split(":")[0]
             if of not in names:
                 needed[of] = installed(of)
             relations.append((f"SPDXRef-{name}", "DEPENDS_ON", f"SPDXRef-{of}"))
+    tar = next(pathlib.Path(folder).glob("cairn-*.tar.gz"))
+    packages.append(entry("SPDXRef-tar", "cairn-tar", version, licenseDeclared="Apache-2.0", packageFileName=tar.name,
+                          checksums=digest(tar)))
+    relations.append(("SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-tar"))
+    for line in pathlib.Path(libraries).read_text().splitlines():
+        of, needed_version = line.split()
+        needed[of] = needed_version
+        relations.append(("SPDXRef-tar", "CONTAINS", f"SPDXRef-{of}"))
     packages += [entry(f"SPDXRef-{name}", name, found, licenseDeclared="NOASSERTION") for name, found in sorted(needed.items())]
     seed = hashlib.sha256("".join(sorted(p["checksums"][0]["checksumValue"] for p in packages if "checksums" in p)).encode())
     print(json.dumps({
