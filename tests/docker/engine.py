@@ -3,10 +3,12 @@
 with them; and the images, made from Debian's packages where none can be pulled."""
 import atexit
 import contextlib
+import hashlib
 import http.server
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +22,7 @@ BASE = "debian:bookworm-slim"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "cairn-docker-ccache"
 SKIPPED, HANG_S = 77, 300
 ENGINE_STARTS_S = 60
+sys.path += [str(path) for path in ROOT.glob("build/venv/lib/python3*/site-packages")]
 TARGETS = {"server": "cairn-server", "uploader": "cairn-uploader", "trainer": "cairn-example-job", "cli": "cairn"}
 
 
@@ -126,12 +129,34 @@ def make_image(name, suite, packages, sources=()):
 
 # ---- ccache, so that a build after the first one takes seconds ----
 
+def of_this_machine():
+    """The folder of the ccache that builds on this machine have filled, as ./quickstart with the same preset."""
+    if not shutil.which("ccache"):
+        return None
+    return pathlib.Path(run("ccache", "--get-config", "cache_dir").stdout.strip())
+
+
 class Store(http.server.BaseHTTPRequestHandler):
     """What ccache asks of a remote storage: GET, PUT, HEAD and DELETE of a key."""
     protocol_version = "HTTP/1.1"
+    further = None
 
     def path_of(self):
-        return CACHE / self.path.strip("/").replace("/", "_")
+        return CACHE / self.path.strip("/").replace("/", "")
+
+    def found(self):
+        """The file of the key, here or in the machine's own ccache, whose files are the same bytes under
+        folders of one letter, with a letter for their kind at the end of their names."""
+        path = self.path_of()
+        if path.is_file() or not self.further:
+            return path
+        letters, folder = path.name, self.further
+        while letters and (folder := folder / letters[0]).is_dir():
+            letters = letters[1:]
+            for kind in ("R", "M"):
+                if (folder / (letters + kind)).is_file():
+                    return folder / (letters + kind)
+        return path
 
     def answer(self, status, body=b""):
         self.send_response(status)
@@ -141,7 +166,7 @@ class Store(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def do_GET(self):
-        path = self.path_of()
+        path = self.found()
         self.answer(200, path.read_bytes()) if path.is_file() else self.answer(404)
 
     do_HEAD = do_GET
@@ -164,6 +189,7 @@ class Store(http.server.BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def ccache():
     CACHE.mkdir(parents=True, exist_ok=True)
+    Store.further = of_this_machine()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Store) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -178,11 +204,27 @@ def build(target, tag, *words):
           *words, ROOT, env={**os.environ, "DOCKER_BUILDKIT": "0"})
 
 
-def build_all(words=()):
+def fingerprint():
+    """Of all files that an image is built of, and of the base."""
+    digest = hashlib.sha256(inspect(BASE)["Id"].encode() + (ROOT / "docker/Dockerfile").read_bytes())
+    for top in sorted(ROOT.iterdir()):
+        if top.name in (".git", ".ci", "build", "docs", "docker", "packaging", "tests"):
+            continue
+        for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
+            if path.is_file():
+                digest.update(f"{path.relative_to(ROOT)}\0{path.stat().st_mode}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def build_all():
+    """Once for all tests that use them: images tell by a label what they were built of."""
     make_base()
+    label = f"cairn.tests.built-of={fingerprint()}"
+    if all(docker("images", "-q", "--filter", f"label={label}", f"{tag}:latest").stdout for tag in TARGETS.values()):
+        return
     with ccache() as url:
         for target, tag in TARGETS.items():
-            build(target, tag, "--build-arg", f"CCACHE_REMOTE_STORAGE={url}", *words)
+            build(target, tag, "--build-arg", f"CCACHE_REMOTE_STORAGE={url}", "--label", label)
 
 
 def build_services():
@@ -195,6 +237,45 @@ def build_services():
             skip(f"what the site stands on cannot be built: {why}")
 
 
+# ---- compose, of both kinds ----
+
+def next_debian_s(package, into):
+    """The files of a package of the next Debian, below the folder: of it nothing is installed."""
+    said = run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Codename: bookworm").stdout.split()
+    for name in ("lists/partial", "cache/archives/partial", "files"):
+        (into / name).mkdir(parents=True, exist_ok=True)
+    (into / "sources.list").write_text(
+        f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {said[0]} trixie main\n")
+    options = ["-o", f"Dir::Etc::sourcelist={into}/sources.list", "-o", "Dir::Etc::sourceparts=/dev/null", "-o",
+               f"Dir::State::lists={into}/lists", "-o", f"Dir::Cache={into}/cache", "-o", "APT::Sandbox::User=root"]
+    shown("apt-get", "-qq", *options, "update")
+    shown("apt-get", "-qq", *options, "download", package, cwd=into)
+    run("dpkg-deb", "-x", *into.glob(f"{package}_*.deb"), into / "files")
+
+
+def composes():
+    """The words by which each kind of compose is called that is here or can be had: 2 first, Debian's 1.29 last."""
+    found = []
+    kept = CACHE.parent / "cairn-compose-2/docker-compose"
+    if run("docker", "compose", "version", check=False).returncode == 0:
+        found.append(["docker", "compose"])
+    elif kept.is_file():
+        found.append([kept])
+    else:
+        with tempfile.TemporaryDirectory() as folder, contextlib.suppress(AssertionError, OSError, IndexError):
+            next_debian_s("docker-compose", pathlib.Path(folder))
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(next(pathlib.Path(folder).glob("files/usr/libexec/docker/cli-plugins/docker-compose")), kept)
+            found.append([kept])
+    if shutil.which("docker-compose"):
+        found.append(["docker-compose"])
+    if not found:
+        skip("there is no docker compose and no docker-compose")
+    return found
+
+
+# ---- what they made ----
+
 def inspect(name):
     return json.loads(docker("inspect", name).stdout)[0]
 
@@ -205,8 +286,47 @@ def host_users(container):
     return {int(line.split()[0]): line.split(None, 2)[2] for line in said}
 
 
+# What systemd needs as process 1; the second where the engine itself is not allowed all that `--privileged` asks for.
+BOOTS = (["--privileged"], ["--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE", "--security-opt", "seccomp=unconfined",
+                            "--security-opt", "apparmor=unconfined"])
+BOOTED_S = 60
+
+
+def boot(image, *more, network="none"):
+    """The id of a container of which systemd is process 1 and whose units have started; a test that needs it is
+    skipped where none comes up."""
+    for rights in BOOTS:
+        done = docker("run", "-d", *rights, "--network", network, "--tmpfs", "/run:exec", "--tmpfs", "/tmp", "-v",
+                      "/sys/fs/cgroup:/sys/fs/cgroup:rw", *more, image, "/lib/systemd/systemd", check=False)
+        container = done.stdout.strip()
+        end = time.monotonic() + BOOTED_S
+        while not done.returncode and time.monotonic() < end:
+            state = docker("exec", container, "systemctl", "is-system-running", check=False)
+            if state.stdout.strip() in ("running", "degraded"):
+                # As on a machine; credentials are mounted by a process of their own.
+                docker("exec", container, "mount", "--make-rshared", "/")
+                return container
+            time.sleep(0.5)  # step of a poll
+        why = (done.stderr or docker("logs", container, check=False).stdout)[-400:]
+        if container:
+            docker("rm", "-f", "-v", container, check=False)
+    raise unittest.SkipTest(f"systemd does not start as process 1 of a container here: {why}")
+
+
+def blocks(chapter):
+    """The commands of a chapter of docs/deploy.md, as a reader types them."""
+    page = (ROOT / "docs/deploy.md").read_text()
+    text = re.search(rf"^## {chapter}$(.*?)^## ", page, re.S | re.M).group(1)
+    return re.findall(r"^```\n(.*?)^```", text, re.S | re.M)
+
+
 class Case(unittest.TestCase):
     maxDiff = None
+
+    def run(self, result=None):
+        begun = time.monotonic()
+        super().run(result)
+        print(f"{time.monotonic() - begun:.1f} s: {self.id()}", flush=True)
 
 
 def main():

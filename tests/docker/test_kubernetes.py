@@ -3,7 +3,10 @@
 """The manifests of docker/kubernetes: rendered by kustomize, judged by the API's schemas, and what they promise
 of rights, limits and time. No engine is needed for these."""
 import pathlib
+import re
 import shutil
+import tempfile
+import textwrap
 import unittest
 
 import engine
@@ -18,9 +21,9 @@ def setUpModule():
         engine.skip("there is no kubectl to render the manifests with: apt-get install kubernetes-client")
 
 
-def rendered(overlay):
+def rendered(overlay, manifests=MANIFESTS):
     import yaml  # of the system's or of build/venv
-    text = engine.run("kubectl", "kustomize", MANIFESTS / "overlays" / overlay).stdout
+    text = engine.run("kubectl", "kustomize", manifests / "overlays" / overlay).stdout
     return [one for one in yaml.safe_load_all(text) if one]
 
 
@@ -89,6 +92,22 @@ class Manifests(unittest.TestCase):
             kinds = {one["kind"] for one in objects}
             self.assertLessEqual({"PodDisruptionBudget", "NetworkPolicy", "DaemonSet", "Service", "ConfigMap"}, kinds)
 
+    def test_the_overlay_of_docs_deploy_names_a_site_s_own_images_and_store(self):
+        page = (engine.ROOT / "docs/deploy.md").read_text()
+        with tempfile.TemporaryDirectory() as folder:
+            manifests = pathlib.Path(folder) / "kubernetes"
+            shutil.copytree(MANIFESTS, manifests)
+            (manifests / "overlays/site").mkdir()
+            for block in re.findall(r"```yaml\n(.*?)```", page, re.S):
+                name = re.search(r"# (\S+\.yaml)", block).group(1)
+                (manifests / "overlays/site" / name).write_text(textwrap.dedent(block))
+            objects = rendered("site", manifests)
+        images = {one["image"] for _, pod in pods(objects) for one in [*pod.get("initContainers", []), *pod["containers"]]}
+        self.assertEqual(images, {"registry.example/cairn-server:0.2.0", "registry.example/cairn-uploader:0.2.0"})
+        settings = next(one for one in objects if one["kind"] == "ConfigMap")
+        self.assertEqual(settings["data"]["CAIRN_STORE"], "s3://checkpoints/prod")
+        self.assertEqual(settings["data"]["CAIRN_LOG_FORMAT"], "json")
+
     def test_variables_of_containers_are_settings_that_there_are(self):
         table = (engine.ROOT / "docs/config.md").read_text()
         for overlay in OVERLAYS:
@@ -99,6 +118,4 @@ class Manifests(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    for site in pathlib.Path(engine.ROOT / "build/venv").glob("lib/python3*/site-packages"):
-        engine.sys.path.append(str(site))
     engine.main()

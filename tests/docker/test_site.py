@@ -3,6 +3,7 @@
 """docker/compose.yaml brought up whole: a job that was killed resumes, and what breaks in a site of containers
 loses no save: killed trainers, a cut network, a newer server, stops, other host names, memory limits."""
 import contextlib
+import ipaddress
 import json
 import os
 import re
@@ -13,11 +14,12 @@ import urllib.parse
 
 import engine
 from engine import docker, inspect, wait_until
+from test_kubernetes import rendered
 
 PROJECT = "cairntest"
 SERVICES = ("postgres", "s3", "server-a", "server-b", "uploader", "prometheus")
 GRACE_S = 60  # stop_grace_period of compose.yaml
-site = None
+site = folder = coming = None
 
 
 def free_port():
@@ -27,23 +29,26 @@ def free_port():
 
 
 class Site:
-    """The profile s3 of compose.yaml under a project name of its own."""
+    """A profile of compose.yaml under a project name of its own."""
 
-    def __init__(self):
+    def __init__(self, compose_words, project=PROJECT, profile="s3"):
         self.port, self.prometheus = free_port(), free_port()
-        v2 = engine.run("docker", "compose", "version", check=False).returncode == 0
-        self.compose_words = ["docker", "compose"] if v2 else ["docker-compose"]
+        self.compose_words, self.project, self.profile = compose_words, project, profile
         self.jobs = []
 
-    def compose(self, *words, profile="s3", check=True, show=False):
+    def compose(self, *words, check=True, show=False, beside=False):
         env = {**os.environ, "CAIRN_PORT": str(self.port), "PROMETHEUS_PORT": str(self.prometheus)}
-        command = [*self.compose_words, "-p", PROJECT, "-f", engine.ROOT / "docker/compose.yaml", "--profile", profile, *words]
+        command = [*self.compose_words, "-p", self.project, "-f", engine.ROOT / "docker/compose.yaml", "--profile",
+                   self.profile, *words]
+        if beside:
+            return subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                    cwd=engine.ROOT / "docker", env=env)
         if show:
             return engine.shown(*command, cwd=engine.ROOT / "docker", env=env)
         return engine.run(*command, check=check, cwd=engine.ROOT / "docker", env=env)
 
     def container(self, service):
-        said = docker("ps", "-aq", "--no-trunc", "--filter", f"label=com.docker.compose.project={PROJECT}",
+        said = docker("ps", "-aq", "--no-trunc", "--filter", f"label=com.docker.compose.project={self.project}",
                       "--filter", f"label=com.docker.compose.service={service}").stdout.split()
         assert len(said) == 1, (service, said)
         return said[0]
@@ -53,7 +58,7 @@ class Site:
         return done.stdout + done.stderr
 
     def secret(self, name):
-        return docker("run", "--rm", "-v", f"{PROJECT}_secrets:/s:ro", "--entrypoint", "cat", "cairn", f"/s/{name}").stdout.strip()
+        return docker("run", "--rm", "-v", f"{self.project}_secrets:/s:ro", "--entrypoint", "cat", "cairn", f"/s/{name}").stdout.strip()
 
     def get(self, path, port=None):
         """(status, text), asked by curl with the token of a reader."""
@@ -90,35 +95,53 @@ class Site:
         said = json.loads(self.cairn("ls", run, "--json").stdout)
         return {item["step"] for item in said if item["state"] == "committed"}
 
+    @contextlib.contextmanager
+    def address_taken(self, before):
+        """Others have the free addresses up to the one that this container had, so the next one gets another."""
+        taken = []
+        try:
+            while not taken or address(inspect(taken[-1])) < address(before):
+                taken.append(docker("run", "-d", "--network", f"{PROJECT}_default", "--entrypoint", "sleep", "cairn",
+                                    "600").stdout.strip())
+            yield
+        finally:
+            docker("rm", "-f", *taken)
+
     def remove(self):
         for job in self.jobs:
             docker("rm", "-f", job, check=False)
-        self.compose("down", "-v", "--remove-orphans", profile="s3", check=False)
+        self.compose("down", "-v", "--remove-orphans", check=False)
+        left = [docker(what, *words, "-q", "--filter", f"label=com.docker.compose.project={self.project}").stdout.split()
+                for what, words in (("ps", ["-a"]), ("volume", ["ls"]), ("network", ["ls"]))]
+        assert not any(left), f"down -v has left {left}"
 
 
 def setUpModule():
-    global site
+    global site, folder, coming
     engine.needed()
     engine.build_all()
     engine.build_services()
-    site = Site()
+    composes = engine.composes()
+    site, folder = Site(composes[0]), Site(composes[-1], f"{PROJECT}folder", "folder")
+    print("brought up by", *site.compose_words, flush=True)
     site.remove()
+    folder.remove()
     begun = time.monotonic()
     site.compose("up", "-d", "--no-build", show=True)
     wait_until(lambda: inspect(site.container("job"))["State"]["Status"] == "exited")
     print(f"from nothing to a job that was killed and resumed: {time.monotonic() - begun:.0f} s", flush=True)
+    coming = folder.compose("up", "-d", "--no-build", beside=True)
     site.token = site.secret("reader.token")
     # The run of the tests keeps all: what is counted must not be removed meanwhile.
     site.cairn("policy", "set", "test", "--keep-all", "--yes")
 
 
 def tearDownModule():
-    if not site:
-        return
-    site.remove()
-    left = [docker(what, *words, "-q", "--filter", f"label=com.docker.compose.project={PROJECT}").stdout.split()
-            for what, words in (("ps", ["-a"]), ("volume", ["ls"]), ("network", ["ls"]))]
-    assert not any(left), f"down -v has left {left}"
+    if coming and coming.poll() is None:
+        coming.communicate(timeout=engine.HANG_S)
+    if site:
+        site.remove()
+        folder.remove()
 
 
 class AtFirst(engine.Case):
@@ -175,6 +198,19 @@ class AtFirst(engine.Case):
         self.assertEqual(done.returncode, 5, done.stderr)
 
 
+    def test_a7_what_docs_deploy_says_shows_the_checkpoint_and_makes_another_one(self):
+        words = "\n".join(engine.blocks("A site to look at")[1:3]).replace("docker_", f"{PROJECT}_")
+        words = words.replace(":7420/", f":{site.port}/").replace(":9090/", f":{site.prometheus}/")
+        said = engine.run("bash", "-euo", "pipefail", "-c", words).stdout
+        self.assertIn('"state":"committed"', said.replace(" ", ""))
+        self.assertRegex(said, r'"value":\[[0-9.]+,"[1-9]')
+        self.assertIn("done at step 20", said)
+
+
+def address(container):
+    return ipaddress.ip_address(container["NetworkSettings"]["Networks"][f"{PROJECT}_default"]["IPAddress"])
+
+
 def digest(said):
     return re.search(r"digest (\w+)", said).group(1)
 
@@ -216,6 +252,7 @@ class Broken(engine.Case):
         self.whole(job, "test/cut", 40, 5)
 
     def test_b3_servers_are_replaced_by_newer_ones_while_jobs_save_and_no_call_fails(self):
+        self.addCleanup(docker, "tag", inspect("cairn-server")["Id"], "cairn-server")
         engine.run("docker", "build", "-q", "-t", "cairn-server", "-", input="FROM cairn-server\nLABEL newer=1\n")
         jobs = [site.start_job(f"rolling{i}", f"test/rolling{i}", "--steps", "60", "--every", "2", "--step-ms", "200")
                 for i in range(2)]
@@ -228,10 +265,16 @@ class Broken(engine.Case):
         site.jobs.append(f"{PROJECT}-asking")
         wait_until(lambda: "staged" in site.said(jobs[0]))
         for service in ("server-a", "server-b"):
-            before = site.container(service)
-            site.compose("up", "-d", "--no-build", "--no-deps", service)
-            wait_until(lambda: inspect(site.container(service))["State"]["Health"]["Status"] == "healthy")
-            self.assertNotEqual(site.container(service), before, service)
+            before = inspect(site.container(service))
+            docker("stop", "-t", GRACE_S, before["Id"])
+            docker("rm", before["Id"])
+            with site.address_taken(before):
+                site.compose("up", "-d", "--no-build", "--no-deps", service)
+                wait_until(lambda: inspect(site.container(service))["State"]["Health"]["Status"] == "healthy")
+            after = inspect(site.container(service))
+            self.assertNotEqual(after["Image"], before["Image"], service)
+            self.assertNotEqual(after["Config"]["Hostname"], before["Config"]["Hostname"], service)
+            self.assertNotEqual(address(after), address(before), service)
         self.assertIsNone(asking.poll(), asking.stdout.read() if asking.poll() is not None else "")
         docker("stop", f"{PROJECT}-asking")
         self.assertEqual(asking.wait(engine.HANG_S), 0, asking.stdout.read())
@@ -258,17 +301,12 @@ class Broken(engine.Case):
         wait_until(lambda: "step 20 staged" in site.said(job))
         before = inspect(site.container("uploader"))
         docker("kill", before["Id"])
-        # Its address is taken, so the next one has another.
-        network = before["NetworkSettings"]["Networks"][f"{PROJECT}_default"]
         docker("rm", "-f", before["Id"])
-        with contextlib.ExitStack() as stack:
-            taken = docker("run", "-d", "--network", f"{PROJECT}_default", "--ip", network["IPAddress"] or "0.0.0.0",
-                           "--entrypoint", "sleep", "cairn", "600", check=False).stdout.strip()
-            if taken:
-                stack.callback(docker, "rm", "-f", taken)
+        with site.address_taken(before):
             site.compose("up", "-d", "--no-build", "--no-deps", "uploader")
             after = inspect(site.container("uploader"))
             self.assertNotEqual(after["Config"]["Hostname"], before["Config"]["Hostname"])
+            self.assertNotEqual(address(after), address(before))
             self.whole(job, "test/moved", 60, 20)
         said = json.loads(site.cairn("nodes", "--json").stdout)
         self.assertEqual([node["node"] for node in said], ["node-1"])
@@ -279,6 +317,78 @@ class Broken(engine.Case):
         self.assertNotEqual(code, 0, said)
         self.assertIn(f"the uploader's memory_budget is {256 << 20} of which", said)
         docker("exec", site.container("uploader"), "cairn", "health", "uploader")
+
+
+class Sidecar(engine.Case):
+    """The pod of kubernetes/overlays/sidecar, its containers run as the kubelet runs them: users, group, limits, rights,
+    volumes and variables are the manifest's; server, store and secrets are those of the site here."""
+
+    def volume(self, name, *filled):
+        """As an emptyDir or a secret is: root's, for the group of the pod."""
+        full = f"{PROJECT}_pod_{name}"
+        docker("volume", "create", "--label", f"com.docker.compose.project={PROJECT}", full)
+        docker("run", "--rm", "-u", "0", "-v", f"{full}:/v", "-v", f"{PROJECT}_secrets:/s:ro", "--entrypoint", "sh", "cairn", "-c",
+               "chown 0:7420 /v && chmod 2777 /v" + "".join(f" && {one}" for one in filled))
+        self.addCleanup(docker, "volume", "rm", "-f", full)
+        return full
+
+    def words(self, pod, container, values, volumes):
+        """What docker is to be told of one container of a pod."""
+        context = container["securityContext"]
+        self.assertTrue(context["readOnlyRootFilesystem"])
+        self.assertEqual((context["capabilities"], context["allowPrivilegeEscalation"]), ({"drop": ["ALL"]}, False))
+        memory = container["resources"]["limits"]["memory"].replace("Mi", "m")
+        words = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "-m", memory, "-u",
+                 f"{context['runAsUser']}:{context['runAsGroup']}", "--group-add", str(pod["securityContext"]["fsGroup"])]
+        for name in [item["name"] for item in container["env"]]:
+            words += ["-e", f"{name}={values[name]}"]
+        for mount in container["volumeMounts"]:
+            mode = "ro,nocopy" if mount.get("readOnly") else "nocopy"
+            words += ["-v", f"{volumes[mount['name']]}:{mount['mountPath']}:{mode}"]
+        return words
+
+    def test_c1_the_trainer_of_a_pod_saves_through_its_sidecar_which_ends_after_it(self):
+        pod = next(one for one in rendered("sidecar") if one["kind"] == "Job")["spec"]["template"]["spec"]
+        sidecar, trainer = pod["initContainers"][0], pod["containers"][0]
+        self.assertEqual(sidecar["restartPolicy"], "Always")
+        volumes = {"socket": self.volume("socket"), "journal": self.volume("journal"), "tls": self.volume("tls", "echo none >/v/ca.crt"),
+                   "secrets": self.volume("secrets", "cp /s/uploader.token /v/token && cp /s/s3.credentials /v/",
+                                          "chown 0:7420 /v/* && chmod 0440 /v/*")}
+        self.assertEqual(set(volumes), {one["name"] for one in pod["volumes"]})
+        values = {item["name"]: item.get("value") for item in [*sidecar["env"], *trainer["env"]]}
+        # The site's own: a pod asks its job's name of the API, and calls servers and stores by TLS.
+        values |= {"CAIRN_NODE": "trainer", "CAIRN_SERVER": "http://server-a:7420,http://server-b:7420"}
+        ours = ["-e", "CAIRN_STORE=s3://cairn/site", "-e", "CAIRN_ENDPOINT=http://s3:7480", "-e", "CAIRN_ALLOW_PLAIN_HTTP=true",
+                "-e", "AWS_EC2_METADATA_DISABLED=true"]
+        names = [f"{PROJECT}-pod-{one['name']}" for one in (sidecar, trainer)]
+        self.addCleanup(docker, "rm", "-f", *names, check=False)
+        docker("run", "-d", "--name", names[0], "--network", f"{PROJECT}_default", *ours,
+               *self.words(pod, sidecar, values, volumes), "cairn-uploader")
+        probe = sidecar["startupProbe"]["exec"]["command"]
+        wait_until(lambda: docker("exec", names[0], *probe, check=False).returncode == 0)
+        run, *args = trainer["args"]
+        docker("run", "-d", "--name", names[1], "--network", f"container:{names[0]}",
+               *self.words(pod, trainer, values, volumes), "cairn-example-job", run.replace("demo/", "test/"), *args)
+        code, said = site.end_of(names[1])
+        self.assertEqual((code, counted(said)), (0, (10, 0)), said)
+        docker("stop", "-t", pod["terminationGracePeriodSeconds"], names[0])
+        self.assertEqual(inspect(names[0])["State"]["ExitCode"], 0)
+        self.assertEqual(site.steps("test/sidecar"), set(range(10, 101, 10)))
+
+
+class Folder(engine.Case):
+    """The profile without S3 and PostgreSQL, by the other kind of compose where both are here."""
+
+    def test_d1_the_job_is_killed_and_resumes(self):
+        print("brought up by", *folder.compose_words, flush=True)
+        said = coming.communicate(timeout=engine.HANG_S)[0]
+        self.assertEqual(coming.returncode, 0, said)
+        code, said = folder.end_of(folder.container("folder-job"))
+        self.assertEqual(code, 0, said)
+        self.assertEqual(digest(said), digest(site.logs("job")))
+        folder.token = folder.secret("reader.token")
+        status, body = folder.get("/v1/runs/demo/job/checkpoints/latest")
+        self.assertEqual((status, json.loads(body)["step"]), (200, 60), body)
 
 
 if __name__ == "__main__":
