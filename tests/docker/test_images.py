@@ -3,6 +3,8 @@
 """The images of docker/Dockerfile: what is in them, who runs in them, and that they are made the same
 twice."""
 
+import datetime
+
 import engine
 from engine import docker, inspect
 
@@ -67,6 +69,24 @@ class Images(engine.Case):
         done = docker("run", "--rm", "-e", "CAIRN_STORE=/srv/cairn", "cairn-server", check=False)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("beyond loopback: give tls-cert and tls-key", done.stderr)
+
+    def test_a_server_as_process_1_takes_ipv6_logs_in_utc_to_standard_error_and_ends_at_sigterm_whatever_proxies_say(self):
+        server = docker("run", "-d", "--read-only", "--network", "none", "--sysctl", "net.ipv6.conf.all.disable_ipv6=0", "-e",
+                        "CAIRN_LISTEN=[::]:7420", "-e", "CAIRN_ALLOW_REMOTE=true", "-e", "CAIRN_STORE=/srv/cairn", "-e",
+                        "TZ=Asia/Tokyo", "-e", "http_proxy=http://127.0.0.1:9", "--tmpfs", "/srv/cairn:uid=7420", "cairn-server")
+        server = server.stdout.strip()
+        self.addCleanup(docker, "rm", "-f", "-v", server)
+        engine.wait_until(lambda: docker("exec", server, "cairn", "health", "--ready", "server", check=False).returncode == 0)
+        docker("exec", "-e", "CAIRN_URL=http://[::1]:7420", server, "cairn", "health", "--ready", "server")
+        self.assertEqual(docker("exec", server, "stat", "-c", "%a", "/var/lib/cairn/grant.key").stdout, "600\n")
+        docker("stop", "-t", "60", server)
+        self.assertEqual(inspect(server)["State"]["ExitCode"], 0)
+        logs = docker("logs", server)
+        self.assertEqual(logs.stdout, "")
+        times = [line.split()[0] for line in logs.stderr.splitlines()]
+        now = datetime.datetime.now(datetime.timezone.utc)
+        for text in times:
+            self.assertLess(abs(now - datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))), datetime.timedelta(hours=1))
 
     def test_a_budget_beyond_the_container_s_memory_is_refused_and_names_the_limit(self):
         done = docker("run", "--rm", "-m", "128m", "-e", "CAIRN_STORE=/srv/cairn", "-e", "CAIRN_MEMORY_BUDGET=1GiB",

@@ -21,9 +21,9 @@ def setUpModule():
         engine.skip("there is no kubectl to render the manifests with: apt-get install kubernetes-client")
 
 
-def rendered(overlay, manifests=MANIFESTS):
+def rendered(overlay, manifests=MANIFESTS / "overlays"):
     import yaml  # of the system's or of build/venv
-    text = engine.run("kubectl", "kustomize", manifests / "overlays" / overlay).stdout
+    text = engine.run("kubectl", "kustomize", manifests / overlay).stdout
     return [one for one in yaml.safe_load_all(text) if one]
 
 
@@ -92,6 +92,17 @@ class Manifests(unittest.TestCase):
             kinds = {one["kind"] for one in objects}
             self.assertLessEqual({"PodDisruptionBudget", "NetworkPolicy", "DaemonSet", "Service", "ConfigMap"}, kinds)
 
+    def test_monitors_choose_what_there_is_and_name_ports_that_it_has(self):
+        objects = {one["kind"]: one for one in rendered("sqlite")}
+        monitors = {one["kind"]: one["spec"] for one in rendered("prometheus", MANIFESTS)}
+        service, pod = objects["Service"], objects["DaemonSet"]["spec"]["template"]
+        for spec, labels, ports in (
+                (monitors["ServiceMonitor"], service["metadata"]["labels"], service["spec"]["ports"]),
+                (monitors["PodMonitor"], pod["metadata"]["labels"], pod["spec"]["containers"][0]["ports"])):
+            self.assertLessEqual(spec["selector"]["matchLabels"].items(), labels.items())
+            for endpoint in spec.get("endpoints", []) + spec.get("podMetricsEndpoints", []):
+                self.assertIn(endpoint["port"], {port["name"] for port in ports})
+
     def test_the_overlay_of_docs_deploy_names_a_site_s_own_images_and_store(self):
         page = (engine.ROOT / "docs/deploy.md").read_text()
         with tempfile.TemporaryDirectory() as folder:
@@ -101,7 +112,7 @@ class Manifests(unittest.TestCase):
             for block in re.findall(r"```yaml\n(.*?)```", page, re.S):
                 name = re.search(r"# (\S+\.yaml)", block).group(1)
                 (manifests / "overlays/site" / name).write_text(textwrap.dedent(block))
-            objects = rendered("site", manifests)
+            objects = rendered("site", manifests / "overlays")
         images = {one["image"] for _, pod in pods(objects) for one in [*pod.get("initContainers", []), *pod["containers"]]}
         self.assertEqual(images, {"registry.example/cairn-server:0.2.0", "registry.example/cairn-uploader:0.2.0"})
         settings = next(one for one in objects if one["kind"] == "ConfigMap")

@@ -11,6 +11,7 @@ import engine
 from engine import blocks, docker, run, wait_until
 
 SERVER_EXPOSURE_MAX = 30  # tenths, of systemd-analyze security
+TLS = "export CAIRN_URL=https://cairn.example:7420 CAIRN_CA_FILE=/etc/cairn/secrets/ca.pem"
 made = None
 NAMES = ("libcairn1", "libcairn-dev", "cairn", "cairn-server", "cairn-uploader", "cairn-cuda")
 
@@ -211,7 +212,7 @@ class Booted(engine.Case):
         before = self.root.run("systemctl show -p MainPID --value cairn-server").stdout.strip()
         self.root.run(f"kill -STOP {before}")
         wait_until(lambda: self.root.run("systemctl show -p MainPID --value cairn-server").stdout.strip() not in ("0", before))
-        wait_until(lambda: self.root.run("cairn health", check=False).returncode == 0)
+        wait_until(lambda: self.root.run(f"{TLS}; cairn health", check=False).returncode == 0)
 
     def test_a4_a_secret_that_root_alone_may_read_comes_by_load_credential(self):
         self.root.run("""set -e
@@ -222,8 +223,7 @@ class Booted(engine.Case):
                 sed 's,/run/secrets/,/root/,' >/etc/systemd/system/cairn-server.service.d/secret.conf
             sed -i '/^admin_token_file/d' server.conf
             systemctl daemon-reload && systemctl restart cairn-server""")
-        said = self.root.run("[ -e /etc/cairn/secrets/ca.pem ] && export CAIRN_URL=https://cairn.example:7420 "
-                             "CAIRN_CA_FILE=/etc/cairn/secrets/ca.pem; cairn token whoami --token-file /root/admin.token")
+        said = self.root.run(f"{TLS}; cairn token whoami --token-file /root/admin.token")
         self.assertIn("admin", said.stdout)
         self.assertEqual(self.root.run("stat -c %a-%U /root/admin.token").stdout.strip(), "600-root")
 

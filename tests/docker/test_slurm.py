@@ -117,24 +117,24 @@ class Slurm(engine.Case):
                     "printf 'store = /nowhere/at/all\\n' >/etc/cairn/uploader.conf")
         number = self.batch("--wrap true")
         wait_until(lambda: self.state().startswith("drain"))
-        self.assertEqual(self.job(number)["JobState"], "PENDING")
+        wait_until(lambda: self.job(number).get("JobState") == "PENDING")
         self.run_in("mv /etc/cairn/away /etc/cairn/uploader.conf && systemctl reset-failed cairn-uploader; "
                     "scontrol update node=node-1 state=resume")
         self.run_in(f"scontrol release {number}", check=False)
         self.ended(number)
 
     def test_a3_the_epilog_holds_the_node_until_what_was_staged_is_sent(self):
-        # The store takes nothing from when the job runs until its node has been seen to be held.
-        number = self.batch("--wrap 'until [ -e go ]; do sleep 0.1; done; cp /usr/bin/cairn w && "
-                            "cairn put w slurm/late@1 --detach'")
-        wait_until(lambda: self.job(number).get("JobState") == "RUNNING")
-        self.run_in("chmod 0500 /srv/store && touch /home/trainer/go")
+        number = self.batch("--wrap 'exec cairn-example-job slurm/late --steps 100000 --every 10 --step-ms 50 --elements 1000'")
+        wait_until(lambda: "step 20 staged" in self.log(number))
+        self.run_in("systemctl stop cairn-server")
+        before = self.log(number).count("staged")
+        wait_until(lambda: self.log(number).count("staged") > before + 1)
+        self.run_in(f"scancel --full --signal=KILL {number}")
         wait_until(lambda: self.state() == "completing")
-        self.assertIn("slurm/late", self.log(number))
-        self.run_in("chmod 0750 /srv/store")
+        self.run_in("systemctl start cairn-server")
         wait_until(lambda: self.state() == "idle")
-        self.ended(number)
-        self.assertIn("committed", self.run_in("cairn show slurm/late@1").stdout)
+        last = re.findall(r"step (\d+) staged", self.log(number))[-1]
+        self.assertIn("committed", self.run_in(f"cairn show slurm/late@{last}").stdout)
 
 
 if __name__ == "__main__":
