@@ -2,6 +2,7 @@
 # ctest: labels=docker,full seconds=400 thirds=6
 """Debian packages: made twice with the same bytes, judged by lintian, installed in an empty root, upgraded and
 purged there; and the units, with systemd as process 1 of a container: packages, units, a save."""
+import functools
 import hashlib
 import pathlib
 import shutil
@@ -39,6 +40,7 @@ def setUpModule():
     engine.needed()
     engine.make_base()
     made = pathlib.Path(tempfile.mkdtemp(prefix="cairn-packages-"))
+    made.chmod(0o755)  # who is not root unpacks the tar from it
     engine.shown(engine.ROOT / "packaging/build", made / "first")
     for release in ("1", "2"):
         pack(made / release, release)
@@ -57,9 +59,9 @@ def debs(release, *names):
 class Container:
     """A root of Debian alone, in which commands are run."""
 
-    def __init__(self, image=engine.BASE, booted=False):
+    def __init__(self, image=engine.BASE, booted=False, network="host"):
         self.id = engine.boot(image) if booted else docker(
-            "run", "-d", "-v", f"{made}:/debs:ro", "--network", "host", image, "sleep", "infinity").stdout.strip()
+            "run", "-d", "-v", f"{made}:/debs:ro", "--network", network, image, "sleep", "infinity").stdout.strip()
 
     def run(self, text, check=True):
         return docker("exec", self.id, "bash", "-c", text, check=check)
@@ -70,6 +72,20 @@ class Container:
 
     def remove(self):
         docker("rm", "-f", "-v", self.id, check=False)
+
+
+@functools.cache
+def with_daemons():
+    """An image of a root in which both daemons and systemd are installed."""
+    root = Container()
+    try:
+        root.install("systemd", "systemd-sysv", "dbus", "curl", "openssl",
+                     *debs("1", "libcairn1", "cairn", "cairn-server", "cairn-uploader"))
+        image = docker("commit", root.id, "cairn-test-systemd").stdout.strip()
+    finally:
+        root.remove()
+    engine.unittest.addModuleCleanup(docker, "image", "rm", "-f", image, check=False)
+    return image
 
 
 class Files(engine.Case):
@@ -150,9 +166,8 @@ class Units(engine.Case):
 
     @classmethod
     def setUpClass(cls):
-        cls.root = Container()
+        cls.root = Container(with_daemons(), network="none")
         cls.addClassCleanup(cls.root.remove)
-        cls.root.install("systemd", "curl", *debs("1", "libcairn1", "cairn", "cairn-server", "cairn-uploader"))
 
     def test_a1_the_server_s_exposure_is_small_and_both_are_well_formed(self):
         for name in ("cairn-server", "cairn-uploader"):
@@ -182,12 +197,7 @@ class Booted(engine.Case):
 
     @classmethod
     def setUpClass(cls):
-        root = Container()
-        cls.addClassCleanup(root.remove)
-        root.install("systemd", "systemd-sysv", "dbus", "curl", "openssl", *debs("1", "libcairn1", "cairn", "cairn-server", "cairn-uploader"))
-        image = docker("commit", root.id, "cairn-test-systemd").stdout.strip()
-        cls.addClassCleanup(lambda: docker("image", "rm", "-f", image, check=False))
-        cls.root = Container("cairn-test-systemd", booted=True)
+        cls.root = Container(with_daemons(), booted=True)
         cls.addClassCleanup(cls.root.remove)
 
     def test_a2_what_docs_deploy_says_leads_from_packages_to_a_site_with_tokens_and_tls_and_a_save(self):
