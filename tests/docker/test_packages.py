@@ -147,8 +147,8 @@ class WithoutRoot(engine.Case):
         tar = next((made / "first").glob("cairn-*.tar.gz")).name
         unpack = blocks("Packages")[2].replace("cairn-*.tar.gz", f"/debs/first/{tar}", 1).replace(
             "cairn up ~/checkpoints", "cairn up ~/checkpoints >~/up.log 2>&1 &")
-        words = ["--network", "none", "-u", "1000:1000", "--cap-drop", "ALL", "--tmpfs", "/home/trainer:uid=1000,exec",
-                 "-e", "HOME=/home/trainer", "-v", f"{made}:/debs:ro"]
+        words = ["--network", "none", "-u", "1000:1000", "--cap-drop", "ALL", "--tmpfs", "/srv/trainer:uid=1000,exec",
+                 "-e", "HOME=/srv/trainer", "-v", f"{made}:/debs:ro"]
         done = docker("run", "--rm", *words, engine.BASE, "bash", "-ec", unpack + """
             until cairn health --ready >/dev/null 2>&1; do kill -0 $! || { cat ~/up.log; exit 1; }; sleep 0.2; done
             eval "$(grep '^ *export' ~/up.log)"
@@ -226,16 +226,16 @@ class Booted(engine.Case):
 
     def test_a4_a_secret_that_root_alone_may_read_comes_by_load_credential(self):
         self.root.run("""set -e
-            cd /etc/cairn && cairn token generate --out /root/admin.token && chown root:root /root/admin.token
+            install -d -m 0700 /srv/vault && cd /etc/cairn && cairn token generate --out /srv/vault/admin.token
             mkdir -p /etc/systemd/system/cairn-server.service.d
             unit=/lib/systemd/system/cairn-server.service
             { echo '[Service]'; sed -n -E 's/^#   ((LoadCredential|Environment)=)/\\1/p' $unit; } |
-                sed 's,/run/secrets/,/root/,' >/etc/systemd/system/cairn-server.service.d/secret.conf
+                sed 's,/run/secrets/,/srv/vault/,' >/etc/systemd/system/cairn-server.service.d/secret.conf
             sed -i '/^admin_token_file/d' server.conf
             systemctl daemon-reload && systemctl restart cairn-server""")
-        said = self.root.run(f"{TLS}; cairn token whoami --token-file /root/admin.token")
+        said = self.root.run(f"{TLS}; cairn token whoami --token-file /srv/vault/admin.token")
         self.assertIn("admin", said.stdout)
-        self.assertEqual(self.root.run("stat -c %a-%U /root/admin.token").stdout.strip(), "600-root")
+        self.assertEqual(self.root.run("stat -c %a-%U /srv/vault/admin.token").stdout.strip(), "600-root")
 
 
 if __name__ == "__main__":

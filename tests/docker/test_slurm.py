@@ -21,7 +21,7 @@ COPY cairn.sysusers /usr/lib/sysusers.d/cairn.conf
 COPY cairn.tmpfiles /usr/lib/tmpfiles.d/cairn.conf
 COPY slurm/ /usr/share/cairn/slurm/
 RUN ldconfig && systemd-sysusers && systemd-tmpfiles --create /usr/lib/tmpfiles.d/cairn.conf && \\
-    useradd --uid 1000 --create-home trainer && install -d -o cairn -g cairn -m 0750 /srv/store && \\
+    useradd --uid 1000 --create-home --home-dir /srv/trainer trainer && install -d -o cairn -g cairn -m 0750 /srv/store && \\
     install -d -o slurm -g slurm /var/lib/slurm/slurmctld && install -d /etc/cairn && \\
     printf 'store = /srv/store\\n' >/etc/cairn/server.conf && \\
     printf 'store = /srv/store\\nmemory_budget = 128MiB\\nallow_uids = any\\n' >/etc/cairn/uploader.conf && \\
@@ -82,7 +82,7 @@ class Slurm(engine.Case):
 
     def batch(self, words):
         """The id of a job that the user trainer hands in."""
-        return self.run_in("cd /home/trainer && setpriv --reuid 1000 --regid 1000 --clear-groups sbatch --parsable "
+        return self.run_in("cd /srv/trainer && setpriv --reuid 1000 --regid 1000 --clear-groups sbatch --parsable "
                            f"{words}").stdout.strip()
 
     def job(self, number):
@@ -90,7 +90,7 @@ class Slurm(engine.Case):
         return dict(word.split("=", 1) for word in said.split() if "=" in word)
 
     def log(self, number):
-        return self.run_in(f"cat /home/trainer/slurm-{number}.out", check=False).stdout
+        return self.run_in(f"cat /srv/trainer/slurm-{number}.out", check=False).stdout
 
     def ended(self, number):
         wait_until(lambda: self.job(number).get("JobState") in ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"))
