@@ -199,6 +199,9 @@ class Faults(unittest.TestCase):
             port = re.search(r" metrics.listening .*port=(\d+)", log)[1]
             page = self.world.get_from(f"http://127.0.0.1:{port}", "/metrics")[2].decode()
             self.assertIn("\ncairn_credential_expiry_timestamp_seconds 4070908800\n", page)  # 2099
+            self.world.wait_for_beats(2)
+            node = json.loads(self.world.get("/v1/nodes")[2])["items"][0]
+            self.assertEqual(node["uploader"]["keys_end_at"], "2099-01-01T00:00:00Z")
             creates = [line for line in self.s3.journal(op="create") if "/data/" in line["key"]]
             self.assertEqual(len(creates), 1, "the same upload goes on")
             self.check()

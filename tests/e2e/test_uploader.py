@@ -27,6 +27,19 @@ class Uploader(unittest.TestCase):
     def status(self, world):
         return json.loads(world.cairn("uploader", "status", "--json").stdout)
 
+    def told(self, world):
+        """What the server was told of this node's memory and queue: (slabs, of them held, shards not in the store)."""
+        said = json.loads(world.get("/v1/nodes")[2])["items"][0]["uploader"]
+        return tuple(said.get(name, 0) for name in ("slab_bytes", "slab_held_bytes", "queue_depth"))
+
+    def test_heartbeats_tell_of_slabs_and_queue_until_all_is_sent(self):
+        world = self.world_of(env={"CAIRN_STORE_FAULT": SLOW})
+        self.assertEqual(self.told(world), (0, 0, 0))
+        world.cairn("put", "--detach", self.folder, f"{RUN}@5")
+        slabs, held, queued = wait_until(lambda: (told := self.told(world)) and all(told) and told)
+        self.assertLessEqual((held, queued), (slabs, 1))
+        wait_until(lambda: self.told(world)[1:] == (0, 0))
+
     def test_status_tells_what_is_held_sent_and_in_the_way(self):
         world = self.world_of(env={"CAIRN_STORE_FAULT": SLOW})
         idle = self.status(world)

@@ -11,15 +11,18 @@
 #include "common/log.h"
 #include "common/rule.h"
 #include "common/text.h"
+#include "store/store.h"
 #include "uploader/journal/journal.h"
 #include "uploader/partner/partner.h"
 #include "uploader/peers/peers.h"
 #include "uploader/saves/ended.h"
 #include "uploader/saves/kept.h"
+#include "uploader/saves/slabs.h"
 #include "uploader/server/abandoned.h"
 #include "uploader/server/inside.h"
 #include "uploader/server/outcome.h"
 #include "uploader/server/trouble.h"
+#include "uploader/shards/queue.h"
 
 #define LAST_MS 2000 /* a stopping uploader does not wait long for a server that is away */
 
@@ -66,6 +69,38 @@ static void measure_rate(struct cairn_up_watch *watch) {
     rate->busy = busy;
 }
 
+/* Each change of what is told is a write of the server's, so in steps: to and from nothing, and where
+ * it is at least that step away from what was told last. */
+static uint64_t tell_in_steps(uint64_t *told, uint64_t now, uint64_t step) {
+    uint64_t apart = now > *told ? now - *told : *told - now;
+    if (apart >= cairn_max_u64(step, 1) || !now != !*told) *told = now;
+    return *told;
+}
+
+struct use {
+    uint64_t slab_bytes, slab_held_bytes, queue_depth;
+};
+
+/* Slabs in quarters of all of them; the queue by half of what it was. */
+static struct use measure_use(struct cairn_up_watch *watch) {
+    struct cairn_up *up = watch->up;
+    struct use use = {0};
+    uint64_t held_bytes = 0, depth = 0;
+    for (const struct cairn_up_slab *slab = up->locked.slabs; slab; slab = slab->next) {
+        use.slab_bytes += slab->bytes;
+        if (slab->state.owner) held_bytes += slab->bytes;
+    }
+    {
+        CAIRN_HOLD(&up->queue->lock);
+        depth = up->queue->locked.depth;
+    }
+    use.slab_held_bytes =
+        tell_in_steps(&watch->told.slab_held_bytes, held_bytes, use.slab_bytes / 4);
+    use.queue_depth =
+        tell_in_steps(&watch->told.queue_depth, depth, watch->told.queue_depth / 2 + 1);
+    return use;
+}
+
 /* What a save of this node is answered again and again; NULL: nothing. */
 static const char *server_fails(const struct cairn_up *up) {
     for (size_t i = 0; i < up->locked.save_count; i++)
@@ -74,8 +109,13 @@ static const char *server_fails(const struct cairn_up *up) {
     return NULL;
 }
 
-static json_t *uploader_of(const struct cairn_up *up, uint64_t rate) {
+static json_t *uploader_of(struct cairn_up_watch *watch) {
+    const struct cairn_up *up = watch->up;
     struct cairn_error broken = {0};
+    struct use use = measure_use(watch);
+    int64_t keys_until_ms = cairn_store_keys_until_ms(up->store);
+    char keys_end_at[32] = "";
+    if (keys_until_ms) cairn_time_text(keys_until_ms, false, keys_end_at);
     (void)!cairn_up_journal_trouble(up->journal, &broken);
     const char *waits = up->locked.store_waits;
     if (!cairn_utf8_valid(cairn_view_of(waits))) /* a path in it */
@@ -85,7 +125,10 @@ static json_t *uploader_of(const struct cairn_up *up, uint64_t rate) {
                       .server_fails = server_fails(up),
                       .peer = up->peers ? cairn_up_port_address(up->peers->port) : NULL,
                       .draining = up->locked.draining,
-                      .kept_bytes = cairn_up_kept_bytes_locked(up), .upload_bytes_per_s = rate,
+                      .kept_bytes = cairn_up_kept_bytes_locked(up),
+                      .upload_bytes_per_s = watch->rate.told, .slab_bytes = use.slab_bytes,
+                      .slab_held_bytes = use.slab_held_bytes, .queue_depth = use.queue_depth,
+                      .keys_end_at = keys_end_at,
                       .failure_domain = up->settings.failure_domain,
                       .partner_memory_bytes = up->settings.partner_memory_bytes);
 }
@@ -224,7 +267,7 @@ static json_t *report(struct cairn_up_watch *watch, bool last) {
     CAIRN_AUTO_JSON json_t *restores = restores_of(up);
     CAIRN_HOLD(&up->lock);
     measure_rate(watch);
-    CAIRN_AUTO_JSON json_t *uploader = uploader_of(up, watch->rate.told),
+    CAIRN_AUTO_JSON json_t *uploader = uploader_of(watch),
                            *ended = cairn_up_ended_report_locked(up);
     if ((knows && !heard) || !add_attempts(up, attempts) || !add_versions(up, versions))
         return NULL;

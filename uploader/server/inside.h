@@ -47,6 +47,9 @@ struct cairn_up_watch {
         bool busy;               /* there was something to send */
         uint64_t per_second, told;
     } rate;
+    struct { /* the same: of slabs and queue, as they were told last */
+        uint64_t slab_held_bytes, queue_depth;
+    } told;
     struct cairn_up_missed missed; /* the same */
     struct cairn_late_bell bell;
     struct cairn_lock lock; /* uploader_watch */
