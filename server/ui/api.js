@@ -3,6 +3,7 @@
 // cookie is ever set, so no other page can use it.
 
 const TOKEN = "cairn-token";
+const UNANSWERED = [502, 503, 504], AGAIN_MS = 500;
 const BASE = new URL("..", document.baseURI); // behind a proxy the API lies beside the page
 
 export class Problem extends Error {
@@ -43,7 +44,14 @@ async function send(method, path, {body, query, match, signal, accept, last} = {
   throw new Problem(response.status, said);
 }
 
+// What got no answer, since the network has just changed or the server is being started again, is asked once more.
 export async function get(path, query, signal) {
+  try {
+    return await (await send("GET", path, {query, signal})).json();
+  } catch (problem) {
+    if (signal?.aborted || !(problem instanceof TypeError || UNANSWERED.includes(problem.status))) throw problem;
+  }
+  await new Promise(resolve => setTimeout(resolve, AGAIN_MS));
   return (await send("GET", path, {query, signal})).json();
 }
 

@@ -3,8 +3,8 @@
 // save went from its begin over staged and durable to committed, what share of the time that was, how fast the bytes
 // went, and a metric of the checkpoints with its best one marked. Drawn by uPlot.
 import {fill, h} from "./dom.js";
-import {bytes, duration, number} from "./format.js";
-import {EDGE, extent, LEFT} from "./timeline.js";
+import {bytes, count, duration, moment, number} from "./format.js";
+import {EDGE, extent, LEFT, placesOf} from "./timeline.js";
 
 const SYNC = "cairn-run";
 const percent = value => value === null || value === undefined ? "–" : `${number(value)} %`;
@@ -44,13 +44,16 @@ function chart({title, words, x, columns, format, width, by, range, stacked, dra
   const holder = h("div", {role: "img", "aria-label": words});
   box.append(holder);
   const inks = [of("--good"), of("--busy"), of("--old")], dashes = [undefined, [6, 3], [2, 3]];
-  const axis = {stroke: of("--quiet"), grid: {stroke: of("--line")}, ticks: {stroke: of("--line")}};
+  const axis = {stroke: of("--quiet"), font: "12px system-ui, sans-serif", grid: {stroke: of("--line"), width: 1}, ticks: {stroke: of("--line"), width: 1}};
+  const places = placesOf(...range, width - LEFT - EDGE, by); // those of the line above
+  const below = {...axis, splits: () => places.map(([at]) => at), values: () => places.map(([, text]) => text)};
+  const named = by === "step" ? count : at => moment(1000 * at);
   drawn.push(new window.uPlot({
     width, height: 150, cursor: {sync: {key: SYNC}}, legend: {live: true}, padding: [8, EDGE, 0, 0],
     scales: {x: {time: by !== "step", range}, y: {range: (_, low, high) => [Math.min(0, low), high || 1]}},
-    axes: [axis, {...axis, size: LEFT, values: (_, values) => values.map(format)}],
-    series: [{label: by === "step" ? "step" : undefined}, ...columns.map(([label], i) => ({label, stroke: inks[i], width: 1.5, dash: dashes[i],
-      fill: stacked ? `${inks[i]}44` : undefined, points: {show: x.length < 200, size: 4}, value: (_, value) => format(value)}))]},
+    axes: [below, {...axis, size: LEFT, values: (_, values) => values.map(format)}],
+    series: [{label: by === "step" ? "step" : "time", value: (_, at) => at === null || at === undefined ? "–" : named(at)}, ...columns.map(([label, , mark], i) => ({label, stroke: inks[i], width: 1.5, dash: dashes[i],
+      fill: stacked ? `${inks[i]}44` : undefined, points: mark ? {show: true, size: 11, width: 2, fill: of("--card")} : {show: x.length < 200, size: 4}, value: (_, value) => format(value)}))]},
   [x, ...columns.map(([, values]) => values)], holder));
   return box;
 }
@@ -90,7 +93,7 @@ function metricChart(common, committed, metric, order) {
   if (best === null) return h("p", {class: "empty"}, `No checkpoint has the metric ${metric}.`);
   const step = committed[values.indexOf(best)].step, word = order === "max" ? "the greatest" : "the least";
   return chart({...common, title: `${metric}: the best (${word}) is step ${step}`, words: `The best of ${metric} is ${number(best)}`,
-    columns: [[metric, values], ["best", values.map(value => value === best ? value : null)]], format: number});
+    columns: [[metric, values], ["best", values.map(value => value === best ? value : null), true]], format: number});
 }
 
 export function metricsOf(points) {

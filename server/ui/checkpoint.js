@@ -8,38 +8,41 @@ import {live} from "./live.js";
 import {bar, chip, stateOf} from "./shapes.js";
 import {shardMap} from "./shardmap.js";
 
-const SHARDS_MOST = 20000, TENSORS_MOST = 200;
+const SHARDS_MOST = 20000, TENSORS_MOST = 200, NAMED = 8;
+const MANY_SHARDS = 2000, MAP_MS = 10000; // a map of so many is not fetched anew more often while a save is under way
 
 export async function showCheckpoint({parts: [project, run, ref], query, signal, may, go, again}) {
   const at = api.checkpoint(project, run, ref);
-  const body = h("div", {}), map = h("section", {"aria-label": "Shards"}), tensors = tensorList(at, signal);
-  let version = await api.get(at, {}, signal), mapped = "";
+  const body = h("div", {}), after = h("div", {}), map = h("section", {"aria-label": "Shards"}), tensors = tensorList(at, signal);
+  let version = await api.get(at, {}, signal), mapped = "", mappedAt = 0;
 
   async function look() {
+    const isCommitted = version.state === "committed"; // what is not is read by nobody, and has no tensors
     const [now, why, events, leases] = await Promise.all([api.get(at, {}, signal), api.get(`${at}/why`, {}, signal),
-      api.get(`${at}/events`, {limit: 100}, signal), api.get(`${at}/leases`, {}, signal).catch(problem => {
-        if (problem.code !== "not-committed") throw problem; // what is open is read by nobody
-        return {items: []};
-      })]);
+      api.get(`${at}/events`, {limit: 100}, signal), isCommitted ? api.get(`${at}/leases`, {}, signal) : {items: []}]);
     version = now;
-    fill(body, factsOf(version, project, run, may, again), progressOf(why, version), restoresOf(why), leasesOf(leases.items),
-      eventsOf(events.items));
+    tensors.look(version);
+    fill(body, factsOf(version, project, run, may, again), progressOf(why, version));
+    fill(after, restoresOf(why), leasesOf(leases.items), eventsOf(events.items));
     const key = `${version.state} ${version.shards_registered} ${version.ranks_sealed}`;
-    if (key === mapped) return;
+    const soon = version.state === "open" && version.shards > MANY_SHARDS && performance.now() - mappedAt < MAP_MS;
+    if (key === mapped || (mapped && soon)) return;
     mapped = key;
+    mappedAt = performance.now();
     fill(map, shardMap(await api.all(`${at}/shards`, {}, signal, SHARDS_MOST), why, version));
   }
 
   await look();
   live(`${at}/events`, look, signal);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { mapped = ""; look(); }, {signal});
   const compare = h("form", {class: "inline", onsubmit: event => {
     event.preventDefault();
     go(path(["compare", project, run, ref, event.target.elements.other.value.trim()]));
   }}, h("input", {name: "other", type: "text", required: true, placeholder: "step, latest or version", "aria-label": "Compare with"}),
   h("button", {type: "submit", class: "small"}, "Compare"));
-  return [h("h1", {}, link(["run", project, run], `${project}/${run}`), ` step ${version.step}`), body, labelForm(project, run, version, may, again), map,
-    h("section", {}, h("h2", {}, "How to get it"), commands(project, run, version)), tensors,
-    h("section", {}, h("h2", {}, "Compare with another"), compare)];
+  return [h("h1", {}, link(["run", project, run], `${project}/${run}`), ` step ${version.step}`), body, labelForm(project, run, version, may, again), map, after,
+    h("section", {}, h("h2", {}, "How to get it"), commands(project, run, version)),
+    h("section", {}, h("h2", {}, "Compare with another"), compare), tensors.element];
 }
 
 function factsOf(version, project, run, may, again) {
@@ -76,9 +79,7 @@ function progressOf(why, version) {
   return h("section", {class: "open"}, h("h2", {}, "What it waits for"),
     why.commit ? h("p", {class: "problem"}, why.commit) : null,
     open ? [bar(open.ranks_sealed, open.world_size, `${open.ranks_sealed} of ${open.world_size} ranks`),
-      open.missing_rank_count ? h("p", {}, `${open.missing_rank_count} ranks have not sealed: ${open.missing_ranks.map(one =>
-        `${one.rank}${one.node ? ` on ${one.node}` : " (never came)"}`).join(", ")}${open.missing_rank_count > open.missing_ranks.length ? " …" : ""}`) : null,
-      open.missing_shard_count ? h("p", {}, `${open.missing_shard_count} shards are not in the store: ${open.missing_shards.slice(0, 8).map(one => one.shard).join(", ")}${open.missing_shard_count > 8 ? " …" : ""}`) : null] : null,
+      waitsFor(open).map(text => h("p", {}, text))] : null,
     table("Nodes of this save", [
       {name: "Node", of: node => node.node}, {name: "Waited for", of: node => node.waited_for ? "▲ yes" : "no"},
       {name: "Sent", of: node => [bar(node.done_bytes || 0, node.total_bytes || 0, `${bytes(node.done_bytes)} of ${bytes(node.total_bytes)}`),
@@ -87,6 +88,13 @@ function progressOf(why, version) {
       {name: "Trouble", of: node => [node.trouble, node.error, ...node.errors.map(one =>
         `${one.shard}${one.part === null ? "" : ` part ${one.part}`}: ${one.error} (${one.tries} tries)`)].filter(Boolean).join("; ")}],
     why.nodes.map(node => ({...node, tone: node.waited_for && (node.error || node.trouble) ? "late" : null})), "No node works on it."));
+}
+
+// Which ranks and shards keep a save open, in words.
+export function waitsFor(open) {
+  const some = (what, all, names) => all ? `${what}: ${names.slice(0, NAMED).join(", ")}${all > NAMED ? ` and ${count(all - Math.min(NAMED, names.length))} more` : ""}` : null;
+  return [some("Not sealed", open.missing_rank_count, open.missing_ranks.map(one => `rank ${one.rank} ${one.node ? `on ${one.node}` : "(never came)"}`)),
+    some("Not in the store", open.missing_shard_count, open.missing_shards.map(one => one.shard))].filter(Boolean);
 }
 
 function restoresOf(why) {
@@ -124,7 +132,7 @@ const quoted = text => text.replaceAll("'", "'\\''");
 
 function tensorList(at, signal) {
   const found = h("div", {}), search = h("input", {type: "search", placeholder: "Part of a tensor's name", "aria-label": "Search tensors"});
-  let due = null;
+  let due = null, shown = "";
   async function look() {
     try {
       const page = await api.get(`${at}/tensors`, {q: search.value, limit: TENSORS_MOST}, signal);
@@ -138,6 +146,11 @@ function tensorList(at, signal) {
     }
   }
   search.addEventListener("input", () => { clearTimeout(due); due = setTimeout(look, 200); });
-  look();
-  return h("section", {}, h("h2", {}, "Tensors"), search, found);
+  return {element: h("section", {}, h("h2", {}, "Tensors"), search, found), look(version) {
+    if (version.state === shown) return; // they are for good once it is committed
+    shown = version.state;
+    search.disabled = shown !== "committed";
+    if (search.disabled) fill(found, h("p", {class: "empty"}, "They can be seen once it is committed."));
+    else look();
+  }};
 }

@@ -19,8 +19,8 @@ export async function showCompare({parts: [project, run, one, other], signal}) {
   return [h("h1", {}, link(["run", project, run], `${project}/${run}`), ": ", named[0], " and ", named[1]),
     h("p", {class: "quiet"}, "Shards are compared by their checksums. Values are compared by ", h("code", {},
       `cairn diff ${project}/${run}@${versions[0].step} ${project}/${run}@${versions[1].step}`)),
-    table("Facts", [{name: "", of: row => row[0]}, {name: `step ${versions[0].step}`, number: true, of: row => row[1]},
-      {name: `step ${versions[1].step}`, number: true, of: row => row[2]}], factRows(versions), ""),
+    table("Facts", [{name: "", of: row => row[0]}, {name: `step ${versions[0].step}`, of: row => row[1]},
+      {name: `step ${versions[1].step}`, of: row => row[2]}], factRows(versions), ""),
     differences("Tensors", tensors, tensor => `${tensor.dtype} ${tensor.shape.join(" × ")} ${tensor.kind}`),
     differences("Shards", shards, shard => `${bytes(shard.bytes)} ${shard.crc32c || "no checksum yet"}`)];
 }
@@ -45,6 +45,7 @@ function differences(what, [first, second], describe) {
     else rows.push({name: item.name, first: describe(item), second: there ? describe(there) : "not there"});
   }
   for (const item of theirs.values()) rows.push({name: item.name, first: "not there", second: describe(item)});
+  if (!same && !rows.length) return h("section", {}, h("h2", {}, what), h("p", {class: "empty"}, "Of neither any is described."));
   return h("section", {}, h("h2", {}, what), h("p", {}, `${count(same)} alike, ${count(rows.length)} not.`),
     rows.length ? table(`${what} that are not alike${rows.length > 500 ? ": the first 500" : ""}`, [{name: "Name", of: row => row.name},
       {name: "First", of: row => row.first}, {name: "Second", of: row => row.second}], rows.slice(0, 500), "") : null);

@@ -38,6 +38,37 @@ export function moment(time) {
   return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
+// Round places between two numbers, so many at most: [[place, words]].
+export function ticks(low, high, most) {
+  const rough = Math.max(1, (high - low) / most), unit = 10 ** Math.floor(Math.log10(rough));
+  const step = unit * [1, 2, 5, 10].find(one => one * unit >= rough), found = [];
+  for (let at = Math.ceil(low / step) * step; at <= high; at += step) found.push([at, count(at)]);
+  return found;
+}
+
+const SPANS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600,
+  2592000, 5184000, 7776000, 15552000, 31536000];
+
+// The same in seconds of time.
+export function tickTimes(low, high, most) {
+  const step = SPANS.find(one => one * most >= high - low) || 31536000 * Math.ceil((high - low) / most / 31536000);
+  const away = 60 * new Date(1000 * low).getTimezoneOffset(), places = [];
+  for (let at = Math.ceil((low - away) / step) * step + away; at <= high; at += step) places.push(at);
+  const words = timesOf(places, step);
+  return places.map((at, i) => [at, words[i]]);
+}
+
+// With the day where it is another one than that before.
+function timesOf(places, step) {
+  let before = "";
+  return places.map(at => {
+    const [day, time] = moment(1000 * at).split(" "), isNew = day !== before;
+    before = day;
+    if (step >= 86400) return day;
+    return `${isNew ? `${day.slice(5)} ` : ""}${step < 60 ? time : time.slice(0, 5)}`;
+  });
+}
+
 function two(number) {
   return String(number).padStart(2, "0");
 }

@@ -75,7 +75,7 @@ export async function showRetention({parts: [project, run], signal, may, again})
     form.element, line.element, result];
 }
 
-function reasonsOf(version) {
+export function reasonsOf(version) {
   return version.reasons.map(reason => [reason.rule, reason.place ? `${reason.place} of ${reason.of}` : null, reason.metric,
     reason.labels].filter(Boolean).join(" ")).join("; ") || "no rule keeps it";
 }
@@ -89,6 +89,11 @@ function assumed(plan, interval) {
     after_s: Math.round(interval * stride), bytes: newest?.bytes || 0}));
 }
 
+function field(id, name, words, controls, wide) {
+  return h("p", {class: wide ? "wide" : null}, h("label", {for: id}, `${name} `, h("span", {class: "quiet"}, words)),
+    h("span", {class: "controls"}, controls));
+}
+
 function policyForm(policy) {
   const keep = policy.keep || {};
   const counts = COUNTS.map(([name, words]) => [name, h("input", {type: "number", min: 1, value: keep[name] ?? "", id: `keep-${name}`}), words]);
@@ -99,10 +104,10 @@ function policyForm(policy) {
     h("option", {value: one, selected: keep.best?.[0]?.order === one}, one === "min" ? "least" : "greatest")));
   const labels = h("input", {type: "text", value: (keep.labels || []).join(" | "), id: "keep-labels"});
   const element = h("form", {class: "policy", onsubmit: event => event.preventDefault()},
-    counts.map(([name, input, words]) => h("p", {}, h("label", {for: `keep-${name}`}, `${name.replace("_", " ")} `, h("span", {class: "quiet"}, words)), input)),
-    h("p", {}, h("label", {for: "keep-within"}, "within ", h("span", {class: "quiet"}, "hours before the newest")), within),
-    h("p", {}, h("label", {for: "keep-best"}, "best ", h("span", {class: "quiet"}, "how many, by which metric")), best, metric, order),
-    h("p", {}, h("label", {for: "keep-labels"}, "labels ", h("span", {class: "quiet"}, "as team=nlp,tier!=tmp; more of them with | between")), labels));
+    counts.map(([name, input, words]) => field(`keep-${name}`, name.replace("_", " "), words, [input])),
+    field("keep-within", "within", "hours before the newest", [within]),
+    field("keep-best", "best", "how many, by which metric", [best, metric, order], true),
+    field("keep-labels", "labels", "as team=nlp,tier!=tmp; more of them with | between", [labels], true));
   return {element,
     changed(take) {
       let due = null;

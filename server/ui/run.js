@@ -6,10 +6,11 @@ import {facts, fill, h, link, path, table} from "./dom.js";
 import {age, bytes, count, duration, median, moment} from "./format.js";
 import {live} from "./live.js";
 import {actions} from "./changes.js";
+import {reasonsOf} from "./retention.js";
 import {bar, chip, isLate, stateOf} from "./shapes.js";
 import {checkpointPath, LEFT, pointsOf, timeline} from "./timeline.js";
 
-const SHOWN = 50, USUAL_OF = 20;
+const SHOWN = 50, USUAL_OF = 20, KEPT_MOST = 5000; // of longer runs the view of retention says why each is kept
 
 export async function showRun({parts: [project, name], query, signal, may, go, again}) {
   const base = api.run(project, name);
@@ -21,7 +22,7 @@ export async function showRun({parts: [project, name], query, signal, may, go, a
     pick: point => go(checkpointPath(project, name, point))});
   const metrics = h("select", {"aria-label": "Metric", onchange: event => { state.metric = event.target.value; say(); charts(); }});
   const drawn = h("p", {class: "quiet"});
-  let points = [], whole = !first.next_cursor, marked = false;
+  let kept = new Map(), keptAt = null, points = [], whole = !first.next_cursor, marked = false;
   signal.addEventListener("abort", () => dropCharts(figures));
 
   function say() {
@@ -30,6 +31,7 @@ export async function showRun({parts: [project, name], query, signal, may, go, a
   function charts() { drawCharts(figures, points, {by: state.by, metric: state.metric, order: orderOf(policy, state.metric)}); }
   function draw() {
     points = pointsOf(state.versions);
+    for (const point of points) if (kept.has(point.version)) point.said = [point.said, kept.get(point.version)].filter(Boolean).join("; ");
     const committed = points.filter(point => point.state === "committed" || point.state === "superseded");
     const steps = committed.slice(-USUAL_OF - 1).map((point, i, all) => i ? point.at - all[i - 1].at : null).filter(Boolean);
     line.set({points, by: state.by, median: median(steps)});
@@ -39,7 +41,19 @@ export async function showRun({parts: [project, name], query, signal, may, go, a
     fill(drawn, `${count(points.length)} checkpoints are in the line${whole ? "" : ", older ones are being fetched"}.`);
     if (!marked) performance.mark("cairn-drawn"); // for who measures: the first time
     marked = true;
-    fill(list, versionsTable(project, name, [...state.versions].slice(0, SHOWN), may, again));
+    fill(list, versionsTable(project, name, [...state.versions].slice(0, SHOWN), kept, may, again));
+  }
+
+  // By the policy that holds, what becomes of each with the next commit, and why.
+  async function keptBy(now) {
+    const rules = Object.values(policy.keep || {}).some(Boolean);
+    if (!rules || now.committed > KEPT_MOST) return new Map();
+    const plan = await api.change("POST", `${base}/retention/preview`, {policy}).catch(problem => {
+      if (signal.aborted || !problem.status) throw problem;
+      return {versions: []};
+    });
+    return new Map(plan.versions.filter(one => one.version && one.fate !== "skip").map(one =>
+      [one.version, one.fate === "keep" ? `kept by ${reasonsOf(one)}` : reasonsOf(one)]));
   }
 
   async function look() {
@@ -49,6 +63,8 @@ export async function showRun({parts: [project, name], query, signal, may, go, a
     for (const version of page.items) known.set(version.version, version);
     state.versions = [...known.values()].sort((a, b) => b.attempt - a.attempt || b.step - a.step || b.n - a.n);
     fill(head, headOf(now, said, may, project, name));
+    if (now.latest?.version !== keptAt) kept = await keptBy(now);
+    keptAt = now.latest?.version;
     draw();
   }
 
@@ -110,7 +126,7 @@ function headOf(run, said, may, project, name) {
   h("p", {}, `${open.ranks_sealed} of ${open.world_size} ranks have sealed, ${open.shards_registered} of ${open.shards} shards are in the store, ${bytes(open.bytes)}, begun ${age(open.begun_at)}`)))];
 }
 
-function versionsTable(project, name, versions, may, again) {
+function versionsTable(project, name, versions, kept, may, again) {
   return table(`The newest ${versions.length}`, [
     {name: "Step", number: true, of: version => link(["checkpoint", project, name, version.version], version.step)},
     {name: "State", of: version => [chip(stateOf(version), version.reason), version.latest ? h("span", {class: "chip"}, "latest") : null,
@@ -123,5 +139,6 @@ function versionsTable(project, name, versions, may, again) {
     {name: "Stall", number: true, title: "How long the training of the slowest rank stood still",
       of: version => duration(version.stall_ms === null ? null : version.stall_ms / 1000)},
     {name: "Ranks", number: true, of: version => version.world_size},
+    ...kept.size ? [{name: "With the policy", of: version => kept.get(version.version) || ""}] : [],
     {name: "", of: version => actions(project, name, version, may, again)}], versions, "No checkpoint yet.");
 }

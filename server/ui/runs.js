@@ -125,14 +125,14 @@ function bySpace(runs, {projects, gc}) {
     labels.set(`${name}=${value}`, (labels.get(`${name}=${value}`) || 0) + run.bytes);
   const byProject = projects.filter(one => one.used_bytes || one.limit_bytes).sort((a, b) => b.used_bytes - a.used_bytes);
   if (!runs.length) return [];
-  return [h("h2", {}, "Where the space is"),
+  return [h("h2", {}, "Where the space is"), h("div", {class: "space"},
     spaceTable("Bytes by project, all that is not gone", "Project", byProject.map(one => [one.project, one.used_bytes, one]), [
       {name: "Of its quota", of: ([, , one]) => one.limit_bytes ? [bar(one.used_bytes, one.limit_bytes,
         `${bytes(one.used_bytes)} of ${bytes(one.limit_bytes)}`), ` of ${bytes(one.limit_bytes)}`] : "no bound"},
       {name: "By day", of: ([, , one]) => one.days.length > 1 ? [trend(one.days.map(day => day.bytes), grown(one.days)),
         ` ${grown(one.days)}`] : "–"}]),
     spaceTable("Bytes by state", "State", states.sort((a, b) => b[1] - a[1])),
-    labels.size ? spaceTable("Bytes by label of the run", "Label", [...labels].sort((a, b) => b[1] - a[1])) : null];
+    labels.size ? spaceTable("Bytes by label of the run", "Label", [...labels].sort((a, b) => b[1] - a[1])) : null)];
 }
 
 function spaceTable(caption, name, rows, more = []) {

@@ -3,10 +3,11 @@
 // is missing and where the job began anew. Drawn on a canvas, a dot for each pixel and state at most, so that a
 // hundred thousand are as smooth as a hundred.
 import {h, path} from "./dom.js";
-import {bytes, duration, moment} from "./format.js";
+import {bytes, count, duration, moment, ticks, tickTimes} from "./format.js";
 import {stateOf} from "./shapes.js";
 
-const HEIGHT = 150, MIDDLE = 80, GAP = 2, WORD = 80; // pixels; GAP in median intervals
+const HEIGHT = 150, MIDDLE = 70, GAP = 2, WORD = 80, LINES = 4, TICK = 110; // pixels; GAP in median intervals
+const SMALLEST = 2.5, LARGEST = 9; // pixels of a dot, from its middle
 
 function colours(element) {
   const style = getComputedStyle(element), of = name => style.getPropertyValue(name).trim();
@@ -24,6 +25,12 @@ export function extent(points, by) {
   let low = Infinity, high = -Infinity;
   for (const point of points) { low = Math.min(low, point.step); high = Math.max(high, point.step); }
   return [low, high];
+}
+
+// Round places on so many pixels of the axis, and their words.
+export function placesOf(low, high, pixels, by) {
+  const most = Math.max(1, Math.floor(pixels / TICK));
+  return by === "step" ? ticks(low, high, most) : tickTimes(low, high, most);
 }
 
 // points: [{at, step, bytes, state, attempt, version, said}] in the order of `at`. pick(point): it was chosen.
@@ -51,8 +58,11 @@ export function timeline({points, by, tone, pick, median, signal, left = EDGE}) 
     pen.moveTo(left, MIDDLE);
     pen.lineTo(width - EDGE, MIDDLE);
     pen.stroke();
+    if (drawn.length) drawAxis(pen, colour, width);
     let most = 1;
     for (const point of drawn) most = Math.max(most, point.bytes);
+    // Where they are many they are smaller, so that each stays one.
+    const room = Math.max(SMALLEST, Math.min(LARGEST, 0.6 * (width - left - EDGE) / Math.max(1, drawn.length)));
     drawBetween(pen, colour, x);
     const taken = new Set();
     for (let i = 0; i < drawn.length; i++) {
@@ -60,25 +70,41 @@ export function timeline({points, by, tone, pick, median, signal, left = EDGE}) 
       const place = `${Math.round(at)} ${state}`;
       if (drawn.length > 2000 && taken.has(place)) continue;
       taken.add(place);
-      dot(pen, at, state, 3 + 6 * Math.sqrt(point.bytes / most), colour[state] || colour.quiet, i === chosen, colour.ink);
+      dot(pen, at, state, Math.max(SMALLEST, room * (1 + 2 * Math.sqrt(point.bytes / most)) / 3), colour[state] || colour.quiet, i === chosen, colour.ink);
+    }
+  }
+
+  function drawAxis(pen, colour, width) {
+    const [low, high] = extent(drawn, mode), to = width - EDGE, places = placesOf(low, high, to - left, mode);
+    pen.font = "11px system-ui, sans-serif";
+    pen.strokeStyle = colour.line;
+    for (const [value, text] of places) {
+      const at = left + (to - left) * (value - low) / Math.max(1, high - low), half = pen.measureText(text).width / 2;
+      pen.beginPath();
+      pen.moveTo(at, HEIGHT - 27);
+      pen.lineTo(at, HEIGHT - 22);
+      pen.stroke();
+      pen.fillStyle = colour.quiet;
+      pen.fillText(text, Math.max(2, Math.min(width - 2 * half - 2, at - half)), HEIGHT - 9);
     }
   }
 
   function drawBetween(pen, colour, x) {
-    let named = -WORD;
+    let named = -WORD, lined = -LINES;
     for (let i = 1; i < drawn.length; i++) {
       const before = drawn[i - 1], point = drawn[i];
       if (mode !== "step" && usual && point.at - before.at > GAP * usual) {
         pen.fillStyle = colour.gap;
         pen.fillRect(x(before), MIDDLE - 26, x(point) - x(before), 52);
       }
-      if (point.attempt !== before.attempt) {
-        const at = (x(before) + x(point)) / 2;
+      const at = (x(before) + x(point)) / 2;
+      if (point.attempt !== before.attempt && at - lined > LINES) {
+        lined = at;
         pen.strokeStyle = colour.quiet;
         pen.setLineDash([3, 3]);
         pen.beginPath();
-        pen.moveTo(at, 18);
-        pen.lineTo(at, HEIGHT - 18);
+        pen.moveTo(at, 20);
+        pen.lineTo(at, HEIGHT - 30);
         pen.stroke();
         pen.setLineDash([]);
         pen.fillStyle = colour.quiet;

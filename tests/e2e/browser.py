@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Chromium without a window, by its driver, over the WebDriver protocol (W3C): nothing is needed but the two
 packages chromium and chromium-driver."""
+import atexit
 import base64
 import contextlib
 import json
 import pathlib
+import re
 import shutil
-import socket
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 
 from patience import HANG_S
 
+LOADED = """return [document.readyState, performance.getEntriesByType("resource").map(one => [one.name.split("/").pop(), one.initiatorType,
+  "status", one.responseStatus, "from", Math.round(one.startTime), "to", Math.round(one.responseEnd), "ms,", one.transferSize, "bytes"])]"""
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
 
@@ -24,32 +28,47 @@ def missing():
     return f"not installed: {', '.join(lacking)} (Debian: chromium chromium-driver)" if lacking else None
 
 
+shared = None
+
+
+def anew():
+    """One browser for all tests of a process, with a new tab: nothing of the one before is left in it."""
+    global shared
+    if shared:
+        try:
+            shared.tab()
+            return shared
+        except (AssertionError, OSError):  # it has ended with the test before
+            shared.close()
+    shared = Browser()
+    atexit.register(shared.close)
+    return shared
+
+
 class Browser:
     def __init__(self, width=1280, height=900, dark=False):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
         self.profile = tempfile.mkdtemp(prefix="cairn-ui-")
-        self.driver = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.url = f"http://127.0.0.1:{port}"
+        self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.url = f"http://127.0.0.1:{self.port()}"
+        threading.Thread(target=self.driver.stdout.read, daemon=True).start()
         arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={self.profile}",
                      f"--window-size={width},{height}", "--force-color-profile=srgb", "--no-first-run", "--disable-extensions"]
         if dark:
             arguments.append("--force-dark-mode")
-        end = time.monotonic() + HANG_S
-        while True:
-            try:
-                session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": {
-                    "browserName": "chrome", "goog:chromeOptions": {"args": arguments},
-                    "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}}})
-                break
-            except (urllib.error.URLError, ConnectionError) as problem:
-                if time.monotonic() > end or self.driver.poll() is not None:
-                    raise AssertionError(f"chromedriver does not answer: {problem}") from problem
-                time.sleep(0.05)  # step of a poll
+        session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": {
+            "browserName": "chrome", "goog:chromeOptions": {"args": arguments}, "goog:loggingPrefs": {"browser": "ALL"}}}})
         self.session = f"/session/{session['sessionId']}"
         if dark:
             self.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+
+    def port(self):
+        """The system's choice: one that was free a moment ago may be another test's by now."""
+        said = ""
+        for line in self.driver.stdout:
+            said += line
+            if found := re.search(r"started successfully on port (\d+)", line):
+                return int(found.group(1))
+        raise AssertionError(f"chromedriver has ended: {said}")
 
     def call(self, method, path, body=None):
         request = urllib.request.Request(self.url + path, method=method, headers={"Content-Type": "application/json"},
@@ -68,6 +87,14 @@ class Browser:
         self.driver.wait(HANG_S)
         shutil.rmtree(self.profile, ignore_errors=True)
 
+    def tab(self):
+        """A new tab instead of the one that is there."""
+        tab = self.call("POST", f"{self.session}/window/new", {"type": "tab"})["handle"]
+        self.call("DELETE", f"{self.session}/window")
+        self.call("POST", f"{self.session}/window", {"handle": tab})
+        self.devtools("Page.bringToFront")
+        self.log()
+
     def open(self, url):
         self.call("POST", f"{self.session}/url", {"url": url})
 
@@ -83,9 +110,17 @@ class Browser:
         end = time.monotonic() + HANG_S
         while not (value := self.run(script, *arguments)):
             if time.monotonic() > end:
-                raise AssertionError(f"never came: {script}\n{self.text()[:3000]}")
+                raise AssertionError(f"never came: {script} {arguments}\n{self.condition()}")
             time.sleep(0.02)  # step of a poll
         return value
+
+    def condition(self):
+        """Where the page stands: how far it is loaded, which files ended with which status (0: they did not come; what is not
+        among them has not ended), what the browser said of it, its text."""
+        state, files = self.run(LOADED)
+        lines = [f"{state} {self.run('return location.href')}", *(" ".join(map(str, file)) for file in files)]
+        lines += [f"{entry['level']} {entry['message']}" for entry in self.log()]
+        return "\n".join([*lines, self.text()[:3000]])
 
     def has(self, text):
         return self.until("return document.body.innerText.includes(arguments[0])", text)

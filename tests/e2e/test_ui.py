@@ -1,76 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: labels=ui seconds=60 thirds=3
+# ctest: labels=ui seconds=40 thirds=3
 """The page of the server in a real browser: each view with nothing, with little, with a save under way, with a node
 that is gone, with tokens and with names that look like markup. What the browser says of errors and of the policy of
 contents must be nothing. CAIRN_TEST_PICTURES=DIR keeps a picture of each view."""
 import json
 import os
 import pathlib
-import sqlite3
 import subprocess
-import time
 import unittest
-import urllib.request
 
 import browser
+from losing_proxy import LosingProxy
 from outcome import leave
-from world import BIN, HANG_S, line_of, wait_until, World
+from ui_page import MARKUP, Page, RUN, VIEWS
+from world import BIN, line_of, wait_until, World
 
-RUN = "llm/7b"
-MARKUP = '<img src=x onerror="document.title=1">'
 AXE = pathlib.Path(os.environ.get("CAIRN_SOURCE_DIR", pathlib.Path(__file__).parents[2])) / "build/axe/axe.min.js"
-VIEWS = ("#/", f"#/run/{RUN}", f"#/checkpoint/{RUN}/latest", f"#/retention/{RUN}", "#/nodes", "#/restores",
-         f"#/compare/{RUN}/latest/latest")
-# 100,000 rows as commits leave them, in one run.
-FILL = """
-WITH RECURSIVE k(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM k WHERE i + 1 < :count)
-INSERT INTO versions(version, run_id, attempt, step, n, nonce, state, recorded, superseded, trashed_tick, world_size,
-  on_exists, skip, format, labels, meta, bytes, shards, created_ms, committed_ms, opened_tick)
-SELECT printf('ckpt_%08x-%04x-8%03x-8000-%012x', :run, 0, 0, i), :run, 1 + i / 1000, 10 * i, 1, 'aaaaaaaaaaaaaaaa', 1, 1, 0,
-  NULL, 8, 0, 0, 'opaque', '{}', '{}', 1073741824, 8, 1700000000000 + i * 60000, 1700000000000 + i * 60000 + 900, 1 FROM k
-"""
-
-
-def fill(catalog, name, count):
-    """A run with so many rows as commits leave them; 0: none."""
-    with sqlite3.connect(catalog) as db:
-        run = db.execute("INSERT INTO runs(project, run, labels, created_ms, attempt) VALUES ('big', ?, '{}', 1700000000000, ?)"
-                         " RETURNING run_id", (name, 1 + count // 1000)).fetchone()[0]
-        if count:
-            db.execute(FILL, {"run": run, "count": count})
-    db.close()
-
-
-@unittest.skipIf(browser.missing(), browser.missing() or "")
-class Page(unittest.TestCase):
-    SERVER, UPLOADER = (), ("--heartbeat", "200ms")
-
-    def setUp(self):
-        self.world = World(server_arguments=self.SERVER, uploader_arguments=self.UPLOADER)
-        self.addCleanup(self.world.close)
-        self.browser = browser.Browser()
-        self.addCleanup(self.browser.close)
-
-    def go(self, view="#/"):
-        self.browser.open(f"{self.world.url}/ui/{view}")
-
-    def put(self, step, files=None, run=RUN):
-        folder = self.world.root / f"put-{step}"
-        folder.mkdir(exist_ok=True)
-        for name, data in (files or {"w.bin": os.urandom(300_000), "config.json": b"{}"}).items():
-            (folder / name).write_bytes(data)
-        self.world.cairn("put", folder, f"{run}@{step}")
-
-    def settled(self):
-        self.browser.until("return document.querySelector('#main h1') && !document.querySelector('#main .loading')")
-
-    def expect_quiet(self):
-        said = [entry["message"] for entry in self.browser.log() if entry["level"] in ("SEVERE", "WARNING")]
-        self.assertEqual(said, [])
-
-    def keep_picture(self, name):
-        if os.environ.get("CAIRN_TEST_PICTURES"):
-            self.browser.picture(pathlib.Path(os.environ["CAIRN_TEST_PICTURES"]) / f"{name}.png")
 
 
 class Views(Page):
@@ -154,18 +99,46 @@ class Views(Page):
         self.browser.has("Being saved")
         self.browser.click("section.open a", "step 200")
         self.browser.has("What it waits for")
-        self.browser.has("ranks have not sealed")
+        self.browser.has("Not sealed: rank 1")
         self.browser.click("button", "Give up")
         self.browser.type("dialog input", "seen by the page")
         self.browser.click("dialog button.main")
         self.browser.has("Done: step 200 given up")
         wait_until(lambda: "seen by the page" in json.dumps(json.loads(self.world.get(f"/v1/runs/{RUN}/events")[2])))
 
+    def test_the_nodes_show_what_keeps_a_save_open_and_what_a_node_holds(self):
+        job = subprocess.Popen([BIN / "tests/trainer", RUN, "0", "2", "200"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                               env={**os.environ, "CAIRN_JOB": "half", "TRAINER_ROWS": "2", "CAIRN_SOCKET": self.world.socket()})
+        self.addCleanup(lambda: (job.kill(), job.communicate()))
+        line_of(job)
+        wait_until(lambda: json.loads(self.world.get(f"/v1/runs/{RUN}/liveness")[2])["open"])
+        self.go("#/nodes")
+        self.browser.has(f"{RUN} step 200")
+        self.browser.has("Not sealed: rank 1")
+        self.browser.until("return [...document.querySelectorAll('td')].some(cell => /^ [0-9.]+ [KM]?i?B of [0-9.]+ [KM]?i?B$/.test(cell.textContent))")
+        self.keep_picture("nodes-open")
+        self.browser.click("td a", f"{RUN} step 200")
+        self.browser.has("They can be seen once it is committed.")
+        self.expect_quiet()
+
+    def test_the_run_says_why_its_policy_keeps_each(self):
+        for step in (100, 200, 300):
+            self.put(step)
+        self.world.cairn("pin", f"{RUN}@100")
+        self.world.cairn("policy", "set", RUN, "--keep-last", "9")
+        self.go(f"#/run/{RUN}")
+        self.browser.has("kept by last 3 of 9")
+        self.browser.run("document.querySelector('canvas.timeline').focus(); return 1")
+        self.browser.keys(["\ue010"])  # End: the newest
+        self.browser.has("latest; kept by last 1 of 9")
+        self.expect_quiet()
+
     def test_a_node_that_is_gone_stands_out(self):
         self.world.uploaders[0].kill()
         self.go("#/nodes")
         self.browser.has("node-0")
-        self.browser.run("const past = Date.now; Date.now = () => past() + 60000; return 1")  # a minute later
+        self.browser.run("const past = Date.now; Date.now = () => past() + 60000;"  # a minute later
+                         "document.dispatchEvent(new Event('visibilitychange')); return 1")  # it looks again
         self.browser.has("silent")
 
     def test_a_server_that_is_away_is_said_and_its_return_too(self):
@@ -291,8 +264,7 @@ class Tokens(Page):
         self.admin = (self.world.root / "server" / "admin.token").read_text().strip()
         self.world.cairn("run", "create", RUN, env={"CAIRN_TOKEN": self.admin}, status=None)
         self.world.get_from(self.world.url, f"/v1/runs/{RUN}", "PUT", {"Authorization": f"Bearer {self.admin}", "X-Cairn": "1"})
-        self.browser = browser.Browser()
-        self.addCleanup(self.browser.close)
+        self.browser = browser.anew()
 
     def token(self, *words):
         said = self.world.cairn("token", "create", *words, "--json", env={"CAIRN_TOKEN": self.admin}).stdout
@@ -325,90 +297,50 @@ class Tokens(Page):
         self.browser.has("This token does not see the nodes")
 
 
-class Large(Page):
+class Lost(Page):
+    """Files of the page that do not come: a module that is missing keeps all of them from running."""
+
     def setUp(self):
-        if os.environ.get("CAIRN_TEST_CATALOG") == "postgresql":
-            self.skipTest("its catalog is filled by SQLite's own statements")
-        self.world = World(nodes=0)
-        self.addCleanup(self.world.close)
-        self.world.server.stop()
-        self.count = {"none": 0, "one": 1, "few": 300, "ten": 10_000, "hundred": 100_000}
-        for name, count in self.count.items():
-            fill(self.world.root / "server" / "catalog.db", name, count)
-        self.world.start_server()
-        self.browser = browser.Browser()
-        self.addCleanup(self.browser.close)
+        super().setUp()
+        self.put(100)
+        self.proxy = LosingProxy(self.world.port)
+        self.addCleanup(self.proxy.close)
 
-    def test_a_hundred_thousand_checkpoints_are_drawn_at_once_and_then_whole(self):
-        for name, count in list(self.count.items())[-2:]:
-            self.browser.open("about:blank")  # so that the clock of the page begins with it
-            self.go(f"#/run/big/{name}")
-            self.browser.has("The newest 50")
-            first = self.browser.run("return performance.getEntriesByName('cairn-drawn')[0]?.startTime")
-            print(f"    {count} checkpoints: drawn after {first:.0f} ms")
-            self.browser.has(f"{count:,} checkpoints are in the line.")
-            print(f"    all of them after {self.browser.run('return performance.now()'):.0f} ms")
-        self.expect_quiet()
+    def test_a_page_that_did_not_come_whole_loads_itself_again_once(self):
+        for name in ("runs.js", "app.js", "app.css", "uplot.js"):
+            self.browser.tab()
+            self.browser.devtools("Network.clearBrowserCache")
+            self.proxy.lose(name, 1)
+            self.browser.open(f"{self.proxy.url}/ui/#/run/{RUN}")
+            self.browser.has("The newest 1")
+            self.assertEqual(self.proxy.lost[name], 0)
+            self.assertTrue(self.browser.run("return sessionStorage.getItem('cairn-loaded-again')"), name)
 
-    def test_each_view_of_runs_shows_none_one_many_and_very_many(self):
-        self.go()
-        for name in self.count:
-            self.browser.has(f"big/{name}")
-        self.keep_picture("large-runs")
-        for name, count in self.count.items():
-            self.go(f"#/run/big/{name}")
-            self.browser.has("No checkpoint yet" if not count else f"The newest {min(count, 50)}")
-            self.keep_picture(f"large-run-{name}")
-            self.go(f"#/retention/big/{name}")
-            self.browser.has("The run has no checkpoint" if not count else f"{count:,}, ")
-            self.keep_picture(f"large-retention-{name}")
-            print(f"    {count} checkpoints: retention after {self.browser.run('return performance.now()'):.0f} ms")
-            self.expect_quiet()
-        self.go("#/restores")
-        self.browser.has("Nobody holds a lease")
-        self.expect_quiet()
+    def test_a_call_without_an_answer_is_made_again(self):
+        for name in ("whoami", "7b", "liveness"):
+            self.browser.tab()
+            self.proxy.lose(name, 1)
+            self.browser.open(f"{self.proxy.url}/ui/#/run/{RUN}")
+            self.browser.has("The newest 1")
+            self.browser.has("Usually every")
+            self.assertEqual(self.proxy.lost[name], 0)
 
+    def test_one_that_does_not_come_again_says_so_and_can_be_loaded_by_hand(self):
+        self.proxy.lose("format.js", 1000)
+        self.browser.open(f"{self.proxy.url}/ui/#/run/{RUN}")
+        self.browser.has("The server does not answer, or the network is away.")
+        self.keep_picture("lost")
+        self.proxy.lose("format.js", 0)
+        self.browser.click("button", "Load it again")
+        self.browser.has("The newest 1")
 
-class Long(Page):
-    """An hour of events, fifty times as fast: the page's own pauses are shortened, and the events are real changes."""
-    LOOKS, WARM = 720, 120  # one each five seconds; a look of the page gathers the events of one moment
-
-    def heap(self):
-        for _ in range(3):
-            self.browser.devtools("HeapProfiler.collectGarbage")
-        return self.browser.devtools("Runtime.getHeapUsage")["usedSize"]
-
-    def looks(self, count):
-        """Changes labels until the page has looked so many times more."""
-        before, number = self.browser.run("return window.looks"), 0
-        while self.browser.run("return window.looks") < before + count:
-            number += 1
-            urllib.request.urlopen(urllib.request.Request(
-                f"{self.world.url}/v1/runs/{RUN}/checkpoints/{self.version}", method="PATCH",
-                data=json.dumps({"labels": {"turn": str(number)}}).encode(),
-                headers={"Content-Type": "application/json", "If-Match": "*"}), timeout=HANG_S).close()
-
-    def test_an_hour_of_events_leaves_the_heap_as_it_was(self):
-        for step in range(100, 600, 100):
-            self.put(step)
-        self.version = self.world.version(RUN)["version"]
-        for view, asked in (("#/", "v1/runs?"), (f"#/run/{RUN}", "liveness"), (f"#/checkpoint/{RUN}/{self.version}", "/why")):
-            self.browser.open("about:blank")  # what was shortened goes with its window
-            self.go(view)
-            self.settled()
-            self.browser.run("""
-              const later = window.setTimeout.bind(window), get = window.fetch.bind(window), asked = arguments[0];
-              window.looks = 0;
-              window.setTimeout = (f, ms, ...more) => later(f, ms / 50, ...more);
-              window.fetch = (url, ...more) => { if (String(url).includes(asked)) window.looks++; return get(url, ...more); };
-              return 1""", asked)
-            self.looks(self.WARM)
-            before = self.heap()
-            self.looks(self.LOOKS)
-            after = self.heap()
-            print(f"    {view}: {before >> 10} KiB, after {self.LOOKS} looks {after >> 10} KiB")
-            self.assertLess(after - before, 1 << 20, view)  # a leaked chart is 20 KiB, so 720 of them 14 MiB
-        self.expect_quiet()
+    def test_without_the_script_that_says_so_a_line_appears(self):
+        self.proxy.lose("boot.js", 1000)
+        self.proxy.lose("app.js", 1000)
+        self.browser.open(f"{self.proxy.url}/ui/")
+        self.assertEqual(self.browser.run("return getComputedStyle(document.querySelector('.unloaded')).visibility"), "hidden")
+        self.browser.run("document.getAnimations().forEach(one => one.finish()); return 1")  # its time is over
+        self.browser.has("This page has not come whole")
 
 
 class Without(unittest.TestCase):
