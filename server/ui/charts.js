@@ -7,6 +7,7 @@ import {bytes, count, duration, moment, number} from "./format.js";
 import {EDGE, extent, LEFT, placesOf} from "./timeline.js";
 
 const SYNC = "cairn-run";
+const POWERS = Array.from({length: 60}, (_, i) => 2 ** i); // round numbers of bytes
 const percent = value => value === null || value === undefined ? "–" : `${number(value)} %`;
 const speedText = value => value === null || value === undefined ? "–" : `${bytes(value)}/s`;
 
@@ -51,7 +52,7 @@ function chart({title, words, x, columns, format, width, by, range, stacked, dra
   drawn.push(new window.uPlot({
     width, height: 150, cursor: {sync: {key: SYNC}}, legend: {live: true}, padding: [8, EDGE, 0, 0],
     scales: {x: {time: by !== "step", range}, y: {range: (_, low, high) => [Math.min(0, low), high || 1]}},
-    axes: [below, {...axis, size: LEFT, values: (_, values) => values.map(format)}],
+    axes: [below, {...axis, size: LEFT, incrs: format === speedText ? POWERS : undefined, values: (_, values) => values.map(format)}],
     series: [{label: by === "step" ? "step" : "time", value: (_, at) => at === null || at === undefined ? "–" : named(at)}, ...columns.map(([label, , mark], i) => ({label, stroke: inks[i], width: 1.5, dash: dashes[i],
       fill: stacked ? `${inks[i]}44` : undefined, points: mark ? {show: true, size: 11, width: 2, fill: of("--card")} : {show: x.length < 200, size: 4}, value: (_, value) => format(value)}))]},
   [x, ...columns.map(([, values]) => values)], holder));

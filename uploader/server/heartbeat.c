@@ -69,8 +69,8 @@ static void measure_rate(struct cairn_up_watch *watch) {
     rate->busy = busy;
 }
 
-/* Each change of what is told is a write of the server's, so in steps: to and from nothing, and where
- * it is at least that step away from what was told last. */
+/* Each change of what is told is a write of the server's, so in steps: to and from nothing, and
+ * where it is at least that step away from what was told last. */
 static uint64_t tell_in_steps(uint64_t *told, uint64_t now, uint64_t step) {
     uint64_t apart = now > *told ? now - *told : *told - now;
     if (apart >= cairn_max_u64(step, 1) || !now != !*told) *told = now;
