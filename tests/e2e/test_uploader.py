@@ -27,6 +27,15 @@ class Uploader(unittest.TestCase):
     def status(self, world):
         return json.loads(world.cairn("uploader", "status", "--json").stdout)
 
+    def writer(self, world):
+        """A trainer that stages one save into the uploader's memory and waits until it is committed."""
+        writer = subprocess.Popen([BIN / "tests" / "tensor_writer", RUN, "0", "1", "5"], stdin=subprocess.PIPE, text=True,
+                                  env={**os.environ, "CAIRN_SOCKET": world.socket(), "CAIRN_COPY_THREADS": "3"})
+        self.addCleanup(writer.wait)
+        writer.stdin.write(f"item state 4 {self.folder / 'bytes'}\n")
+        writer.stdin.close()
+        return writer
+
     def told(self, world):
         """What the server was told of this node's memory and queue: (slabs, of them held, shards not in the store)."""
         said = json.loads(world.get("/v1/nodes")[2])["items"][0]["uploader"]
@@ -35,9 +44,10 @@ class Uploader(unittest.TestCase):
     def test_heartbeats_tell_of_slabs_and_queue_until_all_is_sent(self):
         world = self.world_of(env={"CAIRN_STORE_FAULT": SLOW})
         self.assertEqual(self.told(world), (0, 0, 0))
-        world.cairn("put", "--detach", self.folder, f"{RUN}@5")
+        writer = self.writer(world)
         slabs, held, queued = wait_until(lambda: (told := self.told(world)) and all(told) and told)
         self.assertLessEqual((held, queued), (slabs, 1))
+        self.assertEqual(writer.wait(HANG_S), 0)
         wait_until(lambda: self.told(world)[1:] == (0, 0))
 
     def test_status_tells_what_is_held_sent_and_in_the_way(self):
@@ -74,11 +84,7 @@ class Uploader(unittest.TestCase):
 
     def test_status_tells_how_a_trainer_has_copied_its_save(self):
         world = self.world_of(env={"CAIRN_STORE_FAULT": SLOW})
-        writer = subprocess.Popen([BIN / "tests" / "tensor_writer", RUN, "0", "1", "5"], stdin=subprocess.PIPE, text=True,
-                                  env={**os.environ, "CAIRN_SOCKET": world.socket(), "CAIRN_COPY_THREADS": "3"})
-        self.addCleanup(writer.wait)
-        writer.stdin.write(f"item state 4 {self.folder / 'bytes'}\n")
-        writer.stdin.close()
+        writer = self.writer(world)
         save = wait_until(lambda: (said := self.status(world)["saves"]) and said[0].get("copy_threads") and said[0])
         self.assertEqual((f'{save["project"]}/{save["run"]}', save["step"], save["copy_threads"]), (RUN, 5, 3))
         self.assertGreater(save["copy_bytes_per_s"], 0)
