@@ -63,7 +63,7 @@ export function timeline({points, by, tone, pick, median, signal, left = EDGE}) 
     for (const point of drawn) most = Math.max(most, point.bytes);
     // Where they are many they are smaller, so that each stays one.
     const room = Math.max(SMALLEST, Math.min(LARGEST, 0.6 * (width - left - EDGE) / Math.max(1, drawn.length)));
-    drawBetween(pen, colour, x);
+    drawBetween(pen, colour, x, width);
     const taken = new Set();
     for (let i = 0; i < drawn.length; i++) {
       const point = drawn[i], state = toneOf ? toneOf(point) : point.state, at = x(point);
@@ -89,7 +89,7 @@ export function timeline({points, by, tone, pick, median, signal, left = EDGE}) 
     }
   }
 
-  function drawBetween(pen, colour, x) {
+  function drawBetween(pen, colour, x, right) {
     let named = -WORD, lined = -LINES;
     for (let i = 1; i < drawn.length; i++) {
       const before = drawn[i - 1], point = drawn[i];
@@ -110,7 +110,8 @@ export function timeline({points, by, tone, pick, median, signal, left = EDGE}) 
         pen.fillStyle = colour.quiet;
         pen.font = "11px system-ui, sans-serif";
         if (at - named > WORD) {
-          pen.fillText(`attempt ${point.attempt}`, at + 3, 16);
+          const text = `attempt ${point.attempt}`, size = pen.measureText(text).width;
+          pen.fillText(text, at + 3 + size < right ? at + 3 : at - 3 - size, 16);
           named = at;
         }
       }
