@@ -233,7 +233,7 @@ def version_of(key):
 
 def run(arguments, **options):
     return subprocess.run([str(a) for a in arguments], capture_output=True, text=True, check=False,
-                          timeout=HANG_S, **options)
+                          **{"timeout": HANG_S, **options})
 
 
 __all__ = ["ACCESS", "BIN", "BUCKET", "RealS3", "S3Fault", "S3World", "SECRET", "TOKEN", "run",

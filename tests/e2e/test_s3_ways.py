@@ -11,10 +11,12 @@ import subprocess
 import tempfile
 import unittest
 
+from patience import HANG_S
 from s3world import BIN, S3Fault, S3World, run, wait_until
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/sbin")
 MIB = 1 << 20
+DOCTOR_S = 300  # it tries what could pass in nine ways, each of them for 15 s
 
 
 def is_open(port):
@@ -57,7 +59,8 @@ class Ways(unittest.TestCase):
         return {**self.s3.env(), "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
 
     def ask(self, env):
-        said = run([BIN / "cairn", "doctor", "s3://lab/cairn", "--json"], env={**os.environ, **env})
+        said = run([BIN / "cairn", "doctor", "s3://lab/cairn", "--json"], env={**os.environ, **env},
+                   timeout=max(HANG_S, DOCTOR_S))
         self.assertIn(said.returncode, (0, 1), said.stderr)
         return {f["check"]: f for f in json.loads(said.stdout)["findings"]}
 

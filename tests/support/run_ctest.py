@@ -30,7 +30,7 @@ import costs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build" / "full.json"
-MEMORY, MEMORY_BYTES = "/dev/shm", 4 << 30  # and what all entries that run at once may need of it
+MEMORY, MEMORY_BYTES = "/dev/shm", 6 << 30  # and what all entries that run at once may need of it
 RESULT = re.compile(r"Test +#\d+: (\S+) \.*(.*)")
 SUMMARY = re.compile(r"^\d+% tests passed")
 MODULE = re.compile(r"^\d+/\d+ Test: (\S+)")
