@@ -92,7 +92,7 @@ static struct outcome ask(struct cairn_pair *pair, bool direct) {
     struct cairn_http_request request = {.method = "GET",
                                          .url = url,
                                          .reply_buf = &body,
-                                         .stall_ms = 1000,
+                                         .stall_ms = 60000, /* the peer closes */
                                          .fresh_connection = true,
                                          .direct = direct};
     outcome.code = cairn_http_perform(pair->engine, &request, &error);
