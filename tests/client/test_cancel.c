@@ -263,6 +263,8 @@ static void stay_and_begin_again(const struct cairn_world *world, int told_fd, i
     if (!code && (write(tell_fd, &word, 1) != 1 || read(told_fd, &word, 1) != 1)) _exit(1);
     if (!code) code = cairn_save_begin(session, 6, NULL, &next, &err);
     if (code) fprintf(stderr, "rank 0: %s\n", err.message);
+    /* Until it has met the new uploader, which knows then whom it has lost. */
+    (void)COMES(cairn_save_wait(save, CAIRN_COMMITTED, 20, &err) != CAIRN_UPLOADER_GONE);
     if (code || write(tell_fd, &word, 1) != 1) _exit(1);
     for (;;) (void)pause();
 }
@@ -291,7 +293,7 @@ TEST(a_save_that_is_to_be_aborted_ends_with_its_trainer_also_after_a_restart_of_
     (void)waitpid(trainer, &status, 0);
     enum cairn_code code = cairn_model_save(&model, session, 5, 1, 2, &save, &err);
     /* Until this rank has met the new uploader, too. */
-    if (!code) AWAIT((code = wait_for(save, CAIRN_COMMITTED, &err)) != CAIRN_UPLOADER_GONE);
+    if (save) AWAIT((code = wait_for(save, CAIRN_COMMITTED, &err)) != CAIRN_UPLOADER_GONE);
     EXPECT_CODE(code, CAIRN_ABORTED);
     EXPECT(strstr(err.message, "on_disconnect") != NULL);
     cairn_save_free(save);
