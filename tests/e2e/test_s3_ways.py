@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ctest: seconds=20
+# ctest: seconds=170
 """What stands between Cairn and its store: an nginx that bounds bodies, or that drops or rewrites
 headers. `cairn doctor` says which size or header the way does not bear, and a save says it, too."""
 import json
@@ -16,7 +16,7 @@ from s3world import BIN, S3Fault, S3World, run, wait_until
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/sbin")
 MIB = 1 << 20
-DOCTOR_S = 300  # it tries what could pass in nine ways, each of them for 15 s
+DOCTOR_S = 300  # what it sends is tried for 15 s each, in up to nine ways
 
 
 def is_open(port):
