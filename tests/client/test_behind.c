@@ -300,7 +300,7 @@ TEST(a_copy_that_fails_is_returned_by_the_fence_else_by_the_session) {
         if (step)
             AWAIT((code = cairn_session_problem(team.sessions[0], &err)) != CAIRN_OK);
         else
-            code = cairn_save_fence(save, 0, &err);
+            code = cairn_save_fence(save, (uint32_t)cairn_test_hang_ms(), &err);
         EXPECT_CODE(code, CAIRN_SOURCE_GONE);
         EXPECT(strstr(err.message, "returned 5 instead of 0") != NULL);
         cairn_save_free(save);
