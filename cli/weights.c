@@ -188,6 +188,9 @@ static enum cairn_code choose_folder(struct cairn_cli_weights *weights, struct c
         CAIRN_TRY(cairn_input_of_file(&file, &input, err));
         CAIRN_TRY(take_tag(&input, latest[i], tag, err));
         int fd = cairn_open_below(weights->folder_fd, tag, O_DIRECTORY, weights->links);
+        if (fd < 0 && errno == ENOENT)
+            return cairn_fail(err, CAIRN_NOT_FOUND,
+                              "the folder in it that its file `%s` names is not there", latest[i]);
         if (fd < 0)
             return cairn_fail_errno(err, "the folder in it that its file `%s` names", latest[i]);
         close(weights->folder_fd);

@@ -178,10 +178,24 @@ static enum cairn_code use_ranks(struct models *models, struct cairn_error *err)
                : open_first(models, optimizer, CAIRN_TORCH_RANKS_OPTIMIZER, err);
 }
 
+/* torch writes the metadata last. */
+static bool is_half_dcp(const struct cairn_zero_folder *folder) {
+    static const char end[] = ".distcp";
+    for (size_t i = 0; i < folder->count; i++) {
+        size_t size = strlen(folder->names[i]);
+        if (size > strlen(end) && !strcmp(folder->names[i] + size - strlen(end), end)) return true;
+    }
+    return false;
+}
+
 static enum cairn_code use_choice(struct models *models, struct cairn_error *err) {
     struct cairn_cli_weights *weights = models->weights;
     if (!models->choice.format && cairn_torch_ranks_is(models->folder))
         return use_ranks(models, err);
+    if (!models->choice.format && is_half_dcp(models->folder))
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          ".metadata (DCP) is not there: the save of its *.distcp has not ended, "
+                          "or it was not copied along");
     if (!models->choice.format)
         return cairn_fail(err, CAIRN_UNSUPPORTED,
                           "neither a DeepSpeed folder with its file `latest`, nor one with "

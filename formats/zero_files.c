@@ -34,7 +34,8 @@ static bool number_behind(const char *name, const char *word, unsigned *ret) {
 
 bool cairn_zero_is(const struct cairn_zero_folder *folder) {
     for (size_t i = 0; i < folder->count; i++)
-        if (ends(folder->names[i], MODEL_STATES)) return true;
+        if (ends(folder->names[i], MODEL_STATES) || ends(folder->names[i], OPTIMIZER_STATES))
+            return true; /* without the one or the other it is incomplete */
     return false;
 }
 

@@ -500,6 +500,9 @@ class Export(unittest.TestCase):
         folder = self.copy("stage3")
         (folder / "zero_pp_rank_1_mp_rank_00_model_states.pt").unlink()
         self.refuse(folder, 7, "model files")
+        for path in folder.glob("*_model_states.pt"):
+            path.unlink()
+        self.refuse(folder, 7, "no file *_model_states.pt")
 
     def test_a_partition_of_another_checkpoint_does_not_fit(self):
         folder = self.copy("stage2")
@@ -541,6 +544,8 @@ class Export(unittest.TestCase):
         self.refuse(self.folder, 1, "latest")
         (self.folder / "latest").write_text("../elsewhere\n")
         self.refuse(self.folder, 7, "latest")
+        (self.folder / "latest").write_text("step9\n")
+        self.refuse(self.folder, 3, "the folder in it that its file `latest` names is not there")
         self.refuse(VECTORS / "torch" / "command.pt", 1, "posix.system")
 
 

@@ -692,8 +692,11 @@ class Messages(Files):
         self.said(short, 7)
         save_dcp(self.folder / "dcp", {"w": ("float32", (7,), [((0,), tensor("float32", (6,), FLOATS))])})
         self.assertIn("hole", self.said(self.folder / "dcp", 7))
-        (self.folder / "dcp" / "__0_0.distcp").unlink()
+        (self.folder / "dcp" / "__0_0.distcp").rename(self.folder / "kept")
         self.said(self.folder / "dcp", 3)
+        (self.folder / "dcp" / ".metadata").unlink()
+        (self.folder / "kept").rename(self.folder / "dcp" / "__0_0.distcp")
+        self.assertIn(".metadata (DCP) is not there", self.said(self.folder / "dcp", 3))
 
 
 class Bounds(Files):
