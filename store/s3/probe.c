@@ -204,8 +204,7 @@ static enum cairn_code check_paging(struct check *check, struct cairn_error *err
     (void)!cairn_store_perform(check->worker, &remove, &unused);
     memcpy(check->key, first, sizeof first);
     if (code == CAIRN_FORBIDDEN) return CAIRN_OK; /* doctor tells of that right */
-    /* A store that is ill for a moment breaks no listing. */
-    if (!code || code == CAIRN_STORE) say(check, CAIRN_S3_CHECK_PAGES, !code);
+    say(check, CAIRN_S3_CHECK_PAGES, code == CAIRN_OK);
     if (code && err) *err = why;
     return code;
 }

@@ -322,15 +322,6 @@ class Doctor(unittest.TestCase):
         self.assertEqual(found["list"][0], "FAIL")
         self.assertNotIn("may not", found["list"][1])
 
-    def test_doctor_calls_a_listing_cut_off_only_where_it_is(self):
-        s3 = self.store()
-        s3.rules("op=list key=*/none/ : pass\nop=list : html")  # that of nothing comes before it
-        found = self.ask(s3, "--timeout", "3s")
-        self.assertEqual(found["requests"][0], "FAIL")
-        self.assertNotIn("listing in pages", found)
-        s3.rules("op=list : no-token")
-        self.assertEqual(self.ask(s3)["listing in pages"][0], "FAIL")
-
     def test_doctor_ends_by_its_timeout_though_the_store_says_nothing(self):
         s3 = self.store()
         s3.rules("op=* : stall@0")
