@@ -65,9 +65,20 @@ static enum cairn_code refuse_nulls(const struct cairn_message_form *form, const
     return CAIRN_OK;
 }
 
+/* Of an answer of the server nothing may be missing that every server of /v1 says: 0 in its place
+ * would be an untrue answer. null is said of what nobody knows. */
+static enum cairn_code refuse_absent(const struct cairn_message_form *form,
+                                     enum cairn_message_presence presence, const json_t *json,
+                                     const char *pointer, struct cairn_error *err) {
+    for (const struct cairn_message_field *field = form->fields(); field->name; field++)
+        if (field->presence == presence && json_is_object(json) &&
+            !json_object_get(json, field->name))
+            return cairn_fail(err, CAIRN_PROTOCOL, "%s/%s: missing", pointer, field->name);
+    return CAIRN_OK;
+}
+
 /* What the server's handlers read is a closed list; everything else takes unknown fields, so that
- * programs of two versions understand each other. Of an answer of the server nothing may be missing
- * that every server of /v1 says: 0 in its place would be an untrue answer. */
+ * programs of two versions understand each other. */
 static enum cairn_code read_form(enum cairn_message message, const json_t *json, bool own,
                                  const char *pointer, void *ret, struct cairn_error *err) {
     const struct cairn_message_form *form = cairn_message_form(message);
@@ -75,19 +86,18 @@ static enum cairn_code read_form(enum cairn_message message, const json_t *json,
     bool reply =
         !own && (form->group == CAIRN_MESSAGE_REPLY || form->group == CAIRN_MESSAGE_WHOLE);
     size_t count = 0;
+    if (reply) CAIRN_TRY(refuse_absent(form, CAIRN_MESSAGE_MUST, json, pointer, err));
     for (const struct cairn_message_field *field = form->fields(); field->name; field++) {
         CAIRN_PROMISE(count < FIELDS_MAX,
                       return cairn_fail(err, CAIRN_INTERNAL, "%s has too many fields", form->text));
-        /* null is said of what nobody knows */
-        bool absent = json_is_object(json) && !json_object_get(json, field->name);
-        if (reply && absent && field->presence <= CAIRN_MESSAGE_SENT)
-            return cairn_fail(err, CAIRN_PROTOCOL, "%s/%s: missing", pointer, field->name);
         wanted[count++] = (struct cairn_json_field){field->name, field->kind,
                                                     field->presence == CAIRN_MESSAGE_MUST,
                                                     (char *)ret + field->offset, field->max};
     }
     CAIRN_TRY(refuse_nulls(form, json, pointer, err));
-    return cairn_json_read(json, pointer, wanted, count, form->group != CAIRN_MESSAGE_BODY, err);
+    bool open = form->group != CAIRN_MESSAGE_BODY;
+    CAIRN_TRY(cairn_json_read(json, pointer, wanted, count, open, err));
+    return reply ? refuse_absent(form, CAIRN_MESSAGE_SENT, json, pointer, err) : CAIRN_OK;
 }
 
 enum cairn_code cairn_message_read(enum cairn_message message, const json_t *json,

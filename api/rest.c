@@ -39,7 +39,6 @@
 #define RETRY_AFTER_S_MAX 3600
 #define HELD_MS 200        /* longer than it takes to say no */
 #define VERSION_MS 5000
-#define OLDER "; the server is older ("
 
 struct cairn_rest {
     struct cairn_http_engine *engine;
@@ -632,12 +631,11 @@ void cairn_rest_name_older(struct cairn_rest *rest, const char *program, const c
                            struct cairn_error *err) {
     CAIRN_AUTO_JSON json_t *reply = NULL;
     char text[sizeof err->message];
-    if (strstr(err->message, OLDER) ||
-        cairn_rest_call(rest, "GET", "/version", NULL, VERSION_MS, &reply, NULL))
-        return;
+    if (cairn_rest_call(rest, "GET", "/version", NULL, VERSION_MS, &reply, NULL)) return;
     const char *said = json_string_value(json_object_get(reply, "version"));
     if (!said || !is_older(said, version)) return;
-    snprintf(text, sizeof text, "%.200s" OLDER "%.20s, %s is %s): if that is why, upgrade it",
+    snprintf(text, sizeof text,
+             "%.200s; the server is older (%.20s, %s is %s): if that is why, upgrade it",
              err->message, said, program, version);
     memcpy(err->message, text, sizeof text);
 }

@@ -94,7 +94,7 @@ enum cairn_code cairn_rest_range(struct cairn_rest *rest, const char *path, uint
  * A bare 404, 403 or 413 is a proxy's (Q48). */
 bool cairn_rest_spoke(const struct cairn_rest *rest);
 /* Of a call that was refused: where GET /version tells of a release before `version`, that of
- * `program`, the message says so, since a server refuses what it does not know. Once a message. */
+ * `program`, the message says so, since a server refuses what it does not know. */
 void cairn_rest_name_older(struct cairn_rest *rest, const char *program, const char *version,
                            struct cairn_error *err);
 /* The problem body of the last failed call, or NULL; valid until the next call. */

@@ -192,7 +192,9 @@ int main(int argc, char **argv) {
     cairn_cli_sizes_as(&cli);
     if (code == CAIRN_OK) code = cli.help ? cairn_cli_help(verb, &err) : verb->run(&cli, &err);
     if (code != CAIRN_OK) {
-        cairn_cli_name_older_server(&cli, code, &err);
+        /* Their calls are their uploader's, which says it itself. */
+        if (verb != &cairn_cli_verb_put && verb != &cairn_cli_verb_import)
+            cairn_cli_name_older_server(&cli, code, &err);
         tell(verb->name, json, code, &err);
     }
     return status_of(code, &err);

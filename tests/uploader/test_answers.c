@@ -161,7 +161,7 @@ TEST(v31_a_save_that_is_being_staged_outlives_a_server_that_does_not_know_it) /*
     world_server_kill(&world);
     snprintf(answer, sizeof(answer),
              "{\"catalog\":\"c\",\"fenced\":[],\"foreign\":[],\"generation\":1,"
-             "\"unknown\":[\"%s\"],\"versions\":[]}",
+             "\"ended\":[],\"peers\":[],\"finish\":[],\"unknown\":[\"%s\"],\"versions\":[]}",
              save.version);
     REQUIRE(ingress_start(&ingress, world.port, "200 OK", answer));
     EXPECT(world_await(answered_some, &ingress, 20000));

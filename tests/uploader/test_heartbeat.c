@@ -51,7 +51,7 @@ static void answer_heartbeat(struct script *script, int fd) {
     script->unknown = false; /* said once */
     snprintf(body, sizeof(body),
              "{\"catalog\":\"%s\",\"generation\":%u,\"fenced\":[%s],\"versions\":[%s],"
-             "\"unknown\":[%s],\"foreign\":[]}",
+             "\"unknown\":[%s],\"foreign\":[],\"ended\":[],\"peers\":[],\"finish\":[]}",
              CATALOG, script->generation, fenced, versions, unknown);
     say(fd, body);
 }
@@ -61,7 +61,7 @@ static void answer(struct script *script, int fd, const char *request) {
         answer_heartbeat(script, fd);
     } else if (!strncmp(request, "POST", 4) && strstr(request, "/checkpoints HTTP")) {
         script->begins++;
-        say(fd, "{\"results\":[{\"status\":200,\"state\":\"open\"}]}");
+        say(fd, "{\"results\":[{\"status\":200,\"state\":\"open\",\"recorded\":false}]}");
     } else if (!strncmp(request, "POST", 4) && strstr(request, "/shards HTTP")) {
         script->listings++;
         say(fd, "{\"state\":\"open\"}");
