@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ctest: labels=docker,full seconds=600 thirds=6
 """Debian 13, with its compilers and libraries (gcc 14, clang 19, curl 8.14, libmicrohttpd 1.0): both compilers build all of the product
-without a warning, what was built passes the tests of its parts that speak HTTP, and saves, verifies and restores."""
+without a warning. What runs over that libmicrohttpd is tested as libmicrohttpd/*."""
 import subprocess
 import unittest
 
@@ -9,29 +9,15 @@ import engine
 from engine import docker, ROOT
 
 NAME, SUITE = "cairn-debian13", "trixie"
-WITHOUT = {"ccache"}  # its cache is the engine's, over HTTP
 PRODUCT = "cairn-command cairn-server cairn-uploader cairn cairn_cuda man"
-TESTS = ("tests_common", "tests_api", "tests_plan", "tests_formats", "tests_http", "tests_s3")
 CLANG = "-DCMAKE_C_COMPILER=clang -DCMAKE_C_FLAGS=-Wc23-extensions"
-ROUND_TRIP = """
-set -e
-export PATH=/built/gcc:$PATH HOME=/tmp CAIRN_PROGRESS=none
-head -c 20000000 /dev/urandom >/tmp/bytes
-cairn up /tmp/world --listen 127.0.0.1:7420 -m 256MiB >/tmp/up.log 2>&1 &
-export CAIRN_URL=http://127.0.0.1:7420
-for _ in $(seq 300); do cairn health --ready >/dev/null 2>&1 && break; sleep 0.1; done
-cairn put /tmp/bytes p/r@1 --socket "$(find /tmp/world -name '*.sock' | head -1)"
-cairn verify p/r@1
-cairn get p/r@1 -d /tmp/back
-cmp /tmp/bytes /tmp/back/bytes
-"""
 
 
 def packages():
     """What setup/packages.sh names for building and testing."""
     said = subprocess.run(["bash", "-c", '. setup/packages.sh; printf "%s\\n" "${cairn_packages_build[@]}" libcunit1-dev python3 clang'],
                           cwd=ROOT, capture_output=True, text=True, check=True)
-    return sorted(set(said.stdout.split()) - WITHOUT | {"ccache"})
+    return sorted(set(said.stdout.split()))
 
 
 class Debian13(unittest.TestCase):
@@ -52,11 +38,8 @@ class Debian13(unittest.TestCase):
                         f"-DCMAKE_C_COMPILER_LAUNCHER=ccache {more} >/tmp/said && ninja -C /built/{folder} {targets} >/tmp/said || "
                         "{ grep -E -A8 'FAILED|error|warning' /tmp/said | head -60; exit 1; }")
 
-    def test_gcc_builds_it_without_a_warning_and_it_passes(self):
-        self.build("gcc", f"{PRODUCT} {' '.join(TESTS)}")
-        for program in TESTS:
-            self.run_in(f"cd /built/gcc && CAIRN_SOURCE_DIR=/source ./{program}")
-        self.run_in(ROUND_TRIP)
+    def test_gcc_builds_it_without_a_warning(self):
+        self.build("gcc", PRODUCT)
 
     def test_clang_builds_it_without_a_warning(self):
         self.build("clang", PRODUCT, CLANG)

@@ -219,7 +219,7 @@ class Faults(unittest.TestCase):
         self.assertEqual([rule["acted"] for rule in self.s3.state()["rules"]], [1] * 5)
         self.check()
 
-    def test_keys_with_an_uploaders_rights_alone_save_over_lost_answers_and_a_restart(self):
+    def test_keys_with_an_uploaders_rights_alone_save_over_lost_answers(self):
         """Where keys may not list, 403 is all that is said of an object that is not there, also of one whose Complete was lost on its
         way there, or on its way back."""
         access, secret = "AKIDCANARYUPLOADS", SECRET + "3"
@@ -237,16 +237,9 @@ class Faults(unittest.TestCase):
         self.assertEqual([rule["acted"] for rule in self.s3.state()["rules"]], [1, 1, 1])
         begun = [line["key"] for line in self.s3.journal(op="create", status=200) if "/data/" in line["key"]]
         self.assertEqual(len(begun), 2, begun)  # nothing was begun anew
-        self.s3.rules("op=part : slow=1\nop=part part=5 : stall@0")
-        put = self.put_in_background(self.source(name="third.bin"), "f/run@3")
-        wait_until(lambda: len({line["part"] for line in self.shard_parts() if "000000000003" in line["key"]}) >= 2)
-        self.world.uploaders[0].kill()
-        self.s3.rules("")
-        self.world.uploaders[0].start()
-        self.finish(put)
         self.world.env.update(self.s3.env())
         self.s3.ask("policy", "")
-        for step in (1, 2, 3):
+        for step in (1, 2):
             self.world.cairn("verify", f"f/run@{step}")
         self.check()
 
