@@ -137,6 +137,8 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
     const struct cairn_srv_pool_options requests = {server->store, workers, "work", 0};
     const struct cairn_srv_pool_options heavy = {server->store, half_of_cores(), "heavy",
                                                  HEAVY_NICE};
+    const struct cairn_srv_pool_options plans = {server->store, half_of_cores() + 1, "plan",
+                                                 HEAVY_NICE};
     const struct cairn_srv_pool_options looks = {server->store, workers, "look", 0};
     const struct cairn_srv_pool_options reads = {server->store, READ_THREADS, "read", 0};
     CAIRN_TRY(cairn_srv_nodes_new(&server->nodes, err));
@@ -161,6 +163,7 @@ static enum cairn_code start_parts(struct cairn_srv *server, struct cairn_error 
                                    err));
     CAIRN_TRY(cairn_srv_pool_new(&requests, &server->requests, err));
     CAIRN_TRY(cairn_srv_pool_new(&heavy, &server->heavy, err));
+    CAIRN_TRY(cairn_srv_pool_new(&plans, &server->plans, err));
     CAIRN_TRY(cairn_srv_pool_new(&looks, &server->looks, err));
     CAIRN_TRY(cairn_srv_pool_new(&reads, &server->reads, err));
     CAIRN_TRY(cairn_srv_sweep_new(server, &server->sweep, err));
@@ -255,6 +258,7 @@ static void take_down(struct cairn_srv *server) {
     cairn_srv_feed_free(server->feed); /* no change is under way any more */
     cairn_srv_pool_free(server->requests);
     cairn_srv_pool_free(server->heavy);
+    cairn_srv_pool_free(server->plans);
     cairn_srv_pool_free(server->looks);
     cairn_srv_pool_free(server->reads);
     cairn_srv_sweep_free(server->sweep); /* handlers tell what it has found */

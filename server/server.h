@@ -71,6 +71,7 @@ struct cairn_srv {
     _Atomic uint64_t listening_ms;   /* clock's mono: since when it has heard what was sent */
     struct cairn_srv_pool *requests; /* handlers of what changes something */
     struct cairn_srv_pool *heavy;    /* handlers of large bodies: they are in nobody's way */
+    struct cairn_srv_pool *plans;    /* handlers that read all versions of a run: a few at once */
     struct cairn_srv_pool *looks;    /* handlers of GET and HEAD: no change is in their way */
     struct cairn_srv_pool *reads;    /* blocks of shards that are being served */
     struct cairn_srv_waiters *waiters;

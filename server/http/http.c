@@ -45,12 +45,9 @@ static void run_handler(struct cairn_srv_exchange *exchange) {
 
 /* ---- the pools' side ---- */
 
-/* What takes many megabytes for a moment: bodies by their values, and plans over all versions of a
- * run. As many are worked on at once as there are threads of that pool. */
-static bool is_heavy(const struct cairn_srv_exchange *exchange) {
-    enum cairn_route_id id = exchange->request.route->id;
-    return exchange->values_bytes >= HEAVY_FROM || id == CAIRN_ROUTE_RETENTION_PREVIEW ||
-           id == CAIRN_ROUTE_RETENTION_APPLY;
+/* Of many versions it takes tens of megabytes until it is answered: a few are made at once. */
+static bool is_plan(enum cairn_route_id id) {
+    return id == CAIRN_ROUTE_RETENTION_PREVIEW || id == CAIRN_ROUTE_RETENTION_APPLY;
 }
 
 /* A change may wait for others that share its commit, with its thread; what only looks never
@@ -60,7 +57,8 @@ static bool push(struct cairn_srv_exchange *exchange) {
     const char *method = exchange->request.route->method;
     bool looks = !strcmp(method, "GET") || !strcmp(method, "HEAD");
     struct cairn_srv_pool *pool = looks ? server->looks : server->requests;
-    if (is_heavy(exchange)) pool = server->heavy;
+    if (is_plan(exchange->request.route->id)) pool = server->plans;
+    if (exchange->values_bytes >= HEAVY_FROM) pool = server->heavy;
     return cairn_srv_pool_push(pool, &exchange->task);
 }
 
@@ -505,6 +503,7 @@ void cairn_srv_http_stop(struct cairn_srv_http *http) {
     cairn_srv_http_close(http);
     if (http->server->requests) cairn_srv_pool_stop(http->server->requests);
     if (http->server->heavy) cairn_srv_pool_stop(http->server->heavy);
+    if (http->server->plans) cairn_srv_pool_stop(http->server->plans);
     if (http->server->looks) cairn_srv_pool_stop(http->server->looks);
     if (http->server->reads) cairn_srv_pool_stop(http->server->reads);
     if (http->daemon) MHD_stop_daemon(http->daemon);
