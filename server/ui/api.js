@@ -49,7 +49,8 @@ export async function get(path, query, signal) {
   try {
     return await (await send("GET", path, {query, signal})).json();
   } catch (problem) {
-    if (signal?.aborted || !(problem instanceof TypeError || UNANSWERED.includes(problem.status))) throw problem;
+    const passes = problem instanceof TypeError || (UNANSWERED.includes(problem.status) && (!problem.code || problem.retryable));
+    if (signal?.aborted || !passes) throw problem;
   }
   await new Promise(resolve => setTimeout(resolve, AGAIN_MS));
   return (await send("GET", path, {query, signal})).json();

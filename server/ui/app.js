@@ -49,7 +49,7 @@ function askToken(problem) {
 }
 
 function problemBox(problem) {
-  return h("section", {class: "problem", role: "alert"}, h("h2", {}, problem.code ? `${problem.code}` : "No answer"),
+  return h("section", {class: "problem", role: "alert"}, h("h1", {}, problem.code ? `${problem.code}` : "No answer"),
     h("p", {}, problem.message), problem.hint ? h("p", {}, problem.hint) : null,
     problem.id ? h("p", {class: "quiet"}, `trace ${problem.id}`) : null,
     h("button", {type: "button", onclick: show}, "Try again"));
@@ -61,9 +61,9 @@ function may(scope, project) {
   return me.scopes.includes(scope) && (me.project === "*" || !project || fits(me.project, project));
 }
 
+// As cairn_project_pattern_fits has it: * is any text, ? one character.
 function fits(pattern, project) {
-  return pattern.split(",").some(one => new RegExp(`^${one.trim().split("*").map(text =>
-    text.replace(/[.+?^${}()|[\]\\]/g, "\\$&")).join(".*")}$`).test(project));
+  return new RegExp(`^${pattern.replace(/[.+^${}()|[\]\\]/g, "\\$&").replaceAll("*", ".*").replaceAll("?", ".")}$`).test(project);
 }
 
 async function show() {

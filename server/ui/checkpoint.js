@@ -29,7 +29,11 @@ export async function showCheckpoint({parts: [project, run, ref], query, signal,
     if (key === mapped || (mapped && soon)) return;
     mapped = key;
     mappedAt = performance.now();
-    fill(map, shardMap(await api.all(`${at}/shards`, {}, signal, SHARDS_MOST), why, version));
+    // What is wrong with its record in the store is said in the map's place: all else of it is to be seen then, too.
+    fill(map, await api.all(`${at}/shards`, {}, signal, SHARDS_MOST).then(shards => shardMap(shards, why, version), problem => {
+      if (signal.aborted || !problem.code) throw problem;
+      return [h("h2", {}, "Shards"), h("p", {class: "problem", role: "alert"}, `${problem.code}: ${problem.message}`)];
+    }));
   }
 
   await look();

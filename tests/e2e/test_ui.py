@@ -12,7 +12,7 @@ import unittest
 import browser
 from losing_proxy import LosingProxy
 from outcome import leave
-from ui_page import MARKUP, Page, RUN, VIEWS
+from ui_page import fill, MARKUP, Page, RUN, VIEWS
 from world import BIN, line_of, wait_until, World
 
 AXE = pathlib.Path(os.environ.get("CAIRN_SOURCE_DIR", pathlib.Path(__file__).parents[2])) / "build/axe/axe.min.js"
@@ -209,13 +209,27 @@ class Changes(Page):
 class Names(Page):
     def test_names_that_look_like_markup_are_text(self):
         name = MARKUP.replace("/", "")
-        self.put(100, {name: b"1", "x" * 180 + "<b>.bin": b"2"})
-        self.world.cairn("label", f"{RUN}@100", f"note={MARKUP}")
+        long = "/".join(["x" * 199] * 2) + "/<b>"
+        self.put(100, {name: b"1", long: b"2"})
+        tensor = '<img/src=x/onerror="document.title=1">'.ljust(1024, "z")
+        state = self.world.root / "state"
+        state.write_bytes(b"3")
+        subprocess.run([BIN / "tests" / "tensor_writer", RUN, "0", "1", "200"], input=f"item {tensor} 4 {state}\n", text=True, check=True,
+                       env={**os.environ, "CAIRN_SOCKET": self.world.socket()})
+        self.world.cairn("label", f"{RUN}@100", f"note={MARKUP}", "long=" + "y" * 500)
         self.go(f"#/checkpoint/{RUN}/100")
         self.browser.has(name)
+        self.browser.has(long)
+        self.assertLessEqual(self.browser.run("return document.documentElement.scrollWidth - innerWidth"), 0)
         self.browser.has(f"note={MARKUP}")
         self.assertEqual(self.browser.run("return document.querySelectorAll('#main img').length"), 0)
-        self.assertIn("Checkpoint", self.browser.run("return document.title"))
+        self.go(f"#/checkpoint/{RUN}/200")
+        self.browser.has(tensor)
+        self.assertLessEqual(self.browser.run("return document.documentElement.scrollWidth - innerWidth"), 0)
+        self.go(f"#/compare/{RUN}/100/200")
+        self.browser.has(tensor)
+        self.assertEqual(self.browser.run("return document.querySelectorAll('#main img').length"), 0)
+        self.assertIn("Compare", self.browser.run("return document.title"))
         self.expect_quiet()
 
     def test_a_phone_shows_each_view_without_moving_sideways(self):
@@ -285,6 +299,24 @@ class Tokens(Page):
         self.assertEqual(self.browser.run("return document.cookie"), "")
         self.browser.click("button", "Sign out")
         self.browser.has("This server asks for a token")
+
+    def buttons(self):
+        return set(self.browser.run("return [...document.querySelectorAll('#main button')].map(b => b.textContent)"))
+
+    def test_who_may_do_more_sees_more_buttons(self):
+        if os.environ.get("CAIRN_TEST_CATALOG") == "postgresql":
+            self.skipTest("its catalog is filled by SQLite's own statements")
+        self.world.server.stop()
+        fill(self.world.root / "server" / "catalog.db", "one", 1)
+        self.world.start_server()
+        seen = {"read": set(), "read,write": {"Pin", "Set label"}, "read,write,retain": {"Pin", "Set label", "To the trash"}}
+        for project, many in (("b?g*", True), ("bigger*", False)):
+            for scopes, wanted in seen.items():
+                self.browser.tab()
+                self.go("#/checkpoint/big/one/latest")
+                self.sign_in(self.token("--scope", scopes, "--project", project))
+                self.browser.has("What happened" if many else "not-found")
+                self.assertEqual(self.buttons() & {"Pin", "Set label", "To the trash"}, wanted if many else set(), (project, scopes))
 
     def test_who_may_only_read_sees_no_button_that_would_fail(self):
         self.go()
