@@ -6,7 +6,7 @@ import {h, path} from "./dom.js";
 import {bytes, count, duration, moment, ticks, tickTimes} from "./format.js";
 import {stateOf} from "./shapes.js";
 
-const HEIGHT = 150, MIDDLE = 70, GAP = 2, WORD = 80, LINES = 4, TICK = 110; // pixels; GAP in median intervals
+const HEIGHT = 150, MIDDLE = 70, GAP = 2, APART = 24, LINES = 4, TICK = 110; // pixels; GAP in median intervals
 const SMALLEST = 2.5, LARGEST = 9; // pixels of a dot, from its middle
 
 function colours(element) {
@@ -90,7 +90,7 @@ export function timeline({points, by, tone, pick, median, signal, left = EDGE}) 
   }
 
   function drawBetween(pen, colour, x, right) {
-    let named = -WORD, lined = -LINES;
+    let named = 0, lined = -LINES;
     for (let i = 1; i < drawn.length; i++) {
       const before = drawn[i - 1], point = drawn[i];
       if (mode !== "step" && usual && point.at - before.at > GAP * usual) {
@@ -109,10 +109,11 @@ export function timeline({points, by, tone, pick, median, signal, left = EDGE}) 
         pen.setLineDash([]);
         pen.fillStyle = colour.quiet;
         pen.font = "11px system-ui, sans-serif";
-        if (at - named > WORD) {
-          const text = `attempt ${point.attempt}`, size = pen.measureText(text).width;
-          pen.fillText(text, at + 3 + size < right ? at + 3 : at - 3 - size, 16);
-          named = at;
+        const text = `attempt ${point.attempt}`, size = pen.measureText(text).width;
+        const from = at + 3 + size < right ? at + 3 : at - 3 - size;
+        if (from > named) {
+          pen.fillText(text, from, 16);
+          named = from + size + APART;
         }
       }
     }
