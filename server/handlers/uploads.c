@@ -146,6 +146,7 @@ static enum cairn_code end(struct cairn_srv_request *request, struct ending *end
     }
     CAIRN_TRY(code);
     CAIRN_TRY(end_known(request, ending, &done, err));
+    if (done && server->uploads) cairn_srv_uploads_forget(server->uploads, id);
     cairn_srv_jobs_sweep(server);
     return cairn_srv_reply_json(
         reply, done ? 200 : 202,

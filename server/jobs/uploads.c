@@ -374,3 +374,12 @@ bool cairn_srv_uploads_met(struct cairn_srv_uploads *uploads, const char *versio
     }
     return false;
 }
+
+void cairn_srv_uploads_forget(struct cairn_srv_uploads *uploads, const char *version) {
+    CAIRN_HOLD(&uploads->lock);
+    for (size_t i = json_array_size(uploads->locked.items); i-- > 0;) {
+        const json_t *item = json_array_get(uploads->locked.items, i);
+        const char *of = json_string_value(json_object_get(item, "version"));
+        if (of && !strcmp(of, version)) (void)json_array_remove(uploads->locked.items, i);
+    }
+}

@@ -51,3 +51,5 @@ json_t *cairn_srv_uploads_page(struct cairn_srv_uploads *uploads, uint64_t from,
 /* Where that version stands, of which the last look found an upload; false: it found none. */
 bool cairn_srv_uploads_met(struct cairn_srv_uploads *uploads, const char *version,
                            struct cairn_srv_met *ret);
+/* They have ended: not listed any more. What the store did not end is found by the next look. */
+void cairn_srv_uploads_forget(struct cairn_srv_uploads *uploads, const char *version);

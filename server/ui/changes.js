@@ -4,13 +4,15 @@
 import * as api from "./api.js";
 import {ask, h, tell} from "./dom.js";
 
+// what: in words, or what makes them out of the answer.
 export async function carryOut(what, call, again) {
   try {
-    await call();
+    const answer = await call();
+    if (typeof what === "function") what = what(answer);
     tell(`Done: ${what}.`);
     again?.();
   } catch (problem) {
-    tell(`Not done: ${what}. ${problem.message}${problem.hint ? ` ${problem.hint}` : ""}`, true);
+    tell(`Not done${typeof what === "function" ? "" : `: ${what}`}. ${problem.message}${problem.hint ? ` ${problem.hint}` : ""}`, true);
   }
 }
 

@@ -102,7 +102,7 @@ function uploadTable(uploads, may, again) {
     {name: "Bytes", number: true, of: one => bytes(one.bytes)}, {name: "Begun", of: one => age(one.begun_at)},
     {name: "", of: one => may("admin") ? h("button", {type: "button", class: "small", onclick: async () => {
       if (await ask(`End the ${one.keys} uploads of ${one.version}?`, {detail: "Their parts are freed. No save needs them.", button: "End them"}) !== null)
-        carryOut("uploads ended", () => api.change("DELETE", `v1/uploads/${encodeURIComponent(one.version)}`), again);
+        carryOut(answer => answer.done ? "uploads ended" : "uploads are being ended", () => api.change("DELETE", `v1/uploads/${encodeURIComponent(one.version)}`), again);
     }}, "End") : null}], [...versions.values()], "None: no part of an upload is left behind."));
 }
 

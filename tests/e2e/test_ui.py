@@ -7,11 +7,14 @@ import json
 import os
 import pathlib
 import subprocess
+import tempfile
 import unittest
 
 import browser
 from losing_proxy import LosingProxy
+import test_uploads
 from outcome import leave
+from s3world import S3Fault, S3World
 from ui_page import fill, MARKUP, Page, RUN, VIEWS
 from world import BIN, line_of, wait_until, World
 
@@ -327,6 +330,33 @@ class Tokens(Page):
         self.assertEqual(self.browser.run("return [...document.querySelectorAll('button')].map(b => b.textContent).filter(t => /Make this|Remove these/.test(t))"), [])
         self.go("#/nodes")
         self.browser.has("This token does not see the nodes")
+
+
+class Orphans(Page):
+    def setUp(self):
+        s3 = S3Fault(pathlib.Path(tempfile.mkdtemp(prefix="cairn-uploads-")))
+        self.addCleanup(s3.stop)
+        self.world = S3World(s3, server_arguments=["--sweep-interval", "100ms"], uploader_arguments=self.UPLOADER)
+        self.addCleanup(self.world.close)
+        self.browser = browser.anew()
+
+    def test_uploads_that_no_save_will_end_are_ended_by_a_button(self):
+        self.put(100)
+        record = next(key for key in self.world.keys("/committed.json"))
+        test_uploads.Uploads.upload(self, self.world, record.replace("committed.json", "shards/rank-00000/late"))
+        self.world.server.stop()  # the next server looks when it starts
+        self.world.start_server()
+        wait_until(lambda: json.loads(self.world.get("/v1/uploads")[2])["items"])
+        self.go("#/nodes")
+        self.browser.has("5.1 MiB")
+        self.keep_picture("nodes-orphans")
+        self.browser.click("td button", "End")
+        self.browser.has("End the 1 uploads of")
+        self.browser.click("dialog button.main")
+        self.browser.has("Done: uploads ended")
+        self.browser.has("None: no part of an upload is left behind.")
+        self.assertEqual(self.world.s3.uploads("cairn/"), [])
+        self.expect_quiet()
 
 
 class Lost(Page):

@@ -62,6 +62,7 @@ class Uploads(unittest.TestCase):
         self.assertEqual(set(ended), shapes()["uploads abort"])
         self.assertEqual((ended["state"], ended["done"]), ("committed", True))
         self.assertEqual(world.s3.uploads("cairn/"), [])
+        self.assertEqual(json.loads(world.cairn("uploads", "ls", "--json").stdout), [])
 
     def test_a_look_that_was_asked_for_shows_what_is_there_and_ends_nothing(self):
         world = self.start()
