@@ -42,6 +42,10 @@ def versioning(status):
     return f"<VersioningConfiguration><Status>{status}</Status></VersioningConfiguration>"
 
 
+def setUpModule():
+    os.environ["CAIRN_URL"] = "http://127.0.0.1:1"  # else the server that somebody has at the usual port is looked at, too
+
+
 class Doctor(unittest.TestCase):
     """What it says; no daemon runs."""
 
