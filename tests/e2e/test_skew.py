@@ -80,9 +80,9 @@ class Skew(unittest.TestCase):
 
     def server_of(self, folder, env=None):
         """The server is stopped, replaced and started."""
-        self.world.keep_ports()
         self.world.server.stop()
         self.world.server.command[0] = str(folder / "cairn-server")
+        self.world.server.command[2] = f"127.0.0.1:{self.world.port}"
         self.world.server.env = env or {}
         self.world.server.start()
 
