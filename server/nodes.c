@@ -15,6 +15,7 @@
 
 #define NODES_MAX 65536
 #define STRANGERS_MAX 1024
+#define WITHOUT_ROW_MAX (2 * STRANGERS_MAX) /* with those whose row is being written */
 #define ROW_EVERY_MS 60000
 #define TICKS_LATE_MS 60000 /* what one round adds to them (Q34) */
 #define TWINS_LOG_MS 60000
@@ -23,7 +24,7 @@
 struct node {
     char name[CAIRN_NAME_BYTES_MAX + 1];
     bool known;
-    char *uploader; /* of a stranger: what a row would say; owned */
+    char *uploader; /* of a node without a row: what a row would say; owned */
     char uuid[CAIRN_UUID_TEXT_BYTES], uuid_before[CAIRN_UUID_TEXT_BYTES];
     uint64_t
         twins_ms; /* when its name was last taken back by an earlier uuid (nodes.h#4); 0: never */
@@ -182,7 +183,7 @@ static bool is_run(const struct cairn_run_name *one, const struct cairn_run_name
 static void take_words(struct node *node, const struct cairn_srv_heartbeat *beat) {
     (void)cairn_text_copy(node->trouble, sizeof(node->trouble), beat->trouble);
     free(node->uploader);
-    node->uploader = node->known ? NULL : strndup(beat->uploader.data, beat->uploader.size);
+    node->uploader = beat->has_row ? NULL : strndup(beat->uploader.data, beat->uploader.size);
 }
 
 static void take_versions(struct node *node, struct cairn_srv_heartbeat *beat) {
@@ -329,21 +330,27 @@ static int compare_strangers(const void *a, const void *b) {
     return strcmp(one->node, other->node);
 }
 
+static void add_without_row(struct cairn_srv_strangers *found, const struct node *first,
+                            const char *after) {
+    for (const struct node *node = first; node && found->count < WITHOUT_ROW_MAX;
+         node = node->later) {
+        struct cairn_srv_stranger *one = &found->items[found->count];
+        if (!node->uploader || strcmp(node->name, after) <= 0) continue;
+        (void)cairn_text_copy(one->node, sizeof(one->node), node->name);
+        one->uploader = strdup(node->uploader);
+        found->count += one->uploader != NULL;
+    }
+}
+
 enum cairn_code cairn_srv_nodes_strangers(struct cairn_srv *server, const char *after,
                                           struct cairn_srv_strangers *ret,
                                           struct cairn_error *err) {
-    struct cairn_srv_strangers found = {calloc(STRANGERS_MAX, sizeof(*found.items)), 0};
+    struct cairn_srv_strangers found = {calloc(WITHOUT_ROW_MAX, sizeof(*found.items)), 0};
     if (!found.items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
     {
         CAIRN_HOLD(&server->nodes->lock);
-        const struct node *node = server->nodes->locked.kinds[false].first;
-        for (; node; node = node->later) {
-            struct cairn_srv_stranger *one = &found.items[found.count];
-            if (strcmp(node->name, after) <= 0) continue;
-            (void)cairn_text_copy(one->node, sizeof(one->node), node->name);
-            one->uploader = strdup(node->uploader ? node->uploader : "null");
-            found.count += one->uploader != NULL;
-        }
+        add_without_row(&found, server->nodes->locked.kinds[false].first, after);
+        add_without_row(&found, server->nodes->locked.kinds[true].first, after);
     }
     qsort(found.items, found.count, sizeof(*found.items), compare_strangers);
     *ret = found;
@@ -373,9 +380,14 @@ bool cairn_srv_node_joins(struct cairn_srv *server, const char *name, char **ret
     uint64_t now_ms = cairn_srv_mono_ms(server);
     struct node *node = find_node(server->nodes, name);
     if (!node || node->known || !node->uploader) return false;
-    *ret_uploader = CAIRN_TAKE(node->uploader);
+    char *uploader = strdup(node->uploader); /* of the node's own it is listed until it has a row */
+    if (!uploader || !make_node(server->nodes, name, true, now_ms)) {
+        free(uploader);
+        return false;
+    }
     node->row_ms = now_ms;
-    return make_node(server->nodes, name, true, now_ms) != NULL;
+    *ret_uploader = uploader;
+    return true;
 }
 
 bool cairn_srv_node_last_heard(struct cairn_srv *server, const char *name, uint64_t *ret_ms,

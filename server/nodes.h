@@ -71,6 +71,7 @@ struct cairn_srv_heartbeat {
     const char *uuid;    /* of the uploader; "" when it says none */
     const char *trouble; /* what it says is wrong; "" */
     bool known;          /* it has shown a grant of ours, or has a row */
+    bool has_row;        /* else it is listed from memory */
     bool leaving;        /* nothing of it is waited for until it is heard again */
 };
 /* True when the node's row is to be written: for the first time, once a minute (or once in a

@@ -531,6 +531,7 @@ static enum cairn_code serve_beat(struct beat *beat, const json_t *body,
                                             .uuid = word_of(beat, "uuid"),
                                             .trouble = trouble_of(beat),
                                             .known = beat->report_count || beat->has_row,
+                                            .has_row = beat->has_row,
                                             .leaving = beat->said.leaving};
     beat->write_row = cairn_srv_nodes_hear(server, &heard_now);
     beat->reports = heard_now.take_reports;
@@ -629,6 +630,7 @@ static enum cairn_code add_strangers(struct list *list, const char *before,
     for (; list->stranger < list->strangers.count; list->stranger++) {
         const struct cairn_srv_stranger *one = &list->strangers.items[list->stranger];
         if (before && strcmp(one->node, before) >= 0) return CAIRN_OK;
+        if (!strcmp(one->node, list->last)) continue; /* its row has been written meanwhile */
         struct cairn_srv_node_row row = {.node = one->node, .uploader = one->uploader};
         CAIRN_TRY(add_item(list, &row, err));
     }
