@@ -57,6 +57,7 @@ static void serve(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease, bo
     enum cairn_code code = asks ? reach(fetch, &why) : CAIRN_OK;
     if (!code && over && asks)
         code = cairn_read_lease_give(&lease->lease, fetch->leases.rest, &why);
+    uint64_t asked_ms = cairn_mono_ms(); /* its life begins no earlier */
     if (!code && !over) code = cairn_read_lease_keep(&lease->lease, fetch->leases.rest, &why);
     if (code && !over) log_once(lease, &why);
     if (!code) lease->logged = false;
@@ -68,7 +69,7 @@ static void serve(struct cairn_up_fetch *fetch, struct cairn_up_lease *lease, bo
         forget(&fetch->leases, lease);
         cairn_condition_broadcast(&fetch->changed);
     } else {
-        lease->due_ms = lease->over ? 0 : cairn_mono_ms() + wait_ms;
+        lease->due_ms = lease->over ? 0 : (code ? cairn_mono_ms() : asked_ms) + wait_ms;
     }
 }
 
@@ -129,6 +130,7 @@ enum cairn_code cairn_up_lease_begin(struct cairn_up_fetch *fetch,
     lease->lease.ttl_s = (uint32_t)(fetch->up->settings.restore_lease_ms / 1000);
     name_it(fetch, lease);
     struct cairn_error why = {0};
+    uint64_t asked_ms = cairn_mono_ms();
     enum cairn_code code = rest ? cairn_read_lease_keep(&lease->lease, rest, &why) : CAIRN_OK;
     if (is_too_late(code)) {
         free(lease);
@@ -136,9 +138,8 @@ enum cairn_code cairn_up_lease_begin(struct cairn_up_fetch *fetch,
         return code;
     }
     if (code) log_once(lease, &why);
-    lease->due_ms = lease->lease.id[0]
-                        ? cairn_mono_ms() + cairn_read_lease_every_ms(&lease->lease)
-                        : 0;
+    lease->due_ms =
+        lease->lease.id[0] ? asked_ms + cairn_read_lease_every_ms(&lease->lease) : 0;
     *ret = lease;
     cairn_lock_take(&fetch->lock);
     lease->next = fetch->leases.first;
