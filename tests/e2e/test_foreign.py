@@ -98,7 +98,9 @@ class Foreign(unittest.TestCase):
         crcs = crc32c_at(self.s3.endpoint)
         if crcs is None:
             return
-        original = {key: crc for key, crc in crcs.items() if key.startswith(self.prefix + "/")}
+        # The server writes its test of health anew from time to time, also while it is copied.
+        original = {key: crc for key, crc in crcs.items()
+                    if key.startswith(self.prefix + "/") and not key.endswith("/.cairn/health.json")}
         self.assertGreaterEqual(len(original), 6)
         for key, crc in original.items():
             self.assertEqual(crcs[prefix + key[len(self.prefix):]], crc, key)
