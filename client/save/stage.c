@@ -97,7 +97,11 @@ static struct cairn_client_copy copy_of(const struct cairn_client_stager *stager
 static enum cairn_code begin_job(struct cairn_client_stager *stager, size_t index,
                                  struct cairn_error *err) {
     const struct cairn_client_copy copy = copy_of(stager, index);
-    return cairn_client_copy_job(&copy, &stager->job, err);
+    struct cairn_device_job *job = NULL;
+    CAIRN_TRY(cairn_client_copy_job(&copy, &job, err));
+    CAIRN_HOLD(&stager->session->lock); /* cairn_save_fence_stream reads it */
+    stager->job = job;
+    return CAIRN_OK;
 }
 
 /* No call of another thread uses it any more (cairn_save_fence_stream). */

@@ -120,6 +120,8 @@ static uint64_t bytes_of(uint64_t step) {
     return step % 50 ? SMALL_BYTES : LARGE_BYTES;
 }
 
+#define LONG_MS 300000 /* a busy machine copies late, under ThreadSanitizer above all */
+
 static enum cairn_code save_one(struct cairn_team *team, struct optimizer *optimizer, uint64_t step,
                                 struct cairn_save **ret, struct cairn_error *err) {
     while (atomic_load(&optimizer->steps) != atomic_load(&optimizer->fences)) (void)sched_yield();
@@ -128,7 +130,7 @@ static enum cairn_code save_one(struct cairn_team *team, struct optimizer *optim
     CAIRN_TRY(cairn_save_begin(team->sessions[0], step, NULL, ret, err));
     CAIRN_TRY(describe(*ret, optimizer->memory, bytes_of(step), err));
     CAIRN_TRY(cairn_save_stage_begin(*ret, err));
-    CAIRN_TRY(cairn_save_fence(*ret, 0, err));
+    CAIRN_TRY(cairn_save_fence(*ret, LONG_MS, err));
     atomic_fetch_add(&optimizer->fences, 1);
     return CAIRN_OK;
 }
@@ -180,7 +182,8 @@ TEST(p4_sources_that_change_before_the_fence_are_found_where_they_are_verified) 
         AWAIT((cairn_save_status(save, &status), status.staged_bytes > SMALL_BYTES));
         EXPECT_CODE(cairn_save_poll(save, CAIRN_COPIED, &err), CAIRN_TIMEOUT);
         if (step % 2) memory[SMALL_BYTES / 2]++;
-        EXPECT_CODE(cairn_save_fence(save, 0, &err), step % 2 ? CAIRN_SOURCE_CHANGED : CAIRN_OK);
+        EXPECT_CODE(cairn_save_fence(save, LONG_MS, &err),
+                    step % 2 ? CAIRN_SOURCE_CHANGED : CAIRN_OK);
         if (step % 2) EXPECT(strstr(err.message, "w, or what follows") != NULL);
         if (step % 2) EXPECT_CODE(cairn_session_problem(team.sessions[0], &err), CAIRN_OK);
         if (step % 2) continue;
@@ -233,8 +236,6 @@ static bool is_readable(int fd, int timeout_ms) {
     return poll(&wanted, 1, timeout_ms) == 1;
 }
 
-#define LONG_MS 300000
-
 TEST(a_fence_waits_for_the_copy_and_a_begin_does_not) {
     ALONE(FILL_BYTES);
     struct standing own = {0};
@@ -258,7 +259,7 @@ TEST(a_fence_waits_for_the_copy_and_a_begin_does_not) {
     EXPECT_CODE(cairn_save_fence(next, SHORT_MS, &err), CAIRN_TIMEOUT);
     atomic_store(&own.go_on, true);
     EXPECT(is_readable(fd, LONG_MS));
-    EXPECT_CODE(cairn_save_fence(save, 0, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_save_fence(save, LONG_MS, &err), CAIRN_OK);
     EXPECT_CODE(cairn_save_poll(save, CAIRN_COPIED, &err), CAIRN_OK);
     EXPECT_CODE(cairn_save_wait(next, CAIRN_COPIED, 0, &err), CAIRN_OK);
     EXPECT_CODE(commit(save, &err), CAIRN_OK);
@@ -343,7 +344,7 @@ TEST(a_handle_that_is_freed_after_the_fence_leaves_its_save_to_the_session) {
     struct standing own = {.go_on = true};
     struct cairn_save *save = NULL;
     REQUIRE_OK(begin_standing(team.sessions[0], 0, &own, &save, &err));
-    EXPECT_CODE(cairn_save_fence(save, 0, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_save_fence(save, LONG_MS, &err), CAIRN_OK);
     cairn_save_free(save);
     EXPECT_CODE(cairn_close(team.sessions[0], &err), CAIRN_OK);
     REQUIRE_OK(open_one(&team, FILL_BYTES, "job-2", &err));
@@ -376,7 +377,7 @@ TEST(a_fence_holds_although_the_uploader_died_and_the_next_one_seals_the_save) {
     AWAIT(atomic_load(&own.stands));
     cairn_world_uploader_kill(&team.world, 0);
     atomic_store(&own.go_on, true);
-    EXPECT_CODE(cairn_save_fence(save, 0, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_save_fence(save, LONG_MS, &err), CAIRN_OK);
     REQUIRE_OK(cairn_world_uploader_start(&team.world, 0, NULL, &err));
     EXPECT_CODE(commit(save, &err), CAIRN_OK);
     EXPECT(is_saved(team.sessions[0], 0, FILL_BYTES, &err));
@@ -400,10 +401,10 @@ TEST(calls_in_another_order_are_refused_and_the_copy_goes_on) {
     write_bytes(memory, SMALL_BYTES, 1);
     REQUIRE_OK(describe(save, memory, SMALL_BYTES, &err));
     REQUIRE_OK(cairn_save_copy(save, &err));
-    EXPECT_CODE(cairn_save_fence(save, 0, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_save_fence(save, LONG_MS, &err), CAIRN_OK);
     EXPECT_CODE(cairn_save_stage_begin(save, &err), CAIRN_INVALID);
     REQUIRE_OK(cairn_save_seal(save, &err));
-    EXPECT_CODE(cairn_save_fence(save, 0, &err), CAIRN_OK);
+    EXPECT_CODE(cairn_save_fence(save, LONG_MS, &err), CAIRN_OK);
     EXPECT_CODE(commit(save, &err), CAIRN_OK);
     cairn_save_free(save);
     REQUIRE_OK(begin_standing(team.sessions[0], 2, &own, &save, &err));
