@@ -179,11 +179,13 @@ class Tree(unittest.TestCase):
             folder = tree / f"{number % 50}"
             folder.mkdir(exist_ok=True)
             (folder / str(number)).write_bytes(number.to_bytes(4, "little") * (number % 2000))
+            (folder / str(number)).chmod((0o644, 0o755, 0o640)[number % 3])
         self.world.cairn("put", tree, "t/thousands@1")
         self.world.cairn("verify", "t/thousands@1")
         back = self.world.root / "thousands-back"
         self.world.cairn("get", "t/thousands@1", "-d", back)
         self.assertEqual(tree_of(tree), tree_of(back))
+        self.assertEqual(self.shape_of(back), self.shape_of(tree))
         self.assertEqual(self.world.temporaries(), [])
 
     def test_right_bytes_with_another_mode_get_the_mode_that_was_put(self):
