@@ -6,8 +6,8 @@
  * The uploader's data plane as it is (uploader/send*.c with its journal) over a real store, without
  * socket, server and trainer: K shards are queued whose bytes lie in one collapsed slab, and their
  * block checksums are made while they are sent (--staged 1: were made before, as after a save that
- * a trainer has staged). The three functions that the senders call of
- * uploader/saves/save.h are here, so that nothing else of the uploader is linked.
+ * a trainer has staged). What the senders tell
+ * uploader/saves/save.h ends here, since there is no save.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -41,22 +41,30 @@ struct put {
 };
 static struct put put = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-/* ---- what the senders tell ---- */
+/* ---- what the senders tell; linked in place of the save's own functions (--wrap) ---- */
 
-void cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t index,
-                              const struct cairn_up_acked *acked) {
+void __wrap_cairn_up_save_part_acked(struct cairn_up *, uint64_t, uint32_t,
+                                     const struct cairn_up_acked *);
+void __wrap_cairn_up_save_store_error(struct cairn_up *, uint64_t, const char *, uint32_t,
+                                      const struct cairn_error *);
+void __wrap_cairn_up_save_settle(struct cairn_up *, uint64_t);
+void __wrap_cairn_up_save_shard_ended(struct cairn_up *, uint64_t, uint32_t,
+                                      const struct cairn_error *);
+
+void __wrap_cairn_up_save_part_acked(struct cairn_up *up, uint64_t entry, uint32_t index,
+                                     const struct cairn_up_acked *acked) {
     (void)up, (void)entry, (void)index, (void)acked;
 }
-void cairn_up_save_store_error(struct cairn_up *up, uint64_t entry, const char *shard,
-                               uint32_t part, const struct cairn_error *why) {
+void __wrap_cairn_up_save_store_error(struct cairn_up *up, uint64_t entry, const char *shard,
+                                      uint32_t part, const struct cairn_error *why) {
     (void)up, (void)entry, (void)shard, (void)part, (void)why;
 }
 
-void cairn_up_save_settle(struct cairn_up *up, uint64_t entry) {
+void __wrap_cairn_up_save_settle(struct cairn_up *up, uint64_t entry) {
     (void)up, (void)entry;
 }
-void cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t index,
-                               const struct cairn_error *why) {
+void __wrap_cairn_up_save_shard_ended(struct cairn_up *up, uint64_t entry, uint32_t index,
+                                      const struct cairn_error *why) {
     (void)up, (void)entry, (void)index;
     pthread_mutex_lock(&put.lock);
     put.ended++;
