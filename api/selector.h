@@ -12,7 +12,7 @@
  * Limits:  CAIRN_SELECTOR_TERMS_MAX terms, CAIRN_SELECTOR_BYTES_MAX bytes. Keys and values hold no
  *          comma and no control character, keys no '=' and no '!', values begin with no '='.
  * Threads: stateless.
- * Next:    api/policy.h, server/handlers/checkpoints.c.
+ * Next:    api/policy.h, server/versions/checkpoints.c.
  */
 #pragma once
 

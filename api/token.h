@@ -7,7 +7,7 @@
  *              digits; who knows the id knows nothing of the rest.
  * Limits:  -
  * Threads: stateless.
- * Next:    api/scope.h, server/access.h.
+ * Next:    api/scope.h, server/access/access.h.
  */
 #pragma once
 

@@ -9,7 +9,7 @@
  *          3   wake and wait take no lock but their own, so they may be called under any other.
  * Limits:  names of at most 15 bytes.
  * Threads: wake and stop from any other thread; wait from run() alone.
- * Next:    server/health.c, server/jobs/jobs.c.
+ * Next:    server/health.c, server/guard/jobs.c.
  */
 #pragma once
 

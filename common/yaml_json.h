@@ -11,7 +11,7 @@
  *          with or without "-"; null, true, false and whole numbers from 0 on. No anchors, tags,
  *          tabs, documents; CAIRN_YAML_DEPTH_MAX levels.
  * Threads: stateless.
- * Next:    server/handlers/system.c; tests/python/generated_client.py compares it with PyYAML.
+ * Next:    server/system.c; tests/python/generated_client.py compares it with PyYAML.
  */
 #pragma once
 

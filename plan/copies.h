@@ -9,7 +9,7 @@
  *          3   the order of the items changes nothing.
  * Limits:  CAIRN_PLAN_ITEMS_MAX versions; O(n log n).
  * Threads: stateless.
- * Next:    plan/retention.h; server/jobs/tiering.c; tests/plan/test_copies.c.
+ * Next:    plan/retention.h; server/copies/tiering.c; tests/plan/test_copies.c.
  */
 #pragma once
 

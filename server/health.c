@@ -14,7 +14,7 @@
 #include "common/log.h"
 #include "common/text.h"
 #include "common/thread.h"
-#include "server/catalog/servers.h"
+#include "server/ledger/servers.h"
 #include "store/record.h"
 
 #define REQUEST_MS 5000

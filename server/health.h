@@ -14,7 +14,7 @@
  * Limits:  one look at a time, one each setting check-interval, and one a second while calls fail;
  *          requests of at most 5 s.
  * Threads: one of its own; locked by server_health.
- * Next:    server/handlers/system.c.
+ * Next:    server/system.c.
  */
 #pragma once
 

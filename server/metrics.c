@@ -6,9 +6,9 @@
 
 #include "api/routes.h"
 #include "common/late.h"
-#include "server/catalog/catalog.h"
-#include "server/catalog/policies.h"
-#include "server/catalog/version_lists.h"
+#include "server/db/catalog.h"
+#include "server/ledger/policies.h"
+#include "server/ledger/version_lists.h"
 
 static const char *version_value(size_t index, size_t label) {
     (void)index, (void)label;

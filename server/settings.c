@@ -12,8 +12,8 @@
 #include "common/start.h"
 #include "common/text.h"
 #include "common/url.h"
-#include "server/catalog/catalog.h"
-#include "server/catalog/sql.h"
+#include "server/db/catalog.h"
+#include "server/db/sql.h"
 #include "store/named.h"
 
 static const struct cairn_config_row rows[] = {

@@ -14,7 +14,7 @@
  *              none of the others from going.
  * Limits:  one page of a listing in memory; two listings of the prefix.
  * Threads: one owner of the worker.
- * Next:    server/jobs/sweep_objects.c; tests/s3faults/test_versions.c.
+ * Next:    server/sweep/sweep_objects.c; tests/s3faults/test_versions.c.
  */
 #pragma once
 

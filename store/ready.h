@@ -13,7 +13,7 @@
  *          3   the object that was opened is read to the end, whatever becomes of its name.
  * Limits:  a folder's objects alone, and a descriptor for each. Ranges begin with a block.
  * Threads: open() any; one owner.
- * Next:    store/dir/ready.c, server/handlers/source.c.
+ * Next:    store/dir/ready.c, server/reads/source.c.
  */
 #pragma once
 

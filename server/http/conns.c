@@ -16,11 +16,11 @@
 #include "common/crc32c.h"
 #include "common/log.h"
 #include "common/net.h"
-#include "server/chunks.h"
+#include "server/http/chunks.h"
 #include "server/http/inside.h"
+#include "server/http/read_slots.h"
 #include "server/metrics.h"
-#include "server/nodes.h"
-#include "server/read_slots.h"
+#include "server/nodes/nodes.h"
 
 #define LOOK_EVERY_MS 200
 #define BEYOND_MAX 16

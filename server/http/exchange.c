@@ -3,9 +3,9 @@
  * where the library has refused it without one. */
 #include <stdlib.h>
 
-#include "server/feed.h"
-#include "server/handlers/stream.h"
+#include "server/events/feed.h"
 #include "server/http/inside.h"
+#include "server/reads/stream.h"
 
 void cairn_srv_exchange_free(struct cairn_srv_exchange *exchange) {
     if (!exchange) return;

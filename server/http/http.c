@@ -9,8 +9,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/net.h"
-#include "server/feed.h"
-#include "server/handlers/handle.h"
+#include "server/events/feed.h"
+#include "server/http/handle.h"
 #include "server/http/kept.h"
 
 #define VALUES_COUNTED_FROM (16 * CAIRN_KIB)

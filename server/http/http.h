@@ -30,7 +30,7 @@
  * Threads: event loops, one per core and at most 4; one thread for deadlines and one that
  *          accepts; handlers run on the requests pool.
  * Next:    server/http/acceptor.c (who comes in), server/http/shape.c (the proof),
- *          server/http/conns.c (deadlines), server/handlers/request.h.
+ *          server/http/conns.c (deadlines), server/http/request.h.
  */
 #pragma once
 

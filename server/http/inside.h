@@ -16,10 +16,10 @@
 #include <stdarg.h>
 
 #include "common/thread.h"
-#include "server/handlers/request.h"
 #include "server/http/http.h"
-#include "server/pool.h"
-#include "server/waiters.h"
+#include "server/http/pool.h"
+#include "server/http/request.h"
+#include "server/http/waiters.h"
 
 #define CAIRN_SRV_PEER_BUCKETS 1024
 #define CAIRN_SRV_TARGET_BYTES_MAX (CAIRN_ROUTE_PATH_BYTES_MAX + CAIRN_QUERY_BYTES_MAX + 1)

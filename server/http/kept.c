@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "server/waiters.h"
+#include "server/http/waiters.h"
 
 #define BODY_BYTES_MAX (16 * CAIRN_KIB)
 

@@ -7,10 +7,10 @@
 #include "common/clock.h"
 #include "common/encode.h"
 #include "common/log.h"
-#include "server/feed.h"
-#include "server/handlers/stream.h"
+#include "server/events/feed.h"
 #include "server/http/kept.h"
 #include "server/metrics.h"
+#include "server/reads/stream.h"
 
 #define PAGE_BLOCK_BYTES (64 * CAIRN_KIB)
 #define SMALL_REPLY_BYTES_MAX (16 * CAIRN_KIB) /* of as many connections as there may be: 128 MiB */

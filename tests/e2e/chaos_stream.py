@@ -363,7 +363,7 @@ class Scene:
                 left += [str(path) for path in files_below(folder)]
         named = {layout_name(json.loads(path.read_text())["layout"])
                  for path in found(store, "*/*/*/ckpt_*/manifest.json")}
-        # Those that deleted versions named are kept for hours (server/jobs/sweep.c).
+        # Those that deleted versions named are kept for hours (server/sweep/sweep.c).
         layouts = [] if self.others else found(store, "*/*/layouts/*.layout")
         return left + [str(path) for path in layouts if path.name not in named]
 

@@ -14,7 +14,7 @@ ROWS = {'P': 16, 'R': 10, 'K': 12, 'N': 7, 'T': 2, 'C': 8, 'D': 9, 'S': 29, 'A':
         'M': 7, 'U': 3}
 RULES, FAULTS = 58, 42  # Q1 to Q58, V1 to V42
 MORE_ROWS = ('P8b', *('H%d' % number for number in range(1, 12)))
-# `server/jobs/sweep.c` (`expire`, `silent_node`): the words between the brackets belong to the file.
+# `server/sweep/sweep.c` (`expire`, `silent_node`): the words between the brackets belong to the file.
 NAMED = re.compile(r'`((?:[a-z0-9_]+/)+[a-zA-Z0-9_]+\.(?:c|h|def|py))`((?:\s*\([^)]*\))?)')
 WORDS = re.compile(r'`([A-Za-z0-9_]+)`')
 

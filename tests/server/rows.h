@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-#include "server/catalog/sql.h"
+#include "server/db/sql.h"
 
 static const struct cairn_srv_statement insert = {"insert", "t",
                                                   "INSERT INTO meta(name, value) VALUES(?1, 'x')"};

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "server/catalog/copy.h"
+#include "server/db/copy.h"
 #include "tests/server/world.h"
 
 #define BACKUPS 3

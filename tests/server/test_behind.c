@@ -11,7 +11,7 @@
 #include "api/manifest.h"
 #include "api/records.h"
 #include "common/file.h"
-#include "server/catalog/engine_sqlite.h"
+#include "server/db/engine_sqlite.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
 

@@ -10,7 +10,7 @@
 
 #include "api/manifest.h"
 #include "api/records.h"
-#include "server/catalog/sql.h"
+#include "server/db/sql.h"
 #include "store/open.h"
 #include "tests/server/world.h"
 

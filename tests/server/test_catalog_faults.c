@@ -15,7 +15,7 @@
 
 #include "common/clock.h"
 #include "common/file.h"
-#include "server/catalog/engine_sqlite.h"
+#include "server/db/engine_sqlite.h"
 #include "tests/server/world.h"
 
 #define MINUTE_MS UINT64_C(60000)

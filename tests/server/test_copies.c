@@ -12,9 +12,9 @@
 
 #include "api/committed.h"
 #include "common/crashpoint.h"
-#include "server/catalog/copies.h"
-#include "server/jobs/promote.h"
-#include "server/jobs/verify.h"
+#include "server/copies/promote.h"
+#include "server/copies/verify.h"
+#include "server/ledger/copies.h"
 #include "store/audit.h"
 #include "store/open.h"
 #include "store/range.h"

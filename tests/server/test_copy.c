@@ -2,7 +2,7 @@
 /* ctest: labels=postgresql */
 /* A catalog copied into another: every kind of value, ended at every moment, with a row that
  * differs, and what is refused. Targets are databases of PostgreSQL where it is installed. */
-#include "server/catalog/copy.h"
+#include "server/db/copy.h"
 
 #include <endian.h>
 #include <signal.h>
@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "server/catalog/engine_sqlite.h"
-#include "server/catalog/pack.h"
+#include "server/db/engine_sqlite.h"
+#include "server/db/pack.h"
 #include "tests/server/world.h"
 
 #define ROWS 700 /* of each table; several pages */

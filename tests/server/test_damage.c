@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is found of a copy that is there no more, or not yet, or anew, is not kept with it. */
-#include "server/damage.h"
+#include "server/copies/damage.h"
 
 #include <stdio.h>
 
-#include "server/catalog/copies.h"
+#include "server/ledger/copies.h"
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */

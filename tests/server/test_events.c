@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "server/feed.h"
+#include "server/events/feed.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
 

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/nodes.h"
+#include "server/nodes/nodes.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
 

@@ -3,7 +3,7 @@
 /* What is over is forgotten after a time, and what the rules need of it stays (Q6, Q11, Q30). */
 #include <stdio.h>
 
-#include "server/catalog/members.h"
+#include "server/ledger/members.h"
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */

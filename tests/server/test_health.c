@@ -11,7 +11,7 @@
 
 #include "common/clock.h"
 #include "common/file.h"
-#include "server/catalog/engine_sqlite.h"
+#include "server/db/engine_sqlite.h"
 #include "server/health.h"
 #include "server/settings.h"
 #include "store/record.h"

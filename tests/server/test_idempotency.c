@@ -3,8 +3,8 @@
 /* Idempotency-Key: what is made is made once, and a repeat is answered with it; idempotency.h. */
 #include <stdio.h>
 
-#include "server/catalog/actor.h"
-#include "server/catalog/idempotency.h"
+#include "server/ledger/actor.h"
+#include "server/ledger/idempotency.h"
 #include "tests/server/office.h"
 
 #define say cairn_office_say

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How many commits run side by side: many, but few of those that need much memory. */
-#include "server/jobs/jobs.h"
+#include "server/guard/jobs.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 
 #include "common/clock.h"
 #include "common/late.h"
-#include "server/waiters.h"
+#include "server/http/waiters.h"
 #include "tests/harness.h"
 
 struct parked {

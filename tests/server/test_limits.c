@@ -19,7 +19,7 @@
 #include "common/clock.h"
 #include "common/crc32c.h"
 #include "common/file.h"
-#include "server/catalog/sql.h"
+#include "server/db/sql.h"
 #include "tests/server/world.h"
 #include "tests/support/raw.h"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "common/text.h"
-#include "server/nodes.h"
+#include "server/nodes/nodes.h"
 #include "tests/server/world.h"
 
 #define MINUTE_MS UINT64_C(60000)

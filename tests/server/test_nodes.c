@@ -3,7 +3,7 @@
 /* Which nodes are kept, and what answers say of them (nodes.h#3, nodes.h#4). */
 #include <stdio.h>
 
-#include "server/nodes.h"
+#include "server/nodes/nodes.h"
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */

@@ -12,9 +12,9 @@
 
 #include "common/clock.h"
 #include "common/file.h"
-#include "server/catalog/dialect.h"
-#include "server/catalog/engine_postgres.h"
-#include "server/catalog/notify.h"
+#include "server/db/dialect.h"
+#include "server/db/engine_postgres.h"
+#include "server/db/notify.h"
 #include "tests/harness.h"
 #include "tests/server/rows.h"
 #include "tests/support/daemon.h"

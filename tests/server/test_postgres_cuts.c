@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
-#include "server/catalog/catalog.h"
+#include "server/db/catalog.h"
 #include "tests/server/rows.h"
 #include "tests/server/world.h"
 #include "tests/support/cut.h"

@@ -3,7 +3,7 @@
 /* What PostgreSQL refuses while a change is under way: by its state, in our codes, and undone. */
 #include <stdio.h>
 
-#include "server/catalog/engine_postgres.h"
+#include "server/db/engine_postgres.h"
 #include "tests/harness.h"
 #include "tests/server/rows.h"
 #include "tests/support/postgres.h"

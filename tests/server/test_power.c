@@ -4,7 +4,7 @@
 #include "tests/support/power.h"
 
 #include "common/file.h"
-#include "server/catalog/sql.h"
+#include "server/db/sql.h"
 #include "tests/harness.h"
 
 #define CHANGES 60

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctest: engines=again */
 /* Quotas of projects: what counts, what is refused and how it is told, who sets them, and that the
- * rows they are judged by are what a recount finds (server/catalog/quotas.h). */
+ * rows they are judged by are what a recount finds (server/ledger/quotas.h). */
 #include <signal.h>
 #include <stdio.h>
 

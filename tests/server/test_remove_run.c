@@ -5,9 +5,9 @@
 #include <poll.h>
 #include <stdio.h>
 
-#include "server/catalog/actor.h"
-#include "server/catalog/versions.h"
-#include "server/handlers/remove_run.h"
+#include "server/ledger/actor.h"
+#include "server/ledger/versions.h"
+#include "server/retention/remove_run.h"
 #include "tests/server/world.h"
 
 #define VERSIONS 6

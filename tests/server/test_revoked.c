@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "server/jobs/said_copy.h"
+#include "server/guard/said_copy.h"
 #include "tests/server/world.h"
 
 #define err world.err /* of the macros */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/catalog/said.h"
-#include "server/jobs/said_copy.h"
+#include "server/guard/said_copy.h"
+#include "server/ledger/said.h"
 #include "tests/server/world.h"
 
 #define PIECES ".cairn/catalog/versions/"

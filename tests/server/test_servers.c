@@ -13,7 +13,7 @@
 
 #include "common/clock.h"
 #include "common/file.h"
-#include "server/nodes.h"
+#include "server/nodes/nodes.h"
 #include "tests/server/servers.h"
 #include "tests/support/raw.h"
 

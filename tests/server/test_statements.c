@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "server/catalog/dialect.h"
-#include "server/catalog/engine_postgres.h"
-#include "server/catalog/engine_sqlite.h"
-#include "server/catalog/versions.h"
+#include "server/db/dialect.h"
+#include "server/db/engine_postgres.h"
+#include "server/db/engine_sqlite.h"
+#include "server/ledger/versions.h"
 #include "tests/harness.h"
 #include "tests/support/postgres.h"
 

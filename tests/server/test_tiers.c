@@ -5,8 +5,8 @@
 
 #include "api/records.h"
 #include "common/file.h"
-#include "server/jobs/copying_now.h"
-#include "server/jobs/tier_identity.h"
+#include "server/copies/copying_now.h"
+#include "server/guard/tier_identity.h"
 #include "tests/server/world.h"
 
 static const char *said(const struct cairn_world *world) {

@@ -8,8 +8,8 @@
 
 #include "common/clock.h"
 #include "common/file.h"
-#include "server/access.h"
-#include "server/jobs/revoked.h"
+#include "server/access/access.h"
+#include "server/access/revoked.h"
 #include "tests/server/office.h"
 
 #define say cairn_office_say

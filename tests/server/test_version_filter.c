@@ -2,7 +2,7 @@
 /* A list that jumps shows what one shows that looks at every row. */
 #include <stdlib.h>
 
-#include "server/handlers/version_filter.h"
+#include "server/versions/version_filter.h"
 #include "tests/harness.h"
 
 #define ROWS 120

@@ -12,7 +12,7 @@
 #include "common/crc32c.h"
 #include "common/encode.h"
 #include "common/text.h"
-#include "server/catalog/sql.h"
+#include "server/db/sql.h"
 #include "store/open.h"
 
 /* ---- the server ---- */

@@ -9,12 +9,12 @@
  *          2   time stands still but for cairn_inside_pass and for a request that waits.
  * Limits:  one thread; a folder store; no streamed reads.
  * Threads: the test's thread only.
- * Next:    tests/server/test_time.c; server/handlers/request.h.
+ * Next:    tests/server/test_time.c; server/http/request.h.
  */
 #pragma once
 
 #include "common/json.h"
-#include "server/handlers/request.h"
+#include "server/http/request.h"
 
 struct cairn_inside_clock {
     struct cairn_clock clock; /* first */

@@ -403,7 +403,7 @@ void cairn_tidy_pauses(const struct cairn_tidy_file *file, struct cairn_buf *fou
  * which cairn_srv_version_move runs. */
 void cairn_tidy_states(const struct cairn_tidy_file *file, struct cairn_buf *found) {
     static const char *const writes[] = {"SET state =", "SET state="};
-    bool table = !strcmp(file->path, "server/catalog/statements.def");
+    bool table = !strcmp(file->path, "server/db/statements.def");
     if (!starts(file->path, "server/")) return;
     for (size_t i = 0; i < CAIRN_COUNT(writes); i++) {
         const char *at = strstr(file->text, writes[i]);

@@ -170,11 +170,11 @@ TEST(a_wrong_include_between_rooms_is_found) {
 
 TEST(a_second_writer_of_a_versions_state_is_found) {
     SAMPLES(cairn_tidy_states,
-            {"server/catalog/statements.def", "S(a, \"UPDATE versions SET state = ?2\")\n", 0},
-            {"server/catalog/statements.def",
+            {"server/db/statements.def", "S(a, \"UPDATE versions SET state = ?2\")\n", 0},
+            {"server/db/statements.def",
              "S(a, \"UPDATE versions SET state = ?2\")\nS(b, \"UPDATE v SET state = 1\")\n", 1},
-            {"server/jobs/sweep.c", "run(\"UPDATE versions SET state = 1\");\n", 1},
-            {"server/jobs/sweep.c", "run(\"SELECT state FROM versions\");\n", 0});
+            {"server/sweep/sweep.c", "run(\"UPDATE versions SET state = 1\");\n", 1},
+            {"server/sweep/sweep.c", "run(\"SELECT state FROM versions\");\n", 0});
 }
 
 TEST(a_statement_outside_the_catalog_is_found) {
@@ -182,13 +182,13 @@ TEST(a_statement_outside_the_catalog_is_found) {
             {"cli/a.c", "strstr(text, err.message);", 0},
             {"tests/a.c", "strstr(err.message, \"Too\");", 0});
     SAMPLES(cairn_tidy_sql,
-            {"server/catalog/engine_sqlite_open.c", "ask(\"PRAGMA synchronous\");\n", 0},
-            {"server/jobs/sweep.c", "run(\"SELECT state FROM versions\");\n", 1},
-            {"server/handlers/runs.c", "run(\"a\",\n    \"DELETE FROM runs\");\n", 1},
+            {"server/db/engine_sqlite_open.c", "ask(\"PRAGMA synchronous\");\n", 0},
+            {"server/sweep/sweep.c", "run(\"SELECT state FROM versions\");\n", 1},
+            {"server/versions/run_calls.c", "run(\"a\",\n    \"DELETE FROM runs\");\n", 1},
             {"cli/verbs/ls.c", "say(\"to SELECT one\"); /* \"UPDATE it\" */\n", 0},
             {"tests/server/world.c", "run(\"SELECT 1\");\n", 0},
-            {"server/jobs/sweep.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 2},
-            {"server/catalog/values.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 0});
+            {"server/sweep/sweep.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 2},
+            {"server/db/values.c", "    cairn_srv_sql_run(tx, NULL, err, SQL(tick));\n", 0});
 }
 
 TEST(a_foreign_header_outside_its_owner_is_found) {
@@ -199,7 +199,7 @@ TEST(a_foreign_header_outside_its_owner_is_found) {
             {"server/http/loop.c", "#include <microhttpd.h>\n", 0},
             {"uploader/status.c", "#include <microhttpd.h>\n", 1},
             {"store/keys/sigv4.c", "#include <openssl/evp.h>\n", 1},
-            {"server/jobs/jobs.c", "#include <sqlite3.h>\n", 1},
+            {"server/guard/jobs.c", "#include <sqlite3.h>\n", 1},
             {"store/xml/xml.c", "#include <expat.h>\n", 0},
             {"client/a.c", "#include <cuda_runtime.h>\n", 1},
             {"client/stage_cuda.c", "#include <cuda_runtime.h>\n", 0},

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* /v1/tokens: who may do what. GET /v1/whoami: what the caller may do. */
+#include "server/ledger/tokens.h"
+
+#include <stdlib.h>
+
+#include "api/messages.h"
+#include "common/clock.h"
+#include "common/encode.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/access/revoked.h"
+#include "server/http/request.h"
+
+#define FAMILY_MAX 1001 /* a token, and what it made that is good: an object each */
+#define SALT_BYTES 16
+
+struct call {
+    struct cairn_srv_request *request;
+    struct cairn_srv_token token;
+    char *text;                    /* of CAIRN_TOKEN_TEXT_BYTES; wiped by its owner */
+    char salt[2 * SALT_BYTES + 1]; /* of a token that is made with a key */
+    uint64_t limit;
+    char after[CAIRN_NAME_BYTES_MAX + 1], last[CAIRN_TOKEN_ID_BYTES];
+    size_t looked;
+    json_t *items, *next;
+};
+
+static const char *time_or_null(int64_t wall_ms, char text[32]) {
+    cairn_time_text(wall_ms, true, text);
+    return wall_ms ? text : NULL;
+}
+
+/* Who is bound to some projects makes, sees and revokes the tokens of these alone. */
+static bool is_his(const struct cairn_srv_request *request, const char *projects) {
+    return request->caller.kind == CAIRN_SRV_EVERYBODY ||
+           cairn_project_pattern_covers(request->caller.projects, projects);
+}
+
+/* ---- POST /v1/tokens ---- */
+
+static enum cairn_code read_wanted(struct call *call, const struct cairn_msg_token_make *said,
+                                   struct cairn_error *err) {
+    const struct cairn_srv_caller *caller = &call->request->caller;
+    struct cairn_srv_token *token = &call->token;
+    bool bound = caller->kind == CAIRN_SRV_TOKEN;
+    const char *project = said->project ? said->project : bound ? caller->projects : "*";
+    enum cairn_code code = cairn_scopes_read(said->scopes, &token->scopes, err);
+    if (code) return cairn_within(err, code, "/scopes");
+    if (said->name && !cairn_name_valid(cairn_view_of(said->name)))
+        return cairn_fail(err, CAIRN_INVALID, "/name: " CAIRN_NAME_WANTED);
+    if (!cairn_project_pattern_valid(project))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "/project: want the name of a project, in which * and ? may stand");
+    if (!is_his(call->request, project))
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "%s is bound to %s and makes no token for other projects", caller->who,
+                          caller->projects);
+    (void)cairn_text_copy(token->name, sizeof(token->name), said->name ? said->name : "");
+    (void)cairn_text_copy(token->projects, sizeof(token->projects), project);
+    (void)cairn_text_copy(token->who, sizeof(token->who), caller->who);
+    (void)cairn_text_copy(token->parent, sizeof(token->parent), caller->id);
+    token->created_ms = cairn_srv_wall_ms(call->request->server);
+    if (said->expires_s) token->expires_ms = token->created_ms + (int64_t)said->expires_s * 1000;
+    /* Else whoever has a token for a day makes one for ever. */
+    if (!bound || !caller->expires_ms) return CAIRN_OK;
+    if (token->expires_ms > caller->expires_ms)
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "/expires_s: %s ends before that, and what it makes ends with it",
+                          caller->who);
+    if (!token->expires_ms) token->expires_ms = caller->expires_ms;
+    return CAIRN_OK;
+}
+
+/* A repeat is told the same text, which is kept nowhere: it follows from the server's own key and
+ * from a salt that stands in the row of the caller's key. */
+static void derive(const struct call *call, const char *salt, char *ret_text,
+                   struct cairn_token_key *ret) {
+    const struct cairn_srv *server = call->request->server;
+    struct cairn_view key = {server->grant_key, sizeof(server->grant_key)};
+    uint8_t seed[2 * CAIRN_SHA256_BYTES];
+    for (size_t half = 0; half < 2; half++) {
+        char said[48];
+        snprintf(said, sizeof(said), "token %zu %s", half, salt);
+        cairn_hmac_sha256(key, cairn_view_of(said), seed + half * CAIRN_SHA256_BYTES);
+    }
+    cairn_token_make_of(seed, ret_text, ret);
+    cairn_wipe(seed, sizeof(seed));
+}
+
+/* subject: id and salt of what the same key made before. */
+static enum cairn_code find_repeated(struct cairn_srv_tx *tx, struct call *call, char *subject,
+                                     struct cairn_error *err) {
+    struct cairn_token_key key = {0};
+    struct cairn_error why = {0};
+    char *salt = strchr(subject, ' ');
+    CAIRN_ASSERT(salt);
+    *salt++ = '\0';
+    enum cairn_code code = cairn_srv_token_get(tx, subject, &call->token, &why);
+    if (code == CAIRN_NOT_FOUND)
+        return cairn_fail(err, CAIRN_CONFLICT,
+                          "the token %s that was made with this Idempotency-Key is gone: make "
+                          "another one with a new key", subject);
+    if (code) {
+        if (err) *err = why;
+        return code;
+    }
+    derive(call, salt, call->text, &key);
+    if (!memcmp(key.digest, call->token.key.digest, sizeof(key.digest))) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CONFLICT,
+                      "the token %s was made by a server with another grant.key, and its text "
+                      "cannot be told again: revoke it", subject);
+}
+
+static enum cairn_code put(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct call *call = argument;
+    char subject[CAIRN_SRV_SUBJECT_BYTES];
+    CAIRN_TRY(cairn_srv_idempotency_find(tx, subject, err));
+    if (subject[0]) return find_repeated(tx, call, subject, err);
+    CAIRN_TRY(cairn_srv_token_put(tx, &call->token, err));
+    snprintf(subject, sizeof(subject), "%s %s", call->token.key.id, call->salt);
+    return cairn_srv_idempotency_keep(tx, subject, err);
+}
+
+static enum cairn_code make(struct call *call, struct cairn_srv_reply *reply,
+                            struct cairn_error *err) {
+    struct cairn_srv *server = call->request->server;
+    struct cairn_srv_token *token = &call->token;
+    char expires[32], *text = call->text;
+    uint8_t salt[SALT_BYTES];
+    server->random(salt, sizeof(salt));
+    cairn_hex_encode(salt, sizeof(salt), call->salt);
+    if (call->request->idempotency_key[0])
+        derive(call, call->salt, text, &token->key);
+    else
+        cairn_token_make(server->random, text, &token->key);
+    uint64_t looks = server->access ? cairn_srv_access_looks(server->access) : 0;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, put, call, err));
+    CAIRN_AUTO_JSON json_t *scopes = cairn_scopes_json(token->scopes);
+    if (server->access) cairn_srv_access_add(server->access, token, looks);
+    cairn_log(INFO, "token.made", "token=%s name=%s projects=%s", token->key.id, token->name,
+              token->projects);
+    return cairn_srv_reply_json(reply, 201,
+                                CAIRN_PACK(token_made, .id = token->key.id, .token = text,
+                                           .name = token->name,
+                                           .scopes = scopes,
+                                           .project = token->projects,
+                                           .expires_at = time_or_null(token->expires_ms, expires)),
+                                err);
+}
+
+enum cairn_code cairn_srv_on_token_make(struct cairn_srv_request *request,
+                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    struct cairn_msg_token_make said = {0};
+    struct call call = {.request = request};
+    char text[CAIRN_TOKEN_TEXT_BYTES];
+    CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
+    CAIRN_TRY(cairn_msg_token_make_read(body, "", &said, err));
+    CAIRN_TRY(read_wanted(&call, &said, err));
+    call.text = text;
+    enum cairn_code code = make(&call, reply, err);
+    cairn_wipe(text, sizeof(text));
+    return code;
+}
+
+/* ---- GET /v1/tokens ---- */
+
+static json_t *row_json(const struct cairn_srv_request *request,
+                        const struct cairn_srv_token *token) {
+    char created[32], expires[32];
+    CAIRN_AUTO_JSON json_t *scopes = cairn_scopes_json(token->scopes);
+    bool expired = cairn_srv_token_expired(token, cairn_srv_wall_ms(request->server));
+    cairn_time_text(token->created_ms, true, created);
+    return CAIRN_PACK(token_row, .id = token->key.id, .name = token->name,
+                      .scopes = scopes, .project = token->projects,
+                      .created_at = created, .expires_at = time_or_null(token->expires_ms, expires),
+                      .expired = expired, .actor = token->who,
+                      .parent = token->parent[0] ? token->parent : NULL);
+}
+
+/* Rows of others are passed over, so a page may be short and have a next one. */
+static enum cairn_code add_row(const struct cairn_srv_token *token, void *owner,
+                               struct cairn_error *err) {
+    struct call *call = owner;
+    call->looked++;
+    (void)cairn_text_copy(call->last, sizeof(call->last), token->key.id);
+    if (!is_his(call->request, token->projects) ||
+        !json_array_append_new(call->items, row_json(call->request, token)))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+}
+
+static enum cairn_code list(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct call *call = argument;
+    json_array_clear(call->items);
+    call->looked = 0;
+    return cairn_srv_tokens_each(tx, call->after, call->limit, add_row, call, err);
+}
+
+enum cairn_code cairn_srv_on_token_list(struct cairn_srv_request *request,
+                                        struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct call call = {.request = request};
+    CAIRN_TRY(cairn_srv_query_limit(request, &call.limit, err));
+    CAIRN_TRY(cairn_srv_cursor_read(request, call.after, sizeof(call.after), err));
+    call.items = json_array();
+    enum cairn_code code = cairn_srv_catalog_read(request->server->catalog, list, &call, err);
+    if (code) json_decref(call.items);
+    if (code) return code;
+    if (call.looked == call.limit) call.next = cairn_srv_cursor_write(request->server, call.last);
+    return cairn_srv_reply_page(reply, call.items, call.next, err);
+}
+
+/* ---- DELETE /v1/tokens/{token} ---- */
+
+enum children { CHILDREN_ASK, CHILDREN_REVOKE, CHILDREN_KEEP };
+
+/* items[0] is the token itself; with its family, what it made that is good, and what those made.
+ * What has expired made nothing that is good (read_wanted), and its row goes in its time. */
+struct revoking {
+    struct cairn_srv_request *request;
+    enum children children;
+    struct cairn_srv_token items[FAMILY_MAX];
+    size_t count;
+};
+
+static enum cairn_code add_child(const struct cairn_srv_token *token, void *owner,
+                                 struct cairn_error *err) {
+    struct revoking *revoking = owner;
+    int64_t now_ms = cairn_srv_wall_ms(revoking->request->server);
+    if (cairn_srv_token_expired(token, now_ms)) return CAIRN_OK;
+    if (revoking->count == FAMILY_MAX)
+        return cairn_fail(err, CAIRN_CONFLICT,
+                          "more than %d tokens that are good were made by it: revoke some of them "
+                          "first", FAMILY_MAX - 1);
+    revoking->items[revoking->count++] = *token;
+    return CAIRN_OK;
+}
+
+static enum cairn_code find_family(struct cairn_srv_tx *tx, struct revoking *revoking,
+                                   struct cairn_error *err) {
+    for (size_t i = 0; i < revoking->count; i++)
+        CAIRN_TRY(
+            cairn_srv_token_children(tx, revoking->items[i].key.id, add_child, revoking, err));
+    return CAIRN_OK;
+}
+
+/* A token may have been made to be handed out, or by a thief: who revokes its maker says which. */
+static enum cairn_code ask(const struct revoking *revoking, struct cairn_error *err) {
+    CAIRN_AUTO(buf) names = {.limit = 200};
+    for (size_t i = 1; i < revoking->count; i++) {
+        const struct cairn_srv_token *one = &revoking->items[i];
+        if (cairn_buf_printf(&names, NULL, "%s%s%s%s", i > 1 ? ", " : "", one->key.id,
+                             one->name[0] ? " " : "", one->name))
+            break; /* the list of tokens has them all */
+    }
+    return cairn_fail(err, CAIRN_CONFLICT,
+                      "%zu tokens were made by it that are good (%s ...): children=revoke takes "
+                      "them, too, children=keep leaves them",
+                      revoking->count - 1, names.data);
+}
+
+static enum cairn_code drop(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct revoking *revoking = argument;
+    const char *id = revoking->request->params.node;
+    CAIRN_TRY(cairn_srv_token_get(tx, id, &revoking->items[0], err));
+    if (!is_his(revoking->request, revoking->items[0].projects))
+        return cairn_fail(err, CAIRN_NOT_FOUND, "there is no token %s", id);
+    revoking->count = 1;
+    if (revoking->children != CHILDREN_KEEP) CAIRN_TRY(find_family(tx, revoking, err));
+    if (revoking->children == CHILDREN_ASK && revoking->count > 1) return ask(revoking, err);
+    for (size_t i = revoking->count; i > 0; i--)
+        CAIRN_TRY(cairn_srv_token_drop(tx, &revoking->items[i - 1], err));
+    return CAIRN_OK;
+}
+
+/* After the rows, which a store that is away keeps from nothing. */
+static bool tell_store(const struct revoking *revoking) {
+    bool stored = true;
+    for (size_t i = 0; i < revoking->count && stored; i++) {
+        const char *id = revoking->items[i].key.id;
+        struct cairn_error why = {0};
+        if (!cairn_srv_revoked_put(revoking->request->store, id, &why)) continue;
+        cairn_log(WARN, "token.revoked_unstored", "token=%s cause=\"%s\"", id, why.message);
+        stored = false;
+    }
+    return stored;
+}
+
+static enum cairn_code read_children(const struct cairn_srv_request *request, enum children *ret,
+                                     struct cairn_error *err) {
+    const char *text = cairn_query_get(&request->query, "children");
+    *ret = !text ? CHILDREN_ASK : !strcmp(text, "keep") ? CHILDREN_KEEP : CHILDREN_REVOKE;
+    if (!text || *ret == CHILDREN_KEEP || !strcmp(text, "revoke")) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "children: want revoke or keep, not %.40s", text);
+}
+
+static enum cairn_code revoke(struct revoking *revoking, struct cairn_srv_reply *reply,
+                              struct cairn_error *err) {
+    struct cairn_srv *server = revoking->request->server;
+    CAIRN_TRY(read_children(revoking->request, &revoking->children, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, drop, revoking, err));
+    if (server->access) cairn_srv_access_reload(server->access);
+    CAIRN_AUTO_JSON json_t *children = json_array();
+    bool added = children;
+    for (size_t i = 0; i < revoking->count; i++) {
+        const struct cairn_srv_token *one = &revoking->items[i];
+        cairn_log(INFO, "token.revoked", "token=%s name=%s", one->key.id, one->name);
+        if (i) added &= !json_array_append_new(children, json_string(one->key.id));
+    }
+    bool stored = tell_store(revoking);
+    if (!added) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    return cairn_srv_reply_json(reply, 200,
+                                CAIRN_PACK(token_revoked, .id = revoking->items[0].key.id,
+                                           .stored = stored, .children = children),
+                                err);
+}
+
+enum cairn_code cairn_srv_on_token_revoke(struct cairn_srv_request *request,
+                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct revoking *revoking = calloc(1, sizeof(*revoking));
+    if (!revoking) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a revocation");
+    revoking->request = request;
+    enum cairn_code code = revoke(revoking, reply, err);
+    free(revoking);
+    return code;
+}
+
+/* ---- GET /v1/whoami ---- */
+
+enum cairn_code cairn_srv_on_whoami(struct cairn_srv_request *request,
+                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
+    const struct cairn_srv_caller *caller = &request->caller;
+    bool all = caller->kind == CAIRN_SRV_EVERYBODY;
+    char expires[32];
+    CAIRN_AUTO_JSON json_t *scopes = cairn_scopes_json(all ? CAIRN_SCOPES_ALL : caller->scopes);
+    return cairn_srv_reply_json(
+        reply, 200,
+        CAIRN_PACK(whoami, .tokens_needed = request->server->settings->require_token,
+                   .id = caller->id[0] ? caller->id : NULL, .actor = caller->who,
+                   .scopes = scopes,
+                   .project = all ? "*" : caller->projects,
+                   .expires_at = time_or_null(caller->expires_ms, expires)),
+        err);
+}

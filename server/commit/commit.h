@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * commit: one version whose ranks have all sealed becomes a checkpoint.
+ *
+ * Why:     the proof and the documents take seconds of the store's time, and a death in the middle
+ *          must leave something that the next try can finish.
+ * Promise: Q22  a version is committed in one transaction, after its proof and its documents.
+ *          Q23  what is written is a pure function of the version's rows, so every step may be
+ *               repeated, and what is there already is compared.
+ * Limits:  those of a manifest (api/limits.h).
+ * Threads: one version at a time (jobs.h#1).
+ * Next:    server/guard/record.h for what follows the transaction.
+ */
+#pragma once
+
+#include "server/server.h"
+
+/* Also writes a record that is missing. CAIRN_OK also when there was nothing to do. */
+enum cairn_code cairn_srv_commit_run(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                     const char *version_id,
+                                     struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Judged, marked, removed; see demote.h. */
+#include "server/copies/demote.h"
+
+#include <inttypes.h>
+
+#include "common/clock.h"
+#include "common/crashpoint.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/copies/copy_look.h"
+#include "server/copies/copying_now.h"
+#include "server/guard/identity.h"
+#include "server/guard/tier_identity.h"
+#include "server/http/waiters.h"
+#include "server/ledger/frozen.h"
+#include "server/ledger/read_leases.h"
+#include "server/metrics.h"
+#include "server/reads/tier_reads.h"
+#include "server/sweep/sweep_objects.h"
+
+/* ---- asking ---- */
+
+struct asking {
+    const struct cairn_srv_demote *demote;
+    struct cairn_srv_version version;
+    struct cairn_srv_copies copies;
+    const struct cairn_srv_copy *copy; /* in them */
+    struct cairn_srv_where others;
+};
+
+static enum cairn_code judge_holders(struct cairn_srv_tx *tx,
+                                     const struct cairn_srv_version *version,
+                                     struct cairn_error *err) {
+    bool leased = false, needed = false;
+    CAIRN_TRY(cairn_srv_version_leased(tx, version->id.text, &leased, err));
+    CAIRN_TRY(cairn_srv_version_needed(tx, version, &needed, err));
+    if (leased)
+        return cairn_fail(err, CAIRN_IN_USE,
+                          "%s is being read: its leases end by themselves (cairn lease ls)",
+                          version->id.text);
+    if (needed)
+        return cairn_fail(err, CAIRN_IN_USE,
+                          "the newest attempt resumed from %s and has committed nothing since",
+                          version->id.text);
+    return CAIRN_OK;
+}
+
+/* demote.h#1. Of two that are damaged each may have what the other has lost. */
+static enum cairn_code judge_others(const struct asking *asking, struct cairn_error *err) {
+    const struct cairn_srv_copies *copies = &asking->copies;
+    const struct cairn_srv_version *version = &asking->version;
+    const struct cairn_srv_copy *damaged = NULL;
+    for (size_t i = 0; i < copies->count; i++) {
+        const struct cairn_srv_copy *other = &copies->copies[i];
+        if (other == asking->copy || other->state != CAIRN_SRV_COPY_WHOLE) continue;
+        if (cairn_srv_copy_sound(other)) return CAIRN_OK;
+        damaged = other;
+    }
+    if (!damaged)
+        return cairn_fail(err, CAIRN_IN_USE, "the copy of %s in %s is its last one",
+                          version->id.text, asking->copy->store);
+    char found[32];
+    cairn_time_text(damaged->damaged_ms, false, found);
+    return cairn_fail(err, CAIRN_IN_USE,
+                      "no copy of %s beside the one in %s is without known damage: in %s %" PRIu64
+                      " of its objects %s found damaged or missing (%s). Mend it first: cairn "
+                      "verify %s/%s@%s --repair",
+                      version->id.text, asking->copy->store, damaged->store, damaged->damaged,
+                      damaged->damaged == 1 ? "was" : "were", found, version->name.project,
+                      version->name.run, version->id.text);
+}
+
+static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct asking *asking = argument;
+    const struct cairn_srv_demote *demote = asking->demote;
+    struct cairn_srv_version *version = &asking->version;
+    cairn_srv_version_release(version);
+    CAIRN_TRY(cairn_srv_version_get(tx, demote->version, version, err));
+    CAIRN_TRY(cairn_srv_version_there(version, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, version->run_id, err));
+    if (version->state != CAIRN_STATE_COMMITTED || !version->recorded)
+        return cairn_fail(err, CAIRN_NOT_COMMITTED, "%s is %s", version->id.text,
+                          cairn_state_text(cairn_srv_version_shown(version)));
+    CAIRN_TRY(cairn_srv_copies_get(tx, demote->version, &asking->copies, err));
+    asking->copy = cairn_srv_copies_find(&asking->copies, demote->store);
+    if (!asking->copy || asking->copy->state == CAIRN_SRV_COPY_GONE)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no copy in %s", version->id.text,
+                          demote->store);
+    if (asking->copy->state == CAIRN_SRV_COPY_REMOVING) return CAIRN_OK;
+    bool main = !strcmp(demote->store, CAIRN_SRV_TIER_MAIN);
+    if (demote->by_policy && !main && !asking->copy->by_policy)
+        return cairn_fail(err, CAIRN_IN_USE, "the copy of %s in %s was made by hand",
+                          version->id.text, demote->store);
+    bool whole = asking->copy->state == CAIRN_SRV_COPY_WHOLE;
+    if (whole) CAIRN_TRY(judge_others(asking, err));
+    return whole ? judge_holders(tx, version, err) : CAIRN_OK;
+}
+
+static enum cairn_code mark(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct asking *asking = argument;
+    CAIRN_TRY(judge(tx, asking, err));
+    if (asking->copy->state == CAIRN_SRV_COPY_REMOVING) return CAIRN_OK;
+    bool seen = false; /* one of those that were looked at is whole still */
+    for (size_t i = 0; i < asking->others.count; i++) {
+        const struct cairn_srv_copy *other =
+            cairn_srv_copies_find(&asking->copies, asking->others.tiers[i]->name);
+        seen |= other && cairn_srv_copy_sound(other);
+    }
+    if (asking->copy->state == CAIRN_SRV_COPY_WHOLE && !seen)
+        return cairn_fail(err, CAIRN_IN_USE, "the other copy of %s has just changed: ask again",
+                          asking->demote->version);
+    struct cairn_srv_copy copy = *asking->copy;
+    copy.state = CAIRN_SRV_COPY_REMOVING;
+    copy.changed_ms = cairn_srv_wall_ms(asking->demote->server);
+    return cairn_srv_copy_put(tx, asking->demote->version, &copy, err);
+}
+
+/* One of the other copies, as its own store has it. */
+static enum cairn_code look_at(const struct asking *asking, struct cairn_srv_tier *tier,
+                               struct cairn_error *err) {
+    struct cairn_srv *server = asking->demote->server;
+    struct cairn_store_worker *worker = NULL;
+    CAIRN_AUTO(committed)
+    committed = {.place = cairn_srv_version_place(&asking->version), .has_digest = true};
+    memcpy(committed.manifest_sha256, asking->version.manifest_sha256,
+           sizeof(committed.manifest_sha256));
+    CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &worker, err));
+    enum cairn_code code = cairn_srv_tier_ready(server, tier, worker, err);
+    struct cairn_document_source source = cairn_store_documents(worker, NULL);
+    unsigned documents = CAIRN_DOCUMENT_BIT(RECORD) | CAIRN_DOCUMENT_BIT(MANIFEST) |
+                         CAIRN_DOCUMENT_BIT(CHECKSUMS);
+    if (!code) code = cairn_committed_load(&committed, &source, documents, err);
+    if (!code) code = cairn_srv_copy_look(worker, &committed, true, err);
+    cairn_srv_tier_return(server, tier, worker);
+    return code ? cairn_within(err, code, "in %s", tier->name) : CAIRN_OK;
+}
+
+/* demote.h#1: the first other copy that is whole stays in asking->others, alone. */
+static enum cairn_code find_other(struct asking *asking, struct cairn_error *err) {
+    struct cairn_srv *server = asking->demote->server;
+    struct cairn_error why = {0};
+    CAIRN_TRY(cairn_srv_where_of(server, asking->demote->version, asking->demote->store,
+                                 &asking->others, err));
+    enum cairn_code code =
+        cairn_fail(&why, CAIRN_IN_USE, "the setting stores names none of their stores");
+    for (size_t i = 0; i < asking->others.count; i++) {
+        if (asking->others.damaged[i]) continue; /* there is another: judge_others */
+        code = look_at(asking, asking->others.tiers[i], &why);
+        if (code) continue;
+        asking->others.tiers[0] = asking->others.tiers[i];
+        asking->others.count = 1;
+        return CAIRN_OK;
+    }
+    return cairn_fail(err, code == CAIRN_CORRUPT ? CAIRN_IN_USE : code,
+                      "no other copy of %s was found whole: %s", asking->demote->version,
+                      why.message);
+}
+
+enum cairn_code cairn_srv_demote_ask(const struct cairn_srv_demote *demote,
+                                     struct cairn_error *err) {
+    struct cairn_srv *server = demote->server;
+    struct asking asking = {.demote = demote};
+    if (!cairn_srv_tier_find(server, demote->store))
+        return cairn_fail(err, CAIRN_NOT_FOUND, "the setting stores names no store %s",
+                          demote->store);
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, judge, &asking, err);
+    bool whole = !code && asking.copy->state == CAIRN_SRV_COPY_WHOLE;
+    if (whole) code = find_other(&asking, err);
+    CAIRN_CRASHPOINT("server.demote.before_mark");
+    if (!code) code = cairn_srv_catalog_write(server->catalog, mark, &asking, err);
+    cairn_srv_version_release(&asking.version);
+    return code;
+}
+
+/* ---- removing ---- */
+
+struct removing {
+    struct cairn_srv *server;
+    const char *store;
+    struct cairn_srv_copy_hold hold;
+    struct cairn_srv_version version;
+    struct cairn_srv_copies copies;
+    const struct cairn_srv_copy *copy;
+    bool kept; /* it is whole again */
+};
+
+static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct removing *removing = argument;
+    const char *id = removing->hold.version;
+    CAIRN_TRY(cairn_srv_lease_check(tx, &removing->hold.lease, err));
+    cairn_srv_version_release(&removing->version);
+    CAIRN_TRY(cairn_srv_version_get(tx, id, &removing->version, err));
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, removing->version.run_id, err));
+    CAIRN_TRY(cairn_srv_copies_get(tx, id, &removing->copies, err));
+    removing->copy = cairn_srv_copies_find(&removing->copies, removing->store);
+    return CAIRN_OK;
+}
+
+static enum cairn_code set_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct removing *removing = argument;
+    CAIRN_TRY(look(tx, removing, err));
+    CAIRN_ASSERT(removing->copy->state == CAIRN_SRV_COPY_REMOVING); /* the hold's alone to change */
+    struct cairn_srv_copy copy = *removing->copy;
+    copy.state = CAIRN_SRV_COPY_GONE;
+    copy.changed_ms = cairn_srv_wall_ms(removing->server);
+    return cairn_srv_copy_put(tx, removing->hold.version, &copy, err);
+}
+
+static bool is_needed(const struct removing *removing) {
+    bool sound = false;
+    for (size_t i = 0; i < removing->copies.count; i++)
+        sound |= cairn_srv_copy_sound(&removing->copies.copies[i]);
+    return removing->version.state == CAIRN_STATE_COMMITTED && !sound;
+}
+
+static enum cairn_code set_whole(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct removing *removing = argument;
+    removing->kept = false;
+    CAIRN_TRY(look(tx, removing, err));
+    bool still = removing->copy && removing->copy->state == CAIRN_SRV_COPY_REMOVING;
+    if (!still || !is_needed(removing)) return CAIRN_OK;
+    struct cairn_srv_copy copy = *removing->copy;
+    copy.state = CAIRN_SRV_COPY_WHOLE;
+    copy.changed_ms = cairn_srv_wall_ms(removing->server);
+    removing->kept = true;
+    return cairn_srv_copy_put(tx, removing->hold.version, &copy, err);
+}
+
+/* demote.h#2. Its record is there: nothing of it was deleted yet (Q30). */
+static enum cairn_code keep(struct removing *removing, struct cairn_store_worker *worker,
+                            struct cairn_error *err) {
+    struct cairn_srv *server = removing->server;
+    struct cairn_version_place place = cairn_srv_version_place(&removing->version);
+    struct cairn_key key;
+    cairn_key_committed(&place, &key);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_store_perform(worker, &head, &why);
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK; /* it reads as no copy any more */
+    if (code && err) *err = why;
+    if (code) return code;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, set_whole, removing, err));
+    if (removing->kept)
+        cairn_log(WARN, "copy.removal_taken_back", "version=%s step=%" PRIu64 " store=%s",
+                  removing->hold.version, removing->version.step, removing->store);
+    return CAIRN_OK;
+}
+
+static enum cairn_code remove_copy(struct removing *removing, struct cairn_srv_tier *tier,
+                                   struct cairn_store_worker *own, struct cairn_error *err) {
+    struct cairn_srv *server = removing->server;
+    struct cairn_store_worker *worker = NULL;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, removing, err));
+    if (!removing->copy || removing->copy->state != CAIRN_SRV_COPY_REMOVING) return CAIRN_OK;
+    /* Again, in the state that the deletion begins in. */
+    bool last = !cairn_srv_copies_whole(&removing->copies);
+    if (last && removing->version.state == CAIRN_STATE_COMMITTED)
+        return cairn_fail(err, CAIRN_IN_USE, "the copy of %s in %s is its last one",
+                          removing->hold.version, removing->store);
+    CAIRN_TRY(cairn_srv_identity_compare(server, own, err)); /* Q35 */
+    CAIRN_TRY(cairn_srv_tier_borrow(server, tier, &worker, err));
+    enum cairn_code code = cairn_srv_tier_ready(server, tier, worker, err);
+    cairn_srv_copy_asked(server, tier->name, code);
+    if (!code && is_needed(removing)) code = keep(removing, worker, err);
+    if (!code && !removing->kept)
+        code = cairn_srv_sweep_copy(server, worker, &removing->version, &removing->hold.lease,
+                                    err);
+    cairn_srv_tier_return(server, tier, worker);
+    if (code || removing->kept) return code;
+    CAIRN_CRASHPOINT("server.demote.before_gone");
+    return cairn_srv_catalog_write(server->catalog, set_gone, removing, err);
+}
+
+enum cairn_code cairn_srv_demote_run(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                     const char *version, const char *store,
+                                     struct cairn_error *err) {
+    struct removing removing = {.server = server, .store = store};
+    struct cairn_srv_tier *tier = cairn_srv_tier_find(server, store);
+    if (!tier)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "the setting stores names no store %s", store);
+    CAIRN_TRY(cairn_srv_copy_hold_take(&removing.hold, server, version, err));
+    enum cairn_code code = remove_copy(&removing, tier, worker, err);
+    cairn_srv_copy_failed(server, version, store, code != CAIRN_OK);
+    cairn_srv_copy_hold_end(&removing.hold);
+    if (!code && !removing.kept) {
+        cairn_metrics_add(server->metrics,
+                          (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_copies_removed_total},
+                          1);
+        cairn_log(INFO, "copy.removed", "version=%s step=%" PRIu64 " store=%s", version,
+                  removing.version.step, store);
+        cairn_srv_waiters_wake_version(server->waiters, &removing.version.id,
+                                       &removing.version.name);
+    }
+    cairn_srv_version_release(&removing.version);
+    return code;
+}

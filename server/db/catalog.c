@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who may use which connection when: one writing thread with the one connection for changes, and
+ * idle ones for the looks of everybody else; see catalog.h. Which database it is, the engine
+ * knows. */
+#include "server/db/catalog.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/lock.h"
+#include "common/log.h"
+#include "common/metrics.h"
+#include "common/text.h"
+#include "server/db/engine.h"
+#include "server/db/notify.h"
+#include "server/ledger/actor.h"
+
+#define CHANGES_WAITING_MAX 4096
+#define CHANGES_PER_COMMIT 256
+#define COMMIT_AFTER_MS 1000 /* other servers wait for the transaction's end */
+#define READERS_MAX 16 /* a session of PostgreSQL takes ten milliseconds of CPU to begin */
+
+/* One caller's change; lives on its stack until the writing thread says done. */
+struct waiting {
+    enum cairn_code (*change)(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err);
+    void *argument;
+    const struct cairn_srv_actor *actor;
+    struct cairn_error *err;
+    enum cairn_code code;
+    bool done;
+    struct cairn_condition finished;
+    struct waiting *next;
+};
+
+struct cairn_srv_catalog {
+    const struct cairn_srv_engine *engine;
+    void *place; /* the engine's */
+    struct cairn_srv_tx *writer;
+    _Atomic uint64_t changes; /* from 1 on */
+    struct cairn_srv_listener *_Atomic listener; /* set while others already ask for it */
+    struct cairn_srv_migrated migrated;
+    bool in_memory; /* no thread: whoever calls writes and reads over the one connection */
+    const struct cairn_clock *clock; /* of events */
+    void (*happened)(void *owner);
+    void *watcher;
+    cairn_srv_catalog_failed *_Atomic failed; /* after failed_owner is set */
+    void *failed_owner;
+    struct cairn_metrics *metrics; /* NULL: durations are not counted */
+    size_t metric;                 /* the family: looks, changes */
+    pthread_t thread;
+    struct cairn_lock lock;
+    struct cairn_condition work;
+    struct {
+        struct waiting *first, **last;
+        size_t count;
+        bool stopping;
+        struct cairn_error trouble; /* of the last change; code CAIRN_OK: none */
+    } locked;
+    struct cairn_lock readers_lock;
+    struct cairn_condition reader_given;
+    struct {
+        struct cairn_srv_tx *idle;
+        size_t count; /* with those in use */
+    } readers;
+};
+
+/* ---- durations ---- */
+
+static void measure(struct cairn_srv_catalog *catalog, enum cairn_srv_query query,
+                    uint64_t from_us) {
+    cairn_metrics_observe(catalog->metrics, (struct cairn_metric_at){catalog->metric, query, 0},
+                          cairn_mono_us() - from_us);
+}
+
+void cairn_srv_catalog_set_metrics(struct cairn_srv_catalog *catalog,
+                                   struct cairn_metrics *metrics, size_t family) {
+    catalog->metrics = metrics;
+    catalog->metric = family;
+}
+
+void cairn_srv_catalog_set_failed(struct cairn_srv_catalog *catalog,
+                                  cairn_srv_catalog_failed *failed, void *owner) {
+    catalog->failed_owner = owner;
+    atomic_store(&catalog->failed, failed);
+}
+
+static void tell_failed(const struct cairn_srv_catalog *catalog, enum cairn_code code,
+                        const struct cairn_error *why) {
+    cairn_srv_catalog_failed *failed = code ? atomic_load(&catalog->failed) : NULL;
+    if (failed) failed(catalog->failed_owner, why);
+}
+
+/* ---- the writing thread ---- */
+
+static void run_one(struct cairn_srv_tx *tx, struct waiting *one) {
+    tx->actor = one->actor;
+    one->code = tx->engine->savepoint(tx, one->err);
+    if (one->code) return;
+    one->code = one->change(tx, one->argument, one->err);
+    if (!one->code) one->code = tx->engine->keep(tx, one->err);
+    if (one->code) tx->engine->undo(tx);
+}
+
+/* Where the whole transaction was undone, not only the change that met a failure, nothing of the
+ * batch may go on as if it were still there (engine.h#2). */
+static enum cairn_code still_open(struct cairn_srv_tx *tx, const struct waiting *one,
+                                  struct cairn_error *err) {
+    if (tx->engine->is_open(tx)) return CAIRN_OK;
+    if (tx->undone.code) *err = tx->undone;
+    if (err->code) return err->code;
+    if (one->code && one->err) *err = *one->err;
+    if (err->code) return err->code;
+    return cairn_fail(err, one->code ? one->code : CAIRN_IO,
+                      "catalog: the transaction was undone by the database");
+}
+
+/* D05: said once when it begins and once when it ends. */
+static void note_trouble(struct cairn_srv_catalog *catalog, enum cairn_code code,
+                         const struct cairn_error *err) {
+    bool trouble = code == CAIRN_NO_SPACE || code == CAIRN_IO || code == CAIRN_CORRUPT ||
+                   code == CAIRN_UNAVAILABLE || code == CAIRN_CATALOG_BEHIND;
+    bool changed;
+    if (code && !trouble) return;
+    {
+        CAIRN_HOLD(&catalog->lock);
+        changed = trouble != (catalog->locked.trouble.code != CAIRN_OK);
+        catalog->locked.trouble = trouble ? *err : (struct cairn_error){0};
+    }
+    if (changed && trouble)
+        cairn_log(ERROR, "catalog.unwritable", "path=%s cause=\"%s\"",
+                  catalog->engine->describe(catalog->place), err->message);
+    if (changed && !trouble)
+        cairn_log(INFO, "catalog.writable", "path=%s", catalog->engine->describe(catalog->place));
+}
+
+enum cairn_code cairn_srv_catalog_writable(struct cairn_srv_catalog *catalog,
+                                           struct cairn_error *err) {
+    CAIRN_HOLD(&catalog->lock);
+    const struct cairn_error *trouble = &catalog->locked.trouble;
+    if (!trouble->code) return CAIRN_OK;
+    /* A database that is away, or that a newer release has migrated, is no matter of a disk. */
+    bool disk = trouble->code != CAIRN_UNAVAILABLE && trouble->code != CAIRN_CATALOG_BEHIND;
+    return cairn_fail(err, trouble->code, "it cannot be written (%s), %s%s: %s",
+                      cairn_code_info(trouble->code)->slug,
+                      !disk                             ? ""
+                      : trouble->code == CAIRN_NO_SPACE ? "make room on the disk of "
+                                                        : "see to the disk of ",
+                      catalog->engine->describe(catalog->place), trouble->message);
+}
+
+bool cairn_srv_catalog_checked(const struct cairn_srv_catalog *catalog, char *ret,
+                               size_t capacity) {
+    char text[CAIRN_SRV_CHECKED_BYTES] = "ok";
+    bool damaged = catalog->engine->checked && catalog->engine->checked(catalog->place, text) ==
+                                                   CAIRN_SRV_CHECKED_DAMAGED;
+    (void)cairn_text_copy(ret, capacity, text);
+    return !damaged;
+}
+
+static enum cairn_code refuse_damaged(const struct cairn_srv_catalog *catalog,
+                                      struct cairn_error *err) {
+    char text[CAIRN_SRV_CHECKED_BYTES];
+    if (cairn_srv_catalog_checked(catalog, text, sizeof(text))) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_CORRUPT, "catalog: %s", text);
+}
+
+/* The first that waits, behind which the others move up; NULL: none does. */
+static struct waiting *take_one(struct cairn_srv_catalog *catalog) {
+    CAIRN_HOLD(&catalog->lock);
+    struct waiting *first = catalog->locked.first;
+    if (!first) return NULL;
+    catalog->locked.first = first->next;
+    if (!first->next) catalog->locked.last = &catalog->locked.first;
+    first->next = NULL;
+    catalog->locked.count--;
+    return first;
+}
+
+/* What a transaction has room for. */
+struct batch {
+    struct waiting *first, **end;
+    size_t count;
+    uint64_t until_ms;
+};
+
+static struct waiting *add_one(struct cairn_srv_catalog *catalog, struct batch *batch) {
+    bool full = batch->count >= CHANGES_PER_COMMIT ||
+                (batch->count && !cairn_deadline_left_ms(&cairn_clock_real, batch->until_ms));
+    struct waiting *one = full ? NULL : take_one(catalog);
+    if (!one) return NULL;
+    *batch->end = one;
+    batch->end = &one->next;
+    batch->count++;
+    return one;
+}
+
+/* Whoever waited by then for the transaction to begin is in it; a commit that fails fails all. */
+static void run_batch(struct cairn_srv_catalog *catalog, struct batch *batch) {
+    struct cairn_srv_tx *tx = catalog->writer;
+    struct cairn_error err = {0};
+    struct waiting *one = NULL;
+    enum cairn_code code = refuse_damaged(catalog, &err);
+    if (!code) code = tx->engine->begin_write(tx, &err);
+    batch->until_ms = cairn_deadline_in(&cairn_clock_real, COMMIT_AFTER_MS);
+    tx->wall_ms = catalog->clock->wall_ms(catalog->clock);
+    tx->events = 0;
+    while ((one = add_one(catalog, batch))) {
+        if (code) continue;
+        run_one(tx, one);
+        code = still_open(tx, one, &err);
+    }
+    if (!code) code = tx->engine->commit(tx, &err);
+    atomic_fetch_add(&catalog->changes, 1); /* also after a failure: nobody knows what is there */
+    note_trouble(catalog, code, &err);
+    if (!code && tx->events && catalog->happened) catalog->happened(catalog->watcher);
+    if (!code) return;
+    tell_failed(catalog, code, &err);
+    tx->engine->rollback(tx);
+    for (one = batch->first; one; one = one->next) {
+        one->code = code;
+        if (one->err) *one->err = err;
+    }
+}
+
+static void finish_batch(struct cairn_srv_catalog *catalog, struct batch *batch) {
+    CAIRN_HOLD(&catalog->lock);
+    for (struct waiting *one = batch->first, *next = NULL; one; one = next) {
+        next = one->next;
+        one->done = true;
+        cairn_condition_signal(&one->finished);
+    }
+}
+
+static void write_batch(struct cairn_srv_catalog *catalog) {
+    struct batch batch = {.end = &batch.first};
+    run_batch(catalog, &batch);
+    finish_batch(catalog, &batch);
+}
+
+/* False: the catalog is closed. */
+static bool wait_for_work(struct cairn_srv_catalog *catalog) {
+    CAIRN_HOLD(&catalog->lock);
+    while (!catalog->locked.first && !catalog->locked.stopping)
+        (void)cairn_condition_wait(&catalog->work, &catalog->lock, UINT64_MAX);
+    return catalog->locked.first != NULL;
+}
+
+static void *write_loop(void *argument) {
+    struct cairn_srv_catalog *catalog = argument;
+    while (wait_for_work(catalog)) write_batch(catalog);
+    return NULL;
+}
+
+enum cairn_code cairn_srv_catalog_write(struct cairn_srv_catalog *catalog,
+                                        enum cairn_code (*change)(struct cairn_srv_tx *tx,
+                                                                  void *argument,
+                                                                  struct cairn_error *err),
+                                        void *argument, struct cairn_error *err) {
+    struct waiting one = {
+        .change = change, .argument = argument, .actor = cairn_srv_actor_get(), .err = err};
+    uint64_t from_us = cairn_mono_us();
+    cairn_condition_init(&one.finished);
+    {
+        CAIRN_HOLD(&catalog->lock);
+        if (catalog->locked.count >= CHANGES_WAITING_MAX || catalog->locked.stopping) {
+            one.done = true;
+            one.code = cairn_fail(err, CAIRN_BUSY, "the catalog has too many changes waiting");
+        } else {
+            *catalog->locked.last = &one;
+            catalog->locked.last = &one.next;
+            catalog->locked.count++;
+            cairn_condition_signal(&catalog->work);
+        }
+        while (!one.done && !catalog->in_memory)
+            (void)cairn_condition_wait(&one.finished, &catalog->lock, UINT64_MAX);
+    }
+    if (!one.done) write_batch(catalog);
+    cairn_condition_release(&one.finished);
+    measure(catalog, CAIRN_SRV_QUERY_CHANGE, from_us);
+    return one.code;
+}
+
+void cairn_srv_catalog_set_clock(struct cairn_srv_catalog *catalog,
+                                 const struct cairn_clock *clock) {
+    catalog->clock = clock;
+}
+
+void cairn_srv_catalog_set_watcher(struct cairn_srv_catalog *catalog,
+                                   void (*happened)(void *owner), void *owner) {
+    CAIRN_HOLD(&catalog->lock);
+    catalog->happened = happened;
+    catalog->watcher = owner;
+}
+
+const char *cairn_srv_catalog_server(const struct cairn_srv_catalog *catalog) {
+    return catalog->engine->server(catalog->place);
+}
+
+bool cairn_srv_catalog_is_shareable(const struct cairn_srv_catalog *catalog) {
+    return catalog->engine->shareable;
+}
+
+uint64_t cairn_srv_catalog_changes(const struct cairn_srv_catalog *catalog) {
+    return atomic_load(&catalog->changes) + 1;
+}
+
+bool cairn_srv_catalog_is_shared(const struct cairn_srv_catalog *catalog) {
+    return catalog->engine->shared(catalog->place);
+}
+
+bool cairn_srv_catalog_is_behind(const struct cairn_srv_catalog *catalog) {
+    return catalog->engine->behind(catalog->place);
+}
+
+uint64_t cairn_srv_catalog_log_bytes(const struct cairn_srv_catalog *catalog) {
+    return catalog->engine->log_bytes ? catalog->engine->log_bytes(catalog->place) : 0;
+}
+
+enum cairn_code cairn_srv_catalog_listen(struct cairn_srv_catalog *catalog,
+                                         void (*changed)(void *owner, uint64_t key), void *owner,
+                                         struct cairn_error *err) {
+    struct cairn_srv_listener *listener = NULL;
+    CAIRN_ASSERT(!catalog->listener);
+    CAIRN_TRY(cairn_srv_listener_new(catalog->engine, catalog->place, changed, owner, &listener,
+                                     err));
+    catalog->listener = listener;
+    return CAIRN_OK;
+}
+
+void cairn_srv_catalog_unlisten(struct cairn_srv_catalog *catalog) {
+    cairn_srv_listener_stop(catalog->listener);
+}
+
+bool cairn_srv_catalog_hears(const struct cairn_srv_catalog *catalog) {
+    return cairn_srv_listener_hears(catalog->listener);
+}
+
+/* ---- readers ---- */
+
+/* NULL: there is room for one more, and the caller makes it. */
+static struct cairn_srv_tx *wait_for_reader(struct cairn_srv_catalog *catalog) {
+    CAIRN_HOLD(&catalog->readers_lock);
+    while (!catalog->readers.idle && catalog->readers.count == READERS_MAX)
+        (void)cairn_condition_wait(&catalog->reader_given, &catalog->readers_lock, UINT64_MAX);
+    struct cairn_srv_tx *reader = catalog->readers.idle;
+    if (reader)
+        catalog->readers.idle = reader->next;
+    else
+        catalog->readers.count++;
+    return reader;
+}
+
+/* NULL: it could not be made. */
+static void give_reader(struct cairn_srv_catalog *catalog, struct cairn_srv_tx *reader) {
+    CAIRN_HOLD(&catalog->readers_lock);
+    if (reader) {
+        reader->next = catalog->readers.idle;
+        catalog->readers.idle = reader;
+    } else {
+        catalog->readers.count--;
+    }
+    cairn_condition_signal(&catalog->reader_given);
+}
+
+static enum cairn_code take_reader(struct cairn_srv_catalog *catalog, struct cairn_srv_tx **ret,
+                                   struct cairn_error *err) {
+    *ret = wait_for_reader(catalog);
+    if (*ret) return CAIRN_OK;
+    enum cairn_code code = catalog->engine->connect(catalog->place, true, ret, err);
+    if (code) give_reader(catalog, NULL);
+    return code;
+}
+
+/* *ret_broken: the database failed, not what was looked for in it. */
+static enum cairn_code look_by(struct cairn_srv_tx *reader,
+                               enum cairn_code (*look)(struct cairn_srv_tx *tx, void *argument,
+                                                       struct cairn_error *err),
+                               void *argument, bool *ret_broken, struct cairn_error *err) {
+    *ret_broken = true;
+    CAIRN_TRY(reader->engine->begin_read(reader, err));
+    enum cairn_code code = look(reader, argument, err);
+    reader->engine->end_read(reader);
+    *ret_broken = code == CAIRN_IO || code == CAIRN_UNAVAILABLE;
+    return code;
+}
+
+enum cairn_code cairn_srv_catalog_read(struct cairn_srv_catalog *catalog,
+                                       enum cairn_code (*look)(struct cairn_srv_tx *tx,
+                                                               void *argument,
+                                                               struct cairn_error *err),
+                                       void *argument, struct cairn_error *err) {
+    struct cairn_srv_tx *reader = catalog->writer;
+    struct cairn_error why = {0};
+    uint64_t from_us = cairn_mono_us();
+    bool broken = true;
+    enum cairn_code code = catalog->in_memory ? CAIRN_OK : take_reader(catalog, &reader, &why);
+    bool taken = !code;
+    if (taken) code = look_by(reader, look, argument, &broken, &why);
+    if (taken && !catalog->in_memory) give_reader(catalog, reader);
+    if (broken) tell_failed(catalog, code, &why);
+    measure(catalog, CAIRN_SRV_QUERY_LOOK, from_us);
+    if (code && err) *err = why;
+    return code;
+}
+
+/* ---- open and close ---- */
+
+/* The last one knows whatever the others do not. */
+static const struct cairn_srv_engine *const engines[] = {&cairn_srv_engine_postgres,
+                                                         &cairn_srv_engine_sqlite};
+
+const struct cairn_srv_engine *cairn_srv_engine_of(const char *where) {
+    for (size_t i = 0; i + 1 < CAIRN_COUNT(engines); i++)
+        if (engines[i]->knows(where)) return engines[i];
+    return engines[CAIRN_COUNT(engines) - 1];
+}
+
+static enum cairn_code open_place(struct cairn_srv_catalog *catalog, const char *where,
+                                  struct cairn_error *err) {
+    catalog->engine = cairn_srv_engine_of(where);
+    CAIRN_TRY(catalog->engine->take(where, &catalog->place, err));
+    CAIRN_TRY(catalog->engine->connect(catalog->place, false, &catalog->writer, err));
+    struct cairn_srv_migrated *migrated = &catalog->migrated;
+    CAIRN_TRY(catalog->engine->migrate(catalog->writer, migrated, err));
+    if (migrated->from)
+        cairn_log(WARN, "catalog.migrated", "from=%u to=%u before=\"%s\"", migrated->from,
+                  cairn_srv_catalog_schema(),
+                  migrated->before[0] ? migrated->before
+                                      : "no copy was made: the way back is a pg_dump from before "
+                                        "(docs/upgrade.md)");
+    return CAIRN_OK;
+}
+
+const struct cairn_srv_migrated *
+cairn_srv_catalog_migrated(const struct cairn_srv_catalog *catalog) {
+    return &catalog->migrated;
+}
+
+bool cairn_srv_catalog_is_there(const char *where) {
+    return cairn_srv_engine_of(where)->is_there(where);
+}
+
+static void release_place(struct cairn_srv_catalog *catalog) {
+    cairn_srv_listener_free(catalog->listener);
+    while (catalog->readers.idle) {
+        struct cairn_srv_tx *reader = catalog->readers.idle;
+        catalog->readers.idle = reader->next;
+        catalog->engine->disconnect(reader);
+    }
+    if (catalog->writer) catalog->engine->disconnect(catalog->writer);
+    if (catalog->place) catalog->engine->leave(catalog->place);
+    cairn_lock_release(&catalog->lock);
+    cairn_lock_release(&catalog->readers_lock);
+    cairn_condition_release(&catalog->work);
+    cairn_condition_release(&catalog->reader_given);
+    free(catalog);
+}
+
+static struct cairn_srv_catalog *new_catalog(void) {
+    struct cairn_srv_catalog *catalog = calloc(1, sizeof(*catalog));
+    if (!catalog) return NULL;
+    catalog->locked.last = &catalog->locked.first;
+    catalog->clock = &cairn_clock_real;
+    cairn_lock_init(&catalog->lock, CAIRN_LOCK_catalog_writer);
+    cairn_lock_init(&catalog->readers_lock, CAIRN_LOCK_catalog_readers);
+    cairn_condition_init(&catalog->work);
+    cairn_condition_init(&catalog->reader_given);
+    return catalog;
+}
+
+static enum cairn_code open_catalog(const char *where, bool in_memory,
+                                    struct cairn_srv_catalog **ret, struct cairn_error *err) {
+    struct cairn_srv_catalog *catalog = new_catalog();
+    if (!catalog) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the catalog");
+    catalog->in_memory = in_memory;
+    enum cairn_code code = open_place(catalog, where, err);
+    if (!code && !in_memory && pthread_create(&catalog->thread, NULL, write_loop, catalog))
+        code = cairn_fail(err, CAIRN_NO_MEMORY, "no thread for the catalog");
+    if (code)
+        release_place(catalog);
+    else
+        *ret = catalog;
+    return code;
+}
+
+enum cairn_code cairn_srv_catalog_open_memory(struct cairn_srv_catalog **ret,
+                                              struct cairn_error *err) {
+    return open_catalog(":memory:", true, ret, err);
+}
+
+enum cairn_code cairn_srv_catalog_open(const char *where, struct cairn_srv_catalog **ret,
+                                       struct cairn_error *err) {
+    return open_catalog(where, false, ret, err);
+}
+
+void cairn_srv_catalog_password_from(const char *path) {
+    cairn_srv_postgres_password_from(path);
+}
+
+void cairn_srv_catalog_free(struct cairn_srv_catalog *catalog) {
+    if (!catalog->in_memory) {
+        {
+            CAIRN_HOLD(&catalog->lock);
+            catalog->locked.stopping = true;
+            cairn_condition_signal(&catalog->work);
+        }
+        pthread_join(catalog->thread, NULL);
+    }
+    release_place(catalog);
+}

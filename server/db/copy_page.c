@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Statements made from the tables of the schema, and the two walks over them; see copy_page.h. */
+#include "server/db/copy_page.h"
+
+#include <stdlib.h>
+
+#include "server/db/copy.h"
+
+#define PAGE_BYTES (4 * CAIRN_MIB)
+#define FIRST_ROWS 64
+
+struct cairn_srv_copy_texts {
+    struct cairn_buf texts[5];
+    struct cairn_srv_statement first, after, last, count, clear;
+    char types[CAIRN_SRV_KEY_MAX + 2]; /* of after: the key's columns, and how many rows */
+};
+
+/* ---- statements ---- */
+
+static enum cairn_code put_columns(const struct cairn_srv_table *table, struct cairn_buf *sql,
+                                   struct cairn_error *err) {
+    for (size_t i = 0; i < table->column_count; i++)
+        CAIRN_TRY(cairn_buf_printf(sql, err, "%s%s", i ? ", " : "", table->columns[i]));
+    return CAIRN_OK;
+}
+
+static enum cairn_code put_key(const struct cairn_srv_table *table, const char *behind_each,
+                               struct cairn_buf *sql, struct cairn_error *err) {
+    for (size_t i = 0; i < table->key_count; i++)
+        CAIRN_TRY(cairn_buf_printf(sql, err, "%s%s%s", i ? ", " : "", table->columns[table->key[i]],
+                                   behind_each));
+    return CAIRN_OK;
+}
+
+static enum cairn_code put_after(const struct cairn_srv_table *table, struct cairn_buf *sql,
+                                 struct cairn_error *err) {
+    CAIRN_TRY(cairn_buf_append_text(sql, " WHERE (", err));
+    CAIRN_TRY(put_key(table, "", sql, err));
+    CAIRN_TRY(cairn_buf_append_text(sql, ") > (", err));
+    for (size_t i = 0; i < table->key_count; i++)
+        CAIRN_TRY(cairn_buf_printf(sql, err, "%s?%zu", i ? ", " : "", i + 1));
+    return cairn_buf_append_text(sql, ")", err);
+}
+
+/* All columns, in the order of the key. */
+static enum cairn_code put_select(const struct cairn_srv_table *table, bool after, bool backwards,
+                                  struct cairn_buf *sql, struct cairn_error *err) {
+    CAIRN_TRY(cairn_buf_append_text(sql, "SELECT ", err));
+    CAIRN_TRY(put_columns(table, sql, err));
+    CAIRN_TRY(cairn_buf_printf(sql, err, " FROM %s", table->name));
+    if (after) CAIRN_TRY(put_after(table, sql, err));
+    CAIRN_TRY(cairn_buf_append_text(sql, " ORDER BY ", err));
+    CAIRN_TRY(put_key(table, backwards ? " DESC" : "", sql, err));
+    if (backwards) return cairn_buf_append_text(sql, " LIMIT 1", err);
+    return cairn_buf_printf(sql, err, " LIMIT ?%zu", after ? table->key_count + 1 : 1);
+}
+
+static enum cairn_code make_texts(const struct cairn_srv_table *table,
+                                  struct cairn_srv_copy_texts *ret, struct cairn_error *err) {
+    CAIRN_TRY(put_select(table, false, false, &ret->texts[0], err));
+    CAIRN_TRY(put_select(table, true, false, &ret->texts[1], err));
+    CAIRN_TRY(put_select(table, false, true, &ret->texts[2], err));
+    CAIRN_TRY(cairn_buf_printf(&ret->texts[3], err, "SELECT count(*) FROM %s", table->name));
+    CAIRN_TRY(cairn_buf_printf(&ret->texts[4], err, "DELETE FROM %s", table->name));
+    for (size_t i = 0; i < table->key_count; i++) ret->types[i] = table->types[table->key[i]];
+    ret->types[table->key_count] = 'i';
+    ret->first = (struct cairn_srv_statement){table->name, "i", ret->texts[0].data};
+    ret->after = (struct cairn_srv_statement){table->name, ret->types, ret->texts[1].data};
+    ret->last = (struct cairn_srv_statement){table->name, "", ret->texts[2].data};
+    ret->count = (struct cairn_srv_statement){table->name, "", ret->texts[3].data};
+    ret->clear = (struct cairn_srv_statement){table->name, "", ret->texts[4].data};
+    return CAIRN_OK;
+}
+
+static enum cairn_code make_all_texts(struct cairn_srv_copy_end *end, struct cairn_error *err) {
+    end->texts = calloc(end->tables->count, sizeof(*end->texts));
+    if (!end->texts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for statements");
+    for (size_t i = 0; i < end->tables->count; i++)
+        CAIRN_TRY(make_texts(&end->tables->at[i], &end->texts[i], err));
+    return CAIRN_OK;
+}
+
+/* ---- an end ---- */
+
+static enum cairn_code open_connections(const char *where, struct cairn_srv_copy_end *end,
+                                        struct cairn_error *err) {
+    struct cairn_srv_migrated migrated;
+    CAIRN_TRY(end->engine->take(where, &end->place, err));
+    end->called = end->engine->describe(end->place);
+    CAIRN_TRY(end->engine->connect(end->place, false, &end->writer, err));
+    CAIRN_TRY(end->engine->alone(end->writer, err));
+    CAIRN_TRY(end->engine->migrate(end->writer, &migrated, err));
+    return end->engine->connect(end->place, true, &end->reader, err);
+}
+
+enum cairn_code cairn_srv_copy_end_open(const char *where, bool is_source,
+                                        const struct cairn_srv_tables *tables,
+                                        struct cairn_srv_copy_end *ret, struct cairn_error *err) {
+    *ret = (struct cairn_srv_copy_end){.engine = cairn_srv_engine_of(where), .tables = tables};
+    if (is_source && !ret->engine->is_there(where))
+        return cairn_fail(err, CAIRN_NOT_FOUND, "%s holds no catalog", where);
+    enum cairn_code code = open_connections(where, ret, err);
+    return code ? code : make_all_texts(ret, err);
+}
+
+enum cairn_code cairn_srv_copy_end_of(const struct cairn_srv_tables *tables,
+                                      struct cairn_srv_copy_end *ret, struct cairn_error *err) {
+    *ret = (struct cairn_srv_copy_end){.engine = tables->tx->engine,
+                                       .place = tables->place,
+                                       .writer = tables->tx,
+                                       .reader = tables->tx,
+                                       .tables = tables,
+                                       .called = "a new catalog"};
+    return make_all_texts(ret, err);
+}
+
+void cairn_srv_copy_end_close(struct cairn_srv_copy_end *end) {
+    bool borrowed = end->tables && end->place == end->tables->place;
+    if (end->reader && !borrowed) end->engine->disconnect(end->reader);
+    if (end->writer && !borrowed) end->engine->disconnect(end->writer);
+    if (end->place && !borrowed) end->engine->leave(end->place);
+    for (size_t i = 0; end->texts && i < end->tables->count; i++)
+        for (size_t k = 0; k < CAIRN_COUNT(end->texts[i].texts); k++)
+            cairn_buf_release(&end->texts[i].texts[k]);
+    free(end->texts);
+    *end = (struct cairn_srv_copy_end){0};
+}
+
+/* ---- pages ---- */
+
+void cairn_srv_copy_cursor_release(struct cairn_srv_copy_cursor *at) {
+    cairn_srv_pack_release(&at->page);
+    cairn_buf_release(&at->key);
+}
+
+static enum cairn_code read_rows(struct cairn_srv_tx *tx, const struct cairn_srv_table *table,
+                                 const struct cairn_srv_statement *statement,
+                                 const struct cairn_srv_value *values, struct cairn_srv_pack *ret,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {.tx = tx};
+    CAIRN_TRY(tx->engine->start(tx, statement, values, &rows.running, err));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        CAIRN_TRY(cairn_srv_pack_add(ret, table, &rows, err));
+    }
+}
+
+/* Each by a look of its own: nobody writes the source, and of the target only what has been copied
+ * is read. */
+static enum cairn_code look(struct cairn_srv_copy_end *end, size_t table,
+                            const struct cairn_srv_statement *statement,
+                            const struct cairn_srv_value *values, struct cairn_srv_pack *ret,
+                            struct cairn_error *err) {
+    CAIRN_TRY(end->engine->begin_read(end->reader, err));
+    enum cairn_code code =
+        read_rows(end->reader, &end->tables->at[table], statement, values, ret, err);
+    end->engine->end_read(end->reader);
+    return code
+               ? cairn_within(err, code, "table %s of %s", end->tables->at[table].name, end->called)
+               : CAIRN_OK;
+}
+
+/* The key's columns as parameters; texts must end with a NUL and are copied. */
+static enum cairn_code set_key(const struct cairn_srv_table *table, const struct cairn_buf *key,
+                               struct cairn_srv_value *values, struct cairn_buf *texts,
+                               struct cairn_error *err) {
+    struct cairn_srv_unpacked row = {.left = cairn_buf_view(key)};
+    size_t at[CAIRN_SRV_KEY_MAX] = {0};
+    bool is_row = cairn_srv_unpack(&row);
+    CAIRN_ASSERT(is_row);
+    for (size_t i = 0; i < table->key_count; i++) {
+        struct cairn_view value = row.columns[table->key[i]];
+        char type = table->types[table->key[i]];
+        values[i] = (struct cairn_srv_value){.type = type, .bytes = value};
+        if (type == 'i') values[i].number = cairn_srv_unpacked_number(&row, table->key[i]);
+        if (type != 't') continue;
+        at[i] = texts->size;
+        CAIRN_TRY(cairn_buf_append(texts, value.data, value.size, err));
+        CAIRN_TRY(cairn_buf_append(texts, "", 1, err));
+    }
+    for (size_t i = 0; i < table->key_count; i++)
+        if (values[i].type == 't') values[i].text = texts->data + at[i];
+    return CAIRN_OK;
+}
+
+/* The last row of the page is where the next one begins; how long it may be follows this one. */
+static enum cairn_code step(struct cairn_srv_copy_cursor *at, struct cairn_error *err) {
+    struct cairn_srv_unpacked row = {.left = cairn_buf_view(&at->page.bytes)};
+    if (!at->page.rows) return CAIRN_OK;
+    while (cairn_srv_unpack(&row)) continue;
+    at->begun = true;
+    cairn_buf_clear(&at->key);
+    at->key.limit = CAIRN_SRV_PACK_BYTES_MAX;
+    CAIRN_TRY(cairn_buf_append(&at->key, row.row.data, row.row.size, err));
+    uint64_t fit = PAGE_BYTES / (at->page.bytes.size / at->page.rows + 1) + 1;
+    uint64_t grown = cairn_min_u64(4 * at->page.rows, CAIRN_SRV_COPY_ROWS_MAX);
+    at->rows_next = cairn_min_u64(fit, cairn_max_u64(grown, FIRST_ROWS));
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_copy_page(struct cairn_srv_copy_end *end, size_t table,
+                                    struct cairn_srv_copy_cursor *at, struct cairn_error *err) {
+    const struct cairn_srv_table *of = &end->tables->at[table];
+    const struct cairn_srv_copy_texts *texts = &end->texts[table];
+    struct cairn_srv_value values[CAIRN_SRV_KEY_MAX + 1];
+    CAIRN_AUTO(buf) held = {.limit = CAIRN_SRV_PACK_BYTES_MAX};
+    size_t count = at->begun ? of->key_count : 0;
+    if (at->begun) CAIRN_TRY(set_key(of, &at->key, values, &held, err));
+    values[count] = SQL_I(at->rows_next ? at->rows_next : FIRST_ROWS);
+    cairn_srv_pack_clear(&at->page);
+    CAIRN_TRY(look(end, table, at->begun ? &texts->after : &texts->first, values, &at->page, err));
+    return step(at, err);
+}
+
+enum cairn_code cairn_srv_copy_last(struct cairn_srv_copy_end *end, size_t table,
+                                    struct cairn_srv_copy_cursor *at, struct cairn_error *err) {
+    cairn_srv_pack_clear(&at->page);
+    CAIRN_TRY(look(end, table, &end->texts[table].last, NULL, &at->page, err));
+    return step(at, err);
+}
+
+enum cairn_code cairn_srv_copy_behind(struct cairn_srv_copy_end *end, size_t table, const char *key,
+                                      struct cairn_srv_copy_cursor *at, struct cairn_error *err) {
+    const struct cairn_srv_table *of = &end->tables->at[table];
+    CAIRN_ASSERT(of->key_count == 1 && of->types[of->key[0]] == 't');
+    cairn_srv_pack_clear(&at->page);
+    CAIRN_TRY(cairn_srv_pack_add_key(&at->page, of, key, err));
+    return step(at, err);
+}
+
+enum cairn_code cairn_srv_copy_count(struct cairn_srv_copy_end *end, size_t table, uint64_t *ret,
+                                     struct cairn_error *err) {
+    bool found = false;
+    int64_t count = 0;
+    CAIRN_TRY(end->engine->begin_read(end->reader, err));
+    enum cairn_code code =
+        cairn_srv_sql_number(end->reader, &found, &count, err, &end->texts[table].count);
+    end->engine->end_read(end->reader);
+    *ret = (uint64_t)count;
+    return code;
+}
+
+enum cairn_code cairn_srv_copy_clear(struct cairn_srv_copy_end *end, size_t table,
+                                     struct cairn_error *err) {
+    return cairn_srv_sql_run(end->writer, NULL, err, &end->texts[table].clear);
+}

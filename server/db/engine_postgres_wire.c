@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands go out without waiting, in libpq's pipeline, and are heard together: a change that
+ * writes a hundred rows waits for the network as often as it looks. Each wait has an end. See
+ * engine_postgres.h. */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/buf.h"
+#include "common/clock.h"
+#include "server/db/dialect.h"
+#include "server/db/engine_postgres.h"
+#include "server/db/sql.h"
+
+/* The types that parameters are sent as (pg_type.h of PostgreSQL; they never change). */
+#define OID_BYTEA 17
+#define OID_INT8 20
+#define OID_TEXT 25
+
+/* ---- failures ---- */
+
+/* What SQLSTATE means to who called. */
+static const struct {
+    const char *begins;
+    enum cairn_code code;
+} states[] = {
+    {"53100", CAIRN_NO_SPACE}, {"53200", CAIRN_NO_MEMORY}, {"53", CAIRN_UNAVAILABLE},
+    {"40", CAIRN_BUSY},        {"55P03", CAIRN_BUSY},      {"57014", CAIRN_BUSY},
+    {"57", CAIRN_UNAVAILABLE}, {"08", CAIRN_UNAVAILABLE},  {"25006", CAIRN_UNAVAILABLE},
+    {"25P03", CAIRN_BUSY},     {"58030", CAIRN_IO},        {"XX001", CAIRN_CORRUPT},
+    {"XX002", CAIRN_CORRUPT},  {"42501", CAIRN_FORBIDDEN}, {"28", CAIRN_FORBIDDEN},
+    {"54", CAIRN_TOO_LARGE},   {"22021", CAIRN_INVALID},
+};
+
+static enum cairn_code code_of(const char *state) {
+    for (size_t i = 0; state && i < CAIRN_COUNT(states); i++)
+        if (!strncmp(state, states[i].begins, strlen(states[i].begins))) return states[i].code;
+    return state ? CAIRN_INTERNAL : CAIRN_UNAVAILABLE;
+}
+
+enum cairn_code cairn_srv_postgres_fail(const PGconn *conn, const PGresult *result,
+                                        const char *what, struct cairn_error *err) {
+    const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
+    const char *said = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : NULL;
+    if (!said) said = conn ? PQerrorMessage(conn) : "no memory";
+    return cairn_fail(err, code_of(state), "catalog: %s: %.*s", what, (int)strcspn(said, "\n"),
+                      said);
+}
+
+void cairn_srv_postgres_drop(struct cairn_srv_postgres *own) {
+    if (own->conn) PQfinish(own->conn);
+    own->conn = NULL;
+    own->kept_count = 0;
+    own->ahead_count = own->kept_ahead = 0;
+    own->unended_bytes = 0;
+    cairn_srv_postgres_expect_no_more(own);
+}
+
+static enum cairn_code lost(struct cairn_srv_postgres *own, const char *what,
+                            struct cairn_error *err) {
+    enum cairn_code code =
+        own->conn ? cairn_srv_postgres_fail(own->conn, NULL, what, err)
+                  : cairn_fail(err, CAIRN_UNAVAILABLE, "catalog: %s: the connection is lost", what);
+    cairn_srv_postgres_drop(own);
+    return code;
+}
+
+/* ---- waiting ---- */
+
+/* Until the next result can be taken without waiting, and all that was sent is out. */
+static enum cairn_code wait_for_result(struct cairn_srv_postgres *own, uint64_t until_ms,
+                                       struct cairn_error *err) {
+    for (;;) {
+        int left = PQflush(own->conn);
+        if (left < 0) return lost(own, "sending", err);
+        if (!left && !PQisBusy(own->conn)) return CAIRN_OK;
+        uint64_t left_ms = cairn_deadline_left_ms(&cairn_clock_real, until_ms);
+        short events = (short)(left ? POLLIN | POLLOUT : POLLIN);
+        struct pollfd fd = {.fd = PQsocket(own->conn), .events = events};
+        int ready = left_ms ? poll(&fd, 1, (int)left_ms) : 0;
+        if (ready < 0 && errno == EINTR) continue;
+        if (ready <= 0) {
+            cairn_srv_postgres_drop(own);
+            return cairn_fail(err, CAIRN_UNAVAILABLE, "catalog: no answer within %" PRIu64 " s",
+                              own->answer_ms / 1000);
+        }
+        if (fd.revents & ~POLLOUT && !PQconsumeInput(own->conn)) return lost(own, "receiving", err);
+    }
+}
+
+bool cairn_srv_postgres_is_lost(struct cairn_srv_postgres *own) {
+    if (!own->conn) return true;
+    struct pollfd fd = {.fd = PQsocket(own->conn), .events = POLLIN | POLLRDHUP};
+    bool said = poll(&fd, 1, 0) > 0 && (!PQconsumeInput(own->conn) || fd.revents & ~POLLIN);
+    return said || PQstatus(own->conn) != CONNECTION_OK;
+}
+
+/* ---- hearing ---- */
+
+static bool is_good(const PGresult *result) {
+    ExecStatusType status = PQresultStatus(result);
+    return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
+}
+
+/* engine_postgres.h#6: a look that finds it out fails, later ones are told what is there. */
+static enum cairn_code note_position(struct cairn_srv_postgres *own, bool counts,
+                                     const PGresult *result, struct cairn_error *err) {
+    uint64_t wide = 0;
+    if (!PQntuples(result))
+        return cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "catalog: its schema is no longer %u: a server of another release has "
+                          "migrated it, so start that release here, too",
+                          cairn_srv_catalog_schema());
+    memcpy(&wide, PQgetvalue(result, 0, 0), sizeof(wide));
+    own->position = __builtin_bswap64(wide);
+    uint64_t committed = own->position - counts;
+    bool known = own->place->behind;
+    /* A change of this process's writing thread may be committed and not noted yet. */
+    uint64_t mine = own->place->mine;
+    if (mine && (counts ? committed != mine : committed > mine + 1)) own->place->shared = true;
+    if (committed >= own->since && (own->read_only || !known)) return CAIRN_OK;
+    own->place->behind = true;
+    if (known && own->read_only) return CAIRN_OK;
+    return cairn_fail(
+        err, CAIRN_CATALOG_BEHIND,
+        "catalog: the database has gone back to change %llu, and this server has seen "
+        "change %llu: it was restored, or a standby without the newest commits took "
+        "over",
+        (unsigned long long)committed, (unsigned long long)own->place->seen);
+}
+
+/* The result of what was sent first and was not heard of; a command's is followed by NULL. */
+static enum cairn_code take_result(struct cairn_srv_postgres *own, char kind, PGresult **ret,
+                                   struct cairn_error *err) {
+    uint64_t until_ms = cairn_deadline_in(&cairn_clock_real, own->answer_ms);
+    CAIRN_TRY(wait_for_result(own, until_ms, err));
+    PGresult *result = PQgetResult(own->conn);
+    if (!result) return lost(own, "no result", err);
+    if (kind != 's') {
+        PGresult *end = NULL;
+        enum cairn_code code = wait_for_result(own, until_ms, err);
+        if (!code && (end = PQgetResult(own->conn))) {
+            PQclear(end);
+            code = lost(own, "a second result", err);
+        }
+        if (code) PQclear(result);
+        if (code) return code;
+    }
+    *ret = result;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_postgres_hear(struct cairn_srv_postgres *own, PGresult **ret,
+                                        struct cairn_error *err) {
+    if (!own->conn || !PQpipelineSync(own->conn)) return lost(own, "sending", err);
+    own->ahead[own->ahead_count++] = 's';
+    PGresult *last = NULL;
+    enum cairn_code first = CAIRN_OK;
+    size_t count = own->ahead_count;
+    for (size_t i = 0; i < count; i++) {
+        PGresult *result = NULL;
+        struct cairn_error why = {0};
+        enum cairn_code code = take_result(own, own->ahead[i], &result, &why);
+        if (!code && own->ahead[i] != 's' && !is_good(result) && !first)
+            code = cairn_srv_postgres_fail(own->conn, result, "statement", &why);
+        if (!code && strchr("pn", own->ahead[i]) && is_good(result))
+            code = note_position(own, own->ahead[i] == 'n', result, &why);
+        if (code && !first && err) *err = why;
+        if (code && !first && i < own->kept_ahead) own->tx.undone = why;
+        if (code && !first) first = code;
+        if (own->ahead[i] == 'e' && result) {
+            cairn_srv_postgres_expected_heard(own, result, is_good(result));
+        } else if (own->ahead[i] == 's' || !result) {
+            PQclear(result);
+        } else {
+            PQclear(last);
+            last = result;
+        }
+        if (!own->conn) break;
+    }
+    own->ahead_count = own->kept_ahead = 0;
+    own->unended_bytes = 0;
+    if (!first && ret)
+        *ret = last;
+    else
+        PQclear(last);
+    return first;
+}
+
+/* ---- sending ---- */
+
+struct parameters {
+    Oid types[CAIRN_SRV_PARAMETERS_MAX];
+    const char *values[CAIRN_SRV_PARAMETERS_MAX];
+    int sizes[CAIRN_SRV_PARAMETERS_MAX], formats[CAIRN_SRV_PARAMETERS_MAX], count;
+    uint64_t numbers[CAIRN_SRV_PARAMETERS_MAX]; /* most significant byte first */
+};
+
+static void set_types(struct parameters *parameters, const char *types) {
+    for (; types[parameters->count]; parameters->count++) {
+        char type = types[parameters->count];
+        parameters->types[parameters->count] = type == 'i'   ? OID_INT8
+                                               : type == 't' ? OID_TEXT
+                                                             : OID_BYTEA;
+        parameters->formats[parameters->count] = 1; /* binary */
+    }
+}
+
+static void set_values(struct parameters *parameters, const struct cairn_srv_value *values) {
+    for (int i = 0; i < parameters->count; i++) {
+        const struct cairn_srv_value *value = &values[i];
+        if (value->type == 'i') {
+            parameters->numbers[i] = __builtin_bswap64((uint64_t)value->number);
+            parameters->values[i] = (const char *)&parameters->numbers[i];
+            parameters->sizes[i] = sizeof(parameters->numbers[i]);
+        } else if (value->type == 't') {
+            parameters->values[i] = value->text;
+            parameters->sizes[i] = value->text ? (int)strlen(value->text) : 0;
+        } else {
+            parameters->values[i] = value->bytes.data;
+            parameters->sizes[i] = (int)value->bytes.size;
+        }
+    }
+}
+
+/* Prepared once a session; *ret is its number, KEPT_MAX where all places are taken. */
+static enum cairn_code prepare(struct cairn_srv_postgres *own,
+                               const struct cairn_srv_statement *statement,
+                               const struct parameters *parameters, size_t *ret,
+                               struct cairn_error *err) {
+    for (size_t i = 0; i < own->kept_count; i++) {
+        if (own->kept[i] != statement->sql) continue;
+        *ret = i;
+        return CAIRN_OK;
+    }
+    *ret = own->kept_count;
+    if (own->kept_count == CAIRN_SRV_POSTGRES_KEPT_MAX) return CAIRN_OK;
+    CAIRN_AUTO(buf) sql = {0};
+    char name[24];
+    snprintf(name, sizeof(name), "c%zu", own->kept_count);
+    CAIRN_TRY(cairn_srv_dialect_statement(statement->sql, &sql, err));
+    /* What went before is heard first: a failure there is not this statement's. */
+    if (own->ahead_count) CAIRN_TRY(cairn_srv_postgres_hear(own, NULL, err));
+    if (!own->conn ||
+        !PQsendPrepare(own->conn, name, sql.data, parameters->count, parameters->types))
+        return lost(own, statement->name, err);
+    own->ahead[own->ahead_count++] = 'c';
+    enum cairn_code code = cairn_srv_postgres_hear(own, NULL, err);
+    if (code) return cairn_within(err, code, "%s", statement->name);
+    own->kept[own->kept_count++] = statement->sql;
+    return CAIRN_OK;
+}
+
+static uint64_t bytes_of(const struct parameters *parameters) {
+    uint64_t all = 0;
+    for (int i = 0; i < parameters->count; i++) all += (uint64_t)parameters->sizes[i];
+    return all;
+}
+
+/* The database counts how long a session is idle in its transaction until a whole message is there,
+ * from the last end on. A large one may take longer than that to send, so that another one goes
+ * ahead of it; a server that stops in the middle is ended by who waits (engine_postgres.h#2). */
+static const struct cairn_srv_statement not_idle = {"not_idle", "", "SELECT 1"};
+
+enum cairn_code cairn_srv_postgres_send(struct cairn_srv_postgres *own,
+                                        const struct cairn_srv_statement *statement,
+                                        const struct cairn_srv_value *values,
+                                        struct cairn_error *err) {
+    struct parameters parameters = {0};
+    size_t number = 0;
+    set_types(&parameters, statement->types);
+    set_values(&parameters, values);
+    if (!own->conn) return lost(own, statement->name, err);
+    if (own->ahead_count >= CAIRN_SRV_POSTGRES_AHEAD_MAX)
+        CAIRN_TRY(cairn_srv_postgres_hear(own, NULL, err));
+    CAIRN_TRY(prepare(own, statement, &parameters, &number, err));
+    if (bytes_of(&parameters) >= CAIRN_SRV_POSTGRES_LARGE_BYTES)
+        CAIRN_TRY(cairn_srv_postgres_send(own, &not_idle, NULL, err));
+    bool sent = false;
+    if (number < CAIRN_SRV_POSTGRES_KEPT_MAX) {
+        char name[24];
+        snprintf(name, sizeof(name), "c%zu", number);
+        sent = PQsendQueryPrepared(own->conn, name, parameters.count, parameters.values,
+                                   parameters.sizes, parameters.formats, 1);
+    } else {
+        CAIRN_AUTO(buf) sql = {0};
+        CAIRN_TRY(cairn_srv_dialect_statement(statement->sql, &sql, err));
+        sent = PQsendQueryParams(own->conn, sql.data, parameters.count, parameters.types,
+                                 parameters.values, parameters.sizes, parameters.formats, 1);
+    }
+    if (!sent) return lost(own, statement->name, err);
+    own->ahead[own->ahead_count++] = 'c';
+    own->unended_bytes += bytes_of(&parameters);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_postgres_send_position(struct cairn_srv_postgres *own, bool counts,
+                                                 const struct cairn_srv_statement *statement,
+                                                 const struct cairn_srv_value *values,
+                                                 struct cairn_error *err) {
+    own->position = 0;
+    own->since = own->place->seen;
+    CAIRN_TRY(cairn_srv_postgres_send(own, statement, values, err));
+    own->ahead[own->ahead_count - 1] = counts ? 'n' : 'p';
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_postgres_leave_to_it(struct cairn_srv_postgres *own,
+                                               struct cairn_error *err) {
+    if (!own->conn || !PQpipelineSync(own->conn)) return lost(own, "sending", err);
+    own->ahead[own->ahead_count++] = 's';
+    own->unended_bytes = 0;
+    return PQflush(own->conn) < 0 ? lost(own, "sending", err) : CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_postgres_query(struct cairn_srv_postgres *own,
+                                         const struct cairn_srv_statement *statement,
+                                         const struct cairn_srv_value *values, PGresult **ret,
+                                         struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_postgres_send(own, statement, values, err));
+    enum cairn_code code = cairn_srv_postgres_hear(own, ret, err);
+    return code ? cairn_within(err, code, "%s", statement->name) : CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_postgres_exec(struct cairn_srv_postgres *own, const char *sql,
+                                        PGresult **ret, struct cairn_error *err) {
+    if (!PQsendQuery(own->conn, sql)) return lost(own, "sending", err);
+    uint64_t until_ms = cairn_deadline_in(&cairn_clock_real, own->answer_ms);
+    enum cairn_code first = CAIRN_OK;
+    PGresult *last = NULL;
+    for (;;) {
+        enum cairn_code code = wait_for_result(own, until_ms, first ? NULL : err);
+        PGresult *result = code ? NULL : PQgetResult(own->conn);
+        if (code && !first) first = code;
+        if (!result) break;
+        if (!first && !is_good(result))
+            first = cairn_srv_postgres_fail(own->conn, result, "statement", err);
+        PQclear(last);
+        last = result;
+    }
+    if (!first && ret)
+        *ret = last;
+    else
+        PQclear(last);
+    return first;
+}
+
+enum cairn_code cairn_srv_postgres_wait(struct cairn_srv_postgres *own, struct cairn_error *err) {
+    uint64_t until_ms = cairn_deadline_in(&cairn_clock_real, own->answer_ms);
+    return wait_for_result(own, until_ms, err);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The two tables, and a statement's way to the engine and back; see sql.h. */
+#include "server/db/sql.h"
+
+#include <stdarg.h>
+
+#include "server/db/engine.h"
+#include "server/db/predicates.h"
+
+const struct cairn_srv_statement cairn_srv_statements[] = {
+#define STATEMENT(name, types, sql) {#name, types, sql},
+#include "server/db/statements.def"
+#undef STATEMENT
+};
+const size_t cairn_srv_statement_count = CAIRN_COUNT(cairn_srv_statements);
+
+const struct cairn_srv_migration cairn_srv_migrations[] = {
+#define MIGRATION(number, sql) {number, sql},
+#include "server/db/migrations.def"
+#undef MIGRATION
+};
+const size_t cairn_srv_migration_count = CAIRN_COUNT(cairn_srv_migrations);
+
+unsigned cairn_srv_catalog_schema(void) {
+    return cairn_srv_migrations[cairn_srv_migration_count - 1].number;
+}
+
+static void collect(struct cairn_srv_value ret[CAIRN_SRV_PARAMETERS_MAX],
+                    const struct cairn_srv_statement *statement, va_list *arguments) {
+    for (size_t i = 0; statement->types[i]; i++) {
+        CAIRN_ASSERT(i < CAIRN_SRV_PARAMETERS_MAX);
+        ret[i] = va_arg(*arguments, struct cairn_srv_value);
+        CAIRN_ASSERT(ret[i].type == statement->types[i]); /* sql.h#1 */
+    }
+}
+
+static enum cairn_code start(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,
+                             struct cairn_error *err, const struct cairn_srv_statement *statement,
+                             va_list *arguments) {
+    struct cairn_srv_value values[CAIRN_SRV_PARAMETERS_MAX];
+    void *running = NULL;
+    collect(values, statement, arguments);
+    CAIRN_TRY(tx->engine->start(tx, statement, values, &running, err));
+    *ret = (struct cairn_srv_rows){running, tx};
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_sql_open(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,
+                                   struct cairn_error *err,
+                                   const struct cairn_srv_statement *statement, ...) {
+    va_list arguments;
+    va_start(arguments, statement);
+    enum cairn_code code = start(tx, ret, err, statement, &arguments);
+    va_end(arguments);
+    return code;
+}
+
+enum cairn_code cairn_srv_rows_next(struct cairn_srv_rows *rows, bool *ret_more,
+                                    struct cairn_error *err) {
+    return rows->tx->engine->next(rows->tx, rows->running, ret_more, err);
+}
+
+void cairn_srv_rows_release(struct cairn_srv_rows *rows) {
+    if (rows->running) rows->tx->engine->finish(rows->tx, rows->running);
+    rows->running = NULL;
+}
+
+bool cairn_srv_rows_null(const struct cairn_srv_rows *rows, int column) {
+    return rows->tx->engine->is_null(rows->running, column);
+}
+
+int64_t cairn_srv_rows_i64(const struct cairn_srv_rows *rows, int column) {
+    return rows->tx->engine->number(rows->running, column);
+}
+
+const char *cairn_srv_rows_text(const struct cairn_srv_rows *rows, int column) {
+    return rows->tx->engine->text(rows->running, column);
+}
+
+struct cairn_view cairn_srv_rows_blob(const struct cairn_srv_rows *rows, int column) {
+    return rows->tx->engine->bytes(rows->running, column);
+}
+
+enum cairn_code cairn_srv_sql_run(struct cairn_srv_tx *tx, uint64_t *ret_changed,
+                                  struct cairn_error *err,
+                                  const struct cairn_srv_statement *statement, ...) {
+    struct cairn_srv_value values[CAIRN_SRV_PARAMETERS_MAX];
+    va_list arguments;
+    va_start(arguments, statement);
+    collect(values, statement, &arguments);
+    va_end(arguments);
+    return tx->engine->run(tx, statement, values, ret_changed, err);
+}
+
+enum cairn_code cairn_srv_sql_expect(struct cairn_srv_tx *tx, struct cairn_error *err,
+                                     const struct cairn_srv_statement *statement, ...) {
+    struct cairn_srv_value values[CAIRN_SRV_PARAMETERS_MAX];
+    va_list arguments;
+    va_start(arguments, statement);
+    collect(values, statement, &arguments);
+    va_end(arguments);
+    return tx->engine->expect ? tx->engine->expect(tx, statement, values, err) : CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_sql_number(struct cairn_srv_tx *tx, bool *ret_found, int64_t *ret,
+                                     struct cairn_error *err,
+                                     const struct cairn_srv_statement *statement, ...) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    va_list arguments;
+    va_start(arguments, statement);
+    enum cairn_code code = start(tx, &rows, err, statement, &arguments);
+    va_end(arguments);
+    if (code) return code;
+    bool more = false;
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    if (more && ret) *ret = cairn_srv_rows_i64(&rows, 0);
+    *ret_found = more;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_sql_found(struct cairn_srv_tx *tx, bool *ret, struct cairn_error *err,
+                                    const struct cairn_srv_statement *statement, ...) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    va_list arguments;
+    va_start(arguments, statement);
+    enum cairn_code code = start(tx, &rows, err, statement, &arguments);
+    va_end(arguments);
+    return code ? code : cairn_srv_rows_next(&rows, ret, err);
+}

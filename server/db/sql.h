@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sql: the catalog's statements by name, and the rows they give.
+ *
+ * Why:     every statement stands in one table (statements.def), so that its plan can be looked at
+ *          by a test, a predicate is written once, and another engine is another column.
+ * Promise: 1    a value of another type than the table says for its parameter is an assert.
+ *          2    a statement is prepared once a connection and kept.
+ * Limits:  64 MiB a value; 16 parameters; 128 statements kept; a statement's text lives as long as
+ *          the process.
+ * Threads: inside a transaction.
+ * Next:    server/db/statements.def, server/db/predicates.h, server/db/engine.h.
+ */
+#pragma once
+
+#include "server/db/catalog.h"
+
+#define CAIRN_SRV_PARAMETERS_MAX 16
+
+struct cairn_srv_statement {
+    const char *name;
+    const char *types; /* of ?1, ?2, ...: i = integer, t = text or null, b = bytes or null */
+    const char *sql;
+};
+/* The schema's number, in --version and /version. */
+unsigned cairn_srv_catalog_schema(void);
+extern const struct cairn_srv_statement cairn_srv_statements[];
+extern const size_t cairn_srv_statement_count;
+
+enum cairn_srv_statement_number {
+#define STATEMENT(name, types, sql) CAIRN_SRV_STATEMENT_##name,
+#include "server/db/statements.def"
+#undef STATEMENT
+};
+#define SQL(name) (&cairn_srv_statements[CAIRN_SRV_STATEMENT_##name])
+
+struct cairn_srv_value {
+    char type;
+    int64_t number;
+    const char *text;
+    struct cairn_view bytes;
+};
+#define SQL_I(value) ((struct cairn_srv_value){.type = 'i', .number = (int64_t)(value)})
+#define SQL_T(value) ((struct cairn_srv_value){.type = 't', .text = (value)})  /* NULL: null */
+#define SQL_B(value) ((struct cairn_srv_value){.type = 'b', .bytes = (value)}) /* no data: null */
+
+#define SQL_D(digest) ((struct cairn_srv_value){.type = 'b', .bytes = {(digest), 32}})
+
+/* After the statement its parameters, in order: SQL_I, SQL_T, SQL_B, SQL_D. Where ret_changed is
+ * NULL a failure may be told with a later statement of the same change, or with its end. */
+enum cairn_code cairn_srv_sql_run(struct cairn_srv_tx *tx, uint64_t *ret_changed,
+                                  struct cairn_error *err,
+                                  const struct cairn_srv_statement *statement, ...) CAIRN_MUST_USE;
+/* A query that will be asked soon, with these values: where a database is asked over a network, all
+ * that were expected are waited for together. What is changed in between makes it be asked again,
+ * and further ones than CAIRN_SRV_EXPECTED_MAX are asked by themselves. */
+#define CAIRN_SRV_EXPECTED_MAX 256
+enum cairn_code cairn_srv_sql_expect(struct cairn_srv_tx *tx, struct cairn_error *err,
+                                     const struct cairn_srv_statement *statement,
+                                     ...) CAIRN_MUST_USE;
+/* Is there a row? */
+enum cairn_code cairn_srv_sql_found(struct cairn_srv_tx *tx, bool *ret, struct cairn_error *err,
+                                    const struct cairn_srv_statement *statement,
+                                    ...) CAIRN_MUST_USE;
+
+/* Rows of a query: CAIRN_AUTO(srv_rows) rows = {0}; open; while next sets more; getters. */
+struct cairn_srv_rows {
+    void *running; /* the engine's */
+    struct cairn_srv_tx *tx;
+};
+enum cairn_code cairn_srv_sql_open(struct cairn_srv_tx *tx, struct cairn_srv_rows *ret,
+                                   struct cairn_error *err,
+                                   const struct cairn_srv_statement *statement, ...) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_rows_next(struct cairn_srv_rows *rows, bool *ret_more,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+void cairn_srv_rows_release(struct cairn_srv_rows *rows);
+bool cairn_srv_rows_null(const struct cairn_srv_rows *rows, int column);
+int64_t cairn_srv_rows_i64(const struct cairn_srv_rows *rows, int column);
+static inline uint64_t cairn_srv_rows_u64(const struct cairn_srv_rows *rows, int column) {
+    return (uint64_t)cairn_srv_rows_i64(rows, column);
+}
+/* "" for null; valid until the next row. */
+const char *cairn_srv_rows_text(const struct cairn_srv_rows *rows, int column);
+struct cairn_view cairn_srv_rows_blob(const struct cairn_srv_rows *rows, int column);
+/* The first column of the first row; *ret_found false when there is none. */
+enum cairn_code cairn_srv_sql_number(struct cairn_srv_tx *tx, bool *ret_found, int64_t *ret,
+                                     struct cairn_error *err,
+                                     const struct cairn_srv_statement *statement,
+                                     ...) CAIRN_MUST_USE;

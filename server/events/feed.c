@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The last events in memory, and who waits for the next; see feed.h. An event is kept as the text
+ * of its frame (HTML Living Standard, 9.2.5), made once for all followers. */
+#include "server/events/feed.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/net.h"
+#include "common/text.h"
+#include "common/thread.h"
+#include "server/http/pool.h"
+#include "server/http/waiters.h"
+
+#define ROWS_AT_ONCE 256
+#define LOAD_ROWS 64
+#define AGAIN_MS 1000 /* after the catalog could not be read */
+#define WAKE_AT_ONCE 32
+#define WAKE_PAUSES 64 /* of a wake of all, at most */
+#define WAKE_PAUSE_NS 1000000
+static const char beat[] = ": nothing new\n\n";
+
+struct kept {
+    uint64_t number;
+    uint64_t kind; /* its bit */
+    struct cairn_run_name name;
+    struct cairn_version_id version;
+    struct cairn_buf frame;
+};
+
+struct cairn_srv_follower {
+    struct cairn_srv_task task; /* first */
+    struct cairn_srv_feed *feed;
+    struct cairn_srv_follow follow;
+    struct cairn_buf text; /* what is made and not taken; of who owns the follower now */
+    size_t taken;
+    uint64_t loaded;   /* rows of the last look at the catalog */
+    uint64_t given_ms; /* when the reader last got something */
+    bool ended;
+    struct cairn_srv_follower_hooks hooks;
+    char caller[96]; /* who is bounded */
+    struct cairn_srv_follower *all_next, **all_at; /* under the lock, as long as it is there */
+    struct cairn_srv_follower *next, **at; /* under the lock; at NULL: it does not wait */
+};
+
+struct cairn_srv_feed {
+    struct cairn_srv *server;
+    struct cairn_thread thread;
+    struct cairn_lock lock;
+    struct {
+        struct kept ring[CAIRN_SRV_FEED_KEPT];
+        size_t count, oldest;
+        uint64_t last; /* every event up to it is in the ring, or older than that */
+        struct cairn_srv_follower *all, *waiting;
+        struct cairn_srv_follower *due; /* taken from there, and not woken yet */
+        size_t due_count;
+        uint64_t first_given_ms; /* of those that wait; for the beat */
+        bool stopping;
+    } locked;
+};
+
+/* ---- frames ---- */
+
+static enum cairn_code make_frame(const struct cairn_srv_event_row *row, struct cairn_buf *to,
+                                  struct cairn_error *err) {
+    CAIRN_AUTO(buf) json = {0};
+    CAIRN_TRY(cairn_json_show(row->json, &json, err)); /* one line: JSON escapes every other */
+    return cairn_buf_printf(to, err, "id: %" PRIu64 "\nevent: %s\ndata: %.*s\n\n", row->number,
+                            row->event, (int)json.size, json.data);
+}
+
+static uint64_t kind_of(const char *event) {
+    enum cairn_srv_event kind = cairn_srv_event_named(event);
+    return kind < CAIRN_SRV_EVENT_COUNT ? UINT64_C(1) << kind : 0;
+}
+
+static bool is_followed(const struct cairn_srv_follow *follow, uint64_t kind,
+                        const struct cairn_run_name *name,
+                        const struct cairn_version_id *version) {
+    if (follow->kinds && !(follow->kinds & kind)) return false;
+    if (follow->project[0] && strcmp(follow->project, name->project) != 0) return false;
+    if (!follow->name.run[0])
+        return cairn_srv_caller_may(&follow->caller, CAIRN_SCOPE_READ, name->project);
+    if (strcmp(follow->name.run, name->run) || strcmp(follow->name.project, name->project))
+        return false;
+    return !follow->version.text[0] || !strcmp(follow->version.text, version->text);
+}
+
+/* ---- who waits: with the lock held ---- */
+
+static void unlink_follower(struct cairn_srv_follower *follower) {
+    *follower->at = follower->next;
+    if (follower->next) follower->next->at = follower->at;
+    follower->at = NULL;
+}
+
+static struct cairn_srv_follower *take_waiting(struct cairn_srv_feed *feed, const struct kept *kept,
+                                               uint64_t given_before_ms) {
+    struct cairn_srv_follower *taken = NULL, *next = NULL;
+    for (struct cairn_srv_follower *one = feed->locked.waiting; one; one = next) {
+        next = one->next;
+        bool due = one->given_ms <= given_before_ms || feed->locked.stopping;
+        bool wants =
+            kept && is_followed(&one->follow, kept->kind, &kept->name, &kept->version);
+        if (!due && !wants) continue;
+        unlink_follower(one);
+        one->next = taken;
+        taken = one;
+    }
+    return taken;
+}
+
+/* Of no use to anybody but the feed until it is woken. */
+static void add_due(struct cairn_srv_feed *feed, struct cairn_srv_follower *first) {
+    while (first) {
+        struct cairn_srv_follower *one = first;
+        first = one->next;
+        one->next = feed->locked.due;
+        feed->locked.due = one;
+        feed->locked.due_count++;
+    }
+}
+
+static struct cairn_srv_follower *take_due(struct cairn_srv_feed *feed, size_t count) {
+    struct cairn_srv_follower *taken = NULL;
+    while (feed->locked.due && count--) {
+        struct cairn_srv_follower *one = feed->locked.due;
+        feed->locked.due = one->next;
+        feed->locked.due_count--;
+        one->next = taken;
+        taken = one;
+    }
+    return taken;
+}
+
+/* ---- waking: without the lock ---- */
+
+static void wake_all(struct cairn_srv_follower *first) {
+    while (first) {
+        struct cairn_srv_follower *one = first;
+        first = one->next;
+        one->hooks.wake(one->hooks.owner);
+    }
+}
+
+static size_t count_due(struct cairn_srv_feed *feed) {
+    CAIRN_HOLD(&feed->lock);
+    return feed->locked.due_count;
+}
+
+static struct cairn_srv_follower *take_some(struct cairn_srv_feed *feed, size_t count) {
+    CAIRN_HOLD(&feed->lock);
+    return take_due(feed, count);
+}
+
+/* A few at a time: a thousand streams that go on at one moment would hold the event loops for
+ * milliseconds, and with them every other caller. */
+static void wake_due(struct cairn_srv_feed *feed) {
+    const struct timespec pause = {.tv_nsec = WAKE_PAUSE_NS};
+    size_t left = count_due(feed);
+    size_t at_once = left / WAKE_PAUSES > WAKE_AT_ONCE ? left / WAKE_PAUSES : WAKE_AT_ONCE;
+    while (left) {
+        wake_all(take_some(feed, at_once));
+        left = count_due(feed);
+        if (left) (void)nanosleep(&pause, NULL);
+    }
+}
+
+/* ---- the feed's thread ---- */
+
+static void keep(struct cairn_srv_feed *feed, struct kept *take_kept) {
+    CAIRN_HOLD(&feed->lock);
+    /* Numbers follow each other; where rows were taken out by hand the ring begins anew. */
+    if (take_kept->number != feed->locked.last + 1) feed->locked.count = 0;
+    size_t at = (feed->locked.oldest + feed->locked.count) % CAIRN_SRV_FEED_KEPT;
+    if (feed->locked.count == CAIRN_SRV_FEED_KEPT)
+        feed->locked.oldest = (feed->locked.oldest + 1) % CAIRN_SRV_FEED_KEPT;
+    else
+        feed->locked.count++;
+    cairn_buf_release(&feed->locked.ring[at].frame);
+    feed->locked.ring[at] = *take_kept;
+    feed->locked.last = take_kept->number;
+    add_due(feed, take_waiting(feed, &feed->locked.ring[at], 0));
+}
+
+void cairn_srv_events_key_of_version(const struct cairn_version_id *id,
+                                     char ret[CAIRN_SRV_EVENTS_KEY_BYTES]) {
+    snprintf(ret, CAIRN_SRV_EVENTS_KEY_BYTES, "%s%s", CAIRN_SRV_EVENTS_KEY, id->text);
+}
+
+void cairn_srv_events_key_of_run(const struct cairn_run_name *name,
+                                 char ret[CAIRN_SRV_EVENTS_KEY_BYTES]) {
+    snprintf(ret, CAIRN_SRV_EVENTS_KEY_BYTES, "%s%s%s%s", CAIRN_SRV_EVENTS_KEY,
+             name->run[0] ? name->project : "", name->run[0] ? "/" : "", name->run);
+}
+
+static void wake_waiters(struct cairn_srv_feed *feed, const struct cairn_srv_event_row *row) {
+    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
+    struct cairn_srv_waiters *waiters = feed->server->waiters;
+    cairn_srv_waiters_wake(waiters, CAIRN_SRV_EVENTS_KEY);
+    cairn_srv_events_key_of_run(&row->name, key);
+    cairn_srv_waiters_wake(waiters, key);
+    if (!row->version.text[0]) return;
+    cairn_srv_events_key_of_version(&row->version, key);
+    cairn_srv_waiters_wake(waiters, key);
+}
+
+struct new_rows {
+    struct cairn_srv_feed *feed;
+    uint64_t count;
+};
+
+static enum cairn_code keep_one(const struct cairn_srv_event_row *row, void *owner,
+                                struct cairn_error *err) {
+    struct new_rows *found = owner;
+    struct kept kept = {.number = row->number,
+                        .kind = kind_of(row->event),
+                        .name = row->name,
+                        .version = row->version};
+    enum cairn_code code = make_frame(row, &kept.frame, err);
+    if (code) {
+        cairn_buf_release(&kept.frame);
+        return code;
+    }
+    keep(found->feed, &kept);
+    wake_waiters(found->feed, row);
+    found->count++;
+    return CAIRN_OK;
+}
+
+static uint64_t last_of(struct cairn_srv_feed *feed) {
+    CAIRN_HOLD(&feed->lock);
+    return feed->locked.last;
+}
+
+static enum cairn_code read_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct new_rows *found = argument;
+    const struct cairn_run_name all = {"", ""};
+    struct cairn_srv_events_query query = {
+        .name = &all, .version = "", .after = last_of(found->feed), .limit = ROWS_AT_ONCE};
+    found->count = 0;
+    return cairn_srv_events_read(tx, &query, keep_one, found, err);
+}
+
+/* Returns when the next beat is due. */
+static uint64_t beat_now(struct cairn_srv_feed *feed) {
+    uint64_t now_ms = cairn_mono_ms(), next_ms = now_ms + CAIRN_SRV_FEED_BEAT_MS;
+    CAIRN_HOLD(&feed->lock);
+    add_due(feed,
+            take_waiting(feed, NULL,
+                         now_ms > CAIRN_SRV_FEED_BEAT_MS ? now_ms - CAIRN_SRV_FEED_BEAT_MS : 0));
+    for (const struct cairn_srv_follower *one = feed->locked.waiting; one; one = one->next)
+        next_ms = cairn_min_u64(next_ms, one->given_ms + CAIRN_SRV_FEED_BEAT_MS);
+    return next_ms;
+}
+
+static void run(struct cairn_thread *thread, void *owner) {
+    struct cairn_srv_feed *feed = owner;
+    struct cairn_srv_catalog *catalog = feed->server->catalog;
+    uint64_t next_ms = 0;
+    while (cairn_thread_wait(thread, next_ms)) {
+        struct cairn_error why = {0};
+        struct new_rows found = {.feed = feed};
+        enum cairn_code code = CAIRN_OK;
+        do {
+            code = cairn_srv_catalog_read(catalog, read_rows, &found, &why);
+        } while (!code && found.count == ROWS_AT_ONCE);
+        next_ms = beat_now(feed);
+        wake_due(feed);
+        if (code) {
+            cairn_log(DEBUG, "feed.late", "cause=\"%s\"", why.message);
+            next_ms = cairn_min_u64(next_ms, cairn_mono_ms() + AGAIN_MS);
+        }
+        uint64_t look_ms =
+            cairn_srv_catalog_hears(catalog) ? CAIRN_SRV_FEED_HEARD_MS : CAIRN_SRV_FEED_LOOK_MS;
+        if (cairn_srv_catalog_is_shared(catalog))
+            next_ms = cairn_min_u64(next_ms, cairn_mono_ms() + look_ms);
+    }
+}
+
+void cairn_srv_feed_look(struct cairn_srv_feed *feed) {
+    cairn_thread_wake(&feed->thread);
+}
+
+static void happened(void *owner) {
+    cairn_srv_feed_look(owner);
+}
+
+/* ---- begin and end ---- */
+
+static enum cairn_code find_last(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct cairn_srv_feed *feed = argument;
+    uint64_t first = 0;
+    return cairn_srv_events_bounds(tx, &first, &feed->locked.last, err);
+}
+
+enum cairn_code cairn_srv_feed_new(struct cairn_srv *server, struct cairn_srv_feed **ret,
+                                   struct cairn_error *err) {
+    struct cairn_srv_feed *feed = calloc(1, sizeof(*feed));
+    if (!feed) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for events");
+    feed->server = server;
+    cairn_lock_init(&feed->lock, CAIRN_LOCK_server_feed);
+    feed->thread = (struct cairn_thread){.name = "cairn-feed", .run = run, .owner = feed};
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_last, feed, err);
+    if (!code) code = cairn_thread_start(&feed->thread, err);
+    if (code) {
+        cairn_srv_feed_free(feed);
+        return code;
+    }
+    cairn_srv_catalog_set_watcher(server->catalog, happened, feed);
+    *ret = feed;
+    return CAIRN_OK;
+}
+
+void cairn_srv_feed_stop(struct cairn_srv_feed *feed) {
+    struct cairn_srv_follower *woken = NULL;
+    {
+        CAIRN_HOLD(&feed->lock);
+        feed->locked.stopping = true;
+        add_due(feed, take_waiting(feed, NULL, UINT64_MAX));
+        woken = take_due(feed, SIZE_MAX);
+    }
+    wake_all(woken);
+}
+
+void cairn_srv_feed_free(struct cairn_srv_feed *feed) {
+    if (!feed) return;
+    cairn_srv_feed_stop(feed);
+    CAIRN_ASSERT(!feed->locked.all);
+    cairn_srv_catalog_set_watcher(feed->server->catalog, NULL, NULL);
+    cairn_thread_stop(&feed->thread);
+    for (size_t i = 0; i < CAIRN_SRV_FEED_KEPT; i++) cairn_buf_release(&feed->locked.ring[i].frame);
+    cairn_lock_release(&feed->lock);
+    free(feed);
+}
+
+/* ---- a follower: the connection's side ---- */
+
+/* As for rates: a token, or the address of who has none. */
+static void name_caller(const struct cairn_srv_follow *follow, char ret[96]) {
+    char address[64];
+    cairn_net_caller_text(follow->from, address, sizeof(address));
+    if (follow->caller.kind == CAIRN_SRV_TOKEN)
+        snprintf(ret, 96, "token %s", follow->caller.id);
+    else
+        snprintf(ret, 96, "address %s", address);
+}
+
+static enum cairn_code join(struct cairn_srv_feed *feed, struct cairn_srv_follower *follower,
+                            struct cairn_error *err) {
+    const struct cairn_srv_settings *settings = feed->server->settings;
+    uint64_t all = 0, of_caller = 0;
+    CAIRN_HOLD(&feed->lock);
+    for (const struct cairn_srv_follower *one = feed->locked.all; one; one = one->all_next) {
+        all++;
+        of_caller += !strcmp(one->caller, follower->caller);
+    }
+    if (all >= settings->event_streams_max)
+        return cairn_fail(err, CAIRN_BUSY,
+                          "%" PRIu64 " streams of events are open, more than event-streams-max "
+                          "allows: ask with ?since= and ?wait= instead",
+                          all);
+    if (of_caller >= settings->event_streams_per_caller)
+        return cairn_fail(err, CAIRN_BUSY,
+                          "the %s has %" PRIu64 " streams of events open, more than "
+                          "event-streams-per-caller allows: ask with ?since= and ?wait= instead",
+                          follower->caller, of_caller);
+    follower->all_next = feed->locked.all;
+    follower->all_at = &feed->locked.all;
+    if (follower->all_next) follower->all_next->all_at = &follower->all_next;
+    feed->locked.all = follower;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_follower_new(struct cairn_srv_feed *feed,
+                                       const struct cairn_srv_follow *follow,
+                                       struct cairn_srv_follower **ret, struct cairn_error *err) {
+    struct cairn_srv_follower *follower = calloc(1, sizeof(*follower));
+    if (!follower) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a stream of events");
+    name_caller(follow, follower->caller);
+    enum cairn_code code = join(feed, follower, err);
+    if (code) {
+        free(follower);
+        return code;
+    }
+    follower->feed = feed;
+    follower->follow = *follow;
+    follower->given_ms = 0; /* a first comment at once: the stream is open */
+    *ret = follower;
+    return CAIRN_OK;
+}
+
+void cairn_srv_follower_free(struct cairn_srv_follower *follower) {
+    if (!follower) return;
+    CAIRN_ASSERT(!follower->at);
+    {
+        CAIRN_HOLD(&follower->feed->lock);
+        *follower->all_at = follower->all_next;
+        if (follower->all_next) follower->all_next->all_at = follower->all_at;
+    }
+    cairn_buf_release(&follower->text);
+    free(follower);
+}
+
+/* What the ring has for it, up to the bound; false: it needs rows that the ring does not have. The
+ * lock is held. */
+static bool fill_from_ring(struct cairn_srv_follower *follower, struct cairn_error *err,
+                           enum cairn_code *ret_code) {
+    struct cairn_srv_feed *feed = follower->feed;
+    uint64_t first = feed->locked.last + 1 - feed->locked.count;
+    *ret_code = CAIRN_OK;
+    if (follower->follow.after + 1 < first) return false;
+    while (follower->follow.after < feed->locked.last && !*ret_code &&
+           follower->text.size < CAIRN_SRV_FEED_TEXT_BYTES / 2) {
+        size_t index = (size_t)(follower->follow.after + 1 - first);
+        const struct kept *kept =
+            &feed->locked.ring[(feed->locked.oldest + index) % CAIRN_SRV_FEED_KEPT];
+        follower->follow.after++;
+        if (is_followed(&follower->follow, kept->kind, &kept->name, &kept->version))
+            *ret_code = cairn_buf_append(&follower->text, kept->frame.data, kept->frame.size, err);
+    }
+    return true;
+}
+
+static enum cairn_code load_one(const struct cairn_srv_event_row *one, void *owner,
+                                struct cairn_error *err) {
+    struct cairn_srv_follower *follower = owner;
+    if (follower->text.size >= CAIRN_SRV_FEED_TEXT_BYTES / 2) return CAIRN_OK;
+    follower->follow.after = one->number;
+    follower->loaded++;
+    if (!is_followed(&follower->follow, kind_of(one->event), &one->name, &one->version))
+        return CAIRN_OK;
+    return make_frame(one, &follower->text, err);
+}
+
+static enum cairn_code load_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct cairn_srv_follower *follower = argument;
+    struct cairn_srv_follow *follow = &follower->follow;
+    struct cairn_srv_events_query query = {.name = &follow->name,
+                                           .version = follow->version.text,
+                                           .after = follow->after,
+                                           .limit = LOAD_ROWS};
+    uint64_t first = 0, last = 0;
+    CAIRN_TRY(cairn_srv_events_bounds(tx, &first, &last, err));
+    if (follow->after + 1 < first)
+        return cairn_fail(err, CAIRN_DELETED, "events up to %" PRIu64 " were trimmed", first - 1);
+    follower->loaded = 0;
+    CAIRN_TRY(cairn_srv_events_read(tx, &query, load_one, follower, err));
+    if (!follower->loaded) follow->after = last; /* nothing of it up to there */
+    return CAIRN_OK;
+}
+
+static void load_in_pool(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
+    struct cairn_srv_follower *follower = (struct cairn_srv_follower *)task;
+    struct cairn_error why = {0};
+    (void)worker;
+    if (cairn_srv_catalog_read(follower->feed->server->catalog, load_rows, follower, &why))
+        follower->ended = true;
+    follower->hooks.wake(follower->hooks.owner);
+}
+
+enum found { TEXT, NOTHING, ROWS, END };
+
+/* Looks into the ring, and waits there when it has nothing. The follower is paused: it may be woken
+ * at any moment from the linking on. */
+static enum found look(struct cairn_srv_follower *follower, bool may_wait) {
+    struct cairn_srv_feed *feed = follower->feed;
+    struct cairn_error why = {0};
+    enum cairn_code code;
+    CAIRN_HOLD(&feed->lock);
+    if (feed->locked.stopping || follower->ended) return END;
+    if (!fill_from_ring(follower, &why, &code)) return ROWS;
+    if (code) return END;
+    if (follower->text.size) return TEXT;
+    if (cairn_mono_ms() - follower->given_ms >= CAIRN_SRV_FEED_BEAT_MS)
+        return cairn_buf_append_text(&follower->text, beat, &why) ? END : TEXT;
+    if (!may_wait) return NOTHING;
+    follower->next = feed->locked.waiting;
+    follower->at = &feed->locked.waiting;
+    if (follower->next) follower->next->at = &follower->next;
+    feed->locked.waiting = follower;
+    return NOTHING;
+}
+
+/* Without a reader's thread: what is not there is waited for while the connection is paused. */
+static void wait_for_more(struct cairn_srv_follower *follower,
+                          const struct cairn_srv_follower_hooks *hooks) {
+    follower->hooks = *hooks;
+    hooks->pause(hooks->owner);
+    switch (look(follower, true)) {
+    case NOTHING:
+        return;
+    case ROWS:
+        follower->task = (struct cairn_srv_task){.run = load_in_pool};
+        if (cairn_srv_pool_push(follower->feed->server->looks, &follower->task)) return;
+        follower->ended = true;
+        break;
+    case END:
+        follower->ended = true;
+        break;
+    case TEXT:
+        break;
+    }
+    hooks->wake(hooks->owner);
+}
+
+ssize_t cairn_srv_follower_take(struct cairn_srv_follower *follower, void *to, size_t capacity,
+                                const struct cairn_srv_follower_hooks *hooks) {
+    if (!cairn_srv_access_holds(follower->feed->server->access, &follower->follow.credential))
+        return -1;
+    if (!follower->text.size && look(follower, false) == END) return -1;
+    if (!follower->text.size) {
+        wait_for_more(follower, hooks);
+        return 0;
+    }
+    size_t size = follower->text.size - follower->taken;
+    if (size > capacity) size = capacity;
+    memcpy(to, follower->text.data + follower->taken, size);
+    follower->taken += size;
+    follower->given_ms = cairn_mono_ms();
+    if (follower->taken < follower->text.size) return (ssize_t)size;
+    cairn_buf_release(&follower->text);
+    follower->taken = 0;
+    return (ssize_t)size;
+}

@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A thread for each webhook: what it was not told yet, one event after the other; webhooks.h. */
+#include "server/events/webhooks_job.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/crashpoint.h"
+#include "common/encode.h"
+#include "common/hash.h"
+#include "common/http/http.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "common/thread.h"
+#include "server/db/values.h"
+#include "server/guard/lease.h"
+#include "server/guard/ticks.h"
+#include "server/ledger/webhooks.h"
+#include "server/metrics.h"
+
+#define PAGE_EVENTS 50
+#define LOOK_MS 500  /* for new events */
+#define BUSY_MS 2000 /* another server tells it */
+#define DELIVERY_MS 10000
+#define POLL_MS 100 /* a stop is heard so soon */
+#define FIRST_PAUSE_MS 5000
+
+struct teller {
+    struct cairn_srv *server;
+    const struct cairn_srv_webhook *hook;
+    struct cairn_thread thread;
+    struct cairn_http_engine *engine;
+    struct cairn_srv_lease lease;
+    struct cairn_srv_webhook_row row;
+    char store[CAIRN_UUID_TEXT_BYTES]; /* of ids */
+    struct {
+        uint64_t number;
+        bool wanted;
+        json_t *json;
+    } page[PAGE_EVENTS];
+    size_t count;
+    uint64_t first; /* the oldest event that is kept */
+    struct cairn_srv_letter letter;
+    bool has_letter;
+};
+/* What one reading of the file says, and who tells it. */
+struct roster {
+    struct cairn_srv_webhook_file *file;
+    struct teller *tellers; /* one for each webhook of the file */
+    struct roster *before;  /* a handler may look at it still; it goes with the server */
+};
+struct cairn_srv_webhooks {
+    struct cairn_srv *server;
+    _Atomic(struct roster *) now;
+};
+
+uint64_t cairn_srv_webhook_pause_ms(uint64_t failures, uint64_t longest_ms, uint64_t bits) {
+    uint64_t pause_ms = cairn_min_u64(FIRST_PAUSE_MS, longest_ms);
+    for (uint64_t i = 1; i < failures && pause_ms < longest_ms; i++) pause_ms *= 2;
+    pause_ms = cairn_min_u64(pause_ms, longest_ms);
+    return pause_ms - pause_ms / 4 + bits % (pause_ms / 4 + 1); /* receivers are not hit together */
+}
+
+/* ---- the message ---- */
+
+struct message {
+    struct cairn_buf body, id, timestamp, signature;
+};
+
+static void message_release(struct message *message) {
+    struct cairn_buf *const all[] = {&message->body, &message->id, &message->timestamp,
+                                     &message->signature};
+    for (size_t i = 0; i < CAIRN_COUNT(all); i++) cairn_buf_release(all[i]);
+}
+
+/* "v1,<base64>" of HMAC-SHA256 over "<id>.<seconds>.<body>", as Standard Webhooks has it. */
+static enum cairn_code sign(const struct cairn_srv_webhook *hook, struct message *message,
+                            const char *id, int64_t seconds, struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = 2 * CAIRN_MIB};
+    uint8_t digest[CAIRN_SHA256_BYTES];
+    CAIRN_TRY(cairn_buf_printf(&text, err, "%s.%" PRId64 ".", id, seconds));
+    CAIRN_TRY(cairn_buf_append(&text, message->body.data, message->body.size, err));
+    cairn_hmac_sha256((struct cairn_view){hook->secret, hook->secret_size}, cairn_buf_view(&text),
+                      digest);
+    CAIRN_TRY(cairn_buf_printf(&message->signature, err, "webhook-signature: v1,"));
+    return cairn_base64_encode((struct cairn_view){digest, sizeof(digest)}, &message->signature,
+                               err);
+}
+
+/* Numbers begin again where a catalog is put back or made anew; the event's own time tells the two
+ * apart, and is the same each time that it is sent. */
+static void id_of(const char *store, uint64_t number, const json_t *event, char *ret,
+                  size_t capacity) {
+    const char *at = json_string_value(json_object_get(event, "at"));
+    size_t used = (size_t)snprintf(ret, capacity, "%s-%" PRIu64 "-", store, number);
+    for (; at && *at && used + 1 < capacity; at++)
+        if (*at >= '0' && *at <= '9') ret[used++] = *at;
+    ret[used] = '\0';
+}
+
+static enum cairn_code compose(const struct teller *teller, uint64_t number, const json_t *event,
+                               struct message *message, struct cairn_error *err) {
+    char id[CAIRN_UUID_TEXT_BYTES + 64];
+    int64_t seconds = cairn_srv_wall_ms(teller->server) / 1000;
+    id_of(teller->store, number, event, id, sizeof(id));
+    CAIRN_AUTO_JSON json_t *body =
+        json_pack("{s:O?, s:O?, s:O}", "type", json_object_get(event, "event"), "timestamp",
+                  json_object_get(event, "at"), "data", event);
+    if (!body) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a webhook's message");
+    CAIRN_TRY(cairn_json_show(body, &message->body, err));
+    CAIRN_TRY(cairn_buf_printf(&message->id, err, "webhook-id: %s", id));
+    CAIRN_TRY(cairn_buf_printf(&message->timestamp, err, "webhook-timestamp: %" PRId64, seconds));
+    return sign(teller->hook, message, id, seconds, err);
+}
+
+/* ---- one delivery ---- */
+
+static void on_done(struct cairn_http_request *request) {
+    *(bool *)request->owner = true;
+}
+
+/* A stop of the server is no failure of the receiver: CAIRN_CANCELLED. */
+static enum cairn_code send_to(struct teller *teller, struct cairn_http_request *request,
+                               struct cairn_error *err) {
+    bool done = false;
+    request->done = on_done;
+    request->owner = &done;
+    CAIRN_TRY(cairn_http_submit(teller->engine, request, err));
+    while (!done) {
+        enum cairn_code code = cairn_http_poll(teller->engine, POLL_MS, err);
+        if (!code && !teller->server->stopping) continue;
+        if (!done) cairn_http_cancel(teller->engine, request);
+        return code ? code : cairn_fail(err, CAIRN_CANCELLED, "the server stops");
+    }
+    return CAIRN_OK;
+}
+
+/* What libcurl says may name the address; a code and a status do not. */
+static enum cairn_code judge(const struct teller *teller, const struct cairn_http_request *request,
+                             struct cairn_error *err) {
+    const char *host = teller->hook->host;
+    if (request->code)
+        return cairn_fail(err, request->code, "%s was not reached: %s", host,
+                          cairn_code_info(request->code)->slug);
+    if (request->status >= 200 && request->status < 300) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_UNAVAILABLE, "%s answered %d", host, request->status);
+}
+
+static enum cairn_code deliver(struct teller *teller, uint64_t number, const json_t *event,
+                               struct cairn_error *err) {
+    struct message message = {0};
+    enum cairn_code code = compose(teller, number, event, &message, err);
+    const char *headers[] = {"Content-Type: application/json", "User-Agent: cairn-server",
+                             message.id.data, message.timestamp.data, message.signature.data};
+    /* What a receiver says is not kept: its status is the answer, whatever stands behind it. */
+    struct cairn_http_request request = {.method = "POST",
+                                         .url = teller->hook->url,
+                                         .headers = headers,
+                                         .header_count = CAIRN_COUNT(headers),
+                                         .body = cairn_buf_view(&message.body),
+                                         .has_body = true,
+                                         .total_ms = DELIVERY_MS};
+    if (!code) code = send_to(teller, &request, err);
+    if (!code) code = judge(teller, &request, err);
+    message_release(&message);
+    return code;
+}
+
+static void count(const struct teller *teller, enum cairn_srv_result result) {
+    if (teller->server->metrics)
+        cairn_metrics_add(
+            teller->server->metrics,
+            (struct cairn_metric_at){CAIRN_SRV_METRIC_webhook_deliveries_total, result, 0}, 1);
+}
+
+/* ---- what is due ---- */
+
+static enum cairn_code take_event(const struct cairn_srv_event_row *row, void *owner,
+                                  struct cairn_error *err) {
+    struct teller *teller = owner;
+    (void)err;
+    bool wanted = cairn_srv_webhook_wants(teller->hook, row->event, row->name.project);
+    teller->page[teller->count].number = row->number;
+    teller->page[teller->count].wanted = wanted;
+    teller->page[teller->count].json = wanted ? json_deep_copy(row->json) : NULL;
+    if (wanted && !teller->page[teller->count].json)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for an event");
+    teller->count++;
+    return CAIRN_OK;
+}
+
+static void drop_page(struct teller *teller) {
+    for (size_t i = 0; i < teller->count; i++) json_decref(teller->page[i].json);
+    teller->count = 0;
+    cairn_srv_letter_release(&teller->letter);
+    teller->has_letter = false;
+}
+
+static enum cairn_code open_row(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct teller *teller = argument;
+    CAIRN_TRY(cairn_srv_lease_check(tx, &teller->lease, err));
+    return cairn_srv_webhook_open(tx, teller->hook->name, &teller->row, err);
+}
+
+static enum cairn_code look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct teller *teller = argument;
+    struct cairn_srv_store_seen store;
+    uint64_t last = 0;
+    drop_page(teller);
+    CAIRN_TRY(cairn_srv_store_seen_get(tx, &store, err));
+    memcpy(teller->store, store.uuid, sizeof(teller->store));
+    CAIRN_TRY(cairn_srv_webhook_get(tx, teller->hook->name, &teller->row, err));
+    CAIRN_TRY(
+        cairn_srv_letter_next(tx, teller->hook->name, &teller->has_letter, &teller->letter, err));
+    CAIRN_TRY(cairn_srv_events_bounds(tx, &teller->first, &last, err));
+    if (last <= teller->row.position) return CAIRN_OK;
+    const struct cairn_run_name all = {0};
+    const struct cairn_srv_events_query query = {
+        .name = &all, .version = "", .after = teller->row.position, .limit = PAGE_EVENTS};
+    return cairn_srv_events_read(tx, &query, take_event, teller, err);
+}
+
+/* ---- what became of it ---- */
+
+struct outcome {
+    struct teller *teller;
+    const struct cairn_srv_letter *letter; /* to be put; NULL: none */
+    uint64_t drop;                         /* number of a letter that was taken; 0: none */
+};
+
+static enum cairn_code write_outcome(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    const struct outcome *outcome = argument;
+    const char *name = outcome->teller->hook->name;
+    CAIRN_TRY(cairn_srv_lease_check(tx, &outcome->teller->lease, err));
+    if (outcome->letter) CAIRN_TRY(cairn_srv_letter_put(tx, name, outcome->letter, err));
+    if (outcome->drop) CAIRN_TRY(cairn_srv_letter_drop(tx, name, outcome->drop, err));
+    return cairn_srv_webhook_put(tx, name, &outcome->teller->row, err);
+}
+
+static enum cairn_code keep(struct outcome *outcome, struct cairn_error *err) {
+    return cairn_srv_catalog_write(outcome->teller->server->catalog, write_outcome, outcome, err);
+}
+
+/* It was taken, by number; or is not wanted. */
+static enum cairn_code move_on(struct teller *teller, uint64_t number, bool delivered,
+                               struct cairn_error *err) {
+    struct cairn_srv_webhook_row *row = &teller->row;
+    row->position = number;
+    row->failures = row->failing_tick = 0;
+    row->cause[0] = '\0';
+    row->delivered += delivered;
+    if (delivered) row->delivered_ms = row->tried_ms = cairn_srv_wall_ms(teller->server);
+    return keep(&(struct outcome){.teller = teller}, err);
+}
+
+/* W02. *ret_dead: it is a dead letter from now on. */
+static enum cairn_code fail(struct teller *teller, size_t at, const struct cairn_error *why,
+                            bool *ret_dead, struct cairn_error *err) {
+    struct cairn_srv *server = teller->server;
+    struct cairn_srv_webhook_row *row = &teller->row;
+    struct outcome outcome = {.teller = teller};
+    struct cairn_srv_letter letter = {.number = teller->page[at].number,
+                                      .at_ms = cairn_srv_wall_ms(server),
+                                      .event = teller->page[at].json};
+    uint64_t tick = cairn_srv_ticks_now(server);
+    if (!row->failures++) row->failing_tick = tick;
+    row->tried_ms = letter.at_ms;
+    snprintf(row->cause, sizeof(row->cause), "%.199s", why->message);
+    *ret_dead =
+        row->failures > 1 && tick - row->failing_tick >= server->settings->webhook_give_up_ms;
+    count(teller, *ret_dead ? CAIRN_SRV_RESULT_DEAD : CAIRN_SRV_RESULT_FAILED);
+    if (!*ret_dead) return keep(&outcome, err);
+    letter.tries = row->failures;
+    snprintf(letter.cause, sizeof(letter.cause), "%s", row->cause);
+    cairn_log(WARN, "webhook.dead", "webhook=%s event=%" PRIu64 " tries=%" PRIu64 " cause=\"%s\"",
+              teller->hook->name, letter.number, letter.tries, letter.cause);
+    row->position = letter.number;
+    row->failures = row->failing_tick = 0;
+    outcome.letter = &letter;
+    return keep(&outcome, err);
+}
+
+/* A letter is tried once each time that somebody asks for it. */
+static enum cairn_code try_letter(struct teller *teller, struct cairn_error *err) {
+    struct cairn_srv_letter *letter = &teller->letter;
+    struct cairn_error why = {0};
+    struct outcome outcome = {.teller = teller};
+    enum cairn_code code = deliver(teller, letter->number, letter->event, &why);
+    if (code == CAIRN_CANCELLED) return cairn_fail(err, code, "%s", why.message);
+    count(teller, code ? CAIRN_SRV_RESULT_FAILED : CAIRN_SRV_RESULT_DELIVERED);
+    teller->row.delivered += !code;
+    letter->tries++;
+    letter->at_ms = cairn_srv_wall_ms(teller->server);
+    snprintf(letter->cause, sizeof(letter->cause), "%.199s", why.message);
+    if (code)
+        outcome.letter = letter;
+    else
+        outcome.drop = letter->number;
+    return keep(&outcome, err);
+}
+
+/* W05: what the trim was quicker than. */
+static enum cairn_code count_missed(struct teller *teller, struct cairn_error *err) {
+    struct cairn_srv_webhook_row *row = &teller->row;
+    if (teller->first <= row->position + 1) return CAIRN_OK;
+    uint64_t missed = teller->first - row->position - 1;
+    cairn_log(WARN, "webhook.missed", "webhook=%s events=%" PRIu64 " after=%" PRIu64,
+              teller->hook->name, missed, row->position);
+    if (teller->server->metrics)
+        cairn_metrics_add(teller->server->metrics,
+                          (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_webhook_missed_total},
+                          missed);
+    row->missed += missed;
+    return move_on(teller, teller->first - 1, false, err);
+}
+
+static uint64_t pause_of(const struct teller *teller) {
+    uint64_t bits = 0;
+    teller->server->random(&bits, sizeof(bits));
+    return cairn_srv_webhook_pause_ms(teller->row.failures,
+                                      teller->server->settings->webhook_pause_max_ms, bits);
+}
+
+/* W01: in order; the first that is not taken ends it. */
+static enum cairn_code tell_page(struct teller *teller, uint64_t *ret_wait_ms,
+                                 struct cairn_error *err) {
+    bool stale = false; /* the row lags behind what was passed over */
+    for (size_t i = 0; i < teller->count && !teller->server->stopping; i++) {
+        struct cairn_error why = {0};
+        bool dead = false;
+        stale = !teller->page[i].wanted;
+        teller->row.position += stale ? teller->page[i].number - teller->row.position : 0;
+        if (stale) continue;
+        CAIRN_TRY(cairn_srv_lease_still(&teller->lease, err)); /* W04 */
+        enum cairn_code code = deliver(teller, teller->page[i].number, teller->page[i].json, &why);
+        if (code == CAIRN_CANCELLED) return CAIRN_OK;
+        if (!code) {
+            count(teller, CAIRN_SRV_RESULT_DELIVERED);
+            CAIRN_CRASHPOINT("server.webhook.after_delivery");
+            CAIRN_TRY(move_on(teller, teller->page[i].number, true, err));
+            continue;
+        }
+        if (!teller->row.failures)
+            cairn_log(WARN, "webhook.failed", "webhook=%s event=%" PRIu64 " cause=\"%s\"",
+                      teller->hook->name, teller->page[i].number, why.message);
+        CAIRN_TRY(fail(teller, i, &why, &dead, err));
+        *ret_wait_ms = dead ? 0 : pause_of(teller);
+        return CAIRN_OK;
+    }
+    if (stale) CAIRN_TRY(move_on(teller, teller->row.position, false, err));
+    if (teller->count == PAGE_EVENTS) *ret_wait_ms = 0;
+    return CAIRN_OK;
+}
+
+static enum cairn_code tell(struct teller *teller, bool *opened, uint64_t *ret_wait_ms,
+                            struct cairn_error *err) {
+    struct cairn_srv *server = teller->server;
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    if (!teller->lease.held) {
+        *opened = false;
+        cairn_srv_lease_init(&teller->lease, server, "webhook", teller->hook->name);
+        CAIRN_TRY(cairn_srv_lease_take(&teller->lease, err));
+    }
+    if (!*opened) CAIRN_TRY(cairn_srv_catalog_write(server->catalog, open_row, teller, err));
+    *opened = true;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, look, teller, err));
+    if (teller->has_letter) {
+        *ret_wait_ms = 0;
+        return try_letter(teller, err);
+    }
+    if (!teller->count) return CAIRN_OK;
+    CAIRN_TRY(count_missed(teller, err));
+    return tell_page(teller, ret_wait_ms, err);
+}
+
+static void run(struct cairn_thread *thread, void *owner) {
+    struct teller *teller = owner;
+    uint64_t wait_ms = 0;
+    bool opened = false;
+    do {
+        struct cairn_error why = {0};
+        wait_ms = LOOK_MS;
+        enum cairn_code code = tell(teller, &opened, &wait_ms, &why);
+        if (!code) continue;
+        wait_ms = BUSY_MS;
+        cairn_srv_lease_end(&teller->lease);
+        teller->lease.held = opened = false;
+        if (code != CAIRN_BUSY && code != CAIRN_CANCELLED)
+            cairn_log(INFO, "webhook.delayed", "webhook=%s cause=\"%s\"", teller->hook->name,
+                      why.message);
+    } while (cairn_thread_wait(thread, cairn_mono_ms() + wait_ms));
+    cairn_srv_lease_end(&teller->lease);
+    drop_page(teller);
+}
+
+/* ---- all of them ---- */
+
+/* Before the first call is answered: what happens from then on is told. */
+static enum cairn_code open_rows(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct cairn_srv_webhook_file *file = argument;
+    struct cairn_srv_webhook_row row;
+    for (size_t i = 0; i < file->count; i++)
+        CAIRN_TRY(cairn_srv_webhook_open(tx, file->hooks[i].name, &row, err));
+    return CAIRN_OK;
+}
+
+static void free_roster(struct roster *roster) {
+    if (roster->file) cairn_wipe(roster->file, sizeof(*roster->file));
+    free(roster->tellers);
+    free(roster->file);
+    free(roster);
+}
+
+static enum cairn_code read_roster(struct cairn_srv *server, struct roster **ret,
+                                   struct cairn_error *err) {
+    struct roster *roster = calloc(1, sizeof(*roster));
+    if (!roster) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for webhooks");
+    enum cairn_code code =
+        cairn_srv_webhook_file_load(server->settings->webhooks_file, &roster->file, err);
+    if (!code && roster->file->count)
+        roster->tellers = calloc(roster->file->count, sizeof(*roster->tellers));
+    if (!code && roster->file->count && !roster->tellers)
+        code = cairn_fail(err, CAIRN_NO_MEMORY, "no memory for webhooks");
+    if (!code && roster->file->count && !server->frozen)
+        code = cairn_srv_catalog_write(server->catalog, open_rows, roster->file, err);
+    if (code)
+        free_roster(roster);
+    else
+        *ret = roster;
+    return code;
+}
+
+static enum cairn_code start_roster(struct cairn_srv *server, struct roster *roster,
+                                    struct cairn_error *err) {
+    const struct cairn_http_options options = {.connections_max = 1};
+    for (size_t i = 0; i < roster->file->count; i++) {
+        struct teller *teller = &roster->tellers[i];
+        teller->server = server;
+        teller->hook = &roster->file->hooks[i];
+        teller->thread =
+            (struct cairn_thread){.name = "cairn-webhook", .run = run, .owner = teller};
+        CAIRN_TRY(cairn_http_engine_new(&options, &teller->engine, err));
+        CAIRN_TRY(cairn_thread_start(&teller->thread, err));
+        cairn_log(INFO, "webhook.ready", "webhook=%s host=%s", teller->hook->name,
+                  teller->hook->host);
+    }
+    return CAIRN_OK;
+}
+
+static void stop_roster(struct roster *roster) {
+    for (size_t i = 0; roster->tellers && i < roster->file->count; i++) {
+        cairn_thread_stop(&roster->tellers[i].thread);
+        if (roster->tellers[i].engine) cairn_http_engine_free(roster->tellers[i].engine);
+        roster->tellers[i].engine = NULL;
+    }
+}
+
+enum cairn_code cairn_srv_webhooks_new(struct cairn_srv *server, struct cairn_srv_webhooks **ret,
+                                       struct cairn_error *err) {
+    struct roster *roster = NULL;
+    struct cairn_srv_webhooks *webhooks = calloc(1, sizeof(*webhooks));
+    if (!webhooks) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for webhooks");
+    webhooks->server = server;
+    enum cairn_code code = read_roster(server, &roster, err);
+    webhooks->now = roster;
+    if (code)
+        free(webhooks);
+    else
+        *ret = webhooks;
+    return code;
+}
+
+enum cairn_code cairn_srv_webhooks_start(struct cairn_srv_webhooks *webhooks,
+                                         struct cairn_error *err) {
+    return start_roster(webhooks->server, webhooks->now, err);
+}
+
+/* The old ones end first: of one name there is one at a time, and the next goes on behind what that
+ * one has delivered. */
+void cairn_srv_webhooks_reload(struct cairn_srv_webhooks *webhooks) {
+    struct cairn_error why = {0};
+    struct roster *old = webhooks->now, *next = NULL;
+    enum cairn_code code = read_roster(webhooks->server, &next, &why);
+    if (!code && !memcmp(old->file, next->file, sizeof(*next->file))) {
+        free_roster(next);
+        return;
+    }
+    if (!code) {
+        stop_roster(old);
+        next->before = old;
+        webhooks->now = next;
+        code = start_roster(webhooks->server, next, &why);
+    }
+    if (code)
+        cairn_log(WARN, "webhooks.kept", "file=%s cause=\"%s\"",
+                  webhooks->server->settings->webhooks_file, why.message);
+    else
+        cairn_log(INFO, "webhooks.loaded", "file=%s webhooks=%zu",
+                  webhooks->server->settings->webhooks_file, next->file->count);
+}
+
+void cairn_srv_webhooks_free(struct cairn_srv_webhooks *webhooks) {
+    if (!webhooks) return;
+    struct roster *roster = webhooks->now;
+    stop_roster(roster);
+    while (roster) {
+        struct roster *before = roster->before;
+        free_roster(roster);
+        roster = before;
+    }
+    free(webhooks);
+}
+
+static size_t place_of(const struct roster *roster, const char *name) {
+    size_t i = 0;
+    while (i < roster->file->count && strcmp(roster->file->hooks[i].name, name)) i++;
+    return i;
+}
+
+void cairn_srv_webhooks_wake(struct cairn_srv_webhooks *webhooks, const char *name) {
+    struct roster *roster = webhooks->now;
+    size_t at = place_of(roster, name);
+    if (at < roster->file->count) cairn_thread_wake(&roster->tellers[at].thread);
+}
+
+const struct cairn_srv_webhook *cairn_srv_webhooks_find(const struct cairn_srv_webhooks *webhooks,
+                                                        const char *name) {
+    const struct roster *roster = webhooks->now;
+    size_t at = place_of(roster, name);
+    return at < roster->file->count ? &roster->file->hooks[at] : NULL;
+}
+
+const struct cairn_srv_webhook_file *
+cairn_srv_webhooks_file(const struct cairn_srv_webhooks *webhooks) {
+    const struct roster *roster = webhooks->now;
+    return roster->file;
+}

@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store.json, the generation and the grant key; see identity.h. */
+#include "server/guard/identity.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/records.h"
+#include "common/encode.h"
+#include "common/file.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/db/values.h"
+#include "server/guard/freeze.h"
+#include "server/ledger/attempts.h"
+#include "server/ledger/copies.h"
+#include "server/ledger/servers.h"
+#include "server/sweep/run_objects.h"
+#include "store/record.h"
+
+#define NUMBERS_TRIED_MAX 16
+#define PUTS_MAX 3
+
+struct identity {
+    struct cairn_srv *server;
+    struct cairn_srv_store_seen seen;
+    char key_digest[CAIRN_SRV_KEY_DIGEST_BYTES];
+    bool has_runs, others;
+    bool adopted; /* the store was ahead: what further stores hold is not known either */
+    uint64_t at_least, life;
+};
+
+/* ---- the catalog's side ---- */
+
+static enum cairn_code load(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct identity *identity = argument;
+    CAIRN_TRY(cairn_srv_store_seen_get(tx, &identity->seen, err));
+    return cairn_srv_runs_any(tx, &identity->has_runs, err);
+}
+
+/* Of two servers that start at once the first one names the store. */
+static enum cairn_code claim(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct identity *identity = argument;
+    struct cairn_srv_store_seen seen = {0};
+    CAIRN_TRY(cairn_srv_store_seen_get(tx, &seen, err));
+    if (!seen.uuid[0]) return cairn_srv_store_seen_put(tx, &identity->seen, err);
+    identity->seen = seen;
+    return CAIRN_OK;
+}
+
+/* The catalog is raised before the store, so that a crash in between leaves it ahead, never
+ * behind. */
+static enum cairn_code take_generation(struct cairn_srv_tx *tx, void *argument,
+                                       struct cairn_error *err) {
+    struct identity *identity = argument;
+    if (identity->adopted) CAIRN_TRY(cairn_srv_tiers_unread_put(tx, err));
+    return cairn_srv_generation_take(tx, identity->at_least, &identity->seen, err);
+}
+
+static void name_of(const struct cairn_srv *server, char ret[128]) {
+    char host[64] = "";
+    if (gethostname(host, sizeof(host) - 1)) host[0] = '\0';
+    snprintf(ret, 128, "%s %.60s", host, server->settings->listen);
+}
+
+/* Q38: a grant that one server signs must be good at each. The catalog holds no key, but what tells
+ * one from another; where no other server lives, it is this one's. */
+static enum cairn_code agree_on_key(struct cairn_srv_tx *tx, const struct identity *identity,
+                                    struct cairn_error *err) {
+    const struct cairn_srv_settings *settings = identity->server->settings;
+    char text[CAIRN_SRV_KEY_DIGEST_BYTES];
+    CAIRN_TRY(cairn_srv_key_digest_get(tx, text, err));
+    if (text[0] && strcmp(text, identity->key_digest) != 0 && identity->others &&
+        !settings->new_grant_key)
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "%s%s is not the key that the other servers of this catalog sign "
+                          "grants with: give each the same grant-key-file, or copy grant.key from "
+                          "the data_dir of one of them",
+                          settings->grant_key_file[0] ? settings->grant_key_file
+                                                      : settings->data_dir,
+                          settings->grant_key_file[0] ? "" : "/grant.key");
+    return cairn_srv_key_digest_put(tx, identity->key_digest, err);
+}
+
+/* Whether others live decides whether uploaders hear of a new life (Q19): not where the catalog
+ * only got one server more. */
+static enum cairn_code join(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct identity *identity = argument;
+    struct cairn_srv *server = identity->server;
+    char name[128];
+    name_of(server, name);
+    CAIRN_TRY(cairn_srv_server_put(tx, cairn_srv_catalog_server(server->catalog), name,
+                                   cairn_srv_wall_ms(server), err));
+    CAIRN_TRY(cairn_srv_servers_others(tx, &identity->others, err));
+    CAIRN_TRY(agree_on_key(tx, identity, err));
+    CAIRN_TRY(cairn_srv_server_join(tx, err));
+    identity->life = identity->seen.generation;
+    bool goes_on = identity->others && !server->settings->adopt_store;
+    return cairn_srv_life_join(tx, goes_on, &identity->life, err);
+}
+
+/* ---- the store's side ---- */
+
+struct witness {
+    struct cairn_attempt_record attempt;
+    bool found;
+};
+
+static enum cairn_code find_witness(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    struct witness *witness = argument;
+    return cairn_srv_attempt_newest_recorded(tx, &witness->found, &witness->attempt, err);
+}
+
+/* A lost store.json is written again on request, where the newest attempt of this catalog is found
+ * with its nonce: an empty mount point, or another bucket, has none. */
+static enum cairn_code may_write_again(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                       const struct identity *identity, struct cairn_error *err) {
+    struct witness witness = {0};
+    struct cairn_error why = {0};
+    CAIRN_AUTO(attempt_record) record = {0};
+    const char *url = cairn_store_url(server->store);
+    if (!server->settings->adopt_store || !identity->seen.uuid[0])
+        return cairn_fail(
+            err, CAIRN_CATALOG_BEHIND,
+            "%s has no .cairn/store.json, but this catalog has runs in a store: is it "
+            "the right folder or bucket, and is it mounted? If only that object was "
+            "lost, start once with --adopt-store=true",
+            url);
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_witness, &witness, err));
+    enum cairn_code code = CAIRN_NOT_FOUND;
+    if (witness.found)
+        code = cairn_srv_attempt_read(worker, &witness.attempt.name, witness.attempt.attempt,
+                                      &record, &why);
+    if (code && code != CAIRN_NOT_FOUND && code != CAIRN_CORRUPT) {
+        if (err) *err = why;
+        return code;
+    }
+    if (code || strcmp(record.nonce, witness.attempt.nonce))
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "%s has no .cairn/store.json, and the newest attempt of this catalog is "
+                          "not in it: it is another store, or it is not mounted",
+                          url);
+    cairn_log(WARN, "store.json_rewritten", "store=%s uuid=%s", url, identity->seen.uuid);
+    return CAIRN_OK;
+}
+
+static enum cairn_code make_store(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                  struct identity *identity, struct cairn_error *err) {
+    if (identity->has_runs) CAIRN_TRY(may_write_again(server, worker, identity, err));
+    if (!identity->seen.uuid[0]) cairn_uuid_random(identity->seen.uuid);
+    /* The catalog first: a store must never be of a uuid that no catalog knows. */
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, claim, identity, err));
+    struct cairn_store_record record = {.format = 1, .generation = identity->seen.generation};
+    (void)cairn_text_copy(record.uuid, sizeof(record.uuid), identity->seen.uuid);
+    (void)cairn_text_copy(record.owner, sizeof(record.owner), server->settings->owner);
+    /* One that is there already is ours, when the reply to its first put was lost, or a stranger's:
+     * it is read and compared in either case. */
+    struct cairn_error failure = {0};
+    enum cairn_code code = cairn_store_record_put(worker, &record, true, &failure);
+    if (code == CAIRN_PRECONDITION) return CAIRN_OK;
+    if (code) {
+        if (err) *err = failure;
+        return code;
+    }
+    cairn_log(INFO, "store.created", "store=%s uuid=%s", cairn_store_url(server->store),
+              record.uuid);
+    return CAIRN_OK;
+}
+
+static enum cairn_code compare_at_start(struct cairn_srv *server,
+                                        const struct cairn_store_record *record,
+                                        struct identity *identity, struct cairn_error *err) {
+    if (identity->seen.uuid[0] && strcmp(identity->seen.uuid, record->uuid))
+        return cairn_fail(
+            err, CAIRN_FORBIDDEN,
+            "the store %s is %s (owner %s), this catalog belongs to %s: name the catalog of this "
+            "store, or the store of this catalog",
+            cairn_store_url(server->store), record->uuid, record->owner, identity->seen.uuid);
+    if (record->copies_of[0] && !server->settings->adopt_store)
+        return cairn_fail(err, CAIRN_FORBIDDEN,
+                          "the store %s holds copies of the versions of %s: name that store, or, "
+                          "where it is lost, start once with --adopt-store=true",
+                          cairn_store_url(server->store), record->copies_of);
+    (void)cairn_text_copy(identity->seen.uuid, sizeof(identity->seen.uuid), record->uuid);
+    identity->adopted = record->generation > identity->seen.generation;
+    if (!identity->adopted || server->settings->adopt_store) return CAIRN_OK;
+    cairn_srv_freeze(server, "the store's generation is ahead of this catalog: the catalog is a "
+                             "lost, restored or second one (setting adopt-store takes it over)");
+    return CAIRN_OK;
+}
+
+/* Compare-and-set on a store that has none for an object that is replaced: whoever creates the
+ * object of a number has that number, also when the answer was lost or store.json refused it: then
+ * the object bears this life's name. Where a put cannot be kept from replacing, it is looked at
+ * before and after: of two servers that raise at the very same moment one may not hear of the
+ * other before the next raise. It is made there too, since a late put of store.json is known by
+ * it. */
+static enum cairn_code take_number(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                   uint64_t number, struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_generation(number, &key);
+    const char *taker = cairn_srv_catalog_server(server->catalog);
+    return cairn_store_put_same(worker, key.text, cairn_view_of(taker), err);
+}
+
+/* The last one stays: it is what the next server must not create. */
+static void drop_number(struct cairn_store_worker *worker, uint64_t number) {
+    struct cairn_key key;
+    struct cairn_error why = {0};
+    if (!number) return;
+    cairn_key_generation(number, &key);
+    if (cairn_store_delete(worker, key.text, &why) != CAIRN_OK)
+        cairn_log(DEBUG, "generation.left", "key=%s cause=\"%s\"", key.text, why.message);
+}
+
+struct taker {
+    struct cairn_buf text;
+    bool ours;
+};
+
+static enum cairn_code find_taker(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct taker *taker = argument;
+    return cairn_srv_server_there(tx, taker->text.data, &taker->ours, err);
+}
+
+/* Does the store say that this number was taken by a server of this catalog? What cannot be read at
+ * the moment is no answer: it says nothing about another server, and is asked again. */
+static enum cairn_code has_number(struct cairn_store_worker *worker, struct cairn_srv *server,
+                                  uint64_t number, bool *ret, struct cairn_error *err) {
+    struct cairn_key key;
+    struct taker taker = {.text.limit = CAIRN_KIB};
+    cairn_key_generation(number, &key);
+    enum cairn_code code = cairn_store_get_small(worker, key.text, &taker.text, err);
+    bool there = !code && taker.text.size;
+    if (there) code = cairn_srv_catalog_read(server->catalog, find_taker, &taker, err);
+    cairn_buf_release(&taker.text);
+    *ret = there && taker.ours;
+    if (there) return code;
+    return code == CAIRN_NOT_FOUND || code == CAIRN_TOO_LARGE ? CAIRN_OK : code;
+}
+
+/* A put of store.json that a dead server left on its way may be applied long after it, and takes
+ * the number back. Where the object of the catalog's number is still there, nobody has restored the
+ * store: the number is written again. */
+static enum cairn_code is_late_put(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                   const struct cairn_store_record *found, const char *uuid,
+                                   uint64_t number, bool *ret, struct cairn_error *err) {
+    *ret = false;
+    if (strcmp(found->uuid, uuid) || found->generation >= number) return CAIRN_OK;
+    CAIRN_TRY(has_number(worker, server, number, ret, err));
+    if (*ret)
+        cairn_log(WARN, "generation.again", "found=%" PRIu64 " ours=%" PRIu64, found->generation,
+                  number);
+    return CAIRN_OK;
+}
+
+/* Puts the number that was taken, or a later one of another server of this catalog: their puts may
+ * cross, and the store keeps the highest. */
+static enum cairn_code set_generation(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                      struct cairn_store_record *record, struct identity *identity,
+                                      struct cairn_error *err) {
+    uint64_t before = record->generation;
+    record->copies_of[0] = '\0'; /* one that is adopted is a store of its own from now on */
+    record->generation = identity->seen.generation;
+    server->raising_to = identity->seen.generation;
+    struct cairn_store_record again = {0};
+    bool late = true;
+    for (int i = 0; i < PUTS_MAX && late; i++) {
+        CAIRN_TRY(cairn_store_record_put(worker, record, false, err));
+        CAIRN_TRY(cairn_store_record_get(worker, 0, &again, err));
+        CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, identity, err));
+        record->generation = identity->seen.generation;
+        late = again.generation < record->generation && again.generation > before &&
+               !strcmp(again.uuid, record->uuid);
+        if (!late)
+            CAIRN_TRY(
+                is_late_put(server, worker, &again, record->uuid, record->generation, &late, err));
+    }
+    if (again.generation > record->generation || again.generation < server->raising_to ||
+        strcmp(again.uuid, record->uuid))
+        return cairn_fail(err, CAIRN_CONFLICT, "another server raised the store's generation");
+    drop_number(worker, before);
+    return CAIRN_OK;
+}
+
+/* Numbers that a server took and died with are passed over. */
+static enum cairn_code raise_at_start(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                      struct cairn_store_record *record, struct identity *identity,
+                                      struct cairn_error *err) {
+    enum cairn_code code = CAIRN_CONFLICT;
+    identity->at_least = record->generation;
+    for (int i = 0; i < NUMBERS_TRIED_MAX && code == CAIRN_CONFLICT; i++) {
+        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, take_generation, identity, err));
+        code = take_number(server, worker, identity->seen.generation, err);
+    }
+    CAIRN_TRY(code);
+    server->raised_from = identity->seen.generation;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, join, identity, err));
+    return set_generation(server, worker, record, identity, err);
+}
+
+enum cairn_code cairn_srv_identity_raise(struct cairn_srv *server,
+                                         struct cairn_store_worker *worker,
+                                         struct cairn_error *err) {
+    struct identity identity = {.server = server};
+    struct cairn_store_record record = {0};
+    struct cairn_error why = {0};
+    CAIRN_TRY(cairn_srv_identity_compare(server, worker, err));
+    (void)cairn_text_copy(identity.seen.uuid, sizeof(identity.seen.uuid), server->store_uuid);
+    CAIRN_TRY(cairn_store_record_get(worker, 0, &record, err));
+    identity.at_least = record.generation;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, take_generation, &identity, err));
+    enum cairn_code code = take_number(server, worker, identity.seen.generation, &why);
+    if (!code) code = set_generation(server, worker, &record, &identity, &why);
+    if (code == CAIRN_CONFLICT) {
+        cairn_srv_freeze(server, "another server, not of this catalog, raises this store's "
+                                 "generation");
+        return cairn_srv_thawed(server, err);
+    }
+    if (code && err) *err = why;
+    return code;
+}
+
+/* Made only where no grant of an older one can be out: a new key ends every save that is under way
+ * (Q49). */
+static enum cairn_code make_grant_key(struct cairn_srv *server, const char *path,
+                                      const struct identity *identity, struct cairn_error *err) {
+    bool has_runs = identity->has_runs;
+    if (identity->others && !server->settings->new_grant_key)
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "%s is missing, and other servers of this catalog sign grants: copy "
+                          "grant.key from the data_dir of one of them (and chmod 600 it)",
+                          path);
+    if (has_runs && !server->settings->new_grant_key)
+        return cairn_fail(err, CAIRN_NOT_FOUND,
+                          "%s is missing, and this catalog has runs whose attempts it has signed: "
+                          "put the file back from the backup of data_dir; if it is lost for good, "
+                          "start once with --new-grant-key=true, which ends all saves under way "
+                          "(jobs then open a new attempt)",
+                          path);
+    cairn_random(server->grant_key, sizeof(server->grant_key));
+    struct cairn_view view = {server->grant_key, sizeof(server->grant_key)};
+    CAIRN_TRY(cairn_file_replace(path, view, 0600, err));
+    if (has_runs) cairn_log(WARN, "grant.key_made", "path=%s", path);
+    return CAIRN_OK;
+}
+
+/* Brought by the site, so that no server waits for another one's: bytes, or digits with an end of
+ * line, as tools for secrets of text keep them. */
+static enum cairn_code load_given_key(struct cairn_srv *server, struct cairn_error *err) {
+    const char *path = server->settings->grant_key_file;
+    CAIRN_AUTO(buf) key = {.limit = 256};
+    CAIRN_TRY(cairn_file_load_secret(path, &key, err));
+    size_t size = key.size;
+    enum cairn_code code = CAIRN_OK;
+    if (size == sizeof(server->grant_key)) {
+        memcpy(server->grant_key, key.data, size);
+    } else {
+        while (size && strchr("\r\n", key.data[size - 1])) size--;
+        if (size != 2 * sizeof(server->grant_key) ||
+            cairn_hex_decode((struct cairn_view){key.data, size}, server->grant_key,
+                             sizeof(server->grant_key), NULL))
+            code = cairn_fail(err, CAIRN_CORRUPT,
+                              "grant-key-file %s holds %zu bytes: want %d random bytes, or as many "
+                              "as hexadecimal digits",
+                              path, key.size, CAIRN_GRANT_KEY_BYTES);
+    }
+    cairn_wipe(key.data, key.size);
+    return code;
+}
+
+static enum cairn_code load_grant_key(struct cairn_srv *server, const struct identity *identity,
+                                      struct cairn_error *err) {
+    if (server->settings->grant_key_file[0]) return load_given_key(server, err);
+    char path[1024];
+    snprintf(path, sizeof(path), "%.900s/grant.key", server->settings->data_dir);
+    CAIRN_AUTO(buf) key = {.limit = 256};
+    enum cairn_code code = cairn_file_load(path, &key, err);
+    if (code == CAIRN_NOT_FOUND) return make_grant_key(server, path, identity, err);
+    if (code) return code;
+    struct stat status;
+    if (stat(path, &status)) return cairn_fail_errno(err, "%s", path);
+    if (status.st_mode & 077)
+        return cairn_fail(err, CAIRN_FORBIDDEN, "%s can be read by others: chmod 600 it", path);
+    if (key.size != sizeof(server->grant_key))
+        return cairn_fail(err, CAIRN_CORRUPT, "%s holds %zu bytes, not %d", path, key.size,
+                          CAIRN_GRANT_KEY_BYTES);
+    memcpy(server->grant_key, key.data, key.size);
+    cairn_wipe(key.data, key.size);
+    return CAIRN_OK;
+}
+
+static void digest_key(const struct cairn_srv *server, char ret[CAIRN_SRV_KEY_DIGEST_BYTES]) {
+    uint8_t digest[32];
+    cairn_sha256_of((struct cairn_view){server->grant_key, sizeof(server->grant_key)}, digest);
+    cairn_hex_encode(digest, sizeof(digest), ret);
+}
+
+static enum cairn_code find_others(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct identity *identity = argument;
+    return cairn_srv_servers_others(tx, &identity->others, err);
+}
+
+enum cairn_code cairn_srv_identity_start(struct cairn_srv *server,
+                                         struct cairn_store_worker *worker,
+                                         struct cairn_error *err) {
+    struct identity identity = {.server = server};
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, find_others, &identity, err));
+    CAIRN_TRY(load_grant_key(server, &identity, err));
+    digest_key(server, identity.key_digest);
+    struct cairn_store_record record = {0};
+    enum cairn_code code = cairn_store_record_get(worker, 0, &record, err);
+    if (code == CAIRN_NOT_FOUND) {
+        CAIRN_TRY(make_store(server, worker, &identity, err));
+        code = cairn_store_record_get(worker, 0, &record, err);
+    }
+    if (code) return cairn_within(err, code, "store.json of %s", cairn_store_url(server->store));
+    /* After the store: another server of this catalog may have raised both meanwhile. */
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
+    CAIRN_TRY(compare_at_start(server, &record, &identity, err));
+    server->copies_missing = true; /* a life before may have left some (Q5) */
+    server->raising_to = server->raised_from = identity.seen.generation;
+    identity.life = identity.seen.generation;
+    if (!server->frozen) CAIRN_TRY(raise_at_start(server, worker, &record, &identity, err));
+    server->generation = identity.life;
+    (void)cairn_text_copy(server->store_uuid, sizeof(server->store_uuid), identity.seen.uuid);
+    return cairn_srv_frozen_start(server, err);
+}
+
+/* The number that some server of this catalog took last. */
+static enum cairn_code newest_of_catalog(struct cairn_srv *server, uint64_t *ret,
+                                         struct cairn_error *err) {
+    struct identity identity = {0};
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, load, &identity, err));
+    *ret = identity.seen.generation;
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_record(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                   struct cairn_store_record *ret, struct cairn_error *err) {
+    enum cairn_code code = cairn_store_record_get(worker, 0, ret, err);
+    if (code == CAIRN_NOT_FOUND) /* which is no answer about anybody's run */
+        return cairn_fail(err, CAIRN_UNAVAILABLE,
+                          "%s has no .cairn/store.json: is the store mounted? docs/runbook.md says "
+                          "how a lost one is written again",
+                          cairn_store_url(server->store));
+    return code;
+}
+
+enum cairn_code cairn_srv_identity_compare(struct cairn_srv *server,
+                                           struct cairn_store_worker *worker,
+                                           struct cairn_error *err) {
+    struct cairn_store_record record = {0};
+    uint64_t number = 0, newest = 0;
+    bool late = false, ours = false;
+    /* Again where it was raised meanwhile, which took the older number's object. */
+    do {
+        number = newest;
+        CAIRN_TRY(cairn_srv_thawed(server, err));
+        CAIRN_TRY(read_record(server, worker, &record, err));
+        CAIRN_TRY(newest_of_catalog(server, &newest, err));
+        /* Every number between the start's and the newest is one of this catalog's servers'. */
+        ours = !strcmp(record.uuid, server->store_uuid) &&
+               record.generation >= server->raised_from && record.generation <= newest;
+        if (record.generation < server->raised_from)
+            CAIRN_TRY(is_late_put(server, worker, &record, server->store_uuid, newest, &late, err));
+    } while (!ours && !late && number != newest);
+    if (ours) return CAIRN_OK;
+    if (late) {
+        record.generation = newest;
+        return cairn_store_record_put(worker, &record, false, err);
+    }
+    cairn_srv_freeze(server, "the store is another one, or its generation was raised by a server "
+                             "that is not of this catalog");
+    return cairn_srv_thawed(server, err);
+}

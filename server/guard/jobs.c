@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which version is committed when, and when the sweep runs; see jobs.h. */
+#include "server/guard/jobs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/keys.h"
+#include "common/clock.h"
+#include "common/lock.h"
+#include "common/log.h"
+#include "common/thread.h"
+#include "server/http/pool.h"
+
+/* They share the catalog's commits, and wait for the store side by side. */
+#define COMMITS_AT_ONCE 16
+#define LARGE_AT_ONCE 2    /* of those that need memory */
+#define LARGE_BYTES (8 * CAIRN_MIB)
+#define IN_WORK_MAX 65536
+#define RETRY_MS_MIN 500
+#define RETRY_MS_MAX 30000
+#define AGAIN_MS 500 /* after a round that met a comparison: after a start commits wait for it */
+#define ROUND_MS_MAX 30000 /* catalog ticks add at most 60 s at a time (Q34) */
+#define DELAYED "its commit is tried again: "
+
+struct job {
+    struct cairn_srv_task task; /* first */
+    struct cairn_srv *server;
+    char id[CAIRN_VERSION_ID_BYTES];
+    bool again; /* asked for while it ran */
+    uint64_t pause_ms;
+    enum cairn_code last;
+    char stuck[400];   /* Q53: why an operator must act, or "". Under the lock. */
+    char delayed[400]; /* why it is tried again; likewise */
+    struct job *next;
+};
+struct cairn_srv_jobs {
+    struct cairn_srv *server;
+    struct cairn_srv_pool *commits;
+    struct cairn_store_worker *sweeper;
+    struct cairn_srv_work work;
+    struct cairn_thread thread; /* of the sweep */
+    struct cairn_lock lock;
+    struct cairn_condition room;
+    struct {
+        struct job *jobs;
+        size_t count;
+        unsigned large; /* commits that hold room */
+    } locked;
+};
+
+static void run_job(struct cairn_srv_task *task, struct cairn_store_worker *worker);
+static void drop_job(struct cairn_srv_task *task);
+
+static void forget_job(struct cairn_srv_jobs *jobs, struct job *job) {
+    struct job **at = &jobs->locked.jobs;
+    while (*at && *at != job) at = &(*at)->next;
+    CAIRN_ASSERT(*at); /* a job is in the list until it is freed */
+    CAIRN_ASSERT(jobs->locked.count > 0);
+    *at = job->next;
+    jobs->locked.count--;
+}
+
+static void drop_job(struct cairn_srv_task *task) {
+    struct job *job = (struct job *)task;
+    struct cairn_srv_jobs *jobs = job->server->jobs;
+    {
+        CAIRN_HOLD(&jobs->lock);
+        forget_job(jobs, job);
+    }
+    free(job);
+}
+
+/* After a run: away with it, or once more, at once or later. */
+static void settle(struct job *job, enum cairn_code code) {
+    struct cairn_srv_jobs *jobs = job->server->jobs;
+    bool over = false;
+    {
+        CAIRN_HOLD(&jobs->lock);
+        over = !code && !job->again;
+        if (over) forget_job(jobs, job);
+        if (!code) job->pause_ms = 0;
+        job->again = false;
+    }
+    if (over) {
+        free(job);
+        return;
+    }
+    if (code) job->pause_ms = job->pause_ms ? 2 * job->pause_ms : RETRY_MS_MIN;
+    job->pause_ms = cairn_min_u64(job->pause_ms, RETRY_MS_MAX);
+    uint64_t now_ms = jobs->commits ? cairn_mono_ms() : cairn_srv_mono_ms(job->server);
+    job->task.due_ms = code ? now_ms + job->pause_ms : 0;
+    if (!jobs->commits) return; /* it stays in the list */
+    if (!cairn_srv_pool_push(jobs->commits, &job->task)) drop_job(&job->task);
+}
+
+static void run_job(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
+    struct job *job = (struct job *)task;
+    struct cairn_error err = {0};
+    enum cairn_code code = job->server->jobs->work.commit(job->server, worker, job->id, &err);
+    if (code == CAIRN_CONFLICT && code != job->last)
+        cairn_log(ERROR, "commit.manifest_differs", "version=%s cause=\"%s\"", job->id,
+                  err.message);
+    else if (code && code != job->last && code != CAIRN_CANCELLED)
+        cairn_log(WARN, "commit.delayed", "version=%s cause=\"%s\"", job->id, err.message);
+    job->last = code;
+    {
+        CAIRN_HOLD(&job->server->jobs->lock);
+        bool again = code && code != CAIRN_CANCELLED && code != CAIRN_NOT_FOUND;
+        snprintf(job->stuck, sizeof(job->stuck), "%s", code == CAIRN_CONFLICT ? err.message : "");
+        snprintf(job->delayed, sizeof(job->delayed), "%s", again ? err.message : "");
+    }
+    settle(job, code == CAIRN_NOT_FOUND || code == CAIRN_CATALOG_BEHIND ? CAIRN_OK : code);
+}
+
+void cairn_srv_jobs_commit(struct cairn_srv *server, const char *version_id) {
+    struct cairn_srv_jobs *jobs = server->jobs;
+    struct job *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) return; /* the next sweep finds it */
+    fresh->server = server;
+    fresh->task.run = run_job;
+    fresh->task.drop = drop_job;
+    snprintf(fresh->id, sizeof(fresh->id), "%s", version_id);
+    {
+        CAIRN_HOLD(&jobs->lock);
+        struct job *known = jobs->locked.jobs;
+        while (known && strcmp(known->id, version_id)) known = known->next;
+        if (known) known->again = true;
+        if (known || jobs->locked.count >= IN_WORK_MAX) {
+            free(fresh);
+            return;
+        }
+        fresh->next = jobs->locked.jobs;
+        jobs->locked.jobs = fresh;
+        jobs->locked.count++;
+    }
+    if (!jobs->commits) return; /* idle */
+    if (!cairn_srv_pool_push(jobs->commits, &fresh->task)) drop_job(&fresh->task);
+}
+
+size_t cairn_srv_jobs_step(struct cairn_srv_jobs *jobs, struct cairn_store_worker *worker) {
+    CAIRN_ASSERT(!jobs->commits);
+    size_t count = 0;
+    uint64_t now_ms = cairn_srv_mono_ms(jobs->server);
+    struct job *next = NULL;
+    for (struct job *job = jobs->locked.jobs; job; job = next) {
+        next = job->next;
+        if (job->task.due_ms > now_ms) continue;
+        run_job(&job->task, worker);
+        count++;
+    }
+    return count;
+}
+
+size_t cairn_srv_jobs_stuck(struct cairn_srv *server, char ret[CAIRN_SRV_STUCK_BYTES]) {
+    struct cairn_srv_jobs *jobs = server->jobs;
+    size_t count = 0;
+    ret[0] = '\0';
+    CAIRN_HOLD(&jobs->lock);
+    for (const struct job *job = jobs->locked.jobs; job; job = job->next) {
+        if (!job->stuck[0]) continue;
+        if (!count++)
+            snprintf(ret, CAIRN_SRV_STUCK_BYTES, "%s cannot be committed: %s", job->id, job->stuck);
+    }
+    return count;
+}
+
+bool cairn_srv_jobs_stuck_of(struct cairn_srv *server, const char *version,
+                             char ret[CAIRN_SRV_STUCK_BYTES]) {
+    struct cairn_srv_jobs *jobs = server->jobs;
+    CAIRN_HOLD(&jobs->lock);
+    for (const struct job *job = jobs->locked.jobs; job; job = job->next) {
+        if (strcmp(job->id, version) != 0) continue;
+        const char *why = job->stuck[0] ? job->stuck : job->delayed;
+        snprintf(ret, CAIRN_SRV_STUCK_BYTES, "%s%s", job->stuck[0] || !*why ? "" : DELAYED, why);
+        return *why != '\0';
+    }
+    return false;
+}
+
+bool cairn_srv_jobs_take_room(struct cairn_srv *server, uint64_t bytes) {
+    struct cairn_srv_jobs *jobs = server->jobs;
+    if (bytes < LARGE_BYTES || !jobs->commits) return false; /* an idle one has one thread */
+    CAIRN_HOLD(&jobs->lock);
+    while (jobs->locked.large == LARGE_AT_ONCE)
+        (void)cairn_condition_wait(&jobs->room, &jobs->lock, UINT64_MAX);
+    CAIRN_ASSERT(jobs->locked.large < LARGE_AT_ONCE);
+    jobs->locked.large++;
+    return true;
+}
+
+void cairn_srv_jobs_give_room(struct cairn_srv *server) {
+    struct cairn_srv_jobs *jobs = server->jobs;
+    CAIRN_HOLD(&jobs->lock);
+    CAIRN_ASSERT(jobs->locked.large > 0);
+    jobs->locked.large--;
+    cairn_condition_signal(&jobs->room);
+}
+
+void cairn_srv_jobs_sweep(struct cairn_srv *server) {
+    if (server->jobs->thread.started) cairn_thread_wake(&server->jobs->thread);
+}
+
+static void sweep_loop(struct cairn_thread *thread, void *owner) {
+    struct cairn_srv_jobs *jobs = owner;
+    uint64_t round_ms = cairn_min_u64(jobs->server->settings->sweep_interval_ms, ROUND_MS_MAX);
+    bool soon = false;
+    do {
+        soon = jobs->work.sweep(jobs->server->sweep, jobs->sweeper);
+    } while (cairn_thread_wait(thread, cairn_mono_ms() + (soon ? AGAIN_MS : round_ms)));
+    if (jobs->work.leave) jobs->work.leave(jobs->server->sweep, jobs->sweeper);
+}
+
+enum cairn_code cairn_srv_jobs_new_idle(struct cairn_srv *server, const struct cairn_srv_work *work,
+                                        struct cairn_srv_jobs **ret, struct cairn_error *err) {
+    struct cairn_srv_jobs *jobs = calloc(1, sizeof(*jobs));
+    if (!jobs) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for jobs");
+    jobs->server = server;
+    jobs->work = *work;
+    cairn_lock_init(&jobs->lock, CAIRN_LOCK_server_jobs);
+    cairn_condition_init(&jobs->room);
+    *ret = jobs;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_jobs_new(struct cairn_srv *server, const struct cairn_srv_work *work,
+                                   struct cairn_srv_jobs **ret, struct cairn_error *err) {
+    struct cairn_srv_jobs *jobs = NULL;
+    CAIRN_TRY(cairn_srv_jobs_new_idle(server, work, &jobs, err));
+    struct cairn_srv_pool_options options = {server->store, COMMITS_AT_ONCE, "commit", 0};
+    enum cairn_code code = cairn_srv_pool_new(&options, &jobs->commits, err);
+    if (!code) code = cairn_store_worker_new(server->store, &jobs->sweeper, err);
+    *ret = jobs;
+    server->jobs = jobs;
+    jobs->thread = (struct cairn_thread){.name = "cairn-sweep", .run = sweep_loop, .owner = jobs};
+    if (!code) code = cairn_thread_start(&jobs->thread, err);
+    if (!code) return CAIRN_OK;
+    cairn_srv_jobs_free(jobs);
+    *ret = server->jobs = NULL;
+    return code;
+}
+
+void cairn_srv_jobs_free(struct cairn_srv_jobs *jobs) {
+    if (!jobs) return;
+    cairn_thread_stop(&jobs->thread);
+    cairn_srv_pool_free(jobs->commits);
+    while (jobs->locked.jobs) { /* of an idle one; the pool has dropped the others */
+        struct job *job = jobs->locked.jobs;
+        forget_job(jobs, job);
+        free(job);
+    }
+    if (jobs->sweeper) cairn_store_worker_free(jobs->sweeper);
+    cairn_condition_release(&jobs->room);
+    cairn_lock_release(&jobs->lock);
+    free(jobs);
+}

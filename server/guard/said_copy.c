@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looked at when there are events; written where its bytes differ from the last; see
+ * said_copy.h. */
+#include "server/guard/said_copy.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/encode.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/access/revoked.h"
+#include "server/db/values.h"
+#include "server/guard/identity.h"
+#include "server/guard/lease.h"
+#include "server/guard/said_pieces.h"
+#include "server/ledger/events.h"
+#include "server/ledger/said.h"
+
+#define PREFIX ".cairn/catalog/"
+#define KEPT 2
+#define SEEN_MAX 1000
+#define WRITTEN "said_copy" /* of meta: the digest of what was written last */
+#define VALUES_MAX 30000000
+#define CLOCKS_APART_MS INT64_C(3600000) /* of the machines of a store, at the most */
+
+#define WHOLE_ROWS 4096 /* of versions that stand in the copy itself */
+#define LOOK_SHARE 20
+
+struct look {
+    struct cairn_srv *server;
+    struct cairn_store_worker *worker;
+    struct cairn_srv_said said;
+    struct cairn_srv_pieces pieces;
+    uint64_t versions;
+    bool whole, raised;
+    uint64_t event;
+    char digest[2 * CAIRN_SHA256_BYTES + 1], written[2 * CAIRN_SHA256_BYTES + 1];
+};
+
+static enum cairn_code find_event(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct look *look = argument;
+    uint64_t first = 0;
+    return cairn_srv_events_bounds(tx, &first, &look->event, err);
+}
+
+static enum cairn_code read_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct look *look = argument;
+    CAIRN_TRY(find_event(tx, look, err));
+    CAIRN_TRY(cairn_srv_value_get(tx, WRITTEN, look->written, sizeof(look->written), err));
+    CAIRN_TRY(cairn_srv_said_count(tx, &look->versions, err));
+    look->whole = look->versions <= WHOLE_ROWS;
+    enum cairn_code code = cairn_srv_said_make(tx, look->whole, &look->said, err);
+    if (code == CAIRN_TOO_LARGE && look->whole) {
+        look->whole = false;
+        code = cairn_srv_said_make(tx, false, &look->said, err);
+    }
+    return code;
+}
+
+static enum cairn_code raise_once(void *owner, struct cairn_error *err) {
+    struct look *look = owner;
+    if (look->raised) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_identity_raise(look->server, look->worker, err));
+    look->raised = true;
+    return CAIRN_OK;
+}
+
+/* Of the copy and of its pieces. */
+static enum cairn_code see_to_pieces(struct look *look, struct cairn_buf *ret_list,
+                                     struct cairn_error *err) {
+    uint8_t digests[2][CAIRN_SHA256_BYTES];
+    if (!look->whole) {
+        CAIRN_TRY(cairn_srv_pieces_write(look->server, look->worker, look->versions, raise_once,
+                                         look, &look->pieces, err));
+        CAIRN_TRY(cairn_srv_pieces_print(&look->pieces, ret_list, err));
+    }
+    memcpy(digests[0], look->said.sha256, sizeof(digests[0]));
+    cairn_sha256_of(cairn_buf_view(ret_list), digests[1]);
+    if (!look->whole)
+        cairn_sha256_of((struct cairn_view){digests, sizeof(digests)}, look->said.sha256);
+    cairn_hex_encode(look->said.sha256, sizeof(look->said.sha256), look->digest);
+    return CAIRN_OK;
+}
+
+static enum cairn_code keep_written(struct cairn_srv_tx *tx, void *argument,
+                                    struct cairn_error *err) {
+    const struct look *look = argument;
+    return cairn_srv_value_put(tx, WRITTEN, look->digest, err);
+}
+
+/* ---- those that are there ---- */
+
+struct copies {
+    uint64_t numbers[SEEN_MAX]; /* rising, as they are listed */
+    int64_t written_ms[SEEN_MAX]; /* by the store's clock */
+    size_t count;
+};
+
+static enum cairn_code find_copies(struct cairn_store_worker *worker, struct copies *ret,
+                                   struct cairn_error *err) {
+    CAIRN_AUTO_HEAP char *page = NULL;
+    ret->count = 0;
+    do {
+        CAIRN_AUTO(store_listing) listing = {0};
+        struct cairn_store_request list = {
+            .op = CAIRN_STORE_LIST, .key = PREFIX, .page = page, .listing = &listing};
+        CAIRN_TRY(cairn_store_perform(worker, &list, err));
+        for (size_t i = 0; i < listing.count && ret->count < SEEN_MAX; i++) {
+            struct cairn_key key;
+            uint64_t number = strtoull(listing.entries[i].key + strlen(PREFIX), NULL, 10);
+            cairn_key_catalog(number, &key);
+            if (strcmp(key.text, listing.entries[i].key) != 0) continue;
+            ret->written_ms[ret->count] = listing.entries[i].modified_ms;
+            ret->numbers[ret->count++] = number;
+        }
+        free(page);
+        page = CAIRN_TAKE(listing.next_page);
+    } while (page);
+    return CAIRN_OK;
+}
+
+static enum cairn_code get_copy(struct cairn_store_worker *worker, const char *key, json_t **ret,
+                                struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_SRV_SAID_BYTES_MAX + CAIRN_KIB};
+    struct cairn_json_limits limits = {.bytes = CAIRN_SRV_SAID_BYTES_MAX + CAIRN_KIB,
+                                       .nodes = VALUES_MAX};
+    CAIRN_TRY(cairn_store_get_small(worker, key, &text, err));
+    if (cairn_json_parse(cairn_buf_view(&text), limits, ret, err))
+        return cairn_within(err, CAIRN_CORRUPT, "%s", key);
+    return CAIRN_OK;
+}
+
+/* said_pieces.h#2 */
+static void drop_pieces(const struct look *look, const struct copies *copies) {
+    CAIRN_AUTO_JSON json_t *document = NULL;
+    struct cairn_srv_pieces before = {0};
+    struct cairn_error why = {0};
+    struct cairn_key key;
+    enum cairn_code code = CAIRN_OK;
+    if (copies->count > 1) {
+        cairn_key_catalog(copies->numbers[copies->count - 2], &key);
+        code = get_copy(look->worker, key.text, &document, &why);
+        if (!code) code = cairn_srv_pieces_of(document, &before, &why);
+    }
+    if (!code) cairn_srv_pieces_drop(look->worker, &look->pieces, &before);
+    cairn_srv_pieces_release(&before);
+    if (code) cairn_log(DEBUG, "catalog.pieces_unread", "cause=\"%s\"", why.message);
+}
+
+/* What cannot be deleted now is found with the next one. The rows of a copy that is kept were read
+ * after an older one was written: a token that was revoked before that is in neither of them. */
+static void drop_older(const struct look *look) {
+    struct cairn_store_worker *worker = look->worker;
+    struct copies copies;
+    struct cairn_error why = {0};
+    if (find_copies(worker, &copies, &why)) return;
+    drop_pieces(look, &copies);
+    if (copies.count <= KEPT) return;
+    int64_t older_ms = copies.written_ms[copies.count - KEPT - 1] - CLOCKS_APART_MS;
+    int64_t kept_ms = copies.written_ms[copies.count - 1] - CAIRN_SRV_REVOKED_KEPT_MS;
+    cairn_srv_revoked_drop(worker, older_ms < kept_ms ? older_ms : kept_ms);
+    for (size_t i = 0; i + KEPT < copies.count; i++) {
+        struct cairn_key key;
+        cairn_key_catalog(copies.numbers[i], &key);
+        if (cairn_store_delete(worker, key.text, &why) != CAIRN_OK)
+            cairn_log(DEBUG, "catalog.copy_left", "key=%s cause=\"%s\"", key.text, why.message);
+    }
+}
+
+/* ---- writing ---- */
+
+static enum cairn_code put(struct cairn_srv *server, struct cairn_store_worker *worker,
+                           struct look *look, const char *pieces, struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_SRV_SAID_BYTES_MAX + CAIRN_KIB};
+    struct cairn_key key;
+    CAIRN_TRY(raise_once(look, err));
+    uint64_t number = server->raising_to;
+    cairn_key_catalog(number, &key);
+    CAIRN_TRY(cairn_srv_said_print(&look->said, number, pieces, &text, err));
+    CAIRN_TRY(cairn_store_put_same(worker, key.text, cairn_buf_view(&text), err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, keep_written, look, err));
+    cairn_log(INFO, "catalog.copied", "key=%s bytes=%zu pieces=%zu", key.text, text.size,
+              look->pieces.count);
+    drop_older(look);
+    return CAIRN_OK;
+}
+
+static enum cairn_code write(struct cairn_srv_said_copy *copy, struct cairn_srv *server,
+                             struct cairn_store_worker *worker, struct look *look,
+                             struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_event, look, err));
+    if (copy->event && look->event == copy->event) return CAIRN_OK;
+    CAIRN_AUTO(buf) pieces = {0};
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, read_all, look, err);
+    if (!code) code = see_to_pieces(look, &pieces, err);
+    if (code == CAIRN_TOO_LARGE && !copy->too_large)
+        cairn_log(WARN, "catalog.uncopied",
+                  "cause=\"tokens, aliases, policies, labels of runs and the like are more than "
+                  "%llu bytes\"",
+                  (unsigned long long)CAIRN_SRV_SAID_BYTES_MAX);
+    copy->too_large = code == CAIRN_TOO_LARGE;
+    server->uncopied = copy->too_large;
+    if (code == CAIRN_TOO_LARGE) return CAIRN_OK;
+    CAIRN_TRY(code);
+    bool never = !look->said.rows && !look->pieces.count && !look->written[0];
+    if (!never && strcmp(look->digest, look->written) != 0)
+        CAIRN_TRY(put(server, worker, look, pieces.data ? pieces.data : "", err));
+    copy->event = look->event;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_said_copy_write(struct cairn_srv_said_copy *copy,
+                                          struct cairn_srv *server,
+                                          struct cairn_store_worker *worker,
+                                          struct cairn_error *err) {
+    uint64_t now_ms = cairn_srv_mono_ms(server);
+    uint64_t every_ms = server->settings->catalog_copy_interval_ms;
+    if (copy->rest_ms > every_ms) every_ms = copy->rest_ms;
+    if (copy->looked_ms && now_ms - copy->looked_ms < every_ms) return CAIRN_OK;
+    copy->looked_ms = now_ms;
+    struct look look = {.server = server, .worker = worker};
+    struct cairn_srv_lease lease;
+    cairn_srv_lease_init(&lease, server, "catalog-copy", "");
+    enum cairn_code code = cairn_srv_lease_take(&lease, err);
+    if (code == CAIRN_BUSY) return CAIRN_OK; /* another server does */
+    if (!code) code = write(copy, server, worker, &look, err);
+    cairn_srv_lease_end(&lease);
+    cairn_srv_said_release(&look.said);
+    cairn_srv_pieces_release(&look.pieces);
+    copy->rest_ms = LOOK_SHARE * cairn_passed_ms(cairn_srv_mono_ms(server), now_ms);
+    return code;
+}
+
+/* ---- taking over ---- */
+
+struct taking {
+    const json_t *document;
+    struct cairn_srv_revoked revoked;
+    uint64_t rows;
+};
+
+static enum cairn_code take(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct taking *taking = argument;
+    CAIRN_TRY(cairn_srv_said_take(tx, taking->document, &taking->rows, err));
+    uint64_t dropped = 0;
+    CAIRN_TRY(cairn_srv_revoked_take(tx, &taking->revoked, &dropped, err));
+    taking->rows -= dropped;
+    return CAIRN_OK;
+}
+
+/* All of them before anything is taken over. */
+static enum cairn_code look_at_pieces(struct cairn_store_worker *worker,
+                                      const struct cairn_srv_pieces *pieces,
+                                      struct cairn_error *err) {
+    for (size_t i = 0; i < pieces->count; i++) {
+        CAIRN_AUTO_JSON json_t *piece = NULL;
+        CAIRN_TRY(cairn_srv_piece_get(worker, &pieces->items[i], &piece, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_pieces(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                   const struct cairn_srv_pieces *pieces, uint64_t *rows,
+                                   struct cairn_error *err) {
+    for (size_t i = 0; i < pieces->count; i++) {
+        CAIRN_AUTO_JSON json_t *piece = NULL;
+        struct taking taking = {0};
+        CAIRN_TRY(cairn_srv_piece_get(worker, &pieces->items[i], &piece, err));
+        taking.document = piece;
+        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, take, &taking, err));
+        *rows += taking.rows;
+    }
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_said_copy_take(struct cairn_srv *server,
+                                         struct cairn_store_worker *worker, size_t before,
+                                         struct cairn_key *ret_key, uint64_t *ret_rows,
+                                         struct cairn_error *err) {
+    struct copies copies;
+    CAIRN_AUTO_JSON json_t *document = NULL;
+    struct cairn_srv_pieces pieces = {0};
+    struct taking taking = {0};
+    ret_key->text[0] = '\0';
+    *ret_rows = 0;
+    CAIRN_TRY(find_copies(worker, &copies, err));
+    if (copies.count <= before) return CAIRN_OK;
+    cairn_key_catalog(copies.numbers[copies.count - 1 - before], ret_key);
+    CAIRN_TRY(get_copy(worker, ret_key->text, &document, err));
+    taking.document = document;
+    enum cairn_code code = cairn_srv_pieces_of(document, &pieces, err);
+    if (!code) code = look_at_pieces(worker, &pieces, err);
+    if (!code) code = cairn_srv_revoked_list(worker, &taking.revoked, err);
+    if (!code) code = cairn_srv_catalog_write(server->catalog, take, &taking, err);
+    if (!code) code = take_pieces(server, worker, &pieces, &taking.rows, err);
+    cairn_srv_pieces_release(&pieces);
+    cairn_srv_revoked_release(&taking.revoked);
+    if (!code) *ret_rows = taking.rows;
+    return code;
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What handlers share: bodies, problems, cursors, grants; see request.h. */
+#include "server/http/request.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "api/messages.h"
+#include "common/encode.h"
+#include "common/hash.h"
+#include "common/text.h"
+#include "common/utf8.h"
+
+void cairn_srv_reply_release(struct cairn_srv_reply *reply) {
+    cairn_buf_release(&reply->body);
+    cairn_buf_release(&reply->location);
+    cairn_buf_release(&reply->next);
+    json_decref(reply->extra);
+    reply->extra = NULL;
+}
+
+void cairn_srv_reply_header(struct cairn_srv_reply *reply, const char *name, const char *format,
+                            ...) {
+    CAIRN_ASSERT(reply->header_count < CAIRN_COUNT(reply->headers));
+    va_list arguments;
+    va_start(arguments, format);
+    size_t at = reply->header_count++;
+    reply->headers[at].name = name;
+    vsnprintf(reply->headers[at].value, sizeof(reply->headers[at].value), format, arguments);
+    va_end(arguments);
+}
+
+enum cairn_code cairn_srv_reply_json(struct cairn_srv_reply *reply, int status, json_t *take_json,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *json = take_json;
+    if (!json) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    cairn_buf_clear(&reply->body);
+    reply->body.limit = 64 * CAIRN_MIB;
+    CAIRN_TRY(cairn_json_show(json, &reply->body, err));
+    CAIRN_TRY(cairn_buf_append_text(&reply->body, "\n", err));
+    reply->status = status;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_reply_page(struct cairn_srv_reply *reply, json_t *take_items,
+                                     json_t *take_next, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *items = take_items, *next = take_next;
+    const char *cursor = json_string_value(next);
+    if (cursor) CAIRN_TRY(cairn_buf_printf(&reply->next, err, "%s", cursor));
+    return cairn_srv_reply_json(
+        reply, 200, items ? CAIRN_PACK(page, .items = items, .next_cursor = cursor) : NULL, err);
+}
+
+/* Extension members of a problem (RFC 9457, 3.2): those that one call has, by name. */
+void cairn_srv_reply_extra(struct cairn_srv_reply *reply, const char *name, json_t *take_value) {
+    if (!reply->extra) reply->extra = json_object();
+    if (!reply->extra || json_object_set_new(reply->extra, name, take_value)) return;
+}
+
+/* RFC 9457, 3: of a body that is refused for one of its members, which (RFC 6901) and why. Such
+ * messages begin with the pointer and a colon. NULL: it is about no member. */
+static json_t *errors_of(enum cairn_code code, const char *detail) {
+    const char *colon = detail[0] == '/' ? strstr(detail, ": ") : NULL;
+    if (code != CAIRN_INVALID || !colon) return NULL;
+    char pointer[256];
+    snprintf(pointer, sizeof(pointer), "%.*s", (int)(colon - detail), detail);
+    json_t *one = CAIRN_PACK(refusal_of, .pointer = pointer, .detail = colon + 2);
+    return one ? json_pack("[o]", one) : NULL;
+}
+
+json_t *cairn_srv_problem(enum cairn_code code, const struct cairn_error *why,
+                          const char *instance) {
+    const struct cairn_code_info *info = cairn_code_info(code);
+    char type[96];
+    snprintf(type, sizeof(type), "urn:cairn:problem:%s", info->slug);
+    /* A path from outside may hold anything; what is no UTF-8 is left out. */
+    bool readable = cairn_utf8_valid(cairn_view_of(instance));
+    CAIRN_AUTO_JSON json_t *errors = errors_of(code, why->message);
+    return CAIRN_PACK(refusal, .type = type, .title = info->meaning,
+                      .status = (uint32_t)info->http_status, .code = info->slug,
+                      .retryable = info->retryable, .detail = why->message,
+                      .request_id = why->request_id, .instance = readable ? instance : NULL,
+                      .errors = errors);
+}
+
+enum cairn_code cairn_srv_body(const struct cairn_srv_request *request, size_t nodes,
+                               json_t **ret_body, struct cairn_error *err) {
+    if (!request->body.size)
+        return cairn_fail(err, CAIRN_INVALID, "a JSON object is needed as the body");
+    struct cairn_json_limits limits = {.bytes = request->body.size, .nodes = nodes};
+    json_t *body = NULL;
+    CAIRN_TRY(cairn_json_parse(request->body, limits, &body, err));
+    if (!json_is_object(body)) {
+        json_decref(body);
+        return cairn_fail(err, CAIRN_INVALID, "the body must be a JSON object");
+    }
+    *ret_body = body;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_query_limit(const struct cairn_srv_request *request, uint64_t *ret,
+                                      struct cairn_error *err) {
+    const char *text = cairn_query_get(&request->query, "limit");
+    uint64_t limit = 100;
+    enum cairn_code code = text ? cairn_parse_u64(cairn_view_of(text), &limit, err) : CAIRN_OK;
+    if (code) return cairn_within(err, code, "limit");
+    if (limit < 1 || limit > 1000)
+        return cairn_fail(err, CAIRN_INVALID, "limit must be 1 to 1000, not %s", text);
+    *ret = limit;
+    return CAIRN_OK;
+}
+
+/* RFC 7240: `wait=` and whole seconds, among others. What cannot be read is preferred by nobody. */
+static uint64_t preferred_ms(const char *prefer) {
+    for (const char *at = prefer; *at; at += strcspn(at, ",")) {
+        uint64_t seconds = 0;
+        at += strspn(at, " \t,");
+        if (strncasecmp(at, "wait=", 5) != 0) continue;
+        struct cairn_view digits = {at + 5, strspn(at + 5, "0123456789")};
+        if (!cairn_parse_u64(digits, &seconds, NULL))
+            return cairn_min_u64(seconds, CAIRN_WAIT_MS_MAX) * 1000;
+    }
+    return 0;
+}
+
+enum cairn_code cairn_srv_query_wait(const struct cairn_srv_request *request,
+                                     uint64_t *ret_until_ms, struct cairn_error *err) {
+    const char *wait = cairn_query_get(&request->query, "wait");
+    uint64_t wait_ms = preferred_ms(request->prefer);
+    enum cairn_code code =
+        wait ? cairn_parse_duration(cairn_view_of(wait), &wait_ms, err) : CAIRN_OK;
+    if (code) return cairn_within(err, code, "wait");
+    uint64_t until_ms = request->arrived_ms + cairn_min_u64(wait_ms, CAIRN_WAIT_MS_MAX);
+    bool waits = wait_ms && !request->wait_over && cairn_srv_mono_ms(request->server) < until_ms;
+    if (waits) *ret_until_ms = until_ms;
+    return CAIRN_OK;
+}
+
+void cairn_srv_reply_cached(const struct cairn_srv_request *request,
+                            struct cairn_srv_reply *reply) {
+    bool fixed = cairn_version_id_valid(cairn_view_of(request->params.ref));
+    cairn_srv_reply_header(reply, "Cache-Control", "%s",
+                           fixed ? "private, immutable, max-age=3600" : "private, no-cache");
+}
+
+bool cairn_srv_tag_listed(const char *list, const char *tag, bool weak_counts) {
+    size_t size = strlen(tag);
+    if (!strcmp(list, "*")) return true;
+    for (const char *at = list; *at;) {
+        at += strspn(at, " \t,");
+        bool weak = at[0] == 'W' && at[1] == '/';
+        if (weak) at += 2;
+        const char *end = at[0] == '"' ? strchr(at + 1, '"') : NULL;
+        if (!end) return false; /* no tag: the rest says nothing that could be trusted */
+        size_t one = (size_t)(end + 1 - at);
+        if (one == size && !memcmp(at, tag, size) && (!weak || weak_counts)) return true;
+        at = end + 1;
+    }
+    return false;
+}
+
+enum cairn_code cairn_srv_must_match(const struct cairn_srv_request *request, const char *tag,
+                                     const char *other, struct cairn_error *err) {
+    const char *list = request->if_match;
+    if (!list[0])
+        return cairn_fail(err, CAIRN_PRECONDITION_MISSING,
+                          "send If-Match: %s to change what was read, or If-Match: * to change "
+                          "whatever is there",
+                          tag);
+    if (cairn_srv_tag_listed(list, tag, false) ||
+        (other && cairn_srv_tag_listed(list, other, false)))
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_PRECONDITION, "it is another by now: its tag is %s", tag);
+}
+
+/* ---- cursors ----
+ *
+ * P16: where a page ends may be a name that the caller may not know, so what goes out is read by
+ * nobody. Tags are made of whole pages, so the same text is the same cursor: the vector is a MAC of
+ * it, which says as well that it was given out here. */
+
+#define CURSOR_BYTES_MAX 1100
+#define VECTOR_BYTES 12
+
+static struct cairn_view cursor_key(const struct cairn_srv *server) {
+    return (struct cairn_view){server->grant_key, sizeof(server->grant_key)};
+}
+
+static void cursor_vector(const struct cairn_srv *server, const uint8_t *text, size_t size,
+                          uint8_t ret[VECTOR_BYTES]) {
+    static const char start[] = "cairn cursor of ";
+    uint8_t bytes[sizeof(start) + CURSOR_BYTES_MAX], mac[CAIRN_SHA256_BYTES];
+    memcpy(bytes, start, sizeof(start));
+    memcpy(bytes + sizeof(start), text, size);
+    cairn_hmac_sha256(cursor_key(server), (struct cairn_view){bytes, sizeof(start) + size}, mac);
+    memcpy(ret, mac, VECTOR_BYTES);
+}
+
+/* There and back. */
+static void cursor_turn(const struct cairn_srv *server, const uint8_t vector[VECTOR_BYTES],
+                        uint8_t *text, size_t size) {
+    struct {
+        char start[20];
+        uint8_t vector[VECTOR_BYTES];
+        uint32_t number;
+    } block = {.start = "cairn cursor by "};
+    uint8_t mac[CAIRN_SHA256_BYTES];
+    memcpy(block.vector, vector, VECTOR_BYTES);
+    for (size_t i = 0; i < size; i++) {
+        block.number = (uint32_t)(i / sizeof(mac));
+        if (i % sizeof(mac) == 0)
+            cairn_hmac_sha256(cursor_key(server), (struct cairn_view){&block, sizeof(block)}, mac);
+        text[i] ^= mac[i % sizeof(mac)];
+    }
+}
+
+enum cairn_code cairn_srv_cursor_read(const struct cairn_srv_request *request, char *ret,
+                                      size_t capacity, struct cairn_error *err) {
+    const char *text = cairn_query_get(&request->query, "cursor");
+    uint8_t bytes[VECTOR_BYTES + CURSOR_BYTES_MAX], vector[VECTOR_BYTES];
+    uint8_t *said = bytes + VECTOR_BYTES;
+    ret[0] = 0;
+    if (!text) return CAIRN_OK;
+    size_t size = strlen(text) / 2;
+    bool good = strlen(text) % 2 == 0 && size > VECTOR_BYTES && size <= sizeof(bytes) &&
+                size - VECTOR_BYTES < capacity &&
+                !cairn_hex_decode(cairn_view_of(text), bytes, size, NULL);
+    if (good) {
+        size -= VECTOR_BYTES;
+        cursor_turn(request->server, bytes, said, size);
+        cursor_vector(request->server, said, size, vector);
+        good = cairn_equal_secret(vector, bytes, VECTOR_BYTES);
+    }
+    if (!good)
+        return cairn_fail(err, CAIRN_INVALID, "cursor is not one that this server gave out");
+    memcpy(ret, said, size);
+    ret[size] = 0;
+    return CAIRN_OK;
+}
+
+json_t *cairn_srv_cursor_write(const struct cairn_srv *server, const char *text) {
+    uint8_t bytes[VECTOR_BYTES + CURSOR_BYTES_MAX];
+    char hex[2 * sizeof(bytes) + 1];
+    size_t size = strlen(text);
+    CAIRN_ASSERT(size <= CURSOR_BYTES_MAX);
+    memcpy(bytes + VECTOR_BYTES, text, size);
+    cursor_vector(server, bytes + VECTOR_BYTES, size, bytes);
+    cursor_turn(server, bytes, bytes + VECTOR_BYTES, size);
+    cairn_hex_encode(bytes, VECTOR_BYTES + size, hex);
+    return json_string(hex);
+}
+
+/* ---- grants ---- */
+
+enum cairn_code cairn_srv_grant_judge(const struct cairn_srv *server, const char *text,
+                                      struct cairn_grant *ret, struct cairn_error *err) {
+    if (cairn_grant_check(text, server->grant_key, ret, err))
+        return cairn_fail(err, CAIRN_UNAUTHORIZED, "the grant was not signed by this server");
+    if (strcmp(ret->store_uuid, server->store_uuid))
+        return cairn_fail(err, CAIRN_FORBIDDEN, "the grant is for another store");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_grant_read(const struct cairn_srv_request *request, const char *text,
+                                     struct cairn_grant *ret, struct cairn_error *err) {
+    if (!text || !text[0])
+        return cairn_fail(err, CAIRN_UNAUTHORIZED, "a grant is needed: POST .../attempts gives it");
+    CAIRN_TRY(cairn_srv_grant_judge(request->server, text, ret, err));
+    if (strcmp(ret->name.project, request->params.run_name.project) ||
+        strcmp(ret->name.run, request->params.run_name.run))
+        return cairn_fail(err, CAIRN_FORBIDDEN, "the grant is for run %s/%s", ret->name.project,
+                          ret->name.run);
+    return CAIRN_OK;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parked requests, found by a hash of what they wait for; see waiters.h. The count of the last
+ * change is kept per bucket, so a change between look and park is never missed; two texts in one
+ * bucket cost a needless wake and nothing else. */
+#include "server/http/waiters.h"
+
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/late.h"
+#include "common/thread.h"
+
+#define BUCKETS 1024
+#define CANDIDATES_MAX 16 /* more at once are one fault */
+
+struct cairn_srv_waiters {
+    struct cairn_thread thread; /* wakes who is due by time */
+    struct cairn_lock lock;
+    struct {
+        struct {
+            struct cairn_srv_waiter *first;
+            uint64_t changed;
+        } buckets[BUCKETS];
+        uint64_t changes;
+        uint64_t earliest_ms; /* no waiter is due before */
+        struct candidate {
+            uint64_t key, since_ms;
+        } candidates[CANDIDATES_MAX];
+        size_t candidate_count;
+        bool stopping;
+    } locked;
+    void (*late)(void *owner); /* NULL: nobody is told */
+    void *late_owner;
+};
+
+static void unlink_waiter(struct cairn_srv_waiter *waiter) {
+    *waiter->at = waiter->next;
+    if (waiter->next) waiter->next->at = waiter->at;
+    waiter->at = NULL;
+}
+
+static void wake_all(struct cairn_srv_waiter *first) {
+    while (first) {
+        struct cairn_srv_waiter *waiter = first;
+        first = waiter->next;
+        waiter->wake(waiter);
+    }
+}
+
+/* Take out what is due (or everything); the lock is held. */
+static struct cairn_srv_waiter *take_due(struct cairn_srv_waiters *waiters, uint64_t now_ms) {
+    struct cairn_srv_waiter *due = NULL;
+    uint64_t earliest_ms = UINT64_MAX;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        struct cairn_srv_waiter *next = NULL;
+        for (struct cairn_srv_waiter *one = waiters->locked.buckets[i].first; one; one = next) {
+            next = one->next;
+            if (one->wake_ms > now_ms) {
+                earliest_ms = cairn_min_u64(earliest_ms, one->wake_ms);
+                continue;
+            }
+            unlink_waiter(one);
+            one->timed_out = true;
+            one->next = due;
+            due = one;
+        }
+    }
+    waiters->locked.earliest_ms = earliest_ms;
+    return due;
+}
+
+/* ---- waits that a timer ended and nobody rang for ---- */
+
+void cairn_srv_waiters_on_late(struct cairn_srv_waiters *waiters, void (*late)(void *owner),
+                               void *owner) {
+    waiters->late = late;
+    waiters->late_owner = owner;
+}
+
+void cairn_srv_waiters_late(struct cairn_srv_waiters *waiters,
+                            const struct cairn_srv_waiter *waiter) {
+    CAIRN_HOLD(&waiters->lock);
+    bool rung = waiters->locked.buckets[waiter->key % BUCKETS].changed > waiter->seen;
+    if (rung || waiters->locked.stopping ||
+        waiters->locked.candidate_count == CANDIDATES_MAX)
+        return;
+    waiters->locked.candidates[waiters->locked.candidate_count++] =
+        (struct candidate){waiter->key, cairn_mono_ms()};
+    cairn_thread_wake(&waiters->thread);
+}
+
+/* The ring was under way: no findings. The lock is held. */
+static void forget_candidates(struct cairn_srv_waiters *waiters, uint64_t key) {
+    size_t left = 0;
+    for (size_t i = 0; i < waiters->locked.candidate_count; i++)
+        if (key != CAIRN_SRV_NOTIFY_ALL && waiters->locked.candidates[i].key != key)
+            waiters->locked.candidates[left++] = waiters->locked.candidates[i];
+    waiters->locked.candidate_count = left;
+}
+
+/* Counts those that are old enough; returns when the next one is. */
+static uint64_t count_late(struct cairn_srv_waiters *waiters, uint64_t now_ms) {
+    size_t found = 0, left = 0;
+    uint64_t next_ms = UINT64_MAX;
+    {
+        CAIRN_HOLD(&waiters->lock);
+        for (size_t i = 0; i < waiters->locked.candidate_count; i++) {
+            struct candidate one = waiters->locked.candidates[i];
+            bool old = now_ms >= one.since_ms + CAIRN_LATE_MS;
+            found += old;
+            if (old) continue;
+            waiters->locked.candidates[left++] = one;
+            next_ms = cairn_min_u64(next_ms, one.since_ms + CAIRN_LATE_MS);
+        }
+        waiters->locked.candidate_count = left;
+    }
+    for (; found && waiters->late; found--) waiters->late(waiters->late_owner);
+    return next_ms;
+}
+
+/* Wakes who is due by then; returns when the next one will be. */
+static uint64_t wake_due(struct cairn_srv_waiters *waiters, uint64_t now_ms) {
+    struct cairn_srv_waiter *due = NULL;
+    uint64_t earliest_ms = UINT64_MAX;
+    {
+        CAIRN_HOLD(&waiters->lock);
+        if (waiters->locked.earliest_ms <= now_ms) due = take_due(waiters, now_ms);
+        earliest_ms = waiters->locked.earliest_ms;
+    }
+    wake_all(due);
+    return earliest_ms;
+}
+
+static void wait_loop(struct cairn_thread *thread, void *owner) {
+    struct cairn_srv_waiters *waiters = owner;
+    uint64_t next_ms = UINT64_MAX;
+    while (cairn_thread_wait(thread, next_ms)) {
+        uint64_t now_ms = cairn_mono_ms(), late_ms = count_late(waiters, now_ms);
+        next_ms = cairn_min_u64(late_ms, wake_due(waiters, now_ms));
+    }
+    (void)wake_due(waiters, UINT64_MAX);
+}
+
+enum cairn_code cairn_srv_waiters_new(struct cairn_srv_waiters **ret, struct cairn_error *err) {
+    struct cairn_srv_waiters *waiters = calloc(1, sizeof(*waiters));
+    if (!waiters) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for waiting requests");
+    cairn_lock_init(&waiters->lock, CAIRN_LOCK_server_waiters);
+    waiters->locked.earliest_ms = UINT64_MAX;
+    waiters->thread =
+        (struct cairn_thread){.name = "cairn-waiters", .run = wait_loop, .owner = waiters};
+    enum cairn_code code = cairn_thread_start(&waiters->thread, err);
+    if (code)
+        cairn_srv_waiters_free(waiters);
+    else
+        *ret = waiters;
+    return code;
+}
+
+uint64_t cairn_srv_waiters_look(struct cairn_srv_waiters *waiters) {
+    CAIRN_HOLD(&waiters->lock);
+    return waiters->locked.changes;
+}
+
+/* False: it must not wait at all. */
+static bool park(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *waiter) {
+    CAIRN_HOLD(&waiters->lock);
+    size_t bucket = waiter->key % BUCKETS;
+    if (waiters->locked.stopping || waiters->locked.buckets[bucket].changed > waiter->seen)
+        return false;
+    waiter->next = waiters->locked.buckets[bucket].first;
+    waiter->at = &waiters->locked.buckets[bucket].first;
+    if (waiter->next) waiter->next->at = &waiter->next;
+    waiters->locked.buckets[bucket].first = waiter;
+    if (waiter->wake_ms < waiters->locked.earliest_ms) {
+        waiters->locked.earliest_ms = waiter->wake_ms;
+        cairn_thread_wake(&waiters->thread); /* under the lock: the thread has not ended yet */
+    }
+    return true;
+}
+
+void cairn_srv_waiters_park(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *waiter) {
+    uint64_t last_ms = cairn_mono_ms() + CAIRN_WAIT_MS_MAX;
+    waiter->wake_ms = cairn_min_u64(waiter->wake_ms, last_ms);
+    if (!park(waiters, waiter)) waiter->wake(waiter);
+}
+
+bool cairn_srv_waiters_cancel(struct cairn_srv_waiters *waiters, struct cairn_srv_waiter *waiter) {
+    CAIRN_HOLD(&waiters->lock);
+    if (!waiter->at) return false;
+    unlink_waiter(waiter);
+    return true;
+}
+
+/* The lock is held; key CAIRN_SRV_NOTIFY_ALL: all of the bucket. */
+static struct cairn_srv_waiter *take_changed(struct cairn_srv_waiters *waiters, size_t bucket,
+                                             uint64_t key, struct cairn_srv_waiter *woken) {
+    struct cairn_srv_waiter *next = NULL;
+    waiters->locked.buckets[bucket].changed = waiters->locked.changes;
+    for (struct cairn_srv_waiter *one = waiters->locked.buckets[bucket].first; one; one = next) {
+        next = one->next;
+        if (key != CAIRN_SRV_NOTIFY_ALL && one->key != key) continue;
+        unlink_waiter(one);
+        one->next = woken;
+        woken = one;
+    }
+    return woken;
+}
+
+void cairn_srv_waiters_wake_key(struct cairn_srv_waiters *waiters, uint64_t key) {
+    struct cairn_srv_waiter *woken = NULL;
+    {
+        CAIRN_HOLD(&waiters->lock);
+        waiters->locked.changes++;
+        forget_candidates(waiters, key);
+        if (key != CAIRN_SRV_NOTIFY_ALL) woken = take_changed(waiters, key % BUCKETS, key, NULL);
+        for (size_t i = 0; key == CAIRN_SRV_NOTIFY_ALL && i < BUCKETS; i++)
+            woken = take_changed(waiters, i, key, woken);
+    }
+    wake_all(woken);
+}
+
+void cairn_srv_waiters_wake(struct cairn_srv_waiters *waiters, const char *text) {
+    cairn_srv_waiters_wake_key(waiters, cairn_srv_key_of(text));
+}
+
+void cairn_srv_waiters_wake_run(struct cairn_srv_waiters *waiters,
+                                const struct cairn_run_name *name) {
+    cairn_srv_waiters_wake_key(waiters, cairn_srv_key_of_run(name));
+}
+
+void cairn_srv_waiters_wake_version(struct cairn_srv_waiters *waiters,
+                                    const struct cairn_version_id *id,
+                                    const struct cairn_run_name *name) {
+    cairn_srv_waiters_wake(waiters, id->text);
+    cairn_srv_waiters_wake_run(waiters, name);
+}
+
+void cairn_srv_waiters_stop(struct cairn_srv_waiters *waiters) {
+    {
+        CAIRN_HOLD(&waiters->lock);
+        waiters->locked.stopping = true;
+    }
+    cairn_thread_stop(&waiters->thread);
+}
+
+void cairn_srv_waiters_free(struct cairn_srv_waiters *waiters) {
+    if (!waiters) return;
+    cairn_srv_waiters_stop(waiters);
+    cairn_lock_release(&waiters->lock);
+    free(waiters);
+}

@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST {R}/checkpoints: begin is a join (rules Q8-Q11). Every rank derives the same id; the first
+ * makes the row, the others are compared with it; every verdict is a row, the same for all. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/digest.h"
+#include "api/messages.h"
+#include "api/meta.h"
+#include "common/log.h"
+#include "common/rule.h"
+#include "common/text.h"
+#include "server/guard/jobs.h"
+#include "server/http/waiters.h"
+#include "server/intake/saves.h"
+#include "server/ledger/members.h"
+#include "server/ledger/quotas.h"
+#include "server/ledger/ranks.h"
+#include "server/ledger/version_lists.h"
+#include "server/metrics.h"
+#include "server/versions/groups.h"
+#include "server/versions/list_calls.h"
+#include "server/versions/versions_json.h"
+
+#define BEGINS_MAX 4096
+
+struct begin {
+    struct cairn_msg_begin_save msg;
+    enum cairn_srv_on_exists on_exists;
+    struct cairn_buf labels_text, meta_text;
+    /* the answer */
+    enum cairn_code code; /* what was read is refused */
+    struct cairn_error error;
+    bool placed; /* ... of which at least step, n, rank and world size are good */
+    bool first, changed;
+    struct cairn_srv_version version;
+};
+struct batch {
+    struct cairn_srv_request *request;
+    struct cairn_grant grant;
+    const char *node;
+    struct begin *begins;
+    size_t count;
+    const struct begin *joined; /* the one before, where its version was open and nobody it needs
+                                   had ended */
+};
+
+static void release_begins(struct batch *batch) {
+    for (size_t i = 0; i < batch->count; i++) {
+        cairn_buf_release(&batch->begins[i].labels_text);
+        cairn_buf_release(&batch->begins[i].meta_text);
+        cairn_srv_version_release(&batch->begins[i].version);
+    }
+    free(batch->begins);
+}
+
+/* ---- reading ---- */
+
+static enum cairn_code parse_exists(struct begin *begin, const char *pointer,
+                                    struct cairn_error *err) {
+    static const char *const choices[] = {"error", "new-version", "supersede"};
+    for (size_t i = 0; i < CAIRN_COUNT(choices); i++) {
+        begin->on_exists = (enum cairn_srv_on_exists)i;
+        if (!strcmp(begin->msg.on_exists, choices[i])) return CAIRN_OK;
+    }
+    begin->on_exists = CAIRN_SRV_EXISTS_ERROR;
+    return cairn_fail(err, CAIRN_INVALID, "%s/on_exists: wanted error, new-version or supersede",
+                      pointer);
+}
+
+/* Which rank of which version begins: what the other ranks need to get the same refusal (Q50). */
+static enum cairn_code parse_place(const json_t *item, const char *pointer, struct begin *begin,
+                                   struct cairn_error *err) {
+    struct cairn_msg_begin_place place = {0};
+    CAIRN_TRY(cairn_msg_begin_place_read(item, pointer, &place, err));
+    if (!place.n || !place.world_size || place.rank >= place.world_size)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s: n and world_size count from 1, rank %" PRIu64
+                          " must be below the world size %" PRIu64,
+                          pointer, place.rank, place.world_size);
+    begin->msg = (struct cairn_msg_begin_save){.step = place.step,
+                                               .n = place.n,
+                                               .rank = place.rank,
+                                               .world_size = place.world_size,
+                                               .on_exists = "error",
+                                               .format = ""};
+    begin->placed = true;
+    return CAIRN_OK;
+}
+
+static enum cairn_code parse_begin(const json_t *item, const char *pointer, struct begin *begin,
+                                   struct cairn_error *err) {
+    char labels[48], meta[48];
+    struct cairn_msg_begin_save *msg = &begin->msg;
+    CAIRN_TRY(parse_place(item, pointer, begin, err));
+    CAIRN_TRY(cairn_msg_begin_save_read(item, pointer, msg, err));
+    CAIRN_TRY(parse_exists(begin, pointer, err));
+    CAIRN_TRY(cairn_srv_groups_check(msg->splits, pointer, err));
+    snprintf(labels, sizeof(labels), "%s/labels", pointer);
+    snprintf(meta, sizeof(meta), "%s/meta", pointer);
+    CAIRN_TRY(cairn_meta_check(msg->labels, labels, true, &begin->labels_text, err));
+    return cairn_meta_check(msg->meta, meta, false, &begin->meta_text, err);
+}
+
+/* ---- comparing with the first (Q10) ---- */
+
+/* Aborts for all, naming what differs and both ranks. */
+static enum cairn_code differ(struct cairn_srv_tx *tx, struct begin *begin, const char *what,
+                              uint64_t first_rank, struct cairn_error *err) {
+    char reason[CAIRN_SRV_REASON_BYTES];
+    cairn_srv_differ_text(first_rank, begin->msg.rank, what, reason);
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_BEGIN_DIFFERS, reason};
+    begin->changed = true;
+    return cairn_srv_version_move(tx, &begin->version, &move, err);
+}
+
+static enum cairn_code compare_fields(struct cairn_srv_tx *tx, struct begin *begin,
+                                      struct cairn_error *err) {
+    const struct cairn_srv_version *version = &begin->version;
+    const char *what = version->world_size != begin->msg.world_size ? "world_size"
+                       : version->on_exists != begin->on_exists     ? "on_exists"
+                       : version->skip != begin->msg.skip           ? "skip"
+                       : strcmp(version->format, begin->msg.format) ? "format"
+                                                                    : NULL;
+    if (!what) return CAIRN_OK;
+    uint64_t other = 0;
+    CAIRN_TRY(cairn_srv_rank_other(tx, begin->version.id.text, begin->msg.rank, &other, err));
+    return differ(tx, begin, what, other, err);
+}
+
+static enum cairn_code compare_groups(struct cairn_srv_tx *tx, struct begin *begin,
+                                      struct cairn_error *err) {
+    uint64_t first = 0;
+    char what[CAIRN_SRV_REASON_BYTES];
+    if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_groups_join(tx, begin->version.id.text, begin->msg.rank, begin->msg.splits,
+                                    &first, what, err));
+    return what[0] ? differ(tx, begin, what, first, err) : CAIRN_OK;
+}
+
+static enum cairn_code join(struct cairn_srv_tx *tx, const struct batch *batch, struct begin *begin,
+                            struct cairn_error *err) {
+    if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    CAIRN_TRY(compare_fields(tx, begin, err));
+    CAIRN_TRY(compare_groups(tx, begin, err));
+    if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    const char *id = begin->version.id.text;
+    CAIRN_TRY(cairn_srv_rank_join(tx, id, begin->msg.rank, batch->node, err));
+    if (begin->msg.rank != 0) return CAIRN_OK;
+    /* Labels and meta are rank 0's; its seal may say others. */
+    return cairn_srv_version_set_meta(tx, id, begin->labels_text.data, begin->meta_text.data, err);
+}
+
+/* ---- the first begin and its verdict (Q11) ---- */
+
+static enum cairn_code judge(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                             struct begin *begin, struct cairn_error *err) {
+    struct cairn_version_id by;
+    char reason[CAIRN_SRV_REASON_BYTES];
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_OK, reason};
+    if (begin->on_exists == CAIRN_SRV_EXISTS_ERROR) {
+        CAIRN_TRY(cairn_srv_version_at_step(tx, run->id, begin->msg.step, begin->msg.n, &by, err));
+        if (by.text[0]) {
+            move.code = CAIRN_STEP_EXISTS;
+            snprintf(reason, sizeof(reason), "step %" PRIu64 " is already there as %s",
+                     begin->msg.step, by.text);
+        }
+    }
+    if (!move.code && begin->msg.skip) {
+        const char *id = begin->version.id.text;
+        CAIRN_TRY(cairn_srv_version_unfinished(tx, run->id, run->attempt, id, &by, err));
+        if (by.text[0]) {
+            move.code = CAIRN_SKIPPED;
+            snprintf(reason, sizeof(reason), "an earlier save (%s) is still being sent", by.text);
+        }
+    }
+    struct cairn_quota_excess excess = {0};
+    bool over = false;
+    if (!move.code) CAIRN_TRY(cairn_srv_quota_judge(tx, run->name.project, &excess, &over, err));
+    if (over) {
+        move.code = CAIRN_QUOTA_EXCEEDED;
+        cairn_quota_excess_text(&excess, run->name.project, reason, sizeof(reason));
+    }
+    if (!move.code) return CAIRN_OK;
+    begin->changed = true;
+    return cairn_srv_version_move(tx, &begin->version, &move, err);
+}
+
+static enum cairn_code insert(struct cairn_srv_tx *tx, const struct batch *batch,
+                              const struct cairn_srv_run *run, const struct begin *begin,
+                              const struct cairn_version_id *id, struct cairn_error *err) {
+    struct cairn_srv_version_new opened = {.id = *id,
+                                           .run = run,
+                                           .step = begin->msg.step,
+                                           .n = begin->msg.n,
+                                           .world_size = begin->msg.world_size,
+                                           .on_exists = begin->on_exists,
+                                           .skip = begin->msg.skip,
+                                           .format = begin->msg.format,
+                                           .wall_ms = cairn_srv_wall_ms(batch->request->server)};
+    return cairn_srv_version_insert(tx, &opened, err);
+}
+
+/* Q50: what cannot be read of one rank fails the save for all, in words that name it. */
+static enum cairn_code refuse(struct cairn_srv_tx *tx, struct begin *begin,
+                              struct cairn_error *err) {
+    if (begin->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    char reason[CAIRN_SRV_REASON_BYTES];
+    snprintf(reason, sizeof(reason), "rank %" PRIu64 "'s begin was refused: %.400s",
+             begin->msg.rank, begin->error.message);
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, begin->code, reason};
+    begin->changed = true;
+    return cairn_srv_version_move(tx, &begin->version, &move, err);
+}
+
+/* Q56: it needs a rank whose end was reported before this begin came. */
+static enum cairn_code close_dead(struct cairn_srv_tx *tx, struct begin *begin, const char *reason,
+                                  struct cairn_error *err) {
+    if (begin->version.state != CAIRN_STATE_OPEN || !reason[0]) return CAIRN_OK;
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, CAIRN_SOURCE_GONE, reason};
+    begin->changed = true;
+    return cairn_srv_version_move(tx, &begin->version, &move, err);
+}
+
+/* Its row is trimmed; its id is not free for another save. */
+static enum cairn_code refuse_forgotten(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                        const struct cairn_version_id *id,
+                                        struct cairn_error *err) {
+    bool forgotten = false;
+    CAIRN_TRY(cairn_srv_version_forgotten(tx, run->id, run->attempt, id->text, &forgotten, err));
+    if (!forgotten) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_DELETED, "%s was over long ago", id->text);
+}
+
+static void id_of(const struct batch *batch, const struct begin *begin,
+                  struct cairn_version_id *ret) {
+    struct cairn_version_origin origin = {.name = batch->grant.name,
+                                          .attempt = batch->grant.attempt,
+                                          .step = begin->msg.step,
+                                          .n = (uint32_t)begin->msg.n};
+    (void)cairn_text_copy(origin.nonce, sizeof(origin.nonce), batch->grant.nonce);
+    cairn_version_id_make(&origin, ret);
+}
+
+/* Ranks of one node begin one version in one call: what the rank before found holds for this one,
+ * since joining changes neither. */
+static enum cairn_code join_too(struct cairn_srv_tx *tx, struct batch *batch, struct begin *begin,
+                                struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_version_copy(&batch->joined->version, &begin->version, err));
+    if (begin->code)
+        CAIRN_TRY(refuse(tx, begin, err));
+    else
+        CAIRN_TRY(join(tx, batch, begin, err));
+    if (begin->version.state != CAIRN_STATE_OPEN) batch->joined = NULL;
+    return CAIRN_OK;
+}
+
+static enum cairn_code open_version(struct cairn_srv_tx *tx, const struct batch *batch,
+                                    const struct cairn_srv_run *run, struct begin *begin,
+                                    const struct cairn_version_id *id, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_version_forgotten_expect(tx, run->id, run->attempt, id->text, err));
+    CAIRN_TRY(cairn_srv_tick_expect(tx, err));
+    CAIRN_TRY(refuse_forgotten(tx, run, id, err));
+    CAIRN_TRY(cairn_srv_run_renew(tx, run, NULL, cairn_srv_wall_ms(batch->request->server), err));
+    CAIRN_TRY(insert(tx, batch, run, begin, id, err));
+    CAIRN_TRY(cairn_srv_version_expect(tx, id->text, err));
+    CAIRN_TRY(cairn_srv_quota_expect(tx, run->name.project, err));
+    if (!begin->code && begin->on_exists == CAIRN_SRV_EXISTS_ERROR)
+        CAIRN_TRY(
+            cairn_srv_version_at_step_expect(tx, run->id, begin->msg.step, begin->msg.n, err));
+    const struct cairn_srv_version opened = {.id = *id,
+                                             .run_id = run->id,
+                                             .attempt = run->attempt,
+                                             .world_size = (uint32_t)begin->msg.world_size};
+    CAIRN_TRY(cairn_srv_members_gone_expect(tx, &opened, err));
+    CAIRN_TRY(cairn_srv_version_get(tx, id->text, &begin->version, err));
+    begin->first = true;
+    return begin->code ? CAIRN_OK : judge(tx, run, begin, err);
+}
+
+static enum cairn_code begin_one(struct cairn_srv_tx *tx, struct batch *batch,
+                                 const struct cairn_srv_run *run, struct begin *begin,
+                                 struct cairn_error *err) {
+    struct cairn_version_id id;
+    id_of(batch, begin, &id);
+    cairn_srv_version_release(&begin->version);
+    begin->first = begin->changed = false;
+    if (batch->joined && !strcmp(batch->joined->version.id.text, id.text))
+        return join_too(tx, batch, begin, err);
+    enum cairn_code code = cairn_srv_version_get(tx, id.text, &begin->version, err);
+    if (code == CAIRN_NOT_FOUND) code = open_version(tx, batch, run, begin, &id, err);
+    if (code) return code;
+    if (begin->code) return refuse(tx, begin, err);
+    char gone[CAIRN_SRV_REASON_BYTES] = "";
+    if (begin->version.state == CAIRN_STATE_OPEN) /* before the join, which changes none of them */
+        CAIRN_TRY(cairn_srv_members_gone(tx, &begin->version, gone, err));
+    CAIRN_TRY(join(tx, batch, begin, err));
+    CAIRN_TRY(close_dead(tx, begin, gone, err));
+    batch->joined = begin->version.state == CAIRN_STATE_OPEN ? begin : NULL;
+    return CAIRN_OK;
+}
+
+static enum cairn_code begin_all(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct batch *batch = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    struct cairn_version_id id;
+    batch->joined = NULL;
+    id_of(batch, &batch->begins[0], &id);
+    CAIRN_TRY(cairn_srv_run_expect(tx, &batch->grant.name, err));
+    CAIRN_TRY(cairn_srv_version_expect(tx, id.text, err));
+    CAIRN_TRY(cairn_srv_admit(tx, &batch->grant, &run, err));
+    for (size_t i = 0; i < batch->count; i++) {
+        if (batch->begins[i].code && !(batch->begins[i].placed && CAIRN_RULE(Q50))) continue;
+        CAIRN_TRY(begin_one(tx, batch, &run, &batch->begins[i], err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- answers ---- */
+
+/* A refused or aborted begin is a problem, the same for every rank and for ever. */
+static enum cairn_code refusal(const struct begin *begin, struct cairn_error *err) {
+    const struct cairn_srv_version *version = &begin->version;
+    if (begin->code) {
+        *err = begin->error;
+        return begin->code;
+    }
+    if (version->state == CAIRN_STATE_OPEN || version->state == CAIRN_STATE_COMMITTED)
+        return CAIRN_OK;
+    if (version->code == CAIRN_STEP_EXISTS || version->code == CAIRN_SKIPPED ||
+        version->code == CAIRN_BEGIN_DIFFERS || version->code == CAIRN_QUOTA_EXCEEDED)
+        return cairn_fail(err, version->code, "%s", version->reason);
+    return CAIRN_OK;
+}
+
+/* The numbers of a quota, as members of the problem. */
+static bool add_numbers(json_t *problem, const struct begin *begin) {
+    struct cairn_quota_excess excess = {0};
+    if (begin->code || begin->version.code != CAIRN_QUOTA_EXCEEDED) return true;
+    return !cairn_quota_excess_read(begin->version.reason, &excess) ||
+           cairn_quota_excess_put(problem, &excess);
+}
+
+static json_t *result_of(const struct batch *batch, const struct begin *begin) {
+    struct cairn_error why = {0};
+    enum cairn_code code = refusal(begin, &why);
+    bool known = begin->version.id.text[0]; /* else its step, n, rank or world size are no good */
+    CAIRN_ASSERT(known || code);
+    CAIRN_AUTO_JSON json_t *problem =
+        code ? cairn_srv_problem(code, &why, batch->request->path) : NULL;
+    if (code && (!problem || !add_numbers(problem, begin))) return NULL;
+    struct cairn_msg_brief brief = {.step = CAIRN_MESSAGE_NONE, .n = UINT32_MAX};
+    struct cairn_error cause = {0};
+    if (known) brief = cairn_srv_version_brief_of(&begin->version, &cause);
+    return CAIRN_PACK(begin_result, .version = brief.version, .step = brief.step, .n = brief.n,
+                      .state = brief.state, .recorded = brief.recorded, .reason = brief.reason,
+                      .code = brief.code, .http_status = brief.http_status,
+                      .request_id = brief.request_id,
+                      .status = (uint32_t)(code           ? cairn_code_info(code)->http_status
+                                           : begin->first ? 201
+                                                          : 200),
+                      .problem = problem);
+}
+
+static enum cairn_code answer_batch(const struct batch *batch, struct cairn_srv_reply *reply,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *results = json_array();
+    for (size_t i = 0; i < batch->count; i++) {
+        if (json_array_append_new(results, result_of(batch, &batch->begins[i])))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    }
+    return cairn_srv_reply_json(reply, 200, CAIRN_PACK(begin_results, .results = results), err);
+}
+
+static enum cairn_code answer_single(const struct batch *batch, struct cairn_srv_reply *reply,
+                                     struct cairn_error *err) {
+    const struct begin *begin = &batch->begins[0];
+    enum cairn_code code = refusal(begin, err);
+    if (code && !begin->version.id.text[0]) return code;
+    if (code) {
+        cairn_srv_reply_extra(reply, "version", json_string(begin->version.id.text));
+        cairn_srv_reply_extra(reply, "state", json_string(cairn_state_text(begin->version.state)));
+        if (reply->extra && !add_numbers(reply->extra, begin))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+        return code;
+    }
+    cairn_srv_reply_header(reply, "Location", "%s/v1/runs/%s/%s/checkpoints/%s",
+                           cairn_srv_public_path(batch->request->server->settings),
+                           begin->version.name.project, begin->version.name.run,
+                           begin->version.id.text);
+    return cairn_srv_reply_json(reply, begin->first ? 201 : 200,
+                                cairn_srv_version_brief(&begin->version), err);
+}
+
+/* A single begin stands beside grant and node. */
+static json_t *begin_alone(json_t *body) {
+    json_t *begin = json_copy(body);
+    if (begin) (void)(json_object_del(begin, "grant") | json_object_del(begin, "node"));
+    return begin;
+}
+
+static enum cairn_code parse_all(json_t *body, json_t *items, struct batch *batch,
+                                 struct cairn_error *err) {
+    size_t count = items ? json_array_size(items) : 1;
+    CAIRN_AUTO_JSON json_t *alone = items ? NULL : begin_alone(body);
+    if (!items && !alone) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begin");
+    if (!count || count > BEGINS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "/begins: wanted 1 to %d", BEGINS_MAX);
+    batch->begins = calloc(count, sizeof(*batch->begins));
+    if (!batch->begins) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the begins");
+    batch->count = count;
+    for (size_t i = 0; i < count; i++) {
+        struct begin *begin = &batch->begins[i];
+        char pointer[32] = "";
+        if (items) snprintf(pointer, sizeof(pointer), "/begins/%zu", i);
+        begin->code =
+            parse_begin(items ? json_array_get(items, i) : alone, pointer, begin, &begin->error);
+    }
+    return CAIRN_OK;
+}
+
+static void announce(const struct batch *batch) {
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct begin *begin = &batch->begins[i];
+        if (!begin->changed) continue;
+        if (begin->version.code == CAIRN_QUOTA_EXCEEDED)
+            cairn_metrics_add(
+                batch->request->server->metrics,
+                (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_quota_refused_total}, 1);
+        cairn_log(INFO, "save.refused", "version=%s code=%s reason=\"%s\"", begin->version.id.text,
+                  cairn_code_info(begin->version.code)->slug, begin->version.reason);
+        cairn_srv_waiters_wake_version(batch->request->server->waiters, &begin->version.id,
+                                       &begin->version.name);
+        cairn_srv_jobs_sweep(batch->request->server);
+    }
+}
+
+enum cairn_code cairn_srv_on_checkpoint_begin(struct cairn_srv_request *request,
+                                              struct cairn_srv_reply *reply,
+                                              struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    CAIRN_TRY(cairn_srv_body(request, 400000, &body, err));
+    struct batch batch = {.request = request};
+    struct cairn_msg_granted granted = {0};
+    struct cairn_msg_begins msg = {0};
+    if (json_object_get(body, "begins")) CAIRN_TRY(cairn_msg_begins_read(body, "", &msg, err));
+    CAIRN_TRY(cairn_msg_granted_read(body, "", &granted, err));
+    batch.node = granted.node;
+    if (!cairn_name_valid(cairn_view_of(batch.node)))
+        return cairn_fail(err, CAIRN_INVALID, "/node: " CAIRN_NAME_WANTED);
+    CAIRN_TRY(cairn_srv_grant_read(request, granted.grant, &batch.grant, err));
+    enum cairn_code code = parse_all(body, msg.begins, &batch, err);
+    if (!code) code = cairn_srv_catalog_write(request->server->catalog, begin_all, &batch, err);
+    if (!code) {
+        announce(&batch);
+        code = msg.begins ? answer_batch(&batch, reply, err) : answer_single(&batch, reply, err);
+    }
+    release_begins(&batch);
+    return code;
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST {C}/shards: a node's batch of durable shards and of seals (rules Q16, Q19, Q33). The whole
+ * batch is one transaction: all of it holds, or none and the answer names what does not. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/digest.h"
+#include "api/manifest.h"
+#include "api/meta.h"
+#include "api/shard_names.h"
+#include "api/table.h"
+#include "common/encode.h"
+#include "common/id.h"
+#include "common/text.h"
+#include "server/db/notify.h"
+#include "server/events/feed.h"
+#include "server/guard/jobs.h"
+#include "server/http/waiters.h"
+#include "server/intake/saves.h"
+#include "server/ledger/layouts.h"
+#include "server/ledger/shards.h"
+#include "server/versions/versions_json.h"
+
+#define SHARDS_MAX 4096
+#define BODY_BYTES_MAX (32 * CAIRN_MIB)
+#define PARTS_MAX 4096
+#define SEALED_MAX 65536
+#define SIZE_MAX_BYTES (UINT64_C(1) << 62)
+
+struct batch {
+    struct cairn_srv_request *request;
+    struct cairn_grant grant;
+    const char *node;
+    int64_t wall_ms;
+    struct cairn_srv_shard_said *shards;
+    size_t shard_count;
+    struct cairn_srv_seal_said *seals;
+    size_t seal_count;
+    /* the answer */
+    struct cairn_srv_version version;
+    bool whole;
+    bool told; /* rank 0 or all are sealed now, or all is whole: who waits for that is woken */
+};
+
+static void release_batch(struct batch *batch) {
+    for (size_t i = 0; i < batch->shard_count; i++) cairn_buf_release(&batch->shards[i].blocks);
+    for (size_t i = 0; i < batch->seal_count; i++) {
+        cairn_buf_release(&batch->seals[i].replicated_text);
+        cairn_buf_release(&batch->seals[i].labels_text);
+        cairn_buf_release(&batch->seals[i].meta_text);
+    }
+    free(batch->shards);
+    free(batch->seals);
+    cairn_srv_version_release(&batch->version);
+}
+
+/* ---- reading ---- */
+
+static enum cairn_code parse_crc(const char *text, const char *pointer, uint32_t *ret,
+                                 struct cairn_error *err) {
+    uint8_t bytes[4];
+    enum cairn_code code = cairn_hex_decode(cairn_view_of(text), bytes, sizeof(bytes), err);
+    if (code) return cairn_within(err, CAIRN_INVALID, "%s/crc32c", pointer);
+    *ret = (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+    return CAIRN_OK;
+}
+
+/* The block checksums must be as many as the size asks for and combine to the shard's. */
+static enum cairn_code parse_blocks(struct cairn_srv_shard_said *shard, const char *pointer,
+                                    struct cairn_error *err) {
+    shard->blocks.limit = 32 * CAIRN_MIB;
+    enum cairn_code code =
+        cairn_base64_decode(cairn_view_of(shard->msg.blocks), &shard->blocks, err);
+    if (code) return cairn_within(err, CAIRN_INVALID, "%s/blocks", pointer);
+    uint64_t count = cairn_block_count(shard->msg.bytes);
+    if (shard->blocks.size % 4 || shard->blocks.size / 4 != count)
+        return cairn_fail(err, CAIRN_INVALID,
+                          "%s/blocks: it holds %zu bytes; %" PRIu64 " blocks of 4 are due", pointer,
+                          shard->blocks.size, count);
+    CAIRN_AUTO_HEAP uint32_t *blocks = calloc((size_t)count + 1, sizeof(*blocks));
+    if (!blocks) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for block checksums");
+    for (size_t i = 0; i < count; i++) blocks[i] = cairn_load_u32le(shard->blocks.data + 4 * i);
+    uint32_t combined = cairn_blocks_combine(blocks, shard->msg.bytes);
+    if (combined != shard->crc32c)
+        return cairn_fail(err, CAIRN_INVALID, "%s/crc32c is %08x, its blocks combine to %08x",
+                          pointer, shard->crc32c, combined);
+    return CAIRN_OK;
+}
+
+static enum cairn_code parse_shard(const json_t *item, const char *pointer,
+                                   struct cairn_srv_shard_said *shard, struct cairn_error *err) {
+    CAIRN_TRY(cairn_msg_registration_read(item, pointer, &shard->msg, err));
+    enum cairn_code code = cairn_shard_name_check(cairn_view_of(shard->msg.name), err);
+    if (code) return cairn_within(err, CAIRN_INVALID, "%s/name", pointer);
+    if (!cairn_uuid_text_valid(cairn_view_of(shard->msg.token)))
+        return cairn_fail(err, CAIRN_INVALID, "%s/token: wanted a UUID", pointer);
+    CAIRN_TRY(parse_crc(shard->msg.crc32c, pointer, &shard->crc32c, err));
+    return parse_blocks(shard, pointer, err);
+}
+
+static enum cairn_code parse_replicated(const json_t *replicated, const char *pointer,
+                                        struct cairn_error *err) {
+    for (size_t i = 0; i < json_array_size(replicated); i++) {
+        struct cairn_msg_replicated msg = {0};
+        uint32_t value = 0;
+        CAIRN_TRY(cairn_msg_replicated_read(json_array_get(replicated, i), pointer, &msg, err));
+        CAIRN_TRY(parse_crc(msg.crc32c, pointer, &value, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code parse_sealed(const struct cairn_msg_rank_seal *seal, const char *pointer,
+                                    struct cairn_error *err) {
+    uint64_t sum = 0;
+    CAIRN_AUTO(shard_names) names = {0};
+    if (json_array_size(seal->shards) > SEALED_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "%s/shards: more than %d", pointer, SEALED_MAX);
+    for (size_t i = 0; i < json_array_size(seal->shards); i++) {
+        struct cairn_msg_sealed_shard shard = {0};
+        CAIRN_TRY(
+            cairn_msg_sealed_shard_read(json_array_get(seal->shards, i), pointer, &shard, err));
+        CAIRN_TRY(cairn_shard_name_check(cairn_view_of(shard.name), err));
+        CAIRN_TRY(cairn_shard_names_add(&names, cairn_view_of(shard.name), err));
+        if (cairn_add_overflows(sum, shard.bytes, &sum) || sum > SIZE_MAX_BYTES)
+            return cairn_fail(err, CAIRN_INVALID, "%s/shards: the sizes overflow", pointer);
+    }
+    if (sum == seal->bytes) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "%s/bytes: it is %" PRIu64 ", the shards have %" PRIu64,
+                      pointer, seal->bytes, sum);
+}
+
+/* Q50: judged as those of a begin are. */
+static enum cairn_code parse_meta(const char *pointer, struct cairn_srv_seal_said *seal,
+                                  struct cairn_error *err) {
+    char labels[48], meta[48];
+    snprintf(labels, sizeof(labels), "%s/labels", pointer);
+    snprintf(meta, sizeof(meta), "%s/meta", pointer);
+    CAIRN_TRY(cairn_meta_check(seal->msg.labels, labels, true, &seal->labels_text, err));
+    return cairn_meta_check(seal->msg.meta, meta, false, &seal->meta_text, err);
+}
+
+static enum cairn_code parse_seal(const json_t *item, const char *pointer,
+                                  struct cairn_srv_seal_said *seal, struct cairn_error *err) {
+    const struct cairn_msg_rank_seal *msg = &seal->msg;
+    seal->msg.stall_ms = CAIRN_MESSAGE_NONE;
+    CAIRN_TRY(cairn_msg_rank_seal_read(item, pointer, &seal->msg, err));
+    if (msg->table) {
+        enum cairn_code code = cairn_hex_decode(cairn_view_of(msg->table), seal->table, 32, err);
+        if (code) return cairn_within(err, CAIRN_INVALID, "%s/table", pointer);
+    }
+    CAIRN_TRY(parse_sealed(msg, pointer, err));
+    CAIRN_TRY(parse_replicated(msg->replicated, pointer, err));
+    CAIRN_TRY(parse_meta(pointer, seal, err));
+    seal->replicated_text.limit = 32 * CAIRN_MIB;
+    if (!msg->replicated) return cairn_buf_append_text(&seal->replicated_text, "[]", err);
+    return cairn_json_dump(msg->replicated, &seal->replicated_text, err);
+}
+
+static enum cairn_code parse_lists(struct batch *batch, const json_t *shards, const json_t *seals,
+                                   struct cairn_error *err) {
+    size_t shard_count = json_array_size(shards), seal_count = json_array_size(seals);
+    if (shard_count > SHARDS_MAX || seal_count > SHARDS_MAX)
+        return cairn_fail(err, CAIRN_INVALID, "at most %d shards and seals in one call",
+                          SHARDS_MAX);
+    batch->shards = calloc(shard_count + 1, sizeof(*batch->shards));
+    batch->seals = calloc(seal_count + 1, sizeof(*batch->seals));
+    if (!batch->shards || !batch->seals)
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the batch");
+    char pointer[32];
+    for (size_t i = 0; i < shard_count; i++) {
+        snprintf(pointer, sizeof(pointer), "/shards/%zu", i);
+        batch->shard_count++;
+        CAIRN_TRY(parse_shard(json_array_get(shards, i), pointer, &batch->shards[i], err));
+    }
+    for (size_t i = 0; i < seal_count; i++) {
+        snprintf(pointer, sizeof(pointer), "/seals/%zu", i);
+        batch->seal_count++;
+        CAIRN_TRY(parse_seal(json_array_get(seals, i), pointer, &batch->seals[i], err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- the call ---- */
+
+static enum cairn_code look_how_far(struct cairn_srv_tx *tx, struct batch *batch,
+                                    struct cairn_error *err) {
+    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
+    const struct cairn_version_id *id = &batch->version.id;
+    if (batch->seal_count) CAIRN_TRY(cairn_srv_version_whole_expect(tx, id->text, err));
+    if (batch->seal_count) CAIRN_TRY(cairn_srv_version_sealed_expect(tx, id->text, err));
+    CAIRN_TRY(cairn_srv_version_whole(tx, &batch->version, &batch->whole, err));
+    if (batch->whole)
+        CAIRN_TRY(cairn_srv_version_set_durable(tx, id->text, batch->wall_ms, err));
+    if (batch->seal_count) CAIRN_TRY(cairn_srv_version_sealed(tx, id->text, &batch->told, err));
+    for (size_t i = 0; i < batch->seal_count; i++)
+        batch->told = batch->told || batch->seals[i].msg.rank == 0;
+    batch->told = batch->told || batch->whole;
+    cairn_srv_events_key_of_version(id, key);
+    if (batch->told) cairn_srv_notify_text(tx, key);
+    return CAIRN_OK;
+}
+
+static enum cairn_code apply(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct batch *batch = argument;
+    const char *version = batch->request->params.ref;
+    CAIRN_TRY(cairn_srv_version_expect(tx, version, err));
+    CAIRN_TRY(cairn_srv_run_expect(tx, &batch->grant.name, err));
+    CAIRN_TRY(cairn_srv_shards_expect(tx, version, batch->shards, batch->shard_count, err));
+    cairn_srv_version_release(&batch->version);
+    batch->whole = batch->told = false; /* it may be made again */
+    CAIRN_TRY(cairn_srv_save_version(tx, batch->request, &batch->version, err));
+    /* A version that is over takes nothing and compares nothing; its end is the answer. */
+    if (batch->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_save_admit(tx, &batch->grant, &batch->version, err));
+    struct cairn_srv_registration registration = {.version = &batch->version,
+                                                  .node = batch->node,
+                                                  .wall_ms = batch->wall_ms,
+                                                  .shards = batch->shards,
+                                                  .shard_count = batch->shard_count,
+                                                  .seals = batch->seals,
+                                                  .seal_count = batch->seal_count};
+    CAIRN_TRY(cairn_srv_shards_register(tx, &registration, err));
+    return look_how_far(tx, batch, err);
+}
+
+/* Who waits for rank 0 or for all to have staged, or for all to be durable: none of these makes an
+ * event. */
+static void tell_waiters(const struct batch *batch) {
+    char key[CAIRN_SRV_EVENTS_KEY_BYTES];
+    if (!batch->told) return;
+    cairn_srv_events_key_of_version(&batch->version.id, key);
+    cairn_srv_waiters_wake(batch->request->server->waiters, key);
+}
+
+static enum cairn_code serve(struct batch *batch, struct cairn_srv_reply *reply,
+                             struct cairn_error *err) {
+    struct cairn_srv *server = batch->request->server;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, apply, batch, err));
+    tell_waiters(batch);
+    bool unrecorded = batch->version.state == CAIRN_STATE_COMMITTED && !batch->version.recorded;
+    if (batch->whole || unrecorded) cairn_srv_jobs_commit(server, batch->version.id.text);
+    return cairn_srv_reply_json(reply, 200, cairn_srv_version_brief(&batch->version), err);
+}
+
+/* ---- a body that was sent before, in parts ---- */
+
+struct parts {
+    struct cairn_srv_request *request;
+    uint8_t digest[32];
+    struct cairn_srv_table_part last; /* of 0: the body came with the call */
+    struct cairn_buf bytes;
+};
+
+static enum cairn_code gather(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct parts *parts = argument;
+    cairn_buf_clear(&parts->bytes);
+    return cairn_srv_table_parts_get(tx, &parts->last, &parts->bytes, err);
+}
+
+static enum cairn_code drop(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct parts *parts = argument;
+    return cairn_srv_table_parts_drop(tx, &parts->last, err);
+}
+
+static enum cairn_code take_parts(struct parts *parts, struct cairn_error *err) {
+    const struct cairn_query *query = &parts->request->query;
+    const char *digest = cairn_query_get(query, "digest"), *of = cairn_query_get(query, "of");
+    uint8_t found[32];
+    uint64_t count = 0;
+    if (!digest && !of) return CAIRN_OK;
+    if (!digest || !of || cairn_parse_u64(cairn_view_of(of), &count, NULL) || !count ||
+        count > PARTS_MAX || cairn_hex_decode(cairn_view_of(digest), parts->digest, 32, NULL))
+        return cairn_fail(err, CAIRN_INVALID,
+                          "digest, of: want the SHA-256 of a body and the number of its parts");
+    parts->last = (struct cairn_srv_table_part){parts->digest, (uint32_t)count, (uint32_t)count};
+    CAIRN_TRY(cairn_srv_catalog_read(parts->request->server->catalog, gather, parts, err));
+    cairn_table_digest(cairn_buf_view(&parts->bytes), found);
+    parts->request->body = cairn_buf_view(&parts->bytes);
+    if (!memcmp(found, parts->digest, 32)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TABLE_UNKNOWN,
+                      "the parts of this body are not those that it was cut into: send them again");
+}
+
+static enum cairn_code serve_register(struct cairn_srv_request *request,
+                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    CAIRN_TRY(cairn_srv_body(request, 600000, &body, err));
+    struct batch batch = {.request = request, .wall_ms = cairn_srv_wall_ms(request->server)};
+    struct cairn_msg_register msg = {0};
+    CAIRN_TRY(cairn_msg_register_read(body, "", &msg, err));
+    batch.node = msg.node;
+    if (!cairn_name_valid(cairn_view_of(batch.node)))
+        return cairn_fail(err, CAIRN_INVALID, "/node: " CAIRN_NAME_WANTED);
+    CAIRN_TRY(cairn_srv_grant_read(request, msg.grant, &batch.grant, err));
+    enum cairn_code code = parse_lists(&batch, msg.shards, msg.seals, err);
+    if (!code) code = serve(&batch, reply, err);
+    release_batch(&batch);
+    return code;
+}
+
+enum cairn_code cairn_srv_on_shard_register(struct cairn_srv_request *request,
+                                            struct cairn_srv_reply *reply,
+                                            struct cairn_error *err) {
+    struct parts parts = {.request = request, .bytes = {.limit = BODY_BYTES_MAX}};
+    struct cairn_error ignored = {0};
+    enum cairn_code code = take_parts(&parts, err);
+    if (!code) code = serve_register(request, reply, err);
+    if (!code && parts.last.of) /* else they go as what nobody uses */
+        (void)!cairn_srv_catalog_write(request->server->catalog, drop, &parts, &ignored);
+    if (parts.last.of) request->body = (struct cairn_view){0};
+    cairn_buf_release(&parts.bytes);
+    return code;
+}

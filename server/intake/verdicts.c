@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST {C}/fail, /abort, /commit and /undelete, DELETE {C}: how a version ends, decided each time
+ * by one transaction over its whole condition (rules Q12, Q27, Q29, Q40). */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "api/failure.h"
+#include "api/messages.h"
+#include "common/clock.h"
+#include "common/crashpoint.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/guard/jobs.h"
+#include "server/guard/marks.h"
+#include "server/guard/ticks.h"
+#include "server/http/waiters.h"
+#include "server/intake/saves.h"
+#include "server/intake/verdicts.h"
+#include "server/ledger/aliases.h"
+#include "server/ledger/events.h"
+#include "server/ledger/members.h"
+#include "server/ledger/read_leases.h"
+#include "server/ledger/shards.h"
+#include "server/versions/versions_json.h"
+
+struct verdict {
+    struct cairn_srv_request *request;
+    struct cairn_grant grant;
+    bool with_grant;
+    const char *reason;
+    struct cairn_error cause; /* code CAIRN_OK: the caller names none */
+    char full_reason[CAIRN_SRV_REASON_BYTES];
+    struct cairn_srv_version version;
+    bool changed, whole;
+    bool asked;     /* for its commit, before */
+    const struct cairn_srv_trash_one *one; /* of a delete and an undelete */
+    const char *id; /* of these: what the reference meant when the mark was put */
+    json_t *shown, *missing;
+    uint64_t expected, present;
+};
+
+static void release_verdict(struct verdict *verdict) {
+    cairn_srv_version_release(&verdict->version);
+    json_decref(verdict->shown);
+    json_decref(verdict->missing);
+}
+
+/* ---- fail and abort ---- */
+
+static enum cairn_code give_up(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct verdict *verdict = argument;
+    struct cairn_srv_version *version = &verdict->version;
+    cairn_srv_version_release(version);
+    verdict->changed = false;
+    CAIRN_TRY(cairn_srv_save_version(tx, verdict->request, version, err));
+    if (version->state == CAIRN_STATE_COMMITTED || version->committed_ms)
+        return cairn_fail(err, CAIRN_ALREADY_COMMITTED, "%s (step %" PRIu64 ") is committed",
+                          version->id.text, version->step);
+    if (version->state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    if (verdict->with_grant) CAIRN_TRY(cairn_srv_save_admit(tx, &verdict->grant, version, err));
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP,
+                                  verdict->cause.code ? verdict->cause.code : CAIRN_ABORTED,
+                                  verdict->full_reason};
+    version->http_status = verdict->cause.http_status;
+    (void)cairn_text_copy(version->request_id, sizeof(version->request_id),
+                          verdict->cause.request_id);
+    verdict->changed = true;
+    return cairn_srv_version_move(tx, version, &move, err);
+}
+
+static enum cairn_code give_up_and_wake(struct verdict *verdict, const char *event,
+                                        struct cairn_error *err) {
+    struct cairn_srv *server = verdict->request->server;
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, give_up, verdict, err));
+    if (!verdict->changed) return CAIRN_OK;
+    cairn_log(INFO, event, "version=%s step=%" PRIu64 " reason=\"%s\"", verdict->version.id.text,
+              verdict->version.step, verdict->version.reason);
+    cairn_srv_waiters_wake_version(server->waiters, &verdict->version.id, &verdict->version.name);
+    cairn_srv_jobs_sweep(server);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_on_fail(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                                  struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
+    struct verdict verdict = {.request = request, .with_grant = true};
+    struct cairn_msg_rank_fail msg = {0};
+    CAIRN_TRY(cairn_msg_rank_fail_read(body, "", &msg, err));
+    verdict.reason = msg.reason;
+    cairn_failure_get(body, "reason", &verdict.cause);
+    /* That a rank was cancelled is its own caller's word; to the others it is an abort. */
+    if (verdict.cause.code == CAIRN_INTERNAL || verdict.cause.code == CAIRN_CANCELLED)
+        verdict.cause.code = CAIRN_ABORTED;
+    CAIRN_TRY(cairn_srv_grant_read(request, msg.grant, &verdict.grant, err));
+    snprintf(verdict.full_reason, sizeof(verdict.full_reason), "rank %u on node %s: %s", msg.rank,
+             msg.node, verdict.reason);
+    enum cairn_code code = give_up_and_wake(&verdict, "save.failed", err);
+    if (!code)
+        code = cairn_srv_reply_json(reply, 200, cairn_srv_version_brief(&verdict.version), err);
+    release_verdict(&verdict);
+    return code;
+}
+
+enum cairn_code cairn_srv_on_abort(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    if (request->body.size) CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
+    struct verdict verdict = {.request = request};
+    struct cairn_msg_abort msg = {.reason = "given up by hand"};
+    if (body) CAIRN_TRY(cairn_msg_abort_read(body, "", &msg, err));
+    verdict.reason = msg.reason;
+    /* An operator gives up what he likes; who comes with a grant, only what is its own. */
+    verdict.with_grant = msg.grant != NULL;
+    if (msg.grant) CAIRN_TRY(cairn_srv_grant_read(request, msg.grant, &verdict.grant, err));
+    snprintf(verdict.full_reason, sizeof(verdict.full_reason), "aborted: %s", verdict.reason);
+    enum cairn_code code = give_up_and_wake(&verdict, "save.aborted", err);
+    if (!code)
+        code = cairn_srv_reply_json(reply, 202, cairn_srv_version_brief(&verdict.version), err);
+    release_verdict(&verdict);
+    return code;
+}
+
+/* ---- commit by hand ---- */
+
+#define MISSING_SHOWN 100
+
+static enum cairn_code list_unsealed(struct cairn_srv_tx *tx, struct verdict *verdict,
+                                     struct cairn_error *err) {
+    for (uint32_t rank = 0; rank < verdict->version.world_size; rank++) {
+        if (json_array_size(verdict->missing) >= MISSING_SHOWN) return CAIRN_OK;
+        bool sealed = false;
+        char node[CAIRN_NAME_BYTES_MAX + 1];
+        CAIRN_TRY(cairn_srv_rank_sealed(tx, verdict->version.id.text, rank, &sealed, err));
+        if (sealed) continue;
+        CAIRN_TRY(cairn_srv_member_node(tx, verdict->version.run_id, verdict->version.attempt, rank,
+                                        node, err));
+        if (json_array_append_new(verdict->missing,
+                                  CAIRN_PACK(missing_rank, .rank = rank,
+                                             .node = node[0] ? node : NULL, .state = "not sealed")))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    }
+    return CAIRN_OK;
+}
+
+#define EVENTS_LOOKED_AT 1000 /* a version has a handful */
+
+static enum cairn_code see_asked(const struct cairn_srv_event_row *row, void *owner,
+                                 struct cairn_error *err) {
+    struct verdict *verdict = owner;
+    (void)err;
+    const char *asked = cairn_srv_event_name(CAIRN_SRV_EVENT_CHECKPOINT_COMMIT_ASKED);
+    verdict->asked |= !strcmp(row->event, asked);
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_whether_asked(struct cairn_srv_tx *tx, struct verdict *verdict,
+                                          struct cairn_error *err) {
+    const struct cairn_srv_events_query query = {.name = &verdict->version.name,
+                                                 .version = verdict->version.id.text,
+                                                 .limit = EVENTS_LOOKED_AT};
+    verdict->asked = false;
+    return cairn_srv_events_read(tx, &query, see_asked, verdict, err);
+}
+
+/* Who has made it by hand is told of in its history, once, however often he asks. */
+static enum cairn_code note_asked(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct verdict *verdict = argument;
+    CAIRN_TRY(look_whether_asked(tx, verdict, err));
+    if (verdict->asked) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_COMMIT_ASKED,
+                                      verdict->version.id.text, CAIRN_OK, NULL, err);
+}
+
+static enum cairn_code look_at_commit(struct cairn_srv_tx *tx, void *argument,
+                                      struct cairn_error *err) {
+    struct verdict *verdict = argument;
+    CAIRN_TRY(cairn_srv_save_version(tx, verdict->request, &verdict->version, err));
+    CAIRN_TRY(cairn_srv_version_there(&verdict->version, err));
+    CAIRN_TRY(cairn_srv_version_json(tx, &verdict->version, &verdict->shown, err));
+    CAIRN_TRY(look_whether_asked(tx, verdict, err));
+    if (verdict->version.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_save_admit(tx, &verdict->grant, &verdict->version, err));
+    CAIRN_TRY(cairn_srv_version_whole(tx, &verdict->version, &verdict->whole, err));
+    if (verdict->whole) return CAIRN_OK;
+    verdict->missing = json_array();
+    const char *id = verdict->version.id.text;
+    CAIRN_TRY(cairn_srv_shards_count(tx, id, &verdict->expected, &verdict->present, err));
+    CAIRN_TRY(cairn_srv_shards_missing(tx, id, verdict->missing, err));
+    return list_unsealed(tx, verdict, err);
+}
+
+static enum cairn_code serve_commit(struct verdict *verdict, struct cairn_srv_reply *reply,
+                                    struct cairn_error *err) {
+    struct cairn_srv_request *request = verdict->request;
+    CAIRN_TRY(cairn_srv_catalog_read(request->server->catalog, look_at_commit, verdict, err));
+    const struct cairn_srv_version *version = &verdict->version;
+    if (version->state != CAIRN_STATE_OPEN && version->state != CAIRN_STATE_COMMITTED)
+        return cairn_fail(err, CAIRN_ABORTED, "%s was given up: %s", version->id.text,
+                          version->reason);
+    if (version->state == CAIRN_STATE_OPEN && !verdict->whole) {
+        cairn_srv_reply_extra(reply, "expected", json_integer((json_int_t)verdict->expected));
+        cairn_srv_reply_extra(reply, "present", json_integer((json_int_t)verdict->present));
+        cairn_srv_reply_extra(reply, "missing", json_incref(verdict->missing));
+        return cairn_fail(err, CAIRN_INCOMPLETE,
+                          "step %" PRIu64 " has %" PRIu64 " of %" PRIu64
+                          " shards, or ranks that have not sealed",
+                          version->step, verdict->present, verdict->expected);
+    }
+    if (!verdict->asked)
+        CAIRN_TRY(cairn_srv_catalog_write(request->server->catalog, note_asked, verdict, err));
+    if (version->state == CAIRN_STATE_COMMITTED && version->recorded)
+        return cairn_srv_reply_json(reply, 200, CAIRN_TAKE(verdict->shown), err);
+    if (cairn_srv_mono_ms(request->server) >= request->arrived_ms + CAIRN_WAIT_MS_MAX / 2)
+        return cairn_fail(err, CAIRN_TIMEOUT, "the commit of %s is still under way",
+                          version->id.text);
+    cairn_srv_jobs_commit(request->server, version->id.text);
+    reply->park = reply->rung = true;
+    reply->park_key = cairn_srv_key_of(version->id.text);
+    reply->park_until_ms = request->arrived_ms + CAIRN_WAIT_MS_MAX / 2;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_on_commit(struct cairn_srv_request *request,
+                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    CAIRN_AUTO_JSON json_t *body = NULL;
+    CAIRN_TRY(cairn_srv_body(request, 100, &body, err));
+    struct verdict verdict = {.request = request};
+    struct cairn_msg_commit msg = {0};
+    CAIRN_TRY(cairn_msg_commit_read(body, "", &msg, err));
+    CAIRN_TRY(cairn_srv_grant_read(request, msg.grant, &verdict.grant, err));
+    enum cairn_code code = serve_commit(&verdict, reply, err);
+    release_verdict(&verdict);
+    return code;
+}
+
+/* ---- delete and undelete ---- */
+
+/* `latest` is another version after each removal, so a call that names it must say which version it
+ * has looked at; on any other it may. request NULL: one of many, each of which is named. */
+static enum cairn_code judge_name(const struct cairn_srv_request *request,
+                                  const struct cairn_srv_version *version,
+                                  struct cairn_error *err) {
+    char tag[CAIRN_VERSION_ID_BYTES + 2];
+    if (!request) return CAIRN_OK;
+    snprintf(tag, sizeof(tag), "\"%s\"", version->id.text);
+    bool names_one = request->if_match[0] && strcmp(request->if_match, "*") != 0;
+    if (names_one && !cairn_srv_tag_listed(request->if_match, tag, false))
+        return cairn_fail(err, CAIRN_PRECONDITION, "%s is %s", request->params.ref, tag);
+    bool moves = !strcmp(request->params.ref, "latest") || !strcmp(request->params.ref, "best");
+    if (names_one || !moves) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID,
+                      "`%s` means another version after each removal: name %s or its step, or "
+                      "send If-Match: %s",
+                      request->params.ref, version->id.text, tag);
+}
+
+static enum cairn_code find_deletable(struct cairn_srv_tx *tx, struct verdict *verdict,
+                                      struct cairn_error *err) {
+    const struct cairn_srv_trash_one *one = verdict->one;
+    cairn_srv_version_release(&verdict->version);
+    struct cairn_srv_ref ref = {one->name, verdict->id ? verdict->id : one->ref, true};
+    if (one->first) CAIRN_TRY(one->first(tx, one->argument, err));
+    CAIRN_TRY(cairn_srv_version_find(tx, &ref, &verdict->version, err));
+    CAIRN_TRY(judge_name(verdict->request, &verdict->version, err));
+    CAIRN_TRY(cairn_srv_version_there(&verdict->version, err));
+    if (verdict->version.state == CAIRN_STATE_COMMITTED && verdict->version.recorded)
+        return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NOT_COMMITTED,
+                      "%s is %s: only committed versions are deleted; "
+                      "cairn abort, or POST .../abort, gives an open one up",
+                      verdict->version.id.text,
+                      cairn_state_text(cairn_srv_version_shown(&verdict->version)));
+}
+
+/* The version as it is after the change, for the answer. */
+static enum cairn_code show_again(struct cairn_srv_tx *tx, struct verdict *verdict,
+                                  struct cairn_error *err) {
+    struct cairn_version_id id = verdict->version.id;
+    cairn_srv_version_release(&verdict->version);
+    CAIRN_TRY(cairn_srv_version_get(tx, id.text, &verdict->version, err));
+    json_decref(verdict->shown);
+    verdict->shown = NULL;
+    return cairn_srv_version_json(tx, &verdict->version, &verdict->shown, err);
+}
+
+static enum cairn_code judge_aliases(struct cairn_srv_tx *tx,
+                                     const struct cairn_srv_version *version,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *aliases = NULL;
+    CAIRN_TRY(cairn_srv_aliases_of_version(tx, version->id.text, &aliases, err));
+    if (!json_array_size(aliases)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_IN_USE, "the alias %s points at %s: let it point elsewhere first",
+                      json_string_value(json_array_get(aliases, 0)), version->id.text);
+}
+
+static enum cairn_code find_for_trash(struct cairn_srv_tx *tx, void *argument,
+                                      struct cairn_error *err) {
+    struct verdict *verdict = argument;
+    CAIRN_TRY(find_deletable(tx, verdict, err));
+    bool needed = false;
+    if (verdict->version.pinned)
+        return cairn_fail(err, CAIRN_IN_USE, "%s is pinned: take the pin off first (cairn unpin)",
+                          verdict->version.id.text);
+    CAIRN_TRY(judge_aliases(tx, &verdict->version, err));
+    if (!verdict->one->with_run)
+        CAIRN_TRY(cairn_srv_version_needed(tx, &verdict->version, &needed, err));
+    bool leased = false;
+    CAIRN_TRY(cairn_srv_version_leased(tx, verdict->version.id.text, &leased, err));
+    if (leased)
+        return cairn_fail(err, CAIRN_IN_USE,
+                          "%s is being read: its leases end by themselves (cairn lease ls)",
+                          verdict->version.id.text);
+    if (needed)
+        return cairn_fail(err, CAIRN_IN_USE,
+                          "the newest attempt resumed from %s and has committed nothing since",
+                          verdict->version.id.text);
+    return CAIRN_OK;
+}
+
+static enum cairn_code find_for_untrash(struct cairn_srv_tx *tx, void *argument,
+                                        struct cairn_error *err) {
+    return find_deletable(tx, argument, err);
+}
+
+static enum cairn_code trash(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct verdict *verdict = argument;
+    CAIRN_TRY(find_for_trash(tx, verdict, err));
+    verdict->changed = !verdict->version.trashed;
+    CAIRN_TRY(cairn_srv_ticks_advance(tx, verdict->one->server, err)); /* P8: the grace */
+    CAIRN_TRY(cairn_srv_version_trash(tx, &verdict->version, verdict->one->reason, err));
+    return show_again(tx, verdict, err);
+}
+
+static enum cairn_code untrash(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct verdict *verdict = argument;
+    CAIRN_AUTO(srv_run) run = {0}; /* shown again, where it was removed with what it has */
+    CAIRN_TRY(find_deletable(tx, verdict, err));
+    CAIRN_TRY(cairn_srv_run_get(tx, &verdict->version.name, &run, err));
+    CAIRN_TRY(cairn_srv_run_revive(tx, &run, err));
+    CAIRN_TRY(cairn_srv_version_untrash(tx, &verdict->version, err));
+    return show_again(tx, verdict, err);
+}
+
+/* The store's mark first, then the row (marks.h, marks.h#1): a reader of the store alone sees no
+ * version that the server has called trashed, and no deletion ever follows a mark that is not
+ * there. */
+static enum cairn_code mark_and_move(struct verdict *verdict, bool away, struct cairn_error *err) {
+    struct cairn_srv *server = verdict->one->server;
+    struct cairn_store_worker *worker = verdict->one->worker;
+    struct cairn_version_id id;
+    struct cairn_error unused = {0};
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, away ? find_for_trash : find_for_untrash,
+                                     verdict, err));
+    id = verdict->version.id;
+    verdict->id = id.text;
+    enum cairn_code code = cairn_srv_mark_trashed(worker, &verdict->version, away, err);
+    CAIRN_CRASHPOINT("server.trash.after_mark");
+    if (!code)
+        code = cairn_srv_catalog_write(server->catalog, away ? trash : untrash, verdict, err);
+    enum cairn_code settled =
+        cairn_srv_mark_settle(server, worker, id.text, code ? &unused : err);
+    verdict->id = NULL;
+    return code ? code : settled;
+}
+
+static enum cairn_code serve_trash(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                                   bool away, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_thawed(request->server, err));
+    const struct cairn_srv_trash_one one = {.server = request->server,
+                                            .worker = request->store,
+                                            .name = &request->params.run_name,
+                                            .ref = request->params.ref,
+                                            .reason = "by hand"};
+    struct verdict verdict = {.request = request, .one = &one};
+    enum cairn_code code = mark_and_move(&verdict, away, err);
+    if (!code) {
+        cairn_log(INFO, away ? "checkpoint.trashed" : "checkpoint.undeleted",
+                  "version=%s step=%" PRIu64, verdict.version.id.text, verdict.version.step);
+        cairn_srv_waiters_wake_version(request->server->waiters, &verdict.version.id,
+                                       &verdict.version.name);
+        code = cairn_srv_reply_json(reply, away ? 202 : 200, CAIRN_TAKE(verdict.shown), err);
+    }
+    release_verdict(&verdict);
+    return code;
+}
+
+enum cairn_code cairn_srv_trash_one(const struct cairn_srv_trash_one *one,
+                                    struct cairn_srv_trashed *ret, struct cairn_error *err) {
+    struct verdict verdict = {.one = one};
+    enum cairn_code code = mark_and_move(&verdict, true, err);
+    if (!code) {
+        const struct cairn_srv_version *version = &verdict.version;
+        *ret = (struct cairn_srv_trashed){version->id, version->step, version->bytes,
+                                          verdict.changed};
+        cairn_log(INFO, "checkpoint.trashed_with", "version=%s step=%" PRIu64, version->id.text,
+                  version->step);
+        cairn_srv_waiters_wake_version(one->server->waiters, &version->id, &version->name);
+    }
+    release_verdict(&verdict);
+    return code;
+}
+
+enum cairn_code cairn_srv_on_checkpoint_delete(struct cairn_srv_request *request,
+                                               struct cairn_srv_reply *reply,
+                                               struct cairn_error *err) {
+    return serve_trash(request, reply, true, err);
+}
+
+enum cairn_code cairn_srv_on_undelete(struct cairn_srv_request *request,
+                                      struct cairn_srv_reply *reply, struct cairn_error *err) {
+    return serve_trash(request, reply, false, err);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * layouts: rank tables by digest, and which version's object holds a layout.
+ *
+ * Why:     a rank whose layout did not change sends 32 bytes, and a version whose layout is known
+ *          refers to another version's object; both must be there as long as anybody refers (Q33).
+ * Promise: 1    a layout that was swept is never referred to again (V20): its row stays.
+ *          2    a table that an open version's rank has sealed is not dropped.
+ * Limits:  CAIRN_SRV_LAYOUTS_MAX a round.
+ * Threads: inside a transaction.
+ * Next:    server/commit/commit.c, server/sweep/sweep_objects.c.
+ */
+#pragma once
+
+#include "api/keys.h"
+#include "common/buf.h"
+#include "server/db/catalog.h"
+
+#define CAIRN_SRV_LAYOUTS_MAX 100
+
+/* *ret_made is false when it was there. */
+enum cairn_code cairn_srv_table_keep(struct cairn_srv_tx *tx, const uint8_t digest[32],
+                                     struct cairn_view bytes, bool *ret_made,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_table_there(struct cairn_srv_tx *tx, const uint8_t digest[32], bool *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_table_get(struct cairn_srv_tx *tx, const uint8_t digest[32],
+                                    struct cairn_buf *ret, bool *ret_there,
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* Part number `part`, from 1 on, of a table that comes in `of` of them: kept as a table is, under a
+ * digest of its own that no rank's table has, so that what nobody completes is dropped likewise. */
+struct cairn_srv_table_part {
+    const uint8_t *table; /* 32 bytes */
+    uint32_t part, of;
+};
+enum cairn_code cairn_srv_table_part_keep(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_table_part *part,
+                                          struct cairn_view bytes,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* All `of` parts in a row; CAIRN_TABLE_UNKNOWN: one of them is not there. */
+enum cairn_code cairn_srv_table_parts_get(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_table_part *last,
+                                          struct cairn_buf *ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_table_parts_drop(struct cairn_srv_tx *tx,
+                                           const struct cairn_srv_table_part *last,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* It is referred to now. */
+enum cairn_code cairn_srv_table_use(struct cairn_srv_tx *tx, const uint8_t digest[32],
+                                    struct cairn_error *err) CAIRN_MUST_USE;
+
+/* The object of a layout: its run, its digest, and the version that wrote it. */
+struct cairn_srv_layout {
+    int64_t run_id;
+    struct cairn_run_name name; /* set where lists are read */
+    uint8_t digest[32];
+    struct cairn_version_id writer;
+};
+/* Keeps in the version's row which object holds its layout: one that is there, or its own. */
+enum cairn_code cairn_srv_layout_choose(struct cairn_srv_tx *tx, const char *version,
+                                        int64_t run_id, const uint8_t digest[32],
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Q53: another version's object, which the stored manifest names. */
+enum cairn_code cairn_srv_layout_rechoose(struct cairn_srv_tx *tx, const char *version,
+                                          const char *writer,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_layout_there(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_layout *layout, bool *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_layout_swept(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_layout *layout, bool *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Its object may be there; no version refers to it yet. */
+enum cairn_code cairn_srv_layout_add(struct cairn_srv_tx *tx, const struct cairn_srv_layout *layout,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* A committed version refers to it. */
+enum cairn_code cairn_srv_layout_use(struct cairn_srv_tx *tx, const struct cairn_srv_layout *layout,
+                                     struct cairn_error *err) CAIRN_MUST_USE;
+/* Reconcile: the store has it, whatever this catalog thought. */
+enum cairn_code cairn_srv_layout_take(struct cairn_srv_tx *tx,
+                                      const struct cairn_srv_layout *layout,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Has this version written a layout that there is a row of? */
+enum cairn_code cairn_srv_layout_written_by(struct cairn_srv_tx *tx, int64_t run_id,
+                                            const char *version, bool *ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Marks what is named by no version any more, drops unused tables, and lists the layouts that were
+ * unused for unused_ms: from here on no version refers to them. */
+enum cairn_code cairn_srv_layouts_retire(struct cairn_srv_tx *tx, uint64_t unused_ms,
+                                         struct cairn_srv_layout ret[CAIRN_SRV_LAYOUTS_MAX],
+                                         size_t *ret_count, struct cairn_error *err) CAIRN_MUST_USE;
+/* Their objects are deleted. */
+enum cairn_code cairn_srv_layouts_deleted(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_layout *layouts, size_t count,
+                                          struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,622 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shards, ranks and seals of an open version as rows; see shards.h. What is said is compared in
+ * groups: all looks of one go out together, and what they allow is written after them. */
+#include "server/ledger/shards.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/manifest.h"
+#include "api/messages.h"
+#include "api/shard_names.h"
+#include "api/table.h"
+#include "server/db/sql.h"
+#include "server/ledger/events.h"
+#include "server/ledger/layouts.h"
+#include "server/ledger/quotas.h"
+#include "server/ledger/versions.h"
+
+#define GROUP_MAX 64 /* shards that are compared together; half as many looks as may be expected */
+
+/* ---- one name ---- */
+
+static enum cairn_code check_rank(const struct cairn_srv_registration *batch, uint64_t rank,
+                                  struct cairn_error *err) {
+    if (rank < batch->version->world_size) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_INVALID, "rank %" PRIu64 " of a world of %u", rank,
+                      batch->version->world_size);
+}
+
+enum cairn_code cairn_srv_rank_sealed(struct cairn_srv_tx *tx, const char *version, uint64_t rank,
+                                      bool *ret, struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(rank_sealed), SQL_T(version), SQL_I(rank));
+}
+
+/* The columns of shard_look. */
+enum { BELOW, NAME, RANK, REGISTERED_BY, SIZE, CRC32C, BLOCKS };
+
+/* What is there under this name against what is said now. */
+static enum cairn_code compare_shard(const struct cairn_srv_rows *rows,
+                                     const struct cairn_srv_shard_said *shard, bool registers,
+                                     struct cairn_error *err) {
+    if (cairn_srv_rows_u64(rows, RANK) != shard->msg.rank)
+        return cairn_fail(err, CAIRN_SHARD_CONFLICT,
+                          "shard \"%s\" is rank %" PRIu64 "'s, not rank %" PRIu64 "'s",
+                          shard->msg.name, cairn_srv_rows_u64(rows, RANK), shard->msg.rank);
+    if (cairn_srv_rows_u64(rows, SIZE) != shard->msg.bytes)
+        return cairn_fail(err, CAIRN_SHARD_CONFLICT,
+                          "shard \"%s\" was said to have %" PRIu64 " bytes, now %" PRIu64,
+                          shard->msg.name, cairn_srv_rows_u64(rows, SIZE), shard->msg.bytes);
+    if (!registers || !cairn_srv_rows_i64(rows, REGISTERED_BY)) return CAIRN_OK;
+    struct cairn_view blocks = cairn_srv_rows_blob(rows, BLOCKS);
+    if (cairn_srv_rows_u64(rows, CRC32C) != shard->crc32c || blocks.size != shard->blocks.size ||
+        (blocks.size && memcmp(blocks.data, shard->blocks.data, blocks.size)))
+        return cairn_fail(err, CAIRN_SHARD_CONFLICT,
+                          "shard \"%s\" was registered with checksum %08x, now %08x",
+                          shard->msg.name, (unsigned)cairn_srv_rows_u64(rows, CRC32C),
+                          shard->crc32c);
+    return CAIRN_OK;
+}
+
+static enum cairn_code cannot_stand(const char *name, const char *other, struct cairn_error *err) {
+    return cairn_fail(err, CAIRN_SHARD_CONFLICT,
+                      "shards \"%s\" and \"%s\" cannot stand beside each other: one name is "
+                      "a folder of the other",
+                      name, other);
+}
+
+struct name_range {
+    char from[CAIRN_SHARD_NAME_BYTES_MAX + 2], to[CAIRN_SHARD_NAME_BYTES_MAX + 2];
+};
+
+/* What stands in a folder of that name; '0' is the byte after '/'. */
+static void range_below(const char *name, struct name_range *ret) {
+    snprintf(ret->from, sizeof(ret->from), "%s/", name);
+    snprintf(ret->to, sizeof(ret->to), "%s0", name);
+}
+
+/* Is `folder` one that the name before had, too, and was looked at for it? */
+static bool same_folder(struct cairn_view folder, const char *before) {
+    return before && !strncmp(before, folder.data, folder.size) && before[folder.size] == '/';
+}
+
+/* The looks that look_at makes; `before` is the name that went before, or NULL. */
+static enum cairn_code expect_look(struct cairn_srv_tx *tx, const char *version, const char *name,
+                                   const char *before, struct cairn_error *err) {
+    struct cairn_view whole = cairn_view_of(name), folder = {name, 0};
+    struct name_range below;
+    range_below(name, &below);
+    CAIRN_TRY(cairn_srv_sql_expect(tx, err, SQL(shard_look), SQL_T(version), SQL_T(name),
+                                   SQL_T(below.from), SQL_T(below.to)));
+    while (cairn_shard_name_folder(whole, &folder)) {
+        char text[CAIRN_SHARD_NAME_BYTES_MAX + 1];
+        if (same_folder(folder, before)) continue;
+        snprintf(text, sizeof(text), "%.*s", (int)folder.size, name);
+        CAIRN_TRY(cairn_srv_sql_expect(tx, err, SQL(shard_named), SQL_T(version), SQL_T(text)));
+    }
+    return CAIRN_OK;
+}
+
+/* A shard that is there has been looked at in the same way, so its folders are none. */
+static enum cairn_code look_at_folders(struct cairn_srv_tx *tx, const char *version,
+                                       const char *name, const char *before,
+                                       struct cairn_error *err) {
+    struct cairn_view whole = cairn_view_of(name), folder = {name, 0};
+    while (cairn_shard_name_folder(whole, &folder)) {
+        char text[CAIRN_SHARD_NAME_BYTES_MAX + 1];
+        bool found = false;
+        if (same_folder(folder, before)) continue;
+        snprintf(text, sizeof(text), "%.*s", (int)folder.size, name);
+        CAIRN_TRY(
+            cairn_srv_sql_found(tx, &found, err, SQL(shard_named), SQL_T(version), SQL_T(text)));
+        if (found) return cannot_stand(name, text, err);
+    }
+    return CAIRN_OK;
+}
+
+/* Is it there (then it is compared), and if not, may it be? */
+static enum cairn_code look_at(struct cairn_srv_tx *tx, const char *version,
+                               const struct cairn_srv_shard_said *shard, bool registers,
+                               const char *before, bool *ret_known, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    struct name_range below;
+    range_below(shard->msg.name, &below);
+    *ret_known = false;
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shard_look), SQL_T(version),
+                                 SQL_T(shard->msg.name), SQL_T(below.from), SQL_T(below.to)));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) break;
+        if (cairn_srv_rows_i64(&rows, BELOW))
+            return cannot_stand(shard->msg.name, cairn_srv_rows_text(&rows, NAME), err);
+        *ret_known = true;
+        CAIRN_TRY(compare_shard(&rows, shard, registers, err));
+    }
+    if (*ret_known) return CAIRN_OK;
+    return look_at_folders(tx, version, shard->msg.name, before, err);
+}
+
+/* ---- shards ---- */
+
+/* Two of one name, or one that is a folder of the other: the rows of the first say it. */
+static bool names_clash(const char *one, const char *other) {
+    size_t size = strlen(one), other_size = strlen(other);
+    if (size > other_size) return names_clash(other, one);
+    return !strncmp(one, other, size) && (!other[size] || other[size] == '/');
+}
+
+/* How many of them can be compared before any of them is written. */
+static size_t group_size(const struct cairn_srv_shard_said *shards, size_t count) {
+    for (size_t i = 1; i < count; i++) {
+        if (i == GROUP_MAX) return i;
+        for (size_t k = 0; k < i; k++)
+            if (names_clash(shards[k].msg.name, shards[i].msg.name)) return i;
+    }
+    return count;
+}
+
+static const char *name_before(const struct cairn_srv_shard_said *shards, size_t i) {
+    return i ? shards[i - 1].msg.name : NULL;
+}
+
+static enum cairn_code expect_group(struct cairn_srv_tx *tx, const char *version,
+                                    const struct cairn_srv_shard_said *shards, size_t count,
+                                    struct cairn_error *err) {
+    for (size_t i = 0; i < count; i++) {
+        CAIRN_TRY(expect_look(tx, version, shards[i].msg.name, name_before(shards, i), err));
+        if (!i || shards[i - 1].msg.rank != shards[i].msg.rank)
+            CAIRN_TRY(cairn_srv_sql_expect(tx, err, SQL(rank_sealed), SQL_T(version),
+                                           SQL_I(shards[i].msg.rank)));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code compare_group(struct cairn_srv_tx *tx,
+                                     const struct cairn_srv_registration *batch,
+                                     const struct cairn_srv_shard_said *shards, size_t count,
+                                     struct cairn_error *err) {
+    const char *version = batch->version->id.text;
+    bool sealed = false, known = false;
+    for (size_t i = 0; i < count; i++) {
+        const struct cairn_srv_shard_said *shard = &shards[i];
+        CAIRN_TRY(check_rank(batch, shard->msg.rank, err));
+        CAIRN_TRY(look_at(tx, version, shard, true, name_before(shards, i), &known, err));
+        if (!i || shards[i - 1].msg.rank != shard->msg.rank)
+            CAIRN_TRY(cairn_srv_rank_sealed(tx, version, shard->msg.rank, &sealed, err));
+        if (!known && sealed)
+            return cairn_fail(err, CAIRN_SHARD_CONFLICT,
+                              "shard \"%s\" is not in the seal of rank %" PRIu64, shard->msg.name,
+                              shard->msg.rank);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code write_shard(struct cairn_srv_tx *tx,
+                                   const struct cairn_srv_registration *batch,
+                                   const struct cairn_srv_shard_said *shard,
+                                   struct cairn_error *err) {
+    struct cairn_view blocks = cairn_buf_view(&shard->blocks);
+    if (!blocks.data) blocks = CAIRN_VIEW("");
+    return cairn_srv_sql_run(tx, NULL, err, SQL(shard_register), SQL_T(batch->version->id.text),
+                             SQL_T(shard->msg.name), SQL_I(shard->msg.rank),
+                             SQL_I(shard->msg.bytes),
+                             SQL_I(shard->crc32c), SQL_B(blocks), SQL_I(shard->msg.part_bytes),
+                             SQL_T(shard->msg.token), SQL_T(batch->node));
+}
+
+static enum cairn_code register_shards(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_registration *batch,
+                                       struct cairn_error *err) {
+    for (size_t from = 0, count = 0; from < batch->shard_count; from += count) {
+        const struct cairn_srv_shard_said *shards = &batch->shards[from];
+        count = group_size(shards, batch->shard_count - from);
+        if (from) /* the first ones are expected by the caller */
+            CAIRN_TRY(expect_group(tx, batch->version->id.text, shards, count, err));
+        CAIRN_TRY(compare_group(tx, batch, shards, count, err));
+        for (size_t i = 0; i < count; i++) CAIRN_TRY(write_shard(tx, batch, &shards[i], err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- seals: what they list, against the rank's rows ---- */
+
+struct sealed {
+    const char *name;
+    uint64_t size;
+    bool known;
+};
+struct seal {
+    const struct cairn_srv_seal_said *said;
+    struct sealed *shards; /* by name */
+    size_t count, known_count;
+    uint64_t bytes; /* at most CAIRN_SRV_SEALED_BYTES_MAX */
+    bool repeated; /* it is there already, the same */
+};
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct sealed *)a)->name, ((const struct sealed *)b)->name);
+}
+
+/* Both are numbers of 62 bits at most. */
+static uint64_t add_bytes(uint64_t sum, uint64_t more) {
+    return cairn_min_u64(sum + more, CAIRN_SRV_SEALED_BYTES_MAX);
+}
+
+static enum cairn_code list_shards(const struct cairn_srv_seal_said *said, struct seal *ret,
+                                   struct cairn_error *err) {
+    *ret = (struct seal){.said = said, .count = json_array_size(said->msg.shards)};
+    ret->shards = calloc(ret->count + 1, sizeof(*ret->shards));
+    if (!ret->shards) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a seal");
+    for (size_t i = 0; i < ret->count; i++) {
+        const json_t *item = json_array_get(said->msg.shards, i);
+        ret->shards[i].name = json_string_value(json_object_get(item, "name"));
+        ret->shards[i].size = (uint64_t)json_integer_value(json_object_get(item, "bytes"));
+        ret->bytes = add_bytes(ret->bytes, ret->shards[i].size);
+    }
+    qsort(ret->shards, ret->count, sizeof(*ret->shards), by_name);
+    for (size_t i = 1; i < ret->count; i++)
+        if (!strcmp(ret->shards[i - 1].name, ret->shards[i].name))
+            return cairn_fail(err, CAIRN_SHARD_CONFLICT,
+                              "the seal of rank %" PRIu64 " names shard \"%s\" twice",
+                              said->msg.rank, ret->shards[i].name);
+    return CAIRN_OK;
+}
+
+static struct sealed *find_sealed(const struct seal *seal, const char *name) {
+    struct sealed key = {.name = name};
+    return bsearch(&key, seal->shards, seal->count, sizeof(*seal->shards), by_name);
+}
+
+/* What was registered of the rank must be in its seal, with that size. */
+static enum cairn_code compare_rank(struct cairn_srv_tx *tx, const char *version, struct seal *seal,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    uint64_t rank = seal->said->msg.rank;
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(shards_of_rank), SQL_T(version), SQL_I(rank)));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        const char *name = cairn_srv_rows_text(&rows, 0);
+        struct sealed *shard = find_sealed(seal, name);
+        if (!shard)
+            return cairn_fail(
+                err, CAIRN_SHARD_CONFLICT,
+                "shard \"%s\" was registered and is not in the seal of rank %" PRIu64, name, rank);
+        if (cairn_srv_rows_u64(&rows, 1) != shard->size)
+            return cairn_fail(err, CAIRN_SHARD_CONFLICT,
+                              "shard \"%s\" was said to have %" PRIu64 " bytes, now %" PRIu64, name,
+                              cairn_srv_rows_u64(&rows, 1), shard->size);
+        shard->known = true;
+        seal->known_count++;
+    }
+}
+
+/* The next of those that compare_others looks at. */
+static enum cairn_code expect_others(struct cairn_srv_tx *tx, const char *version,
+                                     const struct seal *seal, size_t from, const char *before,
+                                     struct cairn_error *err) {
+    for (size_t i = from, sent = 0; i < seal->count && sent < GROUP_MAX; i++) {
+        if (seal->shards[i].known) continue;
+        CAIRN_TRY(expect_look(tx, version, seal->shards[i].name, before, err));
+        before = seal->shards[i].name;
+        sent++;
+    }
+    return CAIRN_OK;
+}
+
+/* What the rank had not registered yet may be another's. */
+static enum cairn_code compare_others(struct cairn_srv_tx *tx, const char *version,
+                                      const struct seal *seal, struct cairn_error *err) {
+    const char *before = NULL;
+    for (size_t i = 0, looked = 0; i < seal->count; i++) {
+        struct cairn_srv_shard_said shard = {.msg = {.name = seal->shards[i].name,
+                                                     .rank = seal->said->msg.rank,
+                                                     .bytes = seal->shards[i].size}};
+        bool known = false;
+        if (seal->shards[i].known) continue;
+        if (looked++ % GROUP_MAX == 0) CAIRN_TRY(expect_others(tx, version, seal, i, before, err));
+        CAIRN_TRY(look_at(tx, version, &shard, false, before, &known, err));
+        CAIRN_ASSERT(!known); /* of this rank: it would be among its rows */
+        before = seal->shards[i].name;
+    }
+    return CAIRN_OK;
+}
+
+/* The table's shards must be sealed by this rank with the table's sizes. */
+static enum cairn_code check_table(const struct seal *seal, struct cairn_view bytes,
+                                   struct cairn_error *err) {
+    struct cairn_table table;
+    uint64_t rank = seal->said->msg.rank;
+    CAIRN_TRY(cairn_table_open(bytes, &table, err));
+    if (table.rank != rank)
+        return cairn_fail(err, CAIRN_TABLE_INVALID,
+                          "the table of rank %" PRIu64 "'s seal is rank %u's", rank, table.rank);
+    for (uint32_t i = 0; i < table.shard_count; i++) {
+        struct cairn_table_shard shard;
+        cairn_table_shard_at(&table, i, &shard);
+        char name[CAIRN_SHARD_NAME_BYTES_MAX + 1];
+        snprintf(name, sizeof(name), "%.*s", (int)shard.name.size, (const char *)shard.name.data);
+        const struct sealed *found = find_sealed(seal, name);
+        if (!found)
+            return cairn_fail(err, CAIRN_SHARD_CONFLICT,
+                              "the table of rank %" PRIu64 " names shard \"%s\", its seal does not",
+                              rank, name);
+        if (found->size != shard.size_bytes)
+            return cairn_fail(err, CAIRN_SHARD_CONFLICT,
+                              "shard \"%s\" has %" PRIu64 " bytes in the table, %" PRIu64
+                              " in the seal",
+                              name, shard.size_bytes, found->size);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code compare_table(struct cairn_srv_tx *tx, const struct seal *seal,
+                                     struct cairn_error *err) {
+    CAIRN_AUTO(buf) bytes = {.limit = CAIRN_TABLE_BYTES_MAX};
+    const struct cairn_srv_seal_said *said = seal->said;
+    bool there = false;
+    CAIRN_TRY(cairn_srv_table_get(tx, said->table, &bytes, &there, err));
+    if (!there)
+        return cairn_fail(err, CAIRN_TABLE_UNKNOWN,
+                          "the table %s of rank %" PRIu64
+                          " is not here: PUT .../tables/%s, then seal again",
+                          said->msg.table, said->msg.rank, said->msg.table);
+    return check_table(seal, cairn_buf_view(&bytes), err);
+}
+
+/* ---- a seal that is there ---- */
+
+static enum cairn_code repeated_shards(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_registration *batch,
+                                       const struct cairn_srv_seal_said *seal, bool *ret_same,
+                                       struct cairn_error *err) {
+    *ret_same = false;
+    for (size_t i = 0; i < json_array_size(seal->msg.shards); i++) {
+        const json_t *item = json_array_get(seal->msg.shards, i);
+        bool found = false;
+        int64_t size = 0;
+        CAIRN_TRY(cairn_srv_sql_number(
+            tx, &found, &size, err, SQL(shard_sealed_size), SQL_T(batch->version->id.text),
+            SQL_T(json_string_value(json_object_get(item, "name"))), SQL_I(seal->msg.rank)));
+        if (!found || size != json_integer_value(json_object_get(item, "bytes"))) return CAIRN_OK;
+    }
+    bool found = false;
+    int64_t count = 0;
+    CAIRN_TRY(cairn_srv_sql_number(tx, &found, &count, err, SQL(shards_count_of_rank),
+                                   SQL_T(batch->version->id.text), SQL_I(seal->msg.rank)));
+    *ret_same = (size_t)count == json_array_size(seal->msg.shards);
+    return CAIRN_OK;
+}
+
+/* Seals are final: the same again is no change, another one is a conflict. */
+static enum cairn_code repeated(struct cairn_srv_tx *tx, const struct cairn_srv_registration *batch,
+                                const struct cairn_srv_seal_said *seal, struct cairn_error *err) {
+    bool same = false;
+    {
+        CAIRN_AUTO(srv_rows) rows = {0};
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(rank_digest),
+                                     SQL_T(batch->version->id.text), SQL_I(seal->msg.rank)));
+        bool more = false;
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        struct cairn_view digest = cairn_srv_rows_blob(&rows, 0);
+        same = digest.size == 32 && seal->msg.table ? !memcmp(digest.data, seal->table, 32)
+                                                    : !digest.size == !seal->msg.table;
+    }
+    if (same) CAIRN_TRY(repeated_shards(tx, batch, seal, &same, err));
+    if (same) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_SHARD_CONFLICT,
+                      "rank %" PRIu64 " has sealed already, with another table or other shards",
+                      seal->msg.rank);
+}
+
+/* ---- seals: looking, then writing ---- */
+
+static enum cairn_code compare_seal(struct cairn_srv_tx *tx,
+                                    const struct cairn_srv_registration *batch, struct seal *seal,
+                                    struct cairn_error *err) {
+    const char *version = batch->version->id.text;
+    CAIRN_TRY(check_rank(batch, seal->said->msg.rank, err));
+    CAIRN_TRY(cairn_srv_rank_sealed(tx, version, seal->said->msg.rank, &seal->repeated, err));
+    if (seal->repeated) return repeated(tx, batch, seal->said, err);
+    CAIRN_TRY(compare_rank(tx, version, seal, err));
+    CAIRN_TRY(compare_others(tx, version, seal, err));
+    return seal->said->msg.table ? compare_table(tx, seal, err) : CAIRN_OK;
+}
+
+/* Labels and meta are rank 0's; what its seal says stands for what its begin said. Written before
+ * the rank's row, since they stay as they are from its seal on (version_set_meta). */
+static enum cairn_code write_meta(struct cairn_srv_tx *tx,
+                                  const struct cairn_srv_registration *batch,
+                                  const struct cairn_srv_seal_said *said,
+                                  struct cairn_error *err) {
+    const struct cairn_srv_version *version = batch->version;
+    if (said->msg.rank != 0 || (!said->msg.labels && !said->msg.meta)) return CAIRN_OK;
+    return cairn_srv_version_set_meta(tx, version->id.text,
+                                      said->msg.labels ? said->labels_text.data : version->labels,
+                                      said->msg.meta ? said->meta_text.data : version->meta, err);
+}
+
+static enum cairn_code write_seal(struct cairn_srv_tx *tx,
+                                  const struct cairn_srv_registration *batch,
+                                  const struct seal *seal, struct cairn_error *err) {
+    const char *version = batch->version->id.text;
+    const struct cairn_srv_seal_said *said = seal->said;
+    if (seal->known_count)
+        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(shards_seal), SQL_T(version),
+                                    SQL_I(said->msg.rank)));
+    for (size_t i = 0; i < seal->count; i++)
+        if (!seal->shards[i].known)
+            CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(shard_seal), SQL_T(version),
+                                        SQL_T(seal->shards[i].name), SQL_I(said->msg.rank),
+                                        SQL_I(seal->shards[i].size), SQL_T(batch->node)));
+    /* Q33: the reference is taken here, in the seal's transaction. */
+    if (said->msg.table) CAIRN_TRY(cairn_srv_table_use(tx, said->table, err));
+    CAIRN_TRY(write_meta(tx, batch, said, err));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(rank_seal), SQL_T(version), SQL_I(said->msg.rank),
+                             SQL_T(batch->node), SQL_D(said->msg.table ? said->table : NULL),
+                             SQL_I(said->msg.bytes), SQL_T(said->replicated_text.data));
+}
+
+/* Q57: who says it now is the one that is waited for. */
+static enum cairn_code take_over(struct cairn_srv_tx *tx,
+                                 const struct cairn_srv_registration *batch, uint64_t rank,
+                                 struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(rank_moved), SQL_T(batch->version->id.text),
+                             SQL_I(rank), SQL_T(batch->node));
+}
+
+/* May both be compared before either is written? */
+static bool seals_clash(const struct seal *one, const struct seal *other) {
+    if (one->said->msg.rank == other->said->msg.rank) return true;
+    for (size_t i = 0; i < one->count; i++)
+        for (size_t k = 0; k < other->count; k++)
+            if (names_clash(one->shards[i].name, other->shards[k].name)) return true;
+    return false;
+}
+
+/* How many seals from `from` on are a group: few shards in all, unless it is one seal. */
+static size_t seal_group_size(const struct seal *seals, size_t from, size_t count) {
+    size_t shards = seals[from].count;
+    for (size_t i = from + 1; i < count; i++) {
+        shards += seals[i].count;
+        if (shards > GROUP_MAX || i - from == GROUP_MAX) return i - from;
+        for (size_t k = from; k < i; k++)
+            if (seals_clash(&seals[k], &seals[i])) return i - from;
+    }
+    return count - from;
+}
+
+struct sum {
+    uint64_t seals, bytes;
+    int64_t stall_ms; /* the longest; -1: none was said */
+};
+
+static enum cairn_code tell_stale(struct cairn_srv_tx *tx,
+                                  const struct cairn_srv_registration *batch,
+                                  const struct cairn_msg_rank_seal *said, struct cairn_error *err) {
+    char reason[256];
+    snprintf(reason, sizeof(reason), "rank %" PRIu64 ": %s", said->rank, said->stale);
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_STALE,
+                                      batch->version->id.text, CAIRN_OK, reason, err);
+}
+
+static enum cairn_code register_group(struct cairn_srv_tx *tx,
+                                      const struct cairn_srv_registration *batch,
+                                      struct seal *seals, size_t count, struct sum *sum,
+                                      struct cairn_error *err) {
+    const char *version = batch->version->id.text;
+    for (size_t i = 0; i < count; i++) {
+        CAIRN_TRY(cairn_srv_sql_expect(tx, err, SQL(rank_sealed), SQL_T(version),
+                                       SQL_I(seals[i].said->msg.rank)));
+        CAIRN_TRY(cairn_srv_sql_expect(tx, err, SQL(shards_of_rank), SQL_T(version),
+                                       SQL_I(seals[i].said->msg.rank)));
+    }
+    for (size_t i = 0; i < count; i++) CAIRN_TRY(compare_seal(tx, batch, &seals[i], err));
+    for (size_t i = 0; i < count; i++) {
+        if (seals[i].repeated) {
+            CAIRN_TRY(take_over(tx, batch, seals[i].said->msg.rank, err));
+            continue;
+        }
+        CAIRN_TRY(write_seal(tx, batch, &seals[i], err));
+        if (seals[i].said->msg.stale) CAIRN_TRY(tell_stale(tx, batch, &seals[i].said->msg, err));
+        sum->seals++;
+        sum->bytes = add_bytes(sum->bytes, seals[i].bytes);
+        uint64_t stall_ms = seals[i].said->msg.stall_ms;
+        if (stall_ms != CAIRN_MESSAGE_NONE && (int64_t)stall_ms > sum->stall_ms)
+            sum->stall_ms = (int64_t)stall_ms;
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code register_all(struct cairn_srv_tx *tx,
+                                    const struct cairn_srv_registration *batch, struct seal *seals,
+                                    struct cairn_error *err) {
+    const char *version = batch->version->id.text;
+    struct sum sum = {.stall_ms = -1};
+    uint64_t changed = 0;
+    for (size_t i = 0; i < batch->seal_count; i++)
+        CAIRN_TRY(list_shards(&batch->seals[i], &seals[i], err));
+    for (size_t from = 0, count = 0; from < batch->seal_count; from += count) {
+        count = seal_group_size(seals, from, batch->seal_count);
+        CAIRN_TRY(register_group(tx, batch, &seals[from], count, &sum, err));
+    }
+    if (!sum.seals) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_usage_leave(tx, version, err));
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(version_count_seals), SQL_T(version),
+                                SQL_I(sum.seals), SQL_I(sum.bytes), SQL_I(batch->wall_ms),
+                                SQL_I(sum.stall_ms)));
+    CAIRN_ASSERT(changed == 1); /* seals are final, so no rank is counted twice */
+    return cairn_srv_usage_enter(tx, version, err);
+}
+
+static enum cairn_code register_seals(struct cairn_srv_tx *tx,
+                                      const struct cairn_srv_registration *batch,
+                                      struct cairn_error *err) {
+    struct seal *seals = calloc(batch->seal_count + 1, sizeof(*seals));
+    if (!seals) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the seals");
+    enum cairn_code code = register_all(tx, batch, seals, err);
+    for (size_t i = 0; i < batch->seal_count; i++) free(seals[i].shards);
+    free(seals);
+    return code;
+}
+
+/* ---- the batch ---- */
+
+enum cairn_code cairn_srv_shards_expect(struct cairn_srv_tx *tx, const char *version,
+                                        const struct cairn_srv_shard_said *shards, size_t count,
+                                        struct cairn_error *err) {
+    return expect_group(tx, version, shards, group_size(shards, count), err);
+}
+
+enum cairn_code cairn_srv_shards_register(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_registration *batch,
+                                          struct cairn_error *err) {
+    CAIRN_ASSERT(batch->version->state == CAIRN_STATE_OPEN);
+    CAIRN_TRY(register_shards(tx, batch, err));
+    return register_seals(tx, batch, err);
+}
+
+/* ---- all of a version's ---- */
+
+enum cairn_code cairn_srv_version_set_durable(struct cairn_srv_tx *tx, const char *version,
+                                              int64_t wall_ms, struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_durable), SQL_T(version),
+                             SQL_I(wall_ms));
+}
+
+enum cairn_code cairn_srv_shards_count(struct cairn_srv_tx *tx, const char *version,
+                                       uint64_t *ret_known, uint64_t *ret_registered,
+                                       struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shards_counts), SQL_T(version)));
+    bool more = false;
+    CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+    *ret_known = cairn_srv_rows_u64(&rows, 0);
+    *ret_registered = cairn_srv_rows_u64(&rows, 1);
+    CAIRN_ASSERT(*ret_registered <= *ret_known);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_shards_missing(struct cairn_srv_tx *tx, const char *version, json_t *ret,
+                                         struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(shards_missing), SQL_T(version)));
+    for (bool more = true;;) {
+        CAIRN_TRY(cairn_srv_rows_next(&rows, &more, err));
+        if (!more) return CAIRN_OK;
+        json_t *item = CAIRN_PACK(missing_shard, .shard = cairn_srv_rows_text(&rows, 0),
+                                  .rank = cairn_srv_rows_u64(&rows, 1),
+                                  .node = cairn_srv_rows_text(&rows, 2), .state = "sealed");
+        if (json_array_append_new(ret, item))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    }
+}
+
+enum cairn_code cairn_srv_shards_drop(struct cairn_srv_tx *tx, const char *version,
+                                      struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(shards_drop), SQL_T(version)));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(ranks_drop), SQL_T(version)));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(groups_drop), SQL_T(version));
+}

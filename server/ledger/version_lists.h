@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * version_lists: which versions a question is about, in the words of the question.
+ *
+ * Why:     what is open, shown, in the trash or to be swept is decided by predicates.h alone; who
+ *          acts on a list checks each version again in its own transaction (Q27).
+ * Promise: Q36  nothing of a frozen run is in the lists that the sweep works from.
+ * Limits:  as each says; lists without a limit are of one run.
+ * Threads: inside a transaction.
+ * Next:    server/db/predicates.h, server/sweep/sweep.c.
+ */
+#pragma once
+
+#include "server/ledger/lists.h"
+#include "server/ledger/versions.h"
+
+enum cairn_code cairn_srv_versions_open_of_run(struct cairn_srv_tx *tx, int64_t run_id,
+                                               struct cairn_srv_ids *ret,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
+/* How often one of a run was put into the trash, or taken out. */
+enum cairn_code cairn_srv_versions_trash_changes(struct cairn_srv_tx *tx,
+                                                 const struct cairn_run_name *name, uint64_t *ret,
+                                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* Committed and not recorded (Q24), by attempt, step and n. */
+enum cairn_code cairn_srv_versions_unrecorded(struct cairn_srv_tx *tx,
+                                              const struct cairn_run_name *name, size_t limit,
+                                              struct cairn_srv_ids *ret,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
+/* What this version supersedes when it was begun with on_exists = supersede (Q52). */
+enum cairn_code cairn_srv_versions_older(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_version *version, size_t limit,
+                                         struct cairn_srv_ids *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+
+/* What is counted: by state, and those in the trash apart from others that are committed. */
+#define CAIRN_SRV_KINDS (CAIRN_STATE_GONE + 2)
+const char *cairn_srv_kind_text(size_t kind); /* "open", ..., "trashed" */
+struct cairn_srv_kind_count {
+    uint64_t versions, bytes;
+};
+/* Of all runs; what is gone is not counted. */
+enum cairn_code cairn_srv_kinds_count(struct cairn_srv_tx *tx,
+                                      struct cairn_srv_kind_count ret[CAIRN_SRV_KINDS],
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+
+/* What a round of the sweep looks at. */
+enum cairn_srv_round {
+    CAIRN_SRV_ROUND_LEFT_OVER, /* whole, or committed without its record */
+    CAIRN_SRV_ROUND_OPEN,      /* the longest open first */
+    CAIRN_SRV_ROUND_TRASHED,   /* whose grace was over at the time */
+    CAIRN_SRV_ROUND_DEAD,      /* aborting or deleting, and the store has kept nothing yet */
+    CAIRN_SRV_ROUND_AGAIN,     /* gone, and due for one more sweep at the time (Q30) */
+    CAIRN_SRV_ROUND_NOT_FREED, /* the store kept something, and is tried again at the time */
+};
+struct cairn_srv_round_query {
+    enum cairn_srv_round round;
+    uint64_t tick_ms; /* that time, in catalog time */
+    size_t limit, passed; /* passed: so many of the first are left out */
+};
+enum cairn_code cairn_srv_versions_round(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_round_query *query,
+                                         struct cairn_srv_ids *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+
+/* What a removal of the run still has to do, the oldest first; a list is filled anew. */
+struct cairn_srv_to_remove {
+    struct cairn_srv_ids committed, open;
+    size_t unrecorded; /* committed ones that lack their record, and so are in neither list */
+};
+enum cairn_code cairn_srv_versions_to_remove(struct cairn_srv_tx *tx, int64_t run_id, size_t limit,
+                                             struct cairn_srv_to_remove *ret,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Gone for good at that time: no sweep of them is due any more, and no answer names them. */
+enum cairn_code cairn_srv_versions_over(struct cairn_srv_tx *tx, uint64_t tick_ms, size_t limit,
+                                        struct cairn_srv_ids *ret,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Their rows go. The ids of the newest attempt are kept, since its processes could begin them once
+ * more (Q11): a version id is never used for two saves. */
+enum cairn_code cairn_srv_versions_forget(struct cairn_srv_tx *tx, const struct cairn_srv_ids *ids,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+/* Is it one of those? */
+enum cairn_code cairn_srv_version_forgotten(struct cairn_srv_tx *tx, int64_t run_id,
+                                            uint64_t attempt, const char *id, bool *ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_version_forgotten_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                                   uint64_t attempt, const char *id,
+                                                   struct cairn_error *err) CAIRN_MUST_USE;
+
+typedef enum cairn_code cairn_srv_each_version(struct cairn_srv_tx *tx, void *argument,
+                                               const struct cairn_srv_version *version,
+                                               struct cairn_error *err);
+/* At most 1,000. */
+enum cairn_code cairn_srv_versions_open_of_attempt(struct cairn_srv_tx *tx,
+                                                   const struct cairn_run_name *name,
+                                                   uint64_t attempt, cairn_srv_each_version *each,
+                                                   void *argument,
+                                                   struct cairn_error *err) CAIRN_MUST_USE;
+
+/* In the order of lists: what was saved by the newest attempt, its highest step, stands first. */
+struct cairn_srv_version_place {
+    uint64_t attempt, step, n;
+};
+/* A page of a run's versions, in that order or from its other end, behind a place. */
+struct cairn_srv_page {
+    int64_t run_id;
+    int state; /* enum cairn_state as it is shown (Q24), or -1: all but what is gone */
+    bool rising;
+    bool by_step; /* of a scan: by step, attempt and n instead */
+    struct cairn_srv_version_place place;
+    size_t limit;
+};
+enum cairn_code cairn_srv_versions_page(struct cairn_srv_tx *tx, const struct cairn_srv_page *page,
+                                        cairn_srv_each_version *each, void *argument,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+
+/* Of such a page what filters ask of a row, for who looks at many and wants few: by an index of its
+ * own where it is known whether the trash is meant. */
+enum cairn_srv_trash { CAIRN_SRV_TRASH_OR_NOT, CAIRN_SRV_TRASH_ONLY, CAIRN_SRV_TRASH_NOT };
+struct cairn_srv_version_brief {
+    const char *id; /* the texts are valid during the call */
+    struct cairn_srv_version_place place;
+    enum cairn_state shown;
+    bool trashed;
+    int64_t at_ms; /* committed then, or begun where it is not committed */
+    const char *labels;
+};
+/* *ret_go_on: false ends the list. */
+typedef enum cairn_code cairn_srv_each_brief(void *argument,
+                                             const struct cairn_srv_version_brief *row,
+                                             bool *ret_go_on, struct cairn_error *err);
+enum cairn_code cairn_srv_versions_scan(struct cairn_srv_tx *tx, const struct cairn_srv_page *page,
+                                        enum cairn_srv_trash trash, cairn_srv_each_brief *each,
+                                        void *argument, struct cairn_error *err) CAIRN_MUST_USE;
+
+/* When the committed versions of a run's newest attempts were, in the order of lists. So many tell
+ * when the last one was: a resume that went back commits lower steps of a higher attempt. */
+#define CAIRN_SRV_COMMITS_LOOKED_AT 21
+enum cairn_code cairn_srv_run_commits(struct cairn_srv_tx *tx, int64_t run_id, int64_t *ret_ms,
+                                      size_t capacity, size_t *ret_count,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Recorded versions of a run, and whether their rows call them trashed. */
+enum cairn_code
+cairn_srv_versions_recorded(struct cairn_srv_tx *tx, const struct cairn_run_name *name,
+                            enum cairn_code (*each)(void *argument, const char *id, uint64_t step,
+                                                    bool trashed, struct cairn_error *err),
+                            void *argument, struct cairn_error *err) CAIRN_MUST_USE;

@@ -1,0 +1,620 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of versions and the rules that all of them share; see versions.h. */
+#include "server/ledger/versions.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/manifest.h"
+#include "common/text.h"
+#include "server/db/notify.h"
+#include "server/ledger/aliases.h"
+#include "server/ledger/events.h"
+#include "server/ledger/quotas.h"
+
+void cairn_srv_version_release(struct cairn_srv_version *version) {
+    free(version->labels);
+    free(version->meta);
+    free(version->warnings);
+    free(version->metrics);
+    free(version->note);
+    version->labels = version->meta = version->warnings = version->metrics = version->note = NULL;
+}
+
+enum cairn_code cairn_srv_version_copy(const struct cairn_srv_version *version,
+                                       struct cairn_srv_version *ret, struct cairn_error *err) {
+    struct cairn_srv_version copy = *version;
+    copy.labels = strdup(version->labels);
+    copy.meta = strdup(version->meta);
+    copy.warnings = strdup(version->warnings);
+    copy.metrics = strdup(version->metrics);
+    copy.note = strdup(version->note);
+    if (!copy.labels || !copy.meta || !copy.warnings || !copy.metrics || !copy.note) {
+        cairn_srv_version_release(&copy);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a version");
+    }
+    *ret = copy;
+    return CAIRN_OK;
+}
+
+static bool read_digest(const struct cairn_srv_rows *rows, int column, uint8_t ret[32]) {
+    struct cairn_view blob = cairn_srv_rows_blob(rows, column);
+    if (!blob.data || blob.size != 32) return false;
+    memcpy(ret, blob.data, 32);
+    return true;
+}
+
+static void read_numbers(const struct cairn_srv_rows *rows, struct cairn_srv_version *ret) {
+    ret->run_id = cairn_srv_rows_i64(rows, 1);
+    ret->attempt = cairn_srv_rows_u64(rows, 4);
+    ret->step = cairn_srv_rows_u64(rows, 5);
+    ret->n = (uint32_t)cairn_srv_rows_i64(rows, 6);
+    ret->state = (enum cairn_state)cairn_srv_rows_i64(rows, 8);
+    ret->recorded = cairn_srv_rows_i64(rows, 9) != 0;
+    ret->superseded = cairn_srv_rows_i64(rows, 10) != 0;
+    ret->trashed = !cairn_srv_rows_null(rows, 11);
+    ret->trashed_tick = cairn_srv_rows_u64(rows, 11);
+    ret->world_size = (uint32_t)cairn_srv_rows_i64(rows, 12);
+    ret->on_exists = (enum cairn_srv_on_exists)cairn_srv_rows_i64(rows, 13);
+    ret->skip = cairn_srv_rows_i64(rows, 14) != 0;
+    ret->bytes = cairn_srv_rows_u64(rows, 18);
+    ret->shards = cairn_srv_rows_u64(rows, 19);
+    ret->has_layout = read_digest(rows, 20, ret->layout);
+    ret->has_writer = !cairn_srv_rows_null(rows, 21);
+    ret->has_manifest = read_digest(rows, 22, ret->manifest_sha256);
+    ret->code = (enum cairn_code)cairn_srv_rows_i64(rows, 23);
+    ret->created_ms = cairn_srv_rows_i64(rows, 26);
+    ret->committed_ms = cairn_srv_rows_i64(rows, 27);
+    ret->opened_tick = cairn_srv_rows_u64(rows, 28);
+    ret->gone_tick = cairn_srv_rows_u64(rows, 29);
+    ret->sweeps = cairn_srv_rows_u64(rows, 30);
+    ret->http_status = (int)cairn_srv_rows_i64(rows, 31);
+    ret->pinned = cairn_srv_rows_i64(rows, 35) != 0;
+    ret->aliased = !cairn_srv_rows_null(rows, 36);
+    ret->copied = !cairn_srv_rows_null(rows, 37);
+    ret->staged_ms = cairn_srv_rows_i64(rows, 38);
+    ret->durable_ms = cairn_srv_rows_i64(rows, 39);
+    ret->stall_ms = cairn_srv_rows_i64(rows, 40);
+    ret->line = cairn_srv_rows_u64(rows, 41);
+}
+
+enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,
+                                      struct cairn_srv_version *ret, struct cairn_error *err) {
+    struct cairn_srv_version version = {0};
+    read_numbers(rows, &version);
+    struct {
+        char *to;
+        size_t capacity;
+        int column;
+    } texts[] = {
+        {version.id.text, sizeof(version.id.text), 0},
+        {version.name.project, sizeof(version.name.project), 2},
+        {version.name.run, sizeof(version.name.run), 3},
+        {version.nonce, sizeof(version.nonce), 7},
+        {version.format, sizeof(version.format), 15},
+        {version.layout_writer.text, sizeof(version.layout_writer.text), 21},
+        {version.reason, sizeof(version.reason), 24},
+        {version.request_id, sizeof(version.request_id), 32},
+    };
+    for (size_t i = 0; i < CAIRN_COUNT(texts); i++)
+        (void)cairn_text_copy(texts[i].to, texts[i].capacity,
+                              cairn_srv_rows_text(rows, texts[i].column));
+    version.labels = strdup(cairn_srv_rows_text(rows, 16));
+    version.meta = strdup(cairn_srv_rows_text(rows, 17));
+    version.warnings = strdup(cairn_srv_rows_text(rows, 25));
+    version.metrics = strdup(cairn_srv_rows_text(rows, 33));
+    version.note = strdup(cairn_srv_rows_text(rows, 34));
+    if (!version.labels || !version.meta || !version.warnings || !version.metrics ||
+        !version.note) {
+        cairn_srv_version_release(&version);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a version");
+    }
+    *ret = version;
+    return CAIRN_OK;
+}
+
+/* The first row of an opened query. */
+static enum cairn_code only_row(struct cairn_srv_rows *rows, bool *ret_found,
+                                struct cairn_srv_version *ret, struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_rows_next(rows, ret_found, err));
+    return *ret_found ? cairn_srv_version_row(rows, ret, err) : CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,
+                                      struct cairn_srv_version *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_get), SQL_T(id)));
+    bool found = false;
+    CAIRN_TRY(only_row(&rows, &found, ret, err));
+    if (!found) return cairn_fail(err, CAIRN_NOT_FOUND, "there is no version %s", id);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_version_expect(struct cairn_srv_tx *tx, const char *id,
+                                         struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_get), SQL_T(id));
+}
+
+enum cairn_code cairn_srv_latest_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                        struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_latest), SQL_I(run_id));
+}
+
+enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_found,
+                                 struct cairn_version_id *ret, uint64_t *ret_step,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_latest), SQL_I(run_id)));
+    CAIRN_TRY(cairn_srv_rows_next(&rows, ret_found, err));
+    if (!*ret_found) return CAIRN_OK;
+    (void)cairn_text_copy(ret->text, sizeof(ret->text), cairn_srv_rows_text(&rows, 0));
+    *ret_step = cairn_srv_rows_u64(&rows, 1);
+    return CAIRN_OK;
+}
+
+/* A step: its shown version, else the newest open one, else (when asked for) a trashed one. */
+static enum cairn_code find_step(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
+                                 bool with_trash, bool *ret_found, struct cairn_srv_version *ret,
+                                 struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_of_step), SQL_I(run_id), SQL_I(step),
+                                 SQL_I(with_trash)));
+    return only_row(&rows, ret_found, ret, err);
+}
+
+enum cairn_code cairn_srv_version_find_given_up(struct cairn_srv_tx *tx,
+                                                const struct cairn_srv_ref *ref,
+                                                struct cairn_srv_version *ret,
+                                                struct cairn_error *err) {
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_AUTO(srv_rows) rows = {0};
+    uint64_t step = 0;
+    bool found = false;
+    CAIRN_TRY(cairn_srv_run_get(tx, ref->name, &run, err));
+    if (!cairn_parse_u64(cairn_view_of(ref->text), &step, NULL) && step <= CAIRN_STEP_MAX) {
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_of_step_given_up), SQL_I(run.id),
+                                     SQL_I(step)));
+        CAIRN_TRY(only_row(&rows, &found, ret, err));
+    }
+    return found ? CAIRN_OK
+                 : cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s has no checkpoint %s",
+                              run.name.project, run.name.run, ref->text);
+}
+
+/* `best`, or an alias that somebody gave. */
+static enum cairn_code find_word(struct cairn_srv_tx *tx, const struct cairn_srv_run *run,
+                                 const char *word, struct cairn_version_id *ret,
+                                 struct cairn_error *err) {
+    struct cairn_policy policy;
+    enum cairn_srv_scope scope;
+    if (strcmp(word, "best") != 0) return cairn_srv_alias_get(tx, run->id, word, ret, err);
+    CAIRN_TRY(cairn_srv_policy_get(tx, &run->name, &policy, &scope, err));
+    return cairn_srv_best(tx, run->id, &policy, ret, err);
+}
+
+/* By its id, which is one of all runs; the run is only asked for where that is not its own. */
+static enum cairn_code find_id(struct cairn_srv_tx *tx, const struct cairn_srv_ref *ref,
+                               bool *ret_found, struct cairn_srv_version *ret,
+                               struct cairn_error *err) {
+    CAIRN_AUTO(srv_version) version = {0};
+    *ret_found = false;
+    if (!cairn_version_id_valid(cairn_view_of(ref->text))) return CAIRN_OK;
+    enum cairn_code code = cairn_srv_version_get(tx, ref->text, &version, err);
+    if (code) return code == CAIRN_NOT_FOUND ? CAIRN_OK : code;
+    *ret_found = !strcmp(version.name.project, ref->name->project) &&
+                 !strcmp(version.name.run, ref->name->run);
+    if (!*ret_found) return CAIRN_OK;
+    *ret = version;
+    version = (struct cairn_srv_version){0};
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_version_find(struct cairn_srv_tx *tx, const struct cairn_srv_ref *ref,
+                                       struct cairn_srv_version *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_run) run = {0};
+    CAIRN_AUTO(srv_version) version = {0};
+    bool by_id = false;
+    CAIRN_TRY(find_id(tx, ref, &by_id, ret, err));
+    if (by_id) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_run_get(tx, ref->name, &run, err));
+    bool found = false;
+    uint64_t step = 0;
+    if (!strcmp(ref->text, "latest")) {
+        struct cairn_version_id id;
+        CAIRN_TRY(cairn_srv_latest(tx, run.id, &found, &id, &step, err));
+        if (found) CAIRN_TRY(cairn_srv_version_get(tx, id.text, &version, err));
+    } else if (cairn_version_id_valid(cairn_view_of(ref->text))) {
+        CAIRN_TRY(cairn_srv_version_get(tx, ref->text, &version, err));
+        found = version.run_id == run.id;
+    } else if (!cairn_parse_u64(cairn_view_of(ref->text), &step, NULL) && step <= CAIRN_STEP_MAX) {
+        CAIRN_TRY(find_step(tx, run.id, step, ref->with_trash, &found, &version, err));
+    } else {
+        struct cairn_version_id id;
+        CAIRN_TRY(find_word(tx, &run, ref->text, &id, err));
+        found = id.text[0];
+        if (found) CAIRN_TRY(cairn_srv_version_get(tx, id.text, &version, err));
+    }
+    if (!found)
+        return cairn_fail(err, CAIRN_NOT_FOUND, "run %s/%s has no checkpoint %s", run.name.project,
+                          run.name.run, ref->text);
+    *ret = version;
+    version = (struct cairn_srv_version){0};
+    return CAIRN_OK;
+}
+
+/* The id in the first row; "" when there is none. */
+static enum cairn_code only_id(struct cairn_srv_rows *rows, struct cairn_version_id *ret,
+                               struct cairn_error *err) {
+    bool found = false;
+    CAIRN_TRY(cairn_srv_rows_next(rows, &found, err));
+    (void)cairn_text_copy(ret->text, sizeof(ret->text), found ? cairn_srv_rows_text(rows, 0) : "");
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_version_at_step(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
+                                          uint64_t n, struct cairn_version_id *ret,
+                                          struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_at_step), SQL_I(run_id), SQL_I(step),
+                                 SQL_I(n)));
+    return only_id(&rows, ret, err);
+}
+
+enum cairn_code cairn_srv_version_at_step_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                                 uint64_t step, uint64_t n,
+                                                 struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_at_step), SQL_I(run_id), SQL_I(step),
+                                SQL_I(n));
+}
+
+enum cairn_code cairn_srv_version_unfinished(struct cairn_srv_tx *tx, int64_t run_id,
+                                             uint64_t attempt, const char *other,
+                                             struct cairn_version_id *ret,
+                                             struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(version_unfinished), SQL_I(run_id),
+                                 SQL_I(attempt), SQL_T(other)));
+    return only_id(&rows, ret, err);
+}
+
+enum cairn_code cairn_srv_version_resumable(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
+                                            struct cairn_version_id *ret, struct cairn_error *err) {
+    CAIRN_AUTO(srv_rows) rows = {0};
+    CAIRN_TRY(
+        cairn_srv_sql_open(tx, &rows, err, SQL(version_resumable), SQL_I(run_id), SQL_I(step)));
+    return only_id(&rows, ret, err);
+}
+
+enum cairn_code cairn_srv_version_was_committed(struct cairn_srv_tx *tx, const char *id,
+                                                bool *ret_known, bool *ret_shown,
+                                                struct cairn_error *err) {
+    int64_t shown = 0;
+    CAIRN_TRY(
+        cairn_srv_sql_number(tx, ret_known, &shown, err, SQL(version_was_committed), SQL_T(id)));
+    *ret_shown = *ret_known && shown;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_version_set_recorded_expect(struct cairn_srv_tx *tx, const char *id,
+                                                      struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_was_committed), SQL_T(id));
+}
+
+/* ---- changes ---- */
+
+enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_version_new *opened,
+                                         struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_insert), SQL_T(opened->id.text),
+                                SQL_I(opened->run->id), SQL_I(opened->run->attempt),
+                                SQL_I(opened->step), SQL_I(opened->n), SQL_T(opened->run->nonce),
+                                SQL_I(opened->world_size), SQL_I(opened->on_exists),
+                                SQL_I(opened->skip), SQL_T(opened->format), SQL_I(opened->wall_ms),
+                                SQL_I(cairn_srv_tick(tx))));
+    CAIRN_TRY(cairn_srv_usage_enter(tx, opened->id.text, err));
+    if (opened->buried) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_OPENED, opened->id.text,
+                                      CAIRN_OK, NULL, err);
+}
+
+enum cairn_code cairn_srv_version_set_meta(struct cairn_srv_tx *tx, const char *id,
+                                           const char *labels, const char *meta,
+                                           struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_set_meta), SQL_T(id), SQL_T(labels),
+                             SQL_T(meta));
+}
+
+/* "labels, metrics": what of it is other than before. */
+static void changed_text(const struct cairn_srv_version *was,
+                         const struct cairn_srv_annotations *is, char *ret, size_t capacity) {
+    const char *const words[] = {
+        strcmp(was->labels, is->labels) != 0 ? "labels" : NULL,
+        strcmp(was->metrics, is->metrics) != 0 ? "metrics" : NULL,
+        strcmp(was->note, is->note) != 0 ? "note" : NULL,
+        was->pinned == is->pinned ? NULL : is->pinned ? "pinned" : "unpinned",
+    };
+    size_t used = 0;
+    *ret = '\0';
+    for (size_t i = 0; i < CAIRN_COUNT(words); i++)
+        if (words[i])
+            used +=
+                (size_t)snprintf(ret + used, capacity - used, "%s%s", used ? ", " : "", words[i]);
+}
+
+enum cairn_code cairn_srv_version_annotate(struct cairn_srv_tx *tx,
+                                           const struct cairn_srv_version *version,
+                                           const struct cairn_srv_annotations *said,
+                                           struct cairn_error *err) {
+    CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED ||
+                 !strcmp(version->labels, said->labels)); /* Q22 */
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_annotate), SQL_T(version->id.text),
+                                SQL_T(said->labels), SQL_T(said->metrics), SQL_T(said->note),
+                                SQL_I(said->pinned)));
+    char what[64];
+    changed_text(version, said, what, sizeof(what));
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_ANNOTATED, version->id.text,
+                                      CAIRN_OK, what, err);
+}
+
+/* Q24: that it is committed is told when it is recorded. */
+static enum cairn_code note_move(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+                                 enum cairn_event event, struct cairn_error *err) {
+    static const enum cairn_srv_event event_of[] = {
+        [CAIRN_EVENT_GIVE_UP] = CAIRN_SRV_EVENT_CHECKPOINT_ABORTED,
+        [CAIRN_EVENT_DELETE] = CAIRN_SRV_EVENT_CHECKPOINT_DELETING,
+        [CAIRN_EVENT_SWEPT] = CAIRN_SRV_EVENT_CHECKPOINT_GONE,
+        [CAIRN_EVENT_TAKE_OVER] = CAIRN_SRV_EVENT_CHECKPOINT_FOUND,
+    };
+    bool gives_up = event == CAIRN_EVENT_GIVE_UP;
+    if (event == CAIRN_EVENT_COMMIT) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, event_of[event], version->id.text,
+                                      gives_up ? version->code : CAIRN_OK,
+                                      gives_up ? version->reason : NULL, err);
+}
+
+enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv_version *version,
+                                       const struct cairn_srv_move *move, struct cairn_error *err) {
+    enum cairn_state next;
+    bool listed = cairn_state_after(version->state, move->event, &next);
+    CAIRN_ASSERT(listed);
+    if (move->event == CAIRN_EVENT_GIVE_UP) {
+        version->code = move->code;
+        (void)cairn_text_copy(version->reason, sizeof(version->reason), move->reason);
+    }
+    version->state = next;
+    cairn_srv_notify_version(tx, &version->id, &version->name);
+    CAIRN_TRY(cairn_srv_usage_leave(tx, version->id.text, err));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_move), SQL_T(version->id.text),
+                                SQL_I(next), SQL_I(version->code),
+                                SQL_T(version->reason[0] ? version->reason : NULL),
+                                SQL_I(version->http_status), SQL_T(version->request_id)));
+    CAIRN_TRY(cairn_srv_usage_enter(tx, version->id.text, err));
+    return note_move(tx, version, move->event, err);
+}
+
+enum cairn_code cairn_srv_version_set_committed(struct cairn_srv_tx *tx,
+                                                const struct cairn_srv_version *version,
+                                                const char *warnings, struct cairn_error *err) {
+    CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
+    CAIRN_TRY(cairn_srv_usage_leave(tx, version->id.text, err));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_committed), SQL_T(version->id.text),
+                                SQL_I(version->bytes), SQL_I(version->shards),
+                                SQL_D(version->manifest_sha256), SQL_I(version->committed_ms),
+                                SQL_T(warnings)));
+    return cairn_srv_usage_enter(tx, version->id.text, err);
+}
+
+enum cairn_code cairn_srv_version_take(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_version_taken *taken,
+                                       struct cairn_error *err) {
+    const struct cairn_manifest *manifest = taken->manifest;
+    const char *id = taken->id->text;
+    CAIRN_ASSERT(taken->committed_ms); /* 0 would read as never committed */
+    CAIRN_TRY(cairn_srv_usage_leave(tx, id, err)); /* it may be there already */
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_take), SQL_T(id), SQL_I(taken->run_id),
+                                SQL_I(manifest->origin.attempt), SQL_I(manifest->origin.step),
+                                SQL_I(manifest->origin.n), SQL_T(manifest->origin.nonce),
+                                SQL_I(manifest->world_size), SQL_T(manifest->format_tag),
+                                SQL_T(manifest->labels_json), SQL_T(manifest->meta_json),
+                                SQL_I(taken->committed_ms), SQL_I(cairn_srv_tick(tx)),
+                                SQL_I(taken->line)));
+    CAIRN_TRY(cairn_srv_usage_enter(tx, id, err));
+    CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_TRY(cairn_srv_version_get(tx, id, &version, err));
+    struct cairn_srv_move move = {.event = CAIRN_EVENT_TAKE_OVER};
+    CAIRN_TRY(cairn_srv_version_move(tx, &version, &move, err));
+    struct cairn_view layout = {manifest->has_layout ? manifest->layout_digest : NULL, 32};
+    CAIRN_TRY(cairn_srv_usage_leave(tx, id, err));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_taken), SQL_T(id),
+                                SQL_I(manifest->total_bytes), SQL_I(manifest->shard_count),
+                                SQL_B(layout),
+                                SQL_T(manifest->has_layout ? manifest->layout_writer.text : NULL),
+                                SQL_D(taken->manifest_sha256), SQL_I(taken->committed_ms)));
+    return cairn_srv_usage_enter(tx, id, err);
+}
+
+enum cairn_code cairn_srv_version_settle_missing(struct cairn_srv_tx *tx, const char *id, bool gone,
+                                                 struct cairn_error *err) {
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_settle_missing), SQL_T(id), SQL_I(gone),
+                                SQL_I(cairn_srv_tick(tx))));
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_LOST, id, CAIRN_OK,
+                                      gone ? "nothing of it is in the store"
+                                           : "its record is not in the store",
+                                      err);
+}
+
+enum cairn_code cairn_srv_version_follow_mark(struct cairn_srv_tx *tx, const char *id, bool trashed,
+                                              struct cairn_error *err) {
+    bool differs = false;
+    CAIRN_TRY(cairn_srv_sql_found(tx, &differs, err, SQL(version_mark_differs), SQL_T(id),
+                                  SQL_I(trashed)));
+    if (!differs) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_follow_mark), SQL_T(id), SQL_I(trashed),
+                                SQL_I(cairn_srv_tick(tx))));
+    return cairn_srv_event_of_version(tx,
+                                      trashed ? CAIRN_SRV_EVENT_CHECKPOINT_TRASHED
+                                              : CAIRN_SRV_EVENT_CHECKPOINT_UNDELETED,
+                                      id, CAIRN_OK, "the mark in the store says so", err);
+}
+
+static enum cairn_code note_superseded(struct cairn_srv_tx *tx, const struct cairn_srv_ids *ids,
+                                       const char *reason, struct cairn_error *err) {
+    for (size_t i = 0; i < ids->count; i++)
+        CAIRN_TRY(cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_SUPERSEDED,
+                                             ids->ids[i].text, CAIRN_OK, reason, err));
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_versions_supersede_beyond(struct cairn_srv_tx *tx, int64_t run_id,
+                                                    const struct cairn_version_id *choice,
+                                                    uint64_t choice_step, struct cairn_srv_ids *ret,
+                                                    struct cairn_error *err) {
+    {
+        CAIRN_AUTO(srv_rows) rows = {0};
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_supersede_beyond), SQL_I(run_id),
+                                     SQL_T(choice ? choice->text : ""), SQL_I(choice_step)));
+        CAIRN_TRY(cairn_srv_ids_read(&rows, CAIRN_SRV_ALL, ret, err));
+    }
+    return note_superseded(tx, ret, "an attempt went on without it", err);
+}
+
+enum cairn_code cairn_srv_versions_supersede_step(struct cairn_srv_tx *tx,
+                                                  const struct cairn_srv_version *version,
+                                                  struct cairn_error *err) {
+    CAIRN_AUTO(srv_ids) ids = {0};
+    {
+        CAIRN_AUTO(srv_rows) rows = {0};
+        CAIRN_TRY(cairn_srv_sql_open(tx, &rows, err, SQL(versions_supersede_step),
+                                     SQL_I(version->run_id), SQL_I(version->step),
+                                     SQL_I(version->attempt), SQL_I(version->n)));
+        CAIRN_TRY(cairn_srv_ids_read(&rows, CAIRN_SRV_ALL, &ids, err));
+    }
+    return note_superseded(tx, &ids, version->id.text, err);
+}
+
+/* ---- what a version is, and what it becomes beside its state ---- */
+
+enum cairn_code cairn_srv_version_whole_expect(struct cairn_srv_tx *tx, const char *id,
+                                               struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_whole), SQL_T(id));
+}
+
+enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
+                                        const struct cairn_srv_version *version, bool *ret,
+                                        struct cairn_error *err) {
+    bool found = false;
+    int64_t whole = 0;
+    CAIRN_TRY(
+        cairn_srv_sql_number(tx, &found, &whole, err, SQL(version_whole), SQL_T(version->id.text)));
+    *ret = found && whole;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_version_sealed_expect(struct cairn_srv_tx *tx, const char *id,
+                                                struct cairn_error *err) {
+    return cairn_srv_sql_expect(tx, err, SQL(version_sealed), SQL_T(id));
+}
+
+enum cairn_code cairn_srv_version_sealed(struct cairn_srv_tx *tx, const char *id, bool *ret,
+                                         struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(version_sealed), SQL_T(id));
+}
+
+enum cairn_code cairn_srv_version_needed(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_version *version, bool *ret,
+                                         struct cairn_error *err) {
+    return cairn_srv_sql_found(tx, ret, err, SQL(run_needs_version), SQL_I(version->run_id),
+                               SQL_T(version->id.text));
+}
+
+/* Never falls, whatever becomes of the version: a comparison that began before it is told. */
+static enum cairn_code count_trash_change(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_version *version,
+                                          struct cairn_error *err) {
+    return cairn_srv_sql_run(tx, NULL, err, SQL(run_count_trash_change), SQL_I(version->run_id));
+}
+
+enum cairn_code cairn_srv_version_trash(struct cairn_srv_tx *tx,
+                                        const struct cairn_srv_version *version,
+                                        const char *reason, struct cairn_error *err) {
+    CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
+    CAIRN_ASSERT(version->recorded);
+    CAIRN_TRY(count_trash_change(tx, version, err));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_trash), SQL_T(version->id.text),
+                                SQL_I(cairn_srv_tick(tx))));
+    if (version->trashed) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_TRASHED, version->id.text,
+                                      CAIRN_OK, reason, err);
+}
+
+enum cairn_code cairn_srv_version_untrash(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_version *version,
+                                          struct cairn_error *err) {
+    CAIRN_ASSERT(version->state == CAIRN_STATE_COMMITTED);
+    CAIRN_TRY(count_trash_change(tx, version, err));
+    CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_untrash), SQL_T(version->id.text)));
+    if (!version->trashed) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_UNDELETED, version->id.text,
+                                      CAIRN_OK, NULL, err);
+}
+
+enum cairn_code cairn_srv_version_supersede(struct cairn_srv_tx *tx, const char *id,
+                                            struct cairn_error *err) {
+    uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(version_supersede), SQL_T(id)));
+    if (!changed) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_SUPERSEDED, id, CAIRN_OK, NULL,
+                                      err);
+}
+
+enum cairn_code cairn_srv_version_revive(struct cairn_srv_tx *tx, const char *id,
+                                         struct cairn_error *err) {
+    uint64_t changed = 0;
+    CAIRN_TRY(cairn_srv_sql_run(tx, &changed, err, SQL(version_revive), SQL_T(id)));
+    if (!changed) return CAIRN_OK;
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_REVIVED, id, CAIRN_OK, NULL,
+                                      err);
+}
+
+enum cairn_code cairn_srv_version_set_recorded(struct cairn_srv_tx *tx,
+                                               const struct cairn_srv_version *version,
+                                               bool *ret_changed, struct cairn_error *err) {
+    bool committed = false, recorded = false;
+    CAIRN_TRY(
+        cairn_srv_version_was_committed(tx, version->id.text, &committed, &recorded, err));
+    *ret_changed = committed && !recorded;
+    if (!*ret_changed) return CAIRN_OK;
+    cairn_srv_notify_version(tx, &version->id, &version->name);
+    CAIRN_TRY(
+        cairn_srv_sql_run(tx, NULL, err, SQL(version_set_recorded), SQL_T(version->id.text)));
+    return cairn_srv_event_of_version(tx, CAIRN_SRV_EVENT_CHECKPOINT_COMMITTED, version->id.text,
+                                      CAIRN_OK, NULL, err);
+}
+
+enum cairn_code cairn_srv_version_set_swept(struct cairn_srv_tx *tx,
+                                            const struct cairn_srv_version *version, bool first,
+                                            struct cairn_error *err) {
+    CAIRN_ASSERT(version->state == CAIRN_STATE_GONE);
+    if (first)
+        CAIRN_TRY(cairn_srv_sql_run(tx, NULL, err, SQL(version_set_gone), SQL_T(version->id.text),
+                                    SQL_I(cairn_srv_tick(tx))));
+    return cairn_srv_sql_run(tx, NULL, err, SQL(version_swept_again), SQL_T(version->id.text));
+}
+
+enum cairn_state cairn_srv_version_shown(const struct cairn_srv_version *version) {
+    if (version->state == CAIRN_STATE_COMMITTED && !version->recorded) return CAIRN_STATE_OPEN;
+    return version->state;
+}
+
+enum cairn_code cairn_srv_version_there(const struct cairn_srv_version *version,
+                                        struct cairn_error *err) {
+    bool over = version->state == CAIRN_STATE_DELETING || version->state == CAIRN_STATE_GONE;
+    if (!over || !version->committed_ms) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_DELETED, "%s (step %" PRIu64 ") was deleted", version->id.text,
+                      version->step);
+}
+
+struct cairn_version_place cairn_srv_version_place(const struct cairn_srv_version *version) {
+    return (struct cairn_version_place){version->name, version->step, version->id};
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * versions: rows of versions, and the rules that all of them share.
+ *
+ * Why:     which version `latest` or a step means, what may move and what is shown must be decided
+ *          by one text, whoever asks.
+ * Promise: Q25  order is (line, step, attempt, n) over versions that are recorded and neither
+ *               superseded nor trashed.
+ *          Q24  a committed version that is not recorded is shown as open.
+ *          1    a version is moved by cairn_srv_version_move alone, which refuses what
+ *               api/lifecycle.def does not list.
+ * Limits:  labels, meta, warnings and reasons 1 MiB together.
+ * Threads: inside a transaction; a struct belongs to its caller.
+ * Next:    server/intake/saves.c, server/commit/commit.c, server/sweep/sweep.c.
+ */
+#pragma once
+
+#include "api/lifecycle.h"
+#include "common/json.h"
+#include "server/db/values.h"
+#include "server/ledger/runs.h"
+
+#define CAIRN_SRV_REASON_BYTES 512
+
+struct cairn_manifest;
+
+enum cairn_srv_on_exists {
+    CAIRN_SRV_EXISTS_ERROR,
+    CAIRN_SRV_EXISTS_NEW_VERSION,
+    CAIRN_SRV_EXISTS_SUPERSEDE,
+};
+
+struct cairn_srv_version {
+    struct cairn_version_id id;
+    int64_t run_id;
+    struct cairn_run_name name;
+    uint64_t attempt, step;
+    uint32_t n;
+    uint64_t line; /* the attempt in whose line it counts (Q25); 0: its own */
+    char nonce[CAIRN_NONCE_TEXT_BYTES];
+    enum cairn_state state;
+    bool recorded, superseded, trashed;
+    uint64_t trashed_tick;
+    uint32_t world_size;
+    enum cairn_srv_on_exists on_exists;
+    bool skip;
+    char format[CAIRN_NAME_BYTES_MAX + 1];
+    char *labels, *meta, *warnings; /* owned: JSON */
+    char *metrics;                  /* owned: JSON, numbers by name */
+    char *note;                     /* owned: "" for none */
+    bool pinned, aliased;
+    bool copied; /* it has rows of copies (copies.h): it lies elsewhere than in main alone */
+    uint64_t bytes, shards;
+    bool has_layout, has_writer, has_manifest;
+    uint8_t layout[32];
+    struct cairn_version_id layout_writer;
+    uint8_t manifest_sha256[32];
+    /* Why it was given up: a rank's fail, a refused begin, a failed proof; CAIRN_OK else. */
+    enum cairn_code code;
+    char reason[CAIRN_SRV_REASON_BYTES];
+    int http_status;     /* of the store's answer to that rank; 0: none */
+    char request_id[48]; /* of the same; may be empty */
+    int64_t created_ms, staged_ms, durable_ms, committed_ms;
+    int64_t stall_ms; /* of the slowest rank that said it; -1: none did */
+    uint64_t opened_tick, gone_tick, sweeps;
+};
+void cairn_srv_version_release(struct cairn_srv_version *version);
+enum cairn_code cairn_srv_version_copy(const struct cairn_srv_version *version,
+                                       struct cairn_srv_version *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+
+/* It will be got soon, by its id (sql.h, expect). */
+enum cairn_code cairn_srv_version_expect(struct cairn_srv_tx *tx, const char *id,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* By id alone; CAIRN_NOT_FOUND. */
+enum cairn_code cairn_srv_version_get(struct cairn_srv_tx *tx, const char *id,
+                                      struct cairn_srv_version *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* A row of a statement with VERSION_COLUMNS. */
+enum cairn_code cairn_srv_version_row(const struct cairn_srv_rows *rows,
+                                      struct cairn_srv_version *ret,
+                                      struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ref of a path: a version id, a step, "latest", "best" or an alias. with_trash: a step may also
+ * name a trashed one. CAIRN_NOT_FOUND when there is none. */
+struct cairn_srv_ref {
+    const struct cairn_run_name *name;
+    const char *text;
+    bool with_trash;
+};
+enum cairn_code cairn_srv_version_find(struct cairn_srv_tx *tx, const struct cairn_srv_ref *ref,
+                                       struct cairn_srv_version *ret,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Of a step that has no other: its newest save that failed. CAIRN_NOT_FOUND likewise. */
+enum cairn_code cairn_srv_version_find_given_up(struct cairn_srv_tx *tx,
+                                                const struct cairn_srv_ref *ref,
+                                                struct cairn_srv_version *ret,
+                                                struct cairn_error *err) CAIRN_MUST_USE;
+/* The version that `latest` means; *ret_found false when there is none. */
+enum cairn_code cairn_srv_latest(struct cairn_srv_tx *tx, int64_t run_id, bool *ret_found,
+                                 struct cairn_version_id *ret, uint64_t *ret_step,
+                                 struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_latest_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+
+/* The version that has this step in the run already, committed and shown or open with a lower n;
+ * "" when there is none. */
+enum cairn_code cairn_srv_version_at_step(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
+                                          uint64_t n, struct cairn_version_id *ret,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_version_at_step_expect(struct cairn_srv_tx *tx, int64_t run_id,
+                                                 uint64_t step, uint64_t n,
+                                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* An open version of the attempt, other than this one, with a rank that has not sealed or a shard
+ * not registered; "" when there is none. */
+enum cairn_code cairn_srv_version_unfinished(struct cairn_srv_tx *tx, int64_t run_id,
+                                             uint64_t attempt, const char *other,
+                                             struct cairn_version_id *ret,
+                                             struct cairn_error *err) CAIRN_MUST_USE;
+/* What a resume of this step means: the shown version, else a superseded one (V6); "" for none. */
+enum cairn_code cairn_srv_version_resumable(struct cairn_srv_tx *tx, int64_t run_id, uint64_t step,
+                                            struct cairn_version_id *ret,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* Was it ever committed here (*ret_known), and is it told so (*ret_shown: recorded, or gone)? */
+enum cairn_code cairn_srv_version_was_committed(struct cairn_srv_tx *tx, const char *id,
+                                                bool *ret_known, bool *ret_shown,
+                                                struct cairn_error *err) CAIRN_MUST_USE;
+
+/* ---- changes ---- */
+
+struct cairn_srv_version_new {
+    struct cairn_version_id id;
+    const struct cairn_srv_run *run; /* at its newest attempt */
+    uint64_t step, n, world_size;
+    enum cairn_srv_on_exists on_exists;
+    bool skip;
+    const char *format;
+    int64_t wall_ms;
+    bool buried; /* it is given up in the same transaction: no event says that it was opened */
+};
+enum cairn_code cairn_srv_version_insert(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_version_new *opened,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Of an open version, both canonical; nothing once rank 0 has sealed it: a begin that is told again
+ * after that (Q19) changes nothing. */
+enum cairn_code cairn_srv_version_set_meta(struct cairn_srv_tx *tx, const char *id,
+                                           const char *labels, const char *meta,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* What a commit fixes beside the state; bytes, shards, digest and time stand in the version. */
+enum cairn_code cairn_srv_version_set_committed(struct cairn_srv_tx *tx,
+                                                const struct cairn_srv_version *version,
+                                                const char *warnings,
+                                                struct cairn_error *err) CAIRN_MUST_USE;
+/* Reconcile: what the store holds whole becomes committed and recorded, whatever the row said. */
+struct cairn_srv_version_taken {
+    int64_t run_id;
+    const struct cairn_version_id *id;
+    const struct cairn_manifest *manifest;
+    const uint8_t *manifest_sha256; /* 32 bytes */
+    uint64_t line;                  /* as its record says */
+    int64_t committed_ms;           /* not 0 */
+};
+enum cairn_code cairn_srv_version_take(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_version_taken *taken,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Reconcile: its record is not in the store. gone: neither is a byte of it; into the trash with it.
+ * Otherwise it waits for its record again. */
+enum cairn_code cairn_srv_version_settle_missing(struct cairn_srv_tx *tx, const char *id, bool gone,
+                                                 struct cairn_error *err) CAIRN_MUST_USE;
+/* The row follows the store's mark; the grace of one that is trashed by it begins now. */
+enum cairn_code cairn_srv_version_follow_mark(struct cairn_srv_tx *tx, const char *id, bool trashed,
+                                              struct cairn_error *err) CAIRN_MUST_USE;
+/* Q4: committed versions beyond the choice, all of them when choice is NULL; *ret lists them. */
+enum cairn_code cairn_srv_versions_supersede_beyond(struct cairn_srv_tx *tx, int64_t run_id,
+                                                    const struct cairn_version_id *choice,
+                                                    uint64_t choice_step, struct cairn_srv_ids *ret,
+                                                    struct cairn_error *err) CAIRN_MUST_USE;
+/* Q52: committed ones of the same step that come before this one. */
+enum cairn_code cairn_srv_versions_supersede_step(struct cairn_srv_tx *tx,
+                                                  const struct cairn_srv_version *version,
+                                                  struct cairn_error *err) CAIRN_MUST_USE;
+/* What people say of a version; the manifest of an open one is made of its labels, so those are of
+ * a committed one only. */
+struct cairn_srv_annotations {
+    const char *labels, *metrics, *note;
+    bool pinned;
+};
+enum cairn_code cairn_srv_version_annotate(struct cairn_srv_tx *tx,
+                                           const struct cairn_srv_version *version,
+                                           const struct cairn_srv_annotations *said,
+                                           struct cairn_error *err) CAIRN_MUST_USE;
+/* Asserts that the move is listed; code and reason are kept when the event is GIVE_UP, and with
+ * them http_status and request_id as they stand in the version. */
+struct cairn_srv_move {
+    enum cairn_event event;
+    enum cairn_code code;
+    const char *reason;
+};
+enum cairn_code cairn_srv_version_move(struct cairn_srv_tx *tx, struct cairn_srv_version *version,
+                                       const struct cairn_srv_move *move,
+                                       struct cairn_error *err) CAIRN_MUST_USE;
+/* Q22: all ranks sealed and every sealed shard registered? */
+enum cairn_code cairn_srv_version_whole_expect(struct cairn_srv_tx *tx, const char *id,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_version_whole(struct cairn_srv_tx *tx,
+                                        const struct cairn_srv_version *version, bool *ret,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+/* Have all ranks handed over what they save? */
+enum cairn_code cairn_srv_version_sealed_expect(struct cairn_srv_tx *tx, const char *id,
+                                                struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_version_sealed(struct cairn_srv_tx *tx, const char *id, bool *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Q29: what the newest attempt resumed from is needed until that attempt has committed. */
+enum cairn_code cairn_srv_version_needed(struct cairn_srv_tx *tx,
+                                         const struct cairn_srv_version *version, bool *ret,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Of a committed version; a second time changes nothing. The struct stays as it was read. reason,
+ * which may be NULL, is what its event says. */
+enum cairn_code cairn_srv_version_trash(struct cairn_srv_tx *tx,
+                                        const struct cairn_srv_version *version,
+                                        const char *reason,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_version_untrash(struct cairn_srv_tx *tx,
+                                          const struct cairn_srv_version *version,
+                                          struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_version_supersede(struct cairn_srv_tx *tx, const char *id,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+enum cairn_code cairn_srv_version_revive(struct cairn_srv_tx *tx, const char *id,
+                                         struct cairn_error *err) CAIRN_MUST_USE;
+/* Q24: its record is in the store; *ret_changed false when that was known. */
+enum cairn_code cairn_srv_version_set_recorded(struct cairn_srv_tx *tx,
+                                               const struct cairn_srv_version *version,
+                                               bool *ret_changed,
+                                               struct cairn_error *err) CAIRN_MUST_USE;
+/* What set_recorded will look at (sql.h). */
+enum cairn_code cairn_srv_version_set_recorded_expect(struct cairn_srv_tx *tx, const char *id,
+                                                      struct cairn_error *err) CAIRN_MUST_USE;
+/* Q30: of a version that is gone: one more sweep of its prefix; the first starts its times. */
+enum cairn_code cairn_srv_version_set_swept(struct cairn_srv_tx *tx,
+                                            const struct cairn_srv_version *version, bool first,
+                                            struct cairn_error *err) CAIRN_MUST_USE;
+/* The state that is shown: open until recorded (Q24). */
+enum cairn_state cairn_srv_version_shown(const struct cairn_srv_version *version);
+/* CAIRN_DELETED for one that was committed and is no longer to be had, else CAIRN_OK. */
+enum cairn_code cairn_srv_version_there(const struct cairn_srv_version *version,
+                                        struct cairn_error *err) CAIRN_MUST_USE;
+struct cairn_version_place cairn_srv_version_place(const struct cairn_srv_version *version);

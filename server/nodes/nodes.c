@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What heartbeats said, in memory; see nodes.h. */
+#include "server/nodes/nodes.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/crc32c.h"
+#include "common/lock.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/http/waiters.h"
+
+#define NODES_MAX 65536
+#define STRANGERS_MAX 1024
+#define WITHOUT_ROW_MAX (2 * STRANGERS_MAX) /* with those whose row is being written */
+#define ROW_EVERY_MS 60000
+#define TICKS_LATE_MS 60000 /* what one round adds to them (Q34) */
+#define TWINS_LOG_MS 60000
+#define AWAITED_MAX 8
+
+struct node {
+    char name[CAIRN_NAME_BYTES_MAX + 1];
+    bool known;
+    char *uploader; /* of a node without a row: what a row would say; owned */
+    char uuid[CAIRN_UUID_TEXT_BYTES], uuid_before[CAIRN_UUID_TEXT_BYTES];
+    uint64_t
+        twins_ms; /* when its name was last taken back by an earlier uuid (nodes.h#4); 0: never */
+    char trouble[320];
+    struct node *later, **at; /* of its kind, the longest silent first */
+    uint64_t heard_ms, row_ms;
+    uint32_t row_crc32c; /* of what the row says of the uploader */
+    bool left;           /* it said good-bye: nothing of it is waited for until it is heard again */
+    size_t version_count;
+    struct cairn_srv_run_report *reports; /* owned */
+    size_t report_count;
+    struct cairn_srv_version_report *versions; /* owned; of a known node alone */
+    size_t version_report_count;
+    struct cairn_srv_kept *kept; /* owned; likewise */
+    size_t kept_count;
+    /* Keys of runs whose attempt calls wait for its next heartbeat, which may not name the run.
+     * Those beyond the last place look again by themselves. */
+    uint64_t awaited[AWAITED_MAX];
+    size_t awaited_count;
+    struct node *next;
+};
+#define BUCKETS 4096
+struct cairn_srv_nodes {
+    struct cairn_lock lock;
+    struct {
+        struct node *buckets[BUCKETS];
+        struct kind {
+            struct node *first, **last;
+            size_t count;
+        } kinds[2];        /* strangers, known */
+        uint64_t awake_ms; /* when this process was last seen to run; 0: not yet */
+    } locked;
+};
+
+enum cairn_code cairn_srv_nodes_new(struct cairn_srv_nodes **ret, struct cairn_error *err) {
+    struct cairn_srv_nodes *nodes = calloc(1, sizeof(*nodes));
+    if (!nodes) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for nodes");
+    cairn_lock_init(&nodes->lock, CAIRN_LOCK_server_nodes);
+    for (size_t i = 0; i < 2; i++) nodes->locked.kinds[i].last = &nodes->locked.kinds[i].first;
+    *ret = nodes;
+    return CAIRN_OK;
+}
+
+void cairn_srv_nodes_free(struct cairn_srv_nodes *nodes) {
+    if (!nodes) return;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        while (nodes->locked.buckets[i]) {
+            struct node *node = nodes->locked.buckets[i];
+            nodes->locked.buckets[i] = node->next;
+            free(node->uploader);
+            free(node->reports);
+            free(node->versions);
+            free(node->kept);
+            free(node);
+        }
+    }
+    cairn_lock_release(&nodes->lock);
+    free(nodes);
+}
+
+/* The lock is held. */
+static struct node *find_node(struct cairn_srv_nodes *nodes, const char *name) {
+    struct node *node = nodes->locked.buckets[cairn_srv_key_of(name) % BUCKETS];
+    while (node && strcmp(node->name, name)) node = node->next;
+    return node;
+}
+
+static void unlink_kind(struct cairn_srv_nodes *nodes, struct node *node) {
+    struct kind *kind = &nodes->locked.kinds[node->known];
+    if (kind->last == &node->later) kind->last = node->at;
+    *node->at = node->later;
+    if (node->later) node->later->at = node->at;
+    kind->count--;
+}
+
+static void link_kind(struct cairn_srv_nodes *nodes, struct node *node, bool known) {
+    struct kind *kind = &nodes->locked.kinds[known];
+    node->known = known;
+    node->later = NULL;
+    node->at = kind->last;
+    *kind->last = node;
+    kind->last = &node->later;
+    kind->count++;
+}
+
+static void drop_node(struct cairn_srv_nodes *nodes, struct node *node) {
+    struct node **at = &nodes->locked.buckets[cairn_srv_key_of(node->name) % BUCKETS];
+    while (*at != node) at = &(*at)->next;
+    *at = node->next;
+    unlink_kind(nodes, node);
+    free(node->uploader);
+    free(node->reports);
+    free(node->versions);
+    free(node->kept);
+    free(node);
+}
+
+void cairn_srv_nodes_forget(struct cairn_srv *server, uint64_t silent_ms) {
+    struct cairn_srv_nodes *nodes = server->nodes;
+    uint64_t now_ms = cairn_srv_mono_ms(server);
+    if (!nodes) return;
+    CAIRN_HOLD(&nodes->lock);
+    for (size_t known = 0; known < CAIRN_COUNT(nodes->locked.kinds); known++) {
+        struct kind *kind = &nodes->locked.kinds[known];
+        while (kind->first && cairn_passed_ms(now_ms, kind->first->heard_ms) > silent_ms)
+            drop_node(nodes, kind->first);
+    }
+}
+
+/* nodes.h#3: false when all of that kind were heard a moment ago. */
+static bool make_room(struct cairn_srv_nodes *nodes, bool known, uint64_t now_ms) {
+    struct kind *kind = &nodes->locked.kinds[known];
+    if (kind->count < (known ? NODES_MAX : STRANGERS_MAX)) return true;
+    if (cairn_passed_ms(now_ms, kind->first->heard_ms) < CAIRN_SRV_SILENT_MS) return false;
+    drop_node(nodes, kind->first);
+    return true;
+}
+
+/* A known node stays known. */
+static struct node *make_node(struct cairn_srv_nodes *nodes, const char *name, bool known,
+                              uint64_t now_ms) {
+    struct node *node = find_node(nodes, name);
+    if (node && (node->known || !known)) return node;
+    if (!make_room(nodes, known, now_ms)) return NULL;
+    if (node) { /* a stranger that has shown something */
+        unlink_kind(nodes, node);
+        link_kind(nodes, node, known);
+        return node;
+    }
+    node = calloc(1, sizeof(*node));
+    if (!node) return NULL;
+    (void)cairn_text_copy(node->name, sizeof(node->name), name);
+    size_t bucket = cairn_srv_key_of(name) % BUCKETS;
+    node->next = nodes->locked.buckets[bucket];
+    nodes->locked.buckets[bucket] = node;
+    link_kind(nodes, node, known);
+    return node;
+}
+
+/* nodes.h#4: an uploader that was started again has another uuid, and the one before never comes
+ * back. */
+static bool is_twin(struct node *node, const char *uuid, uint64_t now_ms) {
+    if (!uuid[0] || !strcmp(uuid, node->uuid)) return false;
+    bool back = !strcmp(uuid, node->uuid_before);
+    bool logged = node->twins_ms && cairn_passed_ms(now_ms, node->twins_ms) < TWINS_LOG_MS;
+    memcpy(node->uuid_before, node->uuid, sizeof(node->uuid));
+    (void)cairn_text_copy(node->uuid, sizeof(node->uuid), uuid);
+    if (back) node->twins_ms = now_ms;
+    return back && !logged;
+}
+
+static bool is_run(const struct cairn_run_name *one, const struct cairn_run_name *other) {
+    return !strcmp(one->run, other->run) && !strcmp(one->project, other->project);
+}
+
+static void take_words(struct node *node, const struct cairn_srv_heartbeat *beat) {
+    (void)cairn_text_copy(node->trouble, sizeof(node->trouble), beat->trouble);
+    free(node->uploader);
+    node->uploader = beat->has_row ? NULL : strndup(beat->uploader.data, beat->uploader.size);
+}
+
+static void take_versions(struct node *node, struct cairn_srv_heartbeat *beat) {
+    free(node->versions);
+    free(node->kept);
+    node->versions = NULL;
+    node->kept = NULL;
+    node->version_report_count = node->kept_count = 0;
+    if (!node->known) return;
+    node->versions = CAIRN_TAKE(beat->take_versions);
+    node->version_report_count = beat->version_report_count;
+    node->kept = CAIRN_TAKE(beat->take_kept);
+    node->kept_count = beat->kept_count;
+}
+
+/* Its rows are what other servers know of a node, so they are written often enough for its silence
+ * to be told from a row that is not due yet. */
+static uint64_t row_every_ms(const struct cairn_srv *server) {
+    return cairn_min_u64(ROW_EVERY_MS, server->settings->silence_max_ms / 4);
+}
+
+/* Now and then, and when it says something else. */
+static bool row_is_due(struct node *node, const struct cairn_srv_heartbeat *beat, uint64_t now_ms,
+                       uint64_t every_ms) {
+    uint32_t crc32c = cairn_crc32c(0, beat->uploader.data, beat->uploader.size);
+    bool due = !node->row_ms || cairn_passed_ms(now_ms, node->row_ms) >= every_ms ||
+               crc32c != node->row_crc32c;
+    if (!node->known) return false;
+    if (due) node->row_ms = now_ms;
+    node->row_crc32c = crc32c;
+    return due;
+}
+
+/* The lock is held. */
+static void await_beat(struct node *node, const struct cairn_run_name *run) {
+    uint64_t key = cairn_srv_key_of_run(run);
+    for (size_t i = 0; i < node->awaited_count; i++)
+        if (node->awaited[i] == key) return;
+    if (node->awaited_count < AWAITED_MAX) node->awaited[node->awaited_count++] = key;
+}
+
+bool cairn_srv_nodes_hear(struct cairn_srv *server, struct cairn_srv_heartbeat *beat) {
+    struct cairn_srv_run_report *old = NULL;
+    bool write_row = false, twins = false;
+    uint64_t awaited[AWAITED_MAX];
+    size_t awaited_count = 0;
+    {
+        CAIRN_HOLD(&server->nodes->lock);
+        uint64_t now_ms = cairn_srv_mono_ms(server);
+        struct node *node = make_node(server->nodes, beat->node, beat->known, now_ms);
+        if (!node) return false;
+        write_row = row_is_due(node, beat, now_ms, row_every_ms(server));
+        twins = is_twin(node, beat->uuid, now_ms);
+        take_words(node, beat);
+        node->heard_ms = now_ms;
+        node->left = beat->leaving;
+        node->version_count = beat->version_count;
+        old = node->reports;
+        node->reports = CAIRN_TAKE(beat->take_reports);
+        node->report_count = beat->report_count;
+        take_versions(node, beat);
+        memcpy(awaited, node->awaited, sizeof(awaited));
+        awaited_count = node->awaited_count;
+        node->awaited_count = 0;
+        unlink_kind(server->nodes, node);
+        link_kind(server->nodes, node, node->known);
+    }
+    free(old);
+    for (size_t i = 0; i < awaited_count; i++)
+        cairn_srv_waiters_wake_key(server->waiters, awaited[i]);
+    if (twins)
+        cairn_log(WARN, "node.twins", "node=%s uuid=%s two uploaders call themselves so",
+                  beat->node, beat->uuid);
+    return write_row;
+}
+
+/* ---- who is in trouble ---- */
+
+/* False: in none, or not heard for a while. The lock is held. */
+static bool describe(const struct node *node, uint64_t now_ms, char *ret, size_t capacity) {
+    bool twins = node->twins_ms && cairn_passed_ms(now_ms, node->twins_ms) < TWINS_LOG_MS;
+    ret[0] = '\0';
+    if (node->left || cairn_passed_ms(now_ms, node->heard_ms) >= CAIRN_SRV_SILENT_MS) return false;
+    if (!twins && !node->trouble[0]) return false;
+    snprintf(ret, capacity, "%s%s%.40s%s%.40s%s", node->trouble,
+             twins && node->trouble[0] ? "; " : "", twins ? "two uploaders have this name: " : "",
+             twins ? node->uuid : "", twins ? " and " : "", twins ? node->uuid_before : "");
+    return true;
+}
+
+size_t cairn_srv_nodes_trouble(struct cairn_srv *server, char ret[CAIRN_SRV_TROUBLE_BYTES]) {
+    char text[400];
+    size_t count = 0;
+    ret[0] = '\0';
+    CAIRN_HOLD(&server->nodes->lock);
+    uint64_t now_ms = cairn_srv_mono_ms(server);
+    const struct node *node = server->nodes->locked.kinds[true].first;
+    for (; node; node = node->later) {
+        if (!describe(node, now_ms, text, sizeof(text)) || count++) continue;
+        snprintf(ret, CAIRN_SRV_TROUBLE_BYTES, "%s: %s", node->name, text);
+    }
+    if (count < 2) return count;
+    size_t used = strlen(ret);
+    snprintf(ret + used, CAIRN_SRV_TROUBLE_BYTES - used, " (and %zu more)", count - 1);
+    return count;
+}
+
+void cairn_srv_node_trouble(struct cairn_srv *server, const char *name,
+                            char ret[CAIRN_SRV_TROUBLE_BYTES]) {
+    ret[0] = '\0';
+    CAIRN_HOLD(&server->nodes->lock);
+    const struct node *node = find_node(server->nodes, name);
+    if (node) (void)describe(node, cairn_srv_mono_ms(server), ret, CAIRN_SRV_TROUBLE_BYTES);
+}
+
+bool cairn_srv_node_said_of(struct cairn_srv *server, const char *name, const char *version,
+                            struct cairn_srv_version_report *ret) {
+    CAIRN_HOLD(&server->nodes->lock);
+    const struct node *node = find_node(server->nodes, name);
+    for (size_t i = 0; node && i < node->version_report_count; i++) {
+        if (strcmp(node->versions[i].id.text, version) != 0) continue;
+        *ret = node->versions[i];
+        uint64_t since_ms = cairn_srv_mono_ms(server) - node->heard_ms;
+        for (size_t k = 0; k < ret->error_count; k++) ret->errors[k].age_ms += since_ms;
+        return true;
+    }
+    return false;
+}
+
+size_t cairn_srv_node_keeps(struct cairn_srv *server, const char *name, const char *version,
+                            struct cairn_srv_kept ret[CAIRN_SRV_KEPT_MAX]) {
+    size_t count = 0;
+    CAIRN_HOLD(&server->nodes->lock);
+    const struct node *node = find_node(server->nodes, name);
+    for (size_t i = 0; node && i < node->kept_count && count < CAIRN_SRV_KEPT_MAX; i++)
+        if (!strcmp(node->kept[i].version.text, version)) ret[count++] = node->kept[i];
+    return count;
+}
+
+/* ---- strangers ---- */
+
+static int compare_strangers(const void *a, const void *b) {
+    const struct cairn_srv_stranger *one = a, *other = b;
+    return strcmp(one->node, other->node);
+}
+
+static void add_without_row(struct cairn_srv_strangers *found, const struct node *first,
+                            const char *after) {
+    for (const struct node *node = first; node && found->count < WITHOUT_ROW_MAX;
+         node = node->later) {
+        struct cairn_srv_stranger *one = &found->items[found->count];
+        if (!node->uploader || strcmp(node->name, after) <= 0) continue;
+        (void)cairn_text_copy(one->node, sizeof(one->node), node->name);
+        one->uploader = strdup(node->uploader);
+        found->count += one->uploader != NULL;
+    }
+}
+
+enum cairn_code cairn_srv_nodes_strangers(struct cairn_srv *server, const char *after,
+                                          struct cairn_srv_strangers *ret,
+                                          struct cairn_error *err) {
+    struct cairn_srv_strangers found = {calloc(WITHOUT_ROW_MAX, sizeof(*found.items)), 0};
+    if (!found.items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list");
+    {
+        CAIRN_HOLD(&server->nodes->lock);
+        add_without_row(&found, server->nodes->locked.kinds[false].first, after);
+        add_without_row(&found, server->nodes->locked.kinds[true].first, after);
+    }
+    qsort(found.items, found.count, sizeof(*found.items), compare_strangers);
+    *ret = found;
+    return CAIRN_OK;
+}
+
+void cairn_srv_strangers_release(struct cairn_srv_strangers *strangers) {
+    for (size_t i = 0; i < strangers->count; i++) free(strangers->items[i].uploader);
+    free(strangers->items);
+    *strangers = (struct cairn_srv_strangers){0};
+}
+
+bool cairn_srv_node_forget(struct cairn_srv *server, const char *name, bool *ret_there) {
+    CAIRN_HOLD(&server->nodes->lock);
+    struct node *node = find_node(server->nodes, name);
+    *ret_there = node != NULL;
+    if (!node) return true;
+    if (!node->left &&
+        cairn_passed_ms(cairn_srv_mono_ms(server), node->heard_ms) < CAIRN_SRV_SILENT_MS)
+        return false;
+    drop_node(server->nodes, node);
+    return true;
+}
+
+bool cairn_srv_node_joins(struct cairn_srv *server, const char *name, char **ret_uploader) {
+    CAIRN_HOLD(&server->nodes->lock);
+    uint64_t now_ms = cairn_srv_mono_ms(server);
+    struct node *node = find_node(server->nodes, name);
+    if (!node || node->known || !node->uploader) return false;
+    char *uploader = strdup(node->uploader); /* of the node's own it is listed until it has a row */
+    if (!uploader || !make_node(server->nodes, name, true, now_ms)) {
+        free(uploader);
+        return false;
+    }
+    node->row_ms = now_ms;
+    *ret_uploader = uploader;
+    return true;
+}
+
+bool cairn_srv_node_last_heard(struct cairn_srv *server, const char *name, uint64_t *ret_ms,
+                               size_t *ret_versions) {
+    CAIRN_HOLD(&server->nodes->lock);
+    const struct node *node = find_node(server->nodes, name);
+    if (!node || !node->heard_ms) return false;
+    *ret_ms = node->heard_ms;
+    *ret_versions = node->version_count;
+    return true;
+}
+
+uint64_t cairn_srv_node_silence_ms(struct cairn_srv *server, const char *name) {
+    uint64_t since_ms = server->listening_ms;
+    {
+        CAIRN_HOLD(&server->nodes->lock);
+        const struct node *node = find_node(server->nodes, name);
+        if (node) since_ms = cairn_max_u64(since_ms, node->heard_ms);
+    }
+    return cairn_passed_ms(cairn_srv_mono_ms(server), since_ms);
+}
+
+uint64_t cairn_srv_node_silent_ms(struct cairn_srv *server, const struct cairn_srv_node_mark *node,
+                                  uint64_t tick) {
+    uint64_t row_ms = cairn_passed_ms(tick, node->last_tick);
+    uint64_t silence_ms = cairn_srv_node_silence_ms(server, node->node);
+    uint64_t late_ms =
+        row_every_ms(server) + cairn_min_u64(server->settings->sweep_interval_ms, TICKS_LATE_MS);
+    row_ms -= cairn_min_u64(row_ms, late_ms);
+    /* Ticks stand still while a round waits; they count where another server may have heard. */
+    return cairn_srv_catalog_is_shared(server->catalog) ? cairn_min_u64(silence_ms, row_ms)
+                                                        : silence_ms;
+}
+
+void cairn_srv_nodes_awake(struct cairn_srv *server) {
+    uint64_t now_ms, gap_ms = 0;
+    {
+        CAIRN_HOLD(&server->nodes->lock); /* two threads call this: the clock is read in turn */
+        uint64_t awake_ms = server->nodes->locked.awake_ms;
+        now_ms = cairn_srv_mono_ms(server);
+        if (awake_ms) gap_ms = cairn_passed_ms(now_ms, awake_ms);
+        server->nodes->locked.awake_ms = cairn_max_u64(awake_ms, now_ms);
+    }
+    if (gap_ms <= server->settings->silence_max_ms / 2) return;
+    server->listening_ms = now_ms;
+    cairn_log(WARN, "server.paused", "ms=%" PRIu64, gap_ms);
+}
+
+/* The lock is held. Of a run is heard in heartbeats and in attempt calls. */
+static uint64_t heard_of(const struct node *node, const struct cairn_run_name *run,
+                         uint64_t *ret_unsent) {
+    uint64_t heard_ms = node->heard_ms;
+    *ret_unsent = 0;
+    for (size_t i = 0; i < node->report_count; i++) {
+        if (!is_run(&node->reports[i].run, run)) continue;
+        *ret_unsent += node->reports[i].unsent;
+        heard_ms = cairn_max_u64(heard_ms, node->reports[i].said_ms);
+    }
+    return heard_ms;
+}
+
+bool cairn_srv_node_says(struct cairn_srv *server, const char *name,
+                         const struct cairn_srv_run_report *report) {
+    CAIRN_HOLD(&server->nodes->lock);
+    struct node *node = find_node(server->nodes, name);
+    if (!node || node->left) return false;
+    size_t kept = 0;
+    for (size_t i = 0; i < node->report_count; i++)
+        if (!is_run(&node->reports[i].run, &report->run)) node->reports[kept++] = node->reports[i];
+    node->report_count = kept;
+    struct cairn_srv_run_report *more = realloc(node->reports, (kept + 1) * sizeof(*more));
+    if (!more) return false; /* its next heartbeat says it */
+    node->reports = more;
+    more[kept] = *report;
+    more[kept].said_ms = cairn_srv_mono_ms(server);
+    node->report_count = kept + 1;
+    return true;
+}
+
+bool cairn_srv_node_unsent(struct cairn_srv *server, const char *name,
+                           const struct cairn_run_name *run, uint64_t arrived_ms) {
+    uint64_t heard_ms = 0, unsent = 0;
+    bool left = false;
+    {
+        CAIRN_HOLD(&server->nodes->lock);
+        struct node *node = find_node(server->nodes, name);
+        left = node && node->left;
+        if (node) heard_ms = heard_of(node, run, &unsent);
+        if (node && heard_ms < arrived_ms) await_beat(node, run);
+    }
+    uint64_t now_ms = cairn_srv_mono_ms(server);
+    uint64_t since_ms = cairn_max_u64(server->listening_ms, heard_ms);
+    if (left || cairn_passed_ms(now_ms, since_ms) >= server->settings->resume_silence_ms)
+        return false;
+    return heard_ms < arrived_ms || unsent > 0;
+}
+
+bool cairn_srv_node_heard_since(struct cairn_srv *server, const char *name, uint64_t since_ms) {
+    CAIRN_HOLD(&server->nodes->lock);
+    const struct node *node = find_node(server->nodes, name);
+    return node && !node->left && node->heard_ms >= since_ms;
+}
+
+bool cairn_srv_node_writes(struct cairn_srv *server, const char *name,
+                           const struct cairn_run_name *run, uint64_t attempt) {
+    CAIRN_HOLD(&server->nodes->lock);
+    const struct node *node = find_node(server->nodes, name);
+    for (size_t i = 0; node && !node->left && i < node->report_count; i++) {
+        const struct cairn_srv_run_report *report = &node->reports[i];
+        if (report->attempt == attempt && !report->released && is_run(&report->run, run))
+            return true;
+    }
+    return false;
+}
+
+/* ---- told to other servers ---- */
+
+bool cairn_srv_node_sent_all(struct cairn_srv *server, const char *name,
+                             const struct cairn_run_name *run, uint64_t arrived_ms) {
+    uint64_t unsent = 0, heard_ms = 0;
+    CAIRN_HOLD(&server->nodes->lock);
+    struct node *node = find_node(server->nodes, name);
+    if (node) heard_ms = heard_of(node, run, &unsent);
+    if (node && heard_ms < arrived_ms) await_beat(node, run);
+    return node && heard_ms >= arrived_ms && (node->left || !unsent);
+}
+
+json_t *cairn_srv_node_said(struct cairn_srv *server, const char *name) {
+    json_t *said = json_array();
+    CAIRN_HOLD(&server->nodes->lock);
+    const struct node *node = find_node(server->nodes, name);
+    /* Written and read here alone, of a column of the catalog: no row of messages.def. */
+    for (size_t i = 0; node && i < node->report_count; i++) {
+        const struct cairn_srv_run_report *report = &node->reports[i];
+        json_int_t attempt = report->released ? 0 : (json_int_t)report->attempt;
+        if (json_array_append_new(said, json_pack("[s, s, I, I]", report->run.project,
+                                                  report->run.run, attempt,
+                                                  (json_int_t)report->unsent)))
+            break;
+    }
+    return said;
+}
+
+void cairn_srv_node_read_said(const char *text, const struct cairn_run_name *run, uint64_t attempt,
+                              bool *ret_unsent, bool *ret_writes) {
+    CAIRN_AUTO_JSON json_t *said = json_loads(text, 0, NULL);
+    size_t index = 0;
+    json_t *item = NULL;
+    *ret_unsent = *ret_writes = false;
+    json_array_foreach(said, index, item) {
+        const char *project = NULL, *name = NULL;
+        json_int_t number = 0, unsent = 0;
+        if (json_unpack(item, "[s, s, I, I]", &project, &name, &number, &unsent)) continue;
+        if (strcmp(project, run->project) || strcmp(name, run->run)) continue;
+        *ret_unsent |= unsent > 0;
+        *ret_writes |= (uint64_t)number == attempt;
+    }
+}

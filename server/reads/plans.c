@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* POST {C}/restore-plans: which ranges of which objects hold what a reader wants, and one URL per
+ * object. The same body gives the same ranges again, with new URLs; with a job its lease is kept
+ * for as long as it is asked for again (Q29). */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/layout.h"
+#include "api/messages.h"
+#include "common/array.h"
+#include "common/encode.h"
+#include "common/text.h"
+#include "common/utf8.h"
+#include "plan/fragments.h"
+#include "plan/ranges.h"
+#include "plan/reads.h"
+#include "server/reads/cache.h"
+#include "server/reads/read_lease_calls.h"
+#include "server/reads/shard_calls.h"
+#include "server/reads/urls.h"
+
+#define NAMES_MAX 4096 /* shards or tensors of one body */
+#define OBJECTS_MAX 4096
+#define RANGES_MAX 65536
+#define PIECES_MAX (UINT32_C(1) << 20) /* before they are joined */
+#define BODY_NODES_MAX 100000
+
+struct span { /* whole blocks of a shard; begin = end: a shard without bytes */
+    uint32_t shard;
+    uint64_t begin, end;
+};
+struct plan {
+    struct cairn_srv_request *request;
+    json_t *body, *shards, *tensors; /* the lists borrow from body */
+    struct cairn_srv_version version;
+    struct cairn_srv_held *manifest, *layout; /* layout: when tensors are asked for */
+    struct span *spans;
+    size_t span_count, span_capacity;
+    bool leased;
+    struct cairn_srv_leased lease;
+    struct cairn_store *signs; /* whose URLs they are; NULL: there are none */
+    uint32_t life_s; /* of the URL that ends first; 0 = a store without URLs */
+    json_t *objects;
+};
+struct want_numbers {
+    uint64_t start[CAIRN_DIMENSIONS_MAX], count[CAIRN_DIMENSIONS_MAX];
+};
+
+/* ---- the body ---- */
+
+/* An empty list is as none: generated clients send one where their caller has named nothing. */
+static enum cairn_code check_list(json_t **list, const char *name, struct cairn_error *err) {
+    size_t count = json_array_size(*list);
+    if (!count) *list = NULL;
+    if (count <= NAMES_MAX) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_TOO_LARGE, "/%s: %zu of them, a plan takes %d", name, count,
+                      NAMES_MAX);
+}
+
+/* No body, like {}, means all shards. */
+static enum cairn_code read_body(struct plan *plan, struct cairn_error *err) {
+    struct cairn_msg_restore_plan wanted = {0};
+    if (!plan->request->body.size) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_body(plan->request, BODY_NODES_MAX, &plan->body, err));
+    CAIRN_TRY(cairn_msg_restore_plan_read(plan->body, "", &wanted, err));
+    plan->shards = wanted.shards;
+    plan->tensors = wanted.tensors;
+    plan->leased = wanted.job != NULL;
+    plan->lease = (struct cairn_srv_leased){
+        plan->request->params.ref, wanted.job, .ttl_s = wanted.ttl_s};
+    if (wanted.job && !wanted.job[0])
+        return cairn_fail(err, CAIRN_INVALID, "/job: who reads is not empty");
+    CAIRN_TRY(check_list(&plan->shards, "shards", err));
+    return check_list(&plan->tensors, "tensors", err);
+}
+
+static enum cairn_code open_version(struct plan *plan, struct cairn_error *err) {
+    struct cairn_srv_request *request = plan->request;
+    if (plan->leased) {
+        CAIRN_TRY(cairn_srv_read_lease(request, &plan->lease, err));
+        plan->lease.ref = plan->lease.version.text; /* `latest` may be another one by now */
+        (void)cairn_text_copy(request->params.ref, sizeof(request->params.ref), plan->lease.ref);
+    }
+    CAIRN_TRY(cairn_srv_readable(request, &plan->version, err));
+    CAIRN_TRY(cairn_srv_cache_manifest(request->server, request->store, &plan->version,
+                                       &plan->manifest, err));
+    if (!plan->tensors || !plan->version.has_layout) return CAIRN_OK;
+    return cairn_srv_cache_layout(request->server, request->store, &plan->version, &plan->layout,
+                                  err);
+}
+
+/* ---- what is wanted ---- */
+
+static enum cairn_code add_span(struct plan *plan, uint32_t shard, uint64_t begin, uint64_t end,
+                                struct cairn_error *err) {
+    struct span *last = plan->span_count ? &plan->spans[plan->span_count - 1] : NULL;
+    if (last && last->shard == shard && begin >= last->begin && begin <= last->end) {
+        last->end = cairn_max_u64(last->end, end);
+        return CAIRN_OK;
+    }
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(plan->spans, plan->span_count, plan->span_capacity, PIECES_MAX,
+                               "pieces of a plan", err));
+    plan->spans[plan->span_count++] = (struct span){shard, begin, end};
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_all_shards(struct plan *plan, struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &plan->manifest->manifest;
+    for (size_t i = 0; i < manifest->shard_count; i++)
+        CAIRN_TRY(add_span(plan, (uint32_t)i, 0, manifest->shards[i].size_bytes, err));
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_shards(struct plan *plan, struct cairn_error *err) {
+    const struct cairn_manifest *manifest = &plan->manifest->manifest;
+    size_t index = 0;
+    json_t *item = NULL;
+    json_array_foreach(plan->shards, index, item) {
+        if (!json_is_string(item))
+            return cairn_fail(err, CAIRN_INVALID, "/shards/%zu: wanted a shard's name", index);
+        const char *name = json_string_value(item);
+        const struct cairn_manifest_shard *shard =
+            cairn_manifest_find(manifest, cairn_view_of(name));
+        if (!shard)
+            return cairn_fail(err, CAIRN_NOT_FOUND, "%s has no shard \"%s\"", plan->version.id.text,
+                              cairn_short(name).text);
+        uint32_t number = (uint32_t)(shard - manifest->shards);
+        CAIRN_TRY(add_span(plan, number, 0, shard->size_bytes, err));
+    }
+    return CAIRN_OK;
+}
+
+/* The planner reads as many numbers as the tensor has dimensions; so there must be as many. */
+static enum cairn_code read_numbers(const json_t *list, const char *pointer, unsigned wanted,
+                                    uint64_t *ret, struct cairn_error *err) {
+    if (json_array_size(list) != wanted)
+        return cairn_fail(err, CAIRN_INVALID, "%s: %zu numbers, the tensor has %u dimensions",
+                          pointer, json_array_size(list), wanted);
+    for (unsigned i = 0; i < wanted; i++) {
+        const json_t *number = json_array_get(list, i);
+        if (!json_is_integer(number))
+            return cairn_fail(err, CAIRN_INVALID, "%s/%u must be an integer", pointer, i);
+        ret[i] = (uint64_t)json_integer_value(number);
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code read_box(const struct cairn_layout *layout, const json_t *start,
+                                const json_t *count, const char *pointer,
+                                struct want_numbers *numbers, struct cairn_plan_want *want,
+                                struct cairn_error *err) {
+    char place[48];
+    uint32_t index = 0;
+    struct cairn_plan_fragments fragments = {0};
+    CAIRN_TRY(cairn_plan_resolve(layout, want->tensor, &index, err));
+    CAIRN_TRY(cairn_plan_fragments_choose(&fragments, layout, index, want->local_rank, err));
+    unsigned dimensions = fragments.tensor.dimension_count;
+    snprintf(place, sizeof(place), "%s/start", pointer);
+    CAIRN_TRY(read_numbers(start, place, dimensions, numbers->start, err));
+    snprintf(place, sizeof(place), "%s/count", pointer);
+    CAIRN_TRY(read_numbers(count, place, dimensions, numbers->count, err));
+    want->form = CAIRN_PLAN_BOX;
+    want->start = numbers->start;
+    want->count = numbers->count;
+    return CAIRN_OK;
+}
+
+/* "name", or {name, start, count, rank}. */
+static enum cairn_code read_want(const struct cairn_layout *layout, const json_t *item,
+                                 size_t index, struct want_numbers *numbers,
+                                 struct cairn_plan_want *ret, struct cairn_error *err) {
+    struct cairn_msg_tensor_want want = {.name = json_string_value(item)};
+    char pointer[32];
+    snprintf(pointer, sizeof(pointer), "/tensors/%zu", index);
+    if (!want.name && !json_is_object(item))
+        return cairn_fail(err, CAIRN_INVALID, "%s must be a tensor's name or an object", pointer);
+    if (!want.name) CAIRN_TRY(cairn_msg_tensor_want_read(item, pointer, &want, err));
+    ret->tensor = cairn_view_of(want.name);
+    ret->local_rank = want.rank;
+    if (!want.start && !want.count) return CAIRN_OK;
+    if (!want.start || !want.count)
+        return cairn_fail(err, CAIRN_INVALID, "%s: start and count come together", pointer);
+    return read_box(layout, want.start, want.count, pointer, numbers, ret, err);
+}
+
+/* Whole blocks, so that what comes can be compared with the blocks' checksums. */
+static enum cairn_code add_pieces(struct plan *plan, const struct cairn_plan_pieces *pieces,
+                                  struct cairn_error *err) {
+    for (size_t i = 0; i < pieces->count; i++) {
+        const struct cairn_plan_piece *piece = &pieces->pieces[i];
+        uint64_t size = plan->manifest->manifest.shards[piece->shard].size_bytes;
+        struct cairn_plan_range wide = cairn_plan_range_widen(
+            (struct cairn_plan_range){piece->offset, piece->offset + piece->bytes}, size);
+        CAIRN_TRY(add_span(plan, piece->shard, wide.begin, wide.end, err));
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_tensors(struct plan *plan, struct cairn_error *err) {
+    const struct cairn_layout *layout = plan->layout ? &plan->layout->layout : NULL;
+    size_t count = json_array_size(plan->tensors);
+    CAIRN_AUTO_HEAP struct cairn_plan_want *wants = calloc(count, sizeof(*wants));
+    CAIRN_AUTO_HEAP struct want_numbers *numbers = calloc(count, sizeof(*numbers));
+    if (!wants || !numbers) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a plan");
+    for (size_t i = 0; i < count; i++)
+        CAIRN_TRY(
+            read_want(layout, json_array_get(plan->tensors, i), i, &numbers[i], &wants[i], err));
+    struct cairn_plan_pieces pieces = {0};
+    CAIRN_TRY(cairn_plan_reads_most(&plan->manifest->manifest, layout, wants, count, PIECES_MAX,
+                                    &pieces, err));
+    enum cairn_code code = add_pieces(plan, &pieces, err);
+    cairn_plan_pieces_release(&pieces);
+    return code;
+}
+
+/* ---- joined ---- */
+
+static int compare_spans(const void *a, const void *b) {
+    const struct span *span_a = a, *span_b = b;
+    if (span_a->shard != span_b->shard) return span_a->shard < span_b->shard ? -1 : 1;
+    return span_a->begin < span_b->begin ? -1 : span_a->begin > span_b->begin;
+}
+
+static enum cairn_code join_spans(struct plan *plan, struct cairn_error *err) {
+    size_t count = plan->span_count, objects = 0;
+    if (count) qsort(plan->spans, count, sizeof(*plan->spans), compare_spans);
+    plan->span_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct span span = plan->spans[i];
+        CAIRN_TRY(add_span(plan, span.shard, span.begin, span.end, err));
+    }
+    for (size_t i = 0; i < plan->span_count; i++)
+        objects += i == 0 || plan->spans[i].shard != plan->spans[i - 1].shard;
+    if (objects > OBJECTS_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "a plan of %zu shards, at most %d are given",
+                          objects, OBJECTS_MAX);
+    if (plan->span_count > RANGES_MAX)
+        return cairn_fail(err, CAIRN_TOO_LARGE, "a plan of %zu ranges, at most %d are given",
+                          plan->span_count, RANGES_MAX);
+    return CAIRN_OK;
+}
+
+/* ---- the answer ---- */
+
+/* Where the bytes are: a URL of the store, or the path of the shard's data on this server. */
+static enum cairn_code write_place(struct plan *plan, const char *shard, struct cairn_buf *ret,
+                                   struct cairn_error *err) {
+    if (plan->signs) {
+        uint32_t life_s = 0;
+        CAIRN_TRY(cairn_srv_urls_sign(plan->signs, &plan->version, shard, plan->life_s, ret,
+                                      &life_s, err));
+        plan->life_s = (uint32_t)cairn_min_u64(plan->life_s, life_s);
+        return CAIRN_OK;
+    }
+    const struct cairn_run_name *name = &plan->version.name;
+    CAIRN_TRY(cairn_buf_printf(ret, err, "%s/v1/runs/%s/%s/checkpoints/%s/shards/",
+                               cairn_srv_public_path(plan->request->server->settings),
+                               name->project, name->run, plan->version.id.text));
+    /* Slashes as they are: proxies refuse %2F, decode it, or encode its % once more. */
+    CAIRN_TRY(cairn_percent_encode(cairn_view_of(shard), true, ret, err));
+    return cairn_buf_append_text(ret, "/data", err);
+}
+
+/* The spans from first on that are of one shard; *ret_next is the first of another. */
+static enum cairn_code write_object(struct plan *plan, size_t first, size_t *ret_next,
+                                    struct cairn_error *err) {
+    uint32_t number = plan->spans[first].shard;
+    const struct cairn_manifest_shard *shard = &plan->manifest->manifest.shards[number];
+    bool signs = plan->signs != NULL;
+    char crc[16];
+    snprintf(crc, sizeof(crc), "%08x", shard->crc32c);
+    CAIRN_AUTO(buf) place = {0};
+    CAIRN_AUTO_JSON json_t *ranges = json_array();
+    for (*ret_next = first; *ret_next < plan->span_count; (*ret_next)++) {
+        const struct span *span = &plan->spans[*ret_next];
+        if (span->shard != number) break;
+        if (span->begin == span->end) continue;
+        /* A pair of numbers, which has no fields that a row of messages.def could name. */
+        if (json_array_append_new(ranges, json_pack("[I, I]", (json_int_t)span->begin,
+                                                    (json_int_t)(span->end - span->begin))))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    }
+    CAIRN_TRY(write_place(plan, shard->name, &place, err));
+    json_t *object = CAIRN_PACK(
+        restore_object, .shard = shard->name, .bytes = shard->size_bytes, .crc32c = crc,
+        .url = signs ? place.data : NULL, .path = signs ? NULL : place.data, .ranges = ranges);
+    if (json_array_append_new(plan->objects, object))
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    return CAIRN_OK;
+}
+
+static enum cairn_code write_reply(struct plan *plan, struct cairn_srv_reply *reply,
+                                   struct cairn_error *err) {
+    struct cairn_srv *server = plan->request->server;
+    CAIRN_TRY(cairn_srv_urls_find(server, &plan->version, &plan->signs, err));
+    if (plan->signs)
+        CAIRN_TRY(cairn_srv_urls_life(server, &plan->version, plan->lease.ttl_s * 1000,
+                                      &plan->life_s, err));
+    plan->objects = json_array();
+    for (size_t i = 0; i < plan->span_count;) CAIRN_TRY(write_object(plan, i, &i, err));
+    CAIRN_AUTO_JSON json_t *lease = plan->leased ? cairn_srv_leased_json(&plan->lease) : NULL;
+    if (plan->leased && !lease) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+    CAIRN_TRY(cairn_srv_reply_json(
+        reply, 201,
+        CAIRN_PACK(restore_planned, .version = plan->version.id.text,
+                   .expires_s = plan->life_s ? plan->life_s : CAIRN_MESSAGE_NONE, .lease = lease,
+                   .objects = plan->objects),
+        err));
+    cairn_srv_reply_header(reply, "Cache-Control", "no-store");
+    return CAIRN_OK;
+}
+
+static enum cairn_code make_plan(struct plan *plan, struct cairn_srv_reply *reply,
+                                 struct cairn_error *err) {
+    CAIRN_TRY(read_body(plan, err));
+    CAIRN_TRY(open_version(plan, err));
+    if (!plan->shards && !plan->tensors) CAIRN_TRY(add_all_shards(plan, err));
+    if (plan->shards) CAIRN_TRY(add_shards(plan, err));
+    if (plan->tensors) CAIRN_TRY(add_tensors(plan, err));
+    CAIRN_TRY(join_spans(plan, err));
+    return write_reply(plan, reply, err);
+}
+
+enum cairn_code cairn_srv_on_restore_plan(struct cairn_srv_request *request,
+                                          struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct plan plan = {.request = request};
+    enum cairn_code code = make_plan(&plan, reply, err);
+    if (code == CAIRN_TOO_LARGE)
+        snprintf(reply->hint, sizeof(reply->hint),
+                 "Plan in several calls: name some of the shards or tensors in each.");
+    cairn_srv_cache_give(request->server, plan.manifest);
+    cairn_srv_cache_give(request->server, plan.layout);
+    cairn_srv_version_release(&plan.version);
+    json_decref(plan.body);
+    json_decref(plan.objects);
+    free(plan.spans);
+    return code;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole blocks of one shard, and bytes of memory; see source.h. */
+#include "server/reads/source_inside.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "store/ready.h"
+
+#define READ_MS_MAX 60000
+
+void cairn_srv_source_free(struct cairn_srv_source *source) {
+    if (source) source->free(source);
+}
+
+static enum cairn_code named(const struct cairn_srv_blocks *blocks, enum cairn_code code,
+                             struct cairn_error *err) {
+    if (!code) return CAIRN_OK;
+    return cairn_within(err, code, "run %s/%s step %" PRIu64 " shard \"%s\"",
+                        blocks->place->name.project, blocks->place->name.run, blocks->place->step,
+                        blocks->shard->name);
+}
+
+static void log_retry(void *owner, const struct cairn_error *why) {
+    const struct cairn_srv_blocks *blocks = owner;
+    struct cairn_error cause = *why;
+    struct cairn_key key;
+    cairn_key_shard(blocks->place, cairn_view_of(blocks->shard->name), &key);
+    (void)named(blocks, why->code, &cause);
+    cairn_srv_read_log_retry(key.text, &cause);
+}
+
+enum cairn_code cairn_srv_blocks_read(const struct cairn_srv_blocks *blocks,
+                                      struct cairn_store_worker *worker, uint64_t offset,
+                                      uint64_t bytes, void *into, struct cairn_error *err) {
+    struct cairn_srv_blocks asked = *blocks;
+    const char *checksums = blocks->manifest->checksums.data;
+    uint64_t block = blocks->shard->first_block + offset / CAIRN_BLOCK_BYTES;
+    struct cairn_key key;
+    cairn_key_shard(blocks->place, cairn_view_of(blocks->shard->name), &key);
+    struct cairn_srv_tier_range range = {.key = key.text,
+                                         .offset = offset,
+                                         .length = bytes,
+                                         .into = into,
+                                         .object = blocks->object,
+                                         .object_bytes = blocks->shard->size_bytes,
+                                         .checksums = checksums + 4 * block,
+                                         .wait_ms = READ_MS_MAX,
+                                         .again = log_retry,
+                                         .owner = &asked};
+    enum cairn_code code = cairn_srv_reading_read(blocks->reading, worker, &range, err);
+    return named(blocks, code, err);
+}
+
+/* ---- one shard ---- */
+
+struct shard_source {
+    struct cairn_srv_source source; /* first */
+    struct cairn_srv *server;
+    struct cairn_srv_held *manifest;
+    const struct cairn_manifest_shard *shard;
+    struct cairn_version_place place;
+    struct cairn_srv_reading *reading; /* of one object */
+    struct cairn_store_ready ready;
+};
+
+static enum cairn_code load_shard(struct cairn_srv_source *source,
+                                  struct cairn_store_worker *worker, uint64_t from, uint64_t bytes,
+                                  void *into, struct cairn_error *err) {
+    struct shard_source *own = (struct shard_source *)source;
+    struct cairn_srv_blocks blocks = {.manifest = own->manifest,
+                                      .shard = own->shard,
+                                      .place = &own->place,
+                                      .reading = own->reading};
+    return cairn_srv_blocks_read(&blocks, worker, from, bytes, into, err);
+}
+
+static bool open_shard_ready(struct cairn_srv_source *source, uint64_t from, uint64_t to) {
+    struct shard_source *own = (struct shard_source *)source;
+    struct cairn_key key;
+    cairn_key_shard(&own->place, cairn_view_of(own->shard->name), &key);
+    return cairn_store_ready_open(cairn_srv_reading_nearest(own->reading), key.text, from, to,
+                                  &own->ready);
+}
+
+static bool load_shard_ready(struct cairn_srv_source *source, uint64_t from, uint64_t bytes,
+                             void *into) {
+    const struct shard_source *own = (const struct shard_source *)source;
+    const char *checksums = own->manifest->checksums.data;
+    uint64_t block = own->shard->first_block + from / CAIRN_BLOCK_BYTES;
+    return cairn_store_ready_read(&own->ready, from, into, (size_t)bytes, checksums + 4 * block);
+}
+
+static void free_shard(struct cairn_srv_source *source) {
+    struct shard_source *own = (struct shard_source *)source;
+    cairn_store_ready_release(&own->ready);
+    cairn_srv_cache_give(own->server, own->manifest);
+    cairn_srv_reading_free(own->reading);
+    free(own);
+}
+
+enum cairn_code cairn_srv_source_shard(struct cairn_srv *server,
+                                       struct cairn_srv_held *take_manifest,
+                                       const struct cairn_manifest_shard *shard,
+                                       const struct cairn_version_place *place,
+                                       struct cairn_srv_source **ret, struct cairn_error *err) {
+    struct shard_source *own = calloc(1, sizeof(*own));
+    if (!own) {
+        cairn_srv_cache_give(server, take_manifest);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
+    }
+    *own = (struct shard_source){.source = {.version = place->id,
+                                            .size_bytes = shard->size_bytes,
+                                            .grain_bytes = CAIRN_BLOCK_BYTES,
+                                            .head_bytes = CAIRN_BLOCK_BYTES,
+                                            .chunk_bytes = UINT64_MAX,
+                                            .load = load_shard,
+                                            .open_ready = open_shard_ready,
+                                            .load_ready = load_shard_ready,
+                                            .free = free_shard},
+                                 .server = server,
+                                 .manifest = take_manifest,
+                                 .shard = shard,
+                                 .place = *place};
+    enum cairn_code code = cairn_srv_reading_new(server, place->id.text, 1, &own->reading, err);
+    if (code)
+        free_shard(&own->source);
+    else
+        *ret = &own->source;
+    return code;
+}
+
+/* ---- memory ---- */
+
+struct bytes_source {
+    struct cairn_srv_source source; /* first */
+    struct cairn_buf bytes;
+};
+
+static enum cairn_code load_bytes(struct cairn_srv_source *source,
+                                  struct cairn_store_worker *worker, uint64_t from, uint64_t bytes,
+                                  void *into, struct cairn_error *err) {
+    const struct bytes_source *own = (struct bytes_source *)source;
+    (void)worker, (void)err;
+    memcpy(into, own->bytes.data + from, (size_t)bytes);
+    return CAIRN_OK;
+}
+
+static void free_bytes(struct cairn_srv_source *source) {
+    struct bytes_source *own = (struct bytes_source *)source;
+    cairn_buf_release(&own->bytes);
+    free(own);
+}
+
+enum cairn_code cairn_srv_source_bytes(struct cairn_buf *take, struct cairn_srv_source **ret,
+                                       struct cairn_error *err) {
+    struct bytes_source *own = calloc(1, sizeof(*own));
+    if (!own) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
+    own->bytes = *take;
+    *take = (struct cairn_buf){0};
+    own->source = (struct cairn_srv_source){.size_bytes = own->bytes.size,
+                                            .grain_bytes = 1,
+                                            .head_bytes = UINT64_MAX,
+                                            .chunk_bytes = UINT64_MAX,
+                                            .load = load_bytes,
+                                            .free = free_bytes};
+    *ret = &own->source;
+    return CAIRN_OK;
+}

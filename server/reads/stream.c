@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes of a source in order; see stream.h. Chunk i of the widened range lies in slot i % 2: while
+ * one is sent the other is loaded. A slot's state is the only thing that both sides change.
+ *
+ * Nothing leaves before the first chunk is there, so where there are several (of a shard) it is a
+ * short one. The second comes behind it and not beside it: only by the first answer of a bucket is
+ * it known which object the others must be of, and a refused one is asked for once.
+ *
+ * Of a stream that is ready (stream.h#4) only that first chunk goes through a slot, which stays one
+ * that is taken from. At the first block that is not ready it begins anew there, as one that has
+ * lent both of its slots. */
+#include "server/reads/stream.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/pages.h"
+#include "server/http/chunks.h"
+#include "server/http/pool.h"
+#include "server/http/read_slots.h"
+#include "server/http/waiters.h"
+#include "server/metrics.h"
+#include "server/reads/stream_leases.h"
+
+#define CHUNK_BYTES CAIRN_SRV_STREAM_CHUNK_BYTES
+#define STEP_BYTES (256 * CAIRN_KIB)
+#define READY_STEP_BYTES CAIRN_BLOCK_BYTES /* the least that can be compared */
+#define SILENT_MS 2000 /* a reader that took nothing for that long lends its slot */
+
+/* All through the slots, or only the first chunk; and whether that has gone. */
+enum way { WAY_SLOTS, WAY_FIRST_CHUNK, WAY_READY };
+/* A slot that is lent knows its chunk and has no memory. */
+enum slot_state {
+    SLOT_IDLE,
+    SLOT_LOADING,
+    SLOT_WAITED_FOR,
+    SLOT_READY,
+    SLOT_TAKEN_FROM,
+    SLOT_LENT,
+    SLOT_FAILED
+};
+
+struct slot {
+    struct cairn_srv_task task; /* first */
+    struct cairn_srv_stream *stream;
+    uint64_t chunk;
+    uint8_t *data; /* not on the heap: of one that is lent another read or the system has it */
+    struct cairn_error error; /* why it failed, until it is logged */
+    _Atomic int state;
+};
+struct cairn_srv_stream {
+    struct cairn_srv_read_slot slot; /* first */
+    struct cairn_srv_stream_options options;
+    size_t head_bytes; /* of the first chunk */
+    size_t slot_bytes; /* of the others, but for the last */
+    _Atomic uint64_t taken_ms;     /* mono clock: when its reader last took bytes */
+    struct slot *wanted;           /* of the slots that are lent, the one that the reader is at */
+    uint64_t first;                /* begin, down to a grain of the source */
+    uint64_t last;                 /* end, up to a grain or the source's end */
+    struct slot slots[2];
+    bool leased;  /* its version, until it is freed */
+    bool counted; /* among the server's ready streams */
+    _Atomic int way;
+    void (*wake)(void *owner);
+    void *owner;
+    _Atomic int holders; /* the connection and each loading slot */
+};
+
+/* A slot lives for one request. Small ranges take their own memory, so that they take no more of it
+ * than they have bytes. */
+static bool map(struct slot *slot) {
+    const struct cairn_srv_stream *stream = slot->stream;
+    if (slot->data) return true;
+    slot->data = stream->slot_bytes == CHUNK_BYTES
+                     ? cairn_srv_chunks_take(stream->options.server->chunks)
+                     : cairn_pages_map(stream->slot_bytes);
+    return slot->data != NULL;
+}
+
+static void unmap(struct slot *slot) {
+    const struct cairn_srv_stream *stream = slot->stream;
+    if (stream->slot_bytes == CHUNK_BYTES)
+        cairn_srv_chunks_give(stream->options.server->chunks, slot->data);
+    else
+        cairn_pages_unmap(slot->data, stream->slot_bytes);
+    slot->data = NULL;
+}
+
+/* Once, before its connection is broken or when nobody is left to break it for. */
+static void log_failed(struct slot *slot) {
+    if (atomic_load(&slot->state) != SLOT_FAILED || !slot->error.code) return;
+    cairn_log(ERROR, "read.broken", "cause=\"%s\"", slot->error.message);
+    slot->error.code = CAIRN_OK;
+}
+
+static void drop_holder(struct cairn_srv_stream *stream) {
+    struct cairn_srv *server = stream->options.server;
+    if (atomic_fetch_sub(&stream->holders, 1) > 1) return;
+    for (size_t i = 0; i < 2; i++) log_failed(&stream->slots[i]);
+    cairn_srv_read_slots_leave(server->read_slots, &stream->slot); /* first: no lend() after it */
+    for (size_t i = 0; i < 2; i++) unmap(&stream->slots[i]);
+    if (stream->counted) atomic_fetch_sub(&server->ready_streams, 1);
+    if (stream->leased)
+        cairn_srv_stream_lease_give(server, &stream->options.take_source->version);
+    cairn_srv_source_free(stream->options.take_source);
+    free(stream);
+    cairn_srv_waiters_wake(server->waiters, CAIRN_SRV_STREAMS_KEY);
+}
+
+uint64_t cairn_srv_stream_size(const struct cairn_srv_stream *stream) {
+    return stream->options.end - stream->options.begin;
+}
+
+size_t cairn_srv_stream_step_bytes(const struct cairn_srv_stream *stream) {
+    return stream->counted ? READY_STEP_BYTES : STEP_BYTES;
+}
+
+/* ---- which bytes are whose ---- */
+
+static uint64_t chunk_of(const struct cairn_srv_stream *stream, uint64_t at) {
+    uint64_t from_first = at - stream->first;
+    if (from_first < stream->head_bytes) return 0;
+    return 1 + (from_first - stream->head_bytes) / stream->slot_bytes;
+}
+
+static uint64_t begin_of(const struct cairn_srv_stream *stream, uint64_t chunk) {
+    if (!chunk) return stream->first;
+    return stream->first + stream->head_bytes + (chunk - 1) * stream->slot_bytes;
+}
+
+static uint64_t end_of(const struct cairn_srv_stream *stream, uint64_t chunk) {
+    return cairn_min_u64(begin_of(stream, chunk + 1), stream->last);
+}
+
+/* ---- loading one chunk ---- */
+
+static enum cairn_code load_chunk(struct slot *slot, struct cairn_store_worker *worker,
+                                  struct cairn_error *err) {
+    const struct cairn_srv_stream *stream = slot->stream;
+    struct cairn_srv_source *source = stream->options.take_source;
+    uint64_t from = begin_of(stream, slot->chunk);
+    if (stream->leased) cairn_srv_stream_lease_renew(stream->options.server, &source->version);
+    return source->load(source, worker, from, end_of(stream, slot->chunk) - from, slot->data, err);
+}
+
+static void load_in_pool(struct cairn_srv_task *task, struct cairn_store_worker *worker) {
+    struct slot *slot = (struct slot *)task;
+    struct cairn_srv_stream *stream = slot->stream;
+    enum cairn_code code = load_chunk(slot, worker, &slot->error);
+    int before = atomic_exchange(&slot->state, code ? SLOT_FAILED : SLOT_READY);
+    if (before == SLOT_WAITED_FOR) stream->wake(stream->owner);
+    drop_holder(stream);
+}
+
+static void load(struct slot *slot, enum slot_state state) {
+    struct cairn_srv_stream *stream = slot->stream;
+    slot->task.run = load_in_pool;
+    atomic_store(&slot->state, state);
+    atomic_fetch_add(&stream->holders, 1);
+    if (map(slot) && cairn_srv_pool_push(stream->options.server->reads, &slot->task)) return;
+    atomic_store(&slot->state, SLOT_FAILED);
+    atomic_fetch_sub(&stream->holders, 1); /* never the last: the caller is one */
+    if (state == SLOT_WAITED_FOR) stream->wake(stream->owner);
+}
+
+/* Start loading this chunk; behind the end the slot becomes idle, and stays so: lend() counts on
+ * it. */
+static void prefetch(struct cairn_srv_stream *stream, uint64_t chunk) {
+    if (begin_of(stream, chunk) >= stream->last) {
+        atomic_store(&stream->slots[chunk % 2].state, SLOT_IDLE);
+        return;
+    }
+    struct slot *slot = &stream->slots[chunk % 2];
+    slot->chunk = chunk;
+    load(slot, SLOT_LOADING);
+}
+
+/* ---- the slot that its memory takes ---- */
+
+static bool swap(struct slot *slot, int from, int to) {
+    return atomic_compare_exchange_strong(&slot->state, &from, to);
+}
+
+/* Its reader has taken nothing for a while, and nothing is being loaded: the memory goes, and is
+ * loaded again when the reader goes on. */
+static bool lend(struct cairn_srv_read_slot *held) {
+    struct cairn_srv_stream *stream = (struct cairn_srv_stream *)held;
+    if (atomic_load(&stream->way) == WAY_READY) return true; /* it needs none */
+    if (cairn_passed_ms(cairn_mono_ms(), atomic_load(&stream->taken_ms)) < SILENT_MS) return false;
+    for (size_t i = 0; i < 2; i++) {
+        struct slot *slot = &stream->slots[i];
+        if (swap(slot, SLOT_READY, SLOT_LENT) || atomic_load(&slot->state) == SLOT_IDLE) continue;
+        if (i) (void)swap(&stream->slots[0], SLOT_LENT, SLOT_READY);
+        return false;
+    }
+    for (size_t i = 0; i < 2; i++) unmap(&stream->slots[i]);
+    return true;
+}
+
+/* Its reader waits at `wanted`. */
+static void got_slot(struct cairn_srv_read_slot *slot) {
+    struct cairn_srv_stream *stream = (struct cairn_srv_stream *)slot;
+    atomic_store(&stream->taken_ms, cairn_mono_ms());
+    load(stream->wanted, SLOT_WAITED_FOR);
+    for (size_t i = 0; i < 2; i++)
+        if (atomic_load(&stream->slots[i].state) == SLOT_LENT)
+            load(&stream->slots[i], SLOT_LOADING);
+}
+
+/* Into chunks, from its first byte on. */
+static void divide(struct cairn_srv_stream *stream) {
+    const struct cairn_srv_source *source = stream->options.take_source;
+    uint64_t chunk = cairn_min_u64(CHUNK_BYTES, source->chunk_bytes);
+    uint64_t bytes = stream->last - stream->first;
+    stream->slot_bytes = (size_t)cairn_min_u64(chunk - chunk % source->grain_bytes, bytes);
+    stream->head_bytes = stream->slot_bytes;
+    if (bytes > stream->slot_bytes)
+        stream->head_bytes = (size_t)cairn_min_u64(stream->slot_bytes, source->head_bytes);
+}
+
+/* ---- what is ready ---- */
+
+/* A step of such a stream is longer, so they are few; over TLS the event loop has enough to do. */
+static bool count_ready(struct cairn_srv *server) {
+    const struct cairn_srv_settings *settings = server->settings;
+    if (settings->tls_cert[0]) return false;
+    if (atomic_fetch_add(&server->ready_streams, 1) < settings->ready_streams_max) return true;
+    atomic_fetch_sub(&server->ready_streams, 1);
+    return false;
+}
+
+/* Before anything is loaded. */
+static void look_for_ready(struct cairn_srv_stream *stream) {
+    struct cairn_srv_source *source = stream->options.take_source;
+    uint64_t next = end_of(stream, 0);
+    if (!source->open_ready || next >= stream->last) return;
+    if (!count_ready(stream->options.server)) return;
+    stream->counted = source->open_ready(source, next, stream->last);
+    if (stream->counted)
+        atomic_store(&stream->way, WAY_FIRST_CHUNK);
+    else
+        atomic_fetch_sub(&stream->options.server->ready_streams, 1);
+}
+
+/* The first chunk is gone, and nothing is in its slot to be lent. */
+static void become_ready(struct cairn_srv_stream *stream, struct slot *slot) {
+    unmap(slot);
+    atomic_store(&stream->way, WAY_READY);
+}
+
+/* 0: not ready. A range that ends within a block has no room for the rest of it here. */
+static ssize_t take_ready(struct cairn_srv_stream *stream, uint64_t at, void *to, size_t capacity) {
+    struct cairn_srv_source *source = stream->options.take_source;
+    uint64_t bytes = cairn_min_u64(source->grain_bytes, stream->last - at);
+    if (bytes > capacity || at + bytes > stream->options.end) return 0;
+    if (stream->leased) cairn_srv_stream_lease_renew(stream->options.server, &source->version);
+    if (!source->load_ready(source, at, bytes, to)) return 0;
+    cairn_metrics_add(stream->options.server->metrics,
+                      (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_read_ready_bytes_total},
+                      bytes);
+    return (ssize_t)bytes;
+}
+
+/* At a block that is not ready. */
+static void begin_anew(struct cairn_srv_stream *stream, uint64_t at) {
+    stream->first = at;
+    divide(stream);
+    for (uint64_t i = 0; i < 2; i++) {
+        bool behind = begin_of(stream, i) >= stream->last;
+        stream->slots[i].chunk = i;
+        atomic_store(&stream->slots[i].state, behind ? SLOT_IDLE : SLOT_LENT);
+    }
+    atomic_store(&stream->way, WAY_SLOTS);
+}
+
+/* ---- the connection's side ---- */
+
+static void init(struct cairn_srv_stream *stream, const struct cairn_srv_stream_options *options) {
+    stream->slot = (struct cairn_srv_read_slot){.lend = lend, .got = got_slot};
+    stream->options = *options;
+    const struct cairn_srv_source *source = options->take_source;
+    uint64_t grain = source->grain_bytes, past = options->end % grain;
+    stream->first = options->begin - options->begin % grain;
+    stream->last = cairn_min_u64(past ? options->end + (grain - past) : options->end,
+                                 source->size_bytes);
+    divide(stream);
+    for (size_t i = 0; i < 2; i++) stream->slots[i].stream = stream;
+    atomic_store(&stream->slots[0].state, SLOT_LOADING);
+    atomic_store(&stream->taken_ms, cairn_mono_ms());
+    atomic_store(&stream->holders, 1);
+}
+
+enum cairn_code cairn_srv_stream_open(const struct cairn_srv_stream_options *options,
+                                      struct cairn_srv_stream **ret, struct cairn_error *err) {
+    struct cairn_srv_stream *stream = calloc(1, sizeof(*stream));
+    struct cairn_srv *server = options->server;
+    if (stream) init(stream, options);
+    if (!stream || !cairn_srv_read_slots_take(server->read_slots, &stream->slot)) {
+        free(stream);
+        cairn_srv_source_free(options->take_source);
+        return cairn_fail(err, CAIRN_BUSY, "too many shards are being read through this server");
+    }
+    if (!map(&stream->slots[0])) {
+        drop_holder(stream);
+        return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a read");
+    }
+    bool is_long = end_of(stream, 0) < stream->last && options->take_source->version.text[0];
+    if (is_long && server->stream_leases)
+        stream->leased = cairn_srv_stream_lease_take(server, &options->take_source->version);
+    look_for_ready(stream);
+    enum cairn_code code = load_chunk(&stream->slots[0], options->worker, err);
+    if (code) {
+        drop_holder(stream);
+        return code;
+    }
+    atomic_store(&stream->taken_ms, cairn_mono_ms());
+    if (!stream->counted) prefetch(stream, 1); /* while slot 0 is not ready, nothing is lent */
+    atomic_store(&stream->slots[0].state, SLOT_READY);
+    *ret = stream;
+    return CAIRN_OK;
+}
+
+static ssize_t copy_out(struct cairn_srv_stream *stream, struct slot *slot, uint64_t at, void *to,
+                        size_t capacity) {
+    uint64_t chunk_end = cairn_min_u64(end_of(stream, slot->chunk), stream->options.end);
+    uint64_t size = cairn_min_u64(chunk_end - at, capacity);
+    memcpy(to, slot->data + (at - begin_of(stream, slot->chunk)), (size_t)size);
+    atomic_store(&stream->taken_ms, cairn_mono_ms());
+    if (at + size < chunk_end)
+        atomic_store(&slot->state, SLOT_READY);
+    else if (atomic_load(&stream->way) == WAY_FIRST_CHUNK)
+        become_ready(stream, slot);
+    else
+        prefetch(stream, slot->chunk + 2);
+    return (ssize_t)size;
+}
+
+/* Paused before the slot is looked at again: the loader may wake at any moment from then on. */
+static void pause_at(struct cairn_srv_stream *stream, struct slot *slot,
+                     const struct cairn_srv_stream_hooks *hooks) {
+    stream->wake = hooks->wake;
+    stream->owner = hooks->owner;
+    stream->wanted = slot;
+    hooks->pause(hooks->owner);
+}
+
+/* Its slots are as if they were lent; whether it holds them still it does not know. */
+static void wait_anew(struct cairn_srv_stream *stream, const struct cairn_srv_stream_hooks *hooks) {
+    pause_at(stream, &stream->slots[0], hooks);
+    if (cairn_srv_read_slots_want(stream->options.server->read_slots, &stream->slot))
+        got_slot(&stream->slot);
+}
+
+ssize_t cairn_srv_stream_take(struct cairn_srv_stream *stream, uint64_t position, void *to,
+                              size_t capacity, const struct cairn_srv_stream_hooks *hooks) {
+    uint64_t at = stream->options.begin + position;
+    if (atomic_load(&stream->way) == WAY_READY) {
+        ssize_t got = take_ready(stream, at, to, capacity);
+        if (got) return got;
+        begin_anew(stream, at);
+        wait_anew(stream, hooks);
+        return 0;
+    }
+    struct slot *slot = &stream->slots[chunk_of(stream, at) % 2];
+    if (atomic_load(&slot->state) == SLOT_FAILED) {
+        log_failed(slot);
+        return -1;
+    }
+    if (swap(slot, SLOT_READY, SLOT_TAKEN_FROM)) return copy_out(stream, slot, at, to, capacity);
+    pause_at(stream, slot, hooks);
+    if (swap(slot, SLOT_LOADING, SLOT_WAITED_FOR)) return 0;
+    bool lent = atomic_load(&slot->state) == SLOT_LENT;
+    if (!lent || cairn_srv_read_slots_want(stream->options.server->read_slots, &stream->slot))
+        hooks->wake(hooks->owner);
+    return 0;
+}
+
+bool cairn_srv_stream_whole(struct cairn_srv_stream *stream, struct cairn_buf *ret) {
+    const struct cairn_srv_stream_options *options = &stream->options;
+    const struct slot *slot = &stream->slots[0];
+    if (end_of(stream, 0) < options->end || atomic_load(&slot->state) != SLOT_READY) return false;
+    return !cairn_buf_append(ret, slot->data + (options->begin - stream->first),
+                             options->end - options->begin, NULL);
+}
+
+void cairn_srv_stream_free(struct cairn_srv_stream *stream) {
+    if (stream) drop_holder(stream);
+}

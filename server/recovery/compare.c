@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Catalog against store (rule Q35); see compare.h. */
+#include "server/recovery/compare.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/records.h"
+#include "common/lock.h"
+#include "common/log.h"
+#include "common/rule.h"
+#include "common/text.h"
+#include "server/guard/attempt_records.h"
+#include "server/guard/freeze.h"
+#include "server/guard/marks.h"
+#include "server/guard/record.h"
+#include "server/http/waiters.h"
+#include "server/ledger/version_lists.h"
+#include "server/recovery/compare_stores.h"
+#include "server/sweep/run_objects.h"
+
+#define BUSY_MAX 64
+
+/* Runs by the hash of their names. Only runs of the catalog are kept, so their number bounds it. */
+struct cairn_srv_compared {
+    struct cairn_lock lock;
+    struct {
+        uint64_t *keys; /* 0: free */
+        size_t count, capacity;
+        uint64_t busy[BUSY_MAX];
+        size_t busy_count;
+    } locked;
+};
+
+enum cairn_code cairn_srv_compared_new(struct cairn_srv_compared **ret, struct cairn_error *err) {
+    struct cairn_srv_compared *compared = calloc(1, sizeof(*compared));
+    if (!compared) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for compared runs");
+    cairn_lock_init(&compared->lock, CAIRN_LOCK_server_compared);
+    *ret = compared;
+    return CAIRN_OK;
+}
+
+void cairn_srv_compared_free(struct cairn_srv_compared *compared) {
+    if (!compared) return;
+    cairn_lock_release(&compared->lock);
+    free(compared->locked.keys);
+    free(compared);
+}
+
+/* The place of a key, or the free one where it belongs; capacity is a power of two. */
+static size_t place_of(const uint64_t *keys, size_t capacity, uint64_t key) {
+    size_t at = key & (capacity - 1);
+    while (keys[at] && keys[at] != key) at = (at + 1) & (capacity - 1);
+    return at;
+}
+
+/* The lock is held. */
+static bool is_known(const struct cairn_srv_compared *compared, uint64_t key) {
+    size_t capacity = compared->locked.capacity;
+    return capacity && compared->locked.keys[place_of(compared->locked.keys, capacity, key)] == key;
+}
+
+/* The lock is held. Without memory a run is compared once more, which harms nothing. */
+static void add_key(struct cairn_srv_compared *compared, uint64_t key) {
+    size_t capacity = compared->locked.capacity;
+    if (2 * compared->locked.count >= capacity) {
+        size_t wanted = capacity ? 2 * capacity : 256;
+        uint64_t *keys = calloc(wanted, sizeof(*keys));
+        if (!keys) return;
+        for (size_t i = 0; i < capacity; i++) {
+            uint64_t old = compared->locked.keys[i];
+            if (old) keys[place_of(keys, wanted, old)] = old;
+        }
+        free(compared->locked.keys);
+        compared->locked.keys = keys;
+        compared->locked.capacity = capacity = wanted;
+    }
+    CAIRN_ASSERT(compared->locked.count < capacity); /* else no place is empty */
+    size_t at = place_of(compared->locked.keys, capacity, key);
+    compared->locked.count += compared->locked.keys[at] == 0;
+    compared->locked.keys[at] = key;
+}
+
+/* 0 stands for an empty place. */
+static uint64_t key_of(const struct cairn_run_name *name) {
+    uint64_t key = cairn_srv_key_of_run(name);
+    return key ? key : 1;
+}
+
+/* ---- one run ---- */
+
+struct comparison {
+    struct cairn_srv *server;
+    struct cairn_store_worker *worker;
+    struct cairn_srv_run_objects objects;
+    uint64_t newest; /* attempt in the store; 0: none */
+    bool readable;   /* its record is one of this run's */
+    char nonce[CAIRN_NONCE_TEXT_BYTES], unreadable[300];
+    /* what the catalog says */
+    bool has_run;
+    char cause[CAIRN_SRV_STORES_CAUSE_BYTES];
+    struct cairn_srv_seen *unknown; /* committed in the store, not in the catalog; owned */
+    size_t unknown_count;
+    bool unrecorded; /* the store has a record whose version is not recorded in the catalog */
+};
+
+static enum cairn_code look_at_attempts(struct comparison *at, struct cairn_error *err) {
+    if (!at->newest) return CAIRN_OK;
+    CAIRN_AUTO(attempt_record) record = {0};
+    struct cairn_error why = {0};
+    enum cairn_code code =
+        cairn_srv_attempt_read(at->worker, &at->objects.name, at->newest, &record, &why);
+    at->readable = code == CAIRN_OK;
+    (void)cairn_text_copy(at->nonce, sizeof(at->nonce), record.nonce);
+    (void)cairn_text_copy(at->unreadable, sizeof(at->unreadable), why.message);
+    if (!code || code == CAIRN_CORRUPT || code == CAIRN_UNSUPPORTED) return CAIRN_OK;
+    if (err) *err = why;
+    return code;
+}
+
+/* Without a right to list: one HEAD of the attempt after the newest that is known. */
+static enum cairn_code probe(struct comparison *at, uint64_t known, struct cairn_error *err) {
+    struct cairn_key key;
+    cairn_key_attempt(&at->objects.name, known + 1, &key);
+    struct cairn_store_request head = {.op = CAIRN_STORE_HEAD, .key = key.text};
+    enum cairn_code code = cairn_store_perform(at->worker, &head, err);
+    if (code == CAIRN_NOT_FOUND || code == CAIRN_FORBIDDEN) return CAIRN_OK;
+    if (!code) at->newest = known + 1;
+    return code;
+}
+
+static enum cairn_code compare_attempts(struct cairn_srv_tx *tx, struct comparison *at,
+                                        const struct cairn_srv_run *run, struct cairn_error *err) {
+    if (!at->newest || at->newest < run->attempt) return CAIRN_OK;
+    if (at->newest > run->attempt) {
+        snprintf(at->cause, sizeof(at->cause),
+                 "the store has attempt %" PRIu64 ", the catalog knows %" PRIu64, at->newest,
+                 run->attempt);
+        return CAIRN_OK;
+    }
+    struct cairn_key key;
+    bool aside = false;
+    cairn_key_attempt(&at->objects.name, at->newest, &key);
+    CAIRN_TRY(cairn_srv_aside_there(tx, key.text, &aside, err));
+    if (aside) return CAIRN_OK;
+    if (!at->readable)
+        snprintf(at->cause, sizeof(at->cause),
+                 "the record of the newest attempt cannot be read: %s", at->unreadable);
+    else if (strcmp(at->nonce, run->nonce))
+        snprintf(at->cause, sizeof(at->cause),
+                 "attempt %" PRIu64 " of the store has another nonce than the catalog's",
+                 at->newest);
+    return CAIRN_OK;
+}
+
+/* A version that was committed here, at any time, is known; one whose record is in the store and
+ * not in its row is shown once the row says so. */
+static enum cairn_code is_unknown(struct cairn_srv_tx *tx, struct comparison *at,
+                                  const struct cairn_srv_seen *seen, bool *ret,
+                                  struct cairn_error *err) {
+    bool known = false, shown = false, aside = false;
+    struct cairn_key key;
+    struct cairn_version_place place = {at->objects.name, seen->step, seen->id};
+    *ret = false;
+    CAIRN_TRY(cairn_srv_version_was_committed(tx, seen->id.text, &known, &shown, err));
+    if (known) at->unrecorded |= !shown;
+    if (known) return CAIRN_OK;
+    cairn_key_committed(&place, &key);
+    CAIRN_TRY(cairn_srv_aside_there(tx, key.text, &aside, err));
+    *ret = !aside;
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_in_catalog(struct cairn_srv_tx *tx, void *argument,
+                                       struct cairn_error *err) {
+    struct comparison *at = argument;
+    CAIRN_AUTO(srv_run) run = {0};
+    enum cairn_code code = cairn_srv_run_get(tx, &at->objects.name, &run, err);
+    if (code && code != CAIRN_NOT_FOUND) return code;
+    at->has_run = !code;
+    CAIRN_TRY(compare_attempts(tx, at, &run, err));
+    for (size_t i = 0; i < at->objects.version_count; i++) {
+        bool unknown = false;
+        CAIRN_TRY(is_unknown(tx, at, &at->objects.versions[i], &unknown, err));
+        CAIRN_ASSERT(at->unknown_count <= i);
+        if (unknown) at->unknown[at->unknown_count++] = at->objects.versions[i];
+    }
+    return CAIRN_OK;
+}
+
+/* The first of them that the store really calls committed; a record alone is what a deletion left,
+ * or a stranger's. */
+static enum cairn_code judge_unknown(struct comparison *at, struct cairn_error *err) {
+    for (size_t i = 0; i < at->unknown_count && !at->cause[0]; i++) {
+        const struct cairn_srv_seen *seen = &at->unknown[i];
+        struct cairn_version_place place = {at->objects.name, seen->step, seen->id};
+        struct cairn_record record;
+        struct cairn_error why = {0};
+        CAIRN_AUTO(manifest) manifest = {0};
+        enum cairn_code code =
+            cairn_srv_committed_read(at->worker, &place, &record, &manifest, &why);
+        if (!code)
+            snprintf(at->cause, sizeof(at->cause),
+                     "step %" PRIu64 " (%s) is committed in the store, the catalog does not know "
+                     "of that",
+                     seen->step, seen->id.text);
+        else if (code == CAIRN_UNSUPPORTED)
+            snprintf(at->cause, sizeof(at->cause), "step %" PRIu64 " (%s): %s", seen->step,
+                     seen->id.text, why.message);
+        else if (code != CAIRN_NOT_FOUND && code != CAIRN_CORRUPT) {
+            if (err) *err = why;
+            return code;
+        }
+    }
+    return CAIRN_OK;
+}
+
+struct known {
+    struct cairn_srv_run run;
+    uint64_t trash_changes;
+};
+
+static enum cairn_code look_at_known(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    struct known *known = argument;
+    struct cairn_run_name name = known->run.name;
+    enum cairn_code code = cairn_srv_run_get(tx, &name, &known->run, err);
+    if (code) return code == CAIRN_NOT_FOUND ? CAIRN_OK : code;
+    return cairn_srv_versions_trash_changes(tx, &name, &known->trash_changes, err);
+}
+
+static enum cairn_code list(struct comparison *at, struct cairn_error *err) {
+    struct cairn_srv_run_objects *objects = &at->objects;
+    struct known known = {.run.name = objects->name};
+    CAIRN_TRY(cairn_srv_catalog_read(at->server->catalog, look_at_known, &known, err));
+    at->has_run = known.run.id != 0;
+    objects->trash_changes = known.trash_changes;
+    cairn_srv_run_release(&known.run);
+    /* Unknown names are compared, too; each costs one short listing. */
+    CAIRN_TRY(cairn_srv_run_objects_list(objects, at->worker, true, err));
+    if (!objects->listed) return probe(at, known.run.attempt, err);
+    if (objects->attempt_count) at->newest = objects->attempts[objects->attempt_count - 1];
+    if (!at->newest && !at->has_run) return CAIRN_OK;
+    objects->attempt_count = 0;
+    CAIRN_TRY(cairn_srv_run_objects_list(objects, at->worker, false, err));
+    if (objects->attempt_count) at->newest = objects->attempts[objects->attempt_count - 1];
+    return CAIRN_OK;
+}
+
+static enum cairn_code compare(struct comparison *at, struct cairn_error *err) {
+    CAIRN_TRY(list(at, err));
+    CAIRN_TRY(look_at_attempts(at, err));
+    at->unknown = calloc(at->objects.version_count + 1, sizeof(*at->unknown));
+    if (!at->unknown) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory to compare a run");
+    CAIRN_TRY(cairn_srv_catalog_read(at->server->catalog, look_in_catalog, at, err));
+    CAIRN_TRY(judge_unknown(at, err));
+    if (at->cause[0]) return cairn_srv_run_freeze(at->server, &at->objects.name, at->cause, err);
+    CAIRN_TRY(
+        cairn_srv_compare_stores(at->server, at->worker, &at->objects.name, at->cause, err));
+    if (at->cause[0])
+        return cairn_srv_run_freeze_asked(at->server, &at->objects.name, at->cause, err);
+    CAIRN_TRY(cairn_srv_marks_write_missing(at->server, at->worker, &at->objects, err));
+    CAIRN_TRY(cairn_srv_marks_follow(at->server, &at->objects, err));
+    if (at->has_run)
+        CAIRN_TRY(cairn_srv_attempt_records_write(at->server, at->worker, &at->objects.name, err));
+    /* A reader may have seen it: no older answer may come after that (Q24, P7). */
+    return at->unrecorded
+               ? cairn_srv_record_write_missing(at->server, at->worker, &at->objects.name, err)
+               : CAIRN_OK;
+}
+
+/* ---- whose turn it is ---- */
+
+static bool begin(struct cairn_srv_compared *compared, uint64_t key, bool *ret_busy) {
+    CAIRN_HOLD(&compared->lock);
+    *ret_busy = false;
+    if (is_known(compared, key)) return false;
+    for (size_t i = 0; i < compared->locked.busy_count; i++)
+        *ret_busy |= compared->locked.busy[i] == key;
+    if (compared->locked.busy_count == BUSY_MAX) *ret_busy = true;
+    if (*ret_busy) return false;
+    compared->locked.busy[compared->locked.busy_count++] = key;
+    return true;
+}
+
+static void end(struct cairn_srv_compared *compared, uint64_t key, bool keep) {
+    CAIRN_HOLD(&compared->lock);
+    for (size_t i = 0; i < compared->locked.busy_count; i++) {
+        if (compared->locked.busy[i] != key) continue;
+        compared->locked.busy[i] = compared->locked.busy[--compared->locked.busy_count];
+        break;
+    }
+    if (keep) add_key(compared, key);
+}
+
+enum cairn_code cairn_srv_compare(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                  const struct cairn_run_name *name, bool *ret_busy,
+                                  struct cairn_error *err) {
+    uint64_t key = key_of(name);
+    *ret_busy = false;
+    if (!CAIRN_RULE(Q35) || !begin(server->compared, key, ret_busy)) return CAIRN_OK;
+    struct comparison at = {.server = server, .worker = worker, .objects.name = *name};
+    enum cairn_code code = compare(&at, err);
+    /* A run that is frozen now has a row, which says so from here on. */
+    end(server->compared, key, (!code && at.has_run) || code == CAIRN_CATALOG_BEHIND);
+    cairn_srv_run_objects_release(&at.objects);
+    free(at.unknown);
+    cairn_srv_waiters_wake_run(server->waiters, name);
+    return code;
+}
+
+bool cairn_srv_is_compared(struct cairn_srv *server, const struct cairn_run_name *name) {
+    uint64_t key = key_of(name);
+    CAIRN_HOLD(&server->compared->lock);
+    return is_known(server->compared, key) || !CAIRN_RULE(Q35);
+}
+
+/* ---- all of them ---- */
+
+static enum cairn_code find_names(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    return cairn_srv_runs_all(tx, argument, err);
+}
+
+static enum cairn_code count_runs(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    return cairn_srv_runs_count(tx, argument, err);
+}
+
+static enum cairn_code compare_names(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                     bool *ret_busy, struct cairn_error *err) {
+    CAIRN_AUTO(srv_run_names) names = {0};
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, find_names, &names, err);
+    for (size_t i = 0; i < names.count && !code; i++) {
+        bool busy = false;
+        struct cairn_error why = {0};
+        code = cairn_srv_compare(server, worker, &names.names[i], &busy, &why);
+        if (code == CAIRN_CATALOG_BEHIND && !server->frozen) code = CAIRN_OK;
+        *ret_busy |= busy;
+        if (code && err) *err = why;
+    }
+    return code;
+}
+
+enum cairn_code cairn_srv_compare_all(struct cairn_srv *server, struct cairn_store_worker *worker,
+                                      bool *ret_busy, struct cairn_error *err) {
+    *ret_busy = false;
+    uint64_t runs = 0;
+    size_t known = 0;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, count_runs, &runs, err));
+    {
+        CAIRN_HOLD(&server->compared->lock);
+        known = server->compared->locked.count;
+    }
+    if (known < runs) CAIRN_TRY(compare_names(server, worker, ret_busy, err));
+    return *ret_busy ? CAIRN_OK : cairn_srv_compare_stores_end(server, err);
+}

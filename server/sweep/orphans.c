@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One listing of the whole store at a time, a few pages a round; see orphans.h. */
+#include "server/sweep/orphans.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/messages.h"
+#include "common/clock.h"
+#include "common/lock.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/ledger/buried.h"
+#include "server/metrics.h"
+
+#define PAGES_A_ROUND 20
+#define KEPT_MAX 1000
+#define HOUR_MS UINT64_C(3600000)
+#define LOOK_EVERY_MS (6 * HOUR_MS)
+#define OLD_MS (48 * HOUR_MS)
+#define FRESH_MS 2000
+
+/* What becomes of an orphan, and how people are told. */
+#define VERDICTS(X)                                                                                \
+    X(DUE, "it is deleted now")                                                                    \
+    X(SEEN_ONCE, "it was found for the first time: a look an hour later decides")                  \
+    X(YOUNG, "it was written less than 48 hours ago, by the store's clock")                        \
+    X(ONLY_MARKS, "nothing but marks: it may lie in a store of copies that was not read")          \
+    X(HAS_RECORD, "it has a committed.json: cairn reconcile RUN takes it up if it is whole")       \
+    X(RUN_UNKNOWN, "the catalog does not know its run: cairn reindex would take it up")
+enum verdict {
+#define X(name, text) VERDICT_##name,
+    VERDICTS(X)
+#undef X
+};
+static const char *const verdict_texts[] = {
+#define X(name, text) text,
+    VERDICTS(X)
+#undef X
+};
+
+struct orphan {
+    struct cairn_srv_met met;
+    uint64_t objects, bytes, uploads;
+    int64_t newest_ms; /* the store's clock */
+    bool record;       /* a committed.json is among them */
+    bool more;         /* than marks */
+    uint64_t seen_ms;  /* mono clock: since when it is found as it is now */
+    enum verdict verdict;
+};
+struct orphans {
+    struct orphan *items; /* KEPT_MAX */
+    size_t count;
+};
+enum phase { PHASE_IDLE, PHASE_OBJECTS, PHASE_UPLOADS };
+struct cairn_srv_orphans {
+    struct cairn_srv *server;
+    enum phase phase;
+    uint64_t begun_ms; /* mono clock: of the last look, at first of the start */
+    bool hurried;      /* somebody waits for it */
+    char *page;        /* of the listing that is under way; NULL: its first */
+    struct orphans before, now;
+    struct cairn_version_id last; /* keys of one version stand side by side */
+    struct orphan *current;       /* of that version; NULL: it is none */
+    int64_t store_ms;             /* the newest that the store has written for us (T01) */
+    uint64_t objects, bytes;
+    struct cairn_lock lock;
+    struct {
+        bool asked;
+        uint64_t ended_ms; /* mono clock; 0: no look has ended */
+        json_t *items;     /* of the last look that ended */
+        struct cairn_srv_orphans_status status;
+    } locked;
+};
+
+enum cairn_code cairn_srv_orphans_new(struct cairn_srv *server, struct cairn_srv_orphans **ret,
+                                      struct cairn_error *err) {
+    struct cairn_srv_orphans *orphans = calloc(1, sizeof(*orphans));
+    if (!orphans) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a look at orphans");
+    orphans->server = server;
+    orphans->begun_ms = cairn_srv_mono_ms(server) + HOUR_MS - LOOK_EVERY_MS;
+    cairn_lock_init(&orphans->lock, CAIRN_LOCK_server_orphans);
+    *ret = orphans;
+    return CAIRN_OK;
+}
+
+void cairn_srv_orphans_free(struct cairn_srv_orphans *orphans) {
+    if (!orphans) return;
+    free(orphans->page);
+    free(orphans->before.items);
+    free(orphans->now.items);
+    json_decref(orphans->locked.items);
+    cairn_lock_release(&orphans->lock);
+    free(orphans);
+}
+
+/* ---- whose it is ---- */
+
+static enum cairn_code met_look(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    return cairn_srv_met_look(tx, argument, err);
+}
+
+static struct orphan *find(const struct orphans *orphans, const char *id) {
+    for (size_t i = 0; i < orphans->count; i++)
+        if (!strcmp(orphans->items[i].met.id.text, id)) return &orphans->items[i];
+    return NULL;
+}
+
+/* Objects come first, then uploads: a version may have both. */
+static enum cairn_code turn_to(struct cairn_srv_orphans *orphans, const struct cairn_srv_met *place,
+                               struct cairn_error *err) {
+    struct cairn_srv_met met = *place;
+    orphans->last = met.id;
+    orphans->current = find(&orphans->now, met.id.text);
+    if (orphans->current || orphans->now.count == KEPT_MAX) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_catalog_read(orphans->server->catalog, met_look, &met, err));
+    if (met.known && !met.gone) return CAIRN_OK;
+    orphans->current = &orphans->now.items[orphans->now.count++];
+    *orphans->current = (struct orphan){.met = met};
+    return CAIRN_OK;
+}
+
+static enum cairn_code take(struct cairn_srv_orphans *orphans,
+                            const struct cairn_store_entry *entry, struct cairn_error *err) {
+    struct cairn_key_parts parts;
+    struct cairn_srv_met met = {0};
+    const char *rest = NULL;
+    bool upload = orphans->phase == PHASE_UPLOADS;
+    if (!upload) orphans->objects++, orphans->bytes += entry->size_bytes;
+    if (cairn_text_starts(entry->key, ".cairn/") && entry->modified_ms > orphans->store_ms)
+        orphans->store_ms = entry->modified_ms;
+    if (!cairn_key_run(entry->key, &met.name, &rest)) return CAIRN_OK;
+    cairn_key_read(rest, &parts);
+    if (parts.kind < CAIRN_KEY_COMMITTED) return CAIRN_OK; /* below no version */
+    met.id = parts.id;
+    met.step = parts.step;
+    if (strcmp(orphans->last.text, met.id.text) != 0) CAIRN_TRY(turn_to(orphans, &met, err));
+    struct orphan *orphan = orphans->current;
+    if (!orphan) return CAIRN_OK;
+    orphan->objects += !upload;
+    orphan->uploads += upload;
+    orphan->bytes += entry->size_bytes;
+    orphan->record |= !upload && parts.kind == CAIRN_KEY_COMMITTED;
+    orphan->more |= upload || !cairn_key_is_mark(entry->key);
+    if (entry->modified_ms > orphan->newest_ms) orphan->newest_ms = entry->modified_ms;
+    return CAIRN_OK;
+}
+
+/* ---- one look ---- */
+
+static enum cairn_code begin(struct cairn_srv_orphans *orphans, struct cairn_error *err) {
+    struct orphans *const both[] = {&orphans->before, &orphans->now};
+    for (size_t i = 0; i < CAIRN_COUNT(both); i++) {
+        if (!both[i]->items) both[i]->items = calloc(KEPT_MAX, sizeof(*both[i]->items));
+        if (!both[i]->items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for orphans");
+    }
+    orphans->now.count = 0;
+    orphans->objects = orphans->bytes = 0;
+    orphans->store_ms = 0;
+    orphans->begun_ms = cairn_srv_mono_ms(orphans->server);
+    orphans->phase = PHASE_OBJECTS;
+    return CAIRN_OK;
+}
+
+static enum cairn_code look_at_page(struct cairn_srv_orphans *orphans,
+                                    struct cairn_store_worker *worker, struct cairn_error *err) {
+    CAIRN_AUTO(store_listing) listing = {0};
+    struct cairn_store_request list = {.op = orphans->phase == PHASE_UPLOADS ? CAIRN_STORE_UPLOADS
+                                                                             : CAIRN_STORE_LIST,
+                                       .key = "",
+                                       .page = orphans->page,
+                                       .listing = &listing};
+    CAIRN_TRY(cairn_store_perform(worker, &list, err));
+    for (size_t i = 0; i < listing.count; i++) CAIRN_TRY(take(orphans, &listing.entries[i], err));
+    free(orphans->page);
+    orphans->page = CAIRN_TAKE(listing.next_page);
+    return CAIRN_OK;
+}
+
+/* What is due was the same at a look an hour ago or more: a clock of the store that jumps ages
+ * nothing that is being written. */
+static enum verdict judge(const struct cairn_srv_orphans *orphans, struct orphan *orphan) {
+    const struct orphan *before = find(&orphans->before, orphan->met.id.text);
+    uint64_t now_ms = cairn_srv_mono_ms(orphans->server);
+    bool same = before && before->newest_ms == orphan->newest_ms &&
+                before->objects == orphan->objects && before->uploads == orphan->uploads;
+    orphan->seen_ms = same ? before->seen_ms : now_ms;
+    if (!orphan->met.run) return VERDICT_RUN_UNKNOWN;
+    if (orphan->record && !orphan->met.gone) return VERDICT_HAS_RECORD;
+    if (!orphan->more && !orphan->met.gone) return VERDICT_ONLY_MARKS;
+    if (!orphan->newest_ms || orphans->store_ms - orphan->newest_ms < (int64_t)OLD_MS)
+        return VERDICT_YOUNG;
+    return now_ms - orphan->seen_ms < HOUR_MS ? VERDICT_SEEN_ONCE : VERDICT_DUE;
+}
+
+static json_t *row_of(const struct orphan *orphan) {
+    char written[32];
+    cairn_time_text(orphan->newest_ms, true, written);
+    return CAIRN_PACK(orphan_row, .project = orphan->met.name.project,
+                      .run = orphan->met.name.run, .version = orphan->met.id.text,
+                      .step = orphan->met.step, .state = orphan->met.gone ? "gone" : "unknown",
+                      .objects = orphan->objects, .uploads = orphan->uploads,
+                      .bytes = orphan->bytes, .written_at = orphan->newest_ms ? written : NULL,
+                      .due = orphan->verdict == VERDICT_DUE, .why = verdict_texts[orphan->verdict]);
+}
+
+static void publish(struct cairn_srv_orphans *orphans, json_t *take_items, uint64_t orphan_bytes) {
+    struct cairn_srv *server = orphans->server;
+    CAIRN_HOLD(&orphans->lock);
+    json_decref(orphans->locked.items);
+    orphans->locked.items = take_items;
+    orphans->locked.ended_ms = cairn_srv_mono_ms(server);
+    orphans->locked.status =
+        (struct cairn_srv_orphans_status){.objects = orphans->objects,
+                                          .bytes = orphans->bytes,
+                                          .versions = orphans->before.count,
+                                          .orphan_bytes = orphan_bytes,
+                                          .looked_ms = cairn_srv_wall_ms(server)};
+    if (server->metrics)
+        cairn_metrics_set(server->metrics,
+                          (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_orphan_object_bytes},
+                          (int64_t)orphan_bytes);
+}
+
+static enum cairn_code end_look(struct cairn_srv_orphans *orphans, size_t *ret_due,
+                                struct cairn_error *err) {
+    uint64_t bytes = 0;
+    CAIRN_AUTO_JSON json_t *items = json_array();
+    for (size_t i = 0; i < orphans->now.count; i++) {
+        struct orphan *orphan = &orphans->now.items[i];
+        orphan->verdict = judge(orphans, orphan);
+        *ret_due += orphan->verdict == VERDICT_DUE;
+        bytes += orphan->bytes;
+        if (json_array_append_new(items, row_of(orphan)))
+            return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of orphans");
+    }
+    struct orphans spare = orphans->before;
+    orphans->before = orphans->now;
+    orphans->now = spare;
+    publish(orphans, CAIRN_TAKE(items), bytes);
+    if (orphans->before.count)
+        cairn_log(INFO, "sweep.orphans", "versions=%zu bytes=%" PRIu64 " due=%zu",
+                  orphans->before.count, bytes, *ret_due);
+    return CAIRN_OK;
+}
+
+static bool is_due(struct cairn_srv_orphans *orphans) {
+    CAIRN_HOLD(&orphans->lock);
+    bool asked = orphans->locked.asked;
+    orphans->locked.asked = false;
+    orphans->hurried = asked;
+    orphans->locked.status.looking =
+        asked || cairn_srv_mono_ms(orphans->server) - orphans->begun_ms >= LOOK_EVERY_MS;
+    return orphans->locked.status.looking;
+}
+
+static enum cairn_code go_on(struct cairn_srv_orphans *orphans, struct cairn_store_worker *worker,
+                             size_t *ret_due, struct cairn_error *err) {
+    bool lists_uploads = cairn_store_profile(orphans->server->store)->lists_uploads;
+    if (orphans->phase == PHASE_IDLE) CAIRN_TRY(begin(orphans, err));
+    for (int i = 0; i < PAGES_A_ROUND && orphans->phase != PHASE_IDLE; i++) {
+        CAIRN_TRY(look_at_page(orphans, worker, err));
+        if (orphans->page) continue;
+        orphans->last.text[0] = '\0';
+        bool more = orphans->phase == PHASE_OBJECTS && lists_uploads;
+        orphans->phase = more ? PHASE_UPLOADS : PHASE_IDLE;
+    }
+    if (orphans->phase == PHASE_IDLE) return end_look(orphans, ret_due, err);
+    orphans->last.text[0] = '\0'; /* of another round, and perhaps another state by now */
+    CAIRN_HOLD(&orphans->lock);
+    orphans->locked.status.objects = orphans->objects;
+    orphans->locked.status.bytes = orphans->bytes;
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_orphans_look(struct cairn_srv_orphans *orphans,
+                                       struct cairn_store_worker *worker, size_t *ret_due,
+                                       struct cairn_error *err) {
+    struct cairn_error why = {0};
+    *ret_due = 0;
+    if (orphans->phase == PHASE_IDLE && !is_due(orphans)) return CAIRN_OK;
+    enum cairn_code code = go_on(orphans, worker, ret_due, &why);
+    {
+        CAIRN_HOLD(&orphans->lock);
+        orphans->locked.status.looking = !code && orphans->phase != PHASE_IDLE;
+        if (code) {
+            orphans->locked.ended_ms = cairn_srv_mono_ms(orphans->server);
+            snprintf(orphans->locked.status.trouble, sizeof(orphans->locked.status.trouble),
+                     "%.199s", why.message);
+        }
+    }
+    if (!code) return CAIRN_OK;
+    orphans->phase = PHASE_IDLE;
+    orphans->begun_ms = cairn_srv_mono_ms(orphans->server);
+    free(orphans->page);
+    orphans->page = NULL;
+    return cairn_fail(err, code, "%s", why.message);
+}
+
+bool cairn_srv_orphans_hurried(const struct cairn_srv_orphans *orphans) {
+    return orphans->hurried && orphans->phase != PHASE_IDLE;
+}
+
+/* ---- Q31: the row first ---- */
+
+struct burial {
+    struct orphan *orphan;
+    char reason[CAIRN_SRV_REASON_BYTES];
+    int64_t wall_ms;
+    bool done;
+};
+
+static enum cairn_code bury(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct burial *burial = argument;
+    return cairn_srv_met_bury(tx, &burial->orphan->met, burial->reason, burial->wall_ms,
+                              &burial->done, err);
+}
+
+static enum cairn_code bury_one(struct cairn_srv_orphans *orphans, struct orphan *orphan,
+                                struct cairn_error *err) {
+    struct burial burial = {.orphan = orphan, .wall_ms = cairn_srv_wall_ms(orphans->server)};
+    char written[32];
+    cairn_time_text(orphan->newest_ms, true, written);
+    snprintf(burial.reason, sizeof(burial.reason),
+             "it was never begun here; %" PRIu64 " objects and %" PRIu64
+             " uploads lay in the store, the last of %s",
+             orphan->objects, orphan->uploads, written);
+    CAIRN_TRY(cairn_srv_catalog_write(orphans->server->catalog, bury, &burial, err));
+    orphan->verdict = VERDICT_SEEN_ONCE; /* should it be there again, it is found again */
+    if (burial.done)
+        cairn_log(WARN, "sweep.orphan", "version=%s run=%s/%s step=%" PRIu64 " reason=\"%s\"",
+                  orphan->met.id.text, orphan->met.name.project, orphan->met.name.run,
+                  orphan->met.step, burial.reason);
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_orphans_bury(struct cairn_srv_orphans *orphans, struct cairn_error *err) {
+    for (size_t i = 0; i < orphans->before.count; i++) {
+        struct cairn_error why = {0};
+        struct orphan *orphan = &orphans->before.items[i];
+        if (orphan->verdict != VERDICT_DUE) continue;
+        enum cairn_code code = bury_one(orphans, orphan, &why);
+        if (code == CAIRN_CATALOG_BEHIND) continue; /* that run is frozen */
+        if (code) return cairn_fail(err, code, "%s", why.message);
+    }
+    return CAIRN_OK;
+}
+
+/* ---- for who asks ---- */
+
+bool cairn_srv_orphans_ask(struct cairn_srv_orphans *orphans) {
+    CAIRN_HOLD(&orphans->lock);
+    uint64_t ended_ms = orphans->locked.ended_ms;
+    bool fresh = ended_ms && cairn_srv_mono_ms(orphans->server) - ended_ms < FRESH_MS;
+    bool begins = !orphans->locked.status.looking && !orphans->locked.asked && !fresh;
+    if (begins) orphans->locked.asked = true;
+    return begins;
+}
+
+void cairn_srv_orphans_status(struct cairn_srv_orphans *orphans,
+                              struct cairn_srv_orphans_status *ret) {
+    CAIRN_HOLD(&orphans->lock);
+    *ret = orphans->locked.status;
+    ret->looking |= orphans->locked.asked;
+}
+
+json_t *cairn_srv_orphans_page(struct cairn_srv_orphans *orphans, uint64_t from, uint64_t limit,
+                               bool *ret_more) {
+    CAIRN_HOLD(&orphans->lock);
+    return cairn_json_page(orphans->locked.items, from, limit, ret_more);
+}
+
+bool cairn_srv_orphans_met(struct cairn_srv_orphans *orphans, const char *version,
+                           struct cairn_srv_met *ret) {
+    size_t index = 0;
+    json_t *item = NULL;
+    CAIRN_HOLD(&orphans->lock);
+    json_array_foreach(orphans->locked.items, index, item) {
+        struct cairn_msg_orphan_row row = {0};
+        if (cairn_msg_orphan_row_read(item, "", &row, NULL) || strcmp(row.version, version) != 0)
+            continue;
+        (void)cairn_text_copy(ret->id.text, sizeof(ret->id.text), row.version);
+        (void)cairn_text_copy(ret->name.project, sizeof(ret->name.project), row.project);
+        (void)cairn_text_copy(ret->name.run, sizeof(ret->name.run), row.run);
+        ret->step = row.step;
+        return true;
+    }
+    return false;
+}

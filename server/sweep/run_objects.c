@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading one run from its store; see run_objects.h. */
+#include "server/sweep/run_objects.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/records.h"
+#include "common/array.h"
+#include "common/text.h"
+#include "store/documents.h"
+
+#define PAGES_MAX 1000000
+#define ITEMS_MAX 1000000
+
+void cairn_srv_run_objects_release(struct cairn_srv_run_objects *objects) {
+    free(objects->versions);
+    free(objects->marks);
+    free(objects->attempts);
+    free(objects->touched);
+    *objects = (struct cairn_srv_run_objects){0};
+}
+
+/* ---- the listing ---- */
+
+static enum cairn_code add_attempt(struct cairn_srv_run_objects *objects, uint64_t number,
+                                   struct cairn_error *err) {
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->attempts, objects->attempt_count,
+                               objects->attempt_capacity, ITEMS_MAX, "records of a run", err));
+    objects->attempts[objects->attempt_count++] = number;
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_version(struct cairn_srv_run_objects *objects,
+                                   const struct cairn_srv_seen *seen, struct cairn_error *err) {
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->versions, objects->version_count,
+                               objects->version_capacity, ITEMS_MAX, "records of a run", err));
+    objects->versions[objects->version_count++] = *seen;
+    return CAIRN_OK;
+}
+
+static enum cairn_code add_mark(struct cairn_srv_run_objects *objects,
+                                const struct cairn_srv_seen *seen, struct cairn_error *err) {
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->marks, objects->mark_count, objects->mark_capacity,
+                               ITEMS_MAX, "records of a run", err));
+    objects->marks[objects->mark_count++] = *seen;
+    return CAIRN_OK;
+}
+
+/* A store lists by key, so the keys of a version follow each other. */
+static enum cairn_code add_touched(struct cairn_srv_run_objects *objects,
+                                   const struct cairn_srv_seen *seen, struct cairn_error *err) {
+    if (objects->touched_count &&
+        !strcmp(objects->touched[objects->touched_count - 1].id.text, seen->id.text))
+        return CAIRN_OK;
+    CAIRN_TRY(CAIRN_ARRAY_ROOM(objects->touched, objects->touched_count,
+                               objects->touched_capacity, ITEMS_MAX, "versions of a run", err));
+    objects->touched[objects->touched_count++] = *seen;
+    return CAIRN_OK;
+}
+
+static enum cairn_code take_key(struct cairn_srv_run_objects *objects, const char *rest,
+                                struct cairn_error *err) {
+    struct cairn_key_parts parts;
+    cairn_key_read(rest, &parts);
+    struct cairn_srv_seen seen = {.id = parts.id, .step = parts.step};
+    switch (parts.kind) {
+    case CAIRN_KEY_ATTEMPT:
+    case CAIRN_KEY_ATTEMPT_COPY:
+        return add_attempt(objects, parts.number, err);
+    case CAIRN_KEY_COMMITTED:
+        CAIRN_TRY(add_touched(objects, &seen, err));
+        return add_version(objects, &seen, err);
+    case CAIRN_KEY_TRASHED:
+    case CAIRN_KEY_SUPERSEDED:
+        seen.trashed = parts.kind == CAIRN_KEY_TRASHED;
+        seen.superseded_by = parts.number;
+        return add_mark(objects, &seen, err);
+    case CAIRN_KEY_MANIFEST:
+    case CAIRN_KEY_CONTENT:
+        return add_touched(objects, &seen, err);
+    default:
+        return CAIRN_OK;
+    }
+}
+
+static int by_number(const void *a, const void *b) {
+    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+    return left < right ? -1 : left > right;
+}
+
+static int by_id(const void *a, const void *b) {
+    return strcmp(((const struct cairn_srv_seen *)a)->id.text,
+                  ((const struct cairn_srv_seen *)b)->id.text);
+}
+
+static void drop_twice(struct cairn_srv_seen *seen, size_t *count) {
+    size_t kept = 0;
+    if (*count) qsort(seen, *count, sizeof(*seen), by_id);
+    for (size_t i = 0; i < *count; i++)
+        if (!kept || by_id(&seen[kept - 1], &seen[i]) || seen[kept - 1].step != seen[i].step)
+            seen[kept++] = seen[i];
+    *count = kept;
+}
+
+/* Marks to their versions; an attempt and its copy are one, and so is a version in two stores. */
+static void put_together(struct cairn_srv_run_objects *objects) {
+    size_t kept = 0;
+    drop_twice(objects->versions, &objects->version_count);
+    drop_twice(objects->touched, &objects->touched_count);
+    for (size_t i = 0; objects->version_count && i < objects->mark_count; i++) {
+        struct cairn_srv_seen *version =
+            bsearch(&objects->marks[i], objects->versions, objects->version_count,
+                    sizeof(*objects->versions), by_id);
+        if (!version) continue;
+        version->trashed |= objects->marks[i].trashed;
+        version->superseded_by =
+            cairn_max_u64(version->superseded_by, objects->marks[i].superseded_by);
+    }
+    if (objects->attempt_count)
+        qsort(objects->attempts, objects->attempt_count, sizeof(*objects->attempts), by_number);
+    for (size_t i = 0; i < objects->attempt_count; i++)
+        if (!kept || objects->attempts[kept - 1] != objects->attempts[i])
+            objects->attempts[kept++] = objects->attempts[i];
+    objects->attempt_count = kept;
+}
+
+const struct cairn_srv_seen *cairn_srv_run_objects_find(const struct cairn_srv_run_objects *objects,
+                                                        const char *id) {
+    struct cairn_srv_seen wanted = {0};
+    if (!objects->version_count || !cairn_text_copy(wanted.id.text, sizeof(wanted.id.text), id))
+        return NULL;
+    return bsearch(&wanted, objects->versions, objects->version_count, sizeof(wanted), by_id);
+}
+
+bool cairn_srv_run_objects_touch(const struct cairn_srv_run_objects *objects, const char *id) {
+    struct cairn_srv_seen wanted = {0};
+    if (!objects->touched_count || !cairn_text_copy(wanted.id.text, sizeof(wanted.id.text), id))
+        return false;
+    return bsearch(&wanted, objects->touched, objects->touched_count, sizeof(wanted), by_id);
+}
+
+bool cairn_srv_run_objects_has_attempt(const struct cairn_srv_run_objects *objects,
+                                       uint64_t number) {
+    return objects->attempt_count && bsearch(&number, objects->attempts, objects->attempt_count,
+                                             sizeof(number), by_number);
+}
+
+enum cairn_code cairn_srv_run_objects_join(struct cairn_srv_run_objects *objects,
+                                           const struct cairn_srv_run_objects *more,
+                                           struct cairn_error *err) {
+    for (size_t i = 0; i < more->version_count; i++)
+        CAIRN_TRY(add_version(objects, &more->versions[i], err));
+    for (size_t i = 0; i < more->mark_count; i++)
+        CAIRN_TRY(add_mark(objects, &more->marks[i], err));
+    for (size_t i = 0; i < more->attempt_count; i++)
+        CAIRN_TRY(add_attempt(objects, more->attempts[i], err));
+    for (size_t i = 0; i < more->touched_count; i++)
+        CAIRN_TRY(add_touched(objects, &more->touched[i], err));
+    put_together(objects);
+    return CAIRN_OK;
+}
+
+static enum cairn_code list_all(struct cairn_srv_run_objects *objects,
+                                struct cairn_store_worker *worker, const char *prefix,
+                                size_t run_size, struct cairn_error *err) {
+    CAIRN_AUTO_HEAP char *page = NULL;
+    for (size_t pages = 0; pages < PAGES_MAX; pages++) {
+        CAIRN_AUTO(store_listing) listing = {0};
+        struct cairn_store_request list = {
+            .op = CAIRN_STORE_LIST, .key = prefix, .page = page, .listing = &listing};
+        CAIRN_TRY(cairn_store_perform(worker, &list, err));
+        for (size_t i = 0; i < listing.count; i++) {
+            const char *key = listing.entries[i].key;
+            if (!cairn_text_starts(key, prefix))
+                return cairn_fail(err, CAIRN_STORE, "the store listed %s below %s", key, prefix);
+            CAIRN_TRY(take_key(objects, key + run_size, err));
+        }
+        free(page);
+        page = CAIRN_TAKE(listing.next_page);
+        if (!page) return CAIRN_OK;
+    }
+    return cairn_fail(err, CAIRN_TOO_LARGE, "%s has more than %d pages", prefix, PAGES_MAX);
+}
+
+enum cairn_code cairn_srv_run_objects_list(struct cairn_srv_run_objects *objects,
+                                           struct cairn_store_worker *worker, bool attempts_only,
+                                           struct cairn_error *err) {
+    char prefix[2 * CAIRN_NAME_BYTES_MAX + 16];
+    int size = snprintf(prefix, sizeof(prefix), "%s/%s/", objects->name.project, objects->name.run);
+    if (attempts_only) snprintf(prefix + size, sizeof(prefix) - (size_t)size, "attempts/");
+    struct cairn_error why = {0};
+    enum cairn_code code = list_all(objects, worker, prefix, (size_t)size, &why);
+    objects->listed = code == CAIRN_OK;
+    if (code && code != CAIRN_FORBIDDEN && code != CAIRN_UNSUPPORTED) {
+        if (err) *err = why;
+        return code;
+    }
+    put_together(objects);
+    return CAIRN_OK;
+}
+
+/* ---- documents ---- */
+
+/* What is there and is not what it should be is CAIRN_CORRUPT here, what a newer release wrote
+ * CAIRN_UNSUPPORTED: its run is frozen by either, the others go on. */
+static enum cairn_code not_so(enum cairn_code code, const char *key, struct cairn_error *err) {
+    if (code == CAIRN_TOO_LARGE) code = CAIRN_CORRUPT;
+    return cairn_within(err, code, "%s", key);
+}
+
+static enum cairn_code read_attempt_at(struct cairn_store_worker *worker, const char *key,
+                                       const struct cairn_run_name *name, uint64_t attempt,
+                                       struct cairn_attempt_record *ret, struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_MANIFEST_BYTES_MAX};
+    enum cairn_code code = cairn_store_get_small(worker, key, &text, err);
+    if (!code) code = cairn_attempt_record_prove(cairn_buf_view(&text), name, attempt, ret, err);
+    return not_so(code, key, err);
+}
+
+enum cairn_code cairn_srv_attempt_read(struct cairn_store_worker *worker,
+                                       const struct cairn_run_name *name, uint64_t attempt,
+                                       struct cairn_attempt_record *ret, struct cairn_error *err) {
+    struct cairn_key key;
+    struct cairn_error why = {0}, unused = {0};
+    cairn_key_attempt(name, attempt, &key);
+    enum cairn_code code = read_attempt_at(worker, key.text, name, attempt, ret, &why);
+    if (code != CAIRN_CORRUPT && code != CAIRN_NOT_FOUND) {
+        if (code && err) *err = why;
+        return code;
+    }
+    cairn_key_attempt_copy(name, attempt, &key);
+    enum cairn_code copied = read_attempt_at(worker, key.text, name, attempt, ret, &unused);
+    if (!copied) return CAIRN_OK;
+    if (code == CAIRN_NOT_FOUND) why = unused;
+    if (err) *err = why;
+    return code == CAIRN_NOT_FOUND ? copied : code;
+}
+
+enum cairn_code cairn_srv_committed_read(struct cairn_store_worker *worker,
+                                         const struct cairn_version_place *place,
+                                         struct cairn_record *ret_record,
+                                         struct cairn_manifest *ret_manifest,
+                                         struct cairn_error *err) {
+    static const enum cairn_document documents[] = {CAIRN_DOCUMENT_RECORD, CAIRN_DOCUMENT_MANIFEST};
+    struct cairn_document_source source = cairn_store_documents(worker, NULL);
+    CAIRN_AUTO(committed) committed = {.place = *place};
+    for (size_t i = 0; i < CAIRN_COUNT(documents); i++) {
+        struct cairn_key key;
+        enum cairn_code code = cairn_committed_read(&committed, &source, documents[i], err);
+        cairn_committed_key(&committed, documents[i], &key);
+        if (code) return not_so(code, key.text, err);
+    }
+    *ret_record = committed.record;
+    *ret_manifest = committed.manifest;
+    committed.manifest = (struct cairn_manifest){0};
+    return CAIRN_OK;
+}

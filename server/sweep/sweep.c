@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One round of what falls due by time: catalog time, commits and records that were left over,
+ * versions that stayed open too long, the trash (rules Q24, Q26, Q27, Q34). What is deleted, and in
+ * which order, is in sweep_objects.c. */
+#include "server/ledger/aliases.h"
+#include "server/sweep/sweep.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/access/revoked.h"
+#include "server/copies/copies_job.h"
+#include "server/guard/attempt_records.h"
+#include "server/guard/freeze.h"
+#include "server/guard/identity.h"
+#include "server/guard/jobs.h"
+#include "server/guard/said_copy.h"
+#include "server/guard/ticks.h"
+#include "server/http/waiters.h"
+#include "server/ledger/events.h"
+#include "server/ledger/members.h"
+#include "server/ledger/node_rows.h"
+#include "server/ledger/not_freed.h"
+#include "server/ledger/over.h"
+#include "server/ledger/quotas.h"
+#include "server/ledger/read_leases.h"
+#include "server/ledger/servers.h"
+#include "server/ledger/shard_lists.h"
+#include "server/ledger/tokens.h"
+#include "server/ledger/version_lists.h"
+#include "server/metrics.h"
+#include "server/nodes/nodes.h"
+#include "server/operations/operations_job.h"
+#include "server/recovery/compare.h"
+#include "server/recovery/reconcile.h"
+#include "server/sweep/orphans.h"
+#include "server/sweep/sweep_objects.h"
+#include "server/sweep/sweep_temporaries.h"
+#include "server/sweep/uploads.h"
+
+#define ROUND_VERSIONS_MAX 1000
+#define HOUR_MS UINT64_C(3600000)
+#define UNUSED_MS (48 * HOUR_MS)
+#define NOTED_MS (10 * UINT64_C(60000))
+#define LOG_BYTES_MAX (256 * CAIRN_MIB) /* of the catalog's log; it is cut at a quarter of that */
+#define RAISE_MS (10 * UINT64_C(60000))
+
+/* Version ids that one query found, worked on after it. */
+struct cairn_srv_sweep {
+    struct cairn_srv *server;
+    struct cairn_srv_ids ids;
+    size_t passed; /* of those that a query finds: they could not be swept in this round */
+    uint64_t away; /* stores that have not answered in this round (sweep_objects.h) */
+    uint64_t tick; /* of the change that is under way */
+    struct cairn_srv_version version;
+    char reason[CAIRN_SRV_REASON_BYTES];
+    bool changed;
+    uint64_t tidied_ms, noted_ms; /* mono clock; 0: never */
+    struct cairn_srv_temporaries *temporaries;
+    bool raised;        /* the generation, in this round */
+    uint64_t raised_ms; /* mono clock */
+    struct cairn_srv_said_copy said_copy;
+    bool went_well; /* the last round */
+    bool log_told;
+};
+
+/* sweep.h#4 */
+static bool is_ending(const struct cairn_srv_sweep *sweep) {
+    return sweep->server->leaving || sweep->server->stopping;
+}
+
+/* ---- Q34: catalog time ---- */
+
+static enum cairn_code advance(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct cairn_srv_sweep *found = argument;
+    CAIRN_TRY(cairn_srv_server_seen(tx, cairn_srv_catalog_server(found->server->catalog), err));
+    return cairn_srv_ticks_advance(tx, found->server, err);
+}
+
+/* ---- queries ---- */
+
+static enum cairn_code find(struct cairn_srv_tx *tx, struct cairn_srv_sweep *found,
+                            enum cairn_srv_round round, uint64_t tick_ms, struct cairn_error *err) {
+    const struct cairn_srv_round_query query = {round, tick_ms, ROUND_VERSIONS_MAX, found->passed};
+    return cairn_srv_versions_round(tx, &query, &found->ids, err);
+}
+
+static enum cairn_code find_left_over(struct cairn_srv_tx *tx, void *argument,
+                                      struct cairn_error *err) {
+    return find(tx, argument, CAIRN_SRV_ROUND_LEFT_OVER, 0, err);
+}
+
+static enum cairn_code find_open(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    return find(tx, argument, CAIRN_SRV_ROUND_OPEN, 0, err);
+}
+
+static enum cairn_code find_trash(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct cairn_srv_sweep *found = argument;
+    uint64_t tick = cairn_srv_tick(tx), grace_ms = found->server->settings->trash_grace_ms;
+    found->ids.count = 0;
+    if (tick < grace_ms) return CAIRN_OK;
+    return find(tx, found, CAIRN_SRV_ROUND_TRASHED, tick - grace_ms, err);
+}
+
+static enum cairn_code find_dead(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    return find(tx, argument, CAIRN_SRV_ROUND_DEAD, 0, err);
+}
+
+/* Q30: again after 10 s, for a request that was on the wire when its version was given up, and
+ * after 1, 24 and 48 h, for late writes of paused processes. */
+static enum cairn_code find_gone(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    return find(tx, argument, CAIRN_SRV_ROUND_AGAIN, cairn_srv_tick(tx), err);
+}
+
+static enum cairn_code find_not_freed(struct cairn_srv_tx *tx, void *argument,
+                                      struct cairn_error *err) {
+    return find(tx, argument, CAIRN_SRV_ROUND_NOT_FREED, cairn_srv_tick(tx), err);
+}
+
+/* ---- Q26: open for too long, or needing a node that is silent ---- */
+
+static void judge_node(void *argument, const struct cairn_srv_node_mark *node) {
+    struct cairn_srv_sweep *found = argument;
+    uint64_t silence_ms = cairn_srv_node_silent_ms(found->server, node, found->tick);
+    if (found->reason[0] || silence_ms < found->server->settings->silence_max_ms) return;
+    char text[24];
+    cairn_duration_text(silence_ms, text);
+    snprintf(found->reason, sizeof(found->reason), "node %s was not heard for %s", node->node,
+             text);
+}
+
+static enum cairn_code expire(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct cairn_srv_sweep *found = argument;
+    found->reason[0] = 0;
+    found->changed = false;
+    found->tick = cairn_srv_tick(tx);
+    const char *id = found->version.id.text;
+    struct cairn_srv_version fresh = {0};
+    CAIRN_TRY(cairn_srv_version_get(tx, id, &fresh, err));
+    cairn_srv_version_release(&found->version);
+    found->version = fresh;
+    if (fresh.state != CAIRN_STATE_OPEN) return CAIRN_OK;
+    /* Q53: a whole version waits for a store or a release that can commit it, however long. */
+    bool whole = false;
+    CAIRN_TRY(cairn_srv_version_whole(tx, &fresh, &whole, err));
+    if (whole) return CAIRN_OK;
+    uint64_t open_max_ms = found->server->settings->open_max_ms;
+    enum cairn_code code = CAIRN_TIMEOUT;
+    CAIRN_TRY(cairn_srv_members_gone(tx, &fresh, found->reason, err));
+    if (found->reason[0]) {
+        code = CAIRN_SOURCE_GONE; /* Q56, of a run that was frozen when it was reported */
+    } else if (cairn_srv_tick(tx) >= fresh.opened_tick + open_max_ms) {
+        char text[24];
+        cairn_duration_text(open_max_ms, text);
+        snprintf(found->reason, sizeof(found->reason), "it was open for more than %s", text);
+    } else {
+        CAIRN_TRY(cairn_srv_version_needs_nodes(tx, &fresh, judge_node, found, err));
+    }
+    if (!found->reason[0]) return CAIRN_OK;
+    struct cairn_srv_move move = {CAIRN_EVENT_GIVE_UP, code, found->reason};
+    found->changed = true;
+    return cairn_srv_version_move(tx, &found->version, &move, err);
+}
+
+static enum cairn_code expire_all(struct cairn_srv_sweep *found, struct cairn_error *err) {
+    struct cairn_srv *server = found->server;
+    cairn_srv_nodes_awake(server);
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_open, found, err));
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = 0; i < found->ids.count && !code && !is_ending(found); i++) {
+        found->version.id = found->ids.ids[i];
+        code = cairn_srv_catalog_write(server->catalog, expire, found, err);
+        if (code || !found->changed) continue;
+        cairn_log(WARN, "save.expired", "version=%s step=%" PRIu64 " reason=\"%s\"",
+                  found->ids.ids[i].text, found->version.step, found->reason);
+        cairn_srv_waiters_wake_version(server->waiters, &found->version.id, &found->version.name);
+    }
+    cairn_srv_version_release(&found->version);
+    return code;
+}
+
+/* ---- Q35: the generation ---- */
+
+/* sweep.h#2: the first deletion of a round raises it, by compare-and-set: a copy of this catalog
+ * that is put back later is then behind. Each later one compares it. */
+static enum cairn_code raise_once(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker,
+                                  struct cairn_error *err) {
+    if (sweep->raised) return cairn_srv_identity_compare(sweep->server, worker, err);
+    CAIRN_TRY(cairn_srv_identity_raise(sweep->server, worker, err));
+    sweep->raised = true;
+    sweep->raised_ms = cairn_srv_mono_ms(sweep->server);
+    return CAIRN_OK;
+}
+
+/* And every ten minutes, so that a copy is never older than that without showing. */
+static enum cairn_code raise_now_and_then(struct cairn_srv_sweep *sweep,
+                                          struct cairn_store_worker *worker,
+                                          struct cairn_error *err) {
+    uint64_t now_ms = cairn_srv_mono_ms(sweep->server);
+    sweep->raised = false;
+    if (!sweep->raised_ms) sweep->raised_ms = now_ms; /* the start has raised it */
+    return now_ms - sweep->raised_ms < RAISE_MS ? CAIRN_OK : raise_once(sweep, worker, err);
+}
+
+/* ---- the trash ---- */
+
+static enum cairn_code to_deleting(struct cairn_srv_tx *tx, void *argument,
+                                   struct cairn_error *err) {
+    struct cairn_srv_sweep *found = argument;
+    CAIRN_AUTO(srv_version) version = {0};
+    CAIRN_TRY(cairn_srv_version_get(tx, found->version.id.text, &version, err));
+    uint64_t grace_ms = found->server->settings->trash_grace_ms;
+    CAIRN_TRY(cairn_srv_tx_run_thawed(tx, version.run_id, err));
+    if (version.state != CAIRN_STATE_COMMITTED || !version.trashed || version.pinned ||
+        cairn_srv_tick(tx) < version.trashed_tick + grace_ms)
+        return CAIRN_OK;
+    bool aliased = false; /* a mark of another hand may have trashed what an alias points at */
+    bool leased = false;  /* Q29: or what is in the trash is read by its id */
+    CAIRN_TRY(cairn_srv_version_aliased(tx, version.id.text, &aliased, err));
+    CAIRN_TRY(cairn_srv_version_leased(tx, version.id.text, &leased, err));
+    if (aliased || leased) return CAIRN_OK;
+    struct cairn_srv_move move = {.event = CAIRN_EVENT_DELETE};
+    return cairn_srv_version_move(tx, &version, &move, err);
+}
+
+static enum cairn_code empty_trash(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
+                                   struct cairn_error *err) {
+    struct cairn_srv *server = found->server;
+    found->ids.count = 0;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_trash, found, err));
+    if (found->ids.count) CAIRN_TRY(raise_once(found, worker, err));
+    for (size_t i = 0; i < found->ids.count && !is_ending(found); i++) {
+        CAIRN_ASSERT(found->raised);
+        found->version = (struct cairn_srv_version){.id = found->ids.ids[i]};
+        CAIRN_TRY(cairn_srv_catalog_write(server->catalog, to_deleting, found, err));
+    }
+    return CAIRN_OK;
+}
+
+/* ---- objects ---- */
+
+/* The first failure of a round, whose other parts go on. */
+static void keep_first(enum cairn_code code, const struct cairn_error *why,
+                       struct cairn_error *first) {
+    if (code && !first->code) *first = *why;
+}
+
+/* sweep.h#1. CAIRN_CATALOG_BEHIND: nothing more may be deleted. */
+static enum cairn_code sweep_found(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
+                                   struct cairn_error *first, struct cairn_error *err) {
+    CAIRN_ASSERT(found->raised); /* Q35: before the first deletion of a round */
+    for (size_t i = 0; i < found->ids.count && !is_ending(found); i++) {
+        const char *id = found->ids.ids[i].text;
+        struct cairn_error why = {0};
+        enum cairn_code code =
+            cairn_srv_sweep_version(found->server, worker, id, &found->away, &why);
+        if (code == CAIRN_CATALOG_BEHIND && found->server->frozen)
+            return cairn_fail(err, code, "%s", why.message);
+        found->passed += code != CAIRN_OK;
+        if (code == CAIRN_CATALOG_BEHIND) continue; /* that run is frozen now */
+        if (code == CAIRN_BUSY) continue;           /* another server sweeps it */
+        if (code) (void)cairn_within(&why, code, "%s", id);
+        keep_first(code, &why, first);
+    }
+    return CAIRN_OK;
+}
+
+/* Behind what cannot be swept (a store that has copies of it is away, or is named no more) the
+ * others are looked for: however many there are, they keep nobody's place. */
+static enum cairn_code sweep_kind(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
+                                  enum cairn_code (*query)(struct cairn_srv_tx *tx, void *argument,
+                                                           struct cairn_error *err),
+                                  struct cairn_error *first, struct cairn_error *err) {
+    enum cairn_code code = CAIRN_OK;
+    size_t looked = 0;
+    found->passed = 0;
+    do {
+        found->ids.count = 0;
+        code = cairn_srv_catalog_read(found->server->catalog, query, found, err);
+        if (!code && found->ids.count) code = raise_once(found, worker, err);
+        if (!code && found->ids.count) code = sweep_found(found, worker, first, err);
+        looked += found->ids.count;
+    } while (!code && found->ids.count == ROUND_VERSIONS_MAX && !is_ending(found) &&
+             looked - found->passed < ROUND_VERSIONS_MAX);
+    found->passed = 0;
+    return code;
+}
+
+/* What came after the sweeps of a version: the round goes on where it fails. */
+static void sweep_uploads(struct cairn_srv_sweep *found, struct cairn_store_worker *worker) {
+    struct cairn_srv_uploads *uploads = found->server->uploads;
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_srv_uploads_look(uploads, worker, &found->ids, &why);
+    if (!code && found->ids.count) code = raise_once(found, worker, &why);
+    for (size_t i = 0; i < found->ids.count && !code && !is_ending(found); i++)
+        code = cairn_srv_uploads_end(uploads, worker, found->ids.ids[i].text, &why);
+    if (code) cairn_log(INFO, "sweep.uploads_kept", "cause=\"%s\"", why.message);
+    if (cairn_srv_uploads_hurried(uploads)) cairn_srv_jobs_sweep(found->server);
+}
+
+/* Q31. What is buried here is found by the query for dead ones, in this round. */
+static void sweep_orphans(struct cairn_srv_sweep *found, struct cairn_store_worker *worker) {
+    struct cairn_srv_orphans *orphans = found->server->orphans;
+    struct cairn_error why = {0};
+    size_t due = 0;
+    enum cairn_code code = cairn_srv_orphans_look(orphans, worker, &due, &why);
+    if (!code && due) code = raise_once(found, worker, &why);
+    if (!code && due) code = cairn_srv_orphans_bury(orphans, &why);
+    if (code) cairn_log(INFO, "sweep.orphans_kept", "cause=\"%s\"", why.message);
+    if (cairn_srv_orphans_hurried(orphans)) cairn_srv_jobs_sweep(found->server);
+}
+
+static enum cairn_code sum_not_freed(struct cairn_srv_tx *tx, void *argument,
+                                     struct cairn_error *err) {
+    return cairn_srv_not_freed_sum(tx, argument, err);
+}
+
+static enum cairn_code count_not_freed(struct cairn_srv *server, struct cairn_error *err) {
+    struct cairn_srv_not_freed_sum sum = {0};
+    if (!server->metrics) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, sum_not_freed, &sum, err));
+    cairn_metrics_set(server->metrics,
+                      (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_not_freed_versions},
+                      (int64_t)sum.versions);
+    cairn_metrics_set(server->metrics,
+                      (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_not_freed_bytes},
+                      (int64_t)sum.bytes);
+    return CAIRN_OK;
+}
+
+/* What fails here keeps nothing else of the round: *first is told at its end. */
+static enum cairn_code sweep_objects(struct cairn_srv_sweep *found,
+                                     struct cairn_store_worker *worker, struct cairn_error *first,
+                                     struct cairn_error *err) {
+    struct cairn_srv *server = found->server;
+    struct cairn_error why = {0};
+    CAIRN_TRY(sweep_kind(found, worker, find_dead, first, err));
+    CAIRN_TRY(sweep_kind(found, worker, find_gone, first, err));
+    CAIRN_TRY(sweep_kind(found, worker, find_not_freed, first, err));
+    CAIRN_TRY(count_not_freed(server, err));
+    enum cairn_code code = cairn_srv_sweep_layouts(server, worker, UNUSED_MS, &why);
+    if (code == CAIRN_CATALOG_BEHIND) return cairn_fail(err, code, "%s", why.message);
+    keep_first(code, &why, first);
+    return CAIRN_OK;
+}
+
+/* ---- rows of what is over ---- */
+
+static enum cairn_code forget(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct cairn_srv_sweep *found = argument;
+    uint64_t tick = cairn_srv_tick(tx);
+    CAIRN_TRY(cairn_srv_read_leases_trim(tx, err));
+    uint64_t kept_ms = UNUSED_MS + found->server->settings->gone_retention_ms;
+    if (tick <= kept_ms) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_versions_over(tx, tick - kept_ms, ROUND_VERSIONS_MAX, &found->ids, err));
+    CAIRN_TRY(cairn_srv_versions_forget(tx, &found->ids, err));
+    const char *server = cairn_srv_catalog_server(found->server->catalog);
+    CAIRN_TRY(cairn_srv_servers_trim(tx, server, tick - kept_ms, err));
+    return cairn_srv_nodes_trim(tx, tick - kept_ms, err);
+}
+
+static enum cairn_code forget_gone(struct cairn_srv_sweep *found, struct cairn_error *err) {
+    found->ids.count = 0;
+    CAIRN_TRY(cairn_srv_catalog_write(found->server->catalog, forget, found, err));
+    if (found->ids.count) cairn_log(INFO, "sweep.forgotten", "versions=%zu", found->ids.count);
+    cairn_srv_nodes_forget(found->server, UNUSED_MS + found->server->settings->gone_retention_ms);
+    return CAIRN_OK;
+}
+
+static enum cairn_code trim(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct cairn_srv_sweep *found = argument;
+    const struct cairn_srv_settings *settings = found->server->settings;
+    uint64_t tick = cairn_srv_tick(tx), age_ms = settings->events_age_ms, dropped = 0;
+    CAIRN_TRY(cairn_srv_tokens_end(tx, cairn_srv_wall_ms(found->server), err));
+    return cairn_srv_events_trim(tx, settings->events_max, tick > age_ms ? tick - age_ms : 0,
+                                 &dropped, err);
+}
+
+/* A reader of another program (a shell, a copy by hand) keeps the log from being cut. */
+static void look_at_log(struct cairn_srv_sweep *found) {
+    uint64_t bytes = cairn_srv_catalog_log_bytes(found->server->catalog);
+    bool large = bytes > LOG_BYTES_MAX;
+    if (large && !found->log_told)
+        cairn_log(WARN, "catalog.log_large", "bytes=%" PRIu64, bytes);
+    found->log_told = large;
+}
+
+static enum cairn_code drop_left(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    const struct cairn_srv *server = argument;
+    uint64_t tick = cairn_srv_tick(tx), kept_ms = UNUSED_MS + server->settings->gone_retention_ms;
+    CAIRN_TRY(cairn_srv_shards_drop_left(tx, err));
+    return tick > kept_ms ? cairn_srv_over_forget(tx, tick - kept_ms, err) : CAIRN_OK;
+}
+
+static enum cairn_code note_usage(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    return cairn_srv_usage_note(tx, cairn_srv_wall_ms(argument), err);
+}
+
+/* How much projects take up is a line of the page: without a note it goes on from the next one. */
+static void note_usage_now_and_then(struct cairn_srv_sweep *sweep) {
+    struct cairn_error why = {0};
+    uint64_t now_ms = cairn_srv_mono_ms(sweep->server);
+    if (sweep->noted_ms && now_ms - sweep->noted_ms < NOTED_MS) return;
+    sweep->noted_ms = now_ms;
+    if (cairn_srv_catalog_write(sweep->server->catalog, note_usage, sweep->server, &why))
+        cairn_log(INFO, "sweep.usage_not_noted", "cause=\"%s\"", why.message);
+}
+
+/* What tests of the store left behind, by keys that may not delete; what small puts left in a
+ * folder that died; and rows of shards of committed versions. */
+static void tidy(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
+    struct cairn_store *store = sweep->server->store;
+    struct cairn_error why = {0};
+    uint64_t now_ms = cairn_srv_mono_ms(sweep->server);
+    if (sweep->tidied_ms && now_ms - sweep->tidied_ms < HOUR_MS) return;
+    sweep->tidied_ms = now_ms;
+    if (cairn_srv_temporaries_sweep(sweep->temporaries, sweep->server, worker, &why) != CAIRN_OK)
+        cairn_log(INFO, "sweep.temporaries_left", "cause=\"%s\"", why.message);
+    if (cairn_store_tidy(store, &why) != CAIRN_OK)
+        cairn_log(INFO, "sweep.tests_left", "cause=\"%s\"", why.message);
+    if (cairn_srv_catalog_write(sweep->server->catalog, drop_left, sweep->server, &why) != CAIRN_OK)
+        cairn_log(INFO, "sweep.rows_left", "cause=\"%s\"", why.message);
+}
+
+static enum cairn_code raise_for_copies(void *owner, struct cairn_error *err) {
+    struct cairn_srv_copies_round *round = owner;
+    struct cairn_srv_sweep *sweep = round->server->sweep;
+    return raise_once(sweep, round->worker, err);
+}
+
+/* Copies that were asked for or are to go; the round goes on where they fail. */
+static void sweep_copies(struct cairn_srv_sweep *found, struct cairn_store_worker *worker) {
+    struct cairn_srv_copies_round round = {.server = found->server, .worker = worker};
+    struct cairn_error why = {0};
+    round.raise = raise_for_copies;
+    round.owner = &round;
+    if (cairn_srv_copies_look(&round, &why) != CAIRN_OK)
+        cairn_log(INFO, "sweep.copies_left", "cause=\"%s\"", why.message);
+}
+
+static enum cairn_code round_of(struct cairn_srv_sweep *found, struct cairn_store_worker *worker,
+                                struct cairn_error *err) {
+    struct cairn_srv *server = found->server;
+    found->away = 0;
+    CAIRN_TRY(cairn_srv_thawed(server, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, advance, found, err));
+    CAIRN_TRY(cairn_srv_catalog_write(server->catalog, trim, found, err)); /* sweep.h#3 */
+    look_at_log(found);
+    cairn_srv_trim_left();
+    CAIRN_TRY(cairn_srv_operations_look(server, err));
+    bool busy = false;
+    CAIRN_TRY(cairn_srv_compare_all(server, worker, &busy, err));
+    if (busy) return cairn_fail(err, CAIRN_BUSY, "a run is being compared with the store");
+    CAIRN_TRY(raise_now_and_then(found, worker, err));
+    cairn_srv_reconcile_requested(server, worker);
+    CAIRN_TRY(cairn_srv_catalog_read(server->catalog, find_left_over, found, err));
+    for (size_t i = 0; i < found->ids.count; i++)
+        cairn_srv_jobs_commit(server, found->ids.ids[i].text);
+    CAIRN_TRY(expire_all(found, err));
+    CAIRN_TRY(empty_trash(found, worker, err));
+    if (is_ending(found)) return CAIRN_OK; /* sweep_leave writes what was said */
+    tidy(found, worker);
+    note_usage_now_and_then(found);
+    struct cairn_error why = {0};
+    if (cairn_srv_attempt_copies_write(server, worker, &why) != CAIRN_OK)
+        cairn_log(INFO, "sweep.copy_left", "cause=\"%s\"", why.message);
+    CAIRN_TRY(cairn_srv_said_copy_write(&found->said_copy, server, worker, err));
+    if (is_ending(found)) return CAIRN_OK;
+    sweep_orphans(found, worker);
+    struct cairn_error first = {0};
+    CAIRN_TRY(sweep_objects(found, worker, &first, err));
+    sweep_uploads(found, worker);
+    if (!is_ending(found)) sweep_copies(found, worker);
+    CAIRN_TRY(forget_gone(found, err));
+    if (err) *err = first;
+    return first.code;
+}
+
+enum cairn_code cairn_srv_sweep_new(struct cairn_srv *server, struct cairn_srv_sweep **ret,
+                                    struct cairn_error *err) {
+    struct cairn_srv_sweep *sweep = calloc(1, sizeof(*sweep));
+    if (!sweep) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the sweep");
+    sweep->server = server;
+    server->ticks = (struct cairn_srv_ticks){0};
+    enum cairn_code code = cairn_srv_temporaries_new(&sweep->temporaries, err);
+    if (!code) code = cairn_srv_uploads_new(server, &server->uploads, err);
+    if (!code) code = cairn_srv_orphans_new(server, &server->orphans, err);
+    if (code)
+        cairn_srv_sweep_free(sweep);
+    else
+        *ret = sweep;
+    return code;
+}
+
+void cairn_srv_sweep_free(struct cairn_srv_sweep *sweep) {
+    if (!sweep) return;
+    cairn_srv_ids_release(&sweep->ids);
+    cairn_srv_temporaries_free(sweep->temporaries);
+    cairn_srv_uploads_free(sweep->server->uploads);
+    cairn_srv_orphans_free(sweep->server->orphans);
+    sweep->server->uploads = NULL;
+    sweep->server->orphans = NULL;
+    free(sweep);
+}
+
+bool cairn_srv_sweep_run(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
+    struct cairn_error err = {0};
+    cairn_srv_revoked_look(sweep->server, worker);
+    enum cairn_code code = round_of(sweep, worker, &err);
+    if (code && code != CAIRN_CATALOG_BEHIND)
+        cairn_log(WARN, "sweep.delayed", "cause=\"%s\"", err.message);
+    sweep->went_well = code == CAIRN_OK;
+    return code == CAIRN_BUSY;
+}
+
+void cairn_srv_sweep_leave(struct cairn_srv_sweep *sweep, struct cairn_store_worker *worker) {
+    struct cairn_error why = {0};
+    if (!sweep->went_well || sweep->server->frozen) return;
+    sweep->said_copy.looked_ms = 0; /* whatever the interval says */
+    if (cairn_srv_said_copy_write(&sweep->said_copy, sweep->server, worker, &why) != CAIRN_OK)
+        cairn_log(WARN, "catalog.copy_missed", "cause=\"%s\"", why.message);
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Uploads that no save will end, found run by run; see uploads.h. */
+#include "server/sweep/uploads.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/messages.h"
+#include "common/clock.h"
+#include "common/lock.h"
+#include "common/log.h"
+#include "common/text.h"
+#include "server/copies/copying_now.h"
+#include "server/ledger/frozen.h"
+#include "server/ledger/runs.h"
+#include "server/ledger/versions.h"
+#include "server/metrics.h"
+#include "server/sweep/sweep_objects.h"
+
+#define RUNS_A_ROUND 64
+#define PAGES_MAX 10
+#define SHOWN_MAX 1000
+#define PARTS_MAX 10000
+#define HOUR_MS UINT64_C(3600000)
+#define FRESH_MS 2000
+
+/* What stands above an upload. */
+enum owner {
+    OWNER_SAVE,    /* it may still be ended by its uploader */
+    OWNER_SWEEP,   /* aborting or deleting: the sweep ends it with the rest */
+    OWNER_NOBODY,  /* committed or gone */
+    OWNER_UNKNOWN, /* no row here */
+};
+struct found {
+    struct cairn_version_id id;
+    enum owner owner;
+    const char *state;
+};
+struct cairn_srv_uploads {
+    struct cairn_srv *server;
+    /* the look that is under way */
+    bool looking, by_hand;
+    uint64_t begun_ms; /* of the last hourly one; mono clock; 0: never */
+    struct cairn_srv_run_names runs;
+    size_t next;
+    json_t *items;
+    uint64_t bytes;
+    struct cairn_srv_ids before, now; /* of OWNER_NOBODY: found by the last look, and by this one */
+    struct found last;                /* uploads of one version stand side by side */
+    struct cairn_store_part *parts;
+    struct cairn_lock lock;
+    struct {
+        json_t *items; /* of the last look that ended */
+        uint64_t ended_ms;
+        bool asked, looking; /* looking: because somebody asked */
+    } locked;
+};
+
+enum cairn_code cairn_srv_uploads_new(struct cairn_srv *server, struct cairn_srv_uploads **ret,
+                                      struct cairn_error *err) {
+    struct cairn_srv_uploads *uploads = calloc(1, sizeof(*uploads));
+    if (!uploads) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for a look at uploads");
+    uploads->server = server;
+    cairn_lock_init(&uploads->lock, CAIRN_LOCK_server_uploads);
+    *ret = uploads;
+    return CAIRN_OK;
+}
+
+void cairn_srv_uploads_free(struct cairn_srv_uploads *uploads) {
+    if (!uploads) return;
+    cairn_srv_run_names_release(&uploads->runs);
+    cairn_srv_ids_release(&uploads->before);
+    cairn_srv_ids_release(&uploads->now);
+    json_decref(uploads->items);
+    json_decref(uploads->locked.items);
+    free(uploads->parts);
+    cairn_lock_release(&uploads->lock);
+    free(uploads);
+}
+
+/* ---- whose it is ---- */
+
+static enum cairn_code judge(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    struct found *found = argument;
+    CAIRN_AUTO(srv_version) version = {0};
+    struct cairn_error none = {0};
+    enum cairn_code code = cairn_srv_version_get(tx, found->id.text, &version, &none);
+    found->owner = OWNER_UNKNOWN;
+    found->state = "unknown";
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
+    if (code) return cairn_fail(err, code, "%s", none.message);
+    found->state = cairn_state_text(version.state);
+    switch (version.state) {
+    case CAIRN_STATE_OPEN:
+        found->owner = OWNER_SAVE;
+        break;
+    case CAIRN_STATE_COMMITTED:
+        found->owner = version.recorded ? OWNER_NOBODY : OWNER_SAVE;
+        break;
+    case CAIRN_STATE_DELETING:
+    case CAIRN_STATE_ABORTING:
+        found->owner = OWNER_SWEEP;
+        break;
+    case CAIRN_STATE_GONE:
+        found->owner = OWNER_NOBODY;
+        break;
+    }
+    return CAIRN_OK;
+}
+
+static enum cairn_code owner_of(struct cairn_srv_uploads *uploads,
+                                const struct cairn_version_id *id, struct cairn_error *err) {
+    if (!strcmp(uploads->last.id.text, id->text)) return CAIRN_OK;
+    struct found found = {.id = *id};
+    CAIRN_TRY(cairn_srv_catalog_read(uploads->server->catalog, judge, &found, err));
+    uploads->last = found;
+    if (found.owner != OWNER_NOBODY || uploads->now.count == SHOWN_MAX) return CAIRN_OK;
+    return cairn_srv_ids_add(&uploads->now, id, err);
+}
+
+/* ---- how large it is ---- */
+
+/* An object store says of an upload only which parts it has; one that ended meanwhile has none. */
+static enum cairn_code measure(struct cairn_srv_uploads *uploads, struct cairn_store_worker *worker,
+                               const struct cairn_store_entry *entry, uint64_t *ret,
+                               struct cairn_error *err) {
+    *ret = entry->size_bytes;
+    if (cairn_store_profile(uploads->server->store)->leaves_temporaries) return CAIRN_OK;
+    if (!uploads->parts) uploads->parts = calloc(PARTS_MAX, sizeof(*uploads->parts));
+    if (!uploads->parts) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for parts");
+    struct cairn_store_request list = {.op = CAIRN_STORE_UPLOAD_PARTS,
+                                       .key = entry->key,
+                                       .upload_id_in = entry->upload_id,
+                                       .parts = uploads->parts,
+                                       .part_count = PARTS_MAX};
+    struct cairn_error why = {0};
+    enum cairn_code code = cairn_store_perform(worker, &list, &why);
+    *ret = 0;
+    if (code == CAIRN_NOT_FOUND) return CAIRN_OK;
+    if (code) { /* uploads.h#4 */
+        cairn_log(INFO, "sweep.upload_unread", "key=%s cause=\"%s\"", entry->key, why.message);
+        *ret = CAIRN_MESSAGE_NONE;
+        return CAIRN_OK;
+    }
+    for (size_t i = 0; i < list.part_count; i++) *ret += uploads->parts[i].size_bytes;
+    return CAIRN_OK;
+}
+
+static enum cairn_code take(struct cairn_srv_uploads *uploads, struct cairn_store_worker *worker,
+                            const struct cairn_run_name *name,
+                            const struct cairn_store_entry *entry, struct cairn_error *err) {
+    struct cairn_key_parts parts;
+    char begun[32];
+    uint64_t bytes = 0;
+    cairn_key_read(entry->key + strlen(name->project) + strlen(name->run) + 2, &parts);
+    if (parts.kind == CAIRN_KEY_OTHER || parts.kind == CAIRN_KEY_ATTEMPT ||
+        parts.kind == CAIRN_KEY_ATTEMPT_COPY)
+        return CAIRN_OK; /* below no version: nobody here uploads there in parts */
+    CAIRN_TRY(owner_of(uploads, &parts.id, err));
+    if (uploads->last.owner == OWNER_SAVE || json_array_size(uploads->items) == SHOWN_MAX)
+        return CAIRN_OK;
+    CAIRN_TRY(measure(uploads, worker, entry, &bytes, err));
+    cairn_time_text(entry->modified_ms, true, begun);
+    if (bytes != CAIRN_MESSAGE_NONE) uploads->bytes += bytes;
+    json_t *item = CAIRN_PACK(upload_row, .project = name->project, .run = name->run,
+                              .version = parts.id.text,
+                              .state = uploads->last.state, .key = entry->key, .bytes = bytes,
+                              .begun_at = entry->modified_ms ? begun : NULL);
+    if (!json_array_append_new(uploads->items, item)) return CAIRN_OK;
+    return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of uploads");
+}
+
+/* ---- one run ---- */
+
+static enum cairn_code look_at_page(struct cairn_srv_uploads *uploads,
+                                    struct cairn_store_worker *worker,
+                                    const struct cairn_run_name *name, char **page,
+                                    struct cairn_error *err) {
+    CAIRN_AUTO(store_listing) listing = {0};
+    char prefix[2 * CAIRN_NAME_BYTES_MAX + 3];
+    snprintf(prefix, sizeof(prefix), "%s/%s/", name->project, name->run);
+    struct cairn_store_request list = {
+        .op = CAIRN_STORE_UPLOADS, .key = prefix, .page = *page, .listing = &listing};
+    CAIRN_TRY(cairn_store_perform(worker, &list, err));
+    for (size_t i = 0; i < listing.count; i++) {
+        const struct cairn_store_entry *entry = &listing.entries[i];
+        if (!cairn_text_starts(entry->key, prefix)) {
+            cairn_log(INFO, "sweep.upload_strange", "key=%s cause=\"it is not below %s\"",
+                      entry->key, prefix);
+            continue;
+        }
+        CAIRN_TRY(take(uploads, worker, name, entry, err));
+    }
+    free(*page);
+    *page = CAIRN_TAKE(listing.next_page);
+    return CAIRN_OK;
+}
+
+static void look_at_run(struct cairn_srv_uploads *uploads, struct cairn_store_worker *worker,
+                        const struct cairn_run_name *name) {
+    struct cairn_error why = {0};
+    char *page = NULL;
+    enum cairn_code code = CAIRN_OK;
+    for (int i = 0; i < PAGES_MAX && !code && (i == 0 || page); i++)
+        code = look_at_page(uploads, worker, name, &page, &why);
+    free(page);
+    if (code)
+        cairn_log(INFO, "sweep.uploads_unread", "run=%s/%s cause=\"%s\"", name->project, name->run,
+                  why.message);
+}
+
+/* ---- one look ---- */
+
+static enum cairn_code find_runs(struct cairn_srv_tx *tx, void *argument, struct cairn_error *err) {
+    return cairn_srv_runs_all(tx, argument, err);
+}
+
+static enum cairn_code begin(struct cairn_srv_uploads *uploads, struct cairn_error *err) {
+    json_t *items = json_array();
+    if (!items) return cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the list of uploads");
+    json_decref(uploads->items);
+    uploads->items = items;
+    uploads->bytes = uploads->next = 0;
+    uploads->runs.count = 0;
+    uploads->now.count = 0;
+    CAIRN_TRY(cairn_srv_catalog_read(uploads->server->catalog, find_runs, &uploads->runs, err));
+    uploads->looking = true;
+    if (!uploads->by_hand) uploads->begun_ms = cairn_srv_mono_ms(uploads->server);
+    return CAIRN_OK;
+}
+
+/* Is one due? An hourly one counts as asked for, too. */
+static bool is_due(struct cairn_srv_uploads *uploads) {
+    uint64_t now_ms = cairn_srv_mono_ms(uploads->server);
+    bool hourly = !uploads->begun_ms || now_ms - uploads->begun_ms >= HOUR_MS;
+    CAIRN_HOLD(&uploads->lock);
+    bool asked = uploads->locked.asked;
+    uploads->locked.asked = false;
+    uploads->locked.looking = asked;
+    uploads->by_hand = asked && !hourly;
+    return asked || hourly;
+}
+
+static bool was_there(const struct cairn_srv_ids *ids, const char *id) {
+    for (size_t i = 0; i < ids->count; i++)
+        if (!strcmp(ids->ids[i].text, id)) return true;
+    return false;
+}
+
+/* What the last look found, too, is to be ended (uploads.h#2). */
+static enum cairn_code end_look(struct cairn_srv_uploads *uploads, struct cairn_srv_ids *ret_due,
+                                struct cairn_error *err) {
+    struct cairn_srv *server = uploads->server;
+    enum cairn_code code = CAIRN_OK;
+    for (size_t i = 0; i < uploads->now.count && !code && !uploads->by_hand; i++)
+        if (was_there(&uploads->before, uploads->now.ids[i].text))
+            code = cairn_srv_ids_add(ret_due, &uploads->now.ids[i], err);
+    struct cairn_srv_ids spare = uploads->before;
+    if (!uploads->by_hand) {
+        uploads->before = uploads->now;
+        uploads->now = spare;
+    }
+    uploads->looking = false;
+    uploads->last = (struct found){0};
+    {
+        CAIRN_HOLD(&uploads->lock);
+        json_decref(uploads->locked.items);
+        uploads->locked.items = CAIRN_TAKE(uploads->items);
+        uploads->locked.ended_ms = cairn_srv_mono_ms(server);
+        uploads->locked.looking = false;
+    }
+    if (server->metrics)
+        cairn_metrics_set(server->metrics,
+                          (struct cairn_metric_at){.family = CAIRN_SRV_METRIC_orphan_upload_bytes},
+                          (int64_t)uploads->bytes);
+    return code;
+}
+
+enum cairn_code cairn_srv_uploads_look(struct cairn_srv_uploads *uploads,
+                                       struct cairn_store_worker *worker,
+                                       struct cairn_srv_ids *ret_due, struct cairn_error *err) {
+    ret_due->count = 0;
+    if (!cairn_store_profile(uploads->server->store)->lists_uploads) return CAIRN_OK;
+    if (!uploads->looking) {
+        if (!is_due(uploads)) return CAIRN_OK;
+        CAIRN_TRY(begin(uploads, err));
+    }
+    uploads->last = (struct found){0}; /* of another round, and perhaps another state by now */
+    for (size_t i = 0; i < RUNS_A_ROUND && uploads->next < uploads->runs.count; i++)
+        look_at_run(uploads, worker, &uploads->runs.names[uploads->next++]);
+    if (uploads->next < uploads->runs.count) return CAIRN_OK;
+    return end_look(uploads, ret_due, err);
+}
+
+/* ---- the end of one version's ---- */
+
+struct ended {
+    struct found found;
+    struct cairn_srv_version version;
+    bool frozen;
+};
+
+static enum cairn_code look_again(struct cairn_srv_tx *tx, void *argument,
+                                  struct cairn_error *err) {
+    struct ended *ended = argument;
+    cairn_srv_version_release(&ended->version);
+    ended->version = (struct cairn_srv_version){0};
+    CAIRN_TRY(judge(tx, &ended->found, err));
+    if (ended->found.owner != OWNER_NOBODY) return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_version_get(tx, ended->found.id.text, &ended->version, err));
+    return cairn_srv_tx_run_thawed(tx, ended->version.run_id, err);
+}
+
+/* What a promotion to main or a repair has open there is its own, and ends with it. */
+enum cairn_code cairn_srv_uploads_end(struct cairn_srv_uploads *uploads,
+                                      struct cairn_store_worker *worker, const char *version,
+                                      struct cairn_error *err) {
+    struct cairn_srv *server = uploads->server;
+    struct ended ended = {0};
+    snprintf(ended.found.id.text, sizeof(ended.found.id.text), "%s", version);
+    struct cairn_srv_copy_hold hold = {0};
+    if (server->tiers) {
+        enum cairn_code held = cairn_srv_copy_hold_take(&hold, server, version, err);
+        if (held) return held == CAIRN_BUSY ? CAIRN_OK : held;
+    }
+    enum cairn_code code = cairn_srv_catalog_read(server->catalog, look_again, &ended, err);
+    if (!code && ended.found.owner == OWNER_NOBODY) {
+        cairn_log(INFO, "sweep.uploads_ended", "version=%s state=%s", version, ended.found.state);
+        cairn_srv_sweep_uploads(server, worker, &ended.version);
+    }
+    cairn_srv_copy_hold_end(&hold);
+    cairn_srv_version_release(&ended.version);
+    return code;
+}
+
+/* ---- for who asks ---- */
+
+bool cairn_srv_uploads_ask(struct cairn_srv_uploads *uploads) {
+    CAIRN_HOLD(&uploads->lock);
+    uint64_t ended_ms = uploads->locked.ended_ms;
+    bool fresh = ended_ms && cairn_srv_mono_ms(uploads->server) - ended_ms < FRESH_MS;
+    if (!uploads->locked.looking && !fresh) uploads->locked.asked = true;
+    return uploads->locked.looking || uploads->locked.asked;
+}
+
+bool cairn_srv_uploads_hurried(struct cairn_srv_uploads *uploads) {
+    CAIRN_HOLD(&uploads->lock);
+    return uploads->locked.looking;
+}
+
+json_t *cairn_srv_uploads_page(struct cairn_srv_uploads *uploads, uint64_t from, uint64_t limit,
+                               bool *ret_more) {
+    CAIRN_HOLD(&uploads->lock);
+    return cairn_json_page(uploads->locked.items, from, limit, ret_more);
+}
+
+/* ---- the end of those that nobody has begun here ---- */
+
+bool cairn_srv_uploads_met(struct cairn_srv_uploads *uploads, const char *version,
+                           struct cairn_srv_met *ret) {
+    size_t index = 0;
+    json_t *item = NULL;
+    CAIRN_HOLD(&uploads->lock);
+    json_array_foreach(uploads->locked.items, index, item) {
+        const char *rest = NULL, *key = json_string_value(json_object_get(item, "key"));
+        struct cairn_key_parts parts;
+        if (!key || strstr(key, version) == NULL) continue;
+        if (!cairn_key_run(key, &ret->name, &rest)) continue;
+        cairn_key_read(rest, &parts);
+        if (parts.kind < CAIRN_KEY_COMMITTED || strcmp(parts.id.text, version) != 0) continue;
+        ret->id = parts.id;
+        ret->step = parts.step;
+        return true;
+    }
+    return false;
+}
+
+void cairn_srv_uploads_forget(struct cairn_srv_uploads *uploads, const char *version) {
+    CAIRN_HOLD(&uploads->lock);
+    for (size_t i = json_array_size(uploads->locked.items); i-- > 0;) {
+        const json_t *item = json_array_get(uploads->locked.items, i);
+        const char *of = json_string_value(json_object_get(item, "version"));
+        if (of && !strcmp(of, version)) (void)json_array_remove(uploads->locked.items, i);
+    }
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* /livez, /readyz, /version, /openapi.yaml and /openapi.json: the state of the server, for machines
+ * and people. */
+#include <cairn/cairn.h>
+
+#include "api/messages.h"
+#include "common/yaml_json.h"
+#include "server/copies/damage.h"
+#include "server/db/engine.h"
+#include "server/guard/freeze.h"
+#include "server/guard/jobs.h"
+#include "server/health.h"
+#include "server/http/request.h"
+#include "server/nodes/nodes.h"
+
+/* The hand-written API document, as it was at build time. */
+__asm__(".section .rodata\n"
+        ".global cairn_srv_openapi_begin\n"
+        ".global cairn_srv_openapi_end\n"
+        "cairn_srv_openapi_begin:\n"
+        ".incbin \"api/openapi.yaml\"\n" /* found by the compiler's -I, as headers are */
+        "cairn_srv_openapi_end:\n"
+        ".byte 0\n"
+        ".previous\n");
+extern const char cairn_srv_openapi_begin[], cairn_srv_openapi_end[];
+
+enum cairn_code cairn_srv_on_livez(struct cairn_srv_request *request, struct cairn_srv_reply *reply,
+                                   struct cairn_error *err) {
+    (void)request;
+    return cairn_srv_reply_json(reply, 200, CAIRN_PACK(alive, .status = "alive"), err);
+}
+
+/* P16: who asks without a token, or with one for some projects, hears that there is something. */
+static const char *named(const struct cairn_srv_request *request, bool any, const char *text) {
+    const struct cairn_srv_caller *caller = &request->caller;
+    bool all = caller->kind == CAIRN_SRV_TOKEN && (caller->scopes & CAIRN_SCOPE_READ) &&
+               !strcmp(caller->projects, "*");
+    if (!any) return "ok";
+    return all || !request->server->settings->require_token
+               ? text
+               : "not ok: a token of scope read for all projects is told what";
+}
+
+enum cairn_code cairn_srv_on_readyz(struct cairn_srv_request *request,
+                                    struct cairn_srv_reply *reply, struct cairn_error *err) {
+    struct cairn_srv *server = request->server;
+    struct cairn_srv_found found[CAIRN_SRV_CHECKS];
+    const struct cairn_srv_found *catalog = &found[CAIRN_SRV_CHECK_CATALOG];
+    const struct cairn_srv_found *store = &found[CAIRN_SRV_CHECK_STORE];
+    struct cairn_error change = {0}, generation = {0};
+    bool ready = !cairn_srv_catalog_writable(server->catalog, &change); /* before a look is one */
+    cairn_srv_health_last(server, request->store, found);
+    ready &= catalog->ok && store->ok && !cairn_srv_thawed(server, &generation);
+    bool leaving = server->leaving;
+    char file[CAIRN_SRV_CHECKED_BYTES];
+    ready &= cairn_srv_catalog_checked(server->catalog, file, sizeof(file)) && !leaving;
+    /* One run's trouble, or one node's, takes the server away from no other, so it does not count
+     * as not ready. */
+    char stuck[CAIRN_SRV_STUCK_BYTES], frozen[CAIRN_SRV_FROZEN_BYTES],
+        nodes[CAIRN_SRV_TROUBLE_BYTES], copies[CAIRN_SRV_DAMAGE_BYTES];
+    bool any_stuck = cairn_srv_jobs_stuck(server, stuck) > 0;
+    bool any_frozen = cairn_srv_frozen_text(server, frozen) > 0;
+    bool any_node = cairn_srv_nodes_trouble(server, nodes) > 0;
+    /* A catalog that does not answer is waited for by the health checks, not here. */
+    bool any_damage = catalog->ok && !change.code && cairn_srv_damage_text(server, copies) > 0;
+    CAIRN_AUTO_JSON json_t *checks =
+        CAIRN_PACK(ready_checks, .server = leaving ? "it is stopping: ask another one" : "ok",
+                   .catalog = change.code ? change.message : catalog->text, .store = store->text,
+                   .generation = generation.code ? generation.message : "ok",
+                   .commits = named(request, any_stuck, stuck),
+                   .runs = named(request, any_frozen, frozen),
+                   .nodes = named(request, any_node, nodes),
+                   .copies = named(request, any_damage, copies),
+                   .said = server->uncopied ? "what people have said is too much for its copy in "
+                                              "the store (catalog.uncopied)"
+                                            : "ok",
+                   .file = file);
+    CAIRN_AUTO_JSON json_t *ages =
+        CAIRN_PACK(ready_ages, .catalog = catalog->age_ms, .store = store->age_ms);
+    return cairn_srv_reply_json(
+        reply, ready ? 200 : 503,
+        checks && ages ? CAIRN_PACK(readiness, .ready = ready, .checks = checks, .age_ms = ages)
+                       : NULL,
+        err);
+}
+
+enum cairn_code cairn_srv_on_version(struct cairn_srv_request *request,
+                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
+    (void)request;
+    return cairn_srv_reply_json(reply, 200,
+                                CAIRN_PACK(program, .version = CAIRN_VERSION,
+                                           .schema = cairn_srv_catalog_schema(), .api = "v1"),
+                                err);
+}
+
+static struct cairn_view openapi(void) {
+    return (struct cairn_view){cairn_srv_openapi_begin,
+                               (size_t)(cairn_srv_openapi_end - cairn_srv_openapi_begin)};
+}
+
+enum cairn_code cairn_srv_on_openapi(struct cairn_srv_request *request,
+                                     struct cairn_srv_reply *reply, struct cairn_error *err) {
+    (void)request;
+    struct cairn_view text = openapi();
+    reply->content_type = "application/yaml";
+    return cairn_buf_append(&reply->body, text.data, text.size, err);
+}
+
+enum cairn_code cairn_srv_on_openapi_json(struct cairn_srv_request *request,
+                                          struct cairn_srv_reply *reply,
+                                          struct cairn_error *err) {
+    json_t *document = NULL;
+    (void)request;
+    CAIRN_TRY(cairn_yaml_json(openapi(), &document, err));
+    return cairn_srv_reply_json(reply, 200, document, err);
+}

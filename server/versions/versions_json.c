@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The REST form of a version; see versions_json.h. */
+#include "server/versions/versions_json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "api/messages.h"
+#include "common/clock.h"
+#include "common/encode.h"
+#include "common/text.h"
+#include "server/http/waiters.h"
+#include "server/ledger/aliases.h"
+#include "server/ledger/copies.h"
+#include "server/ledger/shard_lists.h"
+#include "server/ledger/shards.h"
+
+/* Text for a row of messages.def that is null where there is none. */
+struct shown {
+    char text[65];
+};
+
+static const char *time_of(int64_t wall_ms, struct shown *ret) {
+    cairn_time_text(wall_ms, true, ret->text);
+    return wall_ms ? ret->text : NULL;
+}
+
+static const char *hex_of(bool there, const uint8_t digest[32], struct shown *ret) {
+    cairn_hex_encode(digest, 32, ret->text);
+    return there ? ret->text : NULL;
+}
+
+static const char *text_of(const char *text) {
+    return text[0] ? text : NULL;
+}
+
+/* Only what is shown (Q25) can be the latest. */
+static enum cairn_code is_latest(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+                                 struct cairn_srv_newest *newest, bool *ret,
+                                 struct cairn_error *err) {
+    uint64_t step = 0;
+    *ret = false;
+    if (version->state != CAIRN_STATE_COMMITTED || !version->recorded || version->superseded ||
+        version->trashed)
+        return CAIRN_OK;
+    if (!newest->looked)
+        CAIRN_TRY(cairn_srv_latest(tx, version->run_id, &newest->found, &newest->id, &step, err));
+    newest->looked = true;
+    *ret = newest->found && !strcmp(newest->id.text, version->id.text);
+    return CAIRN_OK;
+}
+
+static enum cairn_code count(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+                             struct cairn_srv_progress *ret, struct cairn_error *err) {
+    *ret = (struct cairn_srv_progress){.shards = version->shards,
+                                       .registered = version->shards,
+                                       .ranks_sealed = version->world_size,
+                                       .bytes = version->bytes};
+    return version->committed_ms ? CAIRN_OK
+                                 : cairn_srv_version_progress(tx, version->id.text, ret, err);
+}
+
+/* Of most versions main's alone, without a look at rows. */
+static enum cairn_code copies_of(struct cairn_srv_tx *tx, const struct cairn_srv_version *version,
+                                 json_t **ret, struct cairn_error *err) {
+    struct cairn_srv_copies copies = {.copies = {{.store = CAIRN_SRV_TIER_MAIN,
+                                                  .state = CAIRN_SRV_COPY_WHOLE}}};
+    if (version->copied)
+        CAIRN_TRY(cairn_srv_copies_get(tx, version->id.text, &copies, err));
+    else
+        copies.count = cairn_srv_version_shown(version) == CAIRN_STATE_COMMITTED;
+    return cairn_srv_copies_json(&copies, ret, err);
+}
+
+json_t *cairn_srv_not_freed_json(const struct cairn_srv_not_freed *kept) {
+    struct shown found, tried;
+    (void)time_of(kept->since_ms, &found);
+    (void)time_of(kept->tried_ms, &tried);
+    return CAIRN_PACK(not_freed, .objects = kept->left.objects, .bytes = kept->left.bytes,
+                      .counted = kept->left.counted, .code = cairn_code_info(kept->left.code)->slug,
+                      .reason = kept->left.reason, .found_at = found.text, .tried_at = tried.text,
+                      .tries = kept->tries);
+}
+
+/* NULL: nothing is, or it was not deleted. */
+static enum cairn_code not_freed_of(struct cairn_srv_tx *tx,
+                                    const struct cairn_srv_version *version, json_t **ret,
+                                    struct cairn_error *err) {
+    struct cairn_srv_not_freed kept;
+    *ret = NULL;
+    if (version->state == CAIRN_STATE_OPEN || version->state == CAIRN_STATE_COMMITTED)
+        return CAIRN_OK;
+    CAIRN_TRY(cairn_srv_not_freed_get(tx, version->id.text, &kept, err));
+    if (!kept.there) return CAIRN_OK;
+    *ret = cairn_srv_not_freed_json(&kept);
+    return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
+enum cairn_code cairn_srv_version_json(struct cairn_srv_tx *tx,
+                                       const struct cairn_srv_version *version, json_t **ret,
+                                       struct cairn_error *err) {
+    return cairn_srv_version_json_among(tx, version, NULL, ret, err);
+}
+
+enum cairn_code cairn_srv_version_json_among(struct cairn_srv_tx *tx,
+                                             const struct cairn_srv_version *version,
+                                             struct cairn_srv_newest *newest, json_t **ret,
+                                             struct cairn_error *err) {
+    struct cairn_srv_progress progress = {0};
+    struct cairn_srv_newest own = {0};
+    bool latest = false;
+    CAIRN_AUTO_JSON json_t *aliases = NULL, *copies = NULL, *kept = NULL;
+    CAIRN_TRY(not_freed_of(tx, version, &kept, err));
+    CAIRN_TRY(is_latest(tx, version, newest ? newest : &own, &latest, err));
+    CAIRN_TRY(count(tx, version, &progress, err));
+    if (version->aliased)
+        CAIRN_TRY(cairn_srv_aliases_of_version(tx, version->id.text, &aliases, err));
+    else
+        aliases = json_array();
+    CAIRN_TRY(copies_of(tx, version, &copies, err));
+    /* JSON that the server wrote itself into the row. */
+    CAIRN_AUTO_JSON json_t *labels = json_loads(version->labels, 0, NULL);
+    CAIRN_AUTO_JSON json_t *meta = json_loads(version->meta, 0, NULL);
+    CAIRN_AUTO_JSON json_t *metrics = json_loads(version->metrics, 0, NULL);
+    CAIRN_AUTO_JSON json_t *warnings = json_loads(version->warnings, 0, NULL);
+    struct shown layout, manifest, created, staged, durable, committed;
+    (void)time_of(version->created_ms, &created);
+    *ret = CAIRN_PACK(
+        version_row, .version = version->id.text, .project = version->name.project,
+        .run = version->name.run, .step = version->step, .n = version->n,
+        .line = version->line ? version->line : version->attempt, .attempt = version->attempt,
+        .state = cairn_state_text(cairn_srv_version_shown(version)), .recorded = version->recorded,
+        .superseded = version->superseded,
+        .trashed = version->trashed, .latest = latest, .aliases = aliases,
+        .world_size = version->world_size, .format = version->format, .labels = labels,
+        .meta = meta, .metrics = metrics, .note = text_of(version->note), .pinned = version->pinned,
+        .bytes = progress.bytes, .shards = progress.shards,
+        .shards_registered = progress.registered, .ranks_sealed = progress.ranks_sealed,
+        .layout = hex_of(version->has_layout, version->layout, &layout), .created_at = created.text,
+        .staged_at = time_of(version->staged_ms, &staged),
+        .durable_at = time_of(version->durable_ms, &durable),
+        .stall_ms = version->stall_ms < 0 ? CAIRN_MESSAGE_NONE : (uint64_t)version->stall_ms,
+        .committed_at = time_of(version->recorded ? version->committed_ms : 0, &committed),
+        .reason = text_of(version->reason),
+        .code = version->code ? cairn_code_info(version->code)->slug : NULL,
+        .http_status = version->http_status ? (uint32_t)version->http_status : UINT32_MAX,
+        .request_id = text_of(version->request_id), .warnings = warnings,
+        .manifest_sha256 = hex_of(version->has_manifest, version->manifest_sha256, &manifest),
+        .copies = copies, .not_freed = kept);
+    return *ret ? CAIRN_OK : cairn_fail(err, CAIRN_NO_MEMORY, "no memory for the answer");
+}
+
+struct cairn_msg_brief cairn_srv_version_brief_of(const struct cairn_srv_version *version,
+                                                  struct cairn_error *ret_why) {
+    struct cairn_error *why = ret_why;
+    *why = (struct cairn_error){0};
+    if (version->code) {
+        why->http_status = version->http_status;
+        (void)cairn_text_copy(why->message, sizeof(why->message), version->reason);
+        (void)cairn_text_copy(why->request_id, sizeof(why->request_id), version->request_id);
+    }
+    return (struct cairn_msg_brief){
+        .version = version->id.text,
+        .step = version->step,
+        .n = (uint32_t)version->n,
+        .state = cairn_state_text(cairn_srv_version_shown(version)),
+        .recorded = version->recorded,
+        .reason = why->message,
+        .code = version->code ? cairn_code_info(version->code)->slug : NULL,
+        .http_status = (uint32_t)why->http_status,
+        .request_id = why->request_id,
+    };
+}
+
+json_t *cairn_srv_version_brief(const struct cairn_srv_version *version) {
+    struct cairn_error why;
+    struct cairn_msg_brief brief = cairn_srv_version_brief_of(version, &why);
+    return cairn_msg_brief_pack(&brief);
+}
+
+enum cairn_code cairn_srv_version_tag(const json_t *shown, char ret[CAIRN_SRV_TAG_BYTES],
+                                      struct cairn_error *err) {
+    CAIRN_AUTO(buf) text = {.limit = CAIRN_MIB};
+    CAIRN_TRY(cairn_json_dump(shown, &text, err));
+    snprintf(ret, CAIRN_SRV_TAG_BYTES, "\"%016" PRIx64 "\"", cairn_srv_key_of(text.data));
+    return CAIRN_OK;
+}
+
+enum cairn_code cairn_srv_reply_version(struct cairn_srv_reply *reply, int status,
+                                        json_t *take_shown, struct cairn_error *err) {
+    CAIRN_AUTO_JSON json_t *shown = take_shown;
+    char tag[CAIRN_SRV_TAG_BYTES];
+    CAIRN_TRY(cairn_srv_version_tag(shown, tag, err));
+    CAIRN_TRY(cairn_srv_reply_json(reply, status, json_incref(shown), err));
+    cairn_srv_reply_header(reply, "ETag", "%s", tag);
+    return CAIRN_OK;
+}
