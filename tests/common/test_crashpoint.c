@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "common/crashpoint.h"
+#include "common/hooks.h"
 
 #include <signal.h>
 #include <sys/wait.h>
