@@ -151,7 +151,7 @@ enum cairn_code cairn_http_transfer_prepare(struct cairn_http_transfer *transfer
 void cairn_http_set_safety(CURL *easy);
 void cairn_http_set_connection(struct cairn_http_dial *dial, CURL *easy);
 
-/* ---- http.c: replies ---- */
+/* ---- setup.c: replies ---- */
 
 void cairn_http_reply_start(struct cairn_http_transfer *transfer, int status);
 /* One line of the head, its end included or not; the empty line ends the head. */
